@@ -1,0 +1,119 @@
+"""How many components are in these counts, and what do the hidden cells hold?
+
+Draws a 50x50x50 count tensor from a CP model of order 4, hides 40 % of its cells, lets the bound choose among
+orders 2 to 6, and predicts the hidden cells.
+
+    python examples/demo.py [--size 50] [--restarts 3] [--out demo-output]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress, TimeElapsedColumn
+from rich.table import Table
+from sklearn.metrics import mean_poisson_deviance
+
+import pltf
+import pltf.datasets
+import pltf.plotting
+
+TRUE_ORDER, ORDERS, HIDDEN = 4, range(2, 7), 0.4
+
+
+def main(size: int, restarts: int, out: Path) -> None:
+    console = Console()
+    began = time.perf_counter()
+    model = pltf.cp(rank=TRUE_ORDER)
+    drawn = pltf.datasets.draw(model, (size,) * 3, prior=pltf.Gamma(shape=0.5, mean=1.0), seed=1)
+    X = drawn.counts["X"]
+    keep = pltf.holdout(X, HIDDEN, seed=1)
+    console.print(f"data     {pltf.observe(X, keep)!r}, mean {X.mean():.2f}, true order {TRUE_ORDER}", soft_wrap=True)
+
+    fits = search(model, X, keep, restarts, console)
+    best = max(fits, key=lambda order: fits[order].bound)
+    console.print(bounds_table(fits, best))
+    console.print(repr(fits[best]), markup=False, soft_wrap=True)
+    report_hidden(fits[best], X, drawn.rates["X"], ~keep, console)
+    console.print(components_table(fits[best]))
+    console.print(f"figure   {draw_curve(fits, out)}")
+    console.print(f"time     {time.perf_counter() - began:.1f} s in all")
+
+
+def search(model: pltf.Model, X: np.ndarray, keep: np.ndarray, restarts: int, console: Console) -> dict[int, pltf.Fit]:
+    """Fit every order, showing how far the search is."""
+    fits = {}
+    columns = (*Progress.get_default_columns(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar, warnings.catch_warnings():
+        # A search compares bounds that differ by tens of nats; the last digits of a slow run do not matter.
+        warnings.simplefilter("ignore", pltf.ConvergenceWarning)
+        task = bar.add_task("fitting", total=len(ORDERS) * restarts)
+        for number, order in enumerate(ORDERS):
+
+            def tell(sweep: pltf.Sweep, number: int = number, order: int = order) -> None:
+                done = number * restarts + sweep.restart
+                text = f"r={order}, restart {sweep.restart + 1}, sweep {sweep.n_iter}"
+                bar.update(task, completed=done, description=text)
+
+            fits[order] = model.resized(r=order).fit(
+                X, mask=keep, restarts=restarts, max_iter=500, progress=False, callback=tell
+            )
+    return fits
+
+
+def bounds_table(fits: dict[int, pltf.Fit], best: int) -> Table:
+    table = Table("order r", "best bound (nats)", "gap", "worst restart", "sweeps", "seconds", "", title="Bounds")
+    for order, fit in fits.items():
+        bounds = fit.restarts["bound"]
+        gap, mark = f"{fit.bound - fits[best].bound:.1f}", "<- highest" if order == best else ""
+        row = [str(order), f"{fit.bound:.1f}", gap, f"{bounds.min():.1f}", str(fit.n_iter), f"{fit.seconds:.2f}", mark]
+        table.add_row(*row, style="bold green" if order == best else None)
+    return table
+
+
+def report_hidden(fit: pltf.Fit, X: np.ndarray, rate: np.ndarray, hidden: np.ndarray, console: Console) -> None:
+    """Compare predictions of the hidden cells with the counts and rates that were hidden."""
+    predicted = fit.mean(at=hidden)
+    counts, truth = X[hidden], rate[hidden]
+    console.print(
+        f"hidden   {predicted.size:,} cells predicted; correlation with the true rates "
+        f"{np.corrcoef(predicted, truth)[0, 1]:.4f}, with the counts {np.corrcoef(predicted, counts)[0, 1]:.4f}\n"
+        f"         mean deviance {mean_poisson_deviance(counts, predicted):.4f}; "
+        f"the true rates have {mean_poisson_deviance(counts, truth):.4f}, "
+        f"the mean count {mean_poisson_deviance(counts, np.full(counts.shape, X[~hidden].mean())):.4f}",
+        soft_wrap=True,
+    )
+
+
+def components_table(fit: pltf.Fit) -> Table:
+    found = fit.components()
+    table = Table("component", "counts explained", "share", *map(escape, found.columns[2:]), title="Largest components")
+    for component, row in found.iterrows():
+        entries = [", ".join(map(str, positions)) for positions in row[2:]]
+        table.add_row(str(component), f"{row['mass']:,.0f}", f"{row['share']:.1%}", *entries)
+    return table
+
+
+def draw_curve(fits: dict[int, pltf.Fit], out: Path) -> Path:
+    matplotlib.use("agg")
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / "bound.png"
+    ax = pltf.plotting.bound_curve({order: list(fit.restarts["bound"]) for order, fit in fits.items()})
+    ax.figure.savefig(path, dpi=150)
+    return path
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", type=int, default=50, help="cells along each of the three modes (default 50)")
+    parser.add_argument("--restarts", type=int, default=3, help="random starts for each order (default 3)")
+    parser.add_argument("--out", type=Path, default=Path("demo-output"), help="folder of the figure")
+    arguments = parser.parse_args()
+    main(arguments.size, arguments.restarts, arguments.out)

@@ -1,0 +1,43 @@
+"""Bayesian factorization of count and link data of any number of modes.
+
+Write the model as an equation, hand over the data with its holes; get the posterior of every factor,
+a bound on the evidence that tells how many components the data support, and predictions of missing cells.
+
+>>> import numpy as np, pltf
+>>> X = np.random.default_rng(0).poisson(2.0, (8, 6, 5)).astype(float)
+>>> X[0, 0, 0] = np.nan
+>>> fit = pltf.Model("X[user,place,act] = U[user,r] * P[place,r] * A[act,r]", r=2).fit(X)
+>>> fit.mean(at=[(0, 0, 0)]).shape
+(1,)
+"""
+
+from importlib.metadata import version as _version
+
+from pltf.data import Observation, holdout, observe
+from pltf.errors import ConvergenceWarning, EngineError, NotationError, ObservationError, PltfError
+from pltf.fit import Fit
+from pltf.gamma import Gamma, Point, Posterior
+from pltf.inference.run import Sweep
+from pltf.notation import Model, cp, nmf, tucker
+
+__version__ = _version("pltf")
+
+__all__ = [
+    "ConvergenceWarning",
+    "EngineError",
+    "Fit",
+    "Gamma",
+    "Model",
+    "NotationError",
+    "Observation",
+    "ObservationError",
+    "PltfError",
+    "Point",
+    "Posterior",
+    "Sweep",
+    "cp",
+    "holdout",
+    "nmf",
+    "observe",
+    "tucker",
+]

@@ -1,0 +1,342 @@
+"""The door: check every argument, bind model and data to an engine, run, wrap the result."""
+
+from __future__ import annotations
+
+import math
+import operator
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pltf.data import DenseObservation, Observation, observe
+from pltf.data.observe import check_array
+from pltf.engines import select
+from pltf.engines.plan import Plan, plan_equation
+from pltf.engines.threads import available_threads, single_threaded_blas
+from pltf.errors import ConvergenceWarning, ObservationError, PltfError
+from pltf.fit import Fit
+from pltf.gamma import Array, Gamma
+from pltf.inference import start
+from pltf.inference.em import EM, MAP
+from pltf.inference.run import ASKED, Callback, Stop, best_of
+from pltf.inference.state import Factors, Method, Problem, State, frozen
+from pltf.inference.vb import VB
+from pltf.notation import Model
+
+METHODS: Mapping[str, Method] = {method.name: method for method in (VB, EM, MAP)}
+INITS = ("prior", "random")
+DTYPES = ("float64", "float32")
+
+
+def fit(
+    model: Model,
+    X: Any,
+    *,
+    mask: Any,
+    method: str,
+    prior: Gamma | Mapping[str, Gamma] | None,
+    max_iter: int,
+    tol: float,
+    restarts: int,
+    seed: int | None,
+    init: str | Mapping[str, Any] | Fit,
+    fixed: Mapping[str, Any] | None,
+    dtype: Any,
+    engine: str,
+    threads: int | None,
+    progress: bool,
+    callback: Callback | None,
+) -> Fit:
+    """Fit a model; :meth:`pltf.Model.fit` says what the arguments mean."""
+    how = METHODS[_choice("method", method, tuple(METHODS))]
+    stop = Stop(_whole("max_iter", max_iter, 1), _tolerance(tol), _callback(callback))
+    restarts = _whole("restarts", restarts, 1)
+    entropy = _seed(seed)
+    if restarts > 1 and not isinstance(init, str):
+        raise PltfError(f"restarts must be 1 when init gives the starting point, got {restarts}")
+    if isinstance(init, str):
+        _choice("init", init, INITS)
+    seen = _observations(model, X, mask)
+    masked = {name: one.mask is not None for name, one in seen.items()}
+    planned = _plan(model, {n: (o.shape, o.values.dtype) for n, o in seen.items()}, masked, dtype, engine, threads)
+    problem = _problem(model, planned, seen, how, prior, fixed)
+    with single_threaded_blas():
+        starting = _starting(model, problem, how, init, entropy, planned)
+        run, rows = best_of(problem, how, starting.state, restarts, stop, earlier=starting.earlier, shown=progress)
+        state = replace(run.state, counts=problem.engine.counts(run.state.L))
+    if not run.converged and stop.tol > 0 and run.stopped != ASKED:
+        advice = "raise max_iter or tol, or go on with init=fit"
+        warnings.warn(f"the fit has not converged: {run.stopped}; {advice}", ConvergenceWarning, stacklevel=3)
+    return Fit(
+        model,
+        how,
+        planned.sizes,
+        state,
+        problem.priors,
+        frozenset(problem.fixed),
+        frozen(run.trace),
+        run.converged,
+        run.stopped,
+        rows,
+        run.restart,
+        entropy,
+        planned.dtype.name,
+        planned.engine,
+        {name: one.n_observed for name, one in seen.items()},
+    )
+
+
+def plan(model: Model, X: Any, *, mask: Any, dtype: Any, engine: str, threads: int | None) -> Plan:
+    """Plan a fit from shapes and dtypes alone."""
+    data = _by_tensor(model, X, "X")
+    masks = {} if mask is None else _by_tensor(model, mask, "mask", partial=True)
+    arrays = {name: check_array(one, name) for name, one in data.items()}
+    known = {name: _known_to_be_masked(data[name], masks.get(name)) for name in data}
+    masked = {name: one is not False for name, one in known.items()}
+    planned = _plan(model, arrays, masked, dtype, engine, threads)
+    return replace(planned, unread=frozenset(name for name, one in known.items() if one is None))
+
+
+def _known_to_be_masked(data: Any, mask: Any) -> bool | None:
+    """True, False, or None when only reading the data would tell."""
+    if isinstance(data, DenseObservation):
+        return data.mask is not None
+    if mask is not None or (isinstance(data, np.ma.MaskedArray) and data.mask is not np.ma.nomask):
+        return True
+    return None if np.asarray(data).dtype.kind == "f" else False
+
+
+# -- data ---------------------------------------------------------------------------------------
+
+
+def _by_tensor(model: Model, given: Any, argument: str, partial: bool = False) -> dict[str, Any]:
+    """What was given for each observed tensor."""
+    names = tuple(model.observed)
+    if not isinstance(given, Mapping):
+        if len(names) > 1:
+            wanted = ", ".join(names)
+            raise PltfError(f"{argument} must be a mapping with {wanted}, got {type(given).__name__}")
+        return {names[0]: given}
+    unknown = [name for name in given if name not in names]
+    absent = [name for name in names if name not in given]
+    if unknown:
+        raise PltfError(f"{argument} names {unknown[0]!r}, but the tensors of the model are {', '.join(names)}")
+    if absent and not partial:
+        raise PltfError(f"{argument} has no data for {absent[0]}")
+    return {name: given[name] for name in names if name in given}
+
+
+def _observations(model: Model, X: Any, mask: Any) -> dict[str, Observation]:
+    data = _by_tensor(model, X, "X")
+    masks = {} if mask is None else _by_tensor(model, mask, "mask", partial=True)
+    # Shapes first: they cost nothing, while checking the cells reads all of the data.
+    model.index_sizes({name: check_array(one, name)[0] for name, one in data.items()})
+    seen = {name: observe(one, masks.get(name), name=name) for name, one in data.items()}
+    if not any(one.n_observed for one in seen.values()):
+        names = " and ".join(seen)
+        raise ObservationError(f"{names}: at least one cell must be observed, but all are missing")
+    return seen
+
+
+def _plan(
+    model: Model,
+    arrays: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]],
+    masked: Mapping[str, bool],
+    dtype: Any,
+    engine: str,
+    threads: int | None,
+) -> Plan:
+    chosen, reason = select.choose(engine, arrays)
+    compute = _dtype(dtype)
+    threads = available_threads() if threads is None else _whole("threads", threads, 1)
+    sizes = model.index_sizes({name: shape for name, (shape, _) in arrays.items()})
+    equations = tuple(
+        plan_equation(e, sizes, arrays[e.output.name][1], masked[e.output.name], compute) for e in model.equations
+    )
+    return Plan(model, chosen, reason, compute, threads, equations)
+
+
+def _problem(
+    model: Model,
+    planned: Plan,
+    seen: Mapping[str, Observation],
+    method: Method,
+    prior: Gamma | Mapping[str, Gamma] | None,
+    fixed: Mapping[str, Any] | None,
+) -> Problem:
+    shapes = {name: tuple(planned.sizes[index] for index in indices) for name, indices in model.factors.items()}
+    held = _factor_arrays("fixed", fixed or {}, model, shapes)
+    if len(held) == len(shapes):
+        raise PltfError("fixed names every factor: nothing is left to learn")
+    return Problem(
+        select.build(planned, seen),
+        shapes,
+        _priors(method, prior, shapes, held),
+        held,
+        math.fsum(one.total for one in seen.values()),
+        math.fsum(one.saturated for one in seen.values()),
+        float(np.finfo(planned.dtype).eps),
+    )
+
+
+# -- factors ------------------------------------------------------------------------------------
+
+
+def _factor_arrays(
+    argument: str, given: Mapping[str, Any], model: Model, shapes: Mapping[str, tuple[int, ...]]
+) -> Factors:
+    """Arrays for factors, copied: finite, not negative, of the right shape."""
+    if not isinstance(given, Mapping):
+        raise PltfError(f"{argument} must be a mapping from factor to array, got {type(given).__name__}")
+    arrays: dict[str, Array] = {}
+    for name, value in given.items():
+        _known_factor(argument, name, shapes)
+        array = np.array(value)
+        if array.dtype.kind not in "biuf":
+            raise PltfError(f"{argument}[{name!r}] must hold real numbers, got dtype {array.dtype}")
+        if array.shape != shapes[name]:
+            axes = ", ".join(f"{i}={n}" for i, n in zip(model.factors[name], shapes[name], strict=True))
+            raise PltfError(f"{argument}[{name!r}] must have shape {shapes[name]} ({axes}), got {array.shape}")
+        if not (np.isfinite(array) & (array >= 0)).all():
+            raise PltfError(f"{argument}[{name!r}] must be finite and not negative")
+        arrays[name] = frozen(array.astype(np.float64))
+    return arrays
+
+
+def _known_factor(argument: str, name: str, shapes: Mapping[str, Any]) -> None:
+    if name not in shapes:
+        raise PltfError(f"{argument} names {name!r}, but the factors of the model are {', '.join(shapes)}")
+
+
+def _priors(
+    method: Method,
+    prior: Gamma | Mapping[str, Gamma] | None,
+    shapes: Mapping[str, tuple[int, ...]],
+    fixed: Factors,
+) -> dict[str, Gamma]:
+    free = [name for name in shapes if name not in fixed]
+    if method is EM:
+        if prior is not None:
+            raise PltfError("method='em' has no prior: leave prior out, or use method='map'")
+        return {}
+    named = dict.fromkeys(free, prior) if isinstance(prior, Gamma) else {} if prior is None else prior
+    if not isinstance(named, Mapping):
+        raise PltfError(f"prior must be a Gamma or a mapping from factor to Gamma, got {type(prior).__name__}")
+    for name, one in named.items():
+        _known_factor("prior", name, shapes)
+        if name in fixed:
+            raise PltfError(f"prior names {name!r}, which is fixed and takes no prior")
+        if not isinstance(one, Gamma):
+            raise PltfError(f"prior[{name!r}] must be a Gamma, got {type(one).__name__}")
+        try:
+            one.broadcast(shapes[name])
+        except ValueError:
+            came = np.broadcast_shapes(np.shape(one.shape), np.shape(one.mean))
+            raise PltfError(f"prior of {name} must broadcast to {shapes[name]}, got {came}") from None
+    return {name: named.get(name, start.DEFAULT_PRIOR) for name in free}
+
+
+@dataclass(frozen=True)
+class _Starting:
+    state: Callable[[int], State]  # of restart k
+    earlier: tuple[float, ...] = ()
+
+
+def _starting(
+    model: Model,
+    problem: Problem,
+    method: Method,
+    init: str | Mapping[str, Any] | Fit,
+    seed: int,
+    planned: Plan,
+) -> _Starting:
+    if isinstance(init, Fit):
+        return _going_on(model, problem, method, init, planned)
+    if isinstance(init, str):
+        smallest = float(np.finfo(planned.dtype).tiny)
+
+        def draw(restart: int) -> State:
+            rng = start.generator(seed, restart)
+            L, E = start.from_prior(problem, rng, smallest) if init == "prior" else start.at_random(problem, rng)
+            return method.begin(problem, L, E)
+
+        return _Starting(draw)
+    arrays = _factor_arrays("init", init, model, problem.shapes)
+    for name in problem.free:
+        if name not in arrays:
+            raise PltfError(f"init has no array for factor {name}")
+    for name in arrays:
+        if name in problem.fixed:
+            raise PltfError(f"init names {name!r}, which is fixed")
+    Z = {**problem.fixed, **arrays}
+    return _Starting(lambda _: method.begin(problem, Z, Z))
+
+
+def _going_on(model: Model, problem: Problem, method: Method, earlier: Fit, planned: Plan) -> _Starting:
+    """Start where another fit ended; its trace goes on if this is the same problem."""
+    if earlier.model != model:
+        raise PltfError(f"init must be a fit of the same model, got a fit of {earlier.model!r}")
+    for index, size in planned.sizes.items():
+        if earlier.sizes[index] != size:
+            raise PltfError(f"index '{index}' is {size} in the data and {earlier.sizes[index]} in init")
+    if earlier.method is not method:
+        Z = {**earlier.state.E, **problem.fixed}
+        return _Starting(lambda _: method.begin(problem, Z, Z))
+    state = method.resume(problem, earlier.state)
+    if not math.isclose(state.objective, earlier.bound, rel_tol=1e3 * problem.eps):
+        return _Starting(lambda _: state)
+    state = replace(state, objective=earlier.bound)
+    return _Starting(lambda _: state, tuple(earlier.trace))
+
+
+# -- plain options ------------------------------------------------------------------------------
+
+
+def _choice(argument: str, value: Any, choices: tuple[str, ...]) -> str:
+    if value not in choices:
+        raise PltfError(f"{argument} must be one of {', '.join(map(repr, choices))}; got {value!r}")
+    return str(value)
+
+
+def _whole(argument: str, value: Any, least: int) -> int:
+    try:
+        whole = operator.index(value)
+    except TypeError:
+        whole = least - 1
+    if isinstance(value, bool) or whole < least:
+        raise PltfError(f"{argument} must be a whole number of at least {least}, got {value!r}")
+    return whole
+
+
+def _tolerance(tol: Any) -> float:
+    if isinstance(tol, bool) or not isinstance(tol, (int, float, np.number)) or not 0 <= tol < 1:
+        raise PltfError(f"tol must be a number from 0 to below 1, got {tol!r}")
+    return float(tol)
+
+
+def _seed(seed: Any) -> int:
+    if seed is None:
+        entropy = np.random.SeedSequence().entropy
+        assert isinstance(entropy, int)
+        return entropy
+    return _whole("seed", seed, 0)
+
+
+def _callback(callback: Callback | None) -> Callback | None:
+    if callback is not None and not callable(callback):
+        raise PltfError(f"callback must be a function of a sweep, got {type(callback).__name__}")
+    return callback
+
+
+def _dtype(dtype: Any) -> np.dtype[Any]:
+    try:
+        name = np.dtype(dtype).name
+    except TypeError:
+        name = ""
+    if name not in DTYPES:
+        raise PltfError(f"dtype must be one of {', '.join(map(repr, DTYPES))}; got {dtype!r}")
+    chosen: np.dtype[Any] = np.dtype(name)
+    return chosen

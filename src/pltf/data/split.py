@@ -1,0 +1,31 @@
+"""Hiding cells on purpose, to be predicted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pltf.data.observe import observe
+from pltf.errors import PltfError
+
+
+def holdout(data: Any, fraction: float, *, seed: int = 0) -> NDArray[np.bool_]:
+    """A mask that keeps all but a random ``fraction`` of the observed cells; True = keep.
+
+    Cells that are missing already are False too, so the mask can go straight to ``fit``.
+
+    >>> import numpy as np, pltf
+    >>> keep = pltf.holdout(np.ones((10, 10)), 0.4, seed=1)
+    >>> int(keep.sum())
+    60
+    """
+    if not 0 < fraction < 1:
+        raise PltfError(f"fraction must lie between 0 and 1, got {fraction!r}")
+    seen = observe(data)
+    keep = np.ones(seen.shape, dtype=bool) if seen.mask is None else seen.mask.copy()
+    cells = np.flatnonzero(keep)
+    hidden = np.random.default_rng(seed).choice(cells.size, round(fraction * cells.size), replace=False)
+    keep.flat[cells[hidden]] = False
+    return keep

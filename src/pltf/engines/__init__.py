@@ -1,0 +1,1 @@
+"""Sums over cells: the two that inference needs, for every storage and device."""

@@ -1,0 +1,73 @@
+"""The seam: what inference asks of an engine, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from pltf.gamma import Array
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """Result of one pass over the observed cells.
+
+    ``by_factor[a]`` is ``L_a * Delta_a(M*X/Xhat)``, the counts that each entry of factor a is
+    expected to have caused. ``log_term`` is ``sum M*X*log(Xhat/X)``: the log term of the bound less
+    the constant ``sum M*X*log X``, because the difference keeps its digits when counts are huge.
+    """
+
+    by_factor: Mapping[str, Array]
+    log_term: float
+
+
+class Engine(Protocol):
+    """Sums over the cells of one or more observed tensors, bound to their data.
+
+    Factors come as mappings from name to float64 array; arrays are never changed in place,
+    so an engine may remember partial results for as long as it is handed the very same arrays.
+    """
+
+    def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None) -> Counts:
+        """Expected counts of the wanted factors (of all, if None) and the log term, in one pass."""
+        ...
+
+    def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
+        """``Delta_a(M)``: the mask contracted with every factor but ``of``, shaped like ``of``."""
+        ...
+
+    def total(self, factors: Mapping[str, Array]) -> float:
+        """``sum M*Xhat``, free after the exposure of the factor that changed last."""
+        ...
+
+
+class CoupledEngine:
+    """Several observed tensors: their sums add up."""
+
+    def __init__(self, engines: Mapping[str, Engine], users: Mapping[str, Sequence[str]]) -> None:
+        self._engines = engines
+        self._users = users  # factor -> the tensors whose equation holds it
+
+    def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None) -> Counts:
+        names = tuple(factors) if wanted is None else tuple(wanted)
+        sums = {name: np.zeros_like(factors[name]) for name in names}
+        log_term = 0.0
+        for tensor, engine in self._engines.items():
+            held = [name for name in names if tensor in self._users[name]]
+            part = engine.counts(factors, held)
+            log_term += part.log_term
+            for name in held:
+                sums[name] += part.by_factor[name]
+        return Counts(sums, log_term)
+
+    def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
+        exposure = np.zeros_like(factors[of])
+        for tensor in self._users[of]:
+            exposure += self._engines[tensor].exposure(factors, of)
+        return exposure
+
+    def total(self, factors: Mapping[str, Array]) -> float:
+        return sum(engine.total(factors) for engine in self._engines.values())

@@ -1,0 +1,204 @@
+"""The dense engine: blocks of cells through the contraction tree, forwards and backwards."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+import opt_einsum as oe
+from numpy.typing import NDArray
+
+from pltf.data import DenseObservation
+from pltf.data.blocks import Block
+from pltf.engines._numba import ratios
+from pltf.engines.base import Counts
+from pltf.engines.contraction import AnyArray, Indices
+from pltf.engines.plan import EquationPlan
+from pltf.engines.threads import ordered_map
+from pltf.gamma import Array
+from pltf.notation import Equation, Term
+
+R = TypeVar("R")
+
+
+class DenseEngine:
+    """Sums over the cells of one dense tensor."""
+
+    def __init__(self, plan: EquationPlan, seen: DenseObservation, threads: int) -> None:
+        self._plan, self._seen = plan, seen
+        self._tree, self._dtype = plan.tree, plan.dtype
+        self._threads = min(threads, len(plan.blocks))
+        self._memo = _Memo()
+        self._all_ones = None if seen.mask is not None else AllOnes(plan.equation, plan.sizes)
+
+    # -- counts ---------------------------------------------------------------------------------
+
+    @np.errstate(invalid="ignore")  # a zero rate under a count makes NaN; log_term is -inf and says so
+    def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None) -> Counts:
+        tree = self._tree
+        arrays = self._arrays(factors)
+        leaves = [n for n, name in enumerate(tree.names) if wanted is None or name in wanted]
+
+        def one_block(block: Block) -> tuple[dict[int, AnyArray], float]:
+            values = self._values(arrays, block)
+            # Xhat's own array is turned into ratios; where there is no step it is a view of the factor.
+            rate = np.require(values[-1], requirements=["C", "W"]) if tree.steps else values[-1].copy("C")
+            log_term = ratios(*self._flat_data(block), rate.reshape(-1))
+            with np.errstate(invalid="ignore"):  # likewise in the threads
+                return tree.backward(values, rate, leaves), log_term
+
+        sums = {n: np.zeros(arrays[n].shape) for n in leaves}
+        log_terms = []
+        for block, (delta, log_term) in self._over_blocks(one_block):
+            log_terms.append(log_term)
+            for n in leaves:
+                sums[n][self._cut(tree.equation.factors[n].indices, block)] += tree.unleaf(n, delta[n])
+        by_factor = {tree.names[n]: sums[n] * factors[tree.names[n]] for n in leaves}
+        return Counts(by_factor, math.fsum(log_terms))
+
+    def _flat_data(self, block: Block) -> tuple[AnyArray, NDArray[np.bool_] | None]:
+        values = np.ascontiguousarray(self._seen.values[block], dtype=self._dtype).reshape(-1)
+        mask = self._seen.mask
+        return values, None if mask is None else np.ascontiguousarray(mask[block]).reshape(-1)
+
+    # -- exposure -------------------------------------------------------------------------------
+
+    def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
+        exposure: AnyArray
+        if self._all_ones is not None:
+            exposure = self._all_ones.exposure(factors, of)
+        else:
+            leaf = self._tree.names.index(of)
+            exposure = self._tree.unleaf(leaf, self._mask_delta(leaf, self._arrays(factors)))
+        return np.array(np.broadcast_to(exposure, factors[of].shape), dtype=np.float64)
+
+    def total(self, factors: Mapping[str, Array]) -> float:
+        of = self._cheapest(factors)
+        return float((factors[of] * self.exposure(factors, of)).sum())
+
+    def _cheapest(self, factors: Mapping[str, Array]) -> str:
+        """A factor whose exposure is known already, if there is one: any of them gives the total."""
+        names = self._tree.names
+        if self._all_ones is None:
+            arrays = self._arrays(factors)
+            for leaf, name in enumerate(names):
+                if self._memo.holds(("delta", leaf), self._outside(leaf, arrays)):
+                    return name
+        return names[-1]
+
+    def _mask_delta(self, node: int, arrays: Sequence[AnyArray]) -> AnyArray:
+        """Delta(M) of a node, remembered while the factors outside it stay the same."""
+        outside = self._outside(node, arrays)
+        return self._memo.get(("delta", node), outside, lambda: self._new_mask_delta(node, arrays))
+
+    def _new_mask_delta(self, node: int, arrays: Sequence[AnyArray]) -> AnyArray:
+        tree, mask = self._tree, self._seen.mask
+        assert mask is not None
+        if self._plan.shares and node in tree.parents:
+            parent, sibling, down = tree.parents[node]
+            if parent in tree.parents:  # not the root: no pass over the cells
+                return down(self._mask_delta(parent, arrays), self._whole_value(sibling, arrays))
+
+        def one_block(block: Block) -> AnyArray:
+            cells = mask[block].astype(self._dtype)
+            return tree.descend(self._values(arrays, block, root=False), cells, node)
+
+        delta = np.zeros([self._plan.sizes[index] for index in tree.nodes[node]], self._dtype)
+        for block, part in self._over_blocks(one_block):
+            delta[self._cut(tree.nodes[node], block)] += part
+        return delta
+
+    def _whole_value(self, node: int, arrays: Sequence[AnyArray]) -> AnyArray:
+        """Value of a node over the whole tensor, remembered while its factors stay the same."""
+        tree = self._tree
+        if node < len(tree.names):
+            return tree.leaf(node, arrays[node])
+        step = tree.steps[node - len(tree.names)]
+        below = tuple(arrays[leaf] for leaf in sorted(tree.below[node]))
+        return self._memo.get(
+            ("value", node),
+            below,
+            lambda: step.forward(self._whole_value(step.left, arrays), self._whole_value(step.right, arrays)),
+        )
+
+    def _outside(self, node: int, arrays: Sequence[AnyArray]) -> tuple[AnyArray, ...]:
+        return tuple(array for leaf, array in enumerate(arrays) if leaf not in self._tree.below[node])
+
+    # -- blocks ---------------------------------------------------------------------------------
+
+    def _over_blocks(self, one_block: Callable[[Block], R]) -> Iterator[tuple[Block, R]]:
+        """Every block with its result, in the order of the cells whatever the number of threads."""
+        blocks = self._plan.blocks
+        return zip(blocks, ordered_map(one_block, blocks, self._threads), strict=True)
+
+    def _values(self, arrays: Sequence[AnyArray], block: Block, root: bool = True) -> list[AnyArray]:
+        """Values of the nodes of the tree over one block of cells."""
+        terms = self._tree.equation.factors
+        cut = [array[self._cut(term.indices, block)] for array, term in zip(arrays, terms, strict=True)]
+        return self._tree.forward([self._tree.leaf(n, array) for n, array in enumerate(cut)], root)
+
+    def _cut(self, indices: Indices, block: Block) -> tuple[slice, ...]:
+        where = dict(zip(self._tree.equation.output.indices, block, strict=True))
+        return tuple(where.get(index, slice(None)) for index in indices)
+
+    def _arrays(self, factors: Mapping[str, Array]) -> list[AnyArray]:
+        """The factors in the engine's dtype: the same object as long as a factor is the same."""
+        return [self._cast(name, factors[name]) for name in self._tree.names]
+
+    def _cast(self, name: str, factor: Array) -> AnyArray:
+        if factor.dtype == self._dtype:
+            return factor
+        return self._memo.get(("cast", name), (factor,), lambda: factor.astype(self._dtype))
+
+
+class AllOnes:
+    """Delta_a of a tensor with nothing missing: no cell is touched, sums factorise."""
+
+    def __init__(self, equation: Equation, sizes: Mapping[str, int]) -> None:
+        self._one_factor = {term.name: _AllOnesFactor(equation, term, sizes) for term in equation.factors}
+
+    def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
+        """Delta of ``of``, with axes of size 1 where it does not vary."""
+        return self._one_factor[of](factors)
+
+
+class _AllOnesFactor:
+    def __init__(self, equation: Equation, of: Term, sizes: Mapping[str, int]) -> None:
+        self._others = [term for term in equation.factors if term is not of]
+        places = [index for term in (*self._others, of) for index in term.indices]
+        # An index that only one of the others has, and not this factor, is summed before anything else.
+        self._kept = [tuple(i for i in term.indices if places.count(i) > 1) for term in self._others]
+        held = [index for index in of.indices if places.count(index) > 1]
+        self._new_axes = tuple(axis for axis, index in enumerate(of.indices) if index not in held)
+        symbols = {index: oe.get_symbol(n) for n, index in enumerate(dict.fromkeys(places))}
+        terms = ["".join(symbols[index] for index in indices) for indices in (*self._kept, held)]
+        shapes = [tuple(sizes[index] for index in indices) for indices in self._kept]
+        expression = f"{','.join(terms[:-1])}->{terms[-1]}"
+        self._contract = oe.contract_expression(expression, *shapes) if self._others else None
+
+    def __call__(self, factors: Mapping[str, Array]) -> Array:
+        if self._contract is None:
+            return np.ones((1,) * len(self._new_axes))
+        summed = [
+            factors[term.name].sum(axis=tuple(a for a, i in enumerate(term.indices) if i not in kept))
+            for term, kept in zip(self._others, self._kept, strict=True)
+        ]
+        return np.expand_dims(np.asarray(self._contract(*summed)), self._new_axes)
+
+
+class _Memo:
+    """Results that hold as long as the very same arrays go in (arrays are never changed in place)."""
+
+    def __init__(self) -> None:
+        self._entries: dict[Hashable, tuple[tuple[AnyArray, ...], AnyArray]] = {}
+
+    def holds(self, key: Hashable, inputs: tuple[AnyArray, ...]) -> bool:
+        entry = self._entries.get(key)
+        return entry is not None and all(a is b for a, b in zip(entry[0], inputs, strict=True))
+
+    def get(self, key: Hashable, inputs: tuple[AnyArray, ...], make: Callable[[], AnyArray]) -> AnyArray:
+        if not self.holds(key, inputs):
+            self._entries[key] = (inputs, make())
+        return self._entries[key][1]

@@ -1,0 +1,185 @@
+"""What a fit will cost, decided from shapes alone: contraction orders, blocks, memory, flops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from pltf.data.blocks import Block, block_shape, blocks
+from pltf.engines.contraction import Indices, Tree, plan_tree
+from pltf.notation import Equation, Model
+
+BLOCK_BYTES = 16 << 20  # temporaries of one block
+SHARED_BYTES = 16 << 20  # a partial contraction of the whole mask that is always worth keeping
+
+
+@dataclass(frozen=True)
+class EquationPlan:
+    """How the sums over the cells of one observed tensor will be done.
+
+    >>> import numpy as np, pltf
+    >>> plan, = pltf.cp(rank=7).plan(np.zeros((300, 300, 300))).equations
+    >>> plan.block, len(plan.blocks)
+    ((10, 75, 300), 120)
+    """
+
+    equation: Equation
+    sizes: Mapping[str, int]
+    data_dtype: np.dtype[Any]
+    masked: bool
+    dtype: np.dtype[Any]
+    tree: Tree
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the observed tensor."""
+        return tuple(self.sizes[index] for index in self.equation.output.indices)
+
+    @cached_property
+    def block(self) -> tuple[int, ...]:
+        """Shape of a block of cells: as large as the budget of temporaries allows."""
+        return block_shape(self.shape, lambda block: self.block_bytes(block) <= BLOCK_BYTES)
+
+    @cached_property
+    def blocks(self) -> list[Block]:
+        """The blocks, in the order in which their sums are added."""
+        return blocks(self.shape, self.block)
+
+    def block_bytes(self, block: tuple[int, ...]) -> int:
+        """Temporaries of a block: every node's value and derivative, data and mask cast, logarithms."""
+        sizes = {**self.sizes, **dict(zip(self.equation.output.indices, block, strict=True))}
+        nodes = sum(self.node_size(node, sizes) for node in self.tree.nodes)
+        return (2 * nodes + 2 * prod(block)) * self.dtype.itemsize + 2 * 8 * prod(block)
+
+    def node_size(self, node: Indices, sizes: Mapping[str, int] | None = None) -> int:
+        """Entries of a node of the contraction tree."""
+        sizes = self.sizes if sizes is None else sizes
+        return prod(sizes[index] for index in node)
+
+    @cached_property
+    def shares(self) -> bool:
+        """Whether partial contractions of the whole mask are small enough to keep between factors."""
+        limit = max(SHARED_BYTES, prod(self.shape) * self.dtype.itemsize // 16)
+        return all(self.node_size(node) * self.dtype.itemsize <= limit for node in self.tree.nodes[:-1])
+
+    @property
+    def flops(self) -> int:
+        """Flops of a sweep: counts of all factors, and their exposures."""
+        if not self.masked:
+            return 3 * self.tree.flops(self.sizes)
+        return self.tree.sweep_flops(self.sizes)
+
+    @property
+    def data_bytes(self) -> int:
+        """The caller's array and mask, which are used where they are."""
+        return prod(self.shape) * (self.data_dtype.itemsize + self.masked)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Partial contractions kept between factors."""
+        if not (self.masked and self.shares):
+            return 0
+        return 2 * sum(self.node_size(node) for node in self.tree.nodes[:-1]) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The cost of a fit before it starts; print it.
+
+    >>> import numpy as np, pltf
+    >>> print(pltf.cp(rank=7).plan(np.zeros((50, 40, 30)), threads=2))
+    model    X[i,j,k] = A[i,r] * B[j,r] * C[k,r]  (r=7)
+    engine   dense: X is a dense array
+    X        50x40x30 float64; missing cells show when the data are read: planned as if there were some
+    compute  float64, 2 threads, blocks of 50x40x30: 1
+    order    [j,r] [k,r] -> [j,k,r]; [i,r] [j,k,r] -> [i,j,k]
+    memory   data 540.0 kB (not copied) + work 3.3 MB
+    sweep    4.3 Mflop
+    """
+
+    model: Model
+    engine: str
+    reason: str
+    dtype: np.dtype[Any]
+    threads: int
+    equations: tuple[EquationPlan, ...]
+    unread: frozenset[str] = frozenset()  # tensors whose missing cells only reading them would show
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Size of every index."""
+        return self.equations[0].sizes
+
+    @property
+    def data_bytes(self) -> int:
+        """Bytes of the data and masks, which are used where they are."""
+        return sum(equation.data_bytes for equation in self.equations)
+
+    @property
+    def work_bytes(self) -> int:
+        """Bytes that a fit takes beside the data: parameters, blocks in flight, shared contractions."""
+        parameters = sum(prod(self.sizes[i] for i in indices) for indices in self.model.factors.values())
+        flight = [e.block_bytes(e.block) * min(self.threads, len(e.blocks)) for e in self.equations]
+        shared = sum(e.shared_bytes for e in self.equations)
+        return 12 * parameters * 8 + max(flight) + shared  # 12: C, D, E, L, counts, of two states
+
+    @property
+    def flops(self) -> int:
+        """Flops of one sweep."""
+        return sum(equation.flops for equation in self.equations)
+
+    def __str__(self) -> str:
+        sizes = ", ".join(f"{index}={size}" for index, size in self.model.sizes.items())
+        rows = [("model", f"{e.equation}" + (f"  ({sizes})" if sizes else "")) for e in self.equations]
+        rows.append(("engine", f"{self.engine}: {self.reason}"))
+        rows += [(e.equation.output.name, self._data(e)) for e in self.equations]
+        threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
+        cut = ", ".join(f"blocks of {_by(e.block)}: {len(e.blocks)}" for e in self.equations)
+        rows.append(("compute", f"{self.dtype.name}, {threads}, {cut}"))
+        rows += [("order", "; ".join(str(s.forward) for s in e.tree.steps) or "none") for e in self.equations]
+        memory = f"data {human(self.data_bytes, 'B')} (not copied) + work {human(self.work_bytes, 'B')}"
+        rows.append(("memory", memory))
+        rows.append(("sweep", human(self.flops, "flop")))
+        width = max(len(name) for name, _ in rows)
+        return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+
+    def _data(self, plan: EquationPlan) -> str:
+        shape = f"{_by(plan.shape)} {plan.data_dtype.name}"
+        if not plan.masked:
+            return f"{shape}; nothing missing, exposure in closed form"
+        if plan.equation.output.name in self.unread:
+            return f"{shape}; missing cells show when the data are read: planned as if there were some"
+        return f"{shape}; with a mask"
+
+
+def plan_equation(
+    equation: Equation,
+    sizes: Mapping[str, int],
+    data_dtype: np.dtype[Any],
+    masked: bool,
+    dtype: np.dtype[Any],
+) -> EquationPlan:
+    """Plan the sums over one observed tensor."""
+    return EquationPlan(equation, dict(sizes), data_dtype, masked, dtype, plan_tree(equation, sizes))
+
+
+def human(amount: float, unit: str) -> str:
+    """A number a person can read.
+
+    >>> human(27_000_000, "B")
+    '27.0 MB'
+    """
+    for prefix in ("", "k", "M", "G", "T"):
+        if amount < 1000 or prefix == "T":
+            return f"{amount:.0f} {unit}" if not prefix else f"{amount:.1f} {prefix}{unit}"
+        amount /= 1000
+    raise AssertionError
+
+
+def _by(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape))

@@ -1,0 +1,71 @@
+"""What can go wrong, said in one sentence: which argument, what was expected, what came."""
+
+from __future__ import annotations
+
+
+class PltfError(ValueError):
+    """Any refusal of pltf; every error it raises on purpose is one of these.
+
+    >>> import pltf
+    >>> try:
+    ...     pltf.Model("X[i,j] = A[i,r] * B[j,r]")
+    ... except pltf.PltfError as error:
+    ...     print(error)
+    latent index 'r' has no size: give it as a keyword, for example Model(..., r=3)
+    """
+
+
+class NotationError(PltfError):
+    """A model text that cannot be read; shows the text with a caret under the character.
+
+    >>> import pltf
+    >>> pltf.Model("X[i,j] = A[i,r] * A[j,r]", r=2)
+    Traceback (most recent call last):
+        ...
+    pltf.errors.NotationError: factor A stands twice in one equation, so the model is not linear in it
+      X[i,j] = A[i,r] * A[j,r]
+                        ^
+    """
+
+    def __init__(self, reason: str, text: str, position: int) -> None:
+        self.reason, self.text, self.position = reason, text, position
+        start = text.rfind("\n", 0, position) + 1
+        end = text.find("\n", position)
+        line = text[start : end if end >= 0 else len(text)]
+        indent = len(line) - len(line.lstrip())
+        caret = " " * (position - start - indent) + "^"
+        super().__init__(f"{reason}\n  {line.strip()}\n  {caret}")
+
+    def __reduce__(self) -> tuple[type[NotationError], tuple[str, str, int]]:
+        return type(self), (self.reason, self.text, self.position)
+
+
+class ObservationError(PltfError):
+    """Data that cannot be used as they are.
+
+    >>> import numpy as np, pltf
+    >>> pltf.observe(np.array([[1.0, -2.0]]))
+    Traceback (most recent call last):
+        ...
+    pltf.errors.ObservationError: data: observed values must be >= 0, but cell (0, 1) holds -2.0
+    """
+
+
+class EngineError(PltfError):
+    """An engine that does not exist or cannot take these data.
+
+    >>> import numpy as np, pltf
+    >>> pltf.nmf(rank=2).fit(np.ones((3, 4)), engine="abacus")
+    Traceback (most recent call last):
+        ...
+    pltf.errors.EngineError: engine must be one of 'auto', 'dense'; got 'abacus'
+    """
+
+
+class ConvergenceWarning(UserWarning):
+    """A fit that ended before it settled; the message says what to try.
+
+    >>> import pltf
+    >>> issubclass(pltf.ConvergenceWarning, UserWarning)
+    True
+    """

@@ -1,0 +1,281 @@
+"""The Gamma distribution: prior (shape, mean), posterior (shape, scale), moments, KL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from pltf.errors import PltfError
+
+Array = NDArray[np.float64]
+
+_STIRLING = 1e4  # above this the asymptotic series is exact to float64
+
+
+@dataclass(frozen=True, eq=False)
+class Gamma:
+    """Prior of a factor: Gamma with ``shape`` A and ``mean`` B (so scale B/A, rate A/B).
+
+    Scalars, or arrays that broadcast to the factor. A small shape makes sparse factors.
+
+    >>> import pltf
+    >>> pltf.Gamma(shape=0.5, mean=10.0)
+    Gamma(shape=0.5, mean=10.0)
+    >>> pltf.Gamma(shape=0.5, mean=10.0).rate
+    array(0.05)
+    """
+
+    shape: ArrayLike = 0.5
+    mean: ArrayLike = 10.0
+
+    def __post_init__(self) -> None:
+        for name in ("shape", "mean"):
+            value = np.asarray(getattr(self, name))
+            if value.dtype.kind not in "iuf" or not (np.isfinite(value) & (value > 0)).all():
+                raise PltfError(f"Gamma: {name} must be positive and finite, got {getattr(self, name)!r}")
+            kept = value.astype(np.float64)  # a copy: the caller's array may change later
+            kept.flags.writeable = False
+            object.__setattr__(self, name, float(kept) if kept.ndim == 0 else kept)
+        try:
+            np.broadcast_shapes(np.shape(self.shape), np.shape(self.mean))
+        except ValueError:
+            shapes = f"{np.shape(self.shape)} and {np.shape(self.mean)}"
+            raise PltfError(f"Gamma: shape and mean must broadcast together, got {shapes}") from None
+
+    @property
+    def rate(self) -> Array:
+        """A/B, the prior's part of a posterior rate."""
+        return np.asarray(np.asarray(self.shape, dtype=np.float64) / np.asarray(self.mean, dtype=np.float64))
+
+    def broadcast(self, shape: tuple[int, ...]) -> tuple[Array, Array]:
+        """Shape and mean as arrays of the given shape."""
+        return (
+            np.broadcast_to(np.asarray(self.shape, dtype=np.float64), shape),
+            np.broadcast_to(np.asarray(self.mean, dtype=np.float64), shape),
+        )
+
+    def sample(self, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+        """A draw of a factor of the given shape.
+
+        >>> import numpy as np, pltf
+        >>> pltf.Gamma(shape=2.0, mean=5.0).sample((2, 3), np.random.default_rng(0)).shape
+        (2, 3)
+        """
+        A, B = self.broadcast(shape)
+        return rng.standard_gamma(A) * (B / A)
+
+    def log_pdf(self, z: Array) -> Array:
+        """Log density at ``z``; entries that are zero count nothing when the shape is below 1."""
+        A, B = self.broadcast(z.shape)
+        power = np.where((A < 1) & (z == 0), 0.0, special.xlogy(A - 1, z))
+        return np.asarray(power - z * A / B + A * np.log(A / B) - special.gammaln(A))
+
+
+def geometric_mean(shape: Array, scale: Array) -> Array:
+    """exp(<log z>) of Gamma(shape, scale): exp(digamma(C)) * D.
+
+    >>> import numpy as np
+    >>> geometric_mean(np.array([1.0]), np.array([1.0])).round(6)
+    array([0.561459])
+    """
+    return np.asarray(np.exp(special.digamma(shape)) * scale)
+
+
+def kl_to_prior(shape: Array, scale: Array, prior: Gamma, log_geomean: Array | None = None) -> float:
+    """Sum over the entries of KL( Gamma(C, scale D) || Gamma(A, mean B) ).
+
+    ``log_geomean`` is digamma(C) + log(D), for those who have it already.
+
+    >>> import numpy as np
+    >>> kl = kl_to_prior(np.array([2.0, 2.0]), np.array([3.0, 3.0]), Gamma(shape=2.0, mean=6.0))
+    >>> round(kl, 12)
+    0.0
+    """
+    C, D, rate = shape, scale, prior.rate
+    A = np.asarray(prior.shape, dtype=np.float64)
+    log_D = np.log(D)
+    psi = special.digamma(C) if log_geomean is None else log_geomean - log_D
+    # (C-A)*digamma(C) - lgamma(C) + lgamma(A) - A*log(D*rate) + C*D*rate - C
+    kl = _peak(C, psi) - A * (psi + log_D + np.log(rate)) + special.gammaln(A) + C * D * rate
+    return float(kl.sum())
+
+
+def _peak(C: Array, psi: Array) -> Array:
+    """C*digamma(C) - lgamma(C) - C, without the cancellation of large C."""
+    exact: Array = C * psi - special.gammaln(C) - C
+    if (C > _STIRLING).any():
+        big = np.maximum(C, _STIRLING)
+        return np.where(C > _STIRLING, 0.5 * np.log(big / (2 * np.pi)) - 0.5 - 1 / (6 * big), exact)
+    return exact
+
+
+class Factor(Protocol):
+    """What a fit believes about a factor: a :class:`Posterior` or a :class:`Point`.
+
+    >>> import numpy as np, pltf
+    >>> fit = pltf.nmf(rank=1).fit(np.ones((2, 3)))
+    >>> fit.factors["W"].mean.shape
+    (2, 1)
+    """
+
+    @property
+    def indices(self) -> tuple[str, ...]:
+        """Names of its axes."""
+        ...
+
+    @property
+    def mean(self) -> Array:
+        """Expected value, E."""
+        ...
+
+    @property
+    def geomean(self) -> Array:
+        """exp of the expected logarithm, L."""
+        ...
+
+    @property
+    def shape(self) -> Array:
+        """Shape parameter, C."""
+        ...
+
+    @property
+    def scale(self) -> Array:
+        """Scale parameter, D."""
+        ...
+
+    @property
+    def var(self) -> Array:
+        """Variance."""
+        ...
+
+    def interval(self, level: float = 0.9) -> tuple[Array, Array]:
+        """Central interval that holds each entry with probability ``level``."""
+        ...
+
+    def sample(self, n: int, seed: int = 0) -> Array:
+        """``n`` independent draws, along a new first axis."""
+        ...
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Posterior:
+    """Independent Gamma posteriors of the entries of a factor.
+
+    >>> import numpy as np
+    >>> z = Posterior(("i",), np.array([2.0, 8.0]), np.array([0.5, 0.25]))
+    >>> z
+    <Posterior [i] 2: mean 1 to 2>
+    >>> z.mean, z.var
+    (array([1., 2.]), array([0.5, 0.5]))
+    >>> low, high = z.interval(0.9)
+    >>> bool((low < z.mean).all() and (z.mean < high).all())
+    True
+    >>> z.sample(3, seed=0).shape
+    (3, 2)
+    """
+
+    indices: tuple[str, ...]
+    shape: Array  # C
+    scale: Array  # D
+
+    @property
+    def mean(self) -> Array:
+        """Expected value, E = C*D."""
+        return self.shape * self.scale
+
+    @property
+    def geomean(self) -> Array:
+        """exp of the expected logarithm, L = exp(digamma(C))*D."""
+        return geometric_mean(self.shape, self.scale)
+
+    @property
+    def var(self) -> Array:
+        """Variance, C*D^2."""
+        return self.shape * self.scale**2
+
+    def interval(self, level: float = 0.9) -> tuple[Array, Array]:
+        """Central interval that holds each entry with probability ``level``."""
+        tail = (1 - _level(level)) / 2
+        low, high = (special.gammaincinv(self.shape, p) * self.scale for p in (tail, 1 - tail))
+        return low, high
+
+    def sample(self, n: int, seed: int = 0) -> Array:
+        """``n`` independent draws, along a new first axis."""
+        rng = np.random.default_rng(seed)
+        return rng.standard_gamma(self.shape, size=(_draws(n), *self.shape.shape)) * self.scale
+
+    def __repr__(self) -> str:
+        return _describe("Posterior", self)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Point:
+    """A factor known as a single value: fixed, or estimated by EM or MAP.
+
+    >>> import numpy as np
+    >>> z = Point(("i",), np.array([1.0, 2.0]))
+    >>> z.mean is z.geomean, z.var
+    (True, array([0., 0.]))
+    >>> z.shape
+    Traceback (most recent call last):
+        ...
+    pltf.errors.PltfError: this factor is a point estimate or fixed: it has no posterior shape
+    """
+
+    indices: tuple[str, ...]
+    mean: Array
+
+    @property
+    def geomean(self) -> Array:
+        """The value itself."""
+        return self.mean
+
+    @property
+    def var(self) -> Array:
+        """Zero."""
+        return np.zeros_like(self.mean)
+
+    @property
+    def shape(self) -> Array:
+        """Refused: a point has no posterior."""
+        raise PltfError("this factor is a point estimate or fixed: it has no posterior shape")
+
+    @property
+    def scale(self) -> Array:
+        """Refused: a point has no posterior."""
+        raise PltfError("this factor is a point estimate or fixed: it has no posterior scale")
+
+    def interval(self, level: float = 0.9) -> tuple[Array, Array]:
+        """The value twice."""
+        _level(level)
+        return self.mean, self.mean
+
+    def sample(self, n: int, seed: int = 0) -> Array:
+        """The value ``n`` times, along a new first axis."""
+        return np.repeat(self.mean[None], _draws(n), axis=0)
+
+    def __repr__(self) -> str:
+        return _describe("Point", self)
+
+
+def _describe(kind: str, factor: Any) -> str:
+    axes: Sequence[str] = factor.indices
+    size = "x".join(map(str, factor.mean.shape)) or "scalar"
+    return f"<{kind} [{','.join(axes)}] {size}: mean {factor.mean.min():.3g} to {factor.mean.max():.3g}>"
+
+
+def _level(level: float) -> float:
+    if not 0 < level < 1:
+        raise PltfError(f"level must lie between 0 and 1, got {level!r}")
+    return level
+
+
+def _draws(n: int) -> int:
+    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
+        raise PltfError(f"n must be a whole number of at least 1, got {n!r}")
+    return int(n)

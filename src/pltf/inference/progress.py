@@ -1,0 +1,52 @@
+"""A progress bar for people: shown only on a terminal, and only when a fit takes over a second."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Any, Self
+
+_PATIENCE = 1.0  # seconds before a bar appears
+_PERIOD = 0.1  # seconds between two drawings
+
+
+class Progress:
+    """Counts sweeps over all restarts; does nothing when switched off."""
+
+    def __init__(self, shown: bool, restarts: int, max_iter: int) -> None:
+        self._shown, self._restarts, self._max_iter = shown, restarts, max_iter
+        self._bar: Any = None
+        self._task: Any = None
+        self._next = time.monotonic() + _PATIENCE
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def sweep(self, restart: int, n_iter: int, text: str) -> None:
+        """Tell that sweep ``n_iter`` of ``restart`` is done."""
+        now = time.monotonic()
+        if not self._shown or now < self._next:
+            return
+        self._next = now + _PERIOD
+        if self._bar is None:
+            self._start()
+        label = f"restart {restart + 1}/{self._restarts}" if self._restarts > 1 else "fit"
+        done = restart * self._max_iter + n_iter
+        self._bar.update(self._task, completed=done, description=f"{label}, sweep {n_iter}: {text}")
+
+    def _start(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bar
+
+        console = Console(stderr=True)
+        columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+        self._bar = Bar(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._task = self._bar.add_task("", total=self._restarts * self._max_iter)
+        self._bar.start()

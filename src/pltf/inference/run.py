@@ -1,0 +1,149 @@
+"""The one loop: it owns sweeps, tolerance, trace, callbacks, restarts and progress."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pltf.errors import PltfError
+from pltf.gamma import Array
+from pltf.inference.progress import Progress
+from pltf.inference.state import Factors, Method, Problem, State
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a callback is told after every sweep; it stops the fit by returning True.
+
+    >>> import numpy as np, pltf
+    >>> def watch(sweep):
+    ...     return sweep.n_iter == 3
+    >>> fit = pltf.nmf(rank=1).fit(np.ones((3, 4)), tol=0, callback=watch)
+    >>> fit.n_iter, fit.stopped
+    (3, 'the callback asked to stop')
+    """
+
+    restart: int
+    n_iter: int
+    bound: float
+    means: Factors
+
+
+Callback = Callable[[Sweep], object]
+ASKED = "the callback asked to stop"
+
+
+@dataclass(frozen=True)
+class Stop:
+    """When a run ends."""
+
+    max_iter: int
+    tol: float
+    callback: Callback | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One run from one starting point."""
+
+    restart: int
+    state: State
+    trace: Array  # objective after each sweep
+    converged: bool
+    stopped: str  # why, in words
+    seconds: float
+
+    @property
+    def objective(self) -> float:
+        """The last value of the trace."""
+        return self.state.objective
+
+
+@dataclass(frozen=True)
+class Row:
+    """One restart in the table of all."""
+
+    restart: int
+    bound: float
+    n_iter: int
+    converged: bool
+    stopped: str
+    seconds: float
+
+
+def best_of(
+    problem: Problem,
+    method: Method,
+    start: Callable[[int], State],
+    restarts: int,
+    stop: Stop,
+    *,
+    earlier: Sequence[float] = (),
+    shown: bool = False,
+) -> tuple[Run, tuple[Row, ...]]:
+    """Run every restart; keep the best and a row of each. ``start`` gives restart k its state."""
+    best: Run | None = None
+    rows = []
+    with Progress(shown, restarts, stop.max_iter) as progress:
+        for restart in range(restarts):
+            one = run(problem, method, start(restart), stop, progress, restart, earlier)
+            rows.append(Row(restart, one.objective, len(one.trace), one.converged, one.stopped, one.seconds))
+            if best is None or one.objective > best.objective:
+                best = one
+    assert best is not None
+    return best, tuple(rows)
+
+
+def run(
+    problem: Problem,
+    method: Method,
+    state: State,
+    stop: Stop,
+    progress: Progress,
+    restart: int = 0,
+    earlier: Sequence[float] = (),
+) -> Run:
+    """Sweep until a sweep adds less than ``tol*|objective|``, or the objective no longer rises.
+
+    ``earlier`` is the trace that the state comes with, when a fit goes on.
+    """
+    if not math.isfinite(state.counts.log_term):
+        raise PltfError("init: a positive count has rate zero under these starting and fixed factors")
+    began = time.perf_counter()
+    trace = list(earlier)
+    converged, stopped = False, f"{stop.max_iter} sweeps are done"
+    for _ in range(stop.max_iter):
+        new = method.step(problem, state)
+        comparable = new.zeros == state.zeros
+        gain = new.objective - state.objective
+        if not math.isfinite(new.objective) or (comparable and gain < 0):
+            converged, stopped = _no_rise(problem, method, state, new, len(trace))
+            break
+        state = new
+        trace.append(new.objective)
+        progress.sweep(restart, len(trace), f"{method.objective} {new.objective:.6g}")
+        sweep = Sweep(restart, len(trace), new.objective, new.E)
+        if stop.callback is not None and stop.callback(sweep) is True:
+            stopped = ASKED
+            break
+        if comparable and stop.tol > 0 and gain <= stop.tol * abs(new.objective):
+            converged, stopped = True, f"a sweep added less than {stop.tol:g} of the {method.objective}"
+            break
+    return Run(restart, state, np.asarray(trace), converged, stopped, time.perf_counter() - began)
+
+
+def _no_rise(problem: Problem, method: Method, old: State, new: State, n_iter: int) -> tuple[bool, str]:
+    """Whether a sweep that did not raise the objective is convergence, and what to say of it."""
+    name, kept = method.objective, f"kept sweep {n_iter}"
+    if n_iter == 0:
+        raise PltfError(f"the {name} is {new.objective} after the first sweep: the numbers are out of range")
+    if not math.isfinite(new.objective):
+        return False, f"the {name} became {new.objective} at sweep {n_iter + 1}: {kept}"
+    fall = old.objective - new.objective
+    rounding = fall <= 100 * problem.eps * (problem.total + abs(old.objective))
+    cause = "rounding" if rounding else "more than rounding explains"
+    return rounding, f"the {name} fell by {fall:.2g} at sweep {n_iter + 1} ({cause}): {kept}"

@@ -1,0 +1,67 @@
+"""The problem, which a fit never changes, and the state, which every sweep replaces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from pltf.engines.base import Counts, Engine
+from pltf.gamma import Array, Gamma
+
+Factors = Mapping[str, Array]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A model bound to its data, its priors and its fixed factors."""
+
+    engine: Engine
+    shapes: Mapping[str, tuple[int, ...]]  # of all factors, in model order
+    priors: Mapping[str, Gamma]  # of the free factors; empty for EM
+    fixed: Factors
+    total: float  # sum M*X over all tensors
+    saturated: float  # sum M*log Poisson(X; X) over all tensors
+    eps: float  # relative rounding of the engine's arithmetic
+
+    @property
+    def free(self) -> tuple[str, ...]:
+        """Factors to be learned, in the order in which a sweep updates them."""
+        return tuple(name for name in self.shapes if name not in self.fixed)
+
+    def log_likelihood(self, log_term: float, factors: Factors) -> float:
+        """sum M*( X*log Xhat - Xhat - lgamma(X+1) ), with the log term of one set of factors (L)
+        and the rates of another (E); for EM they are the same."""
+        return self.saturated + log_term + (self.total - self.engine.total(factors))
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """What is believed after a sweep, with the counts that the next sweep starts from."""
+
+    E: Factors  # mean of every factor; for EM and MAP the estimate
+    L: Factors  # geometric mean; for EM and MAP the estimate too
+    C: Factors  # posterior shape of the free factors; empty before the first VB sweep and for EM, MAP
+    D: Factors  # posterior scale, likewise
+    counts: Counts  # at L
+    objective: float  # bound, log-likelihood or log-posterior; -inf before the first VB sweep
+    zeros: int = 0  # entries that MAP has set to zero: objectives compare only while it stays
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way of inference: how to begin from given L and E, one sweep, and how to go on from a state."""
+
+    name: str
+    objective: str
+    begin: Callable[[Problem, Factors, Factors], State]
+    step: Callable[[Problem, State], State]
+    resume: Callable[[Problem, State], State]
+
+
+def frozen(array: Array) -> Array:
+    """The array, closed to changes in place: engines rely on it."""
+    array = np.asarray(array)
+    array.flags.writeable = False
+    return array

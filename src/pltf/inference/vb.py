@@ -1,0 +1,53 @@
+"""Variational Bayes: Algorithm 1 of the paper, exact coordinate ascent on the bound."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy import special
+
+from pltf.gamma import kl_to_prior
+from pltf.inference.state import Factors, Method, Problem, State, frozen
+
+
+def begin(problem: Problem, L: Factors, E: Factors) -> State:
+    """The state before the first sweep: no posterior yet, and so no bound."""
+    return State(E, L, {}, {}, problem.engine.counts(L, problem.free), -math.inf)
+
+
+def step(problem: Problem, state: State) -> State:
+    """One sweep: q(S) and every C from the same Xhat_L, then D and E factor by factor, then L.
+
+    C_a = A_a + L_a * Delta_a^L(M*X/Xhat_L);   D_a = 1 / (A_a/B_a + Delta_a^E(M));   E_a = C_a*D_a
+    """
+    E, C, D = dict(state.E), {}, {}
+    for a in problem.free:
+        prior = problem.priors[a]
+        C[a] = frozen(np.asarray(prior.shape) + state.counts.by_factor[a])
+        D[a] = frozen(1 / (prior.rate + problem.engine.exposure(E, a)))
+        E[a] = frozen(C[a] * D[a])
+    return posterior_state(problem, E, C, D)
+
+
+def posterior_state(problem: Problem, E: Factors, C: Factors, D: Factors) -> State:
+    """Posteriors with their bound; the pass also gives the counts of the next sweep.
+
+    bound = sum M*( X*log Xhat_L - Xhat_E - lgamma(X+1) ) - sum_a KL( q(Z_a) || p(Z_a) )
+    """
+    log_L = {a: special.digamma(C[a]) + np.log(D[a]) for a in problem.free}
+    L = {**problem.fixed, **{a: frozen(np.exp(log_L[a])) for a in problem.free}}
+    counts = problem.engine.counts(L, problem.free)
+    kl = math.fsum(kl_to_prior(C[a], D[a], problem.priors[a], log_L[a]) for a in problem.free)
+    return State(E, L, C, D, counts, problem.log_likelihood(counts.log_term, E) - kl)
+
+
+def resume(problem: Problem, state: State) -> State:
+    """A state of another fit, judged by this problem."""
+    if not set(problem.free) <= set(state.C):
+        return begin(problem, {**state.L, **problem.fixed}, {**state.E, **problem.fixed})
+    C, D = ({a: part[a] for a in problem.free} for part in (state.C, state.D))
+    return posterior_state(problem, {**state.E, **problem.fixed}, C, D)
+
+
+VB = Method("vb", "bound", begin, step, resume)

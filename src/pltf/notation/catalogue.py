@@ -1,0 +1,65 @@
+"""Well-known models, written in the notation itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pltf.errors import PltfError
+from pltf.notation.model import Model
+
+_FACTORS = "ABCDEFHIJKLMNOPQRSTUVW"  # G is the core, X the tensor
+_LATENT = "pqrstuvwyz"
+
+
+def cp(indices: Sequence[str] = ("i", "j", "k"), *, rank: int) -> Model:
+    """CP (PARAFAC): every index has a factor, and all factors share the component ``r``.
+
+    >>> import pltf
+    >>> pltf.cp(("user", "place", "act"), rank=7)
+    Model("X[user,place,act] = A[user,r] * B[place,r] * C[act,r]", r=7)
+    """
+    indices = _checked(indices, limit=len(_FACTORS), reserved="r")
+    factors = [f"{name}[{index},r]" for name, index in zip(_FACTORS, indices, strict=False)]
+    return Model(f"X[{','.join(indices)}] = {' * '.join(factors)}", r=rank)
+
+
+def tucker(indices: Sequence[str] = ("i", "j", "k"), *, ranks: Sequence[int]) -> Model:
+    """Tucker: every index has a factor with its own latent index, and a core ``G`` joins them.
+
+    >>> import pltf
+    >>> pltf.tucker(("i", "j", "k"), ranks=(3, 2, 2))
+    Model("X[i,j,k] = A[i,p] * B[j,q] * C[k,r] * G[p,q,r]", p=3, q=2, r=2)
+    """
+    latent = _LATENT[: len(indices)]
+    indices = _checked(indices, limit=len(_LATENT), reserved=latent)
+    if isinstance(ranks, (str, int)) or len(ranks) != len(indices):
+        raise PltfError(f"ranks must have one size for each of {', '.join(indices)}; got {ranks!r}")
+    factors = [f"{name}[{i},{p}]" for name, i, p in zip(_FACTORS, indices, latent, strict=False)]
+    core = f"G[{','.join(latent)}]"
+    text = f"X[{','.join(indices)}] = {' * '.join([*factors, core])}"
+    return Model(text, **dict(zip(latent, ranks, strict=True)))
+
+
+def nmf(indices: Sequence[str] = ("i", "j"), *, rank: int) -> Model:
+    """Non-negative matrix factorization, ``W`` times ``H``.
+
+    >>> import pltf
+    >>> pltf.nmf(rank=4)
+    Model("X[i,j] = W[i,r] * H[r,j]", r=4)
+    """
+    indices = _checked(indices, limit=2, reserved="r")
+    if len(indices) != 2:
+        raise PltfError(f"indices must be two names, got {indices!r}")
+    row, column = indices
+    return Model(f"X[{row},{column}] = W[{row},r] * H[r,{column}]", r=rank)
+
+
+def _checked(indices: Sequence[str], limit: int, reserved: str) -> tuple[str, ...]:
+    if isinstance(indices, str) or not all(isinstance(i, str) and i.isidentifier() for i in indices):
+        raise PltfError(f"indices must be a sequence of names such as ('i', 'j', 'k'), got {indices!r}")
+    if not 1 <= len(indices) <= limit:
+        raise PltfError(f"indices must be 1 to {limit} names, got {len(indices)}")
+    for index in indices:
+        if index in set(reserved):
+            raise PltfError(f"index '{index}' is the latent index of this model: choose another name")
+    return tuple(indices)

@@ -1,0 +1,244 @@
+"""The model: equations and the sizes of its latent indices, immutable and hashable."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from pltf.errors import NotationError, PltfError
+from pltf.notation.grammar import Equation, parse
+
+if TYPE_CHECKING:
+    from pltf.engines.plan import Plan
+    from pltf.fit import Fit
+    from pltf.gamma import Gamma
+    from pltf.inference.run import Callback
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Model:
+    """A factorization model, written as equations or in the einsum shorthand.
+
+    Indices that no observed tensor has are latent: they are summed, and their sizes are keywords.
+    The sizes of observed indices come from the data.
+
+    >>> import pltf
+    >>> model = pltf.Model("X[user,place] = U[user,r] * P[place,r]", r=4)
+    >>> model
+    Model("X[user,place] = U[user,r] * P[place,r]", r=4)
+    >>> model.factors["U"]
+    ('user', 'r')
+
+    Several lines are several tensors; a factor in two of them couples them:
+
+    >>> coupled = pltf.Model('''X[i,j,k] = A[i,r] * B[j,r] * C[k,r]
+    ...                         Y[j,m] = B[j,r] * D[m,r]''', r=3)
+    >>> list(coupled.observed), list(coupled.factors)
+    (['X', 'Y'], ['A', 'B', 'C', 'D'])
+
+    The einsum shorthand names the factors Z1, Z2, ... and the tensor X:
+
+    >>> pltf.Model("ir,jr,kr->ijk", r=7)
+    Model("X[i,j,k] = Z1[i,r] * Z2[j,r] * Z3[k,r]", r=7)
+    """
+
+    equations: tuple[Equation, ...]
+    _sizes: tuple[tuple[str, int], ...]
+
+    def __init__(self, text: str, /, **sizes: int) -> None:
+        if not isinstance(text, str):
+            raise PltfError(f"the model must be a text such as 'ir,jr->ij', got {type(text).__name__}")
+        if not text.strip():
+            raise NotationError("the model text is empty", text, 0)
+        equations = parse(text)
+        object.__setattr__(self, "equations", equations)
+        object.__setattr__(self, "_sizes", tuple(_latent_sizes(equations, sizes).items()))
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Sizes of the latent indices, in order of appearance."""
+        return MappingProxyType(dict(self._sizes))
+
+    @property
+    def factors(self) -> Mapping[str, tuple[str, ...]]:
+        """Factor name to its indices, in the order in which a sweep updates them."""
+        return MappingProxyType({t.name: t.indices for e in self.equations for t in e.factors})
+
+    @property
+    def observed(self) -> Mapping[str, tuple[str, ...]]:
+        """Observed tensor to its indices."""
+        return MappingProxyType({e.output.name: e.output.indices for e in self.equations})
+
+    @property
+    def text(self) -> str:
+        """The equations in full, one a line."""
+        return "\n".join(map(str, self.equations))
+
+    def resized(self, **sizes: int) -> Model:
+        """The same equations with other sizes of latent indices.
+
+        >>> import pltf
+        >>> pltf.cp(rank=2).resized(r=5).sizes["r"]
+        5
+        """
+        return Model(self.text, **{**self.sizes, **sizes})
+
+    def index_sizes(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+        """Size of every index, given the shape of every observed tensor.
+
+        >>> import pltf
+        >>> pltf.nmf(rank=2).index_sizes({"X": (5, 4)})
+        {'i': 5, 'j': 4, 'r': 2}
+        """
+        sizes: dict[str, int] = {}
+        source: dict[str, str] = {}
+        for name, indices in self.observed.items():
+            shape = shapes[name]
+            if len(shape) != len(indices):
+                expected = f"{len(indices)} ({', '.join(indices)})"
+                raise PltfError(f"{name} must have {expected} dimensions, got {len(shape)}: shape {shape}")
+            for index, size in zip(indices, shape, strict=True):
+                if sizes.setdefault(index, size) != size:
+                    known = f"{sizes[index]} in {source[index]}"
+                    raise PltfError(f"index '{index}' must have one size, but it is {known} and {size} in {name}")
+                source.setdefault(index, name)
+        return sizes | dict(self._sizes)
+
+    def fit(
+        self,
+        X: Any,
+        *,
+        mask: Any = None,
+        method: str = "vb",
+        prior: Gamma | Mapping[str, Gamma] | None = None,
+        max_iter: int = 2000,
+        tol: float = 1e-6,
+        restarts: int = 1,
+        seed: int | None = 0,
+        init: str | Mapping[str, Any] | Fit = "prior",
+        fixed: Mapping[str, Any] | None = None,
+        dtype: Any = "float64",
+        engine: str = "auto",
+        threads: int | None = None,
+        progress: bool = True,
+        callback: Callback | None = None,
+    ) -> Fit:
+        """Learn the factors from data with holes.
+
+        Parameters
+        ----------
+        X
+            An array, or an observation of :func:`pltf.observe`; a mapping from tensor to data when the
+            model has several. NaN and masked entries of ``numpy.ma`` are missing. Never changed.
+        mask
+            True where a cell was observed; likewise a mapping when there are several tensors.
+        method
+            ``"vb"``: posterior of every factor and a bound on the evidence. ``"em"``: maximum
+            likelihood. ``"map"``: maximum of the posterior; with prior shapes below 1 it sets entries
+            to zero, and its objective is comparable between two sweeps only while none is added.
+        prior
+            A :class:`pltf.Gamma` for all factors, or a mapping from factor to Gamma; a factor that the
+            mapping does not name, and all of them without ``prior``, have ``Gamma(shape=0.5, mean=10)``.
+        max_iter, tol
+            At most so many sweeps (more sweeps, when ``init`` is a Fit); stop earlier when a sweep adds
+            less than ``tol*|bound|``. ``tol=0``: never stop earlier, unless the bound no longer rises.
+        restarts, seed
+            Number of random starts, of which the best is kept. Restart k of a seed is the same whatever
+            their number. ``seed=None`` draws a seed, which the fit tells.
+        init
+            ``"prior"`` draws from the prior, ``"random"`` positive numbers of the data's scale; a mapping
+            from factor to array starts there; a Fit is gone on from, and its trace continued.
+        fixed
+            Mapping from factor to the array that it is; such a factor takes no prior and is not learned.
+        dtype
+            ``"float64"`` or ``"float32"``: arithmetic over the cells. The bound is in float64 always.
+        engine, threads
+            How sums over cells are done, and on how many threads (default: all cores). The number of
+            threads does not change a bit of the result.
+        progress
+            Show a bar on a terminal when the fit takes over a second.
+        callback
+            Called with a :class:`pltf.Sweep` after each sweep; returning True stops the run.
+
+        >>> import numpy as np, pltf
+        >>> fit = pltf.nmf(rank=1).fit(np.array([[1.0, 2.0], [2.0, np.nan]]))
+        >>> fit.converged
+        True
+        """
+        # The front door: the one place where this layer reaches up, and only when called.
+        from pltf import api
+
+        return api.fit(
+            self,
+            X,
+            mask=mask,
+            method=method,
+            prior=prior,
+            max_iter=max_iter,
+            tol=tol,
+            restarts=restarts,
+            seed=seed,
+            init=init,
+            fixed=fixed,
+            dtype=dtype,
+            engine=engine,
+            threads=threads,
+            progress=progress,
+            callback=callback,
+        )
+
+    def plan(
+        self,
+        X: Any,
+        *,
+        mask: Any = None,
+        dtype: Any = "float64",
+        engine: str = "auto",
+        threads: int | None = None,
+    ) -> Plan:
+        """Memory, flops, contraction orders and engine of a fit, without touching the data.
+
+        >>> import numpy as np, pltf
+        >>> plan = pltf.cp(rank=7).plan(np.zeros((50, 40, 30)))
+        >>> plan.engine, plan.flops
+        ('dense', 4250400)
+        """
+        from pltf import api
+
+        return api.plan(self, X, mask=mask, dtype=dtype, engine=engine, threads=threads)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        lines = self.text.split("\n")
+        text = f'"{lines[0]}"' if len(lines) == 1 else '"""' + "\n         ".join(lines) + '"""'
+        return f"Model({', '.join([text, *(f'{index}={size}' for index, size in self._sizes)])})"
+
+
+def _latent_sizes(equations: tuple[Equation, ...], given: Mapping[str, int]) -> dict[str, int]:
+    observed = {index: e.output.name for e in equations for index in e.output.indices}
+    latent = dict.fromkeys(i for e in equations for i in e.summed if i not in observed)
+    for index in given:
+        if index in observed:
+            raise PltfError(f"index '{index}' is observed in {observed[index]}: its size comes from the data")
+        if index not in latent:
+            known = ", ".join(latent) or "none"
+            raise PltfError(f"unknown size keyword '{index}': the latent indices of this model are {known}")
+    return {index: _size(index, given) for index in latent}
+
+
+def _size(index: str, given: Mapping[str, int]) -> int:
+    if index not in given:
+        raise PltfError(f"latent index '{index}' has no size: give it as a keyword, for example Model(..., {index}=3)")
+    size = given[index]
+    try:
+        whole = operator.index(size)
+    except TypeError:
+        whole = 0
+    if whole < 1 or isinstance(size, bool):
+        raise PltfError(f"size of '{index}' must be a whole number of at least 1, got {size!r}")
+    return whole

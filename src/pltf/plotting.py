@@ -1,0 +1,63 @@
+"""Figures. matplotlib is imported only when one is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pltf.errors import PltfError
+
+if TYPE_CHECKING:
+    from pltf.fit import Fit
+
+
+def trace(fit: Fit, ax: Any = None) -> Any:
+    """The bound against the sweeps; returns the axes.
+
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> import numpy as np, pltf, pltf.plotting
+    >>> ax = pltf.plotting.trace(pltf.nmf(rank=1).fit(np.ones((3, 4))))
+    >>> ax.get_xlabel()
+    'sweep'
+    """
+    ax = _axes(ax)
+    ax.plot(np.arange(1, fit.n_iter + 1), fit.trace)
+    ax.set_xlabel("sweep")
+    ax.set_ylabel(f"{fit.method.objective} (nats)")
+    return ax
+
+
+def bound_curve(bounds: Mapping[int, Sequence[float]], ax: Any = None, *, index: str = "r") -> Any:
+    """Bounds against the size of a latent index, every restart shown and the best marked.
+
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> import pltf.plotting
+    >>> ax = pltf.plotting.bound_curve({2: [-30.0, -31.0], 3: [-20.0, -25.0], 4: [-24.0, -24.5]})
+    >>> ax.get_title()
+    'the bound is highest at r = 3'
+    """
+    ax = _axes(ax)
+    orders = sorted(bounds)
+    best = [max(bounds[order]) for order in orders]
+    winner = orders[int(np.argmax(best))]
+    for order in orders:
+        ax.plot([order] * len(bounds[order]), bounds[order], "o", color="0.6", markersize=4, zorder=2)
+    ax.plot(orders, best, "-o", color="C0", zorder=3)
+    ax.plot([winner], [max(best)], "o", color="C3", markersize=11, fillstyle="none", markeredgewidth=2, zorder=4)
+    ax.set_xticks(orders)
+    ax.set_xlabel(f"size of {index}")
+    ax.set_ylabel("bound on the log evidence (nats)")
+    ax.set_title(f"the bound is highest at {index} = {winner}")
+    return ax
+
+
+def _axes(ax: Any) -> Any:
+    if ax is not None:
+        return ax
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError:
+        raise PltfError("plots need matplotlib: pip install 'pltf[plot]'") from None
+    return plt.subplots(figsize=(6, 4), layout="constrained")[1]

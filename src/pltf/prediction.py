@@ -1,0 +1,83 @@
+"""Predictions of cells from factors, without building the tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+import opt_einsum as oe
+from numpy.typing import NDArray
+
+from pltf.data.blocks import blocks
+from pltf.engines.plan import BLOCK_BYTES, plan_equation
+from pltf.errors import PltfError
+from pltf.gamma import Array
+from pltf.notation import Equation
+
+Cells = NDArray[np.intp]
+
+
+def rates(equation: Equation, factors: Mapping[str, Array], sizes: Mapping[str, int]) -> Array:
+    """Xhat of every cell, block by block."""
+    float64 = np.dtype(np.float64)
+    plan = plan_equation(equation, sizes, float64, masked=False, dtype=float64)
+    tree, output = plan.tree, equation.output.indices
+    out = np.empty(plan.shape)
+    for block in blocks(plan.shape, plan.block):
+        where = dict(zip(output, block, strict=True))
+        leaves = []
+        for n, term in enumerate(equation.factors):
+            cut = tuple(where.get(index, slice(None)) for index in term.indices)
+            leaves.append(tree.leaf(n, factors[term.name][cut]))
+        out[block] = tree.forward(leaves)[-1]
+    return out
+
+
+def rates_at(equation: Equation, factors: Mapping[str, Array], sizes: Mapping[str, int], cells: Cells) -> Array:
+    """Xhat of listed cells: every observed index becomes the number of the cell, n."""
+    observed = equation.output.indices
+    symbols = {index: oe.get_symbol(n + 1) for n, index in enumerate(sizes)}
+    cell = oe.get_symbol(0)
+    terms, gathers = [], []
+    for term in equation.factors:
+        seen = [index for index in term.indices if index in observed]
+        rest = [index for index in term.indices if index not in observed]
+        axes = [term.indices.index(index) for index in (*seen, *rest)]
+        gathers.append((factors[term.name].transpose(axes), [observed.index(index) for index in seen]))
+        terms.append((cell if seen else "") + "".join(symbols[index] for index in rest))
+    expression = f"{','.join(terms)}->{cell}"
+    latent = prod(sizes[index] for index in equation.summed)
+    step = max(1, BLOCK_BYTES // (8 * latent * len(terms)))
+    out = np.empty(len(cells))
+    for start in range(0, len(cells), step):
+        part = cells[start : start + step]
+        operands = [array[tuple(part[:, axis] for axis in axes)] for array, axes in gathers]
+        out[start : start + step] = oe.contract(expression, *operands)
+    return out
+
+
+def as_cells(at: Any, shape: tuple[int, ...], indices: tuple[str, ...]) -> Cells:
+    """Cells as an (n, modes) array: from such an array, from index arrays, or from a boolean mask."""
+    if isinstance(at, tuple):
+        arrays = [np.asarray(one) for one in at]
+        if len(arrays) != len(shape) or any(a.shape != arrays[0].shape or a.ndim != 1 for a in arrays):
+            raise PltfError(f"at: a tuple must hold one index array for each of {', '.join(indices)}")
+        cells = np.stack(arrays, axis=1)
+    else:
+        cells = np.asarray(at)
+        if cells.dtype == bool:
+            if cells.shape != shape:
+                raise PltfError(f"at: a boolean array must have the shape of the tensor, {shape}; got {cells.shape}")
+            cells = np.argwhere(cells)
+    if cells.ndim != 2 or cells.shape[1] != len(shape):
+        raise PltfError(f"at must list cells, one row of {len(shape)} positions each; got shape {cells.shape}")
+    if cells.size and cells.dtype.kind not in "iu":
+        raise PltfError(f"at must hold whole numbers, got dtype {cells.dtype}")
+    wrong = (cells < 0) | (cells >= np.asarray(shape))
+    if wrong.any():
+        row, axis = map(int, np.argwhere(wrong)[0])
+        index, position = indices[axis], int(cells[row, axis])
+        raise PltfError(f"at: row {row} has {position} for index '{index}', which runs from 0 to {shape[axis] - 1}")
+    return cells.astype(np.intp)

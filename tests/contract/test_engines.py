@@ -1,0 +1,164 @@
+"""One suite, every engine: equal to the slow reference, whatever the model, mask, dtype, blocks and threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from numpy.typing import NDArray
+from tests.reference import Array
+from tests.strategies import Case, cases
+
+import pltf
+from pltf.engines import plan as planning
+from pltf.engines import select
+from pltf.engines.base import Engine
+
+Build = Callable[..., Engine]
+
+
+def _dense(case: Case, dtype: str = "float64", threads: int = 1) -> Engine:
+    seen = {name: pltf.observe(x, case.masks[name]) for name, x in case.data.items()}
+    return select.build(case.model.plan(seen, dtype=dtype, threads=threads), seen)
+
+
+ENGINES: Mapping[str, Build] = {"dense": _dense}
+
+
+@pytest.fixture(params=ENGINES, scope="session")
+def build(request: pytest.FixtureRequest) -> Build:
+    return ENGINES[request.param]
+
+
+def assert_matches_reference(engine: Engine, case: Case, rtol: float) -> None:
+    reference, Z = case.reference(), case.init
+    counts = engine.counts(Z)
+    assert set(counts.by_factor) == set(Z)
+    for name in Z:
+        expected = reference.counts(name, Z)
+        assert counts.by_factor[name].shape == expected.shape
+        assert counts.by_factor[name].dtype == np.float64
+        np.testing.assert_allclose(counts.by_factor[name], expected, rtol=rtol, atol=rtol * 1e-3)
+        exposure = engine.exposure(Z, name)
+        assert exposure.shape == expected.shape
+        np.testing.assert_allclose(exposure, reference.exposure(name, Z), rtol=rtol, atol=rtol * 1e-3)
+    np.testing.assert_allclose(engine.total(Z), reference_total(case), rtol=rtol)
+    np.testing.assert_allclose(counts.log_term, reference_log_term(case), rtol=rtol, atol=rtol * 100)
+
+
+def reference_total(case: Case) -> float:
+    reference = case.reference()
+    return sum(float(reference.xhat(e, case.init)[case.masks[e.output.name]].sum()) for e in case.model.equations)
+
+
+def reference_log_term(case: Case) -> float:
+    """sum M*X*log(Xhat/X)."""
+    total = 0.0
+    for equation in case.model.equations:
+        x, mask = case.data[equation.output.name], case.masks[equation.output.name]
+        seen = mask & (x > 0)
+        total += float((x[seen] * np.log(case.reference().xhat(equation, case.init)[seen] / x[seen])).sum())
+    return total
+
+
+@given(case=cases())
+def test_equals_the_reference(case: Case, build: Build) -> None:
+    assert_matches_reference(build(case), case, rtol=1e-10)
+
+
+@given(case=cases(whole=True))
+def test_equals_the_reference_when_nothing_is_missing(case: Case, build: Build) -> None:
+    assert_matches_reference(build(case), case, rtol=1e-10)
+
+
+@given(case=cases())
+def test_float32_is_near(case: Case, build: Build) -> None:
+    assert_matches_reference(build(case, dtype="float32"), case, rtol=2e-5)
+
+
+@pytest.mark.parametrize("shared_bytes", [0, 1 << 20], ids=["nothing kept", "partial sums kept"])
+@pytest.mark.parametrize("threads", [1, 2])
+@given(case=cases())
+def test_blocks_equal_the_whole(case: Case, build: Build, threads: int, shared_bytes: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planning, "BLOCK_BYTES", 64)
+        patch.setattr(planning, "SHARED_BYTES", shared_bytes)
+        assert_matches_reference(build(case, threads=threads), case, rtol=1e-10)
+
+
+@given(case=cases())
+def test_threads_do_not_change_a_bit(case: Case, build: Build) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planning, "BLOCK_BYTES", 256)
+        one, two = build(case, threads=1), build(case, threads=2)
+        first, second = one.counts(case.init), two.counts(case.init)
+        assert first.log_term == second.log_term
+        for name in case.init:
+            np.testing.assert_array_equal(first.by_factor[name], second.by_factor[name])
+            np.testing.assert_array_equal(one.exposure(case.init, name), two.exposure(case.init, name))
+
+
+@given(case=cases())
+def test_some_factors_on_request(case: Case, build: Build) -> None:
+    engine, name = build(case), next(iter(case.init))
+    everything, one = engine.counts(case.init), engine.counts(case.init, [name])
+    assert set(one.by_factor) == {name}
+    assert one.log_term == everything.log_term
+    np.testing.assert_array_equal(one.by_factor[name], everything.by_factor[name])
+
+
+@given(case=cases())
+def test_remembered_sums_follow_the_factors(case: Case, build: Build) -> None:
+    """An engine that has seen other factors must give what a fresh one gives."""
+    old, Z = build(case), dict(case.init)
+    for name in Z:
+        old.exposure(Z, name)
+        Z[name] = Z[name] * 1.5 + 0.1
+    for name in Z:
+        np.testing.assert_allclose(old.exposure(Z, name), build(case).exposure(Z, name), rtol=1e-12)
+    np.testing.assert_allclose(old.total(Z), build(case).total(Z), rtol=1e-12)
+
+
+@given(case=cases())
+def test_values_under_the_mask_change_no_bit(case: Case, build: Build) -> None:
+    poisoned = {name: np.where(case.masks[name], x, np.nan) for name, x in case.data.items()}
+    wild = {name: np.where(case.masks[name], x, -np.inf) for name, x in case.data.items()}
+    results = [build(_with_data(case, data)).counts(case.init) for data in (case.data, poisoned, wild)]
+    for other in results[1:]:
+        assert other.log_term == results[0].log_term
+        for name in case.init:
+            np.testing.assert_array_equal(other.by_factor[name], results[0].by_factor[name])
+
+
+def _with_data(case: Case, data: Mapping[str, Array]) -> Case:
+    return Case(case.model, data, case.masks, case.priors, case.init)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "int64", "bool", "float16", "float32", ">f8", "longdouble"])
+def test_any_real_dtype_and_memory_order(build: Build, dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 2, (4, 3, 2))
+    model = pltf.cp(rank=2)
+    init = {name: rng.random(shape) + 0.1 for name, shape in zip("ABC", ((4, 2), (3, 2), (2, 2)), strict=True)}
+    masks = {"X": rng.random(x.shape) < 0.7}
+    plain = build(Case(model, {"X": x.astype(float)}, masks, {}, init)).counts(init)
+    arrays: list[NDArray[Any]] = [x.astype(dtype), np.asfortranarray(x.astype(dtype))]
+    for array in arrays:
+        other = build(Case(model, {"X": array}, masks, {}, init)).counts(init)
+        assert other.log_term == plain.log_term
+        np.testing.assert_array_equal(other.by_factor["A"], plain.by_factor["A"])
+
+
+def test_a_zero_rate_under_a_count_is_minus_infinity(build: Build) -> None:
+    model = pltf.nmf(rank=1)
+    init = {"W": np.array([[0.0], [1.0]]), "H": np.array([[1.0, 1.0]])}
+    everywhere = {"X": np.ones((2, 2), dtype=bool)}
+    case = Case(model, {"X": np.array([[1.0, 0.0], [2.0, 3.0]])}, everywhere, {}, init)
+    assert build(case).counts(init).log_term == -np.inf
+    harmless = Case(model, {"X": np.array([[0.0, 0.0], [2.0, 3.0]])}, everywhere, {}, init)
+    counts = build(harmless).counts(init)
+    assert np.isfinite(counts.log_term)
+    np.testing.assert_allclose(counts.by_factor["W"], [[0], [5]])

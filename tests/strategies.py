@@ -1,0 +1,95 @@
+"""Random models and data for hypothesis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from tests.reference import Array, Reference
+
+import pltf
+
+OBSERVED = ("user", "place", "act", "w")
+LATENT = ("r", "topic", "q")
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A model with data, masks, priors and a starting point."""
+
+    model: pltf.Model
+    data: Mapping[str, Array]
+    masks: Mapping[str, NDArray[np.bool_]]
+    priors: Mapping[str, pltf.Gamma]
+    init: Mapping[str, Array]
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        return self.model.index_sizes({name: x.shape for name, x in self.data.items()})
+
+    def reference(self) -> Reference:
+        shape = {a: prior.broadcast(self.init[a].shape)[0] for a, prior in self.priors.items()}
+        mean = {a: prior.broadcast(self.init[a].shape)[1] for a, prior in self.priors.items()}
+        return Reference(self.model, self.data, self.masks, shape, mean)
+
+
+@st.composite
+def models(draw: st.DrawFn, coupled: bool | None = None) -> pltf.Model:
+    """Any multilinear model: 2 to 4 factors, cores, shared observed indices, lone latent ones, coupled pairs."""
+    observed = OBSERVED[: draw(st.integers(1, 3))]
+    latent = LATENT[: draw(st.integers(0, 2))]
+    count = draw(st.integers(2, 4))
+    subsets = st.lists(st.sampled_from(observed + latent), min_size=0, max_size=3, unique=True)
+    factors = [draw(subsets) for _ in range(count)]
+    for number, index in enumerate(observed):  # every observed index has to be in a factor
+        if not any(index in factor for factor in factors):
+            factors[number % count].append(index)
+    terms = [f"F{n}[{','.join(factor)}]" for n, factor in enumerate(factors)]
+    lines = [f"X[{','.join(draw(st.permutations(observed)))}] = {' * '.join(terms)}"]
+    if draw(st.booleans()) if coupled is None else coupled:
+        lines.append(_second_line(draw, factors, terms, latent))
+    used = [index for index in latent if any(index in line for line in map(_indices, lines))]
+    return pltf.Model("\n".join(lines), **{index: draw(st.integers(1, 3)) for index in used})
+
+
+def _indices(line: str) -> list[str]:
+    return line.replace("[", ",").replace("]", ",").replace(" ", "").split(",")
+
+
+def _second_line(draw: st.DrawFn, factors: list[list[str]], terms: list[str], latent: tuple[str, ...]) -> str:
+    """An equation of Y that shares some factors with X and has a factor of its own."""
+    shared = draw(st.lists(st.integers(0, len(factors) - 1), min_size=1, max_size=2, unique=True))
+    own = ["m", *draw(st.lists(st.sampled_from(latent), max_size=2, unique=True))] if latent else ["m"]
+    held = dict.fromkeys(i for n in shared for i in factors[n] if i not in LATENT)
+    output = [*[i for i in held if draw(st.booleans())], "m"]
+    return f"Y[{','.join(output)}] = {' * '.join([terms[n] for n in shared])} * Own[{','.join(own)}]"
+
+
+@st.composite
+def cases(draw: st.DrawFn, coupled: bool | None = None, whole: bool = False) -> Case:
+    """A random model with counts, masks (unless ``whole``), priors and a start."""
+    model = draw(models(coupled))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    sizes = dict(model.sizes)
+    for indices in model.observed.values():
+        for index in indices:
+            sizes.setdefault(index, draw(st.integers(1, 4)))
+    shapes = {name: tuple(sizes[i] for i in indices) for name, indices in model.observed.items()}
+    scale = draw(st.sampled_from([0.3, 3.0, 200.0]))
+    fractional = draw(st.booleans())
+    data = {name: rng.poisson(scale, shape) * np.float64(0.37 if fractional else 1.0) for name, shape in shapes.items()}
+    density = 1.0 if whole else draw(st.sampled_from([0.3, 0.7, 1.0]))
+    masks = {name: rng.random(shape) < density for name, shape in shapes.items()}
+    masks["X"].flat[0] = True
+    priors, init = {}, {}
+    for name, indices in model.factors.items():
+        shape = tuple(sizes[index] for index in indices)
+        if draw(st.booleans()):
+            priors[name] = pltf.Gamma(rng.uniform(0.2, 3, shape), rng.uniform(0.5, 20, shape))
+        else:
+            priors[name] = pltf.Gamma(draw(st.sampled_from([0.1, 0.5, 4.0])), draw(st.sampled_from([1.0, 10.0])))
+        init[name] = rng.gamma(1.0, 1.0, shape) + 1e-3
+    return Case(model, data, masks, priors, init)
