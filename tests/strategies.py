@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tests.reference import Array, Reference
 
 import pltf
+from tests.reference import Array, Reference
 
 OBSERVED = ("user", "place", "act", "w")
 LATENT = ("r", "topic", "q")

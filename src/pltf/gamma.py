@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -76,20 +76,21 @@ class Gamma:
         return np.asarray(power - z * A / B + A * np.log(A / B) - special.gammaln(A))
 
 
-def geometric_mean(shape: Array, scale: Array) -> Array:
-    """exp(<log z>) of Gamma(shape, scale): exp(digamma(C)) * D.
+def geometric_mean(shape: Array, scale: Array, psi: Array | None = None) -> Array:
+    """exp(<log z>) of Gamma(shape, scale): exp(digamma(C)) * D; ``psi`` is digamma(C), if it is at hand.
 
     >>> import numpy as np
-    >>> geometric_mean(np.array([1.0]), np.array([1.0])).round(6)
-    array([0.561459])
+    >>> geometric_mean(np.array([1.0, 1e8]), np.array([1.0, 1.0])).round(6)
+    array([5.61459000e-01, 9.99999995e+07])
     """
-    return np.asarray(np.exp(special.digamma(shape)) * scale)
+    C = shape
+    small = np.exp(special.digamma(C) if psi is None else psi)
+    # exp(28) has lost the digits that its exponent lost: large C by the series, exact to float64.
+    return _where_large(C, small, lambda C: C - 0.5 + 1 / (24 * C) + 1 / (48 * C**2)) * scale
 
 
-def kl_to_prior(shape: Array, scale: Array, prior: Gamma, log_geomean: Array | None = None) -> float:
-    """Sum over the entries of KL( Gamma(C, scale D) || Gamma(A, mean B) ).
-
-    ``log_geomean`` is digamma(C) + log(D), for those who have it already.
+def kl_to_prior(shape: Array, scale: Array, prior: Gamma, psi: Array | None = None) -> float:
+    """Sum over the entries of KL( Gamma(C, scale D) || Gamma(A, mean B) ); ``psi`` is digamma(C).
 
     >>> import numpy as np
     >>> kl = kl_to_prior(np.array([2.0, 2.0]), np.array([3.0, 3.0]), Gamma(shape=2.0, mean=6.0))
@@ -98,20 +99,19 @@ def kl_to_prior(shape: Array, scale: Array, prior: Gamma, log_geomean: Array | N
     """
     C, D, rate = shape, scale, prior.rate
     A = np.asarray(prior.shape, dtype=np.float64)
-    log_D = np.log(D)
-    psi = special.digamma(C) if log_geomean is None else log_geomean - log_D
-    # (C-A)*digamma(C) - lgamma(C) + lgamma(A) - A*log(D*rate) + C*D*rate - C
-    kl = _peak(C, psi) - A * (psi + log_D + np.log(rate)) + special.gammaln(A) + C * D * rate
+    psi = special.digamma(C) if psi is None else psi
+    # (C-A)*digamma(C) - lgamma(C) + lgamma(A) - A*log(D*rate) + C*D*rate - C, its large terms taken together
+    peak = _where_large(
+        C, C * psi - special.gammaln(C) - C, lambda C: 0.5 * np.log(C / (2 * np.pi)) - 0.5 - 1 / (6 * C)
+    )
+    kl = peak - A * (psi + np.log(D * rate)) + special.gammaln(A) + C * D * rate
     return float(kl.sum())
 
 
-def _peak(C: Array, psi: Array) -> Array:
-    """C*digamma(C) - lgamma(C) - C, without the cancellation of large C."""
-    exact: Array = C * psi - special.gammaln(C) - C
-    if (C > _STIRLING).any():
-        big = np.maximum(C, _STIRLING)
-        return np.where(C > _STIRLING, 0.5 * np.log(big / (2 * np.pi)) - 0.5 - 1 / (6 * big), exact)
-    return exact
+def _where_large(C: Array, value: Array, series: Callable[[Array], Array]) -> Array:
+    """The value, or for large C the asymptotic series of it."""
+    large = C > _STIRLING
+    return np.where(large, series(np.maximum(C, _STIRLING)), value) if large.any() else value
 
 
 class Factor(Protocol):

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from numpy.typing import NDArray
-from tests.reference import Array
-from tests.strategies import Case, cases
 
 import pltf
 from pltf.engines import plan as planning
 from pltf.engines import select
 from pltf.engines.base import Engine
+from tests.reference import Array
+from tests.strategies import Case, cases
 
 Build = Callable[..., Engine]
 

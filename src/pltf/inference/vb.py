@@ -7,7 +7,7 @@ import math
 import numpy as np
 from scipy import special
 
-from pltf.gamma import kl_to_prior
+from pltf.gamma import geometric_mean, kl_to_prior
 from pltf.inference.state import Factors, Method, Problem, State, frozen
 
 
@@ -35,10 +35,10 @@ def posterior_state(problem: Problem, E: Factors, C: Factors, D: Factors) -> Sta
 
     bound = sum M*( X*log Xhat_L - Xhat_E - lgamma(X+1) ) - sum_a KL( q(Z_a) || p(Z_a) )
     """
-    log_L = {a: special.digamma(C[a]) + np.log(D[a]) for a in problem.free}
-    L = {**problem.fixed, **{a: frozen(np.exp(log_L[a])) for a in problem.free}}
+    psi = {a: special.digamma(C[a]) for a in problem.free}
+    L = {**problem.fixed, **{a: frozen(geometric_mean(C[a], D[a], psi[a])) for a in problem.free}}
     counts = problem.engine.counts(L, problem.free)
-    kl = math.fsum(kl_to_prior(C[a], D[a], problem.priors[a], log_L[a]) for a in problem.free)
+    kl = math.fsum(kl_to_prior(C[a], D[a], problem.priors[a], psi[a]) for a in problem.free)
     return State(E, L, C, D, counts, problem.log_likelihood(counts.log_term, E) - kl)
 
 

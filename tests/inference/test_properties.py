@@ -1,0 +1,201 @@
+"""What must hold for any model and any data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pltf
+from pltf.engines import plan as planning
+from tests.strategies import Case, cases
+
+SWEEPS = 6
+
+
+def run(case: Case, model: pltf.Model | None = None, **options: Any) -> pltf.Fit:
+    settings: dict[str, Any] = {
+        "mask": case.masks,
+        "prior": case.priors,
+        "init": case.init,
+        "max_iter": SWEEPS,
+        "tol": 0,
+        "progress": False,
+    } | options
+    if settings.get("method") == "em":
+        del settings["prior"]
+    return (model or case.model).fit(case.data, **settings)
+
+
+def assert_never_fell(fit: pltf.Fit) -> None:
+    assert np.isfinite(fit.trace).all()
+    assert (np.diff(fit.trace) >= 0).all()
+    assert "more than rounding" not in fit.stopped
+
+
+@given(case=cases())
+def test_vb_equals_the_reference(case: Case) -> None:
+    fit = run(case)
+    bounds, C, D = case.reference().vb(case.init, fit.n_iter)
+    np.testing.assert_allclose(fit.trace, bounds, rtol=1e-9, atol=1e-9)
+    for name, factor in fit.factors.items():
+        np.testing.assert_allclose(factor.shape, C[name], rtol=1e-9)
+        np.testing.assert_allclose(factor.scale, D[name], rtol=1e-9)
+
+
+@given(case=cases())
+def test_em_equals_the_reference(case: Case) -> None:
+    fit = run(case, method="em")
+    likelihoods, Z = case.reference().em(case.init, fit.n_iter, tuple(case.model.factors))
+    np.testing.assert_allclose(fit.trace, likelihoods, rtol=1e-9, atol=1e-9)
+    for name, factor in fit.factors.items():
+        np.testing.assert_allclose(factor.mean, Z[name], rtol=1e-9, atol=1e-200)
+
+
+@given(case=cases())
+def test_map_equals_the_reference(case: Case) -> None:
+    """With shapes of at least 1 the log-posterior is a proper objective and never falls."""
+    priors = {a: pltf.Gamma(np.asarray(p.shape) + 1, p.mean) for a, p in case.priors.items()}
+    case = Case(case.model, case.data, case.masks, priors, case.init)
+    fit = run(case, method="map")
+    posteriors, Z = case.reference().map(case.init, fit.n_iter)
+    np.testing.assert_allclose(fit.trace, posteriors, rtol=1e-9, atol=1e-9)
+    for name, factor in fit.factors.items():
+        np.testing.assert_allclose(factor.mean, Z[name], rtol=1e-9)
+    assert_never_fell(fit)
+
+
+@given(case=cases(), method=st.sampled_from(["vb", "em"]))
+def test_objective_never_falls(case: Case, method: str) -> None:
+    assert_never_fell(run(case, method=method, max_iter=30))
+
+
+@given(case=cases(), method=st.sampled_from(["vb", "em"]))
+def test_fixed_factors_stay_and_the_rest_follows_the_reference(case: Case, method: str) -> None:
+    held = next(iter(case.init))
+    free = {name: array for name, array in case.init.items() if name != held}
+    priors = {name: prior for name, prior in case.priors.items() if name != held}
+    fit = run(case, method=method, prior=priors, init=free, fixed={held: case.init[held]})
+    np.testing.assert_array_equal(fit.factors[held].mean, case.init[held])
+    assert_never_fell(fit)
+    rest = Case(case.model, case.data, case.masks, priors, case.init)
+    if method == "em":
+        expected, _ = rest.reference().em(case.init, fit.n_iter, tuple(free))
+    else:
+        expected, _, _ = rest.reference().vb(case.init, fit.n_iter)
+    np.testing.assert_allclose(fit.trace, expected, rtol=1e-9, atol=1e-9)
+
+
+@given(case=cases(), data=st.data())
+def test_permuting_an_index_permutes_the_result(case: Case, data: st.DataObject) -> None:
+    index = data.draw(st.sampled_from(sorted(case.sizes)))
+    order = np.asarray(data.draw(st.permutations(range(case.sizes[index]))))
+
+    def permuted(array: Any, indices: tuple[str, ...]) -> Any:
+        return np.take(array, order, axis=indices.index(index)) if index in indices and np.ndim(array) else array
+
+    observed, factors = case.model.observed, case.model.factors
+    moved = Case(
+        case.model,
+        {name: permuted(x, observed[name]) for name, x in case.data.items()},
+        {name: permuted(m, observed[name]) for name, m in case.masks.items()},
+        {a: pltf.Gamma(permuted(p.shape, factors[a]), permuted(p.mean, factors[a])) for a, p in case.priors.items()},
+        {a: permuted(z, factors[a]) for a, z in case.init.items()},
+    )
+    here, there = run(case), run(moved)
+    sweeps = min(here.n_iter, there.n_iter)  # rounding may end one of them earlier
+    np.testing.assert_allclose(here.trace[:sweeps], there.trace[:sweeps], rtol=1e-9, atol=1e-9)
+    if here.n_iter == there.n_iter:
+        for name, factor in here.factors.items():
+            np.testing.assert_allclose(permuted(factor.mean, factors[name]), there.factors[name].mean, rtol=1e-8)
+
+
+@given(case=cases(), method=st.sampled_from(["vb", "em"]))
+def test_blocks_equal_the_whole(case: Case, method: str) -> None:
+    whole = run(case, method=method)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planning, "BLOCK_BYTES", 64)
+        cut = run(case, method=method)
+    sweeps = min(whole.n_iter, cut.n_iter)
+    np.testing.assert_allclose(whole.trace[:sweeps], cut.trace[:sweeps], rtol=1e-9, atol=1e-9)
+
+
+@given(case=cases(), method=st.sampled_from(["vb", "em", "map"]))
+def test_threads_do_not_change_a_bit(case: Case, method: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planning, "BLOCK_BYTES", 128)
+        one, two = (_or_error(case, method=method, threads=threads) for threads in (1, 2))
+    if isinstance(one, str) or isinstance(two, str):
+        assert one == two
+        return
+    np.testing.assert_array_equal(one.trace, two.trace)
+    for name, factor in one.factors.items():
+        np.testing.assert_array_equal(factor.mean, two.factors[name].mean)
+
+
+def _or_error(case: Case, **options: Any) -> pltf.Fit | str:
+    """MAP with small shapes may set so much to zero that a count is impossible at once: then it says so."""
+    try:
+        return run(case, **options)
+    except pltf.PltfError as error:
+        return str(error)
+
+
+@given(case=cases(coupled=True))
+def test_coupled_with_one_tensor_wholly_missing_equals_uncoupled(case: Case) -> None:
+    masks = {**case.masks, "Y": np.zeros_like(case.masks["Y"])}
+    both = run(case, mask=masks)
+    text = str(case.model.equations[0])
+    sizes = {index: size for index, size in case.model.sizes.items() if index in case.model.equations[0].summed}
+    alone = pltf.Model(text, **sizes)
+    case_alone = Case(
+        alone,
+        {"X": case.data["X"]},
+        {"X": case.masks["X"]},
+        {name: case.priors[name] for name in alone.factors},
+        {name: case.init[name] for name in alone.factors},
+    )
+    single = run(case_alone)
+    sweeps = min(both.n_iter, single.n_iter)
+    np.testing.assert_allclose(both.trace[:sweeps], single.trace[:sweeps], rtol=1e-9, atol=1e-9)
+    for name, factor in single.factors.items():
+        if both.n_iter == single.n_iter:
+            np.testing.assert_allclose(factor.mean, both.factors[name].mean, rtol=1e-9)
+    np.testing.assert_allclose(both.factors["Own"].shape, case.priors["Own"].broadcast(case.init["Own"].shape)[0])
+
+
+@given(case=cases(), method=st.sampled_from(["vb", "em"]))
+def test_going_on_equals_a_longer_fit(case: Case, method: str) -> None:
+    short = run(case, method=method, max_iter=3)
+    resumed = run(case, method=method, init=short, max_iter=3)
+    longer = run(case, method=method, max_iter=6)
+    np.testing.assert_array_equal(resumed.trace, longer.trace)
+    for name, factor in longer.factors.items():
+        np.testing.assert_array_equal(resumed.factors[name].mean, factor.mean)
+
+
+@given(case=cases())
+def test_values_under_the_mask_change_no_bit(case: Case) -> None:
+    poison = {name: np.where(case.masks[name], x, -1e300) for name, x in case.data.items()}
+    plain = run(case)
+    poisoned = run(Case(case.model, poison, case.masks, case.priors, case.init))
+    np.testing.assert_array_equal(plain.trace, poisoned.trace)
+    for name, factor in plain.factors.items():
+        np.testing.assert_array_equal(factor.shape, poisoned.factors[name].shape)
+        np.testing.assert_array_equal(factor.scale, poisoned.factors[name].scale)
+
+
+@given(case=cases())
+def test_predictions_equal_the_reference(case: Case) -> None:
+    fit = run(case)
+    means = {name: factor.mean for name, factor in fit.factors.items()}
+    for equation in case.model.equations:
+        name = equation.output.name
+        expected = case.reference().xhat(equation, means)
+        np.testing.assert_allclose(fit.mean(of=name), expected, rtol=1e-10)
+        hidden = ~case.masks[name]
+        np.testing.assert_allclose(fit.mean(at=hidden, of=name), expected[hidden], rtol=1e-10)
+        np.testing.assert_allclose(fit.mean(at=np.nonzero(hidden), of=name), expected[hidden], rtol=1e-10)

@@ -1,0 +1,217 @@
+"""The loop: restarts, seeds, tolerance, trace, callbacks, and stopping at the last good state."""
+
+from __future__ import annotations
+
+import io
+import math
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+import pltf
+from pltf.inference import progress as progress_module
+from pltf.inference.em import MAP
+from pltf.inference.progress import Progress
+from pltf.inference.run import Stop, run
+from pltf.inference.state import Method, Problem, State
+from pltf.inference.vb import VB
+
+X = np.random.default_rng(0).poisson(3.0, (6, 5, 4))
+MODEL = pltf.cp(rank=2)
+SILENT = Progress(shown=False, restarts=1, max_iter=1)
+
+
+def test_one_seed_gives_one_result() -> None:
+    first, again, other = (MODEL.fit(X, seed=seed) for seed in (7, 7, 8))
+    np.testing.assert_array_equal(first.trace, again.trace)
+    assert first.bound != other.bound
+
+
+def test_a_restart_is_the_same_whatever_their_number() -> None:
+    few, many = MODEL.fit(X, restarts=2, seed=5), MODEL.fit(X, restarts=4, seed=5)
+    np.testing.assert_array_equal(few.restarts["bound"], many.restarts["bound"][:2])
+
+
+def test_the_best_restart_is_kept_and_all_are_listed() -> None:
+    fit = MODEL.fit(X, restarts=5)
+    table = fit.restarts
+    assert list(table.index) == [0, 1, 2, 3, 4]
+    assert fit.bound == table["bound"].max()
+    assert table["best"].sum() == 1
+    assert table["bound"][table["best"]].item() == fit.bound
+    assert table["n_iter"][table["best"]].item() == fit.n_iter
+    assert (table["seconds"] > 0).all()
+
+
+def test_a_drawn_seed_is_told_and_can_be_used_again() -> None:
+    fit = MODEL.fit(X, seed=None)
+    np.testing.assert_array_equal(MODEL.fit(X, seed=fit.seed).trace, fit.trace)
+    assert MODEL.fit(X, seed=None).seed != fit.seed
+
+
+def test_tolerance_is_relative_to_one_sweep() -> None:
+    fit = MODEL.fit(X, tol=1e-4)
+    gains = np.diff(fit.trace) / np.abs(fit.trace[1:])
+    assert fit.converged
+    assert gains[-1] <= 1e-4
+    assert (gains[:-1] > 1e-4).all()
+    assert "added less than 0.0001" in fit.stopped
+
+
+def test_zero_tolerance_runs_all_sweeps() -> None:
+    fit = MODEL.fit(X, tol=0, max_iter=17)
+    assert (fit.n_iter, fit.converged) == (17, False)
+    assert fit.stopped == "17 sweeps are done"
+
+
+def test_too_few_sweeps_give_a_warning_that_advises() -> None:
+    with pytest.warns(
+        pltf.ConvergenceWarning, match="3 sweeps are done; raise max_iter or tol, or go on with init=fit"
+    ):
+        fit = MODEL.fit(X, max_iter=3)
+    assert not fit.converged
+
+
+def test_a_long_run_ends_where_rounding_ends_the_rise() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit = pltf.nmf(rank=1).fit(X[0], tol=0, max_iter=20000)
+    assert fit.n_iter < 20000
+    assert (np.diff(fit.trace) >= 0).all()
+    assert "(rounding): kept sweep" in fit.stopped
+    assert fit.converged
+
+
+def _steps(objectives: list[float]) -> tuple[Method, State, Problem]:
+    """A made-up method that walks through given objectives."""
+    problem = _problem()
+    state = VB.begin(problem, *_start(problem))
+    values = iter(objectives)
+
+    def step(_: Problem, old: State) -> State:
+        return replace(old, objective=next(values))
+
+    return Method("walk", "bound", VB.begin, step, VB.resume), state, problem
+
+
+def _problem() -> Problem:
+    from pltf import api
+
+    seen = {"X": pltf.observe(X)}
+    planned = MODEL.plan(seen, threads=1)
+    return api._problem(MODEL, planned, seen, VB, None, None)
+
+
+def _start(problem: Problem) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    Z = {name: np.ones(shape) for name, shape in problem.shapes.items()}
+    return Z, Z
+
+
+def test_a_fall_stops_at_the_last_good_state() -> None:
+    method, state, problem = _steps([-10.0, -9.0, -9.5, -1.0])
+    result = run(problem, method, state, Stop(max_iter=10, tol=0), SILENT)
+    assert list(result.trace) == [-10.0, -9.0]
+    assert result.state.objective == -9.0
+    assert not result.converged
+    assert result.stopped == "the bound fell by 0.5 at sweep 3 (more than rounding explains): kept sweep 2"
+
+
+@pytest.mark.parametrize("bad", [math.nan, -math.inf])
+def test_a_broken_objective_stops_at_the_last_good_state(bad: float) -> None:
+    method, state, problem = _steps([-10.0, bad])
+    result = run(problem, method, state, Stop(max_iter=10, tol=0), SILENT)
+    assert list(result.trace) == [-10.0]
+    assert result.stopped == f"the bound became {bad} at sweep 2: kept sweep 1"
+    assert not result.converged
+
+
+def test_a_broken_first_sweep_is_an_error() -> None:
+    method, state, problem = _steps([math.nan])
+    with pytest.raises(pltf.PltfError, match="the bound is nan after the first sweep: the numbers are out of range"):
+        run(problem, method, state, Stop(max_iter=10, tol=0), SILENT)
+
+
+def test_a_fall_is_reported_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    method, _, _ = _steps([-10.0, -9.0, -9.5])
+    monkeypatch.setattr("pltf.api.METHODS", {"vb": method})
+    with pytest.warns(pltf.ConvergenceWarning, match="fell by 0.5 at sweep 3"):
+        MODEL.fit(X)
+
+
+def test_callback_sees_every_sweep_and_can_stop() -> None:
+    seen: list[tuple[int, int, float]] = []
+
+    def watch(sweep: pltf.Sweep) -> bool:
+        seen.append((sweep.restart, sweep.n_iter, sweep.bound))
+        assert set(sweep.means) == {"A", "B", "C"}
+        return sweep.restart == 1 and sweep.n_iter == 2
+
+    fit = MODEL.fit(X, restarts=2, max_iter=4, tol=0, callback=watch)
+    assert [entry[:2] for entry in seen] == [(0, 1), (0, 2), (0, 3), (0, 4), (1, 1), (1, 2)]
+    assert list(fit.restarts["stopped"]) == ["4 sweeps are done", "the callback asked to stop"]
+
+
+def test_an_error_in_a_callback_comes_through() -> None:
+    def broken(_: pltf.Sweep) -> None:
+        raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="mine"):
+        MODEL.fit(X, callback=broken)
+
+
+def test_going_on_with_another_prior_starts_a_new_trace() -> None:
+    first = MODEL.fit(X, tol=0, max_iter=5)
+    other = MODEL.fit(X, tol=0, max_iter=5, init=first, prior=pltf.Gamma(2.0, 1.0))
+    assert other.n_iter == 5
+    same = MODEL.fit(X, tol=0, max_iter=5, init=first)
+    assert same.n_iter == 10
+    np.testing.assert_array_equal(same.trace[:5], first.trace)
+
+
+def test_going_on_from_another_method_starts_at_its_means() -> None:
+    em = MODEL.fit(X, method="em", tol=0, max_iter=5)
+    means = {name: factor.mean for name, factor in em.factors.items()}
+    from_fit, from_arrays = (MODEL.fit(X, tol=0, max_iter=3, init=init) for init in (em, means))
+    np.testing.assert_array_equal(from_fit.trace, from_arrays.trace)
+
+
+def test_going_on_with_a_factor_set_free() -> None:
+    known = {"A": np.ones((6, 2))}
+    first = MODEL.fit(X, fixed=known, tol=0, max_iter=5)
+    second = MODEL.fit(X, init=first, tol=0, max_iter=5)
+    assert second.n_iter == 5
+    assert isinstance(second.factors["A"], pltf.Posterior)
+
+
+@pytest.mark.parametrize("method", ["vb", "em", "map"])
+@pytest.mark.parametrize("init", ["prior", "random"])
+def test_starts_work_for_every_method(method: str, init: str) -> None:
+    prior = pltf.Gamma(2.0, 1.0) if method != "em" else None
+    fit = MODEL.fit(X, method=method, init=init, prior=prior, tol=0, max_iter=20)
+    assert fit.n_iter == 20
+    assert (np.diff(fit.trace) >= 0).all()
+
+
+def test_map_with_small_shapes_sets_entries_to_zero() -> None:
+    """The density has no maximum at such entries; they leave the model, and the rest keeps rising."""
+    fit = pltf.cp(rank=6).fit(X, method="map", prior=pltf.Gamma(0.5, 10.0), tol=0, max_iter=60, init="random")
+    zeros = [int((factor.mean == 0).sum()) for factor in fit.factors.values()]
+    assert sum(zeros) > 0
+    assert np.isfinite(fit.trace).all()
+    assert fit.method is MAP
+
+
+def test_progress_shows_a_bar_on_a_terminal_and_nothing_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress_module, "_PATIENCE", 0.0)
+    monkeypatch.setattr(progress_module, "_PERIOD", 0.0)
+    for terminal, expected in ((True, "restart 2/2"), (False, "")):
+        screen = io.StringIO()
+        monkeypatch.setattr(
+            "rich.console.Console",
+            lambda screen=screen, terminal=terminal, **_: Console(file=screen, force_terminal=terminal, width=100),
+        )
+        MODEL.fit(X, restarts=2, tol=0, max_iter=20, progress=True)
+        assert (expected in screen.getvalue()) if expected else (screen.getvalue() == "")
