@@ -53,51 +53,65 @@ def fit(
     """Fit a model; :meth:`pltf.Model.fit` says what the arguments mean."""
     how = METHODS[_choice("method", method, tuple(METHODS))]
     stop = Stop(_whole("max_iter", max_iter, 1), _tolerance(tol), _callback(callback))
-    restarts = _whole("restarts", restarts, 1)
-    entropy = _seed(seed)
-    if restarts > 1 and not isinstance(init, str):
-        raise PltfError(f"restarts must be 1 when init gives the starting point, got {restarts}")
-    if isinstance(init, str):
-        _choice("init", init, INITS)
-    seen = _observations(model, X, mask)
-    masked = {name: one.mask is not None for name, one in seen.items()}
-    planned = _plan(model, {n: (o.shape, o.values.dtype) for n, o in seen.items()}, masked, dtype, engine, threads)
-    problem = _problem(model, planned, seen, how, prior, fixed)
+    restarts, entropy = _whole("restarts", restarts, 1), _seed(seed)
+    data, masks = _tensors(model, X, mask)
+    planned = plan(model, data, mask=masks, dtype=dtype, engine=engine, threads=threads)
+    held = _fixed(fixed, model, planned)
+    priors = _priors(how, prior, planned.factor_shapes, held)
+    begin = _init(init, model, planned, held, restarts)
+    # Everything that can be judged without reading the data has been judged.
+    seen = _observations(data, masks)
+    planned = planned.knowing({name: one.mask is not None for name, one in seen.items()})
+    problem = Problem(
+        select.build(planned, seen),
+        planned.factor_shapes,
+        priors,
+        held,
+        math.fsum(one.total for one in seen.values()),
+        math.fsum(one.saturated for one in seen.values()),
+        float(np.finfo(planned.dtype).eps),
+    )
     with single_threaded_blas():
-        starting = _starting(model, problem, how, init, entropy, planned)
+        starting = _starting(problem, how, begin, entropy, float(np.finfo(planned.dtype).tiny))
         run, rows = best_of(problem, how, starting.state, restarts, stop, earlier=starting.earlier, shown=progress)
         state = replace(run.state, counts=problem.engine.counts(run.state.L))
     if not run.converged and stop.tol > 0 and run.stopped != ASKED:
         advice = "raise max_iter or tol, or go on with init=fit"
         warnings.warn(f"the fit has not converged: {run.stopped}; {advice}", ConvergenceWarning, stacklevel=3)
     return Fit(
-        model,
-        how,
-        planned.sizes,
-        state,
-        problem.priors,
-        frozenset(problem.fixed),
-        frozen(run.trace),
-        run.converged,
-        run.stopped,
-        rows,
-        run.restart,
-        entropy,
-        planned.dtype.name,
-        planned.engine,
-        {name: one.n_observed for name, one in seen.items()},
+        model=model,
+        method=how,
+        sizes=planned.sizes,
+        state=state,
+        priors=priors,
+        fixed=frozenset(held),
+        trace=frozen(run.trace),
+        converged=run.converged,
+        stopped=run.stopped,
+        rows=rows,
+        best_restart=run.restart,
+        seed=entropy,
+        dtype=planned.dtype.name,
+        engine=planned.engine,
+        n_observed={name: one.n_observed for name, one in seen.items()},
     )
 
 
 def plan(model: Model, X: Any, *, mask: Any, dtype: Any, engine: str, threads: int | None) -> Plan:
-    """Plan a fit from shapes and dtypes alone."""
-    data = _by_tensor(model, X, "X")
-    masks = {} if mask is None else _by_tensor(model, mask, "mask", partial=True)
+    """Plan a fit from shapes and dtypes alone; :meth:`pltf.Model.plan` says what the arguments mean."""
+    data, masks = _tensors(model, X, mask)
     arrays = {name: check_array(one, name) for name, one in data.items()}
+    sizes = model.index_sizes({name: shape for name, (shape, _) in arrays.items()})
+    chosen, reason = select.choose(engine, arrays)
+    compute = _dtype(dtype)
+    threads = available_threads() if threads is None else _whole("threads", threads, 1)
     known = {name: _known_to_be_masked(data[name], masks.get(name)) for name in data}
-    masked = {name: one is not False for name, one in known.items()}
-    planned = _plan(model, arrays, masked, dtype, engine, threads)
-    return replace(planned, unread=frozenset(name for name, one in known.items() if one is None))
+    equations = tuple(
+        plan_equation(e, sizes, arrays[e.output.name][1], known[e.output.name] is not False, compute)
+        for e in model.equations
+    )
+    unread = frozenset(name for name, one in known.items() if one is None)
+    return Plan(model, chosen, reason, compute, threads, equations, unread)
 
 
 def _known_to_be_masked(data: Any, mask: Any) -> bool | None:
@@ -129,11 +143,12 @@ def _by_tensor(model: Model, given: Any, argument: str, partial: bool = False) -
     return {name: given[name] for name in names if name in given}
 
 
-def _observations(model: Model, X: Any, mask: Any) -> dict[str, Observation]:
-    data = _by_tensor(model, X, "X")
-    masks = {} if mask is None else _by_tensor(model, mask, "mask", partial=True)
-    # Shapes first: they cost nothing, while checking the cells reads all of the data.
-    model.index_sizes({name: check_array(one, name)[0] for name, one in data.items()})
+def _tensors(model: Model, X: Any, mask: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Data and masks by tensor."""
+    return _by_tensor(model, X, "X"), {} if mask is None else _by_tensor(model, mask, "mask", partial=True)
+
+
+def _observations(data: Mapping[str, Any], masks: Mapping[str, Any]) -> dict[str, Observation]:
     seen = {name: observe(one, masks.get(name), name=name) for name, one in data.items()}
     if not any(one.n_observed for one in seen.values()):
         names = " and ".join(seen)
@@ -141,53 +156,17 @@ def _observations(model: Model, X: Any, mask: Any) -> dict[str, Observation]:
     return seen
 
 
-def _plan(
-    model: Model,
-    arrays: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]],
-    masked: Mapping[str, bool],
-    dtype: Any,
-    engine: str,
-    threads: int | None,
-) -> Plan:
-    chosen, reason = select.choose(engine, arrays)
-    compute = _dtype(dtype)
-    threads = available_threads() if threads is None else _whole("threads", threads, 1)
-    sizes = model.index_sizes({name: shape for name, (shape, _) in arrays.items()})
-    equations = tuple(
-        plan_equation(e, sizes, arrays[e.output.name][1], masked[e.output.name], compute) for e in model.equations
-    )
-    return Plan(model, chosen, reason, compute, threads, equations)
-
-
-def _problem(
-    model: Model,
-    planned: Plan,
-    seen: Mapping[str, Observation],
-    method: Method,
-    prior: Gamma | Mapping[str, Gamma] | None,
-    fixed: Mapping[str, Any] | None,
-) -> Problem:
-    shapes = {name: tuple(planned.sizes[index] for index in indices) for name, indices in model.factors.items()}
-    held = _factor_arrays("fixed", fixed or {}, model, shapes)
-    if len(held) == len(shapes):
-        raise PltfError("fixed names every factor: nothing is left to learn")
-    return Problem(
-        select.build(planned, seen),
-        shapes,
-        _priors(method, prior, shapes, held),
-        held,
-        math.fsum(one.total for one in seen.values()),
-        math.fsum(one.saturated for one in seen.values()),
-        float(np.finfo(planned.dtype).eps),
-    )
-
-
 # -- factors ------------------------------------------------------------------------------------
 
 
-def _factor_arrays(
-    argument: str, given: Mapping[str, Any], model: Model, shapes: Mapping[str, tuple[int, ...]]
-) -> Factors:
+def _fixed(fixed: Any, model: Model, planned: Plan) -> Factors:
+    held = _factor_arrays("fixed", {} if fixed is None else fixed, model, planned.factor_shapes)
+    if len(held) == len(model.factors):
+        raise PltfError("fixed names every factor: nothing is left to learn")
+    return held
+
+
+def _factor_arrays(argument: str, given: Any, model: Model, shapes: Mapping[str, tuple[int, ...]]) -> Factors:
     """Arrays for factors, copied: finite, not negative, of the right shape."""
     if not isinstance(given, Mapping):
         raise PltfError(f"{argument} must be a mapping from factor to array, got {type(given).__name__}")
@@ -239,49 +218,51 @@ def _priors(
     return {name: named.get(name, start.DEFAULT_PRIOR) for name in free}
 
 
+def _init(init: Any, model: Model, planned: Plan, fixed: Factors, restarts: int) -> str | Factors | Fit:
+    """The starting point, checked."""
+    if isinstance(init, str):
+        return _choice("init", init, INITS)
+    if restarts > 1:
+        raise PltfError(f"restarts must be 1 when init gives the starting point, got {restarts}")
+    if isinstance(init, Fit):
+        if init.model != model:
+            raise PltfError(f"init must be a fit of the same model, got a fit of {init.model!r}")
+        for index, size in planned.sizes.items():
+            if init.sizes[index] != size:
+                raise PltfError(f"index '{index}' is {size} in the data and {init.sizes[index]} in init")
+        return init
+    arrays = _factor_arrays("init", init, model, planned.factor_shapes)
+    for name in model.factors:
+        if name in arrays and name in fixed:
+            raise PltfError(f"init names {name!r}, which is fixed")
+        if name not in arrays and name not in fixed:
+            raise PltfError(f"init has no array for factor {name}")
+    return arrays
+
+
 @dataclass(frozen=True)
 class _Starting:
     state: Callable[[int], State]  # of restart k
-    earlier: tuple[float, ...] = ()
+    earlier: tuple[float, ...] = ()  # trace to go on with
 
 
-def _starting(
-    model: Model,
-    problem: Problem,
-    method: Method,
-    init: str | Mapping[str, Any] | Fit,
-    seed: int,
-    planned: Plan,
-) -> _Starting:
+def _starting(problem: Problem, method: Method, init: str | Factors | Fit, seed: int, smallest: float) -> _Starting:
     if isinstance(init, Fit):
-        return _going_on(model, problem, method, init, planned)
-    if isinstance(init, str):
-        smallest = float(np.finfo(planned.dtype).tiny)
+        return _going_on(problem, method, init)
+    if isinstance(init, Mapping):
+        Z = {**problem.fixed, **init}
+        return _Starting(lambda _: method.begin(problem, Z, Z))
 
-        def draw(restart: int) -> State:
-            rng = start.generator(seed, restart)
-            L, E = start.from_prior(problem, rng, smallest) if init == "prior" else start.at_random(problem, rng)
-            return method.begin(problem, L, E)
+    def draw(restart: int) -> State:
+        rng = start.generator(seed, restart)
+        drawn = start.from_prior(problem, rng, smallest) if init == "prior" else start.at_random(problem, rng)
+        return method.begin(problem, *drawn)
 
-        return _Starting(draw)
-    arrays = _factor_arrays("init", init, model, problem.shapes)
-    for name in problem.free:
-        if name not in arrays:
-            raise PltfError(f"init has no array for factor {name}")
-    for name in arrays:
-        if name in problem.fixed:
-            raise PltfError(f"init names {name!r}, which is fixed")
-    Z = {**problem.fixed, **arrays}
-    return _Starting(lambda _: method.begin(problem, Z, Z))
+    return _Starting(draw)
 
 
-def _going_on(model: Model, problem: Problem, method: Method, earlier: Fit, planned: Plan) -> _Starting:
+def _going_on(problem: Problem, method: Method, earlier: Fit) -> _Starting:
     """Start where another fit ended; its trace goes on if this is the same problem."""
-    if earlier.model != model:
-        raise PltfError(f"init must be a fit of the same model, got a fit of {earlier.model!r}")
-    for index, size in planned.sizes.items():
-        if earlier.sizes[index] != size:
-            raise PltfError(f"index '{index}' is {size} in the data and {earlier.sizes[index]} in init")
     if earlier.method is not method:
         Z = {**earlier.state.E, **problem.fixed}
         return _Starting(lambda _: method.begin(problem, Z, Z))

@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 import pltf
+from pltf.engines import select
 from pltf.inference import progress as progress_module
 from pltf.inference.em import MAP
 from pltf.inference.progress import Progress
@@ -98,11 +99,11 @@ def _steps(objectives: list[float]) -> tuple[Method, State, Problem]:
 
 
 def _problem() -> Problem:
-    from pltf import api
-
-    seen = {"X": pltf.observe(X)}
+    seen = pltf.observe(X)
     planned = MODEL.plan(seen, threads=1)
-    return api._problem(MODEL, planned, seen, VB, None, None)
+    priors = dict.fromkeys(MODEL.factors, pltf.Gamma())
+    engine = select.build(planned, {"X": seen})
+    return Problem(engine, planned.factor_shapes, priors, {}, seen.total, seen.saturated, eps=1e-16)
 
 
 def _start(problem: Problem) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:

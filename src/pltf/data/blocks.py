@@ -38,7 +38,7 @@ def blocks(shape: tuple[int, ...], block: tuple[int, ...]) -> list[Block]:
     [(slice(0, 2, None), slice(0, 2, None)), (slice(2, 3, None), slice(0, 2, None))]
     """
     ranges = [
-        [slice(start, min(start + step, size)) for start in range(0, size, step)]
+        [slice(start, min(start + step, size)) for start in range(0, size, max(step, 1))]
         for size, step in zip(shape, block, strict=True)
     ]
     return list(itertools.product(*ranges))

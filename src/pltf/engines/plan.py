@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -116,6 +116,16 @@ class Plan:
         return self.equations[0].sizes
 
     @property
+    def factor_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Shape of every factor, in model order."""
+        return {name: tuple(self.sizes[i] for i in indices) for name, indices in self.model.factors.items()}
+
+    def knowing(self, masked: Mapping[str, bool]) -> Plan:
+        """The plan once the data are read, and it is known which tensors have missing cells."""
+        equations = tuple(replace(e, masked=masked[e.equation.output.name]) for e in self.equations)
+        return replace(self, equations=equations, unread=frozenset())
+
+    @property
     def data_bytes(self) -> int:
         """Bytes of the data and masks, which are used where they are."""
         return sum(equation.data_bytes for equation in self.equations)
@@ -123,7 +133,7 @@ class Plan:
     @property
     def work_bytes(self) -> int:
         """Bytes that a fit takes beside the data: parameters, blocks in flight, shared contractions."""
-        parameters = sum(prod(self.sizes[i] for i in indices) for indices in self.model.factors.values())
+        parameters = sum(prod(shape) for shape in self.factor_shapes.values())
         flight = [e.block_bytes(e.block) * min(self.threads, len(e.blocks)) for e in self.equations]
         shared = sum(e.shared_bytes for e in self.equations)
         return 12 * parameters * 8 + max(flight) + shared  # 12: C, D, E, L, counts, of two states

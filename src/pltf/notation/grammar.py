@@ -65,6 +65,8 @@ class Equation:
 
 def parse(text: str) -> tuple[Equation, ...]:
     """Equations of a model text; a NotationError points at the first character that is wrong."""
+    if not text.strip():
+        raise NotationError("the model text is empty", text, 0)
     parsed = [_parse_einsum(text)] if "->" in text else _Parser(text).equations()
     for output, factors in parsed:
         _check_equation(text, output, factors)

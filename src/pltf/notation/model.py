@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from pltf.errors import NotationError, PltfError
+from pltf.errors import PltfError
 from pltf.notation.grammar import Equation, parse
 
 if TYPE_CHECKING:
@@ -51,8 +51,6 @@ class Model:
     def __init__(self, text: str, /, **sizes: int) -> None:
         if not isinstance(text, str):
             raise PltfError(f"the model must be a text such as 'ir,jr->ij', got {type(text).__name__}")
-        if not text.strip():
-            raise NotationError("the model text is empty", text, 0)
         equations = parse(text)
         object.__setattr__(self, "equations", equations)
         object.__setattr__(self, "_sizes", tuple(_latent_sizes(equations, sizes).items()))
@@ -101,6 +99,8 @@ class Model:
                 expected = f"{len(indices)} ({', '.join(indices)})"
                 raise PltfError(f"{name} must have {expected} dimensions, got {len(shape)}: shape {shape}")
             for index, size in zip(indices, shape, strict=True):
+                if size == 0:
+                    raise PltfError(f"{name} has no cell: index '{index}' has size 0")
                 if sizes.setdefault(index, size) != size:
                     known = f"{sizes[index]} in {source[index]}"
                     raise PltfError(f"index '{index}' must have one size, but it is {known} and {size} in {name}")

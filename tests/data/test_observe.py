@@ -1,0 +1,177 @@
+"""What counts as seen, and what is refused."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+from scipy.special import gammaln, xlogy
+
+import pltf
+from pltf.data import dense
+
+
+def test_nan_masked_arrays_and_masks_mean_the_same() -> None:
+    X = np.arange(12.0).reshape(3, 4)
+    mask = X % 5 != 0
+    forms = [
+        pltf.observe(X, mask),
+        pltf.observe(X, mask.astype(int)),
+        pltf.observe(np.where(mask, X, np.nan)),
+        pltf.observe(np.ma.MaskedArray(X, ~mask)),
+        pltf.observe(np.ma.MaskedArray(np.where(mask, X, -1), ~mask), mask),
+        pltf.observe(np.where(mask, X, np.nan).tolist()),
+    ]
+    for seen in forms:
+        assert seen.mask is not None
+        np.testing.assert_array_equal(seen.mask, mask)
+        assert seen.n_observed == mask.sum()
+        assert seen.total == X[mask].sum()
+
+
+def test_nan_and_mask_add_up() -> None:
+    X = np.array([[1.0, np.nan], [3.0, 4.0]])
+    seen = pltf.observe(X, np.array([[True, True], [False, True]]))
+    assert seen.mask is not None
+    np.testing.assert_array_equal(seen.mask, [[True, False], [False, True]])
+
+
+def test_zero_is_a_value_and_a_full_mask_is_none() -> None:
+    X = np.zeros((2, 3), dtype=int)
+    assert pltf.observe(X).n_observed == 6
+    assert pltf.observe(X, np.ones((2, 3), dtype=bool)).mask is None
+
+
+def test_nothing_is_copied_or_changed() -> None:
+    X = np.arange(6.0).reshape(2, 3)
+    mask = np.array([[True, False, True], [True, True, True]])
+    before, mask_before = X.copy(), mask.copy()
+    seen = pltf.observe(X, mask)
+    assert np.shares_memory(seen.values, X)
+    assert seen.mask is not None
+    assert np.shares_memory(seen.mask, mask)
+    pltf.nmf(rank=2).fit(X, mask=mask)
+    np.testing.assert_array_equal(X, before)
+    np.testing.assert_array_equal(mask, mask_before)
+    assert X.flags.writeable
+    assert mask.flags.writeable
+    with pytest.raises(ValueError, match="read-only"):
+        seen.values[0, 0] = 5
+
+
+def test_read_only_input_is_fine() -> None:
+    X = np.arange(6.0).reshape(2, 3)
+    X.flags.writeable = False
+    assert pltf.nmf(rank=1).fit(X).converged
+
+
+def test_an_observation_is_taken_as_it_is() -> None:
+    seen = pltf.observe(np.ones((2, 3)))
+    assert pltf.observe(seen) is seen
+    with pytest.raises(pltf.ObservationError, match="has its mask already: mask must be None"):
+        pltf.observe(seen, np.ones((2, 3), dtype=bool))
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.37, 1e5, 1e9])
+def test_constants(scale: float) -> None:
+    x = np.random.default_rng(0).poisson(3.0, (40, 30)) * scale
+    seen = pltf.observe(x)
+    assert seen.total == pytest.approx(x.sum(), rel=1e-14)
+    assert seen.saturated == pytest.approx((xlogy(x, x) - x - gammaln(x + 1)).sum(), rel=1e-5 if scale > 1e8 else 1e-9)
+
+
+def test_saturated_log_likelihood_has_no_cancellation() -> None:
+    """At 1e15 the terms are 3e16 and their sum is -18: the naive formula is off by more than that."""
+    import mpmath
+
+    with mpmath.workdps(50):
+        for x in (9.99e3, 1.001e4, 1e9, 1e15):
+            exact = x * mpmath.log(x) - x - mpmath.loggamma(mpmath.mpf(x) + 1)
+            assert dense.saturated_log_likelihood(np.array([x]))[0] == pytest.approx(float(exact), rel=1e-11)
+
+
+def test_checks_reach_every_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dense, "_BLOCK_CELLS", 4)
+    X = np.ones((5, 7))
+    X[4, 6] = -1
+    with pytest.raises(pltf.ObservationError, match=r"cell \(4, 6\) holds -1.0"):
+        pltf.observe(X)
+    mask = np.ones((5, 7), dtype=bool)
+    mask[4, 6] = False
+    assert pltf.observe(X, mask).total == 34
+    mask[0, 0] = False
+    X[3, 5] = np.inf
+    with pytest.raises(pltf.ObservationError, match=r"must be finite, but cell \(3, 5\) holds inf"):
+        pltf.observe(X, mask)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (np.array([1.0, -2.0]), r"observed values must be >= 0, but cell \(1,\) holds -2.0"),
+        (np.array([3, -2]), r"observed values must be >= 0, but cell \(1,\) holds -2"),
+        (np.array([1.0, np.inf]), r"observed values must be finite, but cell \(1,\) holds inf"),
+        (np.array([1.0, -np.inf]), r"observed values must be >= 0, but cell \(1,\) holds -inf"),
+        (np.array([2**60]), r"at most 2\*\*53, or float64 would round them, but cell \(0,\) holds"),
+        (np.array([2**63], dtype=np.uint64), r"at most 2\*\*53"),
+        (np.array([1.0 + 0j]), "expected real or integer numbers, got dtype complex128"),
+        (np.array([None, 1]), "expected real or integer numbers, got dtype object"),
+        (np.array([Decimal(1)]), "expected real or integer numbers, got dtype object"),
+        (np.array(["a", "b"]), "expected real or integer numbers, got dtype <U1"),
+        (np.array(["2020-01-01"], dtype="datetime64[D]"), "expected real or integer numbers, got dtype datetime64"),
+        ([[1, 2], [3]], "expected a numeric array, got list"),
+        (sparse.csr_array(np.eye(2)), "expected a dense array, got scipy.sparse csr_array"),
+        (pd.DataFrame({"a": [1]}), "expected a dense array, got a pandas DataFrame"),
+        ("text", "expected real or integer numbers, got dtype <U4"),
+    ],
+)
+def test_refused_data(data: Any, message: str) -> None:
+    with pytest.raises(pltf.ObservationError, match=message):
+        pltf.observe(data)
+
+
+@pytest.mark.skipif(np.dtype(np.longdouble).itemsize == 8, reason="long double is float64 on this platform")
+def test_long_doubles_must_be_exact_in_float64() -> None:
+    with pytest.raises(pltf.ObservationError, match="exact in float64"):
+        pltf.observe(np.array([np.longdouble(1) + np.finfo(np.longdouble).eps]))
+
+
+@pytest.mark.parametrize(
+    ("mask", "message"),
+    [
+        (np.ones((2, 2), dtype=bool), r"mask must have the shape of data, \(2, 3\); got \(2, 2\)"),
+        (np.full((2, 3), 0.5), "mask must be boolean"),
+        (np.full((2, 3), 2), "mask must be boolean"),
+        (np.full((2, 3), "yes"), "mask must be boolean"),
+    ],
+)
+def test_refused_masks(mask: Any, message: str) -> None:
+    with pytest.raises(pltf.ObservationError, match=message):
+        pltf.observe(np.ones((2, 3)), mask)
+
+
+def test_some_cell_must_be_observed() -> None:
+    with pytest.raises(pltf.ObservationError, match="X: at least one cell must be observed, but all are missing"):
+        pltf.nmf(rank=1).fit(np.full((2, 3), np.nan))
+    with pytest.raises(pltf.ObservationError, match="at least one cell must be observed"):
+        pltf.nmf(rank=1).fit(np.ones((2, 3)), mask=np.zeros((2, 3), dtype=bool))
+    with pytest.raises(pltf.PltfError, match="X has no cell: index 'i' has size 0"):
+        pltf.nmf(rank=1).fit(np.ones((0, 3)))
+    assert pltf.observe(np.ones((0, 3))).n_observed == 0
+
+
+def test_one_tensor_of_a_coupled_model_may_be_wholly_missing() -> None:
+    model = pltf.Model("X[i,j] = A[i,r] * B[j,r]\nY[j,m] = B[j,r] * D[m,r]", r=2)
+    fit = model.fit({"X": np.ones((3, 4)), "Y": np.full((4, 5), np.nan)}, tol=0, max_iter=5)
+    assert fit.n_observed["Y"] == 0
+    with pytest.raises(pltf.ObservationError, match="X and Y: at least one cell"):
+        model.fit({"X": np.full((3, 4), np.nan), "Y": np.full((4, 5), np.nan)})
+
+
+def test_repr_says_what_was_seen() -> None:
+    seen = pltf.observe(np.array([[1.5, np.nan]], dtype="float32"))
+    assert repr(seen) == "<DenseObservation 1x2 float32: 1 of 2 cells observed, total 1.5>"
