@@ -24,7 +24,7 @@ class EquationPlan:
 
     >>> import numpy as np, pltf
     >>> plan, = pltf.cp(rank=7).plan(np.zeros((300, 300, 300))).equations
-    >>> plan.block, len(plan.blocks)
+    >>> plan.block, plan.n_blocks
     ((10, 75, 300), 120)
     """
 
@@ -44,6 +44,11 @@ class EquationPlan:
     def block(self) -> tuple[int, ...]:
         """Shape of a block of cells: as large as the budget of temporaries allows."""
         return block_shape(self.shape, lambda block: self.block_bytes(block) <= BLOCK_BYTES)
+
+    @property
+    def n_blocks(self) -> int:
+        """How many blocks there are."""
+        return prod(-(-size // step) for size, step in zip(self.shape, self.block, strict=True))
 
     @cached_property
     def blocks(self) -> list[Block]:
@@ -134,7 +139,7 @@ class Plan:
     def work_bytes(self) -> int:
         """Bytes that a fit takes beside the data: parameters, blocks in flight, shared contractions."""
         parameters = sum(prod(shape) for shape in self.factor_shapes.values())
-        flight = [e.block_bytes(e.block) * min(self.threads, len(e.blocks)) for e in self.equations]
+        flight = [e.block_bytes(e.block) * min(self.threads, e.n_blocks) for e in self.equations]
         shared = sum(e.shared_bytes for e in self.equations)
         return 12 * parameters * 8 + max(flight) + shared  # 12: C, D, E, L, counts, of two states
 
@@ -149,7 +154,7 @@ class Plan:
         rows.append(("engine", f"{self.engine}: {self.reason}"))
         rows += [(e.equation.output.name, self._data(e)) for e in self.equations]
         threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
-        cut = ", ".join(f"blocks of {_by(e.block)}: {len(e.blocks)}" for e in self.equations)
+        cut = ", ".join(f"blocks of {_by(e.block)}: {e.n_blocks}" for e in self.equations)
         rows.append(("compute", f"{self.dtype.name}, {threads}, {cut}"))
         rows += [("order", "; ".join(str(s.forward) for s in e.tree.steps) or "none") for e in self.equations]
         memory = f"data {human(self.data_bytes, 'B')} (not copied) + work {human(self.work_bytes, 'B')}"
