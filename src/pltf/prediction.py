@@ -10,7 +10,7 @@ import numpy as np
 import opt_einsum as oe
 from numpy.typing import NDArray
 
-from pltf.data.blocks import blocks
+from pltf.engines.contraction import subscripts
 from pltf.engines.plan import BLOCK_BYTES, plan_equation
 from pltf.errors import PltfError
 from pltf.gamma import Array
@@ -23,31 +23,25 @@ def rates(equation: Equation, factors: Mapping[str, Array], sizes: Mapping[str, 
     """Xhat of every cell, block by block."""
     float64 = np.dtype(np.float64)
     plan = plan_equation(equation, sizes, float64, masked=False, dtype=float64)
-    tree, output = plan.tree, equation.output.indices
+    arrays = [factors[term.name] for term in equation.factors]
     out = np.empty(plan.shape)
-    for block in blocks(plan.shape, plan.block):
-        where = dict(zip(output, block, strict=True))
-        leaves = []
-        for n, term in enumerate(equation.factors):
-            cut = tuple(where.get(index, slice(None)) for index in term.indices)
-            leaves.append(tree.leaf(n, factors[term.name][cut]))
-        out[block] = tree.forward(leaves)[-1]
+    for block in plan.blocks:
+        out[block] = plan.tree.forward(plan.tree.block_leaves(arrays, block))[-1]
     return out
 
 
 def rates_at(equation: Equation, factors: Mapping[str, Array], sizes: Mapping[str, int], cells: Cells) -> Array:
     """Xhat of listed cells: every observed index becomes the number of the cell, n."""
     observed = equation.output.indices
-    symbols = {index: oe.get_symbol(n + 1) for n, index in enumerate(sizes)}
-    cell = oe.get_symbol(0)
+    cell = "n of the cell"  # no index has such a name
     terms, gathers = [], []
     for term in equation.factors:
         seen = [index for index in term.indices if index in observed]
         rest = [index for index in term.indices if index not in observed]
         axes = [term.indices.index(index) for index in (*seen, *rest)]
         gathers.append((factors[term.name].transpose(axes), [observed.index(index) for index in seen]))
-        terms.append((cell if seen else "") + "".join(symbols[index] for index in rest))
-    expression = f"{','.join(terms)}->{cell}"
+        terms.append((cell, *rest) if seen else tuple(rest))
+    expression = subscripts(terms, (cell,))
     latent = prod(sizes[index] for index in equation.summed)
     step = max(1, BLOCK_BYTES // (8 * latent * len(terms)))
     out = np.empty(len(cells))

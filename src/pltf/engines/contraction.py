@@ -18,10 +18,22 @@ import numpy as np
 import opt_einsum as oe
 from numpy.typing import NDArray
 
+from pltf.data.blocks import Block
 from pltf.notation.grammar import Equation
 
 Indices = tuple[str, ...]
 AnyArray = NDArray[np.floating[Any]]
+
+
+def subscripts(inputs: Sequence[Indices], output: Indices) -> str:
+    """Einsum text of indices that may have long names.
+
+    >>> subscripts([("user", "r"), ("place", "r")], ("user", "place"))
+    'ab,cb->ac'
+    """
+    symbols = {index: oe.get_symbol(n) for n, index in enumerate(dict.fromkeys(itertools.chain(*inputs)))}
+    terms = ["".join(symbols[index] for index in indices) for indices in (*inputs, output)]
+    return f"{','.join(terms[:-1])}->{terms[-1]}"
 
 
 class Pair:
@@ -29,10 +41,8 @@ class Pair:
 
     def __init__(self, left: Indices, right: Indices, out: Indices) -> None:
         self.left, self.right, self.out = left, right, out
-        symbols = {index: oe.get_symbol(n) for n, index in enumerate(dict.fromkeys(left + right))}
-        terms = ["".join(symbols[index] for index in indices) for indices in (left, right, out)]
         sizes = ((2,) * len(left), (2,) * len(right))  # any size: a pair has one order
-        self._contract = oe.contract_expression(f"{terms[0]},{terms[1]}->{terms[2]}", *sizes)
+        self._contract = oe.contract_expression(subscripts([left, right], out), *sizes)
 
     def __call__(self, left: AnyArray, right: AnyArray) -> AnyArray:
         result: AnyArray = self._contract(left, right)
@@ -89,13 +99,23 @@ class Tree:
             parents[step.right] = (step.out, step.left, step.to_right)
         return parents
 
+    def cut(self, indices: Indices, block: Block) -> Block:
+        """The part of an array with these indices that a block of cells needs."""
+        where = dict(zip(self.equation.output.indices, block, strict=True))
+        return tuple(where.get(index, slice(None)) for index in indices)
+
+    def block_leaves(self, factors: Sequence[AnyArray], block: Block) -> list[AnyArray]:
+        """The leaves over one block of cells."""
+        terms = self.equation.factors
+        return [self.leaf(n, factors[n][self.cut(term.indices, block)]) for n, term in enumerate(terms)]
+
     def leaf(self, number: int, factor: AnyArray) -> AnyArray:
         """A factor as the tree wants it: indices that nothing else has are summed out."""
         indices, kept = self.equation.factors[number].indices, self.nodes[number]
         lone = tuple(axis for axis, index in enumerate(indices) if index not in kept)
         summed = factor.sum(axis=lone) if lone else factor
         order = [index for index in indices if index in kept]
-        return summed.transpose([order.index(index) for index in kept]) if len(self.names) == 1 else summed
+        return summed.transpose([order.index(index) for index in kept])
 
     def unleaf(self, number: int, array: AnyArray) -> AnyArray:
         """A leaf's array with the axes of its factor; summed-out axes come back with size 1."""
@@ -188,12 +208,9 @@ def _path(leaves: Sequence[Indices], output: Indices, sizes: Mapping[str, int]) 
     """opt_einsum's order as pairs of node numbers: leaves first, then one node a pair."""
     if len(leaves) == 1:
         return []
-    symbols = {index: oe.get_symbol(n) for n, index in enumerate(dict.fromkeys(itertools.chain(*leaves)))}
-    terms = ",".join("".join(symbols[index] for index in leaf) for leaf in leaves)
-    target = "".join(symbols[index] for index in output)
     shapes = [tuple(sizes[index] for index in leaf) for leaf in leaves]
     search = "optimal" if len(leaves) <= 6 else "auto-hq"
-    path, _ = oe.contract_path(f"{terms}->{target}", *shapes, shapes=True, optimize=search)
+    path, _ = oe.contract_path(subscripts(leaves, output), *shapes, shapes=True, optimize=search)
     live = list(range(len(leaves)))
     pairs = []
     for number, (one, two) in enumerate(path, start=len(leaves)):

@@ -14,7 +14,7 @@ from pltf.data import DenseObservation
 from pltf.data.blocks import Block
 from pltf.engines._numba import ratios
 from pltf.engines.base import Counts
-from pltf.engines.contraction import AnyArray, Indices
+from pltf.engines.contraction import AnyArray, subscripts
 from pltf.engines.plan import EquationPlan
 from pltf.engines.threads import ordered_map
 from pltf.gamma import Array
@@ -42,7 +42,7 @@ class DenseEngine:
         leaves = [n for n, name in enumerate(tree.names) if wanted is None or name in wanted]
 
         def one_block(block: Block) -> tuple[dict[int, AnyArray], float]:
-            values = self._values(arrays, block)
+            values = tree.forward(tree.block_leaves(arrays, block))
             # Xhat's own array is turned into ratios; where there is no step it is a view of the factor.
             rate = np.require(values[-1], requirements=["C", "W"]) if tree.steps else values[-1].copy("C")
             log_term = ratios(*self._flat_data(block), rate.reshape(-1))
@@ -54,7 +54,7 @@ class DenseEngine:
         for block, (delta, log_term) in self._over_blocks(one_block):
             log_terms.append(log_term)
             for n in leaves:
-                sums[n][self._cut(tree.equation.factors[n].indices, block)] += tree.unleaf(n, delta[n])
+                sums[n][tree.cut(tree.equation.factors[n].indices, block)] += tree.unleaf(n, delta[n])
         by_factor = {tree.names[n]: sums[n] * factors[tree.names[n]] for n in leaves}
         return Counts(by_factor, math.fsum(log_terms))
 
@@ -103,12 +103,12 @@ class DenseEngine:
 
         def one_block(block: Block) -> AnyArray:
             cells = mask[block].astype(self._dtype)
-            return tree.descend(self._values(arrays, block, root=False), cells, node)
+            return tree.descend(tree.forward(tree.block_leaves(arrays, block), root=False), cells, node)
 
-        delta = np.zeros([self._plan.sizes[index] for index in tree.nodes[node]], self._dtype)
+        delta = np.zeros([self._plan.sizes[index] for index in tree.nodes[node]])
         for block, part in self._over_blocks(one_block):
-            delta[self._cut(tree.nodes[node], block)] += part
-        return delta
+            delta[tree.cut(tree.nodes[node], block)] += part
+        return delta.astype(self._dtype, copy=False)
 
     def _whole_value(self, node: int, arrays: Sequence[AnyArray]) -> AnyArray:
         """Value of a node over the whole tensor, remembered while its factors stay the same."""
@@ -132,16 +132,6 @@ class DenseEngine:
         """Every block with its result, in the order of the cells whatever the number of threads."""
         blocks = self._plan.blocks
         return zip(blocks, ordered_map(one_block, blocks, self._threads), strict=True)
-
-    def _values(self, arrays: Sequence[AnyArray], block: Block, root: bool = True) -> list[AnyArray]:
-        """Values of the nodes of the tree over one block of cells."""
-        terms = self._tree.equation.factors
-        cut = [array[self._cut(term.indices, block)] for array, term in zip(arrays, terms, strict=True)]
-        return self._tree.forward([self._tree.leaf(n, array) for n, array in enumerate(cut)], root)
-
-    def _cut(self, indices: Indices, block: Block) -> tuple[slice, ...]:
-        where = dict(zip(self._tree.equation.output.indices, block, strict=True))
-        return tuple(where.get(index, slice(None)) for index in indices)
 
     def _arrays(self, factors: Mapping[str, Array]) -> list[AnyArray]:
         """The factors in the engine's dtype: the same object as long as a factor is the same."""
@@ -170,13 +160,12 @@ class _AllOnesFactor:
         places = [index for term in (*self._others, of) for index in term.indices]
         # An index that only one of the others has, and not this factor, is summed before anything else.
         self._kept = [tuple(i for i in term.indices if places.count(i) > 1) for term in self._others]
-        held = [index for index in of.indices if places.count(index) > 1]
+        held = tuple(index for index in of.indices if places.count(index) > 1)
         self._new_axes = tuple(axis for axis, index in enumerate(of.indices) if index not in held)
-        symbols = {index: oe.get_symbol(n) for n, index in enumerate(dict.fromkeys(places))}
-        terms = ["".join(symbols[index] for index in indices) for indices in (*self._kept, held)]
-        shapes = [tuple(sizes[index] for index in indices) for indices in self._kept]
-        expression = f"{','.join(terms[:-1])}->{terms[-1]}"
-        self._contract = oe.contract_expression(expression, *shapes) if self._others else None
+        self._contract = None  # with no others there is nothing to contract
+        if self._others:
+            shapes = [tuple(sizes[index] for index in indices) for indices in self._kept]
+            self._contract = oe.contract_expression(subscripts(self._kept, held), *shapes)
 
     def __call__(self, factors: Mapping[str, Array]) -> Array:
         if self._contract is None:
