@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 from scipy import integrate, stats
@@ -31,6 +32,14 @@ def test_geometric_mean_is_that_of_samples() -> None:
     logs = np.log(pltf.Posterior(("i",), shape, scale).sample(200_000, seed=0))
     error = logs.std(axis=0) / np.sqrt(len(logs))
     np.testing.assert_array_less(np.abs(np.log(geometric_mean(shape, scale)) - logs.mean(axis=0)), 4 * error)
+
+
+def test_geometric_mean_of_large_shapes_keeps_its_digits() -> None:
+    with mpmath.workdps(40):
+        for shape in (0.5, 9.9e3, 1.01e4, 1e6, 1e12):
+            exact = mpmath.exp(mpmath.digamma(mpmath.mpf(shape)))
+            error = abs(mpmath.mpf(float(geometric_mean(np.array([shape]), np.ones(1))[0])) / exact - 1)
+            assert error < 2e-15
 
 
 @pytest.mark.parametrize(("shape", "scale"), [(0.6, 2.0), (5.0, 0.3), (3e4, 1e-4)])

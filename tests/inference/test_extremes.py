@@ -117,3 +117,11 @@ def test_float32_agrees_with_float64() -> None:
     assert narrow.bound == pytest.approx(wide.bound, rel=1e-5)
     assert narrow.trace.dtype == np.float64
     np.testing.assert_allclose(narrow.mean(), wide.mean(), rtol=1e-2)
+
+
+def test_float32_keeps_the_bound_of_large_counts() -> None:
+    """4e8 counts in all: a bound summed in float32 would be off by tens of nats, and would seem to fall."""
+    X = np.random.default_rng(0).poisson(np.random.default_rng(1).gamma(0.5, 8000, (50, 50, 40)))
+    wide, narrow = (pltf.cp(rank=3).fit(X, max_iter=30, tol=0, dtype=dtype) for dtype in ("float64", "float32"))
+    assert narrow.n_iter == 30
+    np.testing.assert_allclose(narrow.trace, wide.trace, rtol=2e-6)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import opt_einsum as oe
@@ -16,7 +16,7 @@ from pltf.engines._numba import ratios
 from pltf.engines.base import Counts
 from pltf.engines.contraction import AnyArray, subscripts
 from pltf.engines.plan import EquationPlan
-from pltf.engines.threads import ordered_map
+from pltf.engines.threads import keep_freed_memory, ordered_map
 from pltf.gamma import Array
 from pltf.notation import Equation, Term
 
@@ -31,6 +31,7 @@ class DenseEngine:
         self._tree, self._dtype = plan.tree, plan.dtype
         self._threads = min(threads, len(plan.blocks))
         self._memo = _Memo()
+        keep_freed_memory()
         self._all_ones = None if seen.mask is not None else AllOnes(plan.equation, plan.sizes)
 
     # -- counts ---------------------------------------------------------------------------------
@@ -38,7 +39,7 @@ class DenseEngine:
     @np.errstate(invalid="ignore")  # a zero rate under a count makes NaN; log_term is -inf and says so
     def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None) -> Counts:
         tree = self._tree
-        arrays = self._arrays(factors)
+        arrays = [array.astype(self._dtype, copy=False) for array in self._arrays(factors)]
         leaves = [n for n, name in enumerate(tree.names) if wanted is None or name in wanted]
 
         def one_block(block: Block) -> tuple[dict[int, AnyArray], float]:
@@ -55,7 +56,9 @@ class DenseEngine:
             log_terms.append(log_term)
             for n in leaves:
                 sums[n][tree.cut(tree.equation.factors[n].indices, block)] += tree.unleaf(n, delta[n])
-        by_factor = {tree.names[n]: sums[n] * factors[tree.names[n]] for n in leaves}
+        by_factor = {tree.names[n]: sums[n] * arrays[n] for n in leaves}
+        if self._dtype != np.float64:
+            log_terms += [_lost_in_cast(by_factor[name], factors[name], self._dtype) for name in by_factor]
         return Counts(by_factor, math.fsum(log_terms))
 
     def _flat_data(self, block: Block) -> tuple[AnyArray, NDArray[np.bool_] | None]:
@@ -63,7 +66,7 @@ class DenseEngine:
         mask = self._seen.mask
         return values, None if mask is None else np.ascontiguousarray(mask[block]).reshape(-1)
 
-    # -- exposure -------------------------------------------------------------------------------
+    # -- exposure, in float64 always: the bound takes its total from it -------------------------
 
     def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
         exposure: AnyArray
@@ -72,7 +75,7 @@ class DenseEngine:
         else:
             leaf = self._tree.names.index(of)
             exposure = self._tree.unleaf(leaf, self._mask_delta(leaf, self._arrays(factors)))
-        return np.array(np.broadcast_to(exposure, factors[of].shape), dtype=np.float64)
+        return np.array(np.broadcast_to(exposure, factors[of].shape))
 
     def total(self, factors: Mapping[str, Array]) -> float:
         of = self._cheapest(factors)
@@ -102,13 +105,13 @@ class DenseEngine:
                 return down(self._mask_delta(parent, arrays), self._whole_value(sibling, arrays))
 
         def one_block(block: Block) -> AnyArray:
-            cells = mask[block].astype(self._dtype)
+            cells = mask[block].astype(np.float64)
             return tree.descend(tree.forward(tree.block_leaves(arrays, block), root=False), cells, node)
 
         delta = np.zeros([self._plan.sizes[index] for index in tree.nodes[node]])
         for block, part in self._over_blocks(one_block):
             delta[tree.cut(tree.nodes[node], block)] += part
-        return delta.astype(self._dtype, copy=False)
+        return delta
 
     def _whole_value(self, node: int, arrays: Sequence[AnyArray]) -> AnyArray:
         """Value of a node over the whole tensor, remembered while its factors stay the same."""
@@ -133,14 +136,17 @@ class DenseEngine:
         blocks = self._plan.blocks
         return zip(blocks, ordered_map(one_block, blocks, self._threads), strict=True)
 
-    def _arrays(self, factors: Mapping[str, Array]) -> list[AnyArray]:
-        """The factors in the engine's dtype: the same object as long as a factor is the same."""
-        return [self._cast(name, factors[name]) for name in self._tree.names]
+    def _arrays(self, factors: Mapping[str, Array]) -> list[Array]:
+        return [factors[name] for name in self._tree.names]
 
-    def _cast(self, name: str, factor: Array) -> AnyArray:
-        if factor.dtype == self._dtype:
-            return factor
-        return self._memo.get(("cast", name), (factor,), lambda: factor.astype(self._dtype))
+
+def _lost_in_cast(counts: Array, L: Array, dtype: np.dtype[Any]) -> float:
+    """What the log term loses when L is rounded to L': sum of counts * log(L/L').
+
+    Rounding moves q(S) a little off its optimum, and the bound is exact for the q(S) that was used.
+    """
+    rounded = L.astype(dtype).astype(np.float64)
+    return float((counts * np.log(np.where(rounded > 0, L / np.where(rounded > 0, rounded, 1), 1))).sum())
 
 
 class AllOnes:

@@ -69,8 +69,8 @@ class EquationPlan:
     @cached_property
     def shares(self) -> bool:
         """Whether partial contractions of the whole mask are small enough to keep between factors."""
-        limit = max(SHARED_BYTES, prod(self.shape) * self.dtype.itemsize // 16)
-        return all(self.node_size(node) * self.dtype.itemsize <= limit for node in self.tree.nodes[:-1])
+        limit = max(SHARED_BYTES, self.data_bytes // 16)
+        return all(self.node_size(node) * 8 <= limit for node in self.tree.nodes[:-1])
 
     @property
     def flops(self) -> int:
@@ -89,7 +89,7 @@ class EquationPlan:
         """Partial contractions kept between factors."""
         if not (self.masked and self.shares):
             return 0
-        return 2 * sum(self.node_size(node) for node in self.tree.nodes[:-1]) * self.dtype.itemsize
+        return 2 * sum(self.node_size(node) for node in self.tree.nodes[:-1]) * 8
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from functools import lru_cache
 from typing import Any, TypeVar
 
+import numpy as np
 from threadpoolctl import ThreadpoolController
 
 T = TypeVar("T")
@@ -25,6 +26,15 @@ def single_threaded_blas() -> AbstractContextManager[Any]:
     """BLAS on one thread: the blocks bring the parallelism, and its sums keep one order."""
     limited: AbstractContextManager[Any] = ThreadpoolController().limit(limits=1, user_api="blas")
     return limited
+
+
+def keep_freed_memory() -> None:
+    """Let the allocator keep the temporaries of a block from one block to the next.
+
+    glibc hands freed megabytes back to the system, and every sweep would fault them in again: at 50^3 that took
+    as long as the arithmetic. It stops doing so once it has seen a larger array freed. Elsewhere this does nothing.
+    """
+    np.empty(24 << 20, dtype=np.uint8)
 
 
 def ordered_map(function: Callable[[T], R], items: Iterable[T], threads: int) -> Iterator[R]:

@@ -1,0 +1,112 @@
+"""Run every contender on every problem, one process after the other, and print what came out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks import tables
+from benchmarks.machine import cpu
+from benchmarks.peers import CONTENDERS, OURS, Contender
+from benchmarks.problems import SPECS, Spec
+from benchmarks.tables import Row
+
+ROOT = Path(__file__).parents[1]
+LIMIT = 900  # seconds that a process may take
+REPEATS = 3
+QUICK_SWEEPS = 6
+PACKAGES = ("pltf", "numpy", "scipy", "pyttb", "tensorly", "torch", "torchnmf", "scikit-learn")
+
+
+def main() -> int:
+    options = _options()
+    pairs = _pairs(options.quick, options.only)
+    if not pairs:
+        names = ", ".join([*SPECS, *CONTENDERS])
+        print(f"no problem and no contender has {options.only!r} in its name; there are {names}")
+        return 2
+    console = Console(width=None if sys.stdout.isatty() else 150)
+    console.print(f"{cpu()}, {os.cpu_count()} cores, {_load()}; {_versions()}", highlight=False)
+    with tempfile.TemporaryDirectory() as folder:
+        rows = _run(pairs, options.quick, Path(folder), console)
+    console.print(f"done, {_load()}", highlight=False)
+    tables.show(rows, console)
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="few sweeps, small problems: a check")
+    parser.add_argument(
+        "--only", metavar="NAME", default="", help="only problems, or contenders beside pltf, with NAME in their name"
+    )
+    return parser.parse_args()
+
+
+def _versions() -> str:
+    return ", ".join(f"{name} {version(name)}" for name in PACKAGES)
+
+
+def _load() -> str:
+    """Other work on the machine shows here: a run beside it is worth less."""
+    return f"load {os.getloadavg()[0]:.1f}"
+
+
+def _pairs(quick: bool, only: str) -> list[tuple[Spec, Contender]]:
+    """Who runs on what. Beside a peer that was asked for runs pltf: otherwise there is no ratio."""
+    named = {name for name in CONTENDERS if only in name}
+    named |= set(OURS if named else ())
+    return [
+        (spec, contender)
+        for spec in SPECS.values()
+        for contender in CONTENDERS.values()
+        if contender.takes(spec) and (spec.small or not quick) and (only in spec.name or contender.name in named)
+    ]
+
+
+def _run(pairs: list[tuple[Spec, Contender]], quick: bool, folder: Path, console: Console) -> list[Row]:
+    rows = []
+    for spec, contender in pairs:
+        file = folder / f"{spec.name}.npz"
+        if not file.exists():
+            console.print(f"drawing {spec.name}: {spec.title}")
+            _python("benchmarks.problems", spec.name, str(file))
+        row = _one(spec, contender, quick, file)
+        rows.append(row)
+        console.print(
+            f"  {spec.name}  {contender.name}: {tables.summary(row)}", highlight=False, markup=False, soft_wrap=True
+        )
+    return rows
+
+
+def _one(spec: Spec, contender: Contender, quick: bool, file: Path) -> Row:
+    """A row of the table; of a contender that failed, one with the reason."""
+    sweeps, repeats = (QUICK_SWEEPS, 1) if quick else (spec.sweeps, REPEATS)
+    try:
+        said = _python("benchmarks.measure", contender.name, str(sweeps), str(repeats), str(file))
+        return Row(spec, contender, sweeps, json.loads(said.splitlines()[-1]))
+    except subprocess.TimeoutExpired:
+        reason = f"no result in {LIMIT} s"
+    except subprocess.CalledProcessError as error:
+        reason = (error.stderr.strip().splitlines() or [f"exit status {error.returncode}"])[-1]
+    except (IndexError, ValueError):
+        reason = "printed no result"
+    return Row(spec, contender, sweeps, None, reason)
+
+
+def _python(module: str, *arguments: str) -> str:
+    command = [sys.executable, "-m", module, *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT, check=True)
+    return done.stdout
+
+
+if __name__ == "__main__":
+    sys.exit(main())

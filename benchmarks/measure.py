@@ -1,0 +1,113 @@
+"""One contender on one problem, in a process of its own; the last line printed is the result in JSON.
+
+``python -m benchmarks.measure CONTENDER SWEEPS REPEATS FILE``
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import sys
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import numpy as np
+
+from benchmarks.peers import CONTENDERS, Outcome, Runner
+from benchmarks.problems import Problem, draw, load
+
+WARM_UP = 2  # sweeps of a run that are not timed
+
+
+@dataclass(frozen=True)
+class Result:
+    """What was measured."""
+
+    fastest: float  # seconds a sweep
+    median: float
+    peak_mb: float  # of the process
+    above_mb: float  # of that, what the fit took beyond interpreter, packages and data
+    divergence: float
+    at_truth: float  # divergence of the factors that drew the data
+
+
+def measure(contender: str, sweeps: int, repeats: int, path: Path) -> Result:
+    """Run a contender ``repeats`` times; time its sweeps, its memory and what it reached."""
+    how = CONTENDERS[contender]
+    problem = _as_given(load(path), how.dtype, how.masks)
+    # A tiny problem first: it imports and compiles what is needed, off the clock and the memory.
+    tiny = draw((6,) * problem.X.ndim, problem.rank, missing=0.3 if problem.mask is not None else 0)
+    how.run(_as_given(tiny, how.dtype, how.masks), WARM_UP + 1)
+    peak_before, resident = _peak_mb(), _resident_mb()
+    _forget_peak()
+    outcome, fastest, middle = _timed(how.run, problem, sweeps, repeats)
+    peak = _peak_mb()
+    whole = load(path)
+    factors = [np.asarray(factor, dtype=np.float64) for factor in outcome.factors]
+    return Result(
+        fastest,
+        middle,
+        max(peak, peak_before),
+        max(0.0, peak - resident),
+        whole.divergence(factors),
+        whole.divergence(whole.truth),
+    )
+
+
+def _as_given(problem: Problem, dtype: str, masks: bool) -> Problem:
+    """The problem in the contender's precision, and without a mask if it can take none."""
+    return replace(
+        problem,
+        X=problem.X.astype(dtype, copy=False),
+        start=[factor.astype(dtype, copy=False) for factor in problem.start],
+        mask=problem.mask if masks else None,
+    )
+
+
+def _timed(run: Runner, problem: Problem, sweeps: int, repeats: int) -> tuple[Outcome, float, float]:
+    """The outcome of a run of ``sweeps``, and the least and the median time of a sweep."""
+    outcome, seconds = _one_run(run, problem, sweeps)
+    if outcome.marks:
+        outcomes = [outcome, *(run(problem, sweeps) for _ in range(repeats - 1))]
+        each = [time for one in outcomes for time in np.diff(one.marks)[WARM_UP - 1 :]]
+        return outcome, float(min(each)), float(median(each))
+    # It does not tell its sweeps: a run less a run of half as many leaves preparation out.
+    half = sweeps // 2
+    long = [seconds, *(_one_run(run, problem, sweeps)[1] for _ in range(repeats - 1))]
+    short = [_one_run(run, problem, half)[1] for _ in range(repeats)]
+    more = sweeps - half
+    if min(long) <= min(short) or median(long) <= median(short):
+        raise RuntimeError(f"{sweeps} sweeps took no longer than {half}: the machine is too busy to time them")
+    return outcome, (min(long) - min(short)) / more, (median(long) - median(short)) / more
+
+
+def _one_run(run: Runner, problem: Problem, sweeps: int) -> tuple[Outcome, float]:
+    began = perf_counter()
+    outcome = run(problem, sweeps)
+    return outcome, perf_counter() - began
+
+
+def _peak_mb() -> float:
+    unit = 1 if sys.platform == "darwin" else 1024  # macOS tells bytes, Linux kilobytes
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+
+
+def _resident_mb() -> float:
+    with contextlib.suppress(OSError):
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 1e6
+    return _peak_mb()
+
+
+def _forget_peak() -> None:
+    """Let the peak start anew, where the system can: compiling may have taken more than the fit will."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+if __name__ == "__main__":
+    name, sweeps, repeats, file = sys.argv[1:]
+    print(json.dumps(asdict(measure(name, int(sweeps), int(repeats), Path(file)))))

@@ -1,0 +1,168 @@
+"""The contenders: one function each, from a problem and a number of sweeps to factors and times.
+
+Packages are imported inside the functions: a contender's process holds its own package and no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from benchmarks.problems import Array, Problem, Spec
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a contender reached."""
+
+    factors: list[Array]  # an (n, rank) matrix for each index of the data
+    marks: list[float] = field(default_factory=list)  # clock after each sweep; none if it is not told
+
+
+Runner = Callable[[Problem, int], Outcome]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A program with its settings."""
+
+    name: str
+    run: Runner
+    modes: frozenset[int]  # numbers of indices that it can take
+    masks: bool = True  # whether it can leave cells out
+    dtype: str = "float64"
+    remark: str = ""
+
+    def takes(self, spec: Spec) -> bool:
+        return len(spec.shape) in self.modes
+
+    def remarks(self, spec: Spec) -> str:
+        """What a reader of its row must know."""
+        blind = "has no mask: was given every cell" if spec.missing and not self.masks else ""
+        return "; ".join(filter(None, (self.remark, blind)))
+
+
+def _pltf(problem: Problem, sweeps: int, *, method: str, dtype: str) -> Outcome:
+    import pltf
+
+    matrix = problem.X.ndim == 2
+    model = (pltf.nmf if matrix else pltf.cp)(rank=problem.rank)
+    # The second factor of an NMF is (rank, columns) in pltf and (columns, rank) here.
+    turned = [n == 1 and matrix for n in range(problem.X.ndim)]
+    start = [factor.T if turn else factor for factor, turn in zip(problem.start, turned, strict=True)]
+    marks: list[float] = []
+    fit = model.fit(
+        problem.X,
+        mask=problem.mask,
+        method=method,
+        prior=pltf.Gamma(shape=0.5, mean=1.0) if method == "vb" else None,
+        max_iter=sweeps,
+        tol=0,
+        init=dict(zip(model.factors, start, strict=True)),
+        dtype=dtype,
+        progress=False,
+        callback=lambda _: marks.append(perf_counter()),
+    )
+    means = [np.asarray(factor.mean) for factor in fit.factors.values()]
+    return Outcome([mean.T if turn else mean for mean, turn in zip(means, turned, strict=True)], marks)
+
+
+def _pyttb(problem: Problem, sweeps: int) -> Outcome:
+    from pyttb.cp_apr import cp_apr
+    from pyttb.ktensor import ktensor
+    from pyttb.tensor import tensor
+
+    found, _, told = cp_apr(
+        tensor(problem.X),
+        problem.rank,
+        algorithm="mu",
+        init=ktensor(problem.start),
+        maxiters=sweeps,
+        maxinneriters=1,
+        stoptol=0,
+        printitn=0,
+    )
+    first, *others = found.factor_matrices
+    return Outcome([first * found.weights, *others], list(told["times"]))
+
+
+def _tensorly(problem: Problem, sweeps: int) -> Outcome:
+    from tensorly.decomposition import non_negative_parafac
+
+    mask = None if problem.mask is None else problem.mask.astype(problem.X.dtype)
+    weights, (first, *others) = non_negative_parafac(
+        problem.X, problem.rank, n_iter_max=sweeps, init=(None, problem.start), tol=0, mask=mask
+    )
+    return Outcome([first * weights, *others])
+
+
+def _torchnmf_cp(problem: Problem, sweeps: int) -> Outcome:
+    """BetaMu on a CP written as an einsum; a mask goes on data and rates alike, which drops the cell."""
+    import torch
+    from torchnmf.trainer import BetaMu
+
+    X = torch.from_numpy(problem.X)
+    mask = None if problem.mask is None else torch.from_numpy(problem.mask.astype(problem.X.dtype))
+    target = X if mask is None else X * mask
+    factors = [torch.nn.Parameter(torch.tensor(factor)) for factor in problem.start]
+
+    def predict() -> tuple[Any, Any]:
+        trainer.zero_grad()  # BetaMu adds to the gradients that it finds
+        rate = torch.einsum("ir,jr,kr->ijk", *factors)
+        return target, rate if mask is None else rate * mask
+
+    trainer = BetaMu(factors, beta=1)
+    marks = []
+    for _ in range(sweeps):
+        trainer.step(predict)
+        marks.append(perf_counter())
+    return Outcome([factor.detach().numpy() for factor in factors], marks)
+
+
+def _torchnmf_matrix(problem: Problem, sweeps: int) -> Outcome:
+    import torch
+    from torchnmf.nmf import NMF
+
+    X = torch.from_numpy(problem.X)
+    torch.set_default_dtype(X.dtype)  # NMF makes its parameters in the default dtype
+    rows, columns = map(torch.from_numpy, problem.start)
+    net = NMF(H=rows, W=columns)  # its model is H @ W.T
+    net.fit(X, beta=1, tol=-np.inf, max_iter=sweeps)
+    return Outcome([net.H.detach().numpy(), net.W.detach().numpy()])
+
+
+def _torchnmf(problem: Problem, sweeps: int) -> Outcome:
+    return (_torchnmf_matrix if problem.X.ndim == 2 else _torchnmf_cp)(problem, sweeps)
+
+
+def _sklearn(problem: Problem, sweeps: int) -> Outcome:
+    from sklearn.decomposition import NMF
+
+    W, H = problem.start[0].copy(), np.ascontiguousarray(problem.start[1].T)
+    estimator = NMF(problem.rank, init="custom", solver="mu", beta_loss="kullback-leibler", tol=0, max_iter=sweeps)
+    W = estimator.fit_transform(problem.X, W=W, H=H)
+    return Outcome([W, estimator.components_.T])
+
+
+CP, MATRIX, BOTH = frozenset({3}), frozenset({2}), frozenset({2, 3})
+OURS = ("pltf vb", "pltf vb f32", "pltf em")
+BAYES = "KL at the posterior means"
+
+CONTENDERS = {
+    contender.name: contender
+    for contender in (
+        Contender("pltf vb", partial(_pltf, method="vb", dtype="float64"), BOTH, remark=BAYES),
+        Contender("pltf vb f32", partial(_pltf, method="vb", dtype="float32"), BOTH, dtype="float32", remark=BAYES),
+        Contender("pltf em", partial(_pltf, method="em", dtype="float64"), BOTH),
+        Contender("pyttb cp_apr mu", _pyttb, CP, masks=False),
+        Contender("tensorly mu", _tensorly, CP, remark="Euclidean"),
+        Contender("torchnmf", _torchnmf, BOTH),
+        Contender("torchnmf f32", _torchnmf, BOTH, dtype="float32"),
+        Contender("scikit-learn mu", _sklearn, MATRIX, masks=False),
+    )
+}

@@ -1,0 +1,119 @@
+"""What people look at: a table of results and one of ratios."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from benchmarks.peers import OURS, Contender
+from benchmarks.problems import Spec
+
+
+@dataclass(frozen=True)
+class Row:
+    """One contender on one problem: what was measured, or why nothing was."""
+
+    spec: Spec
+    contender: Contender
+    sweeps: int
+    result: Mapping[str, float] | None
+    reason: str = ""
+
+
+def summary(row: Row) -> str:
+    """A row in one line."""
+    if row.result is None:
+        return f"failed: {row.reason}"
+    r = row.result
+    return f"{_seconds(r['fastest'])} s a sweep, peak {r['peak_mb']:.0f} MB, KL {_divergence(r['divergence'])}"
+
+
+def show(rows: Sequence[Row], console: Console) -> None:
+    """Print the results, then how the peers compare with pltf."""
+    console.print()
+    console.print(_results(rows))
+    console.print("KL: generalized Kullback-Leibler divergence over the observed cells, same start for all.")
+    if all(row.contender.name in OURS for row in rows):
+        return
+    console.print()
+    console.print(_ratios(rows))
+    console.print("Seconds of the peer by seconds of pltf (minima): above 1, pltf is so many times faster.")
+
+
+def _results(rows: Sequence[Row]) -> Table:
+    table = Table(title="Results", title_justify="left")
+    table.add_column("problem", no_wrap=True)
+    table.add_column("contender", no_wrap=True)
+    for heading in ("s/sweep\nmin", "s/sweep\nmedian", "peak\nMB", "of which\nfit MB", "sweeps", "KL\nreached"):
+        table.add_column(heading, justify="right")
+    table.add_column("remark")
+    last = ""
+    for row in rows:
+        if row.spec.name != last:
+            table.add_section()
+            last = row.spec.name
+        table.add_row(row.spec.name, row.contender.name, *_cells(row))
+    return table
+
+
+def _cells(row: Row) -> list[str]:
+    remark = row.contender.remarks(row.spec)
+    r = row.result
+    if r is None:
+        return ["-"] * 4 + [str(row.sweeps), "-", escape(f"failed: {row.reason}")]
+    return [
+        _seconds(r["fastest"]),
+        _seconds(r["median"]),
+        f"{r['peak_mb']:.0f}",
+        f"{r['above_mb']:.1f}",
+        str(row.sweeps),
+        _divergence(r["divergence"]),
+        remark,
+    ]
+
+
+def _ratios(rows: Sequence[Row]) -> Table:
+    table = Table(title="Peer / pltf", title_justify="left")
+    table.add_column("problem", no_wrap=True)
+    table.add_column("peer", no_wrap=True)
+    headings = [f"time, by\n{name}" for name in OURS]
+    others = ("peak MB, by\npltf vb", "fit MB, by\npltf vb", "KL less that\nof pltf em", "KL less that\nof truth")
+    for heading in (*headings, *others):
+        table.add_column(heading, justify="right")
+    table.add_column("remark")
+    found = {(row.spec.name, row.contender.name): row.result for row in rows}
+    last = ""
+    for row in rows:
+        if row.contender.name in OURS or row.result is None:
+            continue
+        if row.spec.name != last:
+            table.add_section()
+            last = row.spec.name
+        ours = [found.get((row.spec.name, name)) for name in OURS]
+        cells = _compared(row.result, ours)
+        table.add_row(row.spec.name, row.contender.name, *cells, row.contender.remarks(row.spec))
+    return table
+
+
+def _compared(peer: Mapping[str, float], ours: Sequence[Mapping[str, float] | None]) -> list[str]:
+    times = ["-" if one is None else _ratio(peer["fastest"], one["fastest"]) for one in ours]
+    vb, em = ours[0], ours[2]
+    memory = ["-" if vb is None else _ratio(peer[part], vb[part]) for part in ("peak_mb", "above_mb")]
+    by_em = "-" if em is None else f"{peer['divergence'] - em['divergence']:+.1f}"
+    return [*times, *memory, by_em, f"{peer['divergence'] - peer['at_truth']:+.1f}"]
+
+
+def _ratio(theirs: float, ours: float) -> str:
+    return f"{theirs / ours:.2f}" if ours > 0 else "-"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.5f}" if seconds < 0.1 else f"{seconds:.3f}"
+
+
+def _divergence(value: float) -> str:
+    return f"{value:.1f}"
