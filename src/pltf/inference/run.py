@@ -144,6 +144,6 @@ def _no_rise(problem: Problem, method: Method, old: State, new: State, n_iter: i
     if not math.isfinite(new.objective):
         return False, f"the {name} became {new.objective} at sweep {n_iter + 1}: {kept}"
     fall = old.objective - new.objective
-    rounding = fall <= 100 * problem.eps * (problem.total + abs(old.objective))
+    rounding = fall <= problem.rounding(old.objective)
     cause = "rounding" if rounding else "more than rounding explains"
     return rounding, f"the {name} fell by {fall:.2g} at sweep {n_iter + 1} ({cause}): {kept}"

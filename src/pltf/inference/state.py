@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -34,6 +35,11 @@ class Problem:
         """sum M*( X*log Xhat - Xhat - lgamma(X+1) ), with the log term of one set of factors (L)
         and the rates of another (E); for EM they are the same."""
         return self.saturated + log_term + (self.total - self.engine.total(factors))
+
+    def rounding(self, objective: float) -> float:
+        """How much rounding alone may change an objective: its terms are of the size of counts and entries."""
+        entries = sum(math.prod(self.shapes[name]) for name in self.free)
+        return 100 * self.eps * (self.total + entries + abs(objective))
 
 
 @dataclass(frozen=True, eq=False)
