@@ -30,7 +30,7 @@ def trace(fit: Fit, ax: Any = None) -> Any:
 
 
 def bound_curve(bounds: Mapping[int, Sequence[float]], ax: Any = None, *, index: str = "r") -> Any:
-    """Bounds against the size of a latent index, every restart shown and the best marked.
+    """Bounds against the size of a latent index: every restart, the best of each and its gap to the winner.
 
     >>> import matplotlib; matplotlib.use("agg")
     >>> import pltf.plotting
@@ -46,6 +46,11 @@ def bound_curve(bounds: Mapping[int, Sequence[float]], ax: Any = None, *, index:
         ax.plot([order] * len(bounds[order]), bounds[order], "o", color="0.6", markersize=4, zorder=2)
     ax.plot(orders, best, "-o", color="C0", zorder=3)
     ax.plot([winner], [max(best)], "o", color="C3", markersize=11, fillstyle="none", markeredgewidth=2, zorder=4)
+    for order, value in zip(orders, best, strict=True):
+        gap = "best" if order == winner else f"{value - max(best):,.0f}"
+        ax.annotate(gap, (order, value), xytext=(7, -11), textcoords="offset points", fontsize=8)
+    ax.margins(x=0.12, y=0.12)
+    ax.ticklabel_format(axis="y", style="plain", useOffset=False)
     ax.set_xticks(orders)
     ax.set_xlabel(f"size of {index}")
     ax.set_ylabel("bound on the log evidence (nats)")
