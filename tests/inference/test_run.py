@@ -39,6 +39,7 @@ def test_a_restart_is_the_same_whatever_their_number() -> None:
 def test_the_best_restart_is_kept_and_all_are_listed() -> None:
     fit = MODEL.fit(X, restarts=5)
     table = fit.restarts
+    assert table["bound"].nunique() == 5  # every restart has its own random numbers
     assert list(table.index) == [0, 1, 2, 3, 4]
     assert fit.bound == table["bound"].max()
     assert table["best"].sum() == 1
