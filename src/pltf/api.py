@@ -20,9 +20,11 @@ from pltf.errors import ConvergenceWarning, ObservationError, PltfError
 from pltf.fit import Fit
 from pltf.gamma import Array, Gamma
 from pltf.inference import start
+from pltf.inference.balance import trades
 from pltf.inference.em import EM, MAP
+from pltf.inference.factors import Factors, frozen
 from pltf.inference.run import ASKED, Callback, Stop, best_of
-from pltf.inference.state import Factors, Method, Problem, State, frozen
+from pltf.inference.state import Method, Problem, State
 from pltf.inference.vb import VB
 from pltf.notation import Model
 
@@ -47,6 +49,7 @@ def fit(
     dtype: Any,
     engine: str,
     threads: int | None,
+    accelerate: bool,
     progress: bool,
     callback: Callback | None,
 ) -> Fit:
@@ -70,6 +73,7 @@ def fit(
         math.fsum(one.total for one in seen.values()),
         math.fsum(one.saturated for one in seen.values()),
         float(np.finfo(planned.dtype).eps),
+        trades(model, held) if accelerate else None,
     )
     with single_threaded_blas():
         starting = _starting(problem, how, begin, entropy, float(np.finfo(planned.dtype).tiny))
@@ -269,7 +273,7 @@ def _going_on(problem: Problem, method: Method, earlier: Fit) -> _Starting:
     state = method.resume(problem, earlier.state)
     if not math.isclose(state.objective, earlier.bound, rel_tol=1e3 * problem.eps):
         return _Starting(lambda _: state)
-    state = replace(state, objective=earlier.bound)
+    state = replace(state, objective=earlier.bound, eta=earlier.state.eta)
     return _Starting(lambda _: state, tuple(earlier.trace))
 
 

@@ -79,10 +79,12 @@ def test_missing_slices_fall_back_to_the_prior() -> None:
     X[2] = np.nan  # a slice
     X[:, 3, 4] = np.nan  # a fibre
     prior = pltf.Gamma(0.7, 4.0)
-    fit = pltf.cp(rank=2).fit(X, prior=prior, max_iter=50, tol=0)
+    plain = pltf.cp(rank=2).fit(X, prior=prior, max_iter=50, tol=0, accelerate=False)
+    np.testing.assert_allclose(plain.factors["A"].mean[2], 4.0)
+    fit = pltf.cp(rank=2).fit(X, prior=prior, tol=1e-10)  # balanced: there once the scales have settled
     assert_sane(fit)
     np.testing.assert_allclose(fit.factors["A"].shape[2], 0.7)
-    np.testing.assert_allclose(fit.factors["A"].mean[2], 4.0)
+    np.testing.assert_allclose(fit.factors["A"].mean[2], 4.0, rtol=1e-3)
     assert fit.mean(at=[(2, 0, 0), (0, 3, 4)]).shape == (2,)
 
 
@@ -122,6 +124,8 @@ def test_float32_agrees_with_float64() -> None:
 def test_float32_keeps_the_bound_of_large_counts() -> None:
     """4e8 counts in all: a bound summed in float32 would be off by tens of nats, and would seem to fall."""
     X = np.random.default_rng(0).poisson(np.random.default_rng(1).gamma(0.5, 8000, (50, 50, 40)))
-    wide, narrow = (pltf.cp(rank=3).fit(X, max_iter=30, tol=0, dtype=dtype) for dtype in ("float64", "float32"))
+    wide, narrow = (
+        pltf.cp(rank=3).fit(X, max_iter=30, tol=0, accelerate=False, dtype=dtype) for dtype in ("float64", "float32")
+    )
     assert narrow.n_iter == 30
     np.testing.assert_allclose(narrow.trace, wide.trace, rtol=2e-6)

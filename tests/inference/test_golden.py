@@ -41,7 +41,8 @@ def test_vb(golden: Any, dtype: str) -> None:
     shapes, means = _by_factor(golden, model, "prior_shape"), _by_factor(golden, model, "prior_mean")
     priors = {name: pltf.Gamma(shapes[name], means[name]) for name in model.factors}
     init = _by_factor(golden, model, "init")
-    fit = model.fit(golden["X"], mask=golden["mask"], prior=priors, init=init, max_iter=25, tol=0, dtype=dtype)
+    options: Any = {"init": init, "max_iter": 25, "tol": 0, "dtype": dtype, "accelerate": False}
+    fit = model.fit(golden["X"], mask=golden["mask"], prior=priors, **options)
     np.testing.assert_allclose(fit.trace, golden["bound"], rtol=rtol)
     for name, factor in fit.factors.items():
         np.testing.assert_allclose(factor.shape, _by_factor(golden, model, "shape")[name], rtol=rtol)
@@ -52,7 +53,8 @@ def test_vb(golden: Any, dtype: str) -> None:
 def test_em(golden: Any, dtype: str) -> None:
     model, rtol = _model(golden), TOLERANCE[dtype]
     init = _by_factor(golden, model, "init")
-    fit = model.fit(golden["X"], mask=golden["mask"], method="em", init=init, max_iter=25, tol=0, dtype=dtype)
+    options: Any = {"init": init, "max_iter": 25, "tol": 0, "dtype": dtype, "accelerate": False}
+    fit = model.fit(golden["X"], mask=golden["mask"], method="em", **options)
     np.testing.assert_allclose(fit.trace, golden["loglik"], rtol=rtol)
     for name, factor in fit.factors.items():
         np.testing.assert_allclose(factor.mean, _by_factor(golden, model, "em")[name], rtol=rtol)

@@ -21,7 +21,7 @@ def test_nmf_equals_scikit_learn(sweeps: int) -> None:
     rng = np.random.default_rng(0)
     X = rng.poisson(3.0, (12, 9)).astype(float)
     W, H = rng.random((12, 4)) + 0.1, rng.random((4, 9)) + 0.1
-    fit = pltf.nmf(rank=4).fit(X, method="em", init={"W": W, "H": H}, max_iter=sweeps, tol=0)
+    fit = pltf.nmf(rank=4).fit(X, method="em", init={"W": W, "H": H}, max_iter=sweeps, tol=0, accelerate=False)
     theirs_W, theirs_H, _ = non_negative_factorization(
         X, W.copy(), H.copy(), n_components=4, init="custom", solver="mu",
         beta_loss="kullback-leibler", max_iter=sweeps, tol=0,
@@ -36,7 +36,7 @@ def test_cp_equals_pyttb(sweeps: int) -> None:
     rng = np.random.default_rng(0)
     X = rng.poisson(3.0, (6, 5, 4)).astype(float)
     init = {name: rng.random((size, 3)) + 0.1 for name, size in zip("ABC", X.shape, strict=True)}
-    fit = pltf.cp(rank=3).fit(X, method="em", init=init, max_iter=sweeps, tol=0)
+    fit = pltf.cp(rank=3).fit(X, method="em", init=init, max_iter=sweeps, tol=0, accelerate=False)
     start = ktensor([init[name].copy() for name in "ABC"], np.ones(3))
     with contextlib.redirect_stdout(io.StringIO()):
         found, _, _ = cp_apr(

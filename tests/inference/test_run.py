@@ -167,7 +167,8 @@ def test_an_error_in_a_callback_comes_through() -> None:
 def test_going_on_with_another_prior_starts_a_new_trace() -> None:
     first = MODEL.fit(X, tol=0, max_iter=5)
     other = MODEL.fit(X, tol=0, max_iter=5, init=first, prior=pltf.Gamma(2.0, 1.0))
-    assert other.n_iter == 5
+    assert (other.n_iter, other.stopped) == (5, "5 sweeps are done")
+    assert other.trace[0] != first.trace[0]
     same = MODEL.fit(X, tol=0, max_iter=5, init=first)
     assert same.n_iter == 10
     np.testing.assert_array_equal(same.trace[:5], first.trace)

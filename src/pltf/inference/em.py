@@ -7,7 +7,9 @@ from collections.abc import Callable
 import numpy as np
 
 from pltf.gamma import Array
-from pltf.inference.state import Factors, Method, Problem, State, frozen
+from pltf.inference.factors import Factors, frozen
+from pltf.inference.relax import over_relaxed, stretched
+from pltf.inference.state import Method, Problem, State
 
 # (problem, factor, its value, its expected counts, its exposure) -> its new value
 Update = Callable[[Problem, str, Array, Array, Array], Array]
@@ -44,7 +46,12 @@ def _sweep(problem: Problem, state: State, update: Update) -> State:
         if number:
             counts = problem.engine.counts(Z, [a])
         Z[a] = frozen(update(problem, a, Z[a], counts.by_factor[a], problem.engine.exposure(Z, a)))
-    return _state(problem, Z)
+
+    def candidate(eta: float) -> State:
+        far = Z if eta == 1 else {**Z, **{a: frozen(stretched(state.L[a], Z[a], eta)) for a in problem.free}}
+        return _state(problem, far)
+
+    return candidate(1.0) if problem.trades is None else over_relaxed(state, candidate)
 
 
 def _resume(problem: Problem, state: State) -> State:

@@ -11,8 +11,9 @@ import numpy as np
 
 from pltf.errors import PltfError
 from pltf.gamma import Array
+from pltf.inference.factors import Factors
 from pltf.inference.progress import Progress
-from pltf.inference.state import Factors, Method, Problem, State
+from pltf.inference.state import Method, Problem, State
 
 
 @dataclass(frozen=True)

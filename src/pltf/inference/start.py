@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from pltf.gamma import Gamma
-from pltf.inference.state import Factors, Problem, frozen
+from pltf.inference.factors import Factors, frozen
+from pltf.inference.state import Problem
 
 DEFAULT_PRIOR = Gamma(shape=0.5, mean=10.0)
 

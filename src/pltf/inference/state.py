@@ -6,12 +6,10 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from pltf.engines.base import Counts, Engine
-from pltf.gamma import Array, Gamma
-
-Factors = Mapping[str, Array]
+from pltf.gamma import Gamma
+from pltf.inference.balance import Trade
+from pltf.inference.factors import Factors
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +23,7 @@ class Problem:
     total: float  # sum M*X over all tensors
     saturated: float  # sum M*log Poisson(X; X) over all tensors
     eps: float  # relative rounding of the engine's arithmetic
+    trades: tuple[Trade, ...] | None = None  # how factors may trade scale; None: plain sweeps, no acceleration
 
     @property
     def free(self) -> tuple[str, ...]:
@@ -53,6 +52,7 @@ class State:
     counts: Counts  # at L
     objective: float  # bound, log-likelihood or log-posterior; -inf before the first VB sweep
     zeros: int = 0  # entries that MAP has set to zero: objectives compare only while it stays
+    eta: float = 1.0  # over-relaxation that the next sweep may try
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,3 @@ class Method:
     begin: Callable[[Problem, Factors, Factors], State]
     step: Callable[[Problem, State], State]
     resume: Callable[[Problem, State], State]
-
-
-def frozen(array: Array) -> Array:
-    """The array, closed to changes in place: engines rely on it."""
-    array = np.asarray(array)
-    array.flags.writeable = False
-    return array

@@ -7,8 +7,11 @@ import math
 import numpy as np
 from scipy import special
 
-from pltf.gamma import geometric_mean, kl_to_prior
-from pltf.inference.state import Factors, Method, Problem, State, frozen
+from pltf.gamma import Array, geometric_mean, kl_to_prior
+from pltf.inference.balance import balanced
+from pltf.inference.factors import Factors, frozen
+from pltf.inference.relax import over_relaxed, stretched
+from pltf.inference.state import Method, Problem, State
 
 
 def begin(problem: Problem, L: Factors, E: Factors) -> State:
@@ -21,13 +24,24 @@ def step(problem: Problem, state: State) -> State:
 
     C_a = A_a + L_a * Delta_a^L(M*X/Xhat_L);   D_a = 1 / (A_a/B_a + Delta_a^E(M));   E_a = C_a*D_a
     """
-    E, C, D = dict(state.E), {}, {}
+    C = {a: np.asarray(problem.priors[a].shape) + state.counts.by_factor[a] for a in problem.free}
+
+    def candidate(eta: float) -> State:
+        return _given_shapes(problem, state, C if eta == 1 else {a: stretched(state.C[a], C[a], eta) for a in C})
+
+    return candidate(1.0) if problem.trades is None else over_relaxed(state, candidate)
+
+
+def _given_shapes(problem: Problem, state: State, C: Factors) -> State:
+    """The rest of a sweep, once its C are known."""
+    E: dict[str, Array] = dict(state.E)
+    D: dict[str, Array] = {}
     for a in problem.free:
-        prior = problem.priors[a]
-        C[a] = frozen(np.asarray(prior.shape) + state.counts.by_factor[a])
-        D[a] = frozen(1 / (prior.rate + problem.engine.exposure(E, a)))
+        D[a] = frozen(1 / (problem.priors[a].rate + problem.engine.exposure(E, a)))
         E[a] = frozen(C[a] * D[a])
-    return posterior_state(problem, E, C, D)
+    if problem.trades:
+        E, D = balanced(problem.trades, problem.priors, E, D)
+    return posterior_state(problem, E, {a: frozen(C[a]) for a in C}, D)
 
 
 def posterior_state(problem: Problem, E: Factors, C: Factors, D: Factors) -> State:

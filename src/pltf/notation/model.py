@@ -123,6 +123,7 @@ class Model:
         dtype: Any = "float64",
         engine: str = "auto",
         threads: int | None = None,
+        accelerate: bool = True,
         progress: bool = True,
         callback: Callback | None = None,
     ) -> Fit:
@@ -158,6 +159,9 @@ class Model:
         engine, threads
             How sums over cells are done, and on how many threads (default: all cores). The number of
             threads does not change a bit of the result.
+        accelerate
+            Balance the scales of factors after each sweep and go further along a sweep than the sweep itself, as long
+            as the bound does not fall: many times fewer sweeps. False: Algorithm 1 of the paper to the letter.
         progress
             Show a bar on a terminal when the fit takes over a second.
         callback
@@ -186,6 +190,7 @@ class Model:
             dtype=dtype,
             engine=engine,
             threads=threads,
+            accelerate=accelerate,
             progress=progress,
             callback=callback,
         )
