@@ -69,9 +69,28 @@ def _second_line(draw: st.DrawFn, factors: list[list[str]], terms: list[str], la
 
 
 @st.composite
-def cases(draw: st.DrawFn, coupled: bool | None = None, whole: bool = False) -> Case:
+def cp_models(draw: st.DrawFn) -> pltf.Model:
+    """CP with 1 to 4 modes, factors either way round."""
+    modes = OBSERVED[: draw(st.integers(1, 4))]
+    terms = [f"F{n}[{i},r]" if draw(st.booleans()) else f"F{n}[r,{i}]" for n, i in enumerate(modes)]
+    text = f"X[{','.join(draw(st.permutations(modes)))}] = {' * '.join(terms)}"
+    return pltf.Model(text, r=draw(st.integers(1, 5)))
+
+
+def cp_cases() -> st.SearchStrategy[Case]:
+    """Random CP problems."""
+    return cases(model_strategy=cp_models())
+
+
+@st.composite
+def cases(
+    draw: st.DrawFn,
+    coupled: bool | None = None,
+    whole: bool = False,
+    model_strategy: st.SearchStrategy[pltf.Model] | None = None,
+) -> Case:
     """A random model with counts, masks (unless ``whole``), priors and a start."""
-    model = draw(models(coupled))
+    model = draw(models(coupled) if model_strategy is None else model_strategy)
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     sizes = dict(model.sizes)
     for indices in model.observed.values():

@@ -31,7 +31,7 @@ FIT = MODEL.fit(X, max_iter=3, tol=0)
         ({"seed": 1.5}, "seed must be a whole number of at least 0, got 1.5"),
         ({"dtype": "int32"}, "dtype must be one of 'float64', 'float32'; got 'int32'"),
         ({"dtype": "nonsense"}, "dtype must be one of 'float64', 'float32'; got 'nonsense'"),
-        ({"engine": "gpu"}, "engine must be one of 'auto', 'dense'; got 'gpu'"),
+        ({"engine": "gpu"}, "engine must be one of 'auto', 'dense', 'sparse'; got 'gpu'"),
         ({"threads": 0}, "threads must be a whole number of at least 1, got 0"),
         ({"callback": 3}, "callback must be a function of a sweep, got int"),
         ({"init": "zeros"}, "init must be one of 'prior', 'random'; got 'zeros'"),

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from pltf.data import DenseObservation, Observation, observe
-from pltf.data.observe import check_array
+from pltf.data import CooObservation, Observation, observe
+from pltf.data.observe import is_listed, shape_and_dtype
 from pltf.engines import select
-from pltf.engines.plan import Plan, plan_equation
+from pltf.engines.plan import EquationPlan, ListedPlan, Plan, plan_equation
 from pltf.engines.threads import available_threads, single_threaded_blas
 from pltf.errors import ConvergenceWarning, ObservationError, PltfError
 from pltf.fit import Fit
@@ -63,8 +63,8 @@ def fit(
     priors = _priors(how, prior, planned.factor_shapes, held)
     begin = _init(init, model, planned, held, restarts)
     # Everything that can be judged without reading the data has been judged.
-    seen = _observations(data, masks)
-    planned = planned.knowing({name: one.mask is not None for name, one in seen.items()})
+    seen = _observations(model, data, masks)
+    planned = planned.knowing({name: one.has_missing for name, one in seen.items()})
     problem = Problem(
         select.build(planned, seen),
         planned.factor_shapes,
@@ -104,24 +104,35 @@ def fit(
 def plan(model: Model, X: Any, *, mask: Any, dtype: Any, engine: str, threads: int | None) -> Plan:
     """Plan a fit from shapes and dtypes alone; :meth:`pltf.Model.plan` says what the arguments mean."""
     data, masks = _tensors(model, X, mask)
-    arrays = {name: check_array(one, name) for name, one in data.items()}
+    dims = model.observed
+    # Listed cells are short and are read here; of a dense array only the shape is looked at.
+    data = {
+        name: observe(one, masks.get(name), dims=dims[name], name=name) if is_listed(one) else one
+        for name, one in data.items()
+    }
+    arrays = {name: shape_and_dtype(one, dims[name], name) for name, one in data.items()}
     sizes = model.index_sizes({name: shape for name, (shape, _) in arrays.items()})
-    chosen, reason = select.choose(engine, arrays)
+    listed = {name: isinstance(one, CooObservation) for name, one in data.items()}
+    chosen, reason = select.choose(engine, listed)
     compute = _dtype(dtype)
     threads = available_threads() if threads is None else _whole("threads", threads, 1)
     known = {name: _known_to_be_masked(data[name], masks.get(name)) for name in data}
-    equations = tuple(
-        plan_equation(e, sizes, arrays[e.output.name][1], known[e.output.name] is not False, compute)
-        for e in model.equations
-    )
+    equations: list[EquationPlan | ListedPlan] = []
+    for e in model.equations:
+        name, seen = e.output.name, data[e.output.name]
+        if isinstance(seen, CooObservation):
+            cells, holes = seen.coords.shape[1], seen.missing.shape[1]
+            equations.append(ListedPlan(e, sizes, compute, cells, holes, seen.unlisted))
+        else:
+            equations.append(plan_equation(e, sizes, arrays[name][1], known[name] is not False, compute))
     unread = frozenset(name for name, one in known.items() if one is None)
-    return Plan(model, chosen, reason, compute, threads, equations, unread)
+    return Plan(model, chosen, reason, compute, threads, tuple(equations), unread)
 
 
 def _known_to_be_masked(data: Any, mask: Any) -> bool | None:
     """True, False, or None when only reading the data would tell."""
-    if isinstance(data, DenseObservation):
-        return data.mask is not None
+    if isinstance(data, Observation):
+        return data.has_missing
     if mask is not None or (isinstance(data, np.ma.MaskedArray) and data.mask is not np.ma.nomask):
         return True
     return None if np.asarray(data).dtype.kind == "f" else False
@@ -152,8 +163,9 @@ def _tensors(model: Model, X: Any, mask: Any) -> tuple[dict[str, Any], dict[str,
     return _by_tensor(model, X, "X"), {} if mask is None else _by_tensor(model, mask, "mask", partial=True)
 
 
-def _observations(data: Mapping[str, Any], masks: Mapping[str, Any]) -> dict[str, Observation]:
-    seen = {name: observe(one, masks.get(name), name=name) for name, one in data.items()}
+def _observations(model: Model, data: Mapping[str, Any], masks: Mapping[str, Any]) -> dict[str, Observation]:
+    dims = model.observed
+    seen = {name: observe(one, masks.get(name), dims=dims[name], name=name) for name, one in data.items()}
     if not any(one.n_observed for one in seen.values()):
         names = " and ".join(seen)
         raise ObservationError(f"{names}: at least one cell must be observed, but all are missing")

@@ -58,7 +58,7 @@ class EngineError(PltfError):
     >>> pltf.nmf(rank=2).fit(np.ones((3, 4)), engine="abacus")
     Traceback (most recent call last):
         ...
-    pltf.errors.EngineError: engine must be one of 'auto', 'dense'; got 'abacus'
+    pltf.errors.EngineError: engine must be one of 'auto', 'dense', 'sparse'; got 'abacus'
     """
 
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import prod
 from typing import Any
 
 import numpy as np
-import opt_einsum as oe
 from numpy.typing import NDArray
 
-from pltf.engines.contraction import subscripts
-from pltf.engines.plan import BLOCK_BYTES, plan_equation
+from pltf.engines.plan import plan_equation
 from pltf.errors import PltfError
 from pltf.gamma import Array
 from pltf.notation import Equation
@@ -31,24 +28,15 @@ def rates(equation: Equation, factors: Mapping[str, Array], sizes: Mapping[str, 
 
 
 def rates_at(equation: Equation, factors: Mapping[str, Array], sizes: Mapping[str, int], cells: Cells) -> Array:
-    """Xhat of listed cells: every observed index becomes the number of the cell, n."""
-    observed = equation.output.indices
-    cell = "n of the cell"  # no index has such a name
-    terms, gathers = [], []
-    for term in equation.factors:
-        seen = [index for index in term.indices if index in observed]
-        rest = [index for index in term.indices if index not in observed]
-        axes = [term.indices.index(index) for index in (*seen, *rest)]
-        gathers.append((factors[term.name].transpose(axes), [observed.index(index) for index in seen]))
-        terms.append((cell, *rest) if seen else tuple(rest))
-    expression = subscripts(terms, (cell,))
-    latent = prod(sizes[index] for index in equation.summed)
-    step = max(1, BLOCK_BYTES // (8 * latent * len(terms)))
+    """Xhat of listed cells, gathered block by block."""
+    from pltf.engines.cells import CellEquation  # brings numba, which is not wanted when pltf is imported
+
+    gathered = CellEquation(equation, sizes)
+    arrays = [factors[term.name] for term in equation.factors]
     out = np.empty(len(cells))
-    for start in range(0, len(cells), step):
-        part = cells[start : start + step]
-        operands = [array[tuple(part[:, axis] for axis in axes)] for array, axes in gathers]
-        out[start : start + step] = oe.contract(expression, *operands)
+    for start in range(0, len(cells), gathered.block):
+        coords = cells[start : start + gathered.block].T
+        out[start : start + gathered.block] = gathered.tree.forward(gathered.leaves(arrays, coords))[-1]
     return out
 
 

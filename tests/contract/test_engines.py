@@ -11,11 +11,12 @@ from hypothesis import given
 from numpy.typing import NDArray
 
 import pltf
+from pltf.engines import cells as cells_module
 from pltf.engines import plan as planning
 from pltf.engines import select
 from pltf.engines.base import Engine
 from tests.reference import Array
-from tests.strategies import Case, cases
+from tests.strategies import Case, cases, cp_cases
 
 Build = Callable[..., Engine]
 
@@ -25,7 +26,45 @@ def _dense(case: Case, dtype: str = "float64", threads: int = 1) -> Engine:
     return select.build(case.model.plan(seen, dtype=dtype, threads=threads), seen)
 
 
-ENGINES: Mapping[str, Build] = {"dense": _dense}
+def _listed(case: Case, dtype: str, threads: int, unlisted: str) -> Engine:
+    """The same observations as lists: of all observed cells, or of the non-zeros and the holes."""
+    seen = {}
+    for name, x in case.data.items():
+        mask = case.masks[name]
+        # Some observed zeros are listed too: a listed zero is an observed zero.
+        listed = (
+            mask
+            if unlisted == "missing"
+            else mask & ((np.nan_to_num(x) > 0) | (np.arange(x.size) % 3 == 0).reshape(x.shape))
+        )
+        options: Any = {"unlisted": unlisted} | ({} if unlisted == "missing" else {"missing": np.argwhere(~mask)})
+        cells = np.argwhere(listed)
+        order = np.random.default_rng(0).permutation(len(cells))
+        seen[name] = pltf.observe((cells[order], x[listed][order]), shape=x.shape, **options)
+    return select.build(case.model.plan(seen, dtype=dtype, threads=threads), seen)
+
+
+def _sparse_zero(case: Case, dtype: str = "float64", threads: int = 1) -> Engine:
+    return _listed(case, dtype, threads, "zero")
+
+
+def _sparse_missing(case: Case, dtype: str = "float64", threads: int = 1) -> Engine:
+    return _listed(case, dtype, threads, "missing")
+
+
+def _general(case: Case, dtype: str = "float64", threads: int = 1) -> Engine:
+    """The gathered contractions, for CP too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planning.ListedPlan, "is_cp", False)
+        return _listed(case, dtype, threads, "zero")
+
+
+ENGINES: Mapping[str, Build] = {
+    "dense": _dense,
+    "sparse, absent is zero": _sparse_zero,
+    "sparse, absent is missing": _sparse_missing,
+    "sparse, gathered": _general,
+}
 
 
 @pytest.fixture(params=ENGINES, scope="session")
@@ -69,6 +108,12 @@ def test_equals_the_reference(case: Case, build: Build) -> None:
     assert_matches_reference(build(case), case, rtol=1e-10)
 
 
+@given(case=cp_cases())
+def test_cp_equals_the_reference(case: Case, build: Build) -> None:
+    assert_matches_reference(build(case), case, rtol=1e-10)
+    assert_matches_reference(build(case, dtype="float32", threads=2), case, rtol=2e-5)
+
+
 @given(case=cases(whole=True))
 def test_equals_the_reference_when_nothing_is_missing(case: Case, build: Build) -> None:
     assert_matches_reference(build(case), case, rtol=1e-10)
@@ -85,6 +130,7 @@ def test_float32_is_near(case: Case, build: Build) -> None:
 def test_blocks_equal_the_whole(case: Case, build: Build, threads: int, shared_bytes: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(planning, "BLOCK_BYTES", 64)
+        patch.setattr(cells_module, "BLOCK_BYTES", 64)
         patch.setattr(planning, "SHARED_BYTES", shared_bytes)
         assert_matches_reference(build(case, threads=threads), case, rtol=1e-10)
 
@@ -93,6 +139,7 @@ def test_blocks_equal_the_whole(case: Case, build: Build, threads: int, shared_b
 def test_threads_do_not_change_a_bit(case: Case, build: Build) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(planning, "BLOCK_BYTES", 256)
+        patch.setattr(cells_module, "BLOCK_BYTES", 256)
         one, two = build(case, threads=1), build(case, threads=2)
         first, second = one.counts(case.init), two.counts(case.init)
         assert first.log_term == second.log_term

@@ -6,25 +6,28 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
-from scipy import sparse
 from scipy.special import gammaln, xlogy
 
 import pltf
-from pltf.data import dense
+from pltf.data import dense, values
+
+
+def observe(*arguments: Any, **options: Any) -> Any:
+    """pltf.observe, for tests that look inside an observation of a known kind."""
+    return pltf.observe(*arguments, **options)
 
 
 def test_nan_masked_arrays_and_masks_mean_the_same() -> None:
     X = np.arange(12.0).reshape(3, 4)
     mask = X % 5 != 0
     forms = [
-        pltf.observe(X, mask),
-        pltf.observe(X, mask.astype(int)),
-        pltf.observe(np.where(mask, X, np.nan)),
-        pltf.observe(np.ma.MaskedArray(X, ~mask)),
-        pltf.observe(np.ma.MaskedArray(np.where(mask, X, -1), ~mask), mask),
-        pltf.observe(np.where(mask, X, np.nan).tolist()),
+        observe(X, mask),
+        observe(X, mask.astype(int)),
+        observe(np.where(mask, X, np.nan)),
+        observe(np.ma.MaskedArray(X, ~mask)),
+        observe(np.ma.MaskedArray(np.where(mask, X, -1), ~mask), mask),
+        observe(np.where(mask, X, np.nan).tolist()),
     ]
     for seen in forms:
         assert seen.mask is not None
@@ -35,22 +38,22 @@ def test_nan_masked_arrays_and_masks_mean_the_same() -> None:
 
 def test_nan_and_mask_add_up() -> None:
     X = np.array([[1.0, np.nan], [3.0, 4.0]])
-    seen = pltf.observe(X, np.array([[True, True], [False, True]]))
+    seen = observe(X, np.array([[True, True], [False, True]]))
     assert seen.mask is not None
     np.testing.assert_array_equal(seen.mask, [[True, False], [False, True]])
 
 
 def test_zero_is_a_value_and_a_full_mask_is_none() -> None:
     X = np.zeros((2, 3), dtype=int)
-    assert pltf.observe(X).n_observed == 6
-    assert pltf.observe(X, np.ones((2, 3), dtype=bool)).mask is None
+    assert observe(X).n_observed == 6
+    assert observe(X, np.ones((2, 3), dtype=bool)).mask is None
 
 
 def test_nothing_is_copied_or_changed() -> None:
     X = np.arange(6.0).reshape(2, 3)
     mask = np.array([[True, False, True], [True, True, True]])
     before, mask_before = X.copy(), mask.copy()
-    seen = pltf.observe(X, mask)
+    seen = observe(X, mask)
     assert np.shares_memory(seen.values, X)
     assert seen.mask is not None
     assert np.shares_memory(seen.mask, mask)
@@ -70,16 +73,16 @@ def test_read_only_input_is_fine() -> None:
 
 
 def test_an_observation_is_taken_as_it_is() -> None:
-    seen = pltf.observe(np.ones((2, 3)))
-    assert pltf.observe(seen) is seen
-    with pytest.raises(pltf.ObservationError, match="has its mask already: mask must be None"):
-        pltf.observe(seen, np.ones((2, 3), dtype=bool))
+    seen = observe(np.ones((2, 3)))
+    assert observe(seen) is seen
+    with pytest.raises(pltf.ObservationError, match="has its holes already: mask and missing must be None"):
+        observe(seen, np.ones((2, 3), dtype=bool))
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.37, 1e5, 1e9])
 def test_constants(scale: float) -> None:
     x = np.random.default_rng(0).poisson(3.0, (40, 30)) * scale
-    seen = pltf.observe(x)
+    seen = observe(x)
     assert seen.total == pytest.approx(x.sum(), rel=1e-14)
     assert seen.saturated == pytest.approx((xlogy(x, x) - x - gammaln(x + 1)).sum(), rel=1e-5 if scale > 1e8 else 1e-9)
 
@@ -91,7 +94,7 @@ def test_saturated_log_likelihood_has_no_cancellation() -> None:
     with mpmath.workdps(50):
         for x in (9.99e3, 1.001e4, 1e9, 1e15):
             exact = x * mpmath.log(x) - x - mpmath.loggamma(mpmath.mpf(x) + 1)
-            assert dense.saturated_log_likelihood(np.array([x]))[0] == pytest.approx(float(exact), rel=1e-11)
+            assert values.saturated_log_likelihood(np.array([x]))[0] == pytest.approx(float(exact), rel=1e-11)
 
 
 def test_checks_reach_every_block(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,14 +102,14 @@ def test_checks_reach_every_block(monkeypatch: pytest.MonkeyPatch) -> None:
     X = np.ones((5, 7))
     X[4, 6] = -1
     with pytest.raises(pltf.ObservationError, match=r"cell \(4, 6\) holds -1.0"):
-        pltf.observe(X)
+        observe(X)
     mask = np.ones((5, 7), dtype=bool)
     mask[4, 6] = False
-    assert pltf.observe(X, mask).total == 34
+    assert observe(X, mask).total == 34
     mask[0, 0] = False
     X[3, 5] = np.inf
     with pytest.raises(pltf.ObservationError, match=r"must be finite, but cell \(3, 5\) holds inf"):
-        pltf.observe(X, mask)
+        observe(X, mask)
 
 
 @pytest.mark.parametrize(
@@ -124,20 +127,18 @@ def test_checks_reach_every_block(monkeypatch: pytest.MonkeyPatch) -> None:
         (np.array(["a", "b"]), "expected real or integer numbers, got dtype <U1"),
         (np.array(["2020-01-01"], dtype="datetime64[D]"), "expected real or integer numbers, got dtype datetime64"),
         ([[1, 2], [3]], "expected a numeric array, got list"),
-        (sparse.csr_array(np.eye(2)), "expected a dense array, got scipy.sparse csr_array"),
-        (pd.DataFrame({"a": [1]}), "expected a dense array, got a pandas DataFrame"),
         ("text", "expected real or integer numbers, got dtype <U4"),
     ],
 )
 def test_refused_data(data: Any, message: str) -> None:
     with pytest.raises(pltf.ObservationError, match=message):
-        pltf.observe(data)
+        observe(data)
 
 
 @pytest.mark.skipif(np.dtype(np.longdouble).itemsize == 8, reason="long double is float64 on this platform")
 def test_long_doubles_must_be_exact_in_float64() -> None:
     with pytest.raises(pltf.ObservationError, match="exact in float64"):
-        pltf.observe(np.array([np.longdouble(1) + np.finfo(np.longdouble).eps]))
+        observe(np.array([np.longdouble(1) + np.finfo(np.longdouble).eps]))
 
 
 @pytest.mark.parametrize(
@@ -151,7 +152,7 @@ def test_long_doubles_must_be_exact_in_float64() -> None:
 )
 def test_refused_masks(mask: Any, message: str) -> None:
     with pytest.raises(pltf.ObservationError, match=message):
-        pltf.observe(np.ones((2, 3)), mask)
+        observe(np.ones((2, 3)), mask)
 
 
 def test_some_cell_must_be_observed() -> None:
@@ -161,7 +162,7 @@ def test_some_cell_must_be_observed() -> None:
         pltf.nmf(rank=1).fit(np.ones((2, 3)), mask=np.zeros((2, 3), dtype=bool))
     with pytest.raises(pltf.PltfError, match="X has no cell: index 'i' has size 0"):
         pltf.nmf(rank=1).fit(np.ones((0, 3)))
-    assert pltf.observe(np.ones((0, 3))).n_observed == 0
+    assert observe(np.ones((0, 3))).n_observed == 0
 
 
 def test_one_tensor_of_a_coupled_model_may_be_wholly_missing() -> None:
@@ -173,5 +174,5 @@ def test_one_tensor_of_a_coupled_model_may_be_wholly_missing() -> None:
 
 
 def test_repr_says_what_was_seen() -> None:
-    seen = pltf.observe(np.array([[1.5, np.nan]], dtype="float32"))
+    seen = observe(np.array([[1.5, np.nan]], dtype="float32"))
     assert repr(seen) == "<DenseObservation 1x2 float32: 1 of 2 cells observed, total 1.5>"

@@ -80,6 +80,7 @@ def test_wrong_arguments_are_refused() -> None:
 def test_temporaries_stay_under_the_budget(model: pltf.Model, shape: tuple[int, ...]) -> None:
     """And nothing as large as cells x latent is ever made."""
     (plan,) = model.plan(untouchable(shape)).equations
+    assert isinstance(plan, planning.EquationPlan)
     assert plan.block_bytes(plan.block) <= planning.BLOCK_BYTES
     kept = plan.shared_bytes if plan.shares else 0
     assert kept <= max(8 * planning.SHARED_BYTES, plan.data_bytes)
@@ -89,6 +90,7 @@ def test_temporaries_stay_under_the_budget(model: pltf.Model, shape: tuple[int, 
 def test_contraction_orders_avoid_the_joint_array() -> None:
     """A core that stands first must not tempt the planner to multiply all other factors together."""
     (plan,) = pltf.Model("pqr,ip,jq,kr->ijk", p=6, q=6, r=6).plan(untouchable((100, 100, 100))).equations
+    assert isinstance(plan, planning.EquationPlan)
     largest = max(plan.node_size(node) for node in plan.tree.nodes[:-1])
     assert largest <= 100 * 100 * 6
 

@@ -1,7 +1,9 @@
-"""What was seen: arrays with holes, checked once and never changed."""
+"""What was seen: arrays with holes and listed cells, checked once and never changed."""
 
+from pltf.data.base import Observation
+from pltf.data.coo import CooObservation
 from pltf.data.dense import DenseObservation
-from pltf.data.observe import Observation, observe
+from pltf.data.observe import observe
 from pltf.data.split import holdout
 
-__all__ = ["DenseObservation", "Observation", "holdout", "observe"]
+__all__ = ["CooObservation", "DenseObservation", "Observation", "holdout", "observe"]

@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from pltf.data.dense import DenseObservation, dense_observation
+from pltf.data.base import Observation
+from pltf.data.coo import coo_observation
+from pltf.data.dense import dense_observation
 from pltf.errors import ObservationError
 
-Observation = DenseObservation
 
+def observe(
+    data: Any,
+    mask: Any = None,
+    *,
+    unlisted: str = "zero",
+    missing: Any = None,
+    shape: Sequence[int] | None = None,
+    dims: Sequence[str] | None = None,
+    duplicates: str = "error",
+    name: str = "data",
+) -> Observation:
+    """Check data once and say which of its cells were observed. Inputs are never changed, dense ones never copied.
 
-def observe(data: Any, mask: Any = None, *, name: str = "data") -> Observation:
-    """Check data once and say which of its cells were observed.
+    Dense: an array of any real or integer type. A cell is missing where ``mask`` is False, where the array holds
+    NaN, and where a ``numpy.ma`` array is masked; zero is a value.
 
-    ``data`` is an array of any real or integer type. A cell is missing where ``mask`` is False,
-    where the array holds NaN, and where a ``numpy.ma`` array is masked; zero is a value.
-    Nothing is copied and nothing is changed. ``name`` stands in the error messages.
+    Listed cells: ``(coords, values)`` with a row of positions for each value and ``shape=``, any ``scipy.sparse``
+    matrix or array, a pydata ``sparse.COO``, or a pandas table with a column of positions for each of ``dims`` and
+    one more column for the values. ``unlisted`` says what an absent cell is: ``"zero"`` (counts) or ``"missing"``
+    (ratings); ``missing`` lists holes in the first kind, a row of positions each. A listed zero is an observed zero.
+    A cell listed twice is an error, unless ``duplicates="sum"``.
+
+    ``name`` stands in the error messages.
 
     >>> import numpy as np, pltf
     >>> counts = np.array([[3, 0], [1, 7]])
@@ -27,32 +45,106 @@ def observe(data: Any, mask: Any = None, *, name: str = "data") -> Observation:
     <DenseObservation 2x2 int64: 4 of 4 cells observed, total 11>
     >>> pltf.observe(counts, mask=counts != 7).n_observed
     3
+    >>> cells, values = [(0, 1, 2), (4, 0, 0)], [5, 1]
+    >>> pltf.observe((cells, values), shape=(5, 5, 5), missing=[(1, 1, 1)])
+    <CooObservation 5x5x5 float64: 124 of 125 cells observed, total 6>
     """
-    if isinstance(data, DenseObservation):
-        if mask is not None:
-            raise ObservationError(f"{name} is an observation and has its mask already: mask must be None")
+    if isinstance(data, Observation):
+        if mask is not None or missing is not None:
+            raise ObservationError(f"{name} is an observation and has its holes already: mask and missing must be None")
         return data
-    values = _as_array(data, name)
-    known = None if mask is None else _as_mask(mask, values.shape, name)
+    listed = _listed(data, shape, dims, name)
+    if listed is not None:
+        if mask is not None:
+            raise ObservationError(f"mask goes with a dense array, but {name} lists cells: use missing= or unlisted=")
+        coords, values, shape = listed
+        return coo_observation(
+            coords, values, shape, unlisted=unlisted, missing=missing, duplicates=duplicates, name=name
+        )
+    if missing is not None or unlisted != "zero" or shape is not None:
+        raise ObservationError(
+            f"missing, unlisted and shape go with listed cells, but {name} is a dense array: use mask="
+        )
+    array = _as_array(data, name)
+    known = None if mask is None else _as_mask(mask, array.shape, name)
     if isinstance(data, np.ma.MaskedArray) and data.mask is not np.ma.nomask:
         unmasked = ~np.ma.getmaskarray(data)
         known = unmasked if known is None else known & unmasked
-    return dense_observation(values, known, name)
+    return dense_observation(array, known, name)
 
 
-def check_array(data: Any, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and dtype of data that :func:`observe` would take, without reading a value."""
-    if isinstance(data, DenseObservation):
-        return data.shape, data.values.dtype
-    values = _as_array(data, name)
-    return values.shape, values.dtype
+def shape_and_dtype(data: Any, dims: Sequence[str], name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and dtype of data that :func:`observe` would take; of dense data no value is read."""
+    if isinstance(data, Observation):
+        return data.shape, np.dtype(data.dtype_name)
+    listed = _listed(data, None, dims, name)
+    if listed is None:
+        values = _as_array(data, name)
+        return values.shape, values.dtype
+    if listed[2] is None:
+        raise ObservationError(f"{name}: listed cells need a shape: pass pltf.observe({name}, shape=...)")
+    return tuple(listed[2]), np.dtype(np.float64)
+
+
+def is_listed(data: Any) -> bool:
+    """Whether data list their cells, rather than holding all of them."""
+    kind = type(data).__module__.split(".")[0]
+    return isinstance(data, tuple) or sparse.issparse(data) or kind in ("sparse", "pandas")
+
+
+def _listed(
+    data: Any, shape: Sequence[int] | None, dims: Sequence[str] | None, name: str
+) -> tuple[Any, Any, Sequence[int] | None] | None:
+    """Rows of positions, values and shape of data that list cells; None for dense data."""
+    if not is_listed(data):
+        return None
+    if isinstance(data, tuple):
+        if len(data) != 2:
+            raise ObservationError(f"{name}: a tuple must be (coords, values), got {len(data)} things")
+        return np.asarray(data[0]), data[1], shape
+    if shape is not None and not type(data).__module__.startswith("pandas"):
+        raise ObservationError(f"{name} has a shape of its own, {data.shape}: shape must be None")
+    if sparse.issparse(data):
+        coo = data.tocoo()
+        return np.stack(coo.coords, axis=1), coo.data, coo.shape
+    if type(data).__module__.startswith("pandas"):
+        return _table(data, shape, dims, name)
+    if data.fill_value != 0:
+        raise ObservationError(f"{name}: a sparse array must be filled with 0, got fill value {data.fill_value}")
+    return data.coords.T, data.data, data.shape
+
+
+def _table(
+    table: Any, shape: Sequence[int] | None, dims: Sequence[str] | None, name: str
+) -> tuple[Any, Any, Sequence[int]]:
+    """A pandas table with a column of positions for each index and one of values."""
+    if not hasattr(table, "columns"):
+        raise ObservationError(f"{name}: expected a table with columns, got a pandas {type(table).__name__}")
+    columns = list(table.columns)
+    if dims is None:
+        raise ObservationError(f"{name}: a table needs dims=, the columns that hold positions")
+    absent = [index for index in dims if index not in columns]
+    if absent:
+        raise ObservationError(
+            f"{name}: the table must have a column {absent[0]!r}; it has {', '.join(map(str, columns))}"
+        )
+    rest = [column for column in columns if column not in dims]
+    if len(rest) != 1:
+        found = ", ".join(map(str, rest)) or "none"
+        raise ObservationError(
+            f"{name}: besides {', '.join(dims)} the table must have one column of values, got {found}"
+        )
+    rows = table[list(dims)].to_numpy()
+    if shape is None:
+        if not len(rows):
+            raise ObservationError(f"{name}: an empty table needs shape=")
+        if rows.dtype.kind not in "iu":
+            raise ObservationError(f"{name}: columns {', '.join(dims)} must hold whole numbers, got dtype {rows.dtype}")
+        shape = tuple(int(size) + 1 for size in rows.max(axis=0))
+    return rows, table[rest[0]].to_numpy(), shape
 
 
 def _as_array(data: Any, name: str) -> NDArray[Any]:
-    if sparse.issparse(data):
-        raise ObservationError(f"{name}: expected a dense array, got scipy.sparse {type(data).__name__}")
-    if type(data).__module__.split(".")[0] == "pandas":
-        raise ObservationError(f"{name}: expected a dense array, got a pandas {type(data).__name__}")
     try:
         values = np.asarray(np.ma.getdata(data) if isinstance(data, np.ma.MaskedArray) else data)
     except (ValueError, TypeError) as error:

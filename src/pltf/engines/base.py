@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -71,3 +71,12 @@ class CoupledEngine:
 
     def total(self, factors: Mapping[str, Array]) -> float:
         return sum(engine.total(factors) for engine in self._engines.values())
+
+
+def lost_in_cast(counts: Array, L: Array, dtype: np.dtype[Any]) -> float:
+    """What the log term loses when L is rounded to L': sum of counts * log(L/L').
+
+    Rounding moves q(S) a little off its optimum, and the bound is exact for the q(S) that was used.
+    """
+    rounded = L.astype(dtype).astype(np.float64)
+    return float((counts * np.log(np.where(rounded > 0, L / np.where(rounded > 0, rounded, 1), 1))).sum())

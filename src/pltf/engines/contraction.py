@@ -22,7 +22,7 @@ from pltf.data.blocks import Block
 from pltf.notation.grammar import Equation
 
 Indices = tuple[str, ...]
-AnyArray = NDArray[np.floating[Any]]
+AnyArray = NDArray[Any]  # of floats, in the dtype of the engine
 
 
 def subscripts(inputs: Sequence[Indices], output: Indices) -> str:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
-import opt_einsum as oe
 from numpy.typing import NDArray
 
 from pltf.data import DenseObservation
 from pltf.data.blocks import Block
 from pltf.engines._numba import ratios
-from pltf.engines.base import Counts
-from pltf.engines.contraction import AnyArray, subscripts
+from pltf.engines.all_ones import AllOnes
+from pltf.engines.base import Counts, lost_in_cast
+from pltf.engines.contraction import AnyArray
+from pltf.engines.memo import Memo
 from pltf.engines.plan import EquationPlan
 from pltf.engines.threads import keep_freed_memory, ordered_map
 from pltf.gamma import Array
-from pltf.notation import Equation, Term
 
 R = TypeVar("R")
 
@@ -30,7 +30,7 @@ class DenseEngine:
         self._plan, self._seen = plan, seen
         self._tree, self._dtype = plan.tree, plan.dtype
         self._threads = min(threads, len(plan.blocks))
-        self._memo = _Memo()
+        self._memo = Memo()
         keep_freed_memory()
         self._all_ones = None if seen.mask is not None else AllOnes(plan.equation, plan.sizes)
 
@@ -58,7 +58,7 @@ class DenseEngine:
                 sums[n][tree.cut(tree.equation.factors[n].indices, block)] += tree.unleaf(n, delta[n])
         by_factor = {tree.names[n]: sums[n] * arrays[n] for n in leaves}
         if self._dtype != np.float64:
-            log_terms += [_lost_in_cast(by_factor[name], factors[name], self._dtype) for name in by_factor]
+            log_terms += [lost_in_cast(by_factor[name], factors[name], self._dtype) for name in by_factor]
         return Counts(by_factor, math.fsum(log_terms))
 
     def _flat_data(self, block: Block) -> tuple[AnyArray, NDArray[np.bool_] | None]:
@@ -91,12 +91,12 @@ class DenseEngine:
                     return name
         return names[-1]
 
-    def _mask_delta(self, node: int, arrays: Sequence[AnyArray]) -> AnyArray:
+    def _mask_delta(self, node: int, arrays: Sequence[Array]) -> Array:
         """Delta(M) of a node, remembered while the factors outside it stay the same."""
         outside = self._outside(node, arrays)
         return self._memo.get(("delta", node), outside, lambda: self._new_mask_delta(node, arrays))
 
-    def _new_mask_delta(self, node: int, arrays: Sequence[AnyArray]) -> AnyArray:
+    def _new_mask_delta(self, node: int, arrays: Sequence[Array]) -> Array:
         tree, mask = self._tree, self._seen.mask
         assert mask is not None
         if self._plan.shares and node in tree.parents:
@@ -113,7 +113,7 @@ class DenseEngine:
             delta[tree.cut(tree.nodes[node], block)] += part
         return delta
 
-    def _whole_value(self, node: int, arrays: Sequence[AnyArray]) -> AnyArray:
+    def _whole_value(self, node: int, arrays: Sequence[Array]) -> Array:
         """Value of a node over the whole tensor, remembered while its factors stay the same."""
         tree = self._tree
         if node < len(tree.names):
@@ -126,7 +126,7 @@ class DenseEngine:
             lambda: step.forward(self._whole_value(step.left, arrays), self._whole_value(step.right, arrays)),
         )
 
-    def _outside(self, node: int, arrays: Sequence[AnyArray]) -> tuple[AnyArray, ...]:
+    def _outside(self, node: int, arrays: Sequence[Array]) -> tuple[Array, ...]:
         return tuple(array for leaf, array in enumerate(arrays) if leaf not in self._tree.below[node])
 
     # -- blocks ---------------------------------------------------------------------------------
@@ -138,62 +138,3 @@ class DenseEngine:
 
     def _arrays(self, factors: Mapping[str, Array]) -> list[Array]:
         return [factors[name] for name in self._tree.names]
-
-
-def _lost_in_cast(counts: Array, L: Array, dtype: np.dtype[Any]) -> float:
-    """What the log term loses when L is rounded to L': sum of counts * log(L/L').
-
-    Rounding moves q(S) a little off its optimum, and the bound is exact for the q(S) that was used.
-    """
-    rounded = L.astype(dtype).astype(np.float64)
-    return float((counts * np.log(np.where(rounded > 0, L / np.where(rounded > 0, rounded, 1), 1))).sum())
-
-
-class AllOnes:
-    """Delta_a of a tensor with nothing missing: no cell is touched, sums factorise."""
-
-    def __init__(self, equation: Equation, sizes: Mapping[str, int]) -> None:
-        self._one_factor = {term.name: _AllOnesFactor(equation, term, sizes) for term in equation.factors}
-
-    def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
-        """Delta of ``of``, with axes of size 1 where it does not vary."""
-        return self._one_factor[of](factors)
-
-
-class _AllOnesFactor:
-    def __init__(self, equation: Equation, of: Term, sizes: Mapping[str, int]) -> None:
-        self._others = [term for term in equation.factors if term is not of]
-        places = [index for term in (*self._others, of) for index in term.indices]
-        # An index that only one of the others has, and not this factor, is summed before anything else.
-        self._kept = [tuple(i for i in term.indices if places.count(i) > 1) for term in self._others]
-        held = tuple(index for index in of.indices if places.count(index) > 1)
-        self._new_axes = tuple(axis for axis, index in enumerate(of.indices) if index not in held)
-        self._contract = None  # with no others there is nothing to contract
-        if self._others:
-            shapes = [tuple(sizes[index] for index in indices) for indices in self._kept]
-            self._contract = oe.contract_expression(subscripts(self._kept, held), *shapes)
-
-    def __call__(self, factors: Mapping[str, Array]) -> Array:
-        if self._contract is None:
-            return np.ones((1,) * len(self._new_axes))
-        summed = [
-            factors[term.name].sum(axis=tuple(a for a, i in enumerate(term.indices) if i not in kept))
-            for term, kept in zip(self._others, self._kept, strict=True)
-        ]
-        return np.expand_dims(np.asarray(self._contract(*summed)), self._new_axes)
-
-
-class _Memo:
-    """Results that hold as long as the very same arrays go in (arrays are never changed in place)."""
-
-    def __init__(self) -> None:
-        self._entries: dict[Hashable, tuple[tuple[AnyArray, ...], AnyArray]] = {}
-
-    def holds(self, key: Hashable, inputs: tuple[AnyArray, ...]) -> bool:
-        entry = self._entries.get(key)
-        return entry is not None and all(a is b for a, b in zip(entry[0], inputs, strict=True))
-
-    def get(self, key: Hashable, inputs: tuple[AnyArray, ...], make: Callable[[], AnyArray]) -> AnyArray:
-        if not self.holds(key, inputs):
-            self._entries[key] = (inputs, make())
-        return self._entries[key][1]

@@ -91,6 +91,119 @@ class EquationPlan:
             return 0
         return 2 * sum(self.node_size(node) for node in self.tree.nodes[:-1]) * 8
 
+    @property
+    def flight_bytes(self) -> int:
+        """Temporaries of a block in flight."""
+        return self.block_bytes(self.block)
+
+    @property
+    def pieces(self) -> int:
+        """How many blocks can be worked on at a time."""
+        return self.n_blocks
+
+    def describe(self, unread: bool) -> str:
+        """The data, in words."""
+        shape = f"{_by(self.shape)} {self.data_dtype.name}"
+        if not self.masked:
+            return f"{shape}; nothing missing, exposure in closed form"
+        if unread:
+            return f"{shape}; missing cells show when the data are read: planned as if there were some"
+        return f"{shape}; with a mask"
+
+    def describe_work(self) -> str:
+        """How the cells are cut, in words."""
+        return f"blocks of {_by(self.block)}: {self.n_blocks}"
+
+
+@dataclass(frozen=True)
+class ListedPlan:
+    """How the sums over a tensor of listed cells will be done.
+
+    >>> import numpy as np, pltf
+    >>> seen = pltf.observe((np.array([[0, 5, 1]]), np.array([3.0])), shape=(10**6,) * 3)
+    >>> plan, = pltf.cp(rank=7).plan(seen).equations
+    >>> plan.is_cp, plan.rank
+    (True, 7)
+    """
+
+    equation: Equation
+    sizes: Mapping[str, int]
+    dtype: np.dtype[Any]
+    n_listed: int
+    n_missing: int
+    unlisted: str
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the observed tensor."""
+        return tuple(self.sizes[index] for index in self.equation.output.indices)
+
+    @property
+    def masked(self) -> bool:
+        """Whether cells are missing."""
+        return self.unlisted == "missing" or self.n_missing > 0
+
+    @cached_property
+    def is_cp(self) -> bool:
+        """Whether every factor has one observed index of its own and the one summed index."""
+        observed, summed = self.equation.output.indices, self.equation.summed
+        held = sorted(index for term in self.equation.factors for index in term.indices if index in observed)
+        pairs = all(len(term.indices) == 2 and set(summed) <= set(term.indices) for term in self.equation.factors)
+        return len(summed) == 1 and pairs and held == sorted(observed)
+
+    @property
+    def rank(self) -> int:
+        """Size of all summed indices together."""
+        return prod(self.sizes[index] for index in self.equation.summed)
+
+    @cached_property
+    def tree(self) -> Tree:
+        """Contraction over a gathered cell."""
+        from pltf.engines.cells import CellEquation
+
+        return CellEquation(self.equation, self.sizes).tree
+
+    @property
+    def pieces(self) -> int:
+        """How many chunks can be worked on at a time."""
+        return 8
+
+    @property
+    def flops(self) -> int:
+        """Flops of a sweep: counts, and the exposures where they go over a list."""
+        from pltf.engines.cells import CELL
+
+        cell = self.tree.flops({**self.sizes, CELL: 1})
+        listed = self.n_listed if self.unlisted == "missing" else self.n_missing
+        return 3 * cell * self.n_listed + 2 * cell * listed
+
+    @property
+    def data_bytes(self) -> int:
+        """Positions and values."""
+        modes = len(self.shape)
+        wide = 4 if max(self.shape) < 2**31 else 8
+        return self.n_listed * (modes * wide + 8) + self.n_missing * modes * wide
+
+    @property
+    def flight_bytes(self) -> int:
+        """Sums of one chunk, at most."""
+        return 8 * self.rank * (sum(self.shape) - max(self.shape)) + (1 << 20)
+
+    @property
+    def shared_bytes(self) -> int:
+        """A copy of the list, sorted for the engine."""
+        return self.data_bytes
+
+    def describe(self, unread: bool) -> str:
+        """The data, in words."""
+        holes = f", {self.n_missing:,} of them missing" if self.n_missing else ""
+        rest = {"zero": f"all others are zero{holes}", "missing": "all others are missing"}[self.unlisted]
+        return f"{_by(self.shape)}; {self.n_listed:,} cells listed, {rest}"
+
+    def describe_work(self) -> str:
+        """How the cells are gone through, in words."""
+        return "one fused pass" if self.is_cp else "gathered blocks"
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -112,7 +225,7 @@ class Plan:
     reason: str
     dtype: np.dtype[Any]
     threads: int
-    equations: tuple[EquationPlan, ...]
+    equations: tuple[EquationPlan | ListedPlan, ...]
     unread: frozenset[str] = frozenset()  # tensors whose missing cells only reading them would show
 
     @property
@@ -127,7 +240,10 @@ class Plan:
 
     def knowing(self, masked: Mapping[str, bool]) -> Plan:
         """The plan once the data are read, and it is known which tensors have missing cells."""
-        equations = tuple(replace(e, masked=masked[e.equation.output.name]) for e in self.equations)
+        equations = tuple(
+            replace(e, masked=masked[e.equation.output.name]) if isinstance(e, EquationPlan) else e
+            for e in self.equations
+        )
         return replace(self, equations=equations, unread=frozenset())
 
     @property
@@ -139,7 +255,7 @@ class Plan:
     def work_bytes(self) -> int:
         """Bytes that a fit takes beside the data: parameters, blocks in flight, shared contractions."""
         parameters = sum(prod(shape) for shape in self.factor_shapes.values())
-        flight = [e.block_bytes(e.block) * min(self.threads, e.n_blocks) for e in self.equations]
+        flight = [e.flight_bytes * min(self.threads, e.pieces) for e in self.equations]
         shared = sum(e.shared_bytes for e in self.equations)
         return 12 * parameters * 8 + max(flight) + shared  # 12: C, D, E, L, counts, of two states
 
@@ -152,9 +268,10 @@ class Plan:
         sizes = ", ".join(f"{index}={size}" for index, size in self.model.sizes.items())
         rows = [("model", f"{e.equation}" + (f"  ({sizes})" if sizes else "")) for e in self.equations]
         rows.append(("engine", f"{self.engine}: {self.reason}"))
-        rows += [(e.equation.output.name, self._data(e)) for e in self.equations]
+        for e in self.equations:
+            rows.append((e.equation.output.name, e.describe(e.equation.output.name in self.unread)))
         threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
-        cut = ", ".join(f"blocks of {_by(e.block)}: {e.n_blocks}" for e in self.equations)
+        cut = ", ".join(e.describe_work() for e in self.equations)
         rows.append(("compute", f"{self.dtype.name}, {threads}, {cut}"))
         rows += [("order", "; ".join(str(s.forward) for s in e.tree.steps) or "none") for e in self.equations]
         memory = f"data {human(self.data_bytes, 'B')} (not copied) + work {human(self.work_bytes, 'B')}"
@@ -162,14 +279,6 @@ class Plan:
         rows.append(("sweep", human(self.flops, "flop")))
         width = max(len(name) for name, _ in rows)
         return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
-
-    def _data(self, plan: EquationPlan) -> str:
-        shape = f"{_by(plan.shape)} {plan.data_dtype.name}"
-        if not plan.masked:
-            return f"{shape}; nothing missing, exposure in closed form"
-        if plan.equation.output.name in self.unread:
-            return f"{shape}; missing cells show when the data are read: planned as if there were some"
-        return f"{shape}; with a mask"
 
 
 def plan_equation(

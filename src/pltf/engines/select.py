@@ -4,28 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pltf.data import Observation
+from pltf.data import CooObservation, DenseObservation, Observation
 from pltf.engines.base import CoupledEngine, Engine
 from pltf.engines.dense import DenseEngine
-from pltf.engines.plan import Plan
+from pltf.engines.plan import EquationPlan, ListedPlan, Plan
+from pltf.engines.sparse import SparseEngine
 from pltf.errors import EngineError
 
-ENGINES = ("auto", "dense")
+ENGINES = ("auto", "dense", "sparse")
 
 
-def choose(engine: str, tensors: Mapping[str, object]) -> tuple[str, str]:
-    """Name of the engine to use and the reason."""
+def choose(engine: str, listed: Mapping[str, bool]) -> tuple[str, str]:
+    """Name of the engine to use and the reason; ``listed`` says which tensors list their cells."""
     if engine not in ENGINES:
         raise EngineError(f"engine must be one of {', '.join(map(repr, ENGINES))}; got {engine!r}")
-    names = " and ".join(tensors)
-    return "dense", f"{names} {'is a dense array' if len(tensors) == 1 else 'are dense arrays'}"
+    kinds = {True: "sparse", False: "dense"}
+    needed = {kinds[one] for one in listed.values()}
+    for name, one in listed.items():
+        if engine not in ("auto", kinds[one]):
+            what = "a list of cells" if one else "a dense array"
+            raise EngineError(f"engine={engine!r} cannot take {name}, which is {what}: use 'auto' or {kinds[one]!r}")
+    if len(needed) == 2:
+        return "dense and sparse", "each tensor in its own storage"
+    names, several = " and ".join(listed), len(listed) > 1
+    if needed == {"sparse"}:
+        return "sparse", f"{names} {'list their cells' if several else 'lists its cells'}"
+    return "dense", f"{names} {'are dense arrays' if several else 'is a dense array'}"
 
 
 def build(plan: Plan, seen: Mapping[str, Observation]) -> Engine:
     """An engine bound to its data."""
-    engines = {
-        e.equation.output.name: DenseEngine(e, seen[e.equation.output.name], plan.threads) for e in plan.equations
-    }
+    engines = {e.equation.output.name: _bound(e, seen[e.equation.output.name], plan.threads) for e in plan.equations}
     if len(engines) == 1:
         return next(iter(engines.values()))
     users = {
@@ -33,3 +42,11 @@ def build(plan: Plan, seen: Mapping[str, Observation]) -> Engine:
         for factor in plan.model.factors
     }
     return CoupledEngine(engines, users)
+
+
+def _bound(plan: EquationPlan | ListedPlan, seen: Observation, threads: int) -> Engine:
+    if isinstance(plan, ListedPlan):
+        assert isinstance(seen, CooObservation)
+        return SparseEngine(plan, seen, threads)
+    assert isinstance(seen, DenseObservation)
+    return DenseEngine(plan, seen, threads)

@@ -1,0 +1,44 @@
+"""What every observation has, whatever its storage."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Observation(ABC):
+    """A tensor of which some cells were observed; :func:`pltf.observe` makes it.
+
+    >>> import numpy as np, pltf
+    >>> seen = pltf.observe(np.array([[1.0, np.nan]]))
+    >>> isinstance(seen, pltf.Observation), seen.n_observed
+    (True, 1)
+    """
+
+    n_observed: int  # may be beyond any machine integer
+    total: float  # sum M*X
+    saturated: float  # sum M*log Poisson(X; X): the log-likelihood of a perfect fit
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the axes."""
+
+    @property
+    @abstractmethod
+    def dtype_name(self) -> str:
+        """Type of the values, in words."""
+
+    @property
+    @abstractmethod
+    def has_missing(self) -> bool:
+        """Whether any cell is missing."""
+
+    def __repr__(self) -> str:
+        cells = 1
+        for size in self.shape:
+            cells *= size
+        observed = f"{self.n_observed:,} of {cells:,} cells observed"
+        shape = "x".join(map(str, self.shape))
+        return f"<{type(self).__name__} {shape} {self.dtype_name}: {observed}, total {self.total:g}>"

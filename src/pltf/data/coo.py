@@ -1,0 +1,161 @@
+"""Listed cells: a sparse tensor in which an absent cell is a zero or a hole, as the caller says."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pltf.data.base import Observation
+from pltf.data.values import constants, find_bad, read_only
+from pltf.errors import ObservationError
+
+Coords = NDArray[np.integer[Any]]  # (modes, cells)
+
+UNLISTED = ("zero", "missing")
+DUPLICATES = ("error", "sum")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CooObservation(Observation):
+    """Cells of a tensor by their positions; nothing of the size of the tensor is ever made.
+
+    Sorted by position. With ``unlisted="zero"`` an absent cell is an observed zero unless ``missing`` lists it;
+    with ``unlisted="missing"`` it is a hole. A listed zero is an observed zero.
+
+    >>> import numpy as np, pltf
+    >>> seen = pltf.observe((np.array([[0, 5], [2, 7]]), np.array([3.0, 1.0])), shape=(10**6, 10**6))
+    >>> seen
+    <CooObservation 1000000x1000000 float64: 1,000,000,000,000 of 1,000,000,000,000 cells observed, total 4>
+    >>> pltf.observe((np.array([[0, 5]]), np.array([3.0])), shape=(9, 9), unlisted="missing").n_observed
+    1
+    """
+
+    sizes: tuple[int, ...]
+    coords: Coords
+    values: NDArray[np.float64]
+    unlisted: str
+    missing: Coords  # holes, where unlisted is "zero"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the axes."""
+        return self.sizes
+
+    @property
+    def dtype_name(self) -> str:
+        """Type of the values."""
+        return str(self.values.dtype)
+
+    @property
+    def has_missing(self) -> bool:
+        """Whether any cell is missing."""
+        return self.n_observed < math.prod(self.sizes)
+
+
+def coo_observation(
+    coords: Any,
+    values: Any,
+    shape: Any,
+    *,
+    unlisted: str,
+    missing: Any,
+    duplicates: str,
+    name: str,
+) -> CooObservation:
+    """Check listed cells; ``coords`` and ``missing`` have a row for each cell."""
+    _choice("unlisted", unlisted, UNLISTED)
+    _choice("duplicates", duplicates, DUPLICATES)
+    if missing is not None and unlisted == "missing":
+        raise ObservationError(
+            "missing lists holes among observed zeros, but unlisted='missing' makes all of them holes"
+        )
+    sizes = _shape(shape, name)
+    x = _values(values, name)
+    at = _positions(coords, sizes, f"{name}: coords")
+    if at.shape[1] != x.size:
+        raise ObservationError(f"{name}: coords and values must be of one length, got {at.shape[1]} and {x.size}")
+    bad = find_bad(x)
+    if bad is not None:
+        cell = tuple(map(int, at[:, bad[0]]))
+        raise ObservationError(f"{name}: observed values must be {bad[1]}, but cell {cell} holds {x[bad[0]]}")
+    at, x = _merged(*_sorted(at, x.astype(np.float64)), duplicates, name)
+    holes = _positions(np.empty((0, len(sizes)), dtype=int) if missing is None else missing, sizes, "missing")
+    holes = np.unique(holes, axis=1) if holes.shape[1] else holes
+    _check_disjoint(at, holes)
+    n_observed = x.size if unlisted == "missing" else math.prod(sizes) - holes.shape[1]
+    total, saturated = constants(x)
+    return CooObservation(n_observed, total, saturated, sizes, read_only(at), read_only(x), unlisted, read_only(holes))
+
+
+def _choice(argument: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ObservationError(f"{argument} must be one of {', '.join(map(repr, choices))}; got {value!r}")
+
+
+def _shape(shape: Any, name: str) -> tuple[int, ...]:
+    if shape is None:
+        raise ObservationError(f"{name}: listed cells need shape=, the sizes of the tensor")
+    sizes = tuple(shape)
+    if not sizes or not all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) and n > 0 for n in sizes):
+        raise ObservationError(f"{name}: shape must be whole numbers of at least 1, got {shape!r}")
+    return tuple(map(int, sizes))
+
+
+def _values(values: Any, name: str) -> NDArray[Any]:
+    x = np.asarray(values)
+    if x.ndim != 1 or x.dtype.kind not in "biuf":
+        raise ObservationError(f"{name}: values must be a list of real numbers, got dtype {x.dtype}, shape {x.shape}")
+    return x
+
+
+def _positions(cells: Any, sizes: tuple[int, ...], what: str) -> Coords:
+    """Rows of positions as (modes, cells), in the narrowest integers that hold them."""
+    rows = np.asarray(cells)
+    if rows.ndim != 2 or rows.shape[1] != len(sizes):
+        raise ObservationError(
+            f"{what} must have a row of {len(sizes)} positions for each cell, got shape {rows.shape}"
+        )
+    if rows.dtype.kind not in "iu":
+        raise ObservationError(f"{what} must be whole numbers, got dtype {rows.dtype}")
+    for mode, size in enumerate(sizes):
+        wrong = (rows[:, mode] < 0) | (rows[:, mode] >= size)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            came = f"row {row} has {int(rows[row, mode])} for mode {mode}"
+            raise ObservationError(f"{what} must lie in the tensor, but {came}, which runs from 0 to {size - 1}")
+    narrow = np.int32 if max(sizes) <= np.iinfo(np.int32).max else np.int64
+    return np.ascontiguousarray(rows.T, dtype=narrow)
+
+
+def _sorted(at: Coords, x: NDArray[np.float64]) -> tuple[Coords, NDArray[np.float64]]:
+    order = np.lexsort(at[::-1])
+    return at[:, order], x[order]
+
+
+def _merged(at: Coords, x: NDArray[np.float64], duplicates: str, name: str) -> tuple[Coords, NDArray[np.float64]]:
+    """Sorted cells with each position once."""
+    new = np.ones(x.size, dtype=bool)
+    new[1:] = (at[:, 1:] != at[:, :-1]).any(axis=0)
+    if new.all():
+        return at, x
+    if duplicates == "error":
+        cell = tuple(map(int, at[:, int(np.argmin(new))]))
+        advice = "pass duplicates='sum' to observe to add them up"
+        raise ObservationError(f"{name}: cell {cell} is listed more than once; {advice}")
+    return at[:, new], np.add.reduceat(x, np.flatnonzero(new))
+
+
+def _check_disjoint(at: Coords, holes: Coords) -> None:
+    """A cell cannot be listed with a value and as a hole."""
+    if not at.shape[1] or not holes.shape[1]:
+        return
+    both = np.concatenate([at, holes], axis=1)
+    both = both[:, np.lexsort(both[::-1])]
+    same = (both[:, 1:] == both[:, :-1]).all(axis=0)
+    if same.any():
+        cell = tuple(map(int, both[:, int(np.argmax(same))]))
+        raise ObservationError(f"cell {cell} is listed with a value and in missing")

@@ -1,0 +1,46 @@
+"""Exposure of a tensor with nothing missing: no cell is touched, sums factorise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import opt_einsum as oe
+
+from pltf.engines.contraction import subscripts
+from pltf.gamma import Array
+from pltf.notation import Equation, Term
+
+
+class AllOnes:
+    """Delta_a(1) of every factor of an equation, in closed form."""
+
+    def __init__(self, equation: Equation, sizes: Mapping[str, int]) -> None:
+        self._one_factor = {term.name: _OneFactor(equation, term, sizes) for term in equation.factors}
+
+    def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
+        """Delta of ``of``, with axes of size 1 where it does not vary."""
+        return self._one_factor[of](factors)
+
+
+class _OneFactor:
+    def __init__(self, equation: Equation, of: Term, sizes: Mapping[str, int]) -> None:
+        self._others = [term for term in equation.factors if term is not of]
+        places = [index for term in (*self._others, of) for index in term.indices]
+        # An index that only one of the others has, and not this factor, is summed before anything else.
+        self._kept = [tuple(i for i in term.indices if places.count(i) > 1) for term in self._others]
+        held = tuple(index for index in of.indices if places.count(index) > 1)
+        self._new_axes = tuple(axis for axis, index in enumerate(of.indices) if index not in held)
+        self._contract = None  # with no others there is nothing to contract
+        if self._others:
+            shapes = [tuple(sizes[index] for index in indices) for indices in self._kept]
+            self._contract = oe.contract_expression(subscripts(self._kept, held), *shapes)
+
+    def __call__(self, factors: Mapping[str, Array]) -> Array:
+        if self._contract is None:
+            return np.ones((1,) * len(self._new_axes))
+        summed = [
+            factors[term.name].sum(axis=tuple(a for a, i in enumerate(term.indices) if i not in kept))
+            for term, kept in zip(self._others, self._kept, strict=True)
+        ]
+        return np.expand_dims(np.asarray(self._contract(*summed)), self._new_axes)

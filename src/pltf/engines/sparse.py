@@ -1,0 +1,271 @@
+"""The sparse engine: sums over listed cells; an absent cell costs nothing."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pltf.data import CooObservation
+from pltf.data.coo import Coords
+from pltf.engines._numba import cp_counts, cp_exposure, ratios
+from pltf.engines.all_ones import AllOnes
+from pltf.engines.base import Counts, lost_in_cast
+from pltf.engines.cells import CellEquation
+from pltf.engines.contraction import AnyArray
+from pltf.engines.memo import Memo
+from pltf.engines.plan import ListedPlan
+from pltf.engines.threads import keep_freed_memory, ordered_map
+from pltf.gamma import Array
+
+PRIVATE_BYTES = 256 << 20  # sums that chunks may hold for themselves, all together
+MOST_CHUNKS = 8
+
+
+class SparseEngine:
+    """Sums over the cells of one tensor that is given as a list."""
+
+    def __init__(self, plan: ListedPlan, seen: CooObservation, threads: int) -> None:
+        self._plan = plan
+        self._names = tuple(term.name for term in plan.equation.factors)
+        lists = ListedCp if plan.is_cp else ListedAny
+        positive = seen.values > 0
+        self._positive: Listed = lists(
+            plan, np.ascontiguousarray(seen.coords[:, positive]), seen.values[positive].astype(plan.dtype), threads
+        )
+        exposed, self._sign = _exposed(seen)
+        self._exposed: Listed | None = None if exposed is None else lists(plan, exposed, None, threads)
+        self._all_ones = AllOnes(plan.equation, plan.sizes) if self._sign <= 0 else None
+        self._empty = _empty_entries(plan, seen, exposed) if self._sign < 0 and exposed is not None else {}
+        self._memo = Memo()
+        keep_freed_memory()
+
+    @np.errstate(invalid="ignore")  # a zero rate under a count makes NaN; log_term is -inf and says so
+    def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None) -> Counts:
+        names = [name for name in self._names if wanted is None or name in wanted]
+        sums, log_term = self._positive.counts([factors[name] for name in self._names], names)
+        if self._plan.dtype != np.float64:
+            log_term += sum(lost_in_cast(sums[name], factors[name], self._plan.dtype) for name in names)
+        return Counts(sums, log_term)
+
+    def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
+        others = tuple(factors[name] for name in self._names if name != of)
+        return self._memo.get(("exposure", of), others, lambda: self._new_exposure(factors, of))
+
+    def _new_exposure(self, factors: Mapping[str, Array], of: str) -> Array:
+        """Over the observed cells, or in closed form less the holes: whichever list is shorter."""
+        exposure = np.zeros(factors[of].shape)
+        if self._all_ones is not None:
+            exposure += self._all_ones.exposure(factors, of)
+        if self._exposed is not None:
+            exposure += self._sign_of_list() * self._exposed.exposure([factors[name] for name in self._names], of)
+        if of in self._empty:
+            exposure[self._empty[of]] = 0.0  # exactly: no observed cell touches these
+        return exposure
+
+    def _sign_of_list(self) -> float:
+        return 1.0 if self._sign > 0 else -1.0
+
+    def total(self, factors: Mapping[str, Array]) -> float:
+        known = [n for n in self._names if self._memo.holds(("exposure", n), self._others(factors, n))]
+        of = known[0] if known else self._names[-1]
+        return float((factors[of] * self.exposure(factors, of)).sum())
+
+    def _others(self, factors: Mapping[str, Array], of: str) -> tuple[Array, ...]:
+        return tuple(factors[name] for name in self._names if name != of)
+
+
+class Listed(Protocol):
+    """Sums over a list of cells."""
+
+    def counts(self, factors: Sequence[Array], names: Sequence[str]) -> tuple[dict[str, Array], float]:
+        """Expected counts of the named factors and sum x*log(Xhat/x)."""
+        ...
+
+    def exposure(self, factors: Sequence[Array], of: str) -> Array:
+        """Delta of one factor over the cells of the list."""
+        ...
+
+
+class ListedAny:
+    """Any model: blocks of cells are gathered, contracted and scattered."""
+
+    def __init__(self, plan: ListedPlan, coords: Coords, x: AnyArray | None, threads: int) -> None:
+        self._cells = CellEquation(plan.equation, plan.sizes)
+        self._names = tuple(term.name for term in plan.equation.factors)
+        self._coords, self._x, self._dtype = coords, x, plan.dtype
+        self._blocks = [slice(at, at + self._cells.block) for at in range(0, coords.shape[1], self._cells.block)]
+        self._threads = min(threads, max(1, len(self._blocks)))
+
+    def counts(self, factors: Sequence[Array], names: Sequence[str]) -> tuple[dict[str, Array], float]:
+        cells, x = self._cells, self._x
+        assert x is not None
+        arrays = [array.astype(self._dtype, copy=False) for array in factors]
+        leaves = [self._names.index(name) for name in names]
+
+        def one_block(block: slice) -> tuple[dict[int, AnyArray], float]:
+            values = cells.tree.forward(cells.leaves(arrays, self._coords[:, block]))
+            rate = np.array(values[-1], order="C")
+            log_term = ratios(x[block], None, rate)
+            with np.errstate(invalid="ignore"):
+                return cells.tree.backward(values, rate, leaves), log_term
+
+        sums = {leaf: cells.zeros(leaf) for leaf in leaves}
+        log_terms = []
+        for block, (delta, log_term) in self._over_blocks(one_block):
+            log_terms.append(log_term)
+            for leaf in leaves:
+                cells.scatter(sums[leaf], leaf, delta[leaf], self._coords[:, block])
+        return (
+            {self._names[n]: cells.finish(sums[n], n) * arrays[n] for n in leaves},
+            math.fsum(log_terms),
+        )
+
+    def exposure(self, factors: Sequence[Array], of: str) -> Array:
+        cells, leaf = self._cells, self._names.index(of)
+        sums = cells.zeros(leaf)
+
+        def one_block(block: slice) -> AnyArray:
+            coords = self._coords[:, block]
+            values = cells.tree.forward(cells.leaves(factors, coords), root=False)
+            return cells.tree.descend(values, np.ones(coords.shape[1]), leaf)
+
+        for block, delta in self._over_blocks(one_block):
+            cells.scatter(sums, leaf, delta, self._coords[:, block])
+        return cells.finish(sums, leaf)
+
+    def _over_blocks(self, one_block: Any) -> Iterator[tuple[slice, Any]]:
+        return zip(self._blocks, ordered_map(one_block, self._blocks, self._threads), strict=True)
+
+
+class ListedCp:
+    """CP of any order, NMF included: one fused kernel.
+
+    Cells are sorted by the longest mode and cut into chunks at its rows, so that each chunk owns its rows of that
+    mode; for the other modes it has sums of its own, which are added up in the order of the chunks. The chunks
+    depend on the list alone, so the result does not depend on the number of threads.
+    """
+
+    def __init__(self, plan: ListedPlan, coords: Coords, x: AnyArray | None, threads: int) -> None:
+        equation, observed = plan.equation, plan.equation.output.indices
+        self._dtype = plan.dtype
+        sizes = [plan.sizes[index] for index in observed]
+        by_size = sorted(range(len(sizes)), key=lambda mode: -sizes[mode])
+        holder = {i: t for t in equation.factors for i in t.indices if i in observed}
+        self._names = [holder[observed[mode]].name for mode in by_size]  # longest mode first
+        self._position = {term.name: n for n, term in enumerate(equation.factors)}
+        self._flipped = [holder[observed[mode]].indices[0] != observed[mode] for mode in by_size]
+        self._sizes = [sizes[mode] for mode in by_size]
+        self._first = np.concatenate([[0], np.cumsum(self._sizes)])
+        order = np.argsort(coords[by_size[0]], kind="stable")
+        narrow = np.int32 if self._first[-1] <= np.iinfo(np.int32).max else np.int64
+        self._rows: Coords = np.empty(coords.shape, dtype=narrow)
+        for n, mode in enumerate(by_size):
+            self._rows[n] = coords[mode][order]
+            self._rows[n] += self._first[n]
+        self._x = None if x is None else x[order]
+        self._chunks = self._cut(plan.rank)
+        self._threads = min(threads, len(self._chunks))
+
+    def _cut(self, rank: int) -> list[tuple[int, int]]:
+        """Chunks of the list, at the rows of the longest mode."""
+        cells, others = self._rows.shape[1], sum(self._sizes[1:])
+        room = PRIVATE_BYTES // (8 * rank * max(1, others))
+        count = int(min(MOST_CHUNKS, max(1, room), max(1, cells // max(1, others))))
+        ends = [round(cells * n / count) for n in range(1, count)]
+        own: Coords = self._rows[0]
+        ends = [int(np.searchsorted(own, own[end], side="left")) for end in ends if end < cells]
+        return [(a, b) for a, b in itertools.pairwise([0, *ends, cells]) if a < b] or [(0, 0)]
+
+    def counts(self, factors: Sequence[Array], names: Sequence[str]) -> tuple[dict[str, Array], float]:
+        Z = self._stacked(factors, self._dtype)
+        mine = self._sizes[0]
+        own = np.zeros((mine, Z.shape[1]), self._dtype)
+        others = np.zeros((Z.shape[0] - mine, Z.shape[1]))
+
+        def one_chunk(chunk: tuple[int, int]) -> tuple[AnyArray, float]:
+            private = np.zeros(others.shape, self._dtype)
+            return private, cp_counts(self._rows, self._x, Z, own, private, *chunk)
+
+        log_terms = []
+        for private, log_term in ordered_map(one_chunk, self._chunks, self._threads):
+            others += private
+            log_terms.append(log_term)
+        sums = np.concatenate([own.astype(np.float64, copy=False), others])
+        parts = {name: self._part(sums, n) for n, name in enumerate(self._names) if name in names}
+        return parts, math.fsum(log_terms)
+
+    def exposure(self, factors: Sequence[Array], of: str) -> Array:
+        Z = self._stacked(factors, np.dtype(np.float64))
+        mode = self._names.index(of)
+        first = int(self._first[mode])
+        sums = np.zeros((self._sizes[mode], Z.shape[1]))
+
+        def one_chunk(chunk: tuple[int, int]) -> Array:
+            mine = sums if mode == 0 else np.zeros_like(sums)
+            cp_exposure(self._rows, Z, mode, mine, first, *chunk)
+            return mine
+
+        for private in ordered_map(one_chunk, self._chunks, self._threads):
+            if mode:
+                sums += private
+        return np.ascontiguousarray(sums.T) if self._flipped[mode] else sums
+
+    def _stacked(self, factors: Sequence[Array], dtype: np.dtype[Any]) -> AnyArray:
+        """All factors one under the other, a row for each position, the longest mode first."""
+        parts = [factors[self._position[name]] for name in self._names]
+        rows = [part.T if flipped else part for part, flipped in zip(parts, self._flipped, strict=True)]
+        return np.concatenate(rows, dtype=dtype)
+
+    def _part(self, sums: Array, mode: int) -> Array:
+        rows = sums[self._first[mode] : self._first[mode + 1]]
+        return np.ascontiguousarray(rows.T if self._flipped[mode] else rows)
+
+
+def _exposed(seen: CooObservation) -> tuple[Coords | None, int]:
+    """The cells to go through for an exposure, and 1 if they are observed or -1 if they are holes.
+
+    The shorter of the two lists: the one that was given, or the rest of the tensor when that is shorter still.
+    """
+    given = seen.coords if seen.unlisted == "missing" else seen.missing
+    sign = 1 if seen.unlisted == "missing" else -1
+    rest = math.prod(seen.shape) - given.shape[1]
+    if rest < given.shape[1]:
+        given, sign = _complement(given, seen.shape), -sign
+    if given.shape[1] == 0 and sign < 0:
+        return None, -1
+    return given, sign
+
+
+def _complement(coords: Coords, shape: tuple[int, ...]) -> Coords:
+    """All other cells of the tensor; it has less than twice as many cells as the list."""
+    absent = np.ones(shape, dtype=bool)
+    absent[tuple(coords)] = False
+    return np.ascontiguousarray(np.stack(np.nonzero(absent)).astype(coords.dtype))
+
+
+def _empty_entries(plan: ListedPlan, seen: CooObservation, holes: Coords) -> dict[str, NDArray[np.bool_]]:
+    """Entries of each factor that no observed cell touches: where holes are all there is."""
+    observed = plan.equation.output.indices
+    empty = {}
+    for term in plan.equation.factors:
+        modes = [observed.index(index) for index in term.indices if index in observed]
+        if not modes:
+            continue
+        shape = tuple(seen.shape[mode] for mode in modes)
+        cells = math.prod(seen.shape) // math.prod(shape)
+        if holes.shape[1] < cells:
+            continue  # too few to fill a slice
+        counts = np.bincount(np.ravel_multi_index(tuple(holes[modes]), shape), minlength=math.prod(shape))
+        full = (counts >= cells).reshape(shape)
+        if full.any():
+            axes = [term.indices.index(index) for index in term.indices if index not in observed]
+            order = [index for index in term.indices if index in observed]
+            ranked = full.transpose([modes.index(observed.index(index)) for index in order])
+            size = tuple(plan.sizes[index] for index in term.indices)
+            empty[term.name] = np.broadcast_to(np.expand_dims(ranked, tuple(axes)), size)
+    return empty
