@@ -25,18 +25,24 @@ test: $(VENV)/.dev
 bench: $(BENCH)/.bench
 	$(BENCH)/bin/python -m benchmarks $(ARGS)
 
+# A Python that is too old is told so at once, and leaves nothing behind.
+define environment
+	@$(PYTHON) -c 'import sys; v = sys.version.split()[0]; sys.exit(0 if sys.version_info >= (3, 11) else f"pltf needs Python 3.11 or later, and $(PYTHON) is {v}: name another one, as in make demo PYTHON=python3.12")'
+	@test -x $(1)/bin/python || $(PYTHON) -m venv $(1)
+endef
+
 $(VENV)/.run: pyproject.toml
-	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	$(call environment,$(VENV))
 	$(VENV)/bin/python $(PIP) --editable '.[all]'
 	touch $@
 
 $(VENV)/.dev: pyproject.toml
-	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	$(call environment,$(VENV))
 	$(VENV)/bin/python $(PIP) --editable '.[dev]'
 	touch $@ $(VENV)/.run
 
 $(BENCH)/.bench: pyproject.toml benchmarks/requirements.txt
-	test -x $(BENCH)/bin/python || $(PYTHON) -m venv $(BENCH)
+	$(call environment,$(BENCH))
 	$(BENCH)/bin/python $(PIP) --requirement benchmarks/requirements.txt --editable '.[all]'
 	touch $@
 

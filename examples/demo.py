@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import time
-import warnings
 from pathlib import Path
 
 import matplotlib
@@ -51,9 +50,7 @@ def search(model: pltf.Model, X: np.ndarray, keep: np.ndarray, restarts: int, co
     """Fit every order, showing how far the search is."""
     fits = {}
     columns = (*Progress.get_default_columns(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as bar, warnings.catch_warnings():
-        # A search compares bounds that differ by tens of nats; the last digits of a slow run do not matter.
-        warnings.simplefilter("ignore", pltf.ConvergenceWarning)
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("fitting", total=len(ORDERS) * restarts)
         for number, order in enumerate(ORDERS):
 
@@ -62,19 +59,26 @@ def search(model: pltf.Model, X: np.ndarray, keep: np.ndarray, restarts: int, co
                 text = f"r={order}, restart {sweep.restart + 1}, sweep {sweep.n_iter}"
                 bar.update(task, completed=done, description=text)
 
-            fits[order] = model.resized(r=order).fit(
-                X, mask=keep, restarts=restarts, max_iter=500, progress=False, callback=tell
-            )
+            fits[order] = model.resized(r=order).fit(X, mask=keep, restarts=restarts, progress=False, callback=tell)
     return fits
 
 
 def bounds_table(fits: dict[int, pltf.Fit], best: int) -> Table:
-    table = Table("order r", "best bound (nats)", "gap", "worst restart", "sweeps", "seconds", "", title="Bounds")
+    table = Table(title="Bounds, in nats")
+    for heading in ("r", "best start", "gap", "worst start", "sweeps", "converged", "s"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for order, fit in fits.items():
-        bounds = fit.restarts["bound"]
-        gap, mark = f"{fit.bound - fits[best].bound:.1f}", "<- highest" if order == best else ""
-        row = [str(order), f"{fit.bound:.1f}", gap, f"{bounds.min():.1f}", str(fit.n_iter), f"{fit.seconds:.2f}", mark]
-        table.add_row(*row, style="bold green" if order == best else None)
+        starts = fit.restarts
+        table.add_row(
+            f"{order} <-" if order == best else f"{order}   ",
+            f"{fit.bound:.1f}",
+            f"{fit.bound - fits[best].bound:.1f}",
+            f"{starts['bound'].min():.1f}",
+            str(fit.n_iter),
+            f"{starts['converged'].sum()}/{len(starts)}",
+            f"{fit.seconds:.2f}",
+            style="bold green" if order == best else None,
+        )
     return table
 
 
@@ -105,7 +109,7 @@ def draw_curve(fits: dict[int, pltf.Fit], out: Path) -> Path:
     matplotlib.use("agg")
     out.mkdir(parents=True, exist_ok=True)
     path = out / "bound.png"
-    ax = pltf.plotting.bound_curve({order: list(fit.restarts["bound"]) for order, fit in fits.items()})
+    ax = pltf.plotting.bound_curve(fits)
     ax.figure.savefig(path, dpi=150)
     return path
 

@@ -33,6 +33,15 @@ FIT = MODEL.fit(X, max_iter=3, tol=0)
         ({"dtype": "nonsense"}, "dtype must be one of 'float64', 'float32'; got 'nonsense'"),
         ({"engine": "gpu"}, "engine must be one of 'auto', 'dense', 'sparse'; got 'gpu'"),
         ({"threads": 0}, "threads must be a whole number of at least 1, got 0"),
+        ({"method": np.array(["vb"])}, "method must be one of"),
+        ({"dtype": None}, "dtype must be one of"),
+        ({"dtype": "f8,,("}, "dtype must be one of"),
+        ({"tol": np.complex128(1e-3)}, "tol must be a number from 0 to below 1"),
+        ({"progress": "no"}, "progress must be True or False, got 'no'"),
+        ({"accelerate": 1}, "accelerate must be True or False, got 1"),
+        ({"init": {"W": [[1, 2], [3]]}}, r"init\['W'\]: expected a numeric array, got list"),
+        ({"fixed": {"W": FIT.factors["W"]}}, r"fixed\['W'\] must be an array, got a Posterior: pass its .mean"),
+        ({"fixed": {"W": np.ma.masked_equal(np.ones((4, 2)), 1)}}, r"fixed\['W'\] must not have masked entries"),
         ({"callback": 3}, "callback must be a function of a sweep, got int"),
         ({"init": "zeros"}, "init must be one of 'prior', 'random'; got 'zeros'"),
         ({"init": 3}, "init must be a mapping from factor to array, got int"),
@@ -40,7 +49,7 @@ FIT = MODEL.fit(X, max_iter=3, tol=0)
         ({"init": {"Q": np.ones((4, 2))}}, "init names 'Q', but the factors of the model are W, H"),
         ({"init": {"W": np.ones((3, 2))}}, r"init\['W'\] must have shape \(4, 2\) \(i=4, r=2\), got \(3, 2\)"),
         ({"init": {"W": -np.ones((4, 2))}}, r"init\['W'\] must be finite and not negative"),
-        ({"init": {"W": np.full((4, 2), "a")}}, r"init\['W'\] must hold real numbers, got dtype <U1"),
+        ({"init": {"W": np.full((4, 2), "a")}}, r"init\['W'\]: expected real or integer numbers, got dtype <U1"),
         ({"init": FIT, "restarts": 2}, "restarts must be 1 when init gives the starting point, got 2"),
         ({"fixed": {"W": np.ones((4, 2)), "H": np.ones((2, 3))}}, "fixed names every factor: nothing is left to learn"),
         ({"fixed": {"V": np.ones((4, 2))}}, "fixed names 'V', but the factors of the model are W, H"),
@@ -56,7 +65,7 @@ FIT = MODEL.fit(X, max_iter=3, tol=0)
             "prior names 'W', which is fixed and takes no prior",
         ),
         ({"mask": np.ones((2, 2), dtype=bool)}, r"mask must have the shape of X, \(4, 3\); got \(2, 2\)"),
-        ({"mask": {"Q": np.ones((4, 3), dtype=bool)}}, "mask names 'Q', but the tensors of the model are X"),
+        ({"mask": {"Q": np.ones((4, 3), dtype=bool)}}, "unknown tensor 'Q' in mask: the model has X"),
     ],
 )
 def test_refused_options(options: dict[str, Any], message: str) -> None:
@@ -65,11 +74,15 @@ def test_refused_options(options: dict[str, Any], message: str) -> None:
 
 
 def test_refused_data_of_coupled_models() -> None:
-    with pytest.raises(pltf.PltfError, match="X must be a mapping with X, Y, got ndarray"):
+    with pytest.raises(
+        pltf.PltfError, match="the data must be a mapping from tensor to array, with X and Y; got ndarray"
+    ):
         COUPLED.fit(X)
-    with pytest.raises(pltf.PltfError, match="X has no data for Y"):
+    with pytest.raises(
+        pltf.PltfError, match="the data must have an array for every tensor of the model, but Y is absent"
+    ):
         COUPLED.fit({"X": X})
-    with pytest.raises(pltf.PltfError, match="X names 'Z', but the tensors of the model are X, Y"):
+    with pytest.raises(pltf.PltfError, match="unknown tensor 'Z' in the data: the model has X, Y"):
         COUPLED.fit({"X": X, "Y": np.ones((3, 5)), "Z": X})
     with pytest.raises(pltf.PltfError, match="Y: observed values must be >= 0"):
         COUPLED.fit({"X": X, "Y": -np.ones((3, 5))})
@@ -96,7 +109,7 @@ def test_init_must_be_a_fit_of_the_same_thing() -> None:
 
 def test_a_start_or_a_fixed_factor_that_forbids_a_count_is_refused() -> None:
     W = np.array([[0.0, 0.0], [1, 1], [1, 1], [1, 1]])
-    message = "init: a positive count has rate zero under these starting and fixed factors"
+    message = "a positive count has rate zero under these starting and fixed factors"
     with pytest.raises(pltf.PltfError, match=message):
         MODEL.fit(X + 1, init={"W": W, "H": np.ones((2, 3))})
     with pytest.raises(pltf.PltfError, match=message):

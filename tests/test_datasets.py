@@ -35,3 +35,17 @@ def test_the_prior_is_used() -> None:
     drawn = pltf.datasets.draw(pltf.nmf(rank=3), (300, 200), prior=pltf.Gamma(50.0, 4.0))
     assert drawn.factors["W"].mean() == pytest.approx(4.0, rel=0.05)
     assert drawn.factors["W"].var() == pytest.approx(16 / 50, rel=0.2)
+
+
+def test_refusals() -> None:
+    model = pltf.nmf(rank=2)
+    with pytest.raises(pltf.PltfError, match=r"shape must be sizes such as \(50, 50, 50\), got 5"):
+        pltf.datasets.draw(model, 5)
+    with pytest.raises(pltf.PltfError, match="every size of shape must be a whole number of at least 1, got -5"):
+        pltf.datasets.draw(model, (5, -5))
+    with pytest.raises(pltf.PltfError, match="prior must be a Gamma, got dict"):
+        pltf.datasets.draw(model, (5, 5), prior={})  # type: ignore[arg-type]
+    with pytest.raises(pltf.PltfError, match="prior makes rates of"):
+        pltf.datasets.draw(model, (5, 5), prior=pltf.Gamma(1.0, 1e20))
+    with pytest.raises(pltf.PltfError, match="seed must be a whole number of at least 0, got -1"):
+        pltf.datasets.draw(model, (5, 5), seed=-1)

@@ -42,6 +42,7 @@ def test_mean_at_cells_is_the_whole_tensor_there(monkeypatch: pytest.MonkeyPatch
     np.testing.assert_allclose(fit.mean(at=cells, of="X"), whole.ravel(), rtol=1e-12)
     np.testing.assert_allclose(fit.mean(at=[(0, 0, 0)], of="X"), whole[0, 0, 0], rtol=1e-12)
     np.testing.assert_allclose(fit.mean(at=np.empty((0, 3), dtype=int), of="X"), [])
+    np.testing.assert_allclose(fit.mean(at=[], of="X"), [])
     assert fit.mean(of="Y").shape == (5, 3)
 
 
@@ -97,6 +98,16 @@ def test_components_of_several_latent_indices_are_named() -> None:
         fit.components("i")
 
 
+def test_refused_components() -> None:
+    for top in (-1, 2.5):
+        with pytest.raises(pltf.PltfError, match="top must be a whole number of at least 0"):
+            coupled_fit().components(top=top)  # type: ignore[arg-type]
+    apart = pltf.Model("X[i,j] = A[i,r] * B[j,r]\nY[k,m] = C[k,r] * D[m,r]", r=2)
+    fit = apart.fit({"X": np.ones((3, 2)), "Y": np.ones((4, 5))}, max_iter=2, tol=0)
+    with pytest.raises(pltf.PltfError, match="no factor is in every equation that sums over it"):
+        fit.components()
+
+
 def test_components_of_a_coupled_model_count_both_tensors() -> None:
     assert coupled_fit().components()["mass"].sum() == pytest.approx(X.sum() + 15)
 
@@ -108,4 +119,4 @@ def test_repr_tells_what_happened() -> None:
     assert "X 6x5x4 (120 cells observed)" in text
     assert "em, float64, dense engine, seed 0" in text
     assert "converged: a sweep added less than 1e-06 of the log-likelihood" in text
-    assert "restarts 3, kept number" in text
+    assert "restarts 3, kept restart" in text

@@ -83,11 +83,13 @@ def test_prior_arrays_are_copied() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"shape": 0}, "shape must be positive and finite, got 0"),
+        ({"shape": 0}, "shape must be positive and finite, got 0.0"),
         ({"mean": -1.0}, "mean must be positive and finite, got -1.0"),
         ({"mean": np.inf}, "mean must be positive and finite, got inf"),
         ({"shape": np.nan}, "shape must be positive and finite, got nan"),
-        ({"shape": "a"}, "shape must be positive and finite, got 'a'"),
+        ({"shape": "a"}, "Gamma: shape: expected real or integer numbers, got dtype <U1"),
+        ({"shape": -np.ones((50, 50))}, "shape must be positive and finite, got -1.0$"),
+        ({"shape": [[1], [1, 2]]}, "Gamma: shape: expected a numeric array, got list"),
         ({"shape": np.ones(2), "mean": np.ones(3)}, r"shape and mean must broadcast together, got \(2,\) and \(3,\)"),
     ],
 )
@@ -98,7 +100,7 @@ def test_refused_priors(arguments: Any, message: str) -> None:
 
 @pytest.mark.parametrize("z", [pltf.Posterior(("i",), np.ones(2), np.ones(2)), pltf.Point(("i",), np.ones(2))])
 def test_refused_levels_and_draws(z: Any) -> None:
-    for level in (0, 1, 90):
+    for level in (0, 1, 90, "a"):
         with pytest.raises(pltf.PltfError, match="level must lie between 0 and 1"):
             z.interval(level)
     for n in (0, 2.5, True):

@@ -72,8 +72,7 @@ def test_demo_finds_the_order(tmp_path: Path) -> None:
     script = str(ROOT / "examples" / "demo.py")
     command = [sys.executable, script, "--size", "20", "--restarts", "2", "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "120"})
-    winner = next(line for line in done.stdout.splitlines() if "<- highest" in line)
-    assert re.search(r"│\s*4\s*│", winner)
+    assert "4 <-" in done.stdout
     for words in ("Bounds", "correlation with the true rates", "mean deviance", "Largest components", "time"):
         assert words in done.stdout
     assert (tmp_path / "bound.png").read_bytes().startswith(b"\x89PNG")

@@ -11,7 +11,9 @@ a bound on the evidence that tells how many components the data support, and pre
 (1,)
 """
 
+from importlib import import_module as _import_module
 from importlib.metadata import version as _version
+from types import ModuleType as _ModuleType
 
 from pltf.data import Observation, holdout, observe
 from pltf.errors import ConvergenceWarning, EngineError, NotationError, ObservationError, PltfError
@@ -41,3 +43,9 @@ __all__ = [
     "observe",
     "tucker",
 ]
+
+
+def __getattr__(name: str) -> _ModuleType:
+    if name in ("datasets", "plotting"):  # imported when they are first asked for
+        return _import_module(f"pltf.{name}")
+    raise AttributeError(f"module 'pltf' has no attribute {name!r}")

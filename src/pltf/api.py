@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -12,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from pltf.data import CooObservation, Observation, observe
-from pltf.data.observe import is_listed, shape_and_dtype
+from pltf.data.observe import check_mask, is_listed, shape_and_dtype
+from pltf.data.values import numeric
 from pltf.engines import select
 from pltf.engines.plan import EquationPlan, ListedPlan, Plan, plan_equation
 from pltf.engines.threads import available_threads, single_threaded_blas
-from pltf.errors import ConvergenceWarning, ObservationError, PltfError
+from pltf.errors import ConvergenceWarning, ObservationError, PltfError, whole
 from pltf.fit import Fit
-from pltf.gamma import Array, Gamma
+from pltf.gamma import Array, Gamma, Point, Posterior
 from pltf.inference import start
 from pltf.inference.balance import trades
 from pltf.inference.em import EM, MAP
@@ -55,8 +55,9 @@ def fit(
 ) -> Fit:
     """Fit a model; :meth:`pltf.Model.fit` says what the arguments mean."""
     how = METHODS[_choice("method", method, tuple(METHODS))]
-    stop = Stop(_whole("max_iter", max_iter, 1), _tolerance(tol), _callback(callback))
-    restarts, entropy = _whole("restarts", restarts, 1), _seed(seed)
+    stop = Stop(whole("max_iter", max_iter, 1), _tolerance(tol), _callback(callback))
+    restarts, entropy = whole("restarts", restarts, 1), _seed(seed)
+    accelerate, progress = _flag("accelerate", accelerate), _flag("progress", progress)
     data, masks = _tensors(model, X, mask)
     planned = plan(model, data, mask=masks, dtype=dtype, engine=engine, threads=threads)
     held = _fixed(fixed, model, planned)
@@ -66,25 +67,28 @@ def fit(
     seen = _observations(model, data, masks)
     planned = planned.knowing({name: one.has_missing for name, one in seen.items()})
     problem = Problem(
-        select.build(planned, seen),
-        planned.factor_shapes,
-        priors,
-        held,
-        math.fsum(one.total for one in seen.values()),
-        math.fsum(one.saturated for one in seen.values()),
-        float(np.finfo(planned.dtype).eps),
-        trades(model, held) if accelerate else None,
+        engine=select.build(planned, seen),
+        shapes=planned.factor_shapes,
+        priors=priors,
+        fixed=held,
+        total=math.fsum(one.total for one in seen.values()),
+        saturated=math.fsum(one.saturated for one in seen.values()),
+        eps=float(np.finfo(planned.dtype).eps),
+        trades=trades(model, held) if accelerate else None,
     )
-    with single_threaded_blas():
+    with single_threaded_blas:
         starting = _starting(problem, how, begin, entropy, float(np.finfo(planned.dtype).tiny))
         run, rows = best_of(problem, how, starting.state, restarts, stop, earlier=starting.earlier, shown=progress)
         state = replace(run.state, counts=problem.engine.counts(run.state.L))
-    if not run.converged and stop.tol > 0 and run.stopped != ASKED:
+    if not run.converged and run.stopped != ASKED and (stop.tol > 0 or run.n_swept < stop.max_iter):
         advice = "raise max_iter or tol, or go on with init=fit"
+        if run.n_swept < stop.max_iter and planned.dtype == np.float32:
+            advice = "float32 may have no more digits for these counts: try dtype='float64'"
         warnings.warn(f"the fit has not converged: {run.stopped}; {advice}", ConvergenceWarning, stacklevel=3)
     return Fit(
         model=model,
-        method=how,
+        method=how.name,
+        objective=how.objective,
         sizes=planned.sizes,
         state=state,
         priors=priors,
@@ -112,10 +116,12 @@ def plan(model: Model, X: Any, *, mask: Any, dtype: Any, engine: str, threads: i
     }
     arrays = {name: shape_and_dtype(one, dims[name], name) for name, one in data.items()}
     sizes = model.index_sizes({name: shape for name, (shape, _) in arrays.items()})
+    for name, given in masks.items():
+        check_mask(given, arrays[name][0], name, data[name])
     listed = {name: isinstance(one, CooObservation) for name, one in data.items()}
     chosen, reason = select.choose(engine, listed)
     compute = _dtype(dtype)
-    threads = available_threads() if threads is None else _whole("threads", threads, 1)
+    threads = available_threads() if threads is None else whole("threads", threads, 1)
     known = {name: _known_to_be_masked(data[name], masks.get(name)) for name in data}
     equations: list[EquationPlan | ListedPlan] = []
     for e in model.equations:
@@ -146,21 +152,23 @@ def _by_tensor(model: Model, given: Any, argument: str, partial: bool = False) -
     names = tuple(model.observed)
     if not isinstance(given, Mapping):
         if len(names) > 1:
-            wanted = ", ".join(names)
-            raise PltfError(f"{argument} must be a mapping with {wanted}, got {type(given).__name__}")
+            wanted = " and ".join(names)
+            raise PltfError(
+                f"{argument} must be a mapping from tensor to array, with {wanted}; got {type(given).__name__}"
+            )
         return {names[0]: given}
     unknown = [name for name in given if name not in names]
     absent = [name for name in names if name not in given]
     if unknown:
-        raise PltfError(f"{argument} names {unknown[0]!r}, but the tensors of the model are {', '.join(names)}")
+        raise PltfError(f"unknown tensor {unknown[0]!r} in {argument}: the model has {', '.join(names)}")
     if absent and not partial:
-        raise PltfError(f"{argument} has no data for {absent[0]}")
+        raise PltfError(f"{argument} must have an array for every tensor of the model, but {absent[0]} is absent")
     return {name: given[name] for name in names if name in given}
 
 
 def _tensors(model: Model, X: Any, mask: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Data and masks by tensor."""
-    return _by_tensor(model, X, "X"), {} if mask is None else _by_tensor(model, mask, "mask", partial=True)
+    return _by_tensor(model, X, "the data"), {} if mask is None else _by_tensor(model, mask, "mask", partial=True)
 
 
 def _observations(model: Model, data: Mapping[str, Any], masks: Mapping[str, Any]) -> dict[str, Observation]:
@@ -168,7 +176,9 @@ def _observations(model: Model, data: Mapping[str, Any], masks: Mapping[str, Any
     seen = {name: observe(one, masks.get(name), dims=dims[name], name=name) for name, one in data.items()}
     if not any(one.n_observed for one in seen.values()):
         names = " and ".join(seen)
-        raise ObservationError(f"{names}: at least one cell must be observed, but all are missing")
+        raise ObservationError(
+            f"{names}: at least one cell must be observed, but all are missing (mask: True = observed)"
+        )
     return seen
 
 
@@ -189,15 +199,15 @@ def _factor_arrays(argument: str, given: Any, model: Model, shapes: Mapping[str,
     arrays: dict[str, Array] = {}
     for name, value in given.items():
         _known_factor(argument, name, shapes)
-        array = np.array(value)
-        if array.dtype.kind not in "biuf":
-            raise PltfError(f"{argument}[{name!r}] must hold real numbers, got dtype {array.dtype}")
+        if isinstance(value, (Posterior, Point)):
+            raise PltfError(f"{argument}[{name!r}] must be an array, got a {type(value).__name__}: pass its .mean")
+        array = numeric(value, f"{argument}[{name!r}]")
         if array.shape != shapes[name]:
             axes = ", ".join(f"{i}={n}" for i, n in zip(model.factors[name], shapes[name], strict=True))
             raise PltfError(f"{argument}[{name!r}] must have shape {shapes[name]} ({axes}), got {array.shape}")
-        if not (np.isfinite(array) & (array >= 0)).all():
+        if not (np.isfinite(array.astype(np.float64)) & (array >= 0)).all():
             raise PltfError(f"{argument}[{name!r}] must be finite and not negative")
-        arrays[name] = frozen(array.astype(np.float64))
+        arrays[name] = frozen(np.array(array, dtype=np.float64))
     return arrays
 
 
@@ -231,7 +241,8 @@ def _priors(
         except ValueError:
             came = np.broadcast_shapes(np.shape(one.shape), np.shape(one.mean))
             raise PltfError(f"prior of {name} must broadcast to {shapes[name]}, got {came}") from None
-    return {name: named.get(name, start.DEFAULT_PRIOR) for name in free}
+    default = start.MAP_PRIOR if method is MAP else start.DEFAULT_PRIOR
+    return {name: named.get(name, default) for name in free}
 
 
 def _init(init: Any, model: Model, planned: Plan, fixed: Factors, restarts: int) -> str | Factors | Fit:
@@ -279,7 +290,7 @@ def _starting(problem: Problem, method: Method, init: str | Factors | Fit, seed:
 
 def _going_on(problem: Problem, method: Method, earlier: Fit) -> _Starting:
     """Start where another fit ended; its trace goes on if this is the same problem."""
-    if earlier.method is not method:
+    if earlier.method != method.name:
         Z = {**earlier.state.E, **problem.fixed}
         return _Starting(lambda _: method.begin(problem, Z, Z))
     state = method.resume(problem, earlier.state)
@@ -293,23 +304,13 @@ def _going_on(problem: Problem, method: Method, earlier: Fit) -> _Starting:
 
 
 def _choice(argument: str, value: Any, choices: tuple[str, ...]) -> str:
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise PltfError(f"{argument} must be one of {', '.join(map(repr, choices))}; got {value!r}")
     return str(value)
 
 
-def _whole(argument: str, value: Any, least: int) -> int:
-    try:
-        whole = operator.index(value)
-    except TypeError:
-        whole = least - 1
-    if isinstance(value, bool) or whole < least:
-        raise PltfError(f"{argument} must be a whole number of at least {least}, got {value!r}")
-    return whole
-
-
 def _tolerance(tol: Any) -> float:
-    if isinstance(tol, bool) or not isinstance(tol, (int, float, np.number)) or not 0 <= tol < 1:
+    if isinstance(tol, bool) or not isinstance(tol, (int, float, np.integer, np.floating)) or not 0 <= tol < 1:
         raise PltfError(f"tol must be a number from 0 to below 1, got {tol!r}")
     return float(tol)
 
@@ -319,7 +320,7 @@ def _seed(seed: Any) -> int:
         entropy = np.random.SeedSequence().entropy
         assert isinstance(entropy, int)
         return entropy
-    return _whole("seed", seed, 0)
+    return whole("seed", seed, 0)
 
 
 def _callback(callback: Callback | None) -> Callback | None:
@@ -330,10 +331,16 @@ def _callback(callback: Callback | None) -> Callback | None:
 
 def _dtype(dtype: Any) -> np.dtype[Any]:
     try:
-        name = np.dtype(dtype).name
-    except TypeError:
+        name = "" if dtype is None else np.dtype(dtype).name
+    except (TypeError, ValueError, SyntaxError):
         name = ""
     if name not in DTYPES:
         raise PltfError(f"dtype must be one of {', '.join(map(repr, DTYPES))}; got {dtype!r}")
     chosen: np.dtype[Any] = np.dtype(name)
     return chosen
+
+
+def _flag(argument: str, value: Any) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        raise PltfError(f"{argument} must be True or False, got {value!r}")
+    return bool(value)

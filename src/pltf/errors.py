@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import operator
+from typing import Any
+
 
 class PltfError(ValueError):
     """Any refusal of pltf; every error it raises on purpose is one of these.
@@ -33,7 +36,8 @@ class NotationError(PltfError):
         end = text.find("\n", position)
         line = text[start : end if end >= 0 else len(text)]
         indent = len(line) - len(line.lstrip())
-        caret = " " * (position - start - indent) + "^"
+        before = line[indent : position - start]
+        caret = "".join("\t" if character == "\t" else " " for character in before) + "^"
         super().__init__(f"{reason}\n  {line.strip()}\n  {caret}")
 
     def __reduce__(self) -> tuple[type[NotationError], tuple[str, str, int]]:
@@ -69,3 +73,14 @@ class ConvergenceWarning(UserWarning):
     >>> issubclass(pltf.ConvergenceWarning, UserWarning)
     True
     """
+
+
+def whole(argument: str, value: Any, least: int) -> int:
+    """A whole number of at least so much, or a PltfError that names the argument."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if isinstance(value, bool) or number < least:
+        raise PltfError(f"{argument} must be a whole number of at least {least}, got {value!r}")
+    return number

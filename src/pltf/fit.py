@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ import numpy as np
 from pltf.errors import PltfError
 from pltf.gamma import Array, Factor, Gamma, Point, Posterior
 from pltf.inference.run import Row
-from pltf.inference.state import Method, State
+from pltf.inference.state import State
 from pltf.notation import Equation, Model
 from pltf.prediction import as_cells, rates, rates_at
 
@@ -37,7 +36,8 @@ class Fit:
     """
 
     model: Model
-    method: Method
+    method: str  # "vb", "em" or "map"
+    objective: str  # what the trace holds: "bound", "log-likelihood" or "log-posterior"
     sizes: Mapping[str, int]  # of every index
     state: State
     priors: Mapping[str, Gamma]
@@ -67,7 +67,7 @@ class Fit:
         """Time of all restarts."""
         return sum(row.seconds for row in self.rows)
 
-    @cached_property
+    @property
     def factors(self) -> Mapping[str, Factor]:
         """Every factor: a Posterior, or a Point where it was fixed or estimated by EM or MAP."""
         return MappingProxyType({name: self._factor(name) for name in self.model.factors})
@@ -128,6 +128,8 @@ class Fit:
         """
         import pandas as pd
 
+        if isinstance(top, bool) or not isinstance(top, (int, np.integer)) or top < 0:
+            raise PltfError(f"top must be a whole number of at least 0, got {top!r}")
         index = self._component_index(index)
         mass = self._mass(index)
         table = pd.DataFrame({"mass": mass, "share": mass / max(mass.sum(), np.finfo(float).tiny)})
@@ -158,7 +160,7 @@ class Fit:
             if index in indices and not self._shared_unequally(name, index):
                 axes = tuple(axis for axis, i in enumerate(indices) if i != index)
                 return np.asarray(counts[name].sum(axis=axes))
-        raise PltfError(f"the counts of index '{index}' are not known: no free factor holds it")
+        raise PltfError(f"components of '{index}' cannot be counted: no factor is in every equation that sums over it")
 
     def _shared_unequally(self, name: str, index: str) -> bool:
         return any(name not in {t.name for t in e.factors} for e in self.model.equations if index in e.summed)
@@ -167,7 +169,7 @@ class Fit:
         tensors = {e.output.name: e for e in self.model.equations}
         if of is None and len(tensors) == 1:
             return next(iter(tensors.values()))
-        if of not in tensors:
+        if not isinstance(of, str) or of not in tensors:
             raise PltfError(f"of must name an observed tensor ({', '.join(tensors)}), got {of!r}")
         return tensors[of]
 
@@ -176,17 +178,18 @@ class Fit:
             f"{name} {'x'.join(str(self.sizes[i]) for i in indices)} ({self.n_observed[name]:,} cells observed)"
             for name, indices in self.model.observed.items()
         )
-        objective = self.method.objective
+        objective = self.objective
         state = "converged" if self.converged else "not converged"
         lines = [
             f"<Fit of {self.model!r}",
             f"  data     {data}",
-            f"  method   {self.method.name}, {self.dtype}, {self.engine} engine, seed {self.seed}",
+            f"  method   {self.method}, {self.dtype}, {self.engine} engine, seed {self.seed}",
             f"  result   {objective} {self.bound:.6f} after {self.n_iter} sweeps, {state}: {self.stopped}",
         ]
         if len(self.rows) > 1:
             bounds = [row.bound for row in self.rows]
             spread = f"{min(bounds):.6g} to {max(bounds):.6g}"
-            lines.append(f"  restarts {len(bounds)}, kept number {self.best_restart}: {objective} {spread}")
+            kept = f"kept restart {self.best_restart} (counted from 0)"
+            lines.append(f"  restarts {len(bounds)}, {kept}; {objective} {spread}")
         lines.append(f"  time     {self.seconds:.2f} s>")
         return "\n".join(lines)

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from pltf.errors import PltfError
+from pltf.data.values import numeric
+from pltf.errors import PltfError, whole
 
 Array = NDArray[np.float64]
 
@@ -35,10 +36,11 @@ class Gamma:
 
     def __post_init__(self) -> None:
         for name in ("shape", "mean"):
-            value = np.asarray(getattr(self, name))
-            if value.dtype.kind not in "iuf" or not (np.isfinite(value) & (value > 0)).all():
-                raise PltfError(f"Gamma: {name} must be positive and finite, got {getattr(self, name)!r}")
-            kept = value.astype(np.float64)  # a copy: the caller's array may change later
+            given = getattr(self, name)
+            kept = np.array(numeric(given, f"Gamma: {name}"), dtype=np.float64)  # a copy: the caller's may change
+            good = np.isfinite(kept) & (kept > 0)
+            if not good.all():
+                raise PltfError(f"Gamma: {name} must be positive and finite, got {kept[~good].flat[0]}")
             kept.flags.writeable = False
             object.__setattr__(self, name, float(kept) if kept.ndim == 0 else kept)
         try:
@@ -206,8 +208,8 @@ class Posterior:
 
     def sample(self, n: int, seed: int = 0) -> Array:
         """``n`` independent draws, along a new first axis."""
-        rng = np.random.default_rng(seed)
-        return rng.standard_gamma(self.shape, size=(_draws(n), *self.shape.shape)) * self.scale
+        rng = np.random.default_rng(whole("seed", seed, 0))
+        return rng.standard_gamma(self.shape, size=(whole("n", n, 1), *self.shape.shape)) * self.scale
 
     def __repr__(self) -> str:
         return _describe("Posterior", self)
@@ -257,7 +259,7 @@ class Point:
 
     def sample(self, n: int, seed: int = 0) -> Array:
         """The value ``n`` times, along a new first axis."""
-        return np.repeat(self.mean[None], _draws(n), axis=0)
+        return np.repeat(self.mean[None], whole("n", n, 1), axis=0)
 
     def __repr__(self) -> str:
         return _describe("Point", self)
@@ -270,12 +272,6 @@ def _describe(kind: str, factor: Any) -> str:
 
 
 def _level(level: float) -> float:
-    if not 0 < level < 1:
+    if not isinstance(level, (int, float, np.integer, np.floating)) or not 0 < level < 1:
         raise PltfError(f"level must lie between 0 and 1, got {level!r}")
     return level
-
-
-def _draws(n: int) -> int:
-    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
-        raise PltfError(f"n must be a whole number of at least 1, got {n!r}")
-    return int(n)

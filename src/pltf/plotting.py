@@ -25,12 +25,14 @@ def trace(fit: Fit, ax: Any = None) -> Any:
     ax = _axes(ax)
     ax.plot(np.arange(1, fit.n_iter + 1), fit.trace)
     ax.set_xlabel("sweep")
-    ax.set_ylabel(f"{fit.method.objective} (nats)")
+    ax.set_ylabel(f"{fit.objective} (nats)")
     return ax
 
 
-def bound_curve(bounds: Mapping[int, Sequence[float]], ax: Any = None, *, index: str = "r") -> Any:
+def bound_curve(bounds: Mapping[int, Fit | float | Sequence[float]], ax: Any = None, *, index: str = "r") -> Any:
     """Bounds against the size of a latent index: every restart, the best of each and its gap to the winner.
+
+    For each size a fit, a bound, or the bounds of several restarts.
 
     >>> import matplotlib; matplotlib.use("agg")
     >>> import pltf.plotting
@@ -40,10 +42,11 @@ def bound_curve(bounds: Mapping[int, Sequence[float]], ax: Any = None, *, index:
     """
     ax = _axes(ax)
     orders = sorted(bounds)
-    best = [max(bounds[order]) for order in orders]
+    runs = {order: _bounds(bounds[order]) for order in orders}
+    best = [max(runs[order]) for order in orders]
     winner = orders[int(np.argmax(best))]
     for order in orders:
-        ax.plot([order] * len(bounds[order]), bounds[order], "o", color="0.6", markersize=4, zorder=2)
+        ax.plot([order] * len(runs[order]), runs[order], "o", color="0.6", markersize=4, zorder=2)
     ax.plot(orders, best, "-o", color="C0", zorder=3)
     ax.plot([winner], [max(best)], "o", color="C3", markersize=11, fillstyle="none", markeredgewidth=2, zorder=4)
     for order, value in zip(orders, best, strict=True):
@@ -56,6 +59,11 @@ def bound_curve(bounds: Mapping[int, Sequence[float]], ax: Any = None, *, index:
     ax.set_ylabel("bound on the log evidence (nats)")
     ax.set_title(f"the bound is highest at {index} = {winner}")
     return ax
+
+
+def _bounds(given: Fit | float | Sequence[float]) -> list[float]:
+    rows = getattr(given, "rows", None)
+    return [row.bound for row in rows] if rows is not None else [float(one) for one in np.atleast_1d(np.asarray(given))]
 
 
 def _axes(ax: Any) -> Any:

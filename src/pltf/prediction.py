@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pltf.data.values import numeric
 from pltf.engines.plan import plan_equation
 from pltf.errors import PltfError
 from pltf.gamma import Array
@@ -43,12 +44,14 @@ def rates_at(equation: Equation, factors: Mapping[str, Array], sizes: Mapping[st
 def as_cells(at: Any, shape: tuple[int, ...], indices: tuple[str, ...]) -> Cells:
     """Cells as an (n, modes) array: from such an array, from index arrays, or from a boolean mask."""
     if isinstance(at, tuple):
-        arrays = [np.asarray(one) for one in at]
+        arrays = [numeric(one, "at") for one in at]
         if len(arrays) != len(shape) or any(a.shape != arrays[0].shape or a.ndim != 1 for a in arrays):
             raise PltfError(f"at: a tuple must hold one index array for each of {', '.join(indices)}")
         cells = np.stack(arrays, axis=1)
     else:
-        cells = np.asarray(at)
+        cells = numeric(at, "at")
+        if cells.size == 0:
+            cells = np.empty((0, len(shape)), dtype=np.intp)
         if cells.dtype == bool:
             if cells.shape != shape:
                 raise PltfError(f"at: a boolean array must have the shape of the tensor, {shape}; got {cells.shape}")
@@ -62,4 +65,4 @@ def as_cells(at: Any, shape: tuple[int, ...], indices: tuple[str, ...]) -> Cells
         row, axis = map(int, np.argwhere(wrong)[0])
         index, position = indices[axis], int(cells[row, axis])
         raise PltfError(f"at: row {row} has {position} for index '{index}', which runs from 0 to {shape[axis] - 1}")
-    return cells.astype(np.intp)
+    return cells.astype(np.intp, copy=False)

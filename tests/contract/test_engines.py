@@ -199,6 +199,15 @@ def test_any_real_dtype_and_memory_order(build: Build, dtype: str) -> None:
         np.testing.assert_array_equal(other.by_factor["A"], plain.by_factor["A"])
 
 
+def test_float32_gives_back_what_rounding_the_factors_takes(build: Build) -> None:
+    """1 + 3e-8 is 1 in float32: the log term of a million counts would lose 0.03 by it, in every entry."""
+    model = pltf.Model("X[i,j] = A[i,r] * B[r,j]", r=1)
+    init = {"A": np.full((5, 1), 1 + 3e-8), "B": np.ones((1, 4))}
+    case = Case(model, {"X": np.full((5, 4), 1e6)}, {"X": np.ones((5, 4), dtype=bool)}, {}, init)
+    exact = reference_log_term(case)
+    assert build(case, dtype="float32").counts(init).log_term == pytest.approx(exact, abs=1e-3 + 2e-9 * abs(exact))
+
+
 def test_a_zero_rate_under_a_count_is_minus_infinity(build: Build) -> None:
     model = pltf.nmf(rank=1)
     init = {"W": np.array([[0.0], [1.0]]), "H": np.array([[1.0, 1.0]])}

@@ -147,7 +147,9 @@ def test_long_doubles_must_be_exact_in_float64() -> None:
         (np.ones((2, 2), dtype=bool), r"mask must have the shape of data, \(2, 3\); got \(2, 2\)"),
         (np.full((2, 3), 0.5), "mask must be boolean"),
         (np.full((2, 3), 2), "mask must be boolean"),
-        (np.full((2, 3), "yes"), "mask must be boolean"),
+        (np.full((2, 3), "yes"), "mask: expected real or integer numbers, got dtype <U3"),
+        ([[True, False], [True]], "mask: expected a numeric array, got list"),
+        (np.ma.MaskedArray(np.ones((2, 3)), np.eye(2, 3, dtype=bool)), "mask must not have masked entries"),
     ],
 )
 def test_refused_masks(mask: Any, message: str) -> None:

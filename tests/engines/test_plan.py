@@ -58,8 +58,12 @@ def test_masks_are_known_without_reading() -> None:
 
 
 def test_wrong_arguments_are_refused() -> None:
-    with pytest.raises(pltf.PltfError, match=r"X must have 3 \(i, j, k\) dimensions"):
+    with pytest.raises(pltf.PltfError, match=r"X must have 3 dimensions \(i, j, k\)"):
         pltf.cp(rank=2).plan(np.ones((2, 2)))
+    with pytest.raises(pltf.ObservationError, match="mask must have the shape of X"):
+        pltf.nmf(rank=2).plan(np.ones((2, 2)), mask=np.ones((3, 3)))
+    with pytest.raises(pltf.ObservationError, match="has its holes already"):
+        pltf.nmf(rank=2).plan(pltf.observe(np.ones((2, 2))), mask=np.ones((2, 2)))
     with pytest.raises(pltf.EngineError, match="engine must be one of"):
         pltf.nmf(rank=2).plan(np.ones((2, 2)), engine="quantum")
 
@@ -93,6 +97,13 @@ def test_contraction_orders_avoid_the_joint_array() -> None:
     assert isinstance(plan, planning.EquationPlan)
     largest = max(plan.node_size(node) for node in plan.tree.nodes[:-1])
     assert largest <= 100 * 100 * 6
+
+
+def test_a_large_core_does_not_cut_cells_to_crumbs() -> None:
+    """A core does not get smaller when cells are cut, so it must not count towards the size of a block."""
+    (plan,) = pltf.tucker(ranks=(102, 102, 102)).plan(untouchable((20, 20, 20))).equations
+    assert isinstance(plan, planning.EquationPlan)
+    assert plan.n_blocks <= 8
 
 
 def test_a_sweep_passes_the_mask_twice_for_cp() -> None:

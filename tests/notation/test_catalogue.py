@@ -26,7 +26,10 @@ def test_many_modes_keep_names_apart() -> None:
     ("call", "message"),
     [
         (lambda: pltf.cp("ijk", rank=2), "indices must be a sequence of names"),
-        (lambda: pltf.cp((), rank=2), "indices must be 1 to 22 names, got 0"),
+        (lambda: pltf.cp((), rank=2), "indices must be a sequence of names"),
+        (lambda: pltf.cp([f"i{n}" for n in range(23)], rank=2), "indices must be 1 to 22 names, got 23"),
+        (lambda: pltf.cp(3, rank=2), "indices must be a sequence of names .* got 3"),  # type: ignore[arg-type]
+        (lambda: pltf.tucker(ranks=3.5), "ranks must have one size for each of i, j, k; got 3.5"),  # type: ignore[arg-type]
         (lambda: pltf.cp(("i", "r"), rank=2), "index 'r' is the latent index of this model: choose another name"),
         (lambda: pltf.cp(("i", "two words"), rank=2), "indices must be a sequence of names"),
         (lambda: pltf.cp(rank=0), "size of 'r' must be a whole number of at least 1, got 0"),

@@ -79,7 +79,7 @@ def test_an_index_in_several_places_must_agree() -> None:
     model = pltf.Model(COUPLED, r=3)
     with pytest.raises(pltf.PltfError, match="index 'j' must have one size, but it is 5 in X and 6 in Y"):
         model.fit({"X": np.ones((4, 5, 6)), "Y": np.ones((6, 7))})
-    with pytest.raises(pltf.PltfError, match=r"X must have 3 \(i, j, k\) dimensions, got 2: shape \(4, 5\)"):
+    with pytest.raises(pltf.PltfError, match=r"X must have 3 dimensions \(i, j, k\), got 2: shape \(4, 5\)"):
         model.fit({"X": np.ones((4, 5)), "Y": np.ones((6, 7))})
 
 

@@ -12,6 +12,7 @@ from scipy import sparse
 from pltf.data.base import Observation
 from pltf.data.coo import coo_observation
 from pltf.data.dense import dense_observation
+from pltf.data.values import numeric
 from pltf.errors import ObservationError
 
 
@@ -145,21 +146,24 @@ def _table(
 
 
 def _as_array(data: Any, name: str) -> NDArray[Any]:
-    try:
-        values = np.asarray(np.ma.getdata(data) if isinstance(data, np.ma.MaskedArray) else data)
-    except (ValueError, TypeError) as error:
-        raise ObservationError(f"{name}: expected a numeric array, got {type(data).__name__}: {error}") from None
-    if values.dtype.kind not in "biuf":
-        raise ObservationError(f"{name}: expected real or integer numbers, got dtype {values.dtype}")
-    return values
+    plain = np.ma.getdata(data) if isinstance(data, np.ma.MaskedArray) else data
+    return numeric(plain, name, ObservationError)
+
+
+def check_mask(mask: Any, shape: tuple[int, ...], name: str, data: Any) -> None:
+    """Refuse a mask that cannot be one, by its shape and the kind of data it comes with."""
+    if isinstance(data, Observation):
+        raise ObservationError(f"{name} is an observation and has its holes already: mask and missing must be None")
+    known = numeric(mask, "mask", ObservationError)
+    if known.shape != shape:
+        raise ObservationError(f"mask must have the shape of {name}, {shape}; got {known.shape}")
 
 
 def _as_mask(mask: Any, shape: tuple[int, ...], name: str) -> NDArray[np.bool_]:
+    check_mask(mask, shape, name, None)
     known = np.asarray(mask)
-    if known.shape != shape:
-        raise ObservationError(f"mask must have the shape of {name}, {shape}; got {known.shape}")
     if known.dtype.kind == "b":
         return known
-    if known.dtype.kind in "iuf" and np.isin(known, (0, 1)).all():
+    if ((known == 0) | (known == 1)).all():
         return known.astype(bool)
-    raise ObservationError(f"mask must be boolean (True = observed), got dtype {known.dtype} with other values")
+    raise ObservationError(f"mask must be boolean (True = observed), got {known.dtype} values other than 0 and 1")

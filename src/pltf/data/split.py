@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from pltf.data.dense import DenseObservation
 from pltf.data.observe import observe
-from pltf.errors import PltfError
+from pltf.errors import PltfError, whole
 
 
 def holdout(data: Any, fraction: float, *, seed: int = 0) -> NDArray[np.bool_]:
@@ -22,13 +22,15 @@ def holdout(data: Any, fraction: float, *, seed: int = 0) -> NDArray[np.bool_]:
     >>> int(keep.sum())
     60
     """
-    if not 0 < fraction < 1:
+    if not isinstance(fraction, (int, float, np.integer, np.floating)) or not 0 < fraction < 1:
         raise PltfError(f"fraction must lie between 0 and 1, got {fraction!r}")
     seen = observe(data)
     if not isinstance(seen, DenseObservation):
         raise PltfError("data must be a dense array: cells that are listed are hidden by listing them in missing=")
     keep = np.ones(seen.shape, dtype=bool) if seen.mask is None else seen.mask.copy()
     cells = np.flatnonzero(keep)
-    hidden = np.random.default_rng(seed).choice(cells.size, round(fraction * cells.size), replace=False)
+    hidden = np.random.default_rng(whole("seed", seed, 0)).choice(
+        cells.size, round(fraction * cells.size), replace=False
+    )
     keep.flat[cells[hidden]] = False
     return keep

@@ -9,9 +9,24 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from pltf.errors import PltfError
+
 _EXACT = 1 << 53  # above this float64 does not hold every whole number
 _HISTOGRAM = 1 << 16  # counts below this are summed through a histogram
 _STIRLING = 1e4  # above this the asymptotic series is exact to float64
+
+
+def numeric(value: Any, what: str, error: type[PltfError] = PltfError) -> NDArray[Any]:
+    """A plain array of real numbers, or an error that names ``what``."""
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise error(f"{what} must not have masked entries")
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError) as reason:
+        raise error(f"{what}: expected a numeric array, got {type(value).__name__}: {reason}") from None
+    if array.dtype.kind not in "biuf":
+        raise error(f"{what}: expected real or integer numbers, got dtype {array.dtype}")
+    return array
 
 
 def find_bad(seen: NDArray[Any]) -> tuple[int, str] | None:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pltf.errors import PltfError
+from pltf.errors import PltfError, whole
 from pltf.gamma import Array, Gamma
 from pltf.notation import Model
 from pltf.prediction import rates
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Draw:
     """Counts drawn from a model, with the truth behind them.
 
@@ -28,6 +28,10 @@ class Draw:
     counts: Mapping[str, NDArray[np.int64]]  # tensor -> Poisson counts
     rates: Mapping[str, Array]  # tensor -> what they were drawn with
     factors: Mapping[str, Array]
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{name} {'x'.join(map(str, x.shape))}" for name, x in self.counts.items())
+        return f"<Draw of {sizes}>"
 
 
 def draw(model: Model, shape: Any, *, prior: Gamma | None = None, seed: int = 0) -> Draw:
@@ -42,14 +46,29 @@ def draw(model: Model, shape: Any, *, prior: Gamma | None = None, seed: int = 0)
     (dtype('int64'), True)
     """
     names = tuple(model.observed)
-    shapes = shape if isinstance(shape, Mapping) else {names[0]: tuple(shape)}
+    given = shape if isinstance(shape, Mapping) else {names[0]: shape}
+    shapes = {name: _shape(one) for name, one in given.items()}
     if set(shapes) != set(names):
         raise PltfError(f"shape must give a shape for each of {', '.join(names)}, got {', '.join(shapes)}")
     sizes = model.index_sizes(shapes)
     prior = Gamma(shape=0.5, mean=1.0) if prior is None else prior
-    rng = np.random.default_rng(seed)
+    if not isinstance(prior, Gamma):
+        raise PltfError(f"prior must be a Gamma, got {type(prior).__name__}")
+    rng = np.random.default_rng(whole("seed", seed, 0))
     factors = {
         name: prior.sample(tuple(sizes[index] for index in indices), rng) for name, indices in model.factors.items()
     }
     truth = {e.output.name: rates(e, factors, sizes) for e in model.equations}
+    for name, rate in truth.items():
+        if rate.max() > _MOST:
+            raise PltfError(f"prior makes rates of {rate.max():.2g} in {name}: whole counts end at {_MOST:.2g}")
     return Draw({name: rng.poisson(rate) for name, rate in truth.items()}, truth, factors)
+
+
+_MOST = 2.0**53
+
+
+def _shape(shape: Any) -> tuple[int, ...]:
+    if not isinstance(shape, Iterable) or isinstance(shape, str):
+        raise PltfError(f"shape must be sizes such as (50, 50, 50), got {shape!r}")
+    return tuple(whole("every size of shape", size, 1) for size in shape)

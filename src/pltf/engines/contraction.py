@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
 
@@ -174,6 +174,12 @@ def plan_tree(equation: Equation, sizes: Mapping[str, int]) -> Tree:
     Candidates: opt_einsum's best order for Xhat, and for each cut of the factor list the best orders
     of its two halves: factors are updated in order, so a tree cut there passes the mask only twice.
     """
+    return _plan_tree(equation, tuple(sizes.items()))
+
+
+@lru_cache(maxsize=128)
+def _plan_tree(equation: Equation, known: tuple[tuple[str, int], ...]) -> Tree:
+    sizes = dict(known)
     leaves = _leaves(equation)
     output = equation.output.indices
     count = len(leaves)
@@ -209,7 +215,7 @@ def _path(leaves: Sequence[Indices], output: Indices, sizes: Mapping[str, int]) 
     if len(leaves) == 1:
         return []
     shapes = [tuple(sizes[index] for index in leaf) for leaf in leaves]
-    search = "optimal" if len(leaves) <= 6 else "auto-hq"
+    search = "optimal" if len(leaves) <= 5 else "auto"
     path, _ = oe.contract_path(subscripts(leaves, output), *shapes, shapes=True, optimize=search)
     live = list(range(len(leaves)))
     pairs = []

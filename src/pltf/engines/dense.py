@@ -62,7 +62,8 @@ class DenseEngine:
         return Counts(by_factor, math.fsum(log_terms))
 
     def _flat_data(self, block: Block) -> tuple[AnyArray, NDArray[np.bool_] | None]:
-        values = np.ascontiguousarray(self._seen.values[block], dtype=self._dtype).reshape(-1)
+        with np.errstate(over="ignore"):  # what a missing cell holds may not fit, and does not matter
+            values = np.ascontiguousarray(self._seen.values[block], dtype=self._dtype).reshape(-1)
         mask = self._seen.mask
         return values, None if mask is None else np.ascontiguousarray(mask[block]).reshape(-1)
 

@@ -58,7 +58,8 @@ class EquationPlan:
     def block_bytes(self, block: tuple[int, ...]) -> int:
         """Temporaries of a block: every node's value and derivative, data and mask cast, logarithms."""
         sizes = {**self.sizes, **dict(zip(self.equation.output.indices, block, strict=True))}
-        nodes = sum(self.node_size(node, sizes) for node in self.tree.nodes)
+        cells = set(self.equation.output.indices)  # a core does not get smaller when cells are cut
+        nodes = sum(self.node_size(node, sizes) for node in self.tree.nodes if not cells.isdisjoint(node))
         return (2 * nodes + 2 * prod(block)) * self.dtype.itemsize + 2 * 8 * prod(block)
 
     def node_size(self, node: Indices, sizes: Mapping[str, int] | None = None) -> int:
@@ -75,9 +76,9 @@ class EquationPlan:
     @property
     def flops(self) -> int:
         """Flops of a sweep: counts of all factors, and their exposures."""
-        if not self.masked:
-            return 3 * self.tree.flops(self.sizes)
-        return self.tree.sweep_flops(self.sizes)
+        sizes = {**self.sizes, **dict(zip(self.equation.output.indices, self.block, strict=True))}
+        one_block = self.tree.sweep_flops(sizes) if self.masked else 3 * self.tree.flops(sizes)
+        return one_block * self.n_blocks
 
     @property
     def data_bytes(self) -> int:
@@ -205,7 +206,7 @@ class ListedPlan:
         return "one fused pass" if self.is_cp else "gathered blocks"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """The cost of a fit before it starts; print it.
 
@@ -263,6 +264,9 @@ class Plan:
     def flops(self) -> int:
         """Flops of one sweep."""
         return sum(equation.flops for equation in self.equations)
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def __str__(self) -> str:
         sizes = ", ".join(f"{index}={size}" for index, size in self.model.sizes.items())

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import OpenBLASController, ThreadpoolController
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -22,10 +22,39 @@ def available_threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def single_threaded_blas() -> AbstractContextManager[Any]:
-    """BLAS on one thread: the blocks bring the parallelism, and its sums keep one order."""
-    limited: AbstractContextManager[Any] = ThreadpoolController().limit(limits=1, user_api="blas")
-    return limited
+class _SingleThreadedBlas:
+    """Counts who wants it: the first one in sets the limit, the last one out takes it away."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._limit: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._users += 1
+            if self._users == 1:
+                _let_any_thread_set_limits()
+                self._limit = ThreadpoolController().limit(limits=1, user_api="blas")
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                _let_any_thread_set_limits()
+                self._limit.restore_original_limits()
+                _let_any_thread_set_limits()
+
+
+def _let_any_thread_set_limits() -> None:
+    """Newer threadpoolctl lets only the first thread set limits; here the last one out may be another one."""
+    clear = getattr(OpenBLASController, "clear_controlling_thread", None)
+    if clear is not None:
+        clear(force=True)
+
+
+single_threaded_blas = _SingleThreadedBlas()
+"""BLAS on one thread: the blocks bring the parallelism, and its sums keep one order."""
 
 
 def keep_freed_memory() -> None:
@@ -55,3 +84,7 @@ def ordered_map(function: Callable[[T], R], items: Iterable[T], threads: int) ->
 @lru_cache(maxsize=4)
 def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="pltf")
+
+
+if hasattr(os, "register_at_fork"):  # a forked child has the pool but not its threads
+    os.register_at_fork(after_in_child=_pool.cache_clear)

@@ -18,7 +18,7 @@ from pltf.inference.state import Method, Problem, State
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a callback is told after every sweep; it stops the fit by returning True.
+    """What a callback is told after every sweep; by returning True it ends that restart.
 
     >>> import numpy as np, pltf
     >>> def watch(sweep):
@@ -57,6 +57,8 @@ class Run:
     converged: bool
     stopped: str  # why, in words
     seconds: float
+
+    n_swept: int  # sweeps of this run, without those it went on from
 
     @property
     def objective(self) -> float:
@@ -112,8 +114,8 @@ def run(
 
     ``earlier`` is the trace that the state comes with, when a fit goes on.
     """
-    if not math.isfinite(state.counts.log_term):
-        raise PltfError("init: a positive count has rate zero under these starting and fixed factors")
+    if state.counts.log_term == -math.inf:
+        raise PltfError("a positive count has rate zero under these starting and fixed factors")
     began = time.perf_counter()
     trace = list(earlier)
     converged, stopped = False, f"{stop.max_iter} sweeps are done"
@@ -122,29 +124,42 @@ def run(
         comparable = new.zeros == state.zeros
         gain = new.objective - state.objective
         if not math.isfinite(new.objective) or (comparable and gain < 0):
-            converged, stopped = _no_rise(problem, method, state, new, len(trace))
+            converged, stopped = _no_rise(problem, method, state, new, len(trace), stop.tol)
             break
         state = new
         trace.append(new.objective)
         progress.sweep(restart, len(trace), f"{method.objective} {new.objective:.6g}")
-        sweep = Sweep(restart, len(trace), new.objective, new.E)
-        if stop.callback is not None and stop.callback(sweep) is True:
+        if stop.callback is not None and _asks_to_stop(stop.callback(_told(restart, len(trace), new))):
             stopped = ASKED
             break
         if comparable and stop.tol > 0 and gain <= stop.tol * abs(new.objective):
             converged, stopped = True, f"a sweep added less than {stop.tol:g} of the {method.objective}"
             break
-    return Run(restart, state, np.asarray(trace), converged, stopped, time.perf_counter() - began)
+    seconds = time.perf_counter() - began
+    return Run(restart, state, np.asarray(trace), converged, stopped, seconds, len(trace) - len(earlier))
 
 
-def _no_rise(problem: Problem, method: Method, old: State, new: State, n_iter: int) -> tuple[bool, str]:
+def _told(restart: int, n_iter: int, state: State) -> Sweep:
+    return Sweep(restart, n_iter, state.objective, dict(state.E))
+
+
+def _asks_to_stop(answer: object) -> bool:
+    return isinstance(answer, (bool, np.bool_)) and bool(answer)
+
+
+def _no_rise(problem: Problem, method: Method, old: State, new: State, n_iter: int, tol: float) -> tuple[bool, str]:
     """Whether a sweep that did not raise the objective is convergence, and what to say of it."""
-    name, kept = method.objective, f"kept sweep {n_iter}"
-    if n_iter == 0:
-        raise PltfError(f"the {name} is {new.objective} after the first sweep: the numbers are out of range")
+    name, kept = method.objective, f"kept sweep {n_iter}" if n_iter else "kept the start"
     if not math.isfinite(new.objective):
+        if n_iter == 0:
+            raise PltfError(f"the {name} is {new.objective} after the first sweep: the numbers are out of range")
         return False, f"the {name} became {new.objective} at sweep {n_iter + 1}: {kept}"
     fall = old.objective - new.objective
     rounding = fall <= problem.rounding(old.objective)
     cause = "rounding" if rounding else "more than rounding explains"
-    return rounding, f"the {name} fell by {fall:.2g} at sweep {n_iter + 1} ({cause}): {kept}"
+    # Where rounding is coarse, as in float32 with large counts, it can end a fit long before the tolerance is met.
+    settled = rounding and (tol == 0 or fall <= max(tol, SETTLED) * abs(old.objective))
+    return settled, f"the {name} fell by {fall:.2g} at sweep {n_iter + 1} ({cause}): {kept}"
+
+
+SETTLED = 1e-9  # a fall by less than this share of the objective is the end of the road in float64

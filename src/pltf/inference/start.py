@@ -11,6 +11,7 @@ from pltf.inference.factors import Factors, frozen
 from pltf.inference.state import Problem
 
 DEFAULT_PRIOR = Gamma(shape=0.5, mean=10.0)
+MAP_PRIOR = Gamma(shape=1.0, mean=10.0)  # below 1 the density is unbounded at zero: it has no maximum
 
 
 def generator(seed: int, restart: int) -> np.random.Generator:

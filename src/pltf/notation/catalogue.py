@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pltf.errors import PltfError
 from pltf.notation.model import Model
@@ -18,7 +18,8 @@ def cp(indices: Sequence[str] = ("i", "j", "k"), *, rank: int) -> Model:
     >>> pltf.cp(("user", "place", "act"), rank=7)
     Model("X[user,place,act] = A[user,r] * B[place,r] * C[act,r]", r=7)
     """
-    indices = _checked(indices, limit=len(_FACTORS), reserved="r")
+    indices = _checked(indices, limit=len(_FACTORS))
+    _check_free(indices, "r")
     factors = [f"{name}[{index},r]" for name, index in zip(_FACTORS, indices, strict=False)]
     return Model(f"X[{','.join(indices)}] = {' * '.join(factors)}", r=rank)
 
@@ -30,9 +31,10 @@ def tucker(indices: Sequence[str] = ("i", "j", "k"), *, ranks: Sequence[int]) ->
     >>> pltf.tucker(("i", "j", "k"), ranks=(3, 2, 2))
     Model("X[i,j,k] = A[i,p] * B[j,q] * C[k,r] * G[p,q,r]", p=3, q=2, r=2)
     """
+    indices = _checked(indices, limit=len(_LATENT))
     latent = _LATENT[: len(indices)]
-    indices = _checked(indices, limit=len(_LATENT), reserved=latent)
-    if isinstance(ranks, (str, int)) or len(ranks) != len(indices):
+    _check_free(indices, latent)
+    if not isinstance(ranks, Sequence) or isinstance(ranks, str) or len(ranks) != len(indices):
         raise PltfError(f"ranks must have one size for each of {', '.join(indices)}; got {ranks!r}")
     factors = [f"{name}[{i},{p}]" for name, i, p in zip(_FACTORS, indices, latent, strict=False)]
     core = f"G[{','.join(latent)}]"
@@ -47,19 +49,24 @@ def nmf(indices: Sequence[str] = ("i", "j"), *, rank: int) -> Model:
     >>> pltf.nmf(rank=4)
     Model("X[i,j] = W[i,r] * H[r,j]", r=4)
     """
-    indices = _checked(indices, limit=2, reserved="r")
+    indices = _checked(indices, limit=2)
+    _check_free(indices, "r")
     if len(indices) != 2:
         raise PltfError(f"indices must be two names, got {indices!r}")
     row, column = indices
     return Model(f"X[{row},{column}] = W[{row},r] * H[r,{column}]", r=rank)
 
 
-def _checked(indices: Sequence[str], limit: int, reserved: str) -> tuple[str, ...]:
-    if isinstance(indices, str) or not all(isinstance(i, str) and i.isidentifier() for i in indices):
+def _checked(indices: Sequence[str], limit: int) -> tuple[str, ...]:
+    names = tuple(indices) if isinstance(indices, Iterable) and not isinstance(indices, str) else ()
+    if not names or not all(isinstance(name, str) and name.isidentifier() for name in names):
         raise PltfError(f"indices must be a sequence of names such as ('i', 'j', 'k'), got {indices!r}")
-    if not 1 <= len(indices) <= limit:
-        raise PltfError(f"indices must be 1 to {limit} names, got {len(indices)}")
+    if len(names) > limit:
+        raise PltfError(f"indices must be 1 to {limit} names, got {len(names)}")
+    return names
+
+
+def _check_free(indices: tuple[str, ...], latent: str) -> None:
     for index in indices:
-        if index in set(reserved):
+        if index in set(latent):
             raise PltfError(f"index '{index}' is the latent index of this model: choose another name")
-    return tuple(indices)

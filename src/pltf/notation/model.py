@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from pltf.errors import PltfError
+from pltf.errors import PltfError, whole
 from pltf.notation.grammar import Equation, parse
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ class Model:
         """The equations in full, one a line."""
         return "\n".join(map(str, self.equations))
 
-    def resized(self, **sizes: int) -> Model:
+    def resized(self, /, **sizes: int) -> Model:
         """The same equations with other sizes of latent indices.
 
         >>> import pltf
@@ -96,8 +95,8 @@ class Model:
         for name, indices in self.observed.items():
             shape = shapes[name]
             if len(shape) != len(indices):
-                expected = f"{len(indices)} ({', '.join(indices)})"
-                raise PltfError(f"{name} must have {expected} dimensions, got {len(shape)}: shape {shape}")
+                expected = f"{len(indices)} dimensions ({', '.join(indices)})"
+                raise PltfError(f"{name} must have {expected}, got {len(shape)}: shape {shape}")
             for index, size in zip(indices, shape, strict=True):
                 if size == 0:
                     raise PltfError(f"{name} has no cell: index '{index}' has size 0")
@@ -138,11 +137,12 @@ class Model:
             True where a cell was observed; likewise a mapping when there are several tensors.
         method
             ``"vb"``: posterior of every factor and a bound on the evidence. ``"em"``: maximum
-            likelihood. ``"map"``: maximum of the posterior; with prior shapes below 1 it sets entries
-            to zero, and its objective is comparable between two sweeps only while none is added.
+            likelihood. ``"map"``: maximum of the posterior; where a prior shape is below 1 there is none, and it
+            sets entries to zero: its objective can then be compared only as long as none is added.
         prior
             A :class:`pltf.Gamma` for all factors, or a mapping from factor to Gamma; a factor that the
-            mapping does not name, and all of them without ``prior``, have ``Gamma(shape=0.5, mean=10)``.
+            mapping does not name, and all of them without ``prior``, have ``Gamma(shape=0.5, mean=10)``,
+            for MAP ``Gamma(shape=1, mean=10)``.
         max_iter, tol
             At most so many sweeps (more sweeps, when ``init`` is a Fit); stop earlier when a sweep adds
             less than ``tol*|bound|``. ``tol=0``: never stop earlier, unless the bound no longer rises.
@@ -151,11 +151,13 @@ class Model:
             their number. ``seed=None`` draws a seed, which the fit tells.
         init
             ``"prior"`` draws from the prior, ``"random"`` positive numbers of the data's scale; a mapping
-            from factor to array starts there; a Fit is gone on from, and its trace continued.
+            from factor to array (every free factor) starts there; a Fit is gone on from, and its trace continued if
+            data, mask, method, prior and fixed factors are the same: they have to be given again.
         fixed
             Mapping from factor to the array that it is; such a factor takes no prior and is not learned.
         dtype
-            ``"float64"`` or ``"float32"``: arithmetic over the cells. The bound is in float64 always.
+            ``"float64"`` or ``"float32"``: arithmetic over the cells. The bound is summed in float64 always; in
+            float32 its error is some 1e-8 of the total count.
         engine, threads
             How sums over cells are done, and on how many threads (default: all cores). The number of
             threads does not change a bit of the result.
@@ -165,7 +167,7 @@ class Model:
         progress
             Show a bar on a terminal when the fit takes over a second.
         callback
-            Called with a :class:`pltf.Sweep` after each sweep; returning True stops the run.
+            Called with a :class:`pltf.Sweep` after each sweep; returning True ends that restart.
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.array([[1.0, 2.0], [2.0, np.nan]]))
@@ -239,11 +241,4 @@ def _latent_sizes(equations: tuple[Equation, ...], given: Mapping[str, int]) -> 
 def _size(index: str, given: Mapping[str, int]) -> int:
     if index not in given:
         raise PltfError(f"latent index '{index}' has no size: give it as a keyword, for example Model(..., {index}=3)")
-    size = given[index]
-    try:
-        whole = operator.index(size)
-    except TypeError:
-        whole = 0
-    if whole < 1 or isinstance(size, bool):
-        raise PltfError(f"size of '{index}' must be a whole number of at least 1, got {size!r}")
-    return whole
+    return whole(f"size of '{index}'", given[index], 1)
