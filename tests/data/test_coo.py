@@ -1,0 +1,174 @@
+"""Listed cells: what an absent one is, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import sparse as pydata
+from scipy import sparse
+
+import pltf
+from pltf.data import CooObservation
+
+CELLS = np.array([[2, 0, 1], [0, 1, 0], [0, 0, 3]])
+VALUES = np.array([5, 0, 2])
+SHAPE = (3, 2, 4)
+
+
+def observe(*arguments: Any, **options: Any) -> CooObservation:
+    seen = pltf.observe(*arguments, **options)
+    assert isinstance(seen, CooObservation)
+    return seen
+
+
+def test_cells_are_sorted_and_inputs_left_alone() -> None:
+    cells, values = CELLS.copy(), VALUES.copy()
+    seen = observe((cells, values), shape=SHAPE)
+    np.testing.assert_array_equal(seen.coords.T, [[0, 0, 3], [0, 1, 0], [2, 0, 1]])
+    np.testing.assert_array_equal(seen.values, [2, 0, 5])
+    np.testing.assert_array_equal(cells, CELLS)
+    np.testing.assert_array_equal(values, VALUES)
+    with pytest.raises(ValueError, match="read-only"):
+        seen.values[0] = 1
+
+
+def test_three_meanings_of_an_absent_cell() -> None:
+    zero = observe((CELLS, VALUES), shape=SHAPE)
+    holes = observe((CELLS, VALUES), shape=SHAPE, missing=[(1, 1, 1), (1, 1, 1), (2, 1, 3)])
+    ratings = observe((CELLS, VALUES), shape=SHAPE, unlisted="missing")
+    assert [seen.n_observed for seen in (zero, holes, ratings)] == [24, 22, 3]
+    assert [seen.has_missing for seen in (zero, holes, ratings)] == [False, True, True]
+    assert {seen.total for seen in (zero, holes, ratings)} == {7.0}
+    assert len({seen.saturated for seen in (zero, holes, ratings)}) == 1
+
+
+def test_one_storage_as_good_as_another() -> None:
+    dense = np.zeros((4, 5))
+    dense[[0, 3, 1], [4, 2, 0]] = [3, 1, 7]
+    rows, columns = np.nonzero(dense)
+    table = pd.DataFrame({"n": dense[rows, columns], "j": columns, "i": rows})
+    forms = [
+        observe((np.argwhere(dense), dense[dense > 0]), shape=(4, 5)),
+        *(
+            observe(getattr(sparse, kind)(dense))
+            for kind in ("coo_array", "csr_array", "csc_matrix", "dok_array", "lil_array")
+        ),
+        observe(pydata.COO.from_numpy(dense)),
+        observe(table, dims=("i", "j"), shape=(4, 5)),
+    ]
+    for seen in forms:
+        assert seen.shape == (4, 5)
+        np.testing.assert_array_equal(seen.coords, forms[0].coords)
+        np.testing.assert_array_equal(seen.values, forms[0].values)
+
+
+def test_a_fit_takes_them_as_they_are() -> None:
+    dense = np.random.default_rng(0).poisson(0.5, (9, 8))
+    rows, columns = np.nonzero(dense)
+    table = pd.DataFrame({"i": rows, "j": columns, "n": dense[rows, columns]})
+    model = pltf.nmf(rank=2)
+    expected = model.fit(dense, max_iter=20, tol=0, accelerate=False)
+    for form in (sparse.csr_matrix(dense), pydata.COO.from_numpy(dense), table):
+        fit = model.fit(form, max_iter=20, tol=0, accelerate=False)
+        assert fit.engine == "sparse"
+        np.testing.assert_allclose(fit.trace, expected.trace, rtol=1e-10)
+    assert "lists its cells" in str(model.plan(sparse.csr_matrix(dense)))
+
+
+def test_index_spaces_beyond_machine_integers() -> None:
+    wide = observe((np.array([[2**40, 3, 5], [1, 2**40, 7]]), [1, 2]), shape=(2**41, 2**41, 2**41))
+    assert wide.n_observed == 2**123
+    assert wide.coords.dtype == np.int64
+    assert observe((np.array([[2**31 - 1, 0]]), [1]), shape=(2**31, 2)).coords.dtype == np.int64
+    assert "2" in repr(wide)
+
+
+def test_a_huge_tensor_fits() -> None:
+    """10^15 cells, of which a thousand are listed: nothing of the size of the tensor is made."""
+    rng = np.random.default_rng(0)
+    cells = np.unique(rng.integers(0, 10**5, (1000, 3)), axis=0)
+    seen = observe((cells, rng.poisson(2, len(cells)) + 1), shape=(10**5, 10**5, 10**5))
+    fit = pltf.cp(rank=2).fit(seen, max_iter=3, tol=0)
+    assert np.isfinite(fit.trace).all()
+    assert fit.mean(at=cells[:5]).shape == (5,)
+
+
+def test_duplicates() -> None:
+    cells, values = [(0, 1), (1, 1), (0, 1)], [1, 2, 4]
+    with pytest.raises(pltf.ObservationError, match=r"cell \(0, 1\) is listed more than once; pass duplicates='sum'"):
+        observe((cells, values), shape=(2, 2))
+    seen = observe((cells, values), shape=(2, 2), duplicates="sum")
+    np.testing.assert_array_equal(seen.values, [5, 2])
+    doubled = sparse.coo_array(([1.0, 2.0], ([0, 0], [1, 1])), shape=(2, 2))
+    with pytest.raises(pltf.ObservationError, match="listed more than once"):
+        observe(doubled)
+
+
+def listed(**options: Any) -> dict[str, Any]:
+    return {"data": (CELLS, VALUES), "shape": SHAPE} | options
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"data": (CELLS, VALUES)}, "listed cells need shape="),
+        (
+            {"data": (CELLS, VALUES), "shape": (3, 2)},
+            r"must have a row of 2 positions for each cell, got shape \(3, 3\)",
+        ),
+        ({"data": (CELLS, VALUES), "shape": (3, 2, 0)}, "shape must be whole numbers of at least 1"),
+        ({"data": (CELLS, VALUES), "shape": (2, 2, 4)}, "row 0 has 2 for mode 0, which runs from 0 to 1"),
+        ({"data": (-CELLS, VALUES), "shape": SHAPE}, "row 0 has -2 for mode 0"),
+        ({"data": (CELLS * 1.0, VALUES), "shape": SHAPE}, "coords must be whole numbers, got dtype float64"),
+        ({"data": (CELLS, VALUES[:2]), "shape": SHAPE}, "coords and values must be of one length, got 3 and 2"),
+        ({"data": (CELLS, -VALUES), "shape": SHAPE}, r"must be >= 0, but cell \(2, 0, 1\) holds -5"),
+        ({"data": (CELLS, VALUES * np.nan), "shape": SHAPE}, "must be finite, but cell"),
+        ({"data": (CELLS, VALUES + np.inf), "shape": SHAPE}, "must be finite, but cell|must be >= 0"),
+        ({"data": (CELLS, ["a", "b", "c"]), "shape": SHAPE}, "values must be a list of real numbers, got dtype <U1"),
+        ({"data": (CELLS, VALUES, 3), "shape": SHAPE}, r"a tuple must be \(coords, values\), got 3 things"),
+        (listed(unlisted="nan"), "unlisted must be one of 'zero', 'missing'; got 'nan'"),
+        (listed(duplicates="max"), "duplicates must be one of 'error', 'sum'"),
+        (listed(missing=[(0, 0)]), "missing must have a row of 3 positions"),
+        (listed(missing=[(0, 0, 9)]), "missing must lie in the tensor, but row 0 has 9"),
+        (listed(missing=CELLS[:1]), r"cell \(2, 0, 1\) is listed with a value and in missing"),
+        (listed(missing=CELLS, unlisted="missing"), "missing lists holes among observed zeros"),
+        (listed(mask=np.ones(SHAPE)), "mask goes with a dense array"),
+        ({"data": np.ones((2, 2)), "unlisted": "missing"}, "go with listed cells, but data is a dense array"),
+        ({"data": sparse.eye_array(3), "shape": (3, 3)}, "has a shape of its own"),
+        ({"data": pydata.COO.from_numpy(np.eye(2)) + 1}, "must be filled with 0, got fill value 1"),
+        ({"data": pd.DataFrame({"i": [1], "n": [1]})}, "a table needs dims="),
+        (
+            {"data": pd.DataFrame({"i": [1], "n": [1]}), "dims": ("i", "j")},
+            "the table must have a column 'j'; it has i, n",
+        ),
+        (
+            {"data": pd.DataFrame({"i": [1], "a": [1], "b": [1]}), "dims": ("i",)},
+            "must have one column of values, got a, b",
+        ),
+        ({"data": pd.DataFrame({"i": ["x"], "n": [1]}), "dims": ("i",)}, "columns i must hold whole numbers"),
+        ({"data": pd.Series([1.0])}, "expected a table with columns, got a pandas Series"),
+    ],
+)
+def test_refusals(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(pltf.ObservationError, match=message):
+        pltf.observe(**arguments)
+
+
+def test_engines_take_their_own_storage() -> None:
+    with pytest.raises(pltf.EngineError, match="engine='dense' cannot take X, which is a list of cells"):
+        pltf.nmf(rank=1).fit(sparse.eye_array(3), engine="dense")
+    with pytest.raises(pltf.EngineError, match="engine='sparse' cannot take X, which is a dense array"):
+        pltf.nmf(rank=1).fit(np.eye(3), engine="sparse")
+
+
+def test_coupled_tensors_of_mixed_storage() -> None:
+    rng = np.random.default_rng(0)
+    X, Y = rng.poisson(1.0, (6, 5)), rng.poisson(0.3, (5, 7))
+    model = pltf.Model("X[i,j] = A[i,r] * B[j,r]\nY[j,m] = B[j,r] * D[m,r]", r=2)
+    dense = model.fit({"X": X, "Y": Y}, max_iter=20, tol=0, accelerate=False)
+    mixed = model.fit({"X": X, "Y": sparse.csr_array(Y)}, max_iter=20, tol=0, accelerate=False)
+    assert mixed.engine == "dense and sparse"
+    np.testing.assert_allclose(mixed.trace, dense.trace, rtol=1e-10)
