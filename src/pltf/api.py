@@ -294,7 +294,8 @@ def _going_on(problem: Problem, method: Method, earlier: Fit) -> _Starting:
         Z = {**earlier.state.E, **problem.fixed}
         return _Starting(lambda _: method.begin(problem, Z, Z))
     state = method.resume(problem, earlier.state)
-    if not math.isclose(state.objective, earlier.bound, rel_tol=1e3 * problem.eps):
+    same = earlier.fixed == frozenset(problem.fixed)
+    if not (same and math.isclose(state.objective, earlier.bound, rel_tol=1e3 * problem.eps)):
         return _Starting(lambda _: state)
     state = replace(state, objective=earlier.bound, eta=earlier.state.eta)
     return _Starting(lambda _: state, tuple(earlier.trace))

@@ -13,7 +13,7 @@ from pltf.engines.contraction import AnyArray, Tree, plan_tree
 from pltf.gamma import Array
 from pltf.notation import Equation, Term
 
-CELL = "number of the cell"  # no index has such a name
+CELL = "#"  # the number of the cell; no index has such a name
 
 BLOCK_BYTES = 1 << 20  # temporaries of one block of listed cells: they should stay in cache
 
