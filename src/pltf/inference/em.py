@@ -30,7 +30,7 @@ def _map_update(problem: Problem, a: str, Z: Array, counts: Array, exposure: Arr
 def _state(problem: Problem, Z: Factors) -> State:
     """Estimates with their objective; the pass also gives the first factor's next counts."""
     counts = problem.engine.counts(Z, problem.free[:1])
-    objective = problem.log_likelihood(counts.log_term, Z)
+    objective = problem.log_likelihood(counts.log_term, problem.engine.total(Z))
     objective += sum(float(prior.log_pdf(Z[a]).sum()) for a, prior in problem.priors.items())
     zeros = sum(int(((Z[a] == 0) & (np.asarray(p.shape) < 1)).sum()) for a, p in problem.priors.items())
     return State(Z, Z, {}, {}, counts, objective, zeros)

@@ -30,10 +30,9 @@ class Problem:
         """Factors to be learned, in the order in which a sweep updates them."""
         return tuple(name for name in self.shapes if name not in self.fixed)
 
-    def log_likelihood(self, log_term: float, factors: Factors) -> float:
-        """sum M*( X*log Xhat - Xhat - lgamma(X+1) ), with the log term of one set of factors (L)
-        and the rates of another (E); for EM they are the same."""
-        return self.saturated + log_term + (self.total - self.engine.total(factors))
+    def log_likelihood(self, log_term: float, expected: float) -> float:
+        """sum M*( X*log Xhat - Xhat - lgamma(X+1) ), from the log term and the expected total sum M*Xhat."""
+        return self.saturated + log_term + (self.total - expected)
 
     def rounding(self, objective: float) -> float:
         """How much rounding alone may change an objective: its terms are of the size of counts and entries."""

@@ -39,12 +39,13 @@ def _given_shapes(problem: Problem, state: State, C: Factors) -> State:
     for a in problem.free:
         D[a] = frozen(1 / (problem.priors[a].rate + problem.engine.exposure(E, a)))
         E[a] = frozen(C[a] * D[a])
+    expected = problem.engine.total(E)  # before the balance, which does not change it: known for free here
     if problem.trades:
         E, D = balanced(problem.trades, problem.priors, E, D)
-    return posterior_state(problem, E, {a: frozen(C[a]) for a in C}, D)
+    return posterior_state(problem, E, {a: frozen(C[a]) for a in C}, D, expected)
 
 
-def posterior_state(problem: Problem, E: Factors, C: Factors, D: Factors) -> State:
+def posterior_state(problem: Problem, E: Factors, C: Factors, D: Factors, expected: float) -> State:
     """Posteriors with their bound; the pass also gives the counts of the next sweep.
 
     bound = sum M*( X*log Xhat_L - Xhat_E - lgamma(X+1) ) - sum_a KL( q(Z_a) || p(Z_a) )
@@ -53,7 +54,7 @@ def posterior_state(problem: Problem, E: Factors, C: Factors, D: Factors) -> Sta
     L = {**problem.fixed, **{a: frozen(geometric_mean(C[a], D[a], psi[a])) for a in problem.free}}
     counts = problem.engine.counts(L, problem.free)
     kl = math.fsum(kl_to_prior(C[a], D[a], problem.priors[a], psi[a]) for a in problem.free)
-    return State(E, L, C, D, counts, problem.log_likelihood(counts.log_term, E) - kl)
+    return State(E, L, C, D, counts, problem.log_likelihood(counts.log_term, expected) - kl)
 
 
 def resume(problem: Problem, state: State) -> State:
@@ -61,7 +62,8 @@ def resume(problem: Problem, state: State) -> State:
     if not set(problem.free) <= set(state.C):
         return begin(problem, {**state.L, **problem.fixed}, {**state.E, **problem.fixed})
     C, D = ({a: part[a] for a in problem.free} for part in (state.C, state.D))
-    return posterior_state(problem, {**state.E, **problem.fixed}, C, D)
+    E = {**state.E, **problem.fixed}
+    return posterior_state(problem, E, C, D, problem.engine.total(E))
 
 
 VB = Method("vb", "bound", begin, step, resume)
