@@ -53,8 +53,7 @@ class SparseEngine:
         return Counts(sums, log_term)
 
     def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
-        others = tuple(factors[name] for name in self._names if name != of)
-        return self._memo.get(("exposure", of), others, lambda: self._new_exposure(factors, of))
+        return self._memo.get(("exposure", of), self._others(factors, of), lambda: self._new_exposure(factors, of))
 
     def _new_exposure(self, factors: Mapping[str, Array], of: str) -> Array:
         """Over the observed cells, or in closed form less the holes: whichever list is shorter."""
@@ -62,13 +61,10 @@ class SparseEngine:
         if self._all_ones is not None:
             exposure += self._all_ones.exposure(factors, of)
         if self._exposed is not None:
-            exposure += self._sign_of_list() * self._exposed.exposure([factors[name] for name in self._names], of)
+            exposure += self._sign * self._exposed.exposure([factors[name] for name in self._names], of)
         if of in self._empty:
             exposure[self._empty[of]] = 0.0  # exactly: no observed cell touches these
         return exposure
-
-    def _sign_of_list(self) -> float:
-        return 1.0 if self._sign > 0 else -1.0
 
     def total(self, factors: Mapping[str, Array]) -> float:
         known = [n for n in self._names if self._memo.holds(("exposure", n), self._others(factors, n))]
