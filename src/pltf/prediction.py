@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.values import numeric
-from pltf.engines.plan import plan_equation
+from pltf.engines.plan import human, plan_equation
 from pltf.errors import PltfError
 from pltf.gamma import Array
 from pltf.notation import Equation
@@ -22,7 +23,11 @@ def rates(equation: Equation, factors: Mapping[str, Array], sizes: Mapping[str, 
     float64 = np.dtype(np.float64)
     plan = plan_equation(equation, sizes, float64, masked=False, dtype=float64)
     arrays = [factors[term.name] for term in equation.factors]
-    out = np.empty(plan.shape)
+    try:
+        out = np.empty(plan.shape)
+    except (MemoryError, ValueError):
+        size = human(8 * math.prod(plan.shape), "B")
+        raise PltfError(f"the whole of {equation.output.name} would take {size}: name the cells with at=") from None
     for block in plan.blocks:
         out[block] = plan.tree.forward(plan.tree.block_leaves(arrays, block))[-1]
     return out

@@ -94,6 +94,8 @@ def test_a_huge_tensor_fits() -> None:
     fit = pltf.cp(rank=2).fit(seen, max_iter=3, tol=0)
     assert np.isfinite(fit.trace).all()
     assert fit.mean(at=cells[:5]).shape == (5,)
+    with pytest.raises(pltf.PltfError, match=r"the whole of X would take 8000\.0 TB: name the cells with at="):
+        fit.mean()
 
 
 def test_duplicates() -> None:
@@ -162,6 +164,17 @@ def test_engines_take_their_own_storage() -> None:
         pltf.nmf(rank=1).fit(sparse.eye_array(3), engine="dense")
     with pytest.raises(pltf.EngineError, match="engine='sparse' cannot take X, which is a dense array"):
         pltf.nmf(rank=1).fit(np.eye(3), engine="sparse")
+
+
+@pytest.mark.parametrize("text", ["Y[j,m] = B[j,r] * D[m,r]", "Y[j,m] = B[j,r] * D[m,r] * G[r]"])
+def test_a_list_may_be_wholly_missing_in_a_coupled_model(text: str) -> None:
+    X = np.random.default_rng(0).poisson(1.0, (6, 5))
+    nothing = pltf.observe((np.empty((0, 2), dtype=int), []), shape=(5, 7), unlisted="missing")
+    model = pltf.Model(f"X[i,j] = A[i,r] * B[j,r]\n{text}", r=2)
+    both = model.fit({"X": X, "Y": nothing}, max_iter=10, tol=0, accelerate=False)
+    assert both.n_observed["Y"] == 0
+    np.testing.assert_allclose(both.factors["D"].mean, 10.0)
+    assert (np.diff(both.trace) > 0).all()
 
 
 def test_coupled_tensors_of_mixed_storage() -> None:
