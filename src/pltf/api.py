@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from pltf.data import CooObservation, Observation, observe
 from pltf.data.observe import check_mask, is_listed, shape_and_dtype
 from pltf.data.values import numeric
 from pltf.engines import select
-from pltf.engines.plan import EquationPlan, ListedPlan, Plan, plan_equation
+from pltf.engines.plan import EquationPlan, ListedPlan, Plan, human, plan_equation
 from pltf.engines.threads import available_threads, single_threaded_blas
 from pltf.errors import ConvergenceWarning, ObservationError, PltfError, whole
 from pltf.fit import Fit
@@ -63,6 +64,7 @@ def fit(
     held = _fixed(fixed, model, planned)
     priors = _priors(how, prior, planned.factor_shapes, held)
     begin = _init(init, model, planned, held, restarts)
+    _check_memory(planned)
     # Everything that can be judged without reading the data has been judged.
     seen = _observations(model, data, masks)
     planned = planned.knowing({name: one.has_missing for name, one in seen.items()})
@@ -299,6 +301,15 @@ def _going_on(problem: Problem, method: Method, earlier: Fit) -> _Starting:
         return _Starting(lambda _: state)
     state = replace(state, objective=earlier.bound, eta=earlier.state.eta)
     return _Starting(lambda _: state, tuple(earlier.trace))
+
+
+def _check_memory(planned: Plan) -> None:
+    """Refuse what cannot fit, rather than dying on the way."""
+    if hasattr(os, "sysconf"):
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if planned.work_bytes > memory:
+            need, have = human(planned.work_bytes, "B"), human(memory, "B")
+            raise PltfError(f"the fit needs {need} beside the data, and this machine has {have}: see model.plan(X)")
 
 
 # -- plain options ------------------------------------------------------------------------------

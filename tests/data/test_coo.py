@@ -121,7 +121,7 @@ def listed(**options: Any) -> dict[str, Any]:
             {"data": (CELLS, VALUES), "shape": (3, 2)},
             r"must have a row of 2 positions for each cell, got shape \(3, 3\)",
         ),
-        ({"data": (CELLS, VALUES), "shape": (3, 2, 0)}, "shape must be whole numbers of at least 1"),
+        ({"data": (CELLS, VALUES), "shape": (3, 2, 0)}, "shape must be whole numbers from 1 to"),
         ({"data": (CELLS, VALUES), "shape": (2, 2, 4)}, "row 0 has 2 for mode 0, which runs from 0 to 1"),
         ({"data": (-CELLS, VALUES), "shape": SHAPE}, "row 0 has -2 for mode 0"),
         ({"data": (CELLS * 1.0, VALUES), "shape": SHAPE}, "coords must be whole numbers, got dtype float64"),
@@ -129,7 +129,7 @@ def listed(**options: Any) -> dict[str, Any]:
         ({"data": (CELLS, -VALUES), "shape": SHAPE}, r"must be >= 0, but cell \(2, 0, 1\) holds -5"),
         ({"data": (CELLS, VALUES * np.nan), "shape": SHAPE}, "must be finite, but cell"),
         ({"data": (CELLS, VALUES + np.inf), "shape": SHAPE}, "must be finite, but cell|must be >= 0"),
-        ({"data": (CELLS, ["a", "b", "c"]), "shape": SHAPE}, "values must be a list of real numbers, got dtype <U1"),
+        ({"data": (CELLS, ["a", "b", "c"]), "shape": SHAPE}, "values: expected real or integer numbers, got dtype <U1"),
         ({"data": (CELLS, VALUES, 3), "shape": SHAPE}, r"a tuple must be \(coords, values\), got 3 things"),
         (listed(unlisted="nan"), "unlisted must be one of 'zero', 'missing'; got 'nan'"),
         (listed(duplicates="max"), "duplicates must be one of 'error', 'sum'"),
@@ -150,13 +150,58 @@ def listed(**options: Any) -> dict[str, Any]:
             {"data": pd.DataFrame({"i": [1], "a": [1], "b": [1]}), "dims": ("i",)},
             "must have one column of values, got a, b",
         ),
-        ({"data": pd.DataFrame({"i": ["x"], "n": [1]}), "dims": ("i",)}, "columns i must hold whole numbers"),
+        ({"data": pd.DataFrame({"i": ["x"], "n": [1]}), "dims": ("i",)}, "column 'i' must hold whole numbers"),
         ({"data": pd.Series([1.0])}, "expected a table with columns, got a pandas Series"),
     ],
 )
 def test_refusals(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(pltf.ObservationError, match=message):
         pltf.observe(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (listed(shape=5), "shape must be whole numbers from 1 to .* got 5"),
+        (listed(shape=(3, 2, 2**64)), "shape must be whole numbers from 1 to"),
+        (listed(unlisted=np.array(["zero"])), "unlisted must be one of"),
+        (listed(data=(CELLS, np.ma.masked_equal(VALUES, 0))), "values must not have masked entries"),
+        (listed(data=([[1, 2, 3], [1]], [1, 2])), "coords: expected a numeric array, got list"),
+        (listed(data=([(0, 0, 0)] * 2, [1e308] * 2), duplicates="sum"), "must be finite"),
+        (
+            {"data": pltf.observe((CELLS, VALUES), shape=SHAPE), "unlisted": "missing"},
+            "unlisted and shape cannot be changed",
+        ),
+        ({"data": pd.DataFrame({"i": [-1], "n": [1]}), "dims": ("i",)}, "row 0 has -1 for mode 0"),
+    ],
+)
+def test_more_refusals(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(pltf.ObservationError, match=message):
+        pltf.observe(**arguments)
+
+
+def test_an_empty_list_is_no_cell() -> None:
+    assert observe(([], []), shape=(4, 4)).n_observed == 16
+    assert observe((CELLS, VALUES), shape=SHAPE, missing=[]).n_observed == 24
+
+
+def test_tables_with_columns_of_several_kinds_of_integers() -> None:
+    table = pd.DataFrame({"i": pd.array([1, 0], dtype="Int64"), "j": np.array([0, 1], dtype=np.uint64), "n": [2, 3]})
+    np.testing.assert_array_equal(observe(table, dims=("i", "j")).coords, [[0, 1], [1, 0]])
+
+
+def test_values_at_the_edge_of_float32() -> None:
+    model = pltf.nmf(rank=2)
+    tiny = pltf.observe(([(0, 0), (1, 1)], [1e-50, 1.0]), shape=(2, 2))
+    assert np.isfinite(model.fit(tiny, dtype="float32", max_iter=3, tol=0).bound)
+    for big in (pltf.observe(([(0, 0)], [1e39]), shape=(2, 2)), np.array([[1e39, 1.0], [2.0, 3.0]])):
+        with pytest.raises(pltf.EngineError, match=r"X holds 1e\+39, which float32 cannot: use dtype='float64'"):
+            model.fit(big, dtype="float32")
+
+
+def test_a_fit_that_cannot_be_held_is_refused() -> None:
+    with pytest.raises(pltf.PltfError, match=r"the fit needs .* TB beside the data, and this machine has"):
+        pltf.nmf(rank=2).fit(pltf.observe(([(0, 0)], [1]), shape=(10**12, 4)))
 
 
 def test_engines_take_their_own_storage() -> None:

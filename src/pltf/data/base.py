@@ -19,6 +19,7 @@ class Observation(ABC):
     n_observed: int  # may be beyond any machine integer
     total: float  # sum M*X
     saturated: float  # sum M*log Poisson(X; X): the log-likelihood of a perfect fit
+    largest: float  # observed value
 
     @property
     @abstractmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.base import Observation
-from pltf.data.values import constants, find_bad, read_only
+from pltf.data.values import constants, find_bad, numeric, read_only
 from pltf.errors import ObservationError
 
 Coords = NDArray[np.integer[Any]]  # (modes, cells)
@@ -78,43 +79,55 @@ def coo_observation(
     at = _positions(coords, sizes, f"{name}: coords")
     if at.shape[1] != x.size:
         raise ObservationError(f"{name}: coords and values must be of one length, got {at.shape[1]} and {x.size}")
-    bad = find_bad(x)
-    if bad is not None:
-        cell = tuple(map(int, at[:, bad[0]]))
-        raise ObservationError(f"{name}: observed values must be {bad[1]}, but cell {cell} holds {x[bad[0]]}")
+    _check_values(at, x, name)
     at, x = _merged(*_sorted(at, x.astype(np.float64)), duplicates, name)
+    _check_values(at, x, name)  # once more: values that were added up may have become too large
     holes = _positions(np.empty((0, len(sizes)), dtype=int) if missing is None else missing, sizes, "missing")
     holes = np.unique(holes, axis=1) if holes.shape[1] else holes
     _check_disjoint(at, holes)
     n_observed = x.size if unlisted == "missing" else math.prod(sizes) - holes.shape[1]
     total, saturated = constants(x)
-    return CooObservation(n_observed, total, saturated, sizes, read_only(at), read_only(x), unlisted, read_only(holes))
+    largest = float(x.max(initial=0))
+    arrays = (read_only(at), read_only(x), unlisted, read_only(holes))
+    return CooObservation(n_observed, total, saturated, largest, sizes, *arrays)
+
+
+def _check_values(at: Coords, x: NDArray[Any], name: str) -> None:
+    bad = find_bad(x)
+    if bad is not None:
+        cell = tuple(map(int, at[:, bad[0]]))
+        raise ObservationError(f"{name}: observed values must be {bad[1]}, but cell {cell} holds {x[bad[0]]}")
 
 
 def _choice(argument: str, value: Any, choices: tuple[str, ...]) -> None:
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise ObservationError(f"{argument} must be one of {', '.join(map(repr, choices))}; got {value!r}")
 
 
 def _shape(shape: Any, name: str) -> tuple[int, ...]:
     if shape is None:
         raise ObservationError(f"{name}: listed cells need shape=, the sizes of the tensor")
-    sizes = tuple(shape)
-    if not sizes or not all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) and n > 0 for n in sizes):
-        raise ObservationError(f"{name}: shape must be whole numbers of at least 1, got {shape!r}")
+    sizes = tuple(shape) if isinstance(shape, Iterable) else ()
+    whole = all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in sizes)
+    if not sizes or not whole or not all(0 < n < 2**63 for n in sizes):
+        raise ObservationError(
+            f"{name}: shape must be whole numbers from 1 to 2**63 - 1, one for each mode; got {shape!r}"
+        )
     return tuple(map(int, sizes))
 
 
 def _values(values: Any, name: str) -> NDArray[Any]:
-    x = np.asarray(values)
-    if x.ndim != 1 or x.dtype.kind not in "biuf":
-        raise ObservationError(f"{name}: values must be a list of real numbers, got dtype {x.dtype}, shape {x.shape}")
+    x = numeric(values, f"{name}: values", ObservationError)
+    if x.ndim != 1:
+        raise ObservationError(f"{name}: values must be a list of numbers, got shape {x.shape}")
     return x
 
 
 def _positions(cells: Any, sizes: tuple[int, ...], what: str) -> Coords:
     """Rows of positions as (modes, cells), in the narrowest integers that hold them."""
-    rows = np.asarray(cells)
+    rows = numeric(cells, what, ObservationError)
+    if rows.size == 0:
+        rows = np.empty((0, len(sizes)), dtype=np.int64)
     if rows.ndim != 2 or rows.shape[1] != len(sizes):
         raise ObservationError(
             f"{what} must have a row of {len(sizes)} positions for each cell, got shape {rows.shape}"
@@ -146,7 +159,8 @@ def _merged(at: Coords, x: NDArray[np.float64], duplicates: str, name: str) -> t
         cell = tuple(map(int, at[:, int(np.argmin(new))]))
         advice = "pass duplicates='sum' to observe to add them up"
         raise ObservationError(f"{name}: cell {cell} is listed more than once; {advice}")
-    return at[:, new], np.add.reduceat(x, np.flatnonzero(new))
+    with np.errstate(over="ignore"):
+        return at[:, new], np.add.reduceat(x, np.flatnonzero(new))
 
 
 def _check_disjoint(at: Coords, holes: Coords) -> None:

@@ -57,7 +57,7 @@ def dense_observation(values: NDArray[Any], mask: NDArray[np.bool_] | None, name
     mask = _without_nan(values, mask)
     if mask is not None and mask.all():
         mask = None
-    n_observed, totals, saturated = 0, [], []
+    n_observed, largest, totals, saturated = 0, 0.0, [], []
     for block, seen in _observed(values, mask):
         bad = find_bad(seen)
         if bad is not None:
@@ -68,8 +68,9 @@ def dense_observation(values: NDArray[Any], mask: NDArray[np.bool_] | None, name
         totals.append(total)
         saturated.append(peak)
         n_observed += seen.size
+        largest = max(largest, float(seen.max(initial=0)))
     known = None if mask is None else read_only(mask)
-    return DenseObservation(n_observed, math.fsum(totals), math.fsum(saturated), read_only(values), known)
+    return DenseObservation(n_observed, math.fsum(totals), math.fsum(saturated), largest, read_only(values), known)
 
 
 def _observed(values: NDArray[Any], mask: NDArray[np.bool_] | None) -> Iterator[tuple[Block, NDArray[Any]]]:

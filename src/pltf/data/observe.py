@@ -53,6 +53,8 @@ def observe(
     if isinstance(data, Observation):
         if mask is not None or missing is not None:
             raise ObservationError(f"{name} is an observation and has its holes already: mask and missing must be None")
+        if not isinstance(unlisted, str) or unlisted != "zero" or shape is not None:
+            raise ObservationError(f"{name} is an observation already: unlisted and shape cannot be changed")
         return data
     listed = _listed(data, shape, dims, name)
     if listed is not None:
@@ -62,7 +64,7 @@ def observe(
         return coo_observation(
             coords, values, shape, unlisted=unlisted, missing=missing, duplicates=duplicates, name=name
         )
-    if missing is not None or unlisted != "zero" or shape is not None:
+    if missing is not None or not isinstance(unlisted, str) or unlisted != "zero" or shape is not None:
         raise ObservationError(
             f"missing, unlisted and shape go with listed cells, but {name} is a dense array: use mask="
         )
@@ -102,7 +104,7 @@ def _listed(
     if isinstance(data, tuple):
         if len(data) != 2:
             raise ObservationError(f"{name}: a tuple must be (coords, values), got {len(data)} things")
-        return np.asarray(data[0]), data[1], shape
+        return data[0], data[1], shape
     if shape is not None and not type(data).__module__.startswith("pandas"):
         raise ObservationError(f"{name} has a shape of its own, {data.shape}: shape must be None")
     if sparse.issparse(data):
@@ -110,6 +112,7 @@ def _listed(
         return np.stack(coo.coords, axis=1), coo.data, coo.shape
     if type(data).__module__.startswith("pandas"):
         return _table(data, shape, dims, name)
+    data = data.asformat("coo")
     if data.fill_value != 0:
         raise ObservationError(f"{name}: a sparse array must be filled with 0, got fill value {data.fill_value}")
     return data.coords.T, data.data, data.shape
@@ -135,14 +138,25 @@ def _table(
         raise ObservationError(
             f"{name}: besides {', '.join(dims)} the table must have one column of values, got {found}"
         )
-    rows = table[list(dims)].to_numpy()
+    rows = np.stack([_column(table, index, name) for index in dims], axis=1)
     if shape is None:
         if not len(rows):
             raise ObservationError(f"{name}: an empty table needs shape=")
-        if rows.dtype.kind not in "iu":
-            raise ObservationError(f"{name}: columns {', '.join(dims)} must hold whole numbers, got dtype {rows.dtype}")
-        shape = tuple(int(size) + 1 for size in rows.max(axis=0))
+        shape = tuple(max(int(last), 0) + 1 for last in rows.max(axis=0))
     return rows, table[rest[0]].to_numpy(), shape
+
+
+def _column(table: Any, index: str, name: str) -> NDArray[Any]:
+    """One column of positions."""
+    column = table[index]
+    if column.ndim != 1:
+        raise ObservationError(f"{name}: the table has several columns {index!r}")
+    if str(column.dtype).startswith(("Int", "UInt")) and not column.isna().any():  # pandas' own integers
+        column = column.astype("int64")
+    positions: NDArray[Any] = column.to_numpy()
+    if positions.dtype.kind not in "iu":
+        raise ObservationError(f"{name}: column {index!r} must hold whole numbers, got dtype {positions.dtype}")
+    return positions.astype(np.int64, copy=False)
 
 
 def _as_array(data: Any, name: str) -> NDArray[Any]:

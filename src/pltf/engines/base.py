@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -80,3 +81,8 @@ def lost_in_cast(counts: Array, L: Array, dtype: np.dtype[Any]) -> float:
     """
     rounded = L.astype(dtype).astype(np.float64)
     return float((counts * np.log(np.where(rounded > 0, L / np.where(rounded > 0, rounded, 1), 1))).sum())
+
+
+def sum_of(terms: Sequence[float]) -> float:
+    """Exact sum, or what addition makes of terms that are not finite."""
+    return math.fsum(terms) if np.isfinite(terms).all() else float(np.sum(terms))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TypeVar
 
@@ -13,7 +12,7 @@ from pltf.data import DenseObservation
 from pltf.data.blocks import Block
 from pltf.engines._numba import ratios
 from pltf.engines.all_ones import AllOnes
-from pltf.engines.base import Counts, lost_in_cast
+from pltf.engines.base import Counts, lost_in_cast, sum_of
 from pltf.engines.contraction import AnyArray
 from pltf.engines.memo import Memo
 from pltf.engines.plan import EquationPlan
@@ -59,7 +58,7 @@ class DenseEngine:
         by_factor = {tree.names[n]: sums[n] * arrays[n] for n in leaves}
         if self._dtype != np.float64:
             log_terms += [lost_in_cast(by_factor[name], factors[name], self._dtype) for name in by_factor]
-        return Counts(by_factor, math.fsum(log_terms))
+        return Counts(by_factor, sum_of(log_terms))
 
     def _flat_data(self, block: Block) -> tuple[AnyArray, NDArray[np.bool_] | None]:
         with np.errstate(over="ignore"):  # what a missing cell holds may not fit, and does not matter

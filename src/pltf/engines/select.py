@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from pltf.data import CooObservation, DenseObservation, Observation
 from pltf.engines.base import CoupledEngine, Engine
 from pltf.engines.dense import DenseEngine
@@ -45,6 +47,9 @@ def build(plan: Plan, seen: Mapping[str, Observation]) -> Engine:
 
 
 def _bound(plan: EquationPlan | ListedPlan, seen: Observation, threads: int) -> Engine:
+    if seen.largest > float(np.finfo(plan.dtype).max):
+        name = plan.equation.output.name
+        raise EngineError(f"{name} holds {seen.largest:.3g}, which {plan.dtype.name} cannot: use dtype='float64'")
     if isinstance(plan, ListedPlan):
         assert isinstance(seen, CooObservation)
         return SparseEngine(plan, seen, threads)

@@ -14,7 +14,7 @@ from pltf.data import CooObservation
 from pltf.data.coo import Coords
 from pltf.engines._numba import cp_counts, cp_exposure, ratios
 from pltf.engines.all_ones import AllOnes
-from pltf.engines.base import Counts, lost_in_cast
+from pltf.engines.base import Counts, lost_in_cast, sum_of
 from pltf.engines.cells import CellEquation
 from pltf.engines.contraction import AnyArray
 from pltf.engines.memo import Memo
@@ -33,10 +33,9 @@ class SparseEngine:
         self._plan = plan
         self._names = tuple(term.name for term in plan.equation.factors)
         lists = ListedCp if plan.is_cp else ListedAny
-        positive = seen.values > 0
-        self._positive: Listed = lists(
-            plan, np.ascontiguousarray(seen.coords[:, positive]), seen.values[positive].astype(plan.dtype), threads
-        )
+        x = seen.values.astype(plan.dtype)  # first: what is positive may be zero in float32
+        positive = x > 0
+        self._positive: Listed = lists(plan, np.ascontiguousarray(seen.coords[:, positive]), x[positive], threads)
         exposed, self._sign = _exposed(seen)
         self._exposed: Listed | None = None if exposed is None else lists(plan, exposed, None, threads)
         self._all_ones = AllOnes(plan.equation, plan.sizes) if self._sign <= 0 else None
@@ -118,7 +117,7 @@ class ListedAny:
                 cells.scatter(sums[leaf], leaf, delta[leaf], self._coords[:, block])
         return (
             {self._names[n]: cells.finish(sums[n], n) * arrays[n] for n in leaves},
-            math.fsum(log_terms),
+            sum_of(log_terms),
         )
 
     def exposure(self, factors: Sequence[Array], of: str) -> Array:
@@ -193,7 +192,7 @@ class ListedCp:
             log_terms.append(log_term)
         sums = np.concatenate([own.astype(np.float64, copy=False), others])
         parts = {name: self._part(sums, n) for n, name in enumerate(self._names) if name in names}
-        return parts, math.fsum(log_terms)
+        return parts, sum_of(log_terms)
 
     def exposure(self, factors: Sequence[Array], of: str) -> Array:
         Z = self._stacked(factors, np.dtype(np.float64))
