@@ -66,7 +66,7 @@ def fit(
     begin = _init(init, model, planned, held, restarts)
     _check_memory(planned)
     # Everything that can be judged without reading the data has been judged.
-    seen = _observations(model, data, masks)
+    seen = _observations(data, masks)
     planned = planned.knowing({name: one.has_missing for name, one in seen.items()})
     problem = Problem(
         engine=select.build(planned, seen),
@@ -110,13 +110,7 @@ def fit(
 def plan(model: Model, X: Any, *, mask: Any, dtype: Any, engine: str, threads: int | None) -> Plan:
     """Plan a fit from shapes and dtypes alone; :meth:`pltf.Model.plan` says what the arguments mean."""
     data, masks = _tensors(model, X, mask)
-    dims = model.observed
-    # Listed cells are short and are read here; of a dense array only the shape is looked at.
-    data = {
-        name: observe(one, masks.get(name), dims=dims[name], name=name) if is_listed(one) else one
-        for name, one in data.items()
-    }
-    arrays = {name: shape_and_dtype(one, dims[name], name) for name, one in data.items()}
+    arrays = {name: shape_and_dtype(one, name) for name, one in data.items()}
     sizes = model.index_sizes({name: shape for name, (shape, _) in arrays.items()})
     for name, given in masks.items():
         check_mask(given, arrays[name][0], name, data[name])
@@ -169,13 +163,17 @@ def _by_tensor(model: Model, given: Any, argument: str, partial: bool = False) -
 
 
 def _tensors(model: Model, X: Any, mask: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Data and masks by tensor."""
-    return _by_tensor(model, X, "the data"), {} if mask is None else _by_tensor(model, mask, "mask", partial=True)
+    """Data and masks by tensor. Listed cells are short and are read here, once; dense arrays are left unread."""
+    data = _by_tensor(model, X, "the data")
+    masks = {} if mask is None else _by_tensor(model, mask, "mask", partial=True)
+    for name, one in data.items():
+        if is_listed(one):
+            data[name] = observe(one, masks.get(name), dims=model.observed[name], name=name)
+    return data, masks
 
 
-def _observations(model: Model, data: Mapping[str, Any], masks: Mapping[str, Any]) -> dict[str, Observation]:
-    dims = model.observed
-    seen = {name: observe(one, masks.get(name), dims=dims[name], name=name) for name, one in data.items()}
+def _observations(data: Mapping[str, Any], masks: Mapping[str, Any]) -> dict[str, Observation]:
+    seen = {name: observe(one, masks.get(name), name=name) for name, one in data.items()}
     if not any(one.n_observed for one in seen.values()):
         names = " and ".join(seen)
         raise ObservationError(

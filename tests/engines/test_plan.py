@@ -50,11 +50,17 @@ def test_coupled_models_list_every_equation() -> None:
 def test_masks_are_known_without_reading() -> None:
     X = np.ones((4, 3))
     model = pltf.nmf(rank=2)
+
+    def masked(data: Any) -> bool:
+        (plan,) = model.plan(data).equations
+        assert isinstance(plan, planning.EquationPlan)
+        return plan.masked
+
     assert model.plan(X).unread == {"X"}
-    assert model.plan(X).equations[0].masked
-    assert not model.plan(pltf.observe(X)).equations[0].masked
+    assert masked(X)
+    assert not masked(pltf.observe(X))
     assert model.plan(X, mask=X > 0).unread == frozenset()
-    assert not model.plan(X.astype(int)).equations[0].masked
+    assert not masked(X.astype(int))
 
 
 def test_wrong_arguments_are_refused() -> None:

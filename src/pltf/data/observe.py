@@ -76,17 +76,12 @@ def observe(
     return dense_observation(array, known, name)
 
 
-def shape_and_dtype(data: Any, dims: Sequence[str], name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and dtype of data that :func:`observe` would take; of dense data no value is read."""
+def shape_and_dtype(data: Any, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and dtype of an observation or a dense array, without reading a value."""
     if isinstance(data, Observation):
         return data.shape, np.dtype(data.dtype_name)
-    listed = _listed(data, None, dims, name)
-    if listed is None:
-        values = _as_array(data, name)
-        return values.shape, values.dtype
-    if listed[2] is None:
-        raise ObservationError(f"{name}: listed cells need a shape: pass pltf.observe({name}, shape=...)")
-    return tuple(listed[2]), np.dtype(np.float64)
+    values = _as_array(data, name)
+    return values.shape, values.dtype
 
 
 def is_listed(data: Any) -> bool:

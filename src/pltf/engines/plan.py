@@ -15,6 +15,7 @@ from pltf.engines.contraction import Indices, Tree, plan_tree
 from pltf.notation import Equation, Model
 
 BLOCK_BYTES = 16 << 20  # temporaries of one block
+MOST_CHUNKS = 8  # of a list of cells: more threads than that are not used
 SHARED_BYTES = 16 << 20  # a partial contraction of the whole mask that is always worth keeping
 
 
@@ -139,11 +140,6 @@ class ListedPlan:
         """Shape of the observed tensor."""
         return tuple(self.sizes[index] for index in self.equation.output.indices)
 
-    @property
-    def masked(self) -> bool:
-        """Whether cells are missing."""
-        return self.unlisted == "missing" or self.n_missing > 0
-
     @cached_property
     def is_cp(self) -> bool:
         """Whether every factor has one observed index of its own and the one summed index."""
@@ -167,7 +163,7 @@ class ListedPlan:
     @property
     def pieces(self) -> int:
         """How many chunks can be worked on at a time."""
-        return 8
+        return MOST_CHUNKS
 
     @property
     def flops(self) -> int:
@@ -197,7 +193,7 @@ class ListedPlan:
 
     def describe(self, unread: bool) -> str:
         """The data, in words."""
-        holes = f", {self.n_missing:,} of them missing" if self.n_missing else ""
+        holes = f", but for {self.n_missing:,} that are missing" if self.n_missing else ""
         rest = {"zero": f"all others are zero{holes}", "missing": "all others are missing"}[self.unlisted]
         return f"{_by(self.shape)}; {self.n_listed:,} cells listed, {rest}"
 

@@ -18,12 +18,11 @@ from pltf.engines.base import Counts, lost_in_cast, sum_of
 from pltf.engines.cells import CellEquation
 from pltf.engines.contraction import AnyArray
 from pltf.engines.memo import Memo
-from pltf.engines.plan import ListedPlan
+from pltf.engines.plan import MOST_CHUNKS, ListedPlan
 from pltf.engines.threads import keep_freed_memory, ordered_map
 from pltf.gamma import Array
 
 PRIVATE_BYTES = 256 << 20  # sums that chunks may hold for themselves, all together
-MOST_CHUNKS = 8
 
 
 class SparseEngine:
