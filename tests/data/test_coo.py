@@ -113,6 +113,10 @@ def listed(**options: Any) -> dict[str, Any]:
     return {"data": (CELLS, VALUES), "shape": SHAPE} | options
 
 
+def table(**options: Any) -> dict[str, Any]:
+    return {"data": pd.DataFrame({"i": [0], "j": [1], "n": [2]})} | options
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -138,7 +142,12 @@ def listed(**options: Any) -> dict[str, Any]:
         (listed(missing=CELLS[:1]), r"cell \(2, 0, 1\) is listed with a value and in missing"),
         (listed(missing=CELLS, unlisted="missing"), "missing lists holes among observed zeros"),
         (listed(mask=np.ones(SHAPE)), "mask goes with a dense array"),
-        ({"data": np.ones((2, 2)), "unlisted": "missing"}, "go with listed cells, but data is a dense array"),
+        ({"data": np.ones((2, 2)), "unlisted": "missing"}, "unlisted goes with listed cells, .* use mask="),
+        ({"data": np.ones((2, 2)), "missing": [(0, 0)]}, "missing goes with listed cells, .* use mask="),
+        ({"data": np.ones((2, 2)), "duplicates": "sum"}, r"duplicates goes .* but data is a dense array \(ndarray\)"),
+        ({"data": np.ones((2, 2)), "duplicates": None}, "duplicates goes with listed cells"),
+        ({"data": np.ones((2, 2)), "dims": ("i", "j")}, "dims goes with listed cells"),
+        ({"data": [CELLS, VALUES], "shape": SHAPE}, r"shape goes with listed cells, .* a dense array \(list\)"),
         ({"data": sparse.eye_array(3), "shape": (3, 3)}, "has a shape of its own"),
         ({"data": pydata.COO.from_numpy(np.eye(2)) + 1}, "must be filled with 0, got fill value 1"),
         ({"data": pd.DataFrame({"i": [1], "n": [1]})}, "a table needs dims="),
@@ -170,14 +179,63 @@ def test_refusals(arguments: dict[str, Any], message: str) -> None:
         (listed(data=([(0, 0, 0)] * 2, [1e308] * 2), duplicates="sum"), "must be finite"),
         (
             {"data": pltf.observe((CELLS, VALUES), shape=SHAPE), "unlisted": "missing"},
-            "unlisted and shape cannot be changed",
+            "data is an observation already: unlisted cannot be changed",
         ),
+        ({"data": pltf.observe(np.ones(3)), "duplicates": "sum"}, "already: duplicates cannot be changed"),
+        ({"data": pltf.observe(np.ones(3)), "dims": ("i",)}, "already: dims cannot be changed"),
+        ({"data": pltf.observe((CELLS, VALUES), shape=SHAPE), "shape": SHAPE}, "already: shape cannot be changed"),
+        (listed(shape={3, 2, 4}), "shape must be whole numbers from 1 to .* got {2, 3, 4}"),
+        (listed(shape=(size for size in SHAPE)), "shape must be whole numbers from 1 to .* got <generator"),
+        (listed(shape=np.ones((2, 2), dtype=int)), r"shape must be .* got array\(\[\[1, 1\], \[1, 1\]\]\)"),
+        (listed(shape=np.array(3)), r"shape must be .* got array\(3\)"),
+        (
+            listed(data=(CELLS[:2].T, VALUES[:2])),
+            r"coords must have a row of 3 positions for each cell, got shape \(3, 2\): transpose it",
+        ),
+        (listed(data=(np.empty((0, 5), dtype=int), [])), r"row of 3 positions for each cell, got shape \(0, 5\)"),
+        (listed(data=(CELLS > 0, VALUES)), "coords must be whole numbers, got dtype bool"),
+        (listed(data=([np.ma.masked_equal(row, 0) for row in CELLS], VALUES)), "coords must not have masked entries"),
+        (listed(data=(CELLS, [1, 2, np.ma.masked])), "values must not have masked entries"),
+        (listed(data=(CELLS, np.array([1, 2, 3], dtype="m8[s]"))), "numbers, got dtype timedelta64"),
+        (listed(data=(CELLS, [2**60, 1, 1])), r"at most 2\*\*53, or float64 would round them, but cell \(2, 0, 1\)"),
+        (listed(data=(CELLS, [1e308, 1e308, 1.0])), "data: observed values must add up to less than 1.8e308, got inf"),
         ({"data": pd.DataFrame({"i": [-1], "n": [1]}), "dims": ("i",)}, "row 0 has -1 for mode 0"),
+        (table(dims=5), r"dims must be a list of columns such as \('i', 'j'\), got 5"),
+        (table(dims="ij"), "dims must be a list of columns .* got 'ij'"),
+        (table(dims={"i", "j"}), "dims must be a list of columns .* got {'i', 'j'}"),
+        (table(dims=()), r"dims must be a list of columns .* got \(\)"),
+        (table(dims=("i", "j", "i")), "dims must name each column once, got 'i' twice"),
+        (
+            {"data": pd.DataFrame([[0, 1, 2]]), "dims": (0,)},
+            "besides 0 the table must have one column of values, got 1, 2",
+        ),
+        (
+            {"data": pd.DataFrame({"i": np.array([2**63], dtype=np.uint64), "n": [1]}), "dims": ("i",)},
+            r"column 'i' must hold positions below 2\*\*63 - 1, got 9223372036854775808",
+        ),
+        ({"data": pd.DataFrame({"i": [2**63 - 1], "n": [1]}), "dims": ("i",)}, "column 'i' must hold positions below"),
     ],
 )
 def test_more_refusals(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(pltf.ObservationError, match=message):
+    with pytest.raises(pltf.ObservationError, match=message) as refused:
         pltf.observe(**arguments)
+    assert "\n" not in str(refused.value)
+
+
+def test_sums_of_whole_numbers_stay_exact() -> None:
+    """2**53 + 1 is no float64: what was added up to that much is refused, what was listed once is not."""
+    twice = [(0, 0), (0, 0), (1, 1)]
+    seen = observe((twice, [2**52, 2**52 - 1, 2**53]), shape=(2, 2), duplicates="sum")
+    np.testing.assert_array_equal(seen.values, [2**53 - 1, 2**53])
+    with pytest.raises(pltf.ObservationError, match=r"the values of cell \(0, 0\) must add up to less than 2\*\*53"):
+        observe((twice, [2**53, 1, 1]), shape=(2, 2), duplicates="sum")
+    assert observe((twice, [2.0**53, 1.0, 1.0]), shape=(2, 2), duplicates="sum").values[0] == 2.0**53
+    np.testing.assert_array_equal(observe((twice, [True] * 3), shape=(2, 2), duplicates="sum").values, [2, 1])
+
+
+def test_columns_may_be_named_by_the_table_itself() -> None:
+    cells = pd.DataFrame({"i": [0, 1], "j": [1, 0], "n": [2, 3]})
+    np.testing.assert_array_equal(observe(cells, dims=cells.columns[:2]).coords, [[0, 1], [1, 0]])
 
 
 def test_an_empty_list_is_no_cell() -> None:

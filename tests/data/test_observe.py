@@ -12,6 +12,8 @@ from scipy.special import gammaln, xlogy
 import pltf
 from pltf.data import dense, values
 
+MASKED = np.ma.MaskedArray([1.0, 2.0], [False, True])
+
 
 def observe(*arguments: Any, **options: Any) -> Any:
     """pltf.observe, for tests that look inside an observation of a known kind."""
@@ -97,6 +99,25 @@ def test_saturated_log_likelihood_has_no_cancellation() -> None:
             assert values.saturated_log_likelihood(np.array([x]))[0] == pytest.approx(float(exact), rel=1e-11)
 
 
+def test_lists_of_masked_arrays_keep_or_say_their_masks() -> None:
+    assert observe([np.ma.MaskedArray([1, 2])] * 2).n_observed == 4
+    assert observe(np.ma.stack([MASKED, MASKED])).n_observed == 2
+    for call in (pltf.nmf(rank=1).fit, pltf.nmf(rank=1).plan, lambda X: pltf.holdout(X, 0.5)):
+        with pytest.raises(pltf.ObservationError, match="masked arrays in a list must be made one array"):
+            call([MASKED, MASKED])
+    with pytest.raises(pltf.PltfError, match=r"fixed\['W'\] must not have masked entries"):
+        pltf.nmf(rank=1).fit(np.ones((1, 2)), fixed={"W": [np.ma.MaskedArray([1.0], [True])]})
+
+
+def test_the_largest_floats(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = observe(np.array([1.7e308]))
+    assert seen.total == 1.7e308
+    assert seen.saturated == pytest.approx(-0.5 * (np.log(2 * np.pi) + np.log(1.7e308)))
+    monkeypatch.setattr(dense, "_BLOCK_CELLS", 1)
+    with pytest.raises(pltf.ObservationError, match="must add up to less than"):
+        observe(np.full(2, 1.7e308))
+
+
 def test_checks_reach_every_block(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dense, "_BLOCK_CELLS", 4)
     X = np.ones((5, 7))
@@ -128,6 +149,13 @@ def test_checks_reach_every_block(monkeypatch: pytest.MonkeyPatch) -> None:
         (np.array(["2020-01-01"], dtype="datetime64[D]"), "expected real or integer numbers, got dtype datetime64"),
         ([[1, 2], [3]], "expected a numeric array, got list"),
         ("text", "expected real or integer numbers, got dtype <U4"),
+        ([MASKED, MASKED], "data: masked arrays in a list must be made one array, with numpy.ma.stack"),
+        ([[MASKED], ([1, 2],)], "masked arrays in a list must be made one array"),
+        ([[1.0, np.ma.masked]], "masked arrays in a list must be made one array"),
+        (5, "data must be an array with at least one axis, got a single number"),
+        (np.array(np.nan), "data must be an array with at least one axis"),
+        (np.ma.masked, "data must be an array with at least one axis"),
+        (np.full(2, 1.7e308), "data: observed values must add up to less than 1.8e308, got inf"),
     ],
 )
 def test_refused_data(data: Any, message: str) -> None:
@@ -150,6 +178,7 @@ def test_long_doubles_must_be_exact_in_float64() -> None:
         (np.full((2, 3), "yes"), "mask: expected real or integer numbers, got dtype <U3"),
         ([[True, False], [True]], "mask: expected a numeric array, got list"),
         (np.ma.MaskedArray(np.ones((2, 3)), np.eye(2, 3, dtype=bool)), "mask must not have masked entries"),
+        ([np.ma.MaskedArray([True] * 3, [False, True, False])] * 2, "mask must not have masked entries"),
     ],
 )
 def test_refused_masks(mask: Any, message: str) -> None:

@@ -27,3 +27,10 @@ def test_one_seed_one_mask() -> None:
 def test_refuses_a_fraction_that_is_none(fraction: float) -> None:
     with pytest.raises(pltf.PltfError, match="fraction must lie between 0 and 1"):
         pltf.holdout(np.ones((2, 2)), fraction)
+
+
+def test_refuses_listed_cells() -> None:
+    listed = ([(0, 1)], [3])
+    for data in (listed, pltf.observe(listed, shape=(2, 2))):
+        with pytest.raises(pltf.PltfError, match="data must be a dense array"):
+            pltf.holdout(data, 0.5)

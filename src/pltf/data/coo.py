@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.base import Observation
-from pltf.data.values import constants, find_bad, numeric, read_only
+from pltf.data.values import EXACT, brief, constants, find_bad, finite_total, numeric, read_only
 from pltf.errors import ObservationError
 
 Coords = NDArray[np.integer[Any]]  # (modes, cells)
@@ -80,13 +80,14 @@ def coo_observation(
     if at.shape[1] != x.size:
         raise ObservationError(f"{name}: coords and values must be of one length, got {at.shape[1]} and {x.size}")
     _check_values(at, x, name)
-    at, x = _merged(*_sorted(at, x.astype(np.float64)), duplicates, name)
+    at, x = _merged(*_sorted(at, x), duplicates, name)
     _check_values(at, x, name)  # once more: values that were added up may have become too large
     holes = _positions(np.empty((0, len(sizes)), dtype=int) if missing is None else missing, sizes, "missing")
     holes = np.unique(holes, axis=1) if holes.shape[1] else holes
     _check_disjoint(at, holes)
     n_observed = x.size if unlisted == "missing" else math.prod(sizes) - holes.shape[1]
     total, saturated = constants(x)
+    total = finite_total([total], name)
     largest = float(x.max(initial=0))
     arrays = (read_only(at), read_only(x), unlisted, read_only(holes))
     return CooObservation(n_observed, total, saturated, largest, sizes, *arrays)
@@ -101,17 +102,18 @@ def _check_values(at: Coords, x: NDArray[Any], name: str) -> None:
 
 def _choice(argument: str, value: Any, choices: tuple[str, ...]) -> None:
     if not isinstance(value, str) or value not in choices:
-        raise ObservationError(f"{argument} must be one of {', '.join(map(repr, choices))}; got {value!r}")
+        raise ObservationError(f"{argument} must be one of {', '.join(map(repr, choices))}; got {brief(value)}")
 
 
 def _shape(shape: Any, name: str) -> tuple[int, ...]:
     if shape is None:
         raise ObservationError(f"{name}: listed cells need shape=, the sizes of the tensor")
-    sizes = tuple(shape) if isinstance(shape, Iterable) else ()
+    ordered = isinstance(shape, Sequence) or (isinstance(shape, np.ndarray) and shape.ndim)
+    sizes = tuple(shape) if ordered else ()
     whole = all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in sizes)
     if not sizes or not whole or not all(0 < n < 2**63 for n in sizes):
         raise ObservationError(
-            f"{name}: shape must be whole numbers from 1 to 2**63 - 1, one for each mode; got {shape!r}"
+            f"{name}: shape must be whole numbers from 1 to 2**63 - 1, one for each mode; got {brief(shape)}"
         )
     return tuple(map(int, sizes))
 
@@ -126,12 +128,11 @@ def _values(values: Any, name: str) -> NDArray[Any]:
 def _positions(cells: Any, sizes: tuple[int, ...], what: str) -> Coords:
     """Rows of positions as (modes, cells), in the narrowest integers that hold them."""
     rows = numeric(cells, what, ObservationError)
-    if rows.size == 0:
+    if rows.shape in ((0,), (0, len(sizes))):  # an empty list has no numbers to be whole
         rows = np.empty((0, len(sizes)), dtype=np.int64)
     if rows.ndim != 2 or rows.shape[1] != len(sizes):
-        raise ObservationError(
-            f"{what} must have a row of {len(sizes)} positions for each cell, got shape {rows.shape}"
-        )
+        came = f"{rows.shape}: transpose it" if rows.shape[:1] == (len(sizes),) and rows.ndim == 2 else rows.shape
+        raise ObservationError(f"{what} must have a row of {len(sizes)} positions for each cell, got shape {came}")
     if rows.dtype.kind not in "iu":
         raise ObservationError(f"{what} must be whole numbers, got dtype {rows.dtype}")
     for mode, size in enumerate(sizes):
@@ -144,23 +145,30 @@ def _positions(cells: Any, sizes: tuple[int, ...], what: str) -> Coords:
     return np.ascontiguousarray(rows.T, dtype=narrow)
 
 
-def _sorted(at: Coords, x: NDArray[np.float64]) -> tuple[Coords, NDArray[np.float64]]:
+def _sorted(at: Coords, x: NDArray[Any]) -> tuple[Coords, NDArray[Any]]:
     order = np.lexsort(at[::-1])
     return at[:, order], x[order]
 
 
-def _merged(at: Coords, x: NDArray[np.float64], duplicates: str, name: str) -> tuple[Coords, NDArray[np.float64]]:
-    """Sorted cells with each position once."""
+def _merged(at: Coords, x: NDArray[Any], duplicates: str, name: str) -> tuple[Coords, NDArray[np.float64]]:
+    """Sorted cells with each position once, and their values in float64."""
     new = np.ones(x.size, dtype=bool)
     new[1:] = (at[:, 1:] != at[:, :-1]).any(axis=0)
     if new.all():
-        return at, x
+        return at, x.astype(np.float64)
     if duplicates == "error":
         cell = tuple(map(int, at[:, int(np.argmin(new))]))
         advice = "pass duplicates='sum' to observe to add them up"
         raise ObservationError(f"{name}: cell {cell} is listed more than once; {advice}")
+    first = np.flatnonzero(new)
     with np.errstate(over="ignore"):
-        return at[:, new], np.add.reduceat(x, np.flatnonzero(new))
+        sums = np.add.reduceat(x, first, dtype=np.float64)
+    inexact = (sums >= EXACT) & (np.diff(first, append=x.size) > 1)
+    if x.dtype.kind in "iu" and inexact.any():
+        cell = tuple(map(int, at[:, first[np.argmax(inexact)]]))
+        limit = "less than 2**53, or float64 would round them"
+        raise ObservationError(f"{name}: the values of cell {cell} must add up to {limit}")
+    return at[:, new], sums
 
 
 def _check_disjoint(at: Coords, holes: Coords) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pltf.data.base import Observation
 from pltf.data.blocks import Block, block_shape, blocks
-from pltf.data.values import constants, find_bad, read_only
+from pltf.data.values import constants, find_bad, finite_total, read_only
 from pltf.errors import ObservationError
 
 _BLOCK_CELLS = 1 << 18
@@ -70,7 +70,8 @@ def dense_observation(values: NDArray[Any], mask: NDArray[np.bool_] | None, name
         n_observed += seen.size
         largest = max(largest, float(seen.max(initial=0)))
     known = None if mask is None else read_only(mask)
-    return DenseObservation(n_observed, math.fsum(totals), math.fsum(saturated), largest, read_only(values), known)
+    total = finite_total(totals, name)
+    return DenseObservation(n_observed, total, math.fsum(saturated), largest, read_only(values), known)
 
 
 def _observed(values: NDArray[Any], mask: NDArray[np.bool_] | None) -> Iterator[tuple[Block, NDArray[Any]]]:

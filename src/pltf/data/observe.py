@@ -12,8 +12,10 @@ from scipy import sparse
 from pltf.data.base import Observation
 from pltf.data.coo import coo_observation
 from pltf.data.dense import dense_observation
-from pltf.data.values import numeric
+from pltf.data.values import brief, has_masked, numeric
 from pltf.errors import ObservationError
+
+_LAST = 2**63 - 1  # of all sizes
 
 
 def observe(
@@ -36,7 +38,7 @@ def observe(
     matrix or array, a pydata ``sparse.COO``, or a pandas table with a column of positions for each of ``dims`` and
     one more column for the values. ``unlisted`` says what an absent cell is: ``"zero"`` (counts) or ``"missing"``
     (ratings); ``missing`` lists holes in the first kind, a row of positions each. A listed zero is an observed zero.
-    A cell listed twice is an error, unless ``duplicates="sum"``.
+    A cell listed twice is an error, unless ``duplicates="sum"``. All of these are refused with dense data.
 
     ``name`` stands in the error messages.
 
@@ -50,11 +52,12 @@ def observe(
     >>> pltf.observe((cells, values), shape=(5, 5, 5), missing=[(1, 1, 1)])
     <CooObservation 5x5x5 float64: 124 of 125 cells observed, total 6>
     """
+    given = _given(unlisted=unlisted, missing=missing, shape=shape, dims=dims, duplicates=duplicates)
     if isinstance(data, Observation):
         if mask is not None or missing is not None:
             raise ObservationError(f"{name} is an observation and has its holes already: mask and missing must be None")
-        if not isinstance(unlisted, str) or unlisted != "zero" or shape is not None:
-            raise ObservationError(f"{name} is an observation already: unlisted and shape cannot be changed")
+        if given:
+            raise ObservationError(f"{name} is an observation already: {given[0]} cannot be changed")
         return data
     listed = _listed(data, shape, dims, name)
     if listed is not None:
@@ -64,16 +67,24 @@ def observe(
         return coo_observation(
             coords, values, shape, unlisted=unlisted, missing=missing, duplicates=duplicates, name=name
         )
-    if missing is not None or not isinstance(unlisted, str) or unlisted != "zero" or shape is not None:
-        raise ObservationError(
-            f"missing, unlisted and shape go with listed cells, but {name} is a dense array: use mask="
-        )
+    if given:
+        advice = ": use mask=" if given[0] in ("missing", "unlisted") else f" ({type(data).__name__})"
+        raise ObservationError(f"{given[0]} goes with listed cells, but {name} is a dense array{advice}")
     array = _as_array(data, name)
+    if not array.ndim:
+        raise ObservationError(f"{name} must be an array with at least one axis, got a single number")
     known = None if mask is None else _as_mask(mask, array.shape, name)
     if isinstance(data, np.ma.MaskedArray) and data.mask is not np.ma.nomask:
         unmasked = ~np.ma.getmaskarray(data)
         known = unmasked if known is None else known & unmasked
     return dense_observation(array, known, name)
+
+
+def _given(unlisted: Any, duplicates: Any, **others: Any) -> list[str]:
+    """The options of listed cells that are not as they stand in the signature of observe."""
+    words = {"unlisted": (unlisted, "zero"), "duplicates": (duplicates, "error")}
+    changed = [option for option, (word, usual) in words.items() if not isinstance(word, str) or word != usual]
+    return changed + [option for option, value in others.items() if value is not None]
 
 
 def shape_and_dtype(data: Any, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
@@ -122,6 +133,12 @@ def _table(
     columns = list(table.columns)
     if dims is None:
         raise ObservationError(f"{name}: a table needs dims=, the columns that hold positions")
+    dims = dims.tolist() if hasattr(dims, "tolist") else dims  # table.columns[:2] is as good as a list
+    if not isinstance(dims, Sequence) or isinstance(dims, str) or not dims:
+        raise ObservationError(f"{name}: dims must be a list of columns such as ('i', 'j'), got {brief(dims)}")
+    twice = [index for place, index in enumerate(dims) if index in dims[:place]]
+    if twice:
+        raise ObservationError(f"{name}: dims must name each column once, got {twice[0]!r} twice")
     absent = [index for index in dims if index not in columns]
     if absent:
         raise ObservationError(
@@ -131,7 +148,7 @@ def _table(
     if len(rest) != 1:
         found = ", ".join(map(str, rest)) or "none"
         raise ObservationError(
-            f"{name}: besides {', '.join(dims)} the table must have one column of values, got {found}"
+            f"{name}: besides {', '.join(map(str, dims))} the table must have one column of values, got {found}"
         )
     rows = np.stack([_column(table, index, name) for index in dims], axis=1)
     if shape is None:
@@ -151,12 +168,17 @@ def _column(table: Any, index: str, name: str) -> NDArray[Any]:
     positions: NDArray[Any] = column.to_numpy()
     if positions.dtype.kind not in "iu":
         raise ObservationError(f"{name}: column {index!r} must hold whole numbers, got dtype {positions.dtype}")
+    if positions.size and positions.max() >= _LAST:
+        raise ObservationError(f"{name}: column {index!r} must hold positions below 2**63 - 1, got {positions.max()}")
     return positions.astype(np.int64, copy=False)
 
 
 def _as_array(data: Any, name: str) -> NDArray[Any]:
-    plain = np.ma.getdata(data) if isinstance(data, np.ma.MaskedArray) else data
-    return numeric(plain, name, ObservationError)
+    if isinstance(data, np.ma.MaskedArray):
+        return numeric(np.ma.getdata(data), name, ObservationError)
+    if has_masked(data):
+        raise ObservationError(f"{name}: masked arrays in a list must be made one array, with numpy.ma.stack")
+    return numeric(data, name, ObservationError)
 
 
 def check_mask(mask: Any, shape: tuple[int, ...], name: str, data: Any) -> None:

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.dense import DenseObservation
-from pltf.data.observe import observe
+from pltf.data.observe import is_listed, observe
+from pltf.data.values import brief
 from pltf.errors import PltfError, whole
 
 
@@ -23,8 +24,8 @@ def holdout(data: Any, fraction: float, *, seed: int = 0) -> NDArray[np.bool_]:
     60
     """
     if not isinstance(fraction, (int, float, np.integer, np.floating)) or not 0 < fraction < 1:
-        raise PltfError(f"fraction must lie between 0 and 1, got {fraction!r}")
-    seen = observe(data)
+        raise PltfError(f"fraction must lie between 0 and 1, got {brief(fraction)}")
+    seen = None if is_listed(data) else observe(data)
     if not isinstance(seen, DenseObservation):
         raise PltfError("data must be a dense array: cells that are listed are hidden by listing them in missing=")
     keep = np.ones(seen.shape, dtype=bool) if seen.mask is None else seen.mask.copy()

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import math
+import reprlib
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from pltf.errors import PltfError
+from pltf.errors import ObservationError, PltfError
 
-_EXACT = 1 << 53  # above this float64 does not hold every whole number
+EXACT = 1 << 53  # above this float64 does not hold every whole number
 _HISTOGRAM = 1 << 16  # counts below this are summed through a histogram
+_NUMBERS = frozenset((bool, int, float))
 _STIRLING = 1e4  # above this the asymptotic series is exact to float64
 
 
 def numeric(value: Any, what: str, error: type[PltfError] = PltfError) -> NDArray[Any]:
     """A plain array of real numbers, or an error that names ``what``."""
-    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+    if has_masked(value):
         raise error(f"{what} must not have masked entries")
     try:
         array = np.asarray(value)
@@ -27,6 +30,29 @@ def numeric(value: Any, what: str, error: type[PltfError] = PltfError) -> NDArra
     if array.dtype.kind not in "biuf":
         raise error(f"{what}: expected real or integer numbers, got dtype {array.dtype}")
     return array
+
+
+def has_masked(value: Any, depth: int = 64) -> bool:
+    """Whether an array, or any array in lists of at most this depth, has masked entries; NumPy drops a list's masks.
+
+    >>> has_masked([np.ma.array([1, 2], mask=[False, True]), [3, 4]])
+    True
+    """
+    if isinstance(value, np.ma.MaskedArray):
+        return bool(np.ma.is_masked(value))
+    if not isinstance(value, (list, tuple)) or not depth:
+        return False
+    plain = _NUMBERS.issuperset(map(type, value))  # a list of numbers is passed over without a look at each
+    return not plain and any(has_masked(one, depth - 1) for one in value)
+
+
+def brief(value: Any) -> str:
+    """What came, on one short line.
+
+    >>> brief(list(range(100)))
+    '[0, 1, 2, 3, 4, 5, ...]'
+    """
+    return " ".join(reprlib.repr(value).split())
 
 
 def find_bad(seen: NDArray[Any]) -> tuple[int, str] | None:
@@ -39,8 +65,8 @@ def find_bad(seen: NDArray[Any]) -> tuple[int, str] | None:
         return int(np.argmax(seen < 0)), ">= 0"
     if kind == "f" and not np.isfinite(high):
         return int(np.argmax(~np.isfinite(seen))), "finite"
-    if kind in "iu" and high > _EXACT:
-        return int(np.argmax(seen > _EXACT)), "at most 2**53, or float64 would round them"
+    if kind in "iu" and high > EXACT:
+        return int(np.argmax(seen > EXACT)), "at most 2**53, or float64 would round them"
     if kind == "f" and seen.dtype.itemsize > 8:
         with np.errstate(over="ignore"):
             rounded = seen.astype(np.float64) != seen
@@ -65,7 +91,19 @@ def constants(seen: NDArray[Any]) -> tuple[float, float]:
             cells = cells[counts]
             return float(cells @ counts), float(cells @ saturated_log_likelihood(counts))
     x = seen.astype(np.float64)
-    return float(x.sum()), float(saturated_log_likelihood(x).sum())
+    with np.errstate(over="ignore"):  # a total that is too large is refused when all of it is known
+        return float(x.sum()), float(saturated_log_likelihood(x).sum())
+
+
+def finite_total(parts: Iterable[float], name: str) -> float:
+    """The sum of all observed values, or an error when float64 cannot hold it."""
+    try:
+        total = math.fsum(parts)
+    except OverflowError:
+        total = math.inf
+    if not math.isfinite(total):
+        raise ObservationError(f"{name}: observed values must add up to less than 1.8e308, got {total}")
+    return total
 
 
 def saturated_log_likelihood(x: NDArray[Any]) -> NDArray[np.float64]:
@@ -76,9 +114,9 @@ def saturated_log_likelihood(x: NDArray[Any]) -> NDArray[np.float64]:
     array([ 0., -1.])
     """
     x = np.asarray(x, dtype=np.float64)
-    exact = special.xlogy(x, x) - x - special.gammaln(x + 1)
-    big = np.maximum(x, _STIRLING)
-    series = -0.5 * np.log(2 * math.pi * big) - 1 / (12 * big)
+    small, big = np.minimum(x, _STIRLING), np.maximum(x, _STIRLING)
+    exact = special.xlogy(small, small) - small - special.gammaln(small + 1)
+    series = -0.5 * (math.log(2 * math.pi) + np.log(big)) - 1 / (12 * big)
     return np.asarray(np.where(x > _STIRLING, series, exact))
 
 

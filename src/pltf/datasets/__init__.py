@@ -1,5 +1,6 @@
 """Data to try things on."""
 
 from pltf.datasets.synthetic import Draw, draw
+from pltf.datasets.uclaf_data import Uclaf, uclaf
 
-__all__ = ["Draw", "draw"]
+__all__ = ["Draw", "Uclaf", "draw", "uclaf"]

@@ -1,0 +1,125 @@
+"""UCLAF: who did what where, from GPS tracks with comments."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.io
+from numpy.typing import NDArray
+
+from pltf.data.values import brief
+from pltf.datasets.fetch import Remote, contents
+from pltf.errors import PltfError
+from pltf.gamma import Array
+
+FILE = Remote(
+    name="aaai10.uclaf.data.mat",
+    url="http://www.cse.ust.hk/~vincentz/aaai10.uclaf.data.mat",
+    sha256="4b07264d192710b5e74d8b33206cbc4d4cd426a676965e76fcbb3f78619a20dc",
+)
+KINDS = ("binary", "counts")
+USERS = ("active", "all")
+
+_SHAPES = {
+    "UserLocAct": (164, 168, 5),
+    "UserLoc": (164, 168),
+    "LocFea": (168, 14),
+    "ActAct": (5, 5),
+    "UserUser": (164, 164),
+}
+_ACTIVITIES = ("Food and Drink", "Shopping", "Movies and Shows", "Sports and Exercise", "Tourism and Amusement")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Uclaf:
+    """The UCLAF data: a tensor of visits, and what else is known of users, locations and activities.
+
+    ``dims`` names the indices of every array, ``labels`` the positions along every index. The file has no labels:
+    users and locations go by their row in it, activities by the order in which its authors list them.
+
+    >>> from pltf.datasets import Uclaf
+    >>> Uclaf.dims["X"], Uclaf.dims["LocFea"]
+    (('user', 'location', 'activity'), ('location', 'feature'))
+    """
+
+    dims: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+        {
+            "X": ("user", "location", "activity"),
+            "UserLoc": ("user", "location"),
+            "LocFea": ("location", "feature"),
+            "ActAct": ("activity", "activity"),
+            "UserUser": ("user", "user"),
+        }
+    )
+
+    X: NDArray[np.int64]  # how often a user did this there, or whether
+    UserLoc: NDArray[np.int64]  # how often a user was there
+    LocFea: Array  # what is there; the first column is the number of the location, not a feature
+    ActAct: Array  # how alike activities are
+    UserUser: Array  # how alike users are, from -1 to 1
+    labels: Mapping[str, tuple[Any, ...]]
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{name} {'x'.join(map(str, getattr(self, name).shape))}" for name in self.dims)
+        return f"<Uclaf: {sizes}>"
+
+
+def uclaf(kind: str = "binary", *, users: str = "active") -> Uclaf:
+    """The UCLAF data: 164 users, 168 locations in Beijing, 5 activities (Zheng, Cao, Zheng, Xie and Yang, AAAI 2010).
+
+    ``kind="binary"`` tells whether a user did something somewhere, ``"counts"`` how often. 18 users have no record
+    of any activity; ``users="all"`` keeps them, in the tensor and in the matrices.
+
+    The file ``aaai10.uclaf.data.mat`` is read from the folder that the environment variable ``PLTF_DATA`` names, or
+    from the cache of this user (``pltf`` in ``$XDG_CACHE_HOME`` or ``~/.cache``), or else is downloaded to that cache
+    from the address of its authors, which may have moved. Its checksum must be right wherever it comes from.
+
+    >>> import pltf, pltf.datasets
+    >>> def links(rank):
+    ...     data = pltf.datasets.uclaf()
+    ...     return pltf.cp(data.dims["X"], rank=rank).fit(data.X, mask=pltf.holdout(data.X, 0.4))
+    >>> pltf.datasets.uclaf("ratings")
+    Traceback (most recent call last):
+        ...
+    pltf.errors.PltfError: kind must be one of 'binary', 'counts'; got 'ratings'
+    """
+    for argument, value, choices in (("kind", kind, KINDS), ("users", users, USERS)):
+        if not isinstance(value, str) or value not in choices:
+            raise PltfError(f"{argument} must be one of {', '.join(map(repr, choices))}; got {brief(value)}")
+    held = _arrays(contents(FILE))
+    visits = held["UserLocAct"]
+    kept = np.arange(len(visits)) if users == "all" else np.flatnonzero(visits.any(axis=(1, 2)))
+    X = visits > 0 if kind == "binary" else visits
+    return Uclaf(
+        X=_plain(X[kept], np.int64),
+        UserLoc=_plain(held["UserLoc"][kept], np.int64),
+        LocFea=_plain(held["LocFea"], np.float64),
+        ActAct=_plain(held["ActAct"], np.float64),
+        UserUser=_plain(held["UserUser"][np.ix_(kept, kept)], np.float64),
+        labels={
+            "user": tuple(kept.tolist()),
+            "location": tuple(range(visits.shape[1])),
+            "activity": _ACTIVITIES,
+            "feature": ("location", *(f"feature {n}" for n in range(1, held["LocFea"].shape[1]))),
+        },
+    )
+
+
+def _arrays(content: bytes) -> dict[str, NDArray[Any]]:
+    """The arrays of the file: numbers only, so nothing in it can be more than data."""
+    held = scipy.io.loadmat(io.BytesIO(content), variable_names=tuple(_SHAPES))
+    for name, shape in _SHAPES.items():
+        array = held.get(name)
+        if not isinstance(array, np.ndarray) or array.dtype.kind not in "iuf" or array.shape != shape:
+            came = f"{array.dtype} of shape {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
+            raise PltfError(f"{FILE.name}: {name} must be numbers of shape {shape}, got {came}")
+    return {name: held[name] for name in _SHAPES}
+
+
+def _plain(array: NDArray[Any], dtype: Any) -> NDArray[Any]:
+    return np.ascontiguousarray(array, dtype=dtype)
