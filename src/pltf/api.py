@@ -16,7 +16,6 @@ from pltf.data.observe import check_mask, is_listed, shape_and_dtype
 from pltf.data.values import numeric
 from pltf.engines import select
 from pltf.engines.plan import EquationPlan, ListedPlan, Plan, human, plan_equation
-from pltf.engines.threads import available_threads, single_threaded_blas
 from pltf.errors import ConvergenceWarning, ObservationError, PltfError, whole
 from pltf.fit import Fit
 from pltf.gamma import Array, Gamma, Point, Posterior
@@ -28,6 +27,7 @@ from pltf.inference.run import ASKED, Callback, Stop, best_of
 from pltf.inference.state import Method, Problem, State
 from pltf.inference.vb import VB
 from pltf.notation import Model
+from pltf.threads import available_threads, single_threaded_blas
 
 METHODS: Mapping[str, Method] = {method.name: method for method in (VB, EM, MAP)}
 INITS = ("prior", "random")
@@ -77,6 +77,7 @@ def fit(
         saturated=math.fsum(one.saturated for one in seen.values()),
         eps=float(np.finfo(planned.dtype).eps),
         trades=trades(model, held) if accelerate else None,
+        threads=planned.threads,
     )
     with single_threaded_blas:
         starting = _starting(problem, how, begin, entropy, float(np.finfo(planned.dtype).tiny))

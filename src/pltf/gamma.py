@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,10 +14,9 @@ from scipy import special
 
 from pltf.data.values import numeric
 from pltf.errors import PltfError, whole
+from pltf.threads import PART, in_parts
 
 Array = NDArray[np.float64]
-
-_STIRLING = 1e4  # above this the asymptotic series is exact to float64
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +55,11 @@ class Gamma:
         """A/B, the prior's part of a posterior rate."""
         return np.asarray(np.asarray(self.shape, dtype=np.float64) / np.asarray(self.mean, dtype=np.float64))
 
+    @cached_property
+    def log_norm(self) -> Array:
+        """log Gamma(A)."""
+        return np.asarray(special.gammaln(np.asarray(self.shape, dtype=np.float64)))
+
     def broadcast(self, shape: tuple[int, ...]) -> tuple[Array, Array]:
         """Shape and mean as arrays of the given shape."""
         return (
@@ -78,42 +84,56 @@ class Gamma:
         return np.asarray(power - z * A / B + A * np.log(A / B) - special.gammaln(A))
 
 
-def geometric_mean(shape: Array, scale: Array, psi: Array | None = None) -> Array:
-    """exp(<log z>) of Gamma(shape, scale): exp(digamma(C)) * D; ``psi`` is digamma(C), if it is at hand.
+def geometric_mean(shape: Array, scale: Array) -> Array:
+    """exp(<log z>) of Gamma(shape, scale): exp(digamma(C)) * D, exact to float64 for any C.
 
     >>> import numpy as np
     >>> geometric_mean(np.array([1.0, 1e8]), np.array([1.0, 1.0])).round(6)
     array([5.61459000e-01, 9.99999995e+07])
     """
-    C = shape
-    small = np.exp(special.digamma(C) if psi is None else psi)
-    # exp(28) has lost the digits that its exponent lost: large C by the series, exact to float64.
-    return _where_large(C, small, lambda C: C - 0.5 + 1 / (24 * C) + 1 / (48 * C**2)) * scale
+    from pltf.special import geomean_loop  # brings the compiler, which `import pltf` should not wait for
+
+    C, D = _flat(shape), _flat(scale)
+    L = np.empty(C.size)
+    geomean_loop(C, D, L)
+    return L.reshape(shape.shape)
 
 
-def kl_to_prior(shape: Array, scale: Array, prior: Gamma, psi: Array | None = None) -> float:
-    """Sum over the entries of KL( Gamma(C, scale D) || Gamma(A, mean B) ); ``psi`` is digamma(C).
+def geomean_and_kl(shape: Array, scale: Array, prior: Gamma, threads: int = 1) -> tuple[Array, float]:
+    """:func:`geometric_mean` and the sum over the entries of KL( Gamma(C, scale D) || prior ), in one pass.
 
     >>> import numpy as np
-    >>> kl = kl_to_prior(np.array([2.0, 2.0]), np.array([3.0, 3.0]), Gamma(shape=2.0, mean=6.0))
-    >>> round(kl, 12)
-    0.0
+    >>> C, D = np.array([2.0, 2.0]), np.array([3.0, 3.0])
+    >>> L, kl = geomean_and_kl(C, D, Gamma(shape=2.0, mean=6.0))
+    >>> L.round(4), abs(round(kl, 12))
+    (array([4.5786, 4.5786]), 0.0)
     """
-    C, D, rate = shape, scale, prior.rate
-    A = np.asarray(prior.shape, dtype=np.float64)
-    psi = special.digamma(C) if psi is None else psi
-    # (C-A)*digamma(C) - lgamma(C) + lgamma(A) - A*log(D*rate) + C*D*rate - C, its large terms taken together
-    peak = _where_large(
-        C, C * psi - special.gammaln(C) - C, lambda C: 0.5 * np.log(C / (2 * np.pi)) - 0.5 - 1 / (6 * C)
-    )
-    kl = peak - A * (psi + np.log(D * rate)) + special.gammaln(A) + C * D * rate
-    return float(kl.sum())
+    from pltf.special import kl_loop
+
+    C, D = _flat(shape), _flat(scale)
+    known = [_expanded(part, shape.shape) for part in (prior.shape, prior.rate, prior.log_norm)]
+    L = np.empty(C.size)
+
+    def one_part(part: slice) -> float:
+        A, rate, lgamma_A = (
+            array[part] if array.size == C.size else array[: part.stop - part.start] for array in known
+        )
+        return float(kl_loop(C[part], D[part], A, rate, lgamma_A, L[part]))
+
+    kl = math.fsum(in_parts(one_part, C.size, threads))
+    return L.reshape(shape.shape), kl
 
 
-def _where_large(C: Array, value: Array, series: Callable[[Array], Array]) -> Array:
-    """The value, or for large C the asymptotic series of it."""
-    large = C > _STIRLING
-    return np.where(large, series(np.maximum(C, _STIRLING)), value) if large.any() else value
+def _flat(array: Array) -> Array:
+    return np.ascontiguousarray(array, dtype=np.float64).reshape(-1)
+
+
+def _expanded(value: ArrayLike, shape: tuple[int, ...]) -> Array:
+    """A value for each entry; of a single number, as many as the largest part has."""
+    array = np.asarray(value, dtype=np.float64)
+    if array.ndim == 0:
+        return np.full(min(math.prod(shape), PART), array)
+    return np.broadcast_to(array, shape).reshape(-1)
 
 
 class Factor(Protocol):

@@ -81,6 +81,15 @@ def ordered_map(function: Callable[[T], R], items: Iterable[T], threads: int) ->
         yield waiting.popleft().result()
 
 
+PART = 1 << 15  # entries of an array that are worked on at a time
+
+
+def in_parts(function: Callable[[slice], R], size: int, threads: int) -> Iterator[R]:
+    """Results of ``function`` on the parts of an array, in their order; the parts depend on the size alone."""
+    parts = [slice(at, min(at + PART, size)) for at in range(0, size, PART)]
+    return ordered_map(function, parts, min(threads, max(1, len(parts))))
+
+
 @lru_cache(maxsize=4)
 def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="pltf")

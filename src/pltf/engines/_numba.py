@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
-
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from pltf.engines.contraction import AnyArray
+from pltf.special import ANY_ORDER, log
 
-# Sums may be taken in the order that vectorizes; NaN and infinity keep their meaning.
-_SUMS = {"reassoc", "contract", "nsz"}
+_TILE = 512  # cells between two rounds of logarithms
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -53,45 +51,67 @@ def add_rows(sums, rows, parts):  # type: ignore[no-untyped-def]
             sums[row, r] += parts[n, r]
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=_SUMS)
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER)
 def cp_counts(rows, x, Z, own, others, start, stop):  # type: ignore[no-untyped-def]
     """Expected counts of a CP model over listed cells [start, stop): gather, rate, ratio, scatter in one pass.
 
-    ``rows`` (modes, cells) are rows of ``Z`` (all factors one under the other, first the mode whose rows this call
-    owns); sums go to ``own`` or, the other modes, to ``others``. Returns sum x*log(Xhat/x). In NumPy::
+    ``rows`` (modes, cells) are rows of ``Z`` (all factors one under the other, first the mode by which the cells are
+    sorted, whose rows this call owns); sums go to ``own`` or, the other modes, to ``others``. Returns
+    sum x*log(Xhat/x). In NumPy::
 
         P = Z[rows].prod(axis=0)                      # (cells, R): never made here
         ratio = x / P.sum(axis=1)
         np.add.at(sums, rows, ratio[:, None] * P)     # for every mode
         return -(x * np.log(ratio)).sum()
     """
-    modes, R, mine = rows.shape[0], Z.shape[1], own.shape[0]
-    product = np.empty(R, Z.dtype)
-    log_term = 0.0
-    for n in range(start, stop):
-        first = rows[0, n]
-        for r in range(R):
-            product[r] = Z[first, r]
-        for mode in range(1, modes):
-            row = rows[mode, n]
+    R, mine, last = Z.shape[1], own.shape[0], rows.shape[0] - 1
+    row_of_mine, between, product = np.empty(R, Z.dtype), np.empty(R, Z.dtype), np.empty(R, Z.dtype)
+    all_but_last = row_of_mine if last == 1 else between
+    sum_of_mine, ratios = np.zeros(R, Z.dtype), np.empty(_TILE, Z.dtype)
+    first, log_term = -1, 0.0
+    for tile in range(start, stop, _TILE):
+        end = min(tile + _TILE, stop)
+        for n in range(tile, end):
+            if rows[0, n] != first:
+                if first >= 0:
+                    for r in range(R):
+                        own[first, r] += sum_of_mine[r]
+                first = rows[0, n]
+                for r in range(R):
+                    row_of_mine[r] = Z[first, r]
+                    sum_of_mine[r] = 0
+            if last > 1:
+                row = rows[1, n]
+                for r in range(R):
+                    between[r] = row_of_mine[r] * Z[row, r]
+            for mode in range(2, last):
+                row = rows[mode, n]
+                for r in range(R):
+                    between[r] *= Z[row, r]
+            row = rows[last, n]
+            rate = Z.dtype.type(0)
             for r in range(R):
-                product[r] *= Z[row, r]
-        rate = product[0]
-        for r in range(1, R):
-            rate += product[r]
-        ratio = x[n] / rate
-        log_term -= np.float64(x[n]) * math.log(np.float64(ratio))
-        for r in range(R):
-            product[r] *= ratio
-            own[first, r] += product[r]
-        for mode in range(1, modes):
-            row = rows[mode, n] - mine
+                product[r] = all_but_last[r] * Z[row, r]
+                rate += product[r]
+            ratio = x[n] / rate
+            ratios[n - tile] = ratio
+            row -= mine
             for r in range(R):
-                others[row, r] += product[r]
+                sum_of_mine[r] += ratio * product[r]
+                others[row, r] += ratio * product[r]
+            for mode in range(1, last):
+                row = rows[mode, n] - mine
+                for r in range(R):
+                    others[row, r] += ratio * product[r]
+        for n in range(tile, end):
+            log_term -= np.float64(x[n]) * log(np.float64(ratios[n - tile]))
+    if first >= 0:
+        for r in range(R):
+            own[first, r] += sum_of_mine[r]
     return log_term
 
 
-@numba.njit(cache=True, nogil=True, fastmath=_SUMS)
+@numba.njit(cache=True, nogil=True, fastmath=ANY_ORDER)
 def cp_exposure(rows, Z, of, sums, first_row, start, stop):  # type: ignore[no-untyped-def]
     """Delta of mode ``of`` over listed cells [start, stop): the product of the other modes' rows, scattered.
 

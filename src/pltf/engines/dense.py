@@ -16,8 +16,8 @@ from pltf.engines.base import Counts, lost_in_cast, sum_of
 from pltf.engines.contraction import AnyArray
 from pltf.engines.memo import Memo
 from pltf.engines.plan import EquationPlan
-from pltf.engines.threads import keep_freed_memory, ordered_map
 from pltf.gamma import Array
+from pltf.threads import keep_freed_memory, ordered_map
 
 R = TypeVar("R")
 

@@ -142,11 +142,11 @@ class ListedPlan:
 
     @cached_property
     def is_cp(self) -> bool:
-        """Whether every factor has one observed index of its own and the one summed index."""
+        """Whether there are two factors or more, each with one observed index of its own and the one summed index."""
         observed, summed = self.equation.output.indices, self.equation.summed
         held = sorted(index for term in self.equation.factors for index in term.indices if index in observed)
         pairs = all(len(term.indices) == 2 and set(summed) <= set(term.indices) for term in self.equation.factors)
-        return len(summed) == 1 and pairs and held == sorted(observed)
+        return len(summed) == 1 and len(observed) > 1 and pairs and held == sorted(observed)
 
     @property
     def rank(self) -> int:

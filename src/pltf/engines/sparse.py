@@ -19,8 +19,8 @@ from pltf.engines.cells import CellEquation
 from pltf.engines.contraction import AnyArray
 from pltf.engines.memo import Memo
 from pltf.engines.plan import MOST_CHUNKS, ListedPlan
-from pltf.engines.threads import keep_freed_memory, ordered_map
 from pltf.gamma import Array
+from pltf.threads import keep_freed_memory, ordered_map
 
 PRIVATE_BYTES = 256 << 20  # sums that chunks may hold for themselves, all together
 

@@ -18,7 +18,7 @@ from pltf.inference.factors import Factors, frozen
 from pltf.notation import Equation, Model
 
 _NEWTON_STEPS = 50
-_SETTLED = 1e-12  # what a further Newton step would still add, relative to alpha
+_SETTLED = 1e-12  # what the last Newton step promised, relative to alpha
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,19 +74,25 @@ def log_scales(alpha: Array, beta: Array, directions: Array) -> Array:
     """log s that maximizes ``sum_a alpha_a log s_a - beta_a s_a`` for each x: damped Newton, concave.
 
     ``alpha`` and ``beta`` are (factors, x). The result keeps every product of scales at 1, and is never
-    worse than doing nothing.
+    worse than doing nothing. Where a beta is zero or out of range there is no maximum, and nothing is done.
     """
-    log_s = np.zeros_like(alpha)
-    value = _value(alpha, beta, log_s)
+    beta = np.where((np.isfinite(beta) & (beta > 0)).all(axis=0), beta, alpha)
+    log_s, value = np.zeros_like(alpha), _value(alpha, beta, np.zeros_like(alpha))
+    # Far from balance Newton's equations are badly scaled; where beta*s follows alpha they are not.
+    even = directions @ (directions.T @ np.log(alpha / beta))
+    better = _value(alpha, beta, even) > value
+    if better.any():
+        log_s = np.where(better, even, log_s)
+        value = _value(alpha, beta, log_s)
     for _ in range(_NEWTON_STEPS):
         weight = beta * np.exp(log_s)
         gradient = directions.T @ (alpha - weight)  # (m, x)
         hessian = np.einsum("ap,ax,aq->xpq", directions, weight, directions)
         step = np.linalg.solve(hessian, gradient.T[..., None])[..., 0].T  # (m, x)
+        log_s, value = _damped(alpha, beta, log_s, directions @ step, value)
         gain = (gradient * step).sum(axis=0)
         if (gain <= _SETTLED * alpha.sum(axis=0)).all():
             break
-        log_s, value = _damped(alpha, beta, log_s, directions @ step, value)
     return log_s
 
 

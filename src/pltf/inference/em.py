@@ -48,7 +48,11 @@ def _sweep(problem: Problem, state: State, update: Update) -> State:
         Z[a] = frozen(update(problem, a, Z[a], counts.by_factor[a], problem.engine.exposure(Z, a)))
 
     def candidate(eta: float) -> State:
-        far = Z if eta == 1 else {**Z, **{a: frozen(stretched(state.L[a], Z[a], eta)) for a in problem.free}}
+        far = (
+            Z
+            if eta == 1
+            else {**Z, **{a: frozen(stretched(state.L[a], Z[a], eta, problem.threads)) for a in problem.free}}
+        )
         return _state(problem, far)
 
     return candidate(1.0) if problem.trades is None else over_relaxed(state, candidate)

@@ -9,6 +9,8 @@ import numpy as np
 
 from pltf.gamma import Array
 from pltf.inference.state import State
+from pltf.special import stretch_loop
+from pltf.threads import in_parts
 
 NOISE = 1e-11
 GROWTH, LIMIT = 1.5, 100.0  # measured: benchmarks/NOTES.md
@@ -26,11 +28,16 @@ def over_relaxed(state: State, candidate: Callable[[float], State]) -> State:
     return replace(candidate(1.0), eta=GROWTH)
 
 
-def stretched(old: Array, new: Array, eta: float) -> Array:
+def stretched(old: Array, new: Array, eta: float, threads: int = 1) -> Array:
     """eta times the step from old to new, in logarithms; a zero stays what the step makes it.
 
     A step of the size of rounding is not stretched: in directions that have settled noise would grow sweep by sweep.
     """
-    moves = (old > 0) & (new > 0) & (np.abs(new - old) > NOISE * old)
-    ratio = np.where(moves, new, 1) / np.where(moves, old, 1)
-    return np.where(moves, old * ratio**eta, new)
+    before, after = np.ascontiguousarray(old).reshape(-1), np.ascontiguousarray(new).reshape(-1)
+    out = np.empty(after.size)
+
+    def one_part(part: slice) -> None:
+        stretch_loop(before[part], after[part], eta, NOISE, out[part])
+
+    list(in_parts(one_part, out.size, threads))
+    return out.reshape(new.shape)

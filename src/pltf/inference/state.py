@@ -24,6 +24,7 @@ class Problem:
     saturated: float  # sum M*log Poisson(X; X) over all tensors
     eps: float  # relative rounding of the engine's arithmetic
     trades: tuple[Trade, ...] | None = None  # how factors may trade scale; None: plain sweeps, no acceleration
+    threads: int = 1
 
     @property
     def free(self) -> tuple[str, ...]:

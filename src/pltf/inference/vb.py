@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy import special
 
-from pltf.gamma import Array, geometric_mean, kl_to_prior
+from pltf.gamma import Array, geomean_and_kl
 from pltf.inference.balance import balanced
 from pltf.inference.factors import Factors, frozen
 from pltf.inference.relax import over_relaxed, stretched
@@ -27,7 +26,9 @@ def step(problem: Problem, state: State) -> State:
     C = {a: np.asarray(problem.priors[a].shape) + state.counts.by_factor[a] for a in problem.free}
 
     def candidate(eta: float) -> State:
-        return _given_shapes(problem, state, C if eta == 1 else {a: stretched(state.C[a], C[a], eta) for a in C})
+        return _given_shapes(
+            problem, state, C if eta == 1 else {a: stretched(state.C[a], C[a], eta, problem.threads) for a in C}
+        )
 
     return candidate(1.0) if problem.trades is None else over_relaxed(state, candidate)
 
@@ -50,10 +51,10 @@ def posterior_state(problem: Problem, E: Factors, C: Factors, D: Factors, expect
 
     bound = sum M*( X*log Xhat_L - Xhat_E - lgamma(X+1) ) - sum_a KL( q(Z_a) || p(Z_a) )
     """
-    psi = {a: special.digamma(C[a]) for a in problem.free}
-    L = {**problem.fixed, **{a: frozen(geometric_mean(C[a], D[a], psi[a])) for a in problem.free}}
+    known = {a: geomean_and_kl(C[a], D[a], problem.priors[a], problem.threads) for a in problem.free}
+    L = {**problem.fixed, **{a: frozen(geomean) for a, (geomean, _) in known.items()}}
     counts = problem.engine.counts(L, problem.free)
-    kl = math.fsum(kl_to_prior(C[a], D[a], problem.priors[a], psi[a]) for a in problem.free)
+    kl = math.fsum(part for _, part in known.values())
     return State(E, L, C, D, counts, problem.log_likelihood(counts.log_term, expected) - kl)
 
 

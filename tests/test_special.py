@@ -1,0 +1,102 @@
+"""The compiled functions against mpmath and NumPy, from subnormal numbers to the largest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mpmath
+import numba
+import numpy as np
+import pytest
+from scipy import special as scipy_special
+
+from pltf import special
+from pltf.gamma import Array
+from pltf.inference.relax import stretched
+
+
+@numba.njit
+def _map_log(x, out):  # type: ignore[no-untyped-def]
+    for n in range(x.size):
+        out[n] = special.log(x[n])
+
+
+@numba.njit
+def _map_exp(x, out):  # type: ignore[no-untyped-def]
+    for n in range(x.size):
+        out[n] = special.exp(x[n])
+
+
+def _mapped(loop: Any, x: Array) -> Array:
+    out = np.empty_like(x)
+    loop(x, out)
+    return out
+
+
+def _units_apart(got: Array, wanted: Array) -> float:
+    return float((np.abs(got - wanted) / np.spacing(np.abs(wanted))).max())
+
+
+def test_log_is_numpys_to_two_units_in_the_last_place() -> None:
+    rng = np.random.default_rng(0)
+    x = np.concatenate(
+        [np.exp(rng.uniform(-744, 709, 50_000)), rng.uniform(0.4, 2.5, 50_000), 1 + rng.normal(0, 1e-6, 9)]
+    )
+    assert _units_apart(_mapped(_map_log, x), np.log(x)) <= 2
+    ends = np.array([5e-324, 1e-310, np.finfo(float).tiny, 1.0, np.finfo(float).max])
+    assert _units_apart(_mapped(_map_log, ends)[[0, 1, 2, 4]], np.log(ends)[[0, 1, 2, 4]]) <= 2
+    np.testing.assert_array_equal(_mapped(_map_log, np.array([1.0, 0.0, np.inf, np.nan])), [0, -np.inf, np.inf, np.nan])
+
+
+def test_exp_is_numpys_to_two_units_in_the_last_place() -> None:
+    x = np.concatenate([np.random.default_rng(0).uniform(-745, 709.7, 100_000), [0.0, 1.0, -1e-300]])
+    assert _units_apart(_mapped(_map_exp, x), np.exp(x)) <= 2
+    np.testing.assert_array_equal(
+        _mapped(_map_exp, np.array([-np.inf, -800, 710, np.inf, np.nan])), [0, 0, *2 * [np.inf], np.nan]
+    )
+
+
+# Shapes from almost nothing to more counts than a float64 can tell apart, and many around the recurrence.
+SHAPES = np.concatenate([10.0 ** np.arange(-300, 301, 25), 10.0 ** np.linspace(-3, 6, 60), np.arange(0.5, 13, 0.25)])
+
+
+def test_geometric_mean_is_mpmaths_at_any_shape() -> None:
+    L = np.empty_like(SHAPES)
+    special.geomean_loop(SHAPES, np.full(SHAPES.shape, 0.5), L)
+    with mpmath.workdps(60):
+        for shape, got in zip(SHAPES, L, strict=True):
+            log_mean = mpmath.digamma(mpmath.mpf(float(shape)))
+            exact = mpmath.exp(log_mean) / 2
+            if exact > 1e-300:
+                # exp passes on the rounding of its argument, of two units in the last place
+                assert abs(mpmath.mpf(float(got)) / exact - 1) < 3e-15 + (4.5e-16 * abs(log_mean) if shape < 1 else 0)
+            else:
+                assert got < 1e-299
+
+
+@pytest.mark.parametrize(("A", "rate", "D"), [(0.5, 0.05, 0.3), (3.0, 1e-6, 1e4), (1e3, 40.0, 1e-5)])
+def test_kl_is_mpmaths_at_any_shape(A: float, rate: float, D: float) -> None:
+    lgamma_A = float(scipy_special.gammaln(A))
+    with mpmath.workdps(400):
+        a, r, d = (mpmath.mpf(value) for value in (A, rate, D))
+        for shape in SHAPES:
+            one: Any = [np.array([value]) for value in (shape, D, A, rate, lgamma_A)]
+            got = special.kl_loop(one[0], one[1], one[2], one[3], one[4], np.empty(1))
+            c = mpmath.mpf(float(shape))
+            psi = mpmath.digamma(c)
+            own = c * psi - mpmath.loggamma(c) - c
+            rest = [-a * (psi + mpmath.log(d * r)), mpmath.loggamma(a), c * d * r]
+            size = 1 + abs(own) + sum(abs(term) for term in rest)
+            assert abs(got - (own + sum(rest))) < 2e-15 * size, shape
+
+
+def test_stretched_steps_are_powers() -> None:
+    rng = np.random.default_rng(0)
+    old, new = rng.gamma(1.0, 1.0, (300, 200)), rng.gamma(1.0, 1.0, (300, 200))
+    old[0, :3], new[0, 1:5] = 0, 0
+    new[1] = old[1] * (1 + 1e-13)  # noise
+    with np.errstate(divide="ignore", invalid="ignore"):
+        wanted = old * (new / old) ** 1.7
+    wanted[0, :5], wanted[1] = new[0, :5], new[1]
+    for threads in (1, 2):  # more entries than one part has
+        np.testing.assert_allclose(stretched(old, new, 1.7, threads), wanted, rtol=1e-13)
