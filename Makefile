@@ -4,13 +4,14 @@ VENV := .venv
 BENCH := .venv-bench
 PIP := -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test bench clean help
+.PHONY: demo test bench scaling clean help
 
 help:
-	@echo "make demo   draw a count tensor, find its order, predict its hidden cells"
-	@echo "make test   ruff, mypy, import-linter, pytest"
-	@echo "make bench  pltf beside its peers on the same problems (own environment)"
-	@echo "make clean  remove environments and caches"
+	@echo "make demo     draw a count tensor, find its order, predict its hidden cells"
+	@echo "make test     ruff, mypy, import-linter, pytest"
+	@echo "make bench    pltf beside its peers on the same problems (own environment)"
+	@echo "make scaling  time and memory of pltf as the number of non-zeros grows (own environment)"
+	@echo "make clean    remove environments and caches"
 
 demo: $(VENV)/.run
 	$(VENV)/bin/python examples/demo.py
@@ -24,6 +25,9 @@ test: $(VENV)/.dev
 
 bench: $(BENCH)/.bench
 	$(BENCH)/bin/python -m benchmarks $(ARGS)
+
+scaling: $(BENCH)/.bench
+	$(BENCH)/bin/python -m benchmarks.scaling $(ARGS)
 
 # A Python that is too old is told so at once, and leaves nothing behind.
 define environment
@@ -44,6 +48,7 @@ $(VENV)/.dev: pyproject.toml
 $(BENCH)/.bench: pyproject.toml benchmarks/requirements.txt
 	$(call environment,$(BENCH))
 	$(BENCH)/bin/python $(PIP) --requirement benchmarks/requirements.txt --editable '.[all]'
+	$(BENCH)/bin/python $(PIP) hpfrec || echo "hpfrec cannot be built here (it needs a C compiler): its rows will say so"
 	touch $@
 
 clean:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
+from itertools import groupby
 from pathlib import Path
 
 from rich.console import Console
@@ -17,13 +17,12 @@ from benchmarks import tables
 from benchmarks.machine import cpu
 from benchmarks.peers import CONTENDERS, OURS, Contender
 from benchmarks.problems import SPECS, Spec
+from benchmarks.processes import Failed, last_line, python
 from benchmarks.tables import Row
 
-ROOT = Path(__file__).parents[1]
-LIMIT = 900  # seconds that a process may take
 REPEATS = 3
 QUICK_SWEEPS = 6
-PACKAGES = ("pltf", "numpy", "scipy", "pyttb", "tensorly", "torch", "torchnmf", "scikit-learn")
+PACKAGES = ("pltf", "numpy", "scipy", "pyttb", "tensorly", "torch", "torchnmf", "scikit-learn", "hpfrec")
 
 
 def main() -> int:
@@ -52,7 +51,14 @@ def _options() -> argparse.Namespace:
 
 
 def _versions() -> str:
-    return ", ".join(f"{name} {version(name)}" for name in PACKAGES)
+    return ", ".join(f"{name} {_version(name)}" for name in PACKAGES)
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
 
 
 def _load() -> str:
@@ -68,44 +74,44 @@ def _pairs(quick: bool, only: str) -> list[tuple[Spec, Contender]]:
         (spec, contender)
         for spec in SPECS.values()
         for contender in CONTENDERS.values()
-        if contender.takes(spec) and (spec.small or not quick) and (only in spec.name or contender.name in named)
+        if contender.takes(spec)
+        and (spec.quick if quick else spec.full)
+        and (only in spec.name or contender.name in named)
     ]
 
 
 def _run(pairs: list[tuple[Spec, Contender]], quick: bool, folder: Path, console: Console) -> list[Row]:
     rows = []
-    for spec, contender in pairs:
+    for spec, some in groupby(pairs, key=lambda pair: pair[0]):
+        console.print(f"drawing {spec.name}: {spec.title}", highlight=False)
         file = folder / f"{spec.name}.npz"
-        if not file.exists():
-            console.print(f"drawing {spec.name}: {spec.title}")
-            _python("benchmarks.problems", spec.name, str(file))
-        row = _one(spec, contender, quick, file)
-        rows.append(row)
-        console.print(
-            f"  {spec.name}  {contender.name}: {tables.summary(row)}", highlight=False, markup=False, soft_wrap=True
-        )
+        problem = _drawn(spec, file)
+        for _, contender in some:
+            row = _one(spec, contender, quick, file) if problem is None else Row(spec, contender, 0, None, problem)
+            rows.append(row)
+            line = f"  {spec.name}  {contender.name}: {tables.summary(row)}"
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+        file.unlink(missing_ok=True)  # some are large
     return rows
+
+
+def _drawn(spec: Spec, file: Path) -> str | None:
+    """Write the data of a problem; if that failed, why."""
+    try:
+        python("benchmarks.problems", spec.name, str(file))
+    except Failed as error:
+        return f"not drawn: {error}"
+    return None
 
 
 def _one(spec: Spec, contender: Contender, quick: bool, file: Path) -> Row:
     """A row of the table; of a contender that failed, one with the reason."""
     sweeps, repeats = (QUICK_SWEEPS, 1) if quick else (spec.sweeps, REPEATS)
     try:
-        said = _python("benchmarks.measure", contender.name, str(sweeps), str(repeats), str(file))
-        return Row(spec, contender, sweeps, json.loads(said.splitlines()[-1]))
-    except subprocess.TimeoutExpired:
-        reason = f"no result in {LIMIT} s"
-    except subprocess.CalledProcessError as error:
-        reason = (error.stderr.strip().splitlines() or [f"exit status {error.returncode}"])[-1]
-    except (IndexError, ValueError):
-        reason = "printed no result"
-    return Row(spec, contender, sweeps, None, reason)
-
-
-def _python(module: str, *arguments: str) -> str:
-    command = [sys.executable, "-m", module, *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT, check=True)
-    return done.stdout
+        said = python("benchmarks.measure", contender.name, str(sweeps), str(repeats), str(file))
+        return Row(spec, contender, sweeps, json.loads(last_line(said)))
+    except (Failed, ValueError) as error:
+        return Row(spec, contender, sweeps, None, str(error))
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from time import perf_counter
 
@@ -21,6 +21,7 @@ def main() -> None:
         print(f"{threads} thread{'s' if threads > 1 else ''}:")
         print(f"  copy of 256 MB      {copy_rate(1 << 25, threads) / 1e9:6.1f} GB/s (read + written)")
         print(f"  copy of 1 MB        {copy_rate(1 << 17, threads) / 1e9:6.1f} GB/s (read + written)")
+        print(f"  sum of 500 MB       {read_rate(125_000_000, threads) / 1e9:6.1f} GB/s (read)")
         print(f"  dgemm 2000          {gemm_rate(2000, 2000, 2000, threads) / 1e9:6.1f} GFLOP/s")
         print(f"  dgemm 2500x7x50     {gemm_rate(2500, 7, 50, threads) / 1e9:6.1f} GFLOP/s")
         print(f"  dgemm 2500x50x7     {gemm_rate(2500, 50, 7, threads) / 1e9:6.1f} GFLOP/s")
@@ -32,6 +33,16 @@ def cpu() -> str:
     info = Path("/proc/cpuinfo")
     names = [line for line in info.read_text().splitlines() if "model name" in line] if info.exists() else []
     return names[0].split(":")[1].strip() if names else platform.processor()
+
+
+def cpu_seconds_of_others() -> float:
+    """Time that all programs but this one have used the processor, since the machine started; 0 if it does not tell."""
+    told = Path("/proc/stat")
+    if not told.exists():
+        return 0.0
+    user, nice, system, _, _, irq, softirq, steal = map(int, told.read_text().split("\n")[0].split()[1:9])
+    own = os.times()
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK") - own.user - own.system
 
 
 def copy_rate(size: int, threads: int) -> float:
@@ -46,6 +57,19 @@ def copy_rate(size: int, threads: int) -> float:
     with ThreadPoolExecutor(threads) as pool:
         seconds = fastest(lambda: list(pool.map(copies, parts)))
     return 2 * 8 * size * times / seconds
+
+
+def read_rate(size: int, threads: int) -> float:
+    """Bytes a second when each thread sums its part of an array of float32."""
+    parts = np.array_split(np.ones(size, dtype=np.float32), threads)
+    with ThreadPoolExecutor(threads) as pool:
+        return 4 * size / fastest(lambda: read(pool, parts))
+
+
+def read(pool: Executor, parts: Sequence[np.ndarray]) -> None:
+    """Every number once, a thread for each part."""
+    for _ in pool.map(np.sum, parts):
+        pass
 
 
 def gemm_rate(m: int, k: int, n: int, threads: int) -> float:

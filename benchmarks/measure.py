@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import resource
 import sys
@@ -17,54 +18,65 @@ from time import perf_counter
 
 import numpy as np
 
-from benchmarks.peers import CONTENDERS, Outcome, Runner
-from benchmarks.problems import Problem, draw, load
+from benchmarks.machine import cpu_seconds_of_others
+from benchmarks.peers import CONTENDERS, Contender, Outcome, Runner
+from benchmarks.problems import Problem, load
 
 WARM_UP = 2  # sweeps of a run that are not timed
+SHORT = 0.3  # seconds
 
 
 @dataclass(frozen=True)
-class Result:
-    """What was measured."""
+class Cost:
+    """Seconds a sweep, memory, and what disturbed the measurement."""
 
-    fastest: float  # seconds a sweep
+    fastest: float
     median: float
     peak_mb: float  # of the process
     above_mb: float  # of that, what the fit took beyond interpreter, packages and data
-    divergence: float
+    data_mb: float
+    others: float  # cores that other programs kept busy meanwhile
+
+
+@dataclass(frozen=True)
+class Result(Cost):
+    """What was measured."""
+
+    divergence: float  # nan of a contender that fits nothing
     at_truth: float  # divergence of the factors that drew the data
 
 
 def measure(contender: str, sweeps: int, repeats: int, path: Path) -> Result:
     """Run a contender ``repeats`` times; time its sweeps, its memory and what it reached."""
     how = CONTENDERS[contender]
-    problem = _as_given(load(path), how.dtype, how.masks)
+    outcome, spent = cost(how, _as_given(load(path), how), sweeps, repeats)
+    factors = [np.asarray(factor, dtype=np.float64) for factor in outcome.factors]
+    whole = load(path)
+    reached = whole.divergence(factors) if factors else math.nan
+    return Result(**asdict(spent), divergence=reached, at_truth=whole.divergence(whole.truth))
+
+
+def cost(how: Contender, problem: Problem, sweeps: int, repeats: int) -> tuple[Outcome, Cost]:
+    """What a contender reached in ``sweeps`` of a problem in its precision, and what it took."""
     # A tiny problem first: it imports and compiles what is needed, off the clock and the memory.
-    tiny = draw((6,) * problem.X.ndim, problem.rank, missing=0.3 if problem.mask is not None else 0)
-    how.run(_as_given(tiny, how.dtype, how.masks), WARM_UP + 1)
+    how.run(_as_given(problem.tiny(), how), WARM_UP + 1)
     peak_before, resident = _peak_mb(), _resident_mb()
     _forget_peak()
+    began, before = perf_counter(), cpu_seconds_of_others()
     outcome, fastest, middle = _timed(how.run, problem, sweeps, repeats)
+    others = _cores(cpu_seconds_of_others() - before, perf_counter() - began)
     peak = _peak_mb()
-    whole = load(path)
-    factors = [np.asarray(factor, dtype=np.float64) for factor in outcome.factors]
-    return Result(
-        fastest,
-        middle,
-        max(peak, peak_before),
-        max(0.0, peak - resident),
-        whole.divergence(factors),
-        whole.divergence(whole.truth),
-    )
+    above = max(0.0, peak - resident)
+    return outcome, Cost(fastest, middle, max(peak, peak_before), above, problem.nbytes / 1e6, others)
 
 
-def _as_given(problem: Problem, dtype: str, masks: bool) -> Problem:
+def _as_given(problem: Problem, how: Contender) -> Problem:
     """The problem in the contender's precision, and without a mask if it can take none."""
     return replace(
         problem,
-        X=problem.X.astype(dtype, copy=False),
-        start=[factor.astype(dtype, copy=False) for factor in problem.start],
-        mask=problem.mask if masks else None,
+        X=problem.X.astype(how.dtype, copy=False),
+        start=[factor.astype(how.dtype, copy=False) for factor in problem.start],
+        mask=problem.mask if how.masks else None,
     )
 
 
@@ -89,6 +101,11 @@ def _one_run(run: Runner, problem: Problem, sweeps: int) -> tuple[Outcome, float
     began = perf_counter()
     outcome = run(problem, sweeps)
     return outcome, perf_counter() - began
+
+
+def _cores(used: float, seconds: float) -> float:
+    """Cores in use; 0 over a time too short for the system's clock, which ticks a hundred times a second."""
+    return max(0.0, used / seconds) if seconds > SHORT else 0.0
 
 
 def _peak_mb() -> float:

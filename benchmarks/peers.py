@@ -5,22 +5,27 @@ Packages are imported inside the functions: a contender's process holds its own 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from math import prod
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from benchmarks.problems import Array, Problem, Spec
+from benchmarks.listed import Array, Listed
+from benchmarks.machine import read
+from benchmarks.problems import SEED, Problem, Spec
 
 
 @dataclass(frozen=True)
 class Outcome:
     """What a contender reached."""
 
-    factors: list[Array]  # an (n, rank) matrix for each index of the data
+    factors: list[Array]  # an (n, rank) matrix for each index of the data; none if nothing was fitted
     marks: list[float] = field(default_factory=list)  # clock after each sweep; none if it is not told
 
 
@@ -33,13 +38,15 @@ class Contender:
 
     name: str
     run: Runner
-    modes: frozenset[int]  # numbers of indices that it can take
+    kinds: frozenset[str]  # of problems that it can take
     masks: bool = True  # whether it can leave cells out
     dtype: str = "float64"
+    least: int = 0  # cells below which it says nothing
     remark: str = ""
 
     def takes(self, spec: Spec) -> bool:
-        return len(spec.shape) in self.modes
+        fits = spec.dtype == "float64" or spec.dtype == self.dtype
+        return spec.kind in self.kinds and fits and prod(spec.shape) >= self.least
 
     def remarks(self, spec: Spec) -> str:
         """What a reader of its row must know."""
@@ -55,12 +62,14 @@ def _pltf(problem: Problem, sweeps: int, *, method: str, dtype: str) -> Outcome:
     # The second factor of an NMF is (rank, columns) in pltf and (columns, rank) here.
     turned = [n == 1 and matrix for n in range(problem.X.ndim)]
     start = [factor.T if turn else factor for factor, turn in zip(problem.start, turned, strict=True)]
+    X = problem.X
+    data = pltf.observe((X.coords, X.values), shape=X.shape) if isinstance(X, Listed) else X
     marks: list[float] = []
     fit = model.fit(
-        problem.X,
+        data,
         mask=problem.mask,
         method=method,
-        prior=pltf.Gamma(shape=0.5, mean=1.0) if method == "vb" else None,
+        prior=pltf.Gamma(shape=0.5, mean=float(problem.start[0].mean())) if method == "vb" else None,
         max_iter=sweeps,
         tol=0,
         init=dict(zip(model.factors, start, strict=True)),
@@ -75,10 +84,12 @@ def _pltf(problem: Problem, sweeps: int, *, method: str, dtype: str) -> Outcome:
 def _pyttb(problem: Problem, sweeps: int) -> Outcome:
     from pyttb.cp_apr import cp_apr
     from pyttb.ktensor import ktensor
+    from pyttb.sptensor import sptensor
     from pyttb.tensor import tensor
 
+    X = problem.X
     found, _, told = cp_apr(
-        tensor(problem.X),
+        sptensor(X.coords, X.values[:, None], X.shape) if isinstance(X, Listed) else tensor(X),
         problem.rank,
         algorithm="mu",
         init=ktensor(problem.start),
@@ -143,26 +154,71 @@ def _torchnmf(problem: Problem, sweeps: int) -> Outcome:
 def _sklearn(problem: Problem, sweeps: int) -> Outcome:
     from sklearn.decomposition import NMF
 
+    X = problem.X.matrix() if isinstance(problem.X, Listed) else problem.X
     W, H = problem.start[0].copy(), np.ascontiguousarray(problem.start[1].T)
     estimator = NMF(problem.rank, init="custom", solver="mu", beta_loss="kullback-leibler", tol=0, max_iter=sweeps)
-    W = estimator.fit_transform(problem.X, W=W, H=H)
+    W = estimator.fit_transform(X, W=W, H=H)
     return Outcome([W, estimator.components_.T])
 
 
-CP, MATRIX, BOTH = frozenset({3}), frozenset({2}), frozenset({2, 3})
+def _hpfrec(problem: Problem, sweeps: int) -> Outcome:
+    """Variational Bayes of a hierarchical model; nothing is checked, kept or saved between the sweeps."""
+    from hpfrec import HPF  # type: ignore[import-not-found]
+
+    assert isinstance(problem.X, Listed)
+    model = HPF(
+        problem.rank,
+        ncores=os.cpu_count() or 1,
+        maxiter=sweeps,
+        stop_crit="maxiter",
+        check_every=None,
+        use_float=problem.X.dtype == np.float32,
+        random_seed=SEED,
+        verbose=False,
+        reindex=False,
+        keep_data=False,
+        produce_dicts=False,
+        keep_all_objs=False,
+    )
+    model.fit(problem.X.matrix().tocoo())
+    return Outcome([model.Theta, model.Beta])
+
+
+def _read(problem: Problem, sweeps: int) -> Outcome:
+    """No fit: every cell is read once a sweep, by all cores. No fit can take less."""
+    assert not isinstance(problem.X, Listed)
+    cores = os.cpu_count() or 1
+    parts = np.array_split(problem.X.reshape(-1), cores)
+    marks = []
+    with ThreadPoolExecutor(cores) as pool:
+        for _ in range(sweeps):
+            read(pool, parts)
+            marks.append(perf_counter())
+    return Outcome([], marks)
+
+
+CP, NMF = frozenset({"CP"}), frozenset({"NMF"})
+SPARSE_CP, SPARSE_NMF = frozenset({"sparse CP"}), frozenset({"sparse NMF"})
+ALL = CP | NMF | SPARSE_CP | SPARSE_NMF
 OURS = ("pltf vb", "pltf vb f32", "pltf em")
+READ = "one read"
 BAYES = "KL at the posterior means"
+OTHER = "another prior, its own start"
 
 CONTENDERS = {
     contender.name: contender
     for contender in (
-        Contender("pltf vb", partial(_pltf, method="vb", dtype="float64"), BOTH, remark=BAYES),
-        Contender("pltf vb f32", partial(_pltf, method="vb", dtype="float32"), BOTH, dtype="float32", remark=BAYES),
-        Contender("pltf em", partial(_pltf, method="em", dtype="float64"), BOTH),
-        Contender("pyttb cp_apr mu", _pyttb, CP, masks=False),
+        Contender("pltf vb", partial(_pltf, method="vb", dtype="float64"), ALL, remark=BAYES),
+        Contender("pltf vb f32", partial(_pltf, method="vb", dtype="float32"), ALL, dtype="float32", remark=BAYES),
+        Contender("pltf em", partial(_pltf, method="em", dtype="float64"), ALL),
+        Contender("pyttb cp_apr mu", _pyttb, CP | SPARSE_CP, masks=False),
         Contender("tensorly mu", _tensorly, CP, remark="Euclidean"),
-        Contender("torchnmf", _torchnmf, BOTH),
-        Contender("torchnmf f32", _torchnmf, BOTH, dtype="float32"),
-        Contender("scikit-learn mu", _sklearn, MATRIX, masks=False),
+        Contender("torchnmf", _torchnmf, CP | NMF),
+        Contender("torchnmf f32", _torchnmf, CP | NMF, dtype="float32"),
+        Contender("scikit-learn mu", _sklearn, NMF | SPARSE_NMF, masks=False),
+        Contender("scikit-learn mu f32", _sklearn, NMF | SPARSE_NMF, masks=False, dtype="float32"),
+        Contender("hpfrec", _hpfrec, SPARSE_NMF, masks=False, remark=OTHER),
+        Contender("hpfrec f32", _hpfrec, SPARSE_NMF, masks=False, dtype="float32", remark=OTHER),
+        Contender(READ, _read, CP, dtype="float32", least=10**8, remark="no fit: the data, read by all cores"),
     )
 }

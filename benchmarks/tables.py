@@ -1,7 +1,8 @@
-"""What people look at: a table of results and one of ratios."""
+"""What people look at: a table of results, one of ratios and one of targets."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from rich.table import Table
 
 from benchmarks.peers import OURS, Contender
 from benchmarks.problems import Spec
+from benchmarks.targets import BUSY, DATA, TARGETS, Found, Target
 
 
 @dataclass(frozen=True)
@@ -33,15 +35,22 @@ def summary(row: Row) -> str:
 
 
 def show(rows: Sequence[Row], console: Console) -> None:
-    """Print the results, then how the peers compare with pltf."""
+    """Print the results, how the peers compare with pltf, and which targets are met."""
     console.print()
     console.print(_results(rows))
-    console.print("KL: generalized Kullback-Leibler divergence over the observed cells, same start for all.")
+    console.print(
+        "KL: generalized Kullback-Leibler divergence over the observed cells, same start for all, unless remarked."
+    )
     if all(row.contender.name in OURS for row in rows):
         return
     console.print()
     console.print(_ratios(rows))
     console.print("Seconds of the peer by seconds of pltf (minima): above 1, pltf is so many times faster.")
+    targets = [target for target in TARGETS if target.problem in {row.spec.name for row in rows}]
+    if targets:
+        console.print()
+        console.print(_targets(targets, _found(rows)))
+        console.print(f"x: times the seconds of a sweep (minima); {DATA}: data and peak of the fit, by the data.")
 
 
 def _results(rows: Sequence[Row]) -> Table:
@@ -61,7 +70,6 @@ def _results(rows: Sequence[Row]) -> Table:
 
 
 def _cells(row: Row) -> list[str]:
-    remark = row.contender.remarks(row.spec)
     r = row.result
     if r is None:
         return ["-"] * 4 + [str(row.sweeps), "-", escape(f"failed: {row.reason}")]
@@ -72,8 +80,19 @@ def _cells(row: Row) -> list[str]:
         f"{r['above_mb']:.1f}",
         str(row.sweeps),
         _divergence(r["divergence"]),
-        remark,
+        _remark(row),
     ]
+
+
+def _remark(row: Row) -> str:
+    """What a reader of the row must know."""
+    disturbed = disturbance(row.result["others"]) if row.result else ""
+    return "; ".join(filter(None, (row.contender.remarks(row.spec), disturbed)))
+
+
+def disturbance(others: float) -> str:
+    """A warning, if other programs kept so many cores busy that times are not to be trusted."""
+    return f"disturbed: others on {others:.1f} cores" if others > BUSY else ""
 
 
 def _ratios(rows: Sequence[Row]) -> Table:
@@ -85,7 +104,7 @@ def _ratios(rows: Sequence[Row]) -> Table:
     for heading in (*headings, *others):
         table.add_column(heading, justify="right")
     table.add_column("remark")
-    found = {(row.spec.name, row.contender.name): row.result for row in rows}
+    found = _found(rows)
     last = ""
     for row in rows:
         if row.contender.name in OURS or row.result is None:
@@ -95,7 +114,7 @@ def _ratios(rows: Sequence[Row]) -> Table:
             last = row.spec.name
         ours = [found.get((row.spec.name, name)) for name in OURS]
         cells = _compared(row.result, ours)
-        table.add_row(row.spec.name, row.contender.name, *cells, row.contender.remarks(row.spec))
+        table.add_row(row.spec.name, row.contender.name, *cells, _remark(row))
     return table
 
 
@@ -103,8 +122,33 @@ def _compared(peer: Mapping[str, float], ours: Sequence[Mapping[str, float] | No
     times = ["-" if one is None else _ratio(peer["fastest"], one["fastest"]) for one in ours]
     vb, em = ours[0], ours[2]
     memory = ["-" if vb is None else _ratio(peer[part], vb[part]) for part in ("peak_mb", "above_mb")]
-    by_em = "-" if em is None else f"{peer['divergence'] - em['divergence']:+.1f}"
-    return [*times, *memory, by_em, f"{peer['divergence'] - peer['at_truth']:+.1f}"]
+    by_em = math.nan if em is None else peer["divergence"] - em["divergence"]
+    return [*times, *memory, _divergence(by_em, "+"), _divergence(peer["divergence"] - peer["at_truth"], "+")]
+
+
+def _found(rows: Sequence[Row]) -> Found:
+    return {(row.spec.name, row.contender.name): row.result for row in rows}
+
+
+def _targets(targets: Sequence[Target], found: Found) -> Table:
+    table = Table(title="Targets", title_justify="left")
+    for heading in ("problem", "contender", "against"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("wanted", justify="right")
+    table.add_column("measured", justify="right")
+    table.add_column("")
+    for target in targets:
+        wanted = f"{'at most' if target.most else 'at least'} {target.wanted:g}x"
+        table.add_row(target.problem, target.ours, target.against, wanted, *_outcome(target, found))
+    return table
+
+
+def _outcome(target: Target, found: Found) -> tuple[str, str]:
+    ratio = target.ratio(found)
+    if ratio is None:
+        return "-", "not measured"
+    met = "met" if target.met(ratio) else "not met"
+    return f"{ratio:.2f}x", f"{met}, but disturbed" if target.disturbed(found) else met
 
 
 def _ratio(theirs: float, ours: float) -> str:
@@ -115,5 +159,5 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:.5f}" if seconds < 0.1 else f"{seconds:.3f}"
 
 
-def _divergence(value: float) -> str:
-    return f"{value:.1f}"
+def _divergence(value: float, sign: str = "") -> str:
+    return "-" if math.isnan(value) else f"{value:{sign}.1f}"

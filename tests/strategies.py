@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import pltf
+from pltf.engines import cells, dense_cp
+from pltf.engines import plan as planning
 from tests.reference import Array, Reference
 
 OBSERVED = ("user", "place", "act", "w")
@@ -112,3 +115,11 @@ def cases(
             priors[name] = pltf.Gamma(draw(st.sampled_from([0.1, 0.5, 4.0])), draw(st.sampled_from([1.0, 10.0])))
         init[name] = rng.gamma(1.0, 1.0, shape) + 1e-3
     return Case(model, data, masks, priors, init)
+
+
+def cut_small(patch: pytest.MonkeyPatch, size: int) -> None:
+    """Have every engine cut its cells into blocks of about so many bytes."""
+    patch.setattr(planning, "BLOCK_BYTES", size)
+    patch.setattr(cells, "BLOCK_BYTES", size)
+    for name in ("LEAST_CELLS", "MOST_CELLS", "LEAST_MASK_CELLS"):
+        patch.setattr(dense_cp, name, max(1, size // 16))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -50,7 +50,7 @@ class Gamma:
             shapes = f"{np.shape(self.shape)} and {np.shape(self.mean)}"
             raise PltfError(f"Gamma: shape and mean must broadcast together, got {shapes}") from None
 
-    @property
+    @cached_property
     def rate(self) -> Array:
         """A/B, the prior's part of a posterior rate."""
         return np.asarray(np.asarray(self.shape, dtype=np.float64) / np.asarray(self.mean, dtype=np.float64))
@@ -111,7 +111,7 @@ def geomean_and_kl(shape: Array, scale: Array, prior: Gamma, threads: int = 1) -
     from pltf.special import kl_loop
 
     C, D = _flat(shape), _flat(scale)
-    known = [_expanded(part, shape.shape) for part in (prior.shape, prior.rate, prior.log_norm)]
+    known = _flat_prior(prior, shape.shape)
     L = np.empty(C.size)
 
     def one_part(part: slice) -> float:
@@ -128,12 +128,19 @@ def _flat(array: Array) -> Array:
     return np.ascontiguousarray(array, dtype=np.float64).reshape(-1)
 
 
-def _expanded(value: ArrayLike, shape: tuple[int, ...]) -> Array:
-    """A value for each entry; of a single number, as many as the largest part has."""
-    array = np.asarray(value, dtype=np.float64)
-    if array.ndim == 0:
-        return np.full(min(math.prod(shape), PART), array)
-    return np.broadcast_to(array, shape).reshape(-1)
+def _flat_prior(prior: Gamma, shape: tuple[int, ...]) -> tuple[Array, ...]:
+    """A, rate and log Gamma(A) for each entry, flat; of a scalar prior, as many as the largest part has."""
+    if prior.rate.ndim == 0:
+        return _filled(
+            (float(np.asarray(prior.shape)), float(prior.rate), float(prior.log_norm)), min(math.prod(shape), PART)
+        )
+    parts = (np.asarray(prior.shape, dtype=np.float64), prior.rate, prior.log_norm)
+    return tuple(np.broadcast_to(part, shape).reshape(-1) for part in parts)
+
+
+@lru_cache(maxsize=8)
+def _filled(values: tuple[float, ...], size: int) -> tuple[Array, ...]:
+    return tuple(np.full(size, value) for value in values)
 
 
 class Factor(Protocol):

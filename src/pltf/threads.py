@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -66,19 +66,22 @@ def keep_freed_memory() -> None:
     np.empty(24 << 20, dtype=np.uint8)
 
 
-def ordered_map(function: Callable[[T], R], items: Iterable[T], threads: int) -> Iterator[R]:
-    """Results of ``function`` in the order of ``items``, with few of them waiting at a time."""
-    if threads == 1:
+def ordered_map(function: Callable[[T], R], items: Sequence[T], threads: int) -> Iterator[R]:
+    """Results of ``function`` in the order of ``items``, with few of them waiting at a time.
+
+    The calling thread works too: it takes the next item, unless another thread has begun it.
+    """
+    if threads == 1 or len(items) < 2:
         yield from map(function, items)
         return
-    pool = _pool(threads)
-    waiting: deque[Future[R]] = deque()
-    for item in items:
-        waiting.append(pool.submit(function, item))
-        if len(waiting) > 2 * threads:
-            yield waiting.popleft().result()
-    while waiting:
-        yield waiting.popleft().result()
+    pool, ahead = _pool(threads - 1), 2 * threads
+    begun = deque(pool.submit(function, item) for item in items[1 : 1 + ahead])
+    yield function(items[0])
+    for n in range(1, len(items)):
+        future = begun.popleft()
+        if n + ahead < len(items):
+            begun.append(pool.submit(function, items[n + ahead]))
+        yield function(items[n]) if future.cancel() else future.result()
 
 
 PART = 1 << 15  # entries of an array that are worked on at a time
@@ -87,7 +90,7 @@ PART = 1 << 15  # entries of an array that are worked on at a time
 def in_parts(function: Callable[[slice], R], size: int, threads: int) -> Iterator[R]:
     """Results of ``function`` on the parts of an array, in their order; the parts depend on the size alone."""
     parts = [slice(at, min(at + PART, size)) for at in range(0, size, PART)]
-    return ordered_map(function, parts, min(threads, max(1, len(parts))))
+    return ordered_map(function, parts, threads)
 
 
 @lru_cache(maxsize=4)

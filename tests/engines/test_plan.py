@@ -23,7 +23,8 @@ def test_the_data_are_not_touched() -> None:
     plan = pltf.cp(rank=5).plan(untouchable((50_000, 50_000, 50_000)), threads=2)
     assert plan.data_bytes > 1e15
     assert plan.work_bytes < plan.data_bytes / 1000
-    assert "blocks of" in str(plan)
+    assert "one fused pass" in str(plan)
+    assert "blocks of" in str(pltf.tucker(ranks=(2, 2, 2)).plan(untouchable((50_000, 50_000, 50_000)), threads=2))
 
 
 def test_text_says_it_all() -> None:

@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pltf
-from pltf.engines import plan as planning
 from pltf.engines import select
 from pltf.inference.balance import trades
 from pltf.inference.em import EM
 from pltf.inference.state import Method, Problem
 from pltf.inference.vb import VB
-from tests.strategies import Case, cases
+from tests.strategies import Case, cases, cut_small
 
 SWEEPS = 6
 
@@ -160,7 +159,7 @@ def test_permuting_an_index_permutes_the_result(case: Case, data: st.DataObject)
 def test_blocks_equal_the_whole(case: Case, method: str) -> None:
     whole = run(case, method=method)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(planning, "BLOCK_BYTES", 64)
+        cut_small(patch, 64)
         cut = run(case, method=method)
     sweeps = min(whole.n_iter, cut.n_iter)
     np.testing.assert_allclose(whole.trace[:sweeps], cut.trace[:sweeps], rtol=1e-9, atol=1e-9)
@@ -169,7 +168,7 @@ def test_blocks_equal_the_whole(case: Case, method: str) -> None:
 @given(case=cases(), method=st.sampled_from(["vb", "em", "map"]))
 def test_threads_do_not_change_a_bit(case: Case, method: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(planning, "BLOCK_BYTES", 128)
+        cut_small(patch, 128)
         one, two = (_or_error(case, method=method, threads=threads, accelerate=True) for threads in (1, 2))
     if isinstance(one, str) or isinstance(two, str):
         assert one == two

@@ -214,9 +214,9 @@ def test_blas_has_one_thread_during_a_fit_and_all_after() -> None:
 
 FORK = """
 import multiprocessing, numpy as np, pltf
-from pltf.engines import plan
+from pltf.engines import dense_cp
 
-plan.BLOCK_BYTES = 1 << 10
+dense_cp.LEAST_CELLS = dense_cp.MOST_CELLS = 100  # pieces enough for threads
 X = np.random.default_rng(0).poisson(1.0, (12, 12, 12))
 
 def fit(_):

@@ -12,10 +12,11 @@ import numpy as np
 
 from pltf.data.blocks import Block, block_shape, blocks
 from pltf.engines.contraction import Indices, Tree, plan_tree
+from pltf.engines.cp import is_cp
 from pltf.notation import Equation, Model
 
 BLOCK_BYTES = 16 << 20  # temporaries of one block
-MOST_CHUNKS = 8  # of a list of cells: more threads than that are not used
+MOST_CHUNKS = 8  # of a list of cells, and of a small tensor: more threads than that are not used
 SHARED_BYTES = 16 << 20  # a partial contraction of the whole mask that is always worth keeping
 
 
@@ -55,6 +56,11 @@ class EquationPlan:
     def blocks(self) -> list[Block]:
         """The blocks, in the order in which their sums are added."""
         return blocks(self.shape, self.block)
+
+    @cached_property
+    def is_cp(self) -> bool:
+        """Whether a fused kernel takes its counts."""
+        return is_cp(self.equation)
 
     def block_bytes(self, block: tuple[int, ...]) -> int:
         """Temporaries of a block: every node's value and derivative, data and mask cast, logarithms."""
@@ -114,6 +120,8 @@ class EquationPlan:
 
     def describe_work(self) -> str:
         """How the cells are cut, in words."""
+        if self.is_cp:
+            return "one fused pass"
         return f"blocks of {_by(self.block)}: {self.n_blocks}"
 
 
@@ -142,11 +150,8 @@ class ListedPlan:
 
     @cached_property
     def is_cp(self) -> bool:
-        """Whether there are two factors or more, each with one observed index of its own and the one summed index."""
-        observed, summed = self.equation.output.indices, self.equation.summed
-        held = sorted(index for term in self.equation.factors for index in term.indices if index in observed)
-        pairs = all(len(term.indices) == 2 and set(summed) <= set(term.indices) for term in self.equation.factors)
-        return len(summed) == 1 and len(observed) > 1 and pairs and held == sorted(observed)
+        """Whether a fused kernel takes it."""
+        return is_cp(self.equation)
 
     @property
     def rank(self) -> int:
@@ -211,7 +216,7 @@ class Plan:
     model    X[i,j,k] = A[i,r] * B[j,r] * C[k,r]  (r=7)
     engine   dense: X is a dense array
     X        50x40x30 float64; missing cells show when the data are read: planned as if there were some
-    compute  float64, 2 threads, blocks of 50x40x30: 1
+    compute  float64, 2 threads, one fused pass
     order    [j,r] [k,r] -> [j,k,r]; [i,r] [j,k,r] -> [i,j,k]
     memory   data 540.0 kB (not copied) + work 3.3 MB
     sweep    4.3 Mflop

@@ -17,6 +17,7 @@ from pltf.engines.all_ones import AllOnes
 from pltf.engines.base import Counts, lost_in_cast, sum_of
 from pltf.engines.cells import CellEquation
 from pltf.engines.contraction import AnyArray
+from pltf.engines.cp import CpFactors
 from pltf.engines.memo import Memo
 from pltf.engines.plan import MOST_CHUNKS, ListedPlan
 from pltf.gamma import Array
@@ -145,20 +146,17 @@ class ListedCp:
     """
 
     def __init__(self, plan: ListedPlan, coords: Coords, x: AnyArray | None, threads: int) -> None:
-        equation, observed = plan.equation, plan.equation.output.indices
         self._dtype = plan.dtype
-        sizes = [plan.sizes[index] for index in observed]
-        by_size = sorted(range(len(sizes)), key=lambda mode: -sizes[mode])
-        holder = {i: t for t in equation.factors for i in t.indices if i in observed}
-        self._names = [holder[observed[mode]].name for mode in by_size]  # longest mode first
-        self._position = {term.name: n for n, term in enumerate(equation.factors)}
-        self._flipped = [holder[observed[mode]].indices[0] != observed[mode] for mode in by_size]
-        self._sizes = [sizes[mode] for mode in by_size]
+        self._by_size = sorted(range(len(plan.shape)), key=lambda mode: -plan.shape[mode])  # longest mode first
+        self._factors = CpFactors(plan.equation)
+        self._order = [term.name for term in plan.equation.factors]
+        self._names = [self._factors.names[mode] for mode in self._by_size]
+        self._sizes = [plan.shape[mode] for mode in self._by_size]
         self._first = np.concatenate([[0], np.cumsum(self._sizes)])
-        order = np.argsort(coords[by_size[0]], kind="stable")
+        order = np.argsort(coords[self._by_size[0]], kind="stable")
         narrow = np.int32 if self._first[-1] <= np.iinfo(np.int32).max else np.int64
         self._rows: Coords = np.empty(coords.shape, dtype=narrow)
-        for n, mode in enumerate(by_size):
+        for n, mode in enumerate(self._by_size):
             self._rows[n] = coords[mode][order]
             self._rows[n] += self._first[n]
         self._x = None if x is None else x[order]
@@ -207,17 +205,16 @@ class ListedCp:
         for private in ordered_map(one_chunk, self._chunks, self._threads):
             if mode:
                 sums += private
-        return np.ascontiguousarray(sums.T) if self._flipped[mode] else sums
+        return self._factors.as_factor(sums, self._by_size[mode])
 
     def _stacked(self, factors: Sequence[Array], dtype: np.dtype[Any]) -> AnyArray:
         """All factors one under the other, a row for each position, the longest mode first."""
-        parts = [factors[self._position[name]] for name in self._names]
-        rows = [part.T if flipped else part for part, flipped in zip(parts, self._flipped, strict=True)]
-        return np.concatenate(rows, dtype=dtype)
+        rows = self._factors.rows(dict(zip(self._order, factors, strict=True)))
+        return np.concatenate([rows[mode] for mode in self._by_size], dtype=dtype)
 
     def _part(self, sums: Array, mode: int) -> Array:
         rows = sums[self._first[mode] : self._first[mode + 1]]
-        return np.ascontiguousarray(rows.T if self._flipped[mode] else rows)
+        return self._factors.as_factor(rows, self._by_size[mode])
 
 
 def _exposed(seen: CooObservation) -> tuple[Coords | None, int]:

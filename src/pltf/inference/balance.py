@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
+import numba
 import numpy as np
 
 from pltf.gamma import Array, Gamma
@@ -57,12 +59,24 @@ def balanced(
     """Means and scales after every trade, one index after the other."""
     E, D = dict(E), dict(D)
     for trade in found:
-        alpha = np.array([_along(priors[a].broadcast(E[a].shape)[0], axis) for a, axis in trade.axes.items()])
-        beta = np.array([_along(E[a] * priors[a].rate, axis) for a, axis in trade.axes.items()])
+        alpha = np.array([_shapes_along(priors[a], E[a].shape, axis) for a, axis in trade.axes.items()])
+        beta = np.array([_rated_along(priors[a], E[a], axis) for a, axis in trade.axes.items()])
         for log_s, (a, axis) in zip(log_scales(alpha, beta, trade.directions), trade.axes.items(), strict=True):
             s = np.exp(log_s).reshape([-1 if n == axis else 1 for n in range(E[a].ndim)])
             E[a], D[a] = frozen(E[a] * s), frozen(D[a] * s)
     return E, D
+
+
+def _shapes_along(prior: Gamma, shape: tuple[int, ...], axis: int) -> Array:
+    """Sum of the prior's shapes over all axes but one."""
+    if isinstance(prior.shape, float):
+        return np.full(shape[axis], prior.shape * (prod(shape) // shape[axis]))
+    return _along(prior.broadcast(shape)[0], axis)
+
+
+def _rated_along(prior: Gamma, E: Array, axis: int) -> Array:
+    """Sum of means times the prior's rates over all axes but one."""
+    return _along(E, axis) * prior.rate if prior.rate.ndim == 0 else _along(E * prior.rate, axis)
 
 
 def _along(array: Array, axis: int) -> Array:
@@ -76,40 +90,89 @@ def log_scales(alpha: Array, beta: Array, directions: Array) -> Array:
     ``alpha`` and ``beta`` are (factors, x). The result keeps every product of scales at 1, and is never
     worse than doing nothing. Where a beta is zero or out of range there is no maximum, and nothing is done.
     """
-    beta = np.where((np.isfinite(beta) & (beta > 0)).all(axis=0), beta, alpha)
-    log_s, value = np.zeros_like(alpha), _value(alpha, beta, np.zeros_like(alpha))
-    # Far from balance Newton's equations are badly scaled; where beta*s follows alpha they are not.
-    even = directions @ (directions.T @ np.log(alpha / beta))
-    better = _value(alpha, beta, even) > value
-    if better.any():
-        log_s = np.where(better, even, log_s)
-        value = _value(alpha, beta, log_s)
-    for _ in range(_NEWTON_STEPS):
-        weight = beta * np.exp(log_s)
-        gradient = directions.T @ (alpha - weight)  # (m, x)
-        hessian = np.einsum("ap,ax,aq->xpq", directions, weight, directions)
-        step = np.linalg.solve(hessian, gradient.T[..., None])[..., 0].T  # (m, x)
-        log_s, value = _damped(alpha, beta, log_s, directions @ step, value)
-        gain = (gradient * step).sum(axis=0)
-        if (gain <= _SETTLED * alpha.sum(axis=0)).all():
-            break
+    log_s = np.zeros_like(alpha)
+    _maximize(alpha, beta, np.ascontiguousarray(directions), log_s)
     return log_s
 
 
-def _damped(alpha: Array, beta: Array, log_s: Array, step: Array, value: Array) -> tuple[Array, Array]:
-    """The longest of the steps 1, 1/2, 1/4, ... that raises the value, for each x by itself."""
-    length = np.ones_like(value)
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _maximize(alpha, beta, directions, log_s):  # type: ignore[no-untyped-def]
+    """Newton's method for every x by itself: log s = directions @ t, from t = 0 or from where beta*s follows alpha.
+
+    Far from balance Newton's equations are badly scaled; where beta*s follows alpha they are not.
+    """
+    for x in range(alpha.shape[1]):
+        a, b = alpha[:, x].copy(), beta[:, x].copy()
+        if not (np.isfinite(b) & (b > 0)).all():
+            continue
+        here = np.zeros_like(a)
+        even = _combined(directions, _along_directions(directions, np.log(a / b)))
+        if _value(a, b, even) > _value(a, b, here):
+            here = even
+        for _ in range(_NEWTON_STEPS):
+            weight = b * np.exp(here)
+            gradient = _along_directions(directions, a - weight)
+            step = _solved(directions, weight, gradient)
+            here = _damped(a, b, here, _combined(directions, step))
+            if (gradient * step).sum() <= _SETTLED * a.sum():
+                break
+        log_s[:, x] = here
+
+
+@numba.njit(cache=True, nogil=True)
+def _along_directions(directions, v):  # type: ignore[no-untyped-def]
+    """``directions.T @ v``."""
+    out = np.zeros(directions.shape[1])
+    for n in range(directions.shape[0]):
+        for m in range(directions.shape[1]):
+            out[m] += directions[n, m] * v[n]
+    return out
+
+
+@numba.njit(cache=True, nogil=True)
+def _combined(directions, t):  # type: ignore[no-untyped-def]
+    """``directions @ t``."""
+    out = np.zeros(directions.shape[0])
+    for n in range(directions.shape[0]):
+        for m in range(directions.shape[1]):
+            out[n] += directions[n, m] * t[m]
+    return out
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _solved(directions, weight, gradient):  # type: ignore[no-untyped-def]
+    """``solve(directions.T @ diag(weight) @ directions, gradient)``, by elimination: positive definite, no pivots."""
+    size = directions.shape[1]
+    H, step = np.zeros((size, size)), gradient.copy()
+    for n in range(weight.size):
+        for p in range(size):
+            for q in range(size):
+                H[p, q] += directions[n, p] * weight[n] * directions[n, q]
+    for p in range(size):
+        for q in range(p + 1, size):
+            ratio = H[q, p] / H[p, p]
+            for k in range(p, size):
+                H[q, k] -= ratio * H[p, k]
+            step[q] -= ratio * step[p]
+    for p in range(size - 1, -1, -1):
+        for q in range(p + 1, size):
+            step[p] -= H[p, q] * step[q]
+        step[p] /= H[p, p]
+    return step
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _damped(a, b, here, step):  # type: ignore[no-untyped-def]
+    """The longest of the steps 1, 1/2, 1/4, ... that does not lower the value, or none."""
+    value, length = _value(a, b, here), 1.0
     for _ in range(60):
-        trial = log_s + length * step
-        reached = _value(alpha, beta, trial)
-        fell = ~(reached >= value)
-        if not fell.any():
-            return trial, reached
-        length[fell] /= 2
-    length[fell] = 0
-    return log_s + length * step, np.where(fell, value, reached)
+        there = here + length * step
+        if _value(a, b, there) >= value:
+            return there
+        length /= 2
+    return here
 
 
-def _value(alpha: Array, beta: Array, log_s: Array) -> Array:
-    with np.errstate(over="ignore"):
-        return np.asarray((alpha * log_s - beta * np.exp(log_s)).sum(axis=0))
+@numba.njit(cache=True, nogil=True)
+def _value(a, b, log_s):  # type: ignore[no-untyped-def]
+    return (a * log_s - b * np.exp(log_s)).sum()

@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from pltf.engines.base import Counts, Engine
 from pltf.gamma import Gamma
-from pltf.inference.balance import Trade
 from pltf.inference.factors import Factors
+
+if TYPE_CHECKING:
+    from pltf.inference.balance import Trade  # it brings the compiler
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +30,7 @@ class Problem:
     trades: tuple[Trade, ...] | None = None  # how factors may trade scale; None: plain sweeps, no acceleration
     threads: int = 1
 
-    @property
+    @cached_property
     def free(self) -> tuple[str, ...]:
         """Factors to be learned, in the order in which a sweep updates them."""
         return tuple(name for name in self.shapes if name not in self.fixed)

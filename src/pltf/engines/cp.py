@@ -1,0 +1,37 @@
+"""CP models, NMF among them: every factor is a table with a row for each position of its own observed index."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from pltf.engines.contraction import AnyArray
+from pltf.notation import Equation
+
+
+def is_cp(equation: Equation) -> bool:
+    """Whether there are two factors or more, each with one observed index of its own and the one summed index."""
+    observed, summed = equation.output.indices, equation.summed
+    held = sorted(index for term in equation.factors for index in term.indices if index in observed)
+    pairs = all(len(term.indices) == 2 and set(summed) <= set(term.indices) for term in equation.factors)
+    return len(summed) == 1 and len(observed) > 1 and pairs and held == sorted(observed)
+
+
+class CpFactors:
+    """Which factor belongs to which observed mode, and which way it lies."""
+
+    def __init__(self, equation: Equation) -> None:
+        observed = equation.output.indices
+        terms = [next(term for term in equation.factors if index in term.indices) for index in observed]
+        self.names = [term.name for term in terms]  # by mode
+        self._flipped = [term.indices[0] != index for term, index in zip(terms, observed, strict=True)]
+
+    def rows(self, factors: Mapping[str, AnyArray]) -> list[AnyArray]:
+        """(size, R) of every mode."""
+        arrays = [factors[name] for name in self.names]
+        return [array.T if flipped else array for array, flipped in zip(arrays, self._flipped, strict=True)]
+
+    def as_factor(self, rows: AnyArray, mode: int) -> AnyArray:
+        """The rows of a mode in the layout of its factor."""
+        return np.ascontiguousarray(rows.T if self._flipped[mode] else rows)
