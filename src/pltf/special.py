@@ -204,3 +204,13 @@ def stretch_loop(old, new, eta, noise, out):  # type: ignore[no-untyped-def]
         moves = (old[n] > 0) & (new[n] > 0) & (abs(new[n] - old[n]) > noise * old[n])
         far = old[n] * exp(eta * log(new[n] / old[n]))
         out[n] = far if moves else new[n]
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER)
+def cast_loss_loop(counts, before, after):  # type: ignore[no-untyped-def]
+    """Sum of ``counts * log(before / after)``, but where after is zero; flat arrays."""
+    total = 0.0
+    for n in range(counts.size):
+        rounded = np.float64(after[n])
+        total += counts[n] * log(before[n] / rounded if rounded > 0 else 1.0)
+    return total

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -69,19 +68,25 @@ def keep_freed_memory() -> None:
 def ordered_map(function: Callable[[T], R], items: Sequence[T], threads: int) -> Iterator[R]:
     """Results of ``function`` in the order of ``items``, with few of them waiting at a time.
 
-    The calling thread works too: it takes the next item, unless another thread has begun it.
+    The calling thread works too: on the next item, or while another thread has that one, on one that none has begun.
     """
     if threads == 1 or len(items) < 2:
         yield from map(function, items)
         return
     pool, ahead = _pool(threads - 1), 2 * threads
-    begun = deque(pool.submit(function, item) for item in items[1 : 1 + ahead])
-    yield function(items[0])
-    for n in range(1, len(items)):
-        future = begun.popleft()
+    begun = {n: pool.submit(function, items[n]) for n in range(1, min(ahead, len(items)))}
+    done = {0: function(items[0])}
+    for n in range(len(items)):
         if n + ahead < len(items):
-            begun.append(pool.submit(function, items[n + ahead]))
-        yield function(items[n]) if future.cancel() else future.result()
+            begun[n + ahead] = pool.submit(function, items[n + ahead])
+        while n not in done:
+            mine = None if begun[n].done() else next((m for m, future in begun.items() if future.cancel()), None)
+            if mine is None:
+                done[n] = begun.pop(n).result()
+            else:
+                del begun[mine]
+                done[mine] = function(items[mine])
+        yield done.pop(n)
 
 
 PART = 1 << 15  # entries of an array that are worked on at a time

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from pltf.gamma import Array
+from pltf.threads import in_parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,13 +75,17 @@ class CoupledEngine:
         return sum(engine.total(factors) for engine in self._engines.values())
 
 
-def lost_in_cast(counts: Array, L: Array, dtype: np.dtype[Any]) -> float:
+def lost_in_cast(counts: Array, L: Array, dtype: np.dtype[Any], threads: int = 1) -> float:
     """What the log term loses when L is rounded to L': sum of counts * log(L/L').
 
     Rounding moves q(S) a little off its optimum, and the bound is exact for the q(S) that was used.
     """
-    rounded = L.astype(dtype).astype(np.float64)
-    return float((counts * np.log(np.where(rounded > 0, L / np.where(rounded > 0, rounded, 1), 1))).sum())
+    from pltf.special import cast_loss_loop
+
+    if dtype == np.float64:
+        return 0.0
+    flat, before, after = counts.reshape(-1), L.reshape(-1), L.astype(dtype).reshape(-1)
+    return math.fsum(in_parts(lambda part: cast_loss_loop(flat[part], before[part], after[part]), L.size, threads))
 
 
 def sum_of(terms: Sequence[float]) -> float:

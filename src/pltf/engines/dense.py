@@ -56,8 +56,7 @@ class DenseEngine:
             for n in leaves:
                 sums[n][tree.cut(tree.equation.factors[n].indices, block)] += tree.unleaf(n, delta[n])
         by_factor = {tree.names[n]: sums[n] * arrays[n] for n in leaves}
-        if self._dtype != np.float64:
-            log_terms += [lost_in_cast(by_factor[name], factors[name], self._dtype) for name in by_factor]
+        log_terms += [lost_in_cast(by_factor[name], factors[name], self._dtype) for name in by_factor]
         return Counts(by_factor, sum_of(log_terms))
 
     def _flat_data(self, block: Block) -> tuple[AnyArray, NDArray[np.bool_] | None]:

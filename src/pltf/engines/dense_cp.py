@@ -121,8 +121,7 @@ class DenseCpEngine:
             for n, (name, table) in enumerate(zip(self._names, tables, strict=True))
             if wanted is None or name in wanted
         }
-        if self._dtype != np.float64:
-            log_terms += [lost_in_cast(by_factor[name], factors[name], self._dtype) for name in by_factor]
+        log_terms += [lost_in_cast(by_factor[name], factors[name], self._dtype) for name in by_factor]
         return Counts(by_factor, sum_of(log_terms))
 
     # -- exposure, in float64 always: the bound takes its total from it -------------------------

@@ -30,7 +30,7 @@ class SparseEngine:
     """Sums over the cells of one tensor that is given as a list."""
 
     def __init__(self, plan: ListedPlan, seen: CooObservation, threads: int) -> None:
-        self._plan = plan
+        self._plan, self._threads = plan, threads
         self._names = tuple(term.name for term in plan.equation.factors)
         lists = ListedCp if plan.is_cp else ListedAny
         x = seen.values.astype(plan.dtype)  # first: what is positive may be zero in float32
@@ -47,9 +47,8 @@ class SparseEngine:
     def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None) -> Counts:
         names = [name for name in self._names if wanted is None or name in wanted]
         sums, log_term = self._positive.counts([factors[name] for name in self._names], names)
-        if self._plan.dtype != np.float64:
-            log_term += sum(lost_in_cast(sums[name], factors[name], self._plan.dtype) for name in names)
-        return Counts(sums, log_term)
+        lost = [lost_in_cast(sums[name], factors[name], self._plan.dtype, self._threads) for name in names]
+        return Counts(sums, log_term + sum(lost))
 
     def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
         return self._memo.get(("exposure", of), self._others(factors, of), lambda: self._new_exposure(factors, of))
@@ -187,8 +186,12 @@ class ListedCp:
         for private, log_term in ordered_map(one_chunk, self._chunks, self._threads):
             others += private
             log_terms.append(log_term)
-        sums = np.concatenate([own.astype(np.float64, copy=False), others])
-        parts = {name: self._part(sums, n) for n, name in enumerate(self._names) if name in names}
+        sums = [own.astype(np.float64, copy=False), *np.split(others, self._first[2:-1] - mine)]
+        parts = {
+            name: self._factors.as_factor(part, mode)
+            for name, part, mode in zip(self._names, sums, self._by_size, strict=True)
+            if name in names
+        }
         return parts, sum_of(log_terms)
 
     def exposure(self, factors: Sequence[Array], of: str) -> Array:
@@ -211,10 +214,6 @@ class ListedCp:
         """All factors one under the other, a row for each position, the longest mode first."""
         rows = self._factors.rows(dict(zip(self._order, factors, strict=True)))
         return np.concatenate([rows[mode] for mode in self._by_size], dtype=dtype)
-
-    def _part(self, sums: Array, mode: int) -> Array:
-        rows = sums[self._first[mode] : self._first[mode + 1]]
-        return self._factors.as_factor(rows, self._by_size[mode])
 
 
 def _exposed(seen: CooObservation) -> tuple[Coords | None, int]:

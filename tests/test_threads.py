@@ -1,0 +1,58 @@
+"""Work over threads: the order of results, who works, and what goes wrong."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+
+import pytest
+
+from pltf.threads import PART, in_parts, ordered_map
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 7])
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 20])
+def test_results_come_in_order(threads: int, count: int) -> None:
+    def slow_first(n: int) -> int:
+        time.sleep(0.002 * (n % 3 == 0))
+        return n * n
+
+    assert list(ordered_map(slow_first, range(count), threads)) == [n * n for n in range(count)]
+
+
+def test_every_thread_works_and_few_results_wait() -> None:
+    lock, workers, begun, taken, most = threading.Lock(), Counter[threading.Thread](), 0, 0, 0
+
+    def work(n: int) -> int:
+        nonlocal begun, most
+        with lock:
+            workers[threading.current_thread()] += 1
+            begun += 1
+            most = max(most, begun - taken)
+        time.sleep(0.003)
+        return n
+
+    for _ in ordered_map(work, range(40), 2):
+        with lock:
+            taken += 1
+    assert len(workers) == 2
+    assert workers[threading.main_thread()] >= 5  # it does not wait while there is work
+    assert most <= 6  # of 40
+
+
+@pytest.mark.parametrize("bad", [0, 1, 9])
+def test_an_error_comes_out(bad: int) -> None:
+    def work(n: int) -> int:
+        if n == bad:
+            raise ValueError(f"{n} is bad")
+        return n
+
+    for threads in (1, 2):
+        with pytest.raises(ValueError, match=f"{bad} is bad"):
+            list(ordered_map(work, range(10), threads))
+
+
+def test_parts_cover_an_array_once() -> None:
+    parts = list(in_parts(lambda part: part, 2 * PART + 5, 2))
+    assert [(part.start, part.stop) for part in parts] == [(0, PART), (PART, 2 * PART), (2 * PART, 2 * PART + 5)]
