@@ -12,7 +12,7 @@ from scipy import special as scipy_special
 
 from pltf import special
 from pltf.gamma import Array
-from pltf.inference.relax import stretched
+from pltf.inference.accelerate import stretched
 
 
 @numba.njit

@@ -298,7 +298,7 @@ def _going_on(problem: Problem, method: Method, earlier: Fit) -> _Starting:
     same = earlier.fixed == frozenset(problem.fixed)
     if not (same and math.isclose(state.objective, earlier.bound, rel_tol=1e3 * problem.eps)):
         return _Starting(lambda _: state)
-    state = replace(state, objective=earlier.bound, eta=earlier.state.eta)
+    state = replace(state, objective=earlier.bound, pace=earlier.state.pace)
     return _Starting(lambda _: state, tuple(earlier.trace))
 
 

@@ -207,6 +207,21 @@ def stretch_loop(old, new, eta, noise, out):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER)
+def log_ratio_loop(a, b, out):  # type: ignore[no-untyped-def]
+    """``out[:] = log(a / b)``, or 0 where either is zero; flat arrays."""
+    for n in range(a.size):
+        out[n] = log(a[n] / b[n] if (a[n] > 0) & (b[n] > 0) else 1.0)
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER)
+def move_loop(old, plain, step, out):  # type: ignore[no-untyped-def]
+    """``out[:] = old * exp(step)``, or ``plain`` where either of the two is zero; flat arrays."""
+    for n in range(old.size):
+        far = old[n] * exp(step[n])
+        out[n] = far if (old[n] > 0) & (plain[n] > 0) else plain[n]
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER)
 def cast_loss_loop(counts, before, after):  # type: ignore[no-untyped-def]
     """Sum of ``counts * log(before / after)``, but where after is zero; flat arrays."""
     total = 0.0

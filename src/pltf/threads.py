@@ -98,6 +98,12 @@ def in_parts(function: Callable[[slice], R], size: int, threads: int) -> Iterato
     return ordered_map(function, parts, threads)
 
 
+def run_all(work: Iterator[object]) -> None:
+    """Run work whose results do not matter."""
+    for _ in work:
+        pass
+
+
 @lru_cache(maxsize=4)
 def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="pltf")

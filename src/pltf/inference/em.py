@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from pltf.gamma import Array
+from pltf.inference.accelerate import accelerated
 from pltf.inference.factors import Factors, frozen
-from pltf.inference.relax import over_relaxed, stretched
 from pltf.inference.state import Method, Problem, State
 
 # (problem, factor, its value, its expected counts, its exposure) -> its new value
@@ -41,21 +41,20 @@ def _begin(problem: Problem, L: Factors, E: Factors) -> State:
 
 
 def _sweep(problem: Problem, state: State, update: Update) -> State:
-    Z, counts = dict(state.L), state.counts
+    Z, counts, weight = dict(state.L), state.counts, {}
     for number, a in enumerate(problem.free):
         if number:
             counts = problem.engine.counts(Z, [a])
-        Z[a] = frozen(update(problem, a, Z[a], counts.by_factor[a], problem.engine.exposure(Z, a)))
+        weight[a] = counts.by_factor[a]
+        Z[a] = frozen(update(problem, a, Z[a], weight[a], problem.engine.exposure(Z, a)))
+    if problem.trades is None:
+        return _state(problem, Z)
 
-    def candidate(eta: float) -> State:
-        far = (
-            Z
-            if eta == 1
-            else {**Z, **{a: frozen(stretched(state.L[a], Z[a], eta, problem.threads)) for a in problem.free}}
-        )
-        return _state(problem, far)
+    def candidate(free: Factors) -> State:
+        return _state(problem, {**Z, **{a: frozen(free[a]) for a in free}})
 
-    return candidate(1.0) if problem.trades is None else over_relaxed(state, candidate)
+    old, plain = ({a: factors[a] for a in problem.free} for factors in (state.L, Z))
+    return accelerated(state, old, plain, weight, candidate, problem.threads)
 
 
 def _resume(problem: Problem, state: State) -> State:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pltf.engines.base import Counts, Engine
-from pltf.gamma import Gamma
+from pltf.gamma import Array, Gamma
 from pltf.inference.factors import Factors
 
 if TYPE_CHECKING:
@@ -46,6 +46,24 @@ class Problem:
 
 
 @dataclass(frozen=True, eq=False)
+class Trail:
+    """Where the last accelerated sweeps went."""
+
+    before: Factors  # the last C (for EM and MAP the last estimates)
+    residual: Array  # the logarithm of it less that of what a plain sweep makes of it; all factors in one array
+    pairs: tuple[tuple[Array, Array], ...]  # changes of the two from sweep to sweep, the newest last
+
+
+@dataclass(frozen=True, eq=False)
+class Pace:
+    """How the next sweep may try to go further than a plain one."""
+
+    eta: float = 1.0  # over-relaxation
+    refused: int = 0  # how often that has failed
+    trail: Trail | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class State:
     """What is believed after a sweep, with the counts that the next sweep starts from."""
 
@@ -56,7 +74,7 @@ class State:
     counts: Counts  # at L
     objective: float  # bound, log-likelihood or log-posterior; -inf before the first VB sweep
     zeros: int = 0  # entries that MAP has set to zero: objectives compare only while it stays
-    eta: float = 1.0  # over-relaxation that the next sweep may try
+    pace: Pace = Pace()
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
 from pltf.gamma import Array, geomean_and_kl
+from pltf.inference.accelerate import accelerated
 from pltf.inference.balance import balanced
 from pltf.inference.factors import Factors, frozen
-from pltf.inference.relax import over_relaxed, stretched
 from pltf.inference.state import Method, Problem, State
 
 
@@ -23,14 +24,10 @@ def step(problem: Problem, state: State) -> State:
 
     C_a = A_a + L_a * Delta_a^L(M*X/Xhat_L);   D_a = 1 / (A_a/B_a + Delta_a^E(M));   E_a = C_a*D_a
     """
-    C = {a: np.asarray(problem.priors[a].shape) + state.counts.by_factor[a] for a in problem.free}
-
-    def candidate(eta: float) -> State:
-        return _given_shapes(
-            problem, state, C if eta == 1 else {a: stretched(state.C[a], C[a], eta, problem.threads) for a in C}
-        )
-
-    return candidate(1.0) if problem.trades is None else over_relaxed(state, candidate)
+    plain = {a: np.asarray(problem.priors[a].shape) + state.counts.by_factor[a] for a in problem.free}
+    if problem.trades is None:
+        return _given_shapes(problem, state, plain)
+    return accelerated(state, state.C, plain, state.C, partial(_given_shapes, problem, state), problem.threads)
 
 
 def _given_shapes(problem: Problem, state: State, C: Factors) -> State:
