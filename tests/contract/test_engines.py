@@ -228,3 +228,19 @@ def test_a_zero_rate_under_a_count_is_minus_infinity(build: Build) -> None:
     counts = build(harmless).counts(init)
     assert np.isfinite(counts.log_term)
     np.testing.assert_allclose(counts.by_factor["W"], [[0], [5]])
+
+
+def test_holes_may_hold_nearly_all_of_a_slice(build: Build) -> None:
+    """Closed form less holes would leave no digit: a hole has 1e17 times the rate of the observed cells beside it."""
+    model = pltf.cp(rank=2)
+    rng = np.random.default_rng(0)
+    init = {name: rng.random((size, 2)) + 0.5 for name, size in zip("ABC", (4, 5, 6), strict=True)}
+    init["B"][2] *= 1e17
+    mask = np.ones((4, 5, 6), dtype=bool)
+    mask[:, 2, :] = False
+    mask[3, 2, 1] = True  # but one: its slices are not empty
+    case = Case(model, {"X": rng.poisson(2.0, mask.shape).astype(float)}, {"X": mask}, {}, init)
+    engine = build(case)
+    for name, spec in (("A", "ijk,jr,kr->ir"), ("B", "ijk,ir,kr->jr"), ("C", "ijk,ir,jr->kr")):
+        others = [init[other] for other in "ABC" if other != name]
+        np.testing.assert_allclose(engine.exposure(init, name), np.einsum(spec, mask, *others), rtol=1e-12)

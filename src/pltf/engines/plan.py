@@ -259,7 +259,9 @@ class Plan:
         parameters = sum(prod(shape) for shape in self.factor_shapes.values())
         flight = [e.flight_bytes * min(self.threads, e.pieces) for e in self.equations]
         shared = sum(e.shared_bytes for e in self.equations)
-        return 12 * parameters * 8 + max(flight) + shared  # 12: C, D, E, L, counts, of two states
+        return (
+            20 * parameters * 8 + max(flight) + shared
+        )  # 20: C, D, E, L, counts of two states, their last steps, copies
 
     @property
     def flops(self) -> int:

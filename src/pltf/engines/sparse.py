@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,6 +25,8 @@ from pltf.gamma import Array
 from pltf.threads import keep_freed_memory, ordered_map
 
 PRIVATE_BYTES = 256 << 20  # sums that chunks may hold for themselves, all together
+CANCELLED = 1e-9  # share of the closed form below which the difference has too few digits
+MOST_CELLS = 1 << 24  # that may be added up one by one instead
 
 
 class SparseEngine:
@@ -35,13 +38,19 @@ class SparseEngine:
         lists = ListedCp if plan.is_cp else ListedAny
         x = seen.values.astype(plan.dtype)  # first: what is positive may be zero in float32
         positive = x > 0
-        self._positive: Listed = lists(plan, np.ascontiguousarray(seen.coords[:, positive]), x[positive], threads)
-        exposed, self._sign = _exposed(seen)
-        self._exposed: Listed | None = None if exposed is None else lists(plan, exposed, None, threads)
-        self._all_ones = AllOnes(plan.equation, plan.sizes) if self._sign <= 0 else None
-        self._empty = _empty_entries(plan, seen, exposed) if self._sign < 0 and exposed is not None else {}
+        self._lists = partial(lists, plan, threads=threads)
+        self._positive: Listed = self._lists(np.ascontiguousarray(seen.coords[:, positive]), x[positive])
+        self._seen = seen
+        self._exposure_over(*_exposed(seen))
         self._memo = Memo()
         keep_freed_memory()
+
+    def _exposure_over(self, cells: Coords | None, sign: int) -> None:
+        """Take exposures over observed cells (sign 1), or in closed form less the holes (sign -1)."""
+        self._sign = sign
+        self._exposed: Listed | None = None if cells is None else self._lists(cells, None)
+        self._all_ones = AllOnes(self._plan.equation, self._plan.sizes) if sign < 0 else None
+        self._empty = _empty_entries(self._plan, self._seen, cells) if sign < 0 and cells is not None else {}
 
     @np.errstate(invalid="ignore")  # a zero rate under a count makes NaN; log_term is -inf and says so
     def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None) -> Counts:
@@ -55,14 +64,30 @@ class SparseEngine:
 
     def _new_exposure(self, factors: Mapping[str, Array], of: str) -> Array:
         """Over the observed cells, or in closed form less the holes: whichever list is shorter."""
-        exposure = np.zeros(factors[of].shape)
-        if self._all_ones is not None:
-            exposure += self._all_ones.exposure(factors, of)
-        if self._exposed is not None:
-            exposure += self._sign * self._exposed.exposure([factors[name] for name in self._names], of)
+        arrays = [factors[name] for name in self._names]
+        if self._all_ones is None:
+            assert self._exposed is not None
+            return self._exposed.exposure(arrays, of)
+        whole = np.broadcast_to(self._all_ones.exposure(factors, of), factors[of].shape)
+        if self._exposed is None:
+            return np.array(whole)
+        exposure = whole - self._exposed.exposure(arrays, of)
         if of in self._empty:
             exposure[self._empty[of]] = 0.0  # exactly: no observed cell touches these
+        if self._has_cancelled(exposure, whole, of):
+            if (
+                math.prod(self._seen.shape) > MOST_CELLS
+            ):  # too many: right to the rounding of the whole, and that is all
+                return np.maximum(exposure, 0.0)
+            listed = self._seen.unlisted == "missing"
+            self._exposure_over(self._seen.coords if listed else _complement(self._seen.missing, self._seen.shape), 1)
+            return self._new_exposure(factors, of)
         return exposure
+
+    def _has_cancelled(self, exposure: Array, whole: Array, of: str) -> bool:
+        """Whether holes take so much of an entry's closed form that the rest has lost its digits."""
+        cancelled = exposure < CANCELLED * whole
+        return bool(cancelled.any() and (of not in self._empty or (cancelled & ~self._empty[of]).any()))
 
     def total(self, factors: Mapping[str, Array]) -> float:
         known = [n for n in self._names if self._memo.holds(("exposure", n), self._others(factors, n))]
@@ -232,7 +257,7 @@ def _exposed(seen: CooObservation) -> tuple[Coords | None, int]:
 
 
 def _complement(coords: Coords, shape: tuple[int, ...]) -> Coords:
-    """All other cells of the tensor; it has less than twice as many cells as the list."""
+    """All other cells of the tensor."""
     absent = np.ones(shape, dtype=bool)
     absent[tuple(coords)] = False
     return np.ascontiguousarray(np.stack(np.nonzero(absent)).astype(coords.dtype))
