@@ -59,13 +59,14 @@ def _quasi_newton(
     state: State, old: Factors, plain: Factors, weight: Factors, candidate: Candidate, threads: int
 ) -> State:
     trail = longer(state.pace.trail, old, plain, threads)
-    pace = replace(state.pace, trail=trail)
     step = direction(trail, np.concatenate([weight[a].reshape(-1) for a in plain]), threads)
-    for length in () if step is None else (1.0, SHORTER):
-        new = candidate(_moved(old, plain, length * np.asarray(step), threads))
+    if step is None:
+        return replace(candidate(plain), pace=replace(state.pace, trail=trail))
+    for length in (1.0, SHORTER):
+        new = candidate(_moved(old, plain, length * step, threads))
         if _rises(new, state):
-            return replace(new, pace=pace)
-    return replace(candidate(plain), pace=pace)
+            return replace(new, pace=replace(state.pace, trail=trail))
+    return replace(candidate(plain), pace=replace(state.pace, trail=None))  # what it told was wrong
 
 
 def _rises(new: State, old: State) -> bool:
@@ -123,9 +124,10 @@ def _inner_products(rows: Sequence[Array], weight: Array, threads: int) -> Array
 
     def one_part(part: slice) -> Array:
         cut = np.stack([row[part] for row in rows])
-        return (cut * weight[part]) @ cut.T
+        with np.errstate(invalid="ignore", over="ignore"):  # steps out of range: they will not be used
+            return (cut * weight[part]) @ cut.T
 
-    with np.errstate(invalid="ignore", over="ignore"):  # steps out of range: they will not be used
+    with np.errstate(invalid="ignore"):
         return np.asarray(sum(in_parts(one_part, len(weight), threads)))
 
 
