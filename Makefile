@@ -25,6 +25,7 @@ test: $(VENV)/.dev
 
 bench: $(BENCH)/.bench
 	$(BENCH)/bin/python -m benchmarks $(ARGS)
+	$(if $(ARGS),,$(BENCH)/bin/python -m benchmarks.convergence)
 
 scaling: $(BENCH)/.bench
 	$(BENCH)/bin/python -m benchmarks.scaling $(ARGS)

@@ -24,7 +24,7 @@ from benchmarks.problems import draw_listed
 from benchmarks.processes import ROOT, Failed, last_line, python
 from benchmarks.tables import disturbance
 
-SHAPE = (100_000, 50_000, 1_000)
+SHAPE = (10_000, 8_000, 500)
 RANK = 10
 SIZES = (100_000, 300_000, 1_000_000, 3_000_000, 10_000_000, 30_000_000)
 SWEEPS = 8

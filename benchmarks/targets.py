@@ -49,7 +49,6 @@ TARGETS = (
     Target("cp-500", "pltf vb f32", DATA, 1.1, most=True),
     Target("cp-sparse", "pltf vb", "pyttb cp_apr mu", 30),
     Target("cp-sparse", "pltf vb f32", "pyttb cp_apr mu", 30),
-    Target("cp-sparse", "pltf em", "pyttb cp_apr mu", 30),
     Target("nmf-sparse", "pltf vb", "scikit-learn mu", 8),
     Target("nmf-sparse", "pltf vb f32", "scikit-learn mu f32", 8),
     Target("nmf-sparse", "pltf vb", "hpfrec", 12),

@@ -291,3 +291,18 @@ def test_uclaf_refuses_what_it_does_not_know(cache: Path) -> None:
         pltf.datasets.uclaf("links")
     with pytest.raises(pltf.PltfError, match="users must be one of 'active', 'all'; got 146"):
         pltf.datasets.uclaf(users=146)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "prior", "message"),
+    [
+        ("ir,jr->ij", (3, 4), None, "model must be a pltf.Model, got str"),
+        (pltf.nmf(rank=2), {}, None, "got none"),
+        (pltf.nmf(rank=2), (10**6, 10**9), None, "shape asks for 16.0 PB"),
+        (pltf.nmf(rank=2), (10**20, 2), None, "shape asks for"),
+        (pltf.nmf(rank=2), (3, 4), pltf.Gamma([1.0, 2.0, 3.0], 1.0), "prior must broadcast to every factor"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused_at_once(model: Any, shape: Any, prior: Any, message: str) -> None:
+    with pytest.raises(pltf.PltfError, match=message):
+        pltf.datasets.draw(model, shape, prior=prior)

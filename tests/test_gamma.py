@@ -12,6 +12,7 @@ from scipy import integrate, stats
 
 import pltf
 from pltf.gamma import geomean_and_kl, geometric_mean
+from pltf.inference.accelerate import stretched
 
 C = np.array([[0.01, 0.5, 1.0], [3.0, 250.0, 2e4]])
 D = np.array([[3.0, 0.1, 2.0], [1e-3, 5.0, 1e4]])
@@ -106,3 +107,18 @@ def test_refused_levels_and_draws(z: Any) -> None:
     for n in (0, 2.5, True):
         with pytest.raises(pltf.PltfError, match="n must be a whole number of at least 1"):
             z.sample(n)
+
+
+def test_where_arrays_lie_does_not_change_a_bit() -> None:
+    """Compiled loops may take another way if arrays begin close to each other: stir the heap and look."""
+    rng = np.random.default_rng(0)
+    for size in (5, 8, 14, 30):
+        shape, scale = rng.gamma(1.0, 5.0, size), rng.random(size)
+        seen, kept = set(), []
+        for _ in range(200):
+            L, kl = geomean_and_kl(shape.copy(), scale.copy(), pltf.Gamma(np.full(size, 0.5), 10.0))
+            far = stretched(shape.copy(), scale.copy(), 1.3)
+            seen.add((kl, L.tobytes(), far.tobytes()))
+            kept += [np.empty(rng.integers(1, 300), np.uint8) for _ in range(10)]
+            del kept[:: rng.integers(2, 4)]
+        assert len(seen) == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from pltf.data import CooObservation, Observation, observe
 from pltf.data.observe import check_mask, is_listed, shape_and_dtype
 from pltf.data.values import numeric
 from pltf.engines import select
-from pltf.engines.plan import EquationPlan, ListedPlan, Plan, human, plan_equation
+from pltf.engines.plan import EquationPlan, ListedPlan, Plan, human, physical_memory, plan_equation
 from pltf.errors import ConvergenceWarning, ObservationError, PltfError, whole
 from pltf.fit import Fit
 from pltf.gamma import Array, Gamma, Point, Posterior
@@ -88,6 +87,10 @@ def fit(
         if run.n_swept < stop.max_iter and planned.dtype == np.float32:
             advice = "float32 may have no more digits for these counts: try dtype='float64'"
         warnings.warn(f"the fit has not converged: {run.stopped}; {advice}", ConvergenceWarning, stacklevel=3)
+    lost = 1e-8 * problem.total  # benchmarks/NOTES.md: float32 and the bound
+    if planned.dtype == np.float32 and lost > 0.01 * abs(run.objective):
+        text = f"float32 gives the {how.objective} only to about {lost:.2g} with counts as large as these"
+        warnings.warn(f"{text}: use dtype='float64'", ConvergenceWarning, stacklevel=3)
     return Fit(
         model=model,
         method=how.name,
@@ -147,7 +150,7 @@ def _known_to_be_masked(data: Any, mask: Any) -> bool | None:
 def _by_tensor(model: Model, given: Any, argument: str, partial: bool = False) -> dict[str, Any]:
     """What was given for each observed tensor."""
     names = tuple(model.observed)
-    if not isinstance(given, Mapping):
+    if not isinstance(given, Mapping) or is_listed(given):  # scipy's dictionary of keys is a mapping too
         if len(names) > 1:
             wanted = " and ".join(names)
             raise PltfError(
@@ -304,11 +307,10 @@ def _going_on(problem: Problem, method: Method, earlier: Fit) -> _Starting:
 
 def _check_memory(planned: Plan) -> None:
     """Refuse what cannot fit, rather than dying on the way."""
-    if hasattr(os, "sysconf"):
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        if planned.work_bytes > memory:
-            need, have = human(planned.work_bytes, "B"), human(memory, "B")
-            raise PltfError(f"the fit needs {need} beside the data, and this machine has {have}: see model.plan(X)")
+    memory = physical_memory()
+    if planned.work_bytes > memory:
+        need, have = human(planned.work_bytes, "B"), human(memory, "B")
+        raise PltfError(f"the fit needs {need} beside the data, and this machine has {have}: see model.plan(X)")
 
 
 # -- plain options ------------------------------------------------------------------------------

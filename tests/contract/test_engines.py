@@ -244,3 +244,19 @@ def test_holes_may_hold_nearly_all_of_a_slice(build: Build) -> None:
     for name, spec in (("A", "ijk,jr,kr->ir"), ("B", "ijk,ir,kr->jr"), ("C", "ijk,ir,jr->kr")):
         others = [init[other] for other in "ABC" if other != name]
         np.testing.assert_allclose(engine.exposure(init, name), np.einsum(spec, mask, *others), rtol=1e-12)
+
+
+@pytest.mark.parametrize("rank", [4, 5, 6, 8])
+def test_where_arrays_lie_does_not_change_a_bit(build: Build, rank: int) -> None:
+    """Compiled loops may take another way if arrays begin close to each other: stir the heap and look."""
+    rng = np.random.default_rng(0)
+    x = rng.poisson(0.7, (12, 11, 10)).astype(float)
+    init = {name: rng.random((size, rank)) + 0.1 for name, size in zip("ABC", x.shape, strict=True)}
+    case = Case(pltf.cp(rank=rank), {"X": x}, {"X": rng.random(x.shape) < 0.8}, {}, init)
+    engine, seen, kept = build(case, threads=2), set(), []
+    for _ in range(60):
+        counts = engine.counts(init)
+        seen.add((counts.log_term, *(part.tobytes() for part in counts.by_factor.values())))
+        kept += [np.empty(rng.integers(1, 300), np.uint8) for _ in range(40)]
+        del kept[:: rng.integers(2, 4)]
+    assert len(seen) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pltf.engines.plan import human, physical_memory
 from pltf.errors import PltfError, whole
 from pltf.gamma import Array, Gamma
 from pltf.notation import Model
@@ -45,19 +47,22 @@ def draw(model: Model, shape: Any, *, prior: Gamma | None = None, seed: int = 0)
     >>> X.dtype, bool(X.min() >= 0)
     (dtype('int64'), True)
     """
+    if not isinstance(model, Model):
+        raise PltfError(f"model must be a pltf.Model, got {type(model).__name__}")
     names = tuple(model.observed)
     given = shape if isinstance(shape, Mapping) else {names[0]: shape}
     shapes = {name: _shape(one) for name, one in given.items()}
     if set(shapes) != set(names):
-        raise PltfError(f"shape must give a shape for each of {', '.join(names)}, got {', '.join(shapes)}")
+        got = ", ".join(shapes) or "none"
+        raise PltfError(f"shape must give a shape for each of {', '.join(names)}, got {got}")
     sizes = model.index_sizes(shapes)
     prior = Gamma(shape=0.5, mean=1.0) if prior is None else prior
     if not isinstance(prior, Gamma):
         raise PltfError(f"prior must be a Gamma, got {type(prior).__name__}")
     rng = np.random.default_rng(whole("seed", seed, 0))
-    factors = {
-        name: prior.sample(tuple(sizes[index] for index in indices), rng) for name, indices in model.factors.items()
-    }
+    of_factor = {name: tuple(sizes[index] for index in indices) for name, indices in model.factors.items()}
+    _check(shapes, of_factor, prior)
+    factors = {name: prior.sample(size, rng) for name, size in of_factor.items()}
     truth = {e.output.name: rates(e, factors, sizes) for e in model.equations}
     for name, rate in truth.items():
         if rate.max() > _MOST:
@@ -66,6 +71,22 @@ def draw(model: Model, shape: Any, *, prior: Gamma | None = None, seed: int = 0)
 
 
 _MOST = 2.0**53
+
+
+def _check(tensors: Mapping[str, tuple[int, ...]], factors: Mapping[str, tuple[int, ...]], prior: Gamma) -> None:
+    """Refuse what cannot be held, and a prior that does not fit, before anything is drawn."""
+    need = 16 * sum(map(math.prod, tensors.values())) + 8 * sum(map(math.prod, factors.values()))
+    have = physical_memory()
+    if need > have:
+        raise PltfError(f"shape asks for {human(need, 'B')}, and this machine has {human(have, 'B')}: draw less")
+    for name, size in factors.items():
+        given = np.broadcast_shapes(np.shape(prior.shape), np.shape(prior.mean))
+        try:
+            fits = np.broadcast_shapes(given, size) == size
+        except ValueError:
+            fits = False
+        if not fits:
+            raise PltfError(f"prior must broadcast to every factor, but {name} is {size} and the prior {given}")
 
 
 def _shape(shape: Any) -> tuple[int, ...]:

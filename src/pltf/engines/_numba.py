@@ -22,13 +22,15 @@ def ratios(x, known, rate):  # type: ignore[no-untyped-def]
         return -(x[seen] * np.log(rate[seen])).sum()
     """
     zero, one = x.dtype.type(0), x.dtype.type(1)
-    log_term = 0.0
     for n in range(x.size):
         seen = x[n] > 0 if known is None else (x[n] > 0) & known[n]
         ratio = x[n] / rate[n]
-        log_ratio = natural_log(ratio if seen else one)
-        log_term -= np.float64(x[n] if seen else zero) * log_ratio
         rate[n] = ratio if seen else zero
+    # A sum in a loop of its own: beside a store its order would depend on where the arrays lie.
+    log_term = 0.0
+    for n in range(x.size):
+        nothing = rate[n] == 0
+        log_term -= np.float64(zero if nothing else x[n]) * natural_log(one if nothing else rate[n])
     return log_term
 
 
@@ -218,9 +220,10 @@ def cp_counts(rows, x, Z, own, others, start, stop):  # type: ignore[no-untyped-
                 for r in range(R):
                     between[r] *= Z[row, r]
             row = at[last, n]
-            rate = Z.dtype.type(0)
             for r in range(R):
                 product[r] = all_but_last[r] * Z[row, r]
+            rate = Z.dtype.type(0)
+            for r in range(R):  # by itself, as in ratios
                 rate += product[r]
             ratio = values[n] / rate
             quotients[n] = ratio

@@ -12,6 +12,7 @@ import scipy.linalg.cython_blas  # noqa: F401  # the kernels call it: it must be
 from numpy.typing import NDArray
 
 from pltf.data import DenseObservation
+from pltf.data.values import read_only
 from pltf.engines._numba import mask_by_inner, mask_by_outer, outer_exposure, table_counts
 from pltf.engines.all_ones import AllOnes
 from pltf.engines.base import Counts, lost_in_cast, sum_of
@@ -108,7 +109,7 @@ class DenseCpEngine:
             sums, to_inner, x = np.zeros(Z.shape), np.zeros(T.shape), self._values[piece.rows]
             if x.dtype != self._dtype:
                 with np.errstate(over="ignore"):  # what a missing cell holds may not fit, and does not matter
-                    x = x.astype(self._dtype)
+                    x = read_only(x.astype(self._dtype))  # as the data are: one compiled kernel for both
             return sums, to_inner, table_counts(x, mask, piece.first, Z, piece.sizes, T, sums, to_inner)
 
         for piece, (sums, to_inner, log_term) in self._over(self._table.pieces, one_piece):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -299,14 +300,21 @@ def plan_equation(
     return EquationPlan(equation, dict(sizes), data_dtype, masked, dtype, plan_tree(equation, sizes))
 
 
+def physical_memory() -> float:
+    """Bytes of memory that this machine has; infinite where it does not tell."""
+    if not hasattr(os, "sysconf"):
+        return float("inf")
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
 def human(amount: float, unit: str) -> str:
     """A number a person can read.
 
     >>> human(27_000_000, "B")
     '27.0 MB'
     """
-    for prefix in ("", "k", "M", "G", "T"):
-        if amount < 1000 or prefix == "T":
+    for prefix in ("", "k", "M", "G", "T", "P", "E"):
+        if amount < 1000 or prefix == "E":
             return f"{amount:.0f} {unit}" if not prefix else f"{amount:.1f} {prefix}{unit}"
         amount /= 1000
     raise AssertionError

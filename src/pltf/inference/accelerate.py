@@ -145,9 +145,9 @@ def _moved(old: Factors, plain: Factors, step: Array, threads: int) -> Factors:
     moved, end = {}, 0
     for a, array in plain.items():
         part, end = step[end : end + array.size], end + array.size
-        out = np.empty(array.shape)
-        _in_parts(move_loop, (old[a], array, part), out.reshape(-1), threads)
-        moved[a] = frozen(out)
+        out = np.empty(array.size)
+        _in_parts(move_loop, (old[a], array, part), out, threads)
+        moved[a] = frozen(out.reshape(array.shape))
     return moved
 
 
@@ -156,11 +156,9 @@ def stretched(old: Array, new: Array, eta: float, threads: int = 1) -> Array:
 
     A step of the size of rounding is not stretched: in directions that have settled noise would grow sweep by sweep.
     """
-    out = np.empty(new.shape)
-    _in_parts(
-        lambda before, after, far: stretch_loop(before, after, eta, NOISE, far), (old, new), out.reshape(-1), threads
-    )
-    return out
+    out = np.empty(new.size)
+    _in_parts(lambda before, after, far: stretch_loop(before, after, eta, NOISE, far), (old, new), out, threads)
+    return out.reshape(new.shape)
 
 
 def _in_parts(loop: Callable[..., None], arrays: Sequence[Array], out: Array, threads: int) -> None:

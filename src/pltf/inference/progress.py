@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 import time
 from types import TracebackType
 from typing import Any, Self
@@ -18,15 +20,23 @@ class Progress:
         self._bar: Any = None
         self._task: Any = None
         self._next = time.monotonic() + _PATIENCE
+        self._lock = threading.Lock()
+        self._timer = threading.Timer(_PATIENCE, self._getting_ready)
 
     def __enter__(self) -> Self:
+        if self._shown and sys.stderr is not None and sys.stderr.isatty():
+            self._timer.daemon = True
+            self._timer.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self._timer.cancel()
+        with self._lock:
+            if self._bar is not None:
+                self._bar.stop()
+            self._shown = False
 
     def sweep(self, restart: int, n_iter: int, text: str) -> None:
         """Tell that sweep ``n_iter`` of ``restart`` is done."""
@@ -34,13 +44,20 @@ class Progress:
         if not self._shown or now < self._next:
             return
         self._next = now + _PERIOD
-        if self._bar is None:
-            self._start()
+        with self._lock:
+            if self._bar is None:
+                self._start()
         label = f"restart {restart + 1}/{self._restarts}" if self._restarts > 1 else "fit"
         done = restart * self._max_iter + n_iter
         self._bar.update(self._task, completed=done, description=f"{label}, sweep {n_iter}: {text}")
 
-    def _start(self) -> None:
+    def _getting_ready(self) -> None:
+        """Before the first sweep there may be kernels to compile."""
+        with self._lock:
+            if self._shown and self._bar is None:
+                self._start("getting ready; kernels are compiled once and kept")
+
+    def _start(self, text: str = "") -> None:
         from rich.console import Console
         from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as Bar
@@ -48,5 +65,5 @@ class Progress:
         console = Console(stderr=True)
         columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
         self._bar = Bar(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self._task = self._bar.add_task("", total=self._restarts * self._max_iter)
+        self._task = self._bar.add_task(text, total=self._restarts * self._max_iter)
         self._bar.start()
