@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 import pltf
 from pltf.engines import plan as planning
 from pltf.engines import select
+from pltf.engines import sparse as sparse_module
 from pltf.engines.base import Engine
 from tests.reference import Array
 from tests.strategies import Case, cases, cp_cases, cut_small
@@ -223,7 +224,8 @@ def test_a_zero_rate_under_a_count_is_minus_infinity(build: Build) -> None:
     init = {"W": np.array([[0.0], [1.0]]), "H": np.array([[1.0, 1.0]])}
     everywhere = {"X": np.ones((2, 2), dtype=bool)}
     case = Case(model, {"X": np.array([[1.0, 0.0], [2.0, 3.0]])}, everywhere, {}, init)
-    assert build(case).counts(init).log_term == -np.inf
+    for dtype in ("float64", "float32"):
+        assert build(case, dtype=dtype).counts(init).log_term == -np.inf
     harmless = Case(model, {"X": np.array([[0.0, 0.0], [2.0, 3.0]])}, everywhere, {}, init)
     counts = build(harmless).counts(init)
     assert np.isfinite(counts.log_term)
@@ -260,3 +262,12 @@ def test_where_arrays_lie_does_not_change_a_bit(build: Build, rank: int) -> None
         kept += [np.empty(rng.integers(1, 300), np.uint8) for _ in range(40)]
         del kept[:: rng.integers(2, 4)]
     assert len(seen) == 1
+
+
+@given(case=cp_cases())
+def test_modes_too_long_for_private_sums_have_a_pass_of_their_own(case: Case) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sparse_module, "PRIVATE_BYTES", 0)
+        engines = [_sparse_zero(case, threads=2), _sparse_missing(case, threads=2)]
+    for engine in engines:
+        assert_matches_reference(engine, case, 1e-9)

@@ -128,5 +128,5 @@ def test_blocks_cover_every_cell_once() -> None:
 
 def test_numbers_for_people() -> None:
     assert [planning.human(n, "B") for n in (0, 999, 1500, 2.5e9, 3e15)] == [
-        "0 B", "999 B", "1.5 kB", "2.5 GB", "3000.0 TB",
+        "0 B", "999 B", "1.5 kB", "2.5 GB", "3.0 PB",
     ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -51,8 +52,18 @@ def counts(mean: float, shape: tuple[int, ...] = (8, 7, 6)) -> Any:
 def test_finite_and_monotone(case: Any, dtype: str, method: str) -> None:
     ranks, X, prior = case
     options: dict[str, Any] = {} if method == "em" else {"prior": pltf.Gamma(**({"shape": 0.5, "mean": 10.0} | prior))}
-    fit = pltf.cp(**ranks).fit(X, method=method, max_iter=150, tol=0, dtype=dtype, restarts=2, **options)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "float32 gives the", pltf.ConvergenceWarning)  # of huge counts
+        fit = pltf.cp(**ranks).fit(X, method=method, max_iter=150, tol=0, dtype=dtype, restarts=2, **options)
     assert_sane(fit)
+
+
+def test_float32_says_when_it_cannot_tell_the_bound() -> None:
+    X = counts(3.0).astype(float)
+    X[0, 0, 0] = 1e15
+    with pytest.warns(pltf.ConvergenceWarning) as warned:
+        pltf.cp(rank=3).fit(X, dtype="float32", tol=0, max_iter=20)
+    assert "float32 gives the bound only to about 1e+07 with counts as large as these" in str(warned[-1].message)
 
 
 def test_huge_counts_keep_the_digits_of_the_bound() -> None:

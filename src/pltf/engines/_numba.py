@@ -7,6 +7,7 @@ import numpy as np
 
 from pltf.special import ANY_ORDER, natural_log
 
+_APART = 128  # entries between the small arrays of a kernel
 _TILE = 512  # listed cells between two rounds of logarithms
 _TILE_CELLS, _TILE_ROWS = 1 << 14, 8  # cells of a table whose rates are held at a time, and rows at least
 
@@ -183,22 +184,25 @@ def add_rows(sums, rows, parts):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER)
-def cp_counts(rows, x, Z, own, others, start, stop):  # type: ignore[no-untyped-def]
+def cp_counts(rows, x, Z, own, others, private, start, stop):  # type: ignore[no-untyped-def]
     """Expected counts of a CP model over listed cells [start, stop): gather, rate, ratio, scatter in one pass.
 
     ``rows`` (modes, cells) are rows of ``Z`` (all factors one under the other, first the mode by which the cells are
-    sorted, whose rows this call owns); sums go to ``own`` or, the other modes, to ``others``. Returns
-    sum x*log(Xhat/x). In NumPy::
+    sorted, whose rows this call owns). Sums of that mode go to ``own``, those of the last ``private`` modes to
+    ``others``. Returns sum x*log(Xhat/x). In NumPy::
 
         P = Z[rows].prod(axis=0)                      # (cells, R): never made here
         ratio = x / P.sum(axis=1)
-        np.add.at(sums, rows, ratio[:, None] * P)     # for every mode
+        np.add.at(sums, rows, ratio[:, None] * P)     # for these modes
         return -(x * np.log(ratio)).sum()
     """
-    R, mine, last = Z.shape[1], own.shape[0], rows.shape[0] - 1
-    row_of_mine, between, product = np.empty(R, Z.dtype), np.empty(R, Z.dtype), np.empty(R, Z.dtype)
+    R, first_private, last = Z.shape[1], Z.shape[0] - others.shape[0], rows.shape[0] - 1
+    # Rows of one array, far apart: whether a loop becomes vector code, and so how it rounds, depends on how far apart
+    # the arrays in it begin, and of arrays of their own that is chance.
+    work = np.zeros((4, max(R, _APART)), Z.dtype)
+    row_of_mine, between, product, sum_of_mine = work[0, :R], work[1, :R], work[2, :R], work[3, :R]
     all_but_last = row_of_mine if last == 1 else between
-    sum_of_mine, quotients = np.zeros(R, Z.dtype), np.empty(_TILE, Z.dtype)
+    quotients = np.empty(_TILE, Z.dtype)
     first, log_term = -1, 0.0
     for tile in range(start, stop, _TILE):
         at, values = rows[:, tile : min(tile + _TILE, stop)], x[tile : min(tile + _TILE, stop)]
@@ -220,19 +224,22 @@ def cp_counts(rows, x, Z, own, others, start, stop):  # type: ignore[no-untyped-
                 for r in range(R):
                     between[r] *= Z[row, r]
             row = at[last, n]
+            rate = Z.dtype.type(0)
             for r in range(R):
                 product[r] = all_but_last[r] * Z[row, r]
-            rate = Z.dtype.type(0)
-            for r in range(R):  # by itself, as in ratios
                 rate += product[r]
             ratio = values[n] / rate
             quotients[n] = ratio
-            row -= mine
-            for r in range(R):
-                sum_of_mine[r] += ratio * product[r]
-                others[row, r] += ratio * product[r]
-            for mode in range(1, last):
-                row = at[mode, n] - mine
+            if private:
+                row -= first_private
+                for r in range(R):
+                    sum_of_mine[r] += ratio * product[r]
+                    others[row, r] += ratio * product[r]
+            else:
+                for r in range(R):
+                    sum_of_mine[r] += ratio * product[r]
+            for mode in range(last - private + 1, last):
+                row = at[mode, n] - first_private
                 for r in range(R):
                     others[row, r] += ratio * product[r]
         for n in range(values.size):

@@ -12,6 +12,8 @@ import numpy as np
 from pltf.gamma import Array
 from pltf.threads import in_parts
 
+Factors = Mapping[str, Array]
+
 
 @dataclass(frozen=True, eq=False)
 class Counts:
@@ -75,17 +77,20 @@ class CoupledEngine:
         return sum(engine.total(factors) for engine in self._engines.values())
 
 
-def lost_in_cast(counts: Array, L: Array, dtype: np.dtype[Any], threads: int = 1) -> float:
-    """What the log term loses when L is rounded to L': sum of counts * log(L/L').
+def lost_in_cast(log_term: float, counts: Factors, factors: Factors, dtype: np.dtype[Any], threads: int = 1) -> float:
+    """What the log term loses when every L is rounded to L': sum of counts * log(L/L'); nothing if it is not finite.
 
     Rounding moves q(S) a little off its optimum, and the bound is exact for the q(S) that was used.
     """
     from pltf.special import cast_loss_loop
 
-    if dtype == np.float64:
+    def one_factor(counts: Array, L: Array) -> float:
+        flat, before, after = counts.reshape(-1), L.reshape(-1), L.astype(dtype).reshape(-1)
+        return math.fsum(in_parts(lambda part: cast_loss_loop(flat[part], before[part], after[part]), L.size, threads))
+
+    if dtype == np.float64 or not math.isfinite(log_term):
         return 0.0
-    flat, before, after = counts.reshape(-1), L.reshape(-1), L.astype(dtype).reshape(-1)
-    return math.fsum(in_parts(lambda part: cast_loss_loop(flat[part], before[part], after[part]), L.size, threads))
+    return math.fsum(one_factor(counts[name], factors[name]) for name in counts)
 
 
 def sum_of(terms: Sequence[float]) -> float:

@@ -56,8 +56,8 @@ class DenseEngine:
             for n in leaves:
                 sums[n][tree.cut(tree.equation.factors[n].indices, block)] += tree.unleaf(n, delta[n])
         by_factor = {tree.names[n]: sums[n] * arrays[n] for n in leaves}
-        log_terms += [lost_in_cast(by_factor[name], factors[name], self._dtype) for name in by_factor]
-        return Counts(by_factor, sum_of(log_terms))
+        log_term = sum_of(log_terms)
+        return Counts(by_factor, log_term + lost_in_cast(log_term, by_factor, factors, self._dtype))
 
     def _flat_data(self, block: Block) -> tuple[AnyArray, NDArray[np.bool_] | None]:
         with np.errstate(over="ignore"):  # what a missing cell holds may not fit, and does not matter

@@ -50,6 +50,8 @@ class Table:
         shape = [values.shape[mode] for mode in self.order]
         self.n_outer = len(shape) - 1
         while self.n_outer > 1 and prod(shape[self.n_outer :]) < SHORTEST_INNER:
+            if prod(shape[self.n_outer - 1 :]) > LONGEST_INNER:
+                break
             self.n_outer -= 1
         self.outer, self.inner = tuple(shape[: self.n_outer]), tuple(shape[self.n_outer :])
         self.pieces = self._cut(values.size, LEAST_CELLS)
@@ -122,8 +124,8 @@ class DenseCpEngine:
             for n, (name, table) in enumerate(zip(self._names, tables, strict=True))
             if wanted is None or name in wanted
         }
-        log_terms += [lost_in_cast(by_factor[name], factors[name], self._dtype) for name in by_factor]
-        return Counts(by_factor, sum_of(log_terms))
+        log_term = sum_of(log_terms)
+        return Counts(by_factor, log_term + lost_in_cast(log_term, by_factor, factors, self._dtype))
 
     # -- exposure, in float64 always: the bound takes its total from it -------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
@@ -21,10 +22,12 @@ from pltf.engines.contraction import AnyArray
 from pltf.engines.cp import CpFactors
 from pltf.engines.memo import Memo
 from pltf.engines.plan import MOST_CHUNKS, ListedPlan
+from pltf.errors import ConvergenceWarning
 from pltf.gamma import Array
 from pltf.threads import keep_freed_memory, ordered_map
 
 PRIVATE_BYTES = 256 << 20  # sums that chunks may hold for themselves, all together
+LARGEST_ROW = np.iinfo(np.int32).max
 CANCELLED = 1e-9  # share of the closed form below which the difference has too few digits
 MOST_CELLS = 1 << 24  # that may be added up one by one instead
 
@@ -41,23 +44,19 @@ class SparseEngine:
         self._lists = partial(lists, plan, threads=threads)
         self._positive: Listed = self._lists(np.ascontiguousarray(seen.coords[:, positive]), x[positive])
         self._seen = seen
-        self._exposure_over(*_exposed(seen))
+        cells, sign = _exposed(seen)
+        self._exposed: Listed | None = None if cells is None else self._lists(cells, None)
+        self._all_ones = AllOnes(plan.equation, plan.sizes) if sign < 0 else None
+        self._empty = _empty_entries(plan, seen, cells) if sign < 0 and cells is not None else {}
+        self._observed: Listed | None = None
         self._memo = Memo()
         keep_freed_memory()
-
-    def _exposure_over(self, cells: Coords | None, sign: int) -> None:
-        """Take exposures over observed cells (sign 1), or in closed form less the holes (sign -1)."""
-        self._sign = sign
-        self._exposed: Listed | None = None if cells is None else self._lists(cells, None)
-        self._all_ones = AllOnes(self._plan.equation, self._plan.sizes) if sign < 0 else None
-        self._empty = _empty_entries(self._plan, self._seen, cells) if sign < 0 and cells is not None else {}
 
     @np.errstate(invalid="ignore")  # a zero rate under a count makes NaN; log_term is -inf and says so
     def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None) -> Counts:
         names = [name for name in self._names if wanted is None or name in wanted]
         sums, log_term = self._positive.counts([factors[name] for name in self._names], names)
-        lost = [lost_in_cast(sums[name], factors[name], self._plan.dtype, self._threads) for name in names]
-        return Counts(sums, log_term + sum(lost))
+        return Counts(sums, log_term + lost_in_cast(log_term, sums, factors, self._plan.dtype, self._threads))
 
     def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
         return self._memo.get(("exposure", of), self._others(factors, of), lambda: self._new_exposure(factors, of))
@@ -75,14 +74,23 @@ class SparseEngine:
         if of in self._empty:
             exposure[self._empty[of]] = 0.0  # exactly: no observed cell touches these
         if self._has_cancelled(exposure, whole, of):
-            if (
-                math.prod(self._seen.shape) > MOST_CELLS
-            ):  # too many: right to the rounding of the whole, and that is all
-                return np.maximum(exposure, 0.0)
-            listed = self._seen.unlisted == "missing"
-            self._exposure_over(self._seen.coords if listed else _complement(self._seen.missing, self._seen.shape), 1)
-            return self._new_exposure(factors, of)
+            observed = self._over_observed_cells()
+            return np.maximum(exposure, 0.0) if observed is None else observed.exposure(arrays, of)
         return exposure
+
+    def _over_observed_cells(self) -> Listed | None:
+        """The observed cells one by one; None, with a warning, if they are too many."""
+        if self._observed is None:
+            listed = self._seen.unlisted == "missing"
+            if not listed and math.prod(self._seen.shape) > MOST_CELLS:
+                text = "missing cells have rates so far above the observed ones that exposures keep few digits"
+                warnings.warn(
+                    f"{text}: list the observed cells, with unlisted='missing'", ConvergenceWarning, stacklevel=2
+                )
+                return None
+            cells = self._seen.coords if listed else _complement(self._seen.missing, self._seen.shape)
+            self._observed = self._lists(cells, None)
+        return self._observed
 
     def _has_cancelled(self, exposure: Array, whole: Array, of: str) -> bool:
         """Whether holes take so much of an entry's closed form that the rest has lost its digits."""
@@ -164,81 +172,104 @@ class ListedAny:
 class ListedCp:
     """CP of any order, NMF included: one fused kernel.
 
-    Cells are sorted by the longest mode and cut into chunks at its rows, so that each chunk owns its rows of that
-    mode; for the other modes it has sums of its own, which are added up in the order of the chunks. The chunks
-    depend on the list alone, so the result does not depend on the number of threads.
+    Cells are sorted by the longest mode and cut into chunks at its rows, so that each chunk owns its rows of that mode.
+    Of short modes a chunk has sums of its own, which are added up in the order of the chunks. A mode too long for that
+    gets a pass of its own, sorted by it. All this depends on the list alone: the number of threads changes no bit.
     """
 
     def __init__(self, plan: ListedPlan, coords: Coords, x: AnyArray | None, threads: int) -> None:
-        self._dtype = plan.dtype
-        self._by_size = sorted(range(len(plan.shape)), key=lambda mode: -plan.shape[mode])  # longest mode first
+        self._dtype, self._threads = plan.dtype, threads
         self._factors = CpFactors(plan.equation)
         self._order = [term.name for term in plan.equation.factors]
-        self._names = [self._factors.names[mode] for mode in self._by_size]
-        self._sizes = [plan.shape[mode] for mode in self._by_size]
-        self._first = np.concatenate([[0], np.cumsum(self._sizes)])
-        order = np.argsort(coords[self._by_size[0]], kind="stable")
-        narrow = np.int32 if self._first[-1] <= np.iinfo(np.int32).max else np.int64
-        self._rows: Coords = np.empty(coords.shape, dtype=narrow)
-        for n, mode in enumerate(self._by_size):
-            self._rows[n] = coords[mode][order]
-            self._rows[n] += self._first[n]
-        self._x = None if x is None else x[order]
-        self._chunks = self._cut(plan.rank)
-        self._threads = min(threads, len(self._chunks))
-
-    def _cut(self, rank: int) -> list[tuple[int, int]]:
-        """Chunks of the list, at the rows of the longest mode."""
-        cells, others = self._rows.shape[1], sum(self._sizes[1:])
-        room = PRIVATE_BYTES // (8 * rank * max(1, others))
-        count = int(min(MOST_CHUNKS, max(1, room), max(1, cells // max(1, others))))
-        ends = [round(cells * n / count) for n in range(1, count)]
-        own: Coords = self._rows[0]
-        ends = [int(np.searchsorted(own, own[end], side="left")) for end in ends if end < cells]
-        return [(a, b) for a, b in itertools.pairwise([0, *ends, cells]) if a < b] or [(0, 0)]
+        by_size = sorted(range(len(plan.shape)), key=lambda mode: -plan.shape[mode])
+        room = min(PRIVATE_BYTES // (8 * plan.rank), coords.shape[1]) // MOST_CHUNKS  # rows a chunk may hold for itself
+        short = [m for n, m in enumerate(by_size) if n and sum(plan.shape[k] for k in by_size[n:]) <= room]
+        long = [mode for mode in by_size[1:] if mode not in short]
+        self._passes = [_Pass(plan.shape, coords, x, by_size[0], short)]
+        self._passes += [_Pass(plan.shape, coords, x, mode, []) for mode in long]
 
     def counts(self, factors: Sequence[Array], names: Sequence[str]) -> tuple[dict[str, Array], float]:
-        Z = self._stacked(factors, self._dtype)
-        mine = self._sizes[0]
-        own = np.zeros((mine, Z.shape[1]), self._dtype)
-        others = np.zeros((Z.shape[0] - mine, Z.shape[1]))
+        rows = self._rows(factors)
+        sums: dict[int, Array] = {}
+        log_terms: list[float] = []
+        for number, one in enumerate(self._passes):
+            if number and self._factors.names[one.owner] not in names:
+                continue
+            Z = one.stacked(rows, self._dtype)
+            own, others, terms = self._one_pass(one, Z)
+            sums |= {one.owner: own, **one.split(others)}
+            log_terms += [] if number else terms
+        parts = {self._factors.names[mode]: self._factors.as_factor(part, mode) for mode, part in sums.items()}
+        return {name: parts[name] for name in names}, sum_of(log_terms)
+
+    def _one_pass(self, one: _Pass, Z: AnyArray) -> tuple[Array, Array, list[float]]:
+        """Counts of the rows that the chunks own, of those they hold for themselves, and the log terms."""
+        own, others = np.zeros((one.size, Z.shape[1])), np.zeros((one.n_private, Z.shape[1]))
 
         def one_chunk(chunk: tuple[int, int]) -> tuple[AnyArray, float]:
             private = np.zeros(others.shape, self._dtype)
-            return private, cp_counts(self._rows, self._x, Z, own, private, *chunk)
+            return private, cp_counts(one.rows, one.x, Z, own, private, len(one.short), *chunk)
 
         log_terms = []
-        for private, log_term in ordered_map(one_chunk, self._chunks, self._threads):
+        for private, log_term in ordered_map(one_chunk, one.chunks, self._threads):
             others += private
             log_terms.append(log_term)
-        sums = [own.astype(np.float64, copy=False), *np.split(others, self._first[2:-1] - mine)]
-        parts = {
-            name: self._factors.as_factor(part, mode)
-            for name, part, mode in zip(self._names, sums, self._by_size, strict=True)
-            if name in names
-        }
-        return parts, sum_of(log_terms)
+        return own, others, log_terms
 
     def exposure(self, factors: Sequence[Array], of: str) -> Array:
-        Z = self._stacked(factors, np.dtype(np.float64))
-        mode = self._names.index(of)
-        first = int(self._first[mode])
-        sums = np.zeros((self._sizes[mode], Z.shape[1]))
+        mode, rows = self._factors.names.index(of), self._rows(factors)
+        one = next(one for one in self._passes if mode in (one.owner, *one.short))
+        Z, at = one.stacked(rows, np.dtype(np.float64)), one.order.index(mode)
+        sums = np.zeros(rows[mode].shape)
 
         def one_chunk(chunk: tuple[int, int]) -> Array:
-            mine = sums if mode == 0 else np.zeros_like(sums)
-            cp_exposure(self._rows, Z, mode, mine, first, *chunk)
+            mine = np.zeros_like(sums) if at else sums
+            cp_exposure(one.rows, Z, at, mine, one.first[at], *chunk)
             return mine
 
-        for private in ordered_map(one_chunk, self._chunks, self._threads):
-            if mode:
+        for private in ordered_map(one_chunk, one.chunks, self._threads):
+            if at:
                 sums += private
-        return self._factors.as_factor(sums, self._by_size[mode])
+        return self._factors.as_factor(sums, mode)
 
-    def _stacked(self, factors: Sequence[Array], dtype: np.dtype[Any]) -> AnyArray:
-        """All factors one under the other, a row for each position, the longest mode first."""
-        rows = self._factors.rows(dict(zip(self._order, factors, strict=True)))
-        return np.concatenate([rows[mode] for mode in self._by_size], dtype=dtype)
+    def _rows(self, factors: Sequence[Array]) -> list[Array]:
+        return self._factors.rows(dict(zip(self._order, factors, strict=True)))
+
+
+class _Pass:
+    """The list sorted by one mode, which chunks of it own, and the short modes of which they have sums of their own."""
+
+    def __init__(
+        self, shape: tuple[int, ...], coords: Coords, x: AnyArray | None, owner: int, short: Sequence[int]
+    ) -> None:
+        between = [mode for mode in range(len(shape)) if mode != owner and mode not in short]
+        self.owner, self.short, self.order = owner, short, [owner, *between, *short]
+        sizes = [shape[mode] for mode in self.order]
+        self.first = [0, *itertools.accumulate(sizes)]  # where the rows of each mode begin
+        self.size, self.n_private = shape[owner], sum(shape[mode] for mode in short)
+        self._ends = list(itertools.accumulate(shape[mode] for mode in short))[:-1]
+        by_owner = np.argsort(coords[owner], kind="stable")
+        self.rows: Coords = np.empty(coords.shape, np.int32 if self.first[-1] <= LARGEST_ROW else np.int64)
+        for n, mode in enumerate(self.order):
+            self.rows[n] = coords[mode][by_owner]
+            self.rows[n] += self.first[n]
+        self.x = None if x is None else x[by_owner]
+        self.chunks = self._cut(MOST_CHUNKS)
+
+    def _cut(self, count: int) -> list[tuple[int, int]]:
+        """Chunks of the list, at rows of the owned mode."""
+        own: Coords = self.rows[0]
+        ends = [own.size * n // count for n in range(1, count)]
+        ends = [int(np.searchsorted(own, own[end], side="left")) for end in ends if end < own.size]
+        return [(a, b) for a, b in itertools.pairwise([0, *ends, own.size]) if a < b] or [(0, 0)]
+
+    def split(self, others: Array) -> dict[int, Array]:
+        """The rows of each short mode."""
+        return dict(zip(self.short, np.split(others, self._ends), strict=True)) if self.short else {}
+
+    def stacked(self, rows: Sequence[Array], dtype: np.dtype[Any]) -> AnyArray:
+        """All factors one under the other, a row for each position, the owned mode first."""
+        return np.concatenate([rows[mode] for mode in self.order], dtype=dtype)
 
 
 def _exposed(seen: CooObservation) -> tuple[Coords | None, int]:

@@ -1,0 +1,63 @@
+"""What the sparse engine promises beyond the contract."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import pltf
+from pltf.engines import select, sparse
+from pltf.engines.plan import MOST_CHUNKS
+from pltf.engines.sparse import ListedCp, SparseEngine, _Pass
+
+
+def listed_cp(shape: tuple[int, ...], n: int, rank: int = 3) -> ListedCp:
+    rng = np.random.default_rng(0)
+    cells = np.unique(np.stack([rng.integers(0, size, n) for size in shape], axis=1), axis=0)
+    seen = {"X": pltf.observe((cells, np.ones(len(cells))), shape=shape)}
+    engine = select.build(pltf.cp(tuple("ijk"[: len(shape)]), rank=rank).plan(seen, threads=2), seen)
+    assert isinstance(engine, SparseEngine)
+    assert isinstance(engine._positive, ListedCp)
+    return engine._positive
+
+
+@pytest.mark.parametrize("owner", [0, 1])
+def test_no_two_chunks_have_a_row_in_common(owner: int) -> None:
+    """They add to it at the same time, in their own threads."""
+    rng = np.random.default_rng(0)
+    coords = np.stack([rng.zipf(1.5, 5000) % 40, rng.integers(0, 300, 5000)])
+    one = _Pass((40, 300), coords, np.ones(5000), owner, [])
+    assert one.chunks[0][0] == 0
+    assert one.chunks[-1][1] == 5000
+    assert 2 < len(one.chunks) <= MOST_CHUNKS
+    rows = [set(one.rows[0, start:stop].tolist()) for start, stop in one.chunks]
+    assert sum(map(len, rows)) == len(set.union(*rows))
+
+
+def test_short_modes_are_private_and_long_ones_owned(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ways(engine: ListedCp) -> list[tuple[int, list[int]]]:
+        return [(one.owner, list(one.short)) for one in engine._passes]
+
+    assert ways(listed_cp((50, 400, 9), 20_000)) == [(1, [0, 2])]
+    assert ways(listed_cp((3000, 4000, 9), 20_000)) == [(1, [2]), (0, [])]  # more rows than a chunk has cells
+    monkeypatch.setattr(sparse, "PRIVATE_BYTES", 8 * 3 * 20 * MOST_CHUNKS)  # room for 20 rows
+    assert ways(listed_cp((50, 400, 9), 20_000)) == [(1, [2]), (0, [])]
+
+
+def test_rows_beyond_32_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert listed_cp((50, 400, 9), 2000)._passes[0].rows.dtype == np.int32
+    monkeypatch.setattr(sparse, "LARGEST_ROW", 458)
+    assert listed_cp((50, 400, 9), 2000)._passes[0].rows.dtype == np.int64  # 459 rows in all
+
+
+def test_a_warning_where_digits_are_lost_and_cells_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sparse, "MOST_CELLS", 100)
+    holes = [(0, 2, k) for k in range(9)]
+    seen = {"X": pltf.observe(([(0, 1, 1)], [2]), shape=(3, 5, 10), missing=holes)}
+    engine = select.build(pltf.cp(rank=1).plan(seen), seen)
+    factors = {"A": np.ones((3, 1)), "B": np.ones((5, 1)), "C": np.ones((10, 1))}
+    factors["B"][2] = 1e17
+    factors["C"][9] = 1e-17
+    with pytest.warns(pltf.ConvergenceWarning, match="exposures keep few digits"):
+        exposure = engine.exposure(factors, "A")
+    assert (exposure >= 0).all()
