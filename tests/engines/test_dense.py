@@ -110,6 +110,21 @@ def test_fused_kernel_is_taken_where_it_can_be() -> None:
     assert isinstance(built(ONE_FACTOR_MORE, X), DenseEngine)
 
 
+@pytest.mark.parametrize(
+    ("shape", "inner"),
+    [
+        ((50, 50, 50), (50,)),
+        ((146, 168, 5), (168, 5)),  # short modes at the end go together
+        ((2, 100_000, 20), (20,)),  # but not into more columns than a kernel should hold
+        ((40, 3, 2, 2), (3, 2, 2)),
+    ],
+)
+def test_columns_of_a_table_are_neither_few_nor_many(shape: tuple[int, ...], inner: tuple[int, ...]) -> None:
+    table = dense_cp.Table(np.zeros(shape, dtype=bool))
+    assert table.inner == inner
+    assert table.outer + table.inner == shape
+
+
 @pytest.mark.parametrize("shape", [(7, 900), (3, 2, 50, 40), (2, 3, 2, 3, 5), (1, 1, 6), (40, 1, 1), (70, 60, 50)])
 @pytest.mark.parametrize("masked", [True, False])
 def test_fused_kernel_is_its_twin(shape: tuple[int, ...], masked: bool) -> None:

@@ -1,4 +1,8 @@
-"""Compiled kernels. Each states its NumPy equivalent; all release the GIL and are cached on disk."""
+"""Compiled kernels. Each states its NumPy equivalent; all release the GIL and are cached on disk.
+
+Numba's cache looks at the file of a kernel alone: after a change in `pltf.special`, which is compiled into these,
+clear it.
+"""
 
 from __future__ import annotations
 
