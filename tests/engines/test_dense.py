@@ -182,7 +182,8 @@ mask = np.empty(shape, dtype=bool)
 for i in range(shape[0]):
     X[i] = rng.poisson(2.0, shape[1:])
     mask[i] = rng.random(shape[1:]) < 0.6
-pltf.cp(rank=2).fit(X[:3, :3, :3], mask=mask[:3, :3, :3], dtype="float32", max_iter=2, tol=0)  # compiles
+small = X[:3, :3, :3].copy(), mask[:3, :3, :3].copy()  # one piece of memory each, as the large ones are
+pltf.cp(rank=2).fit(small[0], mask=small[1], dtype="float32", max_iter=2, tol=0)  # compiles
 data = X.nbytes + mask.nbytes
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 before = peak()
