@@ -116,7 +116,8 @@ class DenseCpEngine:
 
         for piece, (sums, to_inner, log_term) in self._over(self._table.pieces, one_piece):
             log_terms.append(log_term)
-            _add_up(tables, sums, piece)
+            for n, table in enumerate(tables):
+                _add_mode(table, sums, piece, n)
             inner_sums += to_inner
         tables += [_without(inner_sums, inner, n) * part for n, part in enumerate(inner)]
         by_factor = {
@@ -141,10 +142,12 @@ class DenseCpEngine:
         return self._as_factor(n, _without(W, inner, n - self._table.n_outer))
 
     def total(self, factors: Mapping[str, Array]) -> float:
-        """From an inner mode, if what the outer ones see of the mask is known; else from an outer one."""
-        outer = tuple(factors[name] for name in self._names[: self._table.n_outer])
-        known = self._all_ones is not None or self._memo.holds("outer", outer)
-        of = self._names[-1 if known else 0]
+        """From what the outer modes see of the mask, if that is known; else from an exposure."""
+        W = self._memo.known("outer", tuple(factors[name] for name in self._names[: self._table.n_outer]))
+        if W is not None:
+            _, inner = self._columns(factors, np.dtype(np.float64))
+            return float((W * _products(inner)).sum())
+        of = self._names[0]
         return float((factors[of] * self.exposure(factors, of)).sum())
 
     def _outer_exposure(self, n: int, outer: Sequence[Array], inner: Sequence[Array], held: tuple[Array, ...]) -> Array:
@@ -164,10 +167,10 @@ class DenseCpEngine:
             outer_exposure(V, piece.first, Z, piece.sizes, n, sums)
             return sums
 
-        tables = [np.zeros(part.shape) for part in outer]
+        table = np.zeros(outer[n].shape)
         for piece, sums in self._over(self._table.mask_pieces, one_piece):
-            _add_up(tables, sums, piece)
-        return tables[n]
+            _add_mode(table, sums, piece, n)
+        return table
 
     def _seen_by_outer(self, outer: Sequence[Array]) -> Array:
         """The mask contracted with all outer modes: (R, inner)."""
@@ -212,13 +215,11 @@ def _side_by_side(outer: Sequence[AnyArray], piece: Piece) -> AnyArray:
     return np.concatenate([outer[0][:, piece.leading], *outer[1:]], axis=1)
 
 
-def _add_up(tables: Sequence[Array], sums: Array, piece: Piece) -> None:
-    """Add the sums of a piece, side by side, to the tables of the outer modes."""
-    end = 0
-    for n, size in enumerate(piece.sizes):
-        part = tables[n][:, piece.leading] if n == 0 else tables[n]
-        part += sums[:, end : end + size]
-        end += size
+def _add_mode(table: Array, sums: Array, piece: Piece, n: int) -> None:
+    """Add the sums of a piece, side by side, to the table of one outer mode."""
+    first = int(piece.sizes[:n].sum())
+    part = table[:, piece.leading] if n == 0 else table
+    part += sums[:, first : first + piece.sizes[n]]
 
 
 def _products(inner: Sequence[AnyArray], without: int = -1) -> AnyArray:

@@ -18,6 +18,10 @@ class Memo:
         entry = self._entries.get(key)
         return entry is not None and all(a is b for a, b in zip(entry[0], inputs, strict=True))
 
+    def known(self, key: Hashable, inputs: tuple[Array, ...]) -> Array | None:
+        """The result of these very arrays, if it is known."""
+        return self._entries[key][1] if self.holds(key, inputs) else None
+
     def get(self, key: Hashable, inputs: tuple[Array, ...], make: Callable[[], Array]) -> Array:
         """The known result, or a new one."""
         if not self.holds(key, inputs):
