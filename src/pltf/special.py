@@ -31,44 +31,23 @@ _ROUND_BITS = int(np.float64(_ROUND).view(np.int64))
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
-@intrinsic
-def _bits(typing_context: Any, x: Any) -> Any:
-    """The bits of a float64, as an int64."""
+def _reinterpreted(source: Any, target: Any, kind: Any) -> Any:
+    """A compiled function that takes the bits of one type for those of another."""
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], ir.IntType(64))
+    @intrinsic
+    def cast(typing_context: Any, x: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.bitcast(args[0], kind)
 
-    return numba.int64(numba.float64), codegen
+        return target(source), codegen
 
-
-@intrinsic
-def _from_bits(typing_context: Any, bits: Any) -> Any:
-    """The float64 that has these bits."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], ir.DoubleType())
-
-    return numba.float64(numba.int64), codegen
+    return cast
 
 
-@intrinsic
-def _bits_32(typing_context: Any, x: Any) -> Any:
-    """The bits of a float32, as an int32."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], ir.IntType(32))
-
-    return numba.int32(numba.float32), codegen
-
-
-@intrinsic
-def _from_bits_32(typing_context: Any, bits: Any) -> Any:
-    """The float32 that has these bits."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], ir.FloatType())
-
-    return numba.float32(numba.int32), codegen
+_bits = _reinterpreted(numba.float64, numba.int64, ir.IntType(64))
+_from_bits = _reinterpreted(numba.int64, numba.float64, ir.DoubleType())
+_bits_32 = _reinterpreted(numba.float32, numba.int32, ir.IntType(32))
+_from_bits_32 = _reinterpreted(numba.int32, numba.float32, ir.FloatType())
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=AS_WRITTEN)
@@ -115,8 +94,8 @@ def log_32(x):  # type: ignore[no-untyped-def]
 
 
 def natural_log(x: float) -> float:
-    """:func:`log` or :func:`log_32`, by the type of x; for compiled code."""
-    raise NotImplementedError
+    """The logarithm; in compiled code :func:`log` or :func:`log_32`, by the type of x."""
+    return math.log(x)
 
 
 @overload(natural_log)

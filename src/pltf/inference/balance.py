@@ -106,36 +106,26 @@ def _maximize(alpha, beta, directions, log_s):  # type: ignore[no-untyped-def]
         if not (np.isfinite(b) & (b > 0)).all():
             continue
         here = np.zeros_like(a)
-        even = _combined(directions, _along_directions(directions, np.log(a / b)))
+        even = _times(directions, _times(directions.T, np.log(a / b)))
         if _value(a, b, even) > _value(a, b, here):
             here = even
         for _ in range(_NEWTON_STEPS):
             weight = b * np.exp(here)
-            gradient = _along_directions(directions, a - weight)
+            gradient = _times(directions.T, a - weight)
             step = _solved(directions, weight, gradient)
-            here = _damped(a, b, here, _combined(directions, step))
+            here = _damped(a, b, here, _times(directions, step))
             if (gradient * step).sum() <= _SETTLED * a.sum():
                 break
         log_s[:, x] = here
 
 
 @numba.njit(cache=True, nogil=True)
-def _along_directions(directions, v):  # type: ignore[no-untyped-def]
-    """``directions.T @ v``."""
-    out = np.zeros(directions.shape[1])
-    for n in range(directions.shape[0]):
-        for m in range(directions.shape[1]):
-            out[m] += directions[n, m] * v[n]
-    return out
-
-
-@numba.njit(cache=True, nogil=True)
-def _combined(directions, t):  # type: ignore[no-untyped-def]
-    """``directions @ t``."""
-    out = np.zeros(directions.shape[0])
-    for n in range(directions.shape[0]):
-        for m in range(directions.shape[1]):
-            out[n] += directions[n, m] * t[m]
+def _times(matrix, v):  # type: ignore[no-untyped-def]
+    """``matrix @ v``."""
+    out = np.zeros(matrix.shape[0])
+    for n in range(matrix.shape[0]):
+        for m in range(matrix.shape[1]):
+            out[n] += matrix[n, m] * v[m]
     return out
 
 

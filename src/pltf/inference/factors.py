@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
+from pltf.engines.base import Factors
 from pltf.gamma import Array
 
-Factors = Mapping[str, Array]
+__all__ = ["Factors", "frozen"]
 
 
 def frozen(array: Array) -> Array:
