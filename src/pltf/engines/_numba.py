@@ -34,8 +34,8 @@ def ratios(x, known, rate):  # type: ignore[no-untyped-def]
     # A sum in a loop of its own: beside a store its order would depend on where the arrays lie.
     log_term = 0.0
     for n in range(x.size):
-        nothing = rate[n] == 0
-        log_term -= np.float64(zero if nothing else x[n]) * natural_log(one if nothing else rate[n])
+        seen = x[n] > 0 if known is None else (x[n] > 0) & known[n]
+        log_term -= np.float64(x[n] if seen else zero) * natural_log(rate[n] if seen else one)
     return log_term
 
 
@@ -203,8 +203,8 @@ def cp_counts(rows, x, Z, own, others, private, start, stop):  # type: ignore[no
     R, first_private, last = Z.shape[1], Z.shape[0] - others.shape[0], rows.shape[0] - 1
     # Rows of one array, far apart: whether a loop becomes vector code, and so how it rounds, depends on how far apart
     # the arrays in it begin, and of arrays of their own that is chance.
-    work = np.zeros((4, max(R, _APART)), Z.dtype)
-    row_of_mine, between, product, sum_of_mine = work[0, :R], work[1, :R], work[2, :R], work[3, :R]
+    work, sum_of_mine = np.zeros((3, max(R, _APART)), Z.dtype), np.zeros(R)
+    row_of_mine, between, product = work[0, :R], work[1, :R], work[2, :R]
     all_but_last = row_of_mine if last == 1 else between
     quotients = np.empty(_TILE, Z.dtype)
     first, log_term = -1, 0.0

@@ -206,8 +206,8 @@ class ListedCp:
         """Counts of the rows that the chunks own, of those they hold for themselves, and the log terms."""
         own, others = np.zeros((one.size, Z.shape[1])), np.zeros((one.n_private, Z.shape[1]))
 
-        def one_chunk(chunk: tuple[int, int]) -> tuple[AnyArray, float]:
-            private = np.zeros(others.shape, self._dtype)
+        def one_chunk(chunk: tuple[int, int]) -> tuple[Array, float]:
+            private = np.zeros(others.shape)  # float64: millions of cells may add to one row
             return private, cp_counts(one.rows, one.x, Z, own, private, len(one.short), *chunk)
 
         log_terms = []
@@ -269,7 +269,7 @@ class _Pass:
 
     def stacked(self, rows: Sequence[Array], dtype: np.dtype[Any]) -> AnyArray:
         """All factors one under the other, a row for each position, the owned mode first."""
-        return np.concatenate([rows[mode] for mode in self.order], dtype=dtype)
+        return np.ascontiguousarray(np.concatenate([rows[mode] for mode in self.order], dtype=dtype))
 
 
 def _exposed(seen: CooObservation) -> tuple[Coords | None, int]:
