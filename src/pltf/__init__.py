@@ -16,11 +16,13 @@ from importlib.metadata import version as _version
 from types import ModuleType as _ModuleType
 
 from pltf.data import Observation, holdout, observe
-from pltf.errors import ConvergenceWarning, EngineError, NotationError, ObservationError, PltfError
+from pltf.errors import ConvergenceWarning, EngineError, NotationError, ObservationError, PltfError, SelectionWarning
 from pltf.fit import Fit
 from pltf.gamma import Gamma, Point, Posterior
 from pltf.inference.run import Sweep
+from pltf.matching import Match, match
 from pltf.notation import Model, cp, nmf, tucker
+from pltf.selection import Selection, select
 
 __version__ = _version("pltf")
 
@@ -29,6 +31,7 @@ __all__ = [
     "EngineError",
     "Fit",
     "Gamma",
+    "Match",
     "Model",
     "NotationError",
     "Observation",
@@ -36,11 +39,15 @@ __all__ = [
     "PltfError",
     "Point",
     "Posterior",
+    "Selection",
+    "SelectionWarning",
     "Sweep",
     "cp",
     "holdout",
+    "match",
     "nmf",
     "observe",
+    "select",
     "tucker",
 ]
 

@@ -22,7 +22,8 @@ from pltf.inference import start
 from pltf.inference.balance import trades
 from pltf.inference.em import EM, MAP
 from pltf.inference.factors import Factors, frozen
-from pltf.inference.run import ASKED, Callback, Stop, best_of
+from pltf.inference.priors import shared_axes
+from pltf.inference.run import ASKED, Callback, Row, Run, Stop, best_of
 from pltf.inference.state import Method, Problem, State
 from pltf.inference.vb import VB
 from pltf.notation import Model
@@ -54,66 +55,148 @@ def fit(
     callback: Callback | None,
 ) -> Fit:
     """Fit a model; :meth:`pltf.Model.fit` says what the arguments mean."""
+    stop = Stop(whole("max_iter", max_iter, 1), tolerance(tol), _callback(callback))
+    restarts, entropy, progress = whole("restarts", restarts, 1), seed_of(seed), flag("progress", progress)
+    data, masks = tensors(model, X, mask)
+    ready = prepare(
+        model,
+        data,
+        masks,
+        method=method,
+        prior=prior,
+        init=init,
+        fixed=fixed,
+        dtype=dtype,
+        engine=engine,
+        threads=threads,
+        accelerate=accelerate,
+    )
+    if restarts > 1 and not isinstance(ready.init, str):
+        raise PltfError(f"restarts must be 1 when init gives the starting point, got {restarts}")
+    seen = observations(data, masks)
+    problem = ready.problem(seen)
+    with single_threaded_blas:
+        start, earlier = ready.starting(problem, entropy)
+        run, rows = best_of(problem, ready.method, start, restarts, stop, earlier=earlier, shown=progress)
+        result = ready.result(problem, run, rows, entropy, seen)
+    ready.warn_of(run, stop, problem.total, stacklevel=4)
+    return result
+
+
+def prepare(
+    model: Model,
+    data: Mapping[str, Any],
+    masks: Mapping[str, Any],
+    *,
+    method: str,
+    prior: Gamma | Mapping[str, Gamma] | None,
+    init: str | Mapping[str, Any] | Fit,
+    fixed: Mapping[str, Any] | None,
+    dtype: Any,
+    engine: str,
+    threads: int | None,
+    accelerate: bool,
+) -> Prepared:
+    """Judge everything that can be judged without reading the data."""
     how = METHODS[_choice("method", method, tuple(METHODS))]
-    stop = Stop(whole("max_iter", max_iter, 1), _tolerance(tol), _callback(callback))
-    restarts, entropy = whole("restarts", restarts, 1), _seed(seed)
-    accelerate, progress = _flag("accelerate", accelerate), _flag("progress", progress)
-    data, masks = _tensors(model, X, mask)
+    accelerate = flag("accelerate", accelerate)
     planned = plan(model, data, mask=masks, dtype=dtype, engine=engine, threads=threads)
     held = _fixed(fixed, model, planned)
     priors = _priors(how, prior, planned.factor_shapes, held)
-    begin = _init(init, model, planned, held, restarts)
+    learns = _learns(how, priors, model)
+    begin = _init(init, model, planned, held)
     _check_memory(planned)
-    # Everything that can be judged without reading the data has been judged.
-    seen = _observations(data, masks)
-    planned = planned.knowing({name: one.has_missing for name, one in seen.items()})
-    problem = Problem(
-        engine=select.build(planned, seen),
-        shapes=planned.factor_shapes,
-        priors=priors,
-        fixed=held,
-        total=math.fsum(one.total for one in seen.values()),
-        saturated=math.fsum(one.saturated for one in seen.values()),
-        eps=float(np.finfo(planned.dtype).eps),
-        trades=trades(model, held) if accelerate else None,
-        threads=planned.threads,
-    )
-    with single_threaded_blas:
-        starting = _starting(problem, how, begin, entropy, float(np.finfo(planned.dtype).tiny))
-        run, rows = best_of(problem, how, starting.state, restarts, stop, earlier=starting.earlier, shown=progress)
+    return Prepared(model, how, planned, priors, learns, held, begin, accelerate)
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A fit that may begin: every argument has been checked, no data have been read."""
+
+    model: Model
+    method: Method
+    planned: Plan
+    priors: Mapping[str, Gamma]
+    learns: Mapping[str, tuple[int, ...]]
+    held: Factors
+    init: str | Factors | Fit
+    accelerate: bool
+
+    def problem(self, seen: Mapping[str, Observation]) -> Problem:
+        """The model bound to its data."""
+        planned = self.planned.knowing({name: one.has_missing for name, one in seen.items()})
+        return Problem(
+            engine=select.build(planned, seen),
+            shapes=planned.factor_shapes,
+            priors=self.priors,
+            fixed=self.held,
+            total=math.fsum(one.total for one in seen.values()),
+            saturated=math.fsum(one.saturated for one in seen.values()),
+            eps=float(np.finfo(planned.dtype).eps),
+            trades=trades(self.model, self.held) if self.accelerate else None,
+            threads=planned.threads,
+            learns=self.learns,
+        )
+
+    def starting(self, problem: Problem, seed: int) -> tuple[Callable[[int], State], tuple[float, ...]]:
+        """The state that restart k begins with, and the trace that it goes on with."""
+        init, method = self.init, self.method
+        if isinstance(init, Fit):
+            return _going_on(problem, method, init)
+        if isinstance(init, Mapping):
+            Z = {**problem.fixed, **init}
+            return lambda _: method.begin(problem, Z, Z), ()
+        smallest = float(np.finfo(self.planned.dtype).tiny)
+
+        def draw(restart: int) -> State:
+            rng = start.generator(start.restart_seed(seed, restart))
+            drawn = start.from_prior(problem, rng, smallest) if init == "prior" else start.at_random(problem, rng)
+            return method.begin(problem, *drawn)
+
+        return draw, ()
+
+    def result(
+        self, problem: Problem, run: Run, rows: tuple[Row, ...], seed: int, seen: Mapping[str, Observation]
+    ) -> Fit:
+        """The fit that a run has made."""
         state = replace(run.state, counts=problem.engine.counts(run.state.L))
-    if not run.converged and run.stopped != ASKED and (stop.tol > 0 or run.n_swept < stop.max_iter):
-        advice = "raise max_iter or tol, or go on with init=fit"
-        if run.n_swept < stop.max_iter and planned.dtype == np.float32:
-            advice = "float32 may have no more digits for these counts: try dtype='float64'"
-        warnings.warn(f"the fit has not converged: {run.stopped}; {advice}", ConvergenceWarning, stacklevel=3)
-    lost = 1e-8 * problem.total  # benchmarks/NOTES.md: float32 and the bound
-    if planned.dtype == np.float32 and lost > 0.01 * abs(run.objective):
-        text = f"float32 gives the {how.objective} only to about {lost:.2g} with counts as large as these"
-        warnings.warn(f"{text}: use dtype='float64'", ConvergenceWarning, stacklevel=3)
-    return Fit(
-        model=model,
-        method=how.name,
-        objective=how.objective,
-        sizes=planned.sizes,
-        state=state,
-        priors=priors,
-        fixed=frozenset(held),
-        trace=frozen(run.trace),
-        converged=run.converged,
-        stopped=run.stopped,
-        rows=rows,
-        best_restart=run.restart,
-        seed=entropy,
-        dtype=planned.dtype.name,
-        engine=planned.engine,
-        n_observed={name: one.n_observed for name, one in seen.items()},
-    )
+        return Fit(
+            model=self.model,
+            method=self.method.name,
+            objective=self.method.objective,
+            sizes=self.planned.sizes,
+            state=state,
+            priors=state.priors,
+            fixed=frozenset(self.held),
+            trace=frozen(run.trace),
+            converged=run.converged,
+            stopped=run.stopped,
+            rows=rows,
+            best_restart=run.restart,
+            seed=seed,
+            dtype=self.planned.dtype.name,
+            engine=self.planned.engine,
+            n_observed={name: one.n_observed for name, one in seen.items()},
+        )
+
+    def warn_of(self, run: Run, stop: Stop, total: float, stacklevel: int) -> None:
+        """Tell of a run that has not settled, or whose bound has lost its digits."""
+        float32 = self.planned.dtype == np.float32
+        if not run.converged and run.stopped != ASKED and (stop.tol > 0 or run.n_swept < stop.max_iter):
+            advice = "raise max_iter or tol, or go on with init=fit"
+            if run.n_swept < stop.max_iter and float32:
+                advice = "float32 may have no more digits for these counts: try dtype='float64'"
+            text = f"the fit has not converged: {run.stopped}; {advice}"
+            warnings.warn(text, ConvergenceWarning, stacklevel=stacklevel)
+        lost = 1e-8 * total  # benchmarks/NOTES.md: float32 and the bound
+        if float32 and lost > 0.01 * abs(run.objective):
+            text = f"float32 gives the {self.method.objective} only to about {lost:.2g} with counts as large as these"
+            warnings.warn(f"{text}: use dtype='float64'", ConvergenceWarning, stacklevel=stacklevel)
 
 
 def plan(model: Model, X: Any, *, mask: Any, dtype: Any, engine: str, threads: int | None) -> Plan:
     """Plan a fit from shapes and dtypes alone; :meth:`pltf.Model.plan` says what the arguments mean."""
-    data, masks = _tensors(model, X, mask)
+    data, masks = tensors(model, X, mask)
     arrays = {name: shape_and_dtype(one, name) for name, one in data.items()}
     sizes = model.index_sizes({name: shape for name, (shape, _) in arrays.items()})
     for name, given in masks.items():
@@ -166,7 +249,7 @@ def _by_tensor(model: Model, given: Any, argument: str, partial: bool = False) -
     return {name: given[name] for name in names if name in given}
 
 
-def _tensors(model: Model, X: Any, mask: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def tensors(model: Model, X: Any, mask: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Data and masks by tensor. Listed cells are short and are read here, once; dense arrays are left unread."""
     data = _by_tensor(model, X, "the data")
     masks = {} if mask is None else _by_tensor(model, mask, "mask", partial=True)
@@ -176,7 +259,7 @@ def _tensors(model: Model, X: Any, mask: Any) -> tuple[dict[str, Any], dict[str,
     return data, masks
 
 
-def _observations(data: Mapping[str, Any], masks: Mapping[str, Any]) -> dict[str, Observation]:
+def observations(data: Mapping[str, Any], masks: Mapping[str, Any]) -> dict[str, Observation]:
     seen = {name: observe(one, masks.get(name), name=name) for name, one in data.items()}
     if not any(one.n_observed for one in seen.values()):
         names = " and ".join(seen)
@@ -249,12 +332,20 @@ def _priors(
     return {name: named.get(name, default) for name in free}
 
 
-def _init(init: Any, model: Model, planned: Plan, fixed: Factors, restarts: int) -> str | Factors | Fit:
+def _learns(method: Method, priors: Mapping[str, Gamma], model: Model) -> dict[str, tuple[int, ...]]:
+    """The priors that learn, with the axes along which a learned value is the same."""
+    learning = {a: prior for a, prior in priors.items() if prior.learn is not None}
+    if learning and method is MAP:
+        raise PltfError(
+            "method='map' cannot learn a prior: the density of factors and prior together has no maximum; use 'vb'"
+        )
+    return {a: shared_axes(prior, model.factors[a], model.sizes, a) for a, prior in learning.items()}
+
+
+def _init(init: Any, model: Model, planned: Plan, fixed: Factors) -> str | Factors | Fit:
     """The starting point, checked."""
     if isinstance(init, str):
         return _choice("init", init, INITS)
-    if restarts > 1:
-        raise PltfError(f"restarts must be 1 when init gives the starting point, got {restarts}")
     if isinstance(init, Fit):
         if init.model != model:
             raise PltfError(f"init must be a fit of the same model, got a fit of {init.model!r}")
@@ -271,38 +362,17 @@ def _init(init: Any, model: Model, planned: Plan, fixed: Factors, restarts: int)
     return arrays
 
 
-@dataclass(frozen=True)
-class _Starting:
-    state: Callable[[int], State]  # of restart k
-    earlier: tuple[float, ...] = ()  # trace to go on with
-
-
-def _starting(problem: Problem, method: Method, init: str | Factors | Fit, seed: int, smallest: float) -> _Starting:
-    if isinstance(init, Fit):
-        return _going_on(problem, method, init)
-    if isinstance(init, Mapping):
-        Z = {**problem.fixed, **init}
-        return _Starting(lambda _: method.begin(problem, Z, Z))
-
-    def draw(restart: int) -> State:
-        rng = start.generator(seed, restart)
-        drawn = start.from_prior(problem, rng, smallest) if init == "prior" else start.at_random(problem, rng)
-        return method.begin(problem, *drawn)
-
-    return _Starting(draw)
-
-
-def _going_on(problem: Problem, method: Method, earlier: Fit) -> _Starting:
+def _going_on(problem: Problem, method: Method, earlier: Fit) -> tuple[Callable[[int], State], tuple[float, ...]]:
     """Start where another fit ended; its trace goes on if this is the same problem."""
     if earlier.method != method.name:
         Z = {**earlier.state.E, **problem.fixed}
-        return _Starting(lambda _: method.begin(problem, Z, Z))
+        return lambda _: method.begin(problem, Z, Z), ()
     state = method.resume(problem, earlier.state)
     same = earlier.fixed == frozenset(problem.fixed)
     if not (same and math.isclose(state.objective, earlier.bound, rel_tol=1e3 * problem.eps)):
-        return _Starting(lambda _: state)
+        return lambda _: state, ()
     state = replace(state, objective=earlier.bound, pace=earlier.state.pace)
-    return _Starting(lambda _: state, tuple(earlier.trace))
+    return lambda _: state, tuple(earlier.trace)
 
 
 def _check_memory(planned: Plan) -> None:
@@ -322,13 +392,13 @@ def _choice(argument: str, value: Any, choices: tuple[str, ...]) -> str:
     return str(value)
 
 
-def _tolerance(tol: Any) -> float:
+def tolerance(tol: Any) -> float:
     if isinstance(tol, bool) or not isinstance(tol, (int, float, np.integer, np.floating)) or not 0 <= tol < 1:
         raise PltfError(f"tol must be a number from 0 to below 1, got {tol!r}")
     return float(tol)
 
 
-def _seed(seed: Any) -> int:
+def seed_of(seed: Any) -> int:
     if seed is None:
         entropy = np.random.SeedSequence().entropy
         assert isinstance(entropy, int)
@@ -353,7 +423,7 @@ def _dtype(dtype: Any) -> np.dtype[Any]:
     return chosen
 
 
-def _flag(argument: str, value: Any) -> bool:
+def flag(argument: str, value: Any) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise PltfError(f"{argument} must be True or False, got {value!r}")
     return bool(value)

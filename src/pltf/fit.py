@@ -12,6 +12,7 @@ import numpy as np
 from pltf.errors import PltfError
 from pltf.gamma import Array, Factor, Gamma, Point, Posterior
 from pltf.inference.run import Row
+from pltf.inference.start import restart_seed
 from pltf.inference.state import State
 from pltf.notation import Equation, Model
 from pltf.prediction import as_cells, rates, rates_at
@@ -80,16 +81,22 @@ class Fit:
 
     @property
     def restarts(self) -> pd.DataFrame:
-        """One row a restart: bound, sweeps, whether and why it stopped, seconds, which one was kept.
+        """One row a restart: its seed, bound, sweeps, whether and why it stopped, seconds, which one was kept.
+
+        A fit with the seed of a restart is that restart.
 
         >>> import numpy as np, pltf
-        >>> fit = pltf.nmf(rank=1).fit(np.ones((3, 4)), restarts=3)
-        >>> list(fit.restarts.columns)
-        ['bound', 'n_iter', 'converged', 'stopped', 'seconds', 'best']
+        >>> X = np.eye(5) + 1
+        >>> table = pltf.nmf(rank=2).fit(X, restarts=3).restarts
+        >>> list(table.columns)
+        ['seed', 'bound', 'n_iter', 'converged', 'stopped', 'seconds', 'best']
+        >>> bool(pltf.nmf(rank=2).fit(X, seed=int(table["seed"][2])).bound == table["bound"][2])
+        True
         """
         import pandas as pd
 
         table = pd.DataFrame([vars(row) for row in self.rows]).set_index("restart")
+        table.insert(0, "seed", [restart_seed(self.seed, row.restart) for row in self.rows])
         table["best"] = table.index == self.best_restart
         return table
 
@@ -130,7 +137,7 @@ class Fit:
 
         if isinstance(top, bool) or not isinstance(top, (int, np.integer)) or top < 0:
             raise PltfError(f"top must be a whole number of at least 0, got {top!r}")
-        index = self._component_index(index)
+        index = self.component_index(index)
         mass = self._mass(index)
         table = pd.DataFrame({"mass": mass, "share": mass / max(mass.sum(), np.finfo(float).tiny)})
         table.index.name = index
@@ -143,7 +150,7 @@ class Fit:
                 table[f"{name}[{other}]"] = [tuple(map(int, row)) for row in largest]
         return table.sort_values("mass", ascending=False, kind="stable")
 
-    def _component_index(self, index: str | None) -> str:
+    def component_index(self, index: str | None) -> str:
         latent = tuple(self.model.sizes)
         if index is None and len(latent) == 1:
             return latent[0]

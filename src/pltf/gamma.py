@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,12 +15,15 @@ from scipy import special
 
 from pltf.data.values import numeric
 from pltf.errors import PltfError, whole
-from pltf.threads import PART, in_parts
+from pltf.threads import PART, in_parts, run_all
 
 Array = NDArray[np.float64]
 
+LEARN = ("mean", "shape", "both")
+TIES = ("factor", "component")
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Gamma:
     """Prior of a factor: Gamma with ``shape`` A and ``mean`` B (so scale B/A, rate A/B).
 
@@ -30,12 +34,25 @@ class Gamma:
     Gamma(shape=0.5, mean=10.0)
     >>> pltf.Gamma(shape=0.5, mean=10.0).rate
     array(0.05)
+
+    ``learn`` makes the ``"mean"``, the ``"shape"`` or ``"both"`` part of what is learned, beginning with these values.
+    ``tie`` says which entries share a learned value: the whole ``"factor"``; each ``"component"``, that is the entries
+    at one value of the latent indices (a factor with no latent or no observed index is one whole); or the entries at
+    one value of an index, as in ``"index:user"``. The fit tells what was learned:
+
+    >>> import numpy as np
+    >>> fit = pltf.nmf(rank=2).fit(np.eye(6) + 1, prior=pltf.Gamma(0.5, 1.0, learn="mean", tie="component"))
+    >>> fit.priors["W"].mean.shape
+    (1, 2)
     """
 
     shape: ArrayLike = 0.5
     mean: ArrayLike = 10.0
+    learn: str | None = None
+    tie: str = "factor"
 
     def __post_init__(self) -> None:
+        self._check_learning()
         for name in ("shape", "mean"):
             given = getattr(self, name)
             kept = np.array(numeric(given, f"Gamma: {name}"), dtype=np.float64)  # a copy: the caller's may change
@@ -49,6 +66,24 @@ class Gamma:
         except ValueError:
             shapes = f"{np.shape(self.shape)} and {np.shape(self.mean)}"
             raise PltfError(f"Gamma: shape and mean must broadcast together, got {shapes}") from None
+
+    def _check_learning(self) -> None:
+        if self.learn is not None and self.learn not in LEARN:
+            raise PltfError(f"Gamma: learn must be None or one of {', '.join(map(repr, LEARN))}; got {self.learn!r}")
+        if self.tie not in TIES and not (isinstance(self.tie, str) and re.fullmatch(r"index:\w+", self.tie)):
+            raise PltfError(f"Gamma: tie must be 'factor', 'component' or as 'index:user'; got {self.tie!r}")
+        if self.learn is None and self.tie != "factor":
+            raise PltfError(f"Gamma: tie={self.tie!r} says how a learned value is shared: it needs learn=")
+
+    def with_values(self, shape: ArrayLike, mean: ArrayLike) -> Gamma:
+        """The same kind of prior with other values, which are not checked and not copied."""
+        new = object.__new__(Gamma)
+        new.__dict__.update(shape=shape, mean=mean, learn=self.learn, tie=self.tie)
+        return new
+
+    def __repr__(self) -> str:
+        learning = f", learn={self.learn!r}, tie={self.tie!r}" if self.learn else ""
+        return f"Gamma(shape={_short(self.shape)}, mean={_short(self.mean)}{learning})"
 
     @cached_property
     def rate(self) -> Array:
@@ -84,6 +119,10 @@ class Gamma:
         return np.asarray(power - z * A / B + A * np.log(A / B) - special.gammaln(A))
 
 
+def _short(value: Any) -> str:
+    return repr(value) if np.ndim(value) == 0 else f"<{'x'.join(map(str, np.shape(value)))} array>"
+
+
 def geometric_mean(shape: Array, scale: Array) -> Array:
     """exp(<log z>) of Gamma(shape, scale): exp(digamma(C)) * D, exact to float64 for any C.
 
@@ -111,36 +150,49 @@ def geomean_and_kl(shape: Array, scale: Array, prior: Gamma, threads: int = 1) -
     from pltf.special import kl_loop
 
     C, D = _flat(shape), _flat(scale)
-    known = _flat_prior(prior, shape.shape)
+    A, rate, lgamma_A = (_repeated(array, shape.shape) for array in (prior.shape, prior.rate, prior.log_norm))
     L = np.empty(C.size)
 
     def one_part(part: slice) -> float:
-        A, rate, lgamma_A = (
-            array[part] if array.size == C.size else array[: part.stop - part.start] for array in known
-        )
-        return float(kl_loop(C[part], D[part], A, rate, lgamma_A, L[part]))
+        return float(kl_loop(C[part], D[part], A(part), rate(part), lgamma_A(part), L[part]))
 
     kl = math.fsum(in_parts(one_part, C.size, threads))
     return L.reshape(shape.shape), kl
+
+
+def log_geometric_mean(shape: Array, scale: Array, threads: int = 1) -> Array:
+    """<log z> of Gamma(shape, scale), also where its exponential would be zero.
+
+    >>> import numpy as np
+    >>> log_geometric_mean(np.array([1.0, 1e-3]), np.array([1.0, 1.0])).round(3)
+    array([   -0.577, -1000.576])
+    """
+    from pltf.special import log_geomean_loop
+
+    C, D = _flat(shape), _flat(scale)
+    out = np.empty(C.size)
+    run_all(in_parts(lambda part: log_geomean_loop(C[part], D[part], out[part]), C.size, threads))
+    return out.reshape(shape.shape)
 
 
 def _flat(array: Array) -> Array:
     return np.ascontiguousarray(array, dtype=np.float64).reshape(-1)
 
 
-def _flat_prior(prior: Gamma, shape: tuple[int, ...]) -> tuple[Array, ...]:
-    """A, rate and log Gamma(A) for each entry, flat; of a scalar prior, as many as the largest part has."""
-    if prior.rate.ndim == 0:
-        return _filled(
-            (float(np.asarray(prior.shape)), float(prior.rate), float(prior.log_norm)), min(math.prod(shape), PART)
-        )
-    parts = (np.asarray(prior.shape, dtype=np.float64), prior.rate, prior.log_norm)
-    return tuple(np.broadcast_to(part, shape).reshape(-1) for part in parts)
+def _repeated(values: ArrayLike, shape: tuple[int, ...]) -> Callable[[slice], Array]:
+    """Parts of an array that broadcasts to a shape, flat; what repeats along the first axes is not held more than once.
 
-
-@lru_cache(maxsize=8)
-def _filled(values: tuple[float, ...], size: int) -> tuple[Array, ...]:
-    return tuple(np.full(size, value) for value in values)
+    Values that repeat with some period are laid out for the period and the longest part.
+    """
+    array = np.asarray(values, dtype=np.float64)
+    array = array.reshape((1,) * (len(shape) - array.ndim) + array.shape)
+    first = next((axis for axis, size in enumerate(array.shape) if size > 1), array.ndim)
+    once = np.broadcast_to(array.reshape(array.shape[first:]), shape[first:]).reshape(-1)
+    period, size = once.size, math.prod(shape)
+    if period == size:
+        return lambda part: once[part]
+    laid_out = np.resize(once, min(size, PART) + period)
+    return lambda part: laid_out[part.start % period :][: part.stop - part.start]
 
 
 class Factor(Protocol):

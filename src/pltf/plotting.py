@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from pltf.errors import PltfError
 
 if TYPE_CHECKING:
     from pltf.fit import Fit
+    from pltf.selection import Selection
 
 
 def trace(fit: Fit, ax: Any = None) -> Any:
@@ -61,16 +63,56 @@ def bound_curve(bounds: Mapping[int, Fit | float | Sequence[float]], ax: Any = N
     return ax
 
 
+def search(found: Selection, axes: Any = None) -> Any:
+    """Bounds of a search, one panel for everything that was varied: sizes, model, prior; returns the axes.
+
+    Each panel shows all runs, and for each size the best of them whatever the rest.
+
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> import numpy as np, pltf
+    >>> X = np.kron(np.diag([9, 5]), np.ones((5, 4)))
+    >>> ax = pltf.select(pltf.nmf(rank=1), X, r=range(1, 5), restarts=2).plot()
+    >>> ax.get_title()
+    'the bound is highest at r = 2'
+    """
+    table = found.table
+    labels = list(table.columns[: list(table.columns).index("restart")])
+    varied = [name for name in labels if table[name].nunique() > 1] or labels[:1]
+    panels = _panels(len(varied), axes)
+    for name, ax in zip(varied, panels, strict=True):
+        known = table.dropna(subset=[name])
+        runs = {value: part["bound"].tolist() for value, part in known.groupby(name, sort=False)}
+        if name in ("model", "prior"):
+            bound_curve(dict(enumerate(runs.values())), ax, index=name)
+            ax.set_xticks(range(len(runs)), [textwrap.fill(str(one), 24) for one in runs])
+            ax.set(xlabel=name, title=f"best {name}")
+        else:
+            bound_curve({int(value): bounds for value, bounds in runs.items()}, ax, index=name)
+    return panels[0] if len(panels) == 1 else panels
+
+
+def _panels(count: int, axes: Any) -> list[Any]:
+    if axes is None and count != 1:
+        plt = _pyplot()
+        return list(plt.subplots(1, count, figsize=(5 * count, 4), layout="constrained", sharey=True)[1])
+    panels = list(np.ravel(np.asarray(axes, dtype=object))) if axes is not None else [_axes(None)]
+    if len(panels) != count:
+        raise PltfError(f"axes must hold {count}, one for everything that was varied; got {len(panels)}")
+    return panels
+
+
 def _bounds(given: Fit | float | Sequence[float]) -> list[float]:
     rows = getattr(given, "rows", None)
     return [row.bound for row in rows] if rows is not None else [float(one) for one in np.atleast_1d(np.asarray(given))]
 
 
 def _axes(ax: Any) -> Any:
-    if ax is not None:
-        return ax
+    return _pyplot().subplots(figsize=(6, 4), layout="constrained")[1] if ax is None else ax
+
+
+def _pyplot() -> Any:
     try:
         import matplotlib.pyplot as plt
     except ImportError:
         raise PltfError("plots need matplotlib: pip install 'pltf[plot]'") from None
-    return plt.subplots(figsize=(6, 4), layout="constrained")[1]
+    return plt

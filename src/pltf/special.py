@@ -152,6 +152,14 @@ def geomean_loop(C, D, L):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER)
+def log_geomean_loop(C, D, out):  # type: ignore[no-untyped-def]
+    """``out[:] = digamma(C) + log(D)``; flat arrays."""
+    for n in range(C.size):
+        y, b, _ = _psi_parts(C[n])
+        out[n] = log(y * D[n]) + b
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER)
 def kl_loop(C, D, A, rate, lgamma_A, L):  # type: ignore[no-untyped-def]
     """Sum of KL( Gamma(C, scale D) || Gamma(A, rate) ), and ``L[:] = exp(digamma(C)) * D``; flat arrays.
 

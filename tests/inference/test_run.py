@@ -21,14 +21,14 @@ from threadpoolctl import threadpool_info
 import pltf
 from pltf.engines import select
 from pltf.inference import progress as progress_module
-from pltf.inference.progress import Progress
+from pltf.inference.progress import SweepProgress
 from pltf.inference.run import Stop, run
 from pltf.inference.state import Method, Problem, State
 from pltf.inference.vb import VB
 
 X = np.random.default_rng(0).poisson(3.0, (6, 5, 4))
 MODEL = pltf.cp(rank=2)
-SILENT = Progress(shown=False, restarts=1, max_iter=1)
+SILENT = SweepProgress(shown=False, restarts=1, max_iter=1)
 
 
 def test_one_seed_gives_one_result() -> None:

@@ -47,6 +47,10 @@ class Engine(Protocol):
         """``sum M*Xhat``, free after the exposure of the factor that changed last."""
         ...
 
+    def fresh(self) -> Engine:
+        """The same engine on the same data with nothing remembered, to be used beside this one."""
+        ...
+
 
 class CoupledEngine:
     """Several observed tensors: their sums add up."""
@@ -75,6 +79,9 @@ class CoupledEngine:
 
     def total(self, factors: Mapping[str, Array]) -> float:
         return sum(engine.total(factors) for engine in self._engines.values())
+
+    def fresh(self) -> CoupledEngine:
+        return CoupledEngine({tensor: engine.fresh() for tensor, engine in self._engines.items()}, self._users)
 
 
 def lost_in_cast(log_term: float, counts: Factors, factors: Factors, dtype: np.dtype[Any], threads: int = 1) -> float:

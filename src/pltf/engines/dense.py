@@ -14,7 +14,7 @@ from pltf.engines._numba import ratios
 from pltf.engines.all_ones import AllOnes
 from pltf.engines.base import Counts, lost_in_cast, sum_of
 from pltf.engines.contraction import AnyArray
-from pltf.engines.memo import Memo
+from pltf.engines.memo import Memo, Remembering
 from pltf.engines.plan import EquationPlan
 from pltf.gamma import Array
 from pltf.threads import keep_freed_memory, ordered_map
@@ -22,7 +22,7 @@ from pltf.threads import keep_freed_memory, ordered_map
 R = TypeVar("R")
 
 
-class DenseEngine:
+class DenseEngine(Remembering):
     """Sums over the cells of one dense tensor."""
 
     def __init__(self, plan: EquationPlan, seen: DenseObservation, threads: int) -> None:

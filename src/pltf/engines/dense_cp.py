@@ -18,7 +18,7 @@ from pltf.engines.all_ones import AllOnes
 from pltf.engines.base import Counts, lost_in_cast, sum_of
 from pltf.engines.contraction import AnyArray
 from pltf.engines.cp import CpFactors
-from pltf.engines.memo import Memo
+from pltf.engines.memo import Memo, Remembering
 from pltf.engines.plan import MOST_CHUNKS, SHARED_BYTES, EquationPlan
 from pltf.gamma import Array
 from pltf.threads import keep_freed_memory, ordered_map
@@ -79,7 +79,7 @@ class Table:
         return Piece(rows, leading, sizes, rows.start - leading.start * below)
 
 
-class DenseCpEngine:
+class DenseCpEngine(Remembering):
     """Sums of a CP model over the cells of one dense tensor.
 
     Sums of the pieces are added in order: the number of threads changes no bit.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from copy import copy
+from typing import Self
 
 from pltf.gamma import Array
 
@@ -27,3 +29,15 @@ class Memo:
         if not self.holds(key, inputs):
             self._entries[key] = (inputs, make())
         return self._entries[key][1]
+
+
+class Remembering:
+    """An engine with a memo."""
+
+    _memo: Memo
+
+    def fresh(self) -> Self:
+        """The same engine on the same data with nothing remembered, to be used beside this one."""
+        twin = copy(self)
+        twin._memo = Memo()
+        return twin

@@ -20,7 +20,7 @@ from pltf.engines.base import Counts, lost_in_cast, sum_of
 from pltf.engines.cells import CellEquation
 from pltf.engines.contraction import AnyArray
 from pltf.engines.cp import CpFactors
-from pltf.engines.memo import Memo
+from pltf.engines.memo import Memo, Remembering
 from pltf.engines.plan import MOST_CHUNKS, ListedPlan
 from pltf.errors import ConvergenceWarning
 from pltf.gamma import Array
@@ -32,7 +32,7 @@ CANCELLED = 1e-9  # share of the closed form below which the difference has too 
 MOST_CELLS = 1 << 24  # that may be added up one by one instead
 
 
-class SparseEngine:
+class SparseEngine(Remembering):
     """Sums over the cells of one tensor that is given as a list."""
 
     def __init__(self, plan: ListedPlan, seen: CooObservation, threads: int) -> None:

@@ -33,7 +33,7 @@ def _state(problem: Problem, Z: Factors) -> State:
     objective = problem.log_likelihood(counts.log_term, problem.engine.total(Z))
     objective += sum(float(prior.log_pdf(Z[a]).sum()) for a, prior in problem.priors.items())
     zeros = sum(int(((Z[a] == 0) & (np.asarray(p.shape) < 1)).sum()) for a, p in problem.priors.items())
-    return State(Z, Z, {}, {}, counts, objective, zeros)
+    return State(Z, Z, {}, {}, counts, problem.priors, objective, zeros)
 
 
 def _begin(problem: Problem, L: Factors, E: Factors) -> State:

@@ -13,10 +13,10 @@ _PERIOD = 0.1  # seconds between two drawings
 
 
 class Progress:
-    """Counts sweeps over all restarts; does nothing when switched off."""
+    """Shows how much of some work is done; does nothing when switched off."""
 
-    def __init__(self, shown: bool, restarts: int, max_iter: int) -> None:
-        self._shown, self._restarts, self._max_iter = shown, restarts, max_iter
+    def __init__(self, shown: bool, total: float, *, time_left: bool = False) -> None:
+        self._shown, self._total, self._time_left = shown, total, time_left
         self._bar: Any = None
         self._task: Any = None
         self._next = time.monotonic() + _PATIENCE
@@ -38,8 +38,8 @@ class Progress:
                 self._bar.stop()
             self._shown = False
 
-    def sweep(self, restart: int, n_iter: int, text: str) -> None:
-        """Tell that sweep ``n_iter`` of ``restart`` is done."""
+    def show(self, done: float, text: str) -> None:
+        """Tell how much is done."""
         now = time.monotonic()
         if not self._shown or now < self._next:
             return
@@ -47,9 +47,7 @@ class Progress:
         with self._lock:
             if self._bar is None:
                 self._start()
-        label = f"restart {restart + 1}/{self._restarts}" if self._restarts > 1 else "fit"
-        done = restart * self._max_iter + n_iter
-        self._bar.update(self._task, completed=done, description=f"{label}, sweep {n_iter}: {text}")
+        self._bar.update(self._task, completed=done, description=text)
 
     def _getting_ready(self) -> None:
         """Before the first sweep there may be kernels to compile."""
@@ -59,11 +57,26 @@ class Progress:
 
     def _start(self, text: str = "") -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
 
         console = Console(stderr=True)
-        columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+        columns = [TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()]
+        if self._time_left:
+            columns += [TextColumn("time left"), TimeRemainingColumn()]
         self._bar = Bar(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self._task = self._bar.add_task(text, total=self._restarts * self._max_iter)
+        self._task = self._bar.add_task(text, total=self._total)
         self._bar.start()
+
+
+class SweepProgress(Progress):
+    """Counts sweeps over all restarts."""
+
+    def __init__(self, shown: bool, restarts: int, max_iter: int) -> None:
+        super().__init__(shown, restarts * max_iter)
+        self._restarts, self._max_iter = restarts, max_iter
+
+    def sweep(self, restart: int, n_iter: int, text: str) -> None:
+        """Tell that sweep ``n_iter`` of ``restart`` is done."""
+        label = f"restart {restart + 1}/{self._restarts}" if self._restarts > 1 else "fit"
+        self.show(restart * self._max_iter + n_iter, f"{label}, sweep {n_iter}: {text}")

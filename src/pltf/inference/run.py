@@ -12,7 +12,7 @@ import numpy as np
 from pltf.errors import PltfError
 from pltf.gamma import Array
 from pltf.inference.factors import Factors
-from pltf.inference.progress import Progress
+from pltf.inference.progress import SweepProgress
 from pltf.inference.state import Method, Problem, State
 
 
@@ -36,6 +36,8 @@ class Sweep:
 
 Callback = Callable[[Sweep], object]
 ASKED = "the callback asked to stop"
+FEW = 3  # sweeps that have to add less than the tolerance together
+SETTLED = 1e-9  # a fall by less than this share of the objective is the end of the road in float64
 
 
 @dataclass(frozen=True)
@@ -57,13 +59,18 @@ class Run:
     converged: bool
     stopped: str  # why, in words
     seconds: float
-
     n_swept: int  # sweeps of this run, without those it went on from
+    unfinished: bool  # it only ran out of sweeps
 
     @property
     def objective(self) -> float:
         """The last value of the trace."""
         return self.state.objective
+
+    @property
+    def row(self) -> Row:
+        """What a table of all runs says of this one."""
+        return Row(self.restart, self.objective, len(self.trace), self.converged, self.stopped, self.seconds)
 
 
 @dataclass(frozen=True)
@@ -91,10 +98,10 @@ def best_of(
     """Run every restart; keep the best and a row of each. ``start`` gives restart k its state."""
     best: Run | None = None
     rows = []
-    with Progress(shown, restarts, stop.max_iter) as progress:
+    with SweepProgress(shown, restarts, stop.max_iter) as progress:
         for restart in range(restarts):
             one = run(problem, method, start(restart), stop, progress, restart, earlier)
-            rows.append(Row(restart, one.objective, len(one.trace), one.converged, one.stopped, one.seconds))
+            rows.append(one.row)
             if best is None or one.objective > best.objective:
                 best = one
     assert best is not None
@@ -106,19 +113,19 @@ def run(
     method: Method,
     state: State,
     stop: Stop,
-    progress: Progress,
+    progress: SweepProgress | None = None,
     restart: int = 0,
     earlier: Sequence[float] = (),
 ) -> Run:
-    """Sweep until a sweep adds less than ``tol*|objective|``, or the objective no longer rises.
+    """Sweep until the last few sweeps add less than ``tol*|objective|``, or the objective no longer rises.
 
     ``earlier`` is the trace that the state comes with, when a fit goes on.
     """
     if state.counts.log_term == -math.inf:
         raise PltfError("a positive count has rate zero under these starting and fixed factors")
     began = time.perf_counter()
-    trace = list(earlier)
-    converged, stopped = False, f"{stop.max_iter} sweeps are done"
+    trace, comparable_from = list(earlier), 0
+    converged, unfinished, stopped = False, False, f"{stop.max_iter} sweeps are done"
     for _ in range(stop.max_iter):
         new = method.step(problem, state)
         comparable = new.zeros == state.zeros
@@ -126,17 +133,26 @@ def run(
         if not math.isfinite(new.objective) or (comparable and gain < 0):
             converged, stopped = _no_rise(problem, method, state, new, len(trace), stop.tol)
             break
+        comparable_from = comparable_from if comparable else len(trace)
         state = new
         trace.append(new.objective)
-        progress.sweep(restart, len(trace), f"{method.objective} {new.objective:.6g}")
+        if progress is not None:
+            progress.sweep(restart, len(trace), f"{method.objective} {new.objective:.6g}")
         if stop.callback is not None and _asks_to_stop(stop.callback(_told(restart, len(trace), new))):
             stopped = ASKED
             break
-        if comparable and stop.tol > 0 and gain <= stop.tol * abs(new.objective):
-            converged, stopped = True, f"a sweep added less than {stop.tol:g} of the {method.objective}"
+        if stop.tol > 0 and _last_gain(trace, comparable_from) <= stop.tol * abs(new.objective):
+            converged, stopped = True, f"{FEW} sweeps added less than {stop.tol:g} of the {method.objective}"
             break
+    else:
+        unfinished = True
     seconds = time.perf_counter() - began
-    return Run(restart, state, np.asarray(trace), converged, stopped, seconds, len(trace) - len(earlier))
+    return Run(restart, state, np.asarray(trace), converged, stopped, seconds, len(trace) - len(earlier), unfinished)
+
+
+def _last_gain(trace: Sequence[float], first: int) -> float:
+    """What the last few sweeps have added. One alone may add little in the middle of a rise, when it is accelerated."""
+    return trace[-1] - trace[-1 - FEW] if len(trace) - first > FEW else math.inf
 
 
 def _told(restart: int, n_iter: int, state: State) -> Sweep:
@@ -160,6 +176,3 @@ def _no_rise(problem: Problem, method: Method, old: State, new: State, n_iter: i
     # Where rounding is coarse, as in float32 with large counts, it can end a fit long before the tolerance is met.
     settled = rounding and (tol == 0 or fall <= max(tol, SETTLED) * abs(old.objective))
     return settled, f"the {name} fell by {fall:.2g} at sweep {n_iter + 1} ({cause}): {kept}"
-
-
-SETTLED = 1e-9  # a fall by less than this share of the objective is the end of the road in float64

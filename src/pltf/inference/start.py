@@ -14,9 +14,16 @@ DEFAULT_PRIOR = Gamma(shape=0.5, mean=10.0)
 MAP_PRIOR = Gamma(shape=1.0, mean=10.0)  # below 1 the density is unbounded at zero: it has no maximum
 
 
-def generator(seed: int, restart: int) -> np.random.Generator:
-    """Random numbers of one restart: the same whatever the number of restarts."""
-    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(restart,)))
+def restart_seed(seed: int, restart: int) -> int:
+    """The seed of restart k, whatever their number: a fit with it as its own seed is that restart."""
+    if restart == 0:
+        return seed
+    return int(np.random.SeedSequence(seed, spawn_key=(restart,)).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def generator(seed: int) -> np.random.Generator:
+    """Random numbers of a start."""
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0,)))
 
 
 def from_prior(problem: Problem, rng: np.random.Generator, smallest: float) -> tuple[Factors, Factors]:

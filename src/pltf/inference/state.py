@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -22,13 +22,14 @@ class Problem:
 
     engine: Engine
     shapes: Mapping[str, tuple[int, ...]]  # of all factors, in model order
-    priors: Mapping[str, Gamma]  # of the free factors; empty for EM
+    priors: Mapping[str, Gamma]  # of the free factors, as given; empty for EM
     fixed: Factors
     total: float  # sum M*X over all tensors
     saturated: float  # sum M*log Poisson(X; X) over all tensors
     eps: float  # relative rounding of the engine's arithmetic
     trades: tuple[Trade, ...] | None = None  # how factors may trade scale; None: plain sweeps, no acceleration
     threads: int = 1
+    learns: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # priors to be learned: axes of shared values
 
     @cached_property
     def free(self) -> tuple[str, ...]:
@@ -72,6 +73,7 @@ class State:
     C: Factors  # posterior shape of the free factors; empty before the first VB sweep and for EM, MAP
     D: Factors  # posterior scale, likewise
     counts: Counts  # at L
+    priors: Mapping[str, Gamma]  # of the free factors, as learned so far; empty for EM
     objective: float  # bound, log-likelihood or log-posterior; -inf before the first VB sweep
     zeros: int = 0  # entries that MAP has set to zero: objectives compare only while it stays
     pace: Pace = Pace()

@@ -1,0 +1,160 @@
+"""Which component of one fit is which of another: they come in any order, and at any scale.
+
+What a component is, apart from its number and from the scales of factors, is the part of the expected counts that it
+explains. Its profile along an observed index is the share of each position in that part. Two components are as alike
+as their profiles: the product of their cosines over the observed indices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import opt_einsum as oe
+from scipy.optimize import linear_sum_assignment
+
+from pltf.engines.contraction import subscripts
+from pltf.errors import PltfError
+from pltf.fit import Fit
+from pltf.gamma import Array
+from pltf.inference.factors import Factors
+from pltf.notation import Equation, Model
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Match:
+    """The pairs of components that belong together, and how alike they are.
+
+    >>> import numpy as np, pltf
+    >>> X = np.kron(np.diag([9, 5]), np.ones((4, 4)))
+    >>> model = pltf.nmf(rank=2)
+    >>> pltf.match(model.fit(X, seed=1), model.fit(X, seed=2))
+    <Match along r: 2 pairs, similarity 1.000>
+    """
+
+    index: str
+    a: Array  # components of the first fit, largest first
+    b: Array  # their partners in the second
+    similarities: Array  # of each pair, from 0 to 1
+    shares_a: Array  # of the expected counts of the first fit
+    shares_b: Array
+
+    @property
+    def similarity(self) -> float:
+        """Mean over the pairs, by the counts that they explain; what has no partner counts as 0."""
+        return float(((self.shares_a + self.shares_b) / 2) @ self.similarities)
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """One row a pair, largest first: components, similarity, shares of the expected counts.
+
+        >>> import numpy as np, pltf
+        >>> fit = pltf.nmf(rank=2).fit(np.eye(3) + 1)
+        >>> list(pltf.match(fit, fit).table.columns)
+        ['a', 'b', 'similarity', 'share_a', 'share_b']
+        """
+        import pandas as pd
+
+        columns = {"a": self.a, "b": self.b, "similarity": self.similarities}
+        return pd.DataFrame({**columns, "share_a": self.shares_a, "share_b": self.shares_b})
+
+    def __repr__(self) -> str:
+        return f"<Match along {self.index}: {len(self.a)} pairs, similarity {self.similarity:.3f}>"
+
+
+def match(fit_a: Fit, fit_b: Fit, index: str | None = None) -> Match:
+    """Match the components of two fits, whatever their order and number.
+
+    The fits may differ in restarts, data, priors, sizes of latent indices or in the whole model; they must have
+    the same observed indices at the same sizes wherever ``index`` is summed over. ``index`` is the latent index that
+    numbers the components, needed when a model has several.
+
+    >>> import numpy as np, pltf
+    >>> X = np.kron(np.diag([9, 5, 7]), np.ones((4, 3, 1)))
+    >>> three, two = (pltf.cp(rank=r).fit(X, restarts=3) for r in (3, 2))
+    >>> pltf.match(three, three).similarity.__round__(6)
+    1.0
+    >>> len(pltf.match(three, two).table)
+    2
+    """
+    for argument, fit in (("fit_a", fit_a), ("fit_b", fit_b)):
+        if not isinstance(fit, Fit):
+            raise PltfError(f"{argument} must be a Fit, got {type(fit).__name__}")
+    index = fit_a.component_index(index)
+    fit_b.component_index(index)
+    a, b = (profiles(fit.model, fit.state.E, fit.sizes, index) for fit in (fit_a, fit_b))
+    _check_alike(a, b)
+    return matched(index, a, b)
+
+
+@dataclass(frozen=True, eq=False)
+class Profiles:
+    """What each component explains: (components, positions) along every observed index of every tensor."""
+
+    along: Mapping[tuple[str, str], Array]  # (tensor, index) -> rows of unit length
+    share: Array  # of each component in all expected counts
+
+
+def profiles(model: Model, E: Factors, sizes: Mapping[str, int], index: str) -> Profiles:
+    """Profiles of the components that a latent index numbers; no cell is touched, sums factorise."""
+    along, mass = {}, np.zeros(sizes[index])
+    for equation in model.equations:
+        if index not in equation.summed:
+            continue
+        for observed in equation.output.indices:
+            rows = _explained(equation, E, index, observed)
+            along[equation.output.name, observed] = _unit(rows)
+        mass += rows.sum(axis=1)
+    return Profiles(along, mass / max(mass.sum(), np.finfo(float).tiny))
+
+
+def matched(index: str, a: Profiles, b: Profiles) -> Match:
+    """The pairs with the largest sum of similarities, each weighted by what it explains."""
+    alike = np.ones((a.share.size, b.share.size))
+    for key, rows in a.along.items():
+        alike *= np.clip(rows @ b.along[key].T, 0, 1)
+    weight = (a.share[:, None] + b.share) / 2
+    one, other = linear_sum_assignment(-alike * weight)
+    order = np.argsort(-a.share[one], kind="stable")
+    one, other = one[order], other[order]
+    return Match(index, one, other, alike[one, other], a.share[one], b.share[other])
+
+
+def similarity(model: Model, sizes: Mapping[str, int], E_a: Factors, E_b: Factors) -> float:
+    """How alike two results of one model are: the mean over its latent indices."""
+    found = []
+    for index in model.sizes:
+        a, b = (profiles(model, E, sizes, index) for E in (E_a, E_b))
+        found.append(matched(index, a, b).similarity)
+    return float(np.mean(found)) if found else 1.0
+
+
+def _explained(equation: Equation, E: Factors, index: str, observed: str) -> Array:
+    """The expected counts of each component at each position of an observed index: (components, positions)."""
+    places = [i for term in equation.factors for i in term.indices]
+    kept, arrays = [], []
+    for term in equation.factors:  # an index that only one factor has is summed before anything else
+        stays = tuple(i for i in term.indices if places.count(i) > 1 or i in (index, observed))
+        kept.append(stays)
+        arrays.append(E[term.name].sum(axis=tuple(axis for axis, i in enumerate(term.indices) if i not in stays)))
+    return np.asarray(oe.contract(subscripts(kept, (index, observed)), *arrays))
+
+
+def _unit(rows: Array) -> Array:
+    scaled = rows / np.maximum(rows.max(axis=1, keepdims=True), np.finfo(float).tiny)
+    return np.asarray(scaled / np.maximum(np.linalg.norm(scaled, axis=1, keepdims=True), np.finfo(float).tiny))
+
+
+def _check_alike(a: Profiles, b: Profiles) -> None:
+    if a.along.keys() != b.along.keys():
+        shown = [", ".join(f"{tensor}[{index}]" for tensor, index in one.along) for one in (a, b)]
+        raise PltfError(f"fit_a and fit_b must explain the same tensors, got {shown[0]} and {shown[1]}")
+    for (tensor, index), rows in a.along.items():
+        sizes = rows.shape[1], b.along[tensor, index].shape[1]
+        if sizes[0] != sizes[1]:
+            raise PltfError(f"index '{index}' of {tensor} must have one size, got {sizes[0]} and {sizes[1]}")
