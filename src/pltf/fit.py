@@ -150,6 +150,22 @@ class Fit:
                 table[f"{name}[{other}]"] = [tuple(map(int, row)) for row in largest]
         return table.sort_values("mass", ascending=False, kind="stable")
 
+    @property
+    def effective_rank(self) -> int | Mapping[str, int]:
+        """How many components explain at least one count; for each latent index, when there are several.
+
+        Components that the data do not support lose their counts: above all those of a prior with means that are
+        learned for each component, ``Gamma(learn="mean", tie="component")``.
+
+        >>> import numpy as np, pltf
+        >>> X = np.kron(np.diag([9, 5, 7]), np.ones((5, 4)))
+        >>> fit = pltf.nmf(rank=8).fit(X, prior=pltf.Gamma(learn="mean", tie="component"), restarts=3)
+        >>> fit.effective_rank
+        3
+        """
+        found = {index: int((self._mass(index) >= 1).sum()) for index in self.model.sizes}
+        return next(iter(found.values())) if len(found) == 1 else MappingProxyType(found)
+
     def component_index(self, index: str | None) -> str:
         latent = tuple(self.model.sizes)
         if index is None and len(latent) == 1:

@@ -19,7 +19,8 @@ from pltf.threads import PART, in_parts, run_all
 
 Array = NDArray[np.float64]
 
-LEARN = ("mean", "shape", "both")
+PARTS = ("shape", "mean")
+LEARN = {"mean": ("mean",), "shape": ("shape",), "both": PARTS}
 TIES = ("factor", "component")
 
 
@@ -74,6 +75,11 @@ class Gamma:
             raise PltfError(f"Gamma: tie must be 'factor', 'component' or as 'index:user'; got {self.tie!r}")
         if self.learn is None and self.tie != "factor":
             raise PltfError(f"Gamma: tie={self.tie!r} says how a learned value is shared: it needs learn=")
+
+    @property
+    def learns(self) -> tuple[str, ...]:
+        """Which of "shape" and "mean" are learned."""
+        return LEARN[self.learn] if self.learn else ()
 
     def with_values(self, shape: ArrayLike, mean: ArrayLike) -> Gamma:
         """The same kind of prior with other values, which are not checked and not copied."""

@@ -19,7 +19,8 @@ from pltf.gamma import Array, Gamma, log_geometric_mean
 from pltf.inference.factors import Factors, frozen
 
 SHAPES = (1e-2, 1e6)  # below, exp<log z> has no digits left; above, the prior is a single value
-MEANS = (1e-50, 1e50)
+MEANS = (1e-30, 1e30)
+GROWTH = 10.0  # of a mean in one sweep: where a component has died, scales mean nothing and could run away
 _NEWTON_STEPS, _SETTLED = 20, 1e-10
 
 
@@ -49,7 +50,7 @@ def with_best_shapes(
     """
     found = dict(priors)
     for a, shared in axes.items():
-        if priors[a].learn != "mean":
+        if "shape" in priors[a].learns:
             log_L = log_geometric_mean(C[a], D[a], threads)
             found[a] = priors[a].with_values(best_shape(E[a], log_L, priors[a].mean, shared), priors[a].mean)
     return found
@@ -65,13 +66,14 @@ def with_best_mean(prior: Gamma, shared: tuple[int, ...], C: Array, exposure: Ar
     A = np.broadcast_to(np.asarray(prior.shape), C.shape)
     weight = A / A.mean(axis=shared, keepdims=True) * C
     B = np.broadcast_to(np.asarray(prior.mean), C.shape).mean(axis=shared, keepdims=True)
+    most = np.minimum(GROWTH * B, MEANS[1])
     for _ in range(_NEWTON_STEPS):
         part = 1 / (A + B * exposure)
         left = (weight * part).mean(axis=shared, keepdims=True)
         slope = (weight * part * part * exposure).mean(axis=shared, keepdims=True)
         with np.errstate(divide="ignore", invalid="ignore"):
-            new = B + (left - 1) * left / slope
-        new = np.clip(np.where(slope > 0, new, B), np.maximum(B / 100, MEANS[0]), MEANS[1])
+            newton = np.where(slope > 0, B + (left - 1) * left / slope, B)
+        new = np.clip(newton, np.maximum(B / 100, MEANS[0]), most)
         settled = np.abs(new - B).max() <= _SETTLED * B.max()
         B = new
         if settled:

@@ -77,6 +77,7 @@ class State:
     objective: float  # bound, log-likelihood or log-posterior; -inf before the first VB sweep
     zeros: int = 0  # entries that MAP has set to zero: objectives compare only while it stays
     pace: Pace = Pace()
+    quiet: bool = False  # a sweep has added so little that the shapes of priors may be learned
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,14 @@ from functools import partial
 
 import numpy as np
 
-from pltf.gamma import Array, Gamma, geomean_and_kl
+from pltf.gamma import PARTS, Array, Gamma, geomean_and_kl
 from pltf.inference.accelerate import accelerated
 from pltf.inference.balance import balanced
 from pltf.inference.factors import Factors, frozen
 from pltf.inference.priors import with_best_mean, with_best_shapes
 from pltf.inference.state import Method, Problem, State
+
+QUIET = 1e-4  # share of the bound: when a sweep adds no more, the shapes of priors are learned too
 
 
 def begin(problem: Problem, L: Factors, E: Factors) -> State:
@@ -23,13 +25,23 @@ def begin(problem: Problem, L: Factors, E: Factors) -> State:
 
 
 def step(problem: Problem, state: State) -> State:
-    """One sweep: the priors that learn, q(S) and every C from the same Xhat_L, then D and E factor by factor, then L.
+    """One sweep: shapes of priors, q(S) and every C from the same Xhat_L, then D and E factor by factor, then L.
 
     C_a = A_a + L_a * Delta_a^L(M*X/Xhat_L);   D_a = 1 / (A_a/B_a + Delta_a^E(M));   E_a = C_a*D_a
     """
-    if state.C and problem.learns:
-        better = with_best_shapes(state.priors, problem.learns, state.E, state.C, state.D, problem.threads)
-        state = replace(state, priors=better)
+    new = _swept(problem, _with_better_priors(problem, state))
+    return replace(new, quiet=state.quiet or new.objective - state.objective <= QUIET * abs(new.objective))
+
+
+def _with_better_priors(problem: Problem, state: State) -> State:
+    """The state with shapes learned, but not before the factors have found their places: small shapes hold them."""
+    if not (state.quiet and problem.learns):
+        return state
+    better = with_best_shapes(state.priors, problem.learns, state.E, state.C, state.D, problem.threads)
+    return replace(state, priors=better)
+
+
+def _swept(problem: Problem, state: State) -> State:
     plain = {a: np.asarray(state.priors[a].shape) + state.counts.by_factor[a] for a in problem.free}
     if problem.trades is None:
         return _given_shapes(problem, state, plain)
@@ -43,7 +55,7 @@ def _given_shapes(problem: Problem, state: State, C: Factors) -> State:
     priors = dict(state.priors)
     for a in problem.free:
         exposure = problem.engine.exposure(E, a)
-        if a in problem.learns and priors[a].learn != "shape":
+        if "mean" in priors[a].learns:
             priors[a] = with_best_mean(priors[a], problem.learns[a], C[a], exposure)
         D[a] = frozen(1 / (priors[a].rate + exposure))
         E[a] = frozen(C[a] * D[a])
@@ -78,9 +90,10 @@ def resume(problem: Problem, state: State) -> State:
 
 
 def _gone_on(given: Gamma, earlier: Gamma) -> Gamma:
-    """The prior to go on with: what an earlier fit has learned, where it learned the same."""
-    same = given.learn is not None and (given.learn, given.tie) == (earlier.learn, earlier.tie)
-    return earlier if same else given
+    """The prior to go on with: what learns begins where an earlier fit has learned it, if it was shared alike."""
+    known = earlier.learns if given.tie == earlier.tie else ()
+    shape, mean = (getattr(earlier if part in given.learns and part in known else given, part) for part in PARTS)
+    return given.with_values(shape, mean)
 
 
 VB = Method("vb", "bound", begin, step, resume)

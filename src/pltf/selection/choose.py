@@ -1,0 +1,115 @@
+"""The door of a search: check every argument, run it, wrap the result."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pltf.errors import PltfError, SelectionWarning, whole
+from pltf.inference.progress import Progress
+from pltf.inference.run import Stop
+from pltf.notation import Model
+from pltf.selection.grid import Prior, candidates, edges
+from pltf.selection.result import Selection
+from pltf.selection.search import Cell, Options, check_memory, search
+from pltf.threads import available_threads, single_threaded_blas
+
+
+def select(
+    model: Model | Sequence[Model],
+    X: Any,
+    *,
+    mask: Any = None,
+    prior: Prior | Sequence[Prior] = None,
+    restarts: int = 10,
+    seed: int | None = 0,
+    max_iter: int = 2000,
+    tol: float = 1e-6,
+    init: str = "prior",
+    fixed: Mapping[str, Any] | None = None,
+    dtype: Any = "float64",
+    engine: str = "auto",
+    accelerate: bool = True,
+    race: bool = True,
+    workers: int | None = None,
+    progress: bool = True,
+    **sizes: int | Iterable[int],
+) -> Selection:
+    """Fit a model at every size of a grid, from several starts each; the highest bound wins.
+
+    Parameters
+    ----------
+    model
+        A model, or several: their bounds can be compared as long as they describe the same tensors.
+    X, mask, max_iter, tol, init, fixed, dtype, engine, accelerate
+        As for :meth:`pltf.Model.fit`; the method is variational Bayes.
+    prior
+        As for :meth:`pltf.Model.fit`, or a list of such priors: each of them is tried.
+    restarts, seed
+        Starts of each candidate. A run equals the single fit with its sizes, its prior and its seed (see ``table``).
+    race
+        Drop restarts that are clearly behind another one of the same candidate. False: run all of them to the end.
+    workers
+        Fits at a time (default: one a core). Their number does not change a bit of any result. The data are shared.
+    progress
+        Show a bar with the time left on a terminal. Ctrl-C ends the search and gives what is finished.
+    sizes
+        Sizes to try for latent indices, such as ``r=range(2, 11)``; several of them make a grid. An index that is not
+        named keeps the size that its model has.
+
+    >>> import pltf, pltf.datasets
+    >>> X = pltf.datasets.draw(pltf.cp(rank=2), (15, 15, 15), prior=pltf.Gamma(0.5, 2.0), seed=0).counts["X"]
+    >>> found = pltf.select(pltf.cp(rank=1), X, r=range(1, 5), restarts=3)
+    >>> found.best
+    {'r': 2}
+    >>> found.best_fit.factors["A"].mean.shape
+    (15, 2)
+    >>> list(found.table.columns)
+    ['r', 'restart', 'seed', 'bound', 'sweeps', 'converged', 'stopped', 'seconds']
+    """
+    from pltf import api  # brings the compiler, which `import pltf` should not wait for
+
+    tried = candidates(model, prior, sizes)
+    data, masks = api.tensors(tried[0].model, X, mask)
+    cores = available_threads()
+    options = Options(
+        restarts=whole("restarts", restarts, 1),
+        seed=api.seed_of(seed),
+        stop=Stop(whole("max_iter", max_iter, 1), api.tolerance(tol)),
+        racing=api.flag("race", race),
+        workers=cores if workers is None else whole("workers", workers, 1),
+    )
+    if not isinstance(init, str):
+        raise PltfError(f"init must be 'prior' or 'random' in a search, got {type(init).__name__}")
+    shown = api.flag("progress", progress)
+    threads = max(1, cores // min(options.workers, len(tried) * options.restarts))
+    settings = {"init": init, "fixed": fixed, "dtype": dtype, "engine": engine, "accelerate": accelerate}
+    cells = []
+    for one in tried:
+        ready = api.prepare(one.model, data, masks, method="vb", prior=one.prior, threads=threads, **settings)
+        check_memory(ready, one.label, options.restarts)
+        cells.append(Cell(one.label, ready, options))
+    seen = api.observations(data, masks)
+    with single_threaded_blas, Progress(shown, sum(cell.work for cell in cells), time_left=True) as bar:
+        found = search(cells, seen, options, bar)
+        if found.winner is None:
+            raise next(iter(found.failures.values()))
+        winner = cells[found.winner.number]
+        problem = winner.ready.problem(seen)
+        rows = found.outcomes[found.winner.number].rows
+        best_fit = winner.ready.result(problem, found.winner.run, rows, options.seed, seen)
+    selection = Selection(
+        outcomes=tuple(found.outcomes[number] for number in sorted(found.outcomes)),
+        best_fit=best_fit,
+        best=dict(winner.label),
+        edges=edges(best_fit.model, [one.model for one in tried]),
+        failures=tuple({**cells[n].label, "error": str(found.failures[n])} for n in sorted(found.failures)),
+        interrupted=found.interrupted,
+        n_candidates=len(cells),
+        seed=options.seed,
+    )
+    winner.ready.warn_of(found.winner.run, options.stop, problem.total, stacklevel=3)
+    for text in selection.doubts:
+        warnings.warn(text, SelectionWarning, stacklevel=2)
+    return selection
