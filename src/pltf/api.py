@@ -22,7 +22,7 @@ from pltf.inference import start
 from pltf.inference.balance import trades
 from pltf.inference.em import EM, MAP
 from pltf.inference.factors import Factors, frozen
-from pltf.inference.priors import shared_axes
+from pltf.inference.priors import Groups, groups
 from pltf.inference.run import ASKED, Callback, Row, Run, Stop, best_of
 from pltf.inference.state import Method, Problem, State
 from pltf.inference.vb import VB
@@ -103,7 +103,7 @@ def prepare(
     planned = plan(model, data, mask=masks, dtype=dtype, engine=engine, threads=threads)
     held = _fixed(fixed, model, planned)
     priors = _priors(how, prior, planned.factor_shapes, held)
-    learns = _learns(how, priors, model)
+    learns = _learns(how, priors, model, planned.factor_shapes)
     begin = _init(init, model, planned, held)
     _check_memory(planned)
     return Prepared(model, how, planned, priors, learns, held, begin, accelerate)
@@ -117,7 +117,7 @@ class Prepared:
     method: Method
     planned: Plan
     priors: Mapping[str, Gamma]
-    learns: Mapping[str, tuple[int, ...]]
+    learns: Mapping[str, Groups]
     held: Factors
     init: str | Factors | Fit
     accelerate: bool
@@ -332,14 +332,16 @@ def _priors(
     return {name: named.get(name, default) for name in free}
 
 
-def _learns(method: Method, priors: Mapping[str, Gamma], model: Model) -> dict[str, tuple[int, ...]]:
-    """The priors that learn, with the axes along which a learned value is the same."""
+def _learns(
+    method: Method, priors: Mapping[str, Gamma], model: Model, shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, Groups]:
+    """The priors that learn, and which entries share a learned value."""
     learning = {a: prior for a, prior in priors.items() if prior.learn is not None}
     if learning and method is MAP:
         raise PltfError(
             "method='map' cannot learn a prior: the density of factors and prior together has no maximum; use 'vb'"
         )
-    return {a: shared_axes(prior, model.factors[a], model.sizes, a) for a, prior in learning.items()}
+    return {a: groups(prior, shapes[a], model.factors[a], model.sizes, a) for a, prior in learning.items()}
 
 
 def _init(init: Any, model: Model, planned: Plan, fixed: Factors) -> str | Factors | Fit:

@@ -9,6 +9,7 @@ Over each group of entries that share a value, with <z> = E and <log z> = log L:
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from math import prod
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,75 +22,85 @@ from pltf.inference.factors import Factors, frozen
 SHAPES = (1e-2, 1e6)  # below, exp<log z> has no digits left; above, the prior is a single value
 MEANS = (1e-30, 1e30)
 GROWTH = 10.0  # of a mean in one sweep: where a component has died, scales mean nothing and could run away
-_NEWTON_STEPS, _SETTLED = 20, 1e-10
+_NEWTON_STEPS, _SETTLED = 20, 1e-10  # for a shape
 
 
-def shared_axes(prior: Gamma, indices: tuple[str, ...], latent: Collection[str], factor: str) -> tuple[int, ...]:
-    """The axes of a factor along which a learned value is one and the same."""
+class Groups:
+    """Which entries of a factor share a learned value."""
+
+    def __init__(self, shape: tuple[int, ...], shared: tuple[int, ...]) -> None:
+        self.shape, self.shared = shape, shared  # of the factor; axes along which the value is one and the same
+        apart = [axis for axis in range(len(shape)) if axis not in shared]
+        self._value_shape = tuple(1 if axis in shared else size for axis, size in enumerate(shape))
+        together = apart == list(range(apart[0], apart[-1] + 1)) if apart else True
+        first, last = (apart[0], apart[-1] + 1) if apart else (0, 0)
+        # Axes that keep groups apart must lie side by side; where they do not, they are put last.
+        self._order = tuple(range(len(shape))) if together else (*shared, *apart)
+        cut = (prod(shape[:first]), prod(shape[first:last]), prod(shape[last:]))
+        self._table = cut if together else (prod(shape[a] for a in shared), prod(shape[a] for a in apart), 1)
+
+    def table(self, values: ArrayLike) -> Array:
+        """Values that broadcast to the factor as (outer, groups, inner), with size 1 where they do not vary."""
+        array = np.asarray(values, dtype=np.float64)
+        array = array.reshape((1,) * (len(self.shape) - array.ndim) + array.shape)
+        if all(array.shape[axis] == 1 for axis in self.shared):
+            return np.array(np.broadcast_to(array, self._value_shape)).reshape(1, -1, 1)
+        full = np.broadcast_to(array, self.shape).transpose(self._order)
+        return np.ascontiguousarray(full).reshape(self._table)
+
+    def value(self, table: Array) -> ArrayLike:
+        """A value of each group as part of a prior."""
+        return float(table.reshape(())) if table.size == 1 else frozen(table.reshape(self._value_shape))
+
+
+def groups(prior: Gamma, shape: tuple[int, ...], indices: tuple[str, ...], latent: Collection[str], a: str) -> Groups:
+    """The groups that a prior of factor ``a`` asks for."""
     every = tuple(range(len(indices)))
     if prior.tie == "factor":
-        return every
+        return Groups(shape, every)
     if prior.tie == "component":
         observed = tuple(axis for axis in every if indices[axis] not in latent)
-        return observed or every
+        return Groups(shape, observed or every)
     index = prior.tie.removeprefix("index:")
     if index not in indices:
-        held = ", ".join(indices)
-        raise PltfError(
-            f"prior of {factor}: tie={prior.tie!r} needs a factor with index '{index}', and {factor} has {held}"
-        )
-    return tuple(axis for axis in every if indices[axis] != index)
+        held = f"{a} has {', '.join(indices)}" if indices else f"{a} has none"
+        raise PltfError(f"prior of {a}: tie={prior.tie!r} needs a factor with index '{index}', and {held}")
+    return Groups(shape, tuple(axis for axis in every if indices[axis] != index))
 
 
 def with_best_shapes(
-    priors: Mapping[str, Gamma], axes: Mapping[str, tuple[int, ...]], E: Factors, C: Factors, D: Factors, threads: int
+    priors: Mapping[str, Gamma], learning: Mapping[str, Groups], E: Factors, C: Factors, D: Factors, threads: int
 ) -> dict[str, Gamma]:
-    """All priors, those that learn their shape with the best one for these posteriors.
-
-    ``axes`` are those along which a learned value is shared.
-    """
+    """All priors, those that learn their shape with the best one for these posteriors."""
     found = dict(priors)
-    for a, shared in axes.items():
+    for a, groups in learning.items():
         if "shape" in priors[a].learns:
             log_L = log_geometric_mean(C[a], D[a], threads)
-            found[a] = priors[a].with_values(best_shape(E[a], log_L, priors[a].mean, shared), priors[a].mean)
+            shape = groups.value(best_shape(E[a], log_L, priors[a].mean, groups.shared))
+            found[a] = priors[a].with_values(shape, priors[a].mean)
     return found
 
 
-def with_best_mean(prior: Gamma, shared: tuple[int, ...], C: Array, exposure: Array) -> Gamma:
+def with_best_mean(prior: Gamma, groups: Groups, C: Array, exposure: Array) -> Gamma:
     """The prior at the mean that is best together with the posterior scales, given the posterior shapes.
 
     B = mean(<z>) and <z> = C / (A/B + Delta) in turns would creep where the prior outweighs the counts. Together they
     are one equation for B, mean( C / (A + B*Delta) ) = 1 (weighted by A, if that varies), with a left side whose
     reciprocal is nearly linear in B: a few steps of Newton's method.
     """
-    A = np.broadcast_to(np.asarray(prior.shape), C.shape)
-    weight = A / A.mean(axis=shared, keepdims=True) * C
-    B = np.broadcast_to(np.asarray(prior.mean), C.shape).mean(axis=shared, keepdims=True)
+    from pltf.inference.newton import best_means  # brings the compiler, which `import pltf` should not wait for
+
+    B = groups.table(prior.mean).mean(axis=(0, 2))
     most = np.minimum(GROWTH * B, MEANS[1])
-    for _ in range(_NEWTON_STEPS):
-        part = 1 / (A + B * exposure)
-        left = (weight * part).mean(axis=shared, keepdims=True)
-        slope = (weight * part * part * exposure).mean(axis=shared, keepdims=True)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            newton = np.where(slope > 0, B + (left - 1) * left / slope, B)
-        new = np.clip(newton, np.maximum(B / 100, MEANS[0]), most)
-        settled = np.abs(new - B).max() <= _SETTLED * B.max()
-        B = new
-        if settled:
-            break
-    return prior.with_values(prior.shape, _value(B))
+    best_means(groups.table(C), groups.table(exposure), groups.table(prior.shape), B, MEANS[0], most)
+    return prior.with_values(prior.shape, groups.value(B))
 
 
-def best_shape(E: Array, log_L: Array, mean: ArrayLike, shared: tuple[int, ...]) -> ArrayLike:
+def best_shape(E: Array, log_L: Array, mean: ArrayLike, shared: tuple[int, ...]) -> Array:
     """The A that maximizes the sum of <log p(z)> over each group."""
     B = np.asarray(mean)
     spread = (E / B + np.log(B) - log_L).mean(axis=shared, keepdims=True) - 1
-    return _value(_shape_of(spread))
-
-
-def _value(array: Array) -> ArrayLike:
-    return float(array.reshape(())) if array.size == 1 else frozen(array)
+    return _shape_of(spread)
 
 
 def _shape_of(spread: Array) -> Array:

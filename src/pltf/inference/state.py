@@ -14,6 +14,7 @@ from pltf.inference.factors import Factors
 
 if TYPE_CHECKING:
     from pltf.inference.balance import Trade  # it brings the compiler
+    from pltf.inference.priors import Groups
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +30,7 @@ class Problem:
     eps: float  # relative rounding of the engine's arithmetic
     trades: tuple[Trade, ...] | None = None  # how factors may trade scale; None: plain sweeps, no acceleration
     threads: int = 1
-    learns: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # priors to be learned: axes of shared values
+    learns: Mapping[str, Groups] = field(default_factory=dict)  # priors to be learned: which entries share a value
 
     @cached_property
     def free(self) -> tuple[str, ...]:
