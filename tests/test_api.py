@@ -59,7 +59,10 @@ FIT = MODEL.fit(X, max_iter=3, tol=0)
         ({"prior": {"Q": pltf.Gamma()}}, "prior names 'Q', but the factors of the model are W, H"),
         ({"prior": {"W": 0.5}}, r"prior\['W'\] must be a Gamma, got float"),
         ({"prior": pltf.Gamma(np.ones(5))}, r"prior of W must broadcast to \(4, 2\), got \(5,\)"),
-        ({"prior": pltf.Gamma(), "method": "em"}, "method='em' has no prior: leave prior out, or use method='map'"),
+        (
+            {"prior": pltf.Gamma(), "method": "em"},
+            "method='em' has no prior, and none to learn: leave prior out, or use method='vb'",
+        ),
         (
             {"prior": {"W": pltf.Gamma()}, "fixed": {"W": np.ones((4, 2))}},
             "prior names 'W', which is fixed and takes no prior",
@@ -127,11 +130,12 @@ def test_arrays_given_are_copied() -> None:
 
 def test_a_prior_for_one_factor_leaves_the_default_for_the_others() -> None:
     strong = {"W": pltf.Gamma(5.0, 1.0)}
-    explicit = {**strong, "H": pltf.Gamma(0.5, 10.0)}
+    default = pltf.Gamma(0.5, 10.0, learn="mean")
+    explicit = {**strong, "H": default}
     one, both = (MODEL.fit(X, prior=prior, max_iter=3, tol=0) for prior in (strong, explicit))
     np.testing.assert_array_equal(one.trace, both.trace)
-    default, paper = (MODEL.fit(X, prior=prior, max_iter=3, tol=0) for prior in (None, pltf.Gamma(0.5, 10.0)))
-    np.testing.assert_array_equal(default.trace, paper.trace)
+    one, both = (MODEL.fit(X, prior=prior, max_iter=3, tol=0) for prior in (None, default))
+    np.testing.assert_array_equal(one.trace, both.trace)
 
 
 def test_model_fit_forwards_every_argument() -> None:

@@ -312,7 +312,7 @@ def _priors(
     free = [name for name in shapes if name not in fixed]
     if method is EM:
         if prior is not None:
-            raise PltfError("method='em' has no prior: leave prior out, or use method='map'")
+            raise PltfError("method='em' has no prior, and none to learn: leave prior out, or use method='vb'")
         return {}
     named = dict.fromkeys(free, prior) if isinstance(prior, Gamma) else {} if prior is None else prior
     if not isinstance(named, Mapping):
@@ -373,7 +373,7 @@ def _going_on(problem: Problem, method: Method, earlier: Fit) -> tuple[Callable[
     same = earlier.fixed == frozenset(problem.fixed)
     if not (same and math.isclose(state.objective, earlier.bound, rel_tol=1e3 * problem.eps)):
         return lambda _: state, ()
-    state = replace(state, objective=earlier.bound, pace=earlier.state.pace)
+    state = replace(state, objective=earlier.bound, pace=earlier.state.pace, quiet=earlier.state.quiet)
     return lambda _: state, tuple(earlier.trace)
 
 

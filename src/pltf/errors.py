@@ -79,7 +79,7 @@ class SelectionWarning(UserWarning):
     """A search whose answer calls for a second look; the message says why.
 
     >>> import warnings, numpy as np, pltf
-    >>> with warnings.catch_warnings(record=True) as told:
+    >>> with warnings.catch_warnings(action="always", record=True) as told:
     ...     found = pltf.select(pltf.nmf(rank=1), np.eye(6) * 9, r=[1, 2], restarts=1)
     >>> print(told[-1].message)
     the best candidate (r=2) has the largest r tried: widen the grid

@@ -137,7 +137,7 @@ class Fit:
 
         if isinstance(top, bool) or not isinstance(top, (int, np.integer)) or top < 0:
             raise PltfError(f"top must be a whole number of at least 0, got {top!r}")
-        index = self.component_index(index)
+        index = component_index(self.model, index)
         mass = self._mass(index)
         table = pd.DataFrame({"mass": mass, "share": mass / max(mass.sum(), np.finfo(float).tiny)})
         table.index.name = index
@@ -165,15 +165,6 @@ class Fit:
         """
         found = {index: int((self._mass(index) >= 1).sum()) for index in self.model.sizes}
         return next(iter(found.values())) if len(found) == 1 else MappingProxyType(found)
-
-    def component_index(self, index: str | None) -> str:
-        latent = tuple(self.model.sizes)
-        if index is None and len(latent) == 1:
-            return latent[0]
-        if index not in latent:
-            known = ", ".join(latent) or "none"
-            raise PltfError(f"index must name a latent index of the model ({known}), got {index!r}")
-        return index
 
     def _mass(self, index: str) -> Array:
         """Expected counts of each value of a latent index, from any factor that holds it."""
@@ -216,3 +207,14 @@ class Fit:
             lines.append(f"  restarts {len(bounds)}, {kept}; {objective} {spread}")
         lines.append(f"  time     {self.seconds:.2f} s>")
         return "\n".join(lines)
+
+
+def component_index(model: Model, index: str | None) -> str:
+    """The latent index that numbers components: the one named, or the only one."""
+    latent = tuple(model.sizes)
+    if index is None and len(latent) == 1:
+        return latent[0]
+    if index not in latent:
+        known = ", ".join(latent) or "none"
+        raise PltfError(f"index must name a latent index of the model ({known}), got {index!r}")
+    return index

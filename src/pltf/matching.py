@@ -17,7 +17,7 @@ from scipy.optimize import linear_sum_assignment
 
 from pltf.engines.contraction import subscripts
 from pltf.errors import PltfError
-from pltf.fit import Fit
+from pltf.fit import Fit, component_index
 from pltf.gamma import Array
 from pltf.inference.factors import Factors
 from pltf.notation import Equation, Model
@@ -85,8 +85,8 @@ def match(fit_a: Fit, fit_b: Fit, index: str | None = None) -> Match:
     for argument, fit in (("fit_a", fit_a), ("fit_b", fit_b)):
         if not isinstance(fit, Fit):
             raise PltfError(f"{argument} must be a Fit, got {type(fit).__name__}")
-    index = fit_a.component_index(index)
-    fit_b.component_index(index)
+    index = component_index(fit_a.model, index)
+    component_index(fit_b.model, index)
     a, b = (profiles(fit.model, fit.state.E, fit.sizes, index) for fit in (fit_a, fit_b))
     _check_alike(a, b)
     return matched(index, a, b)

@@ -88,7 +88,7 @@ def test_extreme_scales_are_brought_together() -> None:
 
 def test_a_fit_is_balanced_at_its_end() -> None:
     X = np.random.default_rng(0).poisson(3.0, (8, 7, 6))
-    fit = pltf.cp(rank=2).fit(X)
+    fit = pltf.cp(rank=2).fit(X, prior=pltf.Gamma())
     prior = dict.fromkeys(fit.model.factors, pltf.Gamma())
     E, _ = balanced(trades(fit.model, {}), prior, fit.state.E, fit.state.D)
     for name in E:

@@ -55,17 +55,26 @@ class Groups:
 
 def groups(prior: Gamma, shape: tuple[int, ...], indices: tuple[str, ...], latent: Collection[str], a: str) -> Groups:
     """The groups that a prior of factor ``a`` asks for."""
+    found = Groups(shape, _shared_axes(prior, indices, latent, a))
+    for part in prior.learns:
+        if found.table(getattr(prior, part)).shape[::2] != (1, 1):
+            whose = "the whole factor" if prior.tie == "factor" else f"each {prior.tie.removeprefix('index:')}"
+            came = np.shape(getattr(prior, part))
+            raise PltfError(f"prior of {a}: a {part} that is learned must begin with one value for {whose}, got {came}")
+    return found
+
+
+def _shared_axes(prior: Gamma, indices: tuple[str, ...], latent: Collection[str], a: str) -> tuple[int, ...]:
     every = tuple(range(len(indices)))
     if prior.tie == "factor":
-        return Groups(shape, every)
+        return every
     if prior.tie == "component":
-        observed = tuple(axis for axis in every if indices[axis] not in latent)
-        return Groups(shape, observed or every)
+        return tuple(axis for axis in every if indices[axis] not in latent) or every
     index = prior.tie.removeprefix("index:")
     if index not in indices:
         held = f"{a} has {', '.join(indices)}" if indices else f"{a} has none"
         raise PltfError(f"prior of {a}: tie={prior.tie!r} needs a factor with index '{index}', and {held}")
-    return Groups(shape, tuple(axis for axis in every if indices[axis] != index))
+    return tuple(axis for axis in every if indices[axis] != index)
 
 
 def with_best_shapes(
@@ -90,7 +99,7 @@ def with_best_mean(prior: Gamma, groups: Groups, C: Array, exposure: Array) -> G
     """
     from pltf.inference.newton import best_means  # brings the compiler, which `import pltf` should not wait for
 
-    B = groups.table(prior.mean).mean(axis=(0, 2))
+    B = groups.table(prior.mean).reshape(-1)
     most = np.minimum(GROWTH * B, MEANS[1])
     best_means(groups.table(C), groups.table(exposure), groups.table(prior.shape), B, MEANS[0], most)
     return prior.with_values(prior.shape, groups.value(B))

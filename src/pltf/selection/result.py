@@ -30,9 +30,9 @@ class Selection:
     >>> found = pltf.select(pltf.nmf(rank=1), X, r=range(1, 6), restarts=3)
     >>> found.best
     {'r': 3}
-    >>> found.summary()[["r", "gap", "agree"]].head(1)
-       r  gap  agree
-    0  3  0.0    1.0
+    >>> found.summary()[["r", "gap", "restarts"]].head(1)
+       r  gap  restarts
+    0  3  0.0         3
     """
 
     outcomes: tuple[Outcome, ...]  # of every candidate with a run, in the order of the grid

@@ -16,7 +16,7 @@ from pltf.engines.plan import human, physical_memory
 from pltf.errors import PltfError
 from pltf.gamma import Array
 from pltf.inference.progress import Progress
-from pltf.inference.race import judged, rounds, run_until
+from pltf.inference.race import BEHIND, judged, rounds, run_until
 from pltf.inference.run import ASKED, Row, Run, Stop
 from pltf.inference.state import Problem
 from pltf.matching import similarity
@@ -83,9 +83,10 @@ class Search:
     def take(self, number: int, cell: Cell) -> None:
         """Add what came of a candidate; of all runs only the best is kept whole."""
         runs = cell.ended
-        if not runs:
+        whole = [run for run in runs if run.stopped != BEHIND]  # after an interrupt there may be none
+        if not whole:
             return
-        best = max(runs, key=lambda run: run.objective)  # the first of equal ones
+        best = max(whole, key=lambda run: run.objective)  # the first of equal ones
         self.outcomes[number] = cell.outcome(runs, best)
         if self.winner is None or (-best.objective, number) < (-self.winner.run.objective, self.winner.number):
             self.winner = Winner(number, best)

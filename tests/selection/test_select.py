@@ -1,0 +1,455 @@
+"""A search as a user meets it: what it finds, what it tells, what it refuses."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from scipy import sparse
+
+import pltf
+import pltf.datasets
+from pltf.inference.progress import Progress
+from pltf.inference.race import BEHIND
+from pltf.inference.run import Stop
+from pltf.selection import search
+
+MODEL = pltf.cp(rank=3)
+X = pltf.datasets.draw(MODEL, (16, 15, 14), prior=pltf.Gamma(0.5, 2.0), seed=0).counts["X"]
+KEEP = pltf.holdout(X, 0.3, seed=0)
+
+
+@pytest.fixture(scope="module")
+def found() -> pltf.Selection:
+    return pltf.select(MODEL, X, mask=KEEP, r=range(1, 6), restarts=4, race=False)
+
+
+# -- results ------------------------------------------------------------------------------------
+
+
+def test_the_order_is_found(found: pltf.Selection) -> None:
+    assert found.best == {"r": 3}
+    assert found.best_fit.model == MODEL
+    assert found.best_fit.bound == found.table["bound"].max()
+    assert not found.doubts
+
+
+def test_every_run_is_the_single_fit_with_its_seed(found: pltf.Selection) -> None:
+    table = found.table
+    assert list(table.columns) == ["r", "restart", "seed", "bound", "sweeps", "converged", "stopped", "seconds"]
+    assert len(table) == 20
+    for row in table.itertuples():
+        fit = MODEL.resized(r=row.r).fit(X, mask=KEEP, seed=row.seed)
+        assert (fit.bound, fit.n_iter, fit.converged) == (row.bound, row.sweeps, row.converged)
+
+
+def test_the_best_fit_is_the_fit_with_as_many_restarts(found: pltf.Selection) -> None:
+    fit = MODEL.fit(X, mask=KEEP, restarts=4)
+    np.testing.assert_array_equal(found.best_fit.trace, fit.trace)
+    np.testing.assert_array_equal(found.best_fit.factors["A"].shape, fit.factors["A"].shape)
+    for one in (found.best_fit, fit):
+        assert one.restarts.drop(columns="seconds").equals(fit.restarts.drop(columns="seconds"))
+    further = MODEL.fit(X, mask=KEEP, init=found.best_fit, tol=0, max_iter=3)
+    np.testing.assert_array_equal(further.trace, MODEL.fit(X, mask=KEEP, init=fit, tol=0, max_iter=3).trace)
+
+
+def _bits(found: pltf.Selection) -> list[Any]:
+    return [found.best, found.table.drop(columns="seconds").to_dict("list"), found.best_fit.trace.tolist()]
+
+
+@pytest.mark.parametrize("race", [True, False])
+@pytest.mark.parametrize(("workers", "processes"), [(1, False), (2, False), (5, False), (2, True)])
+def test_results_do_not_depend_on_the_workers(
+    monkeypatch: pytest.MonkeyPatch, race: bool, workers: int, processes: bool
+) -> None:
+    monkeypatch.setattr(search, "_worth_processes", lambda *_: processes)
+    found = pltf.select(MODEL, X, mask=KEEP, r=range(2, 5), restarts=3, race=race, workers=workers)
+    monkeypatch.setattr(search, "_worth_processes", lambda *_: False)
+    alone = pltf.select(MODEL, X, mask=KEEP, r=range(2, 5), restarts=3, race=race, workers=1)
+    assert _bits(found) == _bits(alone)
+
+
+@pytest.mark.parametrize("kind", ["sparse", "coupled", "tucker", "masked", "fortran"])
+def test_processes_see_the_same_data(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    model: pltf.Model = MODEL
+    data: Any = X
+    if kind == "sparse":
+        model, data = pltf.nmf(rank=2), sparse.coo_array(X[0])
+    elif kind == "coupled":
+        model = pltf.Model("X[i,j,k] = A[i,r] B[j,r] C[k,r]\nY[j,m] = B[j,r] D[m,r]", r=2)
+        data = {"X": X, "Y": pltf.observe((np.argwhere(X[0] > 2), X[0][X[0] > 2]), shape=X[0].shape)}
+    elif kind == "tucker":
+        model = pltf.Model("ip,jq,kr,pqr->ijk", p=2, q=2, r=2)
+    elif kind == "masked":
+        data = np.where(KEEP, X, np.nan)
+    else:
+        data = np.asfortranarray(X.astype(np.float32))
+    found = []
+    for processes in (True, False):
+        monkeypatch.setattr(search, "_worth_processes", lambda *_, processes=processes: processes)
+        with warnings.catch_warnings(action="ignore", category=pltf.SelectionWarning):
+            found.append(pltf.select(model, data, r=[1, 2], restarts=2))
+    assert _bits(found[0]) == _bits(found[1])
+
+
+def test_processes_are_for_long_searches_of_short_sweeps() -> None:
+    def chosen(shape: tuple[int, ...], restarts: int, order: str = "C", workers: int = 2) -> bool:
+        from pltf import api
+
+        data = {"X": {"C": np.ones(shape), "F": np.ones(shape, order="F"), "gaps": np.ones(shape)[::2]}[order]}
+        cells = []
+        options = search.Options(restarts, 0, Stop(100, 1e-6), racing=True, workers=workers)
+        for r in range(2, 11):
+            ready = api.prepare(
+                pltf.cp(rank=r),
+                data,
+                {},
+                method="vb",
+                prior=None,
+                init="prior",
+                fixed=None,
+                dtype="float64",
+                engine="auto",
+                threads=1,
+                accelerate=True,
+            )
+            cells.append(search.Cell({"r": r}, ready, options))
+        return search._worth_processes(cells, api.observations(data, {}), options)
+
+    assert chosen((50, 50, 50), 10)
+    assert not chosen((50, 50, 50), 1)  # over before they have started
+    assert not chosen((200, 200, 200), 10)  # threads need not wait for each other, and share all of it
+    assert not chosen((50, 50, 50), 10, workers=1)
+    assert chosen((50, 50, 50), 10, order="F")
+    assert not chosen((100, 50, 50), 10, order="gaps")  # a view with gaps would come out of the file without them
+
+
+def test_a_race_drops_restarts_that_are_behind_and_keeps_the_winner() -> None:
+    X = pltf.datasets.draw(pltf.cp(rank=5), (30, 30, 30), prior=pltf.Gamma(0.5, 1.0), seed=3).counts["X"]
+    raced, full = (pltf.select(pltf.cp(rank=5), X, r=[3, 5, 7], restarts=6, race=race) for race in (True, False))
+    assert raced.best == full.best == {"r": 5}
+    assert raced.best_fit.bound == pytest.approx(full.best_fit.bound, rel=1e-6)
+    table = raced.table
+    dropped = table["stopped"] == BEHIND
+    assert dropped.any()
+    assert not table[dropped]["converged"].any()
+    assert raced.summary()["dropped"].sum() == dropped.sum()
+    assert table["sweeps"].sum() < full.table["sweeps"].sum()
+    for row, whole in zip(table.itertuples(), full.table.itertuples(), strict=True):
+        assert row.bound == whole.bound or (row.stopped == BEHIND and row.bound < whole.bound)
+
+
+def test_no_race_ends_within_the_burn_in() -> None:
+    raced, full = (pltf.select(MODEL, X, r=[3], restarts=3, max_iter=7, tol=0, race=race) for race in (True, False))
+    assert _bits(raced) == _bits(full)
+    assert set(raced.table["stopped"]) == {"7 sweeps are done"}
+
+
+# -- grids --------------------------------------------------------------------------------------
+
+
+def test_a_grid_over_several_indices() -> None:
+    model = pltf.Model("ip,jq,kr,pqr->ijk", p=2, q=2, r=2)
+    with warnings.catch_warnings(action="ignore"):
+        found = pltf.select(model, X, p=[1, 2], r=(2, 3), restarts=2, max_iter=30)
+    assert found.table[["p", "q", "r"]].drop_duplicates().values.tolist() == [
+        [1, 2, 2],
+        [1, 2, 3],
+        [2, 2, 2],
+        [2, 2, 3],
+    ]
+    assert set(found.best) == {"p", "q", "r"}
+
+
+def test_models_of_different_form_are_compared() -> None:
+    tucker = pltf.Model("X[i,j,k] = A[i,p] * B[j,q] * C[k,r] * G[p,q,r]", p=2, q=2, r=2)
+    found = pltf.select([pltf.cp(rank=3), tucker], X, mask=KEEP, restarts=3)
+    assert found.best["model"] == MODEL.text
+    assert found.best["r"] == 3
+    table = found.table
+    assert list(table.columns[:4]) == ["model", "r", "p", "q"]
+    assert table[table["model"] == MODEL.text]["p"].isna().all()
+    assert table["r"].notna().all()
+    assert found.summary().iloc[0]["model"] == MODEL.text
+
+
+def test_sizes_go_to_the_models_that_have_the_index() -> None:
+    tucker = pltf.tucker(ranks=(2, 2, 2))
+    with warnings.catch_warnings(action="ignore"):
+        found = pltf.select([pltf.cp(rank=9), tucker], X, r=[1, 2], p=[3], restarts=1, max_iter=10)
+    sizes = found.table[["p", "q", "r"]].astype("float").values.tolist()
+    np.testing.assert_array_equal(sizes, [[np.nan, np.nan, 1], [np.nan, np.nan, 2], [3, 2, 1], [3, 2, 2]])
+
+
+def test_models_that_come_twice_are_tried_once() -> None:
+    found = pltf.select([pltf.cp(rank=2), pltf.cp(rank=3), pltf.cp(rank=4)], X, mask=KEEP, r=[2, 3, 4, 3], restarts=2)
+    assert found.table["r"].tolist() == [2, 2, 3, 3, 4, 4]
+    assert found.best == {"r": 3}
+
+
+def test_priors_are_compared() -> None:
+    priors = [pltf.Gamma(0.5, 10.0), None, {"A": pltf.Gamma(50.0, 0.01)}]
+    found = pltf.select(MODEL, X, prior=priors, restarts=2)
+    assert found.best == {"r": 3, "prior": "default"}
+    assert found.table["prior"].tolist()[::2] == [
+        "Gamma(shape=0.5, mean=10.0)",
+        "default",
+        "A: Gamma(shape=50.0, mean=0.01)",
+    ]
+    assert found.best_fit.priors["A"].learn == "mean"
+
+
+def test_one_size_may_be_given_as_a_number() -> None:
+    found = pltf.select(MODEL, X, r=3, restarts=2)
+    assert (found.best, found.edges) == ({"r": 3}, {})
+    assert pltf.select(pltf.Model("X[i] = A[i]"), X[0, 0], restarts=1).best == {}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "edges"),
+    [([3, 4], {"r": "smallest"}), ([2, 3], {"r": "largest"}), ([2, 3, 4], {}), ([4, 3, 2], {}), ([3], {})],
+)
+def test_a_winner_at_the_edge_of_the_grid_is_told(sizes: list[int], edges: dict[str, str]) -> None:
+    with warnings.catch_warnings(action="always", record=True) as told:
+        found = pltf.select(MODEL, X, r=sizes, restarts=2)
+    assert found.edges == edges
+    assert bool(edges) == any("widen the grid" in str(one.message) for one in told)
+    row = found.summary().iloc[0]
+    assert row["edge"] == "".join(f"{end} r" for end in edges.values())
+
+
+def test_the_smallest_size_there_is_is_no_edge() -> None:
+    found = pltf.select(pltf.nmf(rank=1), np.outer(np.arange(1, 9), np.arange(1, 8)), r=[1, 2, 3], restarts=2)
+    assert (found.best, found.edges) == ({"r": 1}, {})
+
+
+# -- telling ------------------------------------------------------------------------------------
+
+
+def test_the_summary_adds_up(found: pltf.Selection) -> None:
+    summary, table = found.summary(), found.table
+    assert summary["r"].iloc[0] == 3
+    assert summary["gap"].iloc[0] == 0
+    assert summary["best"].is_monotonic_decreasing
+    assert summary["weight"].sum() == pytest.approx(1)
+    for row in summary.itertuples():
+        bounds = table[table["r"] == row.r]["bound"]
+        assert (row.best, row.mean, row.restarts) == (bounds.max(), pytest.approx(bounds.mean()), 4)
+        assert row.sd == pytest.approx(bounds.std())
+        assert row.gap == pytest.approx(bounds.max() - found.best_fit.bound)
+        assert 0.25 <= row.agree <= 1
+        assert 0 <= row.similarity <= 1 + 1e-9
+
+
+def test_restarts_agree_when_they_find_the_same_components(found: pltf.Selection) -> None:
+    fits = [MODEL.fit(X, mask=KEEP, seed=int(seed)) for seed in found.table.query("r == 3")["seed"]]
+    alike = [pltf.match(found.best_fit, fit).similarity for fit in fits]
+    row = found.summary().query("r == 3").iloc[0]
+    assert row["agree"] == np.mean(np.array(alike) >= 0.9)
+    assert row["similarity"] == pytest.approx(np.mean(alike))
+
+
+def test_repr_tells_the_winner(found: pltf.Selection) -> None:
+    text = repr(found)
+    assert "r=3: bound" in text
+    assert "nats above the next" in text
+    assert "5 candidates, 20 runs" in text
+
+
+def test_plots(found: pltf.Selection) -> None:
+    mpl.use("agg")
+    import matplotlib.pyplot as plt
+
+    ax = found.plot()
+    assert ax.get_xlabel() == "size of r"
+    assert sum(len(line.get_xdata()) for line in ax.get_lines()) == 20 + 5 + 1  # runs, best of each, winner
+    with warnings.catch_warnings(action="ignore"):
+        grid = pltf.select(pltf.tucker(ranks=(2, 2, 2)), X, p=[1, 2], q=[1, 2], restarts=1, max_iter=10)
+        rivals = pltf.select(
+            [MODEL, pltf.tucker(ranks=(2, 2, 2))], X, restarts=1, max_iter=10, prior=[None, pltf.Gamma()]
+        )
+    assert [ax.get_xlabel() for ax in grid.plot()] == ["size of p", "size of q"]
+    assert [ax.get_xlabel() for ax in rivals.plot()] == ["model", "size of r", "prior"]
+    own = plt.subplots(1, 2)[1]
+    assert grid.plot(own)[0] is own[0]
+    with pytest.raises(pltf.PltfError, match="axes must hold 2"):
+        grid.plot(own[0])
+    plt.close("all")
+
+
+# -- when things go wrong -----------------------------------------------------------------------
+
+
+def test_a_candidate_that_fails_is_told_and_does_not_sink_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = search.go_on
+
+    def fragile(source: Any, ready: Any, *rest: Any) -> Any:
+        if ready.model.sizes["r"] == 4:
+            raise pltf.PltfError("out of luck")
+        return go_on(source, ready, *rest)
+
+    monkeypatch.setattr(search, "go_on", fragile)
+    with pytest.warns(pltf.SelectionWarning, match=r"1 of 3 candidates failed; r=4: out of luck"):
+        found = pltf.select(MODEL, X, r=[2, 3, 4], restarts=2)
+    assert found.best == {"r": 3}
+    assert found.failures == ({"r": 4, "error": "out of luck"},)
+    assert set(found.table["r"]) == {2, 3}
+    assert "failed" in repr(found)
+    with pytest.raises(pltf.PltfError, match="out of luck"):
+        pltf.select(MODEL, X, r=[4], restarts=2)
+
+
+def _interrupting(after: int) -> Any:
+    calls = iter(range(10**9))
+
+    def show(*_: Any) -> None:
+        if next(calls) >= after:
+            raise KeyboardInterrupt
+
+    return show
+
+
+def test_an_interrupt_returns_what_is_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "_worth_processes", lambda *_: False)
+    monkeypatch.setattr(Progress, "show", _interrupting(after=12))
+    whole = pltf.nmf(rank=2)
+    with pytest.warns(pltf.SelectionWarning, match="interrupted"):
+        found = pltf.select(whole, X[0], r=range(1, 12), restarts=3, workers=1)
+    assert found.interrupted
+    assert 0 < len(found.table) < 33
+    for row in found.table.itertuples():
+        assert row.bound == pltf.nmf(rank=row.r).fit(X[0], seed=row.seed).bound or row.stopped == BEHIND
+    monkeypatch.setattr(Progress, "show", _interrupting(after=0))
+    with pytest.raises(KeyboardInterrupt):
+        pltf.select(whole, X[0], r=range(1, 12), restarts=3, workers=1)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends a POSIX signal")
+@pytest.mark.parametrize("processes", [True, False])
+def test_ctrl_c_in_a_real_process(processes: bool) -> None:
+    program = f"""
+        import sys, warnings
+        import numpy as np, pltf
+        from pltf.selection import search
+        search._worth_processes = lambda *_: {processes}
+        X = np.random.default_rng(0).poisson(2.0, (40, 40, 40))
+        class Watch(search.Progress):
+            def show(self, done, text):
+                if not text.startswith("0 of"):
+                    print("going", flush=True)
+        search_progress, warnings_filter = Watch, warnings.simplefilter("ignore")
+        import pltf.selection.choose as choose
+        choose.Progress = Watch
+        found = pltf.select(pltf.cp(rank=1), X, r=range(1, 200), restarts=3)
+        print("returned", found.interrupted, len(found.outcomes), flush=True)
+    """
+    child = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "going\n"
+    began = time.monotonic()
+    _signal_group(child.pid)
+    out, err = child.communicate(timeout=60)
+    assert time.monotonic() - began < 30
+    last = out.strip().splitlines()[-1]
+    assert last.startswith("returned True"), err
+    assert "Traceback" not in err
+
+
+def _signal_group(pid: int) -> None:
+    """As a terminal does: to the process and its children."""
+    import os
+
+    os.killpg(pid, signal.SIGINT)
+
+
+def test_the_warning_of_a_fit_that_has_not_converged_is_passed_on() -> None:
+    with pytest.warns(pltf.ConvergenceWarning, match="has not converged"):
+        pltf.select(MODEL, X, r=[3], restarts=2, max_iter=4)
+
+
+def test_inputs_are_not_changed() -> None:
+    data, mask, fixed = X.astype(float), KEEP.copy(), np.ones((16, 2))
+    copies = data.copy(), mask.copy(), fixed.copy()
+    pltf.select(pltf.cp(rank=2), data, mask=mask, fixed={"A": fixed}, restarts=2)
+    for now, before in zip((data, mask, fixed), copies, strict=True):
+        np.testing.assert_array_equal(now, before)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"r": []}, "sizes of 'r' are empty: nothing to try"),
+        ({"r": range(0)}, "sizes of 'r' are empty: nothing to try"),
+        ({"r": [0, 1]}, "sizes of 'r' must be a whole number of at least 1, got 0"),
+        ({"r": [2, -3]}, "sizes of 'r' must be a whole number of at least 1, got -3"),
+        ({"r": [2.5]}, "sizes of 'r' must be a whole number of at least 1, got 2.5"),
+        ({"r": 0}, "sizes of 'r' must be a whole number of at least 1, got 0"),
+        ({"r": "7"}, "sizes of 'r' must be whole numbers, got '7'"),
+        ({"r": None}, "sizes of 'r' must be a whole number of at least 1, got None"),
+        ({"i": [2, 3]}, "index 'i' is observed in X: its size comes from the data"),
+        ({"q": [2, 3]}, "unknown argument 'q': neither an option nor one of the latent indices, r"),
+        ({"restart": 3}, "unknown argument 'restart'"),
+        ({"restarts": 0}, "restarts must be a whole number of at least 1, got 0"),
+        ({"restarts": 2.0}, "restarts must be a whole number of at least 1, got 2.0"),
+        ({"workers": 0}, "workers must be a whole number of at least 1, got 0"),
+        ({"race": "yes"}, "race must be True or False, got 'yes'"),
+        ({"progress": 1}, "progress must be True or False, got 1"),
+        ({"tol": -1}, "tol must be a number from 0 to below 1, got -1"),
+        ({"max_iter": 0}, "max_iter must be a whole number of at least 1, got 0"),
+        ({"seed": -1}, "seed must be a whole number of at least 0, got -1"),
+        ({"prior": []}, "prior is an empty list: nothing to try"),
+        ({"prior": [pltf.Gamma(), 0.5]}, "prior must be a Gamma or a mapping from factor to Gamma, got float"),
+        ({"init": {"A": 1}}, "init must be 'prior' or 'random' in a search, got dict"),
+        ({"init": "zero"}, "init must be one of 'prior', 'random'; got 'zero'"),
+        ({"mask": np.ones(3)}, "mask"),
+        ({"engine": "abacus"}, "engine must be one of"),
+    ],
+)
+def test_bad_arguments_are_refused_in_one_sentence(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(pltf.PltfError, match=re.escape(message)) as refusal:
+        pltf.select(MODEL, X, **arguments)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("ir,jr->ij", "model must be a Model or a list of them, got 'ir,jr->ij'"),
+        ([], "model must be a Model or a list of them, got []"),
+        ([MODEL, 3], "model must be a Model or a list of them"),
+        ([MODEL, pltf.nmf(rank=2)], "models can be compared only on the same tensors, got X[i,j,k] and X[i,j]"),
+    ],
+)
+def test_models_that_cannot_be_compared_are_refused(model: Any, message: str) -> None:
+    with pytest.raises(pltf.PltfError, match=re.escape(message)):
+        pltf.select(model, X)
+
+
+def test_a_search_that_cannot_fit_in_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "physical_memory", lambda: 10_000)
+    with pytest.raises(pltf.PltfError, match=r"10 restarts of r=3 need .* lower restarts"):
+        pltf.select(MODEL, X, r=[3])
+
+
+@pytest.fixture(autouse=True)
+def no_files_are_left(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    folder = tmp_path_factory.mktemp("shared")
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    yield
+    assert not list(folder.iterdir())
