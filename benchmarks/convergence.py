@@ -23,6 +23,7 @@ from rich.table import Table
 import pltf
 import pltf.datasets
 
+PAPER = pltf.Gamma(0.5, 10.0)
 CLOSE = 1e-6
 PATIENCE = 30.0  # seconds for one run
 SWEEPS = 40_000
@@ -90,7 +91,7 @@ def trace(case: Case, seed: int, accelerate: bool) -> Trace:
         return seconds[-1] > PATIENCE
 
     options: Any = {"max_iter": SWEEPS, "tol": 0, "seed": seed, "progress": False}
-    case.model.fit(case.data, accelerate=accelerate, callback=tell, **options)
+    case.model.fit(case.data, prior=PAPER, accelerate=accelerate, callback=tell, **options)
     return Trace(np.asarray(bounds), np.asarray(seconds))
 
 
@@ -120,7 +121,7 @@ def main() -> int:
     options = parser.parse_args()
     chosen = [case for case in cases() if options.only in case.name]
     for case in chosen:
-        case.model.fit(case.data, max_iter=60, tol=0, progress=False)  # compiles
+        case.model.fit(case.data, prior=PAPER, max_iter=60, tol=0, progress=False)  # compiles
     console = Console(width=None if sys.stdout.isatty() else 150)
     if options.optima:
         _show_optima(chosen, console)
@@ -171,7 +172,7 @@ def _bound(case: Case, seed: int, sweeps: int, accelerate: bool) -> float:
     options: Any = {"max_iter": sweeps, "tol": 0, "seed": seed, "progress": False}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", pltf.ConvergenceWarning)  # a fall by rounding ends it: fine here
-        return case.model.fit(case.data, accelerate=accelerate, **options).bound
+        return case.model.fit(case.data, prior=PAPER, accelerate=accelerate, **options).bound
 
 
 def _draw(traces: list[tuple[str, Trace, Trace]], figure: Path) -> None:

@@ -16,13 +16,11 @@ import matplotlib
 import numpy as np
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import Progress, TimeElapsedColumn
 from rich.table import Table
 from sklearn.metrics import mean_poisson_deviance
 
 import pltf
 import pltf.datasets
-import pltf.plotting
 
 TRUE_ORDER, ORDERS, HIDDEN = 4, range(2, 7), 0.4
 
@@ -36,48 +34,31 @@ def main(size: int, restarts: int, out: Path) -> None:
     keep = pltf.holdout(X, HIDDEN, seed=1)
     console.print(f"data     {pltf.observe(X, keep)!r}, mean {X.mean():.2f}, true order {TRUE_ORDER}", soft_wrap=True)
 
-    fits = search(model, X, keep, restarts, console)
-    best = max(fits, key=lambda order: fits[order].bound)
-    console.print(bounds_table(fits, best))
-    console.print(repr(fits[best]), markup=False, soft_wrap=True)
-    report_hidden(fits[best], X, drawn.rates["X"], ~keep, console)
-    console.print(components_table(fits[best]))
-    console.print(f"figure   {draw_curve(fits, out)}")
+    found = pltf.select(model, X, mask=keep, r=ORDERS, restarts=restarts)
+    console.print(summary_table(found))
+    console.print(repr(found), markup=False, soft_wrap=True)
+    fit = found.best_fit
+    report_hidden(fit, X, drawn.rates["X"], ~keep, console)
+    console.print(components_table(fit))
+    console.print(f"figure   {draw_curve(found, out)}")
     console.print(f"time     {time.perf_counter() - began:.1f} s in all")
 
 
-def search(model: pltf.Model, X: np.ndarray, keep: np.ndarray, restarts: int, console: Console) -> dict[int, pltf.Fit]:
-    """Fit every order, showing how far the search is."""
-    fits = {}
-    columns = (*Progress.get_default_columns(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("fitting", total=len(ORDERS) * restarts)
-        for number, order in enumerate(ORDERS):
-
-            def tell(sweep: pltf.Sweep, number: int = number, order: int = order) -> None:
-                done = number * restarts + sweep.restart
-                text = f"r={order}, restart {sweep.restart + 1}, sweep {sweep.n_iter}"
-                bar.update(task, completed=done, description=text)
-
-            fits[order] = model.resized(r=order).fit(X, mask=keep, restarts=restarts, progress=False, callback=tell)
-    return fits
-
-
-def bounds_table(fits: dict[int, pltf.Fit], best: int) -> Table:
+def summary_table(found: pltf.Selection) -> Table:
     table = Table(title="Bounds, in nats")
-    for heading in ("r", "best start", "gap", "worst start", "sweeps", "converged", "s"):
+    for heading in ("r", "best", "gap", "sd", "agree", "dropped", "s"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for order, fit in fits.items():
-        starts = fit.restarts
+    for _, row in found.summary().iterrows():
+        best = row["gap"] == 0
         table.add_row(
-            f"{order} <-" if order == best else f"{order}   ",
-            f"{fit.bound:.1f}",
-            f"{fit.bound - fits[best].bound:.1f}",
-            f"{starts['bound'].min():.1f}",
-            str(fit.n_iter),
-            f"{starts['converged'].sum()}/{len(starts)}",
-            f"{fit.seconds:.2f}",
-            style="bold green" if order == best else None,
+            f"{row['r']} <-" if best else f"{row['r']}   ",
+            f"{row['best']:.1f}",
+            f"{row['gap']:.1f}",
+            f"{row['sd']:.1f}",
+            f"{row['agree']:.0%}",
+            str(row["dropped"]),
+            f"{row['seconds']:.2f}",
+            style="bold green" if best else None,
         )
     return table
 
@@ -105,12 +86,11 @@ def components_table(fit: pltf.Fit) -> Table:
     return table
 
 
-def draw_curve(fits: dict[int, pltf.Fit], out: Path) -> Path:
+def draw_curve(found: pltf.Selection, out: Path) -> Path:
     matplotlib.use("agg")
     out.mkdir(parents=True, exist_ok=True)
     path = out / "bound.png"
-    ax = pltf.plotting.bound_curve(fits)
-    ax.figure.savefig(path, dpi=150)
+    found.plot().figure.savefig(path, dpi=150)
     return path
 
 

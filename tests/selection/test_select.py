@@ -309,11 +309,11 @@ def test_a_candidate_that_fails_is_told_and_does_not_sink_the_search(monkeypatch
         pltf.select(MODEL, X, r=[4], restarts=2)
 
 
-def _interrupting(after: int) -> Any:
-    calls = iter(range(10**9))
+def _interrupting(candidates: int) -> Any:
+    """A show() that interrupts the search once so many candidates are done."""
 
-    def show(*_: Any) -> None:
-        if next(calls) >= after:
+    def show(_: Progress, done: float, text: str) -> None:
+        if int(text.split()[0]) >= candidates:
             raise KeyboardInterrupt
 
     return show
@@ -321,17 +321,17 @@ def _interrupting(after: int) -> Any:
 
 def test_an_interrupt_returns_what_is_finished(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "_worth_processes", lambda *_: False)
-    monkeypatch.setattr(Progress, "show", _interrupting(after=12))
-    whole = pltf.nmf(rank=2)
-    with pytest.warns(pltf.SelectionWarning, match="interrupted"):
-        found = pltf.select(whole, X[0], r=range(1, 12), restarts=3, workers=1)
+    model, sizes = pltf.nmf(rank=2), range(1, 12)
+    with monkeypatch.context() as patch, pytest.warns(pltf.SelectionWarning, match="interrupted"):
+        patch.setattr(Progress, "show", _interrupting(3))
+        found = pltf.select(model, X[0], r=sizes, restarts=3, workers=1)
     assert found.interrupted
-    assert 0 < len(found.table) < 33
+    assert 9 <= len(found.table) < 33
     for row in found.table.itertuples():
         assert row.bound == pltf.nmf(rank=row.r).fit(X[0], seed=row.seed).bound or row.stopped == BEHIND
-    monkeypatch.setattr(Progress, "show", _interrupting(after=0))
-    with pytest.raises(KeyboardInterrupt):
-        pltf.select(whole, X[0], r=range(1, 12), restarts=3, workers=1)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Progress, "show", _interrupting(0))
+        pltf.select(model, X[0], r=sizes, restarts=3, workers=1)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends a POSIX signal")

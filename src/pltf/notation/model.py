@@ -140,15 +140,16 @@ class Model:
             likelihood. ``"map"``: maximum of the posterior; where a prior shape is below 1 there is none, and it
             sets entries to zero: its objective can then be compared only as long as none is added.
         prior
-            A :class:`pltf.Gamma` for all factors, or a mapping from factor to Gamma; a factor that the
-            mapping does not name, and all of them without ``prior``, have ``Gamma(shape=0.5, mean=10)``,
-            for MAP ``Gamma(shape=1, mean=10)``.
+            A :class:`pltf.Gamma` for all factors, or a mapping from factor to Gamma. A factor that the mapping does not
+            name, and all of them without ``prior``, have ``Gamma(0.5, 10, learn="mean")``: the mean of each
+            factor's entries is learned, so counts of any scale will do. The paper's prior is ``Gamma(0.5, 10)``. MAP
+            learns no prior, and has ``Gamma(1, 10)``.
         max_iter, tol
-            At most so many sweeps (more sweeps, when ``init`` is a Fit); stop earlier when a sweep adds
-            less than ``tol*|bound|``. ``tol=0``: never stop earlier, unless the bound no longer rises.
+            At most so many sweeps (more sweeps, when ``init`` is a Fit); stop earlier when the last three sweeps
+            together add less than ``tol*|bound|``. ``tol=0``: never stop earlier, unless the bound falls.
         restarts, seed
             Number of random starts, of which the best is kept. Restart k of a seed is the same whatever
-            their number. ``seed=None`` draws a seed, which the fit tells.
+            their number, and ``fit.restarts`` tells the seed that gives it alone. ``seed=None`` draws a seed.
         init
             ``"prior"`` draws from the prior, ``"random"`` positive numbers of the data's scale; a mapping
             from factor to array (every free factor) starts there; a Fit is gone on from, and its trace continued if
@@ -163,7 +164,8 @@ class Model:
             threads does not change a bit of the result.
         accelerate
             Balance the scales of factors after each sweep and go further along a sweep than the sweep itself, as long
-            as the bound does not fall: many times fewer sweeps. False: Algorithm 1 of the paper to the letter.
+            as the bound does not fall: many times fewer sweeps. False, with the paper's prior: its Algorithm 1 to the
+            letter.
         progress
             Show a bar on a terminal when the fit takes over a second.
         callback

@@ -72,9 +72,7 @@ def _grid(models: Sequence[Model], sizes: Mapping[str, Any]) -> dict[str, list[i
             raise PltfError(f"index '{index}' is observed in {observed[index]}: its size comes from the data")
         if index not in latent:
             known = ", ".join(latent) or "none"
-            raise PltfError(
-                f"unknown argument '{index}': it is no option, and the latent indices to be sized are {known}"
-            )
+            raise PltfError(f"unknown argument '{index}': neither an option nor one of the latent indices, {known}")
         if isinstance(given, (str, Mapping)) or not (isinstance(given, Iterable) or np.ndim(given) == 0):
             raise PltfError(f"sizes of '{index}' must be whole numbers, got {brief(given)}")
         values = list(given) if isinstance(given, Iterable) else [given]
