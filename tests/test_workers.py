@@ -434,6 +434,11 @@ def meet(folder: Path, count: int) -> int:
     return os.getpid()
 
 
+def sleep_there(folder: Path) -> None:
+    (folder / str(os.getpid())).touch()
+    time.sleep(LONG)
+
+
 def fail_there(number: int) -> None:
     raise ValueError(f"{number} is bad")
 
@@ -461,14 +466,15 @@ def test_processes_do_the_jobs_and_map_the_data(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_processes_left")
-def test_processes_stay_for_the_next_search_unless_they_were_stopped() -> None:
+def test_processes_stay_for_the_next_search_unless_they_were_stopped(tmp_path: Path) -> None:
     def worker() -> int:
         found: list[int] = []
         assert ends([one_round(Job(os.getpid, (), found.append))], Pool(1, processes=True)) == {0: None}
         return found[0]
 
     def interrupt() -> None:
-        raise KeyboardInterrupt
+        if len(list(tmp_path.iterdir())) == 2:  # both are at work
+            raise KeyboardInterrupt
 
     Pool(1, processes=True).stop()
     first = worker()
@@ -476,6 +482,9 @@ def test_processes_stay_for_the_next_search_unless_they_were_stopped() -> None:
     assert worker() == first
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        list(drive([one_round(*[Job(time.sleep, (LONG,), nothing)] * 3)], Pool(2, processes=True), interrupt))
+        list(drive([one_round(*[Job(sleep_there, (tmp_path,), nothing)] * 3)], Pool(2, processes=True), interrupt))
     assert time.monotonic() - began < LONG / 2
+    for file in tmp_path.iterdir():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(file.name), 0)
     assert worker() != first

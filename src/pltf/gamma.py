@@ -170,8 +170,8 @@ def log_geometric_mean(shape: Array, scale: Array, threads: int = 1) -> Array:
     """<log z> of Gamma(shape, scale), also where its exponential would be zero.
 
     >>> import numpy as np
-    >>> log_geometric_mean(np.array([1.0, 1e-3]), np.array([1.0, 1.0])).round()
-    array([   -1., -1001.])
+    >>> log_geometric_mean(np.array([1.0, 1e-3]), np.array([1.0, 1.0])).round().tolist()
+    [-1.0, -1001.0]
     """
     from pltf.special import log_geomean_loop
 

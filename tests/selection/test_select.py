@@ -322,15 +322,16 @@ def _interrupting(candidates: int) -> Any:
 def test_an_interrupt_returns_what_is_finished(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "_worth_processes", lambda *_: False)
     model, sizes = pltf.nmf(rank=2), range(1, 12)
-    with monkeypatch.context() as patch, pytest.warns(pltf.SelectionWarning, match="interrupted"):
+    with monkeypatch.context() as patch:
         patch.setattr(Progress, "show", _interrupting(3))
-        found = pltf.select(model, X[0], r=sizes, restarts=3, workers=1)
+        with pytest.warns(pltf.SelectionWarning, match="interrupted"):
+            found = pltf.select(model, X[0], r=sizes, restarts=3, workers=1)
     assert found.interrupted
     assert 9 <= len(found.table) < 33
     for row in found.table.itertuples():
         assert row.bound == pltf.nmf(rank=row.r).fit(X[0], seed=row.seed).bound or row.stopped == BEHIND
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Progress, "show", _interrupting(0))
+    monkeypatch.setattr(Progress, "show", _interrupting(0))
+    with pytest.raises(KeyboardInterrupt):
         pltf.select(model, X[0], r=sizes, restarts=3, workers=1)
 
 
@@ -342,7 +343,7 @@ def test_ctrl_c_in_a_real_process(processes: bool) -> None:
         import numpy as np, pltf
         from pltf.selection import search
         search._worth_processes = lambda *_: {processes}
-        X = np.random.default_rng(0).poisson(2.0, (40, 40, 40))
+        X = np.random.default_rng(0).poisson(2.0, (30, 30, 30))
         class Watch(search.Progress):
             def show(self, done, text):
                 if not text.startswith("0 of"):
@@ -350,7 +351,7 @@ def test_ctrl_c_in_a_real_process(processes: bool) -> None:
         search_progress, warnings_filter = Watch, warnings.simplefilter("ignore")
         import pltf.selection.choose as choose
         choose.Progress = Watch
-        found = pltf.select(pltf.cp(rank=1), X, r=range(1, 200), restarts=3)
+        found = pltf.select(pltf.cp(rank=1), X, r=range(1, 100), restarts=3)
         print("returned", found.interrupted, len(found.outcomes), flush=True)
     """
     child = subprocess.Popen(

@@ -23,7 +23,7 @@ class Sweep:
     >>> import numpy as np, pltf
     >>> def watch(sweep):
     ...     return sweep.n_iter == 3
-    >>> fit = pltf.nmf(rank=1).fit(np.eye(4), tol=0, callback=watch)
+    >>> fit = pltf.nmf(rank=2).fit(np.diag([1, 2, 3, 4]), tol=0, callback=watch)
     >>> fit.n_iter, fit.stopped
     (3, 'the callback asked to stop')
     """

@@ -104,11 +104,9 @@ def search(cells: Sequence[Cell], seen: Mapping[str, Observation], options: Opti
     processes = _worth_processes(cells, seen, options)
     pool = Pool(options.workers, processes=processes)
     with shared(dict(seen)) if processes else nullcontext() as folder:
-        longest_first = sorted(range(len(cells)), key=lambda number: -cells[number].flops)
-        tasks = (cells[number].task(number, seen, folder, pool) for number in longest_first)
+        tasks = (cell.task(number, seen, folder, pool) for number, cell in enumerate(cells))
         try:
-            for position, error in drive(tasks, pool, show):
-                number = longest_first[position]
+            for number, error in drive(tasks, pool, show):
                 if error is not None:
                     found.failures[number] = error
                 else:
