@@ -2,7 +2,8 @@
 
 What a component is, apart from its number and from the scales of factors, is the part of the expected counts that it
 explains. Its profile along an observed index is the share of each position in that part. Two components are as alike
-as their profiles: the product of their cosines over the observed indices.
+as their profiles: the product of their cosines over the indices of a tensor. Where there are several tensors, each has
+the weight of what the two explain of it.
 """
 
 from __future__ import annotations
@@ -86,7 +87,10 @@ def match(fit_a: Fit, fit_b: Fit, index: str | None = None) -> Match:
         if not isinstance(fit, Fit):
             raise PltfError(f"{argument} must be a Fit, got {type(fit).__name__}")
     index = component_index(fit_a.model, index)
-    component_index(fit_b.model, index)
+    if index not in fit_b.model.sizes:
+        raise PltfError(
+            f"fit_b must have the latent index '{index}' too; it has {', '.join(fit_b.model.sizes) or 'none'}"
+        )
     a, b = (profiles(fit.model, fit.state.E, fit.sizes, index) for fit in (fit_a, fit_b))
     _check_alike(a, b)
     return matched(index, a, b)
@@ -96,33 +100,50 @@ def match(fit_a: Fit, fit_b: Fit, index: str | None = None) -> Match:
 class Profiles:
     """What each component explains: (components, positions) along every observed index of every tensor."""
 
-    along: Mapping[tuple[str, str], Array]  # (tensor, index) -> rows of unit length
-    share: Array  # of each component in all expected counts
+    along: Mapping[tuple[str, str], Array]  # (tensor, index) -> rows of unit length, or of zeros
+    mass: Mapping[str, Array]  # tensor -> expected counts of each component
+
+    @property
+    def share(self) -> Array:
+        """Of each component in all expected counts."""
+        mass = np.sum(list(self.mass.values()), axis=0)
+        return np.asarray(mass / mass.sum() if mass.sum() > 0 else np.full(mass.size, 1 / mass.size))
 
 
 def profiles(model: Model, E: Factors, sizes: Mapping[str, int], index: str) -> Profiles:
     """Profiles of the components that a latent index numbers; no cell is touched, sums factorise."""
-    along, mass = {}, np.zeros(sizes[index])
+    along, mass = {}, {}
     for equation in model.equations:
         if index not in equation.summed:
             continue
+        tensor = equation.output.name
         for observed in equation.output.indices:
             rows = _explained(equation, E, index, observed)
-            along[equation.output.name, observed] = _unit(rows)
-        mass += rows.sum(axis=1)
-    return Profiles(along, mass / max(mass.sum(), np.finfo(float).tiny))
+            along[tensor, observed], mass[tensor] = _unit(rows), rows.sum(axis=1)
+    return Profiles(along, mass)
 
 
 def matched(index: str, a: Profiles, b: Profiles) -> Match:
     """The pairs with the largest sum of similarities, each weighted by what it explains."""
-    alike = np.ones((a.share.size, b.share.size))
-    for key, rows in a.along.items():
-        alike *= np.clip(rows @ b.along[key].T, 0, 1)
-    weight = (a.share[:, None] + b.share) / 2
-    one, other = linear_sum_assignment(-alike * weight)
-    order = np.argsort(-a.share[one], kind="stable")
+    alike, share_a, share_b = _alike(a, b), a.share, b.share
+    one, other = linear_sum_assignment(-alike * (share_a[:, None] + share_b) / 2)
+    order = np.argsort(-share_a[one], kind="stable")
     one, other = one[order], other[order]
-    return Match(index, one, other, alike[one, other], a.share[one], b.share[other])
+    return Match(index, one, other, alike[one, other], share_a[one], share_b[other])
+
+
+def _alike(a: Profiles, b: Profiles) -> Array:
+    """Similarity of every component of one with every component of the other."""
+    cosines = {tensor: np.ones((len(mass), len(b.mass[tensor]))) for tensor, mass in a.mass.items()}
+    for (tensor, observed), rows in a.along.items():
+        others = b.along[tensor, observed]
+        neither = ~rows.any(axis=1)[:, None] & ~others.any(axis=1)  # explain nothing of it, and are alike in that
+        cosines[tensor] *= np.where(neither, 1.0, np.clip(rows @ others.T, 0, 1))
+    masses = {tensor: a.mass[tensor][:, None] + b.mass[tensor] for tensor in cosines}
+    total = np.sum(list(masses.values()), axis=0)
+    even = np.full(total.shape, 1 / len(masses))
+    weights = {t: np.divide(mass, total, out=even.copy(), where=total > 0) for t, mass in masses.items()}
+    return np.asarray(np.sum([weights[tensor] * cosines[tensor] for tensor in cosines], axis=0))
 
 
 def similarity(model: Model, sizes: Mapping[str, int], E_a: Factors, E_b: Factors) -> float:

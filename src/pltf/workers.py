@@ -12,11 +12,13 @@ import signal
 import tempfile
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from pltf.errors import PltfError
 
 _PERIOD = 0.2  # seconds after which the main thread looks up, to hear an interrupt
 _IDLE = 60  # seconds after which processes with nothing to do end
@@ -40,24 +42,28 @@ class Pool:
     """Workers that can be told to stop."""
 
     def __init__(self, workers: int, *, processes: bool) -> None:
-        self.workers, self._processes = workers, processes
+        self.workers = workers
         self.stopping = threading.Event()
-        self._executor = _processes(workers) if processes else ThreadPoolExecutor(workers, "pltf-worker")
+        self._threads = None if processes else ThreadPoolExecutor(workers, "pltf-worker")
 
     def submit(self, job: Job) -> Future[Any]:
         """Have a job done."""
-        return self._executor.submit(job.function, *job.args)
+        return self._executor().submit(job.function, *job.args)
+
+    def _executor(self) -> Executor:
+        """The threads; or the processes, started anew if one of them was killed."""
+        return self._threads or _processes(self.workers)
 
     def stop(self) -> None:
         """End work that is on its way: processes at once, threads as soon as they look at ``stopping``."""
         self.stopping.set()
-        if self._processes:
-            self._executor.shutdown(wait=True, kill_workers=True)  # type: ignore[call-arg]
+        if self._threads is None:
+            _processes(self.workers).shutdown(wait=True, kill_workers=True)  # type: ignore[call-arg]
 
     def close(self) -> None:
         """Wait for what has begun. Processes stay for the next search, for a while."""
-        if not self._processes:
-            self._executor.shutdown(wait=True, cancel_futures=True)
+        if self._threads is not None:
+            self._threads.shutdown(wait=True, cancel_futures=True)
 
 
 def _processes(workers: int) -> Executor:
@@ -162,7 +168,7 @@ class _Open:
             self._jobs.update({self._pool.submit(job): (number, job) for job in jobs})
 
     def completed(self) -> list[tuple[int, Task, Exception | None]]:
-        """Wait for a job to end; the tasks that have none left, or one that failed, with its error."""
+        """Wait for a job to end; the tasks that have none left, with the error of one that failed."""
         wait(self._jobs, timeout=_PERIOD, return_when=FIRST_COMPLETED)
         self._take()
         left = {number for number, _ in self._jobs.values()}
@@ -178,6 +184,8 @@ class _Open:
             error = future.exception()
             if error is None:
                 job.then(future.result())
+            elif isinstance(error, BrokenExecutor):
+                self._errors.setdefault(number, PltfError("a worker process was killed, perhaps for want of memory"))
             elif isinstance(error, Exception):
                 self._errors.setdefault(number, error)
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from pltf.inference.progress import Progress
 from pltf.inference.race import BEHIND
 from pltf.inference.run import Stop
 from pltf.selection import search
+from pltf.workers import Job
 
 MODEL = pltf.cp(rank=3)
 X = pltf.datasets.draw(MODEL, (16, 15, 14), prior=pltf.Gamma(0.5, 2.0), seed=0).counts["X"]
@@ -309,6 +311,26 @@ def test_a_candidate_that_fails_is_told_and_does_not_sink_the_search(monkeypatch
         pltf.select(MODEL, X, r=[4], restarts=2)
 
 
+def _dies_at_four(source: Any, ready: Any, *rest: Any) -> Any:
+    if ready.model.sizes["r"] == 4:
+        os._exit(1)
+    return search.go_on(source, ready, *rest)
+
+
+def test_a_worker_that_is_killed_does_not_sink_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "_worth_processes", lambda *_: True)
+
+    def fragile(function: Any, args: Any, then: Any) -> Any:
+        return Job(_dies_at_four, args, then)
+
+    monkeypatch.setattr(search, "Job", fragile)
+    with pytest.warns(pltf.SelectionWarning, match="a worker process was killed, perhaps for want of memory"):
+        found = pltf.select(MODEL, X, r=[2, 3, 4, 5, 6], restarts=2, workers=1)
+    assert found.best == {"r": 3}
+    assert {"r": 4, "error": "a worker process was killed, perhaps for want of memory"} in found.failures
+    assert {3, 6} <= set(found.table["r"])
+
+
 def _interrupting(candidates: int) -> Any:
     """A show() that interrupts the search once so many candidates are done."""
 
@@ -342,6 +364,7 @@ def test_ctrl_c_in_a_real_process(processes: bool) -> None:
         import sys, warnings
         import numpy as np, pltf
         from pltf.selection import search
+from pltf.workers import Job
         search._worth_processes = lambda *_: {processes}
         X = np.random.default_rng(0).poisson(2.0, (30, 30, 30))
         class Watch(search.Progress):
@@ -374,8 +397,6 @@ def test_ctrl_c_in_a_real_process(processes: bool) -> None:
 
 def _signal_group(pid: int) -> None:
     """As a terminal does: to the process and its children."""
-    import os
-
     os.killpg(pid, signal.SIGINT)
 
 

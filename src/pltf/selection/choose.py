@@ -71,7 +71,6 @@ def select(
     from pltf import api  # brings the compiler, which `import pltf` should not wait for
 
     tried = candidates(model, prior, sizes)
-    data, masks = api.tensors(tried[0].model, X, mask)
     cores = available_threads()
     options = Options(
         restarts=whole("restarts", restarts, 1),
@@ -83,6 +82,7 @@ def select(
     if not isinstance(init, str):
         raise PltfError(f"init must be 'prior' or 'random' in a search, got {type(init).__name__}")
     shown = api.flag("progress", progress)
+    data, masks = api.tensors(tried[0].model, X, mask)
     threads = max(1, cores // min(options.workers, len(tried) * options.restarts))
     settings = {"init": init, "fixed": fixed, "dtype": dtype, "engine": engine, "accelerate": accelerate}
     cells = []
@@ -104,7 +104,7 @@ def select(
         best_fit=best_fit,
         best=dict(winner.label),
         edges=edges(best_fit.model, [one.model for one in tried]),
-        failures=tuple({**cells[n].label, "error": str(found.failures[n])} for n in sorted(found.failures)),
+        failures=tuple({**cells[n].label, "error": _said(found.failures[n])} for n in sorted(found.failures)),
         interrupted=found.interrupted,
         n_candidates=len(cells),
         seed=options.seed,
@@ -113,3 +113,7 @@ def select(
     for text in selection.doubts:
         warnings.warn(text, SelectionWarning, stacklevel=2)
     return selection
+
+
+def _said(error: Exception) -> str:
+    return str(error) if isinstance(error, PltfError) else f"{type(error).__name__} {error}".strip()

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 # Measured: benchmarks/NOTES.md
 FLOPS, OVERHEAD = 1e10, 5e-4  # of a worker: floating-point operations a second, seconds a sweep takes at least
 LONG_SWEEP = 1e-2  # seconds: from here on threads keep out of each other's way
+MOST_PROBLEMS = 4  # that a process remembers
 STATE_ARRAYS = 16  # arrays of the size of the factors that a run holds
 LONG_SEARCH, SWEEPS = 4.0, 60  # seconds that make starting processes worth while; sweeps of a run, for a guess
 
@@ -198,15 +199,16 @@ class Remote:
     ready: Prepared
 
     def problem(self) -> Problem:
-        """The problem, built once in each process as long as it is the last one asked for."""
+        """The problem, built once in each process as long as it is one of the last."""
         key = self.folder, self.number
         if key not in _problems:
-            _problems.clear()
+            while len(_problems) >= MOST_PROBLEMS:
+                del _problems[next(iter(_problems))]
             _problems[key] = self.ready.problem(taken(self.folder))
         return _problems[key]
 
 
-_problems: dict[tuple[str, int], Problem] = {}
+_problems: dict[tuple[str, int], Problem] = {}  # of a worker process
 
 
 def go_on(
