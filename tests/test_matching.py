@@ -349,7 +349,7 @@ TUCKER = fitted(pltf.tucker(ranks=(2, 2, 2)), (("i", 2), ("j", 2), ("k", 2)))
         (NMF, NMF, "i", "index must name a latent index of the model (r), got 'i'"),
         (NMF, NMF, 0, "index must name a latent index of the model (r), got 0"),
         (TUCKER, TUCKER, None, "index must name a latent index of the model (p, q, r), got None"),
-        (TUCKER, NMF, "p", "index must name a latent index of the model (r), got 'p'"),
+        (TUCKER, NMF, "p", "fit_b must have the latent index 'p' too; it has r"),
         (small("i,j->ij", 3, 4), NMF, None, "index must name a latent index of the model (none), got None"),
         (
             NMF,
@@ -370,3 +370,23 @@ TUCKER = fitted(pltf.tucker(ranks=(2, 2, 2)), (("i", 2), ("j", 2), ("k", 2)))
 def test_refused_fits(fit_a: Any, fit_b: Any, index: Any, message: str) -> None:
     with pytest.raises(pltf.PltfError, match=f"^{re.escape(message)}$"):
         pltf.match(fit_a, fit_b, index)
+
+
+@pytest.mark.parametrize("method", ["vb", "em", "map"])
+def test_a_fit_is_similar_to_itself_though_components_explain_nothing_of_one_tensor(method: str) -> None:
+    X, Y = np.kron(np.diag([9, 5]), np.ones((4, 4))), np.zeros((8, 3))
+    Y[:4] = 3
+    model = pltf.Model("X[i,j] = A[i,r] * B[j,r]\nY[j,m] = B[j,r] * D[m,r]", r=2)
+    fit = model.fit({"X": X, "Y": Y}, method=method, restarts=3)
+    assert pltf.match(fit, fit).similarity == pytest.approx(1)
+    nothing = pltf.nmf(rank=2).fit(np.zeros((3, 3)), method=method, max_iter=5, tol=0)
+    assert pltf.match(nothing, nothing).similarity == pytest.approx(1)
+
+
+def test_a_tensor_counts_by_what_components_explain_of_it() -> None:
+    """Components that are alike in X, where the counts are, and not in Y, where next to none are."""
+    model = pltf.Model("X[i] = A[i,r]\nY[m] = D[m,r]", r=1)
+    sizes = model.index_sizes({"X": (3,), "Y": (2,)})
+    A = np.array([[5.0], [9.0], [1.0]])
+    one, other = ({"A": A, "D": np.array([[d], [0.1 - d]])} for d in (0.1, 0.0))
+    assert similarity(model, sizes, one, other) == pytest.approx(30 / 30.2)

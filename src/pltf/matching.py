@@ -88,9 +88,8 @@ def match(fit_a: Fit, fit_b: Fit, index: str | None = None) -> Match:
             raise PltfError(f"{argument} must be a Fit, got {type(fit).__name__}")
     index = component_index(fit_a.model, index)
     if index not in fit_b.model.sizes:
-        raise PltfError(
-            f"fit_b must have the latent index '{index}' too; it has {', '.join(fit_b.model.sizes) or 'none'}"
-        )
+        known = ", ".join(fit_b.model.sizes) or "none"
+        raise PltfError(f"fit_b must have the latent index '{index}' too; it has {known}")
     a, b = (profiles(fit.model, fit.state.E, fit.sizes, index) for fit in (fit_a, fit_b))
     _check_alike(a, b)
     return matched(index, a, b)
@@ -137,7 +136,8 @@ def _alike(a: Profiles, b: Profiles) -> Array:
     cosines = {tensor: np.ones((len(mass), len(b.mass[tensor]))) for tensor, mass in a.mass.items()}
     for (tensor, observed), rows in a.along.items():
         others = b.along[tensor, observed]
-        neither = ~rows.any(axis=1)[:, None] & ~others.any(axis=1)  # explain nothing of it, and are alike in that
+        nothing_a, nothing_b = (np.asarray(~one.any(axis=1)) for one in (rows, others))
+        neither = nothing_a[:, None] & nothing_b  # two that explain nothing of a tensor are alike in that
         cosines[tensor] *= np.where(neither, 1.0, np.clip(rows @ others.T, 0, 1))
     masses = {tensor: a.mass[tensor][:, None] + b.mass[tensor] for tensor in cosines}
     total = np.sum(list(masses.values()), axis=0)
