@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import mmap
+import multiprocessing
 import os
+import pickle
 import signal
 import threading
 import time
@@ -17,8 +19,9 @@ import pytest
 from numpy.typing import NDArray
 
 import pltf
+from pltf import workers as workers_module
 from pltf.data import CooObservation, DenseObservation
-from pltf.workers import Job, Pool, Task, drive, shared, taken
+from pltf.workers import Job, Pool, Shared, Task, drive, may_have_children, shared
 
 LONG = 20.0  # seconds that nothing here waits for unless it is broken
 
@@ -31,10 +34,26 @@ def one_round(*jobs: Job) -> Task:
     yield jobs
 
 
+class Stop:
+    """Tells jobs in threads to stop, and counts how often that was asked for."""
+
+    def __init__(self) -> None:
+        self.calls, self._event = 0, threading.Event()
+
+    def __call__(self) -> None:
+        self.calls += 1
+        self._event.set()
+
+    def wait(self) -> bool:
+        return self._event.wait(LONG)
+
+
 def ends(tasks: Iterable[Task], pool: Pool, show: Callable[[], None] = nothing) -> dict[int, Exception | None]:
-    """How each task ended; each one ends once."""
-    found = list(drive(tasks, pool, show))
+    """How each task ended; each one ends once, and nothing is told to stop."""
+    stop = Stop()
+    found = list(drive(tasks, pool, show, stop))
     assert len(dict(found)) == len(found)
+    assert not stop.calls
     return dict(found)
 
 
@@ -43,7 +62,7 @@ def threads(workers: int) -> Pool:
 
 
 def living_workers() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name.startswith("pltf-worker")]
+    return [thread for thread in threading.enumerate() if thread.name.startswith("ThreadPoolExecutor")]
 
 
 # -- data for other processes -------------------------------------------------------------------
@@ -80,16 +99,16 @@ def check_same(found: NDArray[Any], given: NDArray[Any]) -> None:
 
 @pytest.mark.parametrize("name", ARRAYS)
 def test_an_array_is_mapped_from_the_file_as_it_was(name: str) -> None:
-    with shared(ARRAYS[name]) as folder:
-        found = taken(folder)
+    with shared(ARRAYS[name]) as given_away:
+        found = given_away.value()
         check_same(found, ARRAYS[name])
         assert isinstance(source(found), mmap.mmap)
 
 
 def test_many_arrays_are_in_one_mapping() -> None:
     given = {"odd": np.ones(7, dtype=bool), "empty": np.empty((0, 3)), **ARRAYS, "last": np.arange(3)}
-    with shared(given) as folder:
-        found = taken(folder)
+    with shared(given) as given_away:
+        found = given_away.value()
         assert found.keys() == given.keys()
         for name, array in given.items():
             check_same(found[name], array)
@@ -101,15 +120,15 @@ def test_many_arrays_are_in_one_mapping() -> None:
 @pytest.mark.parametrize("shape", [(0,), (3, 0)])
 def test_arrays_without_entries_need_no_mapping(shape: tuple[int, ...]) -> None:
     given = [np.empty(shape, dtype=np.int32), np.empty(shape)]
-    with shared(given) as folder:
-        for found, array in zip(taken(folder), given, strict=True):
+    with shared(given) as given_away:
+        for found, array in zip(given_away.value(), given, strict=True):
             np.testing.assert_array_equal(found, array, strict=True)
             assert not found.flags.writeable
 
 
 def test_things_that_are_no_arrays_come_along() -> None:
-    with shared({"a": [1, "two", None], "b": 2.5}) as folder:
-        assert taken(folder) == {"a": [1, "two", None], "b": 2.5}
+    with shared({"a": [1, "two", None], "b": 2.5}) as given_away:
+        assert given_away.value() == {"a": [1, "two", None], "b": 2.5}
 
 
 def test_observations_come_out_as_they_were() -> None:
@@ -122,8 +141,8 @@ def test_observations_come_out_as_they_were() -> None:
             "missing": pltf.observe((cells, [5, 1, 3]), shape=(10**6, 5, 5), unlisted="missing"),
         },
     }
-    with shared(given) as folder:
-        found = taken(folder)
+    with shared(given) as given_away:
+        found = given_away.value()
         for kind, observations in given.items():
             for name, seen in observations.items():
                 other = found[kind][name]
@@ -145,29 +164,46 @@ def arrays_of(seen: pltf.Observation) -> list[NDArray[Any]]:
 
 def test_what_was_taken_once_is_not_read_again() -> None:
     with shared(NUMBERS) as one, shared(NUMBERS + 1) as other:
-        first = taken(one)
-        assert taken(one) is first
-        np.testing.assert_array_equal(taken(other), NUMBERS + 1)
+        first = one.value()
+        assert one.value() is first
+        assert Shared(one.folder).value() is first
+        np.testing.assert_array_equal(other.value(), NUMBERS + 1)
+        np.testing.assert_array_equal(one.value(), NUMBERS)
 
 
 def test_the_file_is_gone_afterwards() -> None:
-    with shared(NUMBERS) as folder:
-        assert sum(file.stat().st_size for file in Path(folder).iterdir()) > NUMBERS.nbytes
-    assert not Path(folder).exists()
+    with shared(NUMBERS) as given_away:
+        assert sum(file.stat().st_size for file in Path(given_away.folder).iterdir()) > NUMBERS.nbytes
+    assert not Path(given_away.folder).exists()
 
 
 def test_the_file_is_gone_after_an_error() -> None:
     folders = []
 
     def fail() -> None:
-        with shared(NUMBERS) as folder:
-            folders.append(Path(folder))
+        with shared(NUMBERS) as given_away:
+            folders.append(Path(given_away.folder))
             assert folders[0].exists()
             raise RuntimeError("broken")
 
     with pytest.raises(RuntimeError, match="broken"):
         fail()
     assert not folders[0].exists()
+
+
+def test_a_stop_is_seen_by_every_copy() -> None:
+    with shared(NUMBERS) as one, shared(NUMBERS) as other:
+        stopping = pickle.loads(pickle.dumps(one.stopping))
+        assert not one.stopping()
+        assert not stopping()
+        assert not stopping("what a callback is called with", 3)
+        one.stop()
+        one.stop()
+        assert one.stopping()
+        assert stopping()
+        assert stopping("what a callback is called with", 3)
+        assert not other.stopping()
+        np.testing.assert_array_equal(one.value(), NUMBERS)
 
 
 # -- threads ------------------------------------------------------------------------------------
@@ -261,7 +297,7 @@ def test_one_worker_ends_a_task_before_the_next() -> None:
             log.append(("round", number))
             yield [Job(shows.wait_for_more_than, (shows.count,), lambda _: log.append(("done", number)))]
 
-    for number, error in drive(map(task, range(3)), threads(1), shows.show):
+    for number, error in drive(map(task, range(3)), threads(1), shows.show, nothing):
         assert error is None
         log.append(("end", number))
     one = ["round", "done", "round", "done", "end"]
@@ -341,16 +377,33 @@ def test_something_is_shown_while_a_job_takes_long() -> None:
     assert results == [True]
 
 
+def test_a_job_that_cannot_be_handed_out_ends_its_task_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, results = threads(1), list[int]()
+    submit = pool.submit
+
+    def refuse(job: Job) -> Any:
+        if job.args == (-1,):
+            raise OSError("no place for a job")
+        return submit(job)
+
+    monkeypatch.setattr(pool, "submit", refuse)
+    found = ends([one_round(Job(abs, (-number,), results.append)) for number in range(3)], pool)
+    assert isinstance(found[1], OSError)
+    assert str(found.pop(1)) == "no place for a job"
+    assert found == {0: None, 2: None}
+    assert results == [0, 2]
+
+
 # -- ends before the end ------------------------------------------------------------------------
 
 
 def test_an_interrupt_ends_everything_and_keeps_what_was_done() -> None:
-    pool, started, handed_over = threads(2), threading.Barrier(3), list[str]()
+    stop, started, handed_over = Stop(), threading.Barrier(3), list[str]()
     begun: list[int] = []
 
     def long(name: str) -> str:
         started.wait(LONG)
-        return name if pool.stopping.wait(LONG) else "was not stopped"
+        return name if stop.wait() else "was not stopped"
 
     def task(number: int) -> Task:
         begun.append(number)
@@ -363,29 +416,31 @@ def test_an_interrupt_ends_everything_and_keeps_what_was_done() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        list(drive(map(task, range(3)), pool, show))
+        list(drive(map(task, range(3)), threads(2), show, stop))
+    assert stop.calls == 1
     assert sorted(handed_over) == ["one", "other", "quick"]
     assert begun == [0]
     assert not living_workers()
 
 
 def test_whoever_turns_away_ends_everything() -> None:
-    pool, results, started = threads(2), list[bool](), threading.Barrier(2)
+    stop, results, started = Stop(), list[bool](), threading.Barrier(2)
 
     def long() -> bool:
         started.wait(LONG)
-        return pool.stopping.wait(LONG)
+        return stop.wait()
 
     tasks = [one_round(Job(started.wait, (LONG,), nothing)), one_round(Job(long, (), results.append))]
-    driven = drive(tasks, pool, nothing)
+    driven = drive(tasks, threads(2), nothing, stop)
     assert next(driven) == (0, None)
     driven.close()  # type: ignore[attr-defined]
+    assert stop.calls == 1
     assert results == [True]
     assert not living_workers()
 
 
 def test_an_exit_in_a_worker_is_not_an_error_of_a_task() -> None:
-    pool, results, started = threads(2), list[bool](), threading.Barrier(2)
+    stop, results, started = Stop(), list[bool](), threading.Barrier(2)
 
     def leave() -> None:
         started.wait(LONG)
@@ -393,10 +448,18 @@ def test_an_exit_in_a_worker_is_not_an_error_of_a_task() -> None:
 
     def long() -> bool:
         started.wait(LONG)
-        return pool.stopping.wait(LONG)
+        return stop.wait()
 
     with pytest.raises(SystemExit, match="3"):
-        list(drive([one_round(Job(leave, (), nothing)), one_round(Job(long, (), results.append))], pool, nothing))
+        list(
+            drive(
+                [one_round(Job(leave, (), nothing)), one_round(Job(long, (), results.append))],
+                threads(2),
+                nothing,
+                stop,
+            )
+        )
+    assert stop.calls == 1
     assert results == [True]
     assert not living_workers()
 
@@ -405,8 +468,10 @@ def test_an_error_where_results_go_comes_out() -> None:
     def refuse(result: int) -> None:
         raise LookupError(f"no place for {result}")
 
+    stop = Stop()
     with pytest.raises(LookupError, match="no place for 7"):
-        list(drive([one_round(Job(abs, (-7,), refuse))], threads(1), nothing))
+        list(drive([one_round(Job(abs, (-7,), refuse))], threads(1), nothing, stop))
+    assert stop.calls == 1
     assert not living_workers()
 
 
@@ -416,12 +481,17 @@ def test_an_error_where_results_go_comes_out() -> None:
 @pytest.fixture(scope="module")
 def no_processes_left() -> Iterator[None]:
     yield
-    Pool(2, processes=True).stop()
+    while workers_module._idle:
+        workers_module._idle.pop()[1].shutdown()
 
 
-def looked_at(folder: str) -> tuple[int, bool, bool, float]:
+def processes(workers: int) -> Pool:
+    return Pool(workers, processes=True)
+
+
+def looked_at(given_away: Shared) -> tuple[int, bool, bool, float]:
     """What another process sees of a shared array."""
-    array = taken(folder)["X"]
+    array = given_away.value()["X"]
     return os.getpid(), array.flags.writeable, isinstance(source(array), mmap.mmap), float(array.sum())
 
 
@@ -434,13 +504,34 @@ def meet(folder: Path, count: int) -> int:
     return os.getpid()
 
 
-def sleep_there(folder: Path) -> None:
+def wait_there(folder: Path, stopping: Callable[[], bool]) -> tuple[int, bool]:
+    """Wait until it is time to stop; which process this is, and whether it was told."""
     (folder / str(os.getpid())).touch()
-    time.sleep(LONG)
+    until = time.monotonic() + LONG
+    while not stopping() and time.monotonic() < until:
+        time.sleep(0.01)
+    return os.getpid(), stopping()
 
 
 def fail_there(number: int) -> None:
     raise ValueError(f"{number} is bad")
+
+
+def die_there(folder: Path, times: int) -> int:
+    """Kill the process this runs in, so many times; which process it was that lived on."""
+    before = len(list(folder.iterdir()))
+    (folder / str(os.getpid())).touch()
+    if before < times:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return os.getpid()
+
+
+def living(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 @pytest.mark.usefixtures("no_processes_left")
@@ -448,14 +539,14 @@ def test_processes_do_the_jobs_and_map_the_data(tmp_path: Path) -> None:
     met: list[int] = []
     seen: list[tuple[int, bool, bool, float]] = []
     handlers: list[object] = []
-    with shared({"X": NUMBERS}) as folder:
+    with shared({"X": NUMBERS}) as given_away:
         tasks = [
             one_round(*[Job(meet, (tmp_path, 2), met.append)] * 2),
-            one_round(*[Job(looked_at, (folder,), seen.append)] * 4),
+            one_round(*[Job(looked_at, (given_away,), seen.append)] * 4),
             one_round(Job(fail_there, (5,), nothing)),
             one_round(Job(signal.getsignal, (signal.SIGINT,), handlers.append)),
         ]
-        found = ends(tasks, Pool(2, processes=True))
+        found = ends(tasks, processes(2))
     assert isinstance(found[2], ValueError)
     assert str(found.pop(2)) == "5 is bad"
     assert found == {0: None, 1: None, 3: None}
@@ -466,25 +557,103 @@ def test_processes_do_the_jobs_and_map_the_data(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_processes_left")
-def test_processes_stay_for_the_next_search_unless_they_were_stopped(tmp_path: Path) -> None:
-    def worker() -> int:
+def test_processes_live_through_an_interrupt_and_do_the_next_jobs(tmp_path: Path) -> None:
+    def workers(name: str) -> list[int]:
         found: list[int] = []
-        assert ends([one_round(Job(os.getpid, (), found.append))], Pool(1, processes=True)) == {0: None}
-        return found[0]
+        (tmp_path / name).mkdir()
+        assert ends([one_round(*[Job(meet, (tmp_path / name, 2), found.append)] * 2)], processes(2)) == {0: None}
+        return sorted(found)
 
     def interrupt() -> None:
-        if len(list(tmp_path.iterdir())) == 2:  # both are at work
+        if len(list(there.iterdir())) == 2:  # both are at work
             raise KeyboardInterrupt
 
-    Pool(1, processes=True).stop()
-    first = worker()
-    assert first != os.getpid()
-    assert worker() == first
-    began = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
-        list(drive([one_round(*[Job(sleep_there, (tmp_path,), nothing)] * 3)], Pool(2, processes=True), interrupt))
-    assert time.monotonic() - began < LONG / 2
-    for file in tmp_path.iterdir():
-        with pytest.raises(ProcessLookupError):
-            os.kill(int(file.name), 0)
-    assert worker() != first
+    first = workers("before")
+    assert len({*first, os.getpid()}) == 3
+    assert workers("again") == first
+
+    results: list[tuple[int, bool]] = []
+    stops: list[None] = []
+    there = tmp_path / "long"
+    there.mkdir()
+    with shared(NUMBERS) as given_away:
+
+        def stop() -> None:
+            stops.append(None)
+            given_away.stop()
+
+        # More jobs than processes and their queue take: some of them are dropped, the others end at once.
+        job = Job(wait_there, (there, given_away.stopping), results.append)
+        began = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            list(drive([one_round(*[job] * 20), one_round(job)], processes(2), interrupt, stop))
+        assert time.monotonic() - began < LONG / 2
+    assert len(stops) == 1
+    assert 2 <= len(results) < 20
+    assert {pid for pid, _ in results} == set(first)
+    assert all(told for _, told in results)
+    assert all(map(living, first))
+    assert workers("after") == first
+
+
+@pytest.mark.usefixtures("no_processes_left")
+def test_two_pools_at_once_have_different_processes() -> None:
+    found: dict[str, list[int]] = {"outer": [], "inner": [], "again": []}
+
+    def ask(name: str) -> Job:
+        return Job(os.getpid, (), found[name].append)
+
+    def outer() -> Task:
+        yield [ask("outer")]
+        assert ends([one_round(ask("inner"))], processes(1)) == {0: None}
+        yield [ask("outer")]
+
+    assert ends([outer()], processes(1)) == {0: None}
+    assert len({*found["outer"], *found["inner"], os.getpid()}) == 3
+    assert len(found["outer"]) == 2
+    assert ends([one_round(ask("again"))], processes(1)) == {0: None}
+    assert {*found["again"]} <= {*found["outer"], *found["inner"]}
+
+
+@pytest.mark.usefixtures("no_processes_left")
+def test_the_job_of_a_killed_process_is_done_by_a_new_one(tmp_path: Path) -> None:
+    found: list[int] = []
+    results: list[int] = []
+
+    def task() -> Task:
+        yield [Job(die_there, (tmp_path, 1), found.append)]
+        yield [Job(os.getpid, (), found.append)]
+
+    assert ends([task(), one_round(Job(abs, (-3,), results.append))], processes(1)) == {0: None, 1: None}
+    assert found[0] == found[1]
+    assert len(found) == 2
+    (killed,) = {int(file.name) for file in tmp_path.iterdir()} - {found[0]}
+    assert not living(killed)
+    assert results == [3]
+    assert ends([one_round(Job(os.getpid, (), results.append))], processes(1)) == {0: None}
+    assert results[1] != killed
+
+
+@pytest.mark.usefixtures("no_processes_left")
+def test_a_job_that_kills_every_process_ends_its_task_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers_module, "RETRIES", 1)  # each takes a second
+    results: list[int] = []
+
+    def task() -> Task:
+        yield [Job(die_there, (tmp_path, 100), nothing)]
+        results.append(-1)
+
+    tasks = [one_round(Job(abs, (-3,), results.append)), task(), one_round(Job(abs, (-4,), results.append))]
+    found = ends(tasks, processes(1))
+    assert isinstance(found[1], pltf.PltfError)
+    assert str(found.pop(1)) == "a worker process was killed, perhaps for want of memory"
+    assert found == {0: None, 2: None}
+    assert results == [3, 4]
+    assert len(list(tmp_path.iterdir())) == 2
+    assert not any(living(int(file.name)) for file in tmp_path.iterdir())
+
+
+def test_a_daemonic_process_may_not_have_children() -> None:
+    assert may_have_children()
+    with multiprocessing.get_context("spawn").Pool(1) as daemons:
+        assert daemons.apply_async(may_have_children).get(LONG) is False

@@ -370,10 +370,14 @@ def _going_on(problem: Problem, method: Method, earlier: Fit) -> tuple[Callable[
         Z = {**earlier.state.E, **problem.fixed}
         return lambda _: method.begin(problem, Z, Z), ()
     state = method.resume(problem, earlier.state)
-    same = earlier.fixed == frozenset(problem.fixed)
+    same = earlier.fixed == frozenset(problem.fixed) and all(
+        (prior.learn, prior.tie) == (earlier.priors[a].learn, earlier.priors[a].tie)
+        for a, prior in problem.priors.items()
+        if a in earlier.priors
+    )
     if not (same and math.isclose(state.objective, earlier.bound, rel_tol=1e3 * problem.eps)):
         return lambda _: state, ()
-    state = replace(state, objective=earlier.bound, pace=earlier.state.pace, quiet=earlier.state.quiet)
+    state = replace(state, objective=earlier.bound, pace=earlier.state.pace, waiting=earlier.state.waiting)
     return lambda _: state, tuple(earlier.trace)
 
 

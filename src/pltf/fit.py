@@ -41,7 +41,7 @@ class Fit:
     objective: str  # what the trace holds: "bound", "log-likelihood" or "log-posterior"
     sizes: Mapping[str, int]  # of every index
     state: State
-    priors: Mapping[str, Gamma]
+    priors: Mapping[str, Gamma]  # with the values that were learned, where they were
     fixed: frozenset[str]
     trace: Array
     converged: bool
@@ -152,7 +152,9 @@ class Fit:
 
     @property
     def effective_rank(self) -> int | Mapping[str, int]:
-        """How many components explain at least one count; for each latent index, when there are several.
+        """How many components explain at least one count, or a thousandth of all if there are fewer than a thousand.
+
+        For each latent index, when there are several.
 
         Components that the data do not support lose their counts: above all those of a prior with means that are
         learned for each component, ``Gamma(learn="mean", tie="component")``.
@@ -163,7 +165,8 @@ class Fit:
         >>> fit.effective_rank
         3
         """
-        found = {index: int((self._mass(index) >= 1).sum()) for index in self.model.sizes}
+        mass = {index: self._mass(index) for index in self.model.sizes}
+        found = {index: int((one >= min(1.0, one.sum() / 1000)).sum()) for index, one in mass.items()}
         return next(iter(found.values())) if len(found) == 1 else MappingProxyType(found)
 
     def _mass(self, index: str) -> Array:

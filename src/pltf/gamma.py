@@ -71,7 +71,7 @@ class Gamma:
     def _check_learning(self) -> None:
         if self.learn is not None and not (isinstance(self.learn, str) and self.learn in LEARN):
             raise PltfError(f"Gamma: learn must be None or one of {', '.join(map(repr, LEARN))}; got {self.learn!r}")
-        if self.tie not in TIES and not (isinstance(self.tie, str) and re.fullmatch(r"index:\w+", self.tie)):
+        if not (isinstance(self.tie, str) and (self.tie in TIES or re.fullmatch(r"index:\w+", self.tie))):
             raise PltfError(f"Gamma: tie must be 'factor', 'component' or as 'index:user'; got {self.tie!r}")
         if self.learn is None and self.tie != "factor":
             raise PltfError(f"Gamma: tie={self.tie!r} says how a learned value is shared: it needs learn=")

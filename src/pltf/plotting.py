@@ -78,6 +78,8 @@ def search(found: Selection, axes: Any = None) -> Any:
     table = found.table
     labels = list(table.columns[: list(table.columns).index("restart")])
     varied = [name for name in labels if table[name].nunique() > 1] or labels[:1]
+    if not varied:
+        raise PltfError("the model has no latent index: there is nothing to draw the bound against")
     panels = _panels(len(varied), axes)
     for name, ax in zip(varied, panels, strict=True):
         known = table.dropna(subset=[name])
@@ -96,8 +98,8 @@ def _panels(count: int, axes: Any) -> list[Any]:
         plt = _pyplot()
         return list(plt.subplots(1, count, figsize=(5 * count, 4), layout="constrained", sharey=True)[1])
     panels = list(np.ravel(np.asarray(axes, dtype=object))) if axes is not None else [_axes(None)]
-    if len(panels) != count:
-        raise PltfError(f"axes must hold {count}, one for everything that was varied; got {len(panels)}")
+    if len(panels) != count or not all(hasattr(ax, "plot") for ax in panels):
+        raise PltfError(f"axes must hold {count} of matplotlib, one for everything that was varied; got {len(panels)}")
     return panels
 
 

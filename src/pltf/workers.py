@@ -6,7 +6,10 @@ Processes are good for the rest, and take a second to start.
 
 from __future__ import annotations
 
+import atexit
 import mmap
+import multiprocessing
+import os
 import pickle
 import signal
 import tempfile
@@ -14,6 +17,7 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +25,7 @@ from typing import Any, NamedTuple
 from pltf.errors import PltfError
 
 _PERIOD = 0.2  # seconds after which the main thread looks up, to hear an interrupt
+RETRIES = 2  # of a job whose worker was killed
 _IDLE = 60  # seconds after which processes with nothing to do end
 
 
@@ -39,37 +44,55 @@ Task = Generator[Sequence[Job], None, None]  # yields jobs, and goes on when all
 
 
 class Pool:
-    """Workers that can be told to stop."""
+    """Threads, or processes that are kept for the next pool of their number."""
 
     def __init__(self, workers: int, *, processes: bool) -> None:
-        self.workers = workers
-        self.stopping = threading.Event()
-        self._threads = None if processes else ThreadPoolExecutor(workers, "pltf-worker")
+        self.workers, self._processes = workers, processes
+        self._executor: Executor = _waiting_processes(workers) if processes else ThreadPoolExecutor(workers)
 
     def submit(self, job: Job) -> Future[Any]:
-        """Have a job done."""
-        return self._executor().submit(job.function, *job.args)
-
-    def _executor(self) -> Executor:
-        """The threads; or the processes, started anew if one of them was killed."""
-        return self._threads or _processes(self.workers)
-
-    def stop(self) -> None:
-        """End work that is on its way: processes at once, threads as soon as they look at ``stopping``."""
-        self.stopping.set()
-        if self._threads is None:
-            _processes(self.workers).shutdown(wait=True, kill_workers=True)  # type: ignore[call-arg]
+        """Have a job done; by new processes, if one of the old ones was killed."""
+        try:
+            return self._executor.submit(job.function, *job.args)
+        except BrokenExecutor:
+            self._executor = _new_processes(self.workers)
+            return self._executor.submit(job.function, *job.args)
 
     def close(self) -> None:
-        """Wait for what has begun. Processes stay for the next search, for a while."""
-        if self._threads is not None:
-            self._threads.shutdown(wait=True, cancel_futures=True)
+        """Wait for threads; let processes wait for more to do, for a while."""
+        if self._processes:
+            with _idle_lock:
+                _idle.append((self.workers, self._executor))
+        else:
+            self._executor.shutdown(wait=True, cancel_futures=True)
 
 
-def _processes(workers: int) -> Executor:
-    from loky import get_reusable_executor
+_idle: list[tuple[int, Executor]] = []
+_idle_lock = threading.Lock()
+if hasattr(os, "register_at_fork"):  # a forked child has the list but not the threads that serve it
+    os.register_at_fork(after_in_child=_idle.clear)
 
-    executor: Executor = get_reusable_executor(workers, timeout=_IDLE, initializer=_ignore_interrupts)
+
+@atexit.register
+def _end_processes() -> None:
+    while _idle:
+        _idle.pop()[1].shutdown(wait=True)
+
+
+def _waiting_processes(workers: int) -> Executor:
+    """Processes that have nothing to do, or new ones."""
+    with _idle_lock:
+        for number, (count, executor) in enumerate(_idle):
+            if count == workers:
+                del _idle[number]
+                return executor
+    return _new_processes(workers)
+
+
+def _new_processes(workers: int) -> Executor:
+    from loky import ProcessPoolExecutor
+
+    executor: Executor = ProcessPoolExecutor(workers, timeout=_IDLE, initializer=_ignore_interrupts)
     return executor
 
 
@@ -77,12 +100,17 @@ def _ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
 
 
+def may_have_children() -> bool:
+    """Whether this process may start others."""
+    return not multiprocessing.current_process().daemon
+
+
 # -- data for other processes -------------------------------------------------------------------
 
 
 @contextmanager
-def shared(value: Any) -> Iterator[str]:
-    """A file that processes can take a value from with :func:`taken`; gone afterwards.
+def shared(value: Any) -> Iterator[Shared]:
+    """A value that other processes can take from a file; gone afterwards.
 
     Arrays are written once, as they lie in memory, and mapped from there: all processes look at the same pages.
     """
@@ -95,12 +123,31 @@ def shared(value: Any) -> Iterator[str]:
             for part in raw:
                 file.write(part)
                 file.write(bytes(-part.nbytes % mmap.PAGESIZE))
-        yield folder
+        Path(folder, "go").touch()
+        yield Shared(folder)
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A folder with a value for other processes, and a way to tell them to stop."""
+
+    folder: str
+
+    def value(self) -> Any:
+        """The value; its arrays are read-only."""
+        return _taken(self.folder)
+
+    def stop(self) -> None:
+        """Tell whoever looks at :meth:`stopping`, in any process."""
+        Path(self.folder, "go").unlink(missing_ok=True)
+
+    def stopping(self, *_: object) -> bool:
+        """Whether it was told to stop, or is gone."""
+        return not os.path.exists(os.path.join(self.folder, "go"))  # looked at after each sweep: no Path
 
 
 @lru_cache(maxsize=1)
-def taken(folder: str) -> Any:
-    """The value in a shared file; its arrays are read-only."""
+def _taken(folder: str) -> Any:
     head, sizes = pickle.loads(Path(folder, "head").read_bytes())
     with Path(folder, "arrays").open("rb") as file:
         pages = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) if any(sizes) else memoryview(b"")
@@ -114,11 +161,13 @@ def taken(folder: str) -> Any:
 # -- tasks --------------------------------------------------------------------------------------
 
 
-def drive(tasks: Iterable[Task], pool: Pool, show: Callable[[], None]) -> Iterator[tuple[int, Exception | None]]:
+def drive(
+    tasks: Iterable[Task], pool: Pool, show: Callable[[], None], stop: Callable[[], None]
+) -> Iterator[tuple[int, Exception | None]]:
     """Do the jobs of many tasks; yields (number of the task, its error if there was one) as they end.
 
-    A task is begun only when a worker would otherwise have nothing to do. ``show`` is called from time to time. After
-    an interrupt every result that had come in has gone to its ``then``.
+    A task is begun only when a worker would otherwise have nothing to do. ``show`` is called from time to time. At an
+    interrupt ``stop`` has to tell the jobs to end soon; every result that comes in still goes to its ``then``.
     """
     waiting, open_tasks = enumerate(tasks), _Open(pool)
     try:
@@ -131,7 +180,7 @@ def drive(tasks: Iterable[Task], pool: Pool, show: Callable[[], None]) -> Iterat
             for number, task, error in open_tasks.completed():
                 yield from [(number, error)] if error else open_tasks.advance(number, task)
     except BaseException:
-        pool.stop()
+        stop()
         open_tasks.drain()
         raise
     finally:
@@ -144,8 +193,9 @@ class _Open:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._tasks: dict[int, Task] = {}
-        self._jobs: dict[Future[Any], tuple[int, Job]] = {}
+        self._jobs: dict[Future[Any], tuple[int, Job, int]] = {}  # with the tries that are left
         self._errors: dict[int, Exception] = {}
+        self._draining = False
 
     def __bool__(self) -> bool:
         return bool(self._tasks)
@@ -165,27 +215,38 @@ class _Open:
             yield number, error
         else:
             self._tasks[number] = task
-            self._jobs.update({self._pool.submit(job): (number, job) for job in jobs})
+            for job in jobs:
+                self._submit(number, job, RETRIES)
+
+    def _submit(self, number: int, job: Job, tries: int) -> None:
+        try:
+            self._jobs[self._pool.submit(job)] = number, job, tries
+        except Exception as error:
+            self._errors.setdefault(number, error)
 
     def completed(self) -> list[tuple[int, Task, Exception | None]]:
         """Wait for a job to end; the tasks that have none left, with the error of one that failed."""
         wait(self._jobs, timeout=_PERIOD, return_when=FIRST_COMPLETED)
         self._take()
-        left = {number for number, _ in self._jobs.values()}
+        left = {number for number, _, _ in self._jobs.values()}
         through = [number for number in self._tasks if number not in left]
         return [(number, self._tasks.pop(number), self._errors.pop(number, None)) for number in through]
 
     def _take(self) -> None:
         """Hand over the results of the jobs that have ended."""
         for future in [future for future in self._jobs if future.done()]:
-            number, job = self._jobs.pop(future)
+            number, job, tries = self._jobs.pop(future)
             if future.cancelled():
                 continue
             error = future.exception()
             if error is None:
                 job.then(future.result())
+            elif isinstance(error, BrokenExecutor) and tries and not self._draining:
+                self._submit(number, job, tries - 1)
             elif isinstance(error, BrokenExecutor):
-                self._errors.setdefault(number, PltfError("a worker process was killed, perhaps for want of memory"))
+                killed = PltfError("a worker process was killed, perhaps for want of memory")
+                killed.__cause__ = error
+                self._errors.setdefault(number, killed)
             elif isinstance(error, Exception):
                 self._errors.setdefault(number, error)
             else:
@@ -193,6 +254,7 @@ class _Open:
 
     def drain(self) -> None:
         """Drop the jobs that have not begun, wait for the others and take what they bring."""
+        self._draining = True
         for future in self._jobs:
             future.cancel()
         wait(self._jobs)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import pltf
+from pltf.data import CooObservation
 from pltf.engines import select, sparse
 from pltf.engines.plan import MOST_CHUNKS
 from pltf.engines.sparse import ListedCp, SparseEngine, _Pass
@@ -74,3 +77,26 @@ def test_float32_adds_up_a_long_row_in_float64() -> None:
         for dtype in ("float64", "float32")
     )
     np.testing.assert_allclose(narrow, wide, rtol=3e-7)
+
+
+@pytest.mark.parametrize("text", ["ir,jr,kr->ijk", "ir,jr,kr,r->ijk"])
+def test_engines_on_the_same_data_share_its_sorted_lists(text: str) -> None:
+    rng = np.random.default_rng(0)
+    cells = np.unique(rng.integers(0, (40, 30, 20), (500, 3)), axis=0)
+    seen = pltf.observe((cells, rng.poisson(2.0, len(cells)) + 1), shape=(40, 30, 20))
+    engines = [select.build(pltf.Model(text, r=r).plan(seen), {"X": seen}) for r in (2, 5)]
+    lists = [{id(array) for array in _arrays(engine)} for engine in engines]
+    assert lists[0] == lists[1]
+    assert lists[0]
+    alone = select.build(pltf.Model(text, r=5).plan(seen, dtype="float32"), {"X": seen})
+    assert not lists[0] & {id(array) for array in _arrays(alone)}
+    assert isinstance(seen, CooObservation)
+    kept = len(sparse._lists_of[seen])
+    del engines, alone
+    assert len(sparse._lists_of[seen]) == 0 < kept
+
+
+def _arrays(engine: Any) -> list[Any]:
+    """The lists that an engine of positive cells goes through."""
+    listed = engine._positive
+    return [one.rows for one in listed._passes] if hasattr(listed, "_passes") else [listed._coords]

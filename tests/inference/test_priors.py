@@ -219,6 +219,25 @@ def test_a_learning_fit_goes_on_bit_by_bit(learn: str, tie: str) -> None:
         np.testing.assert_array_equal(again.priors[a].shape, whole.priors[a].shape)
 
 
+@pytest.mark.parametrize("tol", [1e-2, 1e-3, 1e-4])
+def test_no_fit_is_through_before_its_shapes_are_learned(tol: float) -> None:
+    fit = pltf.cp(rank=2).fit(X, prior=pltf.Gamma(2.0, 10.0, learn="shape"), tol=tol)
+    assert fit.converged
+    assert all(np.asarray(prior.shape) < 1.5 for prior in fit.priors.values())
+    assert not fit.state.waiting
+
+
+def test_a_trace_is_not_continued_with_another_kind_of_prior() -> None:
+    model = pltf.cp(rank=2)
+    fixed = model.fit(X, prior=pltf.Gamma(0.5, 10.0))
+    learned = model.fit(X, init=fixed)
+    assert learned.n_iter == len(learned.restarts) * learned.restarts["n_iter"].iloc[0]
+    assert learned.trace[0] > fixed.bound
+    again = model.fit(X, init=model.fit(X, prior=pltf.Gamma(learn="mean", tie="component")), tol=0, max_iter=2)
+    assert again.n_iter == 2
+    assert isinstance(again.priors["A"].mean, float)
+
+
 def test_a_fit_that_learns_more_begins_with_what_was_learned() -> None:
     model = pltf.cp(rank=2)
     first = model.fit(X, prior=pltf.Gamma(learn="mean"))
@@ -232,20 +251,18 @@ def test_a_fit_that_learns_more_begins_with_what_was_learned() -> None:
 def test_storages_learn_the_same(learn: str, tie: str) -> None:
     model, prior = pltf.cp(rank=2), pltf.Gamma(0.5, 10.0, learn=learn, tie=tie)
     cells = np.argwhere(~HOLES)
+    hidden = np.where(HOLES, 0.0, X)  # what is missing may not be listed
     listed = [
         pltf.observe((cells, X[tuple(cells.T)]), shape=X.shape, unlisted="missing"),
-        pltf.observe((np.argwhere(X > 0), X[X > 0]), shape=X.shape, missing=np.argwhere(HOLES & (X == 0)))
-        if not (HOLES & (X > 0)).any()
-        else None,
+        pltf.observe((np.argwhere(hidden > 0), hidden[hidden > 0]), shape=X.shape, missing=np.argwhere(HOLES)),
     ]
     dense = model.fit(X, mask=~HOLES, prior=prior)
     for data in listed:
-        if data is not None:
-            sparse = model.fit(data, prior=prior)
-            assert sparse.bound == pytest.approx(dense.bound, rel=1e-6)
-            for a in model.factors:
-                one, other = (np.asarray(fit.priors[a].mean) for fit in (sparse, dense))
-                np.testing.assert_allclose(one, other, rtol=1e-3)
+        sparse = model.fit(data, prior=prior)
+        assert sparse.bound == pytest.approx(dense.bound, rel=1e-6)
+        for a in model.factors:
+            one, other = (np.asarray(fit.priors[a].mean) for fit in (sparse, dense))
+            np.testing.assert_allclose(one, other, rtol=1e-3)
     single = model.fit(X, mask=~HOLES, prior=prior, dtype="float32")
     assert single.bound == pytest.approx(dense.bound, rel=1e-4)
 

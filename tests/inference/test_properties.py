@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -241,3 +246,18 @@ def test_predictions_equal_the_reference(case: Case) -> None:
         hidden = ~case.masks[name]
         np.testing.assert_allclose(fit.mean(at=hidden, of=name), expected[hidden], rtol=1e-10)
         np.testing.assert_allclose(fit.mean(at=np.nonzero(hidden), of=name), expected[hidden], rtol=1e-10)
+
+
+def test_bits_do_not_depend_on_what_was_compiled_before(tmp_path: Path) -> None:
+    """Kernels that were just compiled, and the same ones from the cache: a search may run on both."""
+    program = """
+        import numpy as np, pltf
+        X = np.random.default_rng(0).poisson(2.0, (9, 8, 7)).astype(float)
+        X[0, :3, 0] = np.nan
+        for tie in ("factor", "component"):
+            print(pltf.cp(rank=3).fit(X, prior=pltf.Gamma(learn="both", tie=tie), max_iter=30, tol=0).bound.hex())
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    cold, warm = (subprocess.check_output(command, env=environment, text=True) for _ in range(2))
+    assert cold == warm

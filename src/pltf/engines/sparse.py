@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
+import threading
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +33,8 @@ LARGEST_ROW = np.iinfo(np.int32).max
 CANCELLED = 1e-9  # share of the closed form below which the difference has too few digits
 MOST_CELLS = 1 << 24  # that may be added up one by one instead
 
+T = TypeVar("T")
+
 
 class SparseEngine(Remembering):
     """Sums over the cells of one tensor that is given as a list."""
@@ -39,13 +43,13 @@ class SparseEngine(Remembering):
         self._plan, self._threads = plan, threads
         self._names = tuple(term.name for term in plan.equation.factors)
         lists = ListedCp if plan.is_cp else ListedAny
-        x = seen.values.astype(plan.dtype)  # first: what is positive may be zero in float32
-        positive = x > 0
         self._lists = partial(lists, plan, threads=threads)
-        self._positive: Listed = self._lists(np.ascontiguousarray(seen.coords[:, positive]), x[positive])
+        self._positive: Listed = self._lists(Cells(seen, "positive", partial(_positive, seen, plan.dtype), plan.dtype))
         self._seen = seen
         cells, sign = _exposed(seen)
-        self._exposed: Listed | None = None if cells is None else self._lists(cells, None)
+        self._exposed: Listed | None = None
+        if cells is not None:
+            self._exposed = self._lists(Cells(seen, "exposed", lambda: (cells, None), plan.dtype))
         self._all_ones = AllOnes(plan.equation, plan.sizes) if sign < 0 else None
         self._empty = _empty_entries(plan, seen, cells) if sign < 0 and cells is not None else {}
         self._observed: Listed | None = None
@@ -89,7 +93,7 @@ class SparseEngine(Remembering):
                 )
                 return None
             cells = self._seen.coords if listed else _complement(self._seen.missing, self._seen.shape)
-            self._observed = self._lists(cells, None)
+            self._observed = self._lists(Cells(self._seen, "observed", lambda: (cells, None), self._plan.dtype))
         return self._observed
 
     def _has_cancelled(self, exposure: Array, whole: Array, of: str) -> bool:
@@ -104,6 +108,58 @@ class SparseEngine(Remembering):
 
     def _others(self, factors: Mapping[str, Array], of: str) -> tuple[Array, ...]:
         return tuple(factors[name] for name in self._names if name != of)
+
+
+_lists_of: WeakKeyDictionary[CooObservation, WeakValueDictionary[Any, Any]] = WeakKeyDictionary()
+_making = threading.RLock()
+
+
+class Cells:
+    """A list of cells of some data. Engines on the same data share what they make of it, while one of them lives."""
+
+    def __init__(
+        self,
+        seen: CooObservation,
+        role: str,
+        make: Callable[[], tuple[Coords, AnyArray | None]],
+        dtype: np.dtype[Any],
+    ) -> None:
+        self._seen, self._key, self._make = seen, (role, dtype.name), make
+
+    def whole(self) -> _Whole:
+        """Positions and counts, in the order of the data."""
+        return self._once((), lambda: _Whole(*self._make()))
+
+    def sorted_by(self, shape: tuple[int, ...], owner: int, short: Sequence[int]) -> _Pass:
+        """The list sorted by a mode."""
+
+        def make() -> _Pass:
+            whole = self.whole()
+            return _Pass(shape, whole.coords, whole.x, owner, short)
+
+        return self._once((owner, *short), make)
+
+    def _once(self, part: tuple[int, ...], make: Callable[[], T]) -> T:
+        with _making:
+            known = _lists_of.setdefault(self._seen, WeakValueDictionary())
+            found: T | None = known.get((*self._key, part))
+            if found is None:
+                found = known[(*self._key, part)] = make()
+            return found
+
+
+class _Whole:
+    """A list as it is."""
+
+    def __init__(self, coords: Coords, x: AnyArray | None) -> None:
+        self.coords, self.x = coords, x
+
+
+def _positive(seen: CooObservation, dtype: np.dtype[Any]) -> tuple[Coords, AnyArray]:
+    """The cells with a positive count; in float32 a small one may be zero."""
+    x = seen.values.astype(dtype)
+    positive = x > 0
+    return np.ascontiguousarray(seen.coords[:, positive]), x[positive]
 
 
 class Listed(Protocol):
@@ -121,11 +177,11 @@ class Listed(Protocol):
 class ListedAny:
     """Any model: blocks of cells are gathered, contracted and scattered."""
 
-    def __init__(self, plan: ListedPlan, coords: Coords, x: AnyArray | None, threads: int) -> None:
-        self._cells = CellEquation(plan.equation, plan.sizes)
+    def __init__(self, plan: ListedPlan, cells: Cells, threads: int) -> None:
+        self._cells, self._whole = CellEquation(plan.equation, plan.sizes), cells.whole()
         self._names = tuple(term.name for term in plan.equation.factors)
-        self._coords, self._x, self._dtype = coords, x, plan.dtype
-        self._blocks = [slice(at, at + self._cells.block) for at in range(0, coords.shape[1], self._cells.block)]
+        self._coords, self._x, self._dtype = self._whole.coords, self._whole.x, plan.dtype
+        self._blocks = [slice(at, at + self._cells.block) for at in range(0, self._coords.shape[1], self._cells.block)]
         self._threads = min(threads, max(1, len(self._blocks)))
 
     def counts(self, factors: Sequence[Array], names: Sequence[str]) -> tuple[dict[str, Array], float]:
@@ -177,16 +233,18 @@ class ListedCp:
     gets a pass of its own, sorted by it. All this depends on the list alone: the number of threads changes no bit.
     """
 
-    def __init__(self, plan: ListedPlan, coords: Coords, x: AnyArray | None, threads: int) -> None:
+    def __init__(self, plan: ListedPlan, cells: Cells, threads: int) -> None:
         self._dtype, self._threads = plan.dtype, threads
+        whole = cells.whole()  # for now: what is sorted needs it no more
         self._factors = CpFactors(plan.equation)
         self._order = [term.name for term in plan.equation.factors]
         by_size = sorted(range(len(plan.shape)), key=lambda mode: -plan.shape[mode])
-        room = min(PRIVATE_BYTES // (8 * plan.rank), coords.shape[1]) // MOST_CHUNKS  # rows a chunk may hold for itself
+        most = min(PRIVATE_BYTES // (8 * plan.rank), whole.coords.shape[1])
+        room = most // MOST_CHUNKS  # rows a chunk may hold for itself
         short = [m for n, m in enumerate(by_size) if n and sum(plan.shape[k] for k in by_size[n:]) <= room]
         long = [mode for mode in by_size[1:] if mode not in short]
-        self._passes = [_Pass(plan.shape, coords, x, by_size[0], short)]
-        self._passes += [_Pass(plan.shape, coords, x, mode, []) for mode in long]
+        self._passes = [cells.sorted_by(plan.shape, by_size[0], short)]
+        self._passes += [cells.sorted_by(plan.shape, mode, []) for mode in long]
 
     def counts(self, factors: Sequence[Array], names: Sequence[str]) -> tuple[dict[str, Array], float]:
         rows = self._rows(factors)

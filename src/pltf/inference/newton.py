@@ -10,27 +10,36 @@ from pltf.special import ANY_ORDER
 _STEPS, _SETTLED = 30, 1e-8
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+# One function, for a call of another one may be inlined or not, depending on which of them comes from the cache: the
+# order of its sums would then change from process to process.
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER)
 def best_means(C, x, A, B, least, most):  # type: ignore[no-untyped-def]
-    """Solve ``sum A*C/(A + B*x) = sum A`` over each group for B, in place.
+    """Solve ``sum A*C/(A + B*x) = sum A`` over the column of each group for B, in place.
 
-    Arrays are (outer, groups, inner), ``A`` may have outer and inner of size 1. The reciprocal of the left side is
-    concave in B: from below Newton's steps never go too far.
+    Arrays are (entries, groups), ``A`` may be one row. The reciprocal of the left side is concave in B: from below
+    Newton's steps never go too far.
     """
     left, slope, norm = np.empty(B.size), np.empty(B.size), np.zeros(B.size)
     for n in range(A.shape[0]):
         for g in range(B.size):
-            norm[g] += A[n, g].sum() * (C.shape[0] // A.shape[0]) * (C.shape[2] // A.shape[2])
+            norm[g] += A[n, g] * (C.shape[0] // A.shape[0])
     for _ in range(_STEPS):
         left[:] = 0
         slope[:] = 0
-        for n in range(C.shape[0]):
-            shapes = A[n if A.shape[0] > 1 else 0]
-            if C.shape[2] == 1:
-                _add_row(C[n, :, 0], x[n, :, 0], shapes[:, 0], B, left, slope)
-            else:
+        if B.size == 1 and A.shape[0] == 1:
+            shape, mean, a, b = A[0, 0], B[0], 0.0, 0.0
+            for n in range(C.shape[0]):
+                part = 1 / (shape + mean * x[n, 0])
+                a += C[n, 0] * part
+                b += C[n, 0] * part * part * x[n, 0]
+            left[0], slope[0] = shape * a, shape * b
+        else:
+            for n in range(C.shape[0]):
+                shapes = A[n if A.shape[0] > 1 else 0]
                 for g in range(B.size):
-                    _add_run(C[n, g], x[n, g], shapes[g], g, B, left, slope)
+                    part = 1 / (shapes[g] + B[g] * x[n, g])
+                    left[g] += shapes[g] * C[n, g] * part
+                    slope[g] += shapes[g] * C[n, g] * part * part * x[n, g]
         change = 0.0
         for g in range(B.size):
             if slope[g] > 0:
@@ -40,25 +49,3 @@ def best_means(C, x, A, B, least, most):  # type: ignore[no-untyped-def]
                 B[g] = new
         if change <= _SETTLED:
             break
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER)
-def _add_row(C, x, A, B, left, slope):  # type: ignore[no-untyped-def]
-    """Add one entry to the sums of each group."""
-    for g in range(C.size):
-        part = 1 / (A[g] + B[g] * x[g])
-        left[g] += A[g] * C[g] * part
-        slope[g] += A[g] * C[g] * part * part * x[g]
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER)
-def _add_run(C, x, A, g, B, left, slope):  # type: ignore[no-untyped-def]
-    """Add many entries to the sums of one group."""
-    a, b, mean, one = 0.0, 0.0, B[g], A.size == 1
-    for n in range(C.size):
-        shape = A[0] if one else A[n]
-        part = 1 / (shape + mean * x[n])
-        a += shape * C[n] * part
-        b += shape * C[n] * part * part * x[n]
-    left[g] += a
-    slope[g] += b

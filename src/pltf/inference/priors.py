@@ -8,7 +8,7 @@ Over each group of entries that share a value, with <z> = E and <log z> = log L:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from math import prod
 
 import numpy as np
@@ -17,7 +17,7 @@ from scipy.special import digamma, polygamma
 
 from pltf.errors import PltfError
 from pltf.gamma import Array, Gamma, log_geometric_mean
-from pltf.inference.factors import Factors, frozen
+from pltf.inference.factors import frozen
 
 SHAPES = (1e-2, 1e6)  # below, exp<log z> has no digits left; above, the prior is a single value
 MEANS = (1e-30, 1e30)
@@ -30,34 +30,28 @@ class Groups:
 
     def __init__(self, shape: tuple[int, ...], shared: tuple[int, ...]) -> None:
         self.shape, self.shared = shape, shared  # of the factor; axes along which the value is one and the same
-        apart = [axis for axis in range(len(shape)) if axis not in shared]
+        apart = tuple(axis for axis in range(len(shape)) if axis not in shared)
+        self._order, self._columns = (*shared, *apart), prod(shape[axis] for axis in apart)
         self._value_shape = tuple(1 if axis in shared else size for axis, size in enumerate(shape))
-        together = apart == list(range(apart[0], apart[-1] + 1)) if apart else True
-        first, last = (apart[0], apart[-1] + 1) if apart else (0, 0)
-        # Axes that keep groups apart must lie side by side; where they do not, they are put last.
-        self._order = tuple(range(len(shape))) if together else (*shared, *apart)
-        cut = (prod(shape[:first]), prod(shape[first:last]), prod(shape[last:]))
-        self._table = cut if together else (prod(shape[a] for a in shared), prod(shape[a] for a in apart), 1)
 
     def table(self, values: ArrayLike) -> Array:
-        """Values that broadcast to the factor as (outer, groups, inner), with size 1 where they do not vary."""
+        """Values that broadcast to the factor, a column for each group; one row if they do not vary in any group."""
         array = np.asarray(values, dtype=np.float64)
         array = array.reshape((1,) * (len(self.shape) - array.ndim) + array.shape)
-        if all(array.shape[axis] == 1 for axis in self.shared):
-            return np.array(np.broadcast_to(array, self._value_shape)).reshape(1, -1, 1)
-        full = np.broadcast_to(array, self.shape).transpose(self._order)
-        return np.ascontiguousarray(full).reshape(self._table)
+        varies = any(array.shape[axis] > 1 for axis in self.shared)
+        full = np.broadcast_to(array, self.shape if varies else self._value_shape)
+        return np.ascontiguousarray(full.transpose(self._order)).reshape(-1, self._columns)
 
-    def value(self, table: Array) -> ArrayLike:
+    def value(self, row: Array) -> ArrayLike:
         """A value of each group as part of a prior."""
-        return float(table.reshape(())) if table.size == 1 else frozen(table.reshape(self._value_shape))
+        return float(row.reshape(())) if row.size == 1 else frozen(row.reshape(self._value_shape))
 
 
 def groups(prior: Gamma, shape: tuple[int, ...], indices: tuple[str, ...], latent: Collection[str], a: str) -> Groups:
     """The groups that a prior of factor ``a`` asks for."""
     found = Groups(shape, _shared_axes(prior, indices, latent, a))
     for part in prior.learns:
-        if found.table(getattr(prior, part)).shape[::2] != (1, 1):
+        if len(found.table(getattr(prior, part))) > 1:
             whose = "the whole factor" if prior.tie == "factor" else f"each {prior.tie.removeprefix('index:')}"
             came = np.shape(getattr(prior, part))
             raise PltfError(f"prior of {a}: a {part} that is learned must begin with one value for {whose}, got {came}")
@@ -77,17 +71,10 @@ def _shared_axes(prior: Gamma, indices: tuple[str, ...], latent: Collection[str]
     return tuple(axis for axis in every if indices[axis] != index)
 
 
-def with_best_shapes(
-    priors: Mapping[str, Gamma], learning: Mapping[str, Groups], E: Factors, C: Factors, D: Factors, threads: int
-) -> dict[str, Gamma]:
-    """All priors, those that learn their shape with the best one for these posteriors."""
-    found = dict(priors)
-    for a, groups in learning.items():
-        if "shape" in priors[a].learns:
-            log_L = log_geometric_mean(C[a], D[a], threads)
-            shape = groups.value(best_shape(E[a], log_L, priors[a].mean, groups.shared))
-            found[a] = priors[a].with_values(shape, priors[a].mean)
-    return found
+def with_best_shape(prior: Gamma, groups: Groups, E: Array, C: Array, D: Array, threads: int) -> Gamma:
+    """The prior at the shape that is best for these posteriors."""
+    shape = best_shape(E, log_geometric_mean(C, D, threads), prior.mean, groups.shared)
+    return prior.with_values(groups.value(shape), prior.mean)
 
 
 def with_best_mean(prior: Gamma, groups: Groups, C: Array, exposure: Array) -> Gamma:
@@ -99,7 +86,7 @@ def with_best_mean(prior: Gamma, groups: Groups, C: Array, exposure: Array) -> G
     """
     from pltf.inference.newton import best_means  # brings the compiler, which `import pltf` should not wait for
 
-    B = groups.table(prior.mean).reshape(-1)
+    B = groups.table(prior.mean).reshape(-1).copy()
     most = np.minimum(GROWTH * B, MEANS[1])
     best_means(groups.table(C), groups.table(exposure), groups.table(prior.shape), B, MEANS[0], most)
     return prior.with_values(prior.shape, groups.value(B))

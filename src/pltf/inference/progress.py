@@ -64,7 +64,11 @@ class Progress:
         columns = [TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()]
         if self._time_left:
             columns += [TextColumn("time left"), TimeRemainingColumn()]
-        self._bar = Bar(*columns, console=console, transient=True, disable=not console.is_terminal)
+        # The time left is guessed from all that was done so far: single steps may take minutes.
+        period = float("inf")
+        self._bar = Bar(
+            *columns, console=console, transient=True, disable=not console.is_terminal, speed_estimate_period=period
+        )
         self._task = self._bar.add_task(text, total=self._total)
         self._bar.start()
 

@@ -23,7 +23,6 @@ BEHIND = "dropped: clearly behind another restart"
 
 def run_until(problem: Problem, method: Method, start: State | Run, stop: Stop, restart: int, sweeps: int) -> Run:
     """A run up to so many sweeps in all, or to its end; going on takes the very steps of a run without a break."""
-    problem = replace(problem, engine=problem.engine.fresh())  # others may run beside this one
     if isinstance(start, Run):
         state, trace, seconds = start.state, start.trace.tolist(), start.seconds
     else:

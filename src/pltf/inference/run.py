@@ -133,7 +133,8 @@ def run(
         if not math.isfinite(new.objective) or (comparable and gain < 0):
             converged, stopped = _no_rise(problem, method, state, new, len(trace), stop.tol)
             break
-        comparable_from = comparable_from if comparable else len(trace)
+        if not comparable or new.waiting != state.waiting:
+            comparable_from = len(trace)
         state = new
         trace.append(new.objective)
         if progress is not None:
@@ -141,7 +142,7 @@ def run(
         if stop.callback is not None and _asks_to_stop(stop.callback(_told(restart, len(trace), new))):
             stopped = ASKED
             break
-        if stop.tol > 0 and _last_gain(trace, comparable_from) <= stop.tol * abs(new.objective):
+        if stop.tol > 0 and not new.waiting and _last_gain(trace, comparable_from) <= stop.tol * abs(new.objective):
             converged, stopped = True, f"{FEW} sweeps added less than {stop.tol:g} of the {method.objective}"
             break
     else:

@@ -37,6 +37,11 @@ class Problem:
         """Factors to be learned, in the order in which a sweep updates them."""
         return tuple(name for name in self.shapes if name not in self.fixed)
 
+    @cached_property
+    def learns_shapes(self) -> bool:
+        """Whether the shape of any prior is to be learned."""
+        return any("shape" in self.priors[a].learns for a in self.learns)
+
     def log_likelihood(self, log_term: float, expected: float) -> float:
         """sum M*( X*log Xhat - Xhat - lgamma(X+1) ), from the log term and the expected total sum M*Xhat."""
         return self.saturated + log_term + (self.total - expected)
@@ -78,7 +83,7 @@ class State:
     objective: float  # bound, log-likelihood or log-posterior; -inf before the first VB sweep
     zeros: int = 0  # entries that MAP has set to zero: objectives compare only while it stays
     pace: Pace = Pace()
-    quiet: bool = False  # a sweep has added so little that the shapes of priors may be learned
+    waiting: bool = False  # the shapes of priors are to be learned, but not yet
 
 
 @dataclass(frozen=True)

@@ -13,15 +13,16 @@ from pltf.gamma import PARTS, Array, Gamma, geomean_and_kl
 from pltf.inference.accelerate import accelerated
 from pltf.inference.balance import balanced
 from pltf.inference.factors import Factors, frozen
-from pltf.inference.priors import with_best_mean, with_best_shapes
+from pltf.inference.priors import with_best_mean, with_best_shape
 from pltf.inference.state import Method, Problem, State
 
-QUIET = 1e-4  # share of the bound: when a sweep adds no more, the shapes of priors are learned too
+QUIET = 1e-4  # share of the bound: shapes of priors are learned from when on a sweep adds no more
 
 
 def begin(problem: Problem, L: Factors, E: Factors) -> State:
     """The state before the first sweep: no posterior yet, and so no bound."""
-    return State(E, L, {}, {}, problem.engine.counts(L, problem.free), problem.priors, -math.inf)
+    counts = problem.engine.counts(L, problem.free)
+    return State(E, L, {}, {}, counts, problem.priors, -math.inf, waiting=problem.learns_shapes)
 
 
 def step(problem: Problem, state: State) -> State:
@@ -29,16 +30,21 @@ def step(problem: Problem, state: State) -> State:
 
     C_a = A_a + L_a * Delta_a^L(M*X/Xhat_L);   D_a = 1 / (A_a/B_a + Delta_a^E(M));   E_a = C_a*D_a
     """
-    new = _swept(problem, _with_better_priors(problem, state))
-    return replace(new, quiet=state.quiet or new.objective - state.objective <= QUIET * abs(new.objective))
+    # Before the factors have found their places, small shapes would hold them where they are.
+    new = _swept(problem, state if state.waiting else _with_better_shapes(problem, state))
+    loud = new.objective - state.objective > QUIET * abs(new.objective)
+    return replace(new, waiting=state.waiting and loud)
 
 
-def _with_better_priors(problem: Problem, state: State) -> State:
-    """The state with shapes learned, but not before the factors have found their places: small shapes hold them."""
-    if not (state.quiet and problem.learns):
-        return state
-    better = with_best_shapes(state.priors, problem.learns, state.E, state.C, state.D, problem.threads)
-    return replace(state, priors=better)
+def _with_better_shapes(problem: Problem, state: State) -> State:
+    """The state with priors of the best shapes."""
+    priors = {
+        a: with_best_shape(prior, problem.learns[a], state.E[a], state.C[a], state.D[a], problem.threads)
+        if "shape" in prior.learns
+        else prior
+        for a, prior in state.priors.items()
+    }
+    return replace(state, priors=priors) if problem.learns_shapes else state
 
 
 def _swept(problem: Problem, state: State) -> State:
@@ -86,7 +92,8 @@ def resume(problem: Problem, state: State) -> State:
     C, D = ({a: part[a] for a in problem.free} for part in (state.C, state.D))
     E = {**state.E, **problem.fixed}
     priors = {a: _gone_on(prior, state.priors.get(a, prior)) for a, prior in problem.priors.items()}
-    return posterior_state(problem, priors, E, C, D, problem.engine.total(E))
+    state = posterior_state(problem, priors, E, C, D, problem.engine.total(E))
+    return replace(state, waiting=problem.learns_shapes)
 
 
 def _gone_on(given: Gamma, earlier: Gamma) -> Gamma:

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pltf.errors import PltfError, SelectionWarning, whole
+from pltf.gamma import Gamma
 from pltf.inference.progress import Progress
 from pltf.inference.run import Stop
 from pltf.notation import Model
-from pltf.selection.grid import Prior, candidates, edges
+from pltf.selection.grid import Candidate, Prior, candidates, edges
+from pltf.selection.grid import shown as in_words
 from pltf.selection.result import Selection
 from pltf.selection.search import Cell, Options, check_memory, search
 from pltf.threads import available_threads, single_threaded_blas
@@ -31,12 +33,14 @@ def select(
     dtype: Any = "float64",
     engine: str = "auto",
     accelerate: bool = True,
-    race: bool = True,
+    race: bool | None = None,
     workers: int | None = None,
     progress: bool = True,
     **sizes: int | Iterable[int],
 ) -> Selection:
     """Fit a model at every size of a grid, from several starts each; the highest bound wins.
+
+    Bounds that differ by less than ``tol`` are the same, and of those the candidate with the smallest factors wins.
 
     Parameters
     ----------
@@ -47,9 +51,11 @@ def select(
     prior
         As for :meth:`pltf.Model.fit`, or a list of such priors: each of them is tried.
     restarts, seed
-        Starts of each candidate. A run equals the single fit with its sizes, its prior and its seed (see ``table``).
+        Starts of each candidate. A run equals the single fit with its sizes, its prior and its seed (see ``table``), up
+        to where it was dropped if it was.
     race
-        Drop restarts that are clearly behind another one of the same candidate. False: run all of them to the end.
+        Drop restarts that are clearly behind another one of the same candidate, True, or run all of them to the end,
+        False. Without it they race unless the shape of a prior is learned, where it was not measured to be safe.
     workers
         Fits at a time (default: one a core). Their number does not change a bit of any result. The data are shared.
     progress
@@ -76,7 +82,7 @@ def select(
         restarts=whole("restarts", restarts, 1),
         seed=api.seed_of(seed),
         stop=Stop(whole("max_iter", max_iter, 1), api.tolerance(tol)),
-        racing=api.flag("race", race),
+        racing=_learns_no_shape(tried) if race is None else api.flag("race", race),
         workers=cores if workers is None else whole("workers", workers, 1),
     )
     if not isinstance(init, str):
@@ -85,9 +91,14 @@ def select(
     data, masks = api.tensors(tried[0].model, X, mask)
     threads = max(1, cores // min(options.workers, len(tried) * options.restarts))
     settings = {"init": init, "fixed": fixed, "dtype": dtype, "engine": engine, "accelerate": accelerate}
-    cells = []
+    cells: list[Cell] = []
     for one in tried:
-        ready = api.prepare(one.model, data, masks, method="vb", prior=one.prior, threads=threads, **settings)
+        try:
+            ready = api.prepare(one.model, data, masks, method="vb", prior=one.prior, threads=threads, **settings)
+        except PltfError as error:
+            if not cells:
+                raise
+            raise PltfError(f"at {in_words(one.label)}: {error}") from None  # the first candidate was all right
         check_memory(ready, one.label, options.restarts)
         cells.append(Cell(one.label, ready, options))
     seen = api.observations(data, masks)
@@ -95,12 +106,13 @@ def select(
         found = search(cells, seen, options, bar)
         if found.winner is None:
             raise next(iter(found.failures.values()))
-        winner = cells[found.winner.number]
+        number, _, run = found.winner
+        winner, outcome = cells[number], found.outcomes[number]
         problem = winner.ready.problem(seen)
-        rows = found.outcomes[found.winner.number].rows
-        best_fit = winner.ready.result(problem, found.winner.run, rows, options.seed, seen)
+        best_fit = winner.ready.result(problem, run, outcome.rows, options.seed, seen)
     selection = Selection(
-        outcomes=tuple(found.outcomes[number] for number in sorted(found.outcomes)),
+        outcomes=tuple(found.outcomes[other] for other in sorted(found.outcomes)),
+        winner=outcome,
         best_fit=best_fit,
         best=dict(winner.label),
         edges=edges(best_fit.model, [one.model for one in tried]),
@@ -109,10 +121,16 @@ def select(
         n_candidates=len(cells),
         seed=options.seed,
     )
-    winner.ready.warn_of(found.winner.run, options.stop, problem.total, stacklevel=3)
+    winner.ready.warn_of(run, options.stop, problem.total, stacklevel=3)
     for text in selection.doubts:
         warnings.warn(text, SelectionWarning, stacklevel=2)
     return selection
+
+
+def _learns_no_shape(tried: Sequence[Candidate]) -> bool:
+    priors = [one.prior for one in tried]
+    named = [prior for given in priors for prior in (given.values() if isinstance(given, Mapping) else [given])]
+    return not any(isinstance(prior, Gamma) and "shape" in prior.learns for prior in named)
 
 
 def _said(error: Exception) -> str:

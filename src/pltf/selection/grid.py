@@ -17,6 +17,32 @@ Prior = Gamma | Mapping[str, Gamma] | None
 Label = dict[str, Any]  # what tells a candidate from the others: sizes, model, prior
 
 
+COLUMNS = frozenset(
+    [
+        "model",
+        "prior",
+        "restart",
+        "seed",
+        "bound",
+        "sweeps",
+        "converged",
+        "stopped",
+        "seconds",
+        "best",
+        "mean",
+        "sd",
+        "gap",
+        "weight",
+        "restarts",
+        "dropped",
+        "agree",
+        "similarity",
+        "edge",
+        "error",
+    ]
+)
+
+
 class Candidate(NamedTuple):
     """A model with its sizes and a prior."""
 
@@ -30,16 +56,16 @@ def candidates(models: Any, priors: Any, sizes: Mapping[str, Any]) -> list[Candi
     models, priors = _models(models), _priors(priors)
     grid = _grid(models, sizes)
     several = len({one.text for one in models}) > 1
-    found: dict[tuple[Model, int], Candidate] = {}
+    found: dict[tuple[Model, str], Candidate] = {}
     for one in models:
-        varied = {index: sizes for index, sizes in grid.items() if index in one.sizes}
+        varied = {index: values for index, values in grid.items() if index in one.sizes}
         for values in itertools.product(*varied.values()):
             sized = one.resized(**dict(zip(varied, values, strict=True)))
-            for number, prior in enumerate(priors):
+            for name, prior in priors.items():
                 label: Label = {"model": one.text} if several else {}
                 label |= sized.sizes
-                label |= {"prior": _named(prior)} if len(priors) > 1 else {}
-                found.setdefault((sized, number), Candidate(label, sized, prior))
+                label |= {"prior": name} if len(priors) > 1 else {}
+                found.setdefault((sized, name), Candidate(label, sized, prior))
     return list(found.values())
 
 
@@ -48,6 +74,9 @@ def _models(given: Any) -> list[Model]:
     if not models or not all(isinstance(one, Model) for one in models):
         raise PltfError(f"model must be a Model or a list of them, got {brief(given)}")
     first = models[0]
+    for index in dict.fromkeys(index for one in models for index in one.sizes):
+        if index in COLUMNS:
+            raise PltfError(f"latent index '{index}' would be lost in the table, which has such a column: rename it")
     for one in models:
         if dict(one.observed) != dict(first.observed):
             shown = [", ".join(str(e.output) for e in model.equations) for model in (first, one)]
@@ -55,11 +84,17 @@ def _models(given: Any) -> list[Model]:
     return models
 
 
-def _priors(given: Any) -> list[Prior]:
-    priors = list(given) if isinstance(given, (list, tuple)) else [given]
-    if not priors:
+def _priors(given: Any) -> dict[str, Prior]:
+    """The priors to try by what they are called, each once; arrays are told from each other by a number."""
+    if isinstance(given, (list, tuple)) and not given:
         raise PltfError("prior is an empty list: nothing to try")
-    return priors
+    names: dict[str, Prior] = {}
+    for prior in given if isinstance(given, (list, tuple)) else [given]:
+        name = _named(prior)
+        same = [known for known in names if known == name or known.startswith(f"{name} #")]
+        if not any(prior is names[known] or "array>" not in name for known in same):
+            names[f"{name} #{len(same) + 1}" if same else name] = prior
+    return names
 
 
 def _grid(models: Sequence[Model], sizes: Mapping[str, Any]) -> dict[str, list[int]]:
@@ -73,12 +108,13 @@ def _grid(models: Sequence[Model], sizes: Mapping[str, Any]) -> dict[str, list[i
         if index not in latent:
             known = ", ".join(latent) or "none"
             raise PltfError(f"unknown argument '{index}': neither an option nor one of the latent indices, {known}")
-        if isinstance(given, (str, Mapping)) or not (isinstance(given, Iterable) or np.ndim(given) == 0):
+        if isinstance(given, (str, bytes, Mapping)):
             raise PltfError(f"sizes of '{index}' must be whole numbers, got {brief(given)}")
-        values = list(given) if isinstance(given, Iterable) else [given]
+        single = isinstance(given, np.ndarray) and given.ndim == 0
+        values = list(given) if isinstance(given, Iterable) and not single else [given]
         if not values:
             raise PltfError(f"sizes of '{index}' are empty: nothing to try")
-        grid[index] = list(dict.fromkeys(whole(f"sizes of '{index}'", value, 1) for value in values))
+        grid[index] = list(dict.fromkeys(whole(f"every size of '{index}'", value, 1) for value in values))
     return grid
 
 

@@ -36,6 +36,7 @@ class Selection:
     """
 
     outcomes: tuple[Outcome, ...]  # of every candidate with a run, in the order of the grid
+    winner: Outcome
     best_fit: Fit
     best: Label  # {"r": 7}; with "model" and "prior" where there were several
     edges: Mapping[str, str]  # indices at the end of their range: "smallest" or "largest"
@@ -60,34 +61,23 @@ class Selection:
     def summary(self) -> pd.DataFrame:
         """One row a candidate, the best first.
 
-        ``best``, ``mean``, ``sd``: of the bounds of its restarts, dropped ones where they stood. ``gap``: from its best
-        to the winner's. ``weight``: its probability, had all candidates the same beforehand and were the bound the
-        evidence. ``agree``: the share of its restarts that found the same components as its best one (similarity of
-        0.9 or more, see :func:`pltf.match`), and ``similarity`` the mean. ``dropped``: restarts that lost the race.
-        ``edge``: whether the winner has the largest or the smallest size tried.
+        ``best``, ``mean``, ``sd``: of the bounds of its restarts, without those that were ``dropped`` from the race.
+        ``gap``: from its best to the highest bound. ``weight``: its probability, had all candidates the same beforehand
+        and were the bound the evidence. ``agree``: the share of all its restarts that found the same components as its
+        best one (similarity of 0.9 or more, see :func:`pltf.match`; dropped ones where they stood), and ``similarity``
+        the mean. ``edge``: whether the winner has the largest or the smallest size tried.
         """
-        best = np.array([one.bound for one in self.outcomes])
-        weight = np.exp(best - best.max())
+        highest = max(one.bound for one in self.outcomes)
+        weight = np.exp([one.bound - highest for one in self.outcomes])
         rows = [
-            (
-                one.label,
-                {
-                    "best": one.bound,
-                    "mean": one.bounds.mean(),
-                    "sd": one.bounds.std(ddof=1) if len(one.bounds) > 1 else 0.0,
-                    "gap": one.bound - best.max(),
-                    "weight": share,
-                    "restarts": len(one.rows),
-                    "agree": float((one.alike >= ALIKE).mean()),
-                    "similarity": float(one.alike.mean()),
-                    "dropped": sum(row.stopped == BEHIND for row in one.rows),
-                    "seconds": sum(row.seconds for row in one.rows),
-                    "edge": ", ".join(f"{end} {i}" for i, end in self.edges.items()) if one.label == self.best else "",
-                },
-            )
+            (one.label, _summed_up(one) | {"gap": one.bound - highest, "weight": share, "edge": self._edge(one)})
             for one, share in zip(self.outcomes, weight / weight.sum(), strict=True)
         ]
-        return _frame(rows).sort_values("best", ascending=False, kind="stable", ignore_index=True)
+        order = sorted(range(len(rows)), key=lambda n: (self.outcomes[n] is not self.winner, -self.outcomes[n].bound))
+        return _frame([rows[n] for n in order])
+
+    def _edge(self, one: Outcome) -> str:
+        return ", ".join(f"{end} {index}" for index, end in self.edges.items()) if one is self.winner else ""
 
     @property
     def doubts(self) -> tuple[str, ...]:
@@ -120,17 +110,39 @@ class Selection:
         return search(self, axes)
 
     def __repr__(self) -> str:
-        first, *others = sorted((one.bound for one in self.outcomes), reverse=True)
-        winner = self.summary().iloc[0]
-        lead = f"{first - others[0]:,.1f} nats above the next" if others else "the only candidate"
+        others = [one.bound for one in self.outcomes if one is not self.winner]
+        lead = "the only candidate"
+        if others:
+            ahead = self.winner.bound - max(others)
+            lead = f"{ahead:,.1f} nats above the next" if ahead > 0 else "as high as others with larger factors"
         runs = sum(len(one.rows) for one in self.outcomes)
         lines = [
             f"<Selection of {self.best_fit.model!r}",
-            f"  best     {shown(self.best)}: bound {first:.6f}, {lead}",
-            f"  restarts {winner['agree']:.0%} of {winner['restarts']} found the same components",
+            f"  best     {shown(self.best)}: bound {self.winner.bound:.6f}, {lead}",
             f"  search   {len(self.outcomes)} candidates, {runs} runs, {self.table['seconds'].sum():.1f} s of fitting",
         ]
+        if len(self.winner.rows) > 1:
+            agree = f"{(self.winner.alike >= ALIKE).mean():.0%} of {len(self.winner.rows)}"
+            lines.insert(2, f"  restarts {agree} found the same components")
         return "\n".join([*lines, *(f"  doubt    {text}" for text in self.doubts)]) + ">"
+
+
+def _summed_up(one: Outcome) -> dict[str, Any]:
+    """What the restarts of a candidate came to; bounds of those that ran to their ends."""
+    bounds = np.array([row.bound for row in one.rows if row.stopped != BEHIND])
+    return {
+        "best": one.bound,
+        "mean": bounds.mean(),
+        "sd": bounds.std(ddof=1) if len(bounds) > 1 else 0.0,
+        "gap": 0.0,
+        "weight": 0.0,
+        "restarts": len(one.rows),
+        "dropped": len(one.rows) - len(bounds),
+        "agree": float((one.alike >= ALIKE).mean()),
+        "similarity": float(one.alike.mean()),
+        "seconds": sum(row.seconds for row in one.rows),
+        "edge": "",
+    }
 
 
 def _told(row: Row, seed: int) -> dict[str, Any]:

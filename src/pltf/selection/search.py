@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
@@ -22,7 +23,7 @@ from pltf.inference.state import Problem
 from pltf.matching import similarity
 from pltf.selection.grid import Label, shown
 from pltf.threads import single_threaded_blas
-from pltf.workers import Job, Pool, Task, drive, shared, taken
+from pltf.workers import Job, Pool, Shared, Task, drive, may_have_children, shared
 
 if TYPE_CHECKING:
     from pltf.api import Prepared
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 FLOPS, OVERHEAD = 1e10, 5e-4  # of a worker: floating-point operations a second, seconds a sweep takes at least
 LONG_SWEEP = 1e-2  # seconds: from here on threads keep out of each other's way
 MOST_PROBLEMS = 4  # that a process remembers
+ROUNDING = 1e-12  # of bounds
 STATE_ARRAYS = 16  # arrays of the size of the factors that a run holds
 LONG_SEARCH, SWEEPS = 4.0, 60  # seconds that make starting processes worth while; sweeps of a run, for a guess
 
@@ -51,24 +53,16 @@ class Outcome:
     """What came of one candidate."""
 
     label: Label
+    bound: float  # of its best run
     rows: tuple[Row, ...]  # of its restarts
     alike: Array  # similarity of each with the best of them
 
-    @property
-    def bounds(self) -> Array:
-        """Of its restarts."""
-        return np.array([row.bound for row in self.rows])
 
-    @property
-    def bound(self) -> float:
-        """Of its best restart."""
-        return float(self.bounds.max())
-
-
-class Winner(NamedTuple):
-    """The candidate with the highest bound, and its best run."""
+class Contender(NamedTuple):
+    """A candidate that may win: its number, what it has to fit, its best run."""
 
     number: int
+    entries: int
     run: Run
 
 
@@ -76,38 +70,46 @@ class Winner(NamedTuple):
 class Search:
     """All that has come of the candidates so far."""
 
+    tol: float  # bounds that differ by less, relatively, are the same
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     failures: dict[int, Exception] = field(default_factory=dict)
-    winner: Winner | None = None
+    contenders: list[Contender] = field(default_factory=list)
     interrupted: bool = False
 
+    @property
+    def winner(self) -> Contender | None:
+        """The highest bound; of several that are the same, the candidate with least to fit, then the first."""
+        return min(self.contenders, key=lambda one: (one.entries, one.number), default=None)
+
     def take(self, number: int, cell: Cell) -> None:
-        """Add what came of a candidate; of all runs only the best is kept whole."""
+        """Add what came of a candidate. Whole runs are large: only those are kept that may win."""
         runs = cell.ended
-        whole = [run for run in runs if run.stopped != BEHIND]  # after an interrupt there may be none
-        if not whole:
+        to_the_end = [run for run in runs if run.stopped != BEHIND]  # after an interrupt there may be none
+        if not to_the_end:
             return
-        best = max(whole, key=lambda run: run.objective)  # the first of equal ones
+        best = max(to_the_end, key=lambda run: run.objective)  # the first of equal ones
         self.outcomes[number] = cell.outcome(runs, best)
-        if self.winner is None or (-best.objective, number) < (-self.winner.run.objective, self.winner.number):
-            self.winner = Winner(number, best)
+        contenders = [*self.contenders, Contender(number, cell.entries, best)]
+        highest = max(one.run.objective for one in contenders)
+        least = highest - self.tol * max(abs(highest), 1.0)
+        self.contenders = [one for one in contenders if one.run.objective >= least]
 
 
 def search(cells: Sequence[Cell], seen: Mapping[str, Observation], options: Options, bar: Progress) -> Search:
     """Run all candidates; after an interrupt, what was finished."""
-    found = Search()
+    found = Search(max(options.stop.tol, ROUNDING))
 
     def show() -> None:
         best = found.winner
         leader = f"; best so far {shown(cells[best.number].label)}: {best.run.objective:.6g}" if best else ""
         bar.show(sum(cell.done for cell in cells), f"{len(found.outcomes)} of {len(cells)} candidates{leader}")
 
-    processes = _worth_processes(cells, seen, options)
-    pool = Pool(options.workers, processes=processes)
-    with shared(dict(seen)) if processes else nullcontext() as folder:
-        tasks = (cell.task(number, seen, folder, pool) for number, cell in enumerate(cells))
+    with ExitStack() as stack:
+        source = _shared(cells, seen, options, stack)
+        pool = Pool(options.workers, processes=isinstance(source, Shared))
+        tasks = (cell.task(number, source) for number, cell in enumerate(cells))
         try:
-            for number, error in drive(tasks, pool, show):
+            for number, error in drive(tasks, pool, show, source.stop):
                 if error is not None:
                     found.failures[number] = error
                 else:
@@ -122,6 +124,31 @@ def search(cells: Sequence[Cell], seen: Mapping[str, Observation], options: Opti
     return found
 
 
+class Here:
+    """Data for threads of this process, and a way to tell them to stop."""
+
+    def __init__(self, seen: Mapping[str, Observation]) -> None:
+        self.seen, self._told = seen, threading.Event()
+
+    def stop(self) -> None:
+        """Tell whoever looks at :meth:`stopping`."""
+        self._told.set()
+
+    def stopping(self, *_: object) -> bool:
+        """Whether it was told to stop."""
+        return self._told.is_set()
+
+
+def _shared(
+    cells: Sequence[Cell], seen: Mapping[str, Observation], options: Options, stack: ExitStack
+) -> Here | Shared:
+    """The data where workers will find them: threads here, processes in a file, if one can be written."""
+    if _worth_processes(cells, seen, options) and may_have_children():
+        with suppress(OSError):
+            return stack.enter_context(shared(dict(seen)))
+    return Here(seen)
+
+
 class Cell:
     """A candidate on its way."""
 
@@ -129,7 +156,7 @@ class Cell:
         self.label, self.ready, self._options = label, ready, options
         self._runs: dict[int, Run] = {}
         self._problem: Problem | Remote | None = None
-        self._n_ended = 0
+        self._cleared = False
 
     @property
     def flops(self) -> float:
@@ -137,14 +164,19 @@ class Cell:
         return float(self.ready.planned.flops)
 
     @property
+    def entries(self) -> int:
+        """Of all factors."""
+        return sum(map(prod, self.ready.planned.factor_shapes.values()))
+
+    @property
     def work(self) -> float:
-        """All of it, in units of no meaning."""
+        """What there is to do, if all runs take as many sweeps."""
         return self.flops * self._options.restarts
 
     @property
     def done(self) -> float:
-        """How much of it is done."""
-        return self.flops * self._n_ended
+        """How much of it is done; a run that has begun is half done."""
+        return self.work if self._cleared else self.flops * sum(1 - run.unfinished / 2 for run in self._runs.values())
 
     @property
     def ended(self) -> list[Run]:
@@ -152,59 +184,56 @@ class Cell:
         runs = (self._runs[restart] for restart in sorted(self._runs))
         return [run for run in runs if not run.unfinished and run.stopped != ASKED]
 
-    def task(self, number: int, seen: Mapping[str, Observation], folder: str | None, pool: Pool) -> Task:
+    def task(self, number: int, source: Here | Shared) -> Task:
         """Everything that there is to do, round by round."""
-        if folder is not None:
-            self._problem, stop = Remote(folder, number, self.ready), self._options.stop
+        if isinstance(source, Shared):
+            self._problem = Remote(source, number, self.ready)
         else:
-            yield [Job(self.ready.problem, (seen,), self._bind)]
-            stop = replace(self._options.stop, callback=lambda _: pool.stopping.is_set())
+            yield [Job(self.ready.problem, (source.seen,), self._bind)]
+        stop = replace(self._options.stop, callback=source.stopping)
         going = list(range(self._options.restarts))
         for sweeps in rounds(stop.max_iter, self._options.racing):
             yield [self._job(restart, stop, sweeps) for restart in going]
             self._runs = {run.restart: run for run in judged(list(self._runs.values()))}
-            self._n_ended = len(self.ended)
             going = [restart for restart in going if self._runs[restart].unfinished]
             if not going:
                 return
 
     def _job(self, restart: int, stop: Stop, sweeps: int) -> Job:
         args = (self._problem, self.ready, self._options.seed, restart, self._runs.get(restart), stop, sweeps)
-        return Job(go_on, args, partial(self._take, restart))
+        return Job(go_on, args, partial(self._runs.__setitem__, restart))
 
     def _bind(self, problem: Problem) -> None:
         self._problem = problem
 
-    def _take(self, restart: int, run: Run) -> None:
-        self._runs[restart] = run
-        self._n_ended += not run.unfinished
-
     def outcome(self, runs: Sequence[Run], best: Run) -> Outcome:
         """What is told of its runs."""
         planned = self.ready.planned
-        alike = [similarity(planned.model, planned.sizes, best.state.E, run.state.E) for run in runs]
-        return Outcome(self.label, tuple(run.row for run in runs), np.array(alike))
+        alike = [
+            1.0 if run is best else similarity(planned.model, planned.sizes, best.state.E, run.state.E) for run in runs
+        ]
+        return Outcome(self.label, best.objective, tuple(run.row for run in runs), np.array(alike))
 
     def clear(self) -> None:
         """Let go of states and data, which are large."""
-        self._runs, self._problem = {}, None
+        self._runs, self._problem, self._cleared = {}, None, True
 
 
 @dataclass(frozen=True, eq=False)
 class Remote:
     """A problem for another process: its data are in a shared file."""
 
-    folder: str
+    source: Shared
     number: int
     ready: Prepared
 
     def problem(self) -> Problem:
         """The problem, built once in each process as long as it is one of the last."""
-        key = self.folder, self.number
+        key = self.source.folder, self.number
         if key not in _problems:
             while len(_problems) >= MOST_PROBLEMS:
                 del _problems[next(iter(_problems))]
-            _problems[key] = self.ready.problem(taken(self.folder))
+            _problems[key] = self.ready.problem(self.source.value())
         return _problems[key]
 
 
@@ -216,9 +245,10 @@ def go_on(
 ) -> Run:
     """A restart from its beginning, or from where it stood, to so many sweeps in all; done by a worker."""
     problem = source.problem() if isinstance(source, Remote) else source
+    problem = replace(problem, engine=problem.engine.fresh())  # others may run beside this one
     with single_threaded_blas:
         if run is None:
-            start, _ = ready.starting(replace(problem, engine=problem.engine.fresh()), seed)
+            start, _ = ready.starting(problem, seed)
             return run_until(problem, ready.method, start(restart), stop, restart, sweeps)
         return run_until(problem, ready.method, run, stop, restart, sweeps)
 
