@@ -4,7 +4,7 @@ Run as ``python -m benchmarks.selection PART`` from the root of the project. Par
 
     order     CP 50x50x50 of order 7, 40/60/80 % missing: orders 2 to 10, with and without the race (25 min)
     tucker    sizes of a Tucker model on a grid, and CP against Tucker (5 min)
-    pruning   one fit at R=15 with a mean for each component, against the search (5 min)
+    pruning   one fit with too many components and a mean for each of them, against the search (20 min)
     priors    held-out cells under fixed and learned priors, at several scales of the counts (15 min)
 """
 
@@ -113,23 +113,32 @@ def _tell(table: Table, data: str, draw: int, found: pltf.Selection, began: floa
 
 
 def pruning(draws: int, console: Console) -> None:
-    """The order that one fit at R=15 is left with, against the search."""
-    table = Table(
-        "missing", "draw", "search", "left of 15", "s", "left of 15, best of 5", "smallest kept", "largest dropped"
-    )
-    prior = pltf.Gamma(learn="mean", tie="component")
+    """The order that one fit at twice the rank is left with, against the search."""
+    table = Table("data", "draw", "search", "one fit", "s", "best of 5", "smallest kept", "largest dropped")
     for missing in (0.4, 0.8):
         for draw in range(draws):
             X, mask = order_seven(1.0, missing, draw)
-            searched = pltf.select(pltf.cp(rank=7), X, mask=mask, r=range(2, 11), restarts=5).best["r"]
-            one, best = (pltf.cp(rank=15).fit(X, mask=mask, prior=prior, restarts=n) for n in (1, 5))
-            mass = one.components()["mass"].to_numpy()
-            kept, dropped = mass[mass >= 1].min(), mass[mass < 1].max(initial=0.0)
-            row = [f"{missing:.0%}", str(draw), str(searched), str(one.effective_rank), f"{one.seconds:.1f}"]
-            row += [str(best.effective_rank), f"{kept:.1f}", f"{dropped:.1g}"]
-            console.print(*row)
-            table.add_row(*row)
+            _prune(table, f"order 7, {missing:.0%} missing", draw, X, mask, range(2, 11), 15, console)
+    for scale in (0.1, 1.0, 100.0, 1e4):
+        prior = pltf.Gamma(0.5, (scale / 5) ** (1 / 3))
+        for draw in range(draws):
+            X = pltf.datasets.draw(pltf.cp(rank=5), (40, 35, 30), prior=prior, seed=draw).counts["X"]
+            title = f"order 5, mean count {scale:g}"
+            _prune(table, title, draw, X, pltf.holdout(X, 0.5, seed=draw), range(3, 9), 12, console)
     console.print(table)
+
+
+def _prune(table: Table, data: str, draw: int, X: Any, mask: Any, orders: range, rank: int, console: Console) -> None:
+    prior = pltf.Gamma(learn="mean", tie="component")
+    with warnings.catch_warnings(action="ignore"):
+        searched = pltf.select(pltf.cp(rank=2), X, mask=mask, r=orders, restarts=5).best["r"]
+        one, best = (pltf.cp(rank=rank).fit(X, mask=mask, prior=prior, restarts=n) for n in (1, 5))
+    mass = one.components()["mass"].to_numpy()
+    kept, dropped = mass[mass >= 1].min(), mass[mass < 1].max(initial=0.0)
+    row = [data, str(draw), str(searched), str(one.effective_rank), f"{one.seconds:.1f}"]
+    row += [str(best.effective_rank), f"{kept:.1f}", f"{dropped:.1g}"]
+    console.print(*row)
+    table.add_row(*row)
 
 
 Split = tuple[Any, pltf.Model, NDArray[np.intp], NDArray[np.float64]]  # data, model, hidden cells, their counts

@@ -191,13 +191,16 @@ def _repeated(values: ArrayLike, shape: tuple[int, ...]) -> Callable[[slice], Ar
     Values that repeat with some period are laid out for the period and the longest part.
     """
     array = np.asarray(values, dtype=np.float64)
+    if array.ndim == 0:
+        same = np.full(min(math.prod(shape), PART), array)
+        return lambda part: same[: part.stop - part.start]
     array = array.reshape((1,) * (len(shape) - array.ndim) + array.shape)
     first = next((axis for axis, size in enumerate(array.shape) if size > 1), array.ndim)
     once = np.broadcast_to(array.reshape(array.shape[first:]), shape[first:]).reshape(-1)
     period, size = once.size, math.prod(shape)
     if period == size:
         return lambda part: once[part]
-    laid_out = np.resize(once, min(size, PART) + period)
+    laid_out = np.tile(once, -(-min(size, PART) // period) + 1)
     return lambda part: laid_out[part.start % period :][: part.stop - part.start]
 
 

@@ -37,10 +37,13 @@ class Groups:
     def table(self, values: ArrayLike) -> Array:
         """Values that broadcast to the factor, a column for each group; one row if they do not vary in any group."""
         array = np.asarray(values, dtype=np.float64)
-        array = array.reshape((1,) * (len(self.shape) - array.ndim) + array.shape)
-        varies = any(array.shape[axis] > 1 for axis in self.shared)
-        full = np.broadcast_to(array, self.shape if varies else self._value_shape)
-        return np.ascontiguousarray(full.transpose(self._order)).reshape(-1, self._columns)
+        if array.ndim == 0:
+            return np.full((1, self._columns), array)
+        if array.shape != self.shape:
+            array = array.reshape((1,) * (len(self.shape) - array.ndim) + array.shape)
+            varies = any(array.shape[axis] > 1 for axis in self.shared)
+            array = np.broadcast_to(array, self.shape if varies else self._value_shape)
+        return np.ascontiguousarray(array.transpose(self._order)).reshape(-1, self._columns)
 
     def value(self, row: Array) -> ArrayLike:
         """A value of each group as part of a prior."""
