@@ -14,7 +14,7 @@ from pltf.notation import Model
 from pltf.selection.grid import Candidate, Prior, candidates, edges
 from pltf.selection.grid import shown as in_words
 from pltf.selection.result import Selection
-from pltf.selection.search import Cell, Options, check_memory, search
+from pltf.selection.search import Cell, Options, search
 from pltf.threads import available_threads, single_threaded_blas
 
 
@@ -99,8 +99,8 @@ def select(
             if not cells:
                 raise
             raise PltfError(f"at {in_words(one.label)}: {error}") from None  # the first candidate was all right
-        check_memory(ready, one.label, options.restarts)
         cells.append(Cell(one.label, ready, options))
+        cells[-1].check_memory()
     seen = api.observations(data, masks)
     with single_threaded_blas, Progress(shown, sum(cell.work for cell in cells), time_left=True) as bar:
         found = search(cells, seen, options, bar)

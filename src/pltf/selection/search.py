@@ -168,6 +168,14 @@ class Cell:
         """Of all factors."""
         return sum(map(prod, self.ready.planned.factor_shapes.values()))
 
+    def check_memory(self) -> None:
+        """Refuse what cannot fit, rather than dying on the way."""
+        restarts = self._options.restarts
+        need, have = 8 * STATE_ARRAYS * self.entries * restarts, physical_memory()
+        if need > have:
+            what = f"{restarts} restarts of {shown(self.label)} need {human(need, 'B')}"
+            raise PltfError(f"{what} beside the data, and this machine has {human(have, 'B')}: lower restarts")
+
     @property
     def work(self) -> float:
         """What there is to do, if all runs take as many sweeps."""
@@ -264,11 +272,3 @@ def _compact(seen: Observation) -> bool:
     """Whether an array comes out of a file as it was: others would be laid out anew, and sums take another order."""
     arrays = (seen.values, seen.mask) if isinstance(seen, DenseObservation) else ()
     return all(array is None or array.flags.forc for array in arrays)
-
-
-def check_memory(ready: Prepared, label: Label, restarts: int) -> None:
-    entries = sum(map(prod, ready.planned.factor_shapes.values()))
-    need, have = 8 * STATE_ARRAYS * entries * restarts, physical_memory()
-    if need > have:
-        what = f"{restarts} restarts of {shown(label)} need {human(need, 'B')}"
-        raise PltfError(f"{what} beside the data, and this machine has {human(have, 'B')}: lower restarts")
