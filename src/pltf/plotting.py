@@ -90,6 +90,8 @@ def search(found: Selection, axes: Any = None) -> Any:
             ax.set(xlabel=name, title=f"best {name}")
         else:
             bound_curve({int(value): bounds for value, bounds in runs.items()}, ax, index=name)
+    for ax in panels[1:]:
+        ax.set_ylabel("")
     return panels[0] if len(panels) == 1 else panels
 
 
