@@ -348,9 +348,9 @@ TUCKER = fitted(pltf.tucker(ranks=(2, 2, 2)), (("i", 2), ("j", 2), ("k", 2)))
         (NMF, NMF, "z", "index must name a latent index of the model (r), got 'z'"),
         (NMF, NMF, "i", "index must name a latent index of the model (r), got 'i'"),
         (NMF, NMF, 0, "index must name a latent index of the model (r), got 0"),
-        (TUCKER, TUCKER, None, "index must name a latent index of the model (p, q, r), got None"),
+        (TUCKER, TUCKER, None, "index must name a latent index of the model (p, q, r), for there are several"),
         (TUCKER, NMF, "p", "fit_b must have the latent index 'p' too; it has r"),
-        (small("i,j->ij", 3, 4), NMF, None, "index must name a latent index of the model (none), got None"),
+        (small("i,j->ij", 3, 4), NMF, None, "index must name a latent index of the model (none), and there is none"),
         (
             NMF,
             TUCKER,

@@ -190,16 +190,25 @@ class Fit:
             raise PltfError(f"of must name an observed tensor ({', '.join(tensors)}), got {of!r}")
         return tensors[of]
 
-    def __repr__(self) -> str:
-        data = ", ".join(
+    @property
+    def data(self) -> str:
+        """What was fitted, in words.
+
+        >>> import numpy as np, pltf
+        >>> pltf.nmf(rank=1).fit(np.array([[4.0, 2.0], [2.0, np.nan]])).data
+        'X 2x2 (3 cells observed)'
+        """
+        return ", ".join(
             f"{name} {'x'.join(str(self.sizes[i]) for i in indices)} ({self.n_observed[name]:,} cells observed)"
             for name, indices in self.model.observed.items()
         )
+
+    def __repr__(self) -> str:
         objective = self.objective
         state = "converged" if self.converged else "not converged"
         lines = [
             f"<Fit of {self.model!r}",
-            f"  data     {data}",
+            f"  data     {self.data}",
             f"  method   {self.method}, {self.dtype}, {self.engine} engine, seed {self.seed}",
             f"  result   {objective} {self.bound:.6f} after {self.n_iter} sweeps, {state}: {self.stopped}",
         ]
@@ -219,5 +228,6 @@ def component_index(model: Model, index: str | None) -> str:
         return latent[0]
     if index not in latent:
         known = ", ".join(latent) or "none"
-        raise PltfError(f"index must name a latent index of the model ({known}), got {index!r}")
+        came = f"got {index!r}" if index is not None else "for there are several" if latent else "and there is none"
+        raise PltfError(f"index must name a latent index of the model ({known}), {came}")
     return index

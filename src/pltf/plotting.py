@@ -66,7 +66,8 @@ def bound_curve(bounds: Mapping[int, Fit | float | Sequence[float]], ax: Any = N
 def search(found: Selection, axes: Any = None) -> Any:
     """Bounds of a search, one panel for everything that was varied: sizes, model, prior; returns the axes.
 
-    Each panel shows all runs, and for each size the best of them whatever the rest.
+    Each panel shows all runs, those that were dropped from the race as crosses, and for each size the best of them
+    whatever the rest.
 
     >>> import matplotlib; matplotlib.use("agg")
     >>> import numpy as np, pltf
@@ -83,16 +84,22 @@ def search(found: Selection, axes: Any = None) -> Any:
     panels = _panels(len(varied), axes)
     for name, ax in zip(varied, panels, strict=True):
         known = table.dropna(subset=[name])
-        runs = {value: part["bound"].tolist() for value, part in known.groupby(name, sort=False)}
+        dropped = known["stopped"] == "dropped"
+        runs = {value: part["bound"].tolist() for value, part in known[~dropped].groupby(name, sort=False)}
         if name in ("model", "prior"):
             bound_curve(dict(enumerate(runs.values())), ax, index=name)
             ax.set_xticks(range(len(runs)), [textwrap.fill(str(one), 24) for one in runs])
             ax.set(xlabel=name, title=f"best {name}")
+            places = known[dropped][name].map({value: place for place, value in enumerate(runs)})
         else:
             bound_curve({int(value): bounds for value, bounds in runs.items()}, ax, index=name)
+            places = known[dropped][name].astype(int)
+        limits = ax.get_ylim()  # runs that were dropped early may be far below
+        ax.plot(places, known[dropped]["bound"], "x", color="0.75", markersize=4, zorder=1, label="dropped")
+        ax.set_ylim(limits)
     for ax in panels[1:]:
         ax.set_ylabel("")
-    return panels[0] if len(panels) == 1 else panels
+    return panels[0] if len(panels) == 1 else np.array(panels, dtype=object)
 
 
 def _panels(count: int, axes: Any) -> list[Any]:

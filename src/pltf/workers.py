@@ -52,11 +52,12 @@ class Pool:
 
     def submit(self, job: Job) -> Future[Any]:
         """Have a job done; by new processes, if one of the old ones was killed."""
-        try:
-            return self._executor.submit(job.function, *job.args)
-        except BrokenExecutor:
-            self._executor = _new_processes(self.workers)
-            return self._executor.submit(job.function, *job.args)
+        with _interrupts_held_back():  # a process that is started here has them held back for good
+            try:
+                return self._executor.submit(job.function, *job.args)
+            except BrokenExecutor:
+                self._executor = _new_processes(self.workers)
+                return self._executor.submit(job.function, *job.args)
 
     def close(self) -> None:
         """Wait for threads; let processes wait for more to do, for a while."""
@@ -98,6 +99,19 @@ def _new_processes(workers: int) -> Executor:
 
 def _ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
+
+
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Deliver a Ctrl-C afterwards; where signals cannot be held back, now."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def may_have_children() -> bool:

@@ -109,7 +109,7 @@ def test_processes_are_for_long_searches_of_short_sweeps() -> None:
 
         data = {"X": {"C": np.ones(shape), "F": np.ones(shape, order="F"), "gaps": np.ones(shape)[::2]}[order]}
         cells = []
-        options = search.Options(restarts, 0, Stop(100, 1e-6), racing=True, workers=workers)
+        options = search.Options(restarts, 0, Stop(100, 1e-6), race=None, workers=workers)
         for r in range(2, 11):
             ready = api.prepare(
                 pltf.cp(rank=r),
@@ -137,23 +137,23 @@ def test_processes_are_for_long_searches_of_short_sweeps() -> None:
 
 def test_a_race_drops_restarts_that_are_behind_and_keeps_the_winner() -> None:
     X = pltf.datasets.draw(pltf.cp(rank=5), (30, 30, 30), prior=pltf.Gamma(0.5, 1.0), seed=3).counts["X"]
-    raced, full = (pltf.select(pltf.cp(rank=5), X, r=[3, 5, 7], restarts=6, race=race) for race in (True, False))
+    raced, full = (pltf.select(pltf.cp(rank=5), X, r=[3, 5, 7], restarts=6, race=race) for race in (None, False))
     assert raced.best == full.best == {"r": 5}
     assert raced.best_fit.bound == pytest.approx(full.best_fit.bound, rel=1e-6)
     table = raced.table
-    dropped = table["stopped"] == BEHIND
+    dropped = table["stopped"] == "dropped"
     assert dropped.any()
     assert not table[dropped]["converged"].any()
     assert raced.summary()["dropped"].sum() == dropped.sum()
     assert table["sweeps"].sum() < full.table["sweeps"].sum()
     for row, whole in zip(table.itertuples(), full.table.itertuples(), strict=True):
-        assert row.bound == whole.bound or (row.stopped == BEHIND and row.bound < whole.bound)
+        assert row.bound == whole.bound or (row.stopped == "dropped" and row.bound < whole.bound)
 
 
 def test_no_race_ends_within_the_burn_in() -> None:
     raced, full = (pltf.select(MODEL, X, r=[3], restarts=3, max_iter=7, tol=0, race=race) for race in (True, False))
     assert _bits(raced) == _bits(full)
-    assert set(raced.table["stopped"]) == {"7 sweeps are done"}
+    assert set(raced.table["stopped"]) == {"max_iter"}
 
 
 # -- grids --------------------------------------------------------------------------------------
@@ -238,7 +238,7 @@ def test_bounds_that_are_the_same_go_to_the_smaller_model() -> None:
 
 def test_priors_with_arrays_are_told_apart_and_equal_ones_tried_once() -> None:
     one, two = (pltf.Gamma(shape * np.ones((16, 1)), 1.0) for shape in (1, 2))
-    priors = [{"A": one}, {"A": two}, None, None, pltf.Gamma(), pltf.Gamma()]
+    priors = [{"A": one}, {"A": two}, None, None, pltf.Gamma(learn="mean"), pltf.Gamma(), pltf.Gamma()]
     found = pltf.select(MODEL, X, prior=priors, restarts=1, max_iter=5, tol=0)
     name = "A: Gamma(shape=<16x1 array>, mean=1.0)"
     assert found.table["prior"].tolist() == [name, f"{name} #2", "default", "Gamma(shape=0.5, mean=10.0)"]
@@ -250,13 +250,15 @@ def test_edges_are_those_of_models_of_the_same_form() -> None:
     assert (found.best["r"], found.edges) == (3, {})
 
 
-def test_restarts_race_unless_shapes_are_learned() -> None:
-    for prior, races in ((None, True), (pltf.Gamma(learn="both"), False), ({"A": pltf.Gamma(learn="shape")}, False)):
+def test_restarts_race_where_it_is_safe() -> None:
+    tucker = pltf.tucker(ranks=(2, 2, 2))
+    priors = [None, pltf.Gamma(learn="both"), {"A": pltf.Gamma(learn="shape")}]
+    for race, expected in ((None, [True] + 5 * [False]), (True, 6 * [True]), (False, 6 * [False])):
         seen: list[bool] = []
-        with pytest.MonkeyPatch.context() as patch:
+        with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(action="ignore"):
             patch.setattr(search, "rounds", lambda most, racing, seen=seen: seen.append(racing) or [most])
-            pltf.select(MODEL, X, r=[3], prior=prior, restarts=1, max_iter=3, tol=0)
-        assert seen == [races]
+            pltf.select([MODEL, tucker], X, prior=priors, restarts=1, max_iter=3, tol=0, race=race, workers=1)
+        assert seen == expected
 
 
 @pytest.mark.parametrize(
@@ -306,6 +308,7 @@ def test_repr_tells_the_winner(found: pltf.Selection) -> None:
     assert "r=3: bound" in text
     assert "nats above the next" in text
     assert "5 candidates, 20 runs" in text
+    assert "X 16x15x14 (2,352 cells observed)" in text
 
 
 def test_plots(found: pltf.Selection) -> None:
@@ -320,6 +323,7 @@ def test_plots(found: pltf.Selection) -> None:
         rivals = pltf.select(
             [MODEL, pltf.tucker(ranks=(2, 2, 2))], X, restarts=1, max_iter=10, prior=[None, pltf.Gamma()]
         )
+    assert grid.plot().shape == (2,)
     assert [ax.get_xlabel() for ax in grid.plot()] == ["size of p", "size of q"]
     assert [ax.get_xlabel() for ax in rivals.plot()] == ["model", "size of r", "prior"]
     own = plt.subplots(1, 2)[1]
@@ -342,11 +346,11 @@ def test_a_candidate_that_fails_is_told_and_does_not_sink_the_search(monkeypatch
         return go_on(source, ready, *rest)
 
     monkeypatch.setattr(search, "go_on", fragile)
-    with pytest.warns(pltf.SelectionWarning, match=r"1 of 3 candidates failed; r=4: out of luck"):
-        found = pltf.select(MODEL, X, r=[2, 3, 4], restarts=2)
+    with pytest.warns(pltf.SelectionWarning, match=r"1 of 4 candidates failed; r=4: out of luck"):
+        found = pltf.select(MODEL, X, r=[2, 3, 4, 5], restarts=2)
     assert found.best == {"r": 3}
     assert found.failures == ({"r": 4, "error": "out of luck"},)
-    assert set(found.table["r"]) == {2, 3}
+    assert set(found.table["r"]) == {2, 3, 5}
     assert "failed" in repr(found)
     with pytest.raises(pltf.PltfError, match="out of luck"):
         pltf.select(MODEL, X, r=[4], restarts=2)
@@ -391,8 +395,9 @@ def test_an_interrupt_returns_what_is_finished(monkeypatch: pytest.MonkeyPatch) 
             found = pltf.select(model, X[0], r=sizes, restarts=3, workers=1)
     assert found.interrupted
     assert 9 <= len(found.table) < 33
+    assert found.edges == ({"r": "largest"} if found.best["r"] == found.table["r"].max() else {})
     for row in found.table.itertuples():
-        assert row.bound == pltf.nmf(rank=row.r).fit(X[0], seed=row.seed).bound or row.stopped == BEHIND
+        assert row.bound == pltf.nmf(rank=row.r).fit(X[0], seed=row.seed).bound or row.stopped == "dropped"
     monkeypatch.setattr(Progress, "show", _interrupting(0))
     with pytest.raises(KeyboardInterrupt):
         pltf.select(model, X[0], r=sizes, restarts=3, workers=1)
@@ -449,17 +454,23 @@ def test_an_outcome_is_told_by_runs_that_came_to_their_ends() -> None:
     ]
     winner = search.Outcome({"r": 3}, -30.0, tuple(rows), np.array([1.0, 0.95, 0.85]))
     other = search.Outcome({"r": 2}, -40.0, (rows[0],), np.array([1.0]))
-    found = pltf.Selection((other, winner), winner, fit, {"r": 3}, {}, (), interrupted=True, n_candidates=2, seed=0)
+    found = pltf.Selection(
+        (other, winner), winner, fit, {"r": 3}, {}, (), interrupted=True, n_candidates=2, unsettled=0, seed=0
+    )
     first = found.summary().iloc[0]
     assert (first["r"], first["best"], first["mean"], first["dropped"]) == (3, -30.0, -32.0, 1)
-    assert first["agree"] == pytest.approx(2 / 3)
-    assert first["similarity"] == pytest.approx(2.8 / 3)
+    assert first["agree"] == 0.5
+    assert first["similarity"] == pytest.approx(1.85 / 2)
+    assert found.summary()["sd"].isna().tolist() == [False, True]
     assert "r=3: bound -30.000000, 10.0 nats above the next" in repr(found)
+    assert "1 of 2 found the same components, 1 more were dropped" in repr(found)
 
 
 def test_the_warning_of_a_fit_that_has_not_converged_is_passed_on() -> None:
-    with pytest.warns(pltf.ConvergenceWarning, match="has not converged"):
-        pltf.select(MODEL, X, r=[3], restarts=2, max_iter=4)
+    with pytest.warns(pltf.ConvergenceWarning, match="has not converged"), pytest.warns(pltf.SelectionWarning) as told:
+        found = pltf.select(MODEL, X, r=[3], restarts=2, max_iter=4)
+    assert found.doubts == ("2 of 2 runs ended before they converged: raise max_iter",)
+    assert any(str(one.message) == found.doubts[0] for one in told)
 
 
 def test_inputs_are_not_changed() -> None:

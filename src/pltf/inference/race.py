@@ -18,7 +18,7 @@ BURN_IN = 20  # sweeps before anybody is judged
 ROUND = 1.5  # each judgement comes after so many times the sweeps of the one before
 HOPE = 4.0  # a restart may still gain so many times what it has gained since the last judgement
 
-BEHIND = "dropped: clearly behind another restart"
+BEHIND = "dropped: behind another restart"
 
 
 def run_until(problem: Problem, method: Method, start: State | Run, stop: Stop, restart: int, sweeps: int) -> Run:

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pltf.errors import PltfError, SelectionWarning, whole
-from pltf.gamma import Gamma
 from pltf.inference.progress import Progress
-from pltf.inference.run import Stop
+from pltf.inference.race import BEHIND
+from pltf.inference.run import Row, Stop
 from pltf.notation import Model
-from pltf.selection.grid import Candidate, Prior, candidates, edges
+from pltf.selection.grid import Prior, candidates, edges
 from pltf.selection.grid import shown as in_words
 from pltf.selection.result import Selection
 from pltf.selection.search import Cell, Options, search
@@ -55,7 +55,7 @@ def select(
         to where it was dropped if it was.
     race
         Drop restarts that are clearly behind another one of the same candidate, True, or run all of them to the end,
-        False. Without it they race unless the shape of a prior is learned, where it was not measured to be safe.
+        False. If it is not said, candidates race where that was measured to be safe: CP without learned shapes.
     workers
         Fits at a time (default: one a core). Their number does not change a bit of any result. The data are shared.
     progress
@@ -82,7 +82,7 @@ def select(
         restarts=whole("restarts", restarts, 1),
         seed=api.seed_of(seed),
         stop=Stop(whole("max_iter", max_iter, 1), api.tolerance(tol)),
-        racing=_learns_no_shape(tried) if race is None else api.flag("race", race),
+        race=None if race is None else api.flag("race", race),
         workers=cores if workers is None else whole("workers", workers, 1),
     )
     if not isinstance(init, str):
@@ -115,10 +115,11 @@ def select(
         winner=outcome,
         best_fit=best_fit,
         best=dict(winner.label),
-        edges=edges(best_fit.model, [one.model for one in tried]),
+        edges=edges(best_fit.model, [tried[other].model for other in found.outcomes]),
         failures=tuple({**cells[n].label, "error": _said(found.failures[n])} for n in sorted(found.failures)),
         interrupted=found.interrupted,
         n_candidates=len(cells),
+        unsettled=_unsettled(row for one in found.outcomes.values() for row in one.rows) if options.stop.tol else 0,
         seed=options.seed,
     )
     winner.ready.warn_of(run, options.stop, problem.total, stacklevel=3)
@@ -127,10 +128,8 @@ def select(
     return selection
 
 
-def _learns_no_shape(tried: Sequence[Candidate]) -> bool:
-    priors = [one.prior for one in tried]
-    named = [prior for given in priors for prior in (given.values() if isinstance(given, Mapping) else [given])]
-    return not any(isinstance(prior, Gamma) and "shape" in prior.learns for prior in named)
+def _unsettled(rows: Iterable[Row]) -> int:
+    return sum(not row.converged and row.stopped != BEHIND for row in rows)
 
 
 def _said(error: Exception) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from pltf.data.values import brief
 from pltf.errors import PltfError, whole
 from pltf.gamma import Gamma
+from pltf.inference.start import DEFAULT_PRIOR
 from pltf.notation import Model
 
 Prior = Gamma | Mapping[str, Gamma] | None
@@ -121,7 +122,7 @@ def _grid(models: Sequence[Model], sizes: Mapping[str, Any]) -> dict[str, list[i
 def _named(prior: Prior) -> str:
     if isinstance(prior, Mapping):
         return ", ".join(f"{factor}: {one!r}" for factor, one in prior.items())
-    return "default" if prior is None else repr(prior)
+    return "default" if prior is None or repr(prior) == repr(DEFAULT_PRIOR) else repr(prior)
 
 
 def edges(winner: Model, tried: Iterable[Model]) -> dict[str, str]:

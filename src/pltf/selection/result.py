@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,7 @@ class Selection:
     failures: tuple[Mapping[str, Any], ...]  # candidates that failed, each with its "error"
     interrupted: bool
     n_candidates: int
+    unsettled: int  # runs that ended before they converged
     seed: int
 
     @property
@@ -61,11 +63,12 @@ class Selection:
     def summary(self) -> pd.DataFrame:
         """One row a candidate, the best first.
 
-        ``best``, ``mean``, ``sd``: of the bounds of its restarts, without those that were ``dropped`` from the race.
-        ``gap``: from its best to the highest bound. ``weight``: its probability, had all candidates the same beforehand
-        and were the bound the evidence. ``agree``: the share of all its restarts that found the same components as its
-        best one (similarity of 0.9 or more, see :func:`pltf.match`; dropped ones where they stood), and ``similarity``
-        the mean. ``edge``: whether the winner has the largest or the smallest size tried.
+        ``best``: its highest bound. ``gap``: from there to the highest of all. ``agree``: the share of its restarts
+        that found the same components as its best one (similarity of 0.9 or more, see :func:`pltf.match`).
+        ``dropped``: how many of the ``restarts`` were dropped from the race; they count in nothing else. ``mean``,
+        ``sd``: of the bounds. ``similarity``: the mean. ``weight``: its probability, had all candidates the same
+        beforehand and were the bound the evidence. ``seconds``: of all its runs. ``edge``: whether the winner has the
+        largest or smallest size tried.
         """
         highest = max(one.bound for one in self.outcomes)
         weight = np.exp([one.bound - highest for one in self.outcomes])
@@ -93,6 +96,9 @@ class Selection:
         if self.interrupted:
             done = f"{len(self.outcomes)} of {self.n_candidates} candidates"
             texts.append(f"the search was interrupted: {done} have results")
+        if self.unsettled:
+            runs = sum(len(one.rows) for one in self.outcomes)
+            texts.append(f"{self.unsettled} of {runs} runs ended before they converged: raise max_iter")
         if self.failures:
             first = self.failures[0]
             label = {name: value for name, value in first.items() if name != "error"}
@@ -104,7 +110,10 @@ class Selection:
         return tuple(texts)
 
     def plot(self, axes: Any = None) -> Any:
-        """The bound against each size that was varied, with every run; returns the axes."""
+        """The bound against each size that was varied, with every run; one panel each.
+
+        Returns the axes: one, or an array of them where several things were varied.
+        """
         from pltf.plotting import search
 
         return search(self, axes)
@@ -115,31 +124,36 @@ class Selection:
         if others:
             ahead = self.winner.bound - max(others)
             lead = f"{ahead:,.1f} nats above the next" if ahead > 0 else "as high as others with larger factors"
-        runs = sum(len(one.rows) for one in self.outcomes)
+        runs, count = sum(len(one.rows) for one in self.outcomes), len(self.outcomes)
+        seconds = sum(row.seconds for one in self.outcomes for row in one.rows)
         lines = [
             f"<Selection of {self.best_fit.model!r}",
+            f"  data     {self.best_fit.data}",
             f"  best     {shown(self.best)}: bound {self.winner.bound:.6f}, {lead}",
-            f"  search   {len(self.outcomes)} candidates, {runs} runs, {self.table['seconds'].sum():.1f} s of fitting",
+            f"  search   {count} candidate{'s' * (count > 1)}, {runs} runs, {seconds:.1f} s of fitting",
         ]
         if len(self.winner.rows) > 1:
-            agree = f"{(self.winner.alike >= ALIKE).mean():.0%} of {len(self.winner.rows)}"
-            lines.insert(2, f"  restarts {agree} found the same components")
+            row = _summed_up(self.winner)
+            whole = row["restarts"] - row["dropped"]
+            dropped = f", {row['dropped']} more were dropped" if row["dropped"] else ""
+            lines.append(f"  restarts {row['agree'] * whole:.0f} of {whole} found the same components{dropped}")
         return "\n".join([*lines, *(f"  doubt    {text}" for text in self.doubts)]) + ">"
 
 
 def _summed_up(one: Outcome) -> dict[str, Any]:
-    """What the restarts of a candidate came to; bounds of those that ran to their ends."""
-    bounds = np.array([row.bound for row in one.rows if row.stopped != BEHIND])
+    """What the restarts of a candidate came to, without those that were dropped."""
+    whole = np.array([row.stopped != BEHIND for row in one.rows])
+    bounds, alike = np.array([row.bound for row in one.rows])[whole], one.alike[whole]
     return {
         "best": one.bound,
-        "mean": bounds.mean(),
-        "sd": bounds.std(ddof=1) if len(bounds) > 1 else 0.0,
         "gap": 0.0,
-        "weight": 0.0,
+        "agree": float((alike >= ALIKE).mean()),
+        "dropped": int((~whole).sum()),
         "restarts": len(one.rows),
-        "dropped": len(one.rows) - len(bounds),
-        "agree": float((one.alike >= ALIKE).mean()),
-        "similarity": float(one.alike.mean()),
+        "mean": bounds.mean(),
+        "sd": bounds.std(ddof=1) if len(bounds) > 1 else math.nan,
+        "similarity": float(alike.mean()),
+        "weight": 0.0,
         "seconds": sum(row.seconds for row in one.rows),
         "edge": "",
     }
@@ -147,8 +161,15 @@ def _summed_up(one: Outcome) -> dict[str, Any]:
 
 def _told(row: Row, seed: int) -> dict[str, Any]:
     """A run in the table of all."""
-    told = vars(row) | {"seed": restart_seed(seed, row.restart), "sweeps": row.n_iter}
+    told = vars(row) | {"seed": restart_seed(seed, row.restart), "sweeps": row.n_iter, "stopped": _in_a_word(row)}
     return {name: told[name] for name in ("restart", "seed", "bound", "sweeps", "converged", "stopped", "seconds")}
+
+
+def _in_a_word(row: Row) -> str:
+    """Why a run ended: "converged", "dropped", "max_iter", or "fell", when the bound no longer rose."""
+    if row.converged or row.stopped == BEHIND:
+        return "converged" if row.converged else "dropped"
+    return "max_iter" if row.stopped.endswith("sweeps are done") else "fell"
 
 
 def _frame(rows: Sequence[tuple[Label, Mapping[str, Any]]]) -> pd.DataFrame:

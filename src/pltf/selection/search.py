@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from pltf.data import DenseObservation, Observation
+from pltf.engines.cp import is_cp
 from pltf.engines.plan import human, physical_memory
 from pltf.errors import PltfError
 from pltf.gamma import Array
@@ -44,7 +45,7 @@ class Options:
     restarts: int
     seed: int
     stop: Stop
-    racing: bool
+    race: bool | None
     workers: int
 
 
@@ -164,6 +165,14 @@ class Cell:
         return float(self.ready.planned.flops)
 
     @property
+    def races(self) -> bool:
+        """Whether restarts that are behind are dropped: if not told, where that was measured to be safe."""
+        if self._options.race is not None:
+            return self._options.race
+        learns_shapes = any("shape" in prior.learns for prior in self.ready.priors.values())
+        return not learns_shapes and all(map(is_cp, self.ready.model.equations))
+
+    @property
     def entries(self) -> int:
         """Of all factors."""
         return sum(map(prod, self.ready.planned.factor_shapes.values()))
@@ -200,7 +209,7 @@ class Cell:
             yield [Job(self.ready.problem, (source.seen,), self._bind)]
         stop = replace(self._options.stop, callback=source.stopping)
         going = list(range(self._options.restarts))
-        for sweeps in rounds(stop.max_iter, self._options.racing):
+        for sweeps in rounds(stop.max_iter, self.races):
             yield [self._job(restart, stop, sweeps) for restart in going]
             self._runs = {run.restart: run for run in judged(list(self._runs.values()))}
             going = [restart for restart in going if self._runs[restart].unfinished]
