@@ -92,9 +92,7 @@ def test_components_of_several_latent_indices_are_named() -> None:
     table = fit.components("q")
     assert len(table) == 3
     assert table["mass"].sum() == pytest.approx(X.sum())
-    with pytest.raises(
-        pltf.PltfError, match=r"a latent index of the model \(p, q, r\), for there are several"
-    ):
+    with pytest.raises(pltf.PltfError, match=r"a latent index of the model \(p, q, r\), for there are several"):
         fit.components()
     with pytest.raises(pltf.PltfError, match="got 'i'"):
         fit.components("i")

@@ -52,12 +52,18 @@ class Pool:
 
     def submit(self, job: Job) -> Future[Any]:
         """Have a job done; by new processes, if one of the old ones was killed."""
-        with _interrupts_held_back():  # a process that is started here has them held back for good
+        with _interrupts_ignored():
             try:
                 return self._executor.submit(job.function, *job.args)
             except BrokenExecutor:
                 self._executor = _new_processes(self.workers)
                 return self._executor.submit(job.function, *job.args)
+
+    def withdraw(self, futures: Iterable[Future[Any]]) -> None:
+        """Have jobs that have not begun left undone; processes do them, and find out that they are to stop."""
+        if not self._processes:  # a broken pool of processes cannot tell futures that were cancelled
+            for future in futures:
+                future.cancel()
 
     def close(self) -> None:
         """Wait for threads; let processes wait for more to do, for a while."""
@@ -102,16 +108,19 @@ def _ignore_interrupts() -> None:
 
 
 @contextmanager
-def _interrupts_held_back() -> Iterator[None]:
-    """Deliver a Ctrl-C afterwards; where signals cannot be held back, now."""
-    if not hasattr(signal, "pthread_sigmask"):
+def _interrupts_ignored() -> Iterator[None]:
+    """Hear no Ctrl-C: in the middle of a start it would leave things half done.
+
+    What is ignored here is ignored by processes that are started meanwhile, from their first moment on.
+    """
+    if threading.current_thread() is not threading.main_thread():  # others are not interrupted, and may not set this
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGINT, handler)
 
 
 def may_have_children() -> bool:
@@ -269,7 +278,6 @@ class _Open:
     def drain(self) -> None:
         """Drop the jobs that have not begun, wait for the others and take what they bring."""
         self._draining = True
-        for future in self._jobs:
-            future.cancel()
+        self._pool.withdraw(self._jobs)
         wait(self._jobs)
         self._take()
