@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import opt_einsum as oe
-from scipy.optimize import linear_sum_assignment
 
 from pltf.engines.contraction import subscripts
 from pltf.errors import PltfError
@@ -124,6 +123,8 @@ def profiles(model: Model, E: Factors, sizes: Mapping[str, int], index: str) -> 
 
 def matched(index: str, a: Profiles, b: Profiles) -> Match:
     """The pairs with the largest sum of similarities, each weighted by what it explains."""
+    from scipy.optimize import linear_sum_assignment  # takes longer to import than the rest of pltf
+
     alike, share_a, share_b = _alike(a, b), a.share, b.share
     one, other = linear_sum_assignment(-alike * (share_a[:, None] + share_b) / 2)
     order = np.argsort(-share_a[one], kind="stable")
