@@ -44,7 +44,7 @@ def best_means(C, x, A, B, least, most):  # type: ignore[no-untyped-def]
         for g in range(B.size):
             if slope[g] > 0:
                 new = B[g] + (left[g] / norm[g] - 1) * left[g] / slope[g]
-                new = min(max(new, B[g] / 100, least), most[g])
+                new = min(max(new, B[g] / 100, least), most)
                 change = max(change, abs(new - B[g]) / B[g])
                 B[g] = new
         if change <= _SETTLED:

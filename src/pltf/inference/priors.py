@@ -20,8 +20,7 @@ from pltf.gamma import Array, Gamma, log_geometric_mean
 from pltf.inference.factors import frozen
 
 SHAPES = (1e-2, 1e6)  # below, exp<log z> has no digits left; above, the prior is a single value
-MEANS = (1e-30, 1e30)
-GROWTH = 10.0  # of a mean in one sweep: where a component has died, scales mean nothing and could run away
+MEANS = (1e-30, 1e30)  # where a component has died, its scale means nothing and may run away
 _NEWTON_STEPS, _SETTLED = 20, 1e-10  # for a shape
 
 
@@ -90,8 +89,7 @@ def with_best_mean(prior: Gamma, groups: Groups, C: Array, exposure: Array) -> G
     from pltf.inference.newton import best_means  # brings the compiler, which `import pltf` should not wait for
 
     B = groups.table(prior.mean).reshape(-1).copy()
-    most = np.minimum(GROWTH * B, MEANS[1])
-    best_means(groups.table(C), groups.table(exposure), groups.table(prior.shape), B, MEANS[0], most)
+    best_means(groups.table(C), groups.table(exposure), groups.table(prior.shape), B, *MEANS)
     return prior.with_values(prior.shape, groups.value(B))
 
 
