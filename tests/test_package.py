@@ -17,7 +17,7 @@ import pltf.datasets
 import pltf.plotting
 
 ROOT = Path(__file__).parents[1]
-HEAVY = ("torch", "dask", "matplotlib", "plotly", "numba", "pandas", "sklearn", "rich")
+HEAVY = ("torch", "dask", "matplotlib", "plotly", "numba", "pandas", "sklearn", "rich", "loky", "scipy.optimize")
 
 
 def public_names() -> list[tuple[str, object]]:
@@ -25,7 +25,10 @@ def public_names() -> list[tuple[str, object]]:
     names = [(f"{m.__name__}.{name}", getattr(m, name)) for m in modules for name in m.__all__]
     plots = [(f"pltf.plotting.{n}", f) for n, f in inspect.getmembers(pltf.plotting, inspect.isfunction) if n[0] != "_"]
     methods = [
-        (f"pltf.{c.__name__}.{n}", getattr(c, n)) for c in (pltf.Model, pltf.Fit) for n in vars(c) if n[0] != "_"
+        (f"pltf.{c.__name__}.{n}", getattr(c, n))
+        for c in (pltf.Model, pltf.Fit, pltf.Selection, pltf.Match)
+        for n in vars(c)
+        if n[0] != "_"
     ]
     return names + plots + [(name, method) for name, method in methods if inspect.isfunction(method)]
 

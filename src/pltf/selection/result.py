@@ -69,6 +69,15 @@ class Selection:
         ``sd``: of the bounds. ``similarity``: the mean. ``weight``: its probability, had all candidates the same
         beforehand and were the bound the evidence. ``seconds``: of all its runs. ``edge``: whether the winner has the
         largest or smallest size tried.
+
+        >>> import numpy as np, pltf
+        >>> X = np.kron(np.diag([9, 5]), np.ones((5, 4)))
+        >>> summary = pltf.select(pltf.nmf(rank=1), X, r=[1, 2, 3], restarts=2).summary()
+        >>> summary[["r", "agree", "restarts"]]
+           r  agree  restarts
+        0  2    1.0         2
+        1  3    1.0         2
+        2  1    1.0         2
         """
         highest = max(one.bound for one in self.outcomes)
         weight = np.exp([one.bound - highest for one in self.outcomes])
@@ -113,6 +122,12 @@ class Selection:
         """The bound against each size that was varied, with every run; one panel each.
 
         Returns the axes: one, or an array of them where several things were varied.
+
+        >>> import matplotlib; matplotlib.use("agg")
+        >>> import numpy as np, pltf
+        >>> found = pltf.select(pltf.nmf(rank=1), np.kron(np.diag([9, 5]), np.ones((5, 4))), r=[1, 2, 3], restarts=2)
+        >>> found.plot().get_xlabel()
+        'size of r'
         """
         from pltf.plotting import search
 
