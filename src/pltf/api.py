@@ -88,14 +88,14 @@ def prepare(
     data: Mapping[str, Any],
     masks: Mapping[str, Any],
     *,
-    method: str,
-    prior: Gamma | Mapping[str, Gamma] | None,
-    init: str | Mapping[str, Any] | Fit,
-    fixed: Mapping[str, Any] | None,
-    dtype: Any,
-    engine: str,
-    threads: int | None,
-    accelerate: bool,
+    method: str = "vb",
+    prior: Gamma | Mapping[str, Gamma] | None = None,
+    init: str | Mapping[str, Any] | Fit = "prior",
+    fixed: Mapping[str, Any] | None = None,
+    dtype: Any = "float64",
+    engine: str = "auto",
+    threads: int | None = None,
+    accelerate: bool = True,
 ) -> Prepared:
     """Judge everything that can be judged without reading the data."""
     how = METHODS[_choice("method", method, tuple(METHODS))]

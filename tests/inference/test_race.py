@@ -18,19 +18,7 @@ X = np.random.default_rng(0).poisson(3.0, (8, 7, 6))
 
 def _start(learn: str = "mean") -> tuple[Problem, State]:
     data = {"X": X}
-    ready = api.prepare(
-        pltf.cp(rank=3),
-        data,
-        {},
-        method="vb",
-        prior=pltf.Gamma(learn=learn),
-        init="prior",
-        fixed=None,
-        dtype="float64",
-        engine="auto",
-        threads=1,
-        accelerate=True,
-    )
+    ready = api.prepare(pltf.cp(rank=3), data, {}, prior=pltf.Gamma(learn=learn), threads=1)
     problem = ready.problem(api.observations(data, {}))
     start, _ = ready.starting(problem, 0)
     return problem, start(0)

@@ -111,19 +111,7 @@ def test_processes_are_for_long_searches_of_short_sweeps() -> None:
         cells = []
         options = search.Options(restarts, 0, Stop(100, 1e-6), race=None, workers=workers)
         for r in range(2, 11):
-            ready = api.prepare(
-                pltf.cp(rank=r),
-                data,
-                {},
-                method="vb",
-                prior=None,
-                init="prior",
-                fixed=None,
-                dtype="float64",
-                engine="auto",
-                threads=1,
-                accelerate=True,
-            )
+            ready = api.prepare(pltf.cp(rank=r), data, {}, threads=1)
             cells.append(search.Cell({"r": r}, ready, options))
         return search._worth_processes(cells, api.observations(data, {}), options)
 

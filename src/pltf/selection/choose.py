@@ -94,7 +94,7 @@ def select(
     cells: list[Cell] = []
     for one in tried:
         try:
-            ready = api.prepare(one.model, data, masks, method="vb", prior=one.prior, threads=threads, **settings)
+            ready = api.prepare(one.model, data, masks, prior=one.prior, threads=threads, **settings)
         except PltfError as error:
             if not cells:
                 raise
