@@ -47,16 +47,18 @@ class Pool:
     """Threads, or processes that are kept for the next pool of their number."""
 
     def __init__(self, workers: int, *, processes: bool) -> None:
-        self.workers, self._processes = workers, processes
+        self.workers, self._processes, self._started = workers, processes, not processes
         self._executor: Executor = _waiting_processes(workers) if processes else ThreadPoolExecutor(workers)
 
     def submit(self, job: Job) -> Future[Any]:
         """Have a job done; by new processes, if one of the old ones was killed."""
-        with _interrupts_ignored():
-            try:
+        starting, self._started = not self._started, True
+        try:
+            with _uninterrupted(starting=starting):
                 return self._executor.submit(job.function, *job.args)
-            except BrokenExecutor:
-                self._executor = _new_processes(self.workers)
+        except BrokenExecutor:
+            self._executor = _new_processes(self.workers)
+            with _uninterrupted(starting=True):
                 return self._executor.submit(job.function, *job.args)
 
     def withdraw(self, futures: Iterable[Future[Any]]) -> None:
@@ -108,19 +110,23 @@ def _ignore_interrupts() -> None:
 
 
 @contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """Hear no Ctrl-C: in the middle of a start it would leave things half done.
+def _uninterrupted(*, starting: bool) -> Iterator[None]:
+    """Deliver a Ctrl-C afterwards: in the middle it would leave things half done.
 
-    What is ignored here is ignored by processes that are started meanwhile, from their first moment on.
+    While processes are started it is not heard at all: what is ignored here is ignored by them from their first
+    moment on.
     """
     if threading.current_thread() is not threading.main_thread():  # others are not interrupted, and may not set this
         yield
         return
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    caught: list[Any] = []
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN if starting else lambda *came: caught.append(came))
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, handler)
+        if caught and callable(handler):
+            handler(*caught[0])
 
 
 def may_have_children() -> bool:
