@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,9 +15,9 @@ from pltf.data.observe import check_mask, is_listed, shape_and_dtype
 from pltf.data.values import numeric
 from pltf.engines import select
 from pltf.engines.plan import EquationPlan, ListedPlan, Plan, human, physical_memory, plan_equation
-from pltf.errors import ConvergenceWarning, ObservationError, PltfError, whole
+from pltf.errors import ConvergenceWarning, ObservationError, PltfError, flag, whole
 from pltf.fit import Fit
-from pltf.gamma import Array, Gamma, Point, Posterior
+from pltf.gamma import PARTS, Array, Gamma, Point, Posterior
 from pltf.inference import start
 from pltf.inference.balance import trades
 from pltf.inference.em import EM, MAP
@@ -177,6 +177,7 @@ class Prepared:
             dtype=self.planned.dtype.name,
             engine=self.planned.engine,
             n_observed={name: one.n_observed for name, one in seen.items()},
+            patterns={name: one.pattern() for name, one in seen.items()},
         )
 
     def warn_of(self, run: Run, stop: Stop, total: float, stacklevel: int) -> None:
@@ -192,6 +193,104 @@ class Prepared:
         if float32 and lost > 0.01 * abs(run.objective):
             text = f"float32 gives the {self.method.objective} only to about {lost:.2g} with counts as large as these"
             warnings.warn(f"{text}: use dtype='float64'", ConvergenceWarning, stacklevel=stacklevel)
+
+
+def fold_in(
+    known: Fit,
+    X: Any,
+    index: str,
+    *,
+    mask: Any,
+    prior: Gamma | Mapping[str, Gamma] | None,
+    max_iter: int,
+    tol: float,
+    restarts: int,
+    seed: int | None,
+    threads: int | None,
+    progress: bool,
+) -> Fit:
+    """Learn new rows with all else kept; :meth:`pltf.Fit.fold_in` says what the arguments mean."""
+    model = _around(known, index)
+    data, masks = _as_rows(known, model, X, index, "X_new"), _as_rows(known, model, mask, index, "mask")
+    kept = {a: known.state.E[a] for a, indices in model.factors.items() if index not in indices}
+    free = [a for a in model.factors if a not in kept]
+    new = fit(
+        model,
+        data,
+        mask=masks,
+        method=known.method,
+        prior=_kept_priors(known, free, index) if prior is None and known.method != EM.name else prior,
+        max_iter=max_iter,
+        tol=tol,
+        restarts=restarts,
+        seed=seed,
+        init="prior",
+        fixed=kept,
+        dtype=known.dtype,
+        engine="auto",
+        threads=threads,
+        accelerate=True,
+        progress=progress,
+        callback=None,
+    )
+    # The new rows were learned with the others at their means; in predictions these are as uncertain as they were.
+    C, D = known.state.C, known.state.D
+    random = [a for a in kept if a in C]
+    state = replace(
+        new.state,
+        C={**{a: C[a] for a in random}, **new.state.C},
+        D={**{a: D[a] for a in random}, **new.state.D},
+    )
+    return replace(new, state=state)
+
+
+def _around(known: Fit, index: Any) -> Model:
+    """The equations of the tensors that have an index, as a model of their own."""
+    observed = dict.fromkeys(i for indices in known.model.observed.values() for i in indices)
+    if not isinstance(index, str) or index not in observed:
+        raise PltfError(f"index must name an observed index of the model ({', '.join(observed)}), got {index!r}")
+    equations = [e for e in known.model.equations if index in e.output.indices]
+    seen = {i for e in equations for i in e.output.indices}
+    latent = dict.fromkeys(i for e in equations for i in e.summed if i not in seen)
+    return Model("\n".join(map(str, equations)), **{i: known.sizes[i] for i in latent})
+
+
+def _as_rows(known: Fit, model: Model, given: Any, index: str, argument: str) -> dict[str, Any] | None:
+    """Data or masks of new rows, as wide as those of the fit; a single row may come without its axis."""
+    if given is None:
+        return None
+    rows = {}
+    for name, one in _by_tensor(model, given, argument, partial=argument == "mask").items():
+        indices = model.observed[name]
+        one = observe(one, dims=indices, name=name) if is_listed(one) else one
+        shape, place = shape_and_dtype(one, name)[0], indices.index(index)
+        if len(shape) == len(indices) - 1 and not isinstance(one, Observation):
+            one, shape = np.expand_dims(one, place), (*shape[:place], 1, *shape[place:])
+        for i, size in zip(indices, shape, strict=False):  # another number of axes is refused by the fit
+            if i != index and size != known.sizes[i]:
+                wide = f"index '{i}' is {size} in {name}, and {known.sizes[i]} in the fit"
+                raise PltfError(f"{argument} must be as wide as the data of the fit, but {wide}")
+        rows[name] = one
+    return rows
+
+
+def _kept_priors(known: Fit, free: Sequence[str], index: str) -> dict[str, Gamma]:
+    """Priors of new rows: those of the fit, as they were learned. What was learned for each row is learned again."""
+    priors = {}
+    for a in free:
+        if a not in known.priors:
+            raise PltfError(f"{a} was fixed in the fit, so its new rows have no prior: give one with prior=")
+        prior = known.priors[a]
+        axis = known.model.factors[a].index(index) - len(known.model.factors[a])
+        values = [np.asarray(getattr(prior, part)) for part in PARTS]
+        if all(value.ndim < -axis or value.shape[axis] == 1 for value in values):
+            priors[a] = Gamma(prior.shape, prior.mean)
+        elif prior.tie == f"index:{index}":
+            shape, mean = (float(np.exp(np.log(value).mean())) for value in values)
+            priors[a] = Gamma(shape, mean, prior.learn, prior.tie)
+        else:
+            raise PltfError(f"the prior of {a} differs along '{index}', so new rows have none: give one with prior=")
+    return priors
 
 
 def plan(model: Model, X: Any, *, mask: Any, dtype: Any, engine: str, threads: int | None) -> Plan:
@@ -427,9 +526,3 @@ def _dtype(dtype: Any) -> np.dtype[Any]:
         raise PltfError(f"dtype must be one of {', '.join(map(repr, DTYPES))}; got {dtype!r}")
     chosen: np.dtype[Any] = np.dtype(name)
     return chosen
-
-
-def flag(argument: str, value: Any) -> bool:
-    if not isinstance(value, (bool, np.bool_)):
-        raise PltfError(f"{argument} must be True or False, got {value!r}")
-    return bool(value)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+import numpy as np
+
 
 class PltfError(ValueError):
     """Any refusal of pltf; every error it raises on purpose is one of these.
@@ -95,3 +97,10 @@ def whole(argument: str, value: Any, least: int) -> int:
     if isinstance(value, bool) or number < least:
         raise PltfError(f"{argument} must be a whole number of at least {least}, got {value!r}")
     return number
+
+
+def flag(argument: str, value: Any) -> bool:
+    """True or False, or a PltfError that names the argument."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise PltfError(f"{argument} must be True or False, got {value!r}")
+    return bool(value)

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pltf.errors import PltfError
-from pltf.gamma import Array, Factor, Gamma, Point, Posterior
+from pltf.data.pattern import Pattern
+from pltf.data.values import brief
+from pltf.errors import PltfError, flag, whole
+from pltf.gamma import Array, Factor, Gamma, Point, Posterior, level_of
 from pltf.inference.run import Row
 from pltf.inference.start import restart_seed
 from pltf.inference.state import State
 from pltf.notation import Equation, Model
-from pltf.prediction import as_cells, rates, rates_at
+from pltf.prediction.cells import Asked, asked, observed_values
+from pltf.prediction.draws import Sampling, at_least, at_most
+from pltf.prediction.moments import Belief, mean, variance
+from pltf.prediction.top import Choice, most_probable
 
 if TYPE_CHECKING:
     import pandas as pd
+
+AMONG = ("missing", "zero", "all")
+TAILS = ("upper", "lower", "both")
+MOST_LISTED = 1 << 22  # missing cells that are gone through one by one
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -52,6 +63,7 @@ class Fit:
     dtype: str
     engine: str
     n_observed: Mapping[str, int]  # observed cells of each tensor
+    patterns: Mapping[str, Pattern]  # and which they are
 
     @property
     def bound(self) -> float:
@@ -113,12 +125,234 @@ class Fit:
         >>> fit.mean().shape, fit.mean(at=np.isnan(X)).shape
         ((2, 2), (1,))
         """
-        equation = self._equation(of)
-        if at is None:
-            return rates(equation, self.state.E, self.sizes)
-        indices = equation.output.indices
-        shape = tuple(self.sizes[index] for index in indices)
-        return rates_at(equation, self.state.E, self.sizes, as_cells(at, shape, indices))
+        belief, cells = self._asked(at, of)
+        return mean(belief, cells)
+
+    def var(self, at: Any = None, *, counts: bool = False, of: str | None = None) -> Array:
+        """Variance of the rates of cells, exact under the posterior; with ``counts``, of counts, which add their mean.
+
+        Of EM and MAP, and of fixed factors, there is only a single value: it has no variance.
+
+        >>> import numpy as np, pltf
+        >>> fit = pltf.nmf(rank=1).fit(np.array([[4.0, 2.0], [2.0, np.nan]]))
+        >>> rate, count = fit.var(at=[(1, 1)]), fit.var(at=[(1, 1)], counts=True)
+        >>> bool(rate > 0), bool(count == rate + fit.mean(at=[(1, 1)]))
+        (True, True)
+        """
+        belief, cells = self._asked(at, of)
+        of_rates = variance(belief, cells)
+        return of_rates + mean(belief, cells) if flag("counts", counts) else of_rates
+
+    def sample(
+        self,
+        n: int,
+        at: Any = None,
+        *,
+        counts: bool = False,
+        seed: int = 0,
+        of: str | None = None,
+        progress: bool = True,
+    ) -> NDArray[np.float64] | NDArray[np.int64]:
+        """``n`` joint draws of the rates of cells from the posterior, or of counts, along a new first axis.
+
+        >>> import numpy as np, pltf
+        >>> fit = pltf.nmf(rank=1).fit(np.array([[4.0, 2.0], [2.0, np.nan]]))
+        >>> fit.sample(100).shape, fit.sample(3, at=[(1, 1)], counts=True).dtype
+        ((100, 2, 2), dtype('int64'))
+        """
+        return self._sampling(at, of, whole("n", n, 1), seed, progress).sample(flag("counts", counts))
+
+    def prob(
+        self,
+        at: Any = None,
+        atleast: int = 1,
+        *,
+        draws: int = 1000,
+        seed: int = 0,
+        of: str | None = None,
+        progress: bool = True,
+    ) -> Array:
+        """Probability that the count of a cell is at least so much, from draws of the factors.
+
+        Given the rates it is known, so only the rates are drawn: its error is below ``0.5 / sqrt(draws)``, and far
+        below where rates are small or well known.
+
+        >>> import numpy as np, pltf
+        >>> fit = pltf.nmf(rank=1).fit(np.array([[4.0, 2.0], [2.0, np.nan]]))
+        >>> link, several = fit.prob(at=[(1, 1)]), fit.prob(at=[(1, 1)], atleast=3)
+        >>> bool(0 < several < link < 1)
+        True
+        """
+        sampling = self._sampling(at, of, draws, seed, progress)
+        return sampling.average(at_least(whole("atleast", atleast, 0), len(sampling.cells)))
+
+    def interval(
+        self,
+        at: Any = None,
+        level: float = 0.9,
+        *,
+        counts: bool = False,
+        draws: int = 1000,
+        seed: int = 0,
+        of: str | None = None,
+        progress: bool = True,
+    ) -> tuple[Array, Array]:
+        """Low and high end of the central interval of the rates of cells, or of their counts, from draws.
+
+        The posterior takes factors as independent, which they are not: it is too sure of itself where much is
+        missing. docs/prediction.md shows by how much.
+
+        >>> import numpy as np, pltf
+        >>> fit = pltf.nmf(rank=1).fit(np.array([[4.0, 2.0], [2.0, np.nan]]))
+        >>> low, high = fit.interval(at=[(1, 1)], level=0.9)
+        >>> bool(low < fit.mean(at=[(1, 1)]) < high)
+        True
+        """
+        half = (1 - level_of(level)) / 2
+        sampling = self._sampling(at, of, draws, seed, progress)
+        low, high = sampling.quantiles((half, 1 - half), flag("counts", counts))
+        return low, high
+
+    def surprise(
+        self,
+        at: Any,
+        values: Any,
+        *,
+        tail: str = "upper",
+        draws: int = 1000,
+        seed: int = 0,
+        of: str | None = None,
+        progress: bool = True,
+    ) -> Array:
+        """How surprising values of cells are: the probability of a count at least as large. Small is surprising.
+
+        ``tail="lower"`` is that of a count at most as large, ``"both"`` twice the smaller of the two. ``values`` has
+        one number for each cell. Values that the fit has learned from surprise it less than they should: hide cells
+        with :func:`pltf.holdout` to judge them.
+
+        >>> import numpy as np, pltf
+        >>> fit = pltf.nmf(rank=1).fit(np.full((6, 5), 4.0))
+        >>> p = fit.surprise([(0, 0), (0, 1)], [4, 40])
+        >>> bool(p[0] > 0.4), bool(p[1] < 1e-6)
+        (True, True)
+        """
+        if not isinstance(tail, str) or tail not in TAILS:
+            raise PltfError(f"tail must be one of {', '.join(map(repr, TAILS))}; got {brief(tail)}")
+        sampling = self._sampling(at, of, draws, seed, progress)
+        x = observed_values(values, sampling.cells).reshape(-1)
+        upper, lower = at_least(np.ceil(x), x.size), at_most(np.floor(x))
+        if tail != "both":
+            return sampling.average(upper if tail == "upper" else lower)
+        smaller: Array = np.minimum(sampling.average(upper), sampling.average(lower))
+        return np.minimum(2 * smaller, 1.0)
+
+    def top(
+        self,
+        k: int = 10,
+        among: str = "missing",
+        *,
+        atleast: int = 1,
+        draws: int = 1000,
+        seed: int = 0,
+        of: str | None = None,
+        progress: bool = True,
+    ) -> pd.DataFrame:
+        """The ``k`` most probable cells: those with the largest ``prob``, with their mean and its standard deviation.
+
+        ``among="missing"`` are cells that were not observed, ``"zero"`` those that were observed as zero,
+        ``"all"`` all of them. A large tensor is neither built nor gone through: boxes of cells that cannot hold
+        one of the largest means are left out.
+
+        >>> import numpy as np, pltf
+        >>> X = np.outer([9.0, 1.0, 5.0], [7.0, 2.0, 1.0])
+        >>> X[[0, 1], [0, 2]] = np.nan
+        >>> fit = pltf.nmf(rank=1).fit(X)
+        >>> fit.top(1)[["i", "j"]].values.tolist()
+        [[0, 0]]
+        >>> list(fit.top(1).columns)
+        ['i', 'j', 'mean', 'sd', 'prob']
+        """
+        import pandas as pd
+
+        k, atleast = whole("k", k, 1), whole("atleast", atleast, 1)
+        draws, seed, progress = whole("draws", draws, 1), whole("seed", seed, 0), flag("progress", progress)
+        belief = self._belief(of)
+        choice = self._choice(among, belief)
+        cells, probability = most_probable(belief, k, atleast, choice, draws, seed, progress)
+        found = Asked(belief.shape, cells)
+        table = pd.DataFrame(dict(zip(belief.equation.output.indices, cells, strict=True)))
+        return table.assign(mean=mean(belief, found), sd=np.sqrt(variance(belief, found)), prob=probability)
+
+    def _choice(self, among: str, belief: Belief) -> Choice:
+        """The cells that may be chosen."""
+        if not isinstance(among, str) or among not in AMONG:
+            raise PltfError(f"among must be one of {', '.join(map(repr, AMONG))}; got {brief(among)}")
+        name = belief.equation.output.name
+        pattern = self.patterns[name]
+        if among == "missing":
+            if self.n_observed[name] == math.prod(belief.shape):
+                raise PltfError(f"no cell of {name} is missing: among must be 'zero' or 'all'")
+            return Choice(lambda cells: ~pattern.observed(cells), pattern.missing_cells(MOST_LISTED))
+        if among == "zero":
+            return Choice(lambda cells: pattern.observed(cells) & ~pattern.positive(cells))
+        return Choice(lambda cells: np.ones(cells.shape[1], dtype=bool))
+
+    def _belief(self, of: str | None) -> Belief:
+        state = self.state
+        return Belief(self._equation(of), self.sizes, state.E, state.C, state.D)
+
+    def _asked(self, at: Any, of: str | None) -> tuple[Belief, Asked]:
+        belief = self._belief(of)
+        return belief, asked(at, belief.shape, belief.equation.output.indices)
+
+    def _sampling(self, at: Any, of: str | None, draws: int, seed: int, progress: bool) -> Sampling:
+        draws, seed, progress = whole("draws", draws, 1), whole("seed", seed, 0), flag("progress", progress)
+        return Sampling(*self._asked(at, of), draws, seed, progress)
+
+    def fold_in(
+        self,
+        X_new: Any,
+        index: str,
+        *,
+        mask: Any = None,
+        prior: Gamma | Mapping[str, Gamma] | None = None,
+        max_iter: int = 2000,
+        tol: float = 1e-6,
+        restarts: int = 1,
+        seed: int | None = 0,
+        threads: int | None = None,
+        progress: bool = True,
+    ) -> Fit:
+        """The posterior of new rows of an observed index, with all other factors kept.
+
+        ``X_new`` is data as for :meth:`pltf.Model.fit`, as wide as those of the fit in all other indices, with as many
+        new rows of ``index`` as you have; one row may come without its axis. Of a coupled model only tensors with
+        that index are asked for. The result is a fit of the new rows, with predictions like any other. Its factors
+        with ``index`` are what a fit with ``fixed=`` the means of the others gives; the others are as they were,
+        and so is the prior, unless another is given.
+
+        >>> import numpy as np, pltf
+        >>> X = np.random.default_rng(0).poisson(np.outer([9, 1, 5], [7, 2, 1, 3]))
+        >>> fit = pltf.nmf(rank=1).fit(X)
+        >>> new = fit.fold_in([14, 4, np.nan, 6], index="i")
+        >>> new.factors["W"].mean.shape, bool(new.prob(at=[(0, 2)])[0] > 0.5)
+        ((1, 1), True)
+        """
+        from pltf import api  # the front door again: a fold-in is a fit
+
+        return api.fold_in(
+            self,
+            X_new,
+            index,
+            mask=mask,
+            prior=prior,
+            max_iter=max_iter,
+            tol=tol,
+            restarts=restarts,
+            seed=seed,
+            threads=threads,
+            progress=progress,
+        )
 
     def components(self, index: str | None = None, *, top: int = 3) -> pd.DataFrame:
         """Components by the observed counts that they explain, largest first.

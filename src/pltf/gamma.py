@@ -290,7 +290,7 @@ class Posterior:
 
     def interval(self, level: float = 0.9) -> tuple[Array, Array]:
         """Central interval that holds each entry with probability ``level``."""
-        tail = (1 - _level(level)) / 2
+        tail = (1 - level_of(level)) / 2
         low, high = (special.gammaincinv(self.shape, p) * self.scale for p in (tail, 1 - tail))
         return low, high
 
@@ -342,7 +342,7 @@ class Point:
 
     def interval(self, level: float = 0.9) -> tuple[Array, Array]:
         """The value twice."""
-        _level(level)
+        level_of(level)
         return self.mean, self.mean
 
     def sample(self, n: int, seed: int = 0) -> Array:
@@ -359,7 +359,7 @@ def _describe(kind: str, factor: Any) -> str:
     return f"<{kind} [{','.join(axes)}] {size}: mean {factor.mean.min():.3g} to {factor.mean.max():.3g}>"
 
 
-def _level(level: float) -> float:
+def level_of(level: float) -> float:
     if not isinstance(level, (int, float, np.integer, np.floating)) or not 0 < level < 1:
         raise PltfError(f"level must lie between 0 and 1, got {level!r}")
     return level

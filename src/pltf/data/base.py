@@ -5,6 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
+from pltf.data.lookup import Coords
+from pltf.data.pattern import Pattern
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Observation(ABC):
@@ -35,6 +41,14 @@ class Observation(ABC):
     @abstractmethod
     def has_missing(self) -> bool:
         """Whether any cell is missing."""
+
+    @abstractmethod
+    def pattern(self) -> Pattern:
+        """Which cells were observed; it does not change when the caller's arrays do."""
+
+    @abstractmethod
+    def values_at(self, cells: Coords) -> NDArray[np.float64]:
+        """What cells (modes, n) hold; NaN where they are missing."""
 
     def __repr__(self) -> str:
         cells = 1

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.base import Observation
+from pltf.data.lookup import Coords
+from pltf.data.pattern import ListedPattern, Pattern
 from pltf.data.values import EXACT, brief, constants, find_bad, finite_total, numeric, read_only
 from pltf.errors import ObservationError
-
-Coords = NDArray[np.integer[Any]]  # (modes, cells)
 
 UNLISTED = ("zero", "missing")
 DUPLICATES = ("error", "sum")
@@ -55,6 +56,19 @@ class CooObservation(Observation):
     def has_missing(self) -> bool:
         """Whether any cell is missing."""
         return self.n_observed < math.prod(self.sizes)
+
+    @cached_property
+    def _pattern(self) -> ListedPattern:
+        missing = self.missing if self.unlisted == "zero" else None
+        return ListedPattern(self.sizes, self.coords, self.values, missing)
+
+    def pattern(self) -> Pattern:
+        """Which cells were observed."""
+        return self._pattern
+
+    def values_at(self, cells: Coords) -> NDArray[np.float64]:
+        """What cells hold; NaN where they are missing."""
+        return np.where(self._pattern.observed(cells), self._pattern.listed_values(cells), np.nan)
 
 
 def coo_observation(

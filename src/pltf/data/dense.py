@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from pltf.data.base import Observation
 from pltf.data.blocks import Block, block_shape, blocks
+from pltf.data.lookup import Coords
+from pltf.data.pattern import Pattern, dense_pattern
 from pltf.data.values import constants, find_bad, finite_total, read_only
 from pltf.errors import ObservationError
 
@@ -50,6 +52,16 @@ class DenseObservation(Observation):
     def has_missing(self) -> bool:
         """Whether any cell is missing."""
         return self.mask is not None
+
+    def pattern(self) -> Pattern:
+        """Which cells were observed."""
+        return dense_pattern(self.values, self.mask)
+
+    def values_at(self, cells: Coords) -> NDArray[np.float64]:
+        """What cells hold; NaN where they are missing."""
+        at = tuple(cells)
+        values = self.values[at].astype(np.float64)
+        return values if self.mask is None else np.where(self.mask[at], values, np.nan)
 
 
 def dense_observation(values: NDArray[Any], mask: NDArray[np.bool_] | None, name: str) -> DenseObservation:

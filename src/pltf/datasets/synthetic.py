@@ -14,7 +14,7 @@ from pltf.engines.plan import human, physical_memory
 from pltf.errors import PltfError, whole
 from pltf.gamma import Array, Gamma
 from pltf.notation import Model
-from pltf.prediction import rates
+from pltf.prediction.rates import rates
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -272,3 +272,26 @@ def cp_exposure(rows, Z, of, sums, first_row, start, stop):  # type: ignore[no-u
         target = rows[of, n] - first_row
         for r in range(R):
             sums[target, r] += product[r]
+
+
+@numba.njit(cache=True, nogil=True, fastmath=ANY_ORDER)
+def cp_rates(rows, Z, out):  # type: ignore[no-untyped-def]
+    """Rates of a CP model at listed cells; ``rows`` (modes, cells) are rows of ``Z``, all factors one under the other.
+
+    In NumPy: ``out[:] = Z[rows].prod(axis=0).sum(axis=1)``.
+    """
+    R, last = Z.shape[1], rows.shape[0] - 1
+    product = np.empty(R, Z.dtype)
+    for n in range(out.size):
+        row = rows[0, n]
+        for r in range(R):
+            product[r] = Z[row, r]
+        for mode in range(1, last):
+            row = rows[mode, n]
+            for r in range(R):
+                product[r] *= Z[row, r]
+        row = rows[last, n]
+        rate = Z.dtype.type(0)
+        for r in range(R):
+            rate += product[r] * Z[row, r]
+        out[n] = rate

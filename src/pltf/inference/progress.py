@@ -15,7 +15,7 @@ _PERIOD = 0.1  # seconds between two drawings
 class Progress:
     """Shows how much of some work is done; does nothing when switched off."""
 
-    def __init__(self, shown: bool, total: float, *, time_left: bool = False) -> None:
+    def __init__(self, shown: bool, total: float | None, *, time_left: bool = False) -> None:
         self._shown, self._total, self._time_left = shown, total, time_left
         self._bar: Any = None
         self._task: Any = None

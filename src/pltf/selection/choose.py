@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pltf.errors import PltfError, SelectionWarning, whole
+from pltf.errors import PltfError, SelectionWarning, flag, whole
 from pltf.inference.progress import Progress
 from pltf.inference.race import BEHIND
 from pltf.inference.run import Row, Stop
@@ -82,12 +82,12 @@ def select(
         restarts=whole("restarts", restarts, 1),
         seed=api.seed_of(seed),
         stop=Stop(whole("max_iter", max_iter, 1), api.tolerance(tol)),
-        race=None if race is None else api.flag("race", race),
+        race=None if race is None else flag("race", race),
         workers=cores if workers is None else whole("workers", workers, 1),
     )
     if not isinstance(init, str):
         raise PltfError(f"init must be 'prior' or 'random' in a search, got {type(init).__name__}")
-    shown = api.flag("progress", progress)
+    shown = flag("progress", progress)
     data, masks = api.tensors(tried[0].model, X, mask)
     threads = max(1, cores // min(options.workers, len(tried) * options.restarts))
     settings = {"init": init, "fixed": fixed, "dtype": dtype, "engine": engine, "accelerate": accelerate}

@@ -1,0 +1,112 @@
+"""Which cells were observed, and which of them held something. A fit keeps this of its data, and nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pltf.data.lookup import CellIndex, Coords
+
+Bools = NDArray[np.bool_]
+
+_SLAB = 1 << 20  # cells that are packed at a time
+
+
+class Pattern(Protocol):
+    """Answers for cells, given as (modes, cells)."""
+
+    def observed(self, cells: Coords) -> Bools:
+        """Whether each cell was observed."""
+        ...
+
+    def positive(self, cells: Coords) -> Bools:
+        """Whether each cell was observed with a value above zero."""
+        ...
+
+    def missing_cells(self, most: int) -> Coords | None:
+        """All cells that were not observed; None if they cannot be listed, or are more than so many."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class DensePattern:
+    """Bits, an eighth of a byte a cell; the caller may change the array that they come from."""
+
+    shape: tuple[int, ...]
+    known: NDArray[np.uint8] | None  # None: all
+    above_zero: NDArray[np.uint8]
+
+    def observed(self, cells: Coords) -> Bools:
+        return np.ones(cells.shape[1], dtype=bool) if self.known is None else self._bits(self.known, cells)
+
+    def positive(self, cells: Coords) -> Bools:
+        return self._bits(self.above_zero, cells)
+
+    def missing_cells(self, most: int) -> Coords | None:
+        count = math.prod(self.shape)
+        if self.known is None:
+            return np.empty((len(self.shape), 0), dtype=np.intp)
+        if count > most:
+            return None
+        return np.stack(np.unravel_index(np.flatnonzero(np.unpackbits(self.known, count=count) == 0), self.shape))
+
+    def _bits(self, packed: NDArray[np.uint8], cells: Coords) -> Bools:
+        flat = np.ravel_multi_index(tuple(cells), self.shape)
+        return np.asarray(packed[flat >> 3] >> (7 - (flat & 7)).astype(np.uint8) & 1, dtype=bool)
+
+
+def dense_pattern(values: NDArray[Any], mask: Bools | None) -> DensePattern:
+    """The pattern of an array."""
+
+    def above_zero(rows: slice) -> Bools:
+        positive: Bools = values[rows] > 0
+        return positive if mask is None else positive & mask[rows]
+
+    known = None if mask is None else _packed(values.shape, lambda rows: mask[rows])
+    return DensePattern(values.shape, known, _packed(values.shape, above_zero))
+
+
+def _packed(shape: tuple[int, ...], bools: Callable[[slice], Bools]) -> NDArray[np.uint8]:
+    """Bits of an array, a few rows at a time; eight rows are whole bytes."""
+    width = math.prod(shape[1:])
+    rows = 8 * max(1, _SLAB // (8 * width))
+    parts = [np.packbits(bools(slice(at, at + rows))) for at in range(0, shape[0], rows)]
+    return np.concatenate(parts)
+
+
+@dataclass(frozen=True, eq=False)
+class ListedPattern:
+    """Lists of cells: those with a value, and the holes; all others are holes too, or zeros."""
+
+    sizes: tuple[int, ...]
+    coords: Coords
+    values: NDArray[np.float64]
+    missing: Coords | None  # None: what is not listed is missing
+
+    @cached_property
+    def _listed(self) -> CellIndex:
+        return CellIndex(self.coords, self.sizes)
+
+    @cached_property
+    def _holes(self) -> CellIndex | None:
+        return None if self.missing is None else CellIndex(self.missing, self.sizes)
+
+    def observed(self, cells: Coords) -> Bools:
+        return self._listed.find(cells) >= 0 if self._holes is None else self._holes.find(cells) < 0
+
+    def positive(self, cells: Coords) -> Bools:
+        return self.listed_values(cells) > 0
+
+    def missing_cells(self, most: int) -> Coords | None:
+        return self.missing if self.missing is not None and self.missing.shape[1] <= most else None
+
+    def listed_values(self, cells: Coords) -> NDArray[np.float64]:
+        """The values of cells that are listed, zero for all others."""
+        at = self._listed.find(cells)
+        return np.append(self.values, 0.0)[at]  # position -1 is the last

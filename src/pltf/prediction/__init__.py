@@ -1,0 +1,1 @@
+"""Predictions of cells from a posterior, without building the tensor."""

@@ -1,0 +1,96 @@
+"""Which cells are asked for: listed ones, or all of a tensor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pltf.data.lookup import Coords
+from pltf.data.values import find_bad, numeric
+from pltf.engines.plan import human
+from pltf.errors import PltfError
+from pltf.gamma import Array
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """Cells in the order of the answers: rows of positions, or all cells of a tensor."""
+
+    sizes: tuple[int, ...]  # of the tensor
+    listed: Coords | None  # (modes, cells); None: all of them
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the answers."""
+        return self.sizes if self.listed is None else (self.listed.shape[1],)
+
+    def __len__(self) -> int:
+        return math.prod(self.shape)
+
+    def coords(self, part: slice) -> Coords:
+        """Some of the cells, as (modes, cells)."""
+        if self.listed is not None:
+            return self.listed[:, part]
+        return np.stack(np.unravel_index(np.arange(part.start, part.stop), self.sizes))
+
+    def parts(self, most: int) -> Iterator[slice]:
+        """The cells, at most so many at a time."""
+        return (slice(at, min(at + most, len(self))) for at in range(0, len(self), most))
+
+    def empty(self, *before: int) -> Array:
+        """Where the answers go: flat, with further axes before the cells."""
+        try:
+            return np.empty((*before, len(self)))
+        except (MemoryError, ValueError):
+            size = human(8 * math.prod(before) * len(self), "B")
+            raise PltfError(f"the answer would take {size}: ask for fewer cells with at=") from None
+
+
+def asked(at: Any, sizes: tuple[int, ...], indices: tuple[str, ...]) -> Asked:
+    """The cells that ``at`` means: an (n, modes) array, a tuple of index arrays, a boolean array, or None for all."""
+    return Asked(sizes, None if at is None else np.ascontiguousarray(as_cells(at, sizes, indices).T))
+
+
+def as_cells(at: Any, shape: tuple[int, ...], indices: tuple[str, ...], name: str = "at") -> NDArray[np.intp]:
+    """Cells as an (n, modes) array: from such an array, from index arrays, or from a boolean mask."""
+    if isinstance(at, tuple):
+        arrays = [numeric(one, name) for one in at]
+        if len(arrays) != len(shape) or any(a.shape != arrays[0].shape or a.ndim != 1 for a in arrays):
+            raise PltfError(f"{name}: a tuple must hold one index array for each of {', '.join(indices)}")
+        cells = np.stack(arrays, axis=1)
+    else:
+        cells = numeric(at, name)
+        if cells.size == 0:
+            cells = np.empty((0, len(shape)), dtype=np.intp)
+        if cells.dtype == bool:
+            if cells.shape != shape:
+                raise PltfError(
+                    f"{name}: a boolean array must have the shape of the tensor, {shape}; got {cells.shape}"
+                )
+            cells = np.argwhere(cells)
+    if cells.ndim != 2 or cells.shape[1] != len(shape):
+        raise PltfError(f"{name} must list cells, one row of {len(shape)} positions each; got shape {cells.shape}")
+    if cells.size and cells.dtype.kind not in "iu":
+        raise PltfError(f"{name} must hold whole numbers, got dtype {cells.dtype}")
+    wrong = (cells < 0) | (cells >= np.asarray(shape))
+    if wrong.any():
+        row, axis = map(int, np.argwhere(wrong)[0])
+        index, position = indices[axis], int(cells[row, axis])
+        raise PltfError(f"{name}: row {row} has {position} for index '{index}', which runs from 0 to {shape[axis] - 1}")
+    return cells.astype(np.intp, copy=False)
+
+
+def observed_values(values: Any, cells: Asked) -> Array:
+    """A value for each cell that is asked for: finite and not negative."""
+    x = numeric(values, "values")
+    if x.shape != cells.shape:
+        raise PltfError(f"values must have a number for each cell, of shape {cells.shape}; got {x.shape}")
+    bad = find_bad(x.reshape(-1))
+    if bad is not None:
+        raise PltfError(f"values must be {bad[1]}, got {x.reshape(-1)[bad[0]]}")
+    return x.astype(np.float64)

@@ -1,0 +1,168 @@
+"""What only sampling can tell of cells: probabilities, intervals, tails, and the draws themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from pltf.data.lookup import Coords
+from pltf.errors import PltfError
+from pltf.gamma import Array
+from pltf.inference.progress import Progress
+from pltf.prediction.cells import Asked
+from pltf.prediction.moments import Belief, mean
+from pltf.prediction.rates import RatesAt
+from pltf.threads import available_threads, ordered_map, single_threaded_blas
+
+MOST_CELLS = 1 << 20  # whose rates are held at a time
+MOST_BYTES = 256 << 20  # of draws that are held to be sorted
+LARGEST_RATE = 2.0**53  # above this counts are no whole numbers any more
+
+LEAST_SPREAD = 1e-9  # relative variance of a rate below which its draws are as good as exact
+_TINY = np.finfo(np.float64).tiny
+
+Tail = Callable[[Array, slice], Array]  # probabilities of counts, given the rates of some cells
+Drawn = NDArray[np.float64] | NDArray[np.int64]  # rates or counts
+
+
+class Draws:
+    """Rates of some cells under factors drawn from the posterior; only entries that the cells touch are drawn."""
+
+    def __init__(self, belief: Belief, cells: Coords, seed: int) -> None:
+        self._seed = seed
+        sizes, positions, at = dict(belief.sizes), {}, np.empty_like(cells)
+        for mode, index in enumerate(belief.equation.output.indices):
+            touched = np.zeros(belief.sizes[index], dtype=bool)
+            touched[cells[mode]] = True
+            positions[index] = np.flatnonzero(touched)
+            sizes[index] = positions[index].size
+            at[mode] = (np.cumsum(touched) - 1)[cells[mode]]
+        self._rates = RatesAt(belief.equation, sizes, at)
+        self._terms = belief.equation.factors
+        self._part = [
+            {
+                term.name: _taken(arrays[term.name], term.indices, positions)
+                for term in self._terms
+                if term.name in arrays
+            }
+            for arrays in (belief.C, belief.D, belief.E)
+        ]
+
+    def rates(self, number: int) -> Drawn:
+        """Rates of all cells under draw ``number``, which is the same however many there are."""
+        rng, (C, D, E) = self.generator(number), self._part
+        drawn = {term.name: term.name in C for term in self._terms}
+        return self._rates({a: rng.standard_gamma(C[a]) * D[a] if random else E[a] for a, random in drawn.items()})
+
+    def counts(self, number: int) -> Drawn:
+        """Counts of all cells under draw ``number``."""
+        rate = self.rates(number)
+        if rate.size and rate.max() > LARGEST_RATE:
+            raise PltfError(f"rates of up to {rate.max():.2g} were drawn: whole counts end at {LARGEST_RATE:.2g}")
+        return self.generator(number, 1).poisson(rate)
+
+    def generator(self, *number: int) -> np.random.Generator:
+        return np.random.default_rng(np.random.SeedSequence(self._seed, spawn_key=number))
+
+
+def _taken(array: Array, indices: tuple[str, ...], positions: dict[str, NDArray[np.intp]]) -> Array:
+    """The entries of a factor at some positions."""
+    for axis, index in enumerate(indices):
+        if index in positions:
+            array = array.take(positions[index], axis=axis)
+    return array
+
+
+class Sampling:
+    """Goes through cells in parts and through the draws of each part, on all threads, with a bar."""
+
+    def __init__(self, belief: Belief, cells: Asked, draws: int, seed: int, progress: bool) -> None:
+        self._belief, self.cells, self._draws, self._seed = belief, cells, draws, seed
+        self._progress = progress
+
+    def sample(self, counts: bool) -> Drawn:
+        """All draws of all cells together, along a new first axis."""
+        out: Drawn = self.cells.empty(self._draws)
+        out = out.view(np.int64) if counts else out
+        for _, draws in self._parts(max(len(self.cells), 1), counts=counts):
+            for number, drawn in enumerate(draws):
+                out[number] = drawn
+        return out.reshape(self._draws, *self.cells.shape)
+
+    def average(self, tail: Tail) -> Array:
+        """A probability of counts: its mean over the draws of their rates.
+
+        The mean rate is known exactly. What the draws miss it by, times the slope of the probability by the rates over
+        the draws, is taken off: for small rates that leaves next to no error.
+        """
+        out, exact = self.cells.empty(), mean(self._belief, self.cells).reshape(-1)
+        for part, draws in self._parts(MOST_CELLS):
+            known = exact[part]
+            p, off, p_off, off_off = np.zeros((4, known.size))
+            for rates in draws:
+                one, beside = tail(rates, part), rates / np.maximum(known, _TINY) - 1
+                p += one
+                off += beside
+                p_off += one * beside
+                off_off += beside * beside
+            n = self._draws
+            spread, together = off_off - off * off / n, p_off - p * off / n
+            slope = np.where(spread > n * LEAST_SPREAD, together / np.maximum(spread, _TINY), 0.0)
+            out[part] = np.clip((p - slope * off) / n, 0.0, 1.0)
+        return out.reshape(self.cells.shape)
+
+    def log_likelihood(self, x: Array) -> Array:
+        """log P(X = x) of each cell: the logarithm of its mean over the draws."""
+        out = self.cells.empty()
+        for part, draws in self._parts(MOST_CELLS):
+            total = np.full(part.stop - part.start, -np.inf)
+            for rates in draws:
+                np.logaddexp(total, _log_poisson(x[part], rates), out=total)
+            out[part] = total - np.log(self._draws)
+        return out.reshape(self.cells.shape)
+
+    def quantiles(self, levels: tuple[float, ...], counts: bool) -> Array:
+        """Quantiles of the draws of each cell, along a new first axis; of counts they are counts."""
+        out = self.cells.empty(len(levels))
+        method: Literal["inverted_cdf", "linear"] = "inverted_cdf" if counts else "linear"
+        for part, draws in self._parts(max(1, MOST_BYTES // (8 * self._draws)), counts=counts):
+            drawn = np.empty((part.stop - part.start, self._draws))
+            for number, one in enumerate(draws):
+                drawn[:, number] = one
+            out[:, part] = np.quantile(drawn, np.asarray(levels), axis=1, method=method, overwrite_input=True)
+        return out.reshape(len(levels), *self.cells.shape)
+
+    def _parts(self, most: int, counts: bool = False) -> Iterator[tuple[slice, Iterator[Any]]]:
+        total = max(1, len(self.cells) * self._draws)
+        with single_threaded_blas, Progress(self._progress, total, time_left=True) as progress:
+            for part in self.cells.parts(most):
+                draws = Draws(self._belief, self.cells.coords(part), self._seed)
+                yield part, self._shown(draws.counts if counts else draws.rates, part, progress)
+
+    def _shown(self, draw: Callable[[int], Drawn], part: slice, progress: Progress) -> Iterator[Any]:
+        cells, text = part.stop - part.start, f"{self._draws} draws of {len(self.cells):,} cells"
+        for number, drawn in enumerate(ordered_map(draw, range(self._draws), available_threads()), start=1):
+            progress.show(part.start * self._draws + cells * number, text)
+            yield drawn
+
+
+def at_least(k: Array | int, cells: int) -> Tail:
+    """P(X >= k); ``k`` has a number for each cell, or one for all."""
+    least = np.broadcast_to(np.asarray(k, dtype=np.float64), cells)
+    if (least == 1).all():
+        return lambda rates, part: -np.expm1(-rates)
+    return lambda rates, part: np.where(least[part] > 0, special.gammainc(np.maximum(least[part], 1), rates), 1.0)
+
+
+def at_most(k: Array) -> Tail:
+    """P(X <= k); ``k`` has a number for each cell."""
+    return lambda rates, part: np.asarray(special.gammaincc(k[part] + 1, rates))
+
+
+def _log_poisson(x: Array, rates: Array) -> Array:
+    """log P(X = x) of counts with given rates; of values that are not whole, the same expression."""
+    return np.asarray(special.xlogy(x, rates) - rates - special.gammaln(x + 1))
