@@ -14,6 +14,7 @@ import pytest
 
 import pltf
 import pltf.datasets
+import pltf.metrics
 import pltf.plotting
 
 ROOT = Path(__file__).parents[1]
@@ -21,12 +22,12 @@ HEAVY = ("torch", "dask", "matplotlib", "plotly", "numba", "pandas", "sklearn", 
 
 
 def public_names() -> list[tuple[str, object]]:
-    modules: list[ModuleType] = [pltf, pltf.datasets]
+    modules: list[ModuleType] = [pltf, pltf.datasets, pltf.metrics]
     names = [(f"{m.__name__}.{name}", getattr(m, name)) for m in modules for name in m.__all__]
     plots = [(f"pltf.plotting.{n}", f) for n, f in inspect.getmembers(pltf.plotting, inspect.isfunction) if n[0] != "_"]
     methods = [
         (f"pltf.{c.__name__}.{n}", getattr(c, n))
-        for c in (pltf.Model, pltf.Fit, pltf.Selection, pltf.Match)
+        for c in (pltf.Model, pltf.Fit, pltf.Selection, pltf.Match, pltf.metrics.Scores)
         for n in vars(c)
         if n[0] != "_"
     ]

@@ -88,6 +88,18 @@ class SelectionWarning(UserWarning):
     """
 
 
+class ScoreWarning(UserWarning):
+    """A score that says less than it seems to; the message says why.
+
+    >>> import warnings, numpy as np, pltf, pltf.metrics
+    >>> X = np.eye(4)
+    >>> with warnings.catch_warnings(action="always", record=True) as told:
+    ...     scores = pltf.metrics.score(pltf.nmf(rank=1).fit(X), X, X >= 0)
+    >>> print(told[-1].message)
+    16 of the 16 cells were seen by the fit: their scores tell what it remembers
+    """
+
+
 def whole(argument: str, value: Any, least: int) -> int:
     """A whole number of at least so much, or a PltfError that names the argument."""
     try:

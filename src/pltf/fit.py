@@ -213,6 +213,27 @@ class Fit:
         low, high = sampling.quantiles((half, 1 - half), flag("counts", counts))
         return low, high
 
+    def log_prob(
+        self,
+        at: Any,
+        values: Any,
+        *,
+        draws: int = 1000,
+        seed: int = 0,
+        of: str | None = None,
+        progress: bool = True,
+    ) -> Array:
+        """Log-probability of values of cells under the posterior predictive, each by itself, from draws.
+
+        >>> import numpy as np, pltf
+        >>> fit = pltf.nmf(rank=1).fit(np.full((6, 5), 4.0))
+        >>> near, far = fit.log_prob([(0, 0), (0, 1)], [4, 40])
+        >>> bool(near > -2 > far)
+        True
+        """
+        sampling = self._sampling(at, of, draws, seed, progress)
+        return sampling.log_likelihood(observed_values(values, sampling.cells).reshape(-1))
+
     def surprise(
         self,
         at: Any,
@@ -416,13 +437,23 @@ class Fit:
     def _shared_unequally(self, name: str, index: str) -> bool:
         return any(name not in {t.name for t in e.factors} for e in self.model.equations if index in e.summed)
 
-    def _equation(self, of: str | None) -> Equation:
-        tensors = {e.output.name: e for e in self.model.equations}
+    def tensor(self, of: str | None = None) -> str:
+        """Name of an observed tensor: the one that is named, or the only one.
+
+        >>> import numpy as np, pltf
+        >>> pltf.nmf(rank=1).fit(np.ones((2, 3))).tensor()
+        'X'
+        """
+        tensors = tuple(self.model.observed)
         if of is None and len(tensors) == 1:
-            return next(iter(tensors.values()))
+            return tensors[0]
         if not isinstance(of, str) or of not in tensors:
             raise PltfError(f"of must name an observed tensor ({', '.join(tensors)}), got {of!r}")
-        return tensors[of]
+        return of
+
+    def _equation(self, of: str | None) -> Equation:
+        name = self.tensor(of)
+        return next(e for e in self.model.equations if e.output.name == name)
 
     @property
     def data(self) -> str:

@@ -12,6 +12,7 @@ from pltf.errors import PltfError
 
 if TYPE_CHECKING:
     from pltf.fit import Fit
+    from pltf.metrics import Scores
     from pltf.selection import Selection
 
 
@@ -102,13 +103,84 @@ def search(found: Selection, axes: Any = None) -> Any:
     return panels[0] if len(panels) == 1 else np.array(panels, dtype=object)
 
 
-def _panels(count: int, axes: Any) -> list[Any]:
+def scores(found: Scores, axes: Any = None) -> Any:
+    """Calibration and ROC curve of scores, side by side; returns the two axes.
+
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> import numpy as np, pltf, pltf.metrics, pltf.plotting
+    >>> X = np.random.default_rng(0).poisson(np.outer([9, 1, 5, 2], [3, 0.1, 1, 0.5]))
+    >>> mask = pltf.holdout(X, 0.4, seed=1)
+    >>> fit = pltf.nmf(rank=1).fit(X, mask=mask)
+    >>> ax, _ = pltf.plotting.scores(pltf.metrics.score(fit, X, ~mask))
+    >>> ax.get_ylabel()
+    'observed count of a cell'
+    """
+    left, right = _panels(2, axes, sharey=False)
+    calibration(found, left)
+    roc(found, right)
+    return np.array([left, right], dtype=object)
+
+
+def calibration(found: Scores, ax: Any = None) -> Any:
+    """Observed against expected mean counts, in bins of cells with equal expected totals; returns the axes.
+
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> import numpy as np, pltf, pltf.metrics, pltf.plotting
+    >>> X = np.random.default_rng(0).poisson(np.outer([9, 1, 5, 2], [3, 0.1, 1, 0.5]))
+    >>> mask = pltf.holdout(X, 0.4, seed=1)
+    >>> fit = pltf.nmf(rank=1).fit(X, mask=mask)
+    >>> pltf.plotting.calibration(pltf.metrics.score(fit, X, ~mask)).get_title()
+    'calibration'
+    """
+    ax, table = _axes(ax), found.calibration
+    below, above = table["observed"] - table["low"], table["high"] - table["observed"]
+    bars = {"fmt": "o", "markersize": 4, "capsize": 2, "label": f"bins of cells, with {found.level:.0%} intervals"}
+    ax.errorbar(table["expected"], table["observed"], yerr=[below, above], **bars)
+    shown = np.concatenate([table["expected"], table["high"], table["low"]])
+    shown = shown[shown > 0]
+    ends = [shown.min() / 1.5, shown.max() * 1.5]
+    ax.plot(ends, ends, color="0.6", linewidth=1, zorder=1, label="as expected")
+    ax.set_xscale("log")
+    ax.set_yscale("log", nonpositive="clip")
+    ax.set(xlim=ends, ylim=ends, xlabel="expected count of a cell", ylabel="observed count of a cell")
+    ax.set_title("calibration")
+    ax.legend(loc="upper left", frameon=False)
+    return ax
+
+
+def roc(found: Scores, ax: Any = None) -> Any:
+    """ROC curve of cells above zero against zeros, beside that of popularity; returns the axes.
+
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> import numpy as np, pltf, pltf.metrics, pltf.plotting
+    >>> X = np.random.default_rng(0).poisson(np.outer([9, 1, 5, 2], [3, 0.1, 1, 0.5]))
+    >>> mask = pltf.holdout(X, 0.4, seed=1)
+    >>> fit = pltf.nmf(rank=1).fit(X, mask=mask)
+    >>> pltf.plotting.roc(pltf.metrics.score(fit, X, ~mask)).get_title()
+    'ROC'
+    """
+    from sklearn.metrics import roc_curve
+
+    ax = _axes(ax)
+    for name, said, column, style in (
+        ("fit", found.means, "value", {"color": "C0"}),
+        ("popularity", found.popularity, "popularity", {"color": "0.5", "linewidth": 1}),
+    ):
+        wrong, right, _ = roc_curve(found.values > 0, said)
+        ax.plot(wrong, right, label=f"{name}, AUC {found.table.loc['auc', column]:.3f}", **style)
+    ax.plot([0, 1], [0, 1], ":", color="0.7", linewidth=1)
+    ax.set(xlabel="false positive rate", ylabel="true positive rate", title="ROC")
+    ax.legend(loc="lower right", frameon=False)
+    return ax
+
+
+def _panels(count: int, axes: Any, sharey: bool = True) -> list[Any]:
     if axes is None and count != 1:
         plt = _pyplot()
-        return list(plt.subplots(1, count, figsize=(5 * count, 4), layout="constrained", sharey=True)[1])
+        return list(plt.subplots(1, count, figsize=(5 * count, 4), layout="constrained", sharey=sharey)[1])
     panels = list(np.ravel(np.asarray(axes, dtype=object))) if axes is not None else [_axes(None)]
     if len(panels) != count or not all(hasattr(ax, "plot") for ax in panels):
-        raise PltfError(f"axes must hold {count} of matplotlib, one for everything that was varied; got {len(panels)}")
+        raise PltfError(f"axes must hold {count} of matplotlib, one for each panel; got {len(panels)}")
     return panels
 
 

@@ -47,18 +47,17 @@ class Pool:
     """Threads, or processes that are kept for the next pool of their number."""
 
     def __init__(self, workers: int, *, processes: bool) -> None:
-        self.workers, self._processes, self._started = workers, processes, not processes
+        self.workers, self._processes = workers, processes
         self._executor: Executor = _waiting_processes(workers) if processes else ThreadPoolExecutor(workers)
 
     def submit(self, job: Job) -> Future[Any]:
         """Have a job done; by new processes, if one of the old ones was killed."""
-        starting, self._started = not self._started, True
         try:
-            with _uninterrupted(starting=starting):
+            with _deaf_children():
                 return self._executor.submit(job.function, *job.args)
         except BrokenExecutor:
             self._executor = _new_processes(self.workers)
-            with _uninterrupted(starting=True):
+            with _deaf_children():
                 return self._executor.submit(job.function, *job.args)
 
     def withdraw(self, futures: Iterable[Future[Any]]) -> None:
@@ -110,23 +109,40 @@ def _ignore_interrupts() -> None:
 
 
 @contextmanager
-def _uninterrupted(*, starting: bool) -> Iterator[None]:
-    """Deliver a Ctrl-C afterwards: in the middle it would leave things half done.
-
-    While processes are started it is not heard at all: what is ignored here is ignored by them from their first
-    moment on.
-    """
-    if threading.current_thread() is not threading.main_thread():  # others are not interrupted, and may not set this
+def _deaf_children() -> Iterator[None]:
+    """Processes that are started here never hear of a Ctrl-C: they have what is blocked here blocked from the first."""
+    if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    caught: list[Any] = []
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN if starting else lambda *came: caught.append(came))
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _interrupts_wait() -> Iterator[Callable[[], None]]:
+    """Have a Ctrl-C wait for the next call of the function that this gives.
+
+    Anywhere else it might leave a lock of the pool closed for ever, for example between taking it and entering the
+    block that gives it back.
+    """
+    if threading.current_thread() is not threading.main_thread():  # others are not interrupted, and may not set this
+        yield lambda: None
+        return
+    caught: list[Any] = []
+    handler = signal.signal(signal.SIGINT, lambda *came: caught.append(came))
+
+    def deliver() -> None:
         if caught and callable(handler):
-            handler(*caught[0])
+            handler(*caught.pop())
+
+    try:
+        yield deliver
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    deliver()
 
 
 def may_have_children() -> bool:
@@ -199,21 +215,23 @@ def drive(
     interrupt ``stop`` has to tell the jobs to end soon; every result that comes in still goes to its ``then``.
     """
     waiting, open_tasks = enumerate(tasks), _Open(pool)
-    try:
-        while True:
-            while open_tasks.busy < pool.workers and (begun := next(waiting, None)) is not None:
-                yield from open_tasks.advance(*begun)
-            if not open_tasks:
-                return
-            show()
-            for number, task, error in open_tasks.completed():
-                yield from [(number, error)] if error else open_tasks.advance(number, task)
-    except BaseException:
-        stop()
-        open_tasks.drain()
-        raise
-    finally:
-        pool.close()
+    with _interrupts_wait() as deliver:
+        try:
+            while True:
+                while open_tasks.busy < pool.workers and (begun := next(waiting, None)) is not None:
+                    yield from open_tasks.advance(*begun)
+                if not open_tasks:
+                    return
+                show()
+                deliver()
+                for number, task, error in open_tasks.completed():
+                    yield from [(number, error)] if error else open_tasks.advance(number, task)
+        except BaseException:
+            stop()
+            open_tasks.drain(deliver)
+            raise
+        finally:
+            pool.close()
 
 
 class _Open:
@@ -281,9 +299,11 @@ class _Open:
             else:
                 raise error
 
-    def drain(self) -> None:
+    def drain(self, deliver: Callable[[], None]) -> None:
         """Drop the jobs that have not begun, wait for the others and take what they bring."""
         self._draining = True
         self._pool.withdraw(self._jobs)
-        wait(self._jobs)
+        while self.busy:
+            wait(self._jobs, timeout=_PERIOD)
+            deliver()
         self._take()

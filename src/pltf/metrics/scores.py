@@ -1,0 +1,230 @@
+"""Scores of a fit on hidden cells, with their uncertainty and beside the popularity of rows and columns."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy import special
+
+from pltf.data import Holdout, Observation, observe
+from pltf.data.lookup import Coords
+from pltf.errors import PltfError, ScoreWarning, flag, whole
+from pltf.fit import Fit
+from pltf.gamma import Array, level_of
+from pltf.inference.progress import Progress
+from pltf.metrics.measures import MEASURES, Judged, resampled
+from pltf.metrics.popularity import popularity
+from pltf.prediction.cells import as_cells
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+BINS = 10  # of the calibration
+_TINY = np.finfo(np.float64).tiny
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Scores:
+    """How well hidden cells were predicted; :func:`pltf.metrics.score` makes it.
+
+    >>> import numpy as np, pltf, pltf.metrics
+    >>> X = np.random.default_rng(0).poisson(np.outer([9, 1, 5, 2], [3, 0.1, 1, 0.5]))
+    >>> mask = pltf.holdout(X, 0.4, seed=1)
+    >>> scores = pltf.metrics.score(pltf.nmf(rank=1).fit(X, mask=mask), X, ~mask)
+    >>> scores.table.index.tolist()
+    ['auc', 'average_precision', 'log_likelihood', 'deviance', 'rmse']
+    >>> scores.table.columns.tolist()
+    ['value', 'low', 'high', 'popularity', 'popularity_low', 'popularity_high']
+    >>> scores.calibration.columns.tolist()
+    ['cells', 'expected', 'observed', 'low', 'high']
+    """
+
+    table: pd.DataFrame  # a row for each measure, with bootstrap intervals
+    calibration: pd.DataFrame  # a row for each bin of cells, by their expected count
+    values: Array  # what the cells hold
+    means: Array  # what was expected of them
+    popularity: Array  # and what by popularity alone
+    level: float  # of the intervals
+
+    @property
+    def auc(self) -> float:
+        """Area under the ROC curve: how often a cell with a count has a larger expected count than one without."""
+        return self._value("auc")
+
+    @property
+    def average_precision(self) -> float:
+        """Area under the curve of precision against recall."""
+        return self._value("average_precision")
+
+    @property
+    def log_likelihood(self) -> float:
+        """Mean over the cells of the log-probability of what they hold, under the posterior predictive; in nats."""
+        return self._value("log_likelihood")
+
+    @property
+    def deviance(self) -> float:
+        """Mean Poisson deviance of the expected counts."""
+        return self._value("deviance")
+
+    @property
+    def rmse(self) -> float:
+        """Root of the mean squared error of the expected counts."""
+        return self._value("rmse")
+
+    def _value(self, measure: str) -> float:
+        return float(self.table.loc[measure, "value"])
+
+    def plot(self, axes: Any = None) -> Any:
+        """Calibration and ROC curve, side by side; returns the two axes.
+
+        >>> import matplotlib; matplotlib.use("agg")
+        >>> import numpy as np, pltf, pltf.metrics
+        >>> X = np.random.default_rng(0).poisson(np.outer([9, 1, 5, 2], [3, 0.1, 1, 0.5]))
+        >>> mask = pltf.holdout(X, 0.4, seed=1)
+        >>> scores = pltf.metrics.score(pltf.nmf(rank=1).fit(X, mask=mask), X, ~mask)
+        >>> [ax.get_xlabel() for ax in scores.plot()]
+        ['expected count of a cell', 'false positive rate']
+        """
+        from pltf import plotting
+
+        return plotting.scores(self, axes)
+
+    def __repr__(self) -> str:
+        positive = np.count_nonzero(self.values)
+        rows = [f"<Scores of {self.values.size:,} cells, {positive:,} of them above zero; {self.level:.0%} intervals"]
+        for measure, row in self.table.iterrows():
+            interval = f"({row['low']:.4f} to {row['high']:.4f})"
+            rows.append(f"  {measure:<18}{row['value']:>9.4f} {interval:<24} popularity {row['popularity']:.4f}")
+        return "\n".join(rows) + ">"
+
+
+def score(
+    fit: Fit,
+    X: Any,
+    cells: Any = None,
+    *,
+    of: str | None = None,
+    draws: int = 200,
+    resamples: int = 200,
+    level: float = 0.9,
+    seed: int = 0,
+    progress: bool = True,
+) -> Scores:
+    """Compare what a fit predicts of hidden cells with what they hold, and with what popularity predicts.
+
+    Parameters
+    ----------
+    X, cells
+        The data with all their values, dense or listed, and which of their cells to look at: as for
+        :meth:`pltf.Fit.mean`, for example ``~mask`` of the mask that the fit was given. Or a :class:`pltf.Holdout`
+        alone. Both kinds must be among the cells, zeros and counts.
+    of
+        The tensor, when the model has several; ``X`` are its data.
+    draws
+        Draws of the posterior for the log-likelihood.
+    resamples, level, seed
+        The intervals hold the value for a share of ``level`` of so many random samples of the cells, with replacement
+        (bootstrap). They tell how sure the score is with cells as few as these, not how it would change with another
+        mask: for that, hide others. ``resamples=0``: no intervals.
+
+    Popularity is the product of the means of each row, column, ... over the cells that the fit has seen: no
+    factorization at all. What does not beat it has learned nothing else.
+
+    >>> import numpy as np, pltf, pltf.metrics
+    >>> X = np.random.default_rng(0).poisson(np.outer([9, 1, 5, 2], [3, 0.1, 1, 0.5]))
+    >>> mask = pltf.holdout(X, 0.4, seed=1)
+    >>> fit = pltf.nmf(rank=1).fit(X, mask=mask)
+    >>> scores = pltf.metrics.score(fit, X, ~mask)
+    >>> bool(scores.auc > 0.8), bool(scores.rmse < X.std())
+    (True, True)
+    """
+    if not isinstance(fit, Fit):
+        raise PltfError(f"fit must be a pltf.Fit, got {type(fit).__name__}")
+    resamples, level = whole("resamples", resamples, 0), level_of(level)
+    seed, progress = whole("seed", seed, 0), flag("progress", progress)
+    name = fit.tensor(of)
+    seen, at, x = _held(fit, name, X, cells)
+    pattern = fit.patterns[name]
+    again = int(np.count_nonzero(pattern.observed(at)))
+    if again:
+        text = f"{again:,} of the {x.size:,} cells were seen by the fit: their scores tell what it remembers"
+        warnings.warn(text, ScoreWarning, stacklevel=2)
+    log_prob = fit.log_prob(at.T, x, draws=draws, seed=seed, of=name, progress=progress)
+    fitted = Judged(x, fit.mean(at.T, of=name), log_prob)
+    busy = popularity(seen, pattern, at)
+    simple = Judged(x, busy, special.xlogy(x, busy) - busy - special.gammaln(x + 1))
+    table = _table({"": fitted, "popularity": simple}, resamples, level, seed, progress)
+    return Scores(table, _calibration(x, fitted.mean, level), x, fitted.mean, busy, level)
+
+
+def _held(fit: Fit, name: str, X: Any, cells: Any) -> tuple[Observation, Coords, Array]:
+    """The data, the cells (modes, n) and what they hold."""
+    indices = fit.model.observed[name]
+    shape = tuple(fit.sizes[index] for index in indices)
+    if isinstance(X, Holdout):
+        if cells is not None:
+            raise PltfError("cells must be None when X is a Holdout: it has its own")
+        seen: Observation = X.train
+        given = X.cells
+    elif cells is None:
+        raise PltfError("cells must say which cells to score, for example ~mask")
+    else:
+        seen, given = observe(X, dims=indices if _is_table(X) else None, name="X"), cells
+    if seen.shape != shape:
+        raise PltfError(f"X must have the shape of {name} in the fit, {shape}; got {seen.shape}")
+    at = as_cells(given, shape, indices, "cells").T
+    x = X.values if isinstance(X, Holdout) else seen.values_at(at)
+    if not x.size:
+        raise PltfError("cells must list at least one cell, got none")
+    if np.isnan(x).any():
+        cell = tuple(map(int, at[:, int(np.argmax(np.isnan(x)))]))
+        raise PltfError(f"X must hold a value for each of the cells, but {cell} is missing")
+    if (x > 0).all() or not (x > 0).any():
+        kind = "above zero" if (x > 0).all() else "zero"
+        raise PltfError(f"cells must hold zeros and counts to tell them apart, but all {x.size:,} are {kind}")
+    return seen, at, x
+
+
+def _is_table(X: Any) -> bool:
+    return type(X).__module__.startswith("pandas")
+
+
+def _table(predictions: Mapping[str, Judged], resamples: int, level: float, seed: int, progress: bool) -> pd.DataFrame:
+    """A row for each measure: its value and interval, for each prediction."""
+    import pandas as pd
+
+    columns: dict[str, Array] = {}
+    shares, done = [(1 - level) / 2, (1 + level) / 2], 0
+    with Progress(progress, len(predictions) * resamples, time_left=True) as shown:
+        for name, judged in predictions.items():
+            drawn = np.full((max(resamples, 1), len(MEASURES)), np.nan)
+            for row, weight in enumerate(resampled(judged.x > 0, resamples, seed)):
+                drawn[row] = judged.measures(weight)
+                done += 1
+                shown.show(done, "bootstrap of the scores")
+            low, high = np.quantile(drawn, shares, axis=0, method="nearest")  # some may be infinite
+            before = f"{name}_" if name else ""
+            value = np.asarray(judged.measures(np.ones(judged.x.size)))
+            columns |= {name or "value": value, f"{before}low": low, f"{before}high": high}
+    return pd.DataFrame(columns, index=pd.Index(MEASURES, name="measure"))
+
+
+def _calibration(x: Array, mean: Array, level: float) -> pd.DataFrame:
+    """Cells in bins of equal expected totals: their expected and observed mean counts, the latter with its interval."""
+    import pandas as pd
+
+    order = np.argsort(mean, kind="stable")
+    so_far = np.cumsum(mean[order])
+    cuts = np.searchsorted(so_far, so_far[-1] * np.arange(1, BINS) / BINS)
+    rows = []
+    for part in np.split(order, np.unique(cuts)):
+        if part.size:
+            total, half = x[part].sum(), (1 - level) / 2
+            low, high = special.gammaincinv([max(total, _TINY), total + 1], [half, 1 - half])  # of a Poisson mean
+            ends = (0.0 if total == 0 else low / part.size, high / part.size)
+            rows.append((part.size, mean[part].mean(), x[part].mean(), *ends))
+    return pd.DataFrame(rows, columns=["cells", "expected", "observed", "low", "high"])
