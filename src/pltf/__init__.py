@@ -15,8 +15,16 @@ from importlib import import_module as _import_module
 from importlib.metadata import version as _version
 from types import ModuleType as _ModuleType
 
-from pltf.data import Observation, holdout, observe
-from pltf.errors import ConvergenceWarning, EngineError, NotationError, ObservationError, PltfError, SelectionWarning
+from pltf.data import Holdout, Observation, holdout, observe
+from pltf.errors import (
+    ConvergenceWarning,
+    EngineError,
+    NotationError,
+    ObservationError,
+    PltfError,
+    ScoreWarning,
+    SelectionWarning,
+)
 from pltf.fit import Fit
 from pltf.gamma import Gamma, Point, Posterior
 from pltf.inference.run import Sweep
@@ -31,6 +39,7 @@ __all__ = [
     "EngineError",
     "Fit",
     "Gamma",
+    "Holdout",
     "Match",
     "Model",
     "NotationError",
@@ -39,6 +48,7 @@ __all__ = [
     "PltfError",
     "Point",
     "Posterior",
+    "ScoreWarning",
     "Selection",
     "SelectionWarning",
     "Sweep",
@@ -53,6 +63,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> _ModuleType:
-    if name in ("datasets", "plotting"):  # imported when they are first asked for
+    if name in ("datasets", "metrics", "plotting"):  # imported when they are first asked for
         return _import_module(f"pltf.{name}")
     raise AttributeError(f"module 'pltf' has no attribute {name!r}")

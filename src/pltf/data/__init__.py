@@ -4,6 +4,6 @@ from pltf.data.base import Observation
 from pltf.data.coo import CooObservation
 from pltf.data.dense import DenseObservation
 from pltf.data.observe import observe
-from pltf.data.split import holdout
+from pltf.data.split import Holdout, holdout
 
-__all__ = ["CooObservation", "DenseObservation", "Observation", "holdout", "observe"]
+__all__ = ["CooObservation", "DenseObservation", "Holdout", "Observation", "holdout", "observe"]

@@ -2,36 +2,433 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pltf.data.base import Observation
+from pltf.data.coo import CooObservation
 from pltf.data.dense import DenseObservation
-from pltf.data.observe import is_listed, observe
-from pltf.data.values import brief
-from pltf.errors import PltfError, whole
+from pltf.data.lookup import CellIndex, Coords
+from pltf.data.observe import observe
+from pltf.data.values import brief, constants, read_only
+from pltf.errors import ObservationError, PltfError, whole
+
+Picks = NDArray[np.integer[Any]]  # numbers of cells, or of whatever is chosen from
+
+_MOST = 5 * 10**7  # cells to hide of those that a list does not name: each of them has to be listed
+_SMALL = 1 << 22  # cells that may be counted through, whatever is asked of them
 
 
-def holdout(data: Any, fraction: float, *, seed: int = 0) -> NDArray[np.bool_]:
-    """A mask that keeps all but a random ``fraction`` of the observed cells; True = keep.
+@dataclass(frozen=True, eq=False, repr=False)
+class Holdout:
+    """Listed cells in two parts: those to fit, and those hidden from the fit; :func:`pltf.holdout` makes it.
 
-    Cells that are missing already are False too, so the mask can go straight to ``fit``.
+    ``train`` goes to ``fit``; the hidden cells are missing in it. ``cells`` has a row of positions for each hidden
+    cell, as ``fit.mean(at=cells)`` takes them, and ``values`` what these cells held.
+
+    >>> import pltf
+    >>> counts = pltf.observe(([(0, 1), (2, 0), (3, 3)], [5, 1, 2]), shape=(4, 4))
+    >>> split = pltf.holdout(counts, 0.4, by="nonzeros", negatives=2, seed=3)
+    >>> split
+    <Holdout 4x4: 3 cells hidden, 1 of them non-zero; 13 left to fit>
+    >>> split.cells.tolist(), split.values.tolist()
+    ([[0, 2], [0, 3], [3, 3]], [0.0, 0.0, 2.0])
+    >>> split.train
+    <CooObservation 4x4 float64: 13 of 16 cells observed, total 6>
+    """
+
+    train: CooObservation
+    cells: NDArray[np.integer[Any]]  # (cells, modes)
+    values: NDArray[np.float64]
+
+    def __repr__(self) -> str:
+        shape = "x".join(map(str, self.train.shape))
+        hidden = f"{len(self.values):,} cells hidden, {np.count_nonzero(self.values):,} of them non-zero"
+        return f"<Holdout {shape}: {hidden}; {self.train.n_observed:,} left to fit>"
+
+
+@overload
+def holdout(
+    data: NDArray[Any] | DenseObservation,
+    fraction: float,
+    *,
+    by: str | int | tuple[int, ...] = "cells",
+    stratify: str | int | None = None,
+    negatives: float = 0.0,
+    seed: int = 0,
+) -> NDArray[np.bool_]: ...
+
+
+@overload
+def holdout(
+    data: Any,
+    fraction: float,
+    *,
+    by: str | int | tuple[int, ...] = "cells",
+    stratify: str | int | None = None,
+    negatives: float = 0.0,
+    seed: int = 0,
+) -> Any: ...
+
+
+def holdout(
+    data: Any,
+    fraction: float,
+    *,
+    by: str | int | tuple[int, ...] = "cells",
+    stratify: str | int | None = None,
+    negatives: float = 0.0,
+    seed: int = 0,
+) -> NDArray[np.bool_] | Holdout:
+    """Hide a random ``fraction`` of the observed cells from a fit, to see how well it predicts them.
+
+    Of dense data the answer is a mask for ``fit``: True = keep. Cells that are missing already are False too.
+    Of listed cells (``scipy.sparse``, pydata ``sparse`` or what :func:`pltf.observe` makes) it is a
+    :class:`pltf.Holdout`: the cells to fit, the hidden ones and what these held.
+
+    ``by`` says what there is a fraction of:
+
+    - ``"cells"``: the observed cells, zeros among them.
+    - ``"nonzeros"``: the observed cells that hold more than zero. Zeros are all kept, but for ``negatives``:
+      so many observed zeros are hidden for each hidden non-zero, 1.0 for as many.
+    - the number of an axis: the positions along it. Each is hidden whole, as a user would be of whom nothing is known.
+    - a tuple of several axes, but not of all: the combinations of positions along them. Each is hidden whole; these
+      are fibres when one axis is left out. Positions without an observed cell do not count.
+
+    ``stratify`` hides the same share of everything, as near as whole cells allow: ``"value"``, with ``by="cells"``, of
+    zeros and of non-zeros; the number of an axis, with ``by="cells"`` or ``"nonzeros"``, of every slice along it.
+
+    To hide a zero that a list does not name is to list it as missing: no more than 50 million can be.
 
     >>> import numpy as np, pltf
     >>> keep = pltf.holdout(np.ones((10, 10)), 0.4, seed=1)
     >>> int(keep.sum())
     60
+    >>> pltf.holdout(np.ones((10, 10)), 0.4, stratify=0, seed=1).sum(axis=1).tolist()
+    [6, 6, 6, 6, 6, 6, 6, 6, 6, 6]
+    >>> pltf.holdout(np.ones((4, 3)), 0.5, by=0, seed=1).astype(int).tolist()
+    [[1, 1, 1], [0, 0, 0], [0, 0, 0], [1, 1, 1]]
+    >>> from scipy import sparse
+    >>> pltf.holdout(sparse.eye_array(10**4), 0.1, by="nonzeros", negatives=1)
+    <Holdout 10000x10000: 2,000 cells hidden, 1,000 of them non-zero; 99,998,000 left to fit>
     """
-    if not isinstance(fraction, (int, float, np.integer, np.floating)) or not 0 < fraction < 1:
+    ask = _checked(fraction, by, stratify, negatives)
+    rng = np.random.default_rng(whole("seed", seed, 0))
+    seen = _observed(data)
+    ask = _in_range(ask, len(seen.shape))
+    if isinstance(seen, DenseObservation):
+        return _mask(rng, ask, seen)
+    assert isinstance(seen, CooObservation)
+    return _split(seen, _from_list(rng, ask, seen) if seen.unlisted == "missing" else _from_box(rng, ask, seen))
+
+
+@dataclass(frozen=True)
+class _Ask:
+    """What was asked for: axes of what is hidden whole, if any; otherwise cells, or non-zeros alone."""
+
+    fraction: float
+    axes: tuple[int, ...]
+    nonzeros: bool
+    stratify: str | int | None
+    negatives: float
+
+    @property
+    def along(self) -> str:
+        """The axes, in words."""
+        return f"axis {self.axes[0]}" if len(self.axes) == 1 else f"axes {self.axes}"
+
+    @property
+    def two_kinds(self) -> bool:
+        """Whether zeros and non-zeros are chosen apart; otherwise no value may have a say."""
+        return self.nonzeros or self.stratify == "value"
+
+
+def _checked(fraction: Any, by: Any, stratify: Any, negatives: Any) -> _Ask:
+    """All that can be checked without a look at the data."""
+    if not _is_number(fraction) or not 0 < fraction < 1:
         raise PltfError(f"fraction must lie between 0 and 1, got {brief(fraction)}")
-    seen = None if is_listed(data) else observe(data)
-    if not isinstance(seen, DenseObservation):
-        raise PltfError("data must be a dense array: cells that are listed are hidden by listing them in missing=")
+    axes = _axes(by)
+    if not (stratify is None or _is_axis(stratify) or (isinstance(stratify, str) and stratify == "value")):
+        raise PltfError(f"stratify must be None, 'value' or the number of an axis, got {brief(stratify)}")
+    if stratify is not None and axes:
+        raise PltfError(f"stratify goes with by='cells' or by='nonzeros', got by={brief(by)}")
+    if isinstance(stratify, str) and by != "cells":
+        raise PltfError(f"stratify='value' goes with by='cells', got by={brief(by)}")
+    if not _is_number(negatives) or not 0 <= negatives < math.inf:
+        raise PltfError(f"negatives must be a number of at least 0, got {brief(negatives)}")
+    if negatives and by != "nonzeros":
+        raise PltfError(f"negatives goes with by='nonzeros', got by={brief(by)}")
+    return _Ask(float(fraction), axes, by == "nonzeros", stratify, float(min(negatives, 1e300)))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
+def _is_axis(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def _axes(by: Any) -> tuple[int, ...]:
+    """The axes of what is to be hidden whole; none for single cells."""
+    if isinstance(by, str) and by in ("cells", "nonzeros"):
+        return ()
+    axes = by if isinstance(by, tuple) and len(by) > 1 else (by,)
+    if not all(map(_is_axis, axes)) or len(set(axes)) < len(axes):
+        expected = "'cells', 'nonzeros', the number of an axis or a tuple of two or more different ones"
+        raise PltfError(f"by must be {expected}; got {brief(by)}")
+    return tuple(sorted(map(int, axes)))
+
+
+def _in_range(ask: _Ask, modes: int) -> _Ask:
+    """The same, once it is known how many axes there are."""
+    stratify = () if ask.stratify in (None, "value") else (ask.stratify,)
+    for argument, axes in (("by", ask.axes), ("stratify", stratify)):
+        for axis in axes:
+            if not 0 <= int(axis) < modes:
+                raise PltfError(f"{argument} must name an axis of data, from 0 to {modes - 1}; got {axis}")
+    if len(ask.axes) == modes > 1:
+        raise PltfError(f"by must leave out an axis, or be 'cells'; got all {modes} axes")
+    if modes == 1 and (ask.axes or stratify):  # slices of a vector are its cells
+        return replace(ask, axes=(), stratify=None)
+    return ask
+
+
+def _observed(data: Any) -> Observation:
+    try:
+        return observe(data)
+    except ObservationError as reason:
+        if isinstance(data, tuple) or hasattr(data, "columns"):  # no way to say more about them here
+            raise ObservationError(f"{reason}: pass pltf.observe(...) of it") from None
+        raise
+
+
+def _count(ask: _Ask, n: int, what: str) -> int:
+    """How many of ``n`` things to hide: some, but not all."""
+    if not n:
+        raise ObservationError(f"data must have {what} to hide, got none")
+    hidden = round(ask.fraction * min(n, 10**300))  # float64 ends soon after
+    if not hidden:
+        raise PltfError(f"fraction must hide one of {n:,} {what} at least, but {ask.fraction} of them rounds to 0")
+    if hidden == n:
+        raise PltfError(f"fraction must leave one of {n:,} {what} at least, but {ask.fraction} of them rounds to all")
+    return hidden
+
+
+def _listable(cells: int) -> None:
+    """Refuse to hide so many cells that their list would be out of proportion."""
+    if cells > _MOST:
+        advice = "lower fraction or negatives, or hide a share of the non-zeros with by='nonzeros' and negatives="
+        raise PltfError(f"at most {_MOST:,} cells of a list can be hidden, but these would be {cells:,}: {advice}")
+
+
+def _shares(rng: np.random.Generator, fraction: float, sizes: Any) -> NDArray[np.int64]:
+    """How many to hide of each group: the floor or ceiling of its share, and in total the rounded share of all."""
+    order = rng.permutation(len(sizes))  # or rounding would favour some places in the row
+    ends = fraction * np.cumsum(np.asarray(sizes, dtype=np.float64)[order])
+    spare = math.floor(ends[-1]) + 1 - ends[-1]  # a start of at least so much rounds the total up
+    start = rng.uniform(0, spare) if round(ends[-1]) <= ends[-1] else rng.uniform(spare, 1)
+    shares = np.empty(len(sizes), dtype=np.int64)
+    shares[order] = np.diff(np.floor(ends + start), prepend=0)
+    return shares
+
+
+def _evenly(rng: np.random.Generator, fraction: float, group: Picks) -> Picks:
+    """Which things to hide, the same share of each group."""
+    sizes = np.bincount(group)
+    sizes = sizes[sizes > 0]
+    order = rng.permutation(group.size)
+    order = order[np.argsort(group[order], kind="stable")]  # group by group, at random within each
+    rank = np.arange(group.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return order[rank < np.repeat(_shares(rng, fraction, sizes), sizes)]
+
+
+def _two_kinds(
+    rng: np.random.Generator, ask: _Ask, nonzeros: int, zeros: int, group: Callable[[int], Picks]
+) -> tuple[Picks, int]:
+    """Which non-zeros to hide, and how many zeros with them; ``group`` numbers the non-zeros' positions on an axis."""
+    if ask.stratify == "value":
+        _count(ask, nonzeros + zeros, "observed cells")
+        some, n_zeros = map(int, _shares(rng, ask.fraction, (nonzeros, zeros)))
+        return rng.choice(nonzeros, some, replace=False), n_zeros
+    some = _count(ask, nonzeros, "observed non-zeros")
+    n_zeros = round(ask.negatives * some)
+    if n_zeros > zeros:
+        asked = f"{ask.negatives:g} for each of {some:,} non-zeros"
+        raise PltfError(f"negatives must ask for at most {zeros:,} observed zeros, got {asked}")
+    if ask.stratify is None:
+        return rng.choice(nonzeros, some, replace=False), n_zeros
+    return _evenly(rng, ask.fraction, group(int(ask.stratify))), n_zeros
+
+
+def _pick(
+    rng: np.random.Generator,
+    ask: _Ask,
+    n: int,
+    nonzero: Callable[[], NDArray[np.bool_]],
+    group: Callable[[tuple[int, ...]], Picks],
+) -> Picks:
+    """Which of ``n`` cells to hide.
+
+    ``nonzero`` tells which of them hold more than zero, and is called only where this may matter;
+    ``group`` numbers their positions along some axes.
+    """
+    if ask.axes:
+        place = group(ask.axes)
+        present = np.flatnonzero(np.bincount(place))
+        some = _count(ask, present.size, f"observed positions along {ask.along}")
+        return np.flatnonzero(np.isin(place, present[rng.choice(present.size, some, replace=False)]))
+    if ask.two_kinds:
+        held = nonzero()
+        ones, zeros = np.flatnonzero(held), np.flatnonzero(~held)
+        hidden, n_zeros = _two_kinds(rng, ask, ones.size, zeros.size, lambda axis: group((axis,))[ones])
+        return np.concatenate([ones[hidden], zeros[rng.choice(zeros.size, n_zeros, replace=False)]])
+    some = _count(ask, n, "observed cells")
+    if ask.stratify is None:
+        return rng.choice(n, some, replace=False)
+    return _evenly(rng, ask.fraction, group((int(ask.stratify),)))
+
+
+def _mask(rng: np.random.Generator, ask: _Ask, seen: DenseObservation) -> NDArray[np.bool_]:
+    """Of a dense array: True where a cell is kept."""
     keep = np.ones(seen.shape, dtype=bool) if seen.mask is None else seen.mask.copy()
     cells = np.flatnonzero(keep)
-    hidden = np.random.default_rng(whole("seed", seed, 0)).choice(
-        cells.size, round(fraction * cells.size), replace=False
-    )
-    keep.flat[cells[hidden]] = False
+
+    def group(axes: tuple[int, ...]) -> Picks:
+        box = [size if axis in axes else 1 for axis, size in enumerate(seen.shape)]
+        return np.broadcast_to(np.arange(math.prod(box)).reshape(box), seen.shape)[keep]
+
+    keep.flat[cells[_pick(rng, ask, cells.size, lambda: seen.values[keep] > 0, group)]] = False
     return keep
+
+
+def _from_list(rng: np.random.Generator, ask: _Ask, seen: CooObservation) -> Coords:
+    """The cells to hide where all others are missing."""
+
+    def group(axes: tuple[int, ...]) -> Picks:
+        return _numbered(_some(seen.shape, axes), seen.coords[list(axes)])
+
+    return seen.coords[:, _pick(rng, ask, seen.values.size, lambda: seen.values > 0, group)]
+
+
+def _from_box(rng: np.random.Generator, ask: _Ask, seen: CooObservation) -> Coords:
+    """The cells to hide where all others are zero; nothing is made of the size of the tensor."""
+    if ask.axes:
+        return _blocks(rng, ask, seen)
+    some = 0 if ask.nonzeros else _count(ask, seen.n_observed, "observed cells")
+    _listable(some)
+    if ask.two_kinds:
+        ones = seen.coords[:, seen.values > 0]
+        zeros = seen.n_observed - ones.shape[1]
+        hidden, n_zeros = _two_kinds(
+            rng, ask, ones.shape[1], zeros, lambda axis: _numbered(seen.shape[axis : axis + 1], ones[[axis]])
+        )
+        barred = np.concatenate([seen.missing, ones], axis=1)
+        return np.concatenate([ones[:, hidden], _draw(rng, seen.shape, barred, n_zeros)], axis=1)
+    if ask.stratify is None:
+        return _draw(rng, seen.shape, seen.missing, some)
+    return _of_each_slice(rng, ask.fraction, seen, int(ask.stratify))
+
+
+def _blocks(rng: np.random.Generator, ask: _Ask, seen: CooObservation) -> Coords:
+    """All observed cells at some of the positions along some axes."""
+    outer, inner = list(ask.axes), [axis for axis in range(len(seen.shape)) if axis not in ask.axes]
+    sizes, inner_sizes = _some(seen.shape, outer), _some(seen.shape, inner)
+    volume = math.prod(inner_sizes)
+    holes = seen.missing[outer]
+    _, first, n_holes = np.unique(_numbered(sizes, holes), return_index=True, return_counts=True)
+    empty = holes[:, first[n_holes == volume]]  # positions at which nothing was observed
+    some = _count(ask, math.prod(sizes) - empty.shape[1], f"observed positions along {ask.along}")
+    _listable(some * volume)
+    cells = np.empty((len(seen.shape), some * volume), dtype=seen.coords.dtype)
+    cells[outer] = np.repeat(_draw(rng, sizes, empty, some), volume, axis=1)
+    cells[inner] = np.tile(np.unravel_index(np.arange(volume), inner_sizes), some)
+    return cells[:, CellIndex(seen.missing, seen.shape).find(cells) < 0]
+
+
+def _of_each_slice(rng: np.random.Generator, fraction: float, seen: CooObservation, axis: int) -> Coords:
+    """The same share of the observed cells of every slice along an axis."""
+    size, others = seen.shape[axis], [other for other in range(len(seen.shape)) if other != axis]
+    if size > _SMALL:
+        raise PltfError(f"stratify must name an axis of at most {_SMALL:,} positions, but axis {axis} has {size:,}")
+    sizes = _some(seen.shape, others)
+    holes = seen.missing[:, np.argsort(seen.missing[axis], kind="stable")]
+    ends = np.searchsorted(holes[axis], np.arange(size + 1))
+    shares = _shares(rng, fraction, float(math.prod(sizes)) - np.diff(ends))
+    parts = [
+        _draw(rng, sizes, holes[others, ends[position] : ends[position + 1]], int(shares[position]))
+        for position in np.flatnonzero(shares)
+    ]
+    return np.insert(np.concatenate(parts, axis=1), axis, np.repeat(np.arange(size), shares), axis=0)
+
+
+def _draw(rng: np.random.Generator, sizes: tuple[int, ...], barred: Coords, n: int) -> Coords:
+    """``n`` different cells of a tensor, any of those that are not barred with the same probability."""
+    _listable(n)
+    volume = math.prod(sizes)
+    if volume <= max(_SMALL, 8 * (barred.shape[1] + n)):  # count the free cells: drawing blindly may take long
+        taken = np.sort(np.ravel_multi_index(tuple(barred), sizes))
+        free = rng.choice(volume - taken.size, n, replace=False)
+        cells = free + np.searchsorted(taken - np.arange(taken.size), free, side="right")
+        return np.stack(np.unravel_index(cells, sizes))
+    index = CellIndex(barred[:, _order(sizes, barred)], sizes)
+    drawn = np.empty((len(sizes), 0), dtype=np.int64)
+    while drawn.shape[1] < n:  # 7 in 8 cells are free: once is nearly always enough
+        more = np.stack([rng.integers(size, size=n + n // 4 + 64) for size in sizes])
+        drawn = np.concatenate([drawn, more[:, index.find(more) < 0]], axis=1)
+        first = np.unique(_numbered(sizes, drawn), return_index=True)[1]
+        drawn = drawn[:, np.sort(first)[:n]]  # the first to be drawn, not the first by position
+    return drawn
+
+
+def _some(sizes: tuple[int, ...], axes: Sequence[int]) -> tuple[int, ...]:
+    """The sizes of some axes."""
+    return tuple(sizes[axis] for axis in axes)
+
+
+def _order(sizes: tuple[int, ...], cells: Coords) -> Picks:
+    """What sorts cells by position; one number says it all, unless the tensor is too large for machine integers."""
+    if math.prod(sizes) < 2**63:
+        return np.argsort(np.ravel_multi_index(tuple(cells), sizes), kind="stable")
+    return np.lexsort(cells[::-1])
+
+
+def _numbered(sizes: tuple[int, ...], cells: Coords) -> Picks:
+    """The rank of each cell among the different ones of a list, from 0."""
+    order = _order(sizes, cells)
+    rank = np.zeros(order.size, dtype=np.int64)
+    rank[order[1:]] = np.cumsum((cells[:, order[1:]] != cells[:, order[:-1]]).any(axis=0))
+    return rank
+
+
+def _split(seen: CooObservation, cells: Coords) -> Holdout:
+    """Take cells out of a list."""
+    cells = cells[:, _order(seen.shape, cells)].astype(seen.coords.dtype)
+    at = CellIndex(seen.coords, seen.shape).find(cells)
+    listed = at >= 0
+    values = np.zeros(at.size)
+    values[listed] = seen.values[at[listed]]
+    keep = np.ones(seen.values.size, dtype=bool)
+    keep[at[listed]] = False
+    missing = seen.missing
+    if seen.unlisted == "zero":  # or the fit would take them for zeros
+        missing = np.concatenate([missing, cells], axis=1)
+        missing = missing[:, _order(seen.shape, missing)]
+    kept = seen.values[keep]
+    total, saturated = constants(kept)
+    train = replace(
+        seen,
+        n_observed=seen.n_observed - at.size,
+        total=total,
+        saturated=saturated,
+        largest=float(kept.max(initial=0)),
+        coords=read_only(seen.coords[:, keep]),
+        values=read_only(kept),
+        missing=read_only(missing),
+    )
+    return Holdout(train, read_only(cells.T), read_only(values))
