@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, overload
 
@@ -11,17 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.base import Observation
+from pltf.data.chance import SMALL, Picks, check_listable, draw_cells, evenly, numbered, order_of, shares_of, sizes_of
 from pltf.data.coo import CooObservation
 from pltf.data.dense import DenseObservation
 from pltf.data.lookup import CellIndex, Coords
 from pltf.data.observe import observe
 from pltf.data.values import brief, constants, read_only
 from pltf.errors import ObservationError, PltfError, whole
-
-Picks = NDArray[np.integer[Any]]  # numbers of cells, or of whatever is chosen from
-
-_MOST = 5 * 10**7  # cells to hide of those that a list does not name: each of them has to be listed
-_SMALL = 1 << 22  # cells that may be counted through, whatever is asked of them
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -220,41 +216,13 @@ def _count(ask: _Ask, n: int, what: str) -> int:
     return hidden
 
 
-def _listable(cells: int) -> None:
-    """Refuse to hide so many cells that their list would be out of proportion."""
-    if cells > _MOST:
-        advice = "lower fraction or negatives, or hide a share of the non-zeros with by='nonzeros' and negatives="
-        raise PltfError(f"at most {_MOST:,} cells of a list can be hidden, but these would be {cells:,}: {advice}")
-
-
-def _shares(rng: np.random.Generator, fraction: float, sizes: Any) -> NDArray[np.int64]:
-    """How many to hide of each group: the floor or ceiling of its share, and in total the rounded share of all."""
-    order = rng.permutation(len(sizes))  # or rounding would favour some places in the row
-    ends = fraction * np.cumsum(np.asarray(sizes, dtype=np.float64)[order])
-    spare = math.floor(ends[-1]) + 1 - ends[-1]  # a start of at least so much rounds the total up
-    start = rng.uniform(0, spare) if round(ends[-1]) <= ends[-1] else rng.uniform(spare, 1)
-    shares = np.empty(len(sizes), dtype=np.int64)
-    shares[order] = np.diff(np.floor(ends + start), prepend=0)
-    return shares
-
-
-def _evenly(rng: np.random.Generator, fraction: float, group: Picks) -> Picks:
-    """Which things to hide, the same share of each group."""
-    sizes = np.bincount(group)
-    sizes = sizes[sizes > 0]
-    order = rng.permutation(group.size)
-    order = order[np.argsort(group[order], kind="stable")]  # group by group, at random within each
-    rank = np.arange(group.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return order[rank < np.repeat(_shares(rng, fraction, sizes), sizes)]
-
-
 def _two_kinds(
     rng: np.random.Generator, ask: _Ask, nonzeros: int, zeros: int, group: Callable[[int], Picks]
 ) -> tuple[Picks, int]:
     """Which non-zeros to hide, and how many zeros with them; ``group`` numbers the non-zeros' positions on an axis."""
     if ask.stratify == "value":
         _count(ask, nonzeros + zeros, "observed cells")
-        some, n_zeros = map(int, _shares(rng, ask.fraction, (nonzeros, zeros)))
+        some, n_zeros = map(int, shares_of(rng, ask.fraction, (nonzeros, zeros)))
         return rng.choice(nonzeros, some, replace=False), n_zeros
     some = _count(ask, nonzeros, "observed non-zeros")
     n_zeros = round(ask.negatives * some)
@@ -263,7 +231,7 @@ def _two_kinds(
         raise PltfError(f"negatives must ask for at most {zeros:,} observed zeros, got {asked}")
     if ask.stratify is None:
         return rng.choice(nonzeros, some, replace=False), n_zeros
-    return _evenly(rng, ask.fraction, group(int(ask.stratify))), n_zeros
+    return evenly(rng, ask.fraction, group(int(ask.stratify))), n_zeros
 
 
 def _pick(
@@ -291,7 +259,7 @@ def _pick(
     some = _count(ask, n, "observed cells")
     if ask.stratify is None:
         return rng.choice(n, some, replace=False)
-    return _evenly(rng, ask.fraction, group((int(ask.stratify),)))
+    return evenly(rng, ask.fraction, group((int(ask.stratify),)))
 
 
 def _mask(rng: np.random.Generator, ask: _Ask, seen: DenseObservation) -> NDArray[np.bool_]:
@@ -311,7 +279,7 @@ def _from_list(rng: np.random.Generator, ask: _Ask, seen: CooObservation) -> Coo
     """The cells to hide where all others are missing."""
 
     def group(axes: tuple[int, ...]) -> Picks:
-        return _numbered(_some(seen.shape, axes), seen.coords[list(axes)])
+        return numbered(sizes_of(seen.shape, axes), seen.coords[list(axes)])
 
     return seen.coords[:, _pick(rng, ask, seen.values.size, lambda: seen.values > 0, group)]
 
@@ -321,32 +289,32 @@ def _from_box(rng: np.random.Generator, ask: _Ask, seen: CooObservation) -> Coor
     if ask.axes:
         return _blocks(rng, ask, seen)
     some = 0 if ask.nonzeros else _count(ask, seen.n_observed, "observed cells")
-    _listable(some)
+    check_listable(some)
     if ask.two_kinds:
         ones = seen.coords[:, seen.values > 0]
         zeros = seen.n_observed - ones.shape[1]
         hidden, n_zeros = _two_kinds(
-            rng, ask, ones.shape[1], zeros, lambda axis: _numbered(seen.shape[axis : axis + 1], ones[[axis]])
+            rng, ask, ones.shape[1], zeros, lambda axis: numbered(seen.shape[axis : axis + 1], ones[[axis]])
         )
         barred = np.concatenate([seen.missing, ones], axis=1)
-        return np.concatenate([ones[:, hidden], _draw(rng, seen.shape, barred, n_zeros)], axis=1)
+        return np.concatenate([ones[:, hidden], draw_cells(rng, seen.shape, barred, n_zeros)], axis=1)
     if ask.stratify is None:
-        return _draw(rng, seen.shape, seen.missing, some)
+        return draw_cells(rng, seen.shape, seen.missing, some)
     return _of_each_slice(rng, ask.fraction, seen, int(ask.stratify))
 
 
 def _blocks(rng: np.random.Generator, ask: _Ask, seen: CooObservation) -> Coords:
     """All observed cells at some of the positions along some axes."""
     outer, inner = list(ask.axes), [axis for axis in range(len(seen.shape)) if axis not in ask.axes]
-    sizes, inner_sizes = _some(seen.shape, outer), _some(seen.shape, inner)
+    sizes, inner_sizes = sizes_of(seen.shape, outer), sizes_of(seen.shape, inner)
     volume = math.prod(inner_sizes)
     holes = seen.missing[outer]
-    _, first, n_holes = np.unique(_numbered(sizes, holes), return_index=True, return_counts=True)
+    _, first, n_holes = np.unique(numbered(sizes, holes), return_index=True, return_counts=True)
     empty = holes[:, first[n_holes == volume]]  # positions at which nothing was observed
     some = _count(ask, math.prod(sizes) - empty.shape[1], f"observed positions along {ask.along}")
-    _listable(some * volume)
+    check_listable(some * volume)
     cells = np.empty((len(seen.shape), some * volume), dtype=seen.coords.dtype)
-    cells[outer] = np.repeat(_draw(rng, sizes, empty, some), volume, axis=1)
+    cells[outer] = np.repeat(draw_cells(rng, sizes, empty, some), volume, axis=1)
     cells[inner] = np.tile(np.unravel_index(np.arange(volume), inner_sizes), some)
     return cells[:, CellIndex(seen.missing, seen.shape).find(cells) < 0]
 
@@ -354,61 +322,22 @@ def _blocks(rng: np.random.Generator, ask: _Ask, seen: CooObservation) -> Coords
 def _of_each_slice(rng: np.random.Generator, fraction: float, seen: CooObservation, axis: int) -> Coords:
     """The same share of the observed cells of every slice along an axis."""
     size, others = seen.shape[axis], [other for other in range(len(seen.shape)) if other != axis]
-    if size > _SMALL:
-        raise PltfError(f"stratify must name an axis of at most {_SMALL:,} positions, but axis {axis} has {size:,}")
-    sizes = _some(seen.shape, others)
+    if size > SMALL:
+        raise PltfError(f"stratify must name an axis of at most {SMALL:,} positions, but axis {axis} has {size:,}")
+    sizes = sizes_of(seen.shape, others)
     holes = seen.missing[:, np.argsort(seen.missing[axis], kind="stable")]
     ends = np.searchsorted(holes[axis], np.arange(size + 1))
-    shares = _shares(rng, fraction, float(math.prod(sizes)) - np.diff(ends))
+    shares = shares_of(rng, fraction, float(math.prod(sizes)) - np.diff(ends))
     parts = [
-        _draw(rng, sizes, holes[others, ends[position] : ends[position + 1]], int(shares[position]))
+        draw_cells(rng, sizes, holes[others, ends[position] : ends[position + 1]], int(shares[position]))
         for position in np.flatnonzero(shares)
     ]
     return np.insert(np.concatenate(parts, axis=1), axis, np.repeat(np.arange(size), shares), axis=0)
 
 
-def _draw(rng: np.random.Generator, sizes: tuple[int, ...], barred: Coords, n: int) -> Coords:
-    """``n`` different cells of a tensor, any of those that are not barred with the same probability."""
-    _listable(n)
-    volume = math.prod(sizes)
-    if volume <= max(_SMALL, 8 * (barred.shape[1] + n)):  # count the free cells: drawing blindly may take long
-        taken = np.sort(np.ravel_multi_index(tuple(barred), sizes))
-        free = rng.choice(volume - taken.size, n, replace=False)
-        cells = free + np.searchsorted(taken - np.arange(taken.size), free, side="right")
-        return np.stack(np.unravel_index(cells, sizes))
-    index = CellIndex(barred[:, _order(sizes, barred)], sizes)
-    drawn = np.empty((len(sizes), 0), dtype=np.int64)
-    while drawn.shape[1] < n:  # 7 in 8 cells are free: once is nearly always enough
-        more = np.stack([rng.integers(size, size=n + n // 4 + 64) for size in sizes])
-        drawn = np.concatenate([drawn, more[:, index.find(more) < 0]], axis=1)
-        first = np.unique(_numbered(sizes, drawn), return_index=True)[1]
-        drawn = drawn[:, np.sort(first)[:n]]  # the first to be drawn, not the first by position
-    return drawn
-
-
-def _some(sizes: tuple[int, ...], axes: Sequence[int]) -> tuple[int, ...]:
-    """The sizes of some axes."""
-    return tuple(sizes[axis] for axis in axes)
-
-
-def _order(sizes: tuple[int, ...], cells: Coords) -> Picks:
-    """What sorts cells by position; one number says it all, unless the tensor is too large for machine integers."""
-    if math.prod(sizes) < 2**63:
-        return np.argsort(np.ravel_multi_index(tuple(cells), sizes), kind="stable")
-    return np.lexsort(cells[::-1])
-
-
-def _numbered(sizes: tuple[int, ...], cells: Coords) -> Picks:
-    """The rank of each cell among the different ones of a list, from 0."""
-    order = _order(sizes, cells)
-    rank = np.zeros(order.size, dtype=np.int64)
-    rank[order[1:]] = np.cumsum((cells[:, order[1:]] != cells[:, order[:-1]]).any(axis=0))
-    return rank
-
-
 def _split(seen: CooObservation, cells: Coords) -> Holdout:
     """Take cells out of a list."""
-    cells = cells[:, _order(seen.shape, cells)].astype(seen.coords.dtype)
+    cells = cells[:, order_of(seen.shape, cells)].astype(seen.coords.dtype)
     at = CellIndex(seen.coords, seen.shape).find(cells)
     listed = at >= 0
     values = np.zeros(at.size)
@@ -418,7 +347,7 @@ def _split(seen: CooObservation, cells: Coords) -> Holdout:
     missing = seen.missing
     if seen.unlisted == "zero":  # or the fit would take them for zeros
         missing = np.concatenate([missing, cells], axis=1)
-        missing = missing[:, _order(seen.shape, missing)]
+        missing = missing[:, order_of(seen.shape, missing)]
     kept = seen.values[keep]
     total, saturated = constants(kept)
     train = replace(

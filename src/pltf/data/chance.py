@@ -1,0 +1,85 @@
+"""Choosing cells at random: the same share of each group, or any of a tensor that is never made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pltf.data.lookup import CellIndex, Coords
+from pltf.errors import PltfError
+
+Picks = NDArray[np.integer[Any]]  # numbers of cells, or of whatever is chosen from
+
+MOST = 5 * 10**7  # cells to hide of those that a list does not name: each of them has to be listed
+SMALL = 1 << 22  # cells that may be counted through, whatever is asked of them
+
+
+def check_listable(cells: int) -> None:
+    """Refuse to hide so many cells that their list would be out of proportion."""
+    if cells > MOST:
+        advice = "lower fraction or negatives, or hide a share of the non-zeros with by='nonzeros' and negatives="
+        raise PltfError(f"at most {MOST:,} cells of a list can be hidden, but these would be {cells:,}: {advice}")
+
+
+def shares_of(rng: np.random.Generator, fraction: float, sizes: Any) -> NDArray[np.int64]:
+    """How many to hide of each group: the floor or ceiling of its share, and in total the rounded share of all."""
+    order = rng.permutation(len(sizes))  # or rounding would favour some places in the row
+    ends = fraction * np.cumsum(np.asarray(sizes, dtype=np.float64)[order])
+    spare = math.floor(ends[-1]) + 1 - ends[-1]  # a start of at least so much rounds the total up
+    start = rng.uniform(0, spare) if round(ends[-1]) <= ends[-1] else rng.uniform(spare, 1)
+    shares = np.empty(len(sizes), dtype=np.int64)
+    shares[order] = np.diff(np.floor(ends + start), prepend=0)
+    return shares
+
+
+def evenly(rng: np.random.Generator, fraction: float, group: Picks) -> Picks:
+    """Which things to hide, the same share of each group."""
+    sizes = np.bincount(group)
+    sizes = sizes[sizes > 0]
+    order = rng.permutation(group.size)
+    order = order[np.argsort(group[order], kind="stable")]  # group by group, at random within each
+    rank = np.arange(group.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return order[rank < np.repeat(shares_of(rng, fraction, sizes), sizes)]
+
+
+def draw_cells(rng: np.random.Generator, sizes: tuple[int, ...], barred: Coords, n: int) -> Coords:
+    """``n`` different cells of a tensor, any of those that are not barred with the same probability."""
+    check_listable(n)
+    volume = math.prod(sizes)
+    if volume <= max(SMALL, 8 * (barred.shape[1] + n)):  # count the free cells: drawing blindly may take long
+        taken = np.sort(np.ravel_multi_index(tuple(barred), sizes))
+        free = rng.choice(volume - taken.size, n, replace=False)
+        cells = free + np.searchsorted(taken - np.arange(taken.size), free, side="right")
+        return np.stack(np.unravel_index(cells, sizes))
+    index = CellIndex(barred[:, order_of(sizes, barred)], sizes)
+    drawn = np.empty((len(sizes), 0), dtype=np.int64)
+    while drawn.shape[1] < n:  # 7 in 8 cells are free: once is nearly always enough
+        more = np.stack([rng.integers(size, size=n + n // 4 + 64) for size in sizes])
+        drawn = np.concatenate([drawn, more[:, index.find(more) < 0]], axis=1)
+        first = np.unique(numbered(sizes, drawn), return_index=True)[1]
+        drawn = drawn[:, np.sort(first)[:n]]  # the first to be drawn, not the first by position
+    return drawn
+
+
+def sizes_of(sizes: tuple[int, ...], axes: Sequence[int]) -> tuple[int, ...]:
+    """The sizes of some axes."""
+    return tuple(sizes[axis] for axis in axes)
+
+
+def order_of(sizes: tuple[int, ...], cells: Coords) -> Picks:
+    """What sorts cells by position; one number says it all, unless the tensor is too large for machine integers."""
+    if math.prod(sizes) < 2**63:
+        return np.argsort(np.ravel_multi_index(tuple(cells), sizes), kind="stable")
+    return np.lexsort(cells[::-1])
+
+
+def numbered(sizes: tuple[int, ...], cells: Coords) -> Picks:
+    """The rank of each cell among the different ones of a list, from 0."""
+    order = order_of(sizes, cells)
+    rank = np.zeros(order.size, dtype=np.int64)
+    rank[order[1:]] = np.cumsum((cells[:, order[1:]] != cells[:, order[:-1]]).any(axis=0))
+    return rank
