@@ -53,8 +53,9 @@ def fit(
     accelerate: bool,
     progress: bool,
     callback: Callback | None,
+    _callers: int = 2,
 ) -> Fit:
-    """Fit a model; :meth:`pltf.Model.fit` says what the arguments mean."""
+    """Fit a model; :meth:`pltf.Model.fit` says what the arguments mean. Warnings point so many callers up."""
     stop = Stop(whole("max_iter", max_iter, 1), tolerance(tol), _callback(callback))
     restarts, entropy, progress = whole("restarts", restarts, 1), seed_of(seed), flag("progress", progress)
     data, masks = tensors(model, X, mask)
@@ -79,7 +80,7 @@ def fit(
         start, earlier = ready.starting(problem, entropy)
         run, rows = best_of(problem, ready.method, start, restarts, stop, earlier=earlier, shown=progress)
         result = ready.result(problem, run, rows, entropy, seen)
-    ready.warn_of(run, stop, problem.total, stacklevel=4)
+    ready.warn_of(run, stop, problem.total, stacklevel=_callers + 2)
     return result
 
 
@@ -197,7 +198,7 @@ class Prepared:
 
 def fold_in(
     known: Fit,
-    X: Any,
+    X_new: Any,
     index: str,
     *,
     mask: Any,
@@ -211,15 +212,15 @@ def fold_in(
 ) -> Fit:
     """Learn new rows with all else kept; :meth:`pltf.Fit.fold_in` says what the arguments mean."""
     model = _around(known, index)
-    data, masks = _as_rows(known, model, X, index, "X_new"), _as_rows(known, model, mask, index, "mask")
-    kept = {a: known.state.E[a] for a, indices in model.factors.items() if index not in indices}
+    data, masks = _as_rows(known, model, X_new, index, "X_new"), _as_rows(known, model, mask, index, "mask")
+    kept = {a: known.factors[a].mean for a, indices in model.factors.items() if index not in indices}
     free = [a for a in model.factors if a not in kept]
     new = fit(
         model,
         data,
         mask=masks,
         method=known.method,
-        prior=_kept_priors(known, free, index) if prior is None and known.method != EM.name else prior,
+        prior=_new_priors(known, prior, free, index),
         max_iter=max_iter,
         tol=tol,
         restarts=restarts,
@@ -232,6 +233,7 @@ def fold_in(
         accelerate=True,
         progress=progress,
         callback=None,
+        _callers=3,
     )
     # The new rows were learned with the others at their means; in predictions these are as uncertain as they were.
     C, D = known.state.C, known.state.D
@@ -266,7 +268,8 @@ def _as_rows(known: Fit, model: Model, given: Any, index: str, argument: str) ->
         shape, place = shape_and_dtype(one, name)[0], indices.index(index)
         if len(shape) == len(indices) - 1 and not isinstance(one, Observation):
             one, shape = np.expand_dims(one, place), (*shape[:place], 1, *shape[place:])
-        for i, size in zip(indices, shape, strict=False):  # another number of axes is refused by the fit
+        same = len(shape) == len(indices)  # another number of axes is refused by the fit
+        for i, size in zip(indices, shape, strict=True) if same else ():
             if i != index and size != known.sizes[i]:
                 wide = f"index '{i}' is {size} in {name}, and {known.sizes[i]} in the fit"
                 raise PltfError(f"{argument} must be as wide as the data of the fit, but {wide}")
@@ -274,22 +277,31 @@ def _as_rows(known: Fit, model: Model, given: Any, index: str, argument: str) ->
     return rows
 
 
-def _kept_priors(known: Fit, free: Sequence[str], index: str) -> dict[str, Gamma]:
-    """Priors of new rows: those of the fit, as they were learned. What was learned for each row is learned again."""
-    priors = {}
+def _new_priors(known: Fit, given: Any, free: Sequence[str], index: str) -> Any:
+    """Priors of new rows: those given, or those of the fit. What was learned for each row is learned again."""
+    if known.method == EM.name or not (given is None or isinstance(given, Mapping)):
+        return given
+    priors = dict(given or {})
     for a in free:
+        if a in priors:
+            continue
         if a not in known.priors:
             raise PltfError(f"{a} was fixed in the fit, so its new rows have no prior: give one with prior=")
-        prior = known.priors[a]
-        axis = known.model.factors[a].index(index) - len(known.model.factors[a])
-        values = [np.asarray(getattr(prior, part)) for part in PARTS]
-        if all(value.ndim < -axis or value.shape[axis] == 1 for value in values):
-            priors[a] = Gamma(prior.shape, prior.mean)
-        elif prior.tie == f"index:{index}":
-            shape, mean = (float(np.exp(np.log(value).mean())) for value in values)
-            priors[a] = Gamma(shape, mean, prior.learn, prior.tie)
-        else:
-            raise PltfError(f"the prior of {a} differs along '{index}', so new rows have none: give one with prior=")
+        prior, indices = known.priors[a], known.model.factors[a]
+        by_row = prior.learns if prior.tie == f"index:{index}" else ()
+        axis = indices.index(index) - len(indices)
+        values = {}
+        for part in PARTS:
+            value = np.asarray(getattr(prior, part))
+            if part in by_row and value.ndim >= -axis:
+                value = np.exp(np.log(value).mean(axis=axis, keepdims=True))
+            if value.ndim >= -axis and value.shape[axis] > 1:
+                raise PltfError(
+                    f"the prior of {a} differs along '{index}', so new rows have none: give one with prior="
+                )
+            values[part] = value
+        learning = (prior.learn, prior.tie) if by_row else (None, "factor")
+        priors[a] = Gamma(values["shape"], values["mean"], *learning)
     return priors
 
 

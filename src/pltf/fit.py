@@ -183,8 +183,7 @@ class Fit:
         >>> bool(0 < several < link < 1)
         True
         """
-        sampling = self._sampling(at, of, draws, seed, progress)
-        return sampling.average(at_least(whole("atleast", atleast, 0), len(sampling.cells)))
+        return self._sampling(at, of, draws, seed, progress).average(at_least(whole("atleast", atleast, 0)))
 
     def interval(
         self,
@@ -261,7 +260,7 @@ class Fit:
             raise PltfError(f"tail must be one of {', '.join(map(repr, TAILS))}; got {brief(tail)}")
         sampling = self._sampling(at, of, draws, seed, progress)
         x = observed_values(values, sampling.cells).reshape(-1)
-        upper, lower = at_least(np.ceil(x), x.size), at_most(np.floor(x))
+        upper, lower = at_least(np.ceil(x)), at_most(np.floor(x))
         if tail != "both":
             return sampling.average(upper if tail == "upper" else lower)
         smaller: Array = np.minimum(sampling.average(upper), sampling.average(lower))

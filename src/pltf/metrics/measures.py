@@ -13,7 +13,7 @@ from pltf.gamma import Array
 
 MEASURES = ("auc", "average_precision", "log_likelihood", "deviance", "rmse")
 
-_TINY = np.finfo(np.float64).tiny
+_LEAST = 1e-280  # expected count: the deviance of a count that was not expected at all would be infinite
 
 
 class Judged:
@@ -31,7 +31,7 @@ class Judged:
             roc_auc_score(positive, rank, sample_weight=together),
             average_precision_score(positive, rank, sample_weight=together),
             np.average(self._log_prob[drawn], weights=weight[drawn]),
-            mean_poisson_deviance(self.x, np.maximum(self.mean, _TINY), sample_weight=weight),
+            mean_poisson_deviance(self.x, np.maximum(self.mean, _LEAST), sample_weight=weight),
             root_mean_squared_error(self.x, self.mean, sample_weight=weight),
         ]
 
@@ -39,12 +39,11 @@ class Judged:
     def _ranked(self) -> tuple[NDArray[np.bool_], NDArray[np.intp], NDArray[np.intp]]:
         """Groups of cells that ranks cannot tell apart: whether above zero, their rank, and the group of each cell.
 
-        Cells of the more common kind that have none of the other between them may be taken as one, whatever
-        their means; with few links among many zeros that leaves few groups.
+        Zeros with no cell above zero between them may be taken as one, whatever their means; with few links among
+        many zeros that leaves few groups.
         """
         positive = self.x > 0
-        rarer = positive if 2 * np.count_nonzero(positive) < positive.size else ~positive
-        marks = np.unique(self.mean[rarer])
+        marks = np.unique(self.mean[positive])
         rank = np.searchsorted(marks, self.mean, "left") + np.searchsorted(marks, self.mean, "right")  # odd: at a mark
         keys, group = np.unique(2 * rank + positive, return_inverse=True)
         return keys % 2 == 1, keys // 2, group

@@ -16,8 +16,8 @@ from pltf.errors import PltfError, ScoreWarning, flag, whole
 from pltf.fit import Fit
 from pltf.gamma import Array, level_of
 from pltf.inference.progress import Progress
+from pltf.metrics.baseline import expected_by_popularity
 from pltf.metrics.measures import MEASURES, Judged, resampled
-from pltf.metrics.popularity import popularity
 from pltf.prediction.cells import as_cells
 
 if TYPE_CHECKING:
@@ -94,10 +94,11 @@ class Scores:
         return plotting.scores(self, axes)
 
     def __repr__(self) -> str:
-        positive = np.count_nonzero(self.values)
-        rows = [f"<Scores of {self.values.size:,} cells, {positive:,} of them above zero; {self.level:.0%} intervals"]
+        positive, sampled = np.count_nonzero(self.values), self.table["low"].notna().all()
+        about = f"; {self.level:.0%} intervals" if sampled else ""
+        rows = [f"<Scores of {self.values.size:,} cells, {positive:,} of them above zero{about}"]
         for measure, row in self.table.iterrows():
-            interval = f"({row['low']:.4f} to {row['high']:.4f})"
+            interval = f"({row['low']:.4f} to {row['high']:.4f})" if sampled else ""
             rows.append(f"  {measure:<18}{row['value']:>9.4f} {interval:<24} popularity {row['popularity']:.4f}")
         return "\n".join(rows) + ">"
 
@@ -131,8 +132,8 @@ def score(
         (bootstrap). They tell how sure the score is with cells as few as these, not how it would change with another
         mask: for that, hide others. ``resamples=0``: no intervals.
 
-    Popularity is the product of the means of each row, column, ... over the cells that the fit has seen: no
-    factorization at all. What does not beat it has learned nothing else.
+    Popularity is how busy each row, column, ... was over the cells that the fit has seen
+    (:func:`pltf.metrics.popularity`): no factorization at all. What does not beat it has learned nothing else.
 
     >>> import numpy as np, pltf, pltf.metrics
     >>> X = np.random.default_rng(0).poisson(np.outer([9, 1, 5, 2], [3, 0.1, 1, 0.5]))
@@ -155,7 +156,7 @@ def score(
         warnings.warn(text, ScoreWarning, stacklevel=2)
     log_prob = fit.log_prob(at.T, x, draws=draws, seed=seed, of=name, progress=progress)
     fitted = Judged(x, fit.mean(at.T, of=name), log_prob)
-    busy = popularity(seen, pattern, at)
+    busy = expected_by_popularity(seen, pattern, at)
     simple = Judged(x, busy, special.xlogy(x, busy) - busy - special.gammaln(x + 1))
     table = _table({"": fitted, "popularity": simple}, resamples, level, seed, progress)
     return Scores(table, _calibration(x, fitted.mean, level), x, fitted.mean, busy, level)

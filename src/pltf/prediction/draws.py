@@ -14,7 +14,7 @@ from pltf.errors import PltfError
 from pltf.gamma import Array
 from pltf.inference.progress import Progress
 from pltf.prediction.cells import Asked
-from pltf.prediction.moments import Belief, mean
+from pltf.prediction.moments import Belief, mean, variance
 from pltf.prediction.rates import RatesAt
 from pltf.threads import available_threads, ordered_map, single_threaded_blas
 
@@ -22,7 +22,8 @@ MOST_CELLS = 1 << 20  # whose rates are held at a time
 MOST_BYTES = 256 << 20  # of draws that are held to be sorted
 LARGEST_RATE = 2.0**53  # above this counts are no whole numbers any more
 
-LEAST_SPREAD = 1e-9  # relative variance of a rate below which its draws are as good as exact
+LEAST_SPREAD, LARGEST_SPREAD = 1e-9, 4.0  # relative variance of a rate for which the line helps
+FEWEST_DRAWS = 50  # that a line is drawn through
 _TINY = np.finfo(np.float64).tiny
 
 Tail = Callable[[Array, slice], Array]  # probabilities of counts, given the rates of some cells
@@ -97,9 +98,9 @@ class Sampling:
         """A probability of counts: its mean over the draws of their rates.
 
         The mean rate is known exactly. What the draws miss it by, times the slope of the probability by the rates over
-        the draws, is taken off: for small rates that leaves next to no error.
+        the draws, is taken off, unless the rate is so uncertain that a straight line says little.
         """
-        out, exact = self.cells.empty(), mean(self._belief, self.cells).reshape(-1)
+        out, (exact, spread) = self.cells.empty(), self._moments()
         for part, draws in self._parts(MOST_CELLS):
             known = exact[part]
             p, off, p_off, off_off = np.zeros((4, known.size))
@@ -109,11 +110,19 @@ class Sampling:
                 off += beside
                 p_off += one * beside
                 off_off += beside * beside
-            n = self._draws
-            spread, together = off_off - off * off / n, p_off - p * off / n
-            slope = np.where(spread > n * LEAST_SPREAD, together / np.maximum(spread, _TINY), 0.0)
-            out[part] = np.clip((p - slope * off) / n, 0.0, 1.0)
+            plain, n = p / self._draws, self._draws
+            slope = (p_off - p * off / n) / np.maximum(off_off - off * off / n, _TINY)
+            better = plain - slope * off / n
+            straight = (spread[part] > LEAST_SPREAD) & (spread[part] < LARGEST_SPREAD) & (n >= FEWEST_DRAWS)
+            out[part] = np.where(straight & (better > 0) & (better < 1), better, plain)
         return out.reshape(self.cells.shape)
+
+    def _moments(self) -> tuple[Array, Array]:
+        """The exact mean of each rate, and its variance over the square of that."""
+        known = mean(self._belief, self.cells).reshape(-1)
+        return known, variance(self._belief, self.cells).reshape(-1) / np.maximum(known, _TINY) / np.maximum(
+            known, _TINY
+        )
 
     def log_likelihood(self, x: Array) -> Array:
         """log P(X = x) of each cell: the logarithm of its mean over the draws."""
@@ -150,12 +159,13 @@ class Sampling:
             yield drawn
 
 
-def at_least(k: Array | int, cells: int) -> Tail:
-    """P(X >= k); ``k`` has a number for each cell, or one for all."""
-    least = np.broadcast_to(np.asarray(k, dtype=np.float64), cells)
-    if (least == 1).all():
-        return lambda rates, part: -np.expm1(-rates)
-    return lambda rates, part: np.where(least[part] > 0, special.gammainc(np.maximum(least[part], 1), rates), 1.0)
+def at_least(k: Array | int) -> Tail:
+    """P(X >= k); ``k`` has a number for each cell, or is one for all."""
+    if isinstance(k, int):
+        if k < 2:
+            return lambda rates, part: -np.expm1(-rates) if k else np.ones_like(rates)
+        return lambda rates, part: np.asarray(special.gammainc(k, rates))
+    return lambda rates, part: np.where(k[part] > 0, special.gammainc(np.maximum(k[part], 1), rates), 1.0)
 
 
 def at_most(k: Array) -> Tail:

@@ -43,7 +43,8 @@ def variance(belief: Belief, cells: Asked) -> Array:
     In a product of two copies of Xhat a factor contributes E[z z'] = E E' + [same entry] C*D^2. Multiplied out there is
     one term for every set of factors that take the second part; the empty set is E[Xhat]^2.
     """
-    total = np.zeros(cells.shape)
+    total = cells.empty().reshape(cells.shape)
+    total[...] = 0
     for equation, arrays in _terms(belief):
         copies = {index + COPY: size for index, size in belief.sizes.items()}
         total += _evaluated(equation, arrays, {**belief.sizes, **copies}, cells)

@@ -43,7 +43,7 @@ def most_probable(
         with Progress(shown, None) as progress:
             found = _listed(belief, count, choice) or largest(belief, count, choice.allowed, progress)
         sampling = Sampling(belief, Asked(belief.shape, found.cells), draws, seed, shown)
-        probability = sampling.average(at_least(atleast, found.means.size))
+        probability = sampling.average(at_least(atleast))
         order = np.lexsort((-found.means, -probability))[:k]
         most_else = min(-math.expm1(-found.rest), found.rest / atleast)
         if len(found.means) < count or most_else <= probability[order[-1]] or count >= MOST_TRIED * k:

@@ -1,0 +1,98 @@
+"""The prediction that any model has to beat: rows, columns, ... as busy as they were, and nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from pltf.data import CooObservation, Observation, observe
+from pltf.data.lookup import CellIndex, Coords
+from pltf.data.pattern import ListedPattern, Pattern
+from pltf.gamma import Array
+from pltf.prediction.cells import as_cells
+
+_AT_A_TIME = 1 << 20  # cells
+
+
+def popularity(X: Any, at: Any, *, mask: Any = None) -> Array:
+    """Expected counts of cells by how busy their row, their column, ... was: no factorization at all.
+
+    ``X`` and ``mask`` are data as for a fit, ``at`` lists cells as for :meth:`pltf.Fit.mean`; what these hold does not
+    matter. Every position of every index has an activity relative to the mean: the counts seen there over those
+    expected, with one more of each, so that a position of which nothing is known is like the others. The expected count
+    of a cell is the mean of all times the activities of its positions.
+
+    >>> import numpy as np, pltf.metrics
+    >>> X = np.array([[8.0, 4.0], [4.0, np.nan]])
+    >>> pltf.metrics.popularity(X, [(1, 1)]).round(2)
+    array([3.32])
+    """
+    seen = observe(X, mask, name="X")
+    indices = tuple(f"axis {axis}" for axis in range(len(seen.shape)))
+    return expected_by_popularity(seen, seen.pattern(), as_cells(at, seen.shape, indices).T)
+
+
+def expected_by_popularity(seen: Observation, pattern: Pattern, cells: Coords) -> Array:
+    """The same, of cells that ``pattern`` says were observed; the cells themselves never count."""
+    totals, numbers = _marginals(seen, pattern, cells)
+    mean = totals[0].sum() / max(numbers[0].sum(), 1)
+    rate = np.full(cells.shape[1], mean)
+    for mode, (total, number) in enumerate(zip(totals, numbers, strict=True)):
+        rate *= ((total + 1) / (mean * number + 1))[cells[mode]]
+    return rate
+
+
+def _marginals(seen: Observation, pattern: Pattern, hidden: Coords) -> tuple[list[Array], list[Array]]:
+    """For every mode: the sum over the training cells at each position, and their number."""
+    totals, numbers = ([np.zeros(size) for size in seen.shape] for _ in range(2))
+    apart = CellIndex(distinct(hidden), seen.shape)
+    unlisted_zeros = _has_unlisted_zeros(seen, pattern)
+    for some in _with_all_values(seen, pattern):
+        values = seen.values_at(some)
+        used = pattern.observed(some) & ~np.isnan(values) & (apart.find(some) < 0)
+        for mode, at in enumerate(some[:, used]):
+            totals[mode] += np.bincount(at, values[used], minlength=seen.shape[mode])
+            numbers[mode] += 0 if unlisted_zeros else np.bincount(at, minlength=seen.shape[mode])
+    if unlisted_zeros:
+        assert isinstance(seen, CooObservation)
+        assert isinstance(pattern, ListedPattern)
+        assert pattern.missing is not None
+        holes = distinct(np.concatenate([seen.missing, pattern.missing, hidden], axis=1))
+        for mode, size in enumerate(seen.shape):
+            numbers[mode] += float(math.prod(seen.shape) // size) - np.bincount(holes[mode], minlength=size)
+    return totals, numbers
+
+
+def _has_unlisted_zeros(seen: Observation, pattern: Pattern) -> bool:
+    """Whether training cells are too many to be gone through: then those that are not listed are counted as zeros."""
+    listed = isinstance(seen, CooObservation) and seen.unlisted == "zero"
+    return listed and isinstance(pattern, ListedPattern) and pattern.missing is not None
+
+
+def _with_all_values(seen: Observation, pattern: Pattern) -> Iterator[Coords]:
+    """Cells among which are all training cells, or at least all that are not zero; some at a time."""
+    listed = _listed(seen, pattern)
+    number = math.prod(seen.shape) if listed is None else listed.shape[1]
+    for start in range(0, number, _AT_A_TIME):
+        some = slice(start, min(start + _AT_A_TIME, number))
+        if listed is None:
+            yield np.stack(np.unravel_index(np.arange(some.start, some.stop), seen.shape))
+        else:
+            yield listed[:, some]
+
+
+def _listed(seen: Observation, pattern: Pattern) -> Coords | None:
+    """The list of these cells; None if there is an array, and so all of its cells can be gone through."""
+    if isinstance(pattern, ListedPattern) and pattern.missing is None:
+        return pattern.coords
+    if isinstance(seen, CooObservation) and (seen.unlisted == "missing" or _has_unlisted_zeros(seen, pattern)):
+        return seen.coords
+    return None
+
+
+def distinct(cells: Coords) -> Coords:
+    """Cells sorted, each once."""
+    return np.unique(cells, axis=1) if cells.shape[1] else cells
