@@ -22,8 +22,8 @@ MOST_CELLS = 1 << 20  # whose rates are held at a time
 MOST_BYTES = 256 << 20  # of draws that are held to be sorted
 LARGEST_RATE = 2.0**53  # above this counts are no whole numbers any more
 
-LEAST_SPREAD, LARGEST_SPREAD = 1e-9, 4.0  # relative variance of a rate for which the line helps
-FEWEST_DRAWS = 50  # that a line is drawn through
+LEAST_SPREAD, LARGEST_SPREAD = 1e-9, 4.0  # relative variance of a rate for which weights help
+FEWEST_DRAWS = 50  # that are worth it
 _TINY = np.finfo(np.float64).tiny
 
 Tail = Callable[[Array, slice], Array]  # probabilities of counts, given the rates of some cells
@@ -95,26 +95,30 @@ class Sampling:
         return out.reshape(self._draws, *self.cells.shape)
 
     def average(self, tail: Tail) -> Array:
-        """A probability of counts: its mean over the draws of their rates.
+        """A probability of counts: its mean over the draws of their rates, weighted so that the mean rate is right.
 
-        The mean rate is known exactly. What the draws miss it by, times the slope of the probability by the rates over
-        the draws, is taken off, unless the rate is so uncertain that a straight line says little.
+        The mean rate is known exactly. Weights on a straight line over the rates, none below zero, bring that of the
+        draws to it, or as near as they can: for small rates next to no error is left. Rates that are so uncertain that
+        their largest draws decide the mean are left alone.
         """
         out, (exact, spread) = self.cells.empty(), self._moments()
         for part, draws in self._parts(MOST_CELLS):
-            known = exact[part]
+            known, n = exact[part], self._draws
             p, off, p_off, off_off = np.zeros((4, known.size))
+            least, most = np.full((2, known.size), [[np.inf], [-np.inf]])
             for rates in draws:
                 one, beside = tail(rates, part), rates / np.maximum(known, _TINY) - 1
                 p += one
                 off += beside
                 p_off += one * beside
                 off_off += beside * beside
-            plain, n = p / self._draws, self._draws
-            slope = (p_off - p * off / n) / np.maximum(off_off - off * off / n, _TINY)
-            better = plain - slope * off / n
-            straight = (spread[part] > LEAST_SPREAD) & (spread[part] < LARGEST_SPREAD) & (n >= FEWEST_DRAWS)
-            out[part] = np.where(straight & (better > 0) & (better < 1), better, plain)
+                np.minimum(least, beside, out=least)
+                np.maximum(most, beside, out=most)
+            p, off = p / n, off / n
+            useful = (spread[part] > LEAST_SPREAD) & (spread[part] < LARGEST_SPREAD) & (n >= FEWEST_DRAWS)
+            step = np.where(useful, off / np.where(useful, off_off / n - off * off, 1.0), 0.0)
+            furthest = step * (np.where(step > 0, most, least) - off)  # a draw has the weight 1 - step * (beside - off)
+            out[part] = np.clip(p - step / np.maximum(furthest, 1.0) * (p_off / n - p * off), 0.0, 1.0)
         return out.reshape(self.cells.shape)
 
     def _moments(self) -> tuple[Array, Array]:

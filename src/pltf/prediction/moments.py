@@ -6,8 +6,6 @@ import itertools
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from pltf.gamma import Array
 from pltf.notation import Equation, Term
 from pltf.prediction.cells import Asked
