@@ -1,14 +1,15 @@
-# Everything is set up from here: `make demo`, `make test`, `make bench`. Needs Python >= 3.11 and make.
+# Everything is set up from here: `make demo`, `make test`, `make paper`, `make bench`. Needs Python >= 3.11 and make.
 PYTHON ?= python3
 VENV := .venv
 BENCH := .venv-bench
 PIP := -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test bench scaling clean help
+.PHONY: demo test paper bench scaling clean help
 
 help:
 	@echo "make demo     draw a count tensor, find its order, predict its hidden cells"
 	@echo "make test     ruff, mypy, import-linter, pytest"
+	@echo "make paper    the experiments of the paper: figures, tables, docs/paper.md (an hour; QUICK=1: a few minutes, in paper-output)"
 	@echo "make bench    pltf beside its peers on the same problems (own environment)"
 	@echo "make scaling  time and memory of pltf as the number of non-zeros grows (own environment)"
 	@echo "make clean    remove environments and caches"
@@ -22,6 +23,9 @@ test: $(VENV)/.dev
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/python -m pytest
+
+paper: $(VENV)/.run
+	$(VENV)/bin/python -m experiments $(if $(QUICK),--quick) $(ARGS)
 
 bench: $(BENCH)/.bench
 	$(BENCH)/bin/python -m benchmarks $(ARGS)
@@ -53,4 +57,4 @@ $(BENCH)/.bench: pyproject.toml benchmarks/requirements.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(BENCH) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis demo-output
+	rm -rf $(VENV) $(BENCH) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis demo-output paper-output

@@ -1,0 +1,74 @@
+"""Rerun the experiments of the paper, and write what came of them as figures and a page.
+
+    python -m experiments              everything, into docs/ (less than an hour on two cores)
+    python -m experiments --quick      a little of everything, into paper-output/ (some minutes)
+    python -m experiments --only side  one part again; "--only page" writes figures and page from saved results
+
+Results of each part are kept as JSON, so parts can be run one by one. The UCLAF data are read from the folder that the
+environment variable PLTF_DATA names, or downloaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from experiments import coverage, figures, further, links, order, page, priors, scale, side
+from experiments.common import Json, console, machine
+from experiments.settings import FULL, QUICK, Settings
+from experiments.words import slashed
+
+PARTS: dict[str, Callable[[Settings], Json]] = {
+    "order": order.run,
+    "scale": scale.run,
+    "priors": priors.run,
+    "links": links.run,
+    "side": side.run,
+    "coverage": coverage.run,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run parts, save their results, write figures and page."""
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="few runs and small grids")
+    parser.add_argument("--only", nargs="+", choices=[*PARTS, "page"], metavar="PART", help=", ".join([*PARTS, "page"]))
+    parser.add_argument("--out", type=Path, help="folder for the page, with figures/ in it (and results, if given)")
+    asked = parser.parse_args(arguments)
+
+    settings = QUICK if asked.quick else FULL
+    out = asked.out or Path("paper-output" if asked.quick else "docs")
+    results = (asked.out or Path("paper-output")) / ("quick-results" if asked.quick else "results")
+    results.mkdir(parents=True, exist_ok=True)
+    for name in asked.only or PARTS:
+        if name != "page":
+            _run(name, settings, results / f"{name}.json")
+    saved = {name: json.loads(path.read_text()) for name in PARTS if (path := results / f"{name}.json").exists()}
+    figures.draw(saved, out / "figures")
+    page.write(saved, out / "paper.md")
+    for bar in further.bars(saved) if "links" in saved else ():
+        console.print(
+            f"{bar.what}: {slashed(bar.got, 4)}, wanted {slashed(bar.wanted, 3)}: {'met' if bar.met else 'NOT MET'}"
+        )
+    console.print(f"written: {out / 'paper.md'} and figures in {out / 'figures'}")
+
+
+def _run(name: str, settings: Settings, path: Path) -> None:
+    console.print(f"{name} ...")
+    began = time.perf_counter()
+    result = PARTS[name](settings)
+    seconds = time.perf_counter() - began
+    about = {"seconds": round(seconds, 1), "settings": asdict(settings), "machine": machine()}
+    path.write_text(json.dumps({**result, **about}) + "\n")
+    told = f"{result['fits']:,} fits, {result['unconverged']:,} not converged"
+    console.print(f"{name}: {seconds:.0f} s, {told}", style="bold")
+
+
+if __name__ == "__main__":
+    main()

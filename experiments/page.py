@@ -1,0 +1,84 @@
+"""The page, from the results that are there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from experiments.claims import CLAIMS, Told
+from experiments.further import FURTHER
+from experiments.results import Saved
+from experiments.settings import MAX_ITER, TOL
+from experiments.words import page, prose, table
+
+
+def write(saved: Saved, path: Path) -> None:
+    """Write the page."""
+    told = {
+        title: tell(saved) if part in saved else Told("Not run", _missing(part), "")
+        for title, (tell, part) in CLAIMS.items()
+    }
+    sections = [f"## {title}\n\n**{one.verdict}.** {one.line}\n\n{one.body}" for title, one in told.items()]
+    sections += [
+        f"## {title}\n\n{tell(saved) if part in saved else _missing(part)}" for title, (tell, part) in FURTHER.items()
+    ]
+    overview = table(("claim", "verdict", "here"), [(title, one.verdict, one.line) for title, one in told.items()])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(page(_opening(saved), overview, *sections, _again(saved)) + "\n", encoding="utf-8")
+
+
+def _opening(saved: Saved) -> str:
+    quick = any(found["settings"]["quick"] for found in saved.values())
+    warning = (
+        "> **A quick run**, to see that all of it works: few runs, few starts, small grids. Its numbers prove nothing."
+    )
+    return page(
+        "# The experiments of the paper, rerun",
+        warning if quick else "",
+        prose(f"""
+            Ermiş, Yılmaz, Cemgil and Acar, *Variational Inference for Probabilistic Latent Tensor Factorization with
+            KL Divergence* (arXiv:1409.8083), make six claims from experiments. This page sets each of them beside
+            what pltf finds. `python -m experiments` writes it, verdicts included, from the results.
+
+            Unless it is said otherwise there are {_setting(saved, "runs")} runs, each with its own draw of the data
+            or its own mask; the prior is the paper's, `pltf.Gamma(0.5, 10)`, fixed; VB and EM alike take {MAX_ITER}
+            sweeps at most with `tol={TOL:g}`, and the best of {_setting(saved, "restarts")} random starts by the
+            bound (VB) or the likelihood (EM). Tables have means over the runs ± their standard deviation. Differences
+            are taken on the same masks, with their standard error in parentheses, and count when they are more than
+            two standard errors. Masks hide cells of the same data, so that says how sure a difference is on UCLAF,
+            and nothing about other data. AUC is the area under the ROC curve of the hidden cells. *Popularity* is the
+            product of how busy each user, each location and each activity was in the cells that were seen: no
+            factorization at all.
+            """),
+    )
+
+
+def _again(saved: Saved) -> str:
+    rows = [
+        (name, f"{found['seconds'] / 60:.1f}", f"{found['fits']:,}", f"{found['unconverged']:,}")
+        for name, found in saved.items()
+    ]
+    total = sum(found["seconds"] for found in saved.values())
+    at = next((found["machine"] for found in saved.values()), {"cpu": "nothing", "cores": 0})
+    return page(
+        "## Run it again",
+        "    make paper            # all of it, into docs/\n"
+        "    make paper QUICK=1    # a little of everything, into paper-output/",
+        prose(f"""
+            `python -m experiments --only side` runs one part again, `--only page` writes figures and page from the
+            results that are kept in `paper-output/`. Those of this page took {total / 60:.0f} minutes on {at["cpu"]},
+            {at["cores"]} cores:
+            """),
+        table(("part", "minutes", "fits", f"not converged after {MAX_ITER} sweeps"), rows),
+        prose("""
+            A fit is a single start; in a search those that were dropped on the way count too. `experiments/` has a
+            module for each part.
+            """),
+    )
+
+
+def _setting(saved: Saved, name: str) -> str:
+    return " or ".join(dict.fromkeys(str(found["settings"][name]) for found in saved.values())) or "no"
+
+
+def _missing(part: str) -> str:
+    return f"There are no results yet: `python -m experiments --only {part}`."
