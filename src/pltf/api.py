@@ -212,6 +212,8 @@ def fold_in(
 ) -> Fit:
     """Learn new rows with all else kept; :meth:`pltf.Fit.fold_in` says what the arguments mean."""
     model = _around(known, index)
+    if mask is not None and any(map(is_listed, _by_tensor(model, X_new, "X_new").values())):
+        raise ObservationError("mask goes with a dense array, but X_new lists cells: pass pltf.observe(...) of it")
     data, masks = _as_rows(known, model, X_new, index, "X_new"), _as_rows(known, model, mask, index, "mask")
     kept = {a: known.factors[a].mean for a, indices in model.factors.items() if index not in indices}
     free = [a for a in model.factors if a not in kept]
@@ -264,10 +266,11 @@ def _as_rows(known: Fit, model: Model, given: Any, index: str, argument: str) ->
     rows = {}
     for name, one in _by_tensor(model, given, argument, partial=argument == "mask").items():
         indices = model.observed[name]
-        one = observe(one, dims=indices, name=name) if is_listed(one) else one
-        shape, place = shape_and_dtype(one, name)[0], indices.index(index)
-        if len(shape) == len(indices) - 1 and not isinstance(one, Observation):
-            one, shape = np.expand_dims(one, place), (*shape[:place], 1, *shape[place:])
+        place = indices.index(index)
+        one = _listed_rows(known, one, indices, index, name) if is_listed(one) else one
+        shape = shape_and_dtype(one, name)[0]
+        if len(shape) == len(indices) - 1:
+            one, shape = _with_axis(one, place), (*shape[:place], 1, *shape[place:])
         same = len(shape) == len(indices)  # another number of axes is refused by the fit
         for i, size in zip(indices, shape, strict=True) if same else ():
             if i != index and size != known.sizes[i]:
@@ -275,6 +278,25 @@ def _as_rows(known: Fit, model: Model, given: Any, index: str, argument: str) ->
                 raise PltfError(f"{argument} must be as wide as the data of the fit, but {wide}")
         rows[name] = one
     return rows
+
+
+def _listed_rows(known: Fit, given: Any, indices: tuple[str, ...], index: str, name: str) -> Observation:
+    """Listed cells of new rows. The fit knows how wide they are, and the last one that is listed, how many."""
+    if not isinstance(given, tuple) and not hasattr(given, "columns"):
+        return observe(given, dims=indices, name=name)
+    sizes = {**known.sizes, index: 2**62}
+    seen = observe(given, shape=tuple(sizes[i] for i in indices), dims=indices, name=name)
+    assert isinstance(seen, CooObservation)
+    sizes[index] = int(seen.coords[indices.index(index)].max(initial=0)) + 1
+    return observe((seen.coords.T, seen.values), shape=tuple(sizes[i] for i in indices), name=name)
+
+
+def _with_axis(row: Any, place: int) -> Any:
+    """A single row with an axis of its own."""
+    if not isinstance(row, CooObservation):
+        return row if isinstance(row, Observation) else np.expand_dims(row, place)
+    coords, missing = (np.insert(cells, place, 0, axis=0) for cells in (row.coords, row.missing))
+    return replace(row, sizes=(*row.sizes[:place], 1, *row.sizes[place:]), coords=coords, missing=missing)
 
 
 def _new_priors(known: Fit, given: Any, free: Sequence[str], index: str) -> Any:

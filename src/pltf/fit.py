@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.pattern import Pattern
-from pltf.data.values import brief
+from pltf.data.values import EXACT, brief
 from pltf.errors import PltfError, flag, whole
 from pltf.gamma import Array, Factor, Gamma, Point, Posterior, level_of
 from pltf.inference.run import Row
@@ -112,11 +112,11 @@ class Fit:
         table["best"] = table.index == self.best_restart
         return table
 
-    def mean(self, at: Any = None, *, of: str | None = None) -> Array:
+    def mean(self, at: Any = None, *, of: str | None = None, progress: bool = True) -> Array:
         """Expected value of cells, exact under the posterior.
 
-        ``at`` lists cells: an (n, modes) array of positions, a tuple of index arrays such as
-        ``np.nonzero`` gives, or a boolean array of the tensor's shape. Without it: the whole tensor.
+        ``at`` lists cells: an (n, modes) array of positions, a table with a column for each index, a tuple of index
+        arrays such as ``np.nonzero`` gives, or a boolean array of the tensor's shape. Without it: the whole tensor.
         ``of`` names the tensor when the model has several.
 
         >>> import numpy as np, pltf
@@ -125,10 +125,9 @@ class Fit:
         >>> fit.mean().shape, fit.mean(at=np.isnan(X)).shape
         ((2, 2), (1,))
         """
-        belief, cells = self._asked(at, of)
-        return mean(belief, cells)
+        return mean(*self._asked(at, of), flag("progress", progress))
 
-    def var(self, at: Any = None, *, counts: bool = False, of: str | None = None) -> Array:
+    def var(self, at: Any = None, *, counts: bool = False, of: str | None = None, progress: bool = True) -> Array:
         """Variance of the rates of cells, exact under the posterior; with ``counts``, of counts, which add their mean.
 
         Of EM and MAP, and of fixed factors, there is only a single value: it has no variance.
@@ -140,8 +139,9 @@ class Fit:
         (True, True)
         """
         belief, cells = self._asked(at, of)
-        of_rates = variance(belief, cells)
-        return of_rates + mean(belief, cells) if flag("counts", counts) else of_rates
+        counts, progress = flag("counts", counts), flag("progress", progress)
+        of_rates = variance(belief, cells, progress)
+        return of_rates + mean(belief, cells, progress) if counts else of_rates
 
     def sample(
         self,
@@ -175,7 +175,8 @@ class Fit:
         """Probability that the count of a cell is at least so much, from draws of the factors.
 
         Given the rates it is known, so only the rates are drawn: its error is below ``0.5 / sqrt(draws)``, and far
-        below where rates are small or well known.
+        below where rates are small or well known. Draws are those of the cells that are asked for together: alone a
+        cell has others, and differs within that error.
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.array([[4.0, 2.0], [2.0, np.nan]]))
@@ -183,7 +184,7 @@ class Fit:
         >>> bool(0 < several < link < 1)
         True
         """
-        return self._sampling(at, of, draws, seed, progress).average(at_least(whole("atleast", atleast, 0)))
+        return self._sampling(at, of, draws, seed, progress).average(at_least(_count_of(atleast, 0)))
 
     def interval(
         self,
@@ -224,6 +225,8 @@ class Fit:
     ) -> Array:
         """Log-probability of values of cells under the posterior predictive, each by itself, from draws.
 
+        Of a value that is not whole it is the same expression, with the Gamma function for the factorial.
+
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.full((6, 5), 4.0))
         >>> near, far = fit.log_prob([(0, 0), (0, 1)], [4, 40])
@@ -248,7 +251,7 @@ class Fit:
 
         ``tail="lower"`` is that of a count at most as large, ``"both"`` twice the smaller of the two. ``values`` has
         one number for each cell. Values that the fit has learned from surprise it less than they should: hide cells
-        with :func:`pltf.holdout` to judge them.
+        with :func:`pltf.holdout` to judge them. A value that is not whole stands for the next whole one in its tail.
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.full((6, 5), 4.0))
@@ -294,11 +297,13 @@ class Fit:
         """
         import pandas as pd
 
-        k, atleast = whole("k", k, 1), whole("atleast", atleast, 1)
+        k, atleast = whole("k", k, 1), _count_of(atleast, 1)
         draws, seed, progress = whole("draws", draws, 1), whole("seed", seed, 0), flag("progress", progress)
         belief = self._belief(of)
         choice = self._choice(among, belief)
         cells, probability = most_probable(belief, k, atleast, choice, draws, seed, progress)
+        if not probability.size:
+            raise PltfError(f"no cell of {belief.equation.output.name} is among those asked for ({among!r})")
         found = Asked(belief.shape, cells)
         table = pd.DataFrame(dict(zip(belief.equation.output.indices, cells, strict=True)))
         return table.assign(mean=mean(belief, found), sd=np.sqrt(variance(belief, found)), prob=probability)
@@ -483,6 +488,13 @@ class Fit:
             lines.append(f"  restarts {len(bounds)}, {kept}; {objective} {spread}")
         lines.append(f"  time     {self.seconds:.2f} s>")
         return "\n".join(lines)
+
+
+def _count_of(atleast: Any, least: int) -> int:
+    count = whole("atleast", atleast, least)
+    if count > EXACT:
+        raise PltfError(f"atleast must be at most 2**53, got {brief(atleast)}")
+    return count
 
 
 def component_index(model: Model, index: str | None) -> str:

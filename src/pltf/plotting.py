@@ -11,6 +11,8 @@ import numpy as np
 from pltf.errors import PltfError
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from pltf.fit import Fit
     from pltf.metrics import Scores
     from pltf.selection import Selection
@@ -132,11 +134,12 @@ def calibration(found: Scores, ax: Any = None) -> Any:
     >>> pltf.plotting.calibration(pltf.metrics.score(fit, X, ~mask)).get_title()
     'calibration'
     """
-    ax, table = _axes(ax), found.calibration
-    below, above = table["observed"] - table["low"], table["high"] - table["observed"]
-    bars = {"fmt": "o", "markersize": 4, "capsize": 2, "label": f"bins of cells, with {found.level:.0%} intervals"}
-    ax.errorbar(table["expected"], table["observed"], yerr=[below, above], **bars)
-    shown = np.concatenate([table["expected"], table["high"], table["low"]])
+    ax = _axes(ax)
+    label = f"fit, with {found.level:.0%} intervals"
+    _bins(ax, found.popularity_calibration, color="0.6", markersize=3, label="popularity")
+    _bins(ax, found.calibration, color="C0", markersize=4, label=label)
+    tables = (found.calibration, found.popularity_calibration)
+    shown = np.concatenate([table[column] for table in tables for column in ("expected", "observed", "low", "high")])
     shown = shown[shown > 0]
     ends = [shown.min() / 1.5, shown.max() * 1.5]
     ax.plot(ends, ends, color="0.6", linewidth=1, zorder=1, label="as expected")
@@ -146,6 +149,13 @@ def calibration(found: Scores, ax: Any = None) -> Any:
     ax.set_title("calibration")
     ax.legend(loc="upper left", frameon=False)
     return ax
+
+
+def _bins(ax: Any, table: pd.DataFrame, **style: Any) -> None:
+    """Observed against expected mean counts of bins, with intervals where there are some."""
+    below, above = (table["observed"] - table["low"]).clip(0), (table["high"] - table["observed"]).clip(0)
+    bars = None if table["low"].isna().any() else [below, above]
+    ax.errorbar(table["expected"], table["observed"], yerr=bars, fmt="o", capsize=2, **style)
 
 
 def roc(found: Scores, ax: Any = None) -> Any:

@@ -60,7 +60,7 @@ class CooObservation(Observation):
     @cached_property
     def _pattern(self) -> ListedPattern:
         missing = self.missing if self.unlisted == "zero" else None
-        return ListedPattern(self.sizes, self.coords, self.values, missing)
+        return ListedPattern(self.sizes, self.coords, self.values > 0, missing)
 
     def pattern(self) -> Pattern:
         """Which cells were observed."""
@@ -68,7 +68,8 @@ class CooObservation(Observation):
 
     def values_at(self, cells: Coords) -> NDArray[np.float64]:
         """What cells hold; NaN where they are missing."""
-        return np.where(self._pattern.observed(cells), self._pattern.listed_values(cells), np.nan)
+        listed = np.append(self.values, 0.0)[self._pattern.listed.find(cells)]  # position -1, of none, is the last
+        return np.where(self._pattern.observed(cells), listed, np.nan)
 
 
 def coo_observation(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,6 +67,8 @@ def observe(
         return coo_observation(
             coords, values, shape, unlisted=unlisted, missing=missing, duplicates=duplicates, name=name
         )
+    if isinstance(data, Mapping):
+        raise ObservationError(f"{name} must be the data of one tensor, got a mapping of {len(data)}")
     if given:
         advice = ": use mask=" if given[0] in ("missing", "unlisted") else f" ({type(data).__name__})"
         raise ObservationError(f"{given[0]} goes with listed cells, but {name} is a dense array{advice}")

@@ -86,11 +86,12 @@ class ListedPattern:
 
     sizes: tuple[int, ...]
     coords: Coords
-    values: NDArray[np.float64]
+    above_zero: Bools  # of each of them
     missing: Coords | None  # None: what is not listed is missing
 
     @cached_property
-    def _listed(self) -> CellIndex:
+    def listed(self) -> CellIndex:
+        """Where a cell stands in the list."""
         return CellIndex(self.coords, self.sizes)
 
     @cached_property
@@ -98,15 +99,10 @@ class ListedPattern:
         return None if self.missing is None else CellIndex(self.missing, self.sizes)
 
     def observed(self, cells: Coords) -> Bools:
-        return self._listed.find(cells) >= 0 if self._holes is None else self._holes.find(cells) < 0
+        return self.listed.find(cells) >= 0 if self._holes is None else self._holes.find(cells) < 0
 
     def positive(self, cells: Coords) -> Bools:
-        return self.listed_values(cells) > 0
+        return np.append(self.above_zero, [False])[self.listed.find(cells)]  # position -1, of none, is the last
 
     def missing_cells(self, most: int) -> Coords | None:
         return self.missing if self.missing is not None and self.missing.shape[1] <= most else None
-
-    def listed_values(self, cells: Coords) -> NDArray[np.float64]:
-        """The values of cells that are listed, zero for all others."""
-        at = self._listed.find(cells)
-        return np.append(self.values, 0.0)[at]  # position -1 is the last

@@ -13,7 +13,7 @@ from pltf.gamma import Array
 
 MEASURES = ("auc", "average_precision", "log_likelihood", "deviance", "rmse")
 
-_LEAST = 1e-280  # expected count: the deviance of a count that was not expected at all would be infinite
+_LEAST = 1e-280  # expected count that scikit-learn can divide by
 
 
 class Judged:
@@ -31,9 +31,17 @@ class Judged:
             roc_auc_score(positive, rank, sample_weight=together),
             average_precision_score(positive, rank, sample_weight=together),
             np.average(self._log_prob[drawn], weights=weight[drawn]),
-            mean_poisson_deviance(self.x, np.maximum(self.mean, _LEAST), sample_weight=weight),
+            np.inf if self._impossible[drawn].any() else self._deviance(weight),
             root_mean_squared_error(self.x, self.mean, sample_weight=weight),
         ]
+
+    @cached_property
+    def _impossible(self) -> NDArray[np.bool_]:
+        """Counts where none was expected at all: point estimates can say so."""
+        return np.asarray((self.mean == 0) & (self.x > 0))
+
+    def _deviance(self, weight: Array) -> float:
+        return float(mean_poisson_deviance(self.x, np.maximum(self.mean, _LEAST), sample_weight=weight))
 
     @cached_property
     def _ranked(self) -> tuple[NDArray[np.bool_], NDArray[np.intp], NDArray[np.intp]]:

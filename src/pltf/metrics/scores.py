@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BINS = 10  # of the calibration
-_TINY = np.finfo(np.float64).tiny
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -45,6 +44,7 @@ class Scores:
 
     table: pd.DataFrame  # a row for each measure, with bootstrap intervals
     calibration: pd.DataFrame  # a row for each bin of cells, by their expected count
+    popularity_calibration: pd.DataFrame  # the same by popularity
     values: Array  # what the cells hold
     means: Array  # what was expected of them
     popularity: Array  # and what by popularity alone
@@ -159,7 +159,8 @@ def score(
     busy = expected_by_popularity(seen, pattern, at)
     simple = Judged(x, busy, special.xlogy(x, busy) - busy - special.gammaln(x + 1))
     table = _table({"": fitted, "popularity": simple}, resamples, level, seed, progress)
-    return Scores(table, _calibration(x, fitted.mean, level), x, fitted.mean, busy, level)
+    ours, theirs = (_calibration(x, said, resamples, level, seed) for said in (fitted.mean, busy))
+    return Scores(table, ours, theirs, x, fitted.mean, busy, level)
 
 
 def _held(fit: Fit, name: str, X: Any, cells: Any) -> tuple[Observation, Coords, Array]:
@@ -214,18 +215,26 @@ def _table(predictions: Mapping[str, Judged], resamples: int, level: float, seed
     return pd.DataFrame(columns, index=pd.Index(MEASURES, name="measure"))
 
 
-def _calibration(x: Array, mean: Array, level: float) -> pd.DataFrame:
+def _calibration(x: Array, mean: Array, resamples: int, level: float, seed: int) -> pd.DataFrame:
     """Cells in bins of equal expected totals: their expected and observed mean counts, the latter with its interval."""
     import pandas as pd
 
     order = np.argsort(mean, kind="stable")
     so_far = np.cumsum(mean[order])
     cuts = np.searchsorted(so_far, so_far[-1] * np.arange(1, BINS) / BINS)
-    rows = []
-    for part in np.split(order, np.unique(cuts)):
-        if part.size:
-            total, half = x[part].sum(), (1 - level) / 2
-            low, high = special.gammaincinv([max(total, _TINY), total + 1], [half, 1 - half])  # of a Poisson mean
-            ends = (0.0 if total == 0 else low / part.size, high / part.size)
-            rows.append((part.size, mean[part].mean(), x[part].mean(), *ends))
-    return pd.DataFrame(rows, columns=["cells", "expected", "observed", "low", "high"])
+    of_cell = np.empty(x.size, dtype=np.intp)
+    of_cell[order] = np.unique(np.searchsorted(cuts, np.arange(x.size), "right"), return_inverse=True)[1]
+    cells = np.bincount(of_cell)
+    drawn = np.full((max(resamples, 1), cells.size), np.nan)
+    for row, weight in enumerate(resampled(x > 0, resamples, seed)):
+        drawn[row] = np.bincount(of_cell, weight * x) / np.maximum(np.bincount(of_cell, weight), 1)
+    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return pd.DataFrame(
+        {
+            "cells": cells,
+            "expected": np.bincount(of_cell, mean) / cells,
+            "observed": np.bincount(of_cell, x) / cells,
+            "low": low,
+            "high": high,
+        }
+    )

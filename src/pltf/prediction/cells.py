@@ -29,7 +29,9 @@ class Asked:
         """Shape of the answers."""
         return self.sizes if self.listed is None else (self.listed.shape[1],)
 
-    def __len__(self) -> int:
+    @property
+    def size(self) -> int:
+        """Their number, which may be beyond any machine integer."""
         return math.prod(self.shape)
 
     def coords(self, part: slice) -> Coords:
@@ -40,14 +42,14 @@ class Asked:
 
     def parts(self, most: int) -> Iterator[slice]:
         """The cells, at most so many at a time."""
-        return (slice(at, min(at + most, len(self))) for at in range(0, len(self), most))
+        return (slice(at, min(at + most, self.size)) for at in range(0, self.size, most))
 
     def empty(self, *before: int) -> Array:
         """Where the answers go: flat, with further axes before the cells."""
         try:
-            return np.empty((*before, len(self)))
-        except (MemoryError, ValueError):
-            size = human(8 * math.prod(before) * len(self), "B")
+            return np.empty((*before, self.size))
+        except (MemoryError, ValueError, OverflowError):
+            size = human(8 * math.prod(before) * self.size, "B")
             raise PltfError(f"the answer would take {size}: ask for fewer cells with at=") from None
 
 
@@ -57,7 +59,14 @@ def asked(at: Any, sizes: tuple[int, ...], indices: tuple[str, ...]) -> Asked:
 
 
 def as_cells(at: Any, shape: tuple[int, ...], indices: tuple[str, ...], name: str = "at") -> NDArray[np.intp]:
-    """Cells as an (n, modes) array: from such an array, from index arrays, or from a boolean mask."""
+    """Cells as an (n, modes) array: from such an array, a table, index arrays, or a boolean mask."""
+    if hasattr(at, "columns"):
+        absent = [index for index in indices if index not in at.columns]
+        if absent:
+            raise PltfError(
+                f"{name}: a table must have a column for each of {', '.join(indices)}; {absent[0]} is absent"
+            )
+        at = at[list(indices)].to_numpy()
     if isinstance(at, tuple):
         arrays = [numeric(one, name) for one in at]
         if len(arrays) != len(shape) or any(a.shape != arrays[0].shape or a.ndim != 1 for a in arrays):
@@ -65,7 +74,7 @@ def as_cells(at: Any, shape: tuple[int, ...], indices: tuple[str, ...], name: st
         cells = np.stack(arrays, axis=1)
     else:
         cells = numeric(at, name)
-        if cells.size == 0:
+        if cells.shape in ((0,), (0, len(shape))):
             cells = np.empty((0, len(shape)), dtype=np.intp)
         if cells.dtype == bool:
             if cells.shape != shape:
@@ -73,6 +82,8 @@ def as_cells(at: Any, shape: tuple[int, ...], indices: tuple[str, ...], name: st
                     f"{name}: a boolean array must have the shape of the tensor, {shape}; got {cells.shape}"
                 )
             cells = np.argwhere(cells)
+        elif cells.ndim == len(shape) == 1:
+            cells = cells[:, None]  # of a vector, positions are cells
     if cells.ndim != 2 or cells.shape[1] != len(shape):
         raise PltfError(f"{name} must list cells, one row of {len(shape)} positions each; got shape {cells.shape}")
     if cells.size and cells.dtype.kind not in "iu":

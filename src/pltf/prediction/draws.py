@@ -89,7 +89,7 @@ class Sampling:
         """All draws of all cells together, along a new first axis."""
         out: Drawn = self.cells.empty(self._draws)
         out = out.view(np.int64) if counts else out
-        for _, draws in self._parts(max(len(self.cells), 1), counts=counts):
+        for _, draws in self._parts(max(self.cells.size, 1), counts=counts):
             for number, drawn in enumerate(draws):
                 out[number] = drawn
         return out.reshape(self._draws, *self.cells.shape)
@@ -150,14 +150,14 @@ class Sampling:
         return out.reshape(len(levels), *self.cells.shape)
 
     def _parts(self, most: int, counts: bool = False) -> Iterator[tuple[slice, Iterator[Any]]]:
-        total = max(1, len(self.cells) * self._draws)
+        total = max(1, self.cells.size * self._draws)
         with single_threaded_blas, Progress(self._progress, total, time_left=True) as progress:
             for part in self.cells.parts(most):
                 draws = Draws(self._belief, self.cells.coords(part), self._seed)
                 yield part, self._shown(draws.counts if counts else draws.rates, part, progress)
 
     def _shown(self, draw: Callable[[int], Drawn], part: slice, progress: Progress) -> Iterator[Any]:
-        cells, text = part.stop - part.start, f"{self._draws} draws of {len(self.cells):,} cells"
+        cells, text = part.stop - part.start, f"{self._draws} draws of {self.cells.size:,} cells"
         for number, drawn in enumerate(ordered_map(draw, range(self._draws), available_threads()), start=1):
             progress.show(part.start * self._draws + cells * number, text)
             yield drawn

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from pltf.gamma import Array
+from pltf.inference.progress import Progress
 from pltf.notation import Equation, Term
 from pltf.prediction.cells import Asked
 from pltf.prediction.rates import RatesAt, rates
@@ -30,29 +33,38 @@ class Belief:
         return tuple(self.sizes[index] for index in self.equation.output.indices)
 
 
-def mean(belief: Belief, cells: Asked) -> Array:
+def mean(belief: Belief, cells: Asked, progress: bool = False) -> Array:
     """E[Xhat]: the factors are independent under q, so it is Xhat of their means."""
-    return _evaluated(belief.equation, belief.E, belief.sizes, cells)
+    return _sum(belief, [(belief.equation, belief.E)], cells, progress)
 
 
-def variance(belief: Belief, cells: Asked) -> Array:
+def variance(belief: Belief, cells: Asked, progress: bool = False) -> Array:
     """Var[Xhat] = E[Xhat * Xhat] - E[Xhat]^2.
 
     In a product of two copies of Xhat a factor contributes E[z z'] = E E' + [same entry] C*D^2. Multiplied out there is
     one term for every set of factors that take the second part; the empty set is E[Xhat]^2.
     """
-    total = cells.empty().reshape(cells.shape)
-    total[...] = 0
-    for equation, arrays in _terms(belief):
-        copies = {index + COPY: size for index, size in belief.sizes.items()}
-        total += _evaluated(equation, arrays, {**belief.sizes, **copies}, cells)
-    return total
+    return _sum(belief, list(_terms(belief)), cells, progress)
 
 
-def _evaluated(equation: Equation, arrays: Mapping[str, Array], sizes: Mapping[str, int], cells: Asked) -> Array:
-    if cells.listed is None:
-        return rates(equation, arrays, sizes)
-    return RatesAt(equation, sizes, cells.listed)(arrays)
+def _sum(belief: Belief, terms: Sequence[tuple[Equation, Mapping[str, Array]]], cells: Asked, progress: bool) -> Array:
+    """The sum of some contractions at the cells."""
+    sizes = {**belief.sizes, **{index + COPY: size for index, size in belief.sizes.items()}}
+    total, done = np.zeros(0 if terms else cells.shape), 0
+    with Progress(progress, cells.size * len(terms), time_left=True) as shown:
+
+        def tell(more: int) -> None:
+            nonlocal done
+            done += more
+            shown.show(done, f"moments of {cells.size:,} cells")
+
+        for number, (equation, arrays) in enumerate(terms):
+            if cells.listed is None:
+                term = rates(equation, arrays, sizes, tell)
+            else:
+                term = RatesAt(equation, sizes, cells.listed)(arrays, tell)
+            total = np.add(total, term, out=total) if number else term
+    return total.reshape(cells.shape)
 
 
 def _terms(belief: Belief) -> Iterator[tuple[Equation, dict[str, Array]]]:

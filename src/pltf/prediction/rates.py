@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -14,8 +14,16 @@ from pltf.errors import PltfError
 from pltf.gamma import Array
 from pltf.notation import Equation
 
+_AT_A_TIME = 1 << 22  # cells of a compiled loop
 
-def rates(equation: Equation, factors: Mapping[str, Array], sizes: Mapping[str, int]) -> Array:
+Tell = Callable[[int], None]  # how many more cells are done
+
+
+def _no_one(cells: int) -> None:
+    pass
+
+
+def rates(equation: Equation, factors: Mapping[str, Array], sizes: Mapping[str, int], tell: Tell = _no_one) -> Array:
     """Xhat of every cell, block by block."""
     float64 = np.dtype(np.float64)
     plan = plan_equation(equation, sizes, float64, masked=False, dtype=float64)
@@ -27,6 +35,7 @@ def rates(equation: Equation, factors: Mapping[str, Array], sizes: Mapping[str, 
         raise PltfError(f"the whole of {equation.output.name} would take {size}: name the cells with at=") from None
     for block in plan.blocks:
         out[block] = plan.tree.forward(plan.tree.block_leaves(arrays, block))[-1]
+        tell(out[block].size)
     return out
 
 
@@ -44,15 +53,20 @@ class RatesAt:
 
             self._gathered = CellEquation(equation, sizes)
 
-    def __call__(self, factors: Mapping[str, Array]) -> Array:
+    def __call__(self, factors: Mapping[str, Array], tell: Tell = _no_one) -> Array:
         out = np.empty(self._cells.shape[1])
         if is_cp(self._equation):
             from pltf.engines._numba import cp_rates
 
-            cp_rates(self._rows, np.concatenate(self._cp.rows(factors)), out)
+            Z = np.concatenate(self._cp.rows(factors))
+            for start in range(0, len(out), _AT_A_TIME):
+                some = slice(start, start + _AT_A_TIME)
+                cp_rates(np.ascontiguousarray(self._rows[:, some]), Z, out[some])
+                tell(out[some].size)
             return out
         arrays = [factors[term.name] for term in self._equation.factors]
         for start in range(0, len(out), self._gathered.block):
             some = slice(start, start + self._gathered.block)
             out[some] = self._gathered.tree.forward(self._gathered.leaves(arrays, self._cells[:, some]))[-1]
+            tell(out[some].size)
         return out

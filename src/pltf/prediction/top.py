@@ -9,46 +9,74 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from pltf.data.blocks import Block
 from pltf.data.lookup import Coords
 from pltf.engines.plan import plan_equation
+from pltf.errors import ScoreWarning
 from pltf.gamma import Array
 from pltf.inference.progress import Progress
 from pltf.prediction.cells import Asked
 from pltf.prediction.draws import Sampling, at_least
-from pltf.prediction.moments import Belief, mean
+from pltf.prediction.moments import Belief, mean, variance
 
 MOST_CHILDREN = 1 << 12  # boxes, or cells, that are looked at in one step
-MOST_TRIED = 64  # cells that are looked at for each of those that are wanted
+MOST_TRIED = 1024  # cells that are looked at for each of those that are wanted
 _ROUNDING = 1 + 1e-9  # a bound is summed in another order than the cells below it
 
 
 def most_probable(
     belief: Belief, k: int, atleast: int, choice: Choice, draws: int, seed: int, shown: bool
 ) -> tuple[Coords, Array]:
-    """The ``k`` cells of a choice with the largest P(X >= atleast), and these probabilities.
+    """The ``k`` cells of a choice with the largest P(X >= atleast), and these; fewer if there are no more.
 
-    They are looked for among the cells of largest mean, four times as many each time, until no other cell can be
-    among them: P(X >= 1) <= 1 - exp(-mean) by Jensen, P(X >= n) <= mean / n by Markov. At :data:`MOST_TRIED` times
-    ``k`` it ends: there the probabilities are so alike that sampling could not tell them apart.
+    If the choice is listed, four times as many are chosen by what mean and variance tell, and drawn. Otherwise they are
+    looked for among the cells of largest mean, four times as many each time, until no other cell can be among
+    them: P(X >= 1) <= 1 - exp(-mean) by Jensen, P(X >= n) <= mean / n by Markov.
     """
+    if choice.listed is not None:
+        likely = _likely(belief, choice.listed, atleast)
+        best = np.lexsort((*choice.listed[::-1], -likely))[: 4 * k]
+        return _drawn(belief, choice.listed[:, best], k, atleast, draws, seed, shown)
     count = 4 * k
     while True:
         with Progress(shown, None) as progress:
-            found = _listed(belief, count, choice) or largest(belief, count, choice.allowed, progress)
-        sampling = Sampling(belief, Asked(belief.shape, found.cells), draws, seed, shown)
-        probability = sampling.average(at_least(atleast))
-        order = np.lexsort((-found.means, -probability))[:k]
+            found = largest(belief, count, choice.allowed, progress)
+        cells, probability = _drawn(belief, found.cells, k, atleast, draws, seed, shown)
         most_else = min(-math.expm1(-found.rest), found.rest / atleast)
-        if len(found.means) < count or most_else <= probability[order[-1]] or count >= MOST_TRIED * k:
-            return found.cells[:, order], probability[order]
+        if len(found.means) < count or most_else <= probability[-1]:
+            return cells, probability
+        if count >= MOST_TRIED * k:
+            text = f"of the {count:,} cells of largest mean these are the most probable; others may be more so"
+            warnings.warn(f"{text}, for the posterior of some rates is very wide", ScoreWarning, stacklevel=3)
+            return cells, probability
         count *= 4
+
+
+def _drawn(
+    belief: Belief, cells: Coords, k: int, atleast: int, draws: int, seed: int, shown: bool
+) -> tuple[Coords, Array]:
+    """The ``k`` most probable of some cells."""
+    sampling = Sampling(belief, Asked(belief.shape, cells), draws, seed, shown)
+    probability = sampling.average(at_least(atleast))
+    order = np.lexsort((*cells[::-1], -probability))[:k]
+    return cells[:, order], probability[order]
+
+
+def _likely(belief: Belief, cells: Coords, atleast: int) -> Array:
+    """About P(X >= atleast): as if every rate had the Gamma distribution with its mean and variance."""
+    some = Asked(belief.shape, cells)
+    known, spread = mean(belief, some), variance(belief, some)
+    known = np.maximum(known, np.finfo(float).tiny)
+    shape = known / np.maximum(spread / known, 1e-12 * known)
+    return np.asarray(special.betainc(atleast, shape, known / (known + shape)))  # of a negative binomial
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,16 +122,6 @@ def largest(belief: Belief, count: int, allowed: Callable[[Coords], NDArray[np.b
         progress.show(number, f"looked into {number:,} boxes of cells")
     rest = max(-boxes[0][0] if boxes else 0.0, means[-1] if means.size == count else 0.0)
     return Largest(cells, means, rest)
-
-
-def _listed(belief: Belief, count: int, choice: Choice) -> Largest | None:
-    """The same from a list of all cells that are allowed, if there is one."""
-    if choice.listed is None:
-        return None
-    means = mean(belief, Asked(belief.shape, choice.listed))
-    order = np.lexsort((*choice.listed[::-1], -means))
-    kept, rest = order[:count], order[count:]
-    return Largest(choice.listed[:, kept], means[kept], float(means[rest[0]]) if rest.size else 0.0)
 
 
 class _Boxes:

@@ -1,0 +1,513 @@
+"""Scores: every measure against its definition, popularity against a loop, intervals against a plain bootstrap."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from scipy import sparse, special, stats
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+import pltf
+import pltf.metrics
+from pltf.metrics.measures import Judged
+from pltf.metrics.scores import _calibration
+from tests.prediction import COUPLED, believing, every_cell, small_fit
+from tests.reference import Array
+
+MEASURES = ["auc", "average_precision", "log_likelihood", "deviance", "rmse"]
+
+# -- measures -------------------------------------------------------------------------------------
+
+
+def auc(positive: Any, said: Array, weight: Array) -> float:
+    """How often a positive one is ahead of a negative one, ties for half."""
+    won = total = 0.0
+    for p in np.flatnonzero(positive):
+        for q in np.flatnonzero(~positive):
+            won += weight[p] * weight[q] * (0.5 * (said[p] == said[q]) + (said[p] > said[q]))
+            total += weight[p] * weight[q]
+    return won / total
+
+
+def average_precision(positive: Any, said: Array, weight: Array) -> float:
+    """Precision at each threshold, weighted by the recall that it adds."""
+    total, before = 0.0, 0.0
+    for threshold in np.unique(said)[::-1]:
+        taken = weight[said >= threshold].sum()
+        right = weight[(said >= threshold) & positive].sum()
+        total += (right - before) / weight[positive].sum() * (right / taken if taken else 0.0)
+        before = right
+    return total
+
+
+def deviance(x: Array, mean: Array, weight: Array) -> float:
+    return float((weight * 2 * (special.xlogy(x, x) - special.xlogy(x, mean) - x + mean)).sum() / weight.sum())
+
+
+@st.composite
+def judged(draw: st.DrawFn) -> tuple[Array, Array, Array]:
+    """Counts of both kinds, means with ties, weights of which some are zero."""
+    count, rng = draw(st.integers(2, 30)), np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    x = rng.poisson(draw(st.sampled_from([0.1, 0.7, 3.0])), count).astype(float)
+    few = draw(st.sampled_from([2, 6, 10**6]))
+    mean = rng.integers(1, few, count, endpoint=True) / few * draw(st.sampled_from([1e-8, 1.0, 1e6]))
+    kind = draw(st.sampled_from(["ones", "counts", "any"]))
+    weight = {"ones": np.ones(count), "counts": rng.poisson(1.0, count), "any": rng.gamma(0.5, 1, count)}[kind]
+    assume(0 < weight[x > 0].sum() < weight.sum())
+    return x, mean, weight.astype(float)
+
+
+@given(judged())
+def test_measures_are_what_they_are_called(case: tuple[Array, Array, Array]) -> None:
+    x, mean, weight = case
+    log_prob = stats.poisson.logpmf(x, mean)
+    found = Judged(x, mean, log_prob).measures(weight)
+    expected = [
+        auc(x > 0, mean, weight),
+        average_precision(x > 0, mean, weight),
+        (weight * log_prob).sum() / weight.sum(),
+        deviance(x, mean, weight),
+        math.sqrt((weight * (x - mean) ** 2).sum() / weight.sum()),
+    ]
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+@given(judged())
+def test_grouping_cells_changes_nothing(case: tuple[Array, Array, Array]) -> None:
+    x, mean, weight = case
+    found = Judged(x, mean, mean).measures(weight)
+    kept = weight > 0
+    full = (x > 0)[kept], mean[kept]
+    np.testing.assert_allclose(found[0], roc_auc_score(*full, sample_weight=weight[kept]), rtol=1e-12)
+    np.testing.assert_allclose(found[1], average_precision_score(*full, sample_weight=weight[kept]), rtol=1e-12)
+
+
+def test_average_precision_where_zeros_are_few() -> None:
+    x, mean = np.array([0.0, 1.0, 1.0]), np.array([3.0, 2.0, 1.0])
+    assert Judged(x, mean, mean).measures(np.ones(3))[1] == pytest.approx((1 / 2 + 2 / 3) / 2)
+
+
+# -- scores of a fit ------------------------------------------------------------------------------
+
+
+def links(seed: int = 0, shape: tuple[int, ...] = (9, 8), mean: float = 0.6) -> Array:
+    rng = np.random.default_rng(seed)
+    rates = mean * np.multiply.outer(rng.gamma(1, 1, shape[0]), rng.gamma(1, 1, shape[1:]))
+    return rng.poisson(rates).astype(float)
+
+
+X = links()
+MASK = pltf.holdout(X, 0.4, seed=0)
+FIT = pltf.nmf(rank=2).fit(X, mask=MASK, max_iter=20, tol=0)
+
+
+def test_the_table_holds_the_measures() -> None:
+    scores = pltf.metrics.score(FIT, X, ~MASK, draws=50, resamples=20, seed=3)
+    x, mean = X[~MASK], FIT.mean(~MASK)
+    np.testing.assert_array_equal(scores.values, x)
+    np.testing.assert_array_equal(scores.means, mean)
+    ones = np.ones(x.size)
+    busy = scores.popularity
+    expected = {
+        "value": [
+            auc(x > 0, mean, ones),
+            average_precision(x > 0, mean, ones),
+            FIT.log_prob(~MASK, x, draws=50, seed=3).mean(),
+            deviance(x, mean, ones),
+            math.sqrt(((x - mean) ** 2).mean()),
+        ],
+        "popularity": [
+            auc(x > 0, busy, ones),
+            average_precision(x > 0, busy, ones),
+            stats.poisson.logpmf(x, busy).mean(),
+            deviance(x, busy, ones),
+            math.sqrt(((x - busy) ** 2).mean()),
+        ],
+    }
+    assert scores.table.index.tolist() == MEASURES
+    for column, values in expected.items():
+        np.testing.assert_allclose(scores.table[column], values, rtol=1e-10)
+    for measure, value in zip(MEASURES, expected["value"], strict=True):
+        assert getattr(scores, measure) == pytest.approx(value, rel=1e-10)
+    lines = repr(scores).split("\n")
+    assert lines[0] == f"<Scores of {x.size} cells, {(x > 0).sum()} of them above zero; 90% intervals"
+    assert [line.split()[0] for line in lines[1:]] == MEASURES
+
+
+def test_intervals_are_those_of_a_plain_bootstrap() -> None:
+    """300 samples against 1000 taken here: ends to within 0.45 of the width, and of the measures that are not ranks
+    (these may be perfect) a share of 0.9 of the one in the other, to 0.06.
+
+    Right intervals fail this less than once in a thousand seeds; 80 % intervals pass it once in a hundred.
+    """
+    scores = pltf.metrics.score(FIT, X, ~MASK, draws=50, resamples=300, seed=1)
+    x, rng = X[~MASK], np.random.default_rng(7)
+    drawn: list[tuple[float, ...]] = []
+    log_prob = FIT.log_prob(~MASK, x, draws=50, seed=1)
+    wins = (scores.means[:, None] > scores.means) + 0.5 * (scores.means[:, None] == scores.means)
+    while len(drawn) < 1000:
+        some = rng.integers(x.size, size=x.size)
+        held, mean = x[some], scores.means[some]
+        if 0 < np.count_nonzero(held) < x.size:
+            area = wins[np.ix_(some[held > 0], some[held == 0])].mean()
+            precision = average_precision(held > 0, mean, np.ones(x.size))
+            rest = log_prob[some].mean(), deviance(held, mean, np.ones(x.size)), ((held - mean) ** 2).mean() ** 0.5
+            drawn.append((area, precision, *rest))
+    low, high = np.quantile(drawn, [0.05, 0.95], axis=0)
+    for ends, column in ((low, "low"), (high, "high")):
+        np.testing.assert_array_less(abs(scores.table[column] - ends), 0.45 * (high - low))
+    inside = (scores.table["low"].to_numpy() <= drawn) & (drawn <= scores.table["high"].to_numpy())
+    assert inside[:, 2:].mean() == pytest.approx(0.9, abs=0.06)
+    assert (scores.table["low"] < scores.table["value"]).all()
+    assert (scores.table["value"] < scores.table["high"]).all()
+
+
+def test_seeds_levels_and_no_intervals() -> None:
+    first, again, other = (pltf.metrics.score(FIT, X, ~MASK, resamples=20, seed=seed, draws=20) for seed in (1, 1, 2))
+    pd.testing.assert_frame_equal(first.table, again.table, check_exact=True)
+    assert (first.table[["low", "high"]] != other.table[["low", "high"]]).any(axis=None)
+    assert first.table["value"].drop("log_likelihood").equals(other.table["value"].drop("log_likelihood"))
+    wide, narrow = (pltf.metrics.score(FIT, X, ~MASK, resamples=60, level=level, draws=20) for level in (0.95, 0.5))
+    for before in ("", "popularity_"):
+        assert (wide.table[f"{before}low"] < narrow.table[f"{before}low"]).all()
+        assert (wide.table[f"{before}high"] >= narrow.table[f"{before}high"]).all()
+        assert (wide.table[f"{before}high"] > narrow.table[f"{before}high"])[2:].all()  # ranks may be perfect
+    none = pltf.metrics.score(FIT, X, ~MASK, resamples=0, draws=20)
+    assert none.table[["low", "high", "popularity_low", "popularity_high"]].isna().all(axis=None)
+    assert none.table["value"].drop("log_likelihood").equals(wide.table["value"].drop("log_likelihood"))
+
+
+def test_what_there_is_not_is_not_shown() -> None:
+    assert "nan" not in repr(pltf.metrics.score(FIT, X, ~MASK, resamples=0, draws=2))
+
+
+@pytest.mark.parametrize("form", ["mask", "rows", "tuple", "observation", "sparse", "table"])
+def test_cells_and_data_in_every_form(form: str) -> None:
+    expected = pltf.metrics.score(FIT, X, ~MASK, resamples=0, draws=20)
+    cells: Any = {"rows": np.argwhere(~MASK), "tuple": np.nonzero(~MASK)}.get(form, ~MASK)
+    i, j = np.indices(X.shape)
+    table = pd.DataFrame({"n": X.ravel(), "j": j.ravel(), "i": i.ravel()})
+    data: Any = {"observation": pltf.observe(X), "sparse": sparse.csr_array(X), "table": table}.get(form, X)
+    scores = pltf.metrics.score(FIT, data, cells, resamples=0, draws=20)
+    pd.testing.assert_frame_equal(scores.table, expected.table, rtol=1e-12)
+
+
+# -- popularity -----------------------------------------------------------------------------------
+
+
+def popular(train: Array, cells: Any) -> Array:
+    """The mean of all cells that are not NaN, times counts seen over counts expected, with one more of each."""
+    grand = np.nanmean(train)
+    out = []
+    for cell in cells:
+        rate = grand
+        for axis, at in enumerate(cell):
+            here = np.take(train, at, axis=axis)
+            known = here[~np.isnan(here)]
+            rate *= (known.sum() + 1) / (grand * known.size + 1)
+        out.append(rate)
+    return np.array(out)
+
+
+def seen_as(full: Array, keep: Any, storage: str) -> Any:
+    """What is fitted: the cells that are kept, stored in some way."""
+    if storage == "dense":
+        return np.where(keep, full, np.nan)
+    listed = np.argwhere(keep & (full > 0) if storage == "zero" else keep)
+    missing = {"missing": np.argwhere(~keep)} if storage == "zero" else {"unlisted": "missing"}
+    return pltf.observe((listed, full[tuple(listed.T)]), shape=full.shape, **missing)
+
+
+KINDS = st.sampled_from(["dense", "zero", "missing"])
+
+
+@given(KINDS, KINDS, st.integers(0, 10**6), st.integers(2, 3))
+def test_popularity_is_a_plain_loop(fitted: str, scored: str, seed: int, modes: int) -> None:
+    """Whatever the storage of the data of the fit and of the data that are scored."""
+    full, rng = links(seed, (5, 4, 3)[:modes], 2.0), np.random.default_rng(seed)
+    keep = rng.random(full.shape) < 0.6
+    known = rng.random(full.shape) < 0.9  # some cells of what is scored are missing there
+    hidden = np.argwhere(~keep & known & (rng.random(full.shape) < 0.8))
+    train = np.where(keep & known, full, np.nan)
+    held = full[tuple(hidden.T)]
+    assume(0 < np.count_nonzero(held) < held.size and np.nansum(train) > 0)
+    model = pltf.nmf(rank=1) if modes == 2 else pltf.cp(rank=1)
+    fit = model.fit(seen_as(full, keep, fitted), max_iter=1, tol=0)
+    scores = pltf.metrics.score(fit, seen_as(full, known, scored), hidden, resamples=0, draws=2)
+    np.testing.assert_allclose(scores.popularity, popular(train, hidden), rtol=1e-10)
+    np.testing.assert_array_equal(scores.values, held)
+
+
+@given(KINDS, st.integers(0, 10**6), st.booleans())
+def test_popularity_alone(storage: str, seed: int, everything: bool) -> None:
+    """From data as for a fit; the cells that are asked for are left out, whatever they hold."""
+    full, rng = links(seed, (5, 4), 2.0), np.random.default_rng(seed)
+    known = rng.random(full.shape) < (1.0 if everything else 0.7)
+    asked = np.argwhere(rng.random(full.shape) < 0.3)
+    train = np.where(known, full, np.nan)
+    train[tuple(asked.T)] = np.nan
+    assume(len(asked) and np.nansum(train) > 0)
+    found = pltf.metrics.popularity(seen_as(full, known, storage), asked)
+    np.testing.assert_allclose(found, popular(train, asked), rtol=1e-10)
+    masked = pltf.metrics.popularity(np.where(known, full, -1), tuple(asked.T), mask=known)
+    np.testing.assert_allclose(masked, found, rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("at", "message"),
+    [
+        ([(0, 8)], "at: row 0 has 8 for index 'axis 1', which runs from 0 to 7"),
+        ([(0,)], r"at must list cells, one row of 2 positions each; got shape \(1, 1\)"),
+        (None, "at: expected real or integer numbers"),
+    ],
+)
+def test_popularity_of_no_such_cell(at: Any, message: str) -> None:
+    with pytest.raises(pltf.PltfError, match=message):
+        pltf.metrics.popularity(X, at)
+
+
+@pytest.mark.parametrize("unlisted", ["zero", "missing"])
+def test_popularity_of_a_holdout(unlisted: str) -> None:
+    full = links(3, (9, 8), 2.0)
+    known = np.random.default_rng(0).random(full.shape) < 0.9
+    split = pltf.holdout(seen_as(full, known, unlisted), 0.3, seed=1)
+    fit = pltf.nmf(rank=1).fit(split.train, max_iter=2, tol=0)
+    scores = pltf.metrics.score(fit, split, resamples=0, draws=2)
+    train = np.where(known, full, np.nan)
+    train[tuple(split.cells.T)] = np.nan
+    np.testing.assert_allclose(scores.popularity, popular(train, split.cells), rtol=1e-10)
+    np.testing.assert_array_equal(scores.values, full[tuple(split.cells.T)])
+
+
+@pytest.mark.parametrize("storage", ["dense", "zero", "missing"])
+def test_what_the_cells_hold_is_not_used_to_predict_it(storage: str) -> None:
+    """Neither by the fit nor by popularity, not even of cells that the fit has seen."""
+    cells = np.argwhere(~MASK)
+    changed = np.where(MASK, X, 3 * (X == 0))
+    fit = pltf.nmf(rank=2).fit(np.where(MASK, X, np.nan), max_iter=5, tol=0)
+    every = MASK | ~MASK
+    one, two = (
+        pltf.metrics.score(fit, seen_as(data, every, storage), cells, resamples=0, draws=5) for data in (X, changed)
+    )
+    np.testing.assert_array_equal(one.popularity, two.popularity)
+    np.testing.assert_array_equal(one.means, two.means)
+    assert (one.values != two.values).all()
+    seeing = pltf.nmf(rank=2).fit(X, max_iter=5, tol=0)
+    for data in (X, changed):
+        with pytest.warns(pltf.ScoreWarning, match="were seen by the fit"):
+            scores = pltf.metrics.score(seeing, seen_as(data, every, storage), cells, resamples=0, draws=5)
+        np.testing.assert_allclose(scores.popularity, one.popularity, rtol=1e-12)
+
+
+def test_nothing_but_zeros_to_learn_from() -> None:
+    full = np.zeros((3, 4))
+    full[0, 0] = 2
+    mask = full == 0
+    mask[1, 1] = False
+    scores = pltf.metrics.score(pltf.nmf(rank=1).fit(full, mask=mask, max_iter=2, tol=0), full, ~mask, resamples=5)
+    np.testing.assert_array_equal(scores.popularity, [0, 0])
+    assert scores.table.loc["auc", "popularity"] == 0.5
+    assert scores.table.loc["log_likelihood", "popularity"] == -np.inf
+
+
+def test_popularity_in_spaces_beyond_machine_integers() -> None:
+    rng, shape = np.random.default_rng(0), (10**5,) * 5
+    cells = np.unique(rng.integers(0, 10**5, (150, 5)), axis=0)
+    hidden = np.concatenate([cells[:20], rng.integers(0, 10**5, (50, 5))])
+    whole = pltf.observe((cells, np.ones(len(cells))), shape=shape)
+    train = pltf.observe((cells[20:], np.ones(len(cells) - 20)), shape=shape, missing=hidden)
+    fit = pltf.Model("ir,jr,kr,lr,mr->ijklm", r=1).fit(train, max_iter=1, tol=0)
+    scores = pltf.metrics.score(fit, whole, hidden, resamples=0, draws=2)
+    grand, expected = (len(cells) - 20) / 1e25, np.ones(len(hidden))
+    for mode in range(5):
+        number = np.bincount(cells[20:, mode], minlength=10**5)[hidden[:, mode]]
+        expected *= (number + 1) / (grand * 1e20 + 1)
+    np.testing.assert_allclose(scores.popularity, grand * expected, rtol=1e-6)
+
+
+# -- calibration ----------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 10**6), st.sampled_from([2, 7, 60, 400]), st.sampled_from([0.5, 0.9]), st.booleans())
+def test_calibration(seed: int, count: int, level: float, flat: bool) -> None:
+    """Bins are runs of cells by their mean, of nearly the same expected total; intervals are those of a bootstrap."""
+    rng = np.random.default_rng(seed)
+    means = np.full(count, 0.3) if flat else rng.gamma(0.5, 2.0, count)
+    x = rng.poisson(means).astype(float)
+    x[:2] = 0, 1
+    table = _calibration(x, means, 40, level, seed)
+    picks = np.random.default_rng(seed)
+    samples: list[Any] = []
+    while len(samples) < 40:
+        picked = picks.integers(count, size=count)
+        samples += [picked] if 0 < np.count_nonzero(x[picked]) < count else []
+    assert table.columns.tolist() == ["cells", "expected", "observed", "low", "high"]
+    assert len(table) == 10 if count == 400 else len(table) <= 10
+    assert table["cells"].sum() == count
+    order, start = np.argsort(means, kind="stable"), 0
+    for row in table.itertuples():
+        part = order[start : start + row.cells]
+        start += row.cells
+        held = x[part].sum()
+        assert row.expected == pytest.approx(means[part].mean())
+        assert row.observed == pytest.approx(held / row.cells)
+        inside = [x[picked[np.isin(picked, part)]] for picked in samples]
+        means_of = [one.mean() if one.size else 0.0 for one in inside]
+        ends = np.quantile(means_of, [(1 - level) / 2, (1 + level) / 2])
+        np.testing.assert_allclose([row.low, row.high], ends, atol=1e-12)
+        if len(table) == 10:
+            assert abs(means[part].sum() - means.sum() / 10) <= 1.001 * means.max()
+
+
+def test_calibration_of_a_fit() -> None:
+    scores = pltf.metrics.score(FIT, X, ~MASK, resamples=0, draws=2, level=0.7)
+    pd.testing.assert_frame_equal(scores.calibration, _calibration(X[~MASK], FIT.mean(~MASK), 0, 0.7, 0))
+    pd.testing.assert_frame_equal(scores.popularity_calibration, _calibration(X[~MASK], scores.popularity, 0, 0.7, 0))
+    assert scores.level == 0.7
+
+
+# -- warnings and refusals ------------------------------------------------------------------------
+
+
+def test_cells_that_were_seen_are_told_of() -> None:
+    with pytest.warns(pltf.ScoreWarning) as told:
+        pltf.metrics.score(FIT, X, np.ones(X.shape, dtype=bool), resamples=0, draws=2)
+    text = f"{MASK.sum()} of the {X.size} cells were seen by the fit: their scores tell what it remembers"
+    assert str(told[0].message) == text
+    assert told[0].filename == __file__
+
+
+HOLED = np.where(np.indices(X.shape).sum(axis=0) == 0, np.nan, X)
+SPLIT = pltf.holdout(sparse.csr_array(X), 0.3, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((X, X, ~MASK), "fit must be a pltf.Fit, got ndarray"),
+        ((FIT, X), "cells must say which cells to score, for example ~mask"),
+        ((FIT, SPLIT, SPLIT.cells), "cells must be None when X is a Holdout: it has its own"),
+        ((FIT, X[:-1], ~MASK), r"X must have the shape of X in the fit, \(9, 8\); got \(8, 8\)"),
+        ((FIT, X, ~MASK[:-1]), r"cells: a boolean array must have the shape of the tensor, \(9, 8\); got \(8, 8\)"),
+        ((FIT, X, [(0, 8)]), "cells: row 0 has 8 for index 'j', which runs from 0 to 7"),
+        ((FIT, X, []), "cells must list at least one cell, got none"),
+        ((FIT, X, np.zeros(X.shape, dtype=bool)), "cells must list at least one cell, got none"),
+        ((FIT, HOLED, [(1, 1), (0, 0)]), r"X must hold a value for each of the cells, but \(0, 0\) is missing"),
+        ((FIT, X, X > 0), r"cells must hold zeros and counts to tell them apart, but all \d+ are above zero"),
+        ((FIT, X, X == 0), r"cells must hold zeros and counts to tell them apart, but all \d+ are zero"),
+        ((FIT, -X, ~MASK), r"X: observed values must be >= 0"),
+    ],
+)
+def test_refusals(arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(pltf.PltfError, match=message):
+        pltf.metrics.score(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"resamples": -1}, "resamples must be a whole number of at least 0, got -1"),
+        ({"draws": 0}, "draws must be a whole number of at least 1, got 0"),
+        ({"level": 1}, "level must lie between 0 and 1, got 1"),
+        ({"seed": None}, "seed must be a whole number of at least 0, got None"),
+        ({"progress": 2}, "progress must be True or False, got 2"),
+        ({"of": "Y"}, r"of must name an observed tensor \(X\), got 'Y'"),
+    ],
+)
+def test_refused_options(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(pltf.PltfError, match=message):
+        pltf.metrics.score(FIT, X, ~MASK, **options)
+
+
+# -- extremes -------------------------------------------------------------------------------------
+
+
+def test_point_estimates_of_zero() -> None:
+    """EM may be sure that nothing comes, and wrong: the likelihood is zero, and nothing else breaks."""
+    full = np.array([[0.0, 0.0, 50.0], [1.0, 0.0, 2.0], [0.0, 3.0, 1.0]])
+    mask = np.ones((3, 3), dtype=bool)
+    mask[0, 2] = mask[1, 1] = mask[2, 0] = False
+    fit = pltf.nmf(rank=1).fit(full, mask=mask, method="em")
+    assert fit.mean()[0, 2] == 0
+    scores = pltf.metrics.score(fit, full, ~mask, resamples=50)
+    assert scores.log_likelihood == -np.inf
+    assert scores.table.loc["log_likelihood", "low"] == -np.inf
+    assert scores.deviance == np.inf
+    assert np.isfinite(scores.table.loc["deviance", "popularity"])
+    assert scores.auc == 0
+
+
+def test_coupled_models() -> None:
+    fit = small_fit(COUPLED)
+    rng = np.random.default_rng(5)
+    full = rng.poisson(1.0, (4, 3, 3)).astype(float)
+    hidden = ~fit.patterns["X"].observed(every_cell((4, 3, 3)).T).reshape(4, 3, 3)
+    full[hidden] = np.arange(hidden.sum()) % 2
+    scores = pltf.metrics.score(fit, full, hidden, of="X", resamples=10, draws=10)
+    np.testing.assert_array_equal(scores.means, fit.mean(hidden, of="X"))
+    np.testing.assert_allclose(
+        scores.popularity, popular(np.where(hidden, np.nan, full), np.argwhere(hidden)), rtol=1e-10
+    )
+    with pytest.raises(pltf.PltfError, match=r"of must name an observed tensor \(X, Y\), got None"):
+        pltf.metrics.score(fit, full, hidden)
+
+
+# -- plots ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def figures() -> Iterator[None]:
+    yield
+    plt.close("all")
+
+
+@pytest.mark.usefixtures("figures")
+@pytest.mark.parametrize(
+    ("means", "counts"),
+    [
+        ([0.5, 1.0, 2.0, 3.0], (1e15, 0.0, 1.0, 3.0)),
+        ([0.0, 0.0, 0.0, 0.0], (5.0, 0.0, 2.0, 1e-9)),
+        ([0.0, 0.0, 0.0, 7.0], (0.0, 0.0, 0.0, 1.0)),
+        ([1e-300, 1e-200, 1e-10, 1.0], (1e15, 0.0, 1.0, 3.0)),
+        ([1e-320, 1e-320, 1e-320, 1e-320], (5.0, 0.0, 2.0, 1e-9)),
+        ([1e-12, 1.0, 1e15, 1e120], (0.0, 0.0, 0.0, 1.0)),
+    ],
+)
+def test_plots_draw_whatever_comes(means: list[float], counts: tuple[float, ...]) -> None:
+    """Warnings are errors here; drawing finds what putting it together does not."""
+    fit = pltf.nmf(rank=1).fit(np.ones((1, 4)), max_iter=1, tol=0, method="em", fixed={"W": np.ones((1, 1))})
+    fit = believing(fit, {"H": np.array([means])}, {"H": np.ones((1, 4))})
+    fit = replace(fit, state=replace(fit.state, C={}, D={}))
+    with pytest.warns(pltf.ScoreWarning):
+        scores = pltf.metrics.score(fit, np.array([counts]), np.ones((1, 4), dtype=bool), resamples=5, draws=1)
+    left, right = scores.plot()
+    left.figure.canvas.draw()
+    assert left.get_xlabel() == "expected count of a cell"
+    assert f"fit, AUC {scores.auc:.3f}" in [line.get_label() for line in right.lines]
+    low, high = left.get_xlim()
+    shown = scores.calibration[["expected", "high"]].to_numpy()
+    assert low < shown[shown > 0].min()
+    assert shown.max() < high
+
+
+@pytest.mark.usefixtures("figures")
+def test_plots_go_where_they_are_told() -> None:
+    scores = pltf.metrics.score(FIT, X, ~MASK, resamples=0, draws=5)
+    axes = plt.subplots(1, 2)[1]
+    assert list(scores.plot(axes)) == list(axes)
+    for curve, column in zip(axes[1].lines, ("value", "popularity"), strict=False):
+        area = np.trapezoid(curve.get_ydata(), curve.get_xdata())
+        assert area == pytest.approx(scores.table.loc["auc", column])
+    for points, table in zip(axes[0].lines, (scores.popularity_calibration, scores.calibration), strict=False):
+        np.testing.assert_allclose(points.get_xydata(), table[["expected", "observed"]])
+    with pytest.raises(pltf.PltfError, match="axes must hold 2 of matplotlib, one for each panel; got 1"):
+        scores.plot(axes[0])
