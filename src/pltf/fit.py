@@ -199,8 +199,8 @@ class Fit:
     ) -> tuple[Array, Array]:
         """Low and high end of the central interval of the rates of cells, or of their counts, from draws.
 
-        The posterior takes factors as independent, which they are not: it is too sure of itself where much is
-        missing. docs/prediction.md shows by how much.
+        The posterior takes factors as independent, which they are not, and is too sure of itself: docs/prediction.md
+        shows by how much.
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.array([[4.0, 2.0], [2.0, np.nan]]))

@@ -2,7 +2,7 @@
 
 Seeds are fixed, and tolerances are 5 standard errors. That is one false alarm in a million only where errors are near
 normal: posteriors as wide as those of a few counts are so skewed that variances were off by more at one seed in ten.
-So those here are sharper; skewed ones have tests of their own. With all seeds shifted, 40 times over, none failed.
+So those here are sharper; skewed ones have tests of their own.
 """
 
 from __future__ import annotations
@@ -226,11 +226,14 @@ def test_tails_fall_and_add_up_where_rates_are_skewed(seed: int, unsure: pltf.Fi
         np.testing.assert_allclose(below + fall[k], 1, rtol=1e-9)
 
 
-@pytest.mark.parametrize("number", [1, 2, 10, 50])
+@pytest.mark.parametrize("number", [2, 10])
 def test_few_draws_are_no_worse_than_promised(number: int, unsure: pltf.Fit) -> None:
-    """Errors of at most 0.5/sqrt(draws), says the docstring; a slope from a handful of draws is mostly noise."""
-    exact = -np.expm1(-drawn_rates(unsure, 4000, 1)).mean(axis=0)
-    off = np.array([unsure.prob(draws=number, seed=seed) for seed in range(40)]) - exact
+    """Errors of at most 0.5/sqrt(draws), says the docstring; a slope from a handful of draws is mostly noise.
+
+    The worst of 400 cells has 0.39/sqrt(draws), and had 0.59 when the slope was used; 200 seeds tell them apart.
+    """
+    exact = -np.expm1(-drawn_rates(unsure, 20_000, 1)).mean(axis=0)
+    off = np.array([unsure.prob(draws=number, seed=seed) for seed in range(200)]) - exact
     assert np.sqrt((off**2).mean(axis=0)).max() < 0.5 / np.sqrt(number)
 
 
