@@ -222,3 +222,12 @@ def test_a_search_that_cannot_be_sure_says_so(monkeypatch: pytest.MonkeyPatch) -
     with pytest.warns(pltf.ScoreWarning, match="of the 4 cells of largest mean these are the most probable") as told:
         fit.top(1)
     assert told[0].filename == __file__
+
+
+def test_rows_that_are_all_alike_are_not_gone_through() -> None:
+    """10^24 cells, all but a few with the same mean: no box is better than what was found."""
+    seen = pltf.observe(([(0, 0, 0, 0)], [1.0]), shape=(10**6,) * 4)
+    fit = pltf.cp(("a", "b", "c", "d"), rank=1).fit(seen, max_iter=2, tol=0)
+    found = fit.top(2, "zero", draws=50)
+    assert len(found) == 2
+    assert found["mean"].nunique() == 1

@@ -29,7 +29,7 @@ from pltf.prediction.moments import Belief, mean, variance
 
 MOST_CHILDREN = 1 << 12  # boxes, or cells, that are looked at in one step
 MOST_TRIED = 1024  # cells that are looked at for each of those that are wanted
-_ROUNDING = 1 + 1e-9  # a bound is summed in another order than the cells below it
+_ROUNDING = 1 + 1e-12  # means that differ by less are the same: rows of which nothing is known tie by the million
 
 
 def most_probable(
@@ -54,6 +54,8 @@ def most_probable(
         if len(found.means) < count or most_else <= probability[-1]:
             return cells, probability
         if count >= MOST_TRIED * k:
+            if most_else <= 2 * probability[-1]:  # no more than rows alike and draws that differ
+                return cells, probability
             text = f"of the {count:,} cells of largest mean these are the most probable; others may be more so"
             warnings.warn(f"{text}, for the posterior of some rates is very wide", ScoreWarning, stacklevel=3)
             return cells, probability
@@ -104,13 +106,13 @@ def largest(belief: Belief, count: int, allowed: Callable[[Coords], NDArray[np.b
     cells, means = np.empty((len(tree.order), 0), dtype=np.intp), np.empty(0)
     while boxes:
         worst = means[count - 1] if means.size >= count else 0.0
-        if means.size >= count and -boxes[0][0] * _ROUNDING <= worst:
+        if means.size >= count and -boxes[0][0] <= worst * _ROUNDING:
             break
         _, number, level, box = heapq.heappop(boxes)
         below, bounds = tree.below(level, box)
         if level > 1:
             for child, bound in zip(below.T.tolist(), bounds.tolist(), strict=True):
-                if means.size < count or bound * _ROUNDING > worst:
+                if means.size < count or bound > worst * _ROUNDING:
                     heapq.heappush(boxes, (-bound, next(numbered) + 1, level - 1, tuple(child)))
         else:
             found = tree.cells(below)
