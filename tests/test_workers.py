@@ -481,8 +481,7 @@ def test_an_error_where_results_go_comes_out() -> None:
 @pytest.fixture(scope="module")
 def no_processes_left() -> Iterator[None]:
     yield
-    while workers_module._idle:
-        workers_module._idle.pop()[1].shutdown()
+    workers_module._end_processes()
 
 
 def processes(workers: int) -> Pool:
@@ -632,6 +631,37 @@ def test_the_job_of_a_killed_process_is_done_by_a_new_one(tmp_path: Path) -> Non
     assert results == [3]
     assert ends([one_round(Job(os.getpid, (), results.append))], processes(1)) == {0: None}
     assert results[1] != killed
+
+
+@pytest.mark.usefixtures("no_processes_left")
+def test_processes_end_after_a_while_and_new_ones_are_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers_module, "_IDLE", 0.1)
+    workers_module._end_processes()
+    found: list[int] = []
+    assert ends([one_round(Job(os.getpid, (), found.append))], processes(1)) == {0: None}
+    until = time.monotonic() + LONG
+    while living(found[0]) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not living(found[0])
+    assert not workers_module._idle
+    assert ends([one_round(Job(die_there, (tmp_path, 1), found.append))], processes(1)) == {0: None}
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.usefixtures("no_processes_left")
+def test_processes_that_were_taken_are_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers_module, "_IDLE", 0.5)
+    workers_module._end_processes()
+    found: list[int] = []
+
+    def task() -> Task:
+        for _ in range(4):  # longer than they would have been kept
+            yield [Job(os.getpid, (), found.append), Job(time.sleep, (0.2,), nothing)]
+
+    for _ in range(2):
+        assert ends([task()], processes(1)) == {0: None}
+    assert len(set(found)) == 1
+    assert len(found) == 8
 
 
 @pytest.mark.usefixtures("no_processes_left")

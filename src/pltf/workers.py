@@ -69,8 +69,7 @@ class Pool:
     def close(self) -> None:
         """Wait for threads; let processes wait for more to do, for a while."""
         if self._processes:
-            with _idle_lock:
-                _idle.append((self.workers, self._executor))
+            _keep(self.workers, self._executor)
         else:
             self._executor.shutdown(wait=True, cancel_futures=True)
 
@@ -81,10 +80,33 @@ if hasattr(os, "register_at_fork"):  # a forked child has the list but not the t
     os.register_at_fork(after_in_child=_idle.clear)
 
 
+def _keep(workers: int, executor: Executor) -> None:
+    """Let processes wait for the next pool, for a while.
+
+    Their own timeout would not do: a pool that starts new processes for a job does not watch them until the job has
+    come back, and waits for ever if they are killed.
+    """
+    kept = workers, executor
+    with _idle_lock:
+        _idle.append(kept)
+    timer = threading.Timer(_IDLE, _end, [kept])
+    timer.daemon = True
+    timer.start()
+
+
+def _end(kept: tuple[int, Executor]) -> None:
+    """End processes, unless they were taken since."""
+    with _idle_lock:
+        waiting = any(other is kept for other in _idle)
+        _idle[:] = [other for other in _idle if other is not kept]
+    if waiting:
+        kept[1].shutdown(wait=True)
+
+
 @atexit.register
 def _end_processes() -> None:
-    while _idle:
-        _idle.pop()[1].shutdown(wait=True)
+    for kept in list(_idle):
+        _end(kept)
 
 
 def _waiting_processes(workers: int) -> Executor:
@@ -100,7 +122,7 @@ def _waiting_processes(workers: int) -> Executor:
 def _new_processes(workers: int) -> Executor:
     from loky import ProcessPoolExecutor
 
-    executor: Executor = ProcessPoolExecutor(workers, timeout=_IDLE, initializer=_ignore_interrupts)
+    executor: Executor = ProcessPoolExecutor(workers, initializer=_ignore_interrupts)
     return executor
 
 

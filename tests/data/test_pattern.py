@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import pltf
@@ -32,6 +32,7 @@ def test_cells_are_found_where_they_stand(sizes: tuple[int, ...], dtype: type, d
 
 
 @given(tensors(), st.sampled_from(STORAGES), st.sampled_from([8, 24, 1 << 20]))
+@example(np.arange(33.0).reshape(11, 3) % 2, "mask", 24)  # slabs of rows that are not whole bytes by themselves
 def test_every_storage_tells_the_same(full: Array, storage: str, slab: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(patterns, "_SLAB", slab)
