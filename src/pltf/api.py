@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from pltf.data import CooObservation, Observation, observe
-from pltf.data.observe import check_mask, is_listed, shape_and_dtype
+from pltf.data import CooObservation, DenseObservation, Observation, observe
+from pltf.data.labels import Labels
+from pltf.data.observe import check_mask, has_names, is_listed, is_xarray, shape_and_dtype
+from pltf.data.tables import column_names, is_table
 from pltf.data.values import numeric
 from pltf.engines import select
 from pltf.engines.plan import EquationPlan, ListedPlan, Plan, human, physical_memory, plan_equation
@@ -27,6 +29,7 @@ from pltf.inference.run import ASKED, Callback, Row, Run, Stop, best_of
 from pltf.inference.state import Method, Problem, State
 from pltf.inference.vb import VB
 from pltf.notation import Model
+from pltf.prediction.cells import check_labels, observed_like
 from pltf.threads import available_threads, single_threaded_blas
 
 METHODS: Mapping[str, Method] = {method.name: method for method in (VB, EM, MAP)}
@@ -179,6 +182,7 @@ class Prepared:
             engine=self.planned.engine,
             n_observed={name: one.n_observed for name, one in seen.items()},
             patterns={name: one.pattern() for name, one in seen.items()},
+            labels=labels_by_index(seen),
         )
 
     def warn_of(self, run: Run, stop: Stop, total: float, stacklevel: int) -> None:
@@ -245,7 +249,8 @@ def fold_in(
         C={**{a: C[a] for a in random}, **new.state.C},
         D={**{a: D[a] for a in random}, **new.state.D},
     )
-    return replace(new, state=state)
+    labels = {i: known.labels[i] for i in known.labels if i != index and i in new.sizes}
+    return replace(new, state=state, labels={**labels, **new.labels})
 
 
 def _around(known: Fit, index: Any) -> Model:
@@ -267,7 +272,13 @@ def _as_rows(known: Fit, model: Model, given: Any, index: str, argument: str) ->
     for name, one in _by_tensor(model, given, argument, partial=argument == "mask").items():
         indices = model.observed[name]
         place = indices.index(index)
-        one = _listed_rows(known, one, indices, index, name) if is_listed(one) else one
+        if isinstance(one, Observation):
+            one = _in_order(one, indices, name) if len(one.shape) == len(indices) else one
+            check_labels(one, {i: known.labels[i] for i in known.labels if i != index}, name)
+        elif has_names(one):
+            one = _named_rows(known, one, indices, index, name)
+        elif is_listed(one):
+            one = _listed_rows(known, one, indices, index, name)
         shape = shape_and_dtype(one, name)[0]
         if len(shape) == len(indices) - 1:
             one, shape = _with_axis(one, place), (*shape[:place], 1, *shape[place:])
@@ -280,10 +291,20 @@ def _as_rows(known: Fit, model: Model, given: Any, index: str, argument: str) ->
     return rows
 
 
+def _named_rows(known: Fit, given: Any, indices: tuple[str, ...], index: str, name: str) -> Observation:
+    """New rows from a table or a labelled array, in which all other indices have the labels of the fit."""
+    if index not in (given.dims if is_xarray(given) else column_names(given)):  # a single row
+        others = tuple(i for i in indices if i != index)
+        return observed_like(given, others, known.labels, known.sizes, name)
+    if known.labels or is_xarray(given):
+        return observed_like(given, indices, known.labels, known.sizes, name, new=index)
+    return _listed_rows(known, given, indices, index, name)
+
+
 def _listed_rows(known: Fit, given: Any, indices: tuple[str, ...], index: str, name: str) -> Observation:
     """Listed cells of new rows. The fit knows how wide they are, and the last one that is listed, how many."""
-    if not isinstance(given, tuple) and not hasattr(given, "columns"):
-        return observe(given, dims=indices, name=name)
+    if not isinstance(given, tuple) and not is_table(given):
+        return observe(given, name=name)
     sizes = {**known.sizes, index: 2**62}
     seen = observe(given, shape=tuple(sizes[i] for i in indices), dims=indices, name=name)
     assert isinstance(seen, CooObservation)
@@ -293,10 +314,14 @@ def _listed_rows(known: Fit, given: Any, indices: tuple[str, ...], index: str, n
 
 def _with_axis(row: Any, place: int) -> Any:
     """A single row with an axis of its own."""
-    if not isinstance(row, CooObservation):
-        return row if isinstance(row, Observation) else np.expand_dims(row, place)
-    coords, missing = (np.insert(cells, place, 0, axis=0) for cells in (row.coords, row.missing))
-    return replace(row, sizes=(*row.sizes[:place], 1, *row.sizes[place:]), coords=coords, missing=missing)
+    if isinstance(row, CooObservation):
+        coords, missing = (np.insert(cells, place, 0, axis=0) for cells in (row.coords, row.missing))
+        sizes = (*row.sizes[:place], 1, *row.sizes[place:])
+        return replace(row, sizes=sizes, coords=coords, missing=missing, dims=None)
+    if isinstance(row, DenseObservation):
+        mask = None if row.mask is None else np.expand_dims(row.mask, place)
+        return replace(row, values=np.expand_dims(row.values, place), mask=mask, dims=None)
+    return np.expand_dims(row, place)
 
 
 def _new_priors(known: Fit, given: Any, free: Sequence[str], index: str) -> Any:
@@ -383,13 +408,44 @@ def _by_tensor(model: Model, given: Any, argument: str, partial: bool = False) -
 
 
 def tensors(model: Model, X: Any, mask: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Data and masks by tensor. Listed cells are short and are read here, once; dense arrays are left unread."""
+    """Data and masks by tensor. Cells that are listed or have labels are read here, once; arrays are left unread."""
     data = _by_tensor(model, X, "the data")
     masks = {} if mask is None else _by_tensor(model, mask, "mask", partial=True)
     for name, one in data.items():
-        if is_listed(one):
-            data[name] = observe(one, masks.get(name), dims=model.observed[name], name=name)
+        indices = model.observed[name]
+        if is_listed(one) or has_names(one):
+            data[name] = observe(one, masks.pop(name, None), dims=indices, name=name)
+        elif isinstance(one, Observation):
+            data[name] = _in_order(one, indices, name)
+    labels_by_index({name: one for name, one in data.items() if isinstance(one, Observation)})
     return data, masks
+
+
+def _in_order(seen: Observation, indices: tuple[str, ...], name: str) -> Observation:
+    """An observation with its axes in the order of the model."""
+    if seen.dims is None or seen.dims == indices:
+        return seen
+    if set(seen.dims) != set(indices):
+        came, want = ", ".join(seen.dims), ", ".join(indices)
+        raise ObservationError(f"{name} was observed with the indices {came}, and the model has {want}")
+    return seen.transposed(tuple(seen.dims.index(index) for index in indices))
+
+
+def labels_by_index(seen: Mapping[str, Observation]) -> dict[str, Labels]:
+    """The labels of every index that has some; tensors that share it must agree on them."""
+    found: dict[str, tuple[str, Labels]] = {}
+    for name, one in seen.items():
+        for index, labels in one.labels.items():
+            first, known = found.setdefault(index, (name, labels))
+            if known == labels:
+                continue
+            other = labels.index.symmetric_difference(known.index)
+            differ = f"{other[0]!r} is only in one of them" if len(other) else "their order differs"
+            advice = f"give both the same with pltf.observe(..., labels={{{index!r}: [...]}})"
+            raise ObservationError(
+                f"the labels of {index!r} must be the same in {first} and {name}: {differ}; {advice}"
+            )
+    return {index: labels for index, (_, labels) in found.items()}
 
 
 def observations(data: Mapping[str, Any], masks: Mapping[str, Any]) -> dict[str, Observation]:

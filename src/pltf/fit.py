@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pltf.data.labels import Labels
 from pltf.data.pattern import Pattern
 from pltf.data.values import EXACT, brief
 from pltf.errors import PltfError, flag, whole
@@ -64,6 +65,7 @@ class Fit:
     engine: str
     n_observed: Mapping[str, int]  # observed cells of each tensor
     patterns: Mapping[str, Pattern]  # and which they are
+    labels: Mapping[str, Labels] = field(default_factory=dict)  # of the indices that have labels
 
     @property
     def bound(self) -> float:
@@ -88,8 +90,8 @@ class Fit:
     def _factor(self, name: str) -> Factor:
         indices = self.model.factors[name]
         if name in self.state.C:
-            return Posterior(indices, self.state.C[name], self.state.D[name])
-        return Point(indices, self.state.E[name])
+            return Posterior(indices, self.state.C[name], self.state.D[name], self.labels)
+        return Point(indices, self.state.E[name], self.labels)
 
     @property
     def restarts(self) -> pd.DataFrame:
@@ -115,9 +117,10 @@ class Fit:
     def mean(self, at: Any = None, *, of: str | None = None, progress: bool = True) -> Array:
         """Expected value of cells, exact under the posterior.
 
-        ``at`` lists cells: an (n, modes) array of positions, a table with a column for each index, a tuple of index
-        arrays such as ``np.nonzero`` gives, or a boolean array of the tensor's shape. Without it: the whole tensor.
-        ``of`` names the tensor when the model has several.
+        ``at`` lists cells: an (n, modes) array of positions, a table with a column for each index, rows of labels, a
+        tuple of index arrays such as ``np.nonzero`` gives, or a boolean array of the tensor's shape. In a table an
+        index that has labels goes by them. Without ``at``: the whole tensor. ``of`` names the tensor when the model
+        has several.
 
         >>> import numpy as np, pltf
         >>> X = np.array([[4.0, 2.0], [2.0, np.nan]])
@@ -305,8 +308,18 @@ class Fit:
         if not probability.size:
             raise PltfError(f"no cell of {belief.equation.output.name} is among those asked for ({among!r})")
         found = Asked(belief.shape, cells)
-        table = pd.DataFrame(dict(zip(belief.equation.output.indices, cells, strict=True)))
+        named = zip(belief.equation.output.indices, cells, strict=True)
+        table = pd.DataFrame({index: self._named(index, positions) for index, positions in named})
         return table.assign(mean=mean(belief, found), sd=np.sqrt(variance(belief, found)), prob=probability)
+
+    def _named(self, index: str, positions: NDArray[np.intp]) -> Any:
+        """Labels of positions, where an index has labels; otherwise the positions."""
+        return self.labels[index].at(positions) if index in self.labels else positions
+
+    def _told(self, index: str, positions: NDArray[np.intp]) -> tuple[Any, ...]:
+        """The same for people: dates without their hours, if they have none."""
+        named = self._named(index, positions)
+        return tuple(self.labels[index].names(positions) if named.dtype.kind == "M" else named.tolist())
 
     def _choice(self, among: str, belief: Belief) -> Choice:
         """The cells that may be chosen."""
@@ -328,7 +341,7 @@ class Fit:
 
     def _asked(self, at: Any, of: str | None) -> tuple[Belief, Asked]:
         belief = self._belief(of)
-        return belief, asked(at, belief.shape, belief.equation.output.indices)
+        return belief, asked(at, belief.shape, belief.equation.output.indices, self.labels)
 
     def _sampling(self, at: Any, of: str | None, draws: int, seed: int, progress: bool) -> Sampling:
         draws, seed, progress = whole("draws", draws, 1), whole("seed", seed, 0), flag("progress", progress)
@@ -384,7 +397,7 @@ class Fit:
 
         ``index`` is the latent index that numbers them (needed when the model has several). ``mass``
         adds up to the total of the tensors that the component takes part in, ``share`` to one; then,
-        for each factor with one other index, the positions of its ``top`` largest entries.
+        for each factor with one other index, the labels of its ``top`` largest entries, or their positions.
 
         >>> import numpy as np, pltf
         >>> X = np.diag([9.0, 5.0, 1.0]) + 0.01
@@ -406,7 +419,7 @@ class Fit:
                 by_component = mean if indices[0] == index else mean.T
                 largest = np.argsort(-by_component, axis=1, kind="stable")[:, :top]
                 (other,) = (i for i in indices if i != index)
-                table[f"{name}[{other}]"] = [tuple(map(int, row)) for row in largest]
+                table[f"{name}[{other}]"] = [self._told(other, row) for row in largest]
         return table.sort_values("mass", ascending=False, kind="stable")
 
     @property

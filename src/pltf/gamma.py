@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from pltf.data.labels import Labels
 from pltf.data.values import numeric
 from pltf.errors import PltfError, whole
 from pltf.threads import PART, in_parts, run_all
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 Array = NDArray[np.float64]
 
@@ -219,6 +223,11 @@ class Factor(Protocol):
         ...
 
     @property
+    def labels(self) -> Mapping[str, Labels]:
+        """Labels of those indices that have some."""
+        ...
+
+    @property
     def mean(self) -> Array:
         """Expected value, E."""
         ...
@@ -251,6 +260,10 @@ class Factor(Protocol):
         """``n`` independent draws, along a new first axis."""
         ...
 
+    def to_xarray(self, level: float = 0.9) -> xr.Dataset:
+        """Mean, standard deviation and interval of each entry, with labels."""
+        ...
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Posterior:
@@ -272,6 +285,7 @@ class Posterior:
     indices: tuple[str, ...]
     shape: Array  # C
     scale: Array  # D
+    labels: Mapping[str, Labels] = field(default_factory=dict)
 
     @property
     def mean(self) -> Array:
@@ -299,6 +313,15 @@ class Posterior:
         rng = np.random.default_rng(whole("seed", seed, 0))
         return rng.standard_gamma(self.shape, size=(whole("n", n, 1), *self.shape.shape)) * self.scale
 
+    def to_xarray(self, level: float = 0.9) -> xr.Dataset:
+        """Mean, standard deviation and the ends of the interval of each entry, with labels.
+
+        >>> import numpy as np
+        >>> Posterior(("i",), np.array([2.0, 8.0]), np.array([0.5, 0.25])).to_xarray()["mean"].values
+        array([1., 2.])
+        """
+        return _as_dataset(self, level)
+
     def __repr__(self) -> str:
         return _describe("Posterior", self)
 
@@ -319,6 +342,7 @@ class Point:
 
     indices: tuple[str, ...]
     mean: Array
+    labels: Mapping[str, Labels] = field(default_factory=dict)
 
     @property
     def geomean(self) -> Array:
@@ -349,6 +373,10 @@ class Point:
         """The value ``n`` times, along a new first axis."""
         return np.repeat(self.mean[None], whole("n", n, 1), axis=0)
 
+    def to_xarray(self, level: float = 0.9) -> xr.Dataset:
+        """Mean, standard deviation and the ends of the interval of each entry, with labels."""
+        return _as_dataset(self, level)
+
     def __repr__(self) -> str:
         return _describe("Point", self)
 
@@ -357,6 +385,21 @@ def _describe(kind: str, factor: Any) -> str:
     axes: Sequence[str] = factor.indices
     size = "x".join(map(str, factor.mean.shape)) or "scalar"
     return f"<{kind} [{','.join(axes)}] {size}: mean {factor.mean.min():.3g} to {factor.mean.max():.3g}>"
+
+
+def _as_dataset(factor: Factor, level: float) -> xr.Dataset:
+    import xarray as xr
+
+    low, high = factor.interval(level)
+    parts = {"mean": factor.mean, "sd": np.sqrt(factor.var), "low": low, "high": high}
+    coords = coords_of(factor.indices, factor.mean.shape, factor.labels)
+    return xr.Dataset({name: (factor.indices, part) for name, part in parts.items()}, coords, {"level": level})
+
+
+def coords_of(indices: Sequence[str], shape: Sequence[int], labels: Mapping[str, Labels]) -> dict[str, Any]:
+    """What stands along the axes of a labelled array: labels, or positions."""
+    sized = zip(indices, shape, strict=True)
+    return {index: labels[index].index if index in labels else np.arange(size) for index, size in sized}
 
 
 def level_of(level: float) -> float:

@@ -146,7 +146,9 @@ def table(**options: Any) -> dict[str, Any]:
         ({"data": np.ones((2, 2)), "missing": [(0, 0)]}, "missing goes with listed cells, .* use mask="),
         ({"data": np.ones((2, 2)), "duplicates": "sum"}, r"duplicates goes .* but data is a dense array \(ndarray\)"),
         ({"data": np.ones((2, 2)), "duplicates": None}, "duplicates goes with listed cells"),
-        ({"data": np.ones((2, 2)), "dims": ("i", "j")}, "dims goes with listed cells"),
+        ({"data": np.ones((2, 2)), "dims": ("i", "j", "k")}, "dims must be 2 different names, got"),
+        ({"data": np.ones((2, 2)), "value": "n"}, r"value goes with a table, but data is an array \(ndarray\)"),
+        (listed(count=True), "count goes with a table, but data is a list of cells"),
         ({"data": [CELLS, VALUES], "shape": SHAPE}, r"shape goes with listed cells, .* a dense array \(list\)"),
         ({"data": sparse.eye_array(3), "shape": (3, 3)}, "has a shape of its own"),
         ({"data": pydata.COO.from_numpy(np.eye(2)) + 1}, "must be filled with 0, got fill value 1"),
@@ -157,10 +159,14 @@ def table(**options: Any) -> dict[str, Any]:
         ),
         (
             {"data": pd.DataFrame({"i": [1], "a": [1], "b": [1]}), "dims": ("i",)},
-            "must have one column of values, got a, b",
+            r"besides i the table has several columns \(a, b\): say which one with value=, or count",
         ),
-        ({"data": pd.DataFrame({"i": ["x"], "n": [1]}), "dims": ("i",)}, "column 'i' must hold whole numbers"),
-        ({"data": pd.Series([1.0])}, "expected a table with columns, got a pandas Series"),
+        (
+            {"data": pd.DataFrame({"i": ["x"], "n": [1]}), "dims": ("i",), "shape": (3,)},
+            "column 'i' must hold whole numbers",
+        ),
+        ({"data": pd.MultiIndex.from_tuples([(0, 1)])}, "expected a table or a Series, got a pandas MultiIndex"),
+        ({"data": pd.Series([1.0])}, "the levels of the Series have no names: give dims="),
     ],
 )
 def test_refusals(arguments: dict[str, Any], message: str) -> None:
@@ -199,7 +205,7 @@ def test_refusals(arguments: dict[str, Any], message: str) -> None:
         (listed(data=(CELLS, np.array([1, 2, 3], dtype="m8[s]"))), "numbers, got dtype timedelta64"),
         (listed(data=(CELLS, [2**60, 1, 1])), r"at most 2\*\*53, or float64 would round them, but cell \(2, 0, 1\)"),
         (listed(data=(CELLS, [1e308, 1e308, 1.0])), "data: observed values must add up to less than 1.8e308, got inf"),
-        ({"data": pd.DataFrame({"i": [-1], "n": [1]}), "dims": ("i",)}, "row 0 has -1 for mode 0"),
+        ({"data": pd.DataFrame({"i": [-1], "n": [1]}), "dims": ("i",), "shape": (3,)}, "row 0 has -1 for mode 0"),
         (table(dims=5), r"dims must be a list of columns such as \('i', 'j'\), got 5"),
         (table(dims="ij"), "dims must be a list of columns .* got 'ij'"),
         (table(dims={"i", "j"}), "dims must be a list of columns .* got {'i', 'j'}"),
@@ -207,13 +213,16 @@ def test_refusals(arguments: dict[str, Any], message: str) -> None:
         (table(dims=("i", "j", "i")), "dims must name each column once, got 'i' twice"),
         (
             {"data": pd.DataFrame([[0, 1, 2]]), "dims": (0,)},
-            "besides 0 the table must have one column of values, got 1, 2",
+            "dims must be names of indices, got 0",
         ),
         (
             {"data": pd.DataFrame({"i": np.array([2**63], dtype=np.uint64), "n": [1]}), "dims": ("i",)},
-            r"column 'i' must hold positions below 2\*\*63 - 1, got 9223372036854775808",
+            r"column 'i': whole numbers must be below 2\*\*63, got 9223372036854775808",
         ),
-        ({"data": pd.DataFrame({"i": [2**63 - 1], "n": [1]}), "dims": ("i",)}, "column 'i' must hold positions below"),
+        (
+            {"data": pd.DataFrame({"i": [2**63 - 1], "n": [1]}), "dims": ("i",), "shape": (3,)},
+            "column 'i' must hold positions below",
+        ),
     ],
 )
 def test_more_refusals(arguments: dict[str, Any], message: str) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pltf.data.labels import Labels
 from pltf.data.lookup import Coords
 from pltf.data.pattern import Pattern
 
@@ -26,6 +29,8 @@ class Observation(ABC):
     total: float  # sum M*X
     saturated: float  # sum M*log Poisson(X; X): the log-likelihood of a perfect fit
     largest: float  # observed value
+    dims: tuple[str, ...] | None = field(default=None, kw_only=True)  # names of the axes
+    labels: Mapping[str, Labels] = field(default_factory=dict, kw_only=True)  # of those that have labels
 
     @property
     @abstractmethod
@@ -49,6 +54,10 @@ class Observation(ABC):
     @abstractmethod
     def values_at(self, cells: Coords) -> NDArray[np.float64]:
         """What cells (modes, n) hold; NaN where they are missing."""
+
+    @abstractmethod
+    def transposed(self, order: tuple[int, ...]) -> Self:
+        """The same data with their axes in another order."""
 
     def __repr__(self) -> str:
         cells = 1

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +60,7 @@ class CooObservation(Observation):
     @cached_property
     def _pattern(self) -> ListedPattern:
         missing = self.missing if self.unlisted == "zero" else None
-        return ListedPattern(self.sizes, self.coords, self.values > 0, missing)
+        return ListedPattern(self.sizes, self.coords, self.values, missing)
 
     def pattern(self) -> Pattern:
         """Which cells were observed."""
@@ -70,6 +70,19 @@ class CooObservation(Observation):
         """What cells hold; NaN where they are missing."""
         listed = np.append(self.values, 0.0)[self._pattern.listed.find(cells)]  # position -1, of none, is the last
         return np.where(self._pattern.observed(cells), listed, np.nan)
+
+    def transposed(self, order: tuple[int, ...]) -> Self:
+        """The same data with their axes in another order."""
+        coords, values = _sorted(self.coords[list(order)], self.values)
+        missing = self.missing[list(order)]
+        return replace(
+            self,
+            sizes=tuple(self.sizes[axis] for axis in order),
+            coords=read_only(coords),
+            values=read_only(values),
+            missing=read_only(missing[:, np.lexsort(missing[::-1])]),
+            dims=None if self.dims is None else tuple(self.dims[axis] for axis in order),
+        )
 
 
 def coo_observation(

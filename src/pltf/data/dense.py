@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +62,12 @@ class DenseObservation(Observation):
         at = tuple(cells)
         values = self.values[at].astype(np.float64)
         return values if self.mask is None else np.where(self.mask[at], values, np.nan)
+
+    def transposed(self, order: tuple[int, ...]) -> Self:
+        """The same data with their axes in another order."""
+        mask = None if self.mask is None else self.mask.transpose(order)
+        dims = None if self.dims is None else tuple(self.dims[axis] for axis in order)
+        return replace(self, values=self.values.transpose(order), mask=mask, dims=dims)
 
 
 def dense_observation(values: NDArray[Any], mask: NDArray[np.bool_] | None, name: str) -> DenseObservation:

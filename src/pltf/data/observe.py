@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,10 @@ from scipy import sparse
 from pltf.data.base import Observation
 from pltf.data.coo import coo_observation
 from pltf.data.dense import dense_observation
+from pltf.data.labels import Labels, known_labels
+from pltf.data.tables import cells_of, is_table, read_table
 from pltf.data.values import brief, has_masked, numeric
-from pltf.errors import ObservationError
-
-_LAST = 2**63 - 1  # of all sizes
+from pltf.errors import ObservationError, flag
 
 
 def observe(
@@ -25,48 +26,80 @@ def observe(
     unlisted: str = "zero",
     missing: Any = None,
     shape: Sequence[int] | None = None,
-    dims: Sequence[str] | None = None,
+    dims: Sequence[str] | Mapping[str, str] | None = None,
+    value: str | None = None,
+    count: bool = False,
+    labels: Mapping[str, Any] | None = None,
     duplicates: str = "error",
     name: str = "data",
 ) -> Observation:
     """Check data once and say which of its cells were observed. Inputs are never changed, dense ones never copied.
 
-    Dense: an array of any real or integer type. A cell is missing where ``mask`` is False, where the array holds
-    NaN, and where a ``numpy.ma`` array is masked; zero is a value.
+    Dense: an array of any real or integer type, or an xarray DataArray with its dims and labels. A cell is missing
+    where ``mask`` is False, where the array holds NaN, and where a ``numpy.ma`` array is masked; zero is a value.
+
+    Tables (pandas, polars, pyarrow): a row for each cell or each event. ``dims`` names the columns that are indices,
+    or tells which column is which index, as in ``{"user_id": "user"}``; what they hold, numbers too, are labels.
+    Dates are binned by ``"when:week"`` and the like (minute, hour, day, week, month, quarter, year; weekday,
+    hourofday). ``value`` is the column of values; it need not be named if there is just one besides. With no other
+    column, or with ``count=True``, the rows are counted. A value that is absent makes its cell missing. A pandas Series
+    with labels is such a table too.
 
     Listed cells: ``(coords, values)`` with a row of positions for each value and ``shape=``, any ``scipy.sparse``
-    matrix or array, a pydata ``sparse.COO``, or a pandas table with a column of positions for each of ``dims`` and
-    one more column for the values. ``unlisted`` says what an absent cell is: ``"zero"`` (counts) or ``"missing"``
-    (ratings); ``missing`` lists holes in the first kind, a row of positions each. A listed zero is an observed zero.
-    A cell listed twice is an error, unless ``duplicates="sum"``. All of these are refused with dense data.
+    matrix or array, a pydata ``sparse.COO``, or a table whose columns hold positions, if ``shape=`` says so.
 
-    ``name`` stands in the error messages.
+    Of tables and listed cells, ``unlisted`` says what an absent cell is: ``"zero"`` (counts) or ``"missing"``
+    (ratings); ``missing`` lists holes in the first kind, a row of positions each or a table. A listed zero is an
+    observed zero. A cell listed twice is an error, unless ``duplicates="sum"``. These are refused with dense data.
 
-    >>> import numpy as np, pltf
+    ``labels`` gives all labels of an index in their order, also those without a row, for example
+    ``{"user": everybody}``; for arrays, with ``dims``. ``name`` stands in the error messages.
+
+    >>> import numpy as np, pandas as pd, pltf
     >>> counts = np.array([[3, 0], [1, 7]])
     >>> pltf.observe(counts)
     <DenseObservation 2x2 int64: 4 of 4 cells observed, total 11>
     >>> pltf.observe(counts, mask=counts != 7).n_observed
     3
+    >>> events = pd.DataFrame({"who": ["ann", "bob", "ann"], "when": pd.to_datetime(["2026-11-09", "2026-11-10",
+    ...                        "2026-11-20"])})
+    >>> seen = pltf.observe(events, dims={"who": "user", "when:week": "week"})
+    >>> seen
+    <CooObservation 2x2 float64: 4 of 4 cells observed, total 3>
+    >>> seen.labels["week"].names()
+    ['2026-11-09', '2026-11-16']
     >>> cells, values = [(0, 1, 2), (4, 0, 0)], [5, 1]
     >>> pltf.observe((cells, values), shape=(5, 5, 5), missing=[(1, 1, 1)])
     <CooObservation 5x5x5 float64: 124 of 125 cells observed, total 6>
     """
-    given = _given(unlisted=unlisted, missing=missing, shape=shape, dims=dims, duplicates=duplicates)
+    given = _given(unlisted=unlisted, missing=missing, shape=shape, duplicates=duplicates)
     if isinstance(data, Observation):
+        named = [] if dims is None else ["dims"]
+        named += [] if labels is None else ["labels"]
         if mask is not None or missing is not None:
             raise ObservationError(f"{name} is an observation and has its holes already: mask and missing must be None")
-        if given:
-            raise ObservationError(f"{name} is an observation already: {given[0]} cannot be changed")
+        if given or named:
+            raise ObservationError(f"{name} is an observation already: {(given + named)[0]} cannot be changed")
         return data
-    listed = _listed(data, shape, dims, name)
+    if not is_table(data) and (value is not None or flag("count", count)):
+        option = "value" if value is not None else "count"
+        raise ObservationError(f"{option} goes with a table, but {name} is {_article(data)}")
+    known = _known(labels, name)
+    if is_table(data):
+        if mask is not None:
+            raise ObservationError(f"mask goes with a dense array, but {name} lists cells: use missing= or unlisted=")
+        return _of_table(data, dims, value, flag("count", count), shape, known, unlisted, missing, duplicates, name)
+    if is_xarray(data):
+        data, mask, dims, known = _of_xarray(data, mask, dims, known, name)
+    listed = _listed(data, shape, name)
     if listed is not None:
         if mask is not None:
             raise ObservationError(f"mask goes with a dense array, but {name} lists cells: use missing= or unlisted=")
         coords, values, shape = listed
-        return coo_observation(
+        seen: Observation = coo_observation(
             coords, values, shape, unlisted=unlisted, missing=missing, duplicates=duplicates, name=name
         )
+        return _named(seen, dims, known, name)
     if isinstance(data, Mapping):
         raise ObservationError(f"{name} must be the data of one tensor, got a mapping of {len(data)}")
     if given:
@@ -75,11 +108,111 @@ def observe(
     array = _as_array(data, name)
     if not array.ndim:
         raise ObservationError(f"{name} must be an array with at least one axis, got a single number")
-    known = None if mask is None else _as_mask(mask, array.shape, name)
+    kept = None if mask is None else _as_mask(mask, array.shape, name)
     if isinstance(data, np.ma.MaskedArray) and data.mask is not np.ma.nomask:
         unmasked = ~np.ma.getmaskarray(data)
-        known = unmasked if known is None else known & unmasked
-    return dense_observation(array, known, name)
+        kept = unmasked if kept is None else kept & unmasked
+    return _named(dense_observation(array, kept, name), dims, known, name)
+
+
+def _of_table(
+    data: Any,
+    dims: Any,
+    value: Any,
+    count: bool,
+    shape: Any,
+    known: Mapping[str, Labels],
+    unlisted: str,
+    missing: Any,
+    duplicates: str,
+    name: str,
+) -> Observation:
+    """A table: rows that lack a value are holes."""
+    table = read_table(data, dims, value, count, shape, known, name)
+    unknown = [index for index in known if index not in table.dims]
+    if unknown:
+        raise ObservationError(f"{name}: labels names {unknown[0]!r}, but the indices are {', '.join(table.dims)}")
+    if missing is not None and is_table(missing):
+        missing = cells_of(missing, table.dims, table.labels, "missing", ObservationError)
+    absent = np.isnan(table.values) if table.values.dtype.kind == "f" else np.zeros(len(table.values), dtype=bool)
+    if absent.any() and unlisted != "missing":
+        holes = table.coords[absent]
+        missing = holes if missing is None else np.concatenate([numeric(missing, "missing"), holes])
+    seen = coo_observation(
+        table.coords[~absent] if absent.any() else table.coords,
+        table.values[~absent] if absent.any() else table.values,
+        table.shape,
+        unlisted=unlisted,
+        missing=missing,
+        duplicates="sum" if table.counted else duplicates,
+        name=name,
+    )
+    return replace(seen, dims=table.dims, labels=table.labels)
+
+
+def is_xarray(data: Any) -> bool:
+    """Whether data are an xarray DataArray."""
+    return type(data).__module__.split(".")[0] == "xarray" and hasattr(data, "dims") and hasattr(data, "coords")
+
+
+def _of_xarray(
+    data: Any, mask: Any, dims: Any, known: Mapping[str, Labels], name: str
+) -> tuple[Any, Any, tuple[str, ...], dict[str, Labels]]:
+    """The array, its mask, its dims in the order asked for, and its labels."""
+    if not hasattr(data, "values") or not hasattr(data, "transpose") or hasattr(data, "data_vars"):
+        raise ObservationError(f"{name} must be the data of one tensor, got an xarray {type(data).__name__}")
+    wanted = tuple(map(str, data.dims)) if dims is None else tuple(dims)
+    if set(wanted) != set(data.dims):
+        came, want = ", ".join(map(str, data.dims)), ", ".join(wanted)
+        raise ObservationError(f"{name} has the dims {came}, and {want} were expected: name them alike")
+    labels = {}
+    data = data.transpose(*wanted)
+    for dim in wanted:
+        if dim in data.indexes:
+            labels[dim] = known_labels(data.indexes[dim], f"{name}: labels of {dim!r}")
+        if dim in known and dim not in labels:
+            labels[dim] = known[dim]
+        elif dim in known and labels[dim] != known[dim]:
+            known[dim].positions(labels[dim].index, f"{name}: labels of {dim!r}", ObservationError)
+            data, labels[dim] = data.reindex({dim: known[dim].index}), known[dim]  # what it does not have is missing
+    if is_xarray(mask):
+        if set(mask.dims) != set(wanted):
+            raise ObservationError(f"mask must have the dims of {name}, {', '.join(wanted)}")
+        mask = mask.transpose(*wanted).values
+    stored = data.data
+    return stored if is_listed(stored) else data.values, mask, wanted, labels
+
+
+def _known(labels: Any, name: str) -> dict[str, Labels]:
+    """The labels that were given."""
+    if labels is None:
+        return {}
+    if not isinstance(labels, Mapping):
+        raise ObservationError(f"{name}: labels must map an index to its labels, got {brief(labels)}")
+    return {index: known_labels(given, f"{name}: labels of {index!r}") for index, given in labels.items()}
+
+
+def _named(seen: Observation, dims: Any, labels: Mapping[str, Labels], name: str) -> Observation:
+    """An observation whose axes have names."""
+    if dims is None:
+        if labels:
+            raise ObservationError(f"{name}: labels need dims=, the names of the axes")
+        return seen
+    if isinstance(dims, (str, Mapping)) or not isinstance(dims, Sequence):
+        raise ObservationError(f"{name}: dims must be a list of names such as ('i', 'j'), got {brief(dims)}")
+    if len(dims) != len(seen.shape) or len(set(dims)) != len(dims):
+        raise ObservationError(f"{name}: dims must be {len(seen.shape)} different names, got {brief(list(dims))}")
+    for index, known in labels.items():
+        if index not in dims:
+            raise ObservationError(f"{name}: labels names {index!r}, but the indices are {', '.join(dims)}")
+        size = seen.shape[list(dims).index(index)]
+        if len(known) != size:
+            raise ObservationError(f"{name}: index {index!r} has {size} positions, and labels has {len(known)} for it")
+    return replace(seen, dims=tuple(dims), labels=dict(labels))
+
+
+def _article(data: Any) -> str:
+    return "a list of cells" if is_listed(data) else f"an array ({type(data).__name__})"
 
 
 def _given(unlisted: Any, duplicates: Any, **others: Any) -> list[str]:
@@ -100,12 +233,15 @@ def shape_and_dtype(data: Any, name: str) -> tuple[tuple[int, ...], np.dtype[Any
 def is_listed(data: Any) -> bool:
     """Whether data list their cells, rather than holding all of them."""
     kind = type(data).__module__.split(".")[0]
-    return isinstance(data, tuple) or sparse.issparse(data) or kind in ("sparse", "pandas")
+    return isinstance(data, tuple) or sparse.issparse(data) or kind == "sparse" or is_table(data)
 
 
-def _listed(
-    data: Any, shape: Sequence[int] | None, dims: Sequence[str] | None, name: str
-) -> tuple[Any, Any, Sequence[int] | None] | None:
+def has_names(data: Any) -> bool:
+    """Whether data name their axes, or their cells, and have to be read to know their shape."""
+    return is_table(data) or is_xarray(data)
+
+
+def _listed(data: Any, shape: Sequence[int] | None, name: str) -> tuple[Any, Any, Sequence[int] | None] | None:
     """Rows of positions, values and shape of data that list cells; None for dense data."""
     if not is_listed(data):
         return None
@@ -113,66 +249,15 @@ def _listed(
         if len(data) != 2:
             raise ObservationError(f"{name}: a tuple must be (coords, values), got {len(data)} things")
         return data[0], data[1], shape
-    if shape is not None and not type(data).__module__.startswith("pandas"):
+    if shape is not None:
         raise ObservationError(f"{name} has a shape of its own, {data.shape}: shape must be None")
     if sparse.issparse(data):
         coo = data.tocoo()
         return np.stack(coo.coords, axis=1), coo.data, coo.shape
-    if type(data).__module__.startswith("pandas"):
-        return _table(data, shape, dims, name)
     data = data.asformat("coo")
     if data.fill_value != 0:
         raise ObservationError(f"{name}: a sparse array must be filled with 0, got fill value {data.fill_value}")
     return data.coords.T, data.data, data.shape
-
-
-def _table(
-    table: Any, shape: Sequence[int] | None, dims: Sequence[str] | None, name: str
-) -> tuple[Any, Any, Sequence[int]]:
-    """A pandas table with a column of positions for each index and one of values."""
-    if not hasattr(table, "columns"):
-        raise ObservationError(f"{name}: expected a table with columns, got a pandas {type(table).__name__}")
-    columns = list(table.columns)
-    if dims is None:
-        raise ObservationError(f"{name}: a table needs dims=, the columns that hold positions")
-    dims = dims.tolist() if hasattr(dims, "tolist") else dims  # table.columns[:2] is as good as a list
-    if not isinstance(dims, Sequence) or isinstance(dims, str) or not dims:
-        raise ObservationError(f"{name}: dims must be a list of columns such as ('i', 'j'), got {brief(dims)}")
-    twice = [index for place, index in enumerate(dims) if index in dims[:place]]
-    if twice:
-        raise ObservationError(f"{name}: dims must name each column once, got {twice[0]!r} twice")
-    absent = [index for index in dims if index not in columns]
-    if absent:
-        raise ObservationError(
-            f"{name}: the table must have a column {absent[0]!r}; it has {', '.join(map(str, columns))}"
-        )
-    rest = [column for column in columns if column not in dims]
-    if len(rest) != 1:
-        found = ", ".join(map(str, rest)) or "none"
-        raise ObservationError(
-            f"{name}: besides {', '.join(map(str, dims))} the table must have one column of values, got {found}"
-        )
-    rows = np.stack([_column(table, index, name) for index in dims], axis=1)
-    if shape is None:
-        if not len(rows):
-            raise ObservationError(f"{name}: an empty table needs shape=")
-        shape = tuple(max(int(last), 0) + 1 for last in rows.max(axis=0))
-    return rows, table[rest[0]].to_numpy(), shape
-
-
-def _column(table: Any, index: str, name: str) -> NDArray[Any]:
-    """One column of positions."""
-    column = table[index]
-    if column.ndim != 1:
-        raise ObservationError(f"{name}: the table has several columns {index!r}")
-    if str(column.dtype).startswith(("Int", "UInt")) and not column.isna().any():  # pandas' own integers
-        column = column.astype("int64")
-    positions: NDArray[Any] = column.to_numpy()
-    if positions.dtype.kind not in "iu":
-        raise ObservationError(f"{name}: column {index!r} must hold whole numbers, got dtype {positions.dtype}")
-    if positions.size and positions.max() >= _LAST:
-        raise ObservationError(f"{name}: column {index!r} must hold positions below 2**63 - 1, got {positions.max()}")
-    return positions.astype(np.int64, copy=False)
 
 
 def _as_array(data: Any, name: str) -> NDArray[Any]:

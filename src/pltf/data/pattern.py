@@ -1,4 +1,4 @@
-"""Which cells were observed, and which of them held something. A fit keeps this of its data, and nothing else."""
+"""Which cells were observed, and what they held: what a fit keeps of its data, in little space."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ class DensePattern:
     shape: tuple[int, ...]
     known: NDArray[np.uint8] | None  # None: all
     above_zero: NDArray[np.uint8]
+    values: NDArray[Any]  # of the cells above zero, in the narrowest type that holds them
 
     def observed(self, cells: Coords) -> Bools:
         return np.ones(cells.shape[1], dtype=bool) if self.known is None else self._bits(self.known, cells)
@@ -56,6 +57,15 @@ class DensePattern:
             return None
         return np.stack(np.unravel_index(np.flatnonzero(np.unpackbits(self.known, count=count) == 0), self.shape))
 
+    def array(self) -> NDArray[np.float64]:
+        """The data as they were, NaN where they were missing."""
+        count = math.prod(self.shape)
+        flat = np.zeros(count)
+        flat[np.unpackbits(self.above_zero, count=count).view(bool)] = self.values
+        if self.known is not None:
+            flat[np.unpackbits(self.known, count=count) == 0] = np.nan
+        return flat.reshape(self.shape)
+
     def _bits(self, packed: NDArray[np.uint8], cells: Coords) -> Bools:
         flat = np.ravel_multi_index(tuple(cells), self.shape)
         return np.asarray(packed[flat >> 3] >> (7 - (flat & 7)).astype(np.uint8) & 1, dtype=bool)
@@ -69,15 +79,28 @@ def dense_pattern(values: NDArray[Any], mask: Bools | None) -> DensePattern:
         return positive if mask is None else positive & mask[rows]
 
     known = None if mask is None else _packed(values.shape, lambda rows: mask[rows])
-    return DensePattern(values.shape, known, _packed(values.shape, above_zero))
+    held = [_narrow(values[rows][above_zero(rows)]) for rows in _slabs(values.shape)]
+    return DensePattern(values.shape, known, _packed(values.shape, above_zero), np.concatenate(held))
+
+
+def _narrow(values: NDArray[Any]) -> NDArray[Any]:
+    """The same numbers in the smallest type that holds them exactly."""
+    largest = values.max(initial=0)
+    for dtype in (np.uint8, np.uint16, np.uint32):
+        if largest <= np.iinfo(dtype).max and (values.dtype.kind != "f" or (values == np.floor(values)).all()):
+            return values.astype(dtype)
+    return values.astype(np.float32 if values.dtype == np.float32 else np.float64)
+
+
+def _slabs(shape: tuple[int, ...]) -> list[slice]:
+    """A few rows at a time; eight rows are whole bytes."""
+    rows = 8 * max(1, _SLAB // (8 * math.prod(shape[1:])))
+    return [slice(at, at + rows) for at in range(0, shape[0], rows)]
 
 
 def _packed(shape: tuple[int, ...], bools: Callable[[slice], Bools]) -> NDArray[np.uint8]:
-    """Bits of an array, a few rows at a time; eight rows are whole bytes."""
-    width = math.prod(shape[1:])
-    rows = 8 * max(1, _SLAB // (8 * width))
-    parts = [np.packbits(bools(slice(at, at + rows))) for at in range(0, shape[0], rows)]
-    return np.concatenate(parts)
+    """Bits of an array."""
+    return np.concatenate([np.packbits(bools(rows)) for rows in _slabs(shape)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +109,7 @@ class ListedPattern:
 
     sizes: tuple[int, ...]
     coords: Coords
-    above_zero: Bools  # of each of them
+    values: NDArray[np.float64]  # of each of them
     missing: Coords | None  # None: what is not listed is missing
 
     @cached_property
@@ -102,7 +125,7 @@ class ListedPattern:
         return self.listed.find(cells) >= 0 if self._holes is None else self._holes.find(cells) < 0
 
     def positive(self, cells: Coords) -> Bools:
-        return np.append(self.above_zero, [False])[self.listed.find(cells)]  # position -1, of none, is the last
+        return np.append(self.values > 0, [False])[self.listed.find(cells)]  # position -1, of none, is the last
 
     def missing_cells(self, most: int) -> Coords | None:
         return self.missing if self.missing is not None and self.missing.shape[1] <= most else None

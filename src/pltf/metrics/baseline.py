@@ -32,7 +32,7 @@ def popularity(X: Any, at: Any, *, mask: Any = None) -> Array:
     """
     seen = observe(X, mask, name="X")
     indices = tuple(f"axis {axis}" for axis in range(len(seen.shape)))
-    return expected_by_popularity(seen, seen.pattern(), as_cells(at, seen.shape, indices).T)
+    return expected_by_popularity(seen, seen.pattern(), as_cells(at, seen.shape, seen.dims or indices, seen.labels).T)
 
 
 def expected_by_popularity(seen: Observation, pattern: Pattern, cells: Coords) -> Array:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import special
 
-from pltf.data import Holdout, Observation, observe
+from pltf.data import Holdout, Observation
 from pltf.data.lookup import Coords
 from pltf.errors import PltfError, ScoreWarning, flag, whole
 from pltf.fit import Fit
@@ -18,7 +18,7 @@ from pltf.gamma import Array, level_of
 from pltf.inference.progress import Progress
 from pltf.metrics.baseline import expected_by_popularity
 from pltf.metrics.measures import MEASURES, Judged, resampled
-from pltf.prediction.cells import as_cells
+from pltf.prediction.cells import as_cells, observed_like
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -175,10 +175,10 @@ def _held(fit: Fit, name: str, X: Any, cells: Any) -> tuple[Observation, Coords,
     elif cells is None:
         raise PltfError("cells must say which cells to score, for example ~mask")
     else:
-        seen, given = observe(X, dims=indices if _is_table(X) else None, name="X"), cells
+        seen, given = observed_like(X, indices, fit.labels, fit.sizes, "X"), cells
     if seen.shape != shape:
         raise PltfError(f"X must have the shape of {name} in the fit, {shape}; got {seen.shape}")
-    at = as_cells(given, shape, indices, "cells").T
+    at = as_cells(given, shape, indices, fit.labels, "cells").T
     x = X.values if isinstance(X, Holdout) else seen.values_at(at)
     if not x.size:
         raise PltfError("cells must list at least one cell, got none")
@@ -189,10 +189,6 @@ def _held(fit: Fit, name: str, X: Any, cells: Any) -> tuple[Observation, Coords,
         kind = "above zero" if (x > 0).all() else "zero"
         raise PltfError(f"cells must hold zeros and counts to tell them apart, but all {x.size:,} are {kind}")
     return seen, at, x
-
-
-def _is_table(X: Any) -> bool:
-    return type(X).__module__.startswith("pandas")
 
 
 def _table(predictions: Mapping[str, Judged], resamples: int, level: float, seed: int, progress: bool) -> pd.DataFrame:

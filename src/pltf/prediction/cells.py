@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pltf.data.base import Observation
+from pltf.data.labels import Labels
 from pltf.data.lookup import Coords
+from pltf.data.observe import has_names, observe
+from pltf.data.tables import cells_of, is_table
 from pltf.data.values import find_bad, numeric
 from pltf.engines.plan import human
 from pltf.errors import PltfError
@@ -53,20 +57,19 @@ class Asked:
             raise PltfError(f"the answer would take {size}: ask for fewer cells with at=") from None
 
 
-def asked(at: Any, sizes: tuple[int, ...], indices: tuple[str, ...]) -> Asked:
+def asked(at: Any, sizes: tuple[int, ...], indices: tuple[str, ...], labels: Mapping[str, Labels]) -> Asked:
     """The cells that ``at`` means: an (n, modes) array, a tuple of index arrays, a boolean array, or None for all."""
-    return Asked(sizes, None if at is None else np.ascontiguousarray(as_cells(at, sizes, indices).T))
+    return Asked(sizes, None if at is None else np.ascontiguousarray(as_cells(at, sizes, indices, labels).T))
 
 
-def as_cells(at: Any, shape: tuple[int, ...], indices: tuple[str, ...], name: str = "at") -> NDArray[np.intp]:
-    """Cells as an (n, modes) array: from such an array, a table, index arrays, or a boolean mask."""
-    if hasattr(at, "columns"):
-        absent = [index for index in indices if index not in at.columns]
-        if absent:
-            raise PltfError(
-                f"{name}: a table must have a column for each of {', '.join(indices)}; {absent[0]} is absent"
-            )
-        at = at[list(indices)].to_numpy()
+def as_cells(
+    at: Any, shape: tuple[int, ...], indices: tuple[str, ...], labels: Mapping[str, Labels], name: str = "at"
+) -> NDArray[np.intp]:
+    """Cells as an (n, modes) array: from such an array, a table, rows of labels, index arrays, or a boolean mask."""
+    if is_table(at):
+        at = cells_of(at, indices, labels, name, PltfError)
+    elif labels and not isinstance(at, tuple):
+        at = _by_labels(at, indices, labels, name)
     if isinstance(at, tuple):
         arrays = [numeric(one, name) for one in at]
         if len(arrays) != len(shape) or any(a.shape != arrays[0].shape or a.ndim != 1 for a in arrays):
@@ -94,6 +97,52 @@ def as_cells(at: Any, shape: tuple[int, ...], indices: tuple[str, ...], name: st
         index, position = indices[axis], int(cells[row, axis])
         raise PltfError(f"{name}: row {row} has {position} for index '{index}', which runs from 0 to {shape[axis] - 1}")
     return cells.astype(np.intp, copy=False)
+
+
+def _by_labels(at: Any, indices: tuple[str, ...], labels: Mapping[str, Labels], name: str) -> Any:
+    """Rows that are words for a position: where they are not numbers, labels."""
+    if isinstance(at, (list, np.ndarray)) and len(at):
+        rows = [tuple(row) if isinstance(row, (list, tuple, np.ndarray)) else () for row in at]
+        if all(len(row) == len(indices) for row in rows) and not all(
+            isinstance(one, (bool, int, float, np.number, np.bool_)) for row in rows for one in row
+        ):
+            columns = zip(*rows, strict=True)
+            found = [
+                labels[index].positions(list(column), f"{name}: {index!r}") if index in labels else list(column)
+                for index, column in zip(indices, columns, strict=True)
+            ]
+            return np.stack([np.asarray(column) for column in found], axis=1)
+    return at
+
+
+def observed_like(
+    data: Any,
+    indices: tuple[str, ...],
+    labels: Mapping[str, Labels],
+    sizes: Mapping[str, int],
+    name: str,
+    *,
+    new: str | None = None,
+) -> Observation:
+    """Further data of a fit, in which its labels stand for its positions; those of index ``new`` may be others."""
+    if isinstance(data, Observation) or not has_names(data):
+        seen = observe(data, name=name)
+        check_labels(seen, {i: labels[i] for i in labels if i != new}, name)
+        return seen
+    known = dict(labels)
+    if is_table(data):
+        import pandas as pd
+
+        known = {i: labels.get(i, Labels(pd.RangeIndex(sizes[i]))) for i in indices}
+    seen = observe(data, dims=indices, labels={i: known[i] for i in indices if i in known and i != new}, name=name)
+    return replace(seen, labels={i: one for i, one in seen.labels.items() if i in labels or i == new})
+
+
+def check_labels(seen: Observation, known: Mapping[str, Labels], name: str) -> None:
+    """Refuse an observation whose labels stand for other positions than those of the fit."""
+    for index, labels in seen.labels.items():
+        if index in known and labels != known[index]:
+            raise PltfError(f"{name} has other labels of {index!r} than the fit: pass the table or the array itself")
 
 
 def observed_values(values: Any, cells: Asked) -> Array:

@@ -1,0 +1,8 @@
+"""
+Trial
+=====
+
+Words.
+"""
+import pltf
+print(pltf.cp(rank=2))

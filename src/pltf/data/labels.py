@@ -1,0 +1,238 @@
+"""Names of the positions along an index: from columns of a table to positions and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pltf.data.values import brief
+from pltf.errors import ObservationError, PltfError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PERIODS = {"minute": "min", "hour": "h", "day": "D", "week": "W-SUN", "month": "M", "quarter": "Q", "year": "Y"}
+_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+BINS = (*PERIODS, "weekday", "hourofday")  # the last two go round
+_MOST_BINS = 10_000_000
+_NAMED = {"string": str, "integer": np.int64, "floating": np.float64, "boolean": bool}  # what columns of objects hold
+_DATES = ("datetime", "datetime64", "date")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Labels:
+    """The labels of an index: strings, numbers, True and False, or dates; each stands once, none is missing.
+
+    >>> import pandas as pd, pltf
+    >>> events = pd.DataFrame({"user": ["bob", "ann", "bob"], "place": ["bar", "gym", "gym"]})
+    >>> seen = pltf.observe(events, dims=["user", "place"])
+    >>> seen.labels["user"]
+    <Labels ann, bob>
+    >>> seen.labels["user"].at([1, 0]).tolist()
+    ['bob', 'ann']
+    >>> seen.labels["user"].positions(["bob", "bob"], "who").tolist()
+    [1, 1]
+    """
+
+    index: pd.Index
+    bin: str | None = None  # how dates are put together, as "week"
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Labels) and self.index.equals(other.index)
+
+    __hash__ = object.__hash__
+
+    def at(self, positions: Any) -> pd.Index:
+        """The labels of positions."""
+        return self.index.take(np.asarray(positions, dtype=np.intp))
+
+    def positions(self, values: Any, what: str, error: type[PltfError] = PltfError) -> NDArray[np.intp]:
+        """The positions of labels, or one sentence about the first that is not known."""
+        column = clean(values, what, error)
+        column = binned(column, self.bin, what, error) if self.bin else column
+        found = np.asarray(self.index.get_indexer(column), dtype=np.intp)
+        if (found < 0).any():
+            row = int(np.argmax(found < 0))
+            known = f"one of its {len(self):,} labels, {in_short(self.index)}"
+            raise error(f"{what}: row {row} has {shown(column[row])}, which is not {known}")
+        return found
+
+    def names(self, positions: Any = None) -> list[str]:
+        """The labels as people read them, all or those of some positions.
+
+        >>> import pandas as pd
+        >>> Labels(pd.DatetimeIndex(["2026-11-09", "2026-11-16"])).names()
+        ['2026-11-09', '2026-11-16']
+        """
+        some = self.index if positions is None else self.at(positions)
+        return [shown(label) for label in some] if some.dtype.kind == "M" else list(map(str, some))
+
+    def __repr__(self) -> str:
+        return f"<Labels {in_short(self.index)}>"
+
+
+def shown(label: Any) -> str:
+    """A label as people read it; a date without the hours, if it has none.
+
+    >>> import pandas as pd
+    >>> shown("bob"), shown(3), shown(pd.Timestamp("2026-11-09")), shown(pd.Timestamp("2026-11-09 18:00"))
+    ("'bob'", '3', '2026-11-09', '2026-11-09 18:00:00')
+    """
+    if isinstance(label, np.generic):
+        label = label.item()
+    return str(label).removesuffix(" 00:00:00") if hasattr(label, "isoformat") else brief(label)
+
+
+def in_short(labels: Sequence[Any] | pd.Index) -> str:
+    """The first and the last of some labels.
+
+    >>> in_short(list("abcdefg"))
+    'a, b, ..., g'
+    """
+    few = list(labels) if len(labels) <= 4 else [*labels[:2], ..., labels[-1]]
+    return ", ".join("..." if label is ... else str(label).removesuffix(" 00:00:00") for label in few)
+
+
+def known_labels(values: Any, what: str, error: type[PltfError] = ObservationError) -> Labels:
+    """Labels in the order in which somebody gives them."""
+    if isinstance(values, Labels):
+        return values
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise error(f"{what} must be a list of labels, got {brief(values)}")
+    index = clean(values, what, error)
+    if not len(index):
+        raise error(f"{what} must be a list of labels, got an empty one")
+    if index.has_duplicates:
+        raise error(f"{what}: the label {shown(index[index.duplicated()][0])} stands twice")
+    return Labels(index)
+
+
+def labels_of(column: Any, what: str, bin: str | None) -> tuple[Labels, NDArray[np.intp]]:
+    """The labels that a column has, in their order, and the position of each row.
+
+    Of categories all are labels, in the order of the categories; of binned dates, all bins from the first to the last.
+    """
+    import pandas as pd
+
+    if bin is None and isinstance(getattr(column, "dtype", None), pd.CategoricalDtype):
+        _refuse_missing(np.asarray(column.isna()), what, ObservationError)
+        codes = getattr(column, "cat", column).codes
+        return known_labels(column.dtype.categories, f"{what}: categories"), np.asarray(codes, dtype=np.intp)
+    index = clean(column, what, ObservationError)
+    if bin is not None:
+        index = binned(index, bin, what, ObservationError)
+        labels = Labels(_all_bins(index, bin, what), bin)
+        return labels, np.asarray(labels.index.get_indexer(index), dtype=np.intp)
+    positions, unique = pd.factorize(index, sort=True)
+    return Labels(pd.Index(unique)), positions.astype(np.intp, copy=False)
+
+
+def clean(values: Any, what: str, error: type[PltfError]) -> pd.Index:
+    """Labels of one type, none of them missing."""
+    import pandas as pd
+
+    if isinstance(values, pd.Series):
+        values = values.array
+    if getattr(values, "ndim", 1) != 1:
+        raise error(f"{what} must be a list of labels, got an array of shape {values.shape}")
+    try:
+        index = pd.Index(values, tupleize_cols=False) if not isinstance(values, pd.Index) else values
+    except (TypeError, ValueError, OverflowError) as reason:
+        raise error(f"{what} must be labels of one type: {reason}") from None
+    if isinstance(index.dtype, pd.CategoricalDtype):
+        _refuse_missing(np.asarray(index.isna()), what, error)
+        index = pd.Index(index.categories.take(index.codes)) if len(index) else pd.Index(index.categories[:0])
+    _refuse_missing(np.asarray(index.isna()), what, error)
+    return _of_one_type(index.rename(None), what, error)
+
+
+def _of_one_type(index: pd.Index, what: str, error: type[PltfError]) -> pd.Index:
+    import pandas as pd
+
+    if isinstance(index, pd.PeriodIndex):
+        index = index.to_timestamp()
+    if isinstance(index, pd.DatetimeIndex):
+        return index.tz_localize(None) if index.tz is not None else index  # as the clock on the wall shows it
+    if pd.api.types.is_string_dtype(index.dtype) and not pd.api.types.is_object_dtype(index.dtype):
+        return pd.Index(index.astype(object))
+    kind = pd.api.types.infer_dtype(index, skipna=False) if len(index) else "empty"
+    if kind in _DATES:
+        return _of_one_type(pd.DatetimeIndex(pd.to_datetime(index)), what, error)
+    if kind in _NAMED:
+        if kind == "integer" and not -(2**63) <= index.min() <= index.max() < 2**63:
+            raise error(f"{what}: whole numbers must be below 2**63, got {index.max()}")
+        plain: NDArray[Any] = np.asarray(index, dtype=object if kind == "string" else _NAMED[kind])
+        if kind == "floating" and not np.isfinite(plain).all():
+            raise error(f"{what}: labels must be finite, got {plain[~np.isfinite(plain)][0]}")
+        return pd.Index(plain)
+    if kind == "empty":
+        return pd.Index([], dtype=object)
+    if kind.startswith("mixed"):
+        types = list(dict.fromkeys(type(value).__name__ for value in index))
+        raise error(f"{what} must hold labels of one type, got {' and '.join(types[:3])}")
+    raise error(f"{what} must hold strings, numbers or dates, got {kind}")
+
+
+def _refuse_missing(absent: NDArray[np.bool_], what: str, error: type[PltfError]) -> None:
+    if absent.any():
+        others = int(absent.sum()) - 1
+        more = f", nor have {others:,} more" if others else ""
+        raise error(f"{what}: row {int(np.argmax(absent))} has no label{more}: drop or name them first")
+
+
+# -- dates --------------------------------------------------------------------------------------
+
+
+def split_bin(column: Any, what: str) -> tuple[Any, str | None]:
+    """A column and how its dates are to be binned: "when:week" is ("when", "week")."""
+    if not isinstance(column, str) or ":" not in column:
+        return column, None
+    name, _, bin = column.rpartition(":")
+    if bin not in BINS:
+        raise ObservationError(f"{what}: {column!r} must end in one of {', '.join(BINS)}, got {bin!r}")
+    return name, bin
+
+
+def binned(index: pd.Index, bin: str, what: str, error: type[PltfError]) -> pd.Index:
+    """Dates put together by the week, for example: each becomes the first moment of its bin."""
+    import pandas as pd
+
+    if index.dtype == object and len(index):  # the words of a file
+        try:
+            index = pd.DatetimeIndex(pd.to_datetime(index, format="ISO8601"))
+        except (ValueError, TypeError) as reason:
+            text = str(reason).split(". ")[0].split(", at position")[0]
+            raise error(f"{what} must hold dates such as 2026-11-09 or 2026-11-09T18:30: {text}") from None
+        index = _of_one_type(index, what, error)
+    if not isinstance(index, pd.DatetimeIndex):
+        if len(index) == 0:
+            return pd.DatetimeIndex([])
+        raise error(f"{what} must hold dates to be binned by {bin}, got {index.dtype}")
+    if bin == "weekday":
+        return pd.Index(np.asarray(_WEEKDAYS, dtype=object)[index.weekday])
+    if bin == "hourofday":
+        return pd.Index(np.asarray(index.hour, dtype=np.int64))
+    return index.to_period(PERIODS[bin]).to_timestamp()
+
+
+def _all_bins(index: pd.Index, bin: str, what: str) -> pd.Index:
+    """The bins from the first to the last: a week in which nothing happened is a week too."""
+    import pandas as pd
+
+    if bin == "weekday":
+        return pd.Index(np.asarray(_WEEKDAYS, dtype=object))
+    if bin == "hourofday":
+        return pd.Index(np.arange(24))
+    if not len(index):
+        return index
+    first, last = (moment.to_period(PERIODS[bin]) for moment in (index.min(), index.max()))
+    if last.ordinal - first.ordinal >= _MOST_BINS:
+        raise ObservationError(f"{what}: from {index.min()} to {index.max()} there are too many bins of a {bin}")
+    return pd.period_range(first, last).to_timestamp()

@@ -1,0 +1,254 @@
+"""Long tables: a row for each cell or each event, a column for each index."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pltf.data.labels import Labels, clean, labels_of, split_bin
+from pltf.data.values import brief
+from pltf.errors import ObservationError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_LAST = 2**63 - 1  # of all sizes
+_MODULES = ("pandas", "polars", "pyarrow")
+
+
+class Key(NamedTuple):
+    """A column of a table, how its dates are binned, and the index that it stands for."""
+
+    column: Any
+    bin: str | None
+    dim: str
+
+
+class Table(NamedTuple):
+    """What a table lists: rows of positions, a value each, NaN where it is missing."""
+
+    coords: NDArray[Any]
+    values: NDArray[Any]
+    shape: tuple[int, ...]
+    dims: tuple[str, ...]
+    labels: Mapping[str, Labels]
+    counted: bool  # every row is one count
+
+
+def is_table(data: Any) -> bool:
+    """Whether data are a pandas, polars or pyarrow table, or a pandas Series with labels.
+
+    >>> import pandas as pd
+    >>> is_table(pd.DataFrame({"i": [0]})), is_table([[0]])
+    (True, False)
+    """
+    tabular = any(hasattr(data, part) for part in ("columns", "index", "levels"))
+    return tabular and type(data).__module__.split(".")[0] in _MODULES
+
+
+def read_table(
+    table: Any,
+    dims: Any,
+    value: Any,
+    count: bool,
+    shape: Sequence[int] | None,
+    labels: Mapping[str, Labels],
+    name: str,
+) -> Table:
+    """The cells that a table lists. With a shape its columns hold positions, otherwise labels."""
+    if not hasattr(table, "columns"):
+        table, dims, value = _from_series(table, dims, value, name)
+    keys = _keys(dims, column_names(table), name)
+    chosen = _value_column(table, keys, value, count, name)
+    if shape is not None:
+        coords, sizes, known = _positions(table, keys, name), tuple(shape), dict[str, Labels]()
+    else:
+        coords, known = _labelled(table, keys, labels, name)
+        sizes = tuple(len(known[key.dim]) for key in keys)
+        if not all(sizes):
+            raise ObservationError(f"{name}: an empty table needs labels=, all those of each index, or shape=")
+    values = np.ones(len(coords), dtype=np.int64) if chosen is None else _numbers(table, chosen, name)
+    return Table(coords, values, sizes, tuple(key.dim for key in keys), known, chosen is None)
+
+
+def cells_of(
+    table: Any, indices: Sequence[str], labels: Mapping[str, Labels], what: str, error: type[Exception]
+) -> NDArray[Any]:
+    """Positions (cells, modes) of the cells that a table names, by its labels where the index has labels."""
+    if not hasattr(table, "columns"):
+        levels = getattr(table, "index", table)  # of a Series, or a MultiIndex alone
+        frame = levels.to_frame(index=False)
+        nameless = all(level is None for level in levels.names) and frame.shape[1] == len(indices)
+        table = frame.set_axis(list(indices), axis=1) if nameless else frame
+    names = column_names(table)
+    absent = [index for index in indices if index not in names]
+    if absent:
+        raise error(f"{what}: a table must have a column for each of {', '.join(indices)}; {absent[0]} is absent")
+    columns = [column(table, index, what) for index in indices]
+    found = [
+        labels[index].positions(one, f"{what}: column {index!r}") if index in labels else one.to_numpy()
+        for index, one in zip(indices, columns, strict=True)
+    ]
+    return np.stack(found, axis=1)
+
+
+def column_names(table: Any) -> list[Any]:
+    """The names of the columns of any kind of table, or of the levels of a Series."""
+    if not hasattr(table, "columns"):
+        return list(table.index.names)
+    return list(table.column_names if hasattr(table, "column_names") else table.columns)
+
+
+def column(table: Any, name: Any, what: str) -> pd.Series:
+    """A column of any kind of table, as pandas has it."""
+    import pandas as pd
+
+    if column_names(table).count(name) > 1:
+        raise ObservationError(f"{what}: the table has several columns {name!r}")
+    if isinstance(table, pd.DataFrame):
+        return table[name]
+    if hasattr(table, "column_names"):  # pyarrow
+        return pd.Series(table.column(name).to_pandas())
+    found = table.get_column(name) if hasattr(table, "get_column") else table[name]
+    if hasattr(found, "collect"):
+        raise ObservationError(f"{what}: a lazy table must be collected first")
+    if str(found.dtype) in ("Categorical", "String", "Utf8") or str(found.dtype).startswith("Enum"):
+        return pd.Series(found.to_list(), dtype=object)
+    return pd.Series(found.to_numpy())
+
+
+# -- which columns ------------------------------------------------------------------------------
+
+
+def _from_series(series: Any, dims: Any, value: Any, name: str) -> tuple[Any, Any, Any]:
+    """A Series with its labels, as a table; the levels without a name are those of ``dims``, in their order."""
+    if not hasattr(series, "to_frame") or not hasattr(series, "index"):
+        raise ObservationError(f"{name}: expected a table or a Series, got a pandas {type(series).__name__}")
+    frame = series.index.to_frame(index=False)
+    if all(level is None for level in series.index.names):
+        names = list(dims) if isinstance(dims, (list, tuple)) else []
+        if len(names) != frame.shape[1]:
+            raise ObservationError(f"{name}: the levels of the Series have no names: give dims=, one for each of them")
+        frame = frame.set_axis([split_bin(one, name)[0] for one in names], axis=1)
+    keys = list(frame.columns)
+    called = "value" if series.name is None or series.name in keys else series.name
+    called = called if called not in keys else ("value",)
+    frame[called] = series.to_numpy() if series.dtype.kind in "biuf" else series.array
+    return frame, keys if dims is None else dims, called if value is None else value
+
+
+def _keys(dims: Any, columns: list[Any], name: str) -> list[Key]:
+    """The columns that are indices."""
+    if dims is None:
+        advice = "as in pltf.observe(table, dims=['user', 'place'])"
+        raise ObservationError(f"{name}: a table needs dims=, the columns that are its indices, {advice}")
+    dims = dims.tolist() if hasattr(dims, "tolist") else dims  # table.columns[:2] is as good as a list
+    if isinstance(dims, str) or not isinstance(dims, (Sequence, Mapping)) or not dims:
+        raise ObservationError(f"{name}: dims must be a list of columns such as ('i', 'j'), got {brief(dims)}")
+    keys = []
+    for one in dims:
+        # A column may have a colon in its own name.
+        given, bin = (one, None) if one in columns else split_bin(one, f"{name}: dims")
+        keys.append(Key(given, bin, dims[one] if isinstance(dims, Mapping) else given))
+    for place, key in enumerate(keys):
+        if key.column not in columns:
+            known = ", ".join(map(str, columns))
+            advice = "which column is which index can be said as in dims={'user_id': 'user'}"
+            raise ObservationError(f"{name}: the table must have a column {key.column!r}; it has {known} ({advice})")
+        if key.dim in [other.dim for other in keys[:place]]:
+            raise ObservationError(f"{name}: dims must name each column once, got {key.dim!r} twice")
+        if not isinstance(key.dim, str):
+            raise ObservationError(f"{name}: dims must be names of indices, got {key.dim!r}")
+    return keys
+
+
+def _value_column(table: Any, keys: list[Key], value: Any, count: bool, name: str) -> Any:
+    """The column of values; None if rows are to be counted."""
+    used = [key.column for key in keys]
+    columns = column_names(table)
+    rest = [one for one in columns if one not in used]
+    if count:
+        if value is not None:
+            raise ObservationError(f"{name}: value={value!r} names a column, and count=True counts rows: give one")
+        return None
+    if value is not None:
+        if value not in columns:
+            raise ObservationError(f"{name}: value must be a column of the table, got {value!r}")
+        if value in used and not any(key.column == value and key.bin for key in keys):
+            raise ObservationError(f"{name}: column {value!r} cannot hold labels and values both")
+        return value
+    if len(rest) > 1:
+        found, indices = ", ".join(map(str, rest)), ", ".join(map(str, used))
+        advice = "say which one with value=, or count the rows with count=True"
+        raise ObservationError(f"{name}: besides {indices} the table has several columns ({found}): {advice}")
+    return rest[0] if rest else None
+
+
+# -- what they hold -----------------------------------------------------------------------------
+
+
+def _labelled(
+    table: Any, keys: list[Key], given: Mapping[str, Labels], name: str
+) -> tuple[NDArray[np.intp], dict[str, Labels]]:
+    """Positions of the rows, and the labels: those given, or those that there are."""
+    known, positions = {}, []
+    for key in keys:
+        held, what = column(table, key.column, name), f"{name}: column {key.column!r}"
+        if key.dim in given:
+            labels = given[key.dim]
+            labels = Labels(labels.index, key.bin) if key.bin else labels
+            at = labels.positions(held, what, ObservationError)
+        else:
+            labels, at = labels_of(held, what, key.bin)
+        known[key.dim] = labels
+        positions.append(at)
+    return np.stack(positions, axis=1), known
+
+
+def _positions(table: Any, keys: list[Key], name: str) -> NDArray[np.int64]:
+    """Columns that hold positions."""
+    columns = []
+    for key in keys:
+        what = f"{name}: column {key.column!r}"
+        if key.bin is not None:
+            raise ObservationError(f"{what} holds positions, for shape= is given: it cannot be binned by {key.bin}")
+        held = clean(column(table, key.column, name), what, ObservationError)
+        positions = np.asarray(held)
+        if positions.size and positions.dtype.kind not in "iu":
+            raise ObservationError(f"{what} must hold whole numbers, got dtype {positions.dtype}")
+        if positions.size and positions.max() >= _LAST:
+            raise ObservationError(f"{what} must hold positions below 2**63 - 1, got {positions.max()}")
+        columns.append(positions.astype(np.int64))
+    return np.stack(columns, axis=1)
+
+
+def _numbers(table: Any, chosen: Any, name: str) -> NDArray[Any]:
+    """A column of values; NaN where there is none."""
+    held = column(table, chosen, name)
+    what = f"{name}: column {chosen!r}"
+    absent = np.asarray(held.isna())
+    try:
+        if not absent.any():
+            values: NDArray[Any] = np.asarray(held)
+        else:
+            largest = held[~absent].max() if not absent.all() else 0
+            values = held.to_numpy(dtype=np.float64, na_value=np.nan)
+            if held.dtype.kind in "iu" and largest > 2**53:
+                raise ObservationError(f"{what} must hold at most 2**53, or float64 would round it; got {largest}")
+    except (TypeError, ValueError) as reason:
+        if isinstance(reason, ObservationError):
+            raise
+        raise ObservationError(f"{what} must hold numbers: {reason}") from None
+    if values.dtype == object:  # whole numbers beyond int64, or numbers and words
+        kinds = {type(one).__name__ for one in values}
+        numbers = kinds <= {"int", "float", "bool"} and all(abs(one) < math.inf for one in values)
+        if not numbers:
+            raise ObservationError(f"{what} must hold numbers, got {' and '.join(sorted(kinds)[:3])}")
+        values = values.astype(np.float64)
+    if values.dtype.kind not in "biuf":
+        raise ObservationError(f"{what} must hold numbers, got dtype {held.dtype}")
+    return values

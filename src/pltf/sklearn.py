@@ -1,0 +1,288 @@
+"""Matrix factorization as a scikit-learn transformer."""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn import exceptions
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+
+from pltf.data import Observation, observe
+from pltf.errors import ConvergenceWarning as PltfConvergenceWarning
+from pltf.errors import PltfError, whole
+from pltf.fit import Fit
+from pltf.gamma import PARTS, Array, Gamma
+from pltf.inference.run import ASKED
+from pltf.notation import nmf
+from pltf.threads import available_threads
+
+__all__ = ["ConvergenceWarning", "PoissonNMF"]
+
+LEARN = "learn"
+TIES = ("factor", "component")
+SHARPER = 1e-4  # new rows settle together, and none of them should notice the others: their share of the tolerance
+
+
+class ConvergenceWarning(PltfConvergenceWarning, exceptions.ConvergenceWarning):  # type: ignore[misc]
+    """A fit that ended before it settled: pltf's warning and scikit-learn's in one, for the filters of both.
+
+    >>> import pltf, pltf.sklearn, sklearn.exceptions
+    >>> told = pltf.sklearn.ConvergenceWarning
+    >>> issubclass(told, pltf.ConvergenceWarning), issubclass(told, sklearn.exceptions.ConvergenceWarning)
+    (True, True)
+    """
+
+
+class PoissonNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Non-negative matrix factorization of counts, ``X ~ Poisson(W H)`` with Gamma priors, by variational Bayes.
+
+    It stands where :class:`sklearn.decomposition.NMF` with the Kullback-Leibler loss does: rows of ``X`` are samples,
+    rows of ``H`` are parts that they have in common, and ``W`` tells how much of each part is in a sample. The priors
+    keep it from overfitting, and cells may be missing. This is :func:`pltf.nmf`, whose fit is at hand as ``fit_`` with
+    the posterior of every entry.
+
+    ``X`` is an array or a table; NaN, and what ``numpy.ma`` masks, is missing. In a ``scipy.sparse`` matrix what is
+    not listed is an observed zero, and a listed NaN is missing. It is never changed.
+
+    Parameters
+    ----------
+    n_components
+        Number of components.
+    prior_shape, prior_mean
+        The Gamma prior of all entries of ``W`` and of ``H``: positive numbers, or ``"learn"`` to learn one value for
+        each factor. A small shape makes sparse factors.
+    prior_tie
+        Which entries of a factor share what is learned: the whole ``"factor"``, or those of one ``"component"``. With
+        means learned for each component, those that the data do not support lose all their counts.
+    max_iter, tol
+        At most so many sweeps; stop earlier when the last three together add less than ``tol*|bound|``. New rows have
+        at most as many sweeps, and a ten-thousandth of the tolerance.
+    n_init, random_state
+        Number of random starts, of which the best is kept, and where their numbers come from. A whole number is the
+        ``seed`` of :meth:`pltf.Model.fit`.
+    verbose
+        Show a bar on a terminal when the fit takes over a second.
+
+    Attributes
+    ----------
+    components_
+        Posterior mean of ``H``, components x features.
+    n_components_, n_features_in_, feature_names_in_
+        As everywhere in scikit-learn.
+    bound_
+        Lower bound on the log evidence of the training data.
+    n_iter_
+        Sweeps of the start that was kept.
+    fit_
+        The :class:`pltf.Fit`, with rows ``i``, columns ``j`` and components ``r``.
+
+    A fit works on as many threads as ``OMP_NUM_THREADS`` says, which joblib sets in its processes; without it, on
+    all cores. Their number does not change a bit of the result.
+
+    >>> import numpy as np
+    >>> from pltf.sklearn import PoissonNMF
+    >>> X = np.array([[4, 2, 0], [8, np.nan, 0], [0, 1, 6], [0, 0, 12]])
+    >>> model = PoissonNMF(n_components=2, n_init=5, random_state=0)
+    >>> W = model.fit_transform(X)
+    >>> W.shape, model.components_.shape
+    ((4, 2), (2, 3))
+    >>> bool(model.inverse_transform(W)[1, 1] > 2)
+    True
+    """
+
+    def __init__(
+        self,
+        n_components: int = 10,
+        *,
+        prior_shape: float | str = 0.5,
+        prior_mean: float | str = LEARN,
+        prior_tie: str = "factor",
+        max_iter: int = 2000,
+        tol: float = 1e-6,
+        n_init: int = 1,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.n_components = n_components
+        self.prior_shape = prior_shape
+        self.prior_mean = prior_mean
+        self.prior_tie = prior_tie
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_init = n_init
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None) -> PoissonNMF:
+        """Learn the components; ``y`` is not used.
+
+        >>> import numpy as np
+        >>> from pltf.sklearn import PoissonNMF
+        >>> PoissonNMF(n_components=1, random_state=0).fit(np.eye(3)).n_components_
+        1
+        """
+        rank, prior = whole("n_components", self.n_components, 1), self._prior()
+        restarts, seed = whole("n_init", self.n_init, 1), _seed(self.random_state)
+        seen = self._observed(X, reset=True)
+        self.fit_ = self._run(seen, rank, prior=prior, restarts=restarts, seed=seed, tol=self.tol)
+        self.components_ = self.fit_.factors["H"].mean
+        self.n_components_, self.n_iter_, self.bound_ = rank, self.fit_.n_iter, self.fit_.bound
+        return self
+
+    def transform(self, X: Any) -> Array:
+        """Posterior mean of ``W`` for rows that may be new, with ``H`` kept at its mean.
+
+        All rows start alike, so that what comes of one depends, up to the tolerance, on nothing but itself. A row with
+        no observed cell has the mean of the prior. The rows of the training data are treated like any others:
+        ``fit_transform`` is ``fit`` and then ``transform``, to the bit. What the fit itself believes of them, with an
+        ``H`` that was not yet certain, is near to it: ``fit_.factors["W"]``.
+
+        >>> import numpy as np
+        >>> from pltf.sklearn import PoissonNMF
+        >>> model = PoissonNMF(n_components=2, random_state=0).fit(np.kron(np.diag([9, 5]), np.ones((4, 3))))
+        >>> model.transform([[8, np.nan, 9, 0, 0, 0]]).argmax() == model.transform([[90] * 3 + [0] * 3]).argmax()
+        np.True_
+        """
+        check_is_fitted(self)
+        seen = self._observed(X, reset=False)
+        if not seen.n_observed:
+            return self._expected_rows(seen.shape[0])
+        return self._fold_in(seen).factors["W"].mean
+
+    def inverse_transform(self, X: Any) -> Array:
+        """Expected counts of rows with these ``W``, which is ``W @ components_``.
+
+        >>> import numpy as np
+        >>> from pltf.sklearn import PoissonNMF
+        >>> model = PoissonNMF(n_components=1, random_state=0).fit(np.full((20, 3), 7))
+        >>> model.inverse_transform(model.transform([[7, np.nan, 7]])).round()
+        array([[7., 7., 7.]])
+        """
+        check_is_fitted(self)
+        W = check_array(X, accept_sparse=("csr", "csc"))
+        if W.shape[1] != self.n_components_:
+            expected = f"a column for each of the {self.n_components_} components"
+            raise PltfError(f"X must have {expected}, as transform returns it; got {W.shape[1]}")
+        rates: Array = W @ self.components_
+        return rates
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """How well rows that may be new are told by the components, per observed cell in nats; higher is better.
+
+        This is the bound on ``log p(X | H)``, in which ``W`` is integrated out, over the number of observed cells. So a
+        component that explains nothing new costs a little, and a search over ``n_components`` has a peak: the
+        likelihood with the best ``W`` would go on rising. Being a mean over cells, it compares folds of different
+        sizes and with different holes. ``y`` is not used.
+
+        >>> import numpy as np
+        >>> from pltf.sklearn import PoissonNMF
+        >>> X = np.kron(np.ones((10, 1)), [[9, 9, 0, 0], [0, 0, 9, 9]])
+        >>> one, two = (PoissonNMF(n, random_state=0).fit(X[::2] + X[1::2]).score(X) for n in (1, 2))
+        >>> one, two = (PoissonNMF(n, random_state=0).fit(X).score(X) for n in (1, 2))
+        >>> one < two
+        True
+        """
+        check_is_fitted(self)
+        seen = self._observed(X, reset=False)
+        if not seen.n_observed:
+            raise PltfError("X must have an observed cell to be scored, but all are missing")
+        return self._fold_in(seen).bound / seen.n_observed
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = True
+        tags.input_tags.positive_only = True
+        return tags
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_components_
+
+    def _prior(self) -> Gamma:
+        """The prior of both factors, with the usual values to start from where it is learned."""
+        values = {part: getattr(self, f"prior_{part}") for part in PARTS}
+        learns = [part for part, value in values.items() if isinstance(value, str) and value == LEARN]
+        for part, value in values.items():
+            number = isinstance(value, Real) and not isinstance(value, bool) and 0 < value < math.inf
+            if part not in learns and not number:
+                raise PltfError(f"prior_{part} must be a positive number or 'learn', got {value!r}")
+        if not isinstance(self.prior_tie, str) or self.prior_tie not in TIES:
+            raise PltfError(f"prior_tie must be one of {', '.join(map(repr, TIES))}; got {self.prior_tie!r}")
+        if self.prior_tie != "factor" and not learns:
+            raise PltfError(f"prior_tie={self.prior_tie!r} needs prior_shape='learn' or prior_mean='learn', or both")
+        given = {part: value for part, value in values.items() if part not in learns}
+        learn = None if not learns else "both" if len(learns) == len(PARTS) else learns[0]
+        return Gamma(**given, learn=learn, tie=self.prior_tie)
+
+    def _observed(self, X: Any, *, reset: bool) -> Observation:
+        """What was seen, checked as scikit-learn does it."""
+        if isinstance(X, np.ma.MaskedArray):  # NumPy would drop the mask
+            X = X.astype(np.float64).filled(np.nan)
+        X = validate_data(self, X, reset=reset, accept_sparse="csr", dtype="numeric", ensure_all_finite="allow-nan")
+        least = np.fmin.reduce(X.data if sparse.issparse(X) else X, axis=None, initial=0)
+        if least < 0:
+            raise PltfError(f"Negative values in data passed to PoissonNMF: X must be >= 0, but it holds {least}")
+        return _listed(X) if sparse.issparse(X) else observe(X, name="X")
+
+    def _fold_in(self, seen: Observation) -> Fit:
+        """The posterior of the rows seen, with H kept."""
+        learned = self.fit_.priors["W"]
+        return self._run(
+            seen,
+            self.n_components_,
+            prior=Gamma(learned.shape, learned.mean),
+            fixed={"H": self.components_},
+            init={"W": self._expected_rows(seen.shape[0])},
+            tol=self.tol * SHARPER,
+        )
+
+    def _expected_rows(self, n: int) -> Array:
+        """Rows of W as the prior expects them. From here sweeps end higher than from draws, and in one place."""
+        return np.array(np.broadcast_to(self.fit_.priors["W"].mean, (n, self.n_components_)))
+
+    def _run(self, seen: Observation, rank: int, *, prior: Gamma, tol: float, **options: Any) -> Fit:
+        """A fit of pltf, with a warning that scikit-learn knows: none comes from a fit that its callback has ended."""
+        found = nmf(rank=rank).fit(
+            seen,
+            prior={"W": prior} if "fixed" in options else prior,
+            max_iter=self.max_iter,
+            tol=tol,
+            threads=_threads(),
+            progress=bool(self.verbose),
+            callback=lambda sweep: sweep.n_iter >= self.max_iter,
+            **options,
+        )
+        if tol > 0 and not found.converged:
+            reason = f"{found.n_iter} sweeps are done" if found.stopped == ASKED else found.stopped
+            text = f"PoissonNMF has not converged: {reason}; raise max_iter or tol"
+            warnings.warn(text, ConvergenceWarning, stacklevel=4)
+        return found
+
+
+def _listed(X: Any) -> Observation:
+    """The cells of a sparse matrix: those that are not listed are zeros, those listed as NaN are holes."""
+    listed = X.tocoo(copy=True)
+    listed.sum_duplicates()
+    cells, hole = np.stack(listed.coords, axis=1), np.isnan(listed.data)
+    return observe((cells[~hole], listed.data[~hole]), shape=listed.shape, missing=cells[hole], name="X")
+
+
+def _seed(random_state: Any) -> int:
+    if isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool):
+        return whole("random_state", random_state, 0)
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def _threads() -> int:
+    """As many as OpenMP would take, so that the processes of joblib do not all take all cores."""
+    allowed = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    return max(1, min(int(allowed), available_threads())) if allowed.isdigit() else available_threads()
