@@ -342,7 +342,6 @@ def test_a_fit_that_has_not_converged_says_so_where_it_was_asked_for() -> None:
         (np.full((2, 3, 3), np.nan), "i", "at least one cell must be observed, but all are missing"),
         (-np.ones((2, 3, 3)), "i", r"observed values must be >= 0, but cell \(0, 0, 0\) holds -1"),
         (None, "i", "X: expected real or integer numbers|X_new must"),
-        (pltf.observe(np.ones((3, 3))), "i", r"X must have 3 dimensions \(i, j, k\), got 2"),
     ],
 )
 def test_refused_data(data: Any, index: Any, message: str) -> None:

@@ -13,24 +13,50 @@ a bound on the evidence that tells how many components the data support, and pre
 
 from importlib import import_module as _import_module
 from importlib.metadata import version as _version
-from types import ModuleType as _ModuleType
+from typing import TYPE_CHECKING
+from typing import Any as _Any
 
-from pltf.data import Holdout, Observation, holdout, observe
-from pltf.errors import (
-    ConvergenceWarning,
-    EngineError,
-    NotationError,
-    ObservationError,
-    PltfError,
-    ScoreWarning,
-    SelectionWarning,
-)
-from pltf.fit import Fit
-from pltf.gamma import Gamma, Point, Posterior
-from pltf.inference.run import Sweep
-from pltf.matching import Match, match
-from pltf.notation import Model, cp, nmf, tucker
-from pltf.selection import Selection, select
+if TYPE_CHECKING:
+    from pltf.data import Holdout, Observation, holdout, observe
+    from pltf.errors import (
+        ConvergenceWarning,
+        EngineError,
+        NotationError,
+        ObservationError,
+        PltfError,
+        ScoreWarning,
+        SelectionWarning,
+    )
+    from pltf.fit import Fit
+    from pltf.gamma import Gamma, Point, Posterior
+    from pltf.inference.run import Sweep
+    from pltf.io import load
+    from pltf.matching import Match, match
+    from pltf.notation import Model, cp, nmf, tucker
+    from pltf.selection import Selection, select
+
+# Where each public name lives: imported when it is first asked for, so that `pltf --help` waits for nothing.
+_HOMES = {
+    "pltf.data": ("Holdout", "Observation", "holdout", "observe"),
+    "pltf.errors": (
+        "ConvergenceWarning",
+        "EngineError",
+        "NotationError",
+        "ObservationError",
+        "PltfError",
+        "ScoreWarning",
+        "SelectionWarning",
+    ),
+    "pltf.fit": ("Fit",),
+    "pltf.gamma": ("Gamma", "Point", "Posterior"),
+    "pltf.inference.run": ("Sweep",),
+    "pltf.io": ("load",),
+    "pltf.matching": ("Match", "match"),
+    "pltf.notation": ("Model", "cp", "nmf", "tucker"),
+    "pltf.selection": ("Selection", "select"),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+_MODULES = ("datasets", "io", "metrics", "plotting", "report", "sklearn")
 
 __version__ = _version("pltf")
 
@@ -54,6 +80,7 @@ __all__ = [
     "Sweep",
     "cp",
     "holdout",
+    "load",
     "match",
     "nmf",
     "observe",
@@ -62,7 +89,15 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> _ModuleType:
-    if name in ("datasets", "metrics", "plotting"):  # imported when they are first asked for
+def __getattr__(name: str) -> _Any:
+    if name in _HOME_OF:
+        found = getattr(_import_module(_HOME_OF[name]), name)
+        globals()[name] = found
+        return found
+    if name in _MODULES:
         return _import_module(f"pltf.{name}")
     raise AttributeError(f"module 'pltf' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_MODULES})

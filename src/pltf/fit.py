@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from pltf.data.labels import Labels
 from pltf.data.pattern import Pattern
+from pltf.data.split import HeldOut
 from pltf.data.values import EXACT, brief
 from pltf.errors import PltfError, flag, whole
 from pltf.gamma import Array, Factor, Gamma, Point, Posterior, level_of
@@ -27,6 +29,7 @@ from pltf.prediction.top import Choice, most_probable
 
 if TYPE_CHECKING:
     import pandas as pd
+    import xarray as xr
 
 AMONG = ("missing", "zero", "all")
 TAILS = ("upper", "lower", "both")
@@ -66,6 +69,8 @@ class Fit:
     n_observed: Mapping[str, int]  # observed cells of each tensor
     patterns: Mapping[str, Pattern]  # and which they are
     labels: Mapping[str, Labels] = field(default_factory=dict)  # of the indices that have labels
+    held_out: HeldOut | None = None  # cells hidden from it by the command line
+    origin: Mapping[str, str] = field(default_factory=dict)  # where it comes from: versions, file, command
 
     @property
     def bound(self) -> float:
@@ -391,6 +396,52 @@ class Fit:
             threads=threads,
             progress=progress,
         )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fit to a netCDF file that :func:`pltf.load`, and xarray, can read.
+
+        It holds the posteriors, the labels, the model, the priors, the trace, the seeds and the table of restarts, what
+        was observed, and the versions of the software. A file of that name is replaced, once the new one is whole.
+
+        >>> import numpy as np, pltf, tempfile, os
+        >>> path = os.path.join(tempfile.mkdtemp(), "run.nc")
+        >>> pltf.nmf(rank=1).fit(np.ones((2, 3))).save(path)
+        >>> pltf.load(path).model
+        Model("X[i,j] = W[i,r] * H[r,j]", r=1)
+        """
+        from pltf.io import save
+
+        save(self, path)
+
+    def to_xarray(self, *, predictions: bool = True, level: float = 0.9) -> xr.Dataset:
+        """All factors, and what is expected of every cell, in one Dataset with labels.
+
+        Of factor U there are ``U`` (its mean), ``U_sd``, ``U_low`` and ``U_high``; of tensor X ``X`` (its mean) and
+        ``X_sd``. ``predictions=False`` leaves out the tensors, which may be large.
+
+        >>> import numpy as np, pltf
+        >>> data = pltf.nmf(rank=2).fit(np.ones((2, 3))).to_xarray()
+        >>> sorted(data), dict(data["W"].sizes)
+        (['H', 'H_high', 'H_low', 'H_sd', 'W', 'W_high', 'W_low', 'W_sd', 'X', 'X_sd'], {'i': 2, 'r': 2})
+        """
+        from pltf.prediction.labelled import as_dataset
+
+        return as_dataset(self, flag("predictions", predictions), level_of(level))
+
+    def to_arviz(self, draws: int = 500, *, seed: int = 0, of: str | None = None) -> Any:
+        """Draws for ArviZ: posterior, posterior predictive, observed data, with labels.
+
+        The draws are of the posterior that was fitted: independent, in one chain. Predictions and data are those of one
+        tensor (``of``): all its cells, or the listed ones if it was given as a list.
+
+        >>> import arviz, numpy as np, pltf
+        >>> data = pltf.nmf(rank=2).fit(np.ones((2, 3))).to_arviz(draws=100)
+        >>> data.posterior["W"].dims, data.posterior_predictive["X"].shape
+        (('chain', 'draw', 'i', 'r'), (1, 100, 2, 3))
+        """
+        from pltf.prediction.labelled import as_inference_data
+
+        return as_inference_data(self, self.tensor(of), whole("draws", draws, 1), whole("seed", seed, 0))
 
     def components(self, index: str | None = None, *, top: int = 3) -> pd.DataFrame:
         """Components by the observed counts that they explain, largest first.

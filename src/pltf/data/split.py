@@ -48,6 +48,22 @@ class Holdout:
         return f"<Holdout {shape}: {hidden}; {self.train.n_observed:,} left to fit>"
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class HeldOut:
+    """Cells that were hidden from a fit, a row of positions each, and what they held.
+
+    >>> import numpy as np
+    >>> HeldOut(np.array([[0, 1], [2, 0]]), np.array([3.0, 0.0]))
+    <HeldOut 2 cells, 1 of them non-zero>
+    """
+
+    cells: NDArray[np.integer[Any]]  # (cells, modes)
+    values: NDArray[np.float64]
+
+    def __repr__(self) -> str:
+        return f"<HeldOut {len(self.values):,} cells, {np.count_nonzero(self.values):,} of them non-zero>"
+
+
 @overload
 def holdout(
     data: NDArray[Any] | DenseObservation,

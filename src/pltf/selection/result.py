@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -117,6 +118,20 @@ class Selection:
             ends = " and ".join(f"the {end} {index} tried" for index, end in self.edges.items())
             texts.append(f"the best candidate ({shown(self.best)}) has {ends}: widen the grid")
         return tuple(texts)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the search to a file for :func:`pltf.load`: the fit that won, and what came of all the others.
+
+        >>> import numpy as np, pltf, tempfile, os
+        >>> path = os.path.join(tempfile.mkdtemp(), "search.nc")
+        >>> X = np.kron(np.diag([9, 5]), np.ones((5, 4)))
+        >>> pltf.select(pltf.nmf(rank=1), X, r=[1, 2, 3], restarts=2).save(path)
+        >>> pltf.load(path).best
+        {'r': 2}
+        """
+        from pltf.io import save
+
+        save(self, path)
 
     def plot(self, axes: Any = None) -> Any:
         """The bound against each size that was varied, with every run; one panel each.

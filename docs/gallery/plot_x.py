@@ -1,8 +1,0 @@
-"""
-Trial
-=====
-
-Words.
-"""
-import pltf
-print(pltf.cp(rank=2))

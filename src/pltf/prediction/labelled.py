@@ -1,0 +1,101 @@
+"""A fit as labelled arrays, for xarray and for ArviZ."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pltf.data.lookup import Coords
+from pltf.data.pattern import DensePattern, ListedPattern, Pattern
+from pltf.engines.plan import human
+from pltf.errors import PltfError
+from pltf.gamma import Array, coords_of
+from pltf.prediction.rates import RatesAt
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from pltf.fit import Fit
+
+MOST = 1 << 31  # bytes of an answer that nobody asked for by its size
+
+
+def as_dataset(fit: Fit, predictions: bool, level: float) -> xr.Dataset:
+    """Factors, and tensors if they are wanted, in one Dataset."""
+    import xarray as xr
+
+    parts: dict[str, Any] = {}
+    for name, factor in fit.factors.items():
+        known = factor.to_xarray(level)
+        parts |= {name: known["mean"], **{f"{name}_{part}": known[part] for part in ("sd", "low", "high")}}
+    if predictions:
+        for name, indices in fit.model.observed.items():
+            shape = [fit.sizes[index] for index in indices]
+            _refuse_huge(16 * math.prod(shape), "predictions=False leaves them out")
+            coords = coords_of(indices, shape, fit.labels)
+            for key, values in {name: fit.mean(of=name), f"{name}_sd": np.sqrt(fit.var(of=name))}.items():
+                parts[key] = xr.DataArray(values, coords, indices)
+    about = {"model": fit.model.text, "method": fit.method, fit.objective: fit.bound, "level": level}
+    return xr.Dataset(parts, attrs=about)
+
+
+def as_inference_data(fit: Fit, name: str, draws: int, seed: int) -> Any:
+    """Draws of all factors, and of the counts of one tensor beside what was observed of it."""
+    try:
+        import arviz as az
+    except ImportError:
+        raise PltfError("to_arviz needs ArviZ: pip install 'pltf[arviz]'") from None
+    indices, pattern = fit.model.observed[name], fit.patterns[name]
+    cells, observed, shape, dims = _observed(pattern)
+    coords = coords_of(tuple(fit.sizes), tuple(fit.sizes.values()), fit.labels)
+    if dims:
+        dims = [f"{name}_{dims[0]}"]
+        coords[dims[0]] = [_in_words(fit, indices, cell) for cell in cells.T]
+    entries = sum(one.mean.size for one in fit.factors.values())
+    _refuse_huge(8 * draws * (observed.size + entries), "ask for fewer draws")
+    drawn = {a: one.sample(draws, seed=seed + number) for number, (a, one) in enumerate(fit.factors.items())}
+    counts = _predicted(fit, name, cells, drawn, seed).reshape(1, draws, *shape)
+    return az.from_dict(
+        posterior={a: one[None] for a, one in drawn.items()},
+        posterior_predictive={name: counts},
+        observed_data={name: observed},
+        coords=coords,
+        dims={**{a: list(axes) for a, axes in fit.model.factors.items()}, name: dims or list(indices)},
+        attrs={"model": fit.model.text, "inference_library": "pltf"},
+    )
+
+
+def _observed(pattern: Pattern) -> tuple[Coords, NDArray[np.float64], tuple[int, ...], list[str]]:
+    """Cells and what was seen of them: all of an array, those that were listed otherwise."""
+    if isinstance(pattern, DensePattern):
+        _refuse_huge(8 * (2 + len(pattern.shape)) * math.prod(pattern.shape), "the tensor is too large for ArviZ")
+        cells = np.indices(pattern.shape).reshape(len(pattern.shape), -1)
+        return cells, pattern.array(), pattern.shape, []
+    assert isinstance(pattern, ListedPattern)
+    return pattern.coords, pattern.values, pattern.values.shape, ["cell"]
+
+
+def _predicted(fit: Fit, name: str, cells: Coords, drawn: Mapping[str, Array], seed: int) -> NDArray[np.int64]:
+    """Counts of cells, a row for each draw of the factors."""
+    equation = next(e for e in fit.model.equations if e.output.name == name)
+    rates, rng = RatesAt(equation, fit.sizes, cells), np.random.default_rng([seed, 1])
+    draws = len(next(iter(drawn.values())))
+    return np.stack([rng.poisson(rates({a: one[n] for a, one in drawn.items()})) for n in range(draws)])
+
+
+def _in_words(fit: Fit, indices: tuple[str, ...], cell: Any) -> str:
+    """A cell in words."""
+    named = [
+        fit.labels[index].names([at])[0] if index in fit.labels else str(at)
+        for index, at in zip(indices, cell, strict=True)
+    ]
+    return ", ".join(named)
+
+
+def _refuse_huge(size: int, advice: str) -> None:
+    if size > MOST:
+        raise PltfError(f"the answer would take {human(size, 'B')}: {advice}")
