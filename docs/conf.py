@@ -32,7 +32,6 @@ exclude_patterns = ["_build", "_ext", "gallery/*.ipynb", "gallery/*.py"]
 
 myst_enable_extensions = ["dollarmath", "deflist", "colon_fence"]
 myst_heading_anchors = 4
-suppress_warnings = ["config.cache"]  # the order of gallery pages is a function, which cannot be kept
 
 # -- reference ------------------------------------------------------------------------------------
 
@@ -55,6 +54,7 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "min_reported_time": 1e9,  # seconds say little: they are those of the machine that built the page
     "remove_config_comments": True,
+    "within_subsection_order": "FileNameSortKey",
 }
 
 # -- html -------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import pltf
 import pltf.datasets
 import pltf.metrics
 import pltf.plotting
+from tests.snippets import run_python_blocks
 
 ROOT = Path(__file__).parents[1]
 HEAVY = ("torch", "dask", "matplotlib", "plotly", "numba", "pandas", "sklearn", "rich", "loky", "scipy.optimize")
@@ -57,12 +58,7 @@ def test_that_test_can_fail() -> None:
 
 def test_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    text = (ROOT / "README.md").read_text()
-    snippets = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
-    assert len(snippets) >= 4
-    names: dict[str, object] = {}
-    for snippet in snippets:
-        exec(compile(snippet, "README.md", "exec"), names)
+    assert run_python_blocks(ROOT / "README.md") >= 4
 
 
 def test_readme_names_the_commands_on_its_first_screen() -> None:

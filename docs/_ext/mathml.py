@@ -11,10 +11,17 @@ from sphinx.util import logging
 
 log = logging.getLogger(__name__)
 
+AS_IT_SHOULD_LOOK = {
+    r"{\hat X}": r"{\hat X{}}",  # else the index goes under the letter, not beside it
+    r"\log ": r"\log\, ",  # else the name and what follows are one word
+}
+
 
 def written(node: nodes.Element, block: bool) -> str:
     """An equation in MathML; one that cannot be read is a warning, and so the end of the build."""
-    tex = node.astext().replace(r"{\hat X}", r"{\hat X{}}")  # else the index goes under the letter, not beside it
+    tex = node.astext()
+    for ours, theirs in AS_IT_SHOULD_LOOK.items():
+        tex = tex.replace(ours, theirs)
     many_lines = block and r"\\" in tex and r"\begin{" not in tex
     try:
         return str(tex2mathml(rf"\begin{{aligned}}{tex}\end{{aligned}}" if many_lines else tex, as_block=block))

@@ -14,17 +14,17 @@ from sphinx.pycode import ModuleAnalyzer
 import pltf
 import pltf.datasets
 import pltf.metrics
+import pltf.sklearn
 
-MODULES: tuple[ModuleType, ...] = (pltf, pltf.datasets, pltf.metrics)
-MADE_BY_USERS = ("pltf.Model", "pltf.Gamma")  # all other classes come out of a call
+MODULES: tuple[ModuleType, ...] = (pltf, pltf.datasets, pltf.metrics, pltf.sklearn)
+MADE_BY_USERS = ("pltf.Model", "pltf.Gamma", "pltf.sklearn.PoissonNMF")  # all other classes come out of a call
 SINGLE = ("property", "attribute")  # what napoleon takes for "type: description" if it has a colon
 
 
 def describe_fields(app: Any) -> None:
     """The comment beside a field of a class is what there is to say about it."""
-    for cls in (thing for m in MODULES for thing in vars(m).values() if isinstance(thing, type)):
-        if not cls.__module__.startswith("pltf"):
-            continue
+    public = (getattr(m, name) for m in MODULES for name in m.__all__)
+    for cls in (thing for thing in public if isinstance(thing, type)):
         analyzer = ModuleAnalyzer.for_module(cls.__module__)
         analyzer.analyze()
         for field, told in _fields(inspect.getsource(cls)):

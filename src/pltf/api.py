@@ -25,11 +25,15 @@ from pltf.inference.balance import trades
 from pltf.inference.em import EM, MAP
 from pltf.inference.factors import Factors, frozen
 from pltf.inference.priors import Groups, groups
-from pltf.inference.run import ASKED, Callback, Row, Run, Stop, best_of
+from pltf.inference.run import ASKED, INTERRUPTED, Callback, Row, Run, Stop, best_of
 from pltf.inference.state import Method, Problem, State
 from pltf.inference.vb import VB
+from pltf.interrupts import first_interrupt_waits
 from pltf.notation import Model
 from pltf.prediction.cells import check_labels, observed_like
+from pltf.store.checkpoint import EVERY, FitCheckpoint, Identity, Place, digest_of
+from pltf.store.container import Box, readable
+from pltf.store.fits import FIT, fit_from, save_fit
 from pltf.threads import available_threads, single_threaded_blas
 
 METHODS: Mapping[str, Method] = {method.name: method for method in (VB, EM, MAP)}
@@ -56,11 +60,16 @@ def fit(
     accelerate: bool,
     progress: bool,
     callback: Callback | None,
+    checkpoint: Any = None,
+    every: float = EVERY,
+    resume: bool = False,
     _callers: int = 2,
 ) -> Fit:
     """Fit a model; :meth:`pltf.Model.fit` says what the arguments mean. Warnings point so many callers up."""
     stop = Stop(whole("max_iter", max_iter, 1), tolerance(tol), _callback(callback))
-    restarts, entropy, progress = whole("restarts", restarts, 1), seed_of(seed), flag("progress", progress)
+    restarts, progress = whole("restarts", restarts, 1), flag("progress", progress)
+    place = Place(checkpoint, every, resume)
+    entropy = place.identity["seed"] if seed is None and place.identity else seed_of(seed)
     data, masks = tensors(model, X, mask)
     ready = prepare(
         model,
@@ -78,12 +87,34 @@ def fit(
     if restarts > 1 and not isinstance(ready.init, str):
         raise PltfError(f"restarts must be 1 when init gives the starting point, got {restarts}")
     seen = observations(data, masks)
+    identity, keeper = {}, None
+    if place.path is not None:
+        identity = ready.identity(seen) | {"seed": entropy, "restarts": restarts, "tol": tol, "max_iter": max_iter}
+        place.check(identity)
+        if place.kind == FIT:
+            with readable(place.path):
+                return fit_from(place.boxes)
+        keeper = FitCheckpoint(place, identity, model.factors, ready.planned.factor_shapes)
     problem = ready.problem(seen)
-    with single_threaded_blas:
+    with single_threaded_blas, first_interrupt_waits() as interrupted:
+        stop = replace(stop, interrupted=interrupted)
         start, earlier = ready.starting(problem, entropy)
-        run, rows = best_of(problem, ready.method, start, restarts, stop, earlier=earlier, shown=progress)
+        run, rows = best_of(
+            problem, ready.method, start, restarts, stop, earlier=earlier, shown=progress, keeper=keeper
+        )
         result = ready.result(problem, run, rows, entropy, seen)
-    ready.warn_of(run, stop, problem.total, stacklevel=_callers + 2)
+        broken_off = rows[-1].stopped == INTERRUPTED
+        if place.path is not None and not broken_off:
+            save_fit(result, place.path, {"checkpoint": Box({"identity": identity})})
+    if broken_off:
+        where = f"restart {len(rows)} of {restarts}, after {rows[-1].n_iter} sweeps"
+        advice = (
+            "go on with resume=True" if keeper is not None else "go on with init=fit, or give checkpoint= next time"
+        )
+        text = f"the fit was interrupted in {where}: this is the best so far; {advice}"
+        warnings.warn(text, ConvergenceWarning, stacklevel=_callers + 1)
+    else:
+        ready.warn_of(run, stop, problem.total, stacklevel=_callers + 2)
     return result
 
 
@@ -125,6 +156,21 @@ class Prepared:
     held: Factors
     init: str | Factors | Fit
     accelerate: bool
+
+    def identity(self, seen: Mapping[str, Observation]) -> Identity:
+        """What has to be the same for a fit to be gone on with."""
+        init = self.init.state.E if isinstance(self.init, Fit) else self.init
+        return {
+            "model": repr(self.model),
+            "data": {name: one.digest() for name, one in seen.items()},
+            "method": self.method.name,
+            "prior": digest_of(self.priors),
+            "init": digest_of(init),
+            "fixed": digest_of(self.held),
+            "dtype": self.planned.dtype.name,
+            "engine": self.planned.engine,
+            "accelerate": self.accelerate,
+        }
 
     def problem(self, seen: Mapping[str, Observation]) -> Problem:
         """The model bound to its data."""

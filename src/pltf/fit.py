@@ -409,9 +409,9 @@ class Fit:
         >>> pltf.load(path).model
         Model("X[i,j] = W[i,r] * H[r,j]", r=1)
         """
-        from pltf.io import save
+        from pltf.store.fits import save_fit
 
-        save(self, path)
+        save_fit(self, path)
 
     def to_xarray(self, *, predictions: bool = True, level: float = 0.9) -> xr.Dataset:
         """All factors, and what is expected of every cell, in one Dataset with labels.

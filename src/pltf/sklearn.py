@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from pltf.errors import ConvergenceWarning as PltfConvergenceWarning
 from pltf.errors import PltfError, whole
 from pltf.fit import Fit
 from pltf.gamma import PARTS, Array, Gamma
-from pltf.inference.run import ASKED
+from pltf.inference.run import ASKED, Sweep
 from pltf.notation import nmf
 from pltf.threads import available_threads
 
@@ -28,7 +27,7 @@ __all__ = ["ConvergenceWarning", "PoissonNMF"]
 
 LEARN = "learn"
 TIES = ("factor", "component")
-SHARPER = 1e-4  # new rows settle together, and none of them should notice the others: their share of the tolerance
+_NUMBERS = (int, float, np.integer, np.floating)
 
 
 class ConvergenceWarning(PltfConvergenceWarning, exceptions.ConvergenceWarning):  # type: ignore[misc]
@@ -63,8 +62,8 @@ class PoissonNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         Which entries of a factor share what is learned: the whole ``"factor"``, or those of one ``"component"``. With
         means learned for each component, those that the data do not support lose all their counts.
     max_iter, tol
-        At most so many sweeps; stop earlier when the last three together add less than ``tol*|bound|``. New rows have
-        at most as many sweeps, and a ten-thousandth of the tolerance.
+        At most so many sweeps; stop earlier when the last three together add less than ``tol*|bound|``, and of new rows
+        when in a sweep none moves by more than ``tol`` of its largest entry. ``tol=0``: never stop earlier.
     n_init, random_state
         Number of random starts, of which the best is kept, and where their numbers come from. A whole number is the
         ``seed`` of :meth:`pltf.Model.fit`.
@@ -132,18 +131,30 @@ class PoissonNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         rank, prior = whole("n_components", self.n_components, 1), self._prior()
         restarts, seed = whole("n_init", self.n_init, 1), _seed(self.random_state)
         seen = self._observed(X, reset=True)
-        self.fit_ = self._run(seen, rank, self.tol, prior=prior, restarts=restarts, seed=seed)
+        self.fit_ = self._run(
+            seen,
+            rank,
+            prior=prior,
+            restarts=restarts,
+            seed=seed,
+            tol=self.tol,
+            callback=lambda sweep: sweep.n_iter >= self.max_iter,  # pltf does not warn of a fit that was ended
+        )
         self.components_ = self.fit_.factors["H"].mean
         self.n_components_, self.n_iter_, self.bound_ = rank, self.fit_.n_iter, self.fit_.bound
+        if self.tol > 0 and not self.fit_.converged:
+            stopped = self.fit_.stopped
+            _warn(f"{self.n_iter_} sweeps are done" if stopped == ASKED else stopped)
         return self
 
     def transform(self, X: Any) -> Array:
         """Posterior mean of ``W`` for rows that may be new, with ``H`` kept at its mean.
 
-        All rows start alike, so that what comes of one depends, up to the tolerance, on nothing but itself. A row with
-        no observed cell has the mean of the prior. The rows of the training data are treated like any others:
-        ``fit_transform`` is ``fit`` and then ``transform``, to the bit. What the fit itself believes of them, with an
-        ``H`` that was not yet certain, is near to it: ``fit_.factors["W"]``.
+        All rows start alike, so that what comes of one does not depend on the others, up to the tolerance. (With a
+        prior shape far below 0.5 the bound of a row has several peaks, and a few rows may end at another one when
+        others come with them.) A row with no observed cell has the mean of the prior. Training rows are treated like
+        any others: ``fit_transform`` is ``fit`` and then ``transform``, to the bit. What the fit itself believes of
+        them, ``fit_.factors["W"]``, is near to it, but takes ``H`` as uncertain too.
 
         >>> import numpy as np
         >>> from pltf.sklearn import PoissonNMF
@@ -151,7 +162,7 @@ class PoissonNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         >>> model.transform([[8, np.nan, 9, 0, 0, 0]]).argmax() == model.transform([[90] * 3 + [0] * 3]).argmax()
         np.True_
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "fit_")
         seen = self._observed(X, reset=False)
         if not seen.n_observed:
             return self._expected_rows(seen.shape[0])
@@ -166,7 +177,7 @@ class PoissonNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         >>> model.inverse_transform(model.transform([[7, np.nan, 7]])).round()
         array([[7., 7., 7.]])
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "fit_")
         W = check_array(X, accept_sparse=("csr", "csc"))
         if W.shape[1] != self.n_components_:
             expected = f"a column for each of the {self.n_components_} components"
@@ -178,8 +189,8 @@ class PoissonNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """How well rows that may be new are told by the components, per observed cell in nats; higher is better.
 
         This is the bound on ``log p(X | H)``, in which ``W`` is integrated out, over the number of observed cells. So a
-        component that explains nothing new costs a little, and a search over ``n_components`` has a peak: the
-        likelihood with the best ``W`` would go on rising. Being a mean over cells, it compares folds of different
+        component that explains nothing new costs a little, and a search over ``n_components`` has a peak, where the
+        likelihood at the estimated ``W`` would be nearly flat. Being a mean over cells, it compares folds of different
         sizes and with different holes. ``y`` is not used.
 
         >>> import numpy as np
@@ -189,7 +200,7 @@ class PoissonNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         >>> one < two
         True
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "fit_")
         seen = self._observed(X, reset=False)
         if not seen.n_observed:
             raise PltfError("X must have an observed cell to be scored, but all are missing")
@@ -211,7 +222,7 @@ class PoissonNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         values = {part: getattr(self, f"prior_{part}") for part in PARTS}
         learns = [part for part, value in values.items() if isinstance(value, str) and value == LEARN]
         for part, value in values.items():
-            number = isinstance(value, Real) and not isinstance(value, bool) and 0 < value < math.inf
+            number = isinstance(value, _NUMBERS) and not isinstance(value, bool) and 0 < value < math.inf
             if part not in learns and not number:
                 raise PltfError(f"prior_{part} must be a positive number or 'learn', got {value!r}")
         if not isinstance(self.prior_tie, str) or self.prior_tie not in TIES:
@@ -225,7 +236,7 @@ class PoissonNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def _observed(self, X: Any, *, reset: bool) -> Observation:
         """What was seen, checked as scikit-learn does it."""
         if isinstance(X, np.ma.MaskedArray):  # NumPy would drop the mask
-            X = X.astype(np.float64).filled(np.nan)
+            X = np.ma.filled(X.astype(np.float64), np.nan)
         X = validate_data(self, X, reset=reset, accept_sparse="csr", dtype="numeric", ensure_all_finite="allow-nan")
         least = np.fmin.reduce(X.data if sparse.issparse(X) else X, axis=None, initial=0)
         if least < 0:
@@ -235,35 +246,44 @@ class PoissonNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def _fold_in(self, seen: Observation) -> Fit:
         """The posterior of the rows seen, with H kept."""
         learned = self.fit_.priors["W"]
-        return self._run(
+        found = self._run(
             seen,
             self.n_components_,
-            self.tol * SHARPER,
             prior=Gamma(learned.shape, learned.mean),
             fixed={"H": self.components_},
             init={"W": self._expected_rows(seen.shape[0])},
+            tol=0,
+            callback=_Settled(self.tol),
         )
+        if self.tol > 0 and not found.converged and found.stopped != ASKED:
+            _warn(found.stopped)
+        return found
 
     def _expected_rows(self, n: int) -> Array:
         """Rows of W as the prior expects them. From here sweeps end higher than from draws, and in one place."""
         return np.array(np.broadcast_to(self.fit_.priors["W"].mean, (n, self.n_components_)))
 
-    def _run(self, seen: Observation, rank: int, tol: float, **options: Any) -> Fit:
-        """A fit of pltf, with a warning that scikit-learn knows: none comes from a fit that its callback has ended."""
-        found = nmf(rank=rank).fit(
-            seen,
-            max_iter=self.max_iter,
-            tol=tol,
-            threads=_threads(),
-            progress=bool(self.verbose),
-            callback=lambda sweep: sweep.n_iter >= self.max_iter,
-            **options,
-        )
-        if tol > 0 and not found.converged:
-            reason = f"{found.n_iter} sweeps are done" if found.stopped == ASKED else found.stopped
-            text = f"PoissonNMF has not converged: {reason}; raise max_iter or tol"
-            warnings.warn(text, ConvergenceWarning, stacklevel=3)
-        return found
+    def _run(self, seen: Observation, rank: int, **options: Any) -> Fit:
+        progress = bool(self.verbose)
+        return nmf(rank=rank).fit(seen, max_iter=self.max_iter, threads=_threads(), progress=progress, **options)
+
+
+class _Settled:
+    """Ends a fold-in when no row moves any more; a tolerance for the bound of all would let some end too early."""
+
+    def __init__(self, tol: float) -> None:
+        self._tol = tol
+        self._before: Array | float = math.inf
+
+    def __call__(self, sweep: Sweep) -> bool:
+        W = sweep.means["W"]
+        moved, self._before = np.abs(W - self._before), W
+        return bool((moved <= self._tol * W.max(axis=1, keepdims=True)).all())
+
+
+def _warn(reason: str) -> None:
+    text = f"PoissonNMF has not converged: {reason}; raise max_iter or tol"
+    warnings.warn(text, ConvergenceWarning, stacklevel=3)
 
 
 def _listed(X: Any) -> Observation:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pltf.errors import PltfError
+from pltf.interrupts import interrupts_wait
 
 _PERIOD = 0.2  # seconds after which the main thread looks up, to hear an interrupt
 RETRIES = 2  # of a job whose worker was killed
@@ -143,30 +144,6 @@ def _deaf_children() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-@contextmanager
-def _interrupts_wait() -> Iterator[Callable[[], None]]:
-    """Have a Ctrl-C wait for the next call of the function that this gives.
-
-    Anywhere else it might leave a lock of the pool closed for ever, for example between taking it and entering the
-    block that gives it back.
-    """
-    if threading.current_thread() is not threading.main_thread():  # others are not interrupted, and may not set this
-        yield lambda: None
-        return
-    caught: list[Any] = []
-    handler = signal.signal(signal.SIGINT, lambda *came: caught.append(came))
-
-    def deliver() -> None:
-        if caught and callable(handler):
-            handler(*caught.pop())
-
-    try:
-        yield deliver
-    finally:
-        signal.signal(signal.SIGINT, handler)
-    deliver()
-
-
 def may_have_children() -> bool:
     """Whether this process may start others."""
     return not multiprocessing.current_process().daemon
@@ -237,7 +214,7 @@ def drive(
     interrupt ``stop`` has to tell the jobs to end soon; every result that comes in still goes to its ``then``.
     """
     waiting, open_tasks = enumerate(tasks), _Open(pool)
-    with _interrupts_wait() as deliver:
+    with interrupts_wait() as presses:
         try:
             while True:
                 while open_tasks.busy < pool.workers and (begun := next(waiting, None)) is not None:
@@ -245,12 +222,12 @@ def drive(
                 if not open_tasks:
                     return
                 show()
-                deliver()
+                presses.deliver()
                 for number, task, error in open_tasks.completed():
                     yield from [(number, error)] if error else open_tasks.advance(number, task)
         except BaseException:
             stop()
-            open_tasks.drain(deliver)
+            open_tasks.drain(presses.deliver)
             raise
         finally:
             pool.close()

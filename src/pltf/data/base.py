@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +55,19 @@ class Observation(ABC):
     @abstractmethod
     def values_at(self, cells: Coords) -> NDArray[np.float64]:
         """What cells (modes, n) hold; NaN where they are missing."""
+
+    def digest(self) -> str:
+        """A number that other data would not have, for all that they know of each other."""
+        whole = hashlib.blake2b(repr((self.shape, self.dtype_name, self.n_observed)).encode(), digest_size=16)
+        for part in self._parts():
+            whole.update(np.ascontiguousarray(part).view(np.uint8).data if part.size else b"")
+        for index in sorted(self.labels):
+            whole.update(repr((index, self.labels[index].names())).encode())
+        return whole.hexdigest()
+
+    @abstractmethod
+    def _parts(self) -> Iterator[NDArray[Any]]:
+        """What tells the data from others, part by part."""
 
     @abstractmethod
     def transposed(self, order: tuple[int, ...]) -> Self:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -70,6 +70,10 @@ class CooObservation(Observation):
         """What cells hold; NaN where they are missing."""
         listed = np.append(self.values, 0.0)[self._pattern.listed.find(cells)]  # position -1, of none, is the last
         return np.where(self._pattern.observed(cells), listed, np.nan)
+
+    def _parts(self) -> Iterator[NDArray[Any]]:
+        yield np.frombuffer(self.unlisted.encode(), dtype=np.uint8)
+        yield from (self.coords, self.values, self.missing)
 
     def transposed(self, order: tuple[int, ...]) -> Self:
         """The same data with their axes in another order."""

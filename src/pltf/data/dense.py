@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pltf.data.base import Observation
 from pltf.data.blocks import Block, block_shape, blocks
 from pltf.data.lookup import Coords
-from pltf.data.pattern import Pattern, dense_pattern
+from pltf.data.pattern import Pattern, dense_pattern, slabs
 from pltf.data.values import constants, find_bad, finite_total, read_only
 from pltf.errors import ObservationError
 
@@ -62,6 +62,14 @@ class DenseObservation(Observation):
         at = tuple(cells)
         values = self.values[at].astype(np.float64)
         return values if self.mask is None else np.where(self.mask[at], values, np.nan)
+
+    def _parts(self) -> Iterator[NDArray[Any]]:
+        for rows in slabs(self.shape):
+            if self.mask is None:
+                yield self.values[rows]
+            else:
+                yield self.mask[rows]
+                yield self.values[rows][self.mask[rows]]
 
     def transposed(self, order: tuple[int, ...]) -> Self:
         """The same data with their axes in another order."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pltf.data.values import brief
+from pltf.data.values import EXACT, brief
 from pltf.errors import ObservationError, PltfError
 
 if TYPE_CHECKING:
@@ -55,14 +55,26 @@ class Labels:
 
     def positions(self, values: Any, what: str, error: type[PltfError] = PltfError) -> NDArray[np.intp]:
         """The positions of labels, or one sentence about the first that is not known."""
-        column = clean(values, what, error)
-        column = binned(column, self.bin, what, error) if self.bin else column
+        column = self._as_here(clean(values, what, error), what, error)
         found = np.asarray(self.index.get_indexer(column), dtype=np.intp)
         if (found < 0).any():
             row = int(np.argmax(found < 0))
             known = f"one of its {len(self):,} labels, {in_short(self.index)}"
             raise error(f"{what}: row {row} has {shown(column[row])}, which is not {known}")
         return found
+
+    def _as_here(self, column: pd.Index, what: str, error: type[PltfError]) -> pd.Index:
+        """Labels as they stand here: dates as their bins, dates in words as dates."""
+        if self.bin is not None:
+            goes_round = self.bin not in PERIODS and column.dtype == self.index.dtype
+            if goes_round and bool(column.isin(self.index).all()):  # "Monday" is a bin already
+                return column
+            return binned(column, self.bin, what, error)
+        if self.index.dtype.kind == "M" and column.dtype == object:  # pandas would take 09/11 for a day in September
+            return dates_of(column, what, error)
+        if self.index.dtype.kind == "i" and column.dtype.kind == "f" and (np.abs(column) >= EXACT).any():
+            raise error(f"{what} must hold whole numbers beyond 2**53 as such: as {column.dtype} they are rounded")
+        return column
 
     def names(self, positions: Any = None) -> list[str]:
         """The labels as people read them, all or those of some positions.
@@ -97,14 +109,20 @@ def in_short(labels: Sequence[Any] | pd.Index) -> str:
     'a, b, ..., g'
     """
     few = list(labels) if len(labels) <= 4 else [*labels[:2], ..., labels[-1]]
-    return ", ".join("..." if label is ... else str(label).removesuffix(" 00:00:00") for label in few)
+    return ", ".join("..." if label is ... else _words(label) for label in few)
+
+
+def _words(label: Any) -> str:
+    """A label on one line, without quotes."""
+    text = " ".join(str(label).split()) or repr(label)
+    return text.removesuffix(" 00:00:00") if len(text) <= 40 else f"{text[:36]} ..."
 
 
 def known_labels(values: Any, what: str, error: type[PltfError] = ObservationError) -> Labels:
     """Labels in the order in which somebody gives them."""
     if isinstance(values, Labels):
         return values
-    if isinstance(values, str) or not isinstance(values, Iterable):
+    if isinstance(values, (str, Set)) or not isinstance(values, Iterable):  # a set has no order
         raise error(f"{what} must be a list of labels, got {brief(values)}")
     index = clean(values, what, error)
     if not len(index):
@@ -142,10 +160,14 @@ def clean(values: Any, what: str, error: type[PltfError]) -> pd.Index:
         values = values.array
     if getattr(values, "ndim", 1) != 1:
         raise error(f"{what} must be a list of labels, got an array of shape {values.shape}")
+    if isinstance(values, pd.MultiIndex):
+        raise error(f"{what} must be a list of labels, got a MultiIndex of {values.nlevels} levels")
+    if getattr(getattr(values, "dtype", None), "name", None) == "float16":
+        values = np.asarray(values, dtype=np.float64)  # pandas has no index of these
     try:
         index = pd.Index(values, tupleize_cols=False) if not isinstance(values, pd.Index) else values
     except (TypeError, ValueError, OverflowError) as reason:
-        raise error(f"{what} must be labels of one type: {reason}") from None
+        raise error(f"{what} must be labels of one type: {one_line(reason)}") from None
     if isinstance(index.dtype, pd.CategoricalDtype):
         _refuse_missing(np.asarray(index.isna()), what, error)
         index = pd.Index(index.categories.take(index.codes)) if len(index) else pd.Index(index.categories[:0])
@@ -163,15 +185,22 @@ def _of_one_type(index: pd.Index, what: str, error: type[PltfError]) -> pd.Index
     if pd.api.types.is_string_dtype(index.dtype) and not pd.api.types.is_object_dtype(index.dtype):
         return pd.Index(index.astype(object))
     kind = pd.api.types.infer_dtype(index, skipna=False) if len(index) else "empty"
+    if kind == "unknown-array":  # pyarrow's own categories
+        index = pd.Index(np.asarray(index, dtype=object), dtype=object)
+        kind = pd.api.types.infer_dtype(index, skipna=False)
     if kind in _DATES:
-        return _of_one_type(pd.DatetimeIndex(pd.to_datetime(index)), what, error)
+        try:
+            dates = pd.DatetimeIndex(pd.to_datetime(index))
+        except (TypeError, ValueError, OverflowError) as reason:
+            raise error(f"{what} must hold dates of one time zone: {one_line(reason)}") from None
+        return _of_one_type(dates, what, error)
     if kind in _NAMED:
         if kind == "integer" and not -(2**63) <= index.min() <= index.max() < 2**63:
             raise error(f"{what}: whole numbers must be below 2**63, got {index.max()}")
         plain: NDArray[Any] = np.asarray(index, dtype=object if kind == "string" else _NAMED[kind])
         if kind == "floating" and not np.isfinite(plain).all():
             raise error(f"{what}: labels must be finite, got {plain[~np.isfinite(plain)][0]}")
-        return pd.Index(plain)
+        return pd.Index(plain, dtype=plain.dtype)
     if kind == "empty":
         return pd.Index([], dtype=object)
     if kind.startswith("mixed"):
@@ -204,22 +233,42 @@ def binned(index: pd.Index, bin: str, what: str, error: type[PltfError]) -> pd.I
     """Dates put together by the week, for example: each becomes the first moment of its bin."""
     import pandas as pd
 
-    if index.dtype == object and len(index):  # the words of a file
-        try:
-            index = pd.DatetimeIndex(pd.to_datetime(index, format="ISO8601"))
-        except (ValueError, TypeError) as reason:
-            text = str(reason).split(". ")[0].split(", at position")[0]
-            raise error(f"{what} must hold dates such as 2026-11-09 or 2026-11-09T18:30: {text}") from None
-        index = _of_one_type(index, what, error)
+    if index.dtype == object and len(index):
+        index = dates_of(index, what, error)
     if not isinstance(index, pd.DatetimeIndex):
         if len(index) == 0:
             return pd.DatetimeIndex([])
         raise error(f"{what} must hold dates to be binned by {bin}, got {index.dtype}")
     if bin == "weekday":
-        return pd.Index(np.asarray(_WEEKDAYS, dtype=object)[index.weekday])
+        return pd.Index(np.asarray(_WEEKDAYS, dtype=object)[index.day_of_week], dtype=object)
     if bin == "hourofday":
         return pd.Index(np.asarray(index.hour, dtype=np.int64))
     return index.to_period(PERIODS[bin]).to_timestamp()
+
+
+def dates_of(words: pd.Index, what: str, error: type[PltfError]) -> pd.Index:
+    """Dates from the words of a file, which are in ISO form.
+
+    >>> import pandas as pd
+    >>> dates_of(pd.Index(["2026-11-09", "2026-11-09T18:30"], dtype=object), "when", PltfError).hour.tolist()
+    [0, 18]
+    """
+    import pandas as pd
+
+    expected = f"{what} must hold dates such as 2026-11-09 or 2026-11-09T18:30"
+    vague = [word for word in words if not str(word)[:1].isdigit()]  # to pandas "now" and "" are dates too
+    if vague:
+        raise error(f"{expected}, got {brief(vague[0])}")
+    try:
+        dates = pd.DatetimeIndex(pd.to_datetime(words, format="ISO8601"))
+    except (ValueError, TypeError) as reason:
+        raise error(f"{expected}: {one_line(reason).split('. ')[0].split(', at position')[0]}") from None
+    return _of_one_type(dates, what, error)
+
+
+def one_line(reason: Exception) -> str:
+    """What an exception of another library says, on one line."""
+    return " ".join(str(reason).split())
 
 
 def _all_bins(index: pd.Index, bin: str, what: str) -> pd.Index:
@@ -227,7 +276,7 @@ def _all_bins(index: pd.Index, bin: str, what: str) -> pd.Index:
     import pandas as pd
 
     if bin == "weekday":
-        return pd.Index(np.asarray(_WEEKDAYS, dtype=object))
+        return pd.Index(_WEEKDAYS, dtype=object)
     if bin == "hourofday":
         return pd.Index(np.arange(24))
     if not len(index):

@@ -14,7 +14,7 @@ from pltf.data.base import Observation
 from pltf.data.coo import coo_observation
 from pltf.data.dense import dense_observation
 from pltf.data.labels import Labels, known_labels
-from pltf.data.tables import cells_of, is_table, read_table
+from pltf.data.tables import cells_of, is_table, read_table, refuse_twice
 from pltf.data.values import brief, has_masked, numeric
 from pltf.errors import ObservationError, flag
 
@@ -91,6 +91,8 @@ def observe(
         return _of_table(data, dims, value, flag("count", count), shape, known, unlisted, missing, duplicates, name)
     if is_xarray(data):
         data, mask, dims, known = _of_xarray(data, mask, dims, known, name)
+    elif is_xarray(mask):
+        mask = _mask_like(mask, dims, known, name).values
     listed = _listed(data, shape, name)
     if listed is not None:
         if mask is not None:
@@ -135,9 +137,13 @@ def _of_table(
     if missing is not None and is_table(missing):
         missing = cells_of(missing, table.dims, table.labels, "missing", ObservationError)
     absent = np.isnan(table.values) if table.values.dtype.kind == "f" else np.zeros(len(table.values), dtype=bool)
+    if not table.counted:
+        refuse_twice(table, absent, duplicates, name)
     if absent.any() and unlisted != "missing":
         holes = table.coords[absent]
-        missing = holes if missing is None else np.concatenate([numeric(missing, "missing"), holes])
+        given = holes[:0] if missing is None else numeric(missing, "missing", ObservationError)
+        fits = given.ndim == 2 and given.shape[1] == holes.shape[1]
+        missing = np.concatenate([given, holes]) if fits or not given.size else given  # a misfit is refused below
     seen = coo_observation(
         table.coords[~absent] if absent.any() else table.coords,
         table.values[~absent] if absent.any() else table.values,
@@ -151,36 +157,77 @@ def _of_table(
 
 
 def is_xarray(data: Any) -> bool:
-    """Whether data are an xarray DataArray."""
-    return type(data).__module__.split(".")[0] == "xarray" and hasattr(data, "dims") and hasattr(data, "coords")
+    """Whether data are of xarray, and have dims."""
+    return type(data).__module__.split(".")[0] == "xarray" and hasattr(type(data), "dims")
 
 
 def _of_xarray(
     data: Any, mask: Any, dims: Any, known: Mapping[str, Labels], name: str
 ) -> tuple[Any, Any, tuple[str, ...], dict[str, Labels]]:
-    """The array, its mask, its dims in the order asked for, and its labels."""
-    if not hasattr(data, "values") or not hasattr(data, "transpose") or hasattr(data, "data_vars"):
+    """The array, its mask, its dims in the order asked for, and its labels. A plain mask has the axes of the data."""
+    if not hasattr(type(data), "coords") or hasattr(type(data), "data_vars"):
         raise ObservationError(f"{name} must be the data of one tensor, got an xarray {type(data).__name__}")
-    wanted = tuple(map(str, data.dims)) if dims is None else tuple(dims)
-    if set(wanted) != set(data.dims):
+    wanted = tuple(map(str, data.dims)) if dims is None else _names(dims, name)
+    if sorted(wanted) != sorted(map(str, data.dims)):
         came, want = ", ".join(map(str, data.dims)), ", ".join(wanted)
         raise ObservationError(f"{name} has the dims {came}, and {want} were expected: name them alike")
-    labels = {}
-    data = data.transpose(*wanted)
-    for dim in wanted:
-        if dim in data.indexes:
-            labels[dim] = known_labels(data.indexes[dim], f"{name}: labels of {dim!r}")
-        if dim in known and dim not in labels:
-            labels[dim] = known[dim]
-        elif dim in known and labels[dim] != known[dim]:
-            known[dim].positions(labels[dim].index, f"{name}: labels of {dim!r}", ObservationError)
-            data, labels[dim] = data.reindex({dim: known[dim].index}), known[dim]  # what it does not have is missing
-    if is_xarray(mask):
-        if set(mask.dims) != set(wanted):
-            raise ObservationError(f"mask must have the dims of {name}, {', '.join(wanted)}")
-        mask = mask.transpose(*wanted).values
+    unknown = [index for index in known if index not in wanted]
+    if unknown:
+        raise ObservationError(f"{name}: labels names {unknown[0]!r}, but the indices are {', '.join(wanted)}")
+    labels = {
+        dim: known_labels(data.indexes[dim], f"{name}: labels of {dim!r}") for dim in wanted if dim in data.indexes
+    }
+    if mask is not None and not is_xarray(mask):
+        mask = data.copy(data=_as_mask(mask, data.shape, name))
+    mask = mask if mask is None else _mask_like(mask, wanted, labels, name)
+    data = data.transpose(*wanted).reset_coords(drop=True)
+    for dim, all_of_them in known.items():
+        if dim in labels and labels[dim] != all_of_them:
+            data, mask = _put_in_order(data, mask, dim, labels[dim], all_of_them, name)
+        labels[dim] = all_of_them
     stored = data.data
-    return stored if is_listed(stored) else data.values, mask, wanted, labels
+    return stored if is_listed(stored) else data.values, None if mask is None else mask.values, wanted, labels
+
+
+def _mask_like(mask: Any, dims: Any, labels: Mapping[str, Labels], name: str) -> Any:
+    """A mask of xarray with its dims and labels in the order of the data."""
+    if dims is None:
+        raise ObservationError(
+            f"mask has the dims {', '.join(map(str, mask.dims))}, and {name} has none: pass its values"
+        )
+    if not hasattr(type(mask), "coords") or set(mask.dims) != set(dims):
+        raise ObservationError(f"mask must have the dims of {name}, {', '.join(map(str, dims))}")
+    mask = mask.transpose(*dims)
+    for dim, known in labels.items():
+        if dim not in mask.indexes:
+            continue
+        what = f"mask: labels of {dim!r}"
+        own = known_labels(mask.indexes[dim], what)
+        if len(own) != len(known):
+            raise ObservationError(f"{what} must be those of {name}, {len(known)} of them; got {len(own)}")
+        if own != known:
+            mask = mask.isel({dim: own.positions(known.index, f"{name}: labels of {dim!r}", ObservationError)})
+    return mask.drop_vars(list(mask.coords))
+
+
+def _put_in_order(data: Any, mask: Any, dim: str, own: Labels, known: Labels, name: str) -> tuple[Any, Any]:
+    """Data along all labels of an index; what they do not have is missing."""
+    what = f"{name}: labels of {dim!r}"
+    at = known.positions(own.index, what, ObservationError)
+    if np.unique(at).size < at.size:
+        raise ObservationError(f"{what}: several of them are one and the same {known.bin}: add them up first")
+    source = np.full(len(known), -1)
+    source[at] = np.arange(at.size)
+    absent = source < 0
+    if absent.any():
+        if is_listed(data.data):
+            raise ObservationError(f"{what} must be all {len(known)} of them in a sparse array, got {at.size}")
+        given = np.ones(data.shape, dtype=bool) if mask is None else mask.values
+        mask = data.copy(data=given).drop_vars(list(data.coords))
+    data = data.isel({dim: source})
+    if mask is not None:
+        mask = mask.isel({dim: source}) & data[dim].copy(data=~absent).drop_vars(dim, errors="ignore")
+    return data, mask
 
 
 def _known(labels: Any, name: str) -> dict[str, Labels]:
@@ -198,8 +245,7 @@ def _named(seen: Observation, dims: Any, labels: Mapping[str, Labels], name: str
         if labels:
             raise ObservationError(f"{name}: labels need dims=, the names of the axes")
         return seen
-    if isinstance(dims, (str, Mapping)) or not isinstance(dims, Sequence):
-        raise ObservationError(f"{name}: dims must be a list of names such as ('i', 'j'), got {brief(dims)}")
+    dims = _names(dims, name)
     if len(dims) != len(seen.shape) or len(set(dims)) != len(dims):
         raise ObservationError(f"{name}: dims must be {len(seen.shape)} different names, got {brief(list(dims))}")
     for index, known in labels.items():
@@ -209,6 +255,14 @@ def _named(seen: Observation, dims: Any, labels: Mapping[str, Labels], name: str
         if len(known) != size:
             raise ObservationError(f"{name}: index {index!r} has {size} positions, and labels has {len(known)} for it")
     return replace(seen, dims=tuple(dims), labels=dict(labels))
+
+
+def _names(dims: Any, name: str) -> tuple[str, ...]:
+    """Names of axes."""
+    listed = isinstance(dims, Sequence) and not isinstance(dims, str)
+    if not listed or not all(isinstance(dim, str) for dim in dims):
+        raise ObservationError(f"{name}: dims must be a list of names such as ('i', 'j'), got {brief(dims)}")
+    return tuple(dims)
 
 
 def _article(data: Any) -> str:

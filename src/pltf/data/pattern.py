@@ -79,7 +79,7 @@ def dense_pattern(values: NDArray[Any], mask: Bools | None) -> DensePattern:
         return positive if mask is None else positive & mask[rows]
 
     known = None if mask is None else _packed(values.shape, lambda rows: mask[rows])
-    held = [_narrow(values[rows][above_zero(rows)]) for rows in _slabs(values.shape)]
+    held = [_narrow(values[rows][above_zero(rows)]) for rows in slabs(values.shape)]
     return DensePattern(values.shape, known, _packed(values.shape, above_zero), np.concatenate(held))
 
 
@@ -92,7 +92,7 @@ def _narrow(values: NDArray[Any]) -> NDArray[Any]:
     return values.astype(np.float32 if values.dtype == np.float32 else np.float64)
 
 
-def _slabs(shape: tuple[int, ...]) -> list[slice]:
+def slabs(shape: tuple[int, ...]) -> list[slice]:
     """A few rows at a time; eight rows are whole bytes."""
     rows = 8 * max(1, _SLAB // (8 * math.prod(shape[1:])))
     return [slice(at, at + rows) for at in range(0, shape[0], rows)]
@@ -100,7 +100,7 @@ def _slabs(shape: tuple[int, ...]) -> list[slice]:
 
 def _packed(shape: tuple[int, ...], bools: Callable[[slice], Bools]) -> NDArray[np.uint8]:
     """Bits of an array."""
-    return np.concatenate([np.packbits(bools(rows)) for rows in _slabs(shape)])
+    return np.concatenate([np.packbits(bools(rows)) for rows in slabs(shape)])
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pltf.data.labels import Labels, clean, labels_of, split_bin
-from pltf.data.values import brief
-from pltf.errors import ObservationError
+from pltf.data.labels import Labels, clean, labels_of, shown, split_bin
+from pltf.data.values import EXACT, brief, find_bad
+from pltf.errors import ObservationError, PltfError
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _LAST = 2**63 - 1  # of all sizes
+_NUMBERS = (int, float, np.integer, np.floating, np.bool_)
 _MODULES = ("pandas", "polars", "pyarrow")
 
 
@@ -33,7 +33,7 @@ class Table(NamedTuple):
 
     coords: NDArray[Any]
     values: NDArray[Any]
-    shape: tuple[int, ...]
+    shape: Sequence[int]
     dims: tuple[str, ...]
     labels: Mapping[str, Labels]
     counted: bool  # every row is one count
@@ -46,8 +46,9 @@ def is_table(data: Any) -> bool:
     >>> is_table(pd.DataFrame({"i": [0]})), is_table([[0]])
     (True, False)
     """
-    tabular = any(hasattr(data, part) for part in ("columns", "index", "levels"))
-    return tabular and type(data).__module__.split(".")[0] in _MODULES
+    kind, module = type(data), type(data).__module__.split(".")[0]
+    parts = ("columns", "index", "levels") if module == "pandas" else ("columns",)
+    return module in _MODULES and any(hasattr(kind, part) for part in parts)
 
 
 def read_table(
@@ -60,12 +61,15 @@ def read_table(
     name: str,
 ) -> Table:
     """The cells that a table lists. With a shape its columns hold positions, otherwise labels."""
+    _refuse_lazy(table, name)
     if not hasattr(table, "columns"):
-        table, dims, value = _from_series(table, dims, value, name)
+        table, dims, value = _from_series(table, dims, value, count, name)
     keys = _keys(dims, column_names(table), name)
     chosen = _value_column(table, keys, value, count, name)
     if shape is not None:
-        coords, sizes, known = _positions(table, keys, name), tuple(shape), dict[str, Labels]()
+        if labels:
+            raise ObservationError(f"{name}: with shape= the columns hold positions, and with labels= labels: give one")
+        coords, sizes, known = _positions(table, keys, name), shape, dict[str, Labels]()
     else:
         coords, known = _labelled(table, keys, labels, name)
         sizes = tuple(len(known[key.dim]) for key in keys)
@@ -75,13 +79,36 @@ def read_table(
     return Table(coords, values, sizes, tuple(key.dim for key in keys), known, chosen is None)
 
 
+def refuse_twice(table: Table, absent: NDArray[np.bool_], duplicates: str, name: str) -> None:
+    """Refuse a cell that several rows list, or that has a value in one row and none in another."""
+    import pandas as pd
+
+    cells = pd.DataFrame(table.coords)
+    if duplicates == "sum":
+        if not absent.any():
+            return
+        cells = cells.assign(absent=absent).drop_duplicates().drop(columns="absent")
+    again = np.asarray(cells.duplicated())
+    if not again.any():
+        return
+    position = table.coords[cells.index[int(np.argmax(again))]]
+    first, second = np.flatnonzero((table.coords == position).all(axis=1))[:2]
+    named = zip(table.dims, position, strict=True)
+    at = ", ".join(shown(table.labels[i].index[n]) if i in table.labels else str(n) for i, n in named)
+    advice = "one of them has no value" if duplicates == "sum" else "pass duplicates='sum' to observe to add them up"
+    raise ObservationError(f"{name}: cell ({at}) is listed more than once, in rows {first} and {second}; {advice}")
+
+
 def cells_of(
-    table: Any, indices: Sequence[str], labels: Mapping[str, Labels], what: str, error: type[Exception]
+    table: Any, indices: Sequence[str], labels: Mapping[str, Labels], what: str, error: type[PltfError]
 ) -> NDArray[Any]:
     """Positions (cells, modes) of the cells that a table names, by its labels where the index has labels."""
+    _refuse_lazy(table, what)
     if not hasattr(table, "columns"):
         levels = getattr(table, "index", table)  # of a Series, or a MultiIndex alone
-        frame = levels.to_frame(index=False)
+        if levels is not table and table.dtype.name in ("bool", "boolean"):
+            levels = levels[table.to_numpy(dtype=bool, na_value=False)]  # as of a boolean array: where it is True
+        frame = _levels(levels, what)
         nameless = all(level is None for level in levels.names) and frame.shape[1] == len(indices)
         table = frame.set_axis(list(indices), axis=1) if nameless else frame
     names = column_names(table)
@@ -90,7 +117,9 @@ def cells_of(
         raise error(f"{what}: a table must have a column for each of {', '.join(indices)}; {absent[0]} is absent")
     columns = [column(table, index, what) for index in indices]
     found = [
-        labels[index].positions(one, f"{what}: column {index!r}") if index in labels else one.to_numpy()
+        labels[index].positions(one, f"{what}: column {index!r}", error)
+        if index in labels
+        else _whole(one, f"{what}: column {index!r}", error)
         for index, one in zip(indices, columns, strict=True)
     ]
     return np.stack(found, axis=1)
@@ -99,7 +128,7 @@ def cells_of(
 def column_names(table: Any) -> list[Any]:
     """The names of the columns of any kind of table, or of the levels of a Series."""
     if not hasattr(table, "columns"):
-        return list(table.index.names)
+        return list(getattr(table, "index", table).names)
     return list(table.column_names if hasattr(table, "column_names") else table.columns)
 
 
@@ -112,23 +141,47 @@ def column(table: Any, name: Any, what: str) -> pd.Series:
     if isinstance(table, pd.DataFrame):
         return table[name]
     if hasattr(table, "column_names"):  # pyarrow
-        return pd.Series(table.column(name).to_pandas())
-    found = table.get_column(name) if hasattr(table, "get_column") else table[name]
-    if hasattr(found, "collect"):
-        raise ObservationError(f"{what}: a lazy table must be collected first")
-    if str(found.dtype) in ("Categorical", "String", "Utf8") or str(found.dtype).startswith("Enum"):
+        return pd.Series(table.column(name).to_pandas(integer_object_nulls=True))
+    return _of_polars(table.get_column(name))
+
+
+def _of_polars(found: Any) -> pd.Series:
+    """A column of polars: whole numbers with gaps stay whole, dates stay those of the clock on the wall."""
+    import pandas as pd
+
+    kind = str(found.dtype)
+    if kind.startswith("Enum"):
+        return pd.Series(pd.Categorical(found.to_list(), categories=found.dtype.categories.to_list()))
+    if getattr(found.dtype, "time_zone", None) is not None:
+        found = found.dt.replace_time_zone(None)
+    gaps = found.dtype.is_integer() and found.null_count() > 0
+    if gaps or kind in ("Categorical", "String", "Utf8") or "128" in kind or found.dtype.is_nested():
         return pd.Series(found.to_list(), dtype=object)
     return pd.Series(found.to_numpy())
+
+
+def _refuse_lazy(table: Any, what: str) -> None:
+    if hasattr(table, "collect_schema") and hasattr(table, "collect"):
+        raise ObservationError(f"{what}: a lazy table must be collected first")
+
+
+def _levels(index: pd.Index, what: str) -> pd.DataFrame:
+    """The levels of a Series, a column each."""
+    named = [level for level in index.names if level is not None]
+    twice = [level for place, level in enumerate(named) if level in named[:place]]
+    if twice:
+        raise ObservationError(f"{what}: several levels of the Series are called {twice[0]!r}")
+    return index.to_frame(index=False)
 
 
 # -- which columns ------------------------------------------------------------------------------
 
 
-def _from_series(series: Any, dims: Any, value: Any, name: str) -> tuple[Any, Any, Any]:
+def _from_series(series: Any, dims: Any, value: Any, count: bool, name: str) -> tuple[Any, Any, Any]:
     """A Series with its labels, as a table; the levels without a name are those of ``dims``, in their order."""
     if not hasattr(series, "to_frame") or not hasattr(series, "index"):
         raise ObservationError(f"{name}: expected a table or a Series, got a pandas {type(series).__name__}")
-    frame = series.index.to_frame(index=False)
+    frame = _levels(series.index, name)
     if all(level is None for level in series.index.names):
         names = list(dims) if isinstance(dims, (list, tuple)) else []
         if len(names) != frame.shape[1]:
@@ -138,7 +191,7 @@ def _from_series(series: Any, dims: Any, value: Any, name: str) -> tuple[Any, An
     called = "value" if series.name is None or series.name in keys else series.name
     called = called if called not in keys else ("value",)
     frame[called] = series.to_numpy() if series.dtype.kind in "biuf" else series.array
-    return frame, keys if dims is None else dims, called if value is None else value
+    return frame, keys if dims is None else dims, called if value is None and not count else value
 
 
 def _keys(dims: Any, columns: list[Any], name: str) -> list[Key]:
@@ -216,14 +269,20 @@ def _positions(table: Any, keys: list[Key], name: str) -> NDArray[np.int64]:
         what = f"{name}: column {key.column!r}"
         if key.bin is not None:
             raise ObservationError(f"{what} holds positions, for shape= is given: it cannot be binned by {key.bin}")
-        held = clean(column(table, key.column, name), what, ObservationError)
-        positions = np.asarray(held)
-        if positions.size and positions.dtype.kind not in "iu":
-            raise ObservationError(f"{what} must hold whole numbers, got dtype {positions.dtype}")
+        positions = _whole(column(table, key.column, name), what, ObservationError)
         if positions.size and positions.max() >= _LAST:
             raise ObservationError(f"{what} must hold positions below 2**63 - 1, got {positions.max()}")
-        columns.append(positions.astype(np.int64))
+        columns.append(positions)
     return np.stack(columns, axis=1)
+
+
+def _whole(held: pd.Series, what: str, error: type[PltfError]) -> NDArray[np.int64]:
+    """A column of positions."""
+    positions = np.asarray(clean(held, what, error))
+    if positions.size and positions.dtype.kind not in "iu":
+        kind = "words" if positions.dtype == object else f"dtype {positions.dtype}"
+        raise error(f"{what} must hold whole numbers, got {kind}")
+    return positions.astype(np.int64)
 
 
 def _numbers(table: Any, chosen: Any, name: str) -> NDArray[Any]:
@@ -231,24 +290,30 @@ def _numbers(table: Any, chosen: Any, name: str) -> NDArray[Any]:
     held = column(table, chosen, name)
     what = f"{name}: column {chosen!r}"
     absent = np.asarray(held.isna())
-    try:
-        if not absent.any():
-            values: NDArray[Any] = np.asarray(held)
-        else:
-            largest = held[~absent].max() if not absent.all() else 0
-            values = held.to_numpy(dtype=np.float64, na_value=np.nan)
-            if held.dtype.kind in "iu" and largest > 2**53:
-                raise ObservationError(f"{what} must hold at most 2**53, or float64 would round it; got {largest}")
-    except (TypeError, ValueError) as reason:
-        if isinstance(reason, ObservationError):
-            raise
-        raise ObservationError(f"{what} must hold numbers: {reason}") from None
-    if values.dtype == object:  # whole numbers beyond int64, or numbers and words
-        kinds = {type(one).__name__ for one in values}
-        numbers = kinds <= {"int", "float", "bool"} and all(abs(one) < math.inf for one in values)
-        if not numbers:
-            raise ObservationError(f"{what} must hold numbers, got {' and '.join(sorted(kinds)[:3])}")
-        values = values.astype(np.float64)
-    if values.dtype.kind not in "biuf":
+    present: NDArray[Any] = np.asarray(held[~absent])
+    if present.dtype == object:  # numbers beyond int64, with gaps or of several types; or words
+        words = {type(one).__name__ for one in present if not isinstance(one, _NUMBERS)}
+        if words:
+            raise ObservationError(f"{what} must hold numbers, got {' and '.join(sorted(words)[:3])}")
+        whole = [one for one in present if isinstance(one, (int, np.integer))]
+        _refuse_rounding(max(whole, default=0), what)
+        present = present.astype(np.float64)
+    if present.dtype.kind not in "biuf":
         raise ObservationError(f"{what} must hold numbers, got dtype {held.dtype}")
+    bad = find_bad(present)
+    if bad is not None:
+        row = int(np.flatnonzero(~absent)[bad[0]])
+        held_there = f"row {row} of column {chosen!r} holds {present[bad[0]]}"
+        raise ObservationError(f"{name}: observed values must be {bad[1]}, but {held_there}")
+    if not absent.any():
+        return present
+    if present.dtype.kind in "iu" and present.size:
+        _refuse_rounding(present.max(), what)
+    values = np.full(absent.size, np.nan)
+    values[~absent] = present
     return values
+
+
+def _refuse_rounding(largest: Any, what: str) -> None:
+    if largest > EXACT:
+        raise ObservationError(f"{what} must hold at most 2**53, or float64 would round it; got {brief(int(largest))}")

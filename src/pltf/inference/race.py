@@ -23,15 +23,10 @@ BEHIND = "dropped: behind another restart"
 
 def run_until(problem: Problem, method: Method, start: State | Run, stop: Stop, restart: int, sweeps: int) -> Run:
     """A run up to so many sweeps in all, or to its end; going on takes the very steps of a run without a break."""
-    if isinstance(start, Run):
-        state, trace, seconds = start.state, start.trace.tolist(), start.seconds
-    else:
-        state, trace, seconds = start, [], 0.0
-    limit = replace(stop, max_iter=min(sweeps, stop.max_iter) - len(trace))
-    new = run(problem, method, state, limit, restart=restart, earlier=trace)
+    limit = replace(stop, max_iter=min(sweeps, stop.max_iter))
+    new = run(problem, method, start, limit, restart=restart)
     stopped = f"{stop.max_iter} sweeps are done" if new.unfinished else new.stopped
-    unfinished = new.unfinished and len(new.trace) < stop.max_iter
-    return replace(new, n_swept=len(new.trace), seconds=seconds + new.seconds, stopped=stopped, unfinished=unfinished)
+    return replace(new, stopped=stopped, unfinished=new.unfinished and len(new.trace) < stop.max_iter)
 
 
 def rounds(max_iter: int, racing: bool) -> Iterator[int]:

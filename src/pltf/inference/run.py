@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -36,6 +37,7 @@ class Sweep:
 
 Callback = Callable[[Sweep], object]
 ASKED = "the callback asked to stop"
+INTERRUPTED = "interrupted"
 FEW = 3  # sweeps that have to add less than the tolerance together
 SETTLED = 1e-9  # a fall by less than this share of the objective is the end of the road in float64
 
@@ -47,6 +49,7 @@ class Stop:
     max_iter: int
     tol: float
     callback: Callback | None = None
+    interrupted: Callable[[], bool] | None = None  # asked after each sweep
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +64,7 @@ class Run:
     seconds: float
     n_swept: int  # sweeps of this run, without those it went on from
     unfinished: bool  # it only ran out of sweeps
+    comparable_from: int = 0  # the sweep from which on the values of the trace can be compared
 
     @property
     def objective(self) -> float:
@@ -85,6 +89,29 @@ class Row:
     seconds: float
 
 
+@dataclass(frozen=True, eq=False)
+class Standing:
+    """Where a fit stands: the best run that has ended, a row of each of them, and the one that is going on."""
+
+    best: Run | None
+    rows: tuple[Row, ...]
+    going: Run
+
+
+class Keeper(Protocol):
+    """Keeps the standing of a fit, to go on from there another time."""
+
+    standing: Standing | None  # from an earlier time
+
+    def due(self) -> bool:
+        """Whether it is time to keep one."""
+        ...
+
+    def keep(self, standing: Standing) -> None:
+        """Keep it."""
+        ...
+
+
 def best_of(
     problem: Problem,
     method: Method,
@@ -94,45 +121,74 @@ def best_of(
     *,
     earlier: Sequence[float] = (),
     shown: bool = False,
+    keeper: Keeper | None = None,
 ) -> tuple[Run, tuple[Row, ...]]:
     """Run every restart; keep the best and a row of each. ``start`` gives restart k its state."""
-    best: Run | None = None
-    rows = []
+    standing = keeper.standing if keeper is not None else None
+    best, rows = (None, ()) if standing is None else (standing.best, standing.rows)
     with SweepProgress(shown, restarts, stop.max_iter) as progress:
-        for restart in range(restarts):
-            one = run(problem, method, start(restart), stop, progress, restart, earlier)
-            rows.append(one.row)
-            if best is None or one.objective > best.objective:
-                best = one
-    assert best is not None
-    return best, tuple(rows)
+        for restart in range(len(rows), restarts):
+            begin = start(restart) if standing is None else standing.going
+            standing = None
+
+            def keep(going: Run, best: Run | None = best, rows: tuple[Row, ...] = rows) -> None:
+                assert keeper is not None
+                keeper.keep(Standing(best, rows, going))
+
+            due = keeper.due if keeper is not None else None
+            one = run(problem, method, begin, stop, progress, restart, earlier, due, keep)
+            interrupted = one.stopped == INTERRUPTED
+            if interrupted and keeper is not None and one.n_swept:
+                keep(one)
+            if one.n_swept or not interrupted:
+                rows = (*rows, one.row)
+                best = one if best is None or one.objective > best.objective else best
+            if interrupted:
+                break
+    if best is None:
+        raise KeyboardInterrupt
+    return best, rows
 
 
 def run(
     problem: Problem,
     method: Method,
-    state: State,
+    begin: State | Run,
     stop: Stop,
     progress: SweepProgress | None = None,
     restart: int = 0,
     earlier: Sequence[float] = (),
+    due: Callable[[], bool] | None = None,
+    keep: Callable[[Run], None] | None = None,
 ) -> Run:
     """Sweep until the last few sweeps add less than ``tol*|objective|``, or the objective no longer rises.
 
-    ``earlier`` is the trace that the state comes with, when a fit goes on.
+    Begins with a state, ``earlier`` being the trace that it comes with, when a fit goes on; or goes on with a run that
+    was cut off, taking the very steps of a run without a break. Whenever it is ``due``, ``keep`` gets the run so far.
     """
+    if isinstance(begin, Run):
+        state, trace, comparable_from = begin.state, begin.trace.tolist(), begin.comparable_from
+        before, seconds = len(trace) - begin.n_swept, begin.seconds
+    else:
+        state, trace, comparable_from = begin, list(earlier), 0
+        before, seconds = len(trace), 0.0
     if state.counts.log_term == -math.inf:
         raise PltfError("a positive count has rate zero under these starting and fixed factors")
-    began = time.perf_counter()
-    trace, comparable_from = list(earlier), 0
-    converged, unfinished, stopped = False, False, f"{stop.max_iter} sweeps are done"
-    for _ in range(stop.max_iter):
+    began = time.perf_counter() - seconds
+
+    def so_far(stopped: str, converged: bool = False, unfinished: bool = False) -> Run:
+        seconds, swept = time.perf_counter() - began, len(trace) - before
+        values = np.asarray(trace)
+        return Run(restart, state, values, converged, stopped, seconds, swept, unfinished, comparable_from)
+
+    while len(trace) - before < stop.max_iter:
+        if stop.interrupted is not None and stop.interrupted():
+            return so_far(INTERRUPTED)
         new = method.step(problem, state)
         comparable = new.zeros == state.zeros
         gain = new.objective - state.objective
         if not math.isfinite(new.objective) or (comparable and gain < 0):
-            converged, stopped = _no_rise(problem, method, state, new, len(trace), stop.tol)
-            break
+            return so_far(*_no_rise(problem, method, state, new, len(trace), stop.tol))
         if not comparable or new.waiting != state.waiting:
             comparable_from = len(trace)
         state = new
@@ -140,15 +196,12 @@ def run(
         if progress is not None:
             progress.sweep(restart, len(trace), f"{method.objective} {new.objective:.6g}")
         if stop.callback is not None and _asks_to_stop(stop.callback(_told(restart, len(trace), new))):
-            stopped = ASKED
-            break
+            return so_far(ASKED)
         if stop.tol > 0 and not new.waiting and _last_gain(trace, comparable_from) <= stop.tol * abs(new.objective):
-            converged, stopped = True, f"{FEW} sweeps added less than {stop.tol:g} of the {method.objective}"
-            break
-    else:
-        unfinished = True
-    seconds = time.perf_counter() - began
-    return Run(restart, state, np.asarray(trace), converged, stopped, seconds, len(trace) - len(earlier), unfinished)
+            return so_far(f"{FEW} sweeps added less than {stop.tol:g} of the {method.objective}", converged=True)
+        if due is not None and keep is not None and due():
+            keep(so_far(INTERRUPTED, unfinished=True))
+    return so_far(f"{stop.max_iter} sweeps are done", unfinished=True)
 
 
 def _last_gain(trace: Sequence[float], first: int) -> float:
@@ -164,16 +217,16 @@ def _asks_to_stop(answer: object) -> bool:
     return isinstance(answer, (bool, np.bool_)) and bool(answer)
 
 
-def _no_rise(problem: Problem, method: Method, old: State, new: State, n_iter: int, tol: float) -> tuple[bool, str]:
-    """Whether a sweep that did not raise the objective is convergence, and what to say of it."""
+def _no_rise(problem: Problem, method: Method, old: State, new: State, n_iter: int, tol: float) -> tuple[str, bool]:
+    """What to say of a sweep that did not raise the objective, and whether it is convergence."""
     name, kept = method.objective, f"kept sweep {n_iter}" if n_iter else "kept the start"
     if not math.isfinite(new.objective):
         if n_iter == 0:
             raise PltfError(f"the {name} is {new.objective} after the first sweep: the numbers are out of range")
-        return False, f"the {name} became {new.objective} at sweep {n_iter + 1}: {kept}"
+        return f"the {name} became {new.objective} at sweep {n_iter + 1}: {kept}", False
     fall = old.objective - new.objective
     rounding = fall <= problem.rounding(old.objective)
     cause = "rounding" if rounding else "more than rounding explains"
     # Where rounding is coarse, as in float32 with large counts, it can end a fit long before the tolerance is met.
     settled = rounding and (tol == 0 or fall <= max(tol, SETTLED) * abs(old.objective))
-    return settled, f"the {name} fell by {fall:.2g} at sweep {n_iter + 1} ({cause}): {kept}"
+    return f"the {name} fell by {fall:.2g} at sweep {n_iter + 1} ({cause}): {kept}", settled

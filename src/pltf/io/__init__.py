@@ -1,5 +1,5 @@
 """Files: fits that were saved, and data that people have."""
 
-from pltf.io.saved import load, save
+from pltf.io.saved import load
 
-__all__ = ["load", "save"]
+__all__ = ["load"]

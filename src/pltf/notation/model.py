@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -125,13 +126,17 @@ class Model:
         accelerate: bool = True,
         progress: bool = True,
         callback: Callback | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        every: float = 60.0,
+        resume: bool = False,
     ) -> Fit:
         """Learn the factors from data with holes.
 
         Parameters
         ----------
         X
-            An array, or an observation of :func:`pltf.observe`; a mapping from tensor to data when the
+            An array, a table or an xarray DataArray with labels, listed cells, or an observation of
+            :func:`pltf.observe`, which says what is taken; a mapping from tensor to data when the
             model has several. NaN and masked entries of ``numpy.ma`` are missing. Never changed.
         mask
             True where a cell was observed; likewise a mapping when there are several tensors.
@@ -170,6 +175,11 @@ class Model:
             Show a bar on a terminal when the fit takes over a second.
         callback
             Called with a :class:`pltf.Sweep` after each sweep; returning True ends that restart.
+        checkpoint, every, resume
+            A file in which the fit is kept every so many seconds, and when it has ended; :func:`pltf.load` reads it
+            then. Broken off at any moment, the same call with ``resume=True`` goes on from there and ends with the
+            same bits; where there is no file yet, it begins. Ctrl-C gives the best fit so far, after the sweep at
+            hand, and keeps where it stands if there is a checkpoint; pressed twice it interrupts.
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.array([[1.0, 2.0], [2.0, np.nan]]))
@@ -197,6 +207,9 @@ class Model:
             accelerate=accelerate,
             progress=progress,
             callback=callback,
+            checkpoint=checkpoint,
+            every=every,
+            resume=resume,
         )
 
     def plan(

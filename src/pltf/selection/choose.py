@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -36,6 +37,9 @@ def select(
     race: bool | None = None,
     workers: int | None = None,
     progress: bool = True,
+    checkpoint: str | os.PathLike[str] | None = None,
+    every: float = 60.0,
+    resume: bool = False,
     **sizes: int | Iterable[int],
 ) -> Selection:
     """Fit a model at every size of a grid, from several starts each; the highest bound wins.
@@ -60,6 +64,9 @@ def select(
         Fits at a time (default: one a core). Their number does not change a bit of any result. The data are shared.
     progress
         Show a bar with the time left on a terminal. Ctrl-C ends the search and gives what is finished.
+    checkpoint, every, resume
+        A file in which the search is kept, run by run, and when it has ended, as for :meth:`pltf.Model.fit`: broken off
+        at any moment, the same call with ``resume=True`` goes on from there and ends with the same bits.
     sizes
         Sizes to try for latent indices, such as ``r=range(2, 11)``; several of them make a grid. An index that is not
         named keeps the size that its model has.
@@ -75,12 +82,17 @@ def select(
     ['r', 'restart', 'seed', 'bound', 'sweeps', 'converged', 'stopped', 'seconds']
     """
     from pltf import api  # brings the compiler, which `import pltf` should not wait for
+    from pltf.selection.checkpoint import SearchCheckpoint
+    from pltf.selection.saved import SEARCH, save_search, search_from
+    from pltf.store.checkpoint import Place, digest_of
+    from pltf.store.container import Box, readable
 
     tried = candidates(model, prior, sizes)
     cores = available_threads()
+    place = Place(checkpoint, every, resume)
     options = Options(
         restarts=whole("restarts", restarts, 1),
-        seed=api.seed_of(seed),
+        seed=place.identity["seed"] if seed is None and place.identity else api.seed_of(seed),
         stop=Stop(whole("max_iter", max_iter, 1), api.tolerance(tol)),
         race=None if race is None else flag("race", race),
         workers=cores if workers is None else whole("workers", workers, 1),
@@ -102,8 +114,22 @@ def select(
         cells.append(Cell(one.label, ready, options))
         cells[-1].check_memory()
     seen = api.observations(data, masks)
+    identity, keeper = {}, None
+    if place.path is not None:
+        identity = {
+            "data": {name: one.digest() for name, one in seen.items()},
+            "grid": [(repr(one.model), digest_of(cell.ready.priors)) for one, cell in zip(tried, cells, strict=True)],
+            **{name: digest_of(value) for name, value in settings.items()},
+            **{"restarts": options.restarts, "seed": options.seed, "race": options.race},
+            **{"max_iter": options.stop.max_iter, "tol": options.stop.tol},
+        }
+        place.check(identity)
+        if place.kind == SEARCH:
+            with readable(place.path):
+                return search_from(place.boxes)
+        keeper = SearchCheckpoint(place, identity)
     with single_threaded_blas, Progress(shown, sum(cell.work for cell in cells), time_left=True) as bar:
-        found = search(cells, seen, options, bar)
+        found = search(cells, seen, options, bar, keeper)
         if found.winner is None:
             raise next(iter(found.failures.values()))
         number, _, run = found.winner
@@ -122,6 +148,8 @@ def select(
         unsettled=_unsettled(row for one in found.outcomes.values() for row in one.rows) if options.stop.tol else 0,
         seed=options.seed,
     )
+    if place.path is not None and not found.interrupted:
+        save_search(selection, place.path, {"checkpoint": Box({"identity": identity})})
     winner.ready.warn_of(run, options.stop, problem.total, stacklevel=3)
     for text in selection.doubts:
         warnings.warn(text, SelectionWarning, stacklevel=2)

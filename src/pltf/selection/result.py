@@ -129,9 +129,9 @@ class Selection:
         >>> pltf.load(path).best
         {'r': 2}
         """
-        from pltf.io import save
+        from pltf.selection.saved import save_search
 
-        save(self, path)
+        save_search(self, path)
 
     def plot(self, axes: Any = None) -> Any:
         """The bound against each size that was varied, with every run; one panel each.

@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from pltf.errors import PltfError
 from pltf.gamma import Array
 from pltf.inference.progress import Progress
 from pltf.inference.race import BEHIND, judged, rounds, run_until
-from pltf.inference.run import ASKED, Row, Run, Stop
+from pltf.inference.run import INTERRUPTED, Row, Run, Stop
 from pltf.inference.state import Problem
 from pltf.matching import similarity
 from pltf.selection.grid import Label, shown
@@ -96,11 +96,38 @@ class Search:
         self.contenders = [one for one in contenders if one.run.objective >= least]
 
 
-def search(cells: Sequence[Cell], seen: Mapping[str, Observation], options: Options, bar: Progress) -> Search:
+class Keeper(Protocol):
+    """Keeps what has come of a search so far."""
+
+    def restore(self, found: Search, cells: Sequence[Cell]) -> None:
+        """Bring back what was kept earlier."""
+        ...
+
+    def due(self, found: Search) -> bool:
+        """Whether it is time to keep it."""
+        ...
+
+    def keep(self, found: Search, cells: Sequence[Cell]) -> None:
+        """Keep it."""
+        ...
+
+
+def search(
+    cells: Sequence[Cell],
+    seen: Mapping[str, Observation],
+    options: Options,
+    bar: Progress,
+    keeper: Keeper | None = None,
+) -> Search:
     """Run all candidates; after an interrupt, what was finished."""
     found = Search(max(options.stop.tol, ROUNDING))
+    if keeper is not None:
+        keeper.restore(found, cells)
+    left = [number for number in range(len(cells)) if number not in found.outcomes]
 
     def show() -> None:
+        if keeper is not None and keeper.due(found):
+            keeper.keep(found, cells)
         best = found.winner
         leader = f"; best so far {shown(cells[best.number].label)}: {best.run.objective:.6g}" if best else ""
         bar.show(sum(cell.done for cell in cells), f"{len(found.outcomes)} of {len(cells)} candidates{leader}")
@@ -108,9 +135,10 @@ def search(cells: Sequence[Cell], seen: Mapping[str, Observation], options: Opti
     with ExitStack() as stack:
         source = _shared(cells, seen, options, stack)
         pool = Pool(options.workers, processes=isinstance(source, Shared))
-        tasks = (cell.task(number, source) for number, cell in enumerate(cells))
+        tasks = (cells[number].task(number, source) for number in left)
         try:
-            for number, error in drive(tasks, pool, show, source.stop):
+            for place, error in drive(tasks, pool, show, source.stop):
+                number = left[place]
                 if error is not None:
                     found.failures[number] = error
                 else:
@@ -118,6 +146,8 @@ def search(cells: Sequence[Cell], seen: Mapping[str, Observation], options: Opti
                 cells[number].clear()
         except KeyboardInterrupt:
             found.interrupted = True
+            if keeper is not None:
+                keeper.keep(found, cells)
             for number, cell in enumerate(cells):
                 found.take(number, cell)
             if found.winner is None:
@@ -155,7 +185,7 @@ class Cell:
 
     def __init__(self, label: Label, ready: Prepared, options: Options) -> None:
         self.label, self.ready, self._options = label, ready, options
-        self._runs: dict[int, Run] = {}
+        self.turn, self.runs = 0, dict[int, Run]()  # the round that it is in, and where its restarts stand
         self._problem: Problem | Remote | None = None
         self._cleared = False
 
@@ -193,13 +223,13 @@ class Cell:
     @property
     def done(self) -> float:
         """How much of it is done; a run that has begun is half done."""
-        return self.work if self._cleared else self.flops * sum(1 - run.unfinished / 2 for run in self._runs.values())
+        return self.work if self._cleared else self.flops * sum(1 - run.unfinished / 2 for run in self.runs.values())
 
     @property
     def ended(self) -> list[Run]:
         """The runs that have come to their ends."""
-        runs = (self._runs[restart] for restart in sorted(self._runs))
-        return [run for run in runs if not run.unfinished and run.stopped != ASKED]
+        runs = (self.runs[restart] for restart in sorted(self.runs))
+        return [run for run in runs if not run.unfinished and run.stopped != INTERRUPTED]
 
     def task(self, number: int, source: Here | Shared) -> Task:
         """Everything that there is to do, round by round."""
@@ -207,18 +237,25 @@ class Cell:
             self._problem = Remote(source, number, self.ready)
         else:
             yield [Job(self.ready.problem, (source.seen,), self._bind)]
-        stop = replace(self._options.stop, callback=source.stopping)
-        going = list(range(self._options.restarts))
-        for sweeps in rounds(stop.max_iter, self.races):
+        stop = replace(self._options.stop, interrupted=source.stopping)
+        for turn, sweeps in enumerate(rounds(stop.max_iter, self.races)):
+            if turn < self.turn:
+                continue
+            self.turn = turn
+            going = [restart for restart in range(self._options.restarts) if self._behind(restart, sweeps)]
             yield [self._job(restart, stop, sweeps) for restart in going]
-            self._runs = {run.restart: run for run in judged(list(self._runs.values()))}
-            going = [restart for restart in going if self._runs[restart].unfinished]
-            if not going:
+            self.runs = {run.restart: run for run in judged([self.runs[restart] for restart in sorted(self.runs)])}
+            if not any(run.unfinished for run in self.runs.values()):
                 return
 
+    def _behind(self, restart: int, sweeps: int) -> bool:
+        """Whether a restart has still to come to so many sweeps."""
+        run = self.runs.get(restart)
+        return run is None or (run.unfinished and len(run.trace) < sweeps)
+
     def _job(self, restart: int, stop: Stop, sweeps: int) -> Job:
-        args = (self._problem, self.ready, self._options.seed, restart, self._runs.get(restart), stop, sweeps)
-        return Job(go_on, args, partial(self._runs.__setitem__, restart))
+        args = (self._problem, self.ready, self._options.seed, restart, self.runs.get(restart), stop, sweeps)
+        return Job(go_on, args, partial(self.runs.__setitem__, restart))
 
     def _bind(self, problem: Problem) -> None:
         self._problem = problem
@@ -233,7 +270,7 @@ class Cell:
 
     def clear(self) -> None:
         """Let go of states and data, which are large."""
-        self._runs, self._problem, self._cleared = {}, None, True
+        self.runs, self._problem, self._cleared = {}, None, True
 
 
 @dataclass(frozen=True, eq=False)

@@ -121,7 +121,7 @@ def get_priors(box: Box, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Gam
 
 # -- runs ---------------------------------------------------------------------------------------
 
-_RUN = ("restart", "converged", "stopped", "seconds", "n_swept", "unfinished")
+_RUN = ("restart", "converged", "stopped", "seconds", "n_swept", "unfinished", "comparable_from")
 
 
 def put_run(box: Box, run: Run, indices: Indices) -> None:

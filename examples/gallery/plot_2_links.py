@@ -1,0 +1,185 @@
+"""
+Who belongs together, and who meets whom?
+=========================================
+
+Two small networks of people: eighteen women and the events that they went to, and the
+characters of a novel. In the first we look for groups, in the second for links that
+were hidden.
+
+*Data:* both come with ``networkx`` (BSD licence). The first is from A. Davis, B. B.
+Gardner and M. R. Gardner, *Deep South* (1941). The second was put together by D. E.
+Knuth for *The Stanford GraphBase* (1993) from V. Hugo, *Les Misérables*.
+"""
+
+import itertools
+
+import matplotlib.pyplot as plt
+import networkx as nx
+import numpy as np
+import pandas as pd
+
+import pltf
+
+# sphinx_gallery_thumbnail_number = 1
+
+# %%
+# Eighteen women, fourteen events
+# -------------------------------
+# A table with a row for each attendance is all that is needed. What is not in it is
+# an observed zero: she was not there.
+
+graph = nx.davis_southern_women_graph()
+women = graph.graph["top"]
+attended = pd.DataFrame(graph.edges(women), columns=["woman", "event"])
+attended["event"] = attended["event"].str[1:].astype(int)
+attended.head(3)
+
+# %%
+# How many groups? ``pltf.nmf`` has one factor for the women and one for the events.
+
+found = pltf.select(
+    pltf.nmf(("woman", "event"), rank=2), attended, r=range(1, 6), restarts=5
+)
+found.summary()[["r", "best", "gap", "agree"]]
+
+# %%
+# Two, though one group is only a few nats behind: 89 attendances do not prove much.
+# Every restart finds the same two.
+
+fit = found.best_fit
+fit.components(top=5)
+
+# %%
+# How much of what a woman did is due to each group, in the order of that:
+
+names, events = fit.labels["woman"].names(), fit.labels["event"].names()
+W, H = fit.factors["W"].mean, fit.factors["H"].mean
+weight = W * H.sum(axis=1)  # expected attendances by group
+share = weight / weight.sum(axis=1, keepdims=True)
+first = int(np.argmax(share[names.index("Evelyn Jefferson")]))  # call hers the first
+rows = np.argsort(-share[:, first])
+columns = np.argsort(-(H[first] / H.sum(axis=0)))
+
+fig, (left, right) = plt.subplots(
+    1,
+    2,
+    figsize=(9, 5),
+    layout="constrained",
+    sharey=True,
+    gridspec_kw={"width_ratios": [3, 2]},
+)
+seen = nx.bipartite.biadjacency_matrix(
+    graph, names, [f"E{event}" for event in events]
+).toarray()
+left.imshow(seen[np.ix_(rows, columns)], cmap="Greys", aspect="auto", vmax=1.5)
+left.set_yticks(range(len(names)), [names[row] for row in rows])
+left.set_xticks(range(len(events)), [events[column] for column in columns])
+left.set(xlabel="event", title="who was where")
+right.barh(range(len(names)), share[rows, first], color="C0", label="first group")
+right.barh(
+    range(len(names)),
+    share[rows, 1 - first],
+    left=share[rows, first],
+    color="C1",
+    label="second group",
+)
+right.set(xlabel="share of her attendances", title="whose events", xlim=(0, 1))
+fig.legend(
+    *right.get_legend_handles_labels(),
+    loc="outside upper right",
+    ncols=2,
+    frameon=False,
+)
+plt.show()
+
+# %%
+# Two circles of friends, events that belong to one of them, and a few events (7, 8,
+# 9) and women in between.
+#
+# Seventy-seven characters
+# ------------------------
+# Here a link has a number: in how many chapters two characters appear together. The
+# table has each pair in both directions. Nobody meets himself: the diagonal is
+# missing, not zero.
+
+novel = nx.les_miserables_graph()
+cast = sorted(novel)
+pairs = [(a, b, data["weight"]) for a, b, data in novel.edges(data=True)]
+both = pairs + [(b, a, count) for a, b, count in pairs]
+together = pd.DataFrame(both, columns=["who", "whom", "chapters"])
+diagonal = pd.DataFrame({"who": cast, "whom": cast})
+
+
+def observed(table: pd.DataFrame, holes: pd.DataFrame) -> pltf.Observation:
+    """The counts: these cells are missing, others that are not in the table zero."""
+    hidden = pd.MultiIndex.from_frame(table[["who", "whom"]]).isin(
+        pd.MultiIndex.from_frame(holes)
+    )
+    everybody = {"who": cast, "whom": cast}
+    return pltf.observe(
+        table[~hidden],
+        dims=["who", "whom"],
+        value="chapters",
+        labels=everybody,
+        missing=holes,
+    )
+
+
+# %%
+# Hide a fifth of all pairs, whether they meet or not. A pair has to be hidden in both
+# directions, or the fit would just look it up.
+
+rng = np.random.default_rng(0)
+all_pairs = np.array(list(itertools.combinations(cast, 2)))
+chosen = all_pairs[rng.random(len(all_pairs)) < 0.2]
+hidden = pd.DataFrame(
+    np.concatenate([chosen, chosen[:, ::-1]]), columns=["who", "whom"]
+)
+train = observed(together, pd.concat([diagonal, hidden]))
+print(train)
+
+# %%
+# A factor may stand only once in an equation, so there is one for each side.
+
+model = pltf.cp(("who", "whom"), rank=6)
+found = pltf.select(model, train, r=range(1, 11), restarts=5)
+found.plot()
+plt.show()
+
+# %%
+# Now the hidden pairs: do those that meet have the larger expected counts?
+
+fit = found.best_fit
+scores = pltf.metrics.score(fit, observed(together, diagonal), hidden)
+print(scores)
+scores.plot()
+plt.show()
+
+# %%
+# *Popularity* knows only how often everybody appears; the factors know who goes with
+# whom, and that is worth the difference. (Each pair is there twice, so the intervals
+# are somewhat too narrow.)
+#
+# The most probable of the hidden links, each once: expected number of chapters,
+# standard deviation of that rate, probability of at least one. Did they meet?
+
+asked = pd.DataFrame(chosen, columns=["who", "whom"])
+truth = together.set_index(["who", "whom"])["chapters"]
+asked["mean"], asked["sd"], asked["prob"] = (
+    fit.mean(asked),
+    np.sqrt(fit.var(asked)),
+    fit.prob(asked),
+)
+asked["chapters"] = [truth.get(pair, 0) for pair in map(tuple, chosen)]
+asked.sort_values("prob", ascending=False).head(10).round(2)
+
+# %%
+# Most of them do, two do not, and the rivals of the novel meet far more often than
+# anyone would expect of two people with their company.
+#
+# And of those that never meet in the novel, who is most likely to? ``top`` finds them
+# without going through all cells.
+
+whole = model.resized(**found.best).fit(observed(together, diagonal), restarts=5)
+likely = whole.top(12, among="zero")
+likely[likely["who"] < likely["whom"]].round(2)

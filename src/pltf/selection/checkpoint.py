@@ -1,0 +1,82 @@
+"""A search that can be broken off at any moment, and gone on with to the same bits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pltf.inference.run import INTERRUPTED, Run
+from pltf.selection.saved import outcome_as_text, outcome_from_text
+from pltf.selection.search import Cell, Contender, Search
+from pltf.store.checkpoint import Identity, Place
+from pltf.store.container import Box, Boxes, readable, write
+from pltf.store.pack import get_run, put_run
+
+UNFINISHED = "checkpoint of a search"
+_SHARE = 20  # writing takes at most one part in so many of the time
+
+
+class SearchCheckpoint:
+    """Keeps a search in a file: whenever a candidate is done, if writing is quick, and every so many seconds."""
+
+    def __init__(self, place: Place, identity: Identity) -> None:
+        assert place.path is not None
+        self._path, self._every, self._identity = place.path, place.every, identity
+        self._boxes = place.boxes if place.kind == UNFINISHED else Boxes()
+        self._last, self._took, self._done = time.monotonic(), 0.0, 0
+
+    def restore(self, found: Search, cells: Sequence[Cell]) -> None:
+        """Bring back the candidates that were done, and the runs of those that were not."""
+        if not self._boxes:
+            return
+        with readable(self._path):
+            about = self._boxes["checkpoint"].about
+            found.outcomes |= {int(number): outcome_from_text(one) for number, one in about["outcomes"].items()}
+            found.contenders = [
+                Contender(n, cells[n].entries, self._run(cells, n, restart)) for n, restart in about["contenders"]
+            ]
+            for number, (turn, restarts) in about["open"].items():
+                cell = cells[int(number)]
+                cell.turn = turn
+                cell.runs = {restart: self._run(cells, int(number), restart) for restart in restarts}
+            for number in found.outcomes:
+                cells[number].clear()
+        self._done = len(found.outcomes)
+
+    def _run(self, cells: Sequence[Cell], number: int, restart: int) -> Run:
+        return get_run(self._boxes[f"candidates/{number}/{restart}"], cells[number].ready.planned.factor_shapes)
+
+    def due(self, found: Search) -> bool:
+        """Whether it is time to keep it."""
+        since = time.monotonic() - self._last
+        return since >= self._every or (len(found.outcomes) > self._done and since >= _SHARE * self._took)
+
+    def keep(self, found: Search, cells: Sequence[Cell]) -> None:
+        """Write it down."""
+        began = time.monotonic()
+        going = {number: _standing(cell) for number, cell in enumerate(cells) if number not in found.outcomes}
+        head = Box({"identity": self._identity})
+        head.about["outcomes"] = {number: outcome_as_text(one) for number, one in found.outcomes.items()}
+        head.about["contenders"] = [(one.number, one.run.restart) for one in found.contenders]
+        head.about["open"] = {n: (cells[n].turn, list(runs)) for n, runs in going.items() if runs}
+        boxes = {"checkpoint": head}
+        for number, runs in going.items():
+            for run in runs.values():
+                _put(boxes, cells, number, run)
+        for one in found.contenders:
+            _put(boxes, cells, one.number, one.run)
+        write(self._path, UNFINISHED, boxes)
+        self._last = time.monotonic()
+        self._took, self._done = self._last - began, len(found.outcomes)
+
+
+def _put(boxes: Boxes, cells: Sequence[Cell], number: int, run: Run) -> None:
+    box = boxes[f"candidates/{number}/{run.restart}"] = Box()
+    put_run(box, run, cells[number].ready.model.factors)
+
+
+def _standing(cell: Cell) -> dict[int, Run]:
+    """The runs of a candidate that have begun; those that were interrupted are not at their end."""
+    begun = {restart: run for restart, run in cell.runs.items() if run.n_swept}
+    return {r: replace(run, unfinished=True) if run.stopped == INTERRUPTED else run for r, run in begun.items()}

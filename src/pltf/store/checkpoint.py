@@ -1,0 +1,114 @@
+"""A fit that can be broken off at any moment, and gone on with to the same bits."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pltf.errors import PltfError, flag
+from pltf.gamma import Gamma
+from pltf.inference.run import Standing
+from pltf.store.container import Box, Boxes, read, readable, write
+from pltf.store.fits import as_path
+from pltf.store.pack import Indices, get_run, put_run, rows_as_text, rows_from_text
+
+UNFINISHED = "checkpoint of a fit"
+EVERY = 60.0  # seconds
+
+Shapes = Mapping[str, tuple[int, ...]]
+Identity = dict[str, Any]  # what has to be the same to go on
+
+
+class Place:
+    """A file for checkpoints: checked before any work, with what an earlier run has left there."""
+
+    def __init__(self, checkpoint: Any, every: Any, resume: Any) -> None:
+        self.path: Path | None = None if checkpoint is None else as_path(checkpoint, "checkpoint")
+        number = isinstance(every, (int, float, np.integer, np.floating)) and not isinstance(every, bool)
+        if not number or not 0 <= every < float("inf"):
+            raise PltfError(f"every must be a number of seconds of at least 0, got {every!r}")
+        self.every = float(every)
+        resume = flag("resume", resume)
+        self.kind, self.boxes = "", Boxes()
+        if self.path is None:
+            if resume:
+                raise PltfError("resume=True needs checkpoint=, the file to go on from")
+            return
+        if not self.path.parent.is_dir():
+            raise PltfError(f"checkpoint must lie in a folder that exists, and {self.path.parent} does not")
+        if self.path.exists():
+            if not resume:
+                raise PltfError(f"{self.path} exists: go on from there with resume=True, or remove it")
+            self.kind, self.boxes = read(self.path)
+            if "checkpoint" not in self.boxes:
+                raise PltfError(f"{self.path} is no checkpoint: it was saved by other means")
+
+    @property
+    def identity(self) -> Identity | None:
+        """What the earlier run was about."""
+        return dict(self.boxes["checkpoint"].about["identity"]) if self.boxes else None
+
+    def check(self, identity: Identity) -> None:
+        """Refuse to go on with something else."""
+        known = self.identity
+        for name, value in identity.items() if known is not None else ():
+            was = known.get(name) if known is not None else None
+            if was != json.loads(json.dumps(value)):
+                told = f" ({was} there, {value} here)" if isinstance(value, (str, int, float)) else ""
+                raise PltfError(f"{self.path} was begun with another {name}{told}: it cannot be gone on with")
+
+
+class FitCheckpoint:
+    """Keeps the standing of one fit in a file, every so many seconds."""
+
+    def __init__(self, place: Place, identity: Identity, indices: Indices, shapes: Shapes) -> None:
+        assert place.path is not None
+        self._path, self._every, self._identity, self._indices = place.path, place.every, identity, indices
+        self._last = time.monotonic()
+        self.standing: Standing | None = None
+        if place.kind == UNFINISHED:
+            with readable(self._path):
+                self.standing = _standing(place.boxes, shapes)
+
+    def due(self) -> bool:
+        """Whether it is time to keep one."""
+        return time.monotonic() - self._last >= self._every
+
+    def keep(self, standing: Standing) -> None:
+        """Write it down."""
+        head = Box({"identity": self._identity, "rows": rows_as_text(standing.rows)})
+        boxes = {"checkpoint": head, "going": Box()}
+        put_run(boxes["going"], standing.going, self._indices)
+        if standing.best is not None:
+            boxes["best"] = Box()
+            put_run(boxes["best"], standing.best, self._indices)
+        write(self._path, UNFINISHED, boxes)
+        self._last = time.monotonic()
+
+
+def _standing(boxes: Boxes, shapes: Shapes) -> Standing:
+    best = get_run(boxes["best"], shapes) if "best" in boxes else None
+    return Standing(best, rows_from_text(boxes["checkpoint"].about["rows"]), get_run(boxes["going"], shapes))
+
+
+def digest_of(value: Any) -> Any:
+    """What tells a setting from others, as plain text: arrays by a number of their own."""
+    if isinstance(value, Mapping):
+        return {str(name): digest_of(one) for name, one in value.items()}
+    if isinstance(value, Gamma):
+        return {
+            "shape": digest_of(value.shape),
+            "mean": digest_of(value.mean),
+            "learn": value.learn,
+            "tie": value.tie,
+        }
+    if isinstance(value, (str, int, float, bool)) or value is None:
+        return value
+    array = np.ascontiguousarray(value)
+    return f"{array.shape} {hashlib.blake2b(array.tobytes(), digest_size=16).hexdigest()}"
