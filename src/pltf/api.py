@@ -31,7 +31,7 @@ from pltf.inference.vb import VB
 from pltf.interrupts import first_interrupt_waits
 from pltf.notation import Model
 from pltf.prediction.cells import check_labels, observed_like
-from pltf.store.checkpoint import EVERY, FitCheckpoint, Identity, Place, digest_of
+from pltf.store.checkpoint import EVERY, FitCheckpoint, Identity, Place, digest_of, kept
 from pltf.store.container import Box, readable
 from pltf.store.fits import FIT, fit_from, save_fit
 from pltf.threads import available_threads, single_threaded_blas
@@ -105,7 +105,8 @@ def fit(
         result = ready.result(problem, run, rows, entropy, seen)
         broken_off = rows[-1].stopped == INTERRUPTED
         if place.path is not None and not broken_off:
-            save_fit(result, place.path, {"checkpoint": Box({"identity": identity})})
+            path, more = place.path, {"checkpoint": Box({"identity": identity})}
+            kept(lambda: save_fit(result, path, more))
     if broken_off:
         where = f"restart {len(rows)} of {restarts}, after {rows[-1].n_iter} sweeps"
         advice = (

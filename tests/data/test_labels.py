@@ -284,6 +284,8 @@ def test_bins_that_go_round(bin: str) -> None:
     assert (
         labels.positions(labels.index[::-1], "when").tolist() == list(range(len(names)))[::-1]
     )  # they name themselves
+    kept = Labels(pd.Index(list(labels.index)), bin)  # strings of another type, as a file gives them back
+    assert kept.positions(labels.index[::-1], "when").tolist() == list(range(len(names)))[::-1]
     with pytest.raises(PltfError, match="dates"):
         labels.positions(["Montag"] if bin == "weekday" else [24], "when")
 

@@ -66,8 +66,7 @@ class Labels:
     def _as_here(self, column: pd.Index, what: str, error: type[PltfError]) -> pd.Index:
         """Labels as they stand here: dates as their bins, dates in words as dates."""
         if self.bin is not None:
-            goes_round = self.bin not in PERIODS and column.dtype == self.index.dtype
-            if goes_round and bool(column.isin(self.index).all()):  # "Monday" is a bin already
+            if self.bin not in PERIODS and bool(column.isin(self.index).all()):  # "Monday" is a bin already
                 return column
             return binned(column, self.bin, what, error)
         if self.index.dtype.kind == "M" and column.dtype == object:  # pandas would take 09/11 for a day in September

@@ -14,6 +14,7 @@ from pltf.data.base import Observation
 from pltf.data.coo import coo_observation
 from pltf.data.dense import dense_observation
 from pltf.data.labels import Labels, known_labels
+from pltf.data.pattern import DensePattern, ListedPattern, Pattern
 from pltf.data.tables import cells_of, is_table, read_table, refuse_twice
 from pltf.data.values import brief, has_masked, numeric
 from pltf.errors import ObservationError, flag
@@ -156,6 +157,16 @@ def _of_table(
     return replace(seen, dims=table.dims, labels=table.labels)
 
 
+def observed_again(pattern: Pattern) -> Observation:
+    """The data of which only a pattern was kept."""
+    if isinstance(pattern, DensePattern):
+        return observe(pattern.array())
+    assert isinstance(pattern, ListedPattern)
+    missing = None if pattern.missing is None else pattern.missing.T
+    unlisted = "missing" if pattern.missing is None else "zero"
+    return observe((pattern.coords.T, pattern.values), shape=pattern.sizes, unlisted=unlisted, missing=missing)
+
+
 def is_xarray(data: Any) -> bool:
     """Whether data are of xarray, and have dims."""
     return type(data).__module__.split(".")[0] == "xarray" and hasattr(type(data), "dims")
@@ -224,7 +235,8 @@ def _put_in_order(data: Any, mask: Any, dim: str, own: Labels, known: Labels, na
             raise ObservationError(f"{what} must be all {len(known)} of them in a sparse array, got {at.size}")
         given = np.ones(data.shape, dtype=bool) if mask is None else mask.values
         mask = data.copy(data=given).drop_vars(list(data.coords))
-    data = data.isel({dim: source})
+    data = data.isel({dim: source})  # a copy, so it may as well lie in order
+    data = data if is_listed(data.data) else data.copy(data=np.ascontiguousarray(data.values))
     if mask is not None:
         mask = mask.isel({dim: source}) & data[dim].copy(data=~absent).drop_vars(dim, errors="ignore")
     return data, mask

@@ -1,4 +1,4 @@
-"""A progress bar for people: shown only on a terminal, and only when a fit takes over a second."""
+"""A progress bar for people, when work takes over a second: on a terminal, or as plain lines if those are asked for."""
 
 from __future__ import annotations
 
@@ -15,18 +15,25 @@ _PERIOD = 0.1  # seconds between two drawings
 class Progress:
     """Shows how much of some work is done; does nothing when switched off."""
 
+    lines_every: float | None = None  # seconds between plain lines where there is no terminal; None: no lines
+
     def __init__(self, shown: bool, total: float | None, *, time_left: bool = False) -> None:
         self._shown, self._total, self._time_left = shown, total, time_left
         self._bar: Any = None
         self._task: Any = None
         self._next = time.monotonic() + _PATIENCE
+        self._lines = False
         self._lock = threading.Lock()
         self._timer = threading.Timer(_PATIENCE, self._getting_ready)
 
     def __enter__(self) -> Self:
-        if self._shown and sys.stderr is not None and sys.stderr.isatty():
+        terminal = sys.stderr is not None and sys.stderr.isatty()
+        self._lines = self._shown and not terminal and self.lines_every is not None
+        if self._shown and terminal:
             self._timer.daemon = True
             self._timer.start()
+        elif self.lines_every is not None:
+            self._next = time.monotonic() + self.lines_every
         return self
 
     def __exit__(
@@ -43,11 +50,18 @@ class Progress:
         now = time.monotonic()
         if not self._shown or now < self._next:
             return
+        if self._lines:
+            self._next = now + (self.lines_every or 0)
+            print(self._plain(done, text), file=sys.stderr, flush=True)
+            return
         self._next = now + _PERIOD
         with self._lock:
             if self._bar is None:
                 self._start()
         self._bar.update(self._task, completed=done, description=text)
+
+    def _plain(self, done: float, text: str) -> str:
+        return text if self._total is None or not self._time_left else f"{done / self._total:.0%}: {text}"
 
     def _getting_ready(self) -> None:
         """Before the first sweep there may be kernels to compile."""

@@ -12,6 +12,8 @@ from scipy import special
 
 from pltf.data import Holdout, Observation
 from pltf.data.lookup import Coords
+from pltf.data.observe import observed_again
+from pltf.data.split import HeldOut
 from pltf.errors import PltfError, ScoreWarning, flag, whole
 from pltf.fit import Fit
 from pltf.gamma import Array, level_of
@@ -105,7 +107,7 @@ class Scores:
 
 def score(
     fit: Fit,
-    X: Any,
+    X: Any = None,
     cells: Any = None,
     *,
     of: str | None = None,
@@ -122,7 +124,8 @@ def score(
     X, cells
         The data with all their values, dense or listed, and which of their cells to look at: as for
         :meth:`pltf.Fit.mean`, for example ``~mask`` of the mask that the fit was given. Or a :class:`pltf.Holdout`
-        alone. Both kinds must be among the cells, zeros and counts.
+        alone, or nothing for a fit that comes with the cells that were hidden from it (``fit.held_out``). Both kinds
+        must be among the cells, zeros and counts.
     of
         The tensor, when the model has several; ``X`` are its data.
     draws
@@ -167,10 +170,14 @@ def _held(fit: Fit, name: str, X: Any, cells: Any) -> tuple[Observation, Coords,
     """The data, the cells (modes, n) and what they hold."""
     indices = fit.model.observed[name]
     shape = tuple(fit.sizes[index] for index in indices)
-    if isinstance(X, Holdout):
+    if X is None:
+        X = fit.held_out
+        if X is None:
+            raise PltfError("X must be the data, for this fit does not come with cells that were hidden from it")
+    if isinstance(X, (Holdout, HeldOut)):
         if cells is not None:
             raise PltfError("cells must be None when X is a Holdout: it has its own")
-        seen: Observation = X.train
+        seen: Observation = X.train if isinstance(X, Holdout) else observed_again(fit.patterns[name])
         given = X.cells
     elif cells is None:
         raise PltfError("cells must say which cells to score, for example ~mask")
@@ -179,7 +186,7 @@ def _held(fit: Fit, name: str, X: Any, cells: Any) -> tuple[Observation, Coords,
     if seen.shape != shape:
         raise PltfError(f"X must have the shape of {name} in the fit, {shape}; got {seen.shape}")
     at = as_cells(given, shape, indices, fit.labels, "cells").T
-    x = X.values if isinstance(X, Holdout) else seen.values_at(at)
+    x = X.values if isinstance(X, (Holdout, HeldOut)) else seen.values_at(at)
     if not x.size:
         raise PltfError("cells must list at least one cell, got none")
     if np.isnan(x).any():

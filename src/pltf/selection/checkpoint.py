@@ -9,7 +9,7 @@ from dataclasses import replace
 from pltf.inference.run import INTERRUPTED, Run
 from pltf.selection.saved import outcome_as_text, outcome_from_text
 from pltf.selection.search import Cell, Contender, Search
-from pltf.store.checkpoint import Identity, Place
+from pltf.store.checkpoint import Identity, Place, kept
 from pltf.store.container import Box, Boxes, readable, write
 from pltf.store.pack import get_run, put_run
 
@@ -66,7 +66,7 @@ class SearchCheckpoint:
                 _put(boxes, cells, number, run)
         for one in found.contenders:
             _put(boxes, cells, one.number, one.run)
-        write(self._path, UNFINISHED, boxes)
+        kept(lambda: write(self._path, UNFINISHED, boxes))
         self._last = time.monotonic()
         self._took, self._done = self._last - began, len(found.outcomes)
 

@@ -84,7 +84,7 @@ def select(
     from pltf import api  # brings the compiler, which `import pltf` should not wait for
     from pltf.selection.checkpoint import SearchCheckpoint
     from pltf.selection.saved import SEARCH, save_search, search_from
-    from pltf.store.checkpoint import Place, digest_of
+    from pltf.store.checkpoint import Place, digest_of, kept
     from pltf.store.container import Box, readable
 
     tried = candidates(model, prior, sizes)
@@ -149,7 +149,8 @@ def select(
         seed=options.seed,
     )
     if place.path is not None and not found.interrupted:
-        save_search(selection, place.path, {"checkpoint": Box({"identity": identity})})
+        path, more = place.path, {"checkpoint": Box({"identity": identity})}
+        kept(lambda: save_search(selection, path, more))
     winner.ready.warn_of(run, options.stop, problem.total, stacklevel=3)
     for text in selection.doubts:
         warnings.warn(text, SelectionWarning, stacklevel=2)

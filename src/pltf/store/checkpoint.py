@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +89,16 @@ class FitCheckpoint:
         if standing.best is not None:
             boxes["best"] = Box()
             put_run(boxes["best"], standing.best, self._indices)
-        write(self._path, UNFINISHED, boxes)
+        kept(lambda: write(self._path, UNFINISHED, boxes))
         self._last = time.monotonic()
+
+
+def kept(write: Callable[[], None]) -> None:
+    """Write, or warn: a full disk is no reason to lose hours of work."""
+    try:
+        write()
+    except PltfError as error:
+        warnings.warn(f"{error}; the work goes on without", RuntimeWarning, stacklevel=2)
 
 
 def _standing(boxes: Boxes, shapes: Shapes) -> Standing:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -52,30 +51,28 @@ Boxes = dict[str, Box]
 
 
 def write(path: Path, kind: str, boxes: Mapping[str, Box]) -> None:
-    """Write a file under another name and rename it: whoever looks finds the old one or the new one, never a part."""
-    folder = path.parent
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=folder)
-        os.close(handle)
-    except OSError as reason:
-        raise PltfError(f"{path} cannot be written: {reason.strerror or reason}") from None
-    part = Path(name)
-    try:
+    """Write a file under another name and rename it: whoever looks finds the old one or the new one, never a part.
+
+    A process that is killed leaves a part behind, which the next one writes over.
+    """
+    with replacing(path) as part:
         _write(part, kind, boxes)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Another name to write to, which is then given the right one; nothing is left of it if that fails."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        yield part
         with part.open("rb+") as file:
             os.fsync(file.fileno())
-        part.chmod(0o666 & ~_umask())
         part.replace(path)
     except OSError as reason:
         raise PltfError(f"{path} cannot be written: {reason.strerror or reason}") from None
     finally:
-        part.unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
 
 
 def _write(path: Path, kind: str, boxes: Mapping[str, Box]) -> None:

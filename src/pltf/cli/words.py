@@ -1,0 +1,181 @@
+"""What people write after an option, turned into what the library takes; and what they are told."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pltf.errors import PltfError
+
+if TYPE_CHECKING:
+    from pltf.gamma import Gamma
+
+_PRIOR = ("shape", "mean", "learn", "tie")
+
+
+def indices_of(text: str | None) -> dict[str, str]:
+    """Columns and the indices that they stand for.
+
+    >>> indices_of("user_id=user,place,when:week")
+    {'user_id': 'user', 'place': 'place', 'when:week': 'when'}
+    """
+    found: dict[str, str] = {}
+    for part in (one.strip() for one in (text or "").split(",")):
+        if not part:
+            if text is not None:
+                raise PltfError(f"--index must be columns with commas between them, got {text!r}")
+            continue
+        column, _, name = part.partition("=")
+        name = name or column.split(":")[0]
+        if not re.fullmatch(r"[A-Za-z_]\w*", name):
+            raise PltfError(
+                f"--index: {name!r} cannot be the name of an index: give it another, as in '{column}=place'"
+            )
+        if column in found or name in found.values():
+            raise PltfError(f"--index names {name!r} twice")
+        found[column] = name
+    return found
+
+
+def number_of(text: str, option: str) -> int:
+    """A whole number of at least 1."""
+    if not re.fullmatch(r"[0-9]{1,9}", text.strip()) or int(text) < 1:
+        raise PltfError(f"{option} must be a whole number of at least 1, got {text!r}")
+    return int(text)
+
+
+def range_of(text: str, option: str) -> list[int]:
+    """Numbers to try: one, several with commas, or a range with both its ends.
+
+    >>> range_of("2:5", "--cp"), range_of("2,4,8", "--cp"), range_of("7", "--cp")
+    ([2, 3, 4, 5], [2, 4, 8], [7])
+    """
+    found: list[int] = []
+    for part in text.split(","):
+        first, colon, last = part.partition(":")
+        low = number_of(first, option)
+        high = number_of(last, option) if colon else low
+        if high < low or high - low >= 10_000:
+            raise PltfError(f"{option}: {part!r} must run from a smaller to a larger number")
+        found += range(low, high + 1)
+    return list(dict.fromkeys(found))
+
+
+def sizes_of(given: Sequence[str] | None) -> dict[str, list[int]]:
+    """Sizes of latent indices.
+
+    >>> sizes_of(["p=2:3", "q=4"])
+    {'p': [2, 3], 'q': [4]}
+    """
+    sizes = {}
+    for text in given or ():
+        index, equals, numbers = text.partition("=")
+        if not equals or not index.strip().isidentifier():
+            raise PltfError(f"--size must be as r=7, got {text!r}")
+        sizes[index.strip()] = range_of(numbers, f"--size {index.strip()}")
+    return sizes
+
+
+def priors_of(given: Sequence[str] | None) -> Gamma | dict[str, Gamma] | None:
+    """A prior for all factors, or one for each of some.
+
+    >>> priors_of(["shape=0.5,mean=10"])
+    Gamma(shape=0.5, mean=10.0)
+    >>> priors_of(["U:learn=mean,tie=component"])
+    {'U': Gamma(shape=0.5, mean=10.0, learn='mean', tie='component')}
+    """
+    from pltf.gamma import Gamma
+
+    named: dict[str, Gamma] = {}
+    for text in given or ():
+        match = re.fullmatch(r"(?:(\w+):)?(\w+=.*)", text.strip())
+        if match is None:
+            raise PltfError(f"--prior must be as shape=0.5,mean=10 or U:shape=0.5,mean=10, got {text!r}")
+        parts: dict[str, Any] = {}
+        for part in match[2].split(","):
+            name, _, value = (one.strip() for one in part.partition("="))
+            if name not in _PRIOR or name in parts:
+                raise PltfError(f"--prior takes shape, mean, learn and tie, each once; got {part!r}")
+            parts[name] = value if name in ("learn", "tie") else _float(value, f"--prior: {name}")
+        factor = match[1] or ""
+        if factor in named:
+            raise PltfError(f"--prior is given twice for {factor or 'all factors'}")
+        named[factor] = Gamma(**parts)
+    if "" in named and len(named) > 1:
+        raise PltfError("--prior must be one for all factors, or name the factor of each")
+    return named.get("", named or None)
+
+
+def _float(text: str, what: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise PltfError(f"{what} must be a number, got {text!r}") from None
+
+
+def output_path(path: Path | None, force: bool) -> Path | None:
+    """Where to write, judged before any work."""
+    if path is None:
+        return None
+    if path.is_dir():
+        raise PltfError(f"{path} is a folder, and -o must be a file")
+    if path.exists() and not force:
+        raise PltfError(f"{path} exists: --force replaces it")
+    if not path.parent.is_dir():
+        raise PltfError(f"there is no folder {path.parent} to write {path.name} to")
+    return path
+
+
+class Teller:
+    """Tells people what came out, line by line, or machines, in one JSON object."""
+
+    def __init__(self, as_json: bool, quiet: bool) -> None:
+        self._json, self._quiet = as_json, quiet
+        self._facts: dict[str, Any] = {}
+        if not quiet:
+            from pltf.inference.progress import Progress
+
+            Progress.lines_every = 5.0
+
+    @property
+    def shown(self) -> bool:
+        """Whether progress is to be shown."""
+        return not self._quiet
+
+    def say(self, name: str, text: str) -> None:
+        """A line for people."""
+        if not (self._json or self._quiet):
+            print(f"{name:<11} {text}" if name else text)
+
+    def know(self, **facts: Any) -> None:
+        """Facts for machines."""
+        self._facts |= facts
+
+    def end(self) -> None:
+        """Hand over the facts."""
+        if self._json:
+            print(json.dumps(_plain(self._facts), indent=2, allow_nan=False))
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can say: no NaN, no arrays, no labels that are dates."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return None
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    return str(value).removesuffix(" 00:00:00")
+
+
+def is_terminal() -> bool:
+    """Whether people look at what is printed."""
+    return sys.stdout.isatty()

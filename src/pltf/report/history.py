@@ -1,0 +1,152 @@
+"""How the fit came about: the bound over the sweeps, the restarts, the search."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pltf.fit import Fit
+from pltf.gamma import Array
+from pltf.inference.start import restart_seed
+from pltf.selection import Selection
+
+MOST_POINTS = 1000  # of a trace
+MOST_ROWS = 40  # of a table
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """The bound after each sweep."""
+
+    sweep: Array
+    bound: Array
+
+
+@dataclass(frozen=True)
+class Restart:
+    """A restart in the table."""
+
+    restart: int
+    seed: int
+    bound: float
+    gap: float  # to the best
+    sweeps: int
+    converged: bool
+    stopped: str
+    seconds: float
+    best: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """The bound against one thing that was varied."""
+
+    name: str
+    ordered: bool  # sizes; otherwise models or priors
+    values: tuple[Any, ...]  # what was tried
+    best: tuple[float, ...]  # the best bound of each
+    runs: tuple[tuple[Any, float, bool], ...]  # every run: where, its bound, whether it was dropped
+    winner: Any
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A row in the summary of a search."""
+
+    label: dict[str, str]
+    best: float
+    gap: float
+    weight: float
+    agree: float
+    restarts: int
+    dropped: int
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """What a search found."""
+
+    best: dict[str, str]
+    lead: float | None  # nats to the next candidate; None if there is no other
+    runs: int
+    seconds: float
+    candidates: tuple[Candidate, ...]
+    left_out: int  # candidates that the table does not show
+    curves: tuple[Curve, ...]
+    doubts: tuple[str, ...]
+
+
+def trace(fit: Fit) -> Trace:
+    """The trace; of a long one as many points as can be seen, close together at its beginning."""
+    n = len(fit.trace)
+    at = np.arange(n)
+    if n > MOST_POINTS:
+        at = np.unique(np.concatenate([at[:100], np.geomspace(100, n - 1, MOST_POINTS - 100).astype(np.intp), [n - 1]]))
+    return Trace(at + 1, np.asarray(fit.trace)[at])
+
+
+def restarts(fit: Fit) -> list[Restart]:
+    """All restarts, the best first."""
+    best = max(row.bound for row in fit.rows)
+    found = [
+        Restart(
+            row.restart,
+            restart_seed(fit.seed, row.restart),
+            row.bound,
+            row.bound - best,
+            row.n_iter,
+            row.converged,
+            row.stopped,
+            row.seconds,
+            row.restart == fit.best_restart,
+        )
+        for row in fit.rows
+    ]
+    return sorted(found, key=lambda one: (not one.best, -one.bound))
+
+
+def search(found: Selection) -> Search:
+    """The search, for tables and curves."""
+    summary = found.summary()
+    labels = list(summary.columns[: list(summary.columns).index("best")])
+    candidates = [
+        Candidate(
+            {name: str(row[name]) for name in labels},
+            *(float(row[name]) for name in ("best", "gap", "weight", "agree")),
+            int(row["restarts"]),
+            int(row["dropped"]),
+            float(row["seconds"]),
+        )
+        for row in summary.to_dict("records")
+    ]
+    lead = found.winner.bound - max(one.best for one in candidates[1:]) if len(candidates) > 1 else None
+    return Search(
+        {name: str(value) for name, value in found.best.items()},
+        lead,
+        sum(one.restarts for one in candidates),
+        sum(one.seconds for one in candidates),
+        tuple(candidates[:MOST_ROWS]),
+        max(0, len(candidates) - MOST_ROWS),
+        tuple(_curves(found, labels)),
+        found.doubts,
+    )
+
+
+def _curves(found: Selection, labels: list[str]) -> list[Curve]:
+    table = found.table
+    curves = []
+    for name in labels:
+        known = table.dropna(subset=[name])
+        if known[name].nunique() < 2:
+            continue
+        ordered = name not in ("model", "prior")
+        places = known[name].astype(int) if ordered else known[name].astype(str)
+        dropped = known["stopped"] == "dropped"
+        best = known[~dropped].groupby(places[~dropped], sort=ordered)["bound"].max()
+        runs = zip(places.tolist(), known["bound"].tolist(), dropped.tolist(), strict=True)
+        values, winner = tuple(best.index.tolist()), found.best.get(name)
+        curves.append(Curve(name, ordered, values, tuple(map(float, best)), tuple(runs), winner))
+    return curves

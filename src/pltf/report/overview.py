@@ -1,0 +1,168 @@
+"""What was fitted, in facts and figures; and how to have it again."""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+import numpy as np
+
+from pltf.data.pattern import Pattern
+from pltf.fit import Fit
+from pltf.report.checks import Checks
+from pltf.report.components import Ranking
+from pltf.report.history import Search
+from pltf.report.words import many, nats, number, percent, seconds
+from pltf.selection.grid import shown
+
+METHODS = {"vb": "variational Bayes", "em": "expectation maximization", "map": "maximum a posteriori"}
+OBJECTIVES = {
+    "bound": "lower bound on the log evidence",
+    "log-likelihood": "log-likelihood",
+    "log-posterior": "log-posterior",
+}
+VERSIONS = ("pltf", "python", "numpy", "scipy", "numba")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number that stands out."""
+
+    name: str
+    value: str
+    words: str
+
+
+@dataclass(frozen=True)
+class IndexFact:
+    """An observed index."""
+
+    name: str
+    size: int
+    labels: str  # the first few
+
+
+def headline(fit: Fit) -> str:
+    """What it is, in one sentence."""
+    tensors = ", ".join(
+        f"{name} ({' × '.join(f'{fit.sizes[index]:,} {index}' for index in indices)})"
+        for name, indices in fit.model.observed.items()
+    )
+    sizes = shown(fit.model.sizes) if fit.model.sizes else "no latent index"
+    return f"{tensors}; {METHODS[fit.method]}, {sizes}."
+
+
+def figures(fit: Fit, ranked: Mapping[str, Ranking], checks: Checks, search: Search | None) -> list[Figure]:
+    """The numbers at the top of the page."""
+    told = [_components(ranking) for ranking in list(ranked.values())[:3]]
+    told.append(_bound(fit, search))
+    told += [_observed(fit, name) for name in list(fit.model.observed)[:2]]
+    if checks.scores is not None:
+        popular = checks.scores.table.loc["auc", "popularity"]
+        told.append(Figure("held-out AUC", f"{checks.scores.auc:.3f}", f"popularity alone: {popular:.3f}"))
+    taken = search.seconds if search is not None else fit.seconds
+    runs = many(search.runs, "run") if search is not None else many(len(fit.rows), "start")
+    told.append(Figure("time", seconds(taken), f"{runs}; the one kept took {many(fit.n_iter, 'sweep')}"))
+    return told
+
+
+def _components(ranking: Ranking) -> Figure:
+    size = len(ranking.order)
+    words = "all of them explain counts" if ranking.used == size else f"of {size} explain counts"
+    if ranking.share is not None and ranking.used > 1:
+        words += f"; the largest {percent(float(ranking.share[0]))}"
+    return Figure(f"components ({ranking.index})", f"{ranking.used:,}", words)
+
+
+def _bound(fit: Fit, search: Search | None) -> Figure:
+    state = "converged" if fit.converged else "not converged"
+    if search is not None and search.lead is not None:
+        state = f"{nats(search.lead)} above the next candidate"
+    return Figure(fit.objective, nats(fit.bound), f"nats; {state}")
+
+
+def _observed(fit: Fit, name: str) -> Figure:
+    cells = math.prod(fit.sizes[index] for index in fit.model.observed[name])
+    some = fit.n_observed[name]
+    filled = stored(fit.patterns[name])
+    words = f"{percent(some / cells)} of {compact(cells)}; {filled:,} above zero"
+    what = "observed cells" if len(fit.model.observed) == 1 else f"observed cells of {name}"
+    return Figure(what, compact(some), words)
+
+
+def stored(pattern: Pattern) -> int:
+    """How many cells were observed above zero."""
+    return int(np.count_nonzero(pattern.values > 0))
+
+
+def compact(count: int) -> str:
+    """A count that may be very large.
+
+    >>> compact(122640), compact(10**12)
+    ('122,640', '1e+12')
+    """
+    return f"{count:,}" if count < 10**9 else number(float(count))
+
+
+def indices(fit: Fit) -> list[IndexFact]:
+    """Observed indices, their sizes and what their positions are called."""
+    observed = dict.fromkeys(index for named in fit.model.observed.values() for index in named)
+    return [IndexFact(index, fit.sizes[index], _in_short(fit, index)) for index in observed]
+
+
+def _in_short(fit: Fit, index: str) -> str:
+    if index not in fit.labels:
+        return "no labels: positions from 0"
+    labels, size = fit.labels[index], fit.sizes[index]
+    few = range(size) if size <= 4 else [0, 1, 2, size - 1]
+    called = labels.names(list(few))
+    return ", ".join(called if size <= 4 else [*called[:3], "…", called[3]])
+
+
+def facts(fit: Fit) -> list[tuple[str, str]]:
+    """How it was fitted."""
+    priors = {name: repr(prior) for name, prior in fit.priors.items()}
+    told = [
+        ("method", f"{METHODS[fit.method]} ({fit.method}); the trace is the {OBJECTIVES[fit.objective]}"),
+        ("ended", f"{'converged' if fit.converged else 'not converged'} after {many(fit.n_iter, 'sweep')}: {fit.stopped}"),
+        ("starts", f"{len(fit.rows):,}, seed {fit.seed}; restart {fit.best_restart} was kept (counted from 0)"),
+        ("engine", f"{fit.engine}, {fit.dtype}"),
+    ]
+    if fit.fixed:
+        told.append(("fixed factors", ", ".join(sorted(fit.fixed))))
+    if len(set(priors.values())) == 1 and priors:
+        told.append(("prior of every factor", next(iter(priors.values()))))
+    else:
+        told += [(f"prior of {name}", text) for name, text in priors.items()]
+    return told
+
+
+def provenance(fit: Fit) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Where the fit comes from, and the versions of what made it; without a record, of what is here."""
+    origin = {str(key): str(value) for key, value in fit.origin.items()}
+    versions = [(name, origin.pop(name)) for name in VERSIONS if name in origin]
+    return list(origin.items()), versions or _here()
+
+
+def _here() -> list[tuple[str, str]]:
+    return [(name, platform.python_version() if name == "python" else _version(name)) for name in VERSIONS]
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def in_python(fit: Fit) -> str:
+    """The fit again, as Python."""
+    options = [f'method="{fit.method}"'] if fit.method != "vb" else []
+    options += [f"restarts={len(fit.rows)}"] if len(fit.rows) > 1 else []
+    options += [f"seed={fit.seed}"]
+    options += [f'dtype="{fit.dtype}"'] if fit.dtype != "float64" else []
+    data = "data" if len(fit.model.observed) == 1 else f"{{{', '.join(f'{n!r}: {n}' for n in fit.model.observed)}}}"
+    return f"import pltf\n\nmodel = pltf.{fit.model!r}\nfit = model.fit({data}, {', '.join(options)})"
