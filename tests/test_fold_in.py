@@ -390,7 +390,7 @@ def test_listed_rows_are_as_wide_as_the_fit() -> None:
     one = sparse.coo_array(row[0, :, 1])
     wanted = sizes.fold_in(row[0, :, 1], "j").factors["H"].mean
     np.testing.assert_allclose(sizes.fold_in(one, "j").factors["H"].mean, wanted, rtol=1e-6)
-    with pytest.raises(pltf.PltfError, match="mask goes with a dense array, but X_new lists cells"):
+    with pytest.raises(pltf.PltfError, match="mask goes with a plain array, and X_new is none"):
         sizes.fold_in(one, "j", mask=np.ones(5))
     with pytest.raises(pltf.PltfError, match="row 0 has 9 for mode 1, which runs from 0 to 4"):
         fit.fold_in(([(0, 9, 1)], [1]), "i")

@@ -12,7 +12,7 @@ import numpy as np
 
 from pltf.data import CooObservation, DenseObservation, Observation, observe
 from pltf.data.labels import Labels
-from pltf.data.observe import check_mask, has_names, is_listed, is_xarray, shape_and_dtype
+from pltf.data.observe import check_mask, has_names, in_order, is_listed, is_xarray, shape_and_dtype
 from pltf.data.tables import column_names, is_table
 from pltf.data.values import numeric
 from pltf.engines import select
@@ -30,7 +30,7 @@ from pltf.inference.state import Method, Problem, State
 from pltf.inference.vb import VB
 from pltf.interrupts import first_interrupt_waits
 from pltf.notation import Model
-from pltf.prediction.cells import check_labels, observed_like
+from pltf.prediction.cells import check_labels, labelled_array, observed_like
 from pltf.store.checkpoint import EVERY, FitCheckpoint, Identity, Place, digest_of, kept
 from pltf.store.container import Box, readable
 from pltf.store.fits import FIT, fit_from, save_fit
@@ -137,10 +137,11 @@ def prepare(
     how = METHODS[_choice("method", method, tuple(METHODS))]
     accelerate = flag("accelerate", accelerate)
     planned = plan(model, data, mask=masks, dtype=dtype, engine=engine, threads=threads)
-    held = _fixed(fixed, model, planned)
+    labels = labels_by_index({name: one for name, one in data.items() if isinstance(one, Observation)})
+    held = _fixed(fixed, model, planned, labels)
     priors = _priors(how, prior, planned.factor_shapes, held)
     learns = _learns(how, priors, model, planned.factor_shapes)
-    begin = _init(init, model, planned, held)
+    begin = _init(init, model, planned, held, labels)
     _check_memory(planned)
     return Prepared(model, how, planned, priors, learns, held, begin, accelerate)
 
@@ -263,8 +264,9 @@ def fold_in(
 ) -> Fit:
     """Learn new rows with all else kept; :meth:`pltf.Fit.fold_in` says what the arguments mean."""
     model = _around(known, index)
-    if mask is not None and any(map(is_listed, _by_tensor(model, X_new, "X_new").values())):
-        raise ObservationError("mask goes with a dense array, but X_new lists cells: pass pltf.observe(...) of it")
+    given = _by_tensor(model, X_new, "X_new").values()
+    if mask is not None and any(is_listed(one) or has_names(one) for one in given):
+        raise ObservationError("mask goes with a plain array, and X_new is none: pass pltf.observe(...) of it")
     data, masks = _as_rows(known, model, X_new, index, "X_new"), _as_rows(known, model, mask, index, "mask")
     kept = {a: known.factors[a].mean for a, indices in model.factors.items() if index not in indices}
     free = [a for a in model.factors if a not in kept]
@@ -320,7 +322,8 @@ def _as_rows(known: Fit, model: Model, given: Any, index: str, argument: str) ->
         indices = model.observed[name]
         place = indices.index(index)
         if isinstance(one, Observation):
-            one = _in_order(one, indices, name) if len(one.shape) == len(indices) else one
+            whole = len(one.shape) == len(indices) or one.dims is None
+            one = in_order(one, indices if whole else tuple(i for i in indices if i != index), name)
             check_labels(one, {i: known.labels[i] for i in known.labels if i != index}, name)
         elif has_names(one):
             one = _named_rows(known, one, indices, index, name)
@@ -463,19 +466,9 @@ def tensors(model: Model, X: Any, mask: Any) -> tuple[dict[str, Any], dict[str, 
         if is_listed(one) or has_names(one):
             data[name] = observe(one, masks.pop(name, None), dims=indices, name=name)
         elif isinstance(one, Observation):
-            data[name] = _in_order(one, indices, name)
+            data[name] = in_order(one, indices, name)
     labels_by_index({name: one for name, one in data.items() if isinstance(one, Observation)})
     return data, masks
-
-
-def _in_order(seen: Observation, indices: tuple[str, ...], name: str) -> Observation:
-    """An observation with its axes in the order of the model."""
-    if seen.dims is None or seen.dims == indices:
-        return seen
-    if set(seen.dims) != set(indices):
-        came, want = ", ".join(seen.dims), ", ".join(indices)
-        raise ObservationError(f"{name} was observed with the indices {came}, and the model has {want}")
-    return seen.transposed(tuple(seen.dims.index(index) for index in indices))
 
 
 def labels_by_index(seen: Mapping[str, Observation]) -> dict[str, Labels]:
@@ -486,7 +479,7 @@ def labels_by_index(seen: Mapping[str, Observation]) -> dict[str, Labels]:
             first, known = found.setdefault(index, (name, labels))
             if known == labels:
                 continue
-            other = labels.index.symmetric_difference(known.index)
+            other = labels.index.symmetric_difference(known.index, sort=False)
             differ = f"{other[0]!r} is only in one of them" if len(other) else "their order differs"
             advice = f"give both the same with pltf.observe(..., labels={{{index!r}: [...]}})"
             raise ObservationError(
@@ -508,14 +501,16 @@ def observations(data: Mapping[str, Any], masks: Mapping[str, Any]) -> dict[str,
 # -- factors ------------------------------------------------------------------------------------
 
 
-def _fixed(fixed: Any, model: Model, planned: Plan) -> Factors:
-    held = _factor_arrays("fixed", {} if fixed is None else fixed, model, planned.factor_shapes)
+def _fixed(fixed: Any, model: Model, planned: Plan, labels: Mapping[str, Labels]) -> Factors:
+    held = _factor_arrays("fixed", {} if fixed is None else fixed, model, planned.factor_shapes, labels)
     if len(held) == len(model.factors):
         raise PltfError("fixed names every factor: nothing is left to learn")
     return held
 
 
-def _factor_arrays(argument: str, given: Any, model: Model, shapes: Mapping[str, tuple[int, ...]]) -> Factors:
+def _factor_arrays(
+    argument: str, given: Any, model: Model, shapes: Mapping[str, tuple[int, ...]], labels: Mapping[str, Labels]
+) -> Factors:
     """Arrays for factors, copied: finite, not negative, of the right shape."""
     if not isinstance(given, Mapping):
         raise PltfError(f"{argument} must be a mapping from factor to array, got {type(given).__name__}")
@@ -524,6 +519,8 @@ def _factor_arrays(argument: str, given: Any, model: Model, shapes: Mapping[str,
         _known_factor(argument, name, shapes)
         if isinstance(value, (Posterior, Point)):
             raise PltfError(f"{argument}[{name!r}] must be an array, got a {type(value).__name__}: pass its .mean")
+        if is_xarray(value):
+            value = labelled_array(value, model.factors[name], labels, f"{argument}[{name!r}]")
         array = numeric(value, f"{argument}[{name!r}]")
         if array.shape != shapes[name]:
             axes = ", ".join(f"{i}={n}" for i, n in zip(model.factors[name], shapes[name], strict=True))
@@ -580,7 +577,7 @@ def _learns(
     return {a: groups(prior, shapes[a], model.factors[a], model.sizes, a) for a, prior in learning.items()}
 
 
-def _init(init: Any, model: Model, planned: Plan, fixed: Factors) -> str | Factors | Fit:
+def _init(init: Any, model: Model, planned: Plan, fixed: Factors, labels: Mapping[str, Labels]) -> str | Factors | Fit:
     """The starting point, checked."""
     if isinstance(init, str):
         return _choice("init", init, INITS)
@@ -590,8 +587,10 @@ def _init(init: Any, model: Model, planned: Plan, fixed: Factors) -> str | Facto
         for index, size in planned.sizes.items():
             if init.sizes[index] != size:
                 raise PltfError(f"index '{index}' is {size} in the data and {init.sizes[index]} in init")
+            if index in labels and index in init.labels and labels[index] != init.labels[index]:
+                raise PltfError(f"index '{index}' has other labels in the data than in init, or another order of them")
         return init
-    arrays = _factor_arrays("init", init, model, planned.factor_shapes)
+    arrays = _factor_arrays("init", init, model, planned.factor_shapes, labels)
     for name in model.factors:
         if name in arrays and name in fixed:
             raise PltfError(f"init names {name!r}, which is fixed")

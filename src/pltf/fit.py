@@ -308,6 +308,9 @@ class Fit:
         k, atleast = whole("k", k, 1), _count_of(atleast, 1)
         draws, seed, progress = whole("draws", draws, 1), whole("seed", seed, 0), flag("progress", progress)
         belief = self._belief(of)
+        lost = [index for index in belief.equation.output.indices if index in ("mean", "sd", "prob")]
+        if lost:
+            raise PltfError(f"index '{lost[0]}' would be lost in the table, which has such a column: rename it")
         choice = self._choice(among, belief)
         cells, probability = most_probable(belief, k, atleast, choice, draws, seed, progress)
         if not probability.size:

@@ -89,6 +89,9 @@ def match(fit_a: Fit, fit_b: Fit, index: str | None = None) -> Match:
     if index not in fit_b.model.sizes:
         known = ", ".join(fit_b.model.sizes) or "none"
         raise PltfError(f"fit_b must have the latent index '{index}' too; it has {known}")
+    for observed in fit_a.labels.keys() & fit_b.labels.keys():
+        if fit_a.labels[observed] != fit_b.labels[observed]:
+            raise PltfError(f"fit_b must have the labels of '{observed}' that fit_a has, in the same order")
     a, b = (profiles(fit.model, fit.state.E, fit.sizes, index) for fit in (fit_a, fit_b))
     _check_alike(a, b)
     return matched(index, a, b)

@@ -40,6 +40,7 @@ class Labels:
 
     index: pd.Index
     bin: str | None = None  # how dates are put together, as "week"
+    zone: str | None = None  # time zone of the clock that dates were read from
 
     def __len__(self) -> int:
         return len(self.index)
@@ -55,7 +56,7 @@ class Labels:
 
     def positions(self, values: Any, what: str, error: type[PltfError] = PltfError) -> NDArray[np.intp]:
         """The positions of labels, or one sentence about the first that is not known."""
-        column = self._as_here(clean(values, what, error), what, error)
+        column = self._as_here(clean(_in_zone(values, self.zone), what, error), what, error)
         found = np.asarray(self.index.get_indexer(column), dtype=np.intp)
         if (found < 0).any():
             row = int(np.argmax(found < 0))
@@ -128,7 +129,7 @@ def known_labels(values: Any, what: str, error: type[PltfError] = ObservationErr
         raise error(f"{what} must be a list of labels, got an empty one")
     if index.has_duplicates:
         raise error(f"{what}: the label {shown(index[index.duplicated()][0])} stands twice")
-    return Labels(index)
+    return Labels(index, zone=_zone_of(values))
 
 
 def labels_of(column: Any, what: str, bin: str | None) -> tuple[Labels, NDArray[np.intp]]:
@@ -145,10 +146,23 @@ def labels_of(column: Any, what: str, bin: str | None) -> tuple[Labels, NDArray[
     index = clean(column, what, ObservationError)
     if bin is not None:
         index = binned(index, bin, what, ObservationError)
-        labels = Labels(_all_bins(index, bin, what), bin)
+        labels = Labels(_all_bins(index, bin, what), bin, _zone_of(column))
         return labels, np.asarray(labels.index.get_indexer(index), dtype=np.intp)
     positions, unique = pd.factorize(index, sort=True)
-    return Labels(pd.Index(unique)), positions.astype(np.intp, copy=False)
+    return Labels(pd.Index(unique), zone=_zone_of(column)), positions.astype(np.intp, copy=False)
+
+
+def _zone_of(values: Any) -> str | None:
+    """The time zone of dates that have one."""
+    zone = getattr(getattr(values, "dtype", None), "tz", None)
+    return None if zone is None else str(zone)
+
+
+def _in_zone(values: Any, zone: str | None) -> Any:
+    """Dates of another time zone by the clock of this one."""
+    if zone is None or _zone_of(values) in (None, zone):
+        return values
+    return values.dt.tz_convert(zone) if hasattr(values, "dt") else values.tz_convert(zone)
 
 
 def clean(values: Any, what: str, error: type[PltfError]) -> pd.Index:

@@ -167,6 +167,16 @@ def observed_again(pattern: Pattern) -> Observation:
     return observe((pattern.coords.T, pattern.values), shape=pattern.sizes, unlisted=unlisted, missing=missing)
 
 
+def in_order(seen: Observation, indices: tuple[str, ...], name: str) -> Observation:
+    """An observation with its axes in the order of a model."""
+    if seen.dims is None or seen.dims == indices:
+        return seen
+    if set(seen.dims) != set(indices):
+        came, want = ", ".join(seen.dims), ", ".join(indices)
+        raise ObservationError(f"{name} was observed with the indices {came}, and the model has {want}")
+    return seen.transposed(tuple(seen.dims.index(index) for index in indices))
+
+
 def is_xarray(data: Any) -> bool:
     """Whether data are of xarray, and have dims."""
     return type(data).__module__.split(".")[0] == "xarray" and hasattr(type(data), "dims")

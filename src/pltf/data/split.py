@@ -15,7 +15,7 @@ from pltf.data.chance import SMALL, Picks, check_listable, draw_cells, evenly, n
 from pltf.data.coo import CooObservation
 from pltf.data.dense import DenseObservation
 from pltf.data.lookup import CellIndex, Coords
-from pltf.data.observe import observe
+from pltf.data.observe import is_xarray, observe
 from pltf.data.values import brief, constants, read_only
 from pltf.errors import ObservationError, PltfError, whole
 
@@ -99,7 +99,8 @@ def holdout(
 ) -> NDArray[np.bool_] | Holdout:
     """Hide a random ``fraction`` of the observed cells from a fit, to see how well it predicts them.
 
-    Of dense data the answer is a mask for ``fit``: True = keep. Cells that are missing already are False too.
+    Of dense data the answer is a mask for ``fit``: True = keep; of a DataArray it is one too. Cells that are missing
+    already are False too.
     Of listed cells (``scipy.sparse``, pydata ``sparse`` or what :func:`pltf.observe` makes) it is a
     :class:`pltf.Holdout`: the cells to fit, the hidden ones and what these held.
 
@@ -134,7 +135,8 @@ def holdout(
     seen = _observed(data)
     ask = _in_range(ask, len(seen.shape))
     if isinstance(seen, DenseObservation):
-        return _mask(rng, ask, seen)
+        mask = _mask(rng, ask, seen)
+        return data.copy(data=mask) if is_xarray(data) else mask  # a mask that goes by the same names
     assert isinstance(seen, CooObservation)
     return _split(seen, _from_list(rng, ask, seen) if seen.unlisted == "missing" else _from_box(rng, ask, seen))
 

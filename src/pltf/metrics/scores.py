@@ -179,6 +179,9 @@ def _held(fit: Fit, name: str, X: Any, cells: Any) -> tuple[Observation, Coords,
             raise PltfError("cells must be None when X is a Holdout: it has its own")
         seen: Observation = X.train if isinstance(X, Holdout) else observed_again(fit.patterns[name])
         given = X.cells
+        if seen.dims is not None and seen.dims != indices:
+            given = given[:, [seen.dims.index(index) for index in indices if index in seen.dims]]
+        seen = observed_like(seen, indices, fit.labels, fit.sizes, "X")
     elif cells is None:
         raise PltfError("cells must say which cells to score, for example ~mask")
     else:

@@ -11,14 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.base import Observation
-from pltf.data.labels import Labels
+from pltf.data.labels import Labels, known_labels
 from pltf.data.lookup import Coords
-from pltf.data.observe import has_names, observe
+from pltf.data.observe import has_names, in_order, is_xarray, observe
 from pltf.data.tables import cells_of, is_table
 from pltf.data.values import find_bad, numeric
 from pltf.engines.plan import human
 from pltf.errors import PltfError
 from pltf.gamma import Array
+
+_NUMBERS = (bool, int, float, np.number, np.bool_)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +68,9 @@ def as_cells(
     at: Any, shape: tuple[int, ...], indices: tuple[str, ...], labels: Mapping[str, Labels], name: str = "at"
 ) -> NDArray[np.intp]:
     """Cells as an (n, modes) array: from such an array, a table, rows of labels, index arrays, or a boolean mask."""
-    if is_table(at):
+    if is_xarray(at):
+        at = labelled_array(at, indices, labels, name)
+    elif is_table(at):
         at = cells_of(at, indices, labels, name, PltfError)
     elif labels and not isinstance(at, tuple):
         at = _by_labels(at, indices, labels, name)
@@ -100,19 +104,30 @@ def as_cells(
 
 
 def _by_labels(at: Any, indices: tuple[str, ...], labels: Mapping[str, Labels], name: str) -> Any:
-    """Rows that are words for a position: where they are not numbers, labels."""
-    if isinstance(at, (list, np.ndarray)) and len(at):
-        rows = [tuple(row) if isinstance(row, (list, tuple, np.ndarray)) else () for row in at]
-        if all(len(row) == len(indices) for row in rows) and not all(
-            isinstance(one, (bool, int, float, np.number, np.bool_)) for row in rows for one in row
-        ):
-            columns = zip(*rows, strict=True)
-            found = [
-                labels[index].positions(list(column), f"{name}: {index!r}") if index in labels else list(column)
-                for index, column in zip(indices, columns, strict=True)
-            ]
-            return np.stack([np.asarray(column) for column in found], axis=1)
-    return at
+    """Rows with a word in them go by labels. Arrays of numbers are positions; lists of them must not be ambiguous."""
+    if not isinstance(at, (list, np.ndarray)) or not len(at):
+        return at
+    if isinstance(at, np.ndarray) and at.dtype.kind in "biuf":
+        return at
+    rows = [tuple(row) if isinstance(row, (list, tuple, np.ndarray)) else () for row in at]
+    if any(len(row) != len(indices) for row in rows):
+        return at
+    if all(isinstance(one, _NUMBERS) for row in rows for one in row):
+        if not isinstance(at[0], np.ndarray):
+            _refuse_ambiguous(indices, labels, name)
+        return at
+    columns = zip(indices, map(list, zip(*rows, strict=True)), strict=True)
+    found = [labels[i].positions(column, f"{name}: {i!r}") if i in labels else column for i, column in columns]
+    return np.stack([np.asarray(column) for column in found], axis=1)
+
+
+def _refuse_ambiguous(indices: tuple[str, ...], labels: Mapping[str, Labels], name: str) -> None:
+    """Numbers in a list may be positions or labels, where labels are numbers and other ones."""
+    for index in indices:
+        held = labels[index].index if index in labels else None
+        if held is not None and held.dtype.kind in "iuf" and not np.array_equal(held, np.arange(len(held))):
+            advice = "give labels in a table, or positions in an array"
+            raise PltfError(f"{name}: the labels of {index!r} are numbers, so numbers may mean both: {advice}")
 
 
 def observed_like(
@@ -126,7 +141,7 @@ def observed_like(
 ) -> Observation:
     """Further data of a fit, in which its labels stand for its positions; those of index ``new`` may be others."""
     if isinstance(data, Observation) or not has_names(data):
-        seen = observe(data, name=name)
+        seen = in_order(observe(data, name=name), indices, name)
         check_labels(seen, {i: labels[i] for i in labels if i != new}, name)
         return seen
     known = dict(labels)
@@ -136,6 +151,20 @@ def observed_like(
         known = {i: labels.get(i, Labels(pd.RangeIndex(sizes[i]))) for i in indices}
     seen = observe(data, dims=indices, labels={i: known[i] for i in indices if i in known and i != new}, name=name)
     return replace(seen, labels={i: one for i, one in seen.labels.items() if i in labels or i == new})
+
+
+def labelled_array(array: Any, indices: tuple[str, ...], labels: Mapping[str, Labels], name: str) -> Any:
+    """The values of a DataArray, its axes and labels in the order of a fit."""
+    if set(array.dims) != set(indices):
+        came, want = ", ".join(map(str, array.dims)), ", ".join(indices)
+        raise PltfError(f"{name} has the dims {came}, and {want} were expected")
+    array = array.transpose(*indices)
+    for index in indices:
+        if index in array.indexes and index in labels:
+            own = known_labels(array.indexes[index], f"{name}: labels of {index!r}", PltfError)
+            if own != labels[index]:
+                array = array.isel({index: own.positions(labels[index].index, f"{name}: labels of {index!r}")})
+    return array.values
 
 
 def check_labels(seen: Observation, known: Mapping[str, Labels], name: str) -> None:
