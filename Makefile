@@ -4,11 +4,12 @@ VENV := .venv
 BENCH := .venv-bench
 PIP := -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test paper bench scaling clean help
+.PHONY: demo test docs paper bench scaling clean help
 
 help:
 	@echo "make demo     draw a count tensor, find its order, predict its hidden cells"
 	@echo "make test     ruff, mypy, import-linter, pytest"
+	@echo "make docs     the documentation, in docs/_build/html; warnings are errors"
 	@echo "make paper    the experiments of the paper: figures, tables, docs/paper.md (an hour; QUICK=1: a few minutes, in paper-output)"
 	@echo "make bench    pltf beside its peers on the same problems (own environment)"
 	@echo "make scaling  time and memory of pltf as the number of non-zeros grows (own environment)"
@@ -23,6 +24,9 @@ test: $(VENV)/.dev
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/python -m pytest
+
+docs: $(VENV)/.dev
+	$(VENV)/bin/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 
 paper: $(VENV)/.run
 	$(VENV)/bin/python -m experiments $(if $(QUICK),--quick) $(ARGS)
@@ -57,4 +61,4 @@ $(BENCH)/.bench: pyproject.toml benchmarks/requirements.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(BENCH) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis demo-output paper-output
+	rm -rf $(VENV) $(BENCH) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis demo-output pltf-demo paper-output docs/_build docs/gallery

@@ -15,6 +15,7 @@ import pltf  # noqa: E402
 project, author, release = "pltf", "The pltf developers", pltf.__version__
 copyright = author
 language = "en"
+smartquotes = False  # --resume is an option, not a dash
 
 extensions = [
     "myst_parser",
@@ -22,6 +23,7 @@ extensions = [
     "sphinx.ext.autosummary",
     "sphinx.ext.napoleon",
     "sphinx_gallery.gen_gallery",
+    "commands",
     "mathml",
     "reference",
 ]

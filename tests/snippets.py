@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 
@@ -18,3 +19,9 @@ def run_python_blocks(page: Path) -> int:
     for block in blocks:
         exec(compile(block, str(page), "exec"), names)
     return len(blocks)
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The arguments of every `$ pltf ...` in the console blocks of a page, in order."""
+    blocks = re.findall(r"```console\n(.*?)```", page.read_text(), flags=re.DOTALL)
+    return [shlex.split(line)[2:] for block in blocks for line in block.splitlines() if line.startswith("$ pltf ")]

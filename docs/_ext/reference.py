@@ -14,9 +14,10 @@ from sphinx.pycode import ModuleAnalyzer
 import pltf
 import pltf.datasets
 import pltf.metrics
+import pltf.report
 import pltf.sklearn
 
-MODULES: tuple[ModuleType, ...] = (pltf, pltf.datasets, pltf.metrics, pltf.sklearn)
+MODULES: tuple[ModuleType, ...] = (pltf, pltf.datasets, pltf.metrics, pltf.report, pltf.sklearn)
 MADE_BY_USERS = ("pltf.Model", "pltf.Gamma", "pltf.sklearn.PoissonNMF")  # all other classes come out of a call
 SINGLE = ("property", "attribute")  # what napoleon takes for "type: description" if it has a colon
 

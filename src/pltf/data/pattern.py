@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.lookup import CellIndex, Coords
+from pltf.errors import PltfError
 
 Bools = NDArray[np.bool_]
 
 _SLAB = 1 << 20  # cells that are packed at a time
+MOST_KEPT = 1 << 26  # cells of an array whose values are kept
 
 
 class Pattern(Protocol):
@@ -41,7 +43,7 @@ class DensePattern:
     shape: tuple[int, ...]
     known: NDArray[np.uint8] | None  # None: all
     above_zero: NDArray[np.uint8]
-    values: NDArray[Any]  # of the cells above zero, in the narrowest type that holds them
+    values: NDArray[Any] | None  # of the cells above zero, in the narrowest type that holds them; None: too many
 
     def observed(self, cells: Coords) -> Bools:
         return np.ones(cells.shape[1], dtype=bool) if self.known is None else self._bits(self.known, cells)
@@ -59,6 +61,8 @@ class DensePattern:
 
     def array(self) -> NDArray[np.float64]:
         """The data as they were, NaN where they were missing."""
+        if self.values is None:
+            raise PltfError(f"a fit keeps no more than {MOST_KEPT:,} cells of an array: pass the data themselves")
         count = math.prod(self.shape)
         flat = np.zeros(count)
         flat[np.unpackbits(self.above_zero, count=count).view(bool)] = self.values
@@ -79,8 +83,10 @@ def dense_pattern(values: NDArray[Any], mask: Bools | None) -> DensePattern:
         return positive if mask is None else positive & mask[rows]
 
     known = None if mask is None else _packed(values.shape, lambda rows: mask[rows])
-    held = [_narrow(values[rows][above_zero(rows)]) for rows in slabs(values.shape)]
-    return DensePattern(values.shape, known, _packed(values.shape, above_zero), np.concatenate(held))
+    held = None
+    if values.size <= MOST_KEPT:
+        held = np.concatenate([_narrow(values[rows][above_zero(rows)]) for rows in slabs(values.shape)])
+    return DensePattern(values.shape, known, _packed(values.shape, above_zero), held)
 
 
 def _narrow(values: NDArray[Any]) -> NDArray[Any]:
