@@ -26,6 +26,7 @@ SCALE = [[0.0, "#f1f4f8"], [0.5, "#6ba3d4"], [1.0, "#0b3c6f"]]  # the page puts 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 ROW = 17  # pixels of a labelled row of a heat map
 TALLEST = 760
+_BARE = "<extra></extra>"  # plotly puts the name of the trace beside a hover text, unless told not to
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +37,7 @@ class Chart:
     figure: Any
     height: int
     words: str  # for those who cannot see it
+    remark: str = ""
 
 
 def graph_objects() -> Any:
@@ -58,9 +60,12 @@ def shares(ranking: Ranking) -> Chart:
         y=ranking.share,
         marker_color=[BLUE if n < ranking.used else GREY for n in range(count)],
         customdata=[[percent(s), number(m)] for s, m in zip(ranking.share, ranking.mass, strict=True)],
+        text=[percent(share) for share in ranking.share] if count <= 12 else None,
+        textposition="outside",
+        cliponaxis=False,
         hovertemplate="component %{x}<br>%{customdata[0]} of the counts<br>%{customdata[1]} counts<extra></extra>",
     )
-    figure = _figure(go, bars, x=f"component of {ranking.index}", y="share of the counts")
+    figure = _figure(go, bars, x="component", y="share of the counts")
     figure.update_xaxes(type="category", showgrid=False)
     figure.update_yaxes(tickformat=".0%", rangemode="tozero")
     figure.update_layout(bargap=0.35 if count < 15 else 0.15)
@@ -82,7 +87,8 @@ def trace(found: Trace, objective: str) -> Chart:
     figure = _figure(go, line, x="sweep (log scale)", y=f"{objective} (nats)")
     figure.update_xaxes(type="log", tickmode="array", **_ones_two_fives(int(found.sweep[-1])))
     figure.update_yaxes(tickformat=",.6~g" if abs(found.bound[-1]) < 1e6 else ".4~s", range=_rise(found.bound))
-    return Chart("trace", figure, 320, f"Line: the {objective} after each of {int(found.sweep[-1])} sweeps.")
+    remark = "The first sweeps lie below the chart." if found.bound[0] < figure.layout.yaxis.range[0] else ""
+    return Chart("trace", figure, 320, f"Line: the {objective} after each of {int(found.sweep[-1])} sweeps.", remark)
 
 
 def _ones_two_fives(last: int) -> dict[str, Any]:
@@ -110,11 +116,13 @@ def starts(found: Sequence[Restart], objective: str) -> Chart:
         mode="markers",
         marker={
             "color": [ORANGE if one.best else BLUE for one in found],
-            "size": [11 if one.best else 8 for one in found],
+            "size": [13 if one.best else 10 for one in found],
+            "opacity": 1,
             "symbol": ["circle" if one.converged else "circle-open" for one in found],
         },
         customdata=[[one.restart, f"{one.sweeps:,}", f"{one.gap:,.2f}".replace("-", "−")] for one in found],
-        hovertemplate="restart %{customdata[0]}<br>%{y:,.2f} nats (%{customdata[2]})<br>%{customdata[1]} sweeps<extra></extra>",
+        hovertemplate="restart %{customdata[0]}<br>%{y:,.2f} nats (%{customdata[2]})<br>%{customdata[1]} sweeps"
+        + _BARE,
     )
     figure = _figure(go, dots, x="restart, from best to worst", y=f"{objective} (nats)")
     figure.update_xaxes(dtick=1 if len(found) <= 20 else None, range=[0.5, len(found) + 0.5], showgrid=False)
@@ -148,7 +156,12 @@ def order(curve: Curve, number_of: int) -> Chart:
             customdata=[f"{best - top:,.1f}".replace("-", "−") for best in curve.best],
             hovertemplate="%{x}<br>%{y:,.1f} nats (%{customdata})<extra></extra>",
         ),
-        _dots(go, [(place[curve.winner], top)], "chosen", {"color": ORANGE, "size": 13, "symbol": "circle-open", "line": {"width": 3}}),
+        _dots(
+            go,
+            [(place[curve.winner], top)],
+            "chosen",
+            {"color": ORANGE, "size": 13, "symbol": "circle-open", "line": {"width": 3}},
+        ),
     ]
     if not curve.ordered:  # long names go beside the dots
         for one in traces:
@@ -159,7 +172,9 @@ def order(curve: Curve, number_of: int) -> Chart:
     else:
         figure = _figure(go, *[one for one in traces if one.x], x=f"size of {curve.name}", y="bound (nats)")
         few = len(curve.values) <= 25
-        figure.update_xaxes(tickmode="array" if few else None, tickvals=list(curve.values) if few else None, showgrid=False)
+        figure.update_xaxes(
+            tickmode="array" if few else None, tickvals=list(curve.values) if few else None, showgrid=False
+        )
         low = min(min(bound for _, bound in runs), min(curve.best))
         room = 0.08 * max(top - low, 1.0)
         figure.update_yaxes(range=[low - room, top + room], tickformat=_ticks([low, top]))
@@ -188,7 +203,7 @@ def heat_map(found: HeatMap, name: str) -> Chart:
         for row in zip(found.mean.tolist(), found.low.tolist(), found.high.tolist(), strict=True)
     ]
     gap = 1 if len(rows) <= 80 else 0
-    across = f"component of {found.column_index}" if found.column_index else "value"
+    down, across = plain(found.row_index) or "value", plain(found.column_index) or "value"
     image = go.Heatmap(
         x=columns,
         y=rows,
@@ -201,15 +216,23 @@ def heat_map(found: HeatMap, name: str) -> Chart:
         xgap=gap,
         ygap=gap,
         hoverongaps=False,
-        hovertemplate=f"{plain(found.row_index)}: %{{y}}<br>{plain(found.column_index) or 'value'}: %{{x}}<br>%{{text}}<extra></extra>",
+        hovertemplate=f"{down}: %{{y}}<br>{across}: %{{x}}<br>%{{text}}{_BARE}",
     )
-    figure = _figure(go, image, x=across if not found.slice else found.column_index, y="")
+    figure = _figure(go, image, x=_across(found), y="")
     figure.update_xaxes(type="category", showgrid=False, ticks="", side="bottom")
     figure.update_yaxes(type="category", autorange="reversed", showgrid=False, ticks="", automargin=True)
-    figure.update_yaxes(dtick=1 if len(rows) <= 45 else None, tickfont_size=11, title_text=plain(found.row_index) if found.slice else None)
+    figure.update_yaxes(
+        dtick=1 if len(rows) <= (18 if found.slice else 45) else None,
+        tickfont_size=11,
+        title_text=plain(found.row_index) if found.slice else None,
+    )
     height = min(TALLEST, max(120, ROW * len(rows)) + 60)
     words = f"Heat map: {found.factor} {found.slice}, {len(rows)} rows of {found.row_index}, {len(columns)} columns."
     return Chart(name, figure, min(height, 380) if found.slice else height, words)
+
+
+def _across(found: HeatMap) -> str:
+    return found.column_index if found.slice or not found.column_index else f"component ({found.column_index})"
 
 
 def _categories(labels: Sequence[str], longest: int = 24) -> list[str]:
@@ -234,7 +257,9 @@ def calibration(scores: Scores) -> Chart:
     shown = np.concatenate([part[column] for part in (fitted, popular) for column in ("expected", "observed", "high")])
     shown = shown[np.isfinite(shown) & (shown > 0)]
     ends = [float(shown.min() / 1.6), float(shown.max() * 1.6)]
-    line = go.Scatter(x=ends, y=ends, mode="lines", line={"color": GREY, "width": 1, "dash": "dot"}, name="perfect", hoverinfo="skip")
+    line = go.Scatter(
+        x=ends, y=ends, mode="lines", line={"color": GREY, "width": 1, "dash": "dot"}, name="perfect", hoverinfo="skip"
+    )
     traces = [line, _bins(go, popular, "popularity", GREY, ends[0]), _bins(go, fitted, "fit", BLUE, ends[0])]
     figure = _figure(go, *traces, x="expected count of a cell", y="observed count of a cell")
     span = [float(np.log10(end)) for end in ends]
@@ -248,7 +273,12 @@ def _decades(ends: Sequence[float]) -> dict[str, Any]:
     """Plain numbers along a logarithmic axis."""
     low, high = (int(np.floor(np.log10(end))) for end in ends)
     steps = (1,) if high - low > 2 else (1, 2, 5)
-    ticks = [step * 10.0**power for power in range(low, high + 1) for step in steps if ends[0] <= step * 10.0**power <= ends[1]]
+    ticks = [
+        step * 10.0**power
+        for power in range(low, high + 1)
+        for step in steps
+        if ends[0] <= step * 10.0**power <= ends[1]
+    ]
     return {"tickmode": "array", "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}
 
 
@@ -257,23 +287,41 @@ def _bins(go: Any, table: Any, name: str, colour: str, least: float) -> Any:
     observed = table["observed"].to_numpy(dtype=float)
     y = np.maximum(observed, least)
     high, low = (np.nan_to_num(table[end].to_numpy(dtype=float), nan=0.0) for end in ("high", "low"))
-    bars = {"type": "data", "symmetric": False, "array": np.maximum(high - y, 0), "arrayminus": np.clip(y - np.maximum(low, least), 0, None)}
+    bars = {
+        "type": "data",
+        "symmetric": False,
+        "array": np.maximum(high - y, 0),
+        "arrayminus": np.clip(y - np.maximum(low, least), 0, None),
+    }
     return go.Scatter(
         x=table["expected"].to_numpy(dtype=float),
         y=y,
         name=name,
         mode="markers",
-        marker={"color": colour, "size": 8 if colour == BLUE else 6, "symbol": ["circle" if o > 0 else "triangle-down" for o in observed]},
+        marker={
+            "color": colour,
+            "size": 8 if colour == BLUE else 6,
+            "symbol": ["circle" if o > 0 else "triangle-down" for o in observed],
+        },
         error_y={**bars, "color": colour, "thickness": 1.5, "width": 0},
         customdata=[[number(o), f"{int(cells):,}"] for o, cells in zip(observed, table["cells"], strict=True)],
-        hovertemplate=f"{name}<br>expected %{{x:.3~g}}<br>observed %{{customdata[0]}}<br>%{{customdata[1]}} cells<extra></extra>",
+        hovertemplate=name + "<br>expected %{x:.3~g}<br>observed %{customdata[0]}<br>%{customdata[1]} cells" + _BARE,
     )
 
 
 def roc(scores: Scores) -> Chart:
     """True against false positive rates, beside popularity."""
     go = graph_objects()
-    traces = [go.Scatter(x=[0, 1], y=[0, 1], mode="lines", line={"color": GREY, "width": 1, "dash": "dot"}, name="chance", hoverinfo="skip")]
+    traces = [
+        go.Scatter(
+            x=[0, 1],
+            y=[0, 1],
+            mode="lines",
+            line={"color": GREY, "width": 1, "dash": "dot"},
+            name="chance",
+            hoverinfo="skip",
+        )
+    ]
     for name, said, column, colour in (
         ("popularity", scores.popularity, "popularity", GREY),
         ("fit", scores.means, "value", BLUE),
@@ -299,12 +347,12 @@ def roc(scores: Scores) -> Chart:
 
 def _figure(go: Any, *traces: Any, x: str, y: str) -> Any:
     """A figure in the style of the page."""
+    heading = {"standoff": 10, "font": {"size": 12}}
     axis = {
         "zeroline": False,
         "gridcolor": "#e3e7ec",
         "linecolor": "#aab2bc",
         "automargin": True,
-        "title": {"standoff": 10, "font": {"size": 12}},
         "tickfont": {"size": 11},
     }
     layout = {
@@ -312,11 +360,11 @@ def _figure(go: Any, *traces: Any, x: str, y: str) -> Any:
         "font": {"family": FONT, "size": 12, "color": "#3c4654"},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
-        "margin": {"l": 8, "r": 8, "t": 8, "b": 8, "pad": 4},
+        "margin": {"l": 8, "r": 20, "t": 12, "b": 8, "pad": 4},
         "showlegend": False,
         "hoverlabel": {"align": "left", "font": {"family": FONT, "size": 12}},
-        "xaxis": {**axis, "showgrid": True, "title": {**axis["title"], "text": plain(x)}},
-        "yaxis": {**axis, "showgrid": True, "title": {**axis["title"], "text": plain(y)}},
+        "xaxis": {**axis, "showgrid": True, "title": {**heading, "text": plain(x)}},
+        "yaxis": {**axis, "showgrid": True, "title": {**heading, "text": plain(y)}},
     }
     return go.Figure(list(traces), layout)
 

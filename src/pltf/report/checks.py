@@ -20,7 +20,11 @@ MOST_POINTS = 400  # of a ROC curve
 # What each measure is, whether more of it is better, and what it is measured in.
 MEASURES = {
     "auc": ("AUC", "how often a cell with a count is ranked above an empty one; 0.5 is chance, 1 is perfect", True),
-    "average_precision": ("average precision", "how many of the top-ranked cells hold a count, over all cut-offs", True),
+    "average_precision": (
+        "average precision",
+        "how many of the top-ranked cells hold a count, over all cut-offs",
+        True,
+    ),
     "log_likelihood": ("log-likelihood", "log-probability of what a cell held, in nats, averaged over cells", True),
     "deviance": ("deviance", "mean Poisson deviance between expected and observed counts", False),
     "rmse": ("RMSE", "typical error of the expected count, in counts", False),
@@ -75,8 +79,8 @@ def _measures(scores: Scores) -> tuple[Measure, ...]:
     for key, (name, words, more) in MEASURES.items():
         row = scores.table.loc[key]
         ahead = row["value"] > row["popularity"] if more else row["value"] < row["popularity"]
-        ends = (row[column] for column in ("value", "low", "high", "popularity"))
-        rows.append(Measure(name, words, *map(float, ends), bool(ahead), more))
+        value, low, high, popularity = (float(row[column]) for column in ("value", "low", "high", "popularity"))
+        rows.append(Measure(name, words, value, low, high, popularity, bool(ahead), more))
     return tuple(rows)
 
 

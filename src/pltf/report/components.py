@@ -14,6 +14,8 @@ from pltf.gamma import Array, Factor, Posterior
 from pltf.report.words import names
 
 LEVEL = 0.9  # of all intervals in a report
+FAINT = 0.001  # a share of a component that is not worth a bar
+ALIKE = 1.01  # entries that differ by less than this factor
 MOST = 60  # components that are shown of one latent index
 
 
@@ -69,6 +71,7 @@ class Mode:
     size: int  # how many entries there are in all
     held: float  # share of the component that those shown have together
     intervals: bool
+    flat: bool  # all entries are alike: the data say nothing of them
 
     @property
     def longest(self) -> float:
@@ -130,17 +133,28 @@ def _modes(
         flat = of_one.reshape(-1)
         total = max(float(flat.sum()), np.finfo(float).tiny)
         best = largest(flat, top)
+        best = best[: max(1, np.count_nonzero(flat[best] >= FAINT * total))]
         places = np.unravel_index(best, of_one.shape)
         at = tuple(np.insert(np.array(places), axis, position, axis=0))
         low, high = (end / total for end in intervals(factor, at))
-        called = [_called(fit, other, where, ranked, len(others) > 1) for other, where in zip(others, places, strict=True)]
+        called = [
+            _called(fit, other, where, ranked, len(others) > 1) for other, where in zip(others, places, strict=True)
+        ]
         shares = flat[best] / total
         entries = [
             Entry(" · ".join(parts), *map(float, ends))
             for *ends, parts in zip(shares, low, high, zip(*called, strict=True), strict=True)
         ]
         found.append(
-            Mode(name, " × ".join(others), tuple(entries), flat.size, float(shares.sum()), isinstance(factor, Posterior))
+            Mode(
+                name,
+                " × ".join(others),
+                tuple(entries),
+                flat.size,
+                float(shares.sum()),
+                isinstance(factor, Posterior),
+                bool(flat.size > 2 and flat.max() <= ALIKE * flat.min()),
+            )
         )
     return found
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pltf.fit import Fit
 from pltf.gamma import Array
@@ -20,7 +21,7 @@ MOST_ROWS = 40  # of a table
 class Trace:
     """The bound after each sweep."""
 
-    sweep: Array
+    sweep: NDArray[np.intp]
     bound: Array
 
 
@@ -115,7 +116,10 @@ def search(found: Selection) -> Search:
     candidates = [
         Candidate(
             {name: str(row[name]) for name in labels},
-            *(float(row[name]) for name in ("best", "gap", "weight", "agree")),
+            float(row["best"]),
+            float(row["gap"]),
+            float(row["weight"]),
+            float(row["agree"]),
             int(row["restarts"]),
             int(row["dropped"]),
             float(row["seconds"]),

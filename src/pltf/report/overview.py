@@ -10,13 +10,13 @@ from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
 
-from pltf.data.pattern import Pattern
+from pltf.data.pattern import DensePattern, ListedPattern, Pattern
 from pltf.fit import Fit
+from pltf.gamma import Gamma
 from pltf.report.checks import Checks
 from pltf.report.components import Ranking
 from pltf.report.history import Search
-from pltf.report.words import many, nats, number, percent, seconds
-from pltf.selection.grid import shown
+from pltf.report.words import listed, many, nats, number, percent, seconds
 
 METHODS = {"vb": "variational Bayes", "em": "expectation maximization", "map": "maximum a posteriori"}
 OBJECTIVES = {
@@ -47,12 +47,12 @@ class IndexFact:
 
 def headline(fit: Fit) -> str:
     """What it is, in one sentence."""
-    tensors = ", ".join(
-        f"{name} ({' × '.join(f'{fit.sizes[index]:,} {index}' for index in indices)})"
+    tensors = [
+        f"{name} of {' × '.join(f'{fit.sizes[index]:,} {index}' for index in indices)}"
         for name, indices in fit.model.observed.items()
-    )
-    sizes = shown(fit.model.sizes) if fit.model.sizes else "no latent index"
-    return f"{tensors}; {METHODS[fit.method]}, {sizes}."
+    ]
+    sizes = listed([f"{index}\u00a0=\u00a0{size}" for index, size in fit.model.sizes.items()])
+    return f"{listed(tensors)}, factorized by {METHODS[fit.method]}{f' with {sizes}' if sizes else ''}."
 
 
 def figures(fit: Fit, ranked: Mapping[str, Ranking], checks: Checks, search: Search | None) -> list[Figure]:
@@ -95,6 +95,9 @@ def _observed(fit: Fit, name: str) -> Figure:
 
 def stored(pattern: Pattern) -> int:
     """How many cells were observed above zero."""
+    if isinstance(pattern, DensePattern):
+        return int(np.bitwise_count(pattern.above_zero).sum())
+    assert isinstance(pattern, ListedPattern)
     return int(np.count_nonzero(pattern.values > 0))
 
 
@@ -102,7 +105,7 @@ def compact(count: int) -> str:
     """A count that may be very large.
 
     >>> compact(122640), compact(10**12)
-    ('122,640', '1e+12')
+    ('122,640', '1.0e+12')
     """
     return f"{count:,}" if count < 10**9 else number(float(count))
 
@@ -124,10 +127,13 @@ def _in_short(fit: Fit, index: str) -> str:
 
 def facts(fit: Fit) -> list[tuple[str, str]]:
     """How it was fitted."""
-    priors = {name: repr(prior) for name, prior in fit.priors.items()}
+    priors = {name: _in_words(prior) for name, prior in fit.priors.items()}
     told = [
         ("method", f"{METHODS[fit.method]} ({fit.method}); the trace is the {OBJECTIVES[fit.objective]}"),
-        ("ended", f"{'converged' if fit.converged else 'not converged'} after {many(fit.n_iter, 'sweep')}: {fit.stopped}"),
+        (
+            "ended",
+            f"{'converged' if fit.converged else 'not converged'} after {many(fit.n_iter, 'sweep')}: {fit.stopped}",
+        ),
         ("starts", f"{len(fit.rows):,}, seed {fit.seed}; restart {fit.best_restart} was kept (counted from 0)"),
         ("engine", f"{fit.engine}, {fit.dtype}"),
     ]
@@ -138,6 +144,19 @@ def facts(fit: Fit) -> list[tuple[str, str]]:
     else:
         told += [(f"prior of {name}", text) for name, text in priors.items()]
     return told
+
+
+def _in_words(prior: Gamma) -> str:
+    """A prior without the digits that nobody reads."""
+    told = [_value(prior, name) for name in ("shape", "mean")]
+    tied = f"; {' and '.join(prior.learns)} learned for each {prior.tie.removeprefix('index:')}" if prior.learns else ""
+    return f"Gamma with {' and '.join(told)}{tied}"
+
+
+def _value(prior: Gamma, name: str) -> str:
+    values = np.asarray(getattr(prior, name), dtype=float)
+    low, high = f"{values.min():.3g}", f"{values.max():.3g}"
+    return f"{name} {low if low == high else f'{low} to {high}'}"
 
 
 def provenance(fit: Fit) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:

@@ -43,7 +43,8 @@ def write(
     Parameters
     ----------
     result
-        A :class:`pltf.Fit`, or a :class:`pltf.Selection`: then the order curve is in it, and the rest is of its best fit.
+        A :class:`pltf.Fit`, or a :class:`pltf.Selection`: then the order curve is there too, and all else is of its
+        best fit.
     path
         The file. One of that name is replaced, once the new one is whole.
     title
@@ -55,11 +56,12 @@ def write(
     progress
         Show a bar on a terminal when something takes over a second.
 
-    >>> import numpy as np, pltf, pltf.report, tempfile, os
+    >>> import numpy as np, pltf, pltf.report, tempfile
+    >>> from pathlib import Path
     >>> fit = pltf.nmf(rank=2).fit(np.array([[4.0, 2.0, 0.0], [2.0, np.nan, 1.0]]))
-    >>> path = os.path.join(tempfile.mkdtemp(), "report.html")
+    >>> path = Path(tempfile.mkdtemp()) / "report.html"
     >>> pltf.report.write(fit, path, title="A small fit")
-    >>> "<h1>A small fit</h1>" in open(path, encoding="utf-8").read()
+    >>> "<h1>A small fit</h1>" in path.read_text(encoding="utf-8")
     True
     """
     fit, found = _checked(result)
@@ -145,11 +147,19 @@ def page(fit: Fit, found: Selection | None, title: str | None, scores: Scores | 
     fit_charts = [charts.trace(trace(fit), fit.objective)] if len(fit.trace) else []
     fit_charts += [charts.starts(told, fit.objective)] if len(told) > 1 else []
     check_charts = [] if checked.scores is None else [charts.calibration(checked.scores), charts.roc(checked.scores)]
-    every = [*share_charts.values(), *order_charts, *fit_charts, *check_charts, *(c for s in factor_sections for c in s.charts)]
+    every = [
+        *share_charts.values(),
+        *order_charts,
+        *fit_charts,
+        *check_charts,
+        *(c for s in factor_sections for c in s.charts),
+    ]
     origin, versions = overview.provenance(fit)
     return _rendered(
         every,
-        title=title if title is not None else " × ".join(dict.fromkeys(i for n in fit.model.observed.values() for i in n)),
+        title=title
+        if title is not None
+        else " × ".join(dict.fromkeys(i for n in fit.model.observed.values() for i in n)),
         headline=overview.headline(fit),
         fit=fit,
         figures=overview.figures(fit, ranked, checked, searched),
@@ -196,7 +206,9 @@ def _rendered(every: list[Chart], **context: Any) -> str:
     here = files(__package__)
     style, script = ((here / name).read_text(encoding="utf-8") for name in ("style.css", "script.js"))
     library = _inline(get_plotlyjs())
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     trusted = environment.filters["safe"]
     template = environment.from_string((here / "template.html").read_text(encoding="utf-8"))
     return template.render(

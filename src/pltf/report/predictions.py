@@ -29,9 +29,9 @@ class Cell:
     """A cell that may hold something."""
 
     names: tuple[str, ...]
-    prob: float
+    prob: float  # of a count
     mean: float
-    low: float
+    low: float  # interval of the count
     high: float
     held: float | None  # what it held, if it was held out
 
@@ -45,7 +45,6 @@ class Predictions:
     among: str  # "missing" or "zero"
     candidates: int  # how many such cells there are; -1 if that was not counted
     cells: tuple[Cell, ...]
-    uncertain: bool  # there is a posterior: rates have intervals
     notes: tuple[str, ...]
 
 
@@ -71,7 +70,7 @@ def _of_tensor(fit: Fit, name: str, held: HeldOut | None, count: int, progress: 
     with noted() as notes:
         at = _most_probable(fit, name, among, count, missing, notes, progress)
         cells = _told(fit, name, at, held, progress) if len(at) else []
-    return Predictions(name, indices, among, missing or -1, tuple(cells), bool(fit.state.C), tuple(notes))
+    return Predictions(name, indices, among, missing or -1, tuple(cells), tuple(notes))
 
 
 @contextmanager
@@ -117,9 +116,7 @@ def _most_probable(
     return np.stack(columns, axis=1).astype(np.intp)
 
 
-def _among_busiest(
-    fit: Fit, name: str, among: str, count: int, notes: list[str], progress: bool
-) -> NDArray[np.intp]:
+def _among_busiest(fit: Fit, name: str, among: str, count: int, notes: list[str], progress: bool) -> NDArray[np.intp]:
     """The most probable cells of a block of the tensor: that of the labels that weigh most in some component."""
     indices = fit.model.observed[name]
     busy = dict(zip(indices, _busiest(fit, name), strict=True))
@@ -187,9 +184,9 @@ def _block(fit: Fit, name: str, busy: dict[str, NDArray[np.intp]]) -> Array:
 def _told(fit: Fit, name: str, at: NDArray[np.intp], held: HeldOut | None, progress: bool) -> list[Cell]:
     """The cells with all that is to be told of them, the most probable first."""
     prob, mean = fit.prob(at, of=name, progress=progress), fit.mean(at, of=name, progress=progress)
-    low, high = fit.interval(at, LEVEL, of=name, progress=progress)
+    low, high = fit.interval(at, LEVEL, counts=True, of=name, progress=progress)
     called = zip(*(names(fit, index, at[:, axis]) for axis, index in enumerate(fit.model.observed[name])), strict=True)
-    order = np.argsort(-prob, kind="stable")
+    order = np.lexsort((-mean, -prob.round(3)))
     truth = _truth(at, held, tuple(fit.sizes[index] for index in fit.model.observed[name]))
     told = list(zip(called, prob.tolist(), mean.tolist(), low.tolist(), high.tolist(), truth, strict=True))
     return [Cell(*told[n]) for n in order]

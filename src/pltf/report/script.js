@@ -19,7 +19,8 @@
   const drawn = (place) => place.classList.contains("js-plotly-plot");
 
   function layoutOf(figure, place) {
-    const layout = { ...figure.layout, autosize: true, height: Number(place.dataset.height) };
+    const layout = { ...figure.layout, width: place.clientWidth, height: Number(place.dataset.height) };
+    place.dataset.width = place.clientWidth;
     if (touch.matches) {
       layout.dragmode = false;
       for (const axis of ["xaxis", "yaxis"]) layout[axis] = { ...layout[axis], fixedrange: true };
@@ -28,16 +29,25 @@
     return layout;
   }
 
+  // Width is set outright: plotly's own resizing waits, and paper does not.
   function draw(place) {
-    if (drawn(place)) return Plotly.Plots.resize(place);
+    if (drawn(place)) {
+      if (place.clientWidth && place.clientWidth !== place.dataset.width * 1) {
+        place.dataset.width = place.clientWidth;
+        Plotly.relayout(place, { width: place.clientWidth });
+      }
+      return;
+    }
     const figure = figures[place.dataset.chart];
-    for (const trace of figure.data) if (trace.type === "heatmap") trace.colorscale = scale();
-    return Plotly.newPlot(place, figure.data, layoutOf(figure, place), {
+    for (const trace of figure.data) {
+      if (trace.type === "heatmap") trace.colorscale = scale();
+      if (trace.type === "bar" && narrow()) delete trace.text;
+    }
+    Plotly.newPlot(place, figure.data, layoutOf(figure, place), {
       displaylogo: false,
       displayModeBar: touch.matches ? false : "hover",
       modeBarButtons: [["toImage", "resetScale2d"]],
       toImageButtonOptions: { filename: place.dataset.chart, scale: 2 },
-      responsive: true,
       showTips: false,
     });
   }
@@ -61,8 +71,10 @@
       panelOf(one).hidden = !chosen;
     }
     if (focus) tab.focus();
-    for (const place of panelOf(tab).querySelectorAll("[data-chart]")) draw(place);
+    drawShown();
   }
+
+  const drawShown = () => places.filter((place) => place.clientWidth).forEach(draw);
 
   function remember(tab) {
     try {
@@ -111,7 +123,7 @@
     if (printing) return;
     printing = true;
     root.classList.add("printing");
-    places.forEach(draw);
+    drawShown();
     paint();
   }
 
@@ -128,6 +140,11 @@
   paper.addEventListener("change", (event) => (event.matches ? toPaper() : toScreen()));
   dark.addEventListener("change", paint);
   addEventListener("hashchange", follow);
+  let waiting = 0;
+  addEventListener("resize", () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(drawShown, 100);
+  });
 
   root.classList.add("js");
   follow();

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pltf.fit import Fit
-from pltf.gamma import Array
 
 LONGEST = 28  # characters of a label in a chart; the whole of it is shown on hover
 
@@ -16,19 +16,19 @@ LONGEST = 28  # characters of a label in a chart; the whole of it is shown on ho
 def number(x: float, digits: int = 3) -> str:
     """A number with so many digits that count, and commas between thousands.
 
-    >>> number(12345.678), number(0.012345), number(3.0), number(2e-9), number(float("nan"))
-    ('12,346', '0.0123', '3', '2e-09', '–')
+    >>> number(12345.678), number(0.97012), number(3.0), number(2e-9), number(float("nan"))
+    ('12,346', '0.970', '3', '2.0e-09', '–')
     """
     if math.isnan(x):
         return "–"
     if math.isinf(x):
         return "∞" if x > 0 else "−∞"
-    if x and not 1e-4 <= abs(x) < 1e15:
-        return f"{x:.{digits - 1}g}".replace("-", "−", 1) if x < 0 else f"{x:.{digits - 1}g}"
-    decimals = max(0, digits - 1 - math.floor(math.log10(abs(x)))) if x else 0
-    text = f"{x:,.{decimals}f}"
-    text = text.rstrip("0").rstrip(".") if "." in text else text
-    return text.replace("-", "−")
+    if x and not 1e-4 <= abs(x) < 1e9:
+        text = f"{abs(x):.{digits - 2}e}"
+    else:
+        whole = x == round(x)
+        text = f"{abs(x):,.{0 if whole else max(0, digits - 1 - math.floor(math.log10(abs(x))))}f}"
+    return f"−{text}" if x < 0 else text
 
 
 def percent(share: float) -> str:
@@ -47,13 +47,22 @@ def percent(share: float) -> str:
     return f"{exact:.1f} %" if (exact < 9.95 and share) or 99 < exact < 100 else f"{exact:.0f} %"
 
 
+def probability(p: float) -> str:
+    """A probability: never quite certain, and however small it is told.
+
+    >>> probability(1.0), probability(0.25), probability(0.000206)
+    ('> 99.9 %', '25 %', '0.021 %')
+    """
+    return f"{number(100 * p, 2)} %" if 0 < p < 0.001 else percent(min(p, 1 - 1e-9))
+
+
 def nats(x: float) -> str:
     """A bound, in nats.
 
-    >>> nats(-12345.678)
-    '−12,345.7'
+    >>> nats(-12345.678), nats(-12345678.9)
+    ('−12,345.7', '−12,345,679')
     """
-    return f"{x:,.1f}".replace("-", "−")
+    return f"{x:,.{1 if abs(x) < 1e6 else 0}f}".replace("-", "−")
 
 
 def seconds(s: float) -> str:
@@ -80,7 +89,7 @@ def listed(words: Sequence[str]) -> str:
     >>> listed(["a"]), listed(["a", "b", "c"])
     ('a', 'a, b and c')
     """
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else list(words))
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def plain(text: str) -> str:
@@ -101,7 +110,7 @@ def short(label: str, longest: int = LONGEST) -> str:
     return label if len(label) <= longest else f"{label[: longest - 1]}…"
 
 
-def names(fit: Fit, index: str, positions: Sequence[int] | Array) -> list[str]:
+def names(fit: Fit, index: str, positions: Sequence[int] | NDArray[np.intp]) -> list[str]:
     """What positions of an index are called: their labels, or their numbers."""
     at = np.asarray(positions, dtype=np.intp)
     called = fit.labels[index].names(at) if index in fit.labels else [str(n) for n in at.tolist()]

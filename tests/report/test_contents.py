@@ -1,0 +1,474 @@
+"""What goes into a report."""
+
+from __future__ import annotations
+
+import builtins
+import html
+import json
+import re
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pltf
+import pltf.metrics
+import pltf.report
+from pltf.data.split import HeldOut
+from pltf.errors import PltfError
+from pltf.report import charts, words
+from pltf.report.checks import MOST_SCORED, checks
+from pltf.report.components import components, rankings
+from pltf.report.factors import MOST_ROWS, factor_views
+from pltf.report.history import search, trace
+from pltf.report.predictions import predictions
+from tests.report.fits import NASTY, WHERE, counts, labelled, scored, searched
+
+
+def figures_of(text: str) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="figures">(.*?)</script>', text, flags=re.DOTALL)
+    assert found is not None
+    return dict(json.loads(found.group(1)))
+
+
+def report_of(result: Any, folder: Path, **options: Any) -> str:
+    path = folder / "report.html"
+    pltf.report.write(result, path, progress=False, **options)
+    assert [one.name for one in folder.iterdir()] == ["report.html"]
+    return path.read_text(encoding="utf-8")
+
+
+# -- components ---------------------------------------------------------------------------------
+
+
+def test_components_have_the_largest_shares_with_intervals_first() -> None:
+    fit = labelled()
+    ranked = rankings(fit)
+    found = components(fit, ranked, top=4)["r"]
+    table = fit.components()
+    assert [one.position for one in found] == table.index.tolist()
+    assert [one.share for one in found] == pytest.approx(table["share"].tolist())
+    mean = fit.factors["A"].mean[:, found[0].position]
+    mode = found[0].modes[0]
+    assert (mode.factor, mode.title, mode.size, len(mode.entries)) == ("A", "user", 30, 4)
+    assert [one.share for one in mode.entries] == pytest.approx(np.sort(mean / mean.sum())[::-1][:4])
+    assert mode.held == pytest.approx(sum(one.share for one in mode.entries))
+    low, high = (end[:, found[0].position] / mean.sum() for end in fit.factors["A"].interval(0.9))
+    first = int(np.argmax(mean))
+    assert (mode.entries[0].low, mode.entries[0].high) == pytest.approx((low[first], high[first]))
+    assert all(one.low < one.share < one.high for one in mode.entries)
+
+
+def test_components_that_explain_nothing_are_left_out(tmp_path: Path) -> None:
+    X = np.kron(np.diag([9, 5, 7]), np.ones((5, 4)))
+    fit = pltf.nmf(rank=8).fit(X, prior=pltf.Gamma(learn="mean", tie="component"), restarts=3, progress=False)
+    ranked = rankings(fit)
+    assert ranked["r"].used == fit.effective_rank == 3
+    assert len(components(fit, ranked, top=3)["r"]) == 3
+    assert all(len(view.maps[0].columns) == 3 for view in factor_views(fit, ranked))
+    assert "5 components of r explain less than one count each" in report_of(fit, tmp_path)
+
+
+def test_an_entry_of_a_core_is_called_by_the_numbers_of_its_components() -> None:
+    fit = pltf.tucker(ranks=(2, 2, 2)).fit(counts(), progress=False)
+    ranked = rankings(fit)
+    found = components(fit, ranked, top=3)
+    assert list(found) == ["p", "q", "r"]
+    core = found["p"][0].modes[-1]
+    assert core.title == "q × r"
+    place = np.unravel_index(np.argmax(fit.factors["G"].mean[found["p"][0].position]), (2, 2))
+    q, r = (ranked[index].numbers[at] for index, at in zip("qr", place, strict=True))
+    assert core.entries[0].name == f"q {q} · r {r}"
+
+
+# -- factors ------------------------------------------------------------------------------------
+
+
+def test_heat_maps_of_large_factors_show_the_rows_with_the_most_counts() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.poisson(np.outer(rng.gamma(0.5, 4.0, 2000), [3.0, 1.0, 2.0]))
+    fit = pltf.nmf(rank=2).fit(X, max_iter=30, tol=0, progress=False)
+    view = factor_views(fit, rankings(fit))[0]
+    assert len(view.maps[0].rows) <= MOST_ROWS
+    assert view.shown[0].endswith("of 2,000 along i")
+    busy = np.argsort(-X.sum(axis=1))[:20]
+    assert {str(n) for n in busy} <= set(view.maps[0].rows)
+
+
+def test_heat_maps_hold_means_and_intervals() -> None:
+    fit = labelled()
+    ranked = rankings(fit)
+    view = factor_views(fit, ranked)[1]
+    shown = view.maps[0]
+    assert (view.indices, shown.row_index, shown.column_index, shown.columns) == (
+        ("place", "r"),
+        "place",
+        "r",
+        tuple("123"),
+    )
+    rows = np.array([WHERE.index(name) for name in shown.rows])
+    at = rows[:, None], ranked["r"].order[None]
+    assert shown.mean == pytest.approx(fit.factors["B"].mean[at])
+    assert shown.low == pytest.approx(fit.factors["B"].interval(0.9)[0][at])
+    assert shown.colour.max(axis=0) == pytest.approx(np.ones(3))
+
+
+def test_factors_with_many_indices_are_cut_into_slices() -> None:
+    fit = pltf.Model("ia,ajb,bk->ijk", a=3, b=2).fit(counts(), progress=False)
+    view = factor_views(fit, rankings(fit))[1]
+    assert len(view.maps) == 3
+    assert view.maps[0].slice == "a 1"
+    assert (view.maps[0].row_index, view.maps[0].column_index) == ("j", "b")
+    assert max(one.colour.max() for one in view.maps) == pytest.approx(1)
+
+
+def test_days_stay_in_their_order() -> None:
+    rng = np.random.default_rng(0)
+    when = pd.Timestamp("2026-11-02") + pd.to_timedelta(rng.integers(0, 60, 500), unit="D")
+    events = pd.DataFrame({"who": rng.integers(0, 5, 500).astype(str), "when": when})
+    seen = pltf.observe(events, dims={"who": "who", "when:week": "week"})
+    fit = pltf.Model("X[who,week] = A[who,r] * B[week,r]", r=2).fit(seen, progress=False)
+    shown = factor_views(fit, rankings(fit))[1].maps[0].rows
+    assert shown[0] == "2026-11-02"
+    assert list(shown) == sorted(shown)
+
+
+# -- predictions --------------------------------------------------------------------------------
+
+
+def test_predictions_are_those_of_top_with_what_was_hidden() -> None:
+    fit = labelled()
+    (found,) = predictions(fit, fit.held_out, 5, progress=False)
+    assert (found.among, found.indices) == ("missing", ("user", "place", "day"))
+    table = fit.top(5)
+    assert sorted(one.mean for one in found.cells) == pytest.approx(sorted(table["mean"]))
+    assert [round(one.prob, 3) for one in found.cells] == sorted(round(one.prob, 3) for one in found.cells)[::-1]
+    X = counts()
+    for one in found.cells:
+        at = tuple(
+            fit.labels[index].names().index(name)
+            for index, name in zip(found.indices, one.names, strict=True)
+            if name != "(blank)"
+        )
+        assert len(at) < 3 or one.held == X[at]
+        assert one.low <= one.high
+
+
+def test_without_missing_cells_zeros_are_predicted(tmp_path: Path) -> None:
+    fit = pltf.cp(rank=2).fit(counts(), progress=False)
+    assert predictions(fit, None, 5, progress=False)[0].among == "zero"
+    assert "No cell is missing" in report_of(fit, tmp_path)
+
+
+def test_without_zeros_nothing_is_predicted(tmp_path: Path) -> None:
+    assert "There is no such cell" in report_of(pltf.nmf(rank=1).fit(np.ones((3, 4)), progress=False), tmp_path)
+
+
+def test_a_large_tensor_is_looked_at_where_it_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    fit = pltf.cp(rank=3).fit(
+        pltf.observe((np.argwhere(counts()), counts()[counts() > 0]), shape=(30, 5, 4)), progress=False
+    )
+    (exact,) = predictions(fit, None, 5, progress=False)
+    monkeypatch.setattr("pltf.report.predictions.SMALL", 10)
+    monkeypatch.setattr("pltf.report.predictions.BLOCK", 500)
+    (found,) = predictions(fit, None, 5, progress=False)
+    assert "busiest labels" in found.notes[0]
+    assert re.search(r"its (\d+) × 5 × 4 busiest", found.notes[0])
+    assert found.cells[0].names == exact.cells[0].names
+    assert found.cells[0].mean == pytest.approx(exact.cells[0].mean)
+
+
+def test_a_tensor_that_is_too_large_to_build_is_reported(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    cells = np.unique(rng.integers(0, [50, 3000, 4000], (300, 3)), axis=0)
+    seen = pltf.observe((cells, np.ones(len(cells))), shape=(50, 3000, 4000), unlisted="missing")
+    with warnings.catch_warnings(action="ignore", category=pltf.ConvergenceWarning):
+        fit = pltf.cp(rank=2).fit(seen, max_iter=5, progress=False)
+    assert "The tensor is too large to go through" in report_of(fit, tmp_path)
+
+
+def test_every_tensor_of_a_coupled_model_is_predicted(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    model = pltf.Model("X[i,j] = A[i,r] * B[j,r]\nY[j,m] = B[j,r] * C[m,r]", r=2)
+    X, Y = rng.poisson(2.0, (6, 5)).astype(float), rng.poisson(1.0, (5, 4)).astype(float)
+    X[0, 0] = np.nan
+    fit = model.fit({"X": X, "Y": Y}, progress=False)
+    assert [(one.tensor, one.among) for one in predictions(fit, None, 3, progress=False)] == [
+        ("X", "missing"),
+        ("Y", "zero"),
+    ]
+    text = report_of(fit, tmp_path)
+    assert "probably hold something: X" in text
+    assert "likely to be filled: Y" in text
+
+
+# -- checks -------------------------------------------------------------------------------------
+
+
+def test_held_out_cells_are_scored() -> None:
+    fit = labelled()
+    assert fit.held_out is not None
+    found = checks(fit, None, progress=False)
+    X = counts()
+    expected = pltf.metrics.score(fit, X, tuple(fit.held_out.cells.T), progress=False)
+    assert found.scores is not None
+    assert found.scores.auc == pytest.approx(expected.auc)
+    assert [one.name for one in found.measures][:2] == ["AUC", "average precision"]
+    assert found.measures[0].popularity == pytest.approx(expected.table.loc["auc", "popularity"])
+
+
+def test_of_very_many_held_out_cells_some_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pltf.report.checks.MOST_SCORED", 50)
+    found = checks(labelled(), None, progress=False)
+    assert found.scores is not None
+    assert found.scores.values.size == 50
+    assert "chosen at random" in found.notes[0]
+    assert MOST_SCORED > 1000
+
+
+def test_held_out_cells_that_cannot_be_scored_are_a_note(tmp_path: Path) -> None:
+    fit = pltf.nmf(rank=1).fit(np.array([[1.0, 2.0], [2.0, np.nan]]), progress=False)
+    text = report_of(replace(fit, held_out=HeldOut(np.array([[1, 1]]), np.array([4.0]))), tmp_path)
+    assert "The held-out cells could not be scored" in text
+
+
+def test_scores_that_are_given_are_shown(tmp_path: Path) -> None:
+    X = counts()
+    mask = pltf.holdout(X, 0.4, seed=5)
+    fit = pltf.cp(rank=2).fit(X, mask=mask, progress=False)
+    scores = pltf.metrics.score(fit, X, ~mask, progress=False)
+    text = report_of(fit, tmp_path, scores=scores)
+    assert f"<strong>{scores.auc:.3f}</strong>" in text
+    assert {"calibration", "roc"} <= set(figures_of(text))
+
+
+def test_warnings_about_scores_become_notes(tmp_path: Path) -> None:
+    X = counts()
+    fit = pltf.cp(rank=2).fit(X, progress=False)
+    at = np.argwhere(X >= 0)[:40]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        text = report_of(replace(fit, held_out=HeldOut(at, X[tuple(at.T)].astype(float))), tmp_path)
+    assert "40 of the 40 cells were seen by the fit" in text
+
+
+# -- history ------------------------------------------------------------------------------------
+
+
+def test_a_long_trace_keeps_its_ends() -> None:
+    fit = labelled()
+    long = replace(fit, trace=np.linspace(-1e5, -1e4, 50_000))
+    thin = trace(long)
+    assert len(thin.sweep) <= 1001
+    assert (thin.sweep[0], thin.sweep[-1]) == (1, 50_000)
+    assert thin.bound[-1] == -1e4
+
+
+def test_a_search_has_its_curve_and_table(tmp_path: Path) -> None:
+    found = searched()
+    told = search(found)
+    summary = found.summary()
+    assert [one.best for one in told.candidates] == summary["best"].tolist()
+    (curve,) = told.curves
+    assert curve.values == (1, 2, 3, 4)
+    assert curve.best[curve.values.index(curve.winner)] == max(curve.best) == summary["best"][0]
+    assert len(curve.runs) == 12
+    assert "order-0" in figures_of(report_of(found, tmp_path, scores=scored()))
+
+
+def test_models_and_priors_are_compared_by_name(tmp_path: Path) -> None:
+    X = counts()[:8]
+    with warnings.catch_warnings(action="ignore"):
+        models = [pltf.cp(rank=2), pltf.tucker(ranks=(2, 2, 2))]
+        found = pltf.select(models, X, prior=[pltf.Gamma(0.5, 10.0), pltf.Gamma(0.5, 1.0)], restarts=2, workers=1)
+    told = search(found)
+    assert [curve.name for curve in told.curves] == ["model", "prior"]
+    assert {"order-0", "order-1"} <= set(figures_of(report_of(found, tmp_path, scores=scored())))
+
+
+# -- the page -----------------------------------------------------------------------------------
+
+
+def test_labels_cannot_leave_their_place(tmp_path: Path) -> None:
+    text = report_of(searched(), tmp_path, scores=scored(), title="<script>alert(3)</script>{{7*7}}")
+    page = re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL)  # without those that are ours
+    assert len(re.findall(r"<script", text)) - len(re.findall(r"<script", charts_library())) == 3
+    assert "<img" not in page
+    assert "<b>bold" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert "49" not in re.findall(r"<h1>(.*?)</h1>", page)[0]
+    data = re.search(r'id="figures">(.*?)</script>', text, flags=re.DOTALL)
+    assert data is not None
+    assert not set("<>&") & set(data.group(1))
+    rows = figures_of(text)["A-0"]["data"][0]["y"]
+    assert not any("<" in row for row in rows)
+    assert len(set(rows)) == len(rows)
+
+
+def charts_library() -> str:
+    from plotly.offline import get_plotlyjs
+
+    return str(get_plotlyjs())
+
+
+def test_nothing_is_loaded(tmp_path: Path) -> None:
+    text = html.unescape(report_of(labelled(), tmp_path, scores=scored()))
+    assert "default-src 'none'; script-src 'sha256-" in text
+    page = re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL)
+    assert text.count("plotly.js v") == 1
+    assert not re.search(r'(src|href)="?(https?:|//)', page)
+    assert "unsafe-eval" not in page
+    assert "@import" not in page
+
+
+@pytest.mark.parametrize("method", ["em", "map"])
+def test_point_estimates_have_no_intervals(method: str, tmp_path: Path) -> None:
+    fit = pltf.cp(rank=2).fit(counts(), method=method, progress=False)
+    text = report_of(fit, tmp_path)
+    assert "single values, and no intervals" in text
+    assert not components(fit, rankings(fit), 3)["r"][0].modes[0].intervals
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        ("X[a,b,c,d,e,f] = A[a,r]*B[b,r]*C[c,r]*D[d,r]*E[e,r]*F[f,r]", (3, 2, 3, 2, 3, 2)),
+        ("X[i,j] = A[i]*B[j]", (4, 3)),
+        ("X[i,j] = S[]*A[i,j,r]", (4, 3)),
+    ],
+)
+def test_unusual_models_are_reported(text: str, shape: tuple[int, ...], tmp_path: Path) -> None:
+    model = pltf.Model(text, **({"r": 2} if "r]" in text else {}))
+    with warnings.catch_warnings(action="ignore", category=pltf.ConvergenceWarning):
+        fit = model.fit(np.random.default_rng(0).poisson(2.0, shape), max_iter=20, progress=False)
+    found = report_of(fit, tmp_path)
+    assert len(figures_of(found)) >= len(model.factors) + 1
+
+
+def test_data_of_zeros_only_are_reported(tmp_path: Path) -> None:
+    with warnings.catch_warnings(action="ignore", category=pltf.ConvergenceWarning):
+        fit = pltf.nmf(rank=2).fit(np.zeros((4, 3)), progress=False)
+    report_of(fit, tmp_path)
+
+
+def test_what_was_loaded_is_reported_alike(tmp_path: Path) -> None:
+    labelled().save(tmp_path / "run.nc")
+    again = pltf.load(tmp_path / "run.nc")
+    folder = tmp_path / "out"
+    folder.mkdir()
+    text = report_of(again, folder, scores=scored())
+    assert "alert(2)" in text
+    assert figures_of(text)["trace"]["data"] is not None
+
+
+def test_the_command_and_the_versions_are_told(tmp_path: Path) -> None:
+    text = report_of(labelled(), tmp_path, scores=scored())
+    assert "pltf fit &#39;&lt;script&gt;alert(2)" in text
+    assert "<dt>pltf</dt><dd>0.1.0</dd>" in text
+    assert "fit = model.fit(data, restarts=3, seed=0)" in text
+
+
+# -- errors -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"result": 3}, "result must be a pltf.Fit or a pltf.Selection, got 3"),
+        ({"path": ""}, "path must be the name of a file, got ''"),
+        ({"path": 7}, "path must be the name of a file, got 7"),
+        ({"path": "."}, "path must be the name of a file, and . is a folder"),
+        ({"path": "none/report.html"}, "path: there is no folder none"),
+        ({"title": 3}, "title must be a text or None, got 3"),
+        ({"scores": 0.9}, "scores must be what pltf.metrics.score gives, or None; got 0.9"),
+        ({"top": 0}, "top must be a whole number of at least 1, got 0"),
+        ({"progress": "yes"}, "progress must be True or False, got 'yes'"),
+    ],
+)
+def test_what_cannot_be_right_is_told(
+    options: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = {"result": labelled(), "path": "report.html", **options}
+    with pytest.raises(PltfError, match=f"^{re.escape(message)}$"):
+        pltf.report.write(given.pop("result"), given.pop("path"), **given)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["plotly", "jinja2"])
+def test_missing_packages_are_named(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fit, real = labelled(), builtins.__import__
+
+    def absent(wanted: str, *rest: Any, **more: Any) -> Any:
+        if wanted.split(".")[0] == name:
+            raise ModuleNotFoundError(f"No module named {wanted!r}", name=wanted)
+        return real(wanted, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", absent)
+    with pytest.raises(PltfError, match=rf"^reports need {name}: pip install 'pltf\[plot\]'$"):
+        pltf.report.write(fit, tmp_path / "report.html")
+
+
+def test_a_failed_write_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "report.html"
+    path.write_text("the old one")
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.replace", full)
+    with pytest.raises(PltfError, match="cannot be written: No space left on device"):
+        pltf.report.write(labelled(), path, progress=False)
+    assert [one.name for one in tmp_path.iterdir()] == ["report.html"]
+    assert path.read_text() == "the old one"
+
+
+# -- words --------------------------------------------------------------------------------------
+
+
+def test_labels_for_plotly_stay_text_and_apart() -> None:
+    found = charts._categories([*NASTY, "x" * 40 + "a", "x" * 40 + "b"])
+    assert not any("<" in one or ">" in one for one in found)
+    assert len(set(found)) == len(found)
+
+
+@pytest.mark.parametrize(
+    ("x", "text"),
+    [
+        (0.0, "0"),
+        (-0.0924, "−0.0924"),
+        (1e-7, "1.0e-07"),
+        (3.25, "3.25"),
+        (249.0, "249"),
+        (1234.5, "1,234"),
+        (float("inf"), "∞"),
+    ],
+)
+def test_numbers_have_digits_that_count(x: float, text: str) -> None:
+    assert words.number(x) == text
+
+
+def contrast(one: str, other: str) -> float:
+    def light(colour: str) -> float:
+        parts = [int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    high, low = sorted((light(one), light(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_text_can_be_read_in_light_and_dark() -> None:
+    style = (Path(charts.__file__).parent / "style.css").read_text()
+    themes = [dict(re.findall(r"--(\w+): (#\w{6});", part)) for part in style.split("prefers-color-scheme: dark")[:2]]
+    for theme in themes:
+        for ground in ("page", "card"):
+            for ink in ("ink", "soft", "blue", "orange"):
+                assert contrast(theme[ink], theme[ground]) >= 4.5, (ink, ground)
+            for mark in (charts.BLUE, charts.ORANGE, charts.GREY, theme["bar"]):
+                assert contrast(mark, theme[ground]) >= 3, (mark, ground)
+        assert contrast(theme["ink"], theme["warn"]) >= 4.5
