@@ -542,11 +542,12 @@ class Fit:
     def __repr__(self) -> str:
         objective = self.objective
         state = "converged" if self.converged else "not converged"
+        swept = f"{self.n_iter} sweep{'s' * (self.n_iter != 1)}"
         lines = [
             f"<Fit of {self.model!r}",
             f"  data     {self.data}",
             f"  method   {self.method}, {self.dtype}, {self.engine} engine, seed {self.seed}",
-            f"  result   {objective} {self.bound:.6f} after {self.n_iter} sweeps, {state}: {self.stopped}",
+            f"  result   {objective} {self.bound:.6f} after {swept}, {state}: {self.stopped}",
         ]
         if len(self.rows) > 1:
             bounds = [row.bound for row in self.rows]

@@ -231,3 +231,20 @@ def test_rows_that_are_all_alike_are_not_gone_through() -> None:
     found = fit.top(2, "zero", draws=50)
     assert len(found) == 2
     assert found["mean"].nunique() == 1
+
+
+def test_a_search_that_is_too_long_ends_with_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Entries without any order: bounds of boxes tell next to nothing."""
+    rng = np.random.default_rng(0)
+    shape = (300, 300, 300)
+    cells = np.unique(rng.integers(0, 300, (2000, 3)), axis=0)
+    data = pltf.observe((cells, np.ones(len(cells))), shape=shape)
+    fit = pltf.cp(rank=8).fit(data, max_iter=3, tol=0)
+    monkeypatch.setattr(module, "MOST_BOXES", 12)
+    with pytest.warns(pltf.ScoreWarning, match="the search ended after 12 boxes of cells: others may have means of"):
+        some = fit.top(5, among="zero")
+    assert len(some) == 5
+    assert some["mean"].min() > fit.mean(at=np.argwhere(rng.random(shape) < 0.001)).mean()
+    monkeypatch.setattr(module, "MOST_BOXES", 10**6)
+    best = fit.top(5, among="zero")
+    assert best["prob"].min() >= some["prob"].min()

@@ -7,7 +7,6 @@ of cells is at least as large as Xhat of any cell in the box: a bound for branch
 from __future__ import annotations
 
 import heapq
-import itertools
 import math
 import warnings
 from collections.abc import Callable, Mapping
@@ -29,6 +28,7 @@ from pltf.prediction.moments import Belief, mean, variance
 
 MOST_CHILDREN = 1 << 12  # boxes, or cells, that are looked at in one step
 MOST_TRIED = 1024  # cells that are looked at for each of those that are wanted
+MOST_BOXES = 1 << 14  # that are looked into for one answer
 _ROUNDING = 1 + 1e-12  # means that differ by less are the same: rows of which nothing is known tie by the million
 
 
@@ -50,6 +50,14 @@ def most_probable(
         with Progress(shown, None) as progress:
             found = largest(belief, count, choice.allowed, progress)
         cells, probability = _drawn(belief, found.cells, k, atleast, draws, seed, shown)
+        if not found.certain:
+            text = f"the search ended after {MOST_BOXES:,} boxes of cells: these are the best so far, of means of up to"
+            warnings.warn(
+                f"{text} {found.means.max(initial=0):.3g}; others may reach {found.rest:.3g}",
+                ScoreWarning,
+                stacklevel=3,
+            )
+            return cells, probability
         most_else = min(-math.expm1(-found.rest), found.rest / atleast)
         if len(found.means) < count or most_else <= probability[-1]:
             return cells, probability
@@ -91,39 +99,83 @@ class Choice:
 
 @dataclass(frozen=True, eq=False)
 class Largest:
-    """Cells (modes, n) by falling mean; every other cell that is allowed has a mean of at most ``rest``."""
+    """Cells (modes, n) by falling mean; every other cell that is allowed has a mean of at most ``rest``.
+
+    If it is not ``certain`` that these are the largest, the search was too long and was ended.
+    """
 
     cells: Coords
     means: Array
     rest: float
+    certain: bool = True
 
 
 def largest(belief: Belief, count: int, allowed: Callable[[Coords], NDArray[np.bool_]], progress: Progress) -> Largest:
-    """The ``count`` allowed cells of largest mean; fewer if there are no more."""
+    """The ``count`` allowed cells of largest mean, fewer if there are no more; after so many boxes, the best so far."""
     tree = _Boxes(belief)
-    numbered = itertools.count()  # boxes of one bound are taken in the order in which they were found
-    boxes: list[tuple[float, int, int, tuple[int, ...]]] = [(-np.inf, 0, tree.top, (0,) * len(tree.order))]
+    queue = _Queue()
+    queue.add(tree.top, np.zeros((len(tree.order), 1), dtype=np.intp), np.array([np.inf]))
     cells, means = np.empty((len(tree.order), 0), dtype=np.intp), np.empty(0)
-    while boxes:
+    number = 0
+    while queue and number < MOST_BOXES:
         worst = means[count - 1] if means.size >= count else 0.0
-        if means.size >= count and -boxes[0][0] <= worst * _ROUNDING:
+        if means.size >= count and queue.highest <= worst * _ROUNDING:
             break
-        _, number, level, box = heapq.heappop(boxes)
-        below, bounds = tree.below(level, box)
-        if level > 1:
-            for child, bound in zip(below.T.tolist(), bounds.tolist(), strict=True):
-                if means.size < count or bound > worst * _ROUNDING:
-                    heapq.heappush(boxes, (-bound, next(numbered) + 1, level - 1, tuple(child)))
-        else:
-            found = tree.cells(below)
-            kept = (bounds > worst) if means.size >= count else np.ones(bounds.size, dtype=bool)
-            kept[kept] = allowed(found[:, kept])
-            cells, means = np.concatenate([cells, found[:, kept]], axis=1), np.concatenate([means, bounds[kept]])
-            order = np.lexsort((*cells[::-1], -means))[:count]
-            cells, means = cells[:, order], means[order]
+        level, box = queue.pop()
+        while level > 0:  # down to the cells of the best box in it: the sooner large means are known, the better
+            below, bounds = tree.below(level, box)
+            kept = bounds > worst * _ROUNDING if means.size >= count else np.ones(bounds.size, dtype=bool)
+            number, level = number + 1, level - 1
+            if level > 0 and kept.any():
+                best = int(np.argmax(np.where(kept, bounds, -1.0)))
+                kept[best], box = False, tuple(below[:, best].tolist())
+                queue.add(level, below[:, kept], bounds[kept])
+            elif level == 0:
+                found = tree.cells(below)
+                kept[kept] = allowed(found[:, kept])
+                cells, means = np.concatenate([cells, found[:, kept]], axis=1), np.concatenate([means, bounds[kept]])
+                order = np.lexsort((*cells[::-1], -means))[:count]
+                cells, means = cells[:, order], means[order]
+            else:
+                break
         progress.show(number, f"looked into {number:,} boxes of cells")
-    rest = max(-boxes[0][0] if boxes else 0.0, means[-1] if means.size == count else 0.0)
-    return Largest(cells, means, rest)
+    rest = max(queue.highest if queue else 0.0, means[-1] if means.size == count else 0.0)
+    return Largest(cells, means, rest, number < MOST_BOXES)
+
+
+class _Queue:
+    """Boxes by falling bound. Those that were found together stay together, in order: only the first is in the heap."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, int]] = []  # bound, shelf, place on the shelf
+        self._shelves: dict[int, tuple[int, Coords, Array]] = {}
+        self._count = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._heap)
+
+    @property
+    def highest(self) -> float:
+        """The bound of the next box."""
+        return -self._heap[0][0]
+
+    def add(self, level: int, boxes: Coords, bounds: Array) -> None:
+        """Boxes (modes, n) of one level."""
+        if bounds.size:
+            order = np.argsort(-bounds, kind="stable")
+            self._shelves[self._count] = level, boxes[:, order].astype(np.int32), bounds[order]
+            heapq.heappush(self._heap, (-float(bounds[order[0]]), self._count, 0))
+            self._count += 1
+
+    def pop(self) -> tuple[int, tuple[int, ...]]:
+        """The level and the place of the next box."""
+        _, shelf, place = heapq.heappop(self._heap)
+        level, boxes, bounds = self._shelves[shelf]
+        if place + 1 < bounds.size:
+            heapq.heappush(self._heap, (-float(bounds[place + 1]), shelf, place + 1))
+        else:
+            del self._shelves[shelf]
+        return level, tuple(boxes[:, place].tolist())
 
 
 class _Boxes:
