@@ -51,12 +51,8 @@ def most_probable(
             found = largest(belief, count, choice.allowed, progress)
         cells, probability = _drawn(belief, found.cells, k, atleast, draws, seed, shown)
         if not found.certain:
-            text = f"the search ended after {MOST_BOXES:,} boxes of cells: these are the best so far, of means of up to"
-            warnings.warn(
-                f"{text} {found.means.max(initial=0):.3g}; others may reach {found.rest:.3g}",
-                ScoreWarning,
-                stacklevel=3,
-            )
+            boxes = f"the search ended after {MOST_BOXES:,} boxes of cells"
+            warnings.warn(f"{boxes}: others may have means of up to {found.rest:.3g}", ScoreWarning, stacklevel=3)
             return cells, probability
         most_else = min(-math.expm1(-found.rest), found.rest / atleast)
         if len(found.means) < count or most_else <= probability[-1]:
