@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
+from contextvars import ContextVar
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+COMMAND: ContextVar[Sequence[str]] = ContextVar("COMMAND", default=())  # what was written after pltf
+INTERRUPTED = 130  # exit code
+NOTHING = "interrupted before anything was finished: nothing is saved"
+
 app = typer.Typer(
     name="pltf",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
     help="""Bayesian factorization of counts and links over several kinds of things, with holes in them.
 
-    From a table of events to a report that you can send around:
+From a table of events to a report that you can send around:
 
-        pltf fit events.csv --index user,place,act --cp 7 -o run.nc
+    pltf info events.csv
+    pltf select events.csv --index user,place,act --cp 2:10 -o search.nc
+    pltf fit events.csv --index user,place,act --cp 7 -o run.nc
+    pltf report run.nc -o report.html
 
-        pltf report run.nc -o report.html
+pltf demo does all of it with a table of its own; pltf fit --help and so on have examples.
 
-    Errors are one sentence, with exit code 2; --debug shows where they come from.""",
+Errors are one sentence, with exit code 2; --debug, anywhere, shows where they come from.""",
 )
 
 
@@ -35,7 +47,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _main(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, metavar="", help="Print the version.")
     ] = False,
 ) -> None:
     pass
@@ -43,85 +55,173 @@ def _main(
 
 def _do(command: str, options: dict[str, Any]) -> int:
     from pltf.cli import commands  # brings NumPy and more, for which --help does not wait
+    from pltf.cli.words import Teller
 
-    return int(getattr(commands, command)(**options))
+    try:
+        with Teller(options.pop("json"), options.pop("quiet")) as tell:
+            return int(getattr(commands, command)(tell, **options))
+    except KeyboardInterrupt:  # typer would leave without a word
+        print(f"pltf: {NOTHING}", file=sys.stderr)
+        return INTERRUPTED
 
 
 # -- options that several commands have -----------------------------------------------------------
 
 DATA, MODEL, FITTING, TALK = "Data", "Model", "Fitting", "Output"
 
-File = Annotated[Path, typer.Argument(help="Data: CSV, TSV (also .gz), Parquet, .tns, .npz, .npy, .mat or netCDF.")]
-Run = Annotated[Path, typer.Argument(help="A file that fit or select has saved.")]
+
+class FileFormat(StrEnum):
+    """Formats of files."""
+
+    csv = "csv"
+    tsv = "tsv"
+    parquet = "parquet"
+    tns = "tns"
+    npz = "npz"
+    npy = "npy"
+    mat = "mat"
+    netcdf = "netcdf"
+
+
+class MissingCells(StrEnum):
+    """What was not observed."""
+
+    nan = "nan"
+    unlisted = "unlisted"
+
+
+class Method(StrEnum):
+    """Ways of learning."""
+
+    vb = "vb"
+    em = "em"
+    map = "map"
+
+
+class DtypeName(StrEnum):
+    """Types of numbers."""
+
+    float64 = "float64"
+    float32 = "float32"
+
+
+class AmongCells(StrEnum):
+    """Cells of which the most probable are asked for."""
+
+    missing = "missing"
+    zero = "zero"
+    all = "all"
+
+
+File = Annotated[
+    Path, typer.Argument(metavar="FILE", help="Data: CSV, TSV (also .gz), Parquet, .tns, .npz, .npy, .mat or netCDF.")
+]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A file that fit or select has saved.")]
 Index = Annotated[
     str | None,
     typer.Option(
-        "--index", "-i", rich_help_panel=DATA,
+        "--index", "-i", metavar="NAMES", rich_help_panel=DATA,
         help="Columns that are indices: user,place or user_id=user,when:week. Dates are binned by minute, hour, day, "
         "week, month, quarter, year, weekday or hourofday. For arrays: names of the axes.",
     ),
 ]  # fmt: skip
 Value = Annotated[
-    str | None, typer.Option("--value", rich_help_panel=DATA, help="Column of values, if there are several.")
+    str | None,
+    typer.Option("--value", metavar="COLUMN", rich_help_panel=DATA, help="Column of values, if there are several."),
 ]
-Count = Annotated[bool, typer.Option("--count", rich_help_panel=DATA, help="Every row is one count.")]
-Sum = Annotated[bool, typer.Option("--sum", rich_help_panel=DATA, help="Add up rows of the same cell.")]
+Count = Annotated[bool, typer.Option("--count", metavar="", rich_help_panel=DATA, help="Every row is one count.")]
+Sum = Annotated[bool, typer.Option("--sum", metavar="", rich_help_panel=DATA, help="Add up rows of the same cell.")]
 Missing = Annotated[
-    str,
+    MissingCells,
     typer.Option(
-        "--missing", rich_help_panel=DATA, metavar="nan|unlisted",
+        "--missing", rich_help_panel=DATA,
         help="What was not observed: cells without a value (nan), or all that are not listed (unlisted). "
         "With nan, cells that are not listed are zeros.",
     ),
 ]  # fmt: skip
 Format = Annotated[
-    str | None,
-    typer.Option("--format", rich_help_panel=DATA, help="csv, tsv, parquet, tns, npz, npy, mat, netcdf; else guessed."),
-]
+    FileFormat | None,
+    typer.Option("--format", metavar="FORMAT", rich_help_panel=DATA,
+                 help="csv, tsv, parquet, tns, npz, npy, mat or netcdf; else guessed."),
+]  # fmt: skip
 Variable = Annotated[
-    str | None, typer.Option("--variable", rich_help_panel=DATA, help="The array, in a file that has several.")
+    str | None,
+    typer.Option("--variable", metavar="NAME", rich_help_panel=DATA, help="The array, in a file that has several."),
 ]
 ModelText = Annotated[
     str | None,
-    typer.Option("--model", "-m", rich_help_panel=MODEL, help="The equation: 'X[i,j,k] = A[i,r] * B[j,r] * C[k,r]'."),
-]
+    typer.Option(
+        "--model", "-m", metavar="TEXT", rich_help_panel=MODEL,
+        help=r"The equation: 'X\[i,j] = A\[i,r] * B\[j,r]', or for short 'ir,jr->ij'.",
+    ),
+]  # fmt: skip
 Cp = Annotated[
     str | None,
-    typer.Option("--cp", rich_help_panel=MODEL, help="CP with so many components. For select: 2:10 or 2,4,8."),
+    typer.Option("--cp", metavar="R", rich_help_panel=MODEL,
+                 help="CP with so many components. For select: 2:10 or 2,4,8."),
+]  # fmt: skip
+Tucker = Annotated[
+    str | None,
+    typer.Option("--tucker", metavar="P,Q,R", rich_help_panel=MODEL,
+                 help="Tucker with a rank for each index. For select: 1:3,1:3,2."),
+]  # fmt: skip
+Nmf = Annotated[
+    str | None,
+    typer.Option(
+        "--nmf", metavar="R", rich_help_panel=MODEL, help="A matrix with so many components. For select: 2:10."
+    ),
 ]
-Tucker = Annotated[str | None, typer.Option("--tucker", rich_help_panel=MODEL, help="Tucker with ranks such as 3,2,2.")]
-Nmf = Annotated[str | None, typer.Option("--nmf", rich_help_panel=MODEL, help="A matrix with so many components.")]
 Size = Annotated[
     list[str] | None,
-    typer.Option("--size", "-s", rich_help_panel=MODEL, help="Size of a latent index, as r=7. For select: r=2:10."),
-]
+    typer.Option("--size", "-s", metavar="r=R", rich_help_panel=MODEL,
+                 help="Size of a latent index of --model, as r=7. For select: r=2:10."),
+]  # fmt: skip
 Prior = Annotated[
     list[str] | None,
     typer.Option(
-        "--prior", "-p", rich_help_panel=MODEL,
+        "--prior", "-p", metavar="TEXT", rich_help_panel=MODEL,
         help="shape=0.5,mean=10 for all factors, or U:shape=0.5,mean=10 for one. learn=mean|shape|both and "
         "tie=factor|component|index:NAME learn it from the data.",
     ),
 ]  # fmt: skip
-Restarts = Annotated[int, typer.Option("--restarts", rich_help_panel=FITTING, help="Random starts; the best is kept.")]
-Seed = Annotated[int, typer.Option("--seed", rich_help_panel=FITTING, help="One seed gives one result.")]
-MaxIter = Annotated[int, typer.Option("--max-iter", rich_help_panel=FITTING, help="Most sweeps of a start.")]
-Tol = Annotated[
-    float, typer.Option("--tol", rich_help_panel=FITTING, help="Stop when three sweeps add less than this share.")
+Restarts = Annotated[
+    int,
+    typer.Option("--restarts", min=1, metavar="N", rich_help_panel=FITTING, help="Random starts; the best is kept."),
 ]
-Dtype = Annotated[str, typer.Option("--dtype", rich_help_panel=FITTING, help="float64 or float32.")]
+Seed = Annotated[
+    int, typer.Option("--seed", min=0, metavar="N", rich_help_panel=FITTING, help="One seed gives one result.")
+]
+MaxIter = Annotated[
+    int, typer.Option("--max-iter", min=1, metavar="N", rich_help_panel=FITTING, help="Most sweeps of a start.")
+]
+Tol = Annotated[
+    float,
+    typer.Option("--tol", min=0.0, max=1.0, metavar="SHARE", rich_help_panel=FITTING,
+                 help="Stop when three sweeps add less than this share of the bound."),
+]  # fmt: skip
+Dtype = Annotated[DtypeName, typer.Option("--dtype", rich_help_panel=FITTING, help="Numbers in the sums over cells.")]
 Checkpoint = Annotated[
     Path | None,
-    typer.Option("--checkpoint", rich_help_panel=FITTING, help="Keep the work in this file, to go on with --resume."),
+    typer.Option("--checkpoint", metavar="FILE", rich_help_panel=FITTING,
+                 help="Keep the work in this file, to go on with --resume."),
+]  # fmt: skip
+Every = Annotated[
+    float, typer.Option("--every", min=0.0, metavar="SECONDS", rich_help_panel=FITTING, help="Between checkpoints.")
 ]
-Every = Annotated[float, typer.Option("--every", rich_help_panel=FITTING, help="Seconds between checkpoints.")]
 Resume = Annotated[
-    bool, typer.Option("--resume", rich_help_panel=FITTING, help="Go on from the checkpoint, if there is one.")
+    bool,
+    typer.Option("--resume", metavar="", rich_help_panel=FITTING, help="Go on from the checkpoint, if there is one."),
 ]
-Force = Annotated[bool, typer.Option("--force", rich_help_panel=TALK, help="Replace the output if it exists.")]
-Json = Annotated[bool, typer.Option("--json", rich_help_panel=TALK, help="Print one JSON object, for machines.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", rich_help_panel=TALK, help="Print nothing but errors.")]
-Level = Annotated[float, typer.Option("--level", help="Share that intervals hold.")]
+Force = Annotated[
+    bool, typer.Option("--force", metavar="", rich_help_panel=TALK, help="Replace the output if it exists.")
+]
+Json = Annotated[
+    bool, typer.Option("--json", metavar="", rich_help_panel=TALK, help="Print one JSON object, for machines.")
+]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", metavar="", rich_help_panel=TALK, help="Print no progress, notes or results.")
+]
+Level = Annotated[float, typer.Option("--level", min=0.0, max=1.0, metavar="SHARE", help="Share that intervals hold.")]
 
 
 # -- commands -----------------------------------------------------------------------------------
@@ -130,12 +230,14 @@ Level = Annotated[float, typer.Option("--level", help="Share that intervals hold
 @app.command()
 def fit(
     file: File,
-    output: Annotated[Path, typer.Option("--output", "-o", help="File for the fit (netCDF).", rich_help_panel=TALK)],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="File for the fit (netCDF).", rich_help_panel=TALK)
+    ],
     index: Index = None,
     value: Value = None,
     count: Count = False,
     sum: Sum = False,
-    missing: Missing = "nan",
+    missing: Missing = MissingCells.nan,
     format: Format = None,
     variable: Variable = None,
     model: ModelText = None,
@@ -144,16 +246,21 @@ def fit(
     nmf: Nmf = None,
     size: Size = None,
     prior: Prior = None,
-    method: Annotated[str, typer.Option("--method", rich_help_panel=FITTING, help="vb, em or map.")] = "vb",
+    method: Annotated[
+        Method, typer.Option("--method", rich_help_panel=FITTING, help="Posterior (vb) or single values (em, map).")
+    ] = Method.vb,
     restarts: Restarts = 1,
     seed: Seed = 0,
     max_iter: MaxIter = 2000,
     tol: Tol = 1e-6,
-    dtype: Dtype = "float64",
+    dtype: Dtype = DtypeName.float64,
     holdout: Annotated[
         float | None,
         typer.Option(
             "--holdout",
+            min=0.0,
+            max=1.0,
+            metavar="SHARE",
             rich_help_panel=FITTING,
             help="Hide this share of the cells, to be scored. Of tables: of the counts, and as many zeros.",
         ),
@@ -165,15 +272,15 @@ def fit(
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
-    """Learn the factors of a model from a file, and save what was learned.
+    r"""Learn the factors of a model from a file, and save what was learned.
 
     pltf fit events.csv --index user,place,act --cp 7 -o run.nc
 
-    pltf fit visits.csv -i who=user,when:week --value visits --nmf 5 -o run.nc
+    pltf fit visits.csv -i who=user,when:week --value n --nmf 5 -o run.nc
 
-    pltf fit counts.npy -m 'X[i,j,k] = A[i,r] * B[j,r] * C[k,r]' -s r=7 --restarts 10 -o run.nc
+    pltf fit counts.npy -m 'X\[i,j] = A\[i,r] * B\[j,r]' -s r=7 -o run.nc
 
-    pltf fit ratings.csv -i user,film --value stars --missing unlisted --nmf 10 --holdout 0.1 -o run.nc
+    pltf fit stars.csv -i user,film --missing unlisted --nmf 9 --holdout 0.1 -o run.nc
     """
     return _do("fit", locals())
 
@@ -182,13 +289,16 @@ def fit(
 def select(
     file: File,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File for the search and its best fit.", rich_help_panel=TALK)
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="File for the search and its best fit.", rich_help_panel=TALK
+        ),
     ] = None,
     index: Index = None,
     value: Value = None,
     count: Count = False,
     sum: Sum = False,
-    missing: Missing = "nan",
+    missing: Missing = MissingCells.nan,
     format: Format = None,
     variable: Variable = None,
     model: ModelText = None,
@@ -201,9 +311,10 @@ def select(
     seed: Seed = 0,
     max_iter: MaxIter = 2000,
     tol: Tol = 1e-6,
-    dtype: Dtype = "float64",
+    dtype: Dtype = DtypeName.float64,
     workers: Annotated[
-        int | None, typer.Option("--workers", rich_help_panel=FITTING, help="Fits at a time; one a core.")
+        int | None,
+        typer.Option("--workers", min=1, metavar="N", rich_help_panel=FITTING, help="Fits at a time; else one a core."),
     ] = None,
     checkpoint: Checkpoint = None,
     every: Every = 60.0,
@@ -216,7 +327,9 @@ def select(
 
     pltf select events.csv --index user,place,act --cp 2:10 -o search.nc
 
-    pltf select counts.npz --tucker 2,2,2 --size p=1:3 --size q=1:3 -o search.nc
+    pltf select counts.npz --tucker 1:3,1:3,2 -o search.nc
+
+    pltf select links.csv -m 'ir,jr->ij' --size r=2:8 --restarts 5
     """
     return _do("select", locals())
 
@@ -225,27 +338,43 @@ def select(
 def predict(
     run: Run,
     cells: Annotated[
-        Path | None, typer.Option("--cells", help="Table with a column for each index: the cells to predict.")
+        Path | None,
+        typer.Option("--cells", metavar="FILE", help="Table with a column for each index: the cells to predict."),
     ] = None,
-    top: Annotated[int | None, typer.Option("--top", help="Instead: so many of the most probable cells.")] = None,
-    among: Annotated[str, typer.Option("--among", help="For --top: missing, zero or all.")] = "missing",
-    atleast: Annotated[int, typer.Option("--atleast", help="The probability is that of so many, or more.")] = 1,
+    top: Annotated[
+        int | None, typer.Option("--top", min=1, metavar="N", help="Instead: so many of the most probable cells.")
+    ] = None,
+    among: Annotated[
+        AmongCells | None, typer.Option("--among", help="For --top: of which cells; missing ones if not said.")
+    ] = None,
+    atleast: Annotated[
+        int, typer.Option("--atleast", min=0, metavar="N", help="prob is the probability of so many, or more.")
+    ] = 1,
     level: Level = 0.9,
-    draws: Annotated[int, typer.Option("--draws", help="Draws from the posterior.")] = 1000,
+    draws: Annotated[int, typer.Option("--draws", min=1, metavar="N", help="Draws from the posterior.")] = 1000,
     seed: Seed = 0,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="CSV or Parquet; else CSV is printed.", rich_help_panel=TALK)
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            rich_help_panel=TALK,
+            help=".csv, .tsv (also .gz) or .parquet; else it is printed: as a table on a terminal, as CSV in a pipe.",
+        ),
     ] = None,
     format: Format = None,
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
-    """Predict cells: expected count, its standard deviation and interval, and the probability of any.
+    """Predict cells: rate (mean), its standard deviation (sd) and interval (low, high), probability of a count (prob).
 
     pltf predict run.nc --cells asked.csv -o answers.csv
 
     pltf predict run.nc --top 20
+
+    pltf predict run.nc --top 100 --among zero --atleast 3 -o likely.parquet
     """
     return _do("predict", locals())
 
@@ -255,7 +384,9 @@ def score(
     run: Run,
     file: Annotated[
         Path | None,
-        typer.Argument(help="Table of cells that were hidden, with their values; else those of --holdout."),
+        typer.Argument(
+            metavar="[FILE]", help="Table of cells that were hidden, with their values; else those of --holdout."
+        ),
     ] = None,
     value: Value = None,
     format: Format = None,
@@ -276,9 +407,11 @@ def score(
 @app.command()
 def report(
     run: Run,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file.", rich_help_panel=TALK)],
-    title: Annotated[str | None, typer.Option("--title", help="What stands on top.")] = None,
-    top: Annotated[int, typer.Option("--top", help="How many labels and cells are shown.")] = 10,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The HTML file.", rich_help_panel=TALK)
+    ],
+    title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="What stands on top.")] = None,
+    top: Annotated[int, typer.Option("--top", min=1, metavar="N", help="How many labels and cells are shown.")] = 10,
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -286,6 +419,8 @@ def report(
     """Write a report: one HTML file that opens anywhere, with components, predictions and checks.
 
     pltf report run.nc -o report.html
+
+    pltf report run.nc -o report.html --title 'Visits in spring' --force
     """
     return _do("report", locals())
 
@@ -297,7 +432,7 @@ def plan(
     value: Value = None,
     count: Count = False,
     sum: Sum = False,
-    missing: Missing = "nan",
+    missing: Missing = MissingCells.nan,
     format: Format = None,
     variable: Variable = None,
     model: ModelText = None,
@@ -305,27 +440,32 @@ def plan(
     tucker: Tucker = None,
     nmf: Nmf = None,
     size: Size = None,
-    dtype: Dtype = "float64",
+    dtype: Dtype = DtypeName.float64,
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
     """Tell what a fit would take, before any work: memory, operations, order of the contractions.
 
     pltf plan events.csv --index user,place,act --cp 7
+
+    pltf plan counts.npy --tucker 3,2,2 --json
     """
     return _do("plan", locals())
 
 
 @app.command()
 def info(
-    file: Annotated[Path, typer.Argument(help="A saved fit, or data.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A saved fit or search, or data.")],
     format: Format = None,
+    variable: Variable = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
     """Tell what is in a file: a fit with its components, or data with their columns.
 
     pltf info run.nc
+
+    pltf info events.csv
     """
     return _do("info", locals())
 
@@ -333,12 +473,14 @@ def info(
 @app.command()
 def convert(
     file: File,
-    output: Annotated[Path, typer.Argument(help="Where to: .csv, .tsv (also .gz), .parquet, .tns, .npz or .nc.")],
+    output: Annotated[
+        Path, typer.Argument(metavar="OUTPUT", help="Where to: .csv, .tsv, .tns (also .gz), .parquet, .npz or .nc.")
+    ],
     index: Index = None,
     value: Value = None,
     count: Count = False,
     sum: Sum = False,
-    missing: Missing = "nan",
+    missing: Missing = MissingCells.nan,
     format: Format = None,
     variable: Variable = None,
     force: Force = False,
@@ -356,7 +498,9 @@ def convert(
 
 @app.command()
 def demo(
-    folder: Annotated[Path, typer.Argument(help="A folder for the files of the demo.")] = Path("pltf-demo"),
+    folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="A folder for the files of the demo.")] = Path(
+        "pltf-demo"
+    ),
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -364,5 +508,7 @@ def demo(
     """Draw a table of events, find its order, fit it, predict what is missing and write a report.
 
     pltf demo
+
+    pltf demo somewhere --force
     """
     return _do("demo", locals())

@@ -7,82 +7,87 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pltf.cli.data import hidden, model_of, observed, written
-from pltf.cli.words import Teller, output_path, priors_of, range_of, sizes_of
-from pltf.data import CooObservation, Observation
+from pltf.cli.app import COMMAND
+from pltf.cli.data import ENDINGS, TABLE_ENDINGS, Wanted, hidden, model_of, observed, wanted_of, write_table
+from pltf.cli.words import Teller, ending_of, human_bytes, is_terminal, output_path, priors_of
+from pltf.data import CooObservation, DenseObservation, Observation
 from pltf.errors import PltfError
 from pltf.fit import Fit
 from pltf.io import load
 from pltf.selection import Selection
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 MOST_SHOWN = 12  # components in a listing
+_PREDICTED = ("mean", "sd", "prob", "low", "high")
 
 
-def fit(file: Path, output: Path, force: bool, json: bool, quiet: bool, **options: Any) -> int:
+def fit(tell: Teller, file: Path, output: Path, force: bool, **options: Any) -> int:
     """Read, fit, save."""
-    tell, target = Teller(json, quiet), output_path(output, force)
-    prior = priors_of(options["prior"])
-    seen = _read(tell, file, options)
-    model = model_of(seen, options)
+    target = output_path(output, force, file, options["checkpoint"])
+    if options["holdout"] is not None and not 0 < options["holdout"] < 1:
+        raise PltfError(f"--holdout must be a share between 0 and 1, got {options['holdout']:g}")
+    _check_checkpoint(options)
+    prior, wanted = priors_of(options["prior"]), wanted_of(options)
+    seen = _read(tell, file, options, wanted)
+    model, _ = model_of(seen, wanted)
     train, held = hidden(seen, options["holdout"], options["seed"])
-    result = model.fit(
-        train,
-        method=options["method"],
-        prior=prior,
-        **_fitting(options, force),
-        progress=tell.shown,
-    )
-    result = replace(result, held_out=held, origin=_origin(file))
-    assert target is not None
-    result.save(target)
-    _tell_fit(tell, result)
-    _tell_saved(tell, output)
-    tell.end()
-    return 130 if any(row.stopped == "interrupted" for row in result.rows) else 0
+    if held is not None:
+        above = np.count_nonzero(held.values)
+        tell.say("hidden", f"{len(held.values):,} cells, {above:,} of them above zero")
+        tell.know(hidden={"cells": len(held.values), "above_zero": int(above)})
+    fitted = model.fit(train, method=options["method"], prior=prior, **_fitting(options), progress=tell.shown)
+    fitted = replace(fitted, held_out=held, origin=_origin(file))
+    fitted.save(target)
+    _tell_fit(tell, fitted)
+    interrupted = any(row.stopped == "interrupted" for row in fitted.rows)
+    tell.know(interrupted=interrupted)
+    _tell_saved(tell, target, "the best so far, for it was interrupted" if interrupted else "")
+    return 130 if interrupted else 0
 
 
-def select(file: Path, output: Path | None, force: bool, json: bool, quiet: bool, **options: Any) -> int:
+def select(tell: Teller, file: Path, output: Path | None, force: bool, **options: Any) -> int:
     """Read, search, save."""
     from pltf.selection import select as search
 
-    tell, target = Teller(json, quiet), output_path(output, force)
-    prior = priors_of(options["prior"])
-    seen = _read(tell, file, options)
-    sizes: dict[str, Any] = dict(sizes_of(options["size"]))
-    for option in ("cp", "nmf"):
-        if options[option] is not None:
-            sizes.setdefault("r", range_of(options[option], f"--{option}"))
-    model = model_of(seen, options)
-    found = search(
-        model, seen, prior=prior, **_fitting(options, force), workers=options["workers"], progress=tell.shown, **sizes
-    )
+    target = None if output is None else output_path(output, force, file, options["checkpoint"])
+    _check_checkpoint(options)
+    prior, wanted = priors_of(options["prior"]), wanted_of(options, several=True)
+    seen = _read(tell, file, options, wanted)
+    model, sizes = model_of(seen, wanted)
+    settings: dict[str, Any] = {**_fitting(options), "workers": options["workers"], "progress": tell.shown, **sizes}
+    found = search(model, seen, prior=prior, **settings)
     found = replace(found, best_fit=replace(found.best_fit, origin=_origin(file)))
     if target is not None:
         found.save(target)
-    tell.say("best", ", ".join(f"{name}={size}" for name, size in found.best.items()))
-    summary = found.summary()
-    tell.say("", summary.drop(columns=["mean", "sd", "similarity", "edge"]).to_string(index=False))
-    tell.know(best=found.best, candidates=summary.to_dict("records"), doubts=found.doubts)
+    _tell_search(tell, found)
     if target is not None:
         _tell_saved(tell, target)
-    tell.end()
     return 130 if found.interrupted else 0
 
 
-def _fitting(options: Mapping[str, Any], force: bool) -> dict[str, Any]:
+def _check_checkpoint(options: Mapping[str, Any]) -> None:
+    from pltf.store.checkpoint import Place
+
+    Place(options["checkpoint"], options["every"], options["resume"])
+
+
+def _fitting(options: Mapping[str, Any]) -> dict[str, Any]:
     names = ("restarts", "seed", "max_iter", "tol", "dtype", "checkpoint", "every", "resume")
     return {name: options[name] for name in names}
 
 
 def predict(
+    tell: Teller,
     run: Path,
     cells: Path | None,
     top: int | None,
-    among: str,
+    among: str | None,
     atleast: int,
     level: float,
     draws: int,
@@ -90,59 +95,75 @@ def predict(
     output: Path | None,
     format: str | None,
     force: bool,
-    json: bool,
-    quiet: bool,
 ) -> int:
     """Predict cells of a saved fit."""
-    from pltf.io.files import read_data
-
     if (cells is None) == (top is None):
         raise PltfError("predict needs either --cells, a table of cells, or --top, a number of them")
-    tell, target = Teller(json, quiet), output_path(output, force)
+    if cells is not None and among is not None:
+        raise PltfError("--among goes with --top, and --cells says itself which cells")
+    if output is not None:
+        output_path(output, force, run, cells)
+        ending_of(output, TABLE_ENDINGS)
     known = _fit_of(run)
     indices = list(known.model.observed[known.tensor()])
+    how: dict[str, Any] = {"draws": draws, "seed": seed, "progress": tell.shown}
     if top is not None:
-        table = known.top(top, among, atleast=atleast, draws=draws, seed=seed, progress=tell.shown)
-        at: Any = table[indices]
+        table = known.top(top, among or "missing", atleast=atleast, **how)
+        at = table[indices]
     else:
         assert cells is not None
-        table = read_data(cells, format=format, keys=indices)
-        if not hasattr(table, "columns"):
-            raise PltfError(f"--cells must be a table with the columns {', '.join(indices)}, and {cells} is none")
-        taken = [name for name in ("mean", "sd", "prob", "low", "high") if name in table.columns]
-        if taken:
-            raise PltfError(f"{cells} has a column {taken[0]!r} already: rename it")
+        table = _asked(cells, format, indices)
         at = table[indices]
         spread = np.sqrt(known.var(at, progress=tell.shown))
-        probability = known.prob(at, atleast, draws=draws, seed=seed, progress=tell.shown)
-        table = table.assign(mean=known.mean(at), sd=spread, prob=probability)
-    low, high = known.interval(at, level, draws=draws, seed=seed, progress=tell.shown)
+        table = table.assign(mean=known.mean(at), sd=spread, prob=known.prob(at, atleast, **how))
+    low, high = known.interval(at, level, **how)
     table = table.assign(low=low, high=high)
-    if target is not None:
-        written(table, target)
-        _tell_saved(tell, target, f"{len(table):,} cells")
-    elif not json and not quiet:
-        table.to_csv(sys.stdout, index=False)
-    tell.know(cells=table.astype(object).to_dict("records"), level=level)
-    tell.end()
+    tell.know(cells=table.astype(object).to_dict("records"), level=level, atleast=atleast)
+    if output is not None:
+        write_table(table, output)
+        _tell_saved(tell, output, f"{len(table):,} cells")
+    elif tell.talks:
+        _print_table(table)
     return 0
 
 
+def _asked(cells: Path, format: str | None, indices: list[str]) -> pd.DataFrame:
+    """The table of cells to predict; all its columns stay as they are written."""
+    from pltf.cli.data import TABLES
+    from pltf.io.files import guess, read_data, refuse_absent, table_columns
+
+    kind = format or guess(cells)
+    if kind not in TABLES:
+        raise PltfError(f"--cells must be a table with the columns {', '.join(indices)}, and {cells} is none")
+    columns = table_columns(cells, kind)
+    refuse_absent(cells, indices, columns)
+    taken = [name for name in _PREDICTED if name in columns]
+    if taken:
+        raise PltfError(f"{cells} has a column {taken[0]!r}, as the answer has: rename it")
+    table: pd.DataFrame = read_data(cells, format=kind, keys=columns)
+    if not len(table):
+        raise PltfError(f"{cells} has no rows")
+    return table
+
+
+def _print_table(table: pd.DataFrame) -> None:
+    """Numbers that can be read on a terminal, and all their digits in a pipe."""
+    if is_terminal():
+        print(table.to_string(index=False, float_format=lambda number: f"{number:.4g}"))
+    else:
+        table.to_csv(sys.stdout, index=False)
+
+
 def score(
-    run: Path,
-    file: Path | None,
-    value: str | None,
-    format: str | None,
-    level: float,
-    seed: int,
-    json: bool,
-    quiet: bool,
+    tell: Teller, run: Path, file: Path | None, value: str | None, format: str | None, level: float, seed: int
 ) -> int:
     """Score hidden cells."""
     from pltf import metrics
     from pltf.cli.data import held_in
 
-    tell, known = Teller(json, quiet), _fit_of(run)
+    known = _fit_of(run)
+    if file is None and (value is not None or format is not None):
+        raise PltfError("--value and --format go with a table of cells, and none is named")
     if file is None and known.held_out is None:
         raise PltfError(f"no cells were hidden when {run} was fitted: name a table of cells, or fit with --holdout")
     held = known.held_out if file is None else held_in(file, known, value, format)
@@ -151,86 +172,126 @@ def score(
     rows = {str(name): row for name, row in scores.table.to_dict("index").items()}
     tell.know(cells=scores.values.size, above_zero=int((scores.values > 0).sum()), level=level, scores=rows)
     tell.know(calibration=scores.calibration.to_dict("records"))
-    tell.end()
     return 0
 
 
-def report(run: Path, output: Path, title: str | None, top: int, force: bool, json: bool, quiet: bool) -> int:
+def report(tell: Teller, run: Path, output: Path, title: str | None, top: int, force: bool) -> int:
     """Write a report."""
     from pltf.report import write
 
-    tell, target = Teller(json, quiet), output_path(output, force)
-    assert target is not None
+    target = output_path(output, force, run)
     write(load(run), target, title=title, top=top, progress=tell.shown)
     _tell_saved(tell, target)
-    tell.end()
     return 0
 
 
-def plan(file: Path, json: bool, quiet: bool, **options: Any) -> int:
+def plan(tell: Teller, file: Path, **options: Any) -> int:
     """Tell what a fit would take."""
-    tell = Teller(json, quiet)
-    seen = _read(tell, file, options)
-    planned = model_of(seen, options).plan(seen, dtype=options["dtype"])
+    wanted = wanted_of(options)
+    seen = _read(tell, file, options, wanted)
+    model, _ = model_of(seen, wanted)
+    planned = model.plan(seen, dtype=options["dtype"])
     tell.say("", str(planned))
-    tell.know(engine=planned.engine, flops=planned.flops, work_bytes=planned.work_bytes, threads=planned.threads)
-    tell.end()
+    tell.know(model=model.text, latent=dict(model.sizes), engine=planned.engine, dtype=options["dtype"])
+    tell.know(flops=planned.flops, work_bytes=planned.work_bytes, threads=planned.threads)
     return 0
 
 
-def info(file: Path, format: str | None, json: bool, quiet: bool) -> int:
+def info(tell: Teller, file: Path, format: str | None, variable: str | None) -> int:
     """Tell what is in a file."""
     from pltf.io.files import is_saved, read_data
 
-    tell = Teller(json, quiet)
-    if format is None and is_saved(file):
+    if format is None and variable is None and is_saved(file):
         result = load(file)
+        tell.say("", repr(result).strip("<>"))
         if isinstance(result, Selection):
-            tell.say("", repr(result).strip("<>"))
-            tell.know(best=result.best, candidates=result.summary().to_dict("records"))
+            tell.know(kind="search", best=result.best, candidates=result.summary().to_dict("records"))
             result = result.best_fit
         else:
-            tell.say("", repr(result).strip("<>"))
-        _tell_fit(tell, result, short=True)
-        for name, text in result.origin.items():
-            tell.say(name, text)
-        tell.know(origin=dict(result.origin))
+            tell.know(kind="fit")
+        _tell_components(tell, result)
+        _know_fit(tell, result)
+        _tell_origin(tell, result.origin)
+        return 0
+    held = read_data(file, format=format, variable=variable)
+    if hasattr(held, "columns"):
+        _tell_table(tell, held)
     else:
-        held = read_data(file, format=format)
-        for name, text in _told_of(held).items():
-            tell.say(name, text)
-            tell.know(**{name: text})
-    tell.end()
+        _tell_array(tell, held)
     return 0
 
 
-def _told_of(held: Any) -> dict[str, str]:
-    """What data look like."""
-    if hasattr(held, "columns"):
-        columns = [f"{name} ({dtype})" for name, dtype in zip(held.columns, held.dtypes, strict=True)]
-        return {"table": f"{len(held):,} rows", "columns": ", ".join(columns)}
-    shape = "x".join(map(str, held.shape))
-    values = getattr(held, "values", getattr(held, "data", held))
-    kind = "listed cells" if hasattr(held, "coords") and not hasattr(held, "dims") else "array"
-    return {kind: shape, "values": f"{np.size(values):,}, {np.asarray(values).dtype}"}
+def _tell_table(tell: Teller, table: pd.DataFrame) -> None:
+    """What columns a table has."""
+    tell.say("table", f"{len(table):,} rows, {table.shape[1]} columns")
+    columns = [_column(table.iloc[:, at], str(name)) for at, name in enumerate(table.columns)]
+    width = min(max((len(one["name"]) for one in columns), default=0), 30)
+    for one in columns:
+        absent = f"; {one['absent']:,} absent" if one["absent"] else ""
+        span = f": {one['first']} to {one['last']}" if one["different"] else ""
+        name = one["name"] or "(no name)"
+        tell.say("", f"  {name:<{width}}  {one['holds']}, {one['different']:,} different{span}{absent}")
+    tell.know(kind="table", rows=len(table), columns=columns)
 
 
-def convert(file: Path, output: Path, force: bool, json: bool, quiet: bool, **options: Any) -> int:
+def _column(column: pd.Series, name: str) -> dict[str, Any]:
+    """What a column holds."""
+    present = column.dropna()
+    kind = present.infer_objects().dtype.kind if len(present) else "O"
+    words = kind in "OUS" or not present.map(np.isscalar).all()
+    different = present.astype(str).unique() if words else present.unique()
+    dates = words and len(different) > 0 and all(_looks_like_a_date(word) for word in different)
+    held = {"i": "whole numbers", "u": "whole numbers", "f": "numbers", "b": "True and False", "M": "dates"}
+    ends = (min(different), max(different)) if len(different) else (None, None)
+    first, last = (one if one is None else str(one).removesuffix(" 00:00:00")[:40] for one in ends)
+    holds = "dates" if dates else held.get(kind, "words")
+    facts = {"name": name, "holds": holds, "different": len(different), "first": first, "last": last}
+    return {**facts, "absent": len(column) - len(present)}
+
+
+def _looks_like_a_date(word: str) -> bool:
+    return word[:4].isdigit() and word[4:5] == "-" and word[5:7].isdigit() and word[7:8] == "-"
+
+
+def _tell_array(tell: Teller, held: Any) -> None:
+    """What cells an array has; an array that cannot be data is told as such."""
+    from pltf.data import observe
+    from pltf.io.files import Cells
+
+    listed = isinstance(held, Cells)
+    try:
+        given = {"shape": held.shape, "duplicates": "sum"} if listed else {}
+        seen = observe((held.coords, held.values) if listed else held, **given)
+    except PltfError as refused:
+        tell.say("array", f"{' x '.join(map(str, held.shape))}, which cannot be fitted: {refused}")
+        tell.know(kind="array", shape=held.shape, refused=str(refused))
+        return
+    _tell_data(tell, seen, "")
+    tell.know(kind="listed cells" if isinstance(seen, CooObservation) else "array")
+
+
+def convert(tell: Teller, file: Path, output: Path, force: bool, **options: Any) -> int:
     """Write data in another format."""
     from pltf.cli.data import write_observation
 
-    tell, target = Teller(json, quiet), output_path(output, force)
-    assert target is not None
+    target = output_path(output, force, file)
+    labels = output.with_name(f"{output.name}.labels.csv")
+    if ending_of(target, ENDINGS) == ".tns":
+        output_path(labels, force, file)
     seen = _read(tell, file, options)
-    also = write_observation(seen, target)
-    _tell_saved(tell, target)
-    if also is not None:
-        _tell_saved(tell, also, "labels, which the format cannot hold")
-    tell.end()
+    path, *others = write_observation(seen, target, labels)
+    _tell_saved(tell, path)
+    for one in others:
+        tell.say("", f"{'':<12} {one} has the labels, which the format cannot hold")
+    tell.know(labels=str(others[0]) if others else None)
+    alone = isinstance(seen, CooObservation) and seen.unlisted == "missing" and path.suffix not in (".npz", ".nc")
+    if alone:
+        tell.say("", f"{'':<12} read it with --missing unlisted, or cells without a row are zeros")
+    tell.know(read_with=["--missing", "unlisted"] if alone else [])
     return 0
 
 
-def demo(folder: Path, force: bool, json: bool, quiet: bool) -> int:
+def demo(tell: Teller, folder: Path, force: bool) -> int:
     """All of it, on events that are drawn."""
     from pltf.cli.data import demo_events
     from pltf.cli.main import run
@@ -243,7 +304,7 @@ def demo(folder: Path, force: bool, json: bool, quiet: bool) -> int:
         raise PltfError(f"{existing[0]} exists: --force replaces it")
     folder.mkdir(parents=True, exist_ok=True)
     events, search, saved, page = map(str, files)
-    demo_events().to_csv(events, index=False)
+    write_table(demo_events(), files[0])
     index = ["--index", "user,place,when:week"]
     steps = [
         ["select", events, *index, "--cp", "1:6", "--restarts", "5", "-o", search],
@@ -253,68 +314,123 @@ def demo(folder: Path, force: bool, json: bool, quiet: bool) -> int:
         ["report", saved, "-o", page],
     ]
     for step in steps:
-        if not quiet:
+        if tell.talks:
             print(f"\n$ {shlex.join(['pltf', *step])}", flush=True)
-        replaces = ["--force"] if "-o" in step else []
-        code = run([*step, *replaces, *(["--quiet"] if quiet else [])])
+        replaces = ["--force"] if force and "-o" in step else []
+        code = run([*step, *replaces, *([] if tell.talks else ["--quiet"])])
         if code:
             return code
-    if not quiet:
-        print(f"\nOpen {page} in a browser.")
+    tell.know(saved=[str(file) for file in files])
+    tell.say("", f"\nOpen {page} in a browser.")
     return 0
 
 
 # -- what is told -------------------------------------------------------------------------------
 
 
-def _read(tell: Teller, file: Path, options: Mapping[str, Any]) -> Observation:
-    seen, source = observed(file, options)
-    shape = " x ".join(f"{dim} {size:,}" for dim, size in zip(seen.dims or (), seen.shape, strict=True))
-    held = f"{np.count_nonzero(seen.values):,} cells above zero" if isinstance(seen, CooObservation) else ""
-    missing = "" if not seen.has_missing else f"{seen.n_observed:,} cells observed"
-    tell.say("data", "; ".join(part for part in (f"{source}: {shape or seen.shape}", held, missing) if part))
-    tell.know(data={"source": source, "shape": seen.shape, "dims": seen.dims, "total": seen.total})
+def _read(tell: Teller, file: Path, options: Mapping[str, Any], wanted: Wanted | None = None) -> Observation:
+    seen, source = observed(file, options, wanted)
+    _tell_data(tell, seen, source)
     return seen
 
 
-def _tell_fit(tell: Teller, result: Fit, short: bool = False) -> None:
-    if not short:
-        state = "converged" if result.converged else "not converged"
-        sizes = ", ".join(f"{index}={size}" for index, size in result.model.sizes.items())
-        tell.say("model", f"{result.model.text.replace(chr(10), '; ')}; {sizes}")
-        tell.say(result.objective, f"{result.bound:.6f} after {result.n_iter} sweeps, {state}")
-    tell.know(
-        model=result.model.text,
-        latent=dict(result.model.sizes),
-        method=result.method,
-        objective=result.objective,
-        bound=result.bound,
-        sweeps=result.n_iter,
-        converged=result.converged,
-        stopped=result.stopped,
-        seconds=result.seconds,
-        seed=result.seed,
-        sizes=dict(result.sizes),
+def _tell_data(tell: Teller, seen: Observation, source: str) -> None:
+    dims = seen.dims or ("",) * len(seen.shape)
+    shape = " x ".join(f"{dim} {size:,}".strip() for dim, size in zip(dims, seen.shape, strict=True))
+    above = _above_zero(seen)
+    cells = f"{seen.n_observed:,} cells observed" if seen.has_missing else "all cells observed"
+    tell.say("data", ": ".join(part for part in (source, shape) if part))
+    tell.say("", f"{'':<12} {cells}, {above:,} of them above zero, total {seen.total:g}")
+    listed = isinstance(seen, CooObservation)
+    facts = {"source": source, "shape": seen.shape, "dims": seen.dims, "total": seen.total, "observed": seen.n_observed}
+    tell.know(data={**facts, "above_zero": above, "largest": seen.largest, "storage": "listed" if listed else "dense"})
+
+
+def _above_zero(seen: Observation) -> int:
+    if isinstance(seen, CooObservation):
+        return int(np.count_nonzero(seen.values))
+    assert isinstance(seen, DenseObservation)
+    return int(np.count_nonzero(seen.values if seen.mask is None else (seen.values > 0) & seen.mask))
+
+
+def _tell_fit(tell: Teller, fitted: Fit) -> None:
+    state = "converged" if fitted.converged else f"not converged ({fitted.stopped})"
+    sizes = ", ".join(f"{index}={size}" for index, size in fitted.model.sizes.items())
+    tell.say("model", f"{' '.join(fitted.model.text.split())}; {sizes}")
+    tell.say(fitted.objective, f"{fitted.bound:.6f} after {fitted.n_iter} sweeps, {state}; {fitted.seconds:.1f} s")
+    _tell_components(tell, fitted)
+    _know_fit(tell, fitted)
+
+
+def _know_fit(tell: Teller, fitted: Fit) -> None:
+    names = (
+        "method",
+        "objective",
+        "bound",
+        "converged",
+        "stopped",
+        "seconds",
+        "seed",
+        "dtype",
+        "engine",
+        "best_restart",
     )
-    if len(result.model.sizes) == 1:
-        table = result.components()
-        tell.know(components=[{"component": number, **row} for number, row in table.to_dict("index").items()])
-        for number, row in list(table.iterrows())[:MOST_SHOWN]:
-            tops = "  ".join(f"{name}: {', '.join(map(str, row[name]))}" for name in table.columns[2:])
-            tell.say(f"component {number}", f"{row['share']:6.1%} of the counts  {tops}")
-        if len(table) > MOST_SHOWN:
-            tell.say("", f"and {len(table) - MOST_SHOWN} more components")
+    tell.know(model=fitted.model.text, latent=dict(fitted.model.sizes), sizes=dict(fitted.sizes), sweeps=fitted.n_iter)
+    tell.know(**{name: getattr(fitted, name) for name in names}, restarts=len(fitted.rows))
+
+
+def _tell_components(tell: Teller, fitted: Fit) -> None:
+    if len(fitted.model.sizes) != 1:
+        return
+    table = fitted.components()
+    tell.know(components=[{"component": number, **row} for number, row in table.to_dict("index").items()])
+    for number, row in list(table.iterrows())[:MOST_SHOWN]:
+        tops = "; ".join(f"{name} {', '.join(map(str, row[name]))}" for name in table.columns[2:])
+        tell.say(f"component {number}", f"{row['share']:6.1%} of the counts: {tops}")
+    if len(table) > MOST_SHOWN:
+        tell.say("", f"{'':<12} and {len(table) - MOST_SHOWN} more components")
+
+
+def _tell_search(tell: Teller, found: Selection) -> None:
+    import pandas as pd
+
+    summary = found.summary()
+    tell.know(
+        best=found.best, candidates=summary.to_dict("records"), doubts=found.doubts, interrupted=found.interrupted
+    )
+    tell.say("best", ", ".join(f"{name}={size}" for name, size in found.best.items()))
+    if not tell.talks:
+        return
+    shown: dict[str, Any] = {name: summary[name] for name in found.best}
+    shown["bound"] = summary["best"].map("{:.2f}".format)
+    shown["gap"] = summary["gap"].map("{:.1f} nats".format)
+    shown["agree"] = summary["agree"].map("{:.0%}".format)
+    shown["restarts"] = summary["restarts"].astype(str)
+    shown["dropped"] = summary["dropped"].astype(str)
+    shown["weight"] = summary["weight"].map("{:.1%}".format)
+    shown["time"] = summary["seconds"].map("{:.1f} s".format)
+    tell.say("", pd.DataFrame(shown).to_string(index=False))
 
 
 def _tell_saved(tell: Teller, path: Path, what: str = "") -> None:
     size = path.stat().st_size
-    told = f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
-    tell.say("saved", f"{path} ({told}{'; ' + what if what else ''})")
-    tell.know(saved=str(path))
+    tell.say("saved", f"{path} ({human_bytes(size)}{'; ' + what if what else ''})")
+    tell.know(saved=str(path), bytes=size)
+
+
+def _tell_origin(tell: Teller, origin: Mapping[str, str]) -> None:
+    """Where a fit comes from: what it was made of, when and by what."""
+    told = dict(origin)
+    tell.know(origin=dict(origin))
+    for name in ("source", "command"):
+        if name in told:
+            tell.say(name, told.pop(name))
+    when = told.pop("saved", "")
+    tell.say("saved", f"{when} by {', '.join(f'{name} {version}' for name, version in told.items())}")
 
 
 def _origin(file: Path) -> dict[str, str]:
-    return {"source": str(file), "command": shlex.join(["pltf", *sys.argv[1:]])}
+    return {"source": str(file), "command": shlex.join(["pltf", *COMMAND.get()])}
 
 
 def _fit_of(path: Path) -> Fit:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pltf.cli.words import indices_of, number_of, sizes_of
+from pltf.cli.words import ending_of, indices_of, range_of, sizes_of
 from pltf.data import CooObservation, DenseObservation, Observation, holdout, observe
 from pltf.data.split import HeldOut
+from pltf.data.values import EXACT, brief
 from pltf.errors import PltfError
 from pltf.fit import Fit
-from pltf.io.files import Cells, guess, read_data, refuse_absent, table_columns
+from pltf.io.files import Cells, guess, in_words, is_nameless, number_in, read_data, refuse_absent, table_columns
 from pltf.notation import Model, cp, nmf, tucker
 from pltf.store.container import replacing
 
@@ -21,112 +25,151 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TABLES = ("csv", "tsv", "parquet")
-MOST_DENSE = 100_000_000  # cells of an array that is written whole
+TABLE_ENDINGS = (".csv", ".tsv", ".parquet", ".pq")
+ENDINGS = (*TABLE_ENDINGS, ".tns", ".npz", ".nc")
+MOST_DENSE = 20_000_000  # cells of an array that is made of a list, or listed
+MOST_ADDED = 1_000_000  # rows of a table for positions that have none
 _UNLISTED = {"nan": "zero", "unlisted": "missing"}
+
+
+# -- models -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The model that is asked for, before the data are known, with the sizes to try."""
+
+    kind: str  # "model", "cp", "tucker" or "nmf"
+    model: Model | None  # of its text
+    ranks: list[list[int]]
+    sizes: dict[str, list[int]]
+
+    def indices(self) -> dict[str, str]:
+        """The indices of the data, if the text tells them."""
+        return {} if self.model is None else {index: index for index in next(iter(self.model.observed.values()))}
+
+
+def wanted_of(options: Mapping[str, Any], *, several: bool = False) -> Wanted:
+    """What the options of a model say."""
+    given = [name for name in ("model", "cp", "tucker", "nmf") if options[name] is not None]
+    if len(given) != 1:
+        came = " and ".join(f"--{name}" for name in given) or "none"
+        raise PltfError(f"one of --model, --cp, --tucker and --nmf must say what to fit, got {came}")
+    kind = given[0]
+    text, sizes = options[kind], sizes_of(options["size"])
+    if sizes and kind != "model":
+        raise PltfError(f"--size goes with --model: --{kind} has its sizes itself")
+    parts = text.split(",") if kind == "tucker" else [] if kind == "model" else [text]
+    ranks = [range_of(part, f"--{kind}") for part in parts]
+    if not several and any(len(one) > 1 for one in [*ranks, *sizes.values()]):
+        raise PltfError(f"--{kind if ranks else 'size'} must be one size, for only select tries several")
+    if kind != "model":
+        return Wanted(kind, None, ranks, sizes)
+    model = Model(text, **{index: numbers[0] for index, numbers in sizes.items()})
+    if len(model.observed) > 1:
+        raise PltfError("--model must be one equation: coupled models are fitted in Python")
+    return Wanted(kind, model, ranks, sizes)
+
+
+def model_of(seen: Observation, wanted: Wanted) -> tuple[Model, dict[str, list[int]]]:
+    """The model that is asked for, of the indices of the data, and the sizes to try."""
+    if wanted.model is not None:
+        return wanted.model, wanted.sizes
+    few = len(seen.shape) <= 8
+    indices = seen.dims or tuple("ijklmnop"[: len(seen.shape)] if few else (f"i{n}" for n in range(len(seen.shape))))
+    ranks = [numbers[0] for numbers in wanted.ranks]
+    if wanted.kind == "nmf" and len(indices) != 2:
+        raise PltfError(f"--nmf needs two indices, and the data have {len(indices)}: use --cp")
+    if wanted.kind == "tucker" and len(ranks) != len(indices):
+        raise PltfError(f"--tucker must have a rank for each of {', '.join(indices)}, got {len(ranks)}")
+    if wanted.kind == "tucker":
+        model = tucker(indices, ranks=ranks)
+    else:
+        model = (nmf if wanted.kind == "nmf" else cp)(indices, rank=ranks[0])
+    return model, dict(zip(model.sizes, wanted.ranks, strict=True))
 
 
 # -- reading ------------------------------------------------------------------------------------
 
 
-def observed(file: Path, options: Mapping[str, Any]) -> tuple[Observation, str]:
+def observed(file: Path, options: Mapping[str, Any], wanted: Wanted | None = None) -> tuple[Observation, str]:
     """What a file holds, by the options of the command; and where it comes from, in words."""
-    if options["missing"] not in _UNLISTED:
-        raise PltfError(f"--missing must be nan or unlisted, got {options['missing']!r}")
+    indices = indices_of(options["index"])
+    if options["value"] is not None and options["count"]:
+        raise PltfError("--value names a column, and --count counts rows: give one of them")
+    kind = options["format"] or guess(file)
     unlisted = _UNLISTED[options["missing"]]
     listed: dict[str, Any] = {"unlisted": unlisted, "duplicates": "sum" if options["sum"] else "error"}
-    kind = options["format"] or guess(file)
     if kind in TABLES:
-        return _table(file, kind, options, listed)
-    for option in ("value", "count"):
-        if options[option]:
-            raise PltfError(f"--{option} goes with a table, and {file} is a {kind} file")
+        _refuse(options, ["variable"], f"{file} is a table")
+        return _table(file, kind, options, indices or (wanted.indices() if wanted else {}), listed)
+    _refuse(options, ["value", "count"], f"{file} is no table, but a {kind} file")
+    if any(column != name for column, name in indices.items()):
+        raise PltfError(
+            f"--index must be the plain names of the axes, for {file} is no table; got {options['index']!r}"
+        )
+    if kind in ("tns", "npy"):
+        _refuse(options, ["variable"], f"{file} has one array")
     held = read_data(file, format=options["format"], variable=options["variable"])
-    names = tuple(indices_of(options["index"]).values()) or None
+    names = tuple(indices.values()) or None
     if isinstance(held, Cells):
         return observe((held.coords, held.values), shape=held.shape, dims=names, **listed, name=file.name), str(file)
-    if isinstance(held, Observation):
-        if names is not None or unlisted != "zero":
-            raise PltfError(
-                f"{file} says itself what its indices are and what was observed: leave --index and --missing"
-            )
-        return held, str(file)
     if hasattr(held, "tocoo"):
         return observe(held, dims=names, **listed, name=file.name), str(file)
+    _refuse(options, ["sum"], f"{file} is no list of cells")
     if unlisted == "missing":
-        raise PltfError(f"--missing unlisted goes with lists of cells, and {file} holds an array: NaN is missing there")
+        raise PltfError(f"--missing unlisted goes with tables and lists of cells, and {file} is none")
+    if isinstance(held, Observation):
+        _refuse(options, ["index"], f"{file} names its indices itself")
+        return held, str(file)
     return observe(held, dims=names, name=file.name), str(file)
 
 
-def _table(file: Path, kind: str, options: Mapping[str, Any], listed: Mapping[str, Any]) -> tuple[Observation, str]:
+def _refuse(options: Mapping[str, Any], names: list[str], why: str) -> None:
+    for name in names:
+        if options[name]:
+            raise PltfError(f"--{name} cannot be used here: {why}")
+
+
+def _table(
+    file: Path, kind: str, options: Mapping[str, Any], dims: Mapping[str, str], listed: Mapping[str, Any]
+) -> tuple[Observation, str]:
     """A table: the columns that are named, and no others, are read."""
     columns = table_columns(file, kind)
-    dims = indices_of(options["index"]) or _from_model(options["model"])
     if not dims:
-        raise PltfError(f"--index must say which columns are indices; {file} has {', '.join(columns)}")
+        raise PltfError(f"--index must say which columns are indices; {file} has {in_words(columns)}")
     keys = [one if one in columns else one.rpartition(":")[0] or one for one in dims]
     refuse_absent(file, keys, columns)
-    rest = [column for column in columns if column not in keys]
     value = options["value"]
     if value is None and not options["count"]:
-        if len(rest) > 1:
-            found = ", ".join(rest)
-            advice = "say which one holds the values with --value, or count the rows with --count"
-            raise PltfError(f"besides {', '.join(keys)} {file} has several columns ({found}): {advice}")
-        value = rest[0] if rest else None
-    wanted = [*keys, *([value] if value is not None else [])]
-    table = read_data(file, format=options["format"], columns=wanted, keys=keys)
+        value = _only_other(file, keys, columns)
+    wanted = [*keys, *([] if value is None else [value])]
+    table = read_data(file, format=kind, columns=wanted, keys=keys)
     if not len(table):
         raise PltfError(f"{file} has no rows")
+    if value is not None:
+        _refuse_words(table[value], file, value)
     seen = observe(table, dims=dims, value=value, count=value is None, **listed, name=file.name)
-    return seen, f"{len(table):,} rows of {file}, " + (f"values from {value!r}" if value else "each one count")
+    return seen, f"{len(table):,} rows of {file}, " + ("each one count" if value is None else f"values from {value!r}")
 
 
-def _from_model(text: str | None) -> dict[str, str]:
-    """The indices of the tensor in the text of a model."""
-    if text is None:
-        return {}
-    indices = next(iter(_sized(text, {}).observed.values()))
-    return {index: index for index in indices}
+def _only_other(file: Path, keys: list[str], columns: list[str]) -> str | None:
+    """The column of values when none is named; None if there is none."""
+    rest = [column for column in columns if column not in keys]
+    advice = "say which one holds the values with --value, or count the rows with --count"
+    if len(rest) > 1:
+        raise PltfError(f"besides {', '.join(keys)} {file} has several columns ({in_words(rest)}): {advice}")
+    if rest and is_nameless(rest[0]):  # as a rule it numbers the rows
+        raise PltfError(f"besides {', '.join(keys)} {file} has a column without a name ({rest[0]!r}): {advice}")
+    return rest[0] if rest else None
 
 
-def _sized(text: str, sizes: Mapping[str, int]) -> Model:
-    """A model whose latent indices have the sizes that are known, and 1 otherwise."""
-    from pltf.notation.grammar import parse
-
-    equations = parse(text)
-    observed = {index for e in equations for index in e.output.indices}
-    latent = dict.fromkeys(i for e in equations for i in e.summed if i not in observed)
-    return Model(text, **{**dict.fromkeys(latent, 1), **sizes})
-
-
-def model_of(seen: Observation, options: Mapping[str, Any]) -> Model:
-    """The model that is asked for."""
-    given = [name for name in ("model", "cp", "tucker", "nmf") if options[name] is not None]
-    if len(given) != 1:
-        came = " and ".join(f"--{name}" for name in given) or "none"
-        raise PltfError(f"one of --model, --cp, --tucker and --nmf must say what to fit, got {came}")
-    sizes = sizes_of(options["size"])
-    single = {index: numbers[0] for index, numbers in sizes.items()}
-    indices = seen.dims or tuple("ijklmnop"[: len(seen.shape)])
-    if options["model"] is not None:
-        model = Model(options["model"], **single)
-        if len(model.observed) > 1:
-            raise PltfError("--model must be one equation: coupled models are fitted in Python")
-        return model
-    if options["cp"] is not None:
-        return cp(indices, rank=_first(options["cp"], "--cp", single, "r"))
-    if options["nmf"] is not None:
-        if len(indices) != 2:
-            raise PltfError(f"--nmf needs two indices, got {len(indices)}: use --cp")
-        return nmf(indices, rank=_first(options["nmf"], "--nmf", single, "r"))
-    ranks = tuple(number_of(part, "--tucker") for part in options["tucker"].split(","))
-    if len(ranks) != len(indices):
-        raise PltfError(f"--tucker must have a rank for each of {', '.join(indices)}, got {len(ranks)}")
-    return tucker(indices, ranks=ranks).resized(**single)
-
-
-def _first(text: str, option: str, sizes: Mapping[str, int], index: str) -> int:
-    return sizes.get(index, number_of(text.split(":")[0].split(",")[0], option))
+def _refuse_words(column: pd.Series, file: Path, name: str) -> None:
+    """Tell of the first value that is no number."""
+    for row, word in enumerate(column if column.dtype.kind == "O" else ()):
+        if isinstance(word, str) and number_in(word) is None:
+            advice = "if it holds no values, count the rows with --count"
+            raise PltfError(f"{file}: row {row} of column {name!r} has {brief(word)}, which is no number; {advice}")
 
 
 def hidden(seen: Observation, share: float | None, seed: int) -> tuple[Observation, HeldOut | None]:
@@ -134,14 +177,17 @@ def hidden(seen: Observation, share: float | None, seed: int) -> tuple[Observati
     if share is None:
         return seen, None
     if isinstance(seen, CooObservation):
-        by_counts = seen.unlisted == "zero"
-        split = holdout(seen, share, by="nonzeros" if by_counts else "cells", negatives=float(by_counts), seed=seed)
+        how: dict[str, Any] = {"by": "cells"}
+        if seen.unlisted == "zero":  # as many zeros as counts, or the same share of them if there are fewer
+            above = max(1, int(np.count_nonzero(seen.values)))
+            how = {"by": "nonzeros", "negatives": min(1.0, max(0, seen.n_observed - above) / above)}
+        split = holdout(seen, share, seed=seed, **how)
         return split.train, HeldOut(split.cells, split.values)
     assert isinstance(seen, DenseObservation)
     keep = holdout(seen, share, seed=seed)
     known = np.ones(seen.shape, dtype=bool) if seen.mask is None else seen.mask
     cells = np.argwhere(known & ~keep)
-    train = observe(seen.values, keep, dims=seen.dims, labels=seen.labels if seen.dims else None)
+    train = observe(seen.values, keep & known, dims=seen.dims, labels=seen.labels if seen.dims else None)
     return train, HeldOut(cells, seen.values_at(cells.T))
 
 
@@ -153,52 +199,55 @@ def held_in(file: Path, fit: Fit, value: str | None, format: str | None) -> Held
     indices = fit.model.observed[fit.tensor()]
     if kind not in TABLES:
         raise PltfError(f"{file} must be a table with the columns {', '.join(indices)} and one of values")
-    rest = [column for column in table_columns(file, kind) if column not in indices]
-    if value is None and len(rest) != 1:
-        raise PltfError(
-            f"--value must say which column of {file} holds the values: {', '.join(rest) or 'there is none'}"
-        )
+    columns = table_columns(file, kind)
+    refuse_absent(file, indices, columns)
+    rest = [column for column in columns if column not in indices]
+    if value is None and (len(rest) != 1 or is_nameless(rest[0])):
+        raise PltfError(f"--value must say which column of {file} holds the values; it has {in_words(columns)}")
     value = value or rest[0]
-    table = read_data(file, format=format, columns=[*indices, value], keys=indices)
+    if value in indices:
+        raise PltfError(f"--value must be a column of values, and {value!r} is an index")
+    table = read_data(file, format=kind, columns=[*indices, value], keys=indices)
+    _refuse_words(table[value], file, value)
+    again = np.asarray(table.duplicated(list(indices)))
+    if again.any():
+        raise PltfError(f"{file}: row {int(np.argmax(again))} has a cell that was in an earlier row")
     seen = observed_like(table, indices, fit.labels, fit.sizes, file.name)
     assert isinstance(seen, CooObservation)
+    if not seen.values.size:
+        raise PltfError(f"{file} has no cell with a value")
     return HeldOut(seen.coords.T, seen.values)
 
 
 # -- writing ------------------------------------------------------------------------------------
 
 
-def written(table: pd.DataFrame, path: Path) -> None:
+def write_table(table: pd.DataFrame, path: Path) -> None:
     """A table in a file, whole or not at all."""
-    endings = [ending.lower() for ending in path.suffixes]
+    ending = ending_of(path, TABLE_ENDINGS)
     with replacing(path) as part:
-        if endings[-1:] in (["parquet"], [".parquet"], [".pq"]):
+        if ending in (".parquet", ".pq"):
             try:
                 table.to_parquet(part, engine="pyarrow", index=False)
             except ImportError:
                 raise PltfError("Parquet needs pyarrow: pip install 'pltf[io]'") from None
         else:
-            packed = "gzip" if endings[-1:] == [".gz"] else None
-            table.to_csv(part, index=False, sep="\t" if ".tsv" in endings else ",", compression=packed)
+            packed = "gzip" if path.suffix.lower() == ".gz" else None
+            table.to_csv(part, index=False, sep="\t" if ending == ".tsv" else ",", compression=packed)
 
 
-def write_observation(seen: Observation, path: Path) -> Path | None:
-    """Data in a file; where the format cannot hold labels, these go to a second file, which is told."""
-    endings = [ending.lower() for ending in path.suffixes]
-    plain = [ending for ending in endings if ending != ".gz"]
-    kind = plain[-1] if plain else ""
-    if kind in (".csv", ".tsv", ".parquet", ".pq"):
-        written(_long(seen), path)
-    elif kind == ".tns":
-        return _write_tns(seen, path)
-    elif kind == ".npz":
+def write_observation(seen: Observation, path: Path, labels: Path) -> list[Path]:
+    """Data in a file, and their labels in a second one if the format cannot hold them; what was written."""
+    ending = ending_of(path, ENDINGS)
+    if ending == ".tns":
+        return _write_tns(seen, path, labels)
+    if ending == ".npz":
         _write_npz(seen, path)
-    elif kind in (".nc", ".nc4"):
+    elif ending == ".nc":
         _write_netcdf(seen, path)
     else:
-        known = ".csv, .tsv, .parquet, .tns, .npz or .nc"
-        raise PltfError(f"the output must end in {known}, got {path.name!r}")
-    return None
+        write_table(_long(seen), path)
+    return [path]
 
 
 def _dims(seen: Observation) -> tuple[str, ...]:
@@ -211,17 +260,12 @@ def _listed(seen: Observation, what: str) -> CooObservation:
         return seen
     assert isinstance(seen, DenseObservation)
     if np.size(seen.values) > MOST_DENSE:
-        raise PltfError(f"an array of {np.size(seen.values):,} cells is too large to be written as {what}")
+        raise PltfError(f"an array of {np.size(seen.values):,} cells is too large for {what}: write .npz or .nc")
     known = np.ones(seen.shape, dtype=bool) if seen.mask is None else seen.mask
     cells = np.argwhere(known & (seen.values > 0))
+    listed = (cells, seen.values[tuple(cells.T)])
     labels = seen.labels if seen.dims else None
-    again = observe(
-        (cells, seen.values[tuple(cells.T)]),
-        shape=seen.shape,
-        missing=np.argwhere(~known),
-        dims=seen.dims,
-        labels=labels,
-    )
+    again = observe(listed, shape=seen.shape, missing=np.argwhere(~known), dims=seen.dims, labels=labels)
     assert isinstance(again, CooObservation)
     return again
 
@@ -233,53 +277,80 @@ def _long(seen: Observation) -> pd.DataFrame:
     listed = _listed(seen, "a table")
     cells = np.concatenate([listed.coords, listed.missing], axis=1)
     values = np.concatenate([listed.values, np.full(listed.missing.shape[1], np.nan)])
+    cells, values = _with_all_positions(cells, values, listed)
     columns = {}
     for dim, at in zip(_dims(seen), cells, strict=True):
         columns[dim] = seen.labels[dim].at(at) if dim in seen.labels else at
-    whole = not np.isnan(values).any() and bool((values == np.floor(values)).all())
-    name = "value" if "value" not in columns else "count"
-    return pd.DataFrame({**columns, name: values.astype(np.int64) if whole else values})
+    name = next(name for name in ("value", "count", "number", "x", "y", "z") if name not in columns)
+    return pd.DataFrame({**columns, name: _whole(values)})
 
 
-def _write_tns(seen: Observation, path: Path) -> Path | None:
-    import gzip
+def _with_all_positions(
+    cells: NDArray[Any], values: NDArray[np.float64], listed: CooObservation
+) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    """Cells with one more for each position that has none, or a table would lose it: a zero, or a hole."""
+    cells = cells.astype(np.int64)
+    for mode, size in enumerate(listed.shape):
+        used = np.unique(cells[mode])
+        if size - used.size > MOST_ADDED:
+            raise PltfError(f"a table would lose {size - used.size:,} positions that have no cell: write .npz")
+        unused = np.setdiff1d(np.arange(size), used) if used.size < size else used[:0]
+        more = np.zeros((len(cells), unused.size), dtype=np.int64)
+        more[mode] = unused
+        cells = np.concatenate([cells, more], axis=1)
+        values = np.append(values, np.full(unused.size, 0.0 if listed.unlisted == "zero" else np.nan))
+    return cells, values
+
+
+def _whole(values: NDArray[np.float64]) -> Any:
+    """Whole numbers as such, if all are; with gaps where they are missing."""
+    import pandas as pd
+
+    absent = np.isnan(values)
+    present = values[~absent]
+    if not (present == np.floor(present)).all() or present.max(initial=0) > EXACT:
+        return values
+    return pd.array(values, dtype="Int64") if absent.any() else values.astype(np.int64)
+
+
+def _write_tns(seen: Observation, path: Path, beside: Path) -> list[Path]:
+    """FROSTT, with the sizes in a comment, or slices without a cell at the end would be lost."""
+    import pandas as pd
 
     listed = _listed(seen, "a list of cells")
     if listed.missing.shape[1]:
         raise PltfError(f"a .tns file cannot say that cells are missing, and there are {listed.missing.shape[1]:,}")
-    beside = path.with_name(f"{path.name}.labels.csv") if seen.labels else None
-    if beside is not None:
-        import pandas as pd
-
-        rows = [
+    rows = pd.DataFrame(listed.coords.astype(np.int64).T + 1).assign(value=_whole(listed.values))
+    opener: Any = gzip.open if path.suffix.lower() == ".gz" else open
+    with replacing(path) as part, opener(part, "wt", encoding="utf-8", newline="\n") as file:
+        file.write(f"# sizes {' '.join(map(str, listed.shape))}\n")
+        rows.to_csv(file, sep=" ", header=False, index=False)
+        if not seen.labels:
+            return [path]
+        named = [
             pd.DataFrame({"index": dim, "position": np.arange(len(one)) + 1, "label": one.names()})
             for dim, one in seen.labels.items()
         ]
-        written(pd.concat(rows), beside)
-    whole = (listed.values == np.floor(listed.values)).all()
-    rows_of = np.column_stack([listed.coords.T + 1, listed.values])
-    with replacing(path) as part:
-        opener: Any = gzip.open if path.suffix == ".gz" else open
-        with opener(part, "wt") as file:
-            np.savetxt(file, rows_of, fmt=["%d"] * len(listed.coords) + ["%d" if whole else "%.17g"])
-    return beside
+        write_table(pd.concat(named), beside)
+    return [path, beside]
 
 
 def _write_npz(seen: Observation, path: Path) -> None:
-    listed = _listed(seen, "a list of cells")
-    arrays: dict[str, Any] = {
-        "cells": listed.coords.T,
-        "values": listed.values,
-        "shape": np.array(listed.shape),
-        "unlisted": np.array(listed.unlisted),
-    }
-    if listed.unlisted == "zero":
-        arrays["missing"] = listed.missing.T
-    if seen.dims is not None:
-        arrays["dims"] = np.array(seen.dims)
-        for dim, one in seen.labels.items():
-            held = one.index.to_numpy()
-            arrays[f"labels.{dim}"] = held.astype(str) if held.dtype == object else held
+    arrays: dict[str, Any] = {"pltf": np.array(1), "dims": np.array(seen.dims or (), dtype=str)}
+    for dim, one in seen.labels.items():
+        held = one.index.to_numpy()
+        arrays[f"labels.{dim}"] = held.astype(str) if held.dtype == object else held
+        if one.bin is not None:
+            arrays[f"bins.{dim}"] = np.array(one.bin)
+    if isinstance(seen, DenseObservation):
+        arrays["array"] = seen.values
+        if seen.mask is not None:
+            arrays["mask"] = seen.mask
+    elif isinstance(seen, CooObservation):
+        arrays |= {"cells": seen.coords.T, "values": seen.values, "shape": np.array(seen.shape)}
+        arrays["unlisted"] = np.array(seen.unlisted)
+        if seen.unlisted == "zero":
+            arrays["missing"] = seen.missing.T
     with replacing(path) as part, part.open("wb") as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)
 
@@ -287,18 +358,24 @@ def _write_npz(seen: Observation, path: Path) -> None:
 def _write_netcdf(seen: Observation, path: Path) -> None:
     import xarray as xr
 
-    if not isinstance(seen, DenseObservation):
-        size = float(np.prod([float(n) for n in seen.shape]))
-        if size > MOST_DENSE:
-            raise PltfError(f"netCDF holds whole arrays, and this one has {size:.3g} cells: write .npz or .parquet")
-        cells = np.stack(np.unravel_index(np.arange(int(size)), seen.shape))
-        values = seen.values_at(cells).reshape(seen.shape)
+    if isinstance(seen, CooObservation):
+        values = _whole_array(seen)
     else:
+        assert isinstance(seen, DenseObservation)
         values = seen.values if seen.mask is None else np.where(seen.mask, seen.values, np.nan)
-    coords = {dim: one.index for dim, one in seen.labels.items()}
-    array = xr.DataArray(values, coords, _dims(seen), name="X")
+    array = xr.DataArray(values, {dim: one.index for dim, one in seen.labels.items()}, _dims(seen), name="X")
     with replacing(path) as part:
         array.to_dataset().to_netcdf(part, engine="h5netcdf")
+
+
+def _whole_array(seen: CooObservation) -> NDArray[np.float64]:
+    size = float(np.prod([float(n) for n in seen.shape]))
+    if size > MOST_DENSE:
+        raise PltfError(f"netCDF holds whole arrays, and this one has {size:.3g} cells: write .npz or .parquet")
+    values = np.full(seen.shape, 0.0 if seen.unlisted == "zero" else np.nan)
+    values[tuple(seen.coords)] = seen.values
+    values[tuple(seen.missing)] = np.nan
+    return values
 
 
 def demo_events() -> pd.DataFrame:

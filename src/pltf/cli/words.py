@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 from pltf.errors import PltfError
 
@@ -71,12 +73,14 @@ def sizes_of(given: Sequence[str] | None) -> dict[str, list[int]]:
     >>> sizes_of(["p=2:3", "q=4"])
     {'p': [2, 3], 'q': [4]}
     """
-    sizes = {}
+    sizes: dict[str, list[int]] = {}
     for text in given or ():
-        index, equals, numbers = text.partition("=")
-        if not equals or not index.strip().isidentifier():
+        index, equals, numbers = (part.strip() for part in text.partition("="))
+        if not equals or not index.isidentifier():
             raise PltfError(f"--size must be as r=7, got {text!r}")
-        sizes[index.strip()] = range_of(numbers, f"--size {index.strip()}")
+        if index in sizes:
+            raise PltfError(f"--size is given twice for {index!r}")
+        sizes[index] = range_of(numbers, f"--size {index}")
     return sizes
 
 
@@ -117,17 +121,37 @@ def _float(text: str, what: str) -> float:
         raise PltfError(f"{what} must be a number, got {text!r}") from None
 
 
-def output_path(path: Path | None, force: bool) -> Path | None:
-    """Where to write, judged before any work."""
-    if path is None:
-        return None
+def output_path(path: Path, force: bool, *inputs: Path | None) -> Path:
+    """Where to write, judged before any work: what is read is never written over."""
+    if str(path) in ("-", "", "."):
+        raise PltfError(f"the output must be the name of a file, got {str(path)!r}")
     if path.is_dir():
-        raise PltfError(f"{path} is a folder, and -o must be a file")
+        raise PltfError(f"{path} is a folder, and the output must be a file")
+    if any(one is not None and one.exists() and path.exists() and path.samefile(one) for one in inputs):
+        raise PltfError(f"{path} is what is read here: write to another file")
     if path.exists() and not force:
         raise PltfError(f"{path} exists: --force replaces it")
+    if path.exists() and not path.is_file():
+        raise PltfError(f"{path} is no plain file, and cannot be replaced")
     if not path.parent.is_dir():
         raise PltfError(f"there is no folder {path.parent} to write {path.name} to")
+    if not os.access(path.parent, os.W_OK):
+        raise PltfError(f"the folder {path.parent} cannot be written to")
     return path
+
+
+def ending_of(path: Path, known: Sequence[str]) -> str:
+    """The ending that tells what to write, without .gz.
+
+    >>> ending_of(Path("counts.tsv.gz"), [".csv", ".tsv"])
+    '.tsv'
+    """
+    plain = path.with_suffix("") if path.suffix.lower() == ".gz" else path
+    ending = plain.suffix.lower()
+    packed = plain is not path
+    if ending not in known or (packed and ending not in (".csv", ".tsv", ".tns")):
+        raise PltfError(f"the output must end in {', '.join(known)}, got {path.name!r}")
+    return ending
 
 
 class Teller:
@@ -136,29 +160,40 @@ class Teller:
     def __init__(self, as_json: bool, quiet: bool) -> None:
         self._json, self._quiet = as_json, quiet
         self._facts: dict[str, Any] = {}
-        if not quiet:
-            from pltf.inference.progress import Progress
 
-            Progress.lines_every = 5.0
+    def __enter__(self) -> Self:
+        from pltf.inference.progress import Progress
+
+        self._lines_every, Progress.lines_every = Progress.lines_every, 5.0
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        from pltf.inference.progress import Progress
+
+        Progress.lines_every = self._lines_every
+        if self._json and error is None:
+            print(json.dumps(_plain(self._facts), indent=2, allow_nan=False))
 
     @property
     def shown(self) -> bool:
         """Whether progress is to be shown."""
         return not self._quiet
 
+    @property
+    def talks(self) -> bool:
+        """Whether people are told what came out."""
+        return not (self._json or self._quiet)
+
     def say(self, name: str, text: str) -> None:
         """A line for people."""
-        if not (self._json or self._quiet):
-            print(f"{name:<11} {text}" if name else text)
+        if self.talks:
+            print(f"{name:<12} {text}" if name else text, flush=True)
 
     def know(self, **facts: Any) -> None:
         """Facts for machines."""
         self._facts |= facts
-
-    def end(self) -> None:
-        """Hand over the facts."""
-        if self._json:
-            print(json.dumps(_plain(self._facts), indent=2, allow_nan=False))
 
 
 def _plain(value: Any) -> Any:
@@ -176,6 +211,18 @@ def _plain(value: Any) -> Any:
     return str(value).removesuffix(" 00:00:00")
 
 
+def human_bytes(size: int) -> str:
+    """The size of a file.
+
+    >>> human_bytes(512), human_bytes(91_000), human_bytes(4_900_000)
+    ('512 B', '91.0 kB', '4.9 MB')
+    """
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= scale:
+            return f"{size / scale:.1f} {unit}"
+    return f"{size} B"
+
+
 def is_terminal() -> bool:
     """Whether people look at what is printed."""
-    return sys.stdout.isatty()
+    return sys.stdout is not None and sys.stdout.isatty()

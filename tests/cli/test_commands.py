@@ -1,0 +1,316 @@
+"""Every command end to end, through the installed script, on real files."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import io as scipy_io
+
+import pltf
+from tests.cli import SCRIPT, Outcome, here, script
+
+INDEX = ("--index", "user,place,act")
+HALVES = [np.repeat(np.eye(2), n // 2, axis=0) * 2 + 0.02 for n in (12, 8, 4)]
+RATE = 0.5 * np.einsum("ir,jr,kr->ijk", *HALVES)
+COUNTS = np.random.default_rng(5).poisson(RATE)
+EVENTS = np.repeat(np.argwhere(COUNTS), COUNTS[COUNTS > 0], axis=0)
+WEIGHTY = ("numpy", "scipy", "pandas", "numba", "xarray", "sklearn", "matplotlib", "plotly", "h5py", "loky", "pyarrow")
+
+
+def events() -> pd.DataFrame:
+    """A row for each event, in words."""
+    names = [[f"{word}{n:02d}" for n in range(size)] for word, size in zip(("u", "p", "a"), COUNTS.shape, strict=True)]
+    columns = {name: np.array(names[at])[EVENTS[:, at]] for at, name in enumerate(("user", "place", "act"))}
+    return pd.DataFrame(columns).sample(frac=1, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with events and a fit of them."""
+    folder = tmp_path_factory.mktemp("cli")
+    events().to_csv(folder / "events.csv", index=False)
+    done = script("fit", "events.csv", *INDEX, "--cp", 2, "--holdout", 0.2, "--json", "-o", "run.nc", cwd=folder)
+    assert done.code == 0, done
+    (folder / "fit.json").write_text(done.out)
+    return folder
+
+
+def facts(done: Outcome) -> dict[str, Any]:
+    """The JSON that a command prints, and nothing else."""
+    assert done.code == 0, done
+    found = json.loads(done.out)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_fit(folder: Path) -> None:
+    told = json.loads((folder / "fit.json").read_text())
+    fit = pltf.load(folder / "run.nc")
+    assert isinstance(fit, pltf.Fit)
+    assert told["bound"] == fit.bound
+    assert told["data"]["total"] == len(EVENTS)
+    assert told["saved"] == "run.nc"
+    assert told["sizes"] == {"user": 12, "place": 8, "act": 4, "r": 2}
+    assert len(told["components"]) == 2
+    assert fit.held_out is not None
+    assert told["hidden"]["cells"] == len(fit.held_out.values)
+    hidden = COUNTS[tuple(fit.held_out.cells.T)]
+    assert (fit.held_out.values == hidden).all()
+    train = pltf.observe(events(), dims=["user", "place", "act"])
+    assert fit.n_observed["X"] == train.n_observed - len(hidden)
+    assert fit.origin["command"].startswith("pltf fit events.csv --index user,place,act")
+    same = pltf.cp(("user", "place", "act"), rank=2).fit(pltf.holdout(train, 0.2, by="nonzeros", negatives=1.0).train)
+    assert fit.bound == same.bound
+
+
+def test_fit_of_an_equation_with_a_prior_in_words(folder: Path) -> None:
+    text = "X[user,place,act] = U[user,r] * P[place,r] * A[act,r]"
+    command = ("fit", folder / "events.csv", "--model", text, "--size", "r=2", "--prior", "U:shape=0.5,mean=10")
+    done = here(*command, "--prior", "P:learn=mean,tie=component", "--seed", 3, "-o", folder / "text.nc", "--quiet")
+    assert (done.code, done.out, done.err) == (0, "", "")
+    fit = pltf.load(folder / "text.nc")
+    prior = {"U": pltf.Gamma(0.5, 10.0), "P": pltf.Gamma(learn="mean", tie="component")}
+    assert isinstance(fit, pltf.Fit)
+    assert fit.bound == pltf.Model(text, r=2).fit(events(), prior=prior, seed=3).bound
+
+
+def test_select(folder: Path) -> None:
+    command = ("select", "events.csv", *INDEX, "--cp", "1:3", "--restarts", 2, "-o", "search.nc")
+    done = script(*command, cwd=folder)
+    assert done.code == 0, done
+    assert "best         r=2" in done.out
+    assert "nats" in done.out
+    found = pltf.load(folder / "search.nc")
+    assert isinstance(found, pltf.Selection)
+    assert found.best == {"r": 2}
+    told = facts(here("select", folder / "events.csv", *INDEX, "--cp", "1:3", "--restarts", 2, "--json"))
+    assert told["best"] == {"r": 2}
+    assert [one["r"] for one in told["candidates"]] == found.summary()["r"].tolist()
+    grid = facts(here("select", folder / "events.csv", *INDEX, "--tucker", "1:2,1,2", "--restarts", 1, "--json"))
+    assert [one["p"] for one in sorted(grid["candidates"], key=lambda one: int(one["p"]))] == [1, 2]
+
+
+def test_predict(folder: Path) -> None:
+    asked = pd.DataFrame({"note": ["007", ""], "act": ["a01", "a00"], "user": ["u03", "u01"], "place": ["p00", "p02"]})
+    asked.to_csv(folder / "asked.csv", index=False)
+    done = script("predict", "run.nc", "--cells", "asked.csv", "--level", 0.8, cwd=folder)
+    assert done.code == 0, done
+    lines = done.out.splitlines()
+    assert lines[0] == "note,act,user,place,mean,sd,prob,low,high"
+    assert lines[1].startswith("007,a01,u03,p00,")
+    fit = pltf.load(folder / "run.nc")
+    assert isinstance(fit, pltf.Fit)
+    assert float(lines[1].split(",")[4]) == fit.mean(asked)[0]
+    assert float(lines[2].split(",")[8]) == fit.interval(asked, 0.8)[1][1]
+    for name in ("top.csv", "top.tsv.gz", "top.parquet"):
+        assert here("predict", folder / "run.nc", "--top", 5, "-o", folder / name).code == 0
+    top = pd.read_csv(folder / "top.csv")
+    assert top.equals(pd.read_csv(folder / "top.tsv.gz", sep="\t"))
+    assert top["user"].tolist() == fit.top(5)["user"].tolist()
+    assert pd.read_parquet(folder / "top.parquet")["prob"].tolist() == top["prob"].tolist()
+    told = facts(here("predict", folder / "run.nc", "--top", 2, "--among", "all", "--json"))
+    assert len(told["cells"]) == 2
+    assert set(told["cells"][0]) == {"user", "place", "act", "mean", "sd", "prob", "low", "high"}
+
+
+def test_score(folder: Path) -> None:
+    fit = pltf.load(folder / "run.nc")
+    assert isinstance(fit, pltf.Fit)
+    assert fit.held_out is not None
+    told = facts(script("score", "run.nc", "--json", cwd=folder))
+    labels = [[f"{word}{n:02d}" for n in cell] for word, cell in zip("upa", fit.held_out.cells.T, strict=True)]
+    table = pd.DataFrame(dict(zip(("user", "place", "act"), labels, strict=True))).assign(n=fit.held_out.values)
+    table.to_csv(folder / "hidden.csv", index=False)
+    again = facts(here("score", folder / "run.nc", folder / "hidden.csv", "--json"))
+    assert again["scores"]["auc"]["value"] == pytest.approx(told["scores"]["auc"]["value"], abs=1e-12)
+    assert told["cells"] == again["cells"] == len(table)
+
+
+def test_report(folder: Path) -> None:
+    done = script("report", "run.nc", "-o", "report.html", "--title", "Visits", cwd=folder)
+    assert done.code == 0, done
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "Visits" in page
+    assert done.out.startswith("saved        report.html (")
+
+
+def test_plan(folder: Path) -> None:
+    done = script("plan", "events.csv", *INDEX, "--cp", 2, cwd=folder)
+    assert done.code == 0, done
+    assert "engine   sparse" in done.out
+    told = facts(here("plan", folder / "events.csv", *INDEX, "--tucker", "2,2,2", "--json"))
+    assert told["latent"] == {"p": 2, "q": 2, "r": 2}
+    assert told["flops"] > 0
+
+
+def test_info(folder: Path) -> None:
+    done = script("info", "events.csv", cwd=folder)
+    assert done.code == 0, done
+    assert f"{len(EVENTS):,} rows, 3 columns" in done.out
+    assert "user   words, 12 different: u00 to u11" in done.out
+    told = facts(here("info", folder / "run.nc", "--json"))
+    assert (told["kind"], told["latent"]) == ("fit", {"r": 2})
+    assert told["origin"]["source"] == "events.csv"
+    assert "Fit of Model" in here("info", folder / "run.nc").out
+    np.save(folder / "x.npy", np.where(COUNTS == 3, np.nan, COUNTS))
+    told = facts(here("info", folder / "x.npy", "--json"))
+    assert told["data"]["shape"] == [12, 8, 4]
+    assert told["data"]["observed"] == COUNTS.size - (COUNTS == 3).sum()
+    np.save(folder / "minus.npy", -COUNTS)
+    assert "cannot be fitted" in here("info", folder / "minus.npy").out
+
+
+def test_info_of_many_kinds_of_columns(tmp_path: Path) -> None:
+    text = "who,when,n,x,,b\nann,2026-01-05,3,0.5,1,true\nbob,2026-02-05,,NA,2,false\n"
+    (tmp_path / "a.csv").write_text(text)
+    columns = facts(here("info", tmp_path / "a.csv", "--json"))["columns"]
+    assert [one["holds"] for one in columns] == [
+        "words",
+        "dates",
+        "numbers",
+        "numbers",
+        "whole numbers",
+        "whole numbers",
+    ]
+    assert [one["absent"] for one in columns] == [0, 0, 1, 1, 0, 0]
+    assert "(no name)" in here("info", tmp_path / "a.csv").out
+
+
+def test_convert(folder: Path) -> None:
+    done = script("convert", "events.csv", "counts.tns", *INDEX, cwd=folder)
+    assert done.code == 0, done
+    assert (folder / "counts.tns").read_text().startswith("# sizes 12 8 4\n")
+    labels = pd.read_csv(folder / "counts.tns.labels.csv")
+    assert labels[labels["index"] == "place"]["label"].tolist() == [f"p{n:02d}" for n in range(8)]
+    told = facts(here("convert", folder / "counts.tns", folder / "counts.npz", "--json"))
+    assert told["data"]["total"] == len(EVENTS)
+
+
+def test_fit_of_matlab_data(folder: Path) -> None:
+    scipy_io.savemat(folder / "x.mat", {"X": COUNTS, "Y": COUNTS[0]})
+    done = here("fit", folder / "x.mat", "--variable", "X", "--cp", 2, "-i", "a,b,c", "-o", folder / "mat.nc")
+    assert done.code == 0, done
+    fit = pltf.load(folder / "mat.nc")
+    assert isinstance(fit, pltf.Fit)
+    assert fit.bound == pytest.approx(pltf.cp(("a", "b", "c"), rank=2).fit(COUNTS).bound, rel=1e-9)
+
+
+def test_demo(tmp_path: Path) -> None:
+    done = script("demo", tmp_path / "demo")
+    assert done.code == 0, done
+    assert sorted(os.listdir(tmp_path / "demo")) == ["events.csv", "report.html", "run.nc", "search.nc"]
+    assert "best         r=3" in done.out
+    assert "exists: --force replaces it" in here("demo", tmp_path / "demo").refusal
+
+
+def test_ctrl_c_saves_the_best_so_far(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).poisson(1.0, (60, 60, 60)))
+    command = [str(SCRIPT), "fit", "x.npy", "--cp", "10", "--tol", "0", "--max-iter", "1000000", "--restarts", "9"]
+    command += ["--checkpoint", "kept.nc", "--every", "0.1", "-o", "run.nc"]
+    going = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 100
+    while not (tmp_path / "kept.nc").exists() and time.monotonic() < until:
+        time.sleep(0.1)
+    going.send_signal(signal.SIGINT)
+    out, err = going.communicate(timeout=100)
+    assert going.returncode == 130, err
+    assert "the best so far" in out
+    assert "interrupted" in err
+    assert "Traceback" not in err
+    fit = pltf.load(tmp_path / "run.nc")
+    assert isinstance(fit, pltf.Fit)
+    assert fit.rows[-1].stopped == "interrupted"
+    assert sorted(os.listdir(tmp_path)) == ["kept.nc", "run.nc", "x.npy"]
+
+
+def test_a_checkpoint_is_gone_on_with(folder: Path, tmp_path: Path) -> None:
+    command = ("fit", folder / "events.csv", *INDEX, "--cp", 2, "--every", 0, "--checkpoint", tmp_path / "kept.nc")
+    assert here(*command, "-o", tmp_path / "a.nc").code == 0
+    assert "--resume" in here(*command, "-o", tmp_path / "b.nc").refusal
+    assert here(*command, "--resume", "-o", tmp_path / "b.nc").code == 0
+    first, second = pltf.load(tmp_path / "a.nc"), pltf.load(tmp_path / "b.nc")
+    assert isinstance(first, pltf.Fit)
+    assert isinstance(second, pltf.Fit)
+    assert first.bound == second.bound
+    assert "another model" in here(*command[:5], 3, *command[6:], "--resume", "-o", tmp_path / "c.nc").err
+
+
+# -- help, pipes, terminals ---------------------------------------------------------------------
+
+
+def test_help_imports_nothing_heavy() -> None:
+    check = (
+        f"import sys; from pltf.cli.main import run; run(['--help']); print([m for m in {WEIGHTY} if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_help_has_examples_on_lines_of_their_own() -> None:
+    for command in ("fit", "select", "predict", "score", "report", "plan", "info", "convert", "demo"):
+        told = here(command, "--help")
+        assert told.code == 0
+        lines = [line.strip() for line in told.out.splitlines()]
+        examples = [line for line in lines if line.startswith(f"pltf {command}")]
+        assert examples, told.out
+        assert command in here("--help").out
+    assert "'X[i,j] = A[i,r] * B[j,r]'" in here("fit", "--help").out
+
+
+def test_version_and_module() -> None:
+    done = subprocess.run([sys.executable, "-m", "pltf", "--version"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, version("pltf"), "")
+
+
+def test_completion(folder: Path) -> None:
+    words = {"_PLTF_COMPLETE": "complete_bash", "COMP_WORDS": "pltf se", "COMP_CWORD": "1"}
+    done = subprocess.run([SCRIPT], env={**os.environ, **words}, capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["select"]
+    shown = script("--show-completion")
+    assert shown.code in (0, 2)
+    assert "_PLTF_COMPLETE" in shown.out or shown.refusal
+
+
+def test_a_reader_who_has_seen_enough(folder: Path) -> None:
+    command = f"{SCRIPT} predict run.nc --top 300 --draws 10 --among all; echo rc $? >&2"
+    done = subprocess.run(["bash", "-c", f"({command}) | head -n 1"], cwd=folder, capture_output=True, text=True)
+    assert done.stdout.startswith("user,place,act")
+    assert done.stderr.splitlines() == ["rc 0"]
+
+
+@pytest.mark.skipif(not shutil.which("script"), reason="needs script, which makes a terminal")
+def test_a_terminal_shows_a_table(folder: Path) -> None:
+    command = ["script", "-qec", f"{SCRIPT} predict run.nc --top 2 --among all", "/dev/null"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0
+    assert done.stdout.split()[:4] == ["user", "place", "act", "mean"]
+    assert "," not in done.stdout
+
+
+def test_debug_shows_where_an_error_comes_from(tmp_path: Path) -> None:
+    done = here("info", tmp_path / "none.csv", "--debug")
+    assert done.code == 2
+    assert "Traceback" in done.err
+    assert done.err.splitlines()[-1].startswith("pltf: there is no file")
+
+
+def test_a_bug_has_another_code(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError("of all things")
+
+    monkeypatch.setattr("pltf.cli.commands.load", broken)
+    done = here("score", folder / "run.nc")
+    assert done.code == 1
+    assert "should not have happened (ZeroDivisionError: of all things)" in done.err

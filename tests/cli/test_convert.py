@@ -1,0 +1,128 @@
+"""Data through other formats and back: the same cells, labels and holes."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pltf
+from pltf.cli.data import observed, write_observation
+from pltf.data import DenseObservation, Observation
+from tests.cli import here
+
+VALUES = [0.0, 1.0, 3.0, 0.1, 1 / 3, 2.0**53, 1e300, 5e-324]
+WAYS = [".csv", ".tsv", ".csv.gz", ".parquet", ".tns", ".tns.gz", ".npz", ".nc"]
+
+
+def read(path: Path, index: str | None = None, missing: str = "nan") -> Observation:
+    """What the commands take a file for."""
+    options = dict.fromkeys(("value", "variable", "format")) | {"count": False, "sum": False}
+    return observed(path, {**options, "index": index, "missing": missing})[0]
+
+
+def cells(seen: Observation) -> dict[tuple[str, ...], float | None]:
+    """What every cell holds, by its labels in words; None where it is missing."""
+    at = np.stack(np.unravel_index(np.arange(math.prod(seen.shape)), seen.shape))
+    dims = seen.dims or [""] * len(seen.shape)
+    names = [
+        seen.labels[d].names() if d in seen.labels else list(map(str, range(n)))
+        for d, n in zip(dims, seen.shape, strict=True)
+    ]
+    held = [None if math.isnan(value) else value for value in seen.values_at(at).tolist()]
+    return {tuple(names[m][n] for m, n in enumerate(cell)): value for cell, value in zip(at.T, held, strict=True)}
+
+
+@st.composite
+def observations(draw: st.DrawFn) -> Observation:
+    """Arrays and lists with holes, labels of several kinds or none, slices that are empty."""
+    shape = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
+    dims = ["who", "where", "when"][: len(shape)]
+    kinds: list[Any] = [
+        lambda n: [f"w{k}" for k in range(n)][::-1],
+        lambda n: list(range(7, 7 + n)),
+        lambda n: pd.date_range("2026-01-05", periods=n, freq="D"),
+        lambda n: ["NA", "007", "a,b", "é"][:n],
+    ]
+    labels = {d: draw(st.sampled_from(kinds))(n) for d, n in zip(dims, shape, strict=True)}
+    size = math.prod(shape)
+    values = draw(st.lists(st.sampled_from(VALUES), min_size=size, max_size=size))
+    X = np.reshape(values, shape)
+    holes = np.reshape(draw(st.lists(st.booleans(), min_size=size, max_size=size)), shape)
+    named: dict[str, Any] = {"dims": dims, "labels": labels} if draw(st.booleans()) else {}
+    storage = draw(st.sampled_from(["dense", "zero", "missing"]))
+    if storage == "dense":
+        return pltf.observe(X, ~holes, **named)
+    listed = np.argwhere(~holes & ((X > 0) | (storage == "missing")))
+    missing = np.argwhere(holes) if storage == "zero" else None
+    return pltf.observe((listed, X[tuple(listed.T)]), shape=shape, unlisted=storage, missing=missing, **named)
+
+
+@given(seen=observations(), ending=st.sampled_from(WAYS))
+@settings(max_examples=100)
+def test_there_and_back(seen: Observation, ending: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("there")
+    path = folder / f"x{ending}"
+    unlisted = getattr(seen, "unlisted", "zero") == "missing"
+    if ending.startswith(".tns") and seen.has_missing and not unlisted:
+        with pytest.raises(pltf.PltfError, match="cannot say that cells are missing"):
+            write_observation(seen, path, folder / "labels.csv")
+        assert not list(folder.iterdir())
+        return
+    written = write_observation(seen, path, folder / "labels.csv")
+    assert sorted(folder.iterdir()) == sorted(written)
+    table = not ending.startswith((".tns", ".npz", ".nc"))
+    index = ",".join(seen.dims or (f"axis{n}" for n in range(len(seen.shape)))) if table else None
+    missing = "unlisted" if unlisted and ending not in (".npz", ".nc") else "nan"
+    again = read(path, index, missing)
+    if ending.startswith(".tns"):
+        assert list(cells(again).values()) == list(cells(seen).values())
+        assert again.shape == seen.shape
+    else:
+        assert cells(again) == cells(seen)
+    if ending == ".npz":
+        assert type(again) is type(seen)
+        assert (again.dims, again.n_observed, again.dtype_name) == (seen.dims, seen.n_observed, seen.dtype_name)
+        assert all(again.labels[dim] == seen.labels[dim] for dim in seen.labels)
+
+
+def test_weeks_are_weeks_again(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("who,when\nann,2026-01-07\nbob,2026-01-20\n")
+    assert here("convert", tmp_path / "a.csv", tmp_path / "a.npz", "-i", "who,when:week", "-q").code == 0
+    seen = read(tmp_path / "a.npz")
+    assert seen.labels["when"].names() == ["2026-01-05", "2026-01-12", "2026-01-19"]
+    assert seen.labels["when"].bin == "week"
+
+
+def test_what_a_table_cannot_say_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("who,film,stars\nann,up,3\nbob,up,0\n")
+    command = ("convert", tmp_path / "a.csv", tmp_path / "b.csv", "-i", "who,film", "--missing", "unlisted")
+    done = here(*command)
+    assert "read it with --missing unlisted" in done.out
+    assert (tmp_path / "b.csv").read_text() == "who,film,value\nann,up,3\nbob,up,0\n"
+
+
+def test_a_dense_array_stays_one(tmp_path: Path) -> None:
+    X = np.array([[1, 0], [5, 2]], dtype=np.int16)
+    np.save(tmp_path / "a.npy", X)
+    assert here("convert", tmp_path / "a.npy", tmp_path / "a.npz", "-i", "i,j", "-q").code == 0
+    seen = read(tmp_path / "a.npz")
+    assert isinstance(seen, DenseObservation)
+    assert seen.values.dtype == np.int16
+    assert here("convert", tmp_path / "a.npz", tmp_path / "a.nc", "-q").code == 0
+    assert xr.open_dataset(tmp_path / "a.nc")["X"].dtype == np.int16
+
+
+def test_nothing_large_is_made_of_a_list(tmp_path: Path) -> None:
+    (tmp_path / "a.tns").write_text("# sizes 100000000 100000000\n1 1 3\n")
+    assert "netCDF holds whole arrays" in here("convert", tmp_path / "a.tns", tmp_path / "a.nc").refusal
+    assert "would lose 99,999,999 positions" in here("convert", tmp_path / "a.tns", tmp_path / "a.csv").refusal
+    assert here("convert", tmp_path / "a.tns", tmp_path / "a.npz").code == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npz", "a.tns"]
