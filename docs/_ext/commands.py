@@ -24,7 +24,7 @@ class Commands(SphinxDirective):
     def _section(self, name: str, command: Any) -> nodes.section:
         section = nodes.section(ids=[f"pltf-{name}"], names=[f"pltf {name}"])
         section += nodes.title(text=f"pltf {name}")
-        what, *examples = re.split(r"\n\s*\n", (command.help or "").strip())
+        what, *examples = re.split(r"\n\s*\n", (command.help or "").replace("\\[", "[").strip())
         section += nodes.paragraph(text=" ".join(what.split()))
         section += nodes.literal_block(text="\n".join(" ".join(one.split()) for one in examples), language="text")
         section += _table(list(_rows(command)))
@@ -38,7 +38,7 @@ def _rows(command: Any) -> Iterator[tuple[str, str, str]]:
             continue
         names = one.name.upper() if one.param_type_name == "argument" else ", ".join(one.opts)
         default = "" if one.default is None or one.default is False or one.required else str(one.default)
-        yield names, default, one.help or ""
+        yield names, default, (one.help or "").replace("\\[", "[")
 
 
 def _table(rows: list[tuple[str, str, str]]) -> nodes.table:

@@ -71,7 +71,7 @@ def test_fit(folder: Path) -> None:
     train = pltf.observe(events(), dims=["user", "place", "act"])
     assert fit.n_observed["X"] == train.n_observed - len(hidden)
     assert fit.origin["command"].startswith("pltf fit events.csv --index user,place,act")
-    same = pltf.cp(("user", "place", "act"), rank=2).fit(pltf.holdout(train, 0.2, by="nonzeros", negatives=1.0).train)
+    same = pltf.cp(("user", "place", "act"), rank=2).fit(pltf.holdout(train, 0.2).train)
     assert fit.bound == same.bound
 
 

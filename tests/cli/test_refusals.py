@@ -118,7 +118,7 @@ REFUSED = [
     (("predict", "run.nc", "--cells", "a.csv", "--among", "all"), "--among goes with --top"),
     (("predict", "run.nc", "--cells", "a.csv"), "no column 'i'"),
     (("predict", "run.nc", "--cells", "x.npy"), "--cells must be a table with the columns i, j"),
-    (("predict", "run.nc", "--top", "3"), "--among must be zero or all"),
+    (("predict", "run.nc", "--top", "3", "--among", "missing"), "--among must be zero or all"),
     (("predict", "run.nc", "--top", "3", "--among", "all", "--level", "1"), "--level must lie between 0 and 1"),
     (("predict", "run.nc", "--top", "3", "--among", "all", "-o", "out.xlsx"), "must end in .csv, .tsv, .parquet"),
     (("predict", "run.nc", "--top", "3", "--among", "all", "-o", "run.nc", "--force"), "is what is read here"),

@@ -262,7 +262,7 @@ def fit(
             max=1.0,
             metavar="SHARE",
             rich_help_panel=FITTING,
-            help="Hide this share of the cells, to be scored. Of tables: of the counts, and as many zeros.",
+            help="Hide this share of the cells, to be scored. Of over a million: of the counts, and as many zeros.",
         ),
     ] = None,
     checkpoint: Checkpoint = None,
@@ -345,7 +345,8 @@ def predict(
         int | None, typer.Option("--top", min=1, metavar="N", help="Instead: so many of the most probable cells.")
     ] = None,
     among: Annotated[
-        AmongCells | None, typer.Option("--among", help="For --top: of which cells; missing ones if not said.")
+        AmongCells | None,
+        typer.Option("--among", help="For --top: of which cells. If not said: missing ones, else zeros."),
     ] = None,
     atleast: Annotated[
         int, typer.Option("--atleast", min=0, metavar="N", help="prob is the probability of so many, or more.")

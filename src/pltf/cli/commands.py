@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 from collections.abc import Mapping
@@ -108,7 +109,7 @@ def predict(
     indices = list(known.model.observed[known.tensor()])
     how: dict[str, Any] = {"draws": draws, "seed": seed, "progress": tell.shown}
     if top is not None:
-        table = known.top(top, among or "missing", atleast=atleast, **how)
+        table = known.top(top, among or _most_asked(known), atleast=atleast, **how)
         at = table[indices]
     else:
         assert cells is not None
@@ -152,6 +153,13 @@ def _print_table(table: pd.DataFrame) -> None:
         print(table.to_string(index=False, float_format=lambda number: f"{number:.4g}"))
     else:
         table.to_csv(sys.stdout, index=False)
+
+
+def _most_asked(known: Fit) -> str:
+    """The cells that people mean if they do not say: missing ones, or zeros where nothing is missing."""
+    name = known.tensor()
+    shape = [known.sizes[index] for index in known.model.observed[name]]
+    return "missing" if known.n_observed[name] < math.prod(shape) else "zero"
 
 
 def score(

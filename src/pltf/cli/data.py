@@ -28,6 +28,7 @@ TABLES = ("csv", "tsv", "parquet")
 TABLE_ENDINGS = (".csv", ".tsv", ".parquet", ".pq")
 ENDINGS = (*TABLE_ENDINGS, ".tns", ".npz", ".nc")
 MOST_DENSE = 20_000_000  # cells of an array that is made of a list, or listed
+MOST_HIDDEN = 1_000_000  # cells; of more, zeros are only sampled
 MOST_ADDED = 1_000_000  # rows of a table for positions that have none
 _UNLISTED = {"nan": "zero", "unlisted": "missing"}
 
@@ -177,12 +178,10 @@ def hidden(seen: Observation, share: float | None, seed: int) -> tuple[Observati
     if share is None:
         return seen, None
     if isinstance(seen, CooObservation):
-        how: dict[str, Any] = {"by": "cells"}
-        if seen.unlisted == "zero":  # as many zeros as counts, or the same share of them if there are fewer
-            above = max(1, int(np.count_nonzero(seen.values)))
-            how = {"by": "nonzeros", "negatives": min(1.0, max(0, seen.n_observed - above) / above)}
+        sampled = seen.unlisted == "zero" and seen.n_observed * share > MOST_HIDDEN
+        how: dict[str, Any] = {"by": "nonzeros", "negatives": 1.0} if sampled else {"by": "cells"}
         split = holdout(seen, share, seed=seed, **how)
-        return split.train, HeldOut(split.cells, split.values)
+        return split.train, HeldOut(split.cells, split.values, sampled)
     assert isinstance(seen, DenseObservation)
     keep = holdout(seen, share, seed=seed)
     known = np.ones(seen.shape, dtype=bool) if seen.mask is None else seen.mask

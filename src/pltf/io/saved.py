@@ -7,8 +7,10 @@ from collections.abc import Callable
 
 from pltf.errors import PltfError
 from pltf.fit import Fit
+from pltf.selection.checkpoint import UNFINISHED as SEARCH_UNFINISHED
 from pltf.selection.result import Selection
 from pltf.selection.saved import SEARCH, search_from
+from pltf.store.checkpoint import UNFINISHED as FIT_UNFINISHED
 from pltf.store.container import Boxes, read, readable
 from pltf.store.fits import FIT, as_path, fit_from
 
@@ -30,7 +32,7 @@ def load(path: str | os.PathLike[str]) -> Fit | Selection:
     """
     where = as_path(path)
     kind, boxes = read(where)
-    if kind not in _READERS:
+    if kind in (FIT_UNFINISHED, SEARCH_UNFINISHED):
         raise PltfError(f"{where} is a {kind} that has not ended: go on with resume=True")
     with readable(where):
         return _READERS[kind](boxes)

@@ -152,6 +152,10 @@ def score(
     seed, progress = whole("seed", seed, 0), flag("progress", progress)
     name = fit.tensor(of)
     seen, at, x = _held(fit, name, X, cells)
+    held = fit.held_out if X is None else X
+    if isinstance(held, HeldOut) and held.sampled:
+        text = "zeros are rarer among the hidden cells than among all: AUC does not mind, but the other scores do"
+        warnings.warn(f"{text}, and observed counts seem higher than expected", ScoreWarning, stacklevel=2)
     pattern = fit.patterns[name]
     again = int(np.count_nonzero(pattern.observed(at)))
     if again:

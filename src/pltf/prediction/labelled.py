@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from pltf.data.pattern import DensePattern, ListedPattern, Pattern
 from pltf.engines.plan import human
 from pltf.errors import PltfError
 from pltf.gamma import Array, coords_of
+from pltf.prediction.draws import LARGEST_RATE
 from pltf.prediction.rates import RatesAt
 
 if TYPE_CHECKING:
@@ -28,19 +29,21 @@ def as_dataset(fit: Fit, predictions: bool, level: float) -> xr.Dataset:
     """Factors, and tensors if they are wanted, in one Dataset."""
     import xarray as xr
 
+    tensors = tuple(fit.model.observed) if predictions else ()
+    names = [f"{a}{part}" for a in fit.factors for part in ("", "_sd", "_low", "_high")]
+    _refuse_twice([*names, *(f"{name}{part}" for name in tensors for part in ("", "_sd")), *fit.sizes])
     parts: dict[str, Any] = {}
-    for name, factor in fit.factors.items():
-        known = factor.to_xarray(level)
-        parts |= {name: known["mean"], **{f"{name}_{part}": known[part] for part in ("sd", "low", "high")}}
-    if predictions:
-        for name, indices in fit.model.observed.items():
-            shape = [fit.sizes[index] for index in indices]
-            _refuse_huge(16 * math.prod(shape), "predictions=False leaves them out")
-            coords = coords_of(indices, shape, fit.labels)
-            for key, values in {name: fit.mean(of=name), f"{name}_sd": np.sqrt(fit.var(of=name))}.items():
-                parts[key] = xr.DataArray(values, coords, indices)
+    for a, factor in fit.factors.items():
+        low, high = factor.interval(level)
+        known = {a: factor.mean, f"{a}_sd": np.sqrt(factor.var), f"{a}_low": low, f"{a}_high": high}
+        parts |= {key: (factor.indices, values) for key, values in known.items()}
+    for name in tensors:
+        indices = fit.model.observed[name]
+        _refuse_huge(16 * math.prod(fit.sizes[index] for index in indices), "predictions=False leaves them out")
+        parts |= {name: (indices, fit.mean(of=name)), f"{name}_sd": (indices, np.sqrt(fit.var(of=name)))}
+    coords = coords_of(tuple(fit.sizes), tuple(fit.sizes.values()), fit.labels)
     about = {"model": fit.model.text, "method": fit.method, fit.objective: fit.bound, "level": level}
-    return xr.Dataset(parts, attrs=about)
+    return xr.Dataset(parts, coords, about)
 
 
 def as_inference_data(fit: Fit, name: str, draws: int, seed: int) -> Any:
@@ -55,6 +58,7 @@ def as_inference_data(fit: Fit, name: str, draws: int, seed: int) -> Any:
     if dims:
         dims = [f"{name}_{dims[0]}"]
         coords[dims[0]] = [_in_words(fit, indices, cell) for cell in cells.T]
+    _refuse_twice([*fit.factors, name, *coords, "chain", "draw"])
     entries = sum(one.mean.size for one in fit.factors.values())
     _refuse_huge(8 * draws * (observed.size + entries), "ask for fewer draws")
     drawn = {a: one.sample(draws, seed=seed + number) for number, (a, one) in enumerate(fit.factors.items())}
@@ -83,8 +87,13 @@ def _predicted(fit: Fit, name: str, cells: Coords, drawn: Mapping[str, Array], s
     """Counts of cells, a row for each draw of the factors."""
     equation = next(e for e in fit.model.equations if e.output.name == name)
     rates, rng = RatesAt(equation, fit.sizes, cells), np.random.default_rng([seed, 1])
-    draws = len(next(iter(drawn.values())))
-    return np.stack([rng.poisson(rates({a: one[n] for a, one in drawn.items()})) for n in range(draws)])
+    counts = []
+    for number in range(len(next(iter(drawn.values())))):
+        rate = rates({a: one[number] for a, one in drawn.items()})
+        if rate.max(initial=0) > LARGEST_RATE:
+            raise PltfError(f"rates of up to {rate.max():.2g} were drawn: whole counts end at {LARGEST_RATE:.2g}")
+        counts.append(rng.poisson(rate))
+    return np.stack(counts)
 
 
 def _in_words(fit: Fit, indices: tuple[str, ...], cell: Any) -> str:
@@ -99,3 +108,10 @@ def _in_words(fit: Fit, indices: tuple[str, ...], cell: Any) -> str:
 def _refuse_huge(size: int, advice: str) -> None:
     if size > MOST:
         raise PltfError(f"the answer would take {human(size, 'B')}: {advice}")
+
+
+def _refuse_twice(names: Sequence[str]) -> None:
+    """Arrays and their axes share their names with nothing else there."""
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise PltfError(f"two things would be called {twice!r}: give an index, a factor or a tensor another name")

@@ -70,7 +70,7 @@ def _scored(fit: Fit, held: HeldOut, notes: list[str], progress: bool) -> Scores
     if len(held.values) > MOST_SCORED:
         some = np.random.default_rng(0).choice(len(held.values), MOST_SCORED, replace=False)
         notes.append(f"Scored on {MOST_SCORED:,} of the {many(len(held.values), 'held-out cell')}, chosen at random.")
-        held = HeldOut(held.cells[some], held.values[some])
+        held = HeldOut(held.cells[some], held.values[some], held.sampled)
     return score(fit, held, of=held_tensor(fit), progress=progress)
 
 

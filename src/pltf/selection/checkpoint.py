@@ -42,7 +42,7 @@ class SearchCheckpoint:
                 cell.runs = {restart: self._run(cells, int(number), restart) for restart in restarts}
             for number in found.outcomes:
                 cells[number].clear()
-        self._done = len(found.outcomes)
+        self._boxes, self._done = Boxes(), len(found.outcomes)
 
     def _run(self, cells: Sequence[Cell], number: int, restart: int) -> Run:
         return get_run(self._boxes[f"candidates/{number}/{restart}"], cells[number].ready.planned.factor_shapes)

@@ -12,10 +12,10 @@ from pltf.selection.result import Selection
 from pltf.selection.search import Outcome
 from pltf.store.container import Box, Boxes, write
 from pltf.store.fits import as_path, fit_boxes, fit_from
-from pltf.store.pack import rows_as_text, rows_from_text
+from pltf.store.pack import rows_as_text, rows_from_text, told
 
 SEARCH = "search"
-_TOLD = ("best", "edges", "interrupted", "n_candidates", "unsettled", "seed")
+_TOLD = {"best": dict, "edges": dict, "interrupted": bool, "n_candidates": int, "unsettled": int, "seed": int}
 
 
 def save_search(found: Selection, path: str | os.PathLike[str], more: Boxes | None = None) -> None:
@@ -39,7 +39,10 @@ def outcome_as_text(one: Outcome) -> dict[str, Any]:
 
 def outcome_from_text(one: dict[str, Any]) -> Outcome:
     """The outcome again."""
-    return Outcome(one["label"], float(one["bound"]), rows_from_text(one["rows"]), np.array(one["alike"]))
+    rows, alike = rows_from_text(one["rows"]), np.array(one["alike"], dtype=np.float64)
+    if not rows or alike.shape != (len(rows),):
+        raise ValueError("not every run is there")
+    return Outcome(dict(one["label"]), float(one["bound"]), rows, alike)
 
 
 def search_from(boxes: Boxes) -> Selection:
@@ -48,9 +51,9 @@ def search_from(boxes: Boxes) -> Selection:
     outcomes = tuple(outcome_from_text(one) for one in about["outcomes"])
     fit: Fit = fit_from(boxes)
     return Selection(
-        **{name: about[name] for name in _TOLD},
+        **told(about, _TOLD),
         outcomes=outcomes,
         winner=outcomes[about["winner"]],
         best_fit=fit,
-        failures=tuple(about["failures"]),
+        failures=tuple(map(dict, about["failures"])),
     )

@@ -15,9 +15,9 @@ import numpy as np
 from pltf.errors import PltfError, flag
 from pltf.gamma import Gamma
 from pltf.inference.run import Standing
-from pltf.store.container import Box, Boxes, read, readable, write
+from pltf.store.container import Box, Boxes, as_text, read, readable, write
 from pltf.store.fits import as_path
-from pltf.store.pack import Indices, get_run, put_run, rows_as_text, rows_from_text
+from pltf.store.pack import Indices, get_run, put_run, rows_as_text, rows_from_text, told
 
 UNFINISHED = "checkpoint of a fit"
 EVERY = 60.0  # seconds
@@ -53,16 +53,24 @@ class Place:
     @property
     def identity(self) -> Identity | None:
         """What the earlier run was about."""
-        return dict(self.boxes["checkpoint"].about["identity"]) if self.boxes else None
+        if self.path is None or not self.boxes:
+            return None
+        with readable(self.path):
+            identity = dict(self.boxes["checkpoint"].about["identity"])
+            return identity | told(identity, {"seed": int})
 
     def check(self, identity: Identity) -> None:
         """Refuse to go on with something else."""
         known = self.identity
-        for name, value in identity.items() if known is not None else ():
-            was = known.get(name) if known is not None else None
-            if was != json.loads(json.dumps(value)):
-                told = f" ({was} there, {value} here)" if isinstance(value, (str, int, float)) else ""
-                raise PltfError(f"{self.path} was begun with another {name}{told}: it cannot be gone on with")
+        if known is None:
+            return
+        if set(known) != set(identity):
+            raise PltfError(f"{self.path} is the {self.kind.removeprefix('checkpoint of a ')} of another call")
+        for name, value in json.loads(as_text(identity)).items():
+            if known[name] != value:
+                what = "other data" if name == "data" else f"another {name}"
+                both = f" ({known[name]} there, {value} here)" if isinstance(value, (str, int, float)) else ""
+                raise PltfError(f"{self.path} was begun with {what}{both}: it cannot be gone on with")
 
 
 class FitCheckpoint:
@@ -119,5 +127,7 @@ def digest_of(value: Any) -> Any:
         }
     if isinstance(value, (str, int, float, bool)) or value is None:
         return value
+    if isinstance(value, (type, np.dtype)):
+        return np.dtype(value).name
     array = np.ascontiguousarray(value)
     return f"{array.shape} {hashlib.blake2b(array.tobytes(), digest_size=16).hexdigest()}"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import io
 import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +20,12 @@ from pltf.errors import PltfError
 
 FORMAT = 1  # raised when older versions of pltf could not read what is written
 _SIGN = "pltf"
-_MARK = b"\x89HDF\r\n\x1a\n"
-_DAMAGED = (OSError, KeyError, ValueError, TypeError, IndexError, AttributeError, RuntimeError, EOFError, OverflowError)
-_ABOUT = "about.json"  # a dot: no index and no factor is called so
+_MARK, _END = b"\x89HDF\r\n\x1a\n", b"pltf checksum "
+_CHECK, _PART = 16, 1 << 20  # bytes of a checksum, and that are read at a time for it
+_ABOUT, _GROUP = "about.json", "pltf."  # a dot: no index and no factor is called so
 _PACKED = 1 << 16  # entries from which on an array is worth packing
+_TIGHTEST = 1100  # times that packing can make an array smaller: zlib's limit is 1032
+_BARE = b"This is a netCDF dimension but not a netCDF variable"  # as netCDF marks the length of an axis
 
 
 @dataclass
@@ -31,19 +35,27 @@ class Box:
     about: dict[str, Any] = field(default_factory=dict)
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
     dims: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    coords: dict[str, Any] = field(default_factory=dict)  # labels along an axis, where it has some
+    attrs: dict[str, dict[str, Any]] = field(default_factory=dict)  # what other programs should know of an array
 
-    def put(self, name: str, array: NDArray[Any], dims: tuple[str, ...] | None = None) -> None:
-        """Add an array."""
+    def put(
+        self,
+        name: str,
+        array: NDArray[Any],
+        dims: tuple[str, ...] | None = None,
+        attrs: dict[str, Any] | None = None,
+    ) -> None:
+        """Add an array; without names its axes get some that no index has."""
         self.arrays[name] = np.asarray(array)
-        if dims is not None:
-            self.dims[name] = dims
+        self.dims[name] = dims or tuple(f"{name}.{axis}" for axis in range(self.arrays[name].ndim))
+        self.attrs[name] = attrs or {}
 
-    def get(self, name: str, shape: tuple[int, ...] | None = None) -> NDArray[Any]:
-        """An array, of the shape that it must have."""
+    def get(self, name: str, shape: tuple[int, ...] | None = None, kinds: str = "f") -> NDArray[Any]:
+        """An array, of the shape and of one of the kinds of numbers that it must have."""
         array = self.arrays[name]
         if shape is not None and array.shape != shape:
             raise ValueError(f"{name} has shape {array.shape} and not {shape}")
+        if array.dtype.kind not in kinds:
+            raise ValueError(f"{name} cannot be {array.dtype}")
         return array
 
 
@@ -56,7 +68,8 @@ def write(path: Path, kind: str, boxes: Mapping[str, Box]) -> None:
     A process that is killed leaves a part behind, which the next one writes over.
     """
     with replacing(path) as part:
-        _write(part, kind, boxes)
+        part.write_bytes(_image(kind, boxes))
+        sign(part)
 
 
 @contextmanager
@@ -68,69 +81,143 @@ def replacing(path: Path) -> Iterator[Path]:
         with part.open("rb+") as file:
             os.fsync(file.fileno())
         part.replace(path)
-    except OSError as reason:
-        raise PltfError(f"{path} cannot be written: {reason.strerror or reason}") from None
+    except (OSError, MemoryError) as reason:
+        told = getattr(reason, "strerror", None) or str(reason) or "out of memory"
+        raise PltfError(f"{path} cannot be written: {told}") from None
     finally:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
 
 
-def _write(path: Path, kind: str, boxes: Mapping[str, Box]) -> None:
-    import xarray as xr
+def _image(kind: str, boxes: Mapping[str, Box]) -> memoryview:
+    """A netCDF file in memory: HDF5 may crash when a disk is full."""
+    import h5netcdf
 
-    groups = {"/": xr.Dataset(attrs={"format": _SIGN, "format_version": FORMAT, "kind": kind})}
-    for name, box in boxes.items():
-        variables = {key: _variable(key, array, box.dims.get(key)) for key, array in box.arrays.items()}
-        group = xr.Dataset(variables, coords=box.coords)
-        group[_ABOUT] = xr.Variable((), json.dumps(box.about))
-        groups["/" if name == "" else name] = group.assign_attrs(groups["/"].attrs if name == "" else {})
-    tree = xr.DataTree.from_dict(groups)
-    packing = {
-        node.path: {
-            key: {"zlib": True, "complevel": 1}
-            for key, variable in node.to_dataset(inherit=False).data_vars.items()
-            if variable.size >= _PACKED and variable.dtype.kind in "iub"
-        }
-        for node in tree.subtree
-    }
-    tree.to_netcdf(path, engine="h5netcdf", encoding={path: some for path, some in packing.items() if some})
+    image = io.BytesIO()
+    with h5netcdf.File(image, "w") as file:
+        file.attrs.update({"format": _SIGN, "format_version": FORMAT, "kind": kind})
+        for name, box in boxes.items():
+            _fill(file.create_group(_GROUP + name) if name else file, box)
+    return image.getbuffer()
 
 
-def _variable(name: str, array: NDArray[Any], dims: tuple[str, ...] | None) -> Any:
-    """An array as it lies in memory: sums over it then take the same order when it is read again."""
-    import xarray as xr
+def _fill(group: Any, box: Box) -> None:
+    """Put what is in a box into a group of a file.
 
-    order = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
-    names = dims or tuple(f"{name}.{axis}" for axis in range(array.ndim))
-    if order == list(range(array.ndim)) or not array.size:
-        return xr.Variable(names, array)
-    laid_out = array.transpose(order)
-    return xr.Variable(tuple(names[axis] for axis in order), laid_out, {"axes": np.argsort(order).astype(np.int64)})
+    An array is written as it lies in memory: sums over it then take the same order when it is read again.
+    """
+    import h5py
+
+    text = h5py.string_dtype()
+    sized = (zip(box.dims[key], array.shape, strict=True) for key, array in box.arrays.items())
+    group.dimensions = {name: size for pairs in sized for name, size in pairs}
+    for key, array in box.arrays.items():
+        order = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
+        names = tuple(box.dims[key][axis] for axis in order)
+        packing = {"compression": "gzip", "compression_opts": 1} if _worth_packing(array) else {}
+        dtype = text if array.dtype == object else array.dtype
+        stored = group.create_variable(key, names, dtype, data=array.transpose(order), **packing)
+        stored.attrs.update({**box.attrs[key], "axes": np.argsort(order)} if array.ndim > 1 else box.attrs[key])
+    group.create_variable(_ABOUT, (), text, data=np.array(as_text(box.about), dtype=object))
+
+
+def _worth_packing(array: NDArray[Any]) -> bool:
+    return array.size >= _PACKED and array.dtype.kind in "iu"
+
+
+def sign(path: Path) -> None:
+    """Add a checksum at the end, where HDF5 does not look.
+
+    HDF5 would find some damages only by running in circles, and none in the numbers.
+    """
+    with path.open("rb+") as file:
+        file.write(_END + _checksum(file, path.stat().st_size))
+
+
+def _signed(path: Path) -> bool:
+    """Whether a file ends with its checksum."""
+    length = path.stat().st_size - len(_END) - _CHECK
+    with path.open("rb") as file:
+        return length > 0 and _END + _checksum(file, length) == file.read()
+
+
+def _checksum(file: BinaryIO, length: int) -> bytes:
+    """Of so many bytes."""
+    whole = hashlib.blake2b(digest_size=_CHECK)
+    while length and (part := file.read(min(length, _PART))):
+        whole.update(part)
+        length -= len(part)
+    return whole.digest()
+
+
+def as_text(plain: Any) -> str:
+    """Plain things as JSON, NumPy's numbers among them."""
+    return json.dumps(plain, default=lambda number: number.item())
 
 
 def read(path: Path) -> tuple[str, Boxes]:
-    """The kind of a file and what is in it."""
-    import xarray as xr
+    """The kind of a file and what is in it.
 
-    refuse_foreign(path)
-    with readable(path):
-        tree = xr.open_datatree(path, engine="h5netcdf", decode_timedelta=False)
-        with contextlib.closing(tree):
-            kind = _checked_kind(path, tree.attrs)
-            return kind, {node.path.strip("/"): _box(node.to_dataset(inherit=False)) for node in tree.subtree}
+    Readers of netCDF would take hints of the file on how to decode it, and follow its links to other files.
+    """
+    import h5py
+
+    _refuse_foreign(path)
+    with readable(path), h5py.File(path, "r") as file:
+        kind = _checked_kind(path, file.attrs)
+        stored = _stored(file)
+        if sum(one.size * one.dtype.itemsize for one in stored.values()) > _TIGHTEST * path.stat().st_size:
+            raise ValueError("it tells of more than can be in it")
+        boxes = Boxes()
+        for name, one in stored.items():
+            group, _, key = name.rpartition("/")
+            box = boxes.setdefault(group.removeprefix(_GROUP), Box())
+            if key == _ABOUT:
+                box.about = json.loads(one.asstr()[()])
+            else:
+                box.put(key, _array(one))
+        return kind, boxes
 
 
-def refuse_foreign(path: Path) -> None:
-    """Tell at once what is not even a file of the right kind."""
+def _stored(file: Any) -> dict[str, Any]:
+    """What is stored in a file by its full name; links are not followed, so nothing goes round."""
+    import h5py
+
+    found = {}
+
+    def note(name: str, one: Any) -> None:
+        if isinstance(one, h5py.Dataset) and not bytes(one.attrs.get("NAME", b"")).startswith(_BARE):
+            found[name] = one
+
+    file.visititems(note)
+    return found
+
+
+def _array(stored: Any) -> NDArray[Any]:
+    """Numbers or strings, laid out as they were."""
+    if stored.is_virtual or stored.external:
+        raise ValueError(f"{stored.name} lies in another file")
+    text = stored.dtype.kind == "O"
+    array = np.asarray(stored.asstr()[...] if text else stored[...])
+    if array.dtype.kind not in "iufO":
+        raise ValueError(f"{stored.name} cannot be {array.dtype}")
+    return array.transpose(stored.attrs.get("axes", range(array.ndim)))
+
+
+def _refuse_foreign(path: Path) -> None:
+    """Tell at once what is no file of the right kind, or not whole."""
     try:
         with path.open("rb") as file:
             begin = file.read(len(_MARK))
+        whole = begin == _MARK and _signed(path)
     except FileNotFoundError:
         raise PltfError(f"there is no file {path}") from None
     except OSError as reason:
         raise PltfError(f"{path} cannot be read: {reason.strerror or reason}") from None
     if begin != _MARK:
         raise PltfError(f"{path} is not a file that pltf saved")
+    if not whole:
+        raise PltfError(f"{path} is damaged, or was not saved by pltf: its checksum is absent or wrong")
 
 
 @contextmanager
@@ -138,9 +225,9 @@ def readable(path: Path) -> Iterator[None]:
     """Turn whatever a damaged file makes of the readers into one sentence."""
     try:
         yield
-    except PltfError:
-        raise
-    except _DAMAGED as reason:
+    except Exception as reason:
+        if isinstance(reason, PltfError) and str(path) in str(reason):  # a sentence already
+            raise
         text = " ".join(str(reason).split())[:200]
         raise PltfError(f"{path} is damaged or was not saved by pltf: {text}") from None
 
@@ -148,21 +235,7 @@ def readable(path: Path) -> Iterator[None]:
 def _checked_kind(path: Path, attrs: Mapping[Any, Any]) -> str:
     if attrs.get("format") != _SIGN:
         raise PltfError(f"{path} is not a file that pltf saved")
-    version = int(attrs["format_version"])
+    version = int(np.asarray(attrs["format_version"]).item())
     if version > FORMAT:
         raise PltfError(f"{path} has format {version}, and this pltf reads up to {FORMAT}: use a newer pltf")
     return str(attrs["kind"])
-
-
-def _box(group: Any) -> Box:
-    box = Box()
-    for key, variable in group.variables.items():
-        if key == _ABOUT:
-            box.about = json.loads(str(variable.values.item()))
-        elif key in group.coords:
-            box.coords[key] = group.indexes[key]
-        else:
-            axes = variable.attrs.get("axes")
-            order = range(variable.ndim) if axes is None else np.atleast_1d(axes).tolist()
-            box.put(key, variable.values.transpose(order), tuple(str(variable.dims[axis]) for axis in order))
-    return box

@@ -13,23 +13,35 @@ from pltf.data.split import HeldOut
 from pltf.data.values import brief
 from pltf.errors import PltfError
 from pltf.fit import Fit
-from pltf.inference.factors import frozen
 from pltf.notation import Model
 from pltf.store.container import Box, Boxes, write
 from pltf.store.pack import (
     get_labels,
     get_pattern,
     get_state,
+    get_trace,
+    inside,
     put_labels,
     put_pattern,
     put_state,
+    put_trace,
     rows_as_text,
     rows_from_text,
+    told,
 )
 
 FIT = "fit"
 _METHODS = ("vb", "em", "map")
-_TOLD = ("method", "objective", "converged", "stopped", "best_restart", "seed", "dtype", "engine")
+_TOLD = {
+    "method": str,
+    "objective": str,
+    "converged": bool,
+    "stopped": str,
+    "best_restart": int,
+    "seed": int,
+    "dtype": str,
+    "engine": str,
+}
 
 
 def save_fit(fit: Fit, path: str | os.PathLike[str], more: Boxes | None = None) -> None:
@@ -39,20 +51,21 @@ def save_fit(fit: Fit, path: str | os.PathLike[str], more: Boxes | None = None) 
 
 def as_path(path: Any, argument: str = "path") -> Path:
     """A path, or one sentence."""
-    if not isinstance(path, (str, os.PathLike)) or not str(path):
+    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
+    if not isinstance(text, str) or not text or "\0" in text:
         raise PltfError(f"{argument} must be the name of a file, got {brief(path)}")
-    where = Path(path)
+    where = Path(text)
     if where.is_dir():
         raise PltfError(f"{argument} must be the name of a file, and {where} is a folder")
     return where
 
 
 def fit_boxes(fit: Fit) -> Boxes:
-    """What is written of a fit: everything but the pace of its sweeps."""
+    """All that there is of a fit."""
     root = Box()
-    put_state(root, fit.state, fit.model.factors, pace=False)
+    put_state(root, fit.state, fit.model.factors)
     put_labels(root, fit.labels)
-    root.put("trace", fit.trace)
+    put_trace(root, fit.trace)
     root.about |= {name: getattr(fit, name) for name in _TOLD}
     root.about |= {
         "model": fit.model.text,
@@ -68,9 +81,9 @@ def fit_boxes(fit: Fit) -> Boxes:
         boxes[f"data/{name}"] = Box()
         put_pattern(boxes[f"data/{name}"], pattern)
     if fit.held_out is not None:
-        boxes["held_out"] = Box()
-        boxes["held_out"].put("cells", fit.held_out.cells, ("cell", "mode"))
-        boxes["held_out"].put("values", fit.held_out.values, ("cell",))
+        boxes["held_out"] = Box({"sampled": fit.held_out.sampled})
+        boxes["held_out"].put("cells", fit.held_out.cells)
+        boxes["held_out"].put("values", fit.held_out.values)
     return boxes
 
 
@@ -81,32 +94,36 @@ def _versions() -> dict[str, str]:
 
 
 def fit_from(boxes: Boxes) -> Fit:
+    """The fit that was saved."""
     root, about = boxes[""], boxes[""].about
     model = Model(about["model"], **about["latent"])
     sizes = {index: int(size) for index, size in about["sizes"].items()}
+    if sizes != sizes | dict(model.sizes) or min(sizes.values()) < 1:
+        raise ValueError(f"sizes cannot be {sizes}")
     shapes = {a: tuple(sizes[index] for index in indices) for a, indices in model.factors.items()}
     if about["method"] not in _METHODS:
         raise ValueError(f"no method is called {about['method']!r}")
     state = get_state(root, shapes)
-    if not set(state.E) == set(state.L) == set(shapes) or not set(state.C) == set(state.D) <= set(shapes):
-        raise ValueError("not every factor is there")
-    patterns = {
-        name: get_pattern(boxes[f"data/{name}"], tuple(sizes[index] for index in indices))
-        for name, indices in model.observed.items()
-    }
-    held = boxes.get("held_out")
+    seen = {name: tuple(sizes[index] for index in indices) for name, indices in model.observed.items()}
     return Fit(
-        **{name: about[name] for name in _TOLD},
+        **told(about, _TOLD),
         model=model,
         sizes=sizes,
         state=state,
         priors=state.priors,
         fixed=frozenset(about["fixed"]),
-        trace=frozen(root.get("trace")),
+        trace=get_trace(root),
         rows=rows_from_text(about["rows"]),
-        n_observed={name: int(count) for name, count in about["n_observed"].items()},
-        patterns=patterns,
+        n_observed={name: int(about["n_observed"][name]) for name in seen},
+        patterns={name: get_pattern(boxes[f"data/{name}"], shape) for name, shape in seen.items()},
         labels=get_labels(root, sizes),
-        held_out=None if held is None else HeldOut(held.get("cells"), held.get("values")),
-        origin=about["origin"],
+        held_out=_held_out(boxes["held_out"], list(seen.values())) if "held_out" in boxes else None,
+        origin=dict(about["origin"]),
     )
+
+
+def _held_out(box: Box, shapes: list[tuple[int, ...]]) -> HeldOut:
+    cells, values = box.get("cells", kinds="iu"), box.get("values")
+    if not any(cells.shape == (*values.shape, len(shape)) and inside(cells.T, shape) for shape in shapes):
+        raise ValueError("cells must lie in a tensor")
+    return HeldOut(cells, values, bool(box.about.get("sampled", False)))

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pltf.data.labels import Labels
+from pltf.data.labels import BINS, Labels
+from pltf.data.lookup import Coords
 from pltf.data.pattern import DensePattern, ListedPattern, Pattern
 from pltf.engines.base import Counts
 from pltf.errors import PltfError
-from pltf.gamma import Gamma
+from pltf.gamma import Array, Gamma
 from pltf.inference.factors import Factors, frozen
 from pltf.inference.run import Row, Run
 from pltf.inference.state import Pace, State, Trail
 from pltf.store.container import Box
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Indices = Mapping[str, tuple[str, ...]]  # of every factor
 PARTS = ("E", "L", "C", "D")  # of a state
@@ -26,8 +32,8 @@ WORDS = {"E": "mean", "L": "geomean", "C": "shape", "D": "scale"}  # what files 
 # -- states -------------------------------------------------------------------------------------
 
 
-def put_state(box: Box, state: State, indices: Indices, *, pace: bool) -> None:
-    """A state; with its pace it goes on as if there had been no break."""
+def put_state(box: Box, state: State, indices: Indices) -> None:
+    """A state, with its pace: it goes on as if there had been no break."""
     for part in PARTS:
         for a, array in getattr(state, part).items():
             box.put(f"{a}.{WORDS[part]}", array, indices[a])
@@ -41,13 +47,16 @@ def put_state(box: Box, state: State, indices: Indices, *, pace: bool) -> None:
         "objective": state.objective,
         "zeros": state.zeros,
         "waiting": state.waiting,
-        "pace": _put_pace(box, state.pace) if pace else None,
+        "pace": _put_pace(box, state.pace, indices),
     }
 
 
 def get_state(box: Box, shapes: Mapping[str, tuple[int, ...]]) -> State:
     """The state that was put there."""
     about = box.about["state"]
+    E, L, C, D = (set(about[part]) for part in PARTS)
+    if not E == L == set(shapes) or not C == D <= E:
+        raise ValueError("not every factor is there")
 
     def factors(part: str, word: str) -> Factors:
         return {a: _numbers(box, f"{a}.{word}", shapes[a]) for a in about[part]}
@@ -59,7 +68,7 @@ def get_state(box: Box, shapes: Mapping[str, tuple[int, ...]]) -> State:
         objective=float(about["objective"]),
         zeros=int(about["zeros"]),
         waiting=bool(about["waiting"]),
-        pace=Pace() if about["pace"] is None else _get_pace(box, about["pace"], shapes),
+        pace=_get_pace(box, about["pace"], shapes),
     )
 
 
@@ -70,15 +79,16 @@ def _numbers(box: Box, name: str, shape: tuple[int, ...]) -> NDArray[np.float64]
     return frozen(array)
 
 
-def _put_pace(box: Box, pace: Pace) -> dict[str, Any]:
+def _put_pace(box: Box, pace: Pace, indices: Indices) -> dict[str, Any]:
     about: dict[str, Any] = {"eta": pace.eta, "refused": pace.refused, "trail": None}
     if pace.trail is not None:
         for a, array in pace.trail.before.items():
-            box.put(f"{a}.before", array)
-        box.put("trail.residual", pace.trail.residual)
+            box.put(f"{a}.before", array, indices[a])
+        entries = {"residual": pace.trail.residual}
         for number, (x, f) in enumerate(pace.trail.pairs):
-            box.put(f"trail.{number}.x", x)
-            box.put(f"trail.{number}.f", f)
+            entries |= {f"{number}.x": x, f"{number}.f": f}
+        for name, array in entries.items():
+            box.put(f"trail.{name}", array, ("trail.entry",))
         about["trail"] = {"before": list(pace.trail.before), "pairs": len(pace.trail.pairs)}
     return about
 
@@ -87,9 +97,10 @@ def _get_pace(box: Box, about: Mapping[str, Any], shapes: Mapping[str, tuple[int
     trail = about["trail"]
     if trail is None:
         return Pace(float(about["eta"]), int(about["refused"]))
-    before = {a: frozen(box.get(f"{a}.before", shapes[a])) for a in trail["before"]}
-    pairs = tuple((box.get(f"trail.{n}.x"), box.get(f"trail.{n}.f")) for n in range(trail["pairs"]))
-    return Pace(float(about["eta"]), int(about["refused"]), Trail(before, box.get("trail.residual"), pairs))
+    before = {a: _numbers(box, f"{a}.before", shapes[a]) for a in trail["before"]}
+    whole = (sum(array.size for array in before.values()),)
+    pairs = tuple((box.get(f"trail.{n}.x", whole), box.get(f"trail.{n}.f", whole)) for n in range(trail["pairs"]))
+    return Pace(float(about["eta"]), int(about["refused"]), Trail(before, box.get("trail.residual", whole), pairs))
 
 
 # -- priors -------------------------------------------------------------------------------------
@@ -121,19 +132,47 @@ def get_priors(box: Box, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Gam
 
 # -- runs ---------------------------------------------------------------------------------------
 
-_RUN = ("restart", "converged", "stopped", "seconds", "n_swept", "unfinished", "comparable_from")
+_RUN = {
+    "restart": int,
+    "converged": bool,
+    "stopped": str,
+    "seconds": float,
+    "n_swept": int,
+    "unfinished": bool,
+    "comparable_from": int,
+}
+_ROW = {"restart": int, "bound": float, "n_iter": int, "converged": bool, "stopped": str, "seconds": float}
+
+
+def told(about: Mapping[str, Any], types: Mapping[str, type]) -> dict[str, Any]:
+    """What is told of some things, if each is of its type."""
+    for name, kind in types.items():
+        if type(about[name]) is not kind:
+            raise ValueError(f"{name} cannot be {about[name]!r}")
+    return {name: about[name] for name in types}
 
 
 def put_run(box: Box, run: Run, indices: Indices) -> None:
     """A run, to be gone on with."""
-    put_state(box, run.state, indices, pace=True)
-    box.put("trace", run.trace)
+    put_state(box, run.state, indices)
+    put_trace(box, run.trace)
     box.about["run"] = {name: getattr(run, name) for name in _RUN}
 
 
 def get_run(box: Box, shapes: Mapping[str, tuple[int, ...]]) -> Run:
     """The run that was put there."""
-    return Run(state=get_state(box, shapes), trace=box.get("trace"), **{name: box.about["run"][name] for name in _RUN})
+    return Run(state=get_state(box, shapes), trace=get_trace(box), **told(box.about["run"], _RUN))
+
+
+def put_trace(box: Box, trace: Array) -> None:
+    """The objective after each sweep."""
+    box.put("run.trace", trace, ("run.sweep",))
+
+
+def get_trace(box: Box) -> Array:
+    """The trace that was put there."""
+    trace = box.get("run.trace")
+    return frozen(trace.reshape(len(trace)))
 
 
 def rows_as_text(rows: tuple[Row, ...]) -> list[dict[str, Any]]:
@@ -143,17 +182,52 @@ def rows_as_text(rows: tuple[Row, ...]) -> list[dict[str, Any]]:
 
 def rows_from_text(rows: list[dict[str, Any]]) -> tuple[Row, ...]:
     """The rows again."""
-    return tuple(Row(**row) for row in rows)
+    return tuple(Row(**told(row, _ROW)) for row in rows)
 
 
 # -- labels -------------------------------------------------------------------------------------
 
 
+_SINCE = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
+_STORED = {"O": "O", "i": "i", "f": "f", "b": "i", "M": "i"}  # kinds of labels, and of the arrays that hold them
+
+
 def put_labels(box: Box, labels: Mapping[str, Labels]) -> None:
     """Labels stand along their axes; what a file cannot tell of their type is told beside."""
+    box.about["labels"] = {}
     for index, one in labels.items():
-        box.coords[index] = one.index
-    box.about["labels"] = {i: {"dtype": str(one.index.dtype), "bin": one.bin} for i, one in labels.items()}
+        kind = str(one.index.dtype)
+        if kind == "object" and not all(map(_storable, one.index)):
+            kind = "json"
+        box.put(index, _label_array(one.index, kind), (index,), _hint(one.index))
+        box.about["labels"][index] = {"kind": kind, "bin": one.bin, "zone": one.zone}
+
+
+def _label_array(index: pd.Index, kind: str) -> NDArray[Any]:
+    if kind == "json":
+        return np.array([json.dumps(label) for label in index], dtype=object)
+    if index.dtype == bool:
+        return np.asarray(index, dtype=np.int8)
+    return np.asarray(index.asi8 if index.dtype.kind == "M" else index)
+
+
+def _hint(index: pd.Index) -> dict[str, str]:
+    """What xarray needs to know to make dates, or True and False, of numbers; dates beyond it are left as they are."""
+    import pandas as pd
+
+    if index.dtype == bool:
+        return {"dtype": "bool"}
+    if index.dtype.kind != "M":
+        return {}
+    since = f"{_SINCE[np.datetime_data(index.dtype)[0]]} since 1970-01-01"
+    if index.min() < pd.Timestamp.min or index.max() > pd.Timestamp.max:
+        return {"long_name": since}
+    return {"units": since, "calendar": "proleptic_gregorian"}
+
+
+def _storable(text: str) -> bool:
+    """Whether a file can hold a string as it is: none can hold a NUL, or half of a pair of UTF-16."""
+    return "\0" not in text and text.encode(errors="replace").decode() == text
 
 
 def get_labels(box: Box, sizes: Mapping[str, int]) -> dict[str, Labels]:
@@ -162,12 +236,16 @@ def get_labels(box: Box, sizes: Mapping[str, int]) -> dict[str, Labels]:
 
     labels = {}
     for index, about in box.about["labels"].items():
-        held = pd.Index(box.coords[index]).rename(None)
-        dtype = about["dtype"]
-        held = held.astype(dtype) if np.dtype(dtype).kind != "O" else pd.Index(np.asarray(held, dtype=object))
-        if len(held) != sizes[index] or held.has_duplicates:
+        as_json = about["kind"] == "json"
+        dtype = np.dtype(object if as_json else about["kind"])
+        array = box.get(index, (sizes[index],), _STORED[dtype.kind])
+        if as_json:
+            array = np.array([json.loads(label) for label in array], dtype=object)
+        held = pd.Index(array.view(dtype) if dtype.kind == "M" else array.astype(dtype), dtype=dtype)
+        if held.hasnans or held.has_duplicates or about["bin"] not in (None, *BINS):
             raise ValueError(f"{index} must have {sizes[index]} different labels")
-        labels[index] = Labels(held, about["bin"])
+        zone = about.get("zone")
+        labels[index] = Labels(held, about["bin"], None if zone is None else str(zone))
     return labels
 
 
@@ -183,25 +261,47 @@ def put_pattern(box: Box, pattern: Pattern) -> None:
             box.put("known", pattern.known)
     elif isinstance(pattern, ListedPattern):
         box.about["storage"] = "listed"
-        box.put("cells", pattern.coords, ("mode", "cell"))
+        box.put("cells", pattern.coords)
         if pattern.missing is not None:
             box.put("missing", pattern.missing)
     else:
         raise PltfError(f"a {type(pattern).__name__} cannot be saved")
-    box.put("values", pattern.values)
+    if pattern.values is not None:
+        box.put("values", pattern.values)
 
 
 def get_pattern(box: Box, shape: tuple[int, ...]) -> Pattern:
     """The pattern that was put there."""
-    values = box.get("values")
+    values = box.get("values", kinds="iuf") if "values" in box.arrays else None
+    if values is not None and not (np.isfinite(values) & (values >= 0)).all():
+        raise ValueError("values must be finite and not negative")
     if box.about["storage"] == "dense":
-        above_zero, known = box.get("above_zero"), box.arrays.get("known")
-        found = DensePattern(shape, known, above_zero, values)
-        if int(np.unpackbits(above_zero).sum()) != values.size:
+        bits = (-(-math.prod(shape) // 8),)
+        known = box.get("known", bits, "u") if "known" in box.arrays else None
+        above_zero = box.get("above_zero", bits, "u")
+        if values is not None and values.shape != (int(np.unpackbits(above_zero).sum()),):
             raise ValueError("not every cell above zero has a value")
-        return found
-    cells, missing = box.get("cells", (len(shape), values.size)), box.arrays.get("missing")
-    for listed in (cells,) if missing is None else (cells, missing):
-        if listed.shape[0] != len(shape) or ((listed < 0) | (listed >= np.array(shape)[:, None])).any():
-            raise ValueError("cells must lie in the tensor")
+        return DensePattern(shape, known, above_zero, values)
+    cells, missing = box.get("cells", kinds="iu"), box.arrays.get("missing")
+    if values is None or cells.shape != (len(shape), values.size):
+        raise ValueError("not every cell has a value")
+    for some in (cells,) if missing is None else (cells, missing):
+        _check_cells(some, shape)
     return ListedPattern(shape, cells, values, missing)
+
+
+def _check_cells(cells: Coords, shape: tuple[int, ...]) -> None:
+    """Cells have to be in order, each once, for whoever looks for one of them."""
+    if cells.dtype.kind not in "iu" or cells.shape[:-1] != (len(shape),) or not inside(cells, shape):
+        raise ValueError("cells must lie in the tensor")
+    after, same = (np.full(max(cells.shape[1] - 1, 0), begin) for begin in (False, True))
+    for mode in cells:
+        after |= same & (mode[1:] > mode[:-1])
+        same &= mode[1:] == mode[:-1]
+    if not after.all():
+        raise ValueError("cells must stand in their order, each of them once")
+
+
+def inside(cells: Coords, shape: tuple[int, ...]) -> bool:
+    """Whether cells lie in a tensor."""
+    return all(mode.min(initial=0) >= 0 and mode.max(initial=0) < size for mode, size in zip(cells, shape, strict=True))
