@@ -66,7 +66,6 @@ def test_the_second_one_interrupts(tmp_path: Path) -> None:
     assert_same(CP.fit(X), CP.fit(X, checkpoint=path, resume=True), seconds=False)
 
 
-@pytest.mark.xfail(strict=True, reason="api.fit takes a press between two restarts for the end of all of them")
 def test_a_press_between_two_restarts_is_not_the_end(tmp_path: Path) -> None:
     path, whole = tmp_path / "run.nc", CP.fit(X, restarts=3)
     with pytest.warns(pltf.ConvergenceWarning, match="interrupted"):

@@ -103,7 +103,7 @@ def fit(
             problem, ready.method, start, restarts, stop, earlier=earlier, shown=progress, keeper=keeper
         )
         result = ready.result(problem, run, rows, entropy, seen)
-        broken_off = rows[-1].stopped == INTERRUPTED
+        broken_off = len(rows) < restarts or rows[-1].stopped == INTERRUPTED
         if place.path is not None and not broken_off:
             path, more = place.path, {"checkpoint": Box({"identity": identity})}
             kept(lambda: save_fit(result, path, more))

@@ -390,6 +390,9 @@ def _describe(kind: str, factor: Any) -> str:
 def _as_dataset(factor: Factor, level: float) -> xr.Dataset:
     import xarray as xr
 
+    lost = [index for index in factor.indices if index in ("mean", "sd", "low", "high")]
+    if lost:
+        raise PltfError(f"index '{lost[0]}' has the name of a part of the Dataset: rename it")
     low, high = factor.interval(level)
     parts = {"mean": factor.mean, "sd": np.sqrt(factor.var), "low": low, "high": high}
     coords = coords_of(factor.indices, factor.mean.shape, factor.labels)

@@ -150,15 +150,26 @@ def test_whole_files_are_fine(name: str, whole: dict[str, bytes], tmp_path: Path
     assert here("info", tmp_path / name).code == 0
 
 
-@given(name=st.sampled_from(NAMES), data=st.data())
+PLACE = st.integers(0, 2**31)  # of a byte in a file of any length
+
+
+@given(
+    name=st.sampled_from(NAMES),
+    bytes_=st.lists(st.tuples(PLACE, st.integers(0, 255)), max_size=4),
+    end=PLACE | st.none(),
+)
 @settings(max_examples=150)
 def test_spoilt_files(
-    name: str, data: st.DataObject, whole: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory
+    name: str,
+    bytes_: list[tuple[int, int]],
+    end: int | None,
+    whole: dict[str, bytes],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     content = bytearray(whole[name])
-    for _ in range(data.draw(st.integers(0, 4))):
-        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    cut = data.draw(st.integers(1, len(content)) | st.just(len(content)))
+    for place, byte in bytes_:
+        content[place % len(content)] = byte
+    cut = len(content) if end is None else 1 + end % len(content)
     path = tmp_path_factory.mktemp("spoilt") / name
     path.write_bytes(bytes(content[:cut]))
     tried(path)

@@ -138,7 +138,7 @@ def best_of(
             due = keeper.due if keeper is not None else None
             one = run(problem, method, begin, stop, progress, restart, earlier, due, keep)
             interrupted = one.stopped == INTERRUPTED
-            if interrupted and keeper is not None and one.n_swept:
+            if interrupted and keeper is not None:
                 keep(one)
             if one.n_swept or not interrupted:
                 rows = (*rows, one.row)
