@@ -31,9 +31,7 @@ from pltf.inference.vb import VB
 from pltf.interrupts import first_interrupt_waits
 from pltf.notation import Model
 from pltf.prediction.cells import check_labels, labelled_array, observed_like
-from pltf.store.checkpoint import EVERY, FitCheckpoint, Identity, Place, digest_of, kept
-from pltf.store.container import Box, readable
-from pltf.store.fits import FIT, fit_from, save_fit
+from pltf.store.checkpoint import EVERY, FitCheckpoint, Identity, Place, digest_of
 from pltf.threads import available_threads, single_threaded_blas
 
 METHODS: Mapping[str, Method] = {method.name: method for method in (VB, EM, MAP)}
@@ -87,14 +85,12 @@ def fit(
     if restarts > 1 and not isinstance(ready.init, str):
         raise PltfError(f"restarts must be 1 when init gives the starting point, got {restarts}")
     seen = observations(data, masks)
-    identity, keeper = {}, None
+    keeper = None
     if place.path is not None:
-        identity = ready.identity(seen) | {"seed": entropy, "restarts": restarts, "tol": tol, "max_iter": max_iter}
-        place.check(identity)
-        if place.kind == FIT:
-            with readable(place.path):
-                return fit_from(place.boxes)
-        keeper = FitCheckpoint(place, identity, model.factors, ready.planned.factor_shapes)
+        settings = {"seed": entropy, "restarts": restarts, "tol": tol, "max_iter": max_iter}
+        keeper = FitCheckpoint(place, ready.identity(seen) | settings, model.factors, ready.planned.factor_shapes)
+        if keeper.finished is not None:
+            return keeper.finished
     problem = ready.problem(seen)
     with single_threaded_blas, first_interrupt_waits() as interrupted:
         stop = replace(stop, interrupted=interrupted)
@@ -104,15 +100,12 @@ def fit(
         )
         result = ready.result(problem, run, rows, entropy, seen)
         broken_off = len(rows) < restarts or rows[-1].stopped == INTERRUPTED
-        if place.path is not None and not broken_off:
-            path, more = place.path, {"checkpoint": Box({"identity": identity})}
-            kept(lambda: save_fit(result, path, more))
+        if keeper is not None and not broken_off:
+            keeper.end(result)
     if broken_off:
         where = f"restart {len(rows)} of {restarts}, after {rows[-1].n_iter} sweeps"
-        advice = (
-            "go on with resume=True" if keeper is not None else "go on with init=fit, or give checkpoint= next time"
-        )
-        text = f"the fit was interrupted in {where}: this is the best so far; {advice}"
+        advice = "init=fit, or give checkpoint= next time" if keeper is None else "resume=True"
+        text = f"the fit was interrupted in {where}: this is the best so far; go on with {advice}"
         warnings.warn(text, ConvergenceWarning, stacklevel=_callers + 1)
     else:
         ready.warn_of(run, stop, problem.total, stacklevel=_callers + 2)

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from pltf.errors import PltfError, flag
+from pltf.fit import Fit
 from pltf.gamma import Gamma
 from pltf.inference.run import Standing
 from pltf.store.container import Box, Boxes, as_text, read, readable, write
-from pltf.store.fits import as_path
+from pltf.store.fits import FIT, as_path, fit_from, save_fit
 from pltf.store.pack import Indices, get_run, put_run, rows_as_text, rows_from_text, told
 
 UNFINISHED = "checkpoint of a fit"
@@ -81,9 +82,13 @@ class FitCheckpoint:
         self._path, self._every, self._identity, self._indices = place.path, place.every, identity, indices
         self._last = time.monotonic()
         self.standing: Standing | None = None
-        if place.kind == UNFINISHED:
-            with readable(self._path):
+        self.finished: Fit | None = None
+        place.check(identity)
+        with readable(self._path):
+            if place.kind == UNFINISHED:
                 self.standing = _standing(place.boxes, shapes)
+            elif place.kind == FIT:
+                self.finished = fit_from(place.boxes)
 
     def due(self) -> bool:
         """Whether it is time to keep one."""
@@ -99,6 +104,10 @@ class FitCheckpoint:
             put_run(boxes["best"], standing.best, self._indices)
         kept(lambda: write(self._path, UNFINISHED, boxes))
         self._last = time.monotonic()
+
+    def end(self, fit: Fit) -> None:
+        """Write down what came out."""
+        kept(lambda: save_fit(fit, self._path, {"checkpoint": Box({"identity": self._identity})}))
 
 
 def kept(write: Callable[[], None]) -> None:
