@@ -528,7 +528,8 @@ WHICH: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("cells", WHICH)
 @pytest.mark.parametrize("data", DATA)
 def test_scores_go_by_labels(data: str, cells: str) -> None:
-    scores = pltf.metrics.score(HALF, DATA[data](), WHICH[cells](), resamples=0, draws=10)
+    which = HIDDEN.T if (data, cells) == ("transposed", "boolean") else WHICH[cells]()  # a mask has the axes of X
+    scores = pltf.metrics.score(HALF, DATA[data](), which, resamples=0, draws=10)
     assert scored(scores) == scored(TRUTH)
     assert scores.auc == pytest.approx(TRUTH.auc, rel=1e-12)
 
@@ -634,3 +635,41 @@ def test_moments_of_another_time_zone() -> None:
     fit = run(pltf.observe(events, dims={"user": "user", "t:day": "place"}), FLAT)
     asked = pd.DataFrame({"user": ["a"], "place": moments[:1].tz_convert("UTC")})
     assert refused_or(lambda: fit.mean(asked), lambda mean: bool(mean[0] == fit.mean([(0, 1)])[0]))
+
+
+# -- what a table does not list -------------------------------------------------------------------
+
+RATINGS = pd.DataFrame({"user": list("aabbc"), "place": list("xyxzy"), "stars": [5, 3, 4, 1, 2]})
+
+
+def test_what_was_missing_in_the_fit_is_missing_in_further_tables() -> None:
+    seen = pltf.observe(RATINGS, dims=["user", "place"], unlisted="missing")
+    fit = pltf.nmf(("user", "place"), rank=1).fit(seen)
+    one = pd.DataFrame({"user": ["new"], "place": ["x"], "stars": [5]})
+    assert fit.fold_in(one, "user").n_observed == {"X": 1}
+    assert fit.fold_in(one.drop(columns="user"), "user").n_observed == {"X": 1}
+    with pytest.raises(PltfError, match="X must hold a value for each of the cells"):
+        pltf.metrics.score(fit, RATINGS, [("a", "x"), ("a", "z")])
+    counts = pltf.nmf(("user", "place"), rank=1).fit(RATINGS)
+    assert counts.fold_in(one, "user").n_observed == {"X": 3}
+
+
+def test_a_plain_mask_has_the_axes_of_the_data_that_it_comes_with() -> None:
+    table = RATINGS.pivot(index="user", columns="place", values="stars").fillna(0)
+    data = xr.DataArray(table)
+    mask = np.ones(data.shape, dtype=bool)
+    mask[0, 1], mask[2, 0] = False, False
+    fit = pltf.nmf(("place", "user"), rank=1).fit(data, mask=mask)
+    scores = pltf.metrics.score(fit, data, ~mask, resamples=0, draws=10)
+    np.testing.assert_array_equal(np.sort(scores.values), np.sort(data.values[~mask]))
+    with pytest.raises(PltfError, match="'d', which is not one of its 3 labels"):
+        fit.mean(data.astype(bool).reindex(user=[*"abcd"], fill_value=True))
+
+
+def test_the_clock_of_polars() -> None:
+    pl = pytest.importorskip("polars")
+    moments = pd.DatetimeIndex(["2026-11-09 00:30", "2026-11-08 12:00"]).tz_localize("Europe/Berlin")
+    table = pl.DataFrame({"user": ["a", "b"], "when": moments.to_series().reset_index(drop=True)})
+    seen = pltf.observe(table, dims=["user", "when:day"])
+    assert seen.labels["when"].zone == "Europe/Berlin"
+    assert seen.labels["when"].names() == ["2026-11-08", "2026-11-09"]

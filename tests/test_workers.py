@@ -7,6 +7,8 @@ import multiprocessing
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import defaultdict
@@ -687,3 +689,33 @@ def test_a_daemonic_process_may_not_have_children() -> None:
     assert may_have_children()
     with multiprocessing.get_context("spawn").Pool(1) as daemons:
         assert daemons.apply_async(may_have_children).get(LONG) is False
+
+
+def test_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
+    """Killed, it cannot tell them; nor can it remove what it shared with them, which the next one does."""
+    code = (
+        "import os, sys; from pathlib import Path; sys.path.insert(0, sys.argv[2])\n"
+        "from tests.test_workers import die_here, drive, nothing, one_round, Job, processes, shared\n"
+        "with shared([1]) as given:\n"
+        "    Path(sys.argv[1], 'folder').write_text(given.folder)\n"
+        "    list(drive([one_round(Job(die_here, (sys.argv[1],), nothing))], processes(1), nothing, nothing))\n"
+    )
+    root = Path(__file__).parents[1]
+    command = [sys.executable, "-c", code, str(tmp_path), str(root)]
+    killed = subprocess.run(command, cwd=root, stderr=subprocess.DEVNULL, timeout=60)
+    assert killed.returncode == -signal.SIGKILL
+    worker, folder = int((tmp_path / "worker").read_text()), Path((tmp_path / "folder").read_text())
+    until = time.monotonic() + LONG
+    while living(worker) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not living(worker)
+    assert folder.exists()
+    with shared([2]):
+        assert not folder.exists()
+
+
+def die_here(folder: str) -> None:
+    """Kill the process that started this one, and wait for ever."""
+    Path(folder, "worker").write_text(str(os.getpid()))
+    os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(10 * LONG)

@@ -336,11 +336,12 @@ def _as_rows(known: Fit, model: Model, given: Any, index: str, argument: str) ->
 
 def _named_rows(known: Fit, given: Any, indices: tuple[str, ...], index: str, name: str) -> Observation:
     """New rows from a table or a labelled array, in which all other indices have the labels of the fit."""
+    unlisted = known.patterns[name].unlisted
     if index not in (given.dims if is_xarray(given) else column_names(given)):  # a single row
         others = tuple(i for i in indices if i != index)
-        return observed_like(given, others, known.labels, known.sizes, name)
+        return observed_like(given, others, known.labels, known.sizes, name, unlisted=unlisted)
     if known.labels or is_xarray(given):
-        return observed_like(given, indices, known.labels, known.sizes, name, new=index)
+        return observed_like(given, indices, known.labels, known.sizes, name, unlisted=unlisted, new=index)
     return _listed_rows(known, given, indices, index, name)
 
 
@@ -348,11 +349,12 @@ def _listed_rows(known: Fit, given: Any, indices: tuple[str, ...], index: str, n
     """Listed cells of new rows. The fit knows how wide they are, and the last one that is listed, how many."""
     if not isinstance(given, tuple) and not is_table(given):
         return observe(given, name=name)
-    sizes = {**known.sizes, index: 2**62}
-    seen = observe(given, shape=tuple(sizes[i] for i in indices), dims=indices, name=name)
+    sizes, unlisted = {**known.sizes, index: 2**62}, known.patterns[name].unlisted
+    seen = observe(given, shape=tuple(sizes[i] for i in indices), dims=indices, unlisted=unlisted, name=name)
     assert isinstance(seen, CooObservation)
     sizes[index] = int(seen.coords[indices.index(index)].max(initial=0)) + 1
-    return observe((seen.coords.T, seen.values), shape=tuple(sizes[i] for i in indices), name=name)
+    listed, shape = (seen.coords.T, seen.values), tuple(sizes[i] for i in indices)
+    return observe(listed, shape=shape, unlisted=unlisted, name=name)
 
 
 def _with_axis(row: Any, place: int) -> Any:

@@ -38,10 +38,11 @@ def interrupts_wait() -> Iterator[Presses]:
     Anywhere else it might leave a lock closed for ever, for example between taking it and entering the block that gives
     it back.
     """
-    if threading.current_thread() is not threading.main_thread():  # others are not interrupted, and may not set this
+    handler = signal.getsignal(signal.SIGINT)
+    here = threading.current_thread() is threading.main_thread()  # others are not interrupted, and may not set this
+    if not here or handler is None:  # one that was not set from Python cannot be set again
         yield Presses()
         return
-    handler = signal.getsignal(signal.SIGINT)
     presses = Presses(handler if callable(handler) else None)
     signal.signal(signal.SIGINT, presses.catch)
     try:

@@ -14,6 +14,7 @@ import pickle
 import signal
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -24,9 +25,11 @@ from typing import Any, NamedTuple
 
 from pltf.errors import PltfError
 from pltf.interrupts import interrupts_wait
+from pltf.leftovers import sweep
 
 _PERIOD = 0.2  # seconds after which the main thread looks up, to hear an interrupt
 RETRIES = 2  # of a job whose worker was killed
+_LOOK = 2.0  # seconds between two looks for the parent
 _IDLE = 60  # seconds after which processes with nothing to do end
 
 
@@ -75,10 +78,27 @@ class Pool:
             self._executor.shutdown(wait=True, cancel_futures=True)
 
 
-_idle: list[tuple[int, Executor]] = []
+class _Kept(NamedTuple):
+    """Processes that wait for the next pool, and the timer that will end them."""
+
+    workers: int
+    executor: Executor
+    timer: threading.Timer
+
+
+_idle: list[_Kept] = []
 _idle_lock = threading.Lock()
-if hasattr(os, "register_at_fork"):  # a forked child has the list but not the threads that serve it
-    os.register_at_fork(after_in_child=_idle.clear)
+
+
+def _begin_anew() -> None:
+    """A forked child has the list but not the threads that serve it; and the lock may be closed for ever."""
+    global _idle_lock
+    _idle_lock = threading.Lock()
+    _idle.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)
 
 
 def _keep(workers: int, executor: Executor) -> None:
@@ -87,48 +107,58 @@ def _keep(workers: int, executor: Executor) -> None:
     Their own timeout would not do: a pool that starts new processes for a job does not watch them until the job has
     come back, and waits for ever if they are killed.
     """
-    kept = workers, executor
-    with _idle_lock:
-        _idle.append(kept)
-    timer = threading.Timer(_IDLE, _end, [kept])
+    timer = threading.Timer(_IDLE, _end, [executor])
     timer.daemon = True
+    with _idle_lock:
+        _idle.append(_Kept(workers, executor, timer))
     timer.start()
 
 
-def _end(kept: tuple[int, Executor]) -> None:
+def _end(executor: Executor) -> None:
     """End processes, unless they were taken since."""
     with _idle_lock:
-        waiting = any(other is kept for other in _idle)
-        _idle[:] = [other for other in _idle if other is not kept]
-    if waiting:
-        kept[1].shutdown(wait=True)
+        waiting = [kept for kept in _idle if kept.executor is executor]
+        _idle[:] = [kept for kept in _idle if kept.executor is not executor]
+    for kept in waiting:
+        kept.timer.cancel()
+        kept.executor.shutdown(wait=True)
 
 
 @atexit.register
 def _end_processes() -> None:
     for kept in list(_idle):
-        _end(kept)
+        _end(kept.executor)
 
 
 def _waiting_processes(workers: int) -> Executor:
     """Processes that have nothing to do, or new ones."""
     with _idle_lock:
-        for number, (count, executor) in enumerate(_idle):
-            if count == workers:
+        for number, kept in enumerate(_idle):
+            if kept.workers == workers:
                 del _idle[number]
-                return executor
+                kept.timer.cancel()
+                return kept.executor
     return _new_processes(workers)
 
 
 def _new_processes(workers: int) -> Executor:
     from loky import ProcessPoolExecutor
 
-    executor: Executor = ProcessPoolExecutor(workers, initializer=_ignore_interrupts)
+    executor: Executor = ProcessPoolExecutor(workers, initializer=_begin_work)
     return executor
 
 
-def _ignore_interrupts() -> None:
+def _begin_work() -> None:
+    """What a worker process does first."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
+    threading.Thread(target=_end_with, args=[os.getppid()], daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    """End when the process that started this one is no more: killed, it could not tell."""
+    while os.getppid() == parent:
+        time.sleep(_LOOK)
+    os._exit(1)
 
 
 @contextmanager
@@ -158,7 +188,7 @@ def shared(value: Any) -> Iterator[Shared]:
 
     Arrays are written once, as they lie in memory, and mapped from there: all processes look at the same pages.
     """
-    with tempfile.TemporaryDirectory(prefix="pltf-", ignore_cleanup_errors=True) as folder:
+    with _folder() as folder:
         buffers: list[pickle.PickleBuffer] = []
         head = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
         raw = [buffer.raw() for buffer in buffers]
@@ -169,6 +199,15 @@ def shared(value: Any) -> Iterator[Shared]:
                 file.write(bytes(-part.nbytes % mmap.PAGESIZE))
         Path(folder, "go").touch()
         yield Shared(folder)
+
+
+@contextmanager
+def _folder() -> Iterator[str]:
+    """A folder for nobody else; gone afterwards, or when another process asks for one, if this one is killed."""
+    sweep(Path(tempfile.gettempdir()), r"pltf-([0-9]+)-\w+")
+    prefix = f"pltf-{os.getpid()}-"
+    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
+        yield folder
 
 
 @dataclass(frozen=True)

@@ -276,11 +276,11 @@ def fit(
 
     pltf fit events.csv --index user,place,act --cp 7 -o run.nc
 
-    pltf fit visits.csv -i who=user,when:week --value n --nmf 5 -o run.nc
+    pltf fit visits.csv -i who=user,when:week --value n --sum --nmf 5 -o run.nc
 
     pltf fit counts.npy -m 'X\[i,j] = A\[i,r] * B\[j,r]' -s r=7 -o run.nc
 
-    pltf fit stars.csv -i user,film --missing unlisted --nmf 9 --holdout 0.1 -o run.nc
+    pltf fit stars.csv -i user,film --missing unlisted --nmf 9 -o run.nc
     """
     return _do("fit", locals())
 

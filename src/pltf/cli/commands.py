@@ -13,11 +13,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pltf.cli.app import COMMAND
-from pltf.cli.data import ENDINGS, TABLE_ENDINGS, Wanted, hidden, model_of, observed, wanted_of, write_table
+from pltf.cli.data import (
+    ENDINGS,
+    TABLE_ENDINGS,
+    Wanted,
+    as_labelled,
+    hidden,
+    model_of,
+    observed,
+    wanted_of,
+    write_table,
+)
 from pltf.cli.words import Teller, ending_of, human_bytes, is_terminal, output_path, priors_of
 from pltf.data import CooObservation, DenseObservation, Observation
 from pltf.errors import PltfError
 from pltf.fit import Fit
+from pltf.inference.run import INTERRUPTED
 from pltf.io import load
 from pltf.selection import Selection
 
@@ -30,7 +41,7 @@ _PREDICTED = ("mean", "sd", "prob", "low", "high")
 
 def fit(tell: Teller, file: Path, output: Path, force: bool, **options: Any) -> int:
     """Read, fit, save."""
-    target = output_path(output, force, file, options["checkpoint"])
+    target = output_path(output, force or _goes_on(output, options), file, options["checkpoint"])
     if options["holdout"] is not None and not 0 < options["holdout"] < 1:
         raise PltfError(f"--holdout must be a share between 0 and 1, got {options['holdout']:g}")
     _check_checkpoint(options)
@@ -41,22 +52,33 @@ def fit(tell: Teller, file: Path, output: Path, force: bool, **options: Any) -> 
     if held is not None:
         above = np.count_nonzero(held.values)
         tell.say("hidden", f"{len(held.values):,} cells, {above:,} of them above zero")
-        tell.know(hidden={"cells": len(held.values), "above_zero": int(above)})
+        tell.know(hidden={"cells": len(held.values), "above_zero": int(above), "zeros_sampled": held.sampled})
+        if held.sampled:
+            low = f"so expected counts come out about {options['holdout']:.0%} low"
+            tell.say("", f"of so many cells only few zeros are hidden, {low}: fit without --holdout to predict")
     fitted = model.fit(train, method=options["method"], prior=prior, **_fitting(options), progress=tell.shown)
     fitted = replace(fitted, held_out=held, origin=_origin(file))
     fitted.save(target)
     _tell_fit(tell, fitted)
-    interrupted = any(row.stopped == "interrupted" for row in fitted.rows)
+    interrupted = len(fitted.rows) < options["restarts"] or fitted.rows[-1].stopped == INTERRUPTED
     tell.know(interrupted=interrupted)
     _tell_saved(tell, target, "the best so far, for it was interrupted" if interrupted else "")
     return 130 if interrupted else 0
+
+
+def _goes_on(output: Path, options: Mapping[str, Any]) -> bool:
+    """Whether the output is that of a call that was interrupted, which this one goes on with."""
+    from pltf.io.files import is_saved
+
+    return bool(options["resume"]) and output.is_file() and is_saved(output)
 
 
 def select(tell: Teller, file: Path, output: Path | None, force: bool, **options: Any) -> int:
     """Read, search, save."""
     from pltf.selection import select as search
 
-    target = None if output is None else output_path(output, force, file, options["checkpoint"])
+    again = output is not None and _goes_on(output, options)
+    target = None if output is None else output_path(output, force or again, file, options["checkpoint"])
     _check_checkpoint(options)
     prior, wanted = priors_of(options["prior"]), wanted_of(options, several=True)
     seen = _read(tell, file, options, wanted)
@@ -114,7 +136,7 @@ def predict(
     else:
         assert cells is not None
         table = _asked(cells, format, indices)
-        at = table[indices]
+        at = as_labelled(table[indices], known)
         spread = np.sqrt(known.var(at, progress=tell.shown))
         table = table.assign(mean=known.mean(at), sd=spread, prob=known.prob(at, atleast, **how))
     low, high = known.interval(at, level, **how)

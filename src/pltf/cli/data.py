@@ -190,6 +190,17 @@ def hidden(seen: Observation, share: float | None, seed: int) -> tuple[Observati
     return train, HeldOut(cells, seen.values_at(cells.T))
 
 
+def as_labelled(table: pd.DataFrame, fit: Fit) -> pd.DataFrame:
+    """Whole numbers of a file as words, where they are words in the fit."""
+    words = [index for index, one in fit.labels.items() if one.index.dtype == object and index in table.columns]
+    return table.assign(**{index: table[index].astype(str) for index in words if _is_whole(table[index])})
+
+
+def _is_whole(column: pd.Series) -> bool:
+    categories = getattr(column.dtype, "categories", None)
+    return column.dtype.kind in "iu" if categories is None else categories.dtype.kind in "iu"
+
+
 def held_in(file: Path, fit: Fit, value: str | None, format: str | None) -> HeldOut:
     """Cells with their values, from a table."""
     from pltf.prediction.cells import observed_like
@@ -211,7 +222,7 @@ def held_in(file: Path, fit: Fit, value: str | None, format: str | None) -> Held
     again = np.asarray(table.duplicated(list(indices)))
     if again.any():
         raise PltfError(f"{file}: row {int(np.argmax(again))} has a cell that was in an earlier row")
-    seen = observed_like(table, indices, fit.labels, fit.sizes, file.name)
+    seen = observed_like(as_labelled(table, fit), indices, fit.labels, fit.sizes, file.name)
     assert isinstance(seen, CooObservation)
     if not seen.values.size:
         raise PltfError(f"{file} has no cell with a value")

@@ -127,7 +127,7 @@ def output_path(path: Path, force: bool, *inputs: Path | None) -> Path:
         raise PltfError(f"the output must be the name of a file, got {str(path)!r}")
     if path.is_dir():
         raise PltfError(f"{path} is a folder, and the output must be a file")
-    if any(one is not None and one.exists() and path.exists() and path.samefile(one) for one in inputs):
+    if any(one is not None and path.resolve() == one.resolve() for one in inputs):
         raise PltfError(f"{path} is what is read here: write to another file")
     if path.exists() and not force:
         raise PltfError(f"{path} exists: --force replaces it")

@@ -163,8 +163,8 @@ def observed_again(pattern: Pattern) -> Observation:
         return observe(pattern.array())
     assert isinstance(pattern, ListedPattern)
     missing = None if pattern.missing is None else pattern.missing.T
-    unlisted = "missing" if pattern.missing is None else "zero"
-    return observe((pattern.coords.T, pattern.values), shape=pattern.sizes, unlisted=unlisted, missing=missing)
+    cells = pattern.coords.T, pattern.values
+    return observe(cells, shape=pattern.sizes, unlisted=pattern.unlisted, missing=missing)
 
 
 def in_order(seen: Observation, indices: tuple[str, ...], name: str) -> Observation:

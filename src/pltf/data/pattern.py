@@ -23,6 +23,11 @@ MOST_KEPT = 1 << 26  # cells of an array whose values are kept
 class Pattern(Protocol):
     """Answers for cells, given as (modes, cells)."""
 
+    @property
+    def unlisted(self) -> str:
+        """What a cell is of which nothing is said: "zero" or "missing"."""
+        ...
+
     def observed(self, cells: Coords) -> Bools:
         """Whether each cell was observed."""
         ...
@@ -44,6 +49,10 @@ class DensePattern:
     known: NDArray[np.uint8] | None  # None: all
     above_zero: NDArray[np.uint8]
     values: NDArray[Any] | None  # of the cells above zero, in the narrowest type that holds them; None: too many
+
+    @property
+    def unlisted(self) -> str:
+        return "zero"
 
     def observed(self, cells: Coords) -> Bools:
         return np.ones(cells.shape[1], dtype=bool) if self.known is None else self._bits(self.known, cells)
@@ -117,6 +126,10 @@ class ListedPattern:
     coords: Coords
     values: NDArray[np.float64]  # of each of them
     missing: Coords | None  # None: what is not listed is missing
+
+    @property
+    def unlisted(self) -> str:
+        return "missing" if self.missing is None else "zero"
 
     @cached_property
     def listed(self) -> CellIndex:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -152,8 +153,13 @@ def _of_polars(found: Any) -> pd.Series:
     kind = str(found.dtype)
     if kind.startswith("Enum"):
         return pd.Series(pd.Categorical(found.to_list(), categories=found.dtype.categories.to_list()))
-    if getattr(found.dtype, "time_zone", None) is not None:
-        found = found.dt.replace_time_zone(None)
+    zone = getattr(found.dtype, "time_zone", None)
+    if zone is not None:
+        return (
+            pd.Series(found.dt.convert_time_zone("UTC").dt.replace_time_zone(None).to_numpy())
+            .dt.tz_localize("UTC")
+            .dt.tz_convert(zone)
+        )
     gaps = found.dtype.is_integer() and found.null_count() > 0
     if gaps or kind in ("Categorical", "String", "Utf8") or "128" in kind or found.dtype.is_nested():
         return pd.Series(found.to_list(), dtype=object)
@@ -253,7 +259,7 @@ def _labelled(
         held, what = column(table, key.column, name), f"{name}: column {key.column!r}"
         if key.dim in given:
             labels = given[key.dim]
-            labels = Labels(labels.index, key.bin) if key.bin else labels
+            labels = replace(labels, bin=key.bin) if key.bin else labels
             at = labels.positions(held, what, ObservationError)
         else:
             labels, at = labels_of(held, what, key.bin)

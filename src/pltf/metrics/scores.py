@@ -12,7 +12,7 @@ from scipy import special
 
 from pltf.data import Holdout, Observation
 from pltf.data.lookup import Coords
-from pltf.data.observe import observed_again
+from pltf.data.observe import is_xarray, observed_again
 from pltf.data.split import HeldOut
 from pltf.errors import PltfError, ScoreWarning, flag, whole
 from pltf.fit import Fit
@@ -189,7 +189,9 @@ def _held(fit: Fit, name: str, X: Any, cells: Any) -> tuple[Observation, Coords,
     elif cells is None:
         raise PltfError("cells must say which cells to score, for example ~mask")
     else:
-        seen, given = observed_like(X, indices, fit.labels, fit.sizes, "X"), cells
+        seen, given = observed_like(X, indices, fit.labels, fit.sizes, "X", unlisted=fit.patterns[name].unlisted), cells
+        if is_xarray(X) and isinstance(cells, np.ndarray) and cells.shape == X.shape:  # a mask with the axes of X
+            given = cells.transpose([X.dims.index(index) for index in indices])
     if seen.shape != shape:
         raise PltfError(f"X must have the shape of {name} in the fit, {shape}; got {seen.shape}")
     at = as_cells(given, shape, indices, fit.labels, "cells").T

@@ -137,9 +137,13 @@ def observed_like(
     sizes: Mapping[str, int],
     name: str,
     *,
+    unlisted: str = "zero",
     new: str | None = None,
 ) -> Observation:
-    """Further data of a fit, in which its labels stand for its positions; those of index ``new`` may be others."""
+    """Further data of a fit, in which its labels stand for its positions; those of index ``new`` may be others.
+
+    ``unlisted`` is what a cell is that a table does not list.
+    """
     if isinstance(data, Observation) or not has_names(data):
         seen = in_order(observe(data, name=name), indices, name)
         check_labels(seen, {i: labels[i] for i in labels if i != new}, name)
@@ -149,7 +153,9 @@ def observed_like(
         import pandas as pd
 
         known = {i: labels.get(i, Labels(pd.RangeIndex(sizes[i]))) for i in indices}
-    seen = observe(data, dims=indices, labels={i: known[i] for i in indices if i in known and i != new}, name=name)
+    of_table: dict[str, Any] = {"unlisted": unlisted} if is_table(data) else {}
+    kept = {i: known[i] for i in indices if i in known and i != new}
+    seen = observe(data, dims=indices, labels=kept, name=name, **of_table)
     return replace(seen, labels={i: one for i, one in seen.labels.items() if i in labels or i == new})
 
 
@@ -161,9 +167,11 @@ def labelled_array(array: Any, indices: tuple[str, ...], labels: Mapping[str, La
     array = array.transpose(*indices)
     for index in indices:
         if index in array.indexes and index in labels:
-            own = known_labels(array.indexes[index], f"{name}: labels of {index!r}", PltfError)
+            what = f"{name}: labels of {index!r}"
+            own = known_labels(array.indexes[index], what, PltfError)
             if own != labels[index]:
-                array = array.isel({index: own.positions(labels[index].index, f"{name}: labels of {index!r}")})
+                labels[index].positions(own.index, what)  # all are known
+                array = array.isel({index: own.positions(labels[index].index, what)})
     return array.values
 
 

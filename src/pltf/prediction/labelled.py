@@ -54,13 +54,16 @@ def as_inference_data(fit: Fit, name: str, draws: int, seed: int) -> Any:
         raise PltfError("to_arviz needs ArviZ: pip install 'pltf[arviz]'") from None
     indices, pattern = fit.model.observed[name], fit.patterns[name]
     cells, observed, shape, dims = _observed(pattern)
+    entries = sum(one.mean.size for one in fit.factors.values())
+    _refuse_huge(8 * draws * (observed.size + entries), "ask for fewer draws")
     coords = coords_of(tuple(fit.sizes), tuple(fit.sizes.values()), fit.labels)
     if dims:
         dims = [f"{name}_{dims[0]}"]
-        coords[dims[0]] = [_in_words(fit, indices, cell) for cell in cells.T]
+        named = [
+            fit.labels[i].names(at) if i in fit.labels else at.tolist() for i, at in zip(indices, cells, strict=True)
+        ]
+        coords[dims[0]] = [", ".join(map(str, cell)) for cell in zip(*named, strict=True)]
     _refuse_twice([*fit.factors, name, *coords, "chain", "draw"])
-    entries = sum(one.mean.size for one in fit.factors.values())
-    _refuse_huge(8 * draws * (observed.size + entries), "ask for fewer draws")
     drawn = {a: one.sample(draws, seed=seed + number) for number, (a, one) in enumerate(fit.factors.items())}
     counts = _predicted(fit, name, cells, drawn, seed).reshape(1, draws, *shape)
     return az.from_dict(
@@ -94,15 +97,6 @@ def _predicted(fit: Fit, name: str, cells: Coords, drawn: Mapping[str, Array], s
             raise PltfError(f"rates of up to {rate.max():.2g} were drawn: whole counts end at {LARGEST_RATE:.2g}")
         counts.append(rng.poisson(rate))
     return np.stack(counts)
-
-
-def _in_words(fit: Fit, indices: tuple[str, ...], cell: Any) -> str:
-    """A cell in words."""
-    named = [
-        fit.labels[index].names([at])[0] if index in fit.labels else str(at)
-        for index, at in zip(indices, cell, strict=True)
-    ]
-    return ", ".join(named)
 
 
 def _refuse_huge(size: int, advice: str) -> None:

@@ -43,7 +43,8 @@ def most_probable(
     """
     if choice.listed is not None:
         likely = _likely(belief, choice.listed, atleast)
-        best = np.lexsort((*choice.listed[::-1], -likely))[: 4 * k]
+        means = mean(belief, Asked(belief.shape, choice.listed))
+        best = np.lexsort((*choice.listed[::-1], -means, -np.round(likely, 12)))[: 4 * k]
         return _drawn(belief, choice.listed[:, best], k, atleast, draws, seed, shown)
     count = 4 * k
     while True:
@@ -69,10 +70,10 @@ def most_probable(
 def _drawn(
     belief: Belief, cells: Coords, k: int, atleast: int, draws: int, seed: int, shown: bool
 ) -> tuple[Coords, Array]:
-    """The ``k`` most probable of some cells."""
-    sampling = Sampling(belief, Asked(belief.shape, cells), draws, seed, shown)
-    probability = sampling.average(at_least(atleast))
-    order = np.lexsort((*cells[::-1], -probability))[:k]
+    """The ``k`` most probable of some cells; of those that are as good as certain, those of largest mean."""
+    some = Asked(belief.shape, cells)
+    probability = Sampling(belief, some, draws, seed, shown).average(at_least(atleast))
+    order = np.lexsort((*cells[::-1], -mean(belief, some), -np.round(probability, 12)))[:k]
     return cells[:, order], probability[order]
 
 

@@ -7,6 +7,7 @@ and can be seen on both. All text that comes from the data goes through :func:`p
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -237,13 +238,12 @@ def _across(found: HeatMap) -> str:
 
 def _categories(labels: Sequence[str], longest: int = 24) -> list[str]:
     """Labels of an axis, cut to what fits; two that look alike then are told apart by a number."""
-    seen: dict[str, int] = {}
-    found = []
+    found: dict[str, None] = {}
     for label in labels:
         name = plain(short(" ".join(label.split()), longest))
-        seen[name] = seen.get(name, 0) + 1
-        found.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
-    return found
+        numbered = (f"{name} ({number})" for number in itertools.count(2))
+        found[next(one for one in itertools.chain([name], numbered) if one not in found)] = None
+    return list(found)
 
 
 def _told(mean: float, low: float, high: float, intervals: bool) -> str:

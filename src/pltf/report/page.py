@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import re
-import tempfile
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -25,6 +24,8 @@ from pltf.report.factors import factor_views
 from pltf.report.history import MOST_ROWS, restarts, search, trace
 from pltf.report.predictions import predictions, sentence
 from pltf.selection import Selection
+from pltf.store.container import replacing
+from pltf.store.fits import as_path
 
 CELLS_PER_LABEL = 2  # predicted cells for each label of a mode
 
@@ -72,7 +73,9 @@ def write(
         raise PltfError(f"scores must be what pltf.metrics.score gives, or None; got {brief(scores)}")
     top, progress = whole("top", top, 1), flag("progress", progress)
     _need_tools()
-    replace(where, page(fit, found, title, scores, top, progress))
+    text = page(fit, found, title, scores, top, progress)
+    with replacing(where) as part:
+        part.write_bytes(text.encode("utf-8", "replace"))
 
 
 def _checked(result: Any) -> tuple[Fit, Selection | None]:
@@ -84,11 +87,7 @@ def _checked(result: Any) -> tuple[Fit, Selection | None]:
 
 
 def _file(path: Any) -> Path:
-    if not isinstance(path, (str, os.PathLike)) or not str(path):
-        raise PltfError(f"path must be the name of a file, got {brief(path)}")
-    where = Path(path)
-    if where.is_dir():
-        raise PltfError(f"path must be the name of a file, and {where} is a folder")
+    where = as_path(path)
     if not where.parent.is_dir():
         raise PltfError(f"path: there is no folder {where.parent}")
     return where
@@ -103,25 +102,6 @@ def _need_tools() -> None:
     except ImportError as reason:
         missing = (reason.name or "plotly").split(".")[0]
         raise PltfError(f"reports need {missing}: pip install 'pltf[plot]'") from None
-
-
-def replace(path: Path, text: str) -> None:
-    """Write a text under another name and rename it: whoever looks finds the old file or the new one, never a part."""
-    part: Path | None = None
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=".part", dir=path.parent)
-        part = Path(name)
-        with os.fdopen(handle, "wb") as file:
-            file.write(text.encode("utf-8", "replace"))
-        mask = os.umask(0)
-        os.umask(mask)
-        part.chmod(0o666 & ~mask)
-        part.replace(path)
-    except OSError as reason:
-        raise PltfError(f"{path} cannot be written: {reason.strerror or reason}") from None
-    finally:
-        if part is not None:
-            part.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, eq=False)

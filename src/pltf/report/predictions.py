@@ -9,19 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
-import opt_einsum
 from numpy.typing import NDArray
 
 from pltf.data.lookup import CellIndex
 from pltf.data.split import HeldOut
 from pltf.errors import PltfError, ScoreWarning
-from pltf.fit import MOST_LISTED, Fit
-from pltf.gamma import Array
-from pltf.report.components import LEVEL, largest
+from pltf.fit import Fit
+from pltf.report.components import LEVEL
 from pltf.report.words import names
-
-SMALL = 1_000_000  # cells of a tensor in which the most probable ones are looked for everywhere
-BLOCK = 2_000_000  # cells of the busiest labels that are looked at in larger ones
 
 
 @dataclass(frozen=True)
@@ -68,7 +63,7 @@ def _of_tensor(fit: Fit, name: str, held: HeldOut | None, count: int, progress: 
     missing = total - fit.n_observed[name]
     among = "missing" if missing else "zero"
     with noted() as notes:
-        at = _most_probable(fit, name, among, count, missing, notes, progress)
+        at = _most_probable(fit, name, among, count, progress)
         cells = _told(fit, name, at, held, progress) if len(at) else []
     return Predictions(name, indices, among, missing or -1, tuple(cells), tuple(notes))
 
@@ -96,15 +91,9 @@ def sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
 
 
-def _most_probable(
-    fit: Fit, name: str, among: str, count: int, missing: int, notes: list[str], progress: bool
-) -> NDArray[np.intp]:
-    """The cells (n, modes). A tensor that is too large to be searched is looked at where it is busiest."""
+def _most_probable(fit: Fit, name: str, among: str, count: int, progress: bool) -> NDArray[np.intp]:
+    """The cells (n, modes)."""
     indices = fit.model.observed[name]
-    small = math.prod(fit.sizes[index] for index in indices) <= SMALL
-    listed = among == "missing" and fit.patterns[name].missing_cells(MOST_LISTED) is not None
-    if not small and not listed:
-        return _among_busiest(fit, name, among, count, notes, progress)
     try:
         table = fit.top(count, among, of=name, progress=progress)
     except PltfError:  # there are none
@@ -114,71 +103,6 @@ def _most_probable(
         for index in indices
     ]
     return np.stack(columns, axis=1).astype(np.intp)
-
-
-def _among_busiest(fit: Fit, name: str, among: str, count: int, notes: list[str], progress: bool) -> NDArray[np.intp]:
-    """The most probable cells of a block of the tensor: that of the labels that weigh most in some component."""
-    indices = fit.model.observed[name]
-    busy = dict(zip(indices, _busiest(fit, name), strict=True))
-    rates = _block(fit, name, busy)
-    order = np.argsort(-rates, axis=None, kind="stable")
-    pattern, found = fit.patterns[name], []
-    for start in range(0, order.size, 1 << 16):
-        places = np.unravel_index(order[start : start + (1 << 16)], rates.shape)
-        cells = np.stack([busy[index][place] for index, place in zip(indices, places, strict=True)])
-        seen = pattern.observed(cells)
-        found.append(cells[:, ~seen if among == "missing" else seen & ~pattern.positive(cells)])
-        if sum(some.shape[1] for some in found) >= 4 * count:
-            break
-    likely = np.concatenate(found, axis=1)[:, : 4 * count].T
-    looked = " × ".join(f"{len(busy[index]):,}" for index in indices)
-    notes.append(f"The tensor is too large to go through: looked for among the cells of its {looked} busiest labels.")
-    if not len(likely):
-        return likely
-    prob = fit.prob(likely, of=name, progress=progress)
-    return np.asarray(likely[largest(prob, count)], dtype=np.intp)
-
-
-def _busiest(fit: Fit, name: str) -> list[NDArray[np.intp]]:
-    """Labels of each index that weigh most in some component, as many as a block may have."""
-    indices = fit.model.observed[name]
-    room = {index: fit.sizes[index] for index in indices}
-    while math.prod(room.values()) > BLOCK:  # short indices are kept whole, long ones share what is left
-        longest = max(room.values())
-        shorter = [size for size in room.values() if size < longest]
-        alike = len(room) - len(shorter)
-        next_size = max(int((BLOCK / math.prod(shorter)) ** (1 / alike)), max(shorter, default=1), 1)
-        next_size = next_size if next_size < longest else longest - 1
-        room = {index: min(size, next_size) for index, size in room.items()}
-    return [_heaviest(fit, name, index, room[index]) for index in indices]
-
-
-def _heaviest(fit: Fit, name: str, index: str, count: int) -> NDArray[np.intp]:
-    """The labels of an index that hold the largest share of a column of a factor."""
-    weight = np.zeros(fit.sizes[index])
-    equation = next(e for e in fit.model.equations if e.output.name == name)
-    for term in equation.factors:
-        if index in term.indices:
-            axis = term.indices.index(index)
-            flat = np.moveaxis(fit.state.E[term.name], axis, 0).reshape(len(weight), -1)
-            weight = np.maximum(weight, (flat / np.maximum(flat.max(axis=0), np.finfo(float).tiny)).max(axis=1))
-            weight += 1e-3 * flat.sum(axis=1) / max(flat.sum(axis=1).max(), np.finfo(float).tiny)  # ties
-    return np.sort(largest(weight, count))
-
-
-def _block(fit: Fit, name: str, busy: dict[str, NDArray[np.intp]]) -> Array:
-    """Expected counts of all cells of some labels."""
-    equation = next(e for e in fit.model.equations if e.output.name == name)
-    letters = {index: opt_einsum.get_symbol(n) for n, index in enumerate(fit.sizes)}
-    operands = []
-    for term in equation.factors:
-        part = fit.state.E[term.name]
-        for axis, index in enumerate(term.indices):
-            part = part.take(busy[index], axis=axis) if index in busy else part
-        operands.append(part)
-    terms = ",".join("".join(letters[index] for index in term.indices) for term in equation.factors)
-    output = "".join(letters[index] for index in equation.output.indices)
-    return np.asarray(opt_einsum.contract(f"{terms}->{output}", *operands))
 
 
 def _told(fit: Fit, name: str, at: NDArray[np.intp], held: HeldOut | None, progress: bool) -> list[Cell]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.errors import PltfError
+from pltf.leftovers import remove, sweep
 
 FORMAT = 1  # raised when older versions of pltf could not read what is written
 _SIGN = "pltf"
@@ -65,7 +66,7 @@ Boxes = dict[str, Box]
 def write(path: Path, kind: str, boxes: Mapping[str, Box]) -> None:
     """Write a file under another name and rename it: whoever looks finds the old one or the new one, never a part.
 
-    A process that is killed leaves a part behind, which the next one writes over.
+    A process that is killed leaves a part behind, which the next one removes.
     """
     with replacing(path) as part:
         part.write_bytes(_image(kind, boxes))
@@ -75,7 +76,10 @@ def write(path: Path, kind: str, boxes: Mapping[str, Box]) -> None:
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Another name to write to, which is then given the right one; nothing is left of it if that fails."""
-    part = path.with_name(f".{path.name}.part")
+    name = f".{path.name[:100]}."
+    sweep(path.parent, re.escape(name) + r"([0-9]+)\.part")
+    part = path.with_name(f"{name}{os.getpid()}.part")
+    remove(part)  # somebody may have put a link there
     try:
         yield part
         with part.open("rb+") as file:
@@ -85,8 +89,7 @@ def replacing(path: Path) -> Iterator[Path]:
         told = getattr(reason, "strerror", None) or str(reason) or "out of memory"
         raise PltfError(f"{path} cannot be written: {told}") from None
     finally:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
+        remove(part)
 
 
 def _image(kind: str, boxes: Mapping[str, Box]) -> memoryview:
