@@ -312,6 +312,12 @@ def select(
     max_iter: MaxIter = 2000,
     tol: Tol = 1e-6,
     dtype: Dtype = DtypeName.float64,
+    race: Annotated[
+        bool | None,
+        typer.Option(
+            "--race/--no-race", rich_help_panel=FITTING, help="Drop starts that fall behind; if not said, for CP only."
+        ),
+    ] = None,
     workers: Annotated[
         int | None,
         typer.Option("--workers", min=1, metavar="N", rich_help_panel=FITTING, help="Fits at a time; else one a core."),

@@ -83,7 +83,8 @@ def select(tell: Teller, file: Path, output: Path | None, force: bool, **options
     prior, wanted = priors_of(options["prior"]), wanted_of(options, several=True)
     seen = _read(tell, file, options, wanted)
     model, sizes = model_of(seen, wanted)
-    settings: dict[str, Any] = {**_fitting(options), "workers": options["workers"], "progress": tell.shown, **sizes}
+    more = {"workers": options["workers"], "race": options["race"], "progress": tell.shown}
+    settings: dict[str, Any] = {**_fitting(options), **more, **sizes}
     found = search(model, seen, prior=prior, **settings)
     found = replace(found, best_fit=replace(found.best_fit, origin=_origin(file)))
     if target is not None:
@@ -410,15 +411,20 @@ def _know_fit(tell: Teller, fitted: Fit) -> None:
 
 
 def _tell_components(tell: Teller, fitted: Fit) -> None:
+    """Components by what they explain, numbered as in the report; those that explain nothing are only counted."""
     if len(fitted.model.sizes) != 1:
         return
+    (latent,) = fitted.model.sizes
     table = fitted.components()
     tell.know(components=[{"component": number, **row} for number, row in table.to_dict("index").items()])
-    for number, row in list(table.iterrows())[:MOST_SHOWN]:
+    alive = table[table["mass"] >= min(1.0, table["mass"].sum() / 1000)]
+    for rank, (number, row) in enumerate(list(alive.iterrows())[:MOST_SHOWN], 1):
         tops = "; ".join(f"{name} {', '.join(map(str, row[name]))}" for name in table.columns[2:])
-        tell.say(f"component {number}", f"{row['share']:6.1%} of the counts: {tops}")
-    if len(table) > MOST_SHOWN:
-        tell.say("", f"{'':<12} and {len(table) - MOST_SHOWN} more components")
+        tell.say(f"component {rank}", f"{row['share']:6.1%} of the counts ({latent}={number}): {tops}")
+    if len(alive) > MOST_SHOWN:
+        tell.say("", f"{'':<12} and {len(alive) - MOST_SHOWN} more components")
+    if len(alive) < len(table):
+        tell.say("", f"{'':<12} {len(table) - len(alive)} of {len(table)} components explain nothing")
 
 
 def _tell_search(tell: Teller, found: Selection) -> None:

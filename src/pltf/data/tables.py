@@ -242,7 +242,7 @@ def _value_column(table: Any, keys: list[Key], value: Any, count: bool, name: st
         return value
     if len(rest) > 1:
         found, indices = ", ".join(map(str, rest)), ", ".join(map(str, used))
-        advice = "say which one with value=, or count the rows with count=True"
+        advice = "say which one with value=, or count the rows with count=True, in pltf.observe"
         raise ObservationError(f"{name}: besides {indices} the table has several columns ({found}): {advice}")
     return rest[0] if rest else None
 
