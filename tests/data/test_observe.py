@@ -148,7 +148,7 @@ def test_checks_reach_every_block(monkeypatch: pytest.MonkeyPatch) -> None:
         (np.array(["a", "b"]), "expected real or integer numbers, got dtype <U1"),
         (np.array(["2020-01-01"], dtype="datetime64[D]"), "expected real or integer numbers, got dtype datetime64"),
         ([[1, 2], [3]], "expected a numeric array, got list"),
-        ("text", "expected real or integer numbers, got dtype <U4"),
+        ("text", "expected an array or a table, got the text 'text': read the file first"),
         ([MASKED, MASKED], "data: masked arrays in a list must be made one array, with numpy.ma.stack"),
         ([[MASKED], ([1, 2],)], "masked arrays in a list must be made one array"),
         ([[1.0, np.ma.masked]], "masked arrays in a list must be made one array"),

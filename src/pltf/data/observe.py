@@ -340,7 +340,7 @@ def _listed(data: Any, shape: Sequence[int] | None, name: str) -> tuple[Any, Any
 def _as_array(data: Any, name: str) -> NDArray[Any]:
     if isinstance(data, (str, os.PathLike)):
         advice = "read the file first, for example with pandas.read_csv"
-        raise ObservationError(f"{name} must be data, got the text {brief(str(data))}: {advice}")
+        raise ObservationError(f"{name}: expected an array or a table, got the text {brief(str(data))}: {advice}")
     if isinstance(data, np.ma.MaskedArray):
         return numeric(np.ma.getdata(data), name, ObservationError)
     if has_masked(data):
