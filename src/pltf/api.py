@@ -462,7 +462,6 @@ def tensors(model: Model, X: Any, mask: Any) -> tuple[dict[str, Any], dict[str, 
             data[name] = observe(one, masks.pop(name, None), dims=indices, name=name)
         elif isinstance(one, Observation):
             data[name] = in_order(one, indices, name)
-    labels_by_index({name: one for name, one in data.items() if isinstance(one, Observation)})
     return data, masks
 
 

@@ -347,7 +347,7 @@ def test_unusual_models_are_reported(text: str, shape: tuple[int, ...], tmp_path
 def test_data_of_zeros_only_are_reported(tmp_path: Path) -> None:
     with warnings.catch_warnings(action="ignore", category=pltf.ConvergenceWarning):
         fit = pltf.nmf(rank=2).fit(np.zeros((4, 3)), progress=False)
-    report_of(fit, tmp_path)
+    assert "trace" in figures_of(report_of(fit, tmp_path))
 
 
 def test_what_was_loaded_is_reported_alike(tmp_path: Path) -> None:

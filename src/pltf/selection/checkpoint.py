@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pltf.inference.run import INTERRUPTED, Run
-from pltf.selection.saved import outcome_as_text, outcome_from_text
+from pltf.selection.result import Selection
+from pltf.selection.saved import SEARCH, outcome_as_text, outcome_from_text, save_search, search_from
 from pltf.selection.search import Cell, Contender, Search
 from pltf.store.checkpoint import Identity, Place, kept
 from pltf.store.container import Box, Boxes, readable, write
@@ -24,6 +25,11 @@ class SearchCheckpoint:
         assert place.path is not None
         self._path, self._every, self._identity = place.path, place.every, identity
         self._boxes = place.boxes if place.kind == UNFINISHED else Boxes()
+        self.finished: Selection | None = None
+        place.check(identity)
+        if place.kind == SEARCH:
+            with readable(self._path):
+                self.finished = search_from(place.boxes)
         self._last, self._took, self._done = time.monotonic(), 0.0, 0
 
     def restore(self, found: Search, cells: Sequence[Cell]) -> None:
@@ -69,6 +75,10 @@ class SearchCheckpoint:
         kept(lambda: write(self._path, UNFINISHED, boxes))
         self._last = time.monotonic()
         self._took, self._done = self._last - began, len(found.outcomes)
+
+    def end(self, found: Selection) -> None:
+        """Write down what came out."""
+        kept(lambda: save_search(found, self._path, {"checkpoint": Box({"identity": self._identity})}))
 
 
 def _put(boxes: Boxes, cells: Sequence[Cell], number: int, run: Run) -> None:

@@ -83,9 +83,7 @@ def select(
     """
     from pltf import api  # brings the compiler, which `import pltf` should not wait for
     from pltf.selection.checkpoint import SearchCheckpoint
-    from pltf.selection.saved import SEARCH, save_search, search_from
-    from pltf.store.checkpoint import Place, digest_of, kept
-    from pltf.store.container import Box, readable
+    from pltf.store.checkpoint import Place, digest_of
 
     tried = candidates(model, prior, sizes)
     cores = available_threads()
@@ -114,7 +112,7 @@ def select(
         cells.append(Cell(one.label, ready, options))
         cells[-1].check_memory()
     seen = api.observations(data, masks)
-    identity, keeper = {}, None
+    keeper = None
     if place.path is not None:
         identity = {
             "data": {name: one.digest() for name, one in seen.items()},
@@ -123,11 +121,9 @@ def select(
             **{"restarts": options.restarts, "seed": options.seed, "race": options.race},
             **{"max_iter": options.stop.max_iter, "tol": options.stop.tol},
         }
-        place.check(identity)
-        if place.kind == SEARCH:
-            with readable(place.path):
-                return search_from(place.boxes)
         keeper = SearchCheckpoint(place, identity)
+        if keeper.finished is not None:
+            return keeper.finished
     with single_threaded_blas, Progress(shown, sum(cell.work for cell in cells), time_left=True) as bar:
         found = search(cells, seen, options, bar, keeper)
         if found.winner is None:
@@ -148,9 +144,8 @@ def select(
         unsettled=_unsettled(row for one in found.outcomes.values() for row in one.rows) if options.stop.tol else 0,
         seed=options.seed,
     )
-    if place.path is not None and not found.interrupted:
-        path, more = place.path, {"checkpoint": Box({"identity": identity})}
-        kept(lambda: save_search(selection, path, more))
+    if keeper is not None and not found.interrupted:
+        keeper.end(selection)
     winner.ready.warn_of(run, options.stop, problem.total, stacklevel=3)
     for text in selection.doubts:
         warnings.warn(text, SelectionWarning, stacklevel=2)
