@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -464,13 +463,6 @@ def test_coupled_models() -> None:
 # -- plots ----------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def figures() -> Iterator[None]:
-    yield
-    plt.close("all")
-
-
-@pytest.mark.usefixtures("figures")
 @pytest.mark.parametrize(
     ("means", "counts"),
     [
@@ -499,7 +491,6 @@ def test_plots_draw_whatever_comes(means: list[float], counts: tuple[float, ...]
     assert shown.max() < high
 
 
-@pytest.mark.usefixtures("figures")
 def test_plots_go_where_they_are_told() -> None:
     scores = pltf.metrics.score(FIT, X, ~MASK, resamples=0, draws=5)
     axes = plt.subplots(1, 2)[1]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import arviz as az
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -103,7 +102,6 @@ def test_arviz_summarizes_and_draws(fit: pltf.Fit) -> None:
     assert len(az.summary(data, var_names=["B"])) == 10
     axes = az.plot_forest(data, var_names=["A"], combined=True)  # type: ignore[no-untyped-call]
     assert len(axes) == 1
-    plt.close("all")
 
 
 def test_draws_are_those_of_the_posterior(fit: pltf.Fit) -> None:

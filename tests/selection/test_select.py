@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-import matplotlib as mpl
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from scipy import sparse
@@ -299,9 +299,6 @@ def test_repr_tells_the_winner(found: pltf.Selection) -> None:
 
 
 def test_plots(found: pltf.Selection) -> None:
-    mpl.use("agg")
-    import matplotlib.pyplot as plt
-
     ax = found.plot()
     assert ax.get_xlabel() == "size of r"
     assert sum(len(line.get_xdata()) for line in ax.get_lines()) == 20 + 5 + 1  # runs, best of each, winner
@@ -318,7 +315,6 @@ def test_plots(found: pltf.Selection) -> None:
     for axes in (own[0], [1, 2]):
         with pytest.raises(pltf.PltfError, match="axes must hold 2"):
             grid.plot(axes)
-    plt.close("all")
 
 
 # -- when things go wrong -----------------------------------------------------------------------

@@ -1,13 +1,24 @@
-"""Settings of the whole suite."""
+"""Settings of the whole suite: the tests, and the examples in the docstrings."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import matplotlib
+import matplotlib.pyplot as plt
+import pytest
 from hypothesis import HealthCheck, settings
 
 matplotlib.use("agg")
+
+
+@pytest.fixture(autouse=True)
+def _figures_are_closed() -> Iterator[None]:
+    """Examples leave their figures open, as people do; matplotlib warns of the twenty-first."""
+    yield
+    plt.close("all")
+
 
 settings.register_profile(
     "default", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
