@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -98,7 +99,7 @@ def fit(
         run, rows = best_of(
             problem, ready.method, start, restarts, stop, earlier=earlier, shown=progress, keeper=keeper
         )
-        result = ready.result(problem, run, rows, entropy, seen)
+        result = ready.result(problem, run, rows, entropy, seen, stop)
         broken_off = len(rows) < restarts or rows[-1].stopped == INTERRUPTED
         if keeper is not None and not broken_off:
             keeper.end(result)
@@ -136,7 +137,8 @@ def prepare(
     learns = _learns(how, priors, model, planned.factor_shapes)
     begin = _init(init, model, planned, held, labels)
     _check_memory(planned)
-    return Prepared(model, how, planned, priors, learns, held, begin, accelerate)
+    given = _as_code({"prior": prior, "init": init, "fixed": fixed, "engine": engine, "accelerate": accelerate})
+    return Prepared(model, how, planned, priors, learns, held, begin, accelerate, given)
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,6 +153,7 @@ class Prepared:
     held: Factors
     init: str | Factors | Fit
     accelerate: bool
+    given: Mapping[str, str]  # what the caller said, for those who want to do it again
 
     def identity(self, seen: Mapping[str, Observation]) -> Identity:
         """What has to be the same for a fit to be gone on with."""
@@ -201,7 +204,7 @@ class Prepared:
         return draw, ()
 
     def result(
-        self, problem: Problem, run: Run, rows: tuple[Row, ...], seed: int, seen: Mapping[str, Observation]
+        self, problem: Problem, run: Run, rows: tuple[Row, ...], seed: int, seen: Mapping[str, Observation], stop: Stop
     ) -> Fit:
         """The fit that a run has made."""
         state = replace(run.state, counts=problem.engine.counts(run.state.L))
@@ -224,6 +227,7 @@ class Prepared:
             n_observed={name: one.n_observed for name, one in seen.items()},
             patterns={name: one.pattern() for name, one in seen.items()},
             labels=labels_by_index(seen),
+            options={**self.given, **_as_code({"max_iter": stop.max_iter, "tol": stop.tol})},
         )
 
     def warn_of(self, run: Run, stop: Stop, total: float, stacklevel: int) -> None:
@@ -239,6 +243,24 @@ class Prepared:
         if float32 and lost > 0.01 * abs(run.objective):
             text = f"float32 gives the {self.method.objective} only to about {lost:.2g} with counts as large as these"
             warnings.warn(f"{text}: use dtype='float64'", ConvergenceWarning, stacklevel=stacklevel)
+
+
+def _as_code(given: Mapping[str, Any]) -> dict[str, str]:
+    """The arguments of a fit that are not the defaults, as Python; what is too large to write goes by its name."""
+    usual = inspect.signature(Model.fit).parameters
+    code = {}
+    for name, value in given.items():
+        if isinstance(value, str | bool | int | float):
+            text = repr(value)
+        elif isinstance(value, Gamma):
+            text = f"pltf.{value!r}"
+        elif isinstance(value, Mapping) and all(isinstance(one, Gamma) for one in value.values()):
+            text = "{" + ", ".join(f"{factor!r}: pltf.{one!r}" for factor, one in value.items()) + "}"
+        else:
+            text = name
+        if value is not None and text != repr(usual[name].default):
+            code[name] = name if "<" in text else text  # arrays are written so
+    return code
 
 
 def fold_in(

@@ -71,6 +71,7 @@ class Fit:
     labels: Mapping[str, Labels] = field(default_factory=dict)  # of the indices that have labels
     held_out: HeldOut | None = None  # cells hidden from it by the command line
     origin: Mapping[str, str] = field(default_factory=dict)  # where it comes from: versions, file, command
+    options: Mapping[str, str] = field(default_factory=dict)  # arguments that were not the defaults, as Python
 
     @property
     def bound(self) -> float:

@@ -25,6 +25,7 @@ from pltf.report.checks import MOST_SCORED, checks
 from pltf.report.components import components, rankings
 from pltf.report.factors import MOST_ROWS, factor_views
 from pltf.report.history import search, trace
+from pltf.report.overview import in_python
 from pltf.report.predictions import predictions
 from tests.report.fits import NASTY, WHERE, counts, labelled, scored, searched
 
@@ -365,6 +366,46 @@ def test_the_command_and_the_versions_are_told(tmp_path: Path) -> None:
     assert "pltf fit &#39;&lt;script&gt;alert(2)" in text
     assert "<dt>pltf</dt><dd>0.1.0</dd>" in text
     assert "fit = model.fit(data, restarts=3, seed=0)" in text
+
+
+ASKED: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "stop": {"tol": 1e-3, "max_iter": 170, "seed": 5},
+    "prior": {"prior": pltf.Gamma(0.3, 2.0)},
+    "priors": {"prior": {"A": pltf.Gamma(0.3, 2.0), "C": pltf.Gamma(0.5, 1.0, learn="mean", tie="component")}},
+    "ways": {"method": "em", "init": "random", "dtype": "float32", "accelerate": False, "restarts": 2},
+}
+
+
+@pytest.mark.parametrize("asked", ASKED.values(), ids=list(ASKED))
+def test_the_code_does_it_again(asked: dict[str, Any], tmp_path: Path) -> None:
+    X = np.random.default_rng(0).poisson(3.0, (6, 5, 4))
+    fit = pltf.cp(rank=2).fit(X, **asked)
+    fit.save(tmp_path / "run.nc")
+    for one in (fit, pltf.load(tmp_path / "run.nc")):
+        assert isinstance(one, pltf.Fit)
+        known: dict[str, Any] = {"data": X}
+        exec(in_python(one), known)
+        np.testing.assert_array_equal(known["fit"].trace, fit.trace)
+
+
+def test_the_code_of_a_search_does_its_best_fit_again() -> None:
+    X = np.random.default_rng(0).poisson(3.0, (6, 5, 4))
+    with warnings.catch_warnings(action="ignore", category=pltf.SelectionWarning):
+        found = pltf.select(pltf.cp(rank=2), X, r=[1, 2], prior=[None, pltf.Gamma(1.0, 1.0)], restarts=2, tol=1e-4)
+    known: dict[str, Any] = {"data": X}
+    exec(in_python(found.best_fit), known)
+    np.testing.assert_array_equal(known["fit"].trace, found.best_fit.trace)
+
+
+def test_what_is_too_large_for_the_code_goes_by_its_name() -> None:
+    large: dict[str, Any] = {
+        "prior": pltf.Gamma(np.full((1, 2), 0.5), 1.0),
+        "init": {"A": np.ones((6, 2)), "C": np.ones((4, 2))},
+    }
+    fit = pltf.cp(rank=2).fit(np.ones((6, 5, 4)), fixed={"B": np.ones((5, 2))}, max_iter=3, tol=0, **large)
+    code = in_python(fit)
+    assert "prior=prior, init=init, fixed=fixed" in " ".join(code.split())
 
 
 # -- errors -------------------------------------------------------------------------------------

@@ -240,11 +240,16 @@ def test_edges_are_those_of_models_of_the_same_form() -> None:
 def test_restarts_race_where_it_is_safe() -> None:
     tucker = pltf.tucker(ranks=(2, 2, 2))
     priors = [None, pltf.Gamma(learn="both"), {"A": pltf.Gamma(learn="shape")}]
-    for race, expected in ((None, [True] + 5 * [False]), (True, 6 * [True]), (False, 6 * [False])):
+    for race, restarts, expected in (
+        (None, 5, [True] + 5 * [False]),
+        (None, 4, 6 * [False]),  # too few of them
+        (True, 1, 6 * [True]),
+        (False, 5, 6 * [False]),
+    ):
         seen: list[bool] = []
         with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(action="ignore"):
             patch.setattr(search, "rounds", lambda most, racing, seen=seen: seen.append(racing) or [most])
-            pltf.select([MODEL, tucker], X, prior=priors, restarts=1, max_iter=3, tol=0, race=race, workers=1)
+            pltf.select([MODEL, tucker], X, prior=priors, restarts=restarts, max_iter=3, tol=0, race=race, workers=1)
         assert seen == expected
 
 

@@ -187,6 +187,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         (lambda about: about["labels"]["day"].update(bin="fortnight"), "must have 4 different labels"),
         (lambda about: about["labels"].update(r={"kind": "int64", "bin": None}), "'r'"),
         (lambda about: about.update(origin=7), "not iterable"),
+        (lambda about: about.update(options=7), "not iterable"),
         (lambda about: about.clear(), "'model'"),
     ],
 )

@@ -315,7 +315,9 @@ def select(
     race: Annotated[
         bool | None,
         typer.Option(
-            "--race/--no-race", rich_help_panel=FITTING, help="Drop starts that fall behind; if not said, for CP only."
+            "--race/--no-race",
+            rich_help_panel=FITTING,
+            help="Drop starts that fall behind; if not said, from 5 restarts of CP on.",
         ),
     ] = None,
     workers: Annotated[

@@ -24,6 +24,7 @@ OBJECTIVES = {
     "log-likelihood": "log-likelihood",
     "log-posterior": "log-posterior",
 }
+WIDE = 88  # characters: a longer call is broken into lines
 VERSIONS = ("pltf", "python", "numpy", "scipy", "numba")
 
 
@@ -183,5 +184,9 @@ def in_python(fit: Fit) -> str:
     options += [f"restarts={len(fit.rows)}"] if len(fit.rows) > 1 else []
     options += [f"seed={fit.seed}"]
     options += [f'dtype="{fit.dtype}"'] if fit.dtype != "float64" else []
+    options += [f"{name}={code}" for name, code in fit.options.items()]
     data = "data" if len(fit.model.observed) == 1 else f"{{{', '.join(f'{n!r}: {n}' for n in fit.model.observed)}}}"
-    return f"import pltf\n\nmodel = pltf.{fit.model!r}\nfit = model.fit({data}, {', '.join(options)})"
+    call = f"fit = model.fit({', '.join([data, *options])})"
+    if len(call) > WIDE:
+        call = "\n    ".join(["fit = model.fit(", *(f"{one}," for one in [data, *options])]) + "\n)"
+    return f"import pltf\n\nmodel = pltf.{fit.model!r}\n{call}"

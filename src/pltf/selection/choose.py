@@ -59,7 +59,8 @@ def select(
         to where it was dropped if it was.
     race
         Drop restarts that are clearly behind another one of the same candidate, True, or run all of them to the end,
-        False. If it is not said, candidates race where that was measured to be safe: CP without learned shapes.
+        False. If it is not said, candidates race where that was measured to be safe: five starts or more of CP without
+        learned shapes.
     workers
         Fits at a time (default: one a core). Their number does not change a bit of any result. The data are shared.
     progress
@@ -131,7 +132,7 @@ def select(
         number, _, run = found.winner
         winner, outcome = cells[number], found.outcomes[number]
         problem = winner.ready.problem(seen)
-        best_fit = winner.ready.result(problem, run, outcome.rows, options.seed, seen)
+        best_fit = winner.ready.result(problem, run, outcome.rows, options.seed, seen, options.stop)
     selection = Selection(
         outcomes=tuple(found.outcomes[other] for other in sorted(found.outcomes)),
         winner=outcome,

@@ -34,6 +34,7 @@ FLOPS, OVERHEAD = 1e10, 5e-4  # of a worker: floating-point operations a second,
 LONG_SWEEP = 1e-2  # seconds: from here on threads keep out of each other's way
 MOST_PROBLEMS = 4  # that a process remembers
 ROUNDING = 1e-12  # of bounds
+FEW = 5  # restarts: too few for a race
 STATE_ARRAYS = 16  # arrays of the size of the factors that a run holds
 LONG_SEARCH, SWEEPS = 4.0, 60  # seconds that make starting processes worth while; sweeps of a run, for a guess
 
@@ -200,7 +201,8 @@ class Cell:
         if self._options.race is not None:
             return self._options.race
         learns_shapes = any("shape" in prior.learns for prior in self.ready.priors.values())
-        return not learns_shapes and all(map(is_cp, self.ready.model.equations))
+        few = self._options.restarts < FEW  # the one that is ahead early may be the only one left
+        return not few and not learns_shapes and all(map(is_cp, self.ready.model.equations))
 
     @property
     def entries(self) -> int:

@@ -75,6 +75,7 @@ def fit_boxes(fit: Fit) -> Boxes:
         "rows": rows_as_text(fit.rows),
         "n_observed": dict(fit.n_observed),
         "origin": {**_versions(), **fit.origin},
+        "options": dict(fit.options),
     }
     boxes = {"": root}
     for name, pattern in fit.patterns.items():
@@ -119,6 +120,7 @@ def fit_from(boxes: Boxes) -> Fit:
         labels=get_labels(root, sizes),
         held_out=_held_out(boxes["held_out"], list(seen.values())) if "held_out" in boxes else None,
         origin=dict(about["origin"]),
+        options=dict(about.get("options", {})),  # older files have none
     )
 
 
