@@ -69,7 +69,7 @@ def judged(draw: st.DrawFn) -> tuple[Array, Array, Array]:
 def test_measures_are_what_they_are_called(case: tuple[Array, Array, Array]) -> None:
     x, mean, weight = case
     log_prob = stats.poisson.logpmf(x, mean)
-    found = Judged(x, mean, log_prob).measures(weight)
+    found = Judged(x, mean, log_prob).weighted(weight)
     expected = [
         auc(x > 0, mean, weight),
         average_precision(x > 0, mean, weight),
@@ -81,9 +81,30 @@ def test_measures_are_what_they_are_called(case: tuple[Array, Array, Array]) -> 
 
 
 @given(judged())
+def test_equal_weights_are_none(case: tuple[Array, Array, Array]) -> None:
+    x, mean, _ = case
+    mean[0] *= x[0] == 0  # nothing was expected there
+    asked = Judged(x, mean, stats.poisson.logpmf(x, mean))
+    np.testing.assert_allclose(asked.weighted(np.full(x.size, 2.0)), asked.values(), rtol=1e-9, atol=1e-9)
+
+
+@given(judged())
+def test_what_was_not_expected_at_all(case: tuple[Array, Array, Array]) -> None:
+    x, mean, _ = case
+    place = np.flatnonzero(x)[0]
+    mean[place] = 0
+    asked = Judged(x, mean, stats.poisson.logpmf(x, mean))
+    without = np.ones(x.size)
+    without[place] = 0
+    assert asked.values()[2:4] == asked.weighted(np.ones(x.size))[2:4] == [-math.inf, math.inf]
+    assume((without * x).any())
+    assert np.isfinite(asked.weighted(without)).all()
+
+
+@given(judged())
 def test_grouping_cells_changes_nothing(case: tuple[Array, Array, Array]) -> None:
     x, mean, weight = case
-    found = Judged(x, mean, mean).measures(weight)
+    found = Judged(x, mean, mean).weighted(weight)
     kept = weight > 0
     full = (x > 0)[kept], mean[kept]
     np.testing.assert_allclose(found[0], roc_auc_score(*full, sample_weight=weight[kept]), rtol=1e-12)
@@ -92,7 +113,8 @@ def test_grouping_cells_changes_nothing(case: tuple[Array, Array, Array]) -> Non
 
 def test_average_precision_where_zeros_are_few() -> None:
     x, mean = np.array([0.0, 1.0, 1.0]), np.array([3.0, 2.0, 1.0])
-    assert Judged(x, mean, mean).measures(np.ones(3))[1] == pytest.approx((1 / 2 + 2 / 3) / 2)
+    for found in (Judged(x, mean, mean).weighted(np.ones(3)), Judged(x, mean, mean).values()):
+        assert found[1] == pytest.approx((1 / 2 + 2 / 3) / 2)
 
 
 # -- scores of a fit ------------------------------------------------------------------------------

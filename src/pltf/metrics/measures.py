@@ -7,13 +7,14 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 from sklearn.metrics import average_precision_score, mean_poisson_deviance, roc_auc_score, root_mean_squared_error
 
 from pltf.gamma import Array
 
 MEASURES = ("auc", "average_precision", "log_likelihood", "deviance", "rmse")
 
-_LEAST = 1e-280  # expected count that scikit-learn can divide by
+_LEAST = 1e-280  # that can be divided by
 
 
 class Judged:
@@ -22,39 +23,51 @@ class Judged:
     def __init__(self, x: Array, mean: Array, log_prob: Array) -> None:
         self.x, self.mean, self._log_prob = x, mean, log_prob
 
-    def measures(self, weight: Array) -> list[float]:
-        """All measures, in their order, with a weight for each cell."""
-        positive, rank, group = self._ranked
-        together = np.bincount(group, weight, minlength=positive.size)
-        drawn = weight > 0  # a log-probability may be -inf, where a point estimate has rate zero
+    def values(self) -> list[float]:
+        """All measures, in their order."""
+        positive = self.x > 0
+        impossible = positive & (self.mean == 0)  # counts where none was expected at all: point estimates can say so
         return [
-            roc_auc_score(positive, rank, sample_weight=together),
-            average_precision_score(positive, rank, sample_weight=together),
-            np.average(self._log_prob[drawn], weights=weight[drawn]),
-            np.inf if self._impossible[drawn].any() else self._deviance(weight),
-            root_mean_squared_error(self.x, self.mean, sample_weight=weight),
+            roc_auc_score(positive, self.mean),
+            average_precision_score(positive, self.mean),
+            float(self._log_prob.mean()),
+            np.inf if impossible.any() else mean_poisson_deviance(self.x, np.maximum(self.mean, _LEAST)),
+            root_mean_squared_error(self.x, self.mean),
         ]
 
+    def weighted(self, weight: Array) -> list[float]:
+        """The same with a weight for each cell, from sums prepared once, as there are hundreds of samples to judge."""
+        drawn = weight > 0  # terms may be infinite
+        log_prob, deviance, square = np.average(self._terms[:, drawn], axis=1, weights=weight[drawn])
+        above, zeros = (np.bincount(self._rank, part, minlength=self._ranks) for part in self._kinds * weight)
+        hits, misses = np.cumsum(above[::-1]), np.cumsum(zeros[::-1])  # above a threshold, from the highest on
+        behind = misses[-1] - misses + zeros[::-1] / 2  # zeros with a lower rank, and half of those with the same
+        precision = hits / np.maximum(hits + misses, _LEAST)
+        auc, average_precision = above[::-1] @ np.array([behind / misses[-1], precision]).T / hits[-1]
+        return [auc, average_precision, log_prob, deviance, np.sqrt(square)]
+
     @cached_property
-    def _impossible(self) -> NDArray[np.bool_]:
-        """Counts where none was expected at all: point estimates can say so."""
-        return np.asarray((self.mean == 0) & (self.x > 0))
-
-    def _deviance(self, weight: Array) -> float:
-        return float(mean_poisson_deviance(self.x, np.maximum(self.mean, _LEAST), sample_weight=weight))
+    def _terms(self) -> Array:
+        """What each cell adds to log-probability, deviance and squared error."""
+        return np.array([self._log_prob, 2 * special.kl_div(self.x, self.mean), (self.x - self.mean) ** 2])
 
     @cached_property
-    def _ranked(self) -> tuple[NDArray[np.bool_], NDArray[np.intp], NDArray[np.intp]]:
-        """Groups of cells that ranks cannot tell apart: whether above zero, their rank, and the group of each cell.
-
-        Zeros with no cell above zero between them may be taken as one, whatever their means; with few links among
-        many zeros that leaves few groups.
-        """
+    def _kinds(self) -> Array:
         positive = self.x > 0
-        marks = np.unique(self.mean[positive])
-        rank = np.searchsorted(marks, self.mean, "left") + np.searchsorted(marks, self.mean, "right")  # odd: at a mark
-        keys, group = np.unique(2 * rank + positive, return_inverse=True)
-        return keys % 2 == 1, keys // 2, group
+        return np.array([positive, ~positive], dtype=np.float64)
+
+    @cached_property
+    def _rank(self) -> NDArray[np.intp]:
+        """Of each cell by its mean, from the lowest: odd at the mean of a cell above zero, even between two of them.
+
+        Zeros between the same two are as one, whatever their means; with few links among many zeros ranks are few.
+        """
+        marks = np.unique(self.mean[self.x > 0])
+        return np.searchsorted(marks, self.mean, "left") + np.searchsorted(marks, self.mean, "right")
+
+    @cached_property
+    def _ranks(self) -> int:
+        return int(self._rank.max()) + 1
 
 
 def resampled(positive: NDArray[np.bool_], count: int, seed: int) -> Iterator[Array]:

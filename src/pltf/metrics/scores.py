@@ -217,12 +217,12 @@ def _table(predictions: Mapping[str, Judged], resamples: int, level: float, seed
         for name, judged in predictions.items():
             drawn = np.full((max(resamples, 1), len(MEASURES)), np.nan)
             for row, weight in enumerate(resampled(judged.x > 0, resamples, seed)):
-                drawn[row] = judged.measures(weight)
+                drawn[row] = judged.weighted(weight)
                 done += 1
                 shown.show(done, "bootstrap of the scores")
             low, high = np.quantile(drawn, shares, axis=0, method="nearest")  # some may be infinite
             before = f"{name}_" if name else ""
-            value = np.asarray(judged.measures(np.ones(judged.x.size)))
+            value = np.asarray(judged.values())
             columns |= {name or "value": value, f"{before}low": low, f"{before}high": high}
     return pd.DataFrame(columns, index=pd.Index(MEASURES, name="measure"))
 
