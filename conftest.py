@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import matplotlib
@@ -11,6 +12,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 matplotlib.use("agg")
+# What a shell starts in the background ignores Ctrl-C, and so would everything that is started from here.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
