@@ -144,14 +144,14 @@ def _waiting_processes(workers: int) -> Executor:
 def _new_processes(workers: int) -> Executor:
     from loky import ProcessPoolExecutor
 
-    executor: Executor = ProcessPoolExecutor(workers, initializer=_begin_work)
+    executor: Executor = ProcessPoolExecutor(workers, initializer=_begin_work, initargs=(os.getpid(),))
     return executor
 
 
-def _begin_work() -> None:
-    """What a worker process does first."""
+def _begin_work(parent: int) -> None:
+    """What a worker process does first; its parent may be no more by then."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
-    threading.Thread(target=_end_with, args=[os.getppid()], daemon=True).start()
+    threading.Thread(target=_end_with, args=[parent], daemon=True).start()
 
 
 def _end_with(parent: int) -> None:
