@@ -180,10 +180,60 @@ def test_only_tensors_with_the_index_are_asked_for() -> None:
     assert_same(row, by_hand(fit, row, {"X": X[:, :1], "Y": Y[:1]}, "j"), fit, "j")
     with pytest.raises(pltf.PltfError, match="X_new must be a mapping from tensor to array, with X and Y; got ndarray"):
         fit.fold_in(X, "j")
-    with pytest.raises(pltf.PltfError, match="X_new must have an array for every tensor of the model, but Y is absent"):
-        fit.fold_in({"X": X}, "j")
     with pytest.raises(pltf.PltfError, match="unknown tensor 'Y' in X_new: the model has X"):
         fit.fold_in({"X": rows("ijk", "i"), "Y": Y}, "i")
+
+
+@pytest.mark.parametrize("method", ["vb", "em", "map"])
+@pytest.mark.parametrize(("absent", "shape"), [("X", (4, 2, 3)), ("Y", (2, 5))])
+def test_tensors_that_are_not_given_are_unobserved(absent: str, shape: tuple[int, ...], method: str) -> None:
+    fit = small_fit(COUPLED, method=method)
+    given = {name: one for name, one in (("X", rows("ijk", "j")), ("Y", rows("jm", "j"))) if name != absent}
+    new, holes = fit.fold_in(given, "j", **RUN), {absent: np.full(shape, np.nan)}
+    spelled_out = fit.fold_in(given | holes, "j", **RUN)
+    assert_same(new, spelled_out, fit, "j")
+    assert_same(new, by_hand(fit, new, given | holes, "j"), fit, "j")
+    assert new.n_observed[absent] == 0
+    for ask in ("mean", "var", "prob"):
+        np.testing.assert_array_equal(getattr(new, ask)(of=absent), getattr(spelled_out, ask)(of=absent))
+    assert new.mean(of=absent).shape == shape
+
+
+def test_a_tensor_that_is_not_given_takes_no_room() -> None:
+    """A million by a million cells of each new row, and no array of them is made."""
+    model = pltf.Model("X[i,j,k] = A[i,r] * B[j,r] * C[k]\nY[j,m] = B[j,r] * D[m,r]", r=1)
+    X = pltf.observe(([(0, 0, 0), (10**6 - 1, 1, 0)], [3, 4]), shape=(10**6, 2, 10**6), unlisted="missing")
+    fit = model.fit({"X": X, "Y": np.ones((2, 3))}, max_iter=2, tol=0)
+    new = fit.fold_in({"Y": np.ones((4, 3))}, "j", **RUN)
+    assert new.mean([(5, 3, 7)], of="X").shape == (1,)
+
+
+def test_rows_of_any_form_tell_how_many_the_others_have() -> None:
+    fit, Y = small_fit(COUPLED), np.nan_to_num(rows("jm", "j"))
+    labelled = pltf.observe(Y, dims=("j", "m"), labels={"j": ["new", "newer"]})
+    forms = [Y, sparse.csr_array(Y), (np.argwhere(Y >= 0), Y.ravel()), labelled]
+    for one, expected in zip([*forms, Y[0]], [Y, Y, Y, Y, Y[:1]], strict=True):
+        new = fit.fold_in({"Y": one}, "j", **RUN)
+        wanted = fit.fold_in({"X": np.full((4, len(expected), 3), np.nan), "Y": expected}, "j", **RUN)
+        np.testing.assert_allclose(new.mean(of="X"), wanted.mean(of="X"), rtol=1e-8)
+    assert fit.fold_in({"Y": labelled}, "j", **RUN).top(1, of="X")["j"][0] in ("new", "newer")
+
+
+@pytest.mark.parametrize(
+    ("data", "mask", "message"),
+    [
+        ({}, None, "X_new must have an array for one of X, Y at least, got none"),
+        ({"y": np.ones((2, 5))}, None, "unknown tensor 'y' in X_new: the model has X, Y"),
+        ({"Y": np.ones((2, 5))}, {"X": np.ones((4, 2, 3))}, "mask names X, of which X_new has no array"),
+        ({"Y": np.ones((2, 4))}, None, "X_new must be as wide as the data of the fit, but index 'm' is 4 in Y, and 5"),
+        ({"Y": np.ones((1, 2, 5))}, None, r"Y must have 2 dimensions \(j, m\), got 3: shape \(1, 2, 5\)"),
+        ({"Y": np.ones((0, 5))}, None, "Y has no cell: index 'j' has size 0"),
+        ({"Y": np.full((2, 5), np.nan)}, None, "X and Y: at least one cell must be observed, but all are missing"),
+    ],
+)
+def test_refused_data_of_some_tensors(data: Any, mask: Any, message: str) -> None:
+    with pytest.raises(pltf.PltfError, match=message):
+        small_fit(COUPLED).fold_in(data, "j", mask=mask)
 
 
 def test_an_index_that_another_tensor_observes() -> None:

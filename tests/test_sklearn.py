@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import warnings
 from typing import Any
@@ -307,6 +308,35 @@ def test_names_and_tables() -> None:
     np.testing.assert_array_equal(fitted.inverse_transform(W), W.to_numpy() @ fitted.components_)
     with pytest.raises(ValueError, match="feature names should match"):
         fitted.transform(table[table.columns[::-1]])
+
+
+def test_features_go_by_their_names_in_the_fit() -> None:
+    words = [f"word {j}" for j in range(25)]
+    plain, table = pd.DataFrame(WITH_HOLES), pd.DataFrame(WITH_HOLES, columns=words)
+    unnamed, fitted = model().fit(plain), model().fit(table)
+    assert list(fitted.fit_.labels["j"].index) == words
+    assert {word for row in fitted.fit_.components()["H[j]"] for word in row} <= set(words)
+    assert set(fitted.fit_.top(5)["j"]) <= set(words)
+    assert "i" not in fitted.fit_.labels
+    assert [fitted.bound_, fitted.score(table)] == [unnamed.bound_, unnamed.score(plain)]
+    np.testing.assert_array_equal(fitted.components_, unnamed.components_)
+    again = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(again.transform(table), unnamed.transform(plain))
+    assert again.fit_.labels == fitted.fit_.labels
+    assert not clone(fitted).fit(WITH_HOLES).fit_.labels
+    assert not fitted.fit(WITH_HOLES).fit_.labels, "names of an earlier fit"
+
+
+def test_listed_features_go_by_their_names_too() -> None:
+    listed = pd.DataFrame.sparse.from_spmatrix(sparse.csr_array(X), columns=[f"word {j}" for j in range(25)])
+    assert model().fit(listed).fit_.labels["j"].at([3]).tolist() == ["word 3"]
+
+
+def test_names_that_stand_twice_are_no_labels() -> None:
+    fitted = model()
+    fitted.feature_names_in_ = np.array(["a", "b", "a"], dtype=object)
+    seen = pltf.observe(np.ones((2, 3)))
+    assert fitted._named(seen) is seen
 
 
 def test_sparse_weights_can_be_turned_back() -> None:

@@ -13,7 +13,16 @@ import numpy as np
 
 from pltf.data import CooObservation, DenseObservation, Observation, observe
 from pltf.data.labels import Labels
-from pltf.data.observe import check_mask, has_names, in_order, is_listed, is_xarray, shape_and_dtype
+from pltf.data.observe import (
+    check_mask,
+    frame_as_array,
+    has_names,
+    in_order,
+    is_frame,
+    is_listed,
+    is_xarray,
+    shape_and_dtype,
+)
 from pltf.data.tables import column_names, is_table
 from pltf.data.values import numeric
 from pltf.engines import select
@@ -130,8 +139,8 @@ def prepare(
     """Judge everything that can be judged without reading the data."""
     how = METHODS[_choice("method", method, tuple(METHODS))]
     accelerate = flag("accelerate", accelerate)
-    planned = plan(model, data, mask=masks, dtype=dtype, engine=engine, threads=threads)
     labels = labels_by_index({name: one for name, one in data.items() if isinstance(one, Observation)})
+    planned = plan(model, data, mask=masks, dtype=dtype, engine=engine, threads=threads)
     held = _fixed(fixed, model, planned, labels)
     priors = _priors(how, prior, planned.factor_shapes, held)
     learns = _learns(how, priors, model, planned.factor_shapes)
@@ -279,10 +288,16 @@ def fold_in(
 ) -> Fit:
     """Learn new rows with all else kept; :meth:`pltf.Fit.fold_in` says what the arguments mean."""
     model = _around(known, index)
-    given = _by_tensor(model, X_new, "X_new").values()
-    if mask is not None and any(is_listed(one) or has_names(one) for one in given):
+    given = _by_tensor(model, X_new, "X_new", partial=True)
+    if not given:
+        raise PltfError(f"X_new must have an array for one of {', '.join(model.observed)} at least, got none")
+    if mask is not None and any(is_listed(one) or has_names(one) for one in given.values()):
         raise ObservationError("mask goes with a plain array, and X_new is none: pass pltf.observe(...) of it")
-    data, masks = _as_rows(known, model, X_new, index, "X_new"), _as_rows(known, model, mask, index, "mask")
+    rows, masks = (_as_rows(known, model, one, index, name) for one, name in ((given, "X_new"), (mask, "mask")))
+    unmatched = [name for name in masks if name not in rows]
+    if unmatched:
+        raise PltfError(f"mask names {unmatched[0]}, of which X_new has no array")
+    data = _unseen(known, model, rows, index) | rows
     kept = {a: known.factors[a].mean for a, indices in model.factors.items() if index not in indices}
     free = [a for a in model.factors if a not in kept]
     new = fit(
@@ -328,12 +343,25 @@ def _around(known: Fit, index: Any) -> Model:
     return Model("\n".join(map(str, equations)), **{i: known.sizes[i] for i in latent})
 
 
-def _as_rows(known: Fit, model: Model, given: Any, index: str, argument: str) -> dict[str, Any] | None:
+def _unseen(known: Fit, model: Model, rows: Mapping[str, Any], index: str) -> dict[str, Observation]:
+    """Tensors of which nothing was given, as lists without a cell, with as many rows as the first that was."""
+    first, given = next(iter(rows.items()))
+    shape = dict(zip(model.observed[first], shape_and_dtype(given, first)[0], strict=False))
+    sizes = {**known.sizes, index: max(1, shape.get(index, 1))}  # what has no such axis or no row, the fit refuses
+    unseen = {}
+    for name, indices in model.observed.items():
+        if name not in rows:
+            nothing = np.empty((0, len(indices)), dtype=np.intp), np.empty(0)
+            unseen[name] = observe(nothing, shape=[sizes[i] for i in indices], unlisted="missing", name=name)
+    return unseen
+
+
+def _as_rows(known: Fit, model: Model, given: Any, index: str, argument: str) -> dict[str, Any]:
     """Data or masks of new rows, as wide as those of the fit; a single row may come without its axis."""
+    rows: dict[str, Any] = {}
     if given is None:
-        return None
-    rows = {}
-    for name, one in _by_tensor(model, given, argument, partial=argument == "mask").items():
+        return rows
+    for name, one in _by_tensor(model, given, argument, partial=True).items():
         indices = model.observed[name]
         place = indices.index(index)
         if isinstance(one, Observation):
@@ -535,6 +563,8 @@ def _factor_arrays(
         _known_factor(argument, name, shapes)
         if isinstance(value, (Posterior, Point)):
             raise PltfError(f"{argument}[{name!r}] must be an array, got a {type(value).__name__}: pass its .mean")
+        if is_frame(value):
+            value = frame_as_array(value, model.factors[name], labels, f"{argument}[{name!r}]")
         if is_xarray(value):
             value = labelled_array(value, model.factors[name], labels, f"{argument}[{name!r}]")
         array = numeric(value, f"{argument}[{name!r}]")

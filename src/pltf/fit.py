@@ -124,9 +124,10 @@ class Fit:
         """Expected value of cells, exact under the posterior.
 
         ``at`` lists cells: an (n, modes) array of positions, a table with a column for each index, rows of labels, a
-        tuple of index arrays such as ``np.nonzero`` gives, or a boolean array of the tensor's shape. In a table an
-        index that has labels goes by them. Without ``at``: the whole tensor. ``of`` names the tensor when the model
-        has several.
+        tuple of index arrays such as ``np.nonzero`` gives, or a boolean array of the tensor's shape. In a table or a
+        DataArray an index that has labels goes by them. Answers come in the order of the cells: of a boolean array,
+        in that of ``values[at]``. Without ``at``: the whole tensor, its axes as in the model. ``of`` names the tensor
+        when the model has several.
 
         >>> import numpy as np, pltf
         >>> X = np.array([[4.0, 2.0], [2.0, np.nan]])
@@ -234,7 +235,8 @@ class Fit:
     ) -> Array:
         """Log-probability of values of cells under the posterior predictive, each by itself, from draws.
 
-        Of a value that is not whole it is the same expression, with the Gamma function for the factorial.
+        ``values`` has one number for each cell, or is a DataArray of the whole tensor that has them. Of a value that is
+        not whole it is the same expression, with the Gamma function for the factorial.
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.full((6, 5), 4.0))
@@ -243,7 +245,7 @@ class Fit:
         True
         """
         sampling = self._sampling(at, of, draws, seed, progress)
-        return sampling.log_likelihood(observed_values(values, sampling.cells).reshape(-1))
+        return sampling.log_likelihood(self._values(values, sampling.cells, of))
 
     def surprise(
         self,
@@ -259,8 +261,9 @@ class Fit:
         """How surprising values of cells are: the probability of a count at least as large. Small is surprising.
 
         ``tail="lower"`` is that of a count at most as large, ``"both"`` twice the smaller of the two. ``values`` has
-        one number for each cell. Values that the fit has learned from surprise it less than they should: hide cells
-        with :func:`pltf.holdout` to judge them. A value that is not whole stands for the next whole one in its tail.
+        one number for each cell, or is a DataArray of the whole tensor that has them. Values that the fit has learned
+        from surprise it less than they should: hide cells with :func:`pltf.holdout` to judge them. A value that is not
+        whole stands for the next whole one in its tail.
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.full((6, 5), 4.0))
@@ -271,7 +274,7 @@ class Fit:
         if not isinstance(tail, str) or tail not in TAILS:
             raise PltfError(f"tail must be one of {', '.join(map(repr, TAILS))}; got {brief(tail)}")
         sampling = self._sampling(at, of, draws, seed, progress)
-        x = observed_values(values, sampling.cells).reshape(-1)
+        x = self._values(values, sampling.cells, of)
         upper, lower = at_least(np.ceil(x)), at_most(np.floor(x))
         if tail != "both":
             return sampling.average(upper if tail == "upper" else lower)
@@ -356,6 +359,9 @@ class Fit:
         draws, seed, progress = whole("draws", draws, 1), whole("seed", seed, 0), flag("progress", progress)
         return Sampling(*self._asked(at, of), draws, seed, progress)
 
+    def _values(self, values: Any, cells: Asked, of: str | None) -> Array:
+        return observed_values(values, cells, self.model.observed[self.tensor(of)], self.labels).reshape(-1)
+
     def fold_in(
         self,
         X_new: Any,
@@ -374,9 +380,10 @@ class Fit:
 
         ``X_new`` is data as for :meth:`pltf.Model.fit`, as wide as those of the fit in all other indices, with as many
         new rows of ``index`` as you have; one row may come without its axis. Of a coupled model only tensors with
-        that index are asked for. The result is a fit of the new rows, with predictions like any other. Its factors
-        with ``index`` are what a fit with ``fixed=`` the means of the others gives; the others are as they were,
-        and so is the prior, unless another is given.
+        that index are asked for, and of these one will do: all cells of the others are missing, and are predicted. The
+        result is a fit of the new rows, with predictions like any other. Its factors with ``index`` are what a fit with
+        ``fixed=`` the means of the others gives; the others are as they were, and so is the prior, unless another is
+        given.
 
         >>> import numpy as np, pltf
         >>> X = np.random.default_rng(0).poisson(np.outer([9, 1, 5], [7, 2, 1, 3]))
@@ -384,6 +391,10 @@ class Fit:
         >>> new = fit.fold_in([14, 4, np.nan, 6], index="i")
         >>> new.factors["W"].mean.shape, bool(new.prob(at=[(0, 2)])[0] > 0.5)
         ((1, 1), True)
+        >>> both = pltf.Model("X[user,item] = U[user,r] * V[item,r]\\nY[item,word] = V[item,r] * D[word,r]", r=1)
+        >>> fit = both.fit({"X": X, "Y": np.outer([7, 2, 1, 3], [2, 4])})
+        >>> fit.fold_in({"Y": [14, 28]}, index="item").mean(of="X").shape
+        (3, 1)
         """
         from pltf import api  # the front door again: a fold-in is a fit
 

@@ -60,6 +60,9 @@ class Gamma:
         self._check_learning()
         for name in ("shape", "mean"):
             given = getattr(self, name)
+            if hasattr(given, "to_numpy"):
+                expected = "a number or an array in the order of the factor"
+                raise PltfError(f"Gamma: {name} must be {expected}, got a {type(given).__name__}: pass its values")
             kept = np.array(numeric(given, f"Gamma: {name}"), dtype=np.float64)  # a copy: the caller's may change
             good = np.isfinite(kept) & (kept > 0)
             if not good.all():

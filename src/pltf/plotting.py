@@ -108,6 +108,8 @@ def search(found: Selection, axes: Any = None) -> Any:
 def scores(found: Scores, axes: Any = None) -> Any:
     """Calibration and ROC curve of scores, side by side; returns the two axes.
 
+    Of scores with ``ranking=False`` it is the calibration alone, and returns its axes.
+
     >>> import matplotlib; matplotlib.use("agg")
     >>> import numpy as np, pltf, pltf.metrics, pltf.plotting
     >>> X = np.random.default_rng(0).poisson(np.outer([9, 1, 5, 2], [3, 0.1, 1, 0.5]))
@@ -117,6 +119,8 @@ def scores(found: Scores, axes: Any = None) -> Any:
     >>> ax.get_ylabel()
     'observed count of a cell'
     """
+    if not found.ranking:
+        return calibration(found, *_panels(1, axes))
     left, right = _panels(2, axes, sharey=False)
     calibration(found, left)
     roc(found, right)
@@ -140,7 +144,7 @@ def calibration(found: Scores, ax: Any = None) -> Any:
     _bins(ax, found.calibration, color="C0", markersize=4, label=label)
     tables = (found.calibration, found.popularity_calibration)
     shown = np.concatenate([table[column] for table in tables for column in ("expected", "observed", "low", "high")])
-    shown = shown[shown > 0]
+    shown = shown[shown > 0] if (shown > 0).any() else np.ones(1)  # zeros may be all there is
     ends = [shown.min() / 1.5, shown.max() * 1.5]
     ax.plot(ends, ends, color="0.6", linewidth=1, zorder=1, label="as expected")
     ax.set_xscale("log")
@@ -171,6 +175,8 @@ def roc(found: Scores, ax: Any = None) -> Any:
     """
     from sklearn.metrics import roc_curve
 
+    if not found.ranking:
+        raise PltfError("a ROC curve needs scores that rank zeros and counts, and these were made with ranking=False")
     ax = _axes(ax)
     for name, said, column, style in (
         ("fit", found.means, "value", {"color": "C0"}),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from pltf.data import Observation, observe
+from pltf.data.labels import known_labels
 from pltf.errors import ConvergenceWarning as PltfConvergenceWarning
 from pltf.errors import PltfError, whole
 from pltf.fit import Fit
@@ -81,7 +83,8 @@ class PoissonNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     n_iter_
         Sweeps of the start that was kept.
     fit_
-        The :class:`pltf.Fit`, with rows ``i``, columns ``j`` and components ``r``.
+        The :class:`pltf.Fit`, with rows ``i``, columns ``j`` and components ``r``. Columns go by their names where
+        ``X`` is a table whose names are strings, each of them once.
 
     A fit works on as many threads as ``OMP_NUM_THREADS`` says, which joblib sets in its processes; without it, on
     all cores. Their number does not change a bit of the result.
@@ -130,7 +133,7 @@ class PoissonNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """
         rank, prior = whole("n_components", self.n_components, 1), self._prior()
         restarts, seed = whole("n_init", self.n_init, 1), _seed(self.random_state)
-        seen = self._observed(X, reset=True)
+        seen = self._named(self._observed(X, reset=True))
         self.fit_ = self._run(
             seen,
             rank,
@@ -242,6 +245,13 @@ class PoissonNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         if least < 0:
             raise PltfError(f"Negative values in data passed to PoissonNMF: X must be >= 0, but it holds {least}")
         return _listed(X) if sparse.issparse(X) else observe(X, name="X")
+
+    def _named(self, seen: Observation) -> Observation:
+        """The same with the names of the features, if they have any and these differ, as labels of the columns."""
+        names = getattr(self, "feature_names_in_", ())
+        if not len(names) or len(set(names)) < len(names):
+            return seen
+        return replace(seen, dims=("i", "j"), labels={"j": known_labels(names, "feature_names_in_")})
 
     def _fold_in(self, seen: Observation) -> Fit:
         """The posterior of the rows seen, with H kept."""

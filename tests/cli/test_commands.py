@@ -138,6 +138,23 @@ def test_score(folder: Path) -> None:
     assert told["cells"] == again["cells"] == len(table)
 
 
+def test_score_of_ratings(tmp_path: Path) -> None:
+    """None of them is zero, so there is nothing to be told apart."""
+    at = np.argwhere(np.random.default_rng(0).random((12, 8)) < 0.7)
+    stars = 1 + at.sum(axis=1) % 5
+    pd.DataFrame({"user": at[:, 0], "film": at[:, 1], "stars": stars}).to_csv(tmp_path / "stars.csv", index=False)
+    read = (tmp_path / "stars.csv", "--index", "user,film", "--value", "stars", "--missing", "unlisted")
+    assert here("fit", *read, "--nmf", 1, "--holdout", 0.3, "-o", tmp_path / "run.nc").code == 0
+    refused = here("score", tmp_path / "run.nc")
+    assert refused.code == 2
+    assert refused.err.endswith(" are above zero: --no-ranking leaves these out\n")
+    told = facts(here("score", tmp_path / "run.nc", "--no-ranking", "--json"))
+    fit = pltf.load(tmp_path / "run.nc")
+    assert isinstance(fit, pltf.Fit)
+    assert told["scores"]["rmse"]["value"] == pltf.metrics.score(fit, ranking=False).rmse
+    assert list(told["scores"]) == ["log_likelihood", "deviance", "rmse"]
+
+
 def test_report(folder: Path) -> None:
     done = script("report", "run.nc", "-o", "report.html", "--title", "Visits", cwd=folder)
     assert done.code == 0, done
@@ -245,6 +262,22 @@ def test_a_checkpoint_is_gone_on_with(folder: Path, tmp_path: Path) -> None:
     assert isinstance(second, pltf.Fit)
     assert first.bound == second.bound
     assert "another model" in here(*command[:5], 3, *command[6:], "--resume", "-o", tmp_path / "c.nc").err
+
+
+def test_going_on_replaces_its_own_output_and_no_other(folder: Path, tmp_path: Path) -> None:
+    def fit(rank: int, checkpoint: str, *more: str) -> Outcome:
+        kept = ("--every", 0, "--checkpoint", tmp_path / checkpoint)
+        return here("fit", folder / "events.csv", *INDEX, "--cp", rank, *kept, "-o", tmp_path / "a.nc", *more)
+
+    assert fit(1, "one.nc").code == 0
+    for again in ("--resume", "--resume --quiet", "--resume --json"):
+        assert fit(1, "one.nc", *again.split()).code == 0
+    for rank, checkpoint in ((2, "one.nc"), (2, "none.nc"), (1, "none.nc")):
+        assert "exists: --force replaces it" in fit(rank, checkpoint, "--resume").refusal
+    (tmp_path / "one.nc").unlink()
+    assert "exists: --force replaces it" in fit(1, "one.nc", "--resume").refusal
+    (tmp_path / "a.nc").write_bytes((tmp_path / "a.nc").read_bytes()[:-9])
+    assert "exists: --force replaces it" in fit(1, "one.nc", "--resume").refusal
 
 
 # -- help, pipes, terminals ---------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -151,9 +152,9 @@ def test_periods_are_their_first_moment() -> None:
         (pd.Series(pd.Categorical(["a", 1])), ("one type",)),
         (
             pd.Series([pd.Timestamp("2026", tz="UTC"), pd.Timestamp("2026", tz="Asia/Tokyo")], dtype=object),
-            ("time zone",),
+            ("one time zone", "UTC and Asia/Tokyo"),
         ),
-        (pd.Series([pd.Timestamp("2026", tz="UTC"), pd.Timestamp("2026")], dtype=object), ("time zone",)),
+        (pd.Series([pd.Timestamp("2026", tz="UTC"), pd.Timestamp("2026")], dtype=object), ("time zone", "both")),
         (pd.Series([(1, 2)], dtype=object), ("tuple",)),
         (pd.Series([[1], [2]], dtype=object), ("list",)),
         (pd.Series([{}], dtype=object), ("dict",)),
@@ -305,7 +306,10 @@ def test_every_bin_comes_back(bin: str) -> None:
         (["2026-11-09", "NaT"], ("dates such as", "'NaT'")),
         (["2026-11-09", "09.11.2026"], ("dates such as", "09.11.2026")),
         (["2026-11-09", "bob\nlee"], ("dates such as", r"'bob\nlee'")),
-        (["2026-11-09T00:00+01:00", "2026-11-09T00:00+02:00"], ("dates such as", "timezones")),
+        (["2026-11-09T00:00+01:00", "2026-11-09T00:00+02:00"], ("UTC+01:00 and UTC+02:00", "tz_convert", "one offset")),
+        (["2026-11-09T00:00Z", "2026-11-09"], ("time zone", "both")),
+        (["2026-11-09T00:00Z", "2026-11-09T00:00+02:00", "bob"], ("dates such as", "'bob'")),
+        (["2026-11-09T00:00Z", "2026-11-09T00:00+02:00", "2026-13-09"], ("dates such as", "2026-13-09")),
         (["2026-11-09", None], ("row 1 has no label",)),
         ([True, False], ("binned by week", "bool")),
     ],
@@ -328,3 +332,119 @@ def test_units_of_dates_do_not_matter() -> None:
     assert coarse == fine
     assert coarse.positions(fine.index, "when").tolist() == [0]
     assert pltf.observe(np.ones(1), dims=["when"], labels={"when": coarse}).labels["when"] is coarse
+
+
+# -- time zones ---------------------------------------------------------------------------------
+
+LATE = pd.Timestamp("2026-01-04 23:30", tz="UTC")  # in Berlin it is the 5th of January
+MOMENTS_OF_A_ZONE: dict[str, Callable[[pd.Timestamp], Any]] = {
+    "column": lambda moment: pd.Series([moment]),
+    "index": lambda moment: pd.DatetimeIndex([moment]),
+    "objects": lambda moment: pd.Series([moment.to_pydatetime()], dtype=object),
+    "arrow": lambda moment: pd.Series([moment], dtype=pd.ArrowDtype(pa.timestamp("us", tz=str(moment.tz)))),
+    "category": lambda moment: pd.Series(pd.Categorical([moment])),
+    "list": lambda moment: [moment],
+    "words": lambda moment: [moment.isoformat()],
+}
+OF_A_ZONE = [
+    (["2026-01-05T00:30+01:00", "2026-01-04T12:00+01:00"], "UTC+01:00"),
+    (["2026-01-05T00:30Z", "2026-01-04T12:00+00:00"], "UTC"),
+    (pd.Series([LATE.tz_convert("Europe/Berlin").to_pydatetime()] * 2, dtype=object), "Europe/Berlin"),
+    (pd.Series([LATE] * 2, dtype=pd.ArrowDtype(pa.timestamp("us", tz="Europe/Berlin"))), "Europe/Berlin"),
+    # A zone is called CET too, and has summer time.
+    (pd.Series([LATE.tz_convert(dt.timezone(dt.timedelta(hours=1), "CET"))] * 2), "UTC+01:00"),
+]
+
+
+@pytest.mark.parametrize("bin", ["day", "weekday"])
+@pytest.mark.parametrize("given_as", MOMENTS_OF_A_ZONE)
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Tokyo"])
+def test_moments_are_found_by_the_clock_of_the_labels(zone: str, given_as: str, bin: str) -> None:
+    days = pd.Series(pd.date_range("2026-01-03", "2026-01-06", tz="Europe/Berlin"))
+    labels, _ = labels_of(days, "when", bin)
+    (found,) = labels.positions(MOMENTS_OF_A_ZONE[given_as](LATE.tz_convert(zone)), "when")
+    assert labels.index[found] == (pd.Timestamp("2026-01-05") if bin == "day" else "Monday")
+    assert labels.positions(["2026-01-05T23:30"], "when")[0] == found  # without a zone, it is the clock on the wall
+
+
+def test_moments_without_a_bin_are_found_by_the_clock_of_the_labels() -> None:
+    labels, _ = labels_of(pd.Series([LATE]).dt.tz_convert("Europe/Berlin"), "when", None)
+    for given_as in MOMENTS_OF_A_ZONE.values():
+        assert labels.positions(given_as(LATE), "when").tolist() == [0]
+    with pytest.raises(PltfError, match="2026-01-05 01:30:00, which is not one of"):
+        labels.positions([LATE + pd.Timedelta(hours=1)], "when")
+
+
+def test_a_fit_is_asked_by_the_clock_of_its_labels() -> None:
+    when = pd.date_range("2026-01-04", "2026-01-05", tz="Europe/Berlin")
+    table = pd.DataFrame({"who": ["a", "b"], "when": when, "n": [1, 9]})
+    fit = pltf.nmf(("who", "when"), rank=1).fit(pltf.observe(table, dims=["who", "when:day"]))
+    expected = fit.mean(np.array([[1, 1]]))
+    assert fit.mean(np.array([[1, 0]])) != expected
+    for given_as in MOMENTS_OF_A_ZONE.values():
+        assert fit.mean(pd.DataFrame({"who": ["b"], "when": given_as(LATE)})) == expected
+    for moment in (LATE, LATE.to_pydatetime(), LATE.isoformat()):
+        assert fit.mean([("b", moment)]) == expected
+
+
+@pytest.mark.parametrize(("column", "zone"), OF_A_ZONE)
+def test_labels_keep_the_zone_of_their_dates(column: Any, zone: str, tmp_path: Path) -> None:
+    table = pd.DataFrame({"who": ["a", "b"], "when": column})
+    seen = pltf.observe(table, dims=["who", "when:day"])
+    assert seen.labels["when"].zone == zone
+    assert seen.labels["when"].names()[-1] == "2026-01-05"
+    pltf.nmf(("who", "when"), rank=1).fit(seen).save(tmp_path / "fit.pltf")
+    fit = pltf.load(tmp_path / "fit.pltf")
+    assert isinstance(fit, pltf.Fit)
+    kept = fit.labels["when"]
+    assert kept.zone == zone
+    late = pd.Timestamp("2026-01-05 00:30", tz=zone).tz_convert("Asia/Tokyo")
+    assert kept.at(kept.positions([late], "when"))[0] == pd.Timestamp("2026-01-05")
+
+
+def test_a_zone_without_a_name_is_refused() -> None:
+    odd = pd.Series([LATE.tz_convert(dt.timezone(dt.timedelta(seconds=90)))])
+    with pytest.raises(PltfError) as error:
+        labels_of(odd, "data: column 'when'", "day")
+    one_line(error, "data: column 'when'", "UTC+00:01:30", "by name", "tz_convert")
+
+
+@pytest.mark.parametrize("bin", ["day", "weekday", None])
+@pytest.mark.parametrize("given_as", MOMENTS_OF_A_ZONE)
+def test_labels_without_a_zone_are_not_asked_with_one(given_as: str, bin: str | None) -> None:
+    labels, _ = labels_of(pd.Series(pd.date_range("2026-01-03", "2026-01-06")), "when", bin)
+    with pytest.raises(PltfError) as error:
+        labels.positions(MOMENTS_OF_A_ZONE[given_as](LATE), "at: 'when'")
+    one_line(error, "at: 'when'", "time zone UTC", "no zone", ".dt.tz_localize(None)")
+
+
+def test_one_clock_time_is_not_two_moments() -> None:
+    """At the end of summer time the clock shows an hour twice."""
+    twice = pd.Series(pd.DatetimeIndex(["2026-10-25 00:30", "2026-10-25 01:30"], tz="UTC")).dt.tz_convert(
+        "Europe/Berlin"
+    )
+    calls: list[Callable[[], Any]] = [
+        lambda: labels_of(twice, "column 'when'", None),
+        lambda: known_labels(twice, "column 'when'"),
+        lambda: labels_of(twice.astype("category"), "column 'when'", None),
+        lambda: labels_of(twice[:1], "when", None)[0].positions(twice.dt.tz_convert("UTC"), "column 'when'"),
+    ]
+    for call in calls:
+        with pytest.raises(PltfError) as error:
+            call()
+        one_line(error, "column 'when'", "2026-10-25 02:30:00", "Europe/Berlin", ".dt.tz_convert('UTC')", "by the day")
+    labels, at = labels_of(twice, "when", "hour")
+    assert (labels.names(), at.tolist()) == (["2026-10-25 02:00:00"], [0, 0])
+    labels, at = labels_of(twice.dt.tz_convert("UTC"), "when", None)
+    assert (len(labels), at.tolist()) == (2, [0, 1])
+    assert len(labels_of(pd.concat([twice[:1]] * 2), "when", None)[0]) == 1
+
+
+def test_a_digest_tells_labels_of_other_types_and_zones_apart() -> None:
+    days = pd.date_range("2026-01-01", periods=2)
+    labels: list[Any] = [[1, 2], ["1", "2"], [1.0, 2.0], [True, False], ["True", "False"]]
+    labels += [days, list(map(str, days.date)), days.tz_localize("UTC"), days.tz_localize("Europe/Berlin")]
+    digests = {pltf.observe(np.ones(2), dims=["i"], labels={"i": one}).digest() for one in labels}
+    assert len(digests) == len(labels)
+    fine = pltf.observe(np.ones(2), dims=["i"], labels={"i": days.as_unit("s")})
+    assert fine.digest() == pltf.observe(np.ones(2), dims=["i"], labels={"i": days.as_unit("ns")}).digest()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import sparse as pydata
+import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -304,6 +306,63 @@ def test_order_of_axes_does_not_matter() -> None:
     np.testing.assert_array_equal(pltf.holdout(X, 0.4, by=(2, 0)), pltf.holdout(X, 0.4, by=(0, 2)))
 
 
+NAMES = ("user", "place", "act")
+
+
+def named(X: Array, known: Bools) -> dict[str, Any]:
+    """The same data with names of their axes, in every form that has some."""
+    cells = pd.MultiIndex.from_arrays(np.argwhere(known).T, names=NAMES)
+    forms: dict[str, Any] = {name: replace(pltf.observe(one), dims=NAMES) for name, one in storages(X, known).items()}
+    array = xr.DataArray(np.where(known, X, np.nan), dims=NAMES)
+    return forms | {"xarray": array, "series": pd.Series(X[known], index=cells)}
+
+
+@pytest.mark.parametrize(
+    ("options", "numbers"),
+    [
+        ({"by": "user"}, {"by": 0}),
+        ({"by": ("place", "user")}, {"by": (0, 1)}),
+        ({"by": ("act", 1)}, {"by": (1, 2)}),
+        ({"stratify": "act"}, {"stratify": 2}),
+        ({"by": "nonzeros", "stratify": "place"}, {"by": "nonzeros", "stratify": 1}),
+    ],
+)
+def test_axes_by_name(options: dict[str, Any], numbers: dict[str, Any]) -> None:
+    X = counts((6, 5, 4))
+    for form, data in named(X, np.random.default_rng(1).random(X.shape) < 0.9).items():
+        answers = [pltf.holdout(data, 0.4, seed=3, **asked) for asked in (options, numbers)]
+        one, two = (answer.cells if isinstance(answer, pltf.Holdout) else np.asarray(answer) for answer in answers)
+        np.testing.assert_array_equal(one, two, err_msg=form)
+
+
+def test_words_keep_their_meaning_whatever_axes_are_called() -> None:
+    X = counts((6, 5, 4))
+    odd = xr.DataArray(X, dims=("cells", "nonzeros", "value"))
+    words: list[dict[str, Any]] = [{"by": "cells"}, {"by": "nonzeros"}, {"stratify": "value"}]
+    for options in words:
+        np.testing.assert_array_equal(pltf.holdout(odd, 0.3, **options), pltf.holdout(X, 0.3, **options))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"by": "usr"}, r"by must be 'cells', .* the name of an axis \(user, place, act\) or a tuple .*; got 'usr'"),
+        ({"by": ("user", "usr")}, r"by must be .* \(user, place, act\) .* got \('user', 'usr'\)"),
+        ({"by": ("user", 0)}, r"by must be .* two or more different ones; got \('user', 0\)"),
+        ({"by": "value"}, r"by must be .* \(user, place, act\) .* got 'value'"),
+        ({"by": NAMES}, "by must leave out an axis, or be 'cells'; got all 3 axes"),
+        ({"stratify": "usr"}, r"stratify must be None, 'value' or .* \(user, place, act\), got 'usr'"),
+        ({"stratify": "user", "by": "act"}, "stratify goes with by='cells' or by='nonzeros', got by='act'"),
+    ],
+)
+def test_refuses_names_that_there_are_not(options: dict[str, Any], message: str) -> None:
+    X = counts((6, 5, 4))
+    for data in named(X, X >= 0).values():
+        with pytest.raises(pltf.PltfError, match=message) as refused:
+            pltf.holdout(data, 0.4, **options)
+        assert "\n" not in str(refused.value)
+
+
 def test_an_empty_list_has_zeros_to_hide() -> None:
     nothing = pltf.observe(([], []), shape=(5, 4))
     for options in ({}, {"by": 1}, {"stratify": "value"}, {"stratify": 0}):
@@ -525,7 +584,7 @@ def test_refuses_a_fraction_that_is_none(fraction: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"by": "rows"}, "by must be 'cells', 'nonzeros', the number of an axis or a tuple .*; got 'rows'"),
+        ({"by": "rows"}, r"by must be .*, the number of an axis \(they have no names\) or a tuple .* got 'rows'"),
         ({"by": None}, "by must be .* got None"),
         ({"by": True}, "by must be .* got True"),
         ({"by": 1.0}, "by must be .* got 1.0"),
@@ -538,8 +597,8 @@ def test_refuses_a_fraction_that_is_none(fraction: Any) -> None:
         ({"by": -1}, "by must name an axis of data, from 0 to 2; got -1"),
         ({"by": (0, 3)}, "by must name an axis of data, from 0 to 2; got 3"),
         ({"by": (0, 1, 2)}, "by must leave out an axis, or be 'cells'; got all 3 axes"),
-        ({"stratify": "cells"}, "stratify must be None, 'value' or the number of an axis, got 'cells'"),
-        ({"stratify": (0, 1)}, r"stratify must be None, 'value' or the number of an axis, got \(0, 1\)"),
+        ({"stratify": "cells"}, r"stratify must be .* the number of an axis \(they have no names\), got 'cells'"),
+        ({"stratify": (0, 1)}, r"stratify must be None, 'value' or the number of an axis .*, got \(0, 1\)"),
         ({"stratify": False}, "stratify must be .* got False"),
         ({"stratify": 3}, "stratify must name an axis of data, from 0 to 2; got 3"),
         ({"stratify": -1, "by": "nonzeros"}, "stratify must name an axis of data, from 0 to 2; got -1"),

@@ -388,6 +388,19 @@ def test_all_labels_can_be_given() -> None:
         pltf.observe(WHEN, dims={"u": "u", "t:week": "w"}, labels={"w": [dt.date(2026, 11, 16)]})
 
 
+def test_labels_and_columns_have_a_time_zone_both() -> None:
+    moments = pd.DataFrame({"t": pd.DatetimeIndex(["2026-11-08 23:30"], tz="UTC")})
+    days = pd.date_range("2026-11-08", periods=2)
+    with pytest.raises(
+        ObservationError, match=r"column 't' has dates of the time zone UTC, and the labels have no zone"
+    ):
+        pltf.observe(moments, dims=["t:day"], labels={"t": days})
+    seen = pltf.observe(moments, dims=["t:day"], labels={"t": days.tz_localize("Europe/Berlin")})
+    assert dense(seen).tolist() == [0, 1]
+    with pytest.raises(ObservationError, match=r"whole numbers, got dtype datetime64"):
+        pltf.observe(moments, dims=["t"], shape=(2,))
+
+
 def test_with_a_shape_columns_are_positions() -> None:
     numbers = pd.DataFrame({"i": [2, 0], "j": [0, 1], "v": [5, 7]})
     seen = pltf.observe(numbers, dims=["j", "i"], shape=(2, 3))

@@ -304,6 +304,58 @@ def test_mat_with_cells_and_structs_beside(tmp_path: Path) -> None:
     assert "no array of numbers" in refusal(tmp_path / "b.mat")
 
 
+KINDS = ["float64", "float32", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "bool"]
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_mat_is_read_as_scipy_reads_it(kind: str, compressed: bool, tmp_path: Path) -> None:
+    path = tmp_path / "a.mat"
+    given = {"X": np.arange(24).reshape(2, 3, 4).astype(kind), "n": np.ones((1, 1), dtype=kind), "much": COUNTS * 1e9}
+    scipy_io.savemat(path, given, do_compression=compressed)
+    theirs = scipy_io.loadmat(path)
+    for name in given:
+        ours = read_data(path, variable=name)
+        assert ours.dtype == theirs[name].dtype
+        np.testing.assert_array_equal(ours, theirs[name])
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+def test_sparse_mat_is_read_as_scipy_reads_it(compressed: bool, tmp_path: Path) -> None:
+    path = tmp_path / "a.mat"
+    for kind in (float, bool):
+        scipy_io.savemat(path, {"S": sparse.csc_matrix(COUNTS.astype(kind))}, do_compression=compressed)
+        np.testing.assert_array_equal(read_data(path).toarray(), scipy_io.loadmat(path)["S"].toarray())
+
+
+def test_mat_of_the_other_order_of_bytes(tmp_path: Path) -> None:
+    """Every word of a small file turned round, as a machine with the other order would have written it."""
+    words = [14, 56, 6, 8, 6, 0, 5, 8, 1, 2, 0x10001, int.from_bytes(b"X\0\0\0", "big"), 5, 8, 7, 8]
+    content = b" " * 124 + b"\x01\x00MI" + b"".join(word.to_bytes(4, "big") for word in words)
+    (tmp_path / "a.mat").write_bytes(content)
+    assert read_data(tmp_path / "a.mat").tolist() == [[7.0, 8.0]]
+
+
+def test_mat_that_cannot_be_used(tmp_path: Path) -> None:
+    path = tmp_path / "a.mat"
+    scipy_io.savemat(path, {"X": COUNTS + 1j})
+    assert "complex" in refusal(path)
+    scipy_io.savemat(path, {"X": COUNTS})
+    whole = path.read_bytes()
+    place = whole.index(b"X\0") + 4  # of the code of the type of the numbers
+    for code in (0, 8, 14, 15, 99, 255):  # scipy's reader would take each of them for a place in memory
+        path.write_bytes(whole[:place] + bytes([code]) + whole[place + 1 :])
+        assert f"of type {code}" in refusal(path)
+
+
+@pytest.mark.parametrize("starts", [[0, 10**6, 2], [0, -5, 2], [0, 1, 9]])
+def test_sparse_files_whose_parts_do_not_fit(starts: list[int], tmp_path: Path) -> None:
+    parts = {"indices": np.array([0, 1]), "indptr": np.array(starts), "data": np.array([1.0, 2.0])}
+    arrays: dict[str, Any] = {"format": np.array(b"csr"), "shape": np.array([2, 2]), **parts}
+    np.savez(tmp_path / "a.npz", **arrays)
+    assert "cannot be read" in refusal(tmp_path / "a.npz")
+
+
 def mat_73(path: Path) -> Path:
     """A file as MATLAB 7.3 writes it: HDF5 after 512 bytes of text."""
     with h5py.File(path, "w", userblock_size=512) as file:

@@ -17,7 +17,8 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 import pltf
 import pltf.metrics
-from pltf.metrics.measures import Judged
+import pltf.plotting
+from pltf.metrics.measures import Judged, resampled
 from pltf.metrics.scores import _calibration
 from tests.prediction import COUPLED, believing, every_cell, small_fit
 from tests.reference import Array
@@ -396,6 +397,66 @@ def test_calibration_of_a_fit() -> None:
     assert scores.level == 0.7
 
 
+# -- without AUC and average precision -------------------------------------------------------------
+
+
+CHOSEN = {"above zero": ~MASK & (X > 0), "zero": ~MASK & (X == 0), "both": ~MASK, "one": np.argwhere(~MASK)[:1]}
+
+
+@pytest.mark.parametrize("cells", CHOSEN.values(), ids=CHOSEN)
+def test_cells_of_any_kind_without_ranking(cells: Any) -> None:
+    scores = pltf.metrics.score(FIT, X, cells, ranking=False, draws=50, resamples=40)
+    x = X[cells] if cells.dtype == bool else X[tuple(cells.T)]
+    mean, log_prob, ones = FIT.mean(cells), FIT.log_prob(cells, x, draws=50), np.ones(x.size)
+    expected = [log_prob.mean(), deviance(x, mean, ones), math.sqrt(((x - mean) ** 2).mean())]
+    assert scores.table.index.tolist() == MEASURES[2:]
+    np.testing.assert_allclose(scores.table["value"], expected, rtol=1e-10)
+    assert (scores.log_likelihood, scores.deviance, scores.rmse) == pytest.approx(expected, rel=1e-10)
+    for before, value in (("", "value"), ("popularity_", "popularity")):
+        assert (scores.table[f"{before}low"] <= scores.table[value] + 1e-12).all()
+        assert (scores.table[value] <= scores.table[f"{before}high"] + 1e-12).all()
+    assert scores.calibration["cells"].sum() == x.size
+    assert [line.split()[0] for line in repr(scores).split("\n")[1:]] == MEASURES[2:]
+    assert not scores.ranking
+
+
+def test_ranking_changes_no_other_measure() -> None:
+    ranked, rest = (pltf.metrics.score(FIT, X, ~MASK, draws=20, resamples=20, ranking=way) for way in (True, False))
+    assert ranked.ranking
+    pd.testing.assert_frame_equal(ranked.table[2:], rest.table, check_exact=True)
+    pd.testing.assert_frame_equal(ranked.calibration, rest.calibration, check_exact=True)
+
+
+def test_samples_have_both_kinds_only_to_be_ranked() -> None:
+    positive = np.array([True, False])
+    assert all(weight.tolist() == [1, 1] for weight in resampled(positive, 50, 0))
+    assert {tuple(weight) for weight in resampled(positive, 50, 0, ranking=False)} == {(1, 1), (2, 0), (0, 2)}
+
+
+def test_ratings_are_scored() -> None:
+    """Of listed ratings none is zero, and all else is missing."""
+    stars = np.clip(links(3, mean=2.0), 0, 4) + 0.5
+    at = np.argwhere(np.random.default_rng(0).random(stars.shape) < 0.7)
+    held = pltf.holdout(pltf.observe((at, stars[tuple(at.T)]), shape=stars.shape, unlisted="missing"), 0.3, seed=0)
+    fit = pltf.nmf(rank=1).fit(held.train)
+    with pytest.raises(pltf.PltfError, match=f"all {len(held.values)} are above zero: ranking=False leaves these out"):
+        pltf.metrics.score(fit, held)
+    scores = pltf.metrics.score(fit, held, ranking=False, resamples=5)
+    assert scores.rmse == pytest.approx(math.sqrt(((held.values - fit.mean(held.cells)) ** 2).mean()))
+
+
+def test_what_was_left_out_is_refused() -> None:
+    scores = pltf.metrics.score(FIT, X, ~MASK, ranking=False, draws=2, resamples=0)
+    for measure in MEASURES[:2]:
+        text = f"^{measure} is not among these scores, which were made with ranking=False$"
+        with pytest.raises(pltf.PltfError, match=text):
+            getattr(scores, measure)
+    figures = plt.get_fignums()
+    with pytest.raises(pltf.PltfError, match=r"^a ROC curve needs scores that .*, and these were made with ranking=F"):
+        pltf.plotting.roc(scores)
+    assert plt.get_fignums() == figures
+
+
 # -- warnings and refusals ------------------------------------------------------------------------
 
 
@@ -409,6 +470,7 @@ def test_cells_that_were_seen_are_told_of() -> None:
 
 HOLED = np.where(np.indices(X.shape).sum(axis=0) == 0, np.nan, X)
 SPLIT = pltf.holdout(sparse.csr_array(X), 0.3, seed=0)
+BOTH_KINDS = "cells must hold zeros and counts for AUC and average precision"
 
 
 @pytest.mark.parametrize(
@@ -423,8 +485,8 @@ SPLIT = pltf.holdout(sparse.csr_array(X), 0.3, seed=0)
         ((FIT, X, []), "cells must list at least one cell, got none"),
         ((FIT, X, np.zeros(X.shape, dtype=bool)), "cells must list at least one cell, got none"),
         ((FIT, HOLED, [(1, 1), (0, 0)]), r"X must hold a value for each of the cells, but \(0, 0\) is missing"),
-        ((FIT, X, X > 0), r"cells must hold zeros and counts to tell them apart, but all \d+ are above zero"),
-        ((FIT, X, X == 0), r"cells must hold zeros and counts to tell them apart, but all \d+ are zero"),
+        ((FIT, X, X > 0), rf"{BOTH_KINDS}, but all \d+ are above zero: ranking=False leaves these out"),
+        ((FIT, X, X == 0), rf"{BOTH_KINDS}, but all \d+ are zero: ranking=False leaves these out"),
         ((FIT, -X, ~MASK), r"X: observed values must be >= 0"),
     ],
 )
@@ -440,6 +502,7 @@ def test_refusals(arguments: tuple[Any, ...], message: str) -> None:
         ({"draws": 0}, "draws must be a whole number of at least 1, got 0"),
         ({"level": 1}, "level must lie between 0 and 1, got 1"),
         ({"seed": None}, "seed must be a whole number of at least 0, got None"),
+        ({"ranking": "no"}, "ranking must be True or False, got 'no'"),
         ({"progress": 2}, "progress must be True or False, got 2"),
         ({"of": "Y"}, r"of must name an observed tensor \(X\), got 'Y'"),
     ],
@@ -524,3 +587,25 @@ def test_plots_go_where_they_are_told() -> None:
         np.testing.assert_allclose(points.get_xydata(), table[["expected", "observed"]])
     with pytest.raises(pltf.PltfError, match="axes must hold 2 of matplotlib, one for each panel; got 1"):
         scores.plot(axes[0])
+
+
+@pytest.mark.parametrize("kind", CHOSEN)
+def test_without_ranking_the_calibration_is_drawn(kind: str) -> None:
+    scores = pltf.metrics.score(FIT, X, CHOSEN[kind], ranking=False, resamples=5, draws=2)
+    ax = plt.subplots()[1]
+    assert scores.plot(ax) is ax
+    ax.figure.canvas.draw()
+    for (points, *_), table in zip(ax.containers, (scores.popularity_calibration, scores.calibration), strict=True):
+        np.testing.assert_allclose(points.get_xydata(), table[["expected", "observed"]])
+    assert scores.plot().get_title() == "calibration"
+    with pytest.raises(pltf.PltfError, match="axes must hold 1 of matplotlib, one for each panel; got 2"):
+        scores.plot(plt.subplots(1, 2)[1])
+
+
+def test_zeros_where_nothing_was_expected_are_drawn() -> None:
+    full = np.array([[0.0, 0.0], [0.0, 0.0]])
+    mask = np.array([[True, False], [True, True]])
+    scores = pltf.metrics.score(pltf.nmf(rank=1).fit(full, mask=mask, method="em"), full, ~mask, ranking=False)
+    assert scores.means.tolist() == scores.popularity.tolist() == [0]
+    assert (scores.log_likelihood, scores.deviance, scores.rmse) == pytest.approx((0, 0, 0))
+    scores.plot().figure.canvas.draw()

@@ -228,8 +228,29 @@ def test_of_very_many_held_out_cells_some_are_scored(monkeypatch: pytest.MonkeyP
 
 def test_held_out_cells_that_cannot_be_scored_are_a_note(tmp_path: Path) -> None:
     fit = pltf.nmf(rank=1).fit(np.array([[1.0, 2.0], [2.0, np.nan]]), progress=False)
-    text = report_of(replace(fit, held_out=HeldOut(np.array([[1, 1]]), np.array([4.0]))), tmp_path)
+    text = report_of(replace(fit, held_out=HeldOut(np.empty((0, 2), dtype=int), np.empty(0))), tmp_path)
     assert "The held-out cells could not be scored" in text
+
+
+@pytest.mark.parametrize(("value", "none"), [(4.0, "is empty"), (0.0, "holds one")])
+def test_held_out_cells_of_one_kind_have_no_roc_curve(value: float, none: str, tmp_path: Path) -> None:
+    fit = pltf.nmf(rank=1).fit(np.array([[1.0, 2.0], [2.0, np.nan]]), progress=False)
+    text = report_of(replace(fit, held_out=HeldOut(np.array([[1, 1]]), np.array([value]))), tmp_path)
+    assert f"There is no ROC curve: it tells cells with a count from empty ones, and of 1 cell none {none}." in text
+    assert "calibration" in figures_of(text)
+    assert "roc" not in figures_of(text)
+    assert "could not be scored" not in text
+    assert words.number(abs(fit.mean()[1, 1] - value)) in text  # the RMSE
+    for shown in ("log-probability of what a cell held", "mean Poisson deviance", "typical error"):
+        assert shown in text
+    assert "top-ranked" not in text
+
+
+def test_scores_without_ranking_are_shown(tmp_path: Path) -> None:
+    scores = pltf.metrics.score(labelled(), ranking=False, resamples=0, draws=5, progress=False)
+    text = report_of(labelled(), tmp_path, scores=scores)
+    assert "There is no ROC curve, for the scores were made with ranking=False." in text
+    assert words.number(scores.deviance) in text
 
 
 def test_scores_that_are_given_are_shown(tmp_path: Path) -> None:

@@ -221,7 +221,7 @@ Json = Annotated[
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", metavar="", rich_help_panel=TALK, help="Print no progress, notes or results.")
 ]
-Level = Annotated[float, typer.Option("--level", min=0.0, max=1.0, metavar="SHARE", help="Share that intervals hold.")]
+Level = Annotated[float, typer.Option("--level", metavar="SHARE", help="Share that intervals hold.")]
 
 
 # -- commands -----------------------------------------------------------------------------------
@@ -258,8 +258,6 @@ def fit(
         float | None,
         typer.Option(
             "--holdout",
-            min=0.0,
-            max=1.0,
             metavar="SHARE",
             rich_help_panel=FITTING,
             help="Hide this share of the cells, to be scored. Of over a million: of the counts, and as many zeros.",
@@ -357,7 +355,7 @@ def predict(
         typer.Option("--among", help="For --top: of which cells. If not said: missing ones, else zeros."),
     ] = None,
     atleast: Annotated[
-        int, typer.Option("--atleast", min=0, metavar="N", help="prob is the probability of so many, or more.")
+        int, typer.Option("--atleast", min=1, metavar="N", help="prob is the probability of so many, or more.")
     ] = 1,
     level: Level = 0.9,
     draws: Annotated[int, typer.Option("--draws", min=1, metavar="N", help="Draws from the posterior.")] = 1000,
@@ -400,6 +398,10 @@ def score(
     value: Value = None,
     format: Format = None,
     level: Level = 0.9,
+    ranking: Annotated[
+        bool,
+        typer.Option("--ranking/--no-ranking", help="With AUC and average precision, which need zeros and counts."),
+    ] = True,
     seed: Seed = 0,
     json: Json = False,
     quiet: Quiet = False,
@@ -409,6 +411,8 @@ def score(
     pltf score run.nc
 
     pltf score run.nc hidden.csv --value count
+
+    pltf score ratings.nc --no-ranking
     """
     return _do("score", locals())
 

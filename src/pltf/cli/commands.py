@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -36,15 +37,17 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_SHOWN = 12  # components in a listing
+_PASSING = {"--resume", "--force", "--quiet", "-q", "--json"}  # options that change nothing of a result
 _PREDICTED = ("mean", "sd", "prob", "low", "high")
 
 
 def fit(tell: Teller, file: Path, output: Path, force: bool, **options: Any) -> int:
     """Read, fit, save."""
+    ending_of(output, [".nc"])
     target = output_path(output, force or _goes_on(output, options), file, options["checkpoint"])
     if options["holdout"] is not None and not 0 < options["holdout"] < 1:
         raise PltfError(f"--holdout must be a share between 0 and 1, got {options['holdout']:g}")
-    _check_checkpoint(options)
+    _check_checkpoint(options, file)
     prior, wanted = priors_of(options["prior"]), wanted_of(options)
     seen = _read(tell, file, options, wanted)
     model, _ = model_of(seen, wanted)
@@ -67,19 +70,26 @@ def fit(tell: Teller, file: Path, output: Path, force: bool, **options: Any) -> 
 
 
 def _goes_on(output: Path, options: Mapping[str, Any]) -> bool:
-    """Whether the output is that of a call that was interrupted, which this one goes on with."""
-    from pltf.io.files import is_saved
-
-    return bool(options["resume"]) and output.is_file() and is_saved(output)
+    """Whether the output is that of the same call, which was interrupted, and which this one goes on with."""
+    if not (options["resume"] and output.is_file() and options["checkpoint"] and options["checkpoint"].exists()):
+        return False
+    try:
+        before = _fit_of(output).origin.get("command", "")
+    except PltfError:
+        return False
+    told, now = (Counter(words) for words in (shlex.split(before), _as_written()))
+    return not ((told - now) + (now - told)).keys() - _PASSING
 
 
 def select(tell: Teller, file: Path, output: Path | None, force: bool, **options: Any) -> int:
     """Read, search, save."""
     from pltf.selection import select as search
 
-    again = output is not None and _goes_on(output, options)
-    target = None if output is None else output_path(output, force or again, file, options["checkpoint"])
-    _check_checkpoint(options)
+    target = None
+    if output is not None:
+        ending_of(output, [".nc"])
+        target = output_path(output, force or _goes_on(output, options), file, options["checkpoint"])
+    _check_checkpoint(options, file)
     prior, wanted = priors_of(options["prior"]), wanted_of(options, several=True)
     seen = _read(tell, file, options, wanted)
     model, sizes = model_of(seen, wanted)
@@ -95,9 +105,11 @@ def select(tell: Teller, file: Path, output: Path | None, force: bool, **options
     return 130 if found.interrupted else 0
 
 
-def _check_checkpoint(options: Mapping[str, Any]) -> None:
+def _check_checkpoint(options: Mapping[str, Any], file: Path) -> None:
     from pltf.store.checkpoint import Place
 
+    if options["checkpoint"] is not None and options["checkpoint"].resolve() == file.resolve():
+        raise PltfError(f"--checkpoint must be a file of its own, and {file} holds the data")
     Place(options["checkpoint"], options["every"], options["resume"])
 
 
@@ -186,7 +198,14 @@ def _most_asked(known: Fit) -> str:
 
 
 def score(
-    tell: Teller, run: Path, file: Path | None, value: str | None, format: str | None, level: float, seed: int
+    tell: Teller,
+    run: Path,
+    file: Path | None,
+    value: str | None,
+    format: str | None,
+    level: float,
+    ranking: bool,
+    seed: int,
 ) -> int:
     """Score hidden cells."""
     from pltf import metrics
@@ -198,7 +217,7 @@ def score(
     if file is None and known.held_out is None:
         raise PltfError(f"no cells were hidden when {run} was fitted: name a table of cells, or fit with --holdout")
     held = known.held_out if file is None else held_in(file, known, value, format)
-    scores = metrics.score(known, held, level=level, seed=seed, progress=tell.shown)
+    scores = metrics.score(known, held, level=level, ranking=ranking, seed=seed, progress=tell.shown)
     tell.say("", repr(scores).strip("<>"))
     rows = {str(name): row for name, row in scores.table.to_dict("index").items()}
     tell.know(cells=scores.values.size, above_zero=int((scores.values > 0).sum()), level=level, scores=rows)
@@ -210,6 +229,7 @@ def report(tell: Teller, run: Path, output: Path, title: str | None, top: int, f
     """Write a report."""
     from pltf.report import write
 
+    ending_of(output, [".html", ".htm"])
     target = output_path(output, force, run)
     write(load(run), target, title=title, top=top, progress=tell.shown)
     _tell_saved(tell, target)
@@ -466,7 +486,11 @@ def _tell_origin(tell: Teller, origin: Mapping[str, str]) -> None:
 
 
 def _origin(file: Path) -> dict[str, str]:
-    return {"source": str(file), "command": shlex.join(["pltf", *COMMAND.get()])}
+    return {"source": str(file), "command": shlex.join(_as_written())}
+
+
+def _as_written() -> list[str]:
+    return ["pltf", *COMMAND.get()]
 
 
 def _fit_of(path: Path) -> Fit:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from pltf.cli.words import ending_of, indices_of, range_of, sizes_of
 from pltf.data import CooObservation, DenseObservation, Observation, holdout, observe
+from pltf.data.labels import Labels
 from pltf.data.split import HeldOut
 from pltf.data.values import EXACT, brief
 from pltf.errors import PltfError
@@ -76,8 +77,7 @@ def model_of(seen: Observation, wanted: Wanted) -> tuple[Model, dict[str, list[i
     """The model that is asked for, of the indices of the data, and the sizes to try."""
     if wanted.model is not None:
         return wanted.model, wanted.sizes
-    few = len(seen.shape) <= 8
-    indices = seen.dims or tuple("ijklmnop"[: len(seen.shape)] if few else (f"i{n}" for n in range(len(seen.shape))))
+    indices = seen.dims or letters(len(seen.shape))
     ranks = [numbers[0] for numbers in wanted.ranks]
     if wanted.kind == "nmf" and len(indices) != 2:
         raise PltfError(f"--nmf needs two indices, and the data have {len(indices)}: use --cp")
@@ -88,6 +88,15 @@ def model_of(seen: Observation, wanted: Wanted) -> tuple[Model, dict[str, list[i
     else:
         model = (nmf if wanted.kind == "nmf" else cp)(indices, rank=ranks[0])
     return model, dict(zip(model.sizes, wanted.ranks, strict=True))
+
+
+def letters(modes: int) -> tuple[str, ...]:
+    """Names for indices that have none.
+
+    >>> letters(3)
+    ('i', 'j', 'k')
+    """
+    return tuple("ijklmnop"[:modes] if modes <= 8 else (f"i{n}" for n in range(modes)))
 
 
 # -- reading ------------------------------------------------------------------------------------
@@ -113,8 +122,11 @@ def observed(file: Path, options: Mapping[str, Any], wanted: Wanted | None = Non
         _refuse(options, ["variable"], f"{file} has one array")
     held = read_data(file, format=options["format"], variable=options["variable"])
     names = tuple(indices.values()) or None
+    if kind == "tns":
+        names = names or (tuple(wanted.indices()) if wanted else ()) or letters(held.coords.shape[1])
     if isinstance(held, Cells):
-        return observe((held.coords, held.values), shape=held.shape, dims=names, **listed, name=file.name), str(file)
+        seen = observe((held.coords, held.values), shape=held.shape, dims=names, **listed, name=file.name)
+        return _from_one(seen) if kind == "tns" else seen, str(file)
     if hasattr(held, "tocoo"):
         return observe(held, dims=names, **listed, name=file.name), str(file)
     _refuse(options, ["sum"], f"{file} is no list of cells")
@@ -124,6 +136,17 @@ def observed(file: Path, options: Mapping[str, Any], wanted: Wanted | None = Non
         _refuse(options, ["index"], f"{file} names its indices itself")
         return held, str(file)
     return observe(held, dims=names, name=file.name), str(file)
+
+
+def _from_one(seen: Observation) -> Observation:
+    """Positions as a .tns file counts them are its labels: cells are asked for as they stand there."""
+    return replace(seen, labels={dim: _counted(size) for dim, size in zip(_dims(seen), seen.shape, strict=True)})
+
+
+def _counted(size: int) -> Labels:
+    import pandas as pd
+
+    return Labels(pd.Index(np.arange(1, size + 1)))
 
 
 def _refuse(options: Mapping[str, Any], names: list[str], why: str) -> None:
@@ -170,6 +193,8 @@ def _refuse_words(column: pd.Series, file: Path, name: str) -> None:
     for row, word in enumerate(column if column.dtype.kind == "O" else ()):
         if isinstance(word, str) and number_in(word) is None:
             advice = "if it holds no values, count the rows with --count"
+            if number_in(word.replace(".", "").replace(",", ".", 1)) is not None:
+                advice = "decimal commas must be points, as in 4.17"
             raise PltfError(f"{file}: row {row} of column {name!r} has {brief(word)}, which is no number; {advice}")
 
 
@@ -335,12 +360,13 @@ def _write_tns(seen: Observation, path: Path, beside: Path) -> list[Path]:
     with replacing(path) as part, opener(part, "wt", encoding="utf-8", newline="\n") as file:
         file.write(f"# sizes {' '.join(map(str, listed.shape))}\n")
         rows.to_csv(file, sep=" ", header=False, index=False)
-        if not seen.labels:
-            return [path]
         named = [
             pd.DataFrame({"index": dim, "position": np.arange(len(one)) + 1, "label": one.names()})
             for dim, one in seen.labels.items()
+            if one != _counted(len(one))
         ]
+        if not named:
+            return [path]
         write_table(pd.concat(named), beside)
     return [path, beside]
 

@@ -17,6 +17,8 @@ REFUSED, BROKEN = 2, 1  # exit codes; INTERRUPTED is another
 
 # What the library calls by the names of arguments has other names here.
 _WORDS = {
+    "; go on with init=fit, or give checkpoint= next time": "; with --checkpoint one can go on from there",
+    "raise max_iter or tol, or go on with init=fit": "raise --max-iter or --tol",
     "count=True": "--count",
     "value=": "--value",
     "dims={'user_id': 'user'}": "--index user_id=user",
@@ -29,15 +31,13 @@ _WORDS = {
     "variable=": "--variable",
     "go on with resume=True": "go on with --resume",
     "resume=True": "--resume",
+    "see model.plan(X)": "see pltf plan",
     "checkpoint=": "--checkpoint",
-    "go on with init=fit, or give checkpoint= next time": "with --checkpoint one can go on from there",
-    "go on with init=fit": "keep the work with --checkpoint",
-    "raise max_iter": "raise --max-iter",
     "choose another name": "name it otherwise, as in --index r=other",
-    " or tol,": " or --tol,",
     "dtype='float64'": "--dtype float64",
     "value must be a column": "--value must be a column",
     "among must be 'zero' or 'all'": "--among must be zero or all",
+    "ranking=False": "--no-ranking",
 }
 _OPTIONS = re.compile(
     r"^(restarts|seed|max_iter|tol|dtype|method|every|workers|level|draws|atleast|among|checkpoint|prior|title|top)\b"
@@ -124,6 +124,7 @@ def in_our_words(text: str) -> str:
         text = text.replace(theirs, ours)
     text = re.sub(r"give it as a keyword, for example Model\(\.\.\., (\w+=3)\)", r"give it as --size \1", text)
     text = re.sub(r"^at\b", "--cells", text)
+    text = re.sub(r"\brow (\d+)\b", lambda found: f"row {int(found[1]) + 1}", text)  # people count from 1
     return _OPTIONS.sub(lambda found: f"--{found[1].replace('_', '-')}", text)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -20,22 +21,26 @@ _PRIOR = ("shape", "mean", "learn", "tie")
 
 
 def indices_of(text: str | None) -> dict[str, str]:
-    """Columns and the indices that they stand for.
+    """Columns and the indices that they stand for; a column with a comma in its name is put in quotes.
 
     >>> indices_of("user_id=user,place,when:week")
     {'user_id': 'user', 'place': 'place', 'when:week': 'when'}
+    >>> indices_of('"Last, first"=name,place')
+    {'Last, first': 'name', 'place': 'place'}
     """
     found: dict[str, str] = {}
-    for part in (one.strip() for one in (text or "").split(",")):
+    for part in (one.strip() for one in next(csv.reader([text or ""], skipinitialspace=True), [""])):
         if not part:
             if text is not None:
                 raise PltfError(f"--index must be columns with commas between them, got {text!r}")
             continue
-        column, _, name = part.partition("=")
+        column, _, name = part.rpartition("=") if "=" in part else (part, "", "")
         name = name or column.split(":")[0]
         if not re.fullmatch(r"[A-Za-z_]\w*", name):
+            plain = re.sub(r"[^A-Za-z0-9]+", "_", column.split(":")[0]).strip("_0123456789").lower() or "index"
             raise PltfError(
-                f"--index: {name!r} cannot be the name of an index: give it another, as in '{column}=place'"
+                f"--index: {name!r} cannot be the name of an index, which is of letters, digits and _: "
+                f"give it another, as in '{column}={plain}'"
             )
         if column in found or name in found.values():
             raise PltfError(f"--index names {name!r} twice")
@@ -128,7 +133,7 @@ def output_path(path: Path, force: bool, *inputs: Path | None) -> Path:
     if path.is_dir():
         raise PltfError(f"{path} is a folder, and the output must be a file")
     if any(one is not None and path.resolve() == one.resolve() for one in inputs):
-        raise PltfError(f"{path} is what is read here: write to another file")
+        raise PltfError(f"{path} is read or kept here: write to another file")
     if path.exists() and not force:
         raise PltfError(f"{path} exists: --force replaces it")
     if path.exists() and not path.is_file():
@@ -189,7 +194,10 @@ class Teller:
     def say(self, name: str, text: str) -> None:
         """A line for people."""
         if self.talks:
-            print(f"{name:<12} {text}" if name else text, flush=True)
+            try:
+                print(f"{name:<12} {text}" if name else text, flush=True)
+            except BrokenPipeError:  # whoever was reading has seen enough; the work goes on
+                self._quiet = True
 
     def know(self, **facts: Any) -> None:
         """Facts for machines."""

@@ -61,8 +61,9 @@ class Observation(ABC):
         whole = hashlib.blake2b(repr((self.shape, self.dtype_name, self.n_observed)).encode(), digest_size=16)
         for part in self._parts():
             whole.update(np.ascontiguousarray(part).view(np.uint8).data if part.size else b"")
-        for index in sorted(self.labels):
-            whole.update(repr((index, self.labels[index].names())).encode())
+        for index, labels in sorted(self.labels.items()):
+            kind = labels.index.dtype.kind  # 1 and "1" have the same name
+            whole.update(repr((index, kind, labels.zone, labels.names())).encode())
         return whole.hexdigest()
 
     @abstractmethod

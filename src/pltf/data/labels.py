@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
+from datetime import timezone, tzinfo
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -56,7 +57,7 @@ class Labels:
 
     def positions(self, values: Any, what: str, error: type[PltfError] = PltfError) -> NDArray[np.intp]:
         """The positions of labels, or one sentence about the first that is not known."""
-        column = self._as_here(clean(_in_zone(values, self.zone), what, error), what, error)
+        column = self._as_here(clean(values, what, error), what, error)
         found = np.asarray(self.index.get_indexer(column), dtype=np.intp)
         if (found < 0).any():
             row = int(np.argmax(found < 0))
@@ -65,16 +66,25 @@ class Labels:
         return found
 
     def _as_here(self, column: pd.Index, what: str, error: type[PltfError]) -> pd.Index:
-        """Labels as they stand here: dates as their bins, dates in words as dates."""
-        if self.bin is not None:
-            if self.bin not in PERIODS and bool(column.isin(self.index).all()):  # "Monday" is a bin already
-                return column
-            return binned(column, self.bin, what, error)
-        if self.index.dtype.kind == "M" and column.dtype == object:  # pandas would take 09/11 for a day in September
-            return dates_of(column, what, error)
-        if self.index.dtype.kind == "i" and column.dtype.kind == "f" and (np.abs(column) >= EXACT).any():
-            raise error(f"{what} must hold whole numbers beyond 2**53 as such: as {column.dtype} they are rounded")
-        return column
+        """Labels as they stand here: dates by the clock of these and as their bins, dates in words as dates."""
+        if self.bin is None and self.index.dtype.kind != "M":
+            if self.index.dtype.kind == "i" and column.dtype.kind == "f" and (np.abs(column) >= EXACT).any():
+                raise error(f"{what} must hold whole numbers beyond 2**53 as such: as {column.dtype} they are rounded")
+            return column
+        if self.bin not in (None, *PERIODS) and bool(column.isin(self.index).all()):  # "Monday" is a bin already
+            return column
+        column = self._by_clock(_moments(column, what, error), what, error)
+        return column if self.bin is None else binned(column, self.bin, what, error)
+
+    def _by_clock(self, dates: pd.Index, what: str, error: type[PltfError]) -> pd.Index:
+        """Dates as the clock of these labels shows them."""
+        zone = _zone_of(dates)
+        if zone is None:
+            return dates
+        if self.zone is None:
+            advice = "drop it by .dt.tz_localize(None), after .dt.tz_convert(...) if the labels are of another clock"
+            raise error(f"{what} has dates of the time zone {zone}, and the labels have no zone: {advice}")
+        return _on_the_wall(dates.tz_convert(self.zone), self.bin, what, error)[0]
 
     def names(self, positions: Any = None) -> list[str]:
         """The labels as people read them, all or those of some positions.
@@ -124,12 +134,12 @@ def known_labels(values: Any, what: str, error: type[PltfError] = ObservationErr
         return values
     if isinstance(values, (str, Set)) or not isinstance(values, Iterable):  # a set has no order
         raise error(f"{what} must be a list of labels, got {brief(values)}")
-    index = clean(values, what, error)
+    index, zone = _on_the_wall(clean(values, what, error), None, what, error)
     if not len(index):
         raise error(f"{what} must be a list of labels, got an empty one")
     if index.has_duplicates:
         raise error(f"{what}: the label {shown(index[index.duplicated()][0])} stands twice")
-    return Labels(index, zone=_zone_of(values))
+    return Labels(index, zone=zone)
 
 
 def labels_of(column: Any, what: str, bin: str | None) -> tuple[Labels, NDArray[np.intp]]:
@@ -144,29 +154,18 @@ def labels_of(column: Any, what: str, bin: str | None) -> tuple[Labels, NDArray[
         codes = getattr(column, "cat", column).codes
         return known_labels(column.dtype.categories, f"{what}: categories"), np.asarray(codes, dtype=np.intp)
     index = clean(column, what, ObservationError)
+    index = index if bin is None else _moments(index, what, ObservationError)
+    index, zone = _on_the_wall(index, bin, what, ObservationError)
     if bin is not None:
         index = binned(index, bin, what, ObservationError)
-        labels = Labels(_all_bins(index, bin, what), bin, _zone_of(column))
+        labels = Labels(_all_bins(index, bin, what), bin, zone)
         return labels, np.asarray(labels.index.get_indexer(index), dtype=np.intp)
     positions, unique = pd.factorize(index, sort=True)
-    return Labels(pd.Index(unique), zone=_zone_of(column)), positions.astype(np.intp, copy=False)
-
-
-def _zone_of(values: Any) -> str | None:
-    """The time zone of dates that have one."""
-    zone = getattr(getattr(values, "dtype", None), "tz", None)
-    return None if zone is None else str(zone)
-
-
-def _in_zone(values: Any, zone: str | None) -> Any:
-    """Dates of another time zone by the clock of this one."""
-    if zone is None or _zone_of(values) in (None, zone):
-        return values
-    return values.dt.tz_convert(zone) if hasattr(values, "dt") else values.tz_convert(zone)
+    return Labels(pd.Index(unique), zone=zone), positions.astype(np.intp, copy=False)
 
 
 def clean(values: Any, what: str, error: type[PltfError]) -> pd.Index:
-    """Labels of one type, none of them missing."""
+    """Labels of one type, none of them missing; dates keep their time zone."""
     import pandas as pd
 
     if isinstance(values, pd.Series):
@@ -194,7 +193,7 @@ def _of_one_type(index: pd.Index, what: str, error: type[PltfError]) -> pd.Index
     if isinstance(index, pd.PeriodIndex):
         index = index.to_timestamp()
     if isinstance(index, pd.DatetimeIndex):
-        return index.tz_localize(None) if index.tz is not None else index  # as the clock on the wall shows it
+        return index
     if pd.api.types.is_string_dtype(index.dtype) and not pd.api.types.is_object_dtype(index.dtype):
         return pd.Index(index.astype(object))
     kind = pd.api.types.infer_dtype(index, skipna=False) if len(index) else "empty"
@@ -203,10 +202,10 @@ def _of_one_type(index: pd.Index, what: str, error: type[PltfError]) -> pd.Index
         kind = pd.api.types.infer_dtype(index, skipna=False)
     if kind in _DATES:
         try:
-            dates = pd.DatetimeIndex(pd.to_datetime(index))
+            return pd.DatetimeIndex(pd.to_datetime(index))
         except (TypeError, ValueError, OverflowError) as reason:
-            raise error(f"{what} must hold dates of one time zone: {one_line(reason)}") from None
-        return _of_one_type(dates, what, error)
+            _refuse_several_zones(index, what, error)
+            raise error(f"{what} must hold dates of one time zone that pandas can read: {one_line(reason)}") from None
     if kind in _NAMED:
         if kind == "integer" and not -(2**63) <= index.min() <= index.max() < 2**63:
             raise error(f"{what}: whole numbers must be below 2**63, got {index.max()}")
@@ -246,17 +245,20 @@ def binned(index: pd.Index, bin: str, what: str, error: type[PltfError]) -> pd.I
     """Dates put together by the week, for example: each becomes the first moment of its bin."""
     import pandas as pd
 
-    if index.dtype == object and len(index):
-        index = dates_of(index, what, error)
+    if len(index) == 0:
+        return pd.DatetimeIndex([])
     if not isinstance(index, pd.DatetimeIndex):
-        if len(index) == 0:
-            return pd.DatetimeIndex([])
         raise error(f"{what} must hold dates to be binned by {bin}, got {index.dtype}")
     if bin == "weekday":
         return pd.Index(np.asarray(_WEEKDAYS, dtype=object)[index.day_of_week], dtype=object)
     if bin == "hourofday":
         return pd.Index(np.asarray(index.hour, dtype=np.int64))
     return index.to_period(PERIODS[bin]).to_timestamp()
+
+
+def _moments(column: pd.Index, what: str, error: type[PltfError]) -> pd.Index:
+    """A column with its words as dates; by itself pandas would take 09/11 for a day in September."""
+    return dates_of(column, what, error) if column.dtype == object and len(column) else column
 
 
 def dates_of(words: pd.Index, what: str, error: type[PltfError]) -> pd.Index:
@@ -273,10 +275,67 @@ def dates_of(words: pd.Index, what: str, error: type[PltfError]) -> pd.Index:
     if vague:
         raise error(f"{expected}, got {brief(vague[0])}")
     try:
-        dates = pd.DatetimeIndex(pd.to_datetime(words, format="ISO8601"))
+        return pd.DatetimeIndex(pd.to_datetime(words, format="ISO8601"))
     except (ValueError, TypeError) as reason:
+        _refuse_several_zones(words, what, error)
         raise error(f"{expected}: {one_line(reason).split('. ')[0].split(', at position')[0]}") from None
-    return _of_one_type(dates, what, error)
+
+
+def _refuse_several_zones(dates: pd.Index, what: str, error: type[PltfError]) -> None:
+    """Say which time zones there are, if that there are several is all that is wrong with dates or words."""
+    import pandas as pd
+
+    try:
+        pd.to_datetime(dates, format="ISO8601", utc=True)
+    except (TypeError, ValueError, OverflowError):
+        return
+    zones = dict.fromkeys(str(pd.Timestamp(one).tzinfo) for one in dates)
+    if "None" in zones:
+        raise error(
+            f"{what} must hold dates with a time zone or dates without one, and it has both: give all of them one"
+        )
+    if len(zones) < 2:
+        return
+    one, other = list(zones)[:2]
+    advice = 'pd.to_datetime(..., utc=True).dt.tz_convert("Europe/Berlin"), or write all with one offset in the file'
+    raise error(f"{what} must hold dates of one time zone, got {one} and {other}: convert them by {advice}")
+
+
+def _zone_of(dates: pd.Index) -> tzinfo | None:
+    """The time zone of dates that have one."""
+    zone: tzinfo | None = getattr(dates.dtype, "tz", None)
+    return zone
+
+
+def _on_the_wall(index: pd.Index, bin: str | None, what: str, error: type[PltfError]) -> tuple[pd.Index, str | None]:
+    """Dates as the clock on the wall shows them, and the time zone of the clock; other labels as they are."""
+    zone = _zone_of(index)
+    if zone is None:
+        return index, None
+    name = _name_of(zone, what, error)
+    if bin is None:
+        clock = index.drop_duplicates().tz_localize(None)
+        if clock.has_duplicates:  # at the end of summer time
+            twice = f"two moments that are both {clock[clock.duplicated()][0]} by the clock of {name}"
+            raise error(
+                f"{what} has {twice}: make labels of them in UTC, by .dt.tz_convert('UTC'), or binned by the day"
+            )
+    return index.tz_localize(None), name
+
+
+def _name_of(zone: tzinfo, what: str, error: type[PltfError]) -> str:
+    """The name of a time zone by which pandas knows it too: Europe/Berlin, UTC, UTC+01:00."""
+    import pandas as pd
+
+    fixed = zone.utcoffset(None)
+    name = str(zone) if fixed is None else str(timezone(fixed))  # an offset may be called CET, which is a zone as well
+    try:
+        if pd.DatetimeTZDtype(tz=name).tz.utcoffset(None) == fixed:
+            return name
+    except (TypeError, ValueError, KeyError):
+        pass
+    advice = "convert them, as by .dt.tz_convert('Europe/Berlin')"
+    raise error(f"{what} has dates of the time zone {name}, which pandas does not know by name: {advice}")
 
 
 def one_line(reason: Exception) -> str:

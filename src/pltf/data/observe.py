@@ -93,8 +93,11 @@ def observe(
         return _of_table(data, dims, value, flag("count", count), shape, known, unlisted, missing, duplicates, name)
     if is_xarray(data):
         data, mask, dims, known = _of_xarray(data, mask, dims, known, name)
-    elif is_xarray(mask):
-        mask = _mask_like(mask, dims, known, name).values
+    else:
+        if is_frame(mask) and known and dims is not None:
+            mask = frame_as_array(mask, _names(dims, name), known, "mask")
+        if is_xarray(mask):
+            mask = _mask_like(mask, dims, known, name).values
     listed = _listed(data, shape, name)
     if listed is not None:
         if mask is not None:
@@ -183,6 +186,25 @@ def is_xarray(data: Any) -> bool:
     return type(data).__module__.split(".")[0] == "xarray" and hasattr(type(data), "dims")
 
 
+def is_frame(data: Any) -> bool:
+    """Whether data are a pandas DataFrame or Series: an array whose positions have labels."""
+    return type(data).__module__.split(".")[0] == "pandas" and hasattr(type(data), "axes")
+
+
+def frame_as_array(frame: Any, dims: Sequence[str], labels: Mapping[str, Labels], name: str) -> Any:
+    """A DataFrame or a Series as a DataArray. Its index and columns count along the dims that have labels."""
+    import xarray as xr
+
+    if len(frame.axes) != len(dims):
+        raise ObservationError(f"{name} must have an axis for each of {', '.join(dims)}, got a {type(frame).__name__}")
+    own = {
+        dim: known_labels(axis, f"{name}: labels of {dim!r}").index
+        for dim, axis in zip(dims, frame.axes, strict=True)
+        if dim in labels
+    }
+    return xr.DataArray(frame.to_numpy(), dims=dims, coords=own)
+
+
 def _of_xarray(
     data: Any, mask: Any, dims: Any, known: Mapping[str, Labels], name: str
 ) -> tuple[Any, Any, tuple[str, ...], dict[str, Labels]]:
@@ -199,7 +221,9 @@ def _of_xarray(
     labels = {
         dim: known_labels(data.indexes[dim], f"{name}: labels of {dim!r}") for dim in wanted if dim in data.indexes
     }
-    if mask is not None and not is_xarray(mask):
+    if is_frame(mask):
+        mask = frame_as_array(mask, data.dims, labels, "mask")
+    elif mask is not None and not is_xarray(mask):
         mask = data.copy(data=_as_mask(mask, data.shape, name))
     mask = mask if mask is None else _mask_like(mask, wanted, labels, name)
     data = data.transpose(*wanted).reset_coords(drop=True)

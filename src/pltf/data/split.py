@@ -16,6 +16,7 @@ from pltf.data.coo import CooObservation
 from pltf.data.dense import DenseObservation
 from pltf.data.lookup import CellIndex, Coords
 from pltf.data.observe import is_xarray, observe
+from pltf.data.tables import is_table
 from pltf.data.values import brief, constants, read_only
 from pltf.errors import ObservationError, PltfError, whole
 
@@ -70,7 +71,7 @@ def holdout(
     data: NDArray[Any] | DenseObservation,
     fraction: float,
     *,
-    by: str | int | tuple[int, ...] = "cells",
+    by: str | int | tuple[str | int, ...] = "cells",
     stratify: str | int | None = None,
     negatives: float = 0.0,
     seed: int = 0,
@@ -82,7 +83,7 @@ def holdout(
     data: Any,
     fraction: float,
     *,
-    by: str | int | tuple[int, ...] = "cells",
+    by: str | int | tuple[str | int, ...] = "cells",
     stratify: str | int | None = None,
     negatives: float = 0.0,
     seed: int = 0,
@@ -93,7 +94,7 @@ def holdout(
     data: Any,
     fraction: float,
     *,
-    by: str | int | tuple[int, ...] = "cells",
+    by: str | int | tuple[str | int, ...] = "cells",
     stratify: str | int | None = None,
     negatives: float = 0.0,
     seed: int = 0,
@@ -110,12 +111,15 @@ def holdout(
     - ``"cells"``: the observed cells, zeros among them.
     - ``"nonzeros"``: the observed cells that hold more than zero. Zeros are all kept, but for ``negatives``:
       so many observed zeros are hidden for each hidden non-zero, 1.0 for as many.
-    - the number of an axis: the positions along it. Each is hidden whole, as a user would be of whom nothing is known.
+    - an axis: the positions along it. Each is hidden whole, as a user would be of whom nothing is known.
     - a tuple of several axes, but not of all: the combinations of positions along them. Each is hidden whole; these
       are fibres when one axis is left out. Positions without an observed cell do not count.
 
     ``stratify`` hides the same share of everything, as near as whole cells allow: ``"value"``, with ``by="cells"``, of
-    zeros and of non-zeros; the number of an axis, with ``by="cells"`` or ``"nonzeros"``, of every slice along it.
+    zeros and of non-zeros; an axis, with ``by="cells"`` or ``"nonzeros"``, of every slice along it.
+
+    An axis goes by its number, or by its name where data have names: the dims of a DataArray, or of what
+    :func:`pltf.observe` makes. The words above keep their meaning, whatever the axes are called.
 
     To hide a zero that a list does not name is to list it as missing: no more than 50 million can be.
 
@@ -127,11 +131,15 @@ def holdout(
     [6, 6, 6, 6, 6, 6, 6, 6, 6, 6]
     >>> pltf.holdout(np.ones((4, 3)), 0.5, by=0, seed=1).astype(int).tolist()
     [[1, 1, 1], [0, 0, 0], [0, 0, 0], [1, 1, 1]]
+    >>> seen = pltf.observe(np.ones((4, 3)), dims=("user", "week"))
+    >>> pltf.holdout(seen, 0.5, by="user", seed=1).astype(int).tolist()
+    [[1, 1, 1], [0, 0, 0], [0, 0, 0], [1, 1, 1]]
     >>> from scipy import sparse
     >>> pltf.holdout(sparse.eye_array(10**4), 0.1, by="nonzeros", negatives=1)
     <Holdout 10000x10000: 2,000 cells hidden, 1,000 of them non-zero; 99,998,000 left to fit>
     """
-    ask = _checked(fraction, by, stratify, negatives)
+    data = _observed(data) if is_table(data) else data  # a Series has names of its axes, and a table is refused
+    ask = _checked(fraction, by, stratify, negatives, _dims(data))
     rng = np.random.default_rng(whole("seed", seed, 0))
     seen = _observed(data)
     ask = _in_range(ask, len(seen.shape))
@@ -163,22 +171,29 @@ class _Ask:
         return self.nonzeros or self.stratify == "value"
 
 
-def _checked(fraction: Any, by: Any, stratify: Any, negatives: Any) -> _Ask:
+def _dims(data: Any) -> tuple[str, ...]:
+    """The names of the axes of data, if they have any."""
+    return tuple(map(str, data.dims or ())) if isinstance(data, Observation) or is_xarray(data) else ()
+
+
+def _checked(fraction: Any, by: Any, stratify: Any, negatives: Any, dims: tuple[str, ...]) -> _Ask:
     """All that can be checked without a look at the data."""
     if not _is_number(fraction) or not 0 < fraction < 1:
         raise PltfError(f"fraction must lie between 0 and 1, got {brief(fraction)}")
-    axes = _axes(by)
-    if not (stratify is None or _is_axis(stratify) or (isinstance(stratify, str) and stratify == "value")):
-        raise PltfError(f"stratify must be None, 'value' or the number of an axis, got {brief(stratify)}")
-    if stratify is not None and axes:
+    axes = _axes(by, dims)
+    by_value = isinstance(stratify, str) and stratify == "value"
+    strata = stratify if by_value else _number(stratify, dims)
+    if not (strata is None or by_value or _is_axis(strata)):
+        raise PltfError(f"stratify must be None, 'value' or {_an_axis(dims)}, got {brief(stratify)}")
+    if strata is not None and axes:
         raise PltfError(f"stratify goes with by='cells' or by='nonzeros', got by={brief(by)}")
-    if isinstance(stratify, str) and by != "cells":
+    if by_value and by != "cells":
         raise PltfError(f"stratify='value' goes with by='cells', got by={brief(by)}")
     if not _is_number(negatives) or not 0 <= negatives < math.inf:
         raise PltfError(f"negatives must be a number of at least 0, got {brief(negatives)}")
     if negatives and by != "nonzeros":
         raise PltfError(f"negatives goes with by='nonzeros', got by={brief(by)}")
-    return _Ask(float(fraction), axes, by == "nonzeros", stratify, float(min(negatives, 1e300)))
+    return _Ask(float(fraction), axes, by == "nonzeros", strata, float(min(negatives, 1e300)))
 
 
 def _is_number(value: Any) -> bool:
@@ -189,13 +204,24 @@ def _is_axis(value: Any) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
-def _axes(by: Any) -> tuple[int, ...]:
+def _number(axis: Any, dims: tuple[str, ...]) -> Any:
+    """The number of an axis that goes by its name; all else as it came."""
+    return dims.index(axis) if isinstance(axis, str) and axis in dims else axis
+
+
+def _an_axis(dims: tuple[str, ...]) -> str:
+    """What an axis may be given as, in words."""
+    known = f"or the name of an axis ({', '.join(dims)})" if dims else "of an axis (they have no names)"
+    return f"the number {known}"
+
+
+def _axes(by: Any, dims: tuple[str, ...]) -> tuple[int, ...]:
     """The axes of what is to be hidden whole; none for single cells."""
     if isinstance(by, str) and by in ("cells", "nonzeros"):
         return ()
-    axes = by if isinstance(by, tuple) and len(by) > 1 else (by,)
+    axes = [_number(axis, dims) for axis in (by if isinstance(by, tuple) and len(by) > 1 else (by,))]
     if not all(map(_is_axis, axes)) or len(set(axes)) < len(axes):
-        expected = "'cells', 'nonzeros', the number of an axis or a tuple of two or more different ones"
+        expected = f"'cells', 'nonzeros', {_an_axis(dims)} or a tuple of two or more different ones"
         raise PltfError(f"by must be {expected}; got {brief(by)}")
     return tuple(sorted(map(int, axes)))
 

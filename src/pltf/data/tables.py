@@ -284,11 +284,11 @@ def _positions(table: Any, keys: list[Key], name: str) -> NDArray[np.int64]:
 
 def _whole(held: pd.Series, what: str, error: type[PltfError]) -> NDArray[np.int64]:
     """A column of positions."""
-    positions = np.asarray(clean(held, what, error))
-    if positions.size and positions.dtype.kind not in "iu":
+    positions = clean(held, what, error)
+    if len(positions) and positions.dtype.kind not in "iu":
         kind = "words" if positions.dtype == object else f"dtype {positions.dtype}"
         raise error(f"{what} must hold whole numbers, got {kind}")
-    return positions.astype(np.int64)
+    return np.asarray(positions, dtype=np.int64)
 
 
 def _numbers(table: Any, chosen: Any, name: str) -> NDArray[Any]:

@@ -75,6 +75,13 @@ def uclaf(kind: str = "binary", *, users: str = "active") -> Uclaf:
     ``kind="binary"`` tells whether a user did something somewhere, ``"counts"`` how often. 18 users have no record
     of any activity; ``users="all"`` keeps them, in the tensor and in the matrices.
 
+    The matrices are as in the file, and two of them need care before they are coupled to the tensor:
+
+    - ``LocFea``: its first column, ``'location'``, is the number of the row, 0 to 167, and no feature. It makes up
+      99.9 % of the total of the matrix: fit ``data.LocFea[:, 1:]``. Eight of the 13 columns left are zero throughout.
+    - ``UserUser``: 5,918 of the 21,316 entries of the active users are -1, and a fit refuses what is below zero. They
+      can be taken as missing: ``np.where(data.UserUser < 0, np.nan, data.UserUser)``.
+
     The file ``aaai10.uclaf.data.mat`` is read from the folder that the environment variable ``PLTF_DATA`` names, or
     from the cache of this user (``pltf`` in ``$XDG_CACHE_HOME`` or ``~/.cache``), or else is downloaded to that cache
     from the address of its authors, which may have moved. Its checksum must be right wherever it comes from.

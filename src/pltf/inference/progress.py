@@ -52,7 +52,10 @@ class Progress:
             return
         if self._lines:
             self._next = now + (self.lines_every or 0)
-            print(self._plain(done, text), file=sys.stderr, flush=True)
+            try:
+                print(self._plain(done, text), file=sys.stderr, flush=True)
+            except BrokenPipeError:  # nobody reads any more; the work goes on
+                self._shown = False
             return
         self._next = now + _PERIOD
         with self._lock:

@@ -22,6 +22,7 @@ from pltf.data import observe
 from pltf.data.labels import Labels, known_labels
 from pltf.data.values import EXACT, brief
 from pltf.errors import PltfError
+from pltf.io.matlab import stored_arrays
 from pltf.store.fits import as_path
 
 if TYPE_CHECKING:
@@ -135,8 +136,11 @@ def is_saved(path: Path) -> bool:
         return False
     import h5py
 
-    with _readable(path, "netcdf"), h5py.File(path, "r") as file:
-        return bool(file.attrs.get("format") == "pltf")
+    try:
+        with h5py.File(path, "r") as file:
+            return bool(file.attrs.get("format") == "pltf")
+    except Exception:  # it may be broken in any way
+        raise PltfError(f"{path} is damaged: it begins as a netCDF file does, and cannot be opened as one") from None
 
 
 def _beginning(path: Path) -> bytes:
@@ -443,7 +447,7 @@ def _npz(path: Path, variable: str | None) -> Any:
         if variable is None and {"coords", "data", "shape"} <= names:  # as pydata sparse writes it
             return Cells(held["coords"].T, held["data"], tuple(map(int, held["shape"])))
         if variable is None and {"format", "shape", "data"} <= names:
-            return sparse.load_npz(path)
+            return _sound(sparse.load_npz(path))
         if variable is None and {"pltf", "dims"} <= names:
             return _from_our_own(held)
         return held[_chosen(path, variable, sorted(names))]
@@ -469,6 +473,9 @@ def _mat(path: Path, variable: str | None) -> Any:
 
     if _beginning(path).startswith((b"MATLAB 7.3", b"\x89HDF")):
         return _mat_73(path, variable)
+    stored = stored_arrays(path)
+    if stored is not None:
+        return _sound(stored[_chosen(path, variable, list(stored))].array())
     names = [name for name, _, kind in io.whosmat(path) if kind not in ("char", "cell", "struct", "object", "function")]
     name = _chosen(path, variable, names)
     return io.loadmat(path, variable_names=[name])[name]
@@ -486,7 +493,14 @@ def _mat_73(path: Path, variable: str | None) -> Any:
             return np.asarray(one).T
         data, rows, starts = (np.asarray(one[part]) for part in ("data", "ir", "jc"))
         shape = (int(one.attrs["MATLAB_sparse"]), len(starts) - 1)
-        return sparse.csc_array((data, rows.astype(np.int64), starts.astype(np.int64)), shape=shape)
+        return _sound(sparse.csc_array((data, rows.astype(np.int64), starts.astype(np.int64)), shape=shape))
+
+
+def _sound(array: Any) -> Any:
+    """An array; of a sparse one, its parts fit together, or those who go through it would leave their memory."""
+    if hasattr(array, "check_format"):
+        array.check_format(full_check=True)
+    return array
 
 
 def _is_array(one: Any) -> bool:

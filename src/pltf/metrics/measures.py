@@ -12,7 +12,8 @@ from sklearn.metrics import average_precision_score, mean_poisson_deviance, roc_
 
 from pltf.gamma import Array
 
-MEASURES = ("auc", "average_precision", "log_likelihood", "deviance", "rmse")
+RANKING = ("auc", "average_precision")  # of cells with a count before zeros: both must be there
+REST = ("log_likelihood", "deviance", "rmse")
 
 _LEAST = 1e-280  # that can be divided by
 
@@ -20,16 +21,17 @@ _LEAST = 1e-280  # that can be divided by
 class Judged:
     """Counts of cells, what was expected of them, and the log-probability that they were given."""
 
-    def __init__(self, x: Array, mean: Array, log_prob: Array) -> None:
-        self.x, self.mean, self._log_prob = x, mean, log_prob
+    def __init__(self, x: Array, mean: Array, log_prob: Array, ranking: bool = True) -> None:
+        self.x, self.mean, self._log_prob, self.ranking = x, mean, log_prob, ranking
+        self.measures = (*RANKING, *REST) if ranking else REST
 
     def values(self) -> list[float]:
         """All measures, in their order."""
         positive = self.x > 0
         impossible = positive & (self.mean == 0)  # counts where none was expected at all: point estimates can say so
+        ranking = (roc_auc_score, average_precision_score) if self.ranking else ()
         return [
-            roc_auc_score(positive, self.mean),
-            average_precision_score(positive, self.mean),
+            *(measure(positive, self.mean) for measure in ranking),
             float(self._log_prob.mean()),
             np.inf if impossible.any() else mean_poisson_deviance(self.x, np.maximum(self.mean, _LEAST)),
             root_mean_squared_error(self.x, self.mean),
@@ -39,12 +41,16 @@ class Judged:
         """The same with a weight for each cell, from sums prepared once, as there are hundreds of samples to judge."""
         drawn = weight > 0  # terms may be infinite
         log_prob, deviance, square = np.average(self._terms[:, drawn], axis=1, weights=weight[drawn])
+        return [*(self._weighted_ranking(weight) if self.ranking else ()), log_prob, deviance, np.sqrt(square)]
+
+    def _weighted_ranking(self, weight: Array) -> Array:
+        """AUC and average precision."""
         above, zeros = (np.bincount(self._rank, part, minlength=self._ranks) for part in self._kinds * weight)
         hits, misses = np.cumsum(above[::-1]), np.cumsum(zeros[::-1])  # above a threshold, from the highest on
         behind = misses[-1] - misses + zeros[::-1] / 2  # zeros with a lower rank, and half of those with the same
         precision = hits / np.maximum(hits + misses, _LEAST)
-        auc, average_precision = above[::-1] @ np.array([behind / misses[-1], precision]).T / hits[-1]
-        return [auc, average_precision, log_prob, deviance, np.sqrt(square)]
+        areas: Array = above[::-1] @ np.array([behind / misses[-1], precision]).T / hits[-1]
+        return areas
 
     @cached_property
     def _terms(self) -> Array:
@@ -70,11 +76,11 @@ class Judged:
         return int(self._rank.max()) + 1
 
 
-def resampled(positive: NDArray[np.bool_], count: int, seed: int) -> Iterator[Array]:
-    """How often each cell is drawn in samples with replacement that have both kinds of cells."""
+def resampled(positive: NDArray[np.bool_], count: int, seed: int, ranking: bool = True) -> Iterator[Array]:
+    """How often each cell is drawn in samples with replacement; to be ranked, they have both kinds of cells."""
     rng = np.random.default_rng(seed)
     while count:
         weight = np.bincount(rng.integers(positive.size, size=positive.size), minlength=positive.size)
-        if 0 < weight[positive].sum() < positive.size:
+        if not ranking or 0 < weight[positive].sum() < positive.size:
             count -= 1
             yield weight.astype(np.float64)

@@ -11,15 +11,16 @@ import numpy as np
 from scipy import special
 
 from pltf.data import Holdout, Observation
+from pltf.data.labels import Labels, known_labels
 from pltf.data.lookup import Coords
-from pltf.data.observe import is_xarray, observed_again
+from pltf.data.observe import has_names, is_xarray, observed_again
 from pltf.data.split import HeldOut
 from pltf.errors import PltfError, ScoreWarning, flag, whole
 from pltf.fit import Fit
 from pltf.gamma import Array, level_of
 from pltf.inference.progress import Progress
 from pltf.metrics.baseline import expected_by_popularity
-from pltf.metrics.measures import MEASURES, Judged, resampled
+from pltf.metrics.measures import Judged, resampled
 from pltf.prediction.cells import as_cells, observed_like
 
 if TYPE_CHECKING:
@@ -53,6 +54,11 @@ class Scores:
     level: float  # of the intervals
 
     @property
+    def ranking(self) -> bool:
+        """Whether AUC and average precision are among the measures."""
+        return "auc" in self.table.index
+
+    @property
     def auc(self) -> float:
         """Area under the ROC curve: how often a cell with a count has a larger expected count than one without."""
         return self._value("auc")
@@ -78,10 +84,14 @@ class Scores:
         return self._value("rmse")
 
     def _value(self, measure: str) -> float:
+        if measure not in self.table.index:
+            raise PltfError(f"{measure} is not among these scores, which were made with ranking=False")
         return float(self.table.loc[measure, "value"])
 
     def plot(self, axes: Any = None) -> Any:
         """Calibration and ROC curve, side by side; returns the two axes.
+
+        With ``ranking=False`` there is only the calibration: its axes are returned.
 
         >>> import matplotlib; matplotlib.use("agg")
         >>> import numpy as np, pltf, pltf.metrics
@@ -115,6 +125,7 @@ def score(
     resamples: int = 200,
     level: float = 0.9,
     seed: int = 0,
+    ranking: bool = True,
     progress: bool = True,
 ) -> Scores:
     """Compare what a fit predicts of hidden cells with what they hold, and with what popularity predicts.
@@ -124,8 +135,8 @@ def score(
     X, cells
         The data with all their values, dense or listed, and which of their cells to look at: as for
         :meth:`pltf.Fit.mean`, for example ``~mask`` of the mask that the fit was given. Or a :class:`pltf.Holdout`
-        alone, or nothing for a fit that comes with the cells that were hidden from it (``fit.held_out``). Both kinds
-        must be among the cells, zeros and counts.
+        alone, or nothing for a fit that comes with the cells that were hidden from it (``fit.held_out``). If ``X`` has
+        names of its axes, as a DataArray, positions are along these, in their order there.
     of
         The tensor, when the model has several; ``X`` are its data.
     draws
@@ -134,6 +145,9 @@ def score(
         The intervals hold the value for a share of ``level`` of so many random samples of the cells, with replacement
         (bootstrap). They tell how sure the score is with cells as few as these, not how it would change with another
         mask: for that, hide others. ``resamples=0``: no intervals.
+    ranking
+        AUC and average precision tell whether cells with a count are ranked above empty ones, so both kinds must be
+        among the cells. Where they are not, as in ratings of which none is zero, False leaves these two out.
 
     Popularity is how busy each row, column, ... was over the cells that the fit has seen
     (:func:`pltf.metrics.popularity`): no factorization at all. What does not beat it has learned nothing else.
@@ -145,13 +159,17 @@ def score(
     >>> scores = pltf.metrics.score(fit, X, ~mask)
     >>> bool(scores.auc > 0.8), bool(scores.rmse < X.std())
     (True, True)
+    >>> pltf.metrics.score(fit, X, ~mask & (X > 0), ranking=False).table.index.tolist()
+    ['log_likelihood', 'deviance', 'rmse']
     """
     if not isinstance(fit, Fit):
         raise PltfError(f"fit must be a pltf.Fit, got {type(fit).__name__}")
     resamples, level = whole("resamples", resamples, 0), level_of(level)
-    seed, progress = whole("seed", seed, 0), flag("progress", progress)
+    seed, ranking, progress = whole("seed", seed, 0), flag("ranking", ranking), flag("progress", progress)
     name = fit.tensor(of)
     seen, at, x = _held(fit, name, X, cells)
+    if ranking:
+        _need_both_kinds(x)
     held = fit.held_out if X is None else X
     if isinstance(held, HeldOut) and held.sampled:
         text = "zeros are rarer among the hidden cells than among all: AUC does not mind, but the other scores do"
@@ -162,11 +180,11 @@ def score(
         text = f"{again:,} of the {x.size:,} cells were seen by the fit: their scores tell what it remembers"
         warnings.warn(text, ScoreWarning, stacklevel=2)
     log_prob = fit.log_prob(at.T, x, draws=draws, seed=seed, of=name, progress=progress)
-    fitted = Judged(x, fit.mean(at.T, of=name), log_prob)
+    fitted = Judged(x, fit.mean(at.T, of=name), log_prob, ranking)
     busy = expected_by_popularity(seen, pattern, at)
-    simple = Judged(x, busy, special.xlogy(x, busy) - busy - special.gammaln(x + 1))
+    simple = Judged(x, busy, special.xlogy(x, busy) - busy - special.gammaln(x + 1), ranking)
     table = _table({"": fitted, "popularity": simple}, resamples, level, seed, progress)
-    ours, theirs = (_calibration(x, said, resamples, level, seed) for said in (fitted.mean, busy))
+    ours, theirs = (_calibration(x, said, resamples, level, seed, ranking) for said in (fitted.mean, busy))
     return Scores(table, ours, theirs, x, fitted.mean, busy, level)
 
 
@@ -174,6 +192,7 @@ def _held(fit: Fit, name: str, X: Any, cells: Any) -> tuple[Observation, Coords,
     """The data, the cells (modes, n) and what they hold."""
     indices = fit.model.observed[name]
     shape = tuple(fit.sizes[index] for index in indices)
+    source = X
     if X is None:
         X = fit.held_out
         if X is None:
@@ -181,30 +200,55 @@ def _held(fit: Fit, name: str, X: Any, cells: Any) -> tuple[Observation, Coords,
     if isinstance(X, (Holdout, HeldOut)):
         if cells is not None:
             raise PltfError("cells must be None when X is a Holdout: it has its own")
-        seen: Observation = X.train if isinstance(X, Holdout) else observed_again(fit.patterns[name])
-        given = X.cells
-        if seen.dims is not None and seen.dims != indices:
-            given = given[:, [seen.dims.index(index) for index in indices if index in seen.dims]]
-        seen = observed_like(seen, indices, fit.labels, fit.sizes, "X")
+        source, cells = X.train if isinstance(X, Holdout) else observed_again(fit.patterns[name]), X.cells
     elif cells is None:
         raise PltfError("cells must say which cells to score, for example ~mask")
-    else:
-        seen, given = observed_like(X, indices, fit.labels, fit.sizes, "X", unlisted=fit.patterns[name].unlisted), cells
-        if is_xarray(X) and isinstance(cells, np.ndarray) and cells.shape == X.shape:  # a mask with the axes of X
-            given = cells.transpose([X.dims.index(index) for index in indices])
+    seen = observed_like(source, indices, fit.labels, fit.sizes, "X", unlisted=fit.patterns[name].unlisted)
     if seen.shape != shape:
         raise PltfError(f"X must have the shape of {name} in the fit, {shape}; got {seen.shape}")
-    at = as_cells(given, shape, indices, fit.labels, "cells").T
+    at = _coords(cells, source, shape, indices, fit.labels)
     x = X.values if isinstance(X, (Holdout, HeldOut)) else seen.values_at(at)
     if not x.size:
         raise PltfError("cells must list at least one cell, got none")
     if np.isnan(x).any():
         cell = tuple(map(int, at[:, int(np.argmax(np.isnan(x)))]))
         raise PltfError(f"X must hold a value for each of the cells, but {cell} is missing")
+    return seen, at, x
+
+
+def _need_both_kinds(x: Array) -> None:
     if (x > 0).all() or not (x > 0).any():
         kind = "above zero" if (x > 0).all() else "zero"
-        raise PltfError(f"cells must hold zeros and counts to tell them apart, but all {x.size:,} are {kind}")
-    return seen, at, x
+        text = f"cells must hold zeros and counts for AUC and average precision, but all {x.size:,} are {kind}"
+        raise PltfError(f"{text}: ranking=False leaves these out")
+
+
+def _coords(
+    cells: Any, source: Any, shape: tuple[int, ...], indices: tuple[str, ...], labels: Mapping[str, Labels]
+) -> Coords:
+    """Cells as (modes, n). If their data name their axes, positions are along these, in the order they have there."""
+    if not _are_positions(cells):
+        return as_cells(cells, shape, indices, labels, "cells").T
+    if is_xarray(source):
+        dims = tuple(map(str, source.dims))
+        own = {dim: known_labels(source.indexes[dim], f"X: labels of {dim!r}") for dim in dims if dim in source.indexes}
+    elif isinstance(source, Observation) and source.dims is not None:
+        dims, own = source.dims, dict(source.labels)
+    else:
+        return as_cells(cells, shape, indices, labels, "cells").T
+    at = dict(zip(dims, as_cells(cells, source.shape, dims, {**labels, **own}, "cells").T, strict=True))
+    for dim in own.keys() & labels.keys():
+        if own[dim] != labels[dim]:
+            at[dim] = labels[dim].positions(own[dim].index, f"X: labels of {dim!r}")[at[dim]]
+    return np.stack([at[index] for index in indices])
+
+
+def _are_positions(cells: Any) -> bool:
+    """Whether cells go by numbers, and not by names and labels."""
+    try:
+        return not has_names(cells) and np.asarray(cells).dtype.kind in "biu"
+    except (ValueError, TypeError):  # ragged rows, which are refused
+        return False
 
 
 def _table(predictions: Mapping[str, Judged], resamples: int, level: float, seed: int, progress: bool) -> pd.DataFrame:
@@ -215,8 +259,8 @@ def _table(predictions: Mapping[str, Judged], resamples: int, level: float, seed
     shares, done = [(1 - level) / 2, (1 + level) / 2], 0
     with Progress(progress, len(predictions) * resamples, time_left=True) as shown:
         for name, judged in predictions.items():
-            drawn = np.full((max(resamples, 1), len(MEASURES)), np.nan)
-            for row, weight in enumerate(resampled(judged.x > 0, resamples, seed)):
+            drawn = np.full((max(resamples, 1), len(judged.measures)), np.nan)
+            for row, weight in enumerate(resampled(judged.x > 0, resamples, seed, judged.ranking)):
                 drawn[row] = judged.weighted(weight)
                 done += 1
                 shown.show(done, "bootstrap of the scores")
@@ -224,10 +268,10 @@ def _table(predictions: Mapping[str, Judged], resamples: int, level: float, seed
             before = f"{name}_" if name else ""
             value = np.asarray(judged.values())
             columns |= {name or "value": value, f"{before}low": low, f"{before}high": high}
-    return pd.DataFrame(columns, index=pd.Index(MEASURES, name="measure"))
+    return pd.DataFrame(columns, index=pd.Index(judged.measures, name="measure"))
 
 
-def _calibration(x: Array, mean: Array, resamples: int, level: float, seed: int) -> pd.DataFrame:
+def _calibration(x: Array, mean: Array, resamples: int, level: float, seed: int, ranking: bool = True) -> pd.DataFrame:
     """Cells in bins of equal expected totals: their expected and observed mean counts, the latter with its interval."""
     import pandas as pd
 
@@ -238,7 +282,7 @@ def _calibration(x: Array, mean: Array, resamples: int, level: float, seed: int)
     of_cell[order] = np.unique(np.searchsorted(cuts, np.arange(x.size), "right"), return_inverse=True)[1]
     cells = np.bincount(of_cell)
     drawn = np.full((max(resamples, 1), cells.size), np.nan)
-    for row, weight in enumerate(resampled(x > 0, resamples, seed)):
+    for row, weight in enumerate(resampled(x > 0, resamples, seed, ranking)):
         drawn[row] = np.bincount(of_cell, weight * x) / np.maximum(np.bincount(of_cell, weight), 1)
     low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
     return pd.DataFrame(

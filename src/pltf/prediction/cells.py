@@ -15,7 +15,7 @@ from pltf.data.labels import Labels, known_labels
 from pltf.data.lookup import Coords
 from pltf.data.observe import has_names, in_order, is_xarray, observe
 from pltf.data.tables import cells_of, is_table
-from pltf.data.values import find_bad, numeric
+from pltf.data.values import brief, find_bad, numeric
 from pltf.engines.plan import human
 from pltf.errors import PltfError
 from pltf.gamma import Array
@@ -69,7 +69,7 @@ def as_cells(
 ) -> NDArray[np.intp]:
     """Cells as an (n, modes) array: from such an array, a table, rows of labels, index arrays, or a boolean mask."""
     if is_xarray(at):
-        at = labelled_array(at, indices, labels, name)
+        at = _where(at, shape, indices, labels, name)
     elif is_table(at):
         at = cells_of(at, indices, labels, name, PltfError)
     elif labels and not isinstance(at, tuple):
@@ -103,6 +103,36 @@ def as_cells(
     return cells.astype(np.intp, copy=False)
 
 
+def _where(
+    at: Any, shape: tuple[int, ...], indices: tuple[str, ...], labels: Mapping[str, Labels], name: str
+) -> NDArray[np.intp]:
+    """The cells where a DataArray is True, one after the other as they lie in it: so come values[at]."""
+    _check_dims(at, indices, name)
+    if at.dtype != bool:
+        raise PltfError(f"{name}: a DataArray must be boolean, got dtype {at.dtype}")
+    columns = dict(zip(map(str, at.dims), np.nonzero(at.values), strict=True))
+    for index, size in zip(indices, shape, strict=True):
+        own = _own_labels(at, index, labels, name)
+        if own is not None:
+            columns[index] = labels[index].positions(own.index, f"{name}: labels of {index!r}")[columns[index]]
+        elif at.sizes[index] != size:
+            raise PltfError(f"{name} must have {size} positions along {index!r}, got {at.sizes[index]}")
+    return np.stack([columns[index] for index in indices], axis=1)
+
+
+def _check_dims(array: Any, indices: tuple[str, ...], name: str) -> None:
+    if set(array.dims) != set(indices):
+        came, want = ", ".join(map(str, array.dims)), ", ".join(indices)
+        raise PltfError(f"{name} has the dims {came}, and {want} were expected")
+
+
+def _own_labels(array: Any, index: str, labels: Mapping[str, Labels], name: str) -> Labels | None:
+    """The labels that a DataArray has along an index, if the fit has some there too."""
+    if index not in array.indexes or index not in labels:
+        return None
+    return known_labels(array.indexes[index], f"{name}: labels of {index!r}", PltfError)
+
+
 def _by_labels(at: Any, indices: tuple[str, ...], labels: Mapping[str, Labels], name: str) -> Any:
     """Rows with a word in them go by labels. Arrays of numbers are positions; lists of them must not be ambiguous."""
     if not isinstance(at, (list, np.ndarray)) or not len(at):
@@ -111,6 +141,9 @@ def _by_labels(at: Any, indices: tuple[str, ...], labels: Mapping[str, Labels], 
         return at
     rows = [tuple(row) if isinstance(row, (list, tuple, np.ndarray)) else () for row in at]
     if any(len(row) != len(indices) for row in rows):
+        if any(isinstance(one, str) for one in at):
+            expected = f"cells, each of them a row of {len(indices)} labels ({', '.join(indices)})"
+            raise PltfError(f"{name} must list {expected}; got {brief(list(at))}")
         return at
     if all(isinstance(one, _NUMBERS) for row in rows for one in row):
         if not isinstance(at[0], np.ndarray):
@@ -161,17 +194,14 @@ def observed_like(
 
 def labelled_array(array: Any, indices: tuple[str, ...], labels: Mapping[str, Labels], name: str) -> Any:
     """The values of a DataArray, its axes and labels in the order of a fit."""
-    if set(array.dims) != set(indices):
-        came, want = ", ".join(map(str, array.dims)), ", ".join(indices)
-        raise PltfError(f"{name} has the dims {came}, and {want} were expected")
+    _check_dims(array, indices, name)
     array = array.transpose(*indices)
     for index in indices:
-        if index in array.indexes and index in labels:
+        own = _own_labels(array, index, labels, name)
+        if own is not None and own != labels[index]:
             what = f"{name}: labels of {index!r}"
-            own = known_labels(array.indexes[index], what, PltfError)
-            if own != labels[index]:
-                labels[index].positions(own.index, what)  # all are known
-                array = array.isel({index: own.positions(labels[index].index, what)})
+            labels[index].positions(own.index, what)  # all are known
+            array = array.isel({index: own.positions(labels[index].index, what)})
     return array.values
 
 
@@ -182,8 +212,13 @@ def check_labels(seen: Observation, known: Mapping[str, Labels], name: str) -> N
             raise PltfError(f"{name} has other labels of {index!r} than the fit: pass the table or the array itself")
 
 
-def observed_values(values: Any, cells: Asked) -> Array:
-    """A value for each cell that is asked for: finite and not negative."""
+def observed_values(values: Any, cells: Asked, indices: tuple[str, ...], labels: Mapping[str, Labels]) -> Array:
+    """A value for each cell that is asked for, finite and not negative; of a DataArray those that it has there."""
+    if is_xarray(values):
+        values = labelled_array(values, indices, labels, "values")
+        if values.shape != cells.sizes:
+            raise PltfError(f"values must have the shape of the tensor, {cells.sizes}; got {values.shape}")
+        values = values if cells.listed is None else values[tuple(cells.listed)]
     x = numeric(values, "values")
     if x.shape != cells.shape:
         raise PltfError(f"values must have a number for each cell, of shape {cells.shape}; got {x.shape}")

@@ -127,7 +127,10 @@ def starts(found: Sequence[Restart], objective: str) -> Chart:
     )
     figure = _figure(go, dots, x="restart, from best to worst", y=f"{objective} (nats)")
     figure.update_xaxes(dtick=1 if len(found) <= 20 else None, range=[0.5, len(found) + 0.5], showgrid=False)
-    figure.update_yaxes(tickformat=_ticks([one.bound for one in found]))
+    bounds = [one.bound for one in found]
+    room = max(0.06 * (max(bounds) - min(bounds)), 0.5)  # starts that agree should look so
+    span = [min(bounds) - room, max(bounds) + room]
+    figure.update_yaxes(tickformat=_ticks(span), range=span)
     return Chart("starts", figure, 300, f"Dots: the {objective} of each of {len(found)} restarts, the best marked.")
 
 
@@ -256,6 +259,7 @@ def calibration(scores: Scores) -> Chart:
     fitted, popular = scores.calibration, scores.popularity_calibration
     shown = np.concatenate([part[column] for part in (fitted, popular) for column in ("expected", "observed", "high")])
     shown = shown[np.isfinite(shown) & (shown > 0)]
+    shown = shown if shown.size else np.ones(1)  # zeros may be all there is
     ends = [float(shown.min() / 1.6), float(shown.max() * 1.6)]
     line = go.Scatter(
         x=ends, y=ends, mode="lines", line={"color": GREY, "width": 1, "dash": "dot"}, name="perfect", hoverinfo="skip"

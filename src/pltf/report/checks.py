@@ -63,7 +63,11 @@ def checks(fit: Fit, scores: Scores | None, progress: bool) -> Checks:
                 scores = _scored(fit, fit.held_out, notes, progress)
             except PltfError as reason:
                 notes.append(sentence(f"the held-out cells could not be scored: {reason}"))
-    return Checks(scores, () if scores is None else _measures(scores), tuple(notes))
+    if scores is None:
+        return Checks(None, notes=tuple(notes))
+    if not scores.ranking:
+        notes.append(_no_roc(scores))
+    return Checks(scores, _measures(scores), tuple(notes))
 
 
 def _scored(fit: Fit, held: HeldOut, notes: list[str], progress: bool) -> Scores:
@@ -71,13 +75,23 @@ def _scored(fit: Fit, held: HeldOut, notes: list[str], progress: bool) -> Scores
         some = np.random.default_rng(0).choice(len(held.values), MOST_SCORED, replace=False)
         notes.append(f"Scored on {MOST_SCORED:,} of the {many(len(held.values), 'held-out cell')}, chosen at random.")
         held = HeldOut(held.cells[some], held.values[some], held.sampled)
-    return score(fit, held, of=held_tensor(fit), progress=progress)
+    both = bool(0 < np.count_nonzero(held.values) < len(held.values))
+    return score(fit, held, of=held_tensor(fit), ranking=both, progress=progress)
+
+
+def _no_roc(scores: Scores) -> str:
+    """Why there is no ROC curve."""
+    positive, cells = np.count_nonzero(scores.values), len(scores.values)
+    if 0 < positive < cells:
+        return "There is no ROC curve, for the scores were made with ranking=False."
+    kind = f"of {many(cells, 'cell')} none {'is empty' if positive else 'holds one'}"
+    return f"There is no ROC curve: it tells cells with a count from empty ones, and {kind}."
 
 
 def _measures(scores: Scores) -> tuple[Measure, ...]:
     rows = []
-    for key, (name, words, more) in MEASURES.items():
-        row = scores.table.loc[key]
+    for key, row in scores.table.iterrows():
+        name, words, more = MEASURES[str(key)]
         ahead = row["value"] > row["popularity"] if more else row["value"] < row["popularity"]
         value, low, high, popularity = (float(row[column]) for column in ("value", "low", "high", "popularity"))
         rows.append(Measure(name, words, value, low, high, popularity, bool(ahead), more))

@@ -13,6 +13,7 @@ import numpy as np
 from pltf.data.pattern import DensePattern, ListedPattern, Pattern
 from pltf.fit import Fit
 from pltf.gamma import Gamma
+from pltf.inference.run import INTERRUPTED
 from pltf.report.checks import Checks
 from pltf.report.components import Ranking
 from pltf.report.history import Search
@@ -62,8 +63,9 @@ def figures(fit: Fit, ranked: Mapping[str, Ranking], checks: Checks, search: Sea
     told.append(_bound(fit, search))
     told += [_observed(fit, name) for name in list(fit.model.observed)[:2]]
     if checks.scores is not None:
-        popular = checks.scores.table.loc["auc", "popularity"]
-        told.append(Figure("held-out AUC", f"{checks.scores.auc:.3f}", f"popularity alone: {popular:.3f}"))
+        first = checks.measures[0]  # AUC, or the log-likelihood where there is none
+        value, popular = (f"{x:.3f}".replace("-", "−") for x in (first.value, first.popularity))
+        told.append(Figure(f"held-out {first.name}", value, f"popularity alone: {popular}"))
     taken = search.seconds if search is not None else fit.seconds
     runs = many(search.runs, "run") if search is not None else many(len(fit.rows), "start")
     told.append(Figure("time", seconds(taken), f"{runs}; the one kept took {many(fit.n_iter, 'sweep')}"))
@@ -189,4 +191,6 @@ def in_python(fit: Fit) -> str:
     call = f"fit = model.fit({', '.join([data, *options])})"
     if len(call) > WIDE:
         call = "\n    ".join(["fit = model.fit(", *(f"{one}," for one in [data, *options])]) + "\n)"
+    if any(row.stopped == INTERRUPTED for row in fit.rows):
+        call = f"# This fit was interrupted: its code runs to the end.\n{call}"
     return f"import pltf\n\nmodel = pltf.{fit.model!r}\n{call}"

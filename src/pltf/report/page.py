@@ -126,7 +126,8 @@ def page(fit: Fit, found: Selection | None, title: str | None, scores: Scores | 
     order_charts = [] if searched is None else [charts.order(c, n) for n, c in enumerate(searched.curves)]
     fit_charts = [charts.trace(trace(fit), fit.objective)] if len(fit.trace) else []
     fit_charts += [charts.starts(told, fit.objective)] if len(told) > 1 else []
-    check_charts = [] if checked.scores is None else [charts.calibration(checked.scores), charts.roc(checked.scores)]
+    check_charts = [] if checked.scores is None else [charts.calibration(checked.scores)]
+    check_charts += [charts.roc(checked.scores)] if checked.scores is not None and checked.scores.ranking else []
     every = [
         *share_charts.values(),
         *order_charts,
@@ -174,7 +175,8 @@ def _notes(fit: Fit, found: Selection | None, checked: Checks) -> list[str]:
     if found is not None:
         notes += found.doubts
     if checked.scores is not None and not checked.measures[0].better:
-        notes.append("held-out cells are ranked no better than by popularity alone")
+        how = "ranked" if checked.scores.ranking else "predicted"
+        notes.append(f"held-out cells are {how} no better than by popularity alone")
     return notes
 
 

@@ -62,7 +62,7 @@ def nats(x: float) -> str:
     >>> nats(-12345.678), nats(-12345678.9)
     ('−12,345.7', '−12,345,679')
     """
-    return f"{x:,.{1 if abs(x) < 1e6 else 0}f}".replace("-", "−")
+    return f"{x:z,.{1 if abs(x) < 1e6 else 0}f}".replace("-", "−")
 
 
 def seconds(s: float) -> str:
