@@ -680,3 +680,117 @@ def test_the_clock_of_polars() -> None:
     seen = pltf.observe(table, dims=["user", "when:day"])
     assert seen.labels["when"].zone == "Europe/Berlin"
     assert seen.labels["when"].names() == ["2026-11-08", "2026-11-09"]
+
+
+# -- arrays whose labels are those of pandas ----------------------------------------------------
+
+PLANE = CUBE.isel(day=0).drop_vars("day").fillna(1)
+SEEN = pd.DataFrame(PLANE.values > 1, index=USERS, columns=PLACES)
+SHUFFLES: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
+    "as it is": lambda one: one,
+    "rows": lambda one: one.sort_index(),
+    "columns": lambda one: one.sort_index(axis=1),
+    "both": lambda one: one.iloc[::-1, ::-1],
+}
+
+
+@pytest.mark.parametrize("shuffle", SHUFFLES)
+def test_masks_of_pandas_go_by_labels(shuffle: str) -> None:
+    expected = run(PLANE, FLAT, mask=SEEN.to_numpy())
+    mask = SHUFFLES[shuffle](SEEN)
+    assert_same(run(PLANE, FLAT, mask=mask), expected)
+    seen = pltf.observe(PLANE.values, mask, dims=("user", "place"), labels={"user": USERS, "place": PLACES})
+    assert_same(run(seen, FLAT), expected)
+    assert_same(run(PLANE.T, FLAT, mask=mask.T), expected)
+
+
+@pytest.mark.parametrize("argument", ["fixed", "init"])
+@pytest.mark.parametrize("shuffle", ["as it is", "rows"])
+def test_factors_of_pandas_go_by_labels(argument: str, shuffle: str) -> None:
+    U, P = np.arange(1.0, 9.0).reshape(4, 2), np.ones((4, 2))
+    given: dict[str, Any] = {"U": U} if argument == "fixed" else {"U": U, "P": P}
+    frame = SHUFFLES[shuffle](pd.DataFrame(U, index=USERS))
+    assert_same(run(PLANE, FLAT, **{argument: {**given, "U": frame}}), run(PLANE, FLAT, **{argument: given}))
+
+
+def test_vectors_of_pandas_go_by_labels() -> None:
+    model = pltf.Model("X[user,place] = U[user] * P[place]")
+    given = pd.Series([1.0, 2.0, 3.0, 4.0], index=USERS)
+    expected = run(PLANE, model, fixed={"U": given.to_numpy()})
+    assert_same(run(PLANE, model, fixed={"U": given.sort_index()}), expected)
+
+
+def test_frames_that_do_not_fit() -> None:
+    frame = pd.DataFrame(np.ones((4, 2)), index=USERS)
+    for call, words in (
+        (lambda: run(PLANE, FLAT, fixed={"U": frame.reset_index(drop=True)}), ("fixed['U']", "0, which is not one of")),
+        (lambda: run(PLANE, FLAT, fixed={"U": frame[0]}), ("fixed['U']", "user, r", "Series")),
+        (lambda: run(PLANE, FLAT, mask=SEEN.rename(index={"eve": "zoe"})), ("'eve'",)),
+        (lambda: run(PLANE, FLAT, mask=SEEN[SEEN.index == "eve"]), ("mask",)),
+        (lambda: pltf.Gamma(1.0, frame), ("Gamma: mean", "DataFrame")),
+        (lambda: pltf.Gamma(CUBE, 1.0), ("Gamma: shape", "DataArray")),
+    ):
+        with pytest.raises(PltfError) as error:
+            call()
+        one_line(error, *words)
+
+
+# -- cells where an array is True ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [lambda one: one, lambda one: one.T, lambda one: one[::-1], lambda one: one.transpose(*TURNED)[:, ::-1]],
+)
+def test_answers_come_as_the_array_has_them(turn: Callable[[Any], Any]) -> None:
+    at, whole = turn(CUBE.copy(data=MASK)), turn(labelled(FIT))
+    np.testing.assert_array_equal(FIT.mean(at), whole.values[at.values])
+    held = turn(FULL)
+    for ask in (FIT.surprise, FIT.log_prob):
+        values = ask(at, held.values[at.values], draws=20)
+        for given in (held, FULL):
+            np.testing.assert_array_equal(ask(at, given, draws=20), values)
+    np.testing.assert_array_equal(FIT.log_prob(None, held, draws=5), FIT.log_prob(None, FULL.values, draws=5))
+
+
+def test_some_of_the_labels_are_enough() -> None:
+    at = CUBE.copy(data=MASK)[1:3]
+    np.testing.assert_array_equal(FIT.mean(at), labelled(FIT)[1:3].values[at.values])
+
+
+def test_boolean_arrays_that_do_not_fit() -> None:
+    bare = run(FULL.values)
+    wrong: list[tuple[Callable[[], Any], tuple[str, ...]]] = [
+        (lambda: FIT.mean(CUBE), ("at", "boolean", "float64")),
+        (lambda: FIT.mean((CUBE > 0).rename(day="when")), ("at", "when", "were expected")),
+        (lambda: bare.mean((CUBE > 0)[:2]), ("at", "4 positions along 'user'", "got 2")),
+        (lambda: FIT.surprise([("eve", 40, "mon")], FULL.rename(day="when")), ("values", "when")),
+        (lambda: bare.surprise(None, FULL[:2]), ("values", "(4, 4, 4)", "(2, 4, 4)")),
+        (lambda: FIT.mean(["eve", "mon"]), ("at", "a row of 3 labels (user, place, day)")),
+    ]
+    for call, words in wrong:
+        with pytest.raises(PltfError) as error:
+            call()
+        one_line(error, *words)
+
+
+# -- scores by the axes of the data -------------------------------------------------------------
+
+VIEWS: dict[str, Callable[[], Any]] = {
+    "array": lambda: FULL.transpose(*TURNED),
+    "array in another order": lambda: FULL.transpose(*TURNED)[::-1, :, [2, 0, 1, 3]],
+    "observation": lambda: pltf.observe(FULL.transpose(*TURNED)),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_positions_are_along_the_axes_of_the_data(view: str) -> None:
+    data = VIEWS[view]()
+    values: Array = data.values
+    hidden = FULL.copy(data=HIDDEN).transpose(*TURNED)
+    if view != "observation":
+        hidden = hidden.reindex_like(data)
+    for cells in (hidden.values, np.argwhere(hidden.values), np.nonzero(hidden.values)):
+        scores = pltf.metrics.score(HALF, data, cells, **QUICK)
+        np.testing.assert_array_equal(scores.values, values[hidden.values])
+        assert scored(scores) == scored(TRUTH)

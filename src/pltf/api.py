@@ -525,6 +525,8 @@ def labels_by_index(seen: Mapping[str, Observation]) -> dict[str, Labels]:
                 continue
             other = labels.index.symmetric_difference(known.index, sort=False)
             differ = f"{other[0]!r} is only in one of them" if len(other) else "their order differs"
+            if labels.zone != known.zone:
+                differ = f"their time zones differ, {known.zone} and {labels.zone}"
             advice = f"give both the same with pltf.observe(..., labels={{{index!r}: [...]}})"
             raise ObservationError(
                 f"the labels of {index!r} must be the same in {first} and {name}: {differ}; {advice}"
@@ -573,7 +575,7 @@ def _factor_arrays(
             raise PltfError(f"{argument}[{name!r}] must have shape {shapes[name]} ({axes}), got {array.shape}")
         if not (np.isfinite(array.astype(np.float64)) & (array >= 0)).all():
             raise PltfError(f"{argument}[{name!r}] must be finite and not negative")
-        arrays[name] = frozen(np.array(array, dtype=np.float64))
+        arrays[name] = frozen(np.array(array, dtype=np.float64, order="C"))
     return arrays
 
 

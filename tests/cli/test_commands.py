@@ -280,6 +280,25 @@ def test_going_on_replaces_its_own_output_and_no_other(folder: Path, tmp_path: P
     assert "exists: --force replaces it" in fit(1, "one.nc", "--resume").refusal
 
 
+def test_a_column_with_a_comma_in_its_name(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('"Last, first",place,n\n"Lee, Ann",bar,3\n"Lee, Bob",gym,4\n')
+    named = '"Last, first"=name,place'
+    assert here("fit", tmp_path / "a.csv", "-i", named, "--nmf", 1, "-o", tmp_path / "run.nc").code == 0
+    fit = pltf.load(tmp_path / "run.nc")
+    assert isinstance(fit, pltf.Fit)
+    assert fit.labels["name"].names() == ["Lee, Ann", "Lee, Bob"]
+
+
+def test_work_is_done_though_nobody_reads_on(tmp_path: Path) -> None:
+    command = f"({SCRIPT} demo out; echo rc $? > code) 2>&1 | head -n 1"
+    subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, timeout=300)
+    until = time.monotonic() + 200
+    while not (tmp_path / "code").exists() and time.monotonic() < until:
+        time.sleep(0.1)
+    assert (tmp_path / "code").read_text() == "rc 0\n"
+    assert (tmp_path / "out" / "report.html").exists()
+
+
 # -- help, pipes, terminals ---------------------------------------------------------------------
 
 

@@ -126,3 +126,28 @@ def test_nothing_large_is_made_of_a_list(tmp_path: Path) -> None:
     assert "would lose 99,999,999 positions" in here("convert", tmp_path / "a.tns", tmp_path / "a.csv").refusal
     assert here("convert", tmp_path / "a.tns", tmp_path / "a.npz").code == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npz", "a.tns"]
+
+
+def test_cells_of_a_tns_file_are_asked_for_as_they_stand_in_it(tmp_path: Path) -> None:
+    counts = np.outer([9, 1, 4], [5, 2, 7, 1])
+    lines = [f"{i + 1} {j + 1} {n}" for (i, j), n in np.ndenumerate(counts)]
+    (tmp_path / "a.tns").write_text("\n".join(lines))
+    (tmp_path / "cells.csv").write_text("i,j\n1,1\n3,4\n")
+    assert here("fit", tmp_path / "a.tns", "--nmf", 1, "-o", tmp_path / "run.nc").code == 0
+    done = here("predict", tmp_path / "run.nc", "--cells", tmp_path / "cells.csv", "-o", tmp_path / "out.csv")
+    assert done.code == 0
+    fit, told = pltf.load(tmp_path / "run.nc"), pd.read_csv(tmp_path / "out.csv")
+    assert isinstance(fit, pltf.Fit)
+    assert told[["i", "j"]].values.tolist() == [[1, 1], [3, 4]]
+    np.testing.assert_allclose(told["mean"], fit.mean()[[0, 2], [0, 3]], rtol=1e-6)
+    for name in ("b.csv", "b.npz", "b.nc", "b.tns"):
+        assert here("convert", tmp_path / "a.tns", tmp_path / name).code == 0
+    assert pd.read_csv(tmp_path / "b.csv").iloc[0].tolist() == [1, 1, 45]
+    assert (tmp_path / "b.tns").read_text().splitlines()[1:] == lines
+    assert not (tmp_path / "b.tns.labels.csv").exists()
+    again = here("fit", tmp_path / "b.npz", "--nmf", 1, "-o", tmp_path / "again.nc")
+    assert again.code == 0
+    second = pltf.load(tmp_path / "again.nc")
+    assert isinstance(second, pltf.Fit)
+    assert second.bound == fit.bound
+    assert second.labels == fit.labels

@@ -34,10 +34,13 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("dates.csv").write_text("user,when\nann,05/01/2026\n")
     Path("spoilt.csv").write_text("mean,user,place\n1,ann,bar\n")
     Path("a.tns").write_text("1 1 3\n2 2 1\n")
+    Path("commas.csv").write_text("user;place;n\nann;bar;4,17\n")
+    Path("spaces.csv").write_text("User ID,place,n\nann,bar,4\n")
     Path("folder").mkdir()
     np.save("x.npy", np.ones((3, 2)))
     np.save("cube.npy", np.ones((3, 2, 2)))
     pltf.nmf(rank=1).fit(np.eye(3) + 1).save("run.nc")
+    Path("cut.nc").write_bytes(Path("run.nc").read_bytes()[:5000])
     return tmp_path
 
 
@@ -54,6 +57,14 @@ REFUSED = [
     ((*NMF, "--tol", "-1"), "--tol"),
     ((*NMF, "--holdout", "1"), "--holdout must be a share between 0 and 1, got 1"),
     ((*NMF, "--resume"), "--resume needs --checkpoint"),
+    ((*NMF, "--checkpoint", "a.csv"), "--checkpoint must be a file of its own, and a.csv holds the data"),
+    ((*NMF, "--checkpoint", "out.nc"), "--checkpoint and the output must be two files, and both are out.nc"),
+    (("fit", "a.csv", "--nmf", "1", "-i", "user,place", "-o", "out.csv"), "the output must end in .nc, got 'out.csv'"),
+    (("report", "run.nc", "-o", "out.csv"), "the output must end in .html, .htm, got 'out.csv'"),
+    (("fit", "commas.csv", *NMF[2:]), "row 1 of column 'n' has '4,17', which is no number; decimal commas must be"),
+    (("fit", "spaces.csv", "--nmf", "1", "-o", "out.nc", "-i", "User ID,place"), "as in 'User ID=user_id'"),
+    (("info", "cut.nc"), "cut.nc is damaged: it begins as a netCDF file does"),
+    ((*NMF, "--nmf", "100000000000"), "--nmf"),
     ((*NMF, "--checkpoint", "nowhere/a.nc"), "--checkpoint must lie in a folder that exists"),
     ((*NMF, "--value", "n", "--count"), "give one of them"),
     ((*NMF, "--value", "z"), "no column 'z'; it has user, place, n"),
@@ -90,10 +101,10 @@ REFUSED = [
     (("fit", "dates.csv", "--nmf", "1", "-o", "out.nc", "-i", "user,when:day"), "dates such as 2026-11-09"),
     (("fit", "wide.csv", *NMF[2:]), "several columns (n, m): say which one holds the values with --value"),
     (("fit", "index.csv", *NMF[2:]), "a column without a name"),
-    (("fit", "words.csv", *NMF[2:]), "row 1 of column 'n' has 'many', which is no number"),
+    (("fit", "words.csv", *NMF[2:]), "row 2 of column 'n' has 'many', which is no number"),
     (("fit", "twice.csv", *NMF[2:]), "--sum adds them up"),
     (("fit", "twins.csv", "--nmf", "1", "-o", "out.nc", "-i", "user,n"), "several columns 'user'"),
-    (("fit", "no_label.csv", *NMF[2:]), "row 1 has no label"),
+    (("fit", "no_label.csv", *NMF[2:]), "row 2 has no label"),
     (("fit", "minus.csv", *NMF[2:]), "must be >= 0"),
     (("fit", "huge.csv", *NMF[2:]), "2**53"),
     (("fit", "head.csv", *NMF[2:]), "head.csv has no rows"),

@@ -185,6 +185,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         (lambda about: about["labels"]["who"].update(kind="V8"), "'V'"),
         (lambda about: about["labels"]["who"].update(kind="json"), "Expecting value"),
         (lambda about: about["labels"]["day"].update(bin="fortnight"), "must have 4 different labels"),
+        (lambda about: about["labels"]["day"].update(zone="Europe/Nowhere"), "no time zone is called"),
         (lambda about: about["labels"].update(r={"kind": "int64", "bin": None}), "'r'"),
         (lambda about: about.update(origin=7), "not iterable"),
         (lambda about: about.update(options=7), "not iterable"),

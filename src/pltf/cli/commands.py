@@ -43,8 +43,7 @@ _PREDICTED = ("mean", "sd", "prob", "low", "high")
 
 def fit(tell: Teller, file: Path, output: Path, force: bool, **options: Any) -> int:
     """Read, fit, save."""
-    ending_of(output, [".nc"])
-    target = output_path(output, force or _goes_on(output, options), file, options["checkpoint"])
+    target = _target(output, force, file, options)
     if options["holdout"] is not None and not 0 < options["holdout"] < 1:
         raise PltfError(f"--holdout must be a share between 0 and 1, got {options['holdout']:g}")
     _check_checkpoint(options, file)
@@ -69,6 +68,15 @@ def fit(tell: Teller, file: Path, output: Path, force: bool, **options: Any) -> 
     return 130 if interrupted else 0
 
 
+def _target(output: Path, force: bool, file: Path, options: Mapping[str, Any]) -> Path:
+    """Where a run is saved."""
+    if options["checkpoint"] is not None and options["checkpoint"].resolve() == output.resolve():
+        raise PltfError(f"--checkpoint and the output must be two files, and both are {output}")
+    target = output_path(output, force or _goes_on(output, options), file)
+    ending_of(target, [".nc"])
+    return target
+
+
 def _goes_on(output: Path, options: Mapping[str, Any]) -> bool:
     """Whether the output is that of the same call, which was interrupted, and which this one goes on with."""
     if not (options["resume"] and output.is_file() and options["checkpoint"] and options["checkpoint"].exists()):
@@ -85,10 +93,7 @@ def select(tell: Teller, file: Path, output: Path | None, force: bool, **options
     """Read, search, save."""
     from pltf.selection import select as search
 
-    target = None
-    if output is not None:
-        ending_of(output, [".nc"])
-        target = output_path(output, force or _goes_on(output, options), file, options["checkpoint"])
+    target = None if output is None else _target(output, force, file, options)
     _check_checkpoint(options, file)
     prior, wanted = priors_of(options["prior"]), wanted_of(options, several=True)
     seen = _read(tell, file, options, wanted)
@@ -229,8 +234,8 @@ def report(tell: Teller, run: Path, output: Path, title: str | None, top: int, f
     """Write a report."""
     from pltf.report import write
 
-    ending_of(output, [".html", ".htm"])
     target = output_path(output, force, run)
+    ending_of(target, [".html", ".htm"])
     write(load(run), target, title=title, top=top, progress=tell.shown)
     _tell_saved(tell, target)
     return 0
@@ -365,8 +370,7 @@ def demo(tell: Teller, folder: Path, force: bool) -> int:
         ["report", saved, "-o", page],
     ]
     for step in steps:
-        if tell.talks:
-            print(f"\n$ {shlex.join(['pltf', *step])}", flush=True)
+        tell.say("", f"\n$ {shlex.join(['pltf', *step])}")
         replaces = ["--force"] if force and "-o" in step else []
         code = run([*step, *replaces, *([] if tell.talks else ["--quiet"])])
         if code:

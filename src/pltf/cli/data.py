@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pltf.cli.words import ending_of, indices_of, range_of, sizes_of
 from pltf.data import CooObservation, DenseObservation, Observation, holdout, observe
-from pltf.data.labels import Labels
+from pltf.data.labels import counted
 from pltf.data.split import HeldOut
 from pltf.data.values import EXACT, brief
 from pltf.errors import PltfError
@@ -140,13 +140,7 @@ def observed(file: Path, options: Mapping[str, Any], wanted: Wanted | None = Non
 
 def _from_one(seen: Observation) -> Observation:
     """Positions as a .tns file counts them are its labels: cells are asked for as they stand there."""
-    return replace(seen, labels={dim: _counted(size) for dim, size in zip(_dims(seen), seen.shape, strict=True)})
-
-
-def _counted(size: int) -> Labels:
-    import pandas as pd
-
-    return Labels(pd.Index(np.arange(1, size + 1)))
+    return replace(seen, labels={dim: counted(size) for dim, size in zip(_dims(seen), seen.shape, strict=True)})
 
 
 def _refuse(options: Mapping[str, Any], names: list[str], why: str) -> None:
@@ -363,7 +357,7 @@ def _write_tns(seen: Observation, path: Path, beside: Path) -> list[Path]:
         named = [
             pd.DataFrame({"index": dim, "position": np.arange(len(one)) + 1, "label": one.names()})
             for dim, one in seen.labels.items()
-            if one != _counted(len(one))
+            if one != counted(len(one))
         ]
         if not named:
             return [path]
@@ -374,10 +368,15 @@ def _write_tns(seen: Observation, path: Path, beside: Path) -> list[Path]:
 def _write_npz(seen: Observation, path: Path) -> None:
     arrays: dict[str, Any] = {"pltf": np.array(1), "dims": np.array(seen.dims or (), dtype=str)}
     for dim, one in seen.labels.items():
+        if one == counted(len(one)):
+            arrays[f"counted.{dim}"] = np.array(len(one))
+            continue
         held = one.index.to_numpy()
         arrays[f"labels.{dim}"] = held.astype(str) if held.dtype == object else held
         if one.bin is not None:
             arrays[f"bins.{dim}"] = np.array(one.bin)
+        if one.zone is not None:
+            arrays[f"zones.{dim}"] = np.array(one.zone)
     if isinstance(seen, DenseObservation):
         arrays["array"] = seen.values
         if seen.mask is not None:

@@ -134,7 +134,8 @@ def _one_line(text: str) -> str:
 
 def _told(text: str, code: int) -> int:
     if text and sys.stderr is not None:
-        print(f"pltf: {text}", file=sys.stderr)
+        with contextlib.suppress(BrokenPipeError):  # nobody reads it
+            print(f"pltf: {text}", file=sys.stderr)
     return code
 
 

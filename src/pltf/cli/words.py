@@ -133,7 +133,7 @@ def output_path(path: Path, force: bool, *inputs: Path | None) -> Path:
     if path.is_dir():
         raise PltfError(f"{path} is a folder, and the output must be a file")
     if any(one is not None and path.resolve() == one.resolve() for one in inputs):
-        raise PltfError(f"{path} is read or kept here: write to another file")
+        raise PltfError(f"{path} is what is read here: write to another file")
     if path.exists() and not force:
         raise PltfError(f"{path} exists: --force replaces it")
     if path.exists() and not path.is_file():

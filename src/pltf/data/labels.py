@@ -47,9 +47,16 @@ class Labels:
         return len(self.index)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Labels) and self.index.equals(other.index)
+        return isinstance(other, Labels) and self.zone == other.zone and self.index.equals(other.index)
 
     __hash__ = object.__hash__
+
+    @property
+    def moments(self) -> pd.Index:
+        """The labels, for those who may have a clock of another time zone."""
+        if self.zone is None or self.index.dtype.kind != "M":
+            return self.index
+        return self.index.tz_localize(self.zone, ambiguous=np.ones(len(self), dtype=bool), nonexistent="shift_forward")
 
     def at(self, positions: Any) -> pd.Index:
         """The labels of positions."""
@@ -126,6 +133,17 @@ def _words(label: Any) -> str:
     """A label on one line, without quotes."""
     text = " ".join(str(label).split()) or repr(label)
     return text.removesuffix(" 00:00:00") if len(text) <= 40 else f"{text[:36]} ..."
+
+
+def counted(size: int) -> Labels:
+    """Positions counted from 1, as labels.
+
+    >>> counted(3)
+    <Labels 1, 2, 3>
+    """
+    import pandas as pd
+
+    return Labels(pd.RangeIndex(1, size + 1))
 
 
 def known_labels(values: Any, what: str, error: type[PltfError] = ObservationError) -> Labels:
@@ -336,6 +354,17 @@ def _name_of(zone: tzinfo, what: str, error: type[PltfError]) -> str:
         pass
     advice = "convert them, as by .dt.tz_convert('Europe/Berlin')"
     raise error(f"{what} has dates of the time zone {name}, which pandas does not know by name: {advice}")
+
+
+def readable_zone(name: Any) -> str:
+    """The name of a time zone from a file, if there is such a zone."""
+    import pandas as pd
+
+    try:
+        pd.DatetimeTZDtype(tz=str(name))
+    except (TypeError, ValueError, KeyError):
+        raise ValueError(f"no time zone is called {str(name)!r}") from None
+    return str(name)
 
 
 def one_line(reason: Exception) -> str:

@@ -252,14 +252,14 @@ def _mask_like(mask: Any, dims: Any, labels: Mapping[str, Labels], name: str) ->
         if len(own) != len(known):
             raise ObservationError(f"{what} must be those of {name}, {len(known)} of them; got {len(own)}")
         if own != known:
-            mask = mask.isel({dim: own.positions(known.index, f"{name}: labels of {dim!r}", ObservationError)})
+            mask = mask.isel({dim: own.positions(known.moments, f"{name}: labels of {dim!r}", ObservationError)})
     return mask.drop_vars(list(mask.coords))
 
 
 def _put_in_order(data: Any, mask: Any, dim: str, own: Labels, known: Labels, name: str) -> tuple[Any, Any]:
     """Data along all labels of an index; what they do not have is missing."""
     what = f"{name}: labels of {dim!r}"
-    at = known.positions(own.index, what, ObservationError)
+    at = known.positions(own.moments, what, ObservationError)
     if np.unique(at).size < at.size:
         raise ObservationError(f"{what}: several of them are one and the same {known.bin}: add them up first")
     source = np.full(len(known), -1)

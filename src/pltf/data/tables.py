@@ -217,6 +217,8 @@ def _keys(dims: Any, columns: list[Any], name: str) -> list[Key]:
         if key.column not in columns:
             known = ", ".join(map(str, columns))
             advice = "which column is which index can be said as in dims={'user_id': 'user'}"
+            if not any(one.column in columns for one in keys):
+                advice = "a wide table is made long by .stack(), and an index becomes columns by .reset_index()"
             raise ObservationError(f"{name}: the table must have a column {key.column!r}; it has {known} ({advice})")
         if key.dim in [other.dim for other in keys[:place]]:
             raise ObservationError(f"{name}: dims must name each column once, got {key.dim!r} twice")

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data import observe
-from pltf.data.labels import Labels, known_labels
+from pltf.data.labels import Labels, counted, known_labels, readable_zone
 from pltf.data.values import EXACT, brief
 from pltf.errors import PltfError
 from pltf.io.matlab import stored_arrays
@@ -458,9 +458,12 @@ def _from_our_own(held: Mapping[str, Any]) -> Any:
     dims = [str(dim) for dim in held["dims"]] or None
     labels = {}
     for dim in dims or ():
-        if f"labels.{dim}" in held:
-            bin = str(held[f"bins.{dim}"]) if f"bins.{dim}" in held else None
-            labels[dim] = Labels(known_labels(held[f"labels.{dim}"], f"labels of {dim!r}").index, bin)
+        if f"counted.{dim}" in held:
+            labels[dim] = counted(int(held[f"counted.{dim}"]))
+        elif f"labels.{dim}" in held:
+            bin, zone = (str(held[f"{kind}.{dim}"]) if f"{kind}.{dim}" in held else None for kind in ("bins", "zones"))
+            names = known_labels(held[f"labels.{dim}"], f"labels of {dim!r}").index
+            labels[dim] = Labels(names, bin, zone if zone is None else readable_zone(zone))
     named: dict[str, Any] = {"dims": dims, "labels": labels or None}
     if "array" in held:
         return observe(held["array"], held.get("mask"), **named)

@@ -239,7 +239,7 @@ def _coords(
     at = dict(zip(dims, as_cells(cells, source.shape, dims, {**labels, **own}, "cells").T, strict=True))
     for dim in own.keys() & labels.keys():
         if own[dim] != labels[dim]:
-            at[dim] = labels[dim].positions(own[dim].index, f"X: labels of {dim!r}")[at[dim]]
+            at[dim] = labels[dim].positions(own[dim].moments, f"X: labels of {dim!r}")[at[dim]]
     return np.stack([at[index] for index in indices])
 
 

@@ -114,7 +114,7 @@ def _where(
     for index, size in zip(indices, shape, strict=True):
         own = _own_labels(at, index, labels, name)
         if own is not None:
-            columns[index] = labels[index].positions(own.index, f"{name}: labels of {index!r}")[columns[index]]
+            columns[index] = labels[index].positions(own.moments, f"{name}: labels of {index!r}")[columns[index]]
         elif at.sizes[index] != size:
             raise PltfError(f"{name} must have {size} positions along {index!r}, got {at.sizes[index]}")
     return np.stack([columns[index] for index in indices], axis=1)
@@ -200,8 +200,8 @@ def labelled_array(array: Any, indices: tuple[str, ...], labels: Mapping[str, La
         own = _own_labels(array, index, labels, name)
         if own is not None and own != labels[index]:
             what = f"{name}: labels of {index!r}"
-            labels[index].positions(own.index, what)  # all are known
-            array = array.isel({index: own.positions(labels[index].index, what)})
+            labels[index].positions(own.moments, what)  # all are known
+            array = array.isel({index: own.positions(labels[index].moments, what)})
     return array.values
 
 

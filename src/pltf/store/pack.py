@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pltf.data.labels import BINS, Labels
+from pltf.data.labels import BINS, Labels, readable_zone
 from pltf.data.lookup import Coords
 from pltf.data.pattern import DensePattern, ListedPattern, Pattern
 from pltf.engines.base import Counts
@@ -245,7 +245,7 @@ def get_labels(box: Box, sizes: Mapping[str, int]) -> dict[str, Labels]:
         if held.hasnans or held.has_duplicates or about["bin"] not in (None, *BINS):
             raise ValueError(f"{index} must have {sizes[index]} different labels")
         zone = about.get("zone")
-        labels[index] = Labels(held, about["bin"], None if zone is None else str(zone))
+        labels[index] = Labels(held, about["bin"], None if zone is None else readable_zone(zone))
     return labels
 
 
