@@ -5,18 +5,24 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from pltf.data import Observation
 from pltf.errors import PltfError, SelectionWarning, flag, whole
 from pltf.inference.progress import Progress
 from pltf.inference.race import BEHIND
 from pltf.inference.run import Row, Stop
 from pltf.notation import Model
-from pltf.selection.grid import Prior, candidates, edges
+from pltf.selection.grid import Candidate, Prior, candidates, edges
 from pltf.selection.grid import shown as in_words
 from pltf.selection.result import Selection
-from pltf.selection.search import Cell, Options, search
+from pltf.selection.search import Cell, Options, Search, search
 from pltf.threads import available_threads, single_threaded_blas
+
+if TYPE_CHECKING:
+    from pltf.fit import Fit
+    from pltf.selection.checkpoint import SearchCheckpoint
+    from pltf.store.checkpoint import Place
 
 
 def select(
@@ -83,25 +89,55 @@ def select(
     ['r', 'restart', 'seed', 'bound', 'sweeps', 'converged', 'stopped', 'seconds']
     """
     from pltf import api  # brings the compiler, which `import pltf` should not wait for
-    from pltf.selection.checkpoint import SearchCheckpoint
-    from pltf.store.checkpoint import Place, digest_of
+    from pltf.store.checkpoint import Place
 
     tried = candidates(model, prior, sizes)
-    cores = available_threads()
     place = Place(checkpoint, every, resume)
     options = Options(
         restarts=whole("restarts", restarts, 1),
         seed=place.identity["seed"] if seed is None and place.identity else api.seed_of(seed),
         stop=Stop(whole("max_iter", max_iter, 1), api.tolerance(tol)),
         race=None if race is None else flag("race", race),
-        workers=cores if workers is None else whole("workers", workers, 1),
+        workers=available_threads() if workers is None else whole("workers", workers, 1),
     )
     if not isinstance(init, str):
         raise PltfError(f"init must be 'prior' or 'random' in a search, got {type(init).__name__}")
     shown = flag("progress", progress)
-    data, masks = api.tensors(tried[0].model, X, mask)
-    threads = max(1, cores // min(options.workers, len(tried) * options.restarts))
     settings = {"init": init, "fixed": fixed, "dtype": dtype, "engine": engine, "accelerate": accelerate}
+    data, masks = api.tensors(tried[0].model, X, mask)
+    cells = _cells(tried, data, masks, settings, options)
+    seen = api.observations(data, masks)
+    keeper = _keeper(place, seen, tried, cells, settings, options)
+    if keeper is not None and keeper.finished is not None:
+        return keeper.finished
+    with single_threaded_blas, Progress(shown, sum(cell.work for cell in cells), time_left=True) as bar:
+        found = search(cells, seen, options, bar, keeper)
+        if found.winner is None:
+            raise next(iter(found.failures.values()))
+        number, _, run = found.winner
+        winner = cells[number].ready
+        problem = winner.problem(seen)
+        best_fit = winner.result(problem, run, found.outcomes[number].rows, options.seed, seen, options.stop)
+    selection = _selection(found, best_fit, tried, cells, options)
+    if keeper is not None and not found.interrupted:
+        keeper.end(selection)
+    winner.warn_of(run, options.stop, problem.total, stacklevel=3)
+    for text in selection.doubts:
+        warnings.warn(text, SelectionWarning, stacklevel=2)
+    return selection
+
+
+def _cells(
+    tried: Sequence[Candidate],
+    data: Mapping[str, Any],
+    masks: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    options: Options,
+) -> list[Cell]:
+    """The candidates, ready to be fitted: whatever is wrong with one of them comes out before any work."""
+    from pltf import api
+
+    threads = max(1, available_threads() // min(options.workers, len(tried) * options.restarts))
     cells: list[Cell] = []
     for one in tried:
         try:
@@ -112,32 +148,44 @@ def select(
             raise PltfError(f"at {in_words(one.label)}: {error}") from None  # the first candidate was all right
         cells.append(Cell(one.label, ready, options))
         cells[-1].check_memory()
-    seen = api.observations(data, masks)
-    keeper = None
-    if place.path is not None:
-        identity = {
-            "data": {name: one.digest() for name, one in seen.items()},
-            "grid": [(repr(one.model), digest_of(cell.ready.priors)) for one, cell in zip(tried, cells, strict=True)],
-            **{name: digest_of(value) for name, value in settings.items()},
-            **{"restarts": options.restarts, "seed": options.seed, "race": options.race},
-            **{"max_iter": options.stop.max_iter, "tol": options.stop.tol},
-        }
-        keeper = SearchCheckpoint(place, identity)
-        if keeper.finished is not None:
-            return keeper.finished
-    with single_threaded_blas, Progress(shown, sum(cell.work for cell in cells), time_left=True) as bar:
-        found = search(cells, seen, options, bar, keeper)
-        if found.winner is None:
-            raise next(iter(found.failures.values()))
-        number, _, run = found.winner
-        winner, outcome = cells[number], found.outcomes[number]
-        problem = winner.ready.problem(seen)
-        best_fit = winner.ready.result(problem, run, outcome.rows, options.seed, seen, options.stop)
-    selection = Selection(
+    return cells
+
+
+def _keeper(
+    place: Place,
+    seen: Mapping[str, Observation],
+    tried: Sequence[Candidate],
+    cells: Sequence[Cell],
+    settings: Mapping[str, Any],
+    options: Options,
+) -> SearchCheckpoint | None:
+    """What keeps the search in a file, if it is to be kept; with all that makes it this search and no other."""
+    from pltf.selection.checkpoint import SearchCheckpoint
+    from pltf.store.checkpoint import digest_of
+
+    if place.path is None:
+        return None
+    identity = {
+        "data": {name: one.digest() for name, one in seen.items()},
+        "grid": [(repr(one.model), digest_of(cell.ready.priors)) for one, cell in zip(tried, cells, strict=True)],
+        **{name: digest_of(value) for name, value in settings.items()},
+        **{"restarts": options.restarts, "seed": options.seed, "race": options.race},
+        **{"max_iter": options.stop.max_iter, "tol": options.stop.tol},
+    }
+    return SearchCheckpoint(place, identity)
+
+
+def _selection(
+    found: Search, best_fit: Fit, tried: Sequence[Candidate], cells: Sequence[Cell], options: Options
+) -> Selection:
+    """What people get to see of a search."""
+    assert found.winner is not None
+    number = found.winner.number
+    return Selection(
         outcomes=tuple(found.outcomes[other] for other in sorted(found.outcomes)),
-        winner=outcome,
+        winner=found.outcomes[number],
         best_fit=best_fit,
-        best=dict(winner.label),
+        best=dict(cells[number].label),
         edges=edges(best_fit.model, [tried[other].model for other in found.outcomes]),
         failures=tuple({**cells[n].label, "error": _said(found.failures[n])} for n in sorted(found.failures)),
         interrupted=found.interrupted,
@@ -145,12 +193,6 @@ def select(
         unsettled=_unsettled(row for one in found.outcomes.values() for row in one.rows) if options.stop.tol else 0,
         seed=options.seed,
     )
-    if keeper is not None and not found.interrupted:
-        keeper.end(selection)
-    winner.ready.warn_of(run, options.stop, problem.total, stacklevel=3)
-    for text in selection.doubts:
-        warnings.warn(text, SelectionWarning, stacklevel=2)
-    return selection
 
 
 def _unsettled(rows: Iterable[Row]) -> int:
