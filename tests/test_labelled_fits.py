@@ -529,10 +529,10 @@ WHICH: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("data", DATA)
 def test_scores_go_by_labels(data: str, cells: str) -> None:
     which = WHICH[cells]()
-    if cells == "boolean" and data in ("transposed", "labels in another order"):  # a mask has the axes of X
-        which = DATA[data]().copy(data=np.zeros(DATA[data]().shape, dtype=bool))
-        which.loc[{}] = FULL.copy(data=HIDDEN).transpose(*which.dims).reindex_like(which)
-        which = which.values
+    if cells == "boolean" and data in ("transposed", "labels in another order", "series"):  # a mask has the axes of X
+        seen = pltf.observe(DATA[data]())
+        order = {dim: seen.labels[dim].index for dim in seen.dims or ()}
+        which = FULL.copy(data=HIDDEN).transpose(*order).reindex(order).values
     scores = pltf.metrics.score(HALF, DATA[data](), which, resamples=0, draws=10)
     assert scored(scores) == scored(TRUTH)
     assert scores.auc == pytest.approx(TRUTH.auc, rel=1e-12)
@@ -725,7 +725,7 @@ def test_frames_that_do_not_fit() -> None:
     for call, words in (
         (lambda: run(PLANE, FLAT, fixed={"U": frame.reset_index(drop=True)}), ("fixed['U']", "0, which is not one of")),
         (lambda: run(PLANE, FLAT, fixed={"U": frame[0]}), ("fixed['U']", "user, r", "Series")),
-        (lambda: run(PLANE, FLAT, mask=SEEN.rename(index={"eve": "zoe"})), ("'eve'",)),
+        (lambda: run(PLANE, FLAT, mask=SEEN.rename(index={"eve": "zoe"})), ("'zoe'",)),
         (lambda: run(PLANE, FLAT, mask=SEEN[SEEN.index == "eve"]), ("mask",)),
         (lambda: pltf.Gamma(1.0, frame), ("Gamma: mean", "DataFrame")),
         (lambda: pltf.Gamma(CUBE, 1.0), ("Gamma: shape", "DataArray")),
@@ -764,7 +764,7 @@ def test_boolean_arrays_that_do_not_fit() -> None:
         (lambda: FIT.mean(CUBE), ("at", "boolean", "float64")),
         (lambda: FIT.mean((CUBE > 0).rename(day="when")), ("at", "when", "were expected")),
         (lambda: bare.mean((CUBE > 0)[:2]), ("at", "4 positions along 'user'", "got 2")),
-        (lambda: FIT.surprise([("eve", 40, "mon")], FULL.rename(day="when")), ("values", "when")),
+        (lambda: FIT.surprise([("eve", 40, "mon")], FULL.rename(day="when")), ("values", "(1,)", "(4, 4, 4)")),
         (lambda: bare.surprise(None, FULL[:2]), ("values", "(4, 4, 4)", "(2, 4, 4)")),
         (lambda: FIT.mean(["eve", "mon"]), ("at", "a row of 3 labels (user, place, day)")),
     ]
@@ -794,3 +794,61 @@ def test_positions_are_along_the_axes_of_the_data(view: str) -> None:
         scores = pltf.metrics.score(HALF, data, cells, **QUICK)
         np.testing.assert_array_equal(scores.values, values[hidden.values])
         assert scored(scores) == scored(TRUTH)
+
+
+def test_values_may_be_picked_by_xarray() -> None:
+    at = xr.DataArray([0, 2], dims="cell"), xr.DataArray([3, 1], dims="cell"), xr.DataArray([1, 1], dims="cell")
+    cells = np.transpose([one.values for one in at])
+    picked = FULL.isel(user=at[0], place=at[1], day=at[2])
+    np.testing.assert_array_equal(FIT.log_prob(cells, picked, draws=5), FIT.log_prob(cells, picked.values, draws=5))
+
+
+@pytest.mark.parametrize("order", [["user", "place", "day"], ["day", "user", "place"]])
+def test_the_levels_of_a_series_are_its_axes(order: list[str]) -> None:
+    series = FULL.transpose(*order).to_series()
+    split = pltf.holdout(series, 0.3, seed=1)
+    fit = run(split.train)
+    scores = pltf.metrics.score(fit, series, split.cells, **QUICK)
+    np.testing.assert_array_equal(scores.values, split.values)
+    assert scored(scores) == scored(pltf.metrics.score(fit, split, **QUICK))
+
+
+# -- dates of a time zone -----------------------------------------------------------------------
+
+BERLIN = pd.date_range("2026-01-24", periods=4, tz="Europe/Berlin")
+DATED = xr.DataArray(PLANE.values, dims=("user", "place"), coords={"user": USERS, "place": BERLIN})
+CLOCKS: dict[str, pd.DatetimeIndex] = {
+    "own": BERLIN,
+    "on the wall": BERLIN.tz_localize(None),
+    "of UTC": BERLIN.tz_convert("UTC"),
+}
+
+
+@pytest.mark.parametrize("clock", CLOCKS)
+@pytest.mark.parametrize("turn", [slice(None), slice(None, None, -1)])
+def test_what_goes_with_dates_of_a_zone(clock: str, turn: slice) -> None:
+    fit, dates = run(DATED, FLAT), CLOCKS[clock]
+    P = fit.factors["P"].mean
+    expected = run(DATED, FLAT, fixed={"P": P})
+    for known in (
+        xr.DataArray(P, dims=("place", "r"), coords={"place": dates})[turn],
+        pd.DataFrame(P, index=dates)[turn],
+        fit.factors["P"].to_xarray()["mean"],
+    ):
+        assert_same(run(DATED, FLAT, fixed={"P": known}), expected)
+    seen = run(DATED, FLAT, mask=SEEN.to_numpy())
+    mask = pd.DataFrame(SEEN.to_numpy(), index=USERS, columns=dates)
+    array = xr.DataArray(SEEN.to_numpy(), dims=("user", "place"), coords={"user": USERS, "place": dates})
+    assert_same(run(DATED, FLAT, mask=mask.loc[:, mask.columns[turn]]), seen)
+    assert_same(run(DATED, FLAT, mask=array[:, turn]), seen)
+    np.testing.assert_array_equal(fit.mean(array[:, turn]), fit.mean()[:, turn][SEEN.to_numpy()[:, turn]])
+
+
+def test_the_hour_that_comes_twice() -> None:
+    utc = pd.date_range("2026-10-24 23:30", periods=4, freq="h", tz="UTC")
+    data = xr.DataArray(PLANE.values, dims=("user", "place"), coords={"user": USERS, "place": utc})
+    fit = run(data, FLAT)
+    for place, moment in enumerate(utc.tz_convert("Europe/Berlin")):  # the second and the third are 02:30 both
+        at = xr.DataArray([[True]], dims=("user", "place"), coords={"user": ["bob"], "place": [moment]})
+        at = at.assign_coords(place=pd.DatetimeIndex([moment]))
+        np.testing.assert_array_equal(fit.mean(at), fit.mean()[2, [place]])

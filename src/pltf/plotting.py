@@ -28,7 +28,7 @@ def trace(fit: Fit, ax: Any = None) -> Any:
     'sweep'
     """
     ax = _axes(ax)
-    ax.plot(np.arange(1, fit.n_iter + 1), fit.trace)
+    ax.plot(np.arange(1, fit.n_iter + 1), fit.trace, marker="o" if fit.n_iter == 1 else None)
     ax.set_xlabel("sweep")
     ax.set_ylabel(f"{fit.objective} (nats)")
     return ax

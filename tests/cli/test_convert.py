@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 import pltf
 from pltf.cli.data import observed, write_observation
 from pltf.data import DenseObservation, Observation
-from tests.cli import here
+from tests.cli import SCRIPT, here
 
 VALUES = [0.0, 1.0, 3.0, 0.1, 1 / 3, 2.0**53, 1e300, 5e-324]
 WAYS = [".csv", ".tsv", ".csv.gz", ".parquet", ".tns", ".tns.gz", ".npz", ".nc"]
@@ -151,3 +152,33 @@ def test_cells_of_a_tns_file_are_asked_for_as_they_stand_in_it(tmp_path: Path) -
     assert isinstance(second, pltf.Fit)
     assert second.bound == fit.bound
     assert second.labels == fit.labels
+
+
+@pytest.mark.parametrize("ending", [".npz", ".nc", ".parquet"])
+def test_dates_keep_their_zone(ending: str, tmp_path: Path) -> None:
+    moments = pd.date_range("2026-03-27 12:00", periods=5, freq="D", tz="Europe/Berlin")
+    pd.DataFrame({"who": list("abcab"), "when": moments, "n": range(1, 6)}).to_parquet(tmp_path / "a.parquet")
+    index = ("-i", "who,when:day")
+    assert here("convert", tmp_path / "a.parquet", tmp_path / f"b{ending}", *index).code == 0
+    fits = []
+    for name in ("a.parquet", f"b{ending}"):
+        more = index if name.endswith(".parquet") else ()
+        assert here("fit", tmp_path / name, *more, "--nmf", 1, "-o", tmp_path / "run.nc", "--force").code == 0
+        fits.append(pltf.load(tmp_path / "run.nc"))
+    first, second = fits
+    assert isinstance(first, pltf.Fit)
+    assert isinstance(second, pltf.Fit)
+    assert (second.labels["when"].bin, second.labels["when"].zone) == ("day", "Europe/Berlin")
+    assert second.labels == first.labels
+    asked = pd.DataFrame({"who": ["a"], "when": [pd.Timestamp("2026-03-28 23:30", tz="UTC")]})
+    np.testing.assert_array_equal(second.mean(asked), second.mean(np.array([[0, 2]])))
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    """HDF5 crashes when it cannot write."""
+    np.save(tmp_path / "a.npy", np.random.default_rng(0).random((100, 100)))
+    command = f"ulimit -f 20; {SCRIPT} convert a.npy b.nc"
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 2
+    assert done.stderr.startswith("pltf: b.nc cannot be written: ")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.npy"]

@@ -36,6 +36,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("a.tns").write_text("1 1 3\n2 2 1\n")
     Path("commas.csv").write_text("user;place;n\nann;bar;4,17\n")
     Path("spaces.csv").write_text("User ID,place,n\nann,bar,4\n")
+    Path("twice.tns").write_text("1 2 3\n1 2 3\n")
     Path("folder").mkdir()
     np.save("x.npy", np.ones((3, 2)))
     np.save("cube.npy", np.ones((3, 2, 2)))
@@ -63,6 +64,12 @@ REFUSED = [
     (("report", "run.nc", "-o", "out.csv"), "the output must end in .html, .htm, got 'out.csv'"),
     (("fit", "commas.csv", *NMF[2:]), "row 1 of column 'n' has '4,17', which is no number; decimal commas must be"),
     (("fit", "spaces.csv", "--nmf", "1", "-o", "out.nc", "-i", "User ID,place"), "as in 'User ID=user_id'"),
+    (("fit", "twice.tns", "--nmf", "1", "-o", "out.nc"), "cell (0, 1) is listed more than once"),
+    (
+        ("fit", "a.tns", "--model", "X[a,b,c]=U[a,r]*V[b,r]*W[c,r]", "--size", "r=1", "-o", "out.nc"),
+        "the model has a, b, c",
+    ),
+    (("fit", "row 3.csv", "--nmf", "1", "-i", "user,place", "-o", "out.nc"), "there is no file row 3.csv"),
     (("info", "cut.nc"), "cut.nc is damaged: it begins as a netCDF file does"),
     ((*NMF, "--nmf", "100000000000"), "--nmf"),
     ((*NMF, "--checkpoint", "nowhere/a.nc"), "--checkpoint must lie in a folder that exists"),

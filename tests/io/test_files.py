@@ -328,6 +328,25 @@ def test_sparse_mat_is_read_as_scipy_reads_it(compressed: bool, tmp_path: Path) 
         np.testing.assert_array_equal(read_data(path).toarray(), scipy_io.loadmat(path)["S"].toarray())
 
 
+def test_sparse_mat_as_matlab_writes_it(tmp_path: Path) -> None:
+    """With more room than numbers; and logical ones, which it calls doubles though each is a byte."""
+    head = [(6, 0x0205, 3), (5, 2, 3), (1, b"S")]
+    rows, ends = (5, 0, 1, 9), (5, 0, 1, 1, 2)
+    for flags, values in ((0x0205, (9, bytes([1, 1, 0]))), (0x0005, (9, np.array([1.0, 1.0, 7.0]).tobytes()))):
+        head[0] = (6, flags, 3)
+        (tmp_path / "a.mat").write_bytes(matlab([*head, rows, ends, values]))
+        assert read_data(tmp_path / "a.mat").toarray().tolist() == [[1, 0, 0], [0, 0, 1]]
+
+
+def matlab(elements: list[Any]) -> bytes:
+    """A file of one array: its elements are a code with whole numbers of four bytes, or with bytes."""
+    parts = b""
+    for code, *held in elements:
+        content = held[0] if isinstance(held[0], bytes) else np.array(held, dtype="<i4").tobytes()
+        parts += np.array([code, len(content)], dtype="<u4").tobytes() + content + bytes(-len(content) % 8)
+    return b" " * 124 + b"\x00\x01IM" + np.array([14, len(parts)], dtype="<u4").tobytes() + parts
+
+
 def test_mat_of_the_other_order_of_bytes(tmp_path: Path) -> None:
     """Every word of a small file turned round, as a machine with the other order would have written it."""
     words = [14, 56, 6, 8, 6, 0, 5, 8, 1, 2, 0x10001, int.from_bytes(b"X\0\0\0", "big"), 5, 8, 7, 8]

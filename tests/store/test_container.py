@@ -179,13 +179,13 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         (lambda about: about.update(seed="0"), "seed cannot be '0'"),
         (lambda about: about.update(converged=1), "converged cannot be 1"),
         (lambda about: about.update(rows=[{"restart": 0}]), "'bound'"),
+        (lambda about: about.update(rows=[]), "a row for each restart"),
         (lambda about: about["rows"][0].update(seconds="long"), "seconds cannot be 'long'"),
         (lambda about: about.update(n_observed={}), "'X'"),
         (lambda about: about["labels"]["who"].update(kind="float64"), "who cannot be object"),
         (lambda about: about["labels"]["who"].update(kind="V8"), "'V'"),
         (lambda about: about["labels"]["who"].update(kind="json"), "Expecting value"),
         (lambda about: about["labels"]["day"].update(bin="fortnight"), "must have 4 different labels"),
-        (lambda about: about["labels"]["day"].update(zone="Europe/Nowhere"), "no time zone is called"),
         (lambda about: about["labels"].update(r={"kind": "int64", "bin": None}), "'r'"),
         (lambda about: about.update(origin=7), "not iterable"),
         (lambda about: about.update(options=7), "not iterable"),
@@ -279,6 +279,23 @@ def test_a_format_to_come(path: Path) -> None:
     pltf.load(path)
     change(path, lambda file: file.attrs.modify("kind", "poem"))
     refused(path, "is damaged or was not saved by pltf: 'poem'")
+
+
+def test_a_string_that_stands_for_many(path: Path) -> None:
+    def edit(file: h5py.File) -> None:
+        text = h5py.string_dtype()
+        file.create_dataset("extra", (10**6,), dtype=text, fillvalue="A" * 60_000, chunks=(1000,))
+
+    change(path, edit)
+    refused(path, "it tells of more than can be in it")
+
+
+def test_factors_below_zero(path: Path) -> None:
+    def edit(file: h5py.File) -> None:
+        file["A.mean"][...] = -3.0
+
+    change(path, edit)
+    refused(path, "mean cannot be negative")
 
 
 def test_arrays_larger_than_the_file_are_not_made(path: Path) -> None:

@@ -61,7 +61,9 @@ def _do(command: str, options: dict[str, Any]) -> int:
         with Teller(options.pop("json"), options.pop("quiet")) as tell:
             return int(getattr(commands, command)(tell, **options))
     except KeyboardInterrupt:  # typer would leave without a word
-        print(f"pltf: {NOTHING}", file=sys.stderr)
+        kept = options.get("checkpoint")
+        told = f"interrupted: {kept} keeps the work, to go on with --resume" if kept and kept.exists() else NOTHING
+        print(f"pltf: {told}", file=sys.stderr)
         return INTERRUPTED
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import io
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +15,7 @@ from numpy.typing import NDArray
 
 from pltf.cli.words import ending_of, indices_of, range_of, sizes_of
 from pltf.data import CooObservation, DenseObservation, Observation, holdout, observe
-from pltf.data.labels import counted
+from pltf.data.labels import BINS, counted, readable_zone
 from pltf.data.split import HeldOut
 from pltf.data.values import EXACT, brief
 from pltf.errors import PltfError
@@ -123,10 +125,9 @@ def observed(file: Path, options: Mapping[str, Any], wanted: Wanted | None = Non
     held = read_data(file, format=options["format"], variable=options["variable"])
     names = tuple(indices.values()) or None
     if kind == "tns":
-        names = names or (tuple(wanted.indices()) if wanted else ()) or letters(held.coords.shape[1])
+        return _from_tns(held, names, wanted, listed, file.name), str(file)
     if isinstance(held, Cells):
-        seen = observe((held.coords, held.values), shape=held.shape, dims=names, **listed, name=file.name)
-        return _from_one(seen) if kind == "tns" else seen, str(file)
+        return observe((held.coords, held.values), shape=held.shape, dims=names, **listed, name=file.name), str(file)
     if hasattr(held, "tocoo"):
         return observe(held, dims=names, **listed, name=file.name), str(file)
     _refuse(options, ["sum"], f"{file} is no list of cells")
@@ -135,12 +136,32 @@ def observed(file: Path, options: Mapping[str, Any], wanted: Wanted | None = Non
     if isinstance(held, Observation):
         _refuse(options, ["index"], f"{file} names its indices itself")
         return held, str(file)
-    return observe(held, dims=names, name=file.name), str(file)
+    return _with_bins(observe(held, dims=names, name=file.name), held), str(file)
 
 
-def _from_one(seen: Observation) -> Observation:
-    """Positions as a .tns file counts them are its labels: cells are asked for as they stand there."""
-    return replace(seen, labels={dim: counted(size) for dim, size in zip(_dims(seen), seen.shape, strict=True)})
+def _from_tns(
+    held: Cells, names: tuple[str, ...] | None, wanted: Wanted | None, listed: Mapping[str, Any], name: str
+) -> Observation:
+    """Positions as a .tns file counts them, from 1, are its labels: cells are asked for as they stand there."""
+    modes = held.coords.shape[1]
+    told = tuple(wanted.indices()) if wanted else ()
+    dims = names or (told if len(told) == modes else letters(modes))
+    try:
+        seen = observe((held.coords, held.values), shape=held.shape, dims=dims, **listed, name=name)
+    except PltfError as error:
+        raise PltfError(f"{error} (modes and positions counted from 0)") from None
+    return replace(seen, labels={dim: counted(size) for dim, size in zip(dims, seen.shape, strict=True)})
+
+
+def _with_bins(seen: Observation, array: Any) -> Observation:
+    """Data of a DataArray with the bins and time zones of dates, as ``pltf convert`` writes them beside these."""
+    told = {dim: array[dim].attrs for dim in seen.labels} if hasattr(array, "dims") else {}
+    labels = {
+        dim: replace(one, bin=told[dim].get("bin"), zone=readable_zone(told[dim].get("zone")))
+        for dim, one in seen.labels.items()
+        if dim in told and told[dim].get("bin") in (None, *BINS)
+    }
+    return replace(seen, labels={**seen.labels, **labels})
 
 
 def _refuse(options: Mapping[str, Any], names: list[str], why: str) -> None:
@@ -187,7 +208,7 @@ def _refuse_words(column: pd.Series, file: Path, name: str) -> None:
     for row, word in enumerate(column if column.dtype.kind == "O" else ()):
         if isinstance(word, str) and number_in(word) is None:
             advice = "if it holds no values, count the rows with --count"
-            if number_in(word.replace(".", "").replace(",", ".", 1)) is not None:
+            if re.fullmatch(r"-?[0-9]+,([0-9]{1,2}|[0-9]{4,})", word.strip()):
                 advice = "decimal commas must be points, as in 4.17"
             raise PltfError(f"{file}: row {row} of column {name!r} has {brief(word)}, which is no number; {advice}")
 
@@ -275,7 +296,7 @@ def write_observation(seen: Observation, path: Path, labels: Path) -> list[Path]
     elif ending == ".nc":
         _write_netcdf(seen, path)
     else:
-        write_table(_long(seen), path)
+        write_table(_long(seen, zoned=ending in (".parquet", ".pq")), path)
     return [path]
 
 
@@ -299,8 +320,8 @@ def _listed(seen: Observation, what: str) -> CooObservation:
     return again
 
 
-def _long(seen: Observation) -> pd.DataFrame:
-    """A long table: a row for each listed cell; holes are rows without a value."""
+def _long(seen: Observation, *, zoned: bool) -> pd.DataFrame:
+    """A long table: a row for each listed cell; holes are rows without a value. Dates may have their time zone."""
     import pandas as pd
 
     listed = _listed(seen, "a table")
@@ -310,6 +331,10 @@ def _long(seen: Observation) -> pd.DataFrame:
     columns = {}
     for dim, at in zip(_dims(seen), cells, strict=True):
         columns[dim] = seen.labels[dim].at(at) if dim in seen.labels else at
+        zone = seen.labels[dim].zone if dim in seen.labels else None
+        if zoned and zone is not None and columns[dim].dtype.kind == "M":
+            first = np.ones(at.size, dtype=bool)  # of two moments that the clock shows alike
+            columns[dim] = columns[dim].tz_localize(zone, ambiguous=first, nonexistent="shift_forward")
     name = next(name for name in ("value", "count", "number", "x", "y", "z") if name not in columns)
     return pd.DataFrame({**columns, name: _whole(values)})
 
@@ -399,8 +424,13 @@ def _write_netcdf(seen: Observation, path: Path) -> None:
         assert isinstance(seen, DenseObservation)
         values = seen.values if seen.mask is None else np.where(seen.mask, seen.values, np.nan)
     array = xr.DataArray(values, {dim: one.index for dim, one in seen.labels.items()}, _dims(seen), name="X")
+    for dim, one in seen.labels.items():
+        told = {name: told for name, told in (("bin", one.bin), ("zone", one.zone)) if told is not None}
+        array.coords[dim].attrs.update(told)
+    image = io.BytesIO()  # HDF5 may crash when a disk is full
+    array.to_dataset().to_netcdf(image, engine="h5netcdf")
     with replacing(path) as part:
-        array.to_dataset().to_netcdf(part, engine="h5netcdf")
+        part.write_bytes(image.getbuffer())
 
 
 def _whole_array(seen: CooObservation) -> NDArray[np.float64]:

@@ -124,7 +124,7 @@ def in_our_words(text: str) -> str:
         text = text.replace(theirs, ours)
     text = re.sub(r"give it as a keyword, for example Model\(\.\.\., (\w+=3)\)", r"give it as --size \1", text)
     text = re.sub(r"^at\b", "--cells", text)
-    text = re.sub(r"\brow (\d+)\b", lambda found: f"row {int(found[1]) + 1}", text)  # people count from 1
+    text = re.sub(r"\brow (\d+)(?= has | of column )", lambda found: f"row {int(found[1]) + 1}", text)  # from 1
     return _OPTIONS.sub(lambda found: f"--{found[1].replace('_', '-')}", text)
 
 

@@ -62,8 +62,10 @@ class Observation(ABC):
         for part in self._parts():
             whole.update(np.ascontiguousarray(part).view(np.uint8).data if part.size else b"")
         for index, labels in sorted(self.labels.items()):
-            kind = labels.index.dtype.kind  # 1 and "1" have the same name
-            whole.update(repr((index, kind, labels.zone, labels.names())).encode())
+            words = labels.index.dtype == object and labels.zone is None
+            kind = () if words else (labels.index.dtype.kind, labels.zone)  # 1 and "1" have the same name
+            names = repr(labels.index) if hasattr(labels.index, "start") else labels.names()
+            whole.update(repr((index, *kind, names)).encode())
         return whole.hexdigest()
 
     @abstractmethod

@@ -51,13 +51,6 @@ class Labels:
 
     __hash__ = object.__hash__
 
-    @property
-    def moments(self) -> pd.Index:
-        """The labels, for those who may have a clock of another time zone."""
-        if self.zone is None or self.index.dtype.kind != "M":
-            return self.index
-        return self.index.tz_localize(self.zone, ambiguous=np.ones(len(self), dtype=bool), nonexistent="shift_forward")
-
     def at(self, positions: Any) -> pd.Index:
         """The labels of positions."""
         return self.index.take(np.asarray(positions, dtype=np.intp))
@@ -71,6 +64,22 @@ class Labels:
             known = f"one of its {len(self):,} labels, {in_short(self.index)}"
             raise error(f"{what}: row {row} has {shown(column[row])}, which is not {known}")
         return found
+
+    def sources(self, values: Any, what: str, error: type[PltfError] = PltfError) -> NDArray[np.intp]:
+        """For each label here its place among values, in which all of them have to stand once.
+
+        >>> import pandas as pd
+        >>> Labels(pd.Index(["ann", "bob"])).sources(["bob", "ann"], "who").tolist()
+        [1, 0]
+        """
+        at = self.positions(values, what, error)
+        source = np.full(len(self), -1, dtype=np.intp)
+        source[at] = np.arange(at.size)
+        if at.size != len(self) or (source < 0).any():
+            absent = [shown(self.index[place]) for place in np.flatnonzero(source < 0)[:1]]
+            told = f"{absent[0]} is absent" if absent else f"got {at.size:,}"
+            raise error(f"{what} must be all {len(self):,} labels, each of them once: {told}")
+        return source
 
     def _as_here(self, column: pd.Index, what: str, error: type[PltfError]) -> pd.Index:
         """Labels as they stand here: dates by the clock of these and as their bins, dates in words as dates."""
@@ -356,15 +365,14 @@ def _name_of(zone: tzinfo, what: str, error: type[PltfError]) -> str:
     raise error(f"{what} has dates of the time zone {name}, which pandas does not know by name: {advice}")
 
 
-def readable_zone(name: Any) -> str:
-    """The name of a time zone from a file, if there is such a zone."""
+def readable_zone(name: Any) -> str | None:
+    """The name of a time zone from a file; None if there is none, or none that is called so here."""
     import pandas as pd
 
     try:
-        pd.DatetimeTZDtype(tz=str(name))
+        return None if name is None else str(name) if pd.DatetimeTZDtype(tz=str(name)) else None
     except (TypeError, ValueError, KeyError):
-        raise ValueError(f"no time zone is called {str(name)!r}") from None
-    return str(name)
+        return None
 
 
 def one_line(reason: Exception) -> str:

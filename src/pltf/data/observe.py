@@ -197,11 +197,10 @@ def frame_as_array(frame: Any, dims: Sequence[str], labels: Mapping[str, Labels]
 
     if len(frame.axes) != len(dims):
         raise ObservationError(f"{name} must have an axis for each of {', '.join(dims)}, got a {type(frame).__name__}")
-    own = {
-        dim: known_labels(axis, f"{name}: labels of {dim!r}").index
-        for dim, axis in zip(dims, frame.axes, strict=True)
-        if dim in labels
-    }
+    own = {dim: axis for dim, axis in zip(dims, frame.axes, strict=True) if dim in labels}
+    for dim, axis in own.items():
+        if axis.nlevels > 1:
+            raise ObservationError(f"{name}: labels of {dim!r} must be a list of labels, got a MultiIndex")
     return xr.DataArray(frame.to_numpy(), dims=dims, coords=own)
 
 
@@ -229,7 +228,7 @@ def _of_xarray(
     data = data.transpose(*wanted).reset_coords(drop=True)
     for dim, all_of_them in known.items():
         if dim in labels and labels[dim] != all_of_them:
-            data, mask = _put_in_order(data, mask, dim, labels[dim], all_of_them, name)
+            data, mask = _put_in_order(data, mask, dim, all_of_them, name)
         labels[dim] = all_of_them
     stored = data.data
     return stored if is_listed(stored) else data.values, None if mask is None else mask.values, wanted, labels
@@ -247,19 +246,14 @@ def _mask_like(mask: Any, dims: Any, labels: Mapping[str, Labels], name: str) ->
     for dim, known in labels.items():
         if dim not in mask.indexes:
             continue
-        what = f"mask: labels of {dim!r}"
-        own = known_labels(mask.indexes[dim], what)
-        if len(own) != len(known):
-            raise ObservationError(f"{what} must be those of {name}, {len(known)} of them; got {len(own)}")
-        if own != known:
-            mask = mask.isel({dim: own.positions(known.moments, f"{name}: labels of {dim!r}", ObservationError)})
+        mask = mask.isel({dim: known.sources(mask.indexes[dim], f"mask: labels of {dim!r}", ObservationError)})
     return mask.drop_vars(list(mask.coords))
 
 
-def _put_in_order(data: Any, mask: Any, dim: str, own: Labels, known: Labels, name: str) -> tuple[Any, Any]:
+def _put_in_order(data: Any, mask: Any, dim: str, known: Labels, name: str) -> tuple[Any, Any]:
     """Data along all labels of an index; what they do not have is missing."""
     what = f"{name}: labels of {dim!r}"
-    at = known.positions(own.moments, what, ObservationError)
+    at = known.positions(data.indexes[dim], what, ObservationError)
     if np.unique(at).size < at.size:
         raise ObservationError(f"{what}: several of them are one and the same {known.bin}: add them up first")
     source = np.full(len(known), -1)

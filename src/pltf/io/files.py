@@ -463,7 +463,7 @@ def _from_our_own(held: Mapping[str, Any]) -> Any:
         elif f"labels.{dim}" in held:
             bin, zone = (str(held[f"{kind}.{dim}"]) if f"{kind}.{dim}" in held else None for kind in ("bins", "zones"))
             names = known_labels(held[f"labels.{dim}"], f"labels of {dim!r}").index
-            labels[dim] = Labels(names, bin, zone if zone is None else readable_zone(zone))
+            labels[dim] = Labels(names, bin, readable_zone(zone))
     named: dict[str, Any] = {"dims": dims, "labels": labels or None}
     if "array" in held:
         return observe(held["array"], held.get("mask"), **named)

@@ -21,7 +21,8 @@ _MATRIX, _COMPRESSED = 14, 15
 _TYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
 _SPARSE = 5
 _CLASSES = {6: "f8", 7: "f4", 8: "i1", 9: "u1", 10: "i2", 11: "u2", 12: "i4", 13: "u4", 14: "i8", 15: "u8"}
-_COMPLEX = 0x0800
+_BYTES = 2
+_COMPLEX, _LOGICAL = 0x0800, 0x0200
 
 
 class Element(NamedTuple):
@@ -42,29 +43,31 @@ class Element(NamedTuple):
 class Stored:
     """An array of numbers in a file."""
 
-    holds: int  # its class
-    flags: int
+    flags: int  # the last byte is its class
     sizes: tuple[int, ...]
-    parts: tuple[Element, ...]
+    element: Element  # packed as it lies there: others may not be wanted
 
     def array(self) -> Any:
         """The array, dense or sparse."""
+        parts = _parts(self.element)[3:]
         if self.flags & _COMPLEX:
             raise ValueError("it holds complex numbers")
-        if self.holds == _SPARSE:
-            return self._sparse()
-        (values,) = self.parts
+        if self.flags & 0xFF == _SPARSE:
+            return self._sparse(*parts)
+        (values,) = parts
         if values.numbers().size != math.prod(self.sizes):
             raise ValueError(f"an array of the sizes {self.sizes} has {values.numbers().size} numbers")
-        return values.numbers().astype(_CLASSES[self.holds]).reshape(self.sizes, order="F")
+        return values.numbers().astype(_CLASSES[self.flags & 0xFF]).reshape(self.sizes, order="F")
 
-    def _sparse(self) -> Any:
+    def _sparse(self, rows: Element, starts: Element, values: Element) -> Any:
         from scipy import sparse
 
-        rows, starts, values = (one.numbers() for one in self.parts)
-        count = int(starts[-1])
-        parts = values[:count].astype(np.float64), rows[:count].astype(np.int64), starts.astype(np.int64)
-        return sparse.csc_array(parts, shape=self.sizes)
+        ends = starts.numbers().astype(np.int64)
+        count = int(ends[-1])
+        if self.flags & _LOGICAL and len(values.content) < 8 * count:  # called doubles, and they are single bytes
+            values = values._replace(kind=_BYTES)
+        held = values.numbers()[:count].astype(np.float64), rows.numbers()[:count].astype(np.int64), ends
+        return sparse.csc_array(held, shape=self.sizes)
 
 
 def stored_arrays(path: Path) -> dict[str, Stored] | None:
@@ -75,16 +78,20 @@ def stored_arrays(path: Path) -> dict[str, Stored] | None:
         return None
     found = {}
     for one in _elements(memoryview(content)[_HEADER:], order):
-        if one.kind == _COMPRESSED:
-            one = next(_elements(memoryview(zlib.decompress(one.content)), order))
-        if one.kind != _MATRIX:
-            raise ValueError(f"an array was expected, and there is an element of type {one.kind}")
-        flags, sizes, name, *parts = _elements(one.content, order)
-        told = int(flags.numbers()[0])
-        if told & 0xFF in (_SPARSE, *_CLASSES):
+        flags, sizes, name, *_ = _parts(one)
+        if int(flags.numbers()[0]) & 0xFF in (_SPARSE, *_CLASSES) and name.content:
             shape = tuple(map(int, sizes.numbers()))
-            found[bytes(name.content).decode("ascii")] = Stored(told & 0xFF, told, shape, tuple(parts))
+            found[bytes(name.content).decode("ascii")] = Stored(int(flags.numbers()[0]), shape, one)
     return found
+
+
+def _parts(array: Element) -> list[Element]:
+    """What an array is made of: flags, sizes, name, and what it holds."""
+    if array.kind == _COMPRESSED:
+        array = next(_elements(memoryview(zlib.decompress(array.content)), array.order))
+    if array.kind != _MATRIX:
+        raise ValueError(f"an array was expected, and there is an element of type {array.kind}")
+    return list(_elements(array.content, array.order))
 
 
 def _elements(part: memoryview, order: Order) -> Iterator[Element]:

@@ -11,10 +11,11 @@ import numpy as np
 from scipy import special
 
 from pltf.data import Holdout, Observation
-from pltf.data.labels import Labels, known_labels
+from pltf.data.labels import Labels
 from pltf.data.lookup import Coords
-from pltf.data.observe import has_names, is_xarray, observed_again
+from pltf.data.observe import has_names, is_xarray, observe, observed_again
 from pltf.data.split import HeldOut
+from pltf.data.tables import is_table
 from pltf.errors import PltfError, ScoreWarning, flag, whole
 from pltf.fit import Fit
 from pltf.gamma import Array, level_of
@@ -229,17 +230,18 @@ def _coords(
     """Cells as (modes, n). If their data name their axes, positions are along these, in the order they have there."""
     if not _are_positions(cells):
         return as_cells(cells, shape, indices, labels, "cells").T
+    if is_table(source) and not hasattr(source, "columns"):  # the levels of a Series are its axes
+        source = observe(source, name="X")
     if is_xarray(source):
         dims = tuple(map(str, source.dims))
-        own = {dim: known_labels(source.indexes[dim], f"X: labels of {dim!r}") for dim in dims if dim in source.indexes}
+        own = {dim: source.indexes[dim] for dim in dims if dim in source.indexes}
     elif isinstance(source, Observation) and source.dims is not None:
-        dims, own = source.dims, dict(source.labels)
+        dims, own = source.dims, {dim: one.index for dim, one in source.labels.items()}
     else:
         return as_cells(cells, shape, indices, labels, "cells").T
-    at = dict(zip(dims, as_cells(cells, source.shape, dims, {**labels, **own}, "cells").T, strict=True))
+    at = dict(zip(dims, as_cells(cells, source.shape, dims, {}, "cells").T, strict=True))
     for dim in own.keys() & labels.keys():
-        if own[dim] != labels[dim]:
-            at[dim] = labels[dim].positions(own[dim].moments, f"X: labels of {dim!r}")[at[dim]]
+        at[dim] = labels[dim].positions(own[dim], f"X: labels of {dim!r}")[at[dim]]
     return np.stack([at[index] for index in indices])
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.base import Observation
-from pltf.data.labels import Labels, known_labels
+from pltf.data.labels import Labels
 from pltf.data.lookup import Coords
 from pltf.data.observe import has_names, in_order, is_xarray, observe
 from pltf.data.tables import cells_of, is_table
@@ -112,9 +112,9 @@ def _where(
         raise PltfError(f"{name}: a DataArray must be boolean, got dtype {at.dtype}")
     columns = dict(zip(map(str, at.dims), np.nonzero(at.values), strict=True))
     for index, size in zip(indices, shape, strict=True):
-        own = _own_labels(at, index, labels, name)
-        if own is not None:
-            columns[index] = labels[index].positions(own.moments, f"{name}: labels of {index!r}")[columns[index]]
+        if index in labels and index in at.indexes:
+            places = labels[index].positions(at.indexes[index], f"{name}: labels of {index!r}")
+            columns[index] = places[columns[index]]
         elif at.sizes[index] != size:
             raise PltfError(f"{name} must have {size} positions along {index!r}, got {at.sizes[index]}")
     return np.stack([columns[index] for index in indices], axis=1)
@@ -124,13 +124,6 @@ def _check_dims(array: Any, indices: tuple[str, ...], name: str) -> None:
     if set(array.dims) != set(indices):
         came, want = ", ".join(map(str, array.dims)), ", ".join(indices)
         raise PltfError(f"{name} has the dims {came}, and {want} were expected")
-
-
-def _own_labels(array: Any, index: str, labels: Mapping[str, Labels], name: str) -> Labels | None:
-    """The labels that a DataArray has along an index, if the fit has some there too."""
-    if index not in array.indexes or index not in labels:
-        return None
-    return known_labels(array.indexes[index], f"{name}: labels of {index!r}", PltfError)
 
 
 def _by_labels(at: Any, indices: tuple[str, ...], labels: Mapping[str, Labels], name: str) -> Any:
@@ -197,11 +190,8 @@ def labelled_array(array: Any, indices: tuple[str, ...], labels: Mapping[str, La
     _check_dims(array, indices, name)
     array = array.transpose(*indices)
     for index in indices:
-        own = _own_labels(array, index, labels, name)
-        if own is not None and own != labels[index]:
-            what = f"{name}: labels of {index!r}"
-            labels[index].positions(own.moments, what)  # all are known
-            array = array.isel({index: own.positions(labels[index].moments, what)})
+        if index in labels and index in array.indexes:
+            array = array.isel({index: labels[index].sources(array.indexes[index], f"{name}: labels of {index!r}")})
     return array.values
 
 
@@ -214,7 +204,7 @@ def check_labels(seen: Observation, known: Mapping[str, Labels], name: str) -> N
 
 def observed_values(values: Any, cells: Asked, indices: tuple[str, ...], labels: Mapping[str, Labels]) -> Array:
     """A value for each cell that is asked for, finite and not negative; of a DataArray those that it has there."""
-    if is_xarray(values):
+    if is_xarray(values) and set(values.dims) == set(indices):
         values = labelled_array(values, indices, labels, "values")
         if values.shape != cells.sizes:
             raise PltfError(f"values must have the shape of the tensor, {cells.sizes}; got {values.shape}")

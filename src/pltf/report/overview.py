@@ -143,7 +143,9 @@ def facts(fit: Fit) -> list[tuple[str, str]]:
     if fit.fixed:
         told.append(("fixed factors", ", ".join(sorted(fit.fixed))))
     if len(set(priors.values())) == 1 and priors:
-        told.append(("prior of every factor", next(iter(priors.values()))))
+        told.append(
+            ("prior of every learned factor" if fit.fixed else "prior of every factor", next(iter(priors.values())))
+        )
     else:
         told += [(f"prior of {name}", text) for name, text in priors.items()]
     return told

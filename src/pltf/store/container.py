@@ -25,6 +25,8 @@ _MARK, _END = b"\x89HDF\r\n\x1a\n", b"pltf checksum "
 _CHECK, _PART = 16, 1 << 20  # bytes of a checksum, and that are read at a time for it
 _ABOUT, _GROUP = "about.json", "pltf."  # a dot: no index and no factor is called so
 _PACKED = 1 << 16  # entries from which on an array is worth packing
+_TEXTS = 1000  # that are read at a time
+_TOO_MUCH = "it tells of more than can be in it"
 _TIGHTEST = 1100  # times that packing can make an array smaller: zlib's limit is 1032
 _BARE = b"This is a netCDF dimension but not a netCDF variable"  # as netCDF marks the length of an axis
 
@@ -169,8 +171,9 @@ def read(path: Path) -> tuple[str, Boxes]:
     with readable(path), h5py.File(path, "r") as file:
         kind = _checked_kind(path, file.attrs)
         stored = _stored(file)
-        if sum(one.size * one.dtype.itemsize for one in stored.values()) > _TIGHTEST * path.stat().st_size:
-            raise ValueError("it tells of more than can be in it")
+        most = _TIGHTEST * path.stat().st_size
+        if sum(one.size * one.dtype.itemsize for one in stored.values()) > most:
+            raise ValueError(_TOO_MUCH)
         boxes = Boxes()
         for name, one in stored.items():
             group, _, key = name.rpartition("/")
@@ -178,7 +181,7 @@ def read(path: Path) -> tuple[str, Boxes]:
             if key == _ABOUT:
                 box.about = json.loads(one.asstr()[()])
             else:
-                box.put(key, _array(one))
+                box.put(key, _array(one, most))
         return kind, boxes
 
 
@@ -196,15 +199,26 @@ def _stored(file: Any) -> dict[str, Any]:
     return found
 
 
-def _array(stored: Any) -> NDArray[Any]:
-    """Numbers or strings, laid out as they were."""
+def _array(stored: Any, most: int) -> NDArray[Any]:
+    """Numbers or strings, laid out as they were; strings of so many characters in all."""
     if stored.is_virtual or stored.external:
         raise ValueError(f"{stored.name} lies in another file")
-    text = stored.dtype.kind == "O"
-    array = np.asarray(stored.asstr()[...] if text else stored[...])
+    array = _texts(stored, most) if stored.dtype.kind == "O" else np.asarray(stored[...])
     if array.dtype.kind not in "iufO":
         raise ValueError(f"{stored.name} cannot be {array.dtype}")
     return array.transpose(stored.attrs.get("axes", range(array.ndim)))
+
+
+def _texts(stored: Any, most: int) -> NDArray[Any]:
+    """Strings, some at a time: a file may have one of them stand for many."""
+    found: list[str] = []
+    for at in range(0, len(stored), _TEXTS):
+        part = stored.asstr()[at : at + _TEXTS].tolist()
+        most -= sum(map(len, part))
+        if most < 0:
+            raise ValueError(_TOO_MUCH)
+        found += part
+    return np.array(found, dtype=object)
 
 
 def _refuse_foreign(path: Path) -> None:

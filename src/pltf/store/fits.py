@@ -104,6 +104,8 @@ def fit_from(boxes: Boxes) -> Fit:
     shapes = {a: tuple(sizes[index] for index in indices) for a, indices in model.factors.items()}
     if about["method"] not in _METHODS:
         raise ValueError(f"no method is called {about['method']!r}")
+    if not about["rows"]:
+        raise ValueError("there must be a row for each restart")
     state = get_state(root, shapes)
     seen = {name: tuple(sizes[index] for index in indices) for name, indices in model.observed.items()}
     return Fit(

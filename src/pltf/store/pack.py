@@ -59,7 +59,10 @@ def get_state(box: Box, shapes: Mapping[str, tuple[int, ...]]) -> State:
         raise ValueError("not every factor is there")
 
     def factors(part: str, word: str) -> Factors:
-        return {a: _numbers(box, f"{a}.{word}", shapes[a]) for a in about[part]}
+        found = {a: _numbers(box, f"{a}.{word}", shapes[a]) for a in about[part]}
+        if any((one < 0).any() for one in found.values()):
+            raise ValueError(f"{word} cannot be negative")
+        return found
 
     return State(
         **{part: factors(part, WORDS[part]) for part in PARTS},
@@ -244,8 +247,7 @@ def get_labels(box: Box, sizes: Mapping[str, int]) -> dict[str, Labels]:
         held = pd.Index(array.view(dtype) if dtype.kind == "M" else array.astype(dtype), dtype=dtype)
         if held.hasnans or held.has_duplicates or about["bin"] not in (None, *BINS):
             raise ValueError(f"{index} must have {sizes[index]} different labels")
-        zone = about.get("zone")
-        labels[index] = Labels(held, about["bin"], None if zone is None else readable_zone(zone))
+        labels[index] = Labels(held, about["bin"], readable_zone(about.get("zone")))
     return labels
 
 
