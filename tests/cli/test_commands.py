@@ -19,6 +19,7 @@ import pytest
 from scipy import io as scipy_io
 
 import pltf
+from pltf.cli import commands
 from tests.cli import SCRIPT, Outcome, here, script
 
 INDEX = ("--index", "user,place,act")
@@ -250,6 +251,20 @@ def test_ctrl_c_saves_the_best_so_far(tmp_path: Path) -> None:
     assert isinstance(fit, pltf.Fit)
     assert fit.rows[-1].stopped == "interrupted"
     assert sorted(os.listdir(tmp_path)) == ["kept.nc", "run.nc", "x.npy"]
+
+
+def test_ctrl_c_before_anything_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object, **__: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands, "select", stop)
+    command = ("select", tmp_path / "x.npy", "--nmf", "1:2")
+    told = here(*command)
+    assert (told.code, told.err) == (130, "pltf: interrupted before anything was finished: nothing is saved\n")
+    kept = tmp_path / "kept.nc"
+    assert "nothing is saved" in here(*command, "--checkpoint", kept).err
+    kept.touch()
+    assert f"interrupted: {kept} keeps the work, to go on with --resume" in here(*command, "--checkpoint", kept).err
 
 
 def test_a_checkpoint_is_gone_on_with(folder: Path, tmp_path: Path) -> None:
