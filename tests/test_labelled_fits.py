@@ -767,6 +767,10 @@ def test_boolean_arrays_that_do_not_fit() -> None:
         (lambda: FIT.surprise([("eve", 40, "mon")], FULL.rename(day="when")), ("values", "(1,)", "(4, 4, 4)")),
         (lambda: bare.surprise(None, FULL[:2]), ("values", "(4, 4, 4)", "(2, 4, 4)")),
         (lambda: FIT.mean(["eve", "mon"]), ("at", "a row of 3 labels (user, place, day)")),
+        (lambda: FIT.mean([("eve", "mon")]), ("at", "a row of 3 labels (user, place, day)")),
+        (lambda: pltf.metrics.score(HALF, FULL, [[0, 1, 2]]), ("cells", "'place'", "numbers may mean both")),
+        (lambda: pltf.metrics.score(HALF, pltf.observe(FULL), [[0, 1, 2]]), ("cells", "numbers may mean both")),
+        (lambda: pltf.metrics.score(HALF, FULL, 5), ("cells", "must list cells")),
     ]
     for call, words in wrong:
         with pytest.raises(PltfError) as error:

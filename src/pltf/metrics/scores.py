@@ -239,7 +239,7 @@ def _coords(
         dims, own = source.dims, {dim: one.index for dim, one in source.labels.items()}
     else:
         return as_cells(cells, shape, indices, labels, "cells").T
-    at = dict(zip(dims, as_cells(cells, source.shape, dims, {}, "cells").T, strict=True))
+    at = dict(zip(dims, as_cells(cells, source.shape, dims, labels, "cells").T, strict=True))
     for dim in own.keys() & labels.keys():
         at[dim] = labels[dim].positions(own[dim], f"X: labels of {dim!r}")[at[dim]]
     return np.stack([at[index] for index in indices])

@@ -134,7 +134,7 @@ def _by_labels(at: Any, indices: tuple[str, ...], labels: Mapping[str, Labels], 
         return at
     rows = [tuple(row) if isinstance(row, (list, tuple, np.ndarray)) else () for row in at]
     if any(len(row) != len(indices) for row in rows):
-        if any(isinstance(one, str) for one in at):
+        if any(isinstance(word, str) for word in (*at, *(word for row in rows for word in row))):
             expected = f"cells, each of them a row of {len(indices)} labels ({', '.join(indices)})"
             raise PltfError(f"{name} must list {expected}; got {brief(list(at))}")
         return at
