@@ -529,10 +529,12 @@ WHICH: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("data", DATA)
 def test_scores_go_by_labels(data: str, cells: str) -> None:
     which = WHICH[cells]()
-    if cells == "boolean" and data in ("transposed", "labels in another order", "series"):  # a mask has the axes of X
+    if cells == "boolean" and data in ("transposed", "labels in another order"):  # a mask has the axes of X
         seen = pltf.observe(DATA[data]())
         order = {dim: seen.labels[dim].index for dim in seen.dims or ()}
         which = FULL.copy(data=HIDDEN).transpose(*order).reindex(order).values
+    if (data, cells) == ("series", "boolean"):
+        which = FULL.copy(data=HIDDEN).transpose("day", "user", "place").values
     scores = pltf.metrics.score(HALF, DATA[data](), which, resamples=0, draws=10)
     assert scored(scores) == scored(TRUTH)
     assert scores.auc == pytest.approx(TRUTH.auc, rel=1e-12)
@@ -762,6 +764,7 @@ def test_boolean_arrays_that_do_not_fit() -> None:
     bare = run(FULL.values)
     wrong: list[tuple[Callable[[], Any], tuple[str, ...]]] = [
         (lambda: FIT.mean(CUBE), ("at", "boolean", "float64")),
+        (lambda: FIT.mean((CUBE > 0)[[0, 0, 1]]), ("at", "'eve' stands twice")),
         (lambda: FIT.mean((CUBE > 0).rename(day="when")), ("at", "when", "were expected")),
         (lambda: bare.mean((CUBE > 0)[:2]), ("at", "4 positions along 'user'", "got 2")),
         (lambda: FIT.surprise([("eve", 40, "mon")], FULL.rename(day="when")), ("values", "(1,)", "(4, 4, 4)")),
@@ -815,6 +818,15 @@ def test_the_levels_of_a_series_are_its_axes(order: list[str]) -> None:
     scores = pltf.metrics.score(fit, series, split.cells, **QUICK)
     np.testing.assert_array_equal(scores.values, split.values)
     assert scored(scores) == scored(pltf.metrics.score(fit, split, **QUICK))
+
+
+def test_a_series_that_lists_some_cells_goes_along_the_fit() -> None:
+    counts = np.random.default_rng(0).poisson(1.0, (6, 4))
+    fit = run(counts, pltf.nmf(("user", "place"), rank=1))
+    listed = pd.MultiIndex.from_tuples([(0, 0), (2, 1), (4, 2)])
+    for names in (["user", "place"], [None, None]):
+        series = pd.Series([1.0, 2.0, 3.0], index=listed.set_names(names))
+        assert pltf.metrics.score(fit, series, np.array([[4, 2], [5, 3]]), **QUICK).values.tolist() == [3.0, 0.0]
 
 
 # -- dates of a time zone -----------------------------------------------------------------------

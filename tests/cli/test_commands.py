@@ -254,7 +254,9 @@ def test_ctrl_c_saves_the_best_so_far(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_before_anything_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(*_: object, **__: object) -> int:
+    def stop(*_: object, **options: Any) -> int:
+        if options["checkpoint"] is not None:
+            options["checkpoint"].touch()
         raise KeyboardInterrupt
 
     monkeypatch.setattr(commands, "select", stop)
@@ -262,9 +264,10 @@ def test_ctrl_c_before_anything_is_finished(tmp_path: Path, monkeypatch: pytest.
     told = here(*command)
     assert (told.code, told.err) == (130, "pltf: interrupted before anything was finished: nothing is saved\n")
     kept = tmp_path / "kept.nc"
-    assert "nothing is saved" in here(*command, "--checkpoint", kept).err
-    kept.touch()
-    assert f"interrupted: {kept} keeps the work, to go on with --resume" in here(*command, "--checkpoint", kept).err
+    told = here(*command, "--checkpoint", kept)
+    assert f"interrupted: {kept} keeps the work, to go on with --resume" in told.err
+    assert "nothing is saved" in here(*command, "--checkpoint", kept).err  # it was there before
+    assert "keeps the work" in here(*command, "--checkpoint", kept, "--resume").err
 
 
 def test_a_checkpoint_is_gone_on_with(folder: Path, tmp_path: Path) -> None:

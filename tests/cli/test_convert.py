@@ -182,3 +182,15 @@ def test_a_full_disk(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("pltf: b.nc cannot be written: ")
     assert [path.name for path in tmp_path.iterdir()] == ["a.npy"]
+
+
+@pytest.mark.parametrize("told", [{"bin": "week"}, {"bin": [1, 2]}, {"zone": "UTC"}, {"bin": 3, "zone": "Europe"}])
+def test_what_other_programs_tell_of_an_axis(told: dict[str, Any], tmp_path: Path) -> None:
+    array = xr.DataArray(np.ones((2, 3)), {"i": [5, 6], "t": pd.date_range("2026-01-01", periods=3)}, ("i", "t"))
+    for dim, attrs in (("i", told), ("t", {"zone": "Europe"})):
+        array[dim].attrs.update(attrs)
+    array.to_dataset(name="X").to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
+    assert here("fit", tmp_path / "a.nc", "--nmf", 1, "-o", tmp_path / "run.nc").code == 0
+    fit = pltf.load(tmp_path / "run.nc")
+    assert isinstance(fit, pltf.Fit)
+    assert [(one.bin, one.zone) for one in fit.labels.values()] == [(None, None), (None, None)]

@@ -57,12 +57,14 @@ def _do(command: str, options: dict[str, Any]) -> int:
     from pltf.cli import commands  # brings NumPy and more, for which --help does not wait
     from pltf.cli.words import Teller
 
+    kept = options.get("checkpoint")
+    known = kept is not None and kept.exists() and not options.get("resume")  # somebody else's
     try:
         with Teller(options.pop("json"), options.pop("quiet")) as tell:
             return int(getattr(commands, command)(tell, **options))
     except KeyboardInterrupt:  # typer would leave without a word
-        kept = options.get("checkpoint")
-        told = f"interrupted: {kept} keeps the work, to go on with --resume" if kept and kept.exists() else NOTHING
+        own = kept is not None and kept.exists() and not known
+        told = f"interrupted: {kept} keeps the work, to go on with --resume" if own else NOTHING
         print(f"pltf: {told}", file=sys.stderr)
         return INTERRUPTED
 

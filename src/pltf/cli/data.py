@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pltf.cli.words import ending_of, indices_of, range_of, sizes_of
 from pltf.data import CooObservation, DenseObservation, Observation, holdout, observe
-from pltf.data.labels import BINS, counted, readable_zone
+from pltf.data.labels import counted, with_bin
 from pltf.data.split import HeldOut
 from pltf.data.values import EXACT, brief
 from pltf.errors import PltfError
@@ -149,19 +149,18 @@ def _from_tns(
     try:
         seen = observe((held.coords, held.values), shape=held.shape, dims=dims, **listed, name=name)
     except PltfError as error:
-        raise PltfError(f"{error} (modes and positions counted from 0)") from None
+        places = "cell (" in str(error) or " for mode " in str(error)
+        raise PltfError(f"{error}{' (modes and positions counted from 0)' if places else ''}") from None
     return replace(seen, labels={dim: counted(size) for dim, size in zip(dims, seen.shape, strict=True)})
 
 
 def _with_bins(seen: Observation, array: Any) -> Observation:
     """Data of a DataArray with the bins and time zones of dates, as ``pltf convert`` writes them beside these."""
-    told = {dim: array[dim].attrs for dim in seen.labels} if hasattr(array, "dims") else {}
-    labels = {
-        dim: replace(one, bin=told[dim].get("bin"), zone=readable_zone(told[dim].get("zone")))
-        for dim, one in seen.labels.items()
-        if dim in told and told[dim].get("bin") in (None, *BINS)
-    }
-    return replace(seen, labels={**seen.labels, **labels})
+    if not hasattr(array, "dims"):
+        return seen
+    told = {dim: array[dim].attrs for dim in seen.labels}
+    labels = {dim: with_bin(one.index, told[dim].get("bin"), told[dim].get("zone")) for dim, one in seen.labels.items()}
+    return replace(seen, labels=labels)
 
 
 def _refuse(options: Mapping[str, Any], names: list[str], why: str) -> None:
@@ -208,7 +207,7 @@ def _refuse_words(column: pd.Series, file: Path, name: str) -> None:
     for row, word in enumerate(column if column.dtype.kind == "O" else ()):
         if isinstance(word, str) and number_in(word) is None:
             advice = "if it holds no values, count the rows with --count"
-            if re.fullmatch(r"-?[0-9]+,([0-9]{1,2}|[0-9]{4,})", word.strip()):
+            if re.fullmatch(r"-?([0-9]{1,3}(\.[0-9]{3})+,[0-9]+|[0-9]+,([0-9]{1,2}|[0-9]{4,}))", word.strip()):
                 advice = "decimal commas must be points, as in 4.17"
             raise PltfError(f"{file}: row {row} of column {name!r} has {brief(word)}, which is no number; {advice}")
 
@@ -428,8 +427,8 @@ def _write_netcdf(seen: Observation, path: Path) -> None:
         told = {name: told for name, told in (("bin", one.bin), ("zone", one.zone)) if told is not None}
         array.coords[dim].attrs.update(told)
     image = io.BytesIO()  # HDF5 may crash when a disk is full
-    array.to_dataset().to_netcdf(image, engine="h5netcdf")
     with replacing(path) as part:
+        array.to_dataset().to_netcdf(image, engine="h5netcdf")
         part.write_bytes(image.getbuffer())
 
 

@@ -369,10 +369,20 @@ def readable_zone(name: Any) -> str | None:
     """The name of a time zone from a file; None if there is none, or none that is called so here."""
     import pandas as pd
 
-    try:
-        return None if name is None else str(name) if pd.DatetimeTZDtype(tz=str(name)) else None
-    except (TypeError, ValueError, KeyError):
+    if name is None:
         return None
+    try:
+        pd.DatetimeTZDtype(tz=str(name))
+    except (TypeError, ValueError, KeyError, OSError):
+        return None
+    return str(name)
+
+
+def with_bin(index: pd.Index, bin: Any, zone: Any) -> Labels:
+    """Labels from a file with the bin and the time zone that it tells, where such labels can have them."""
+    dates = index.dtype.kind == "M"
+    known = bin if isinstance(bin, str) and bin in (BINS if dates else set(BINS) - set(PERIODS)) else None
+    return Labels(index, known, readable_zone(zone) if dates or known else None)
 
 
 def one_line(reason: Exception) -> str:

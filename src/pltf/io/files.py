@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data import observe
-from pltf.data.labels import Labels, counted, known_labels, readable_zone
+from pltf.data.labels import counted, known_labels, with_bin
 from pltf.data.values import EXACT, brief
 from pltf.errors import PltfError
 from pltf.io.matlab import stored_arrays
@@ -463,7 +463,7 @@ def _from_our_own(held: Mapping[str, Any]) -> Any:
         elif f"labels.{dim}" in held:
             bin, zone = (str(held[f"{kind}.{dim}"]) if f"{kind}.{dim}" in held else None for kind in ("bins", "zones"))
             names = known_labels(held[f"labels.{dim}"], f"labels of {dim!r}").index
-            labels[dim] = Labels(names, bin, readable_zone(zone))
+            labels[dim] = with_bin(names, bin, zone)
     named: dict[str, Any] = {"dims": dims, "labels": labels or None}
     if "array" in held:
         return observe(held["array"], held.get("mask"), **named)

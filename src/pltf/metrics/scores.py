@@ -13,9 +13,8 @@ from scipy import special
 from pltf.data import Holdout, Observation
 from pltf.data.labels import Labels
 from pltf.data.lookup import Coords
-from pltf.data.observe import has_names, is_xarray, observe, observed_again
+from pltf.data.observe import has_names, is_xarray, observed_again
 from pltf.data.split import HeldOut
-from pltf.data.tables import is_table
 from pltf.errors import PltfError, ScoreWarning, flag, whole
 from pltf.fit import Fit
 from pltf.gamma import Array, level_of
@@ -230,16 +229,17 @@ def _coords(
     """Cells as (modes, n). If their data name their axes, positions are along these, in the order they have there."""
     if not _are_positions(cells):
         return as_cells(cells, shape, indices, labels, "cells").T
-    if is_table(source) and not hasattr(source, "columns"):  # the levels of a Series are its axes
-        source = observe(source, name="X")
+    dims, own = indices, dict[str, Any]()
     if is_xarray(source):
         dims = tuple(map(str, source.dims))
         own = {dim: source.indexes[dim] for dim in dims if dim in source.indexes}
+        shape = source.shape
     elif isinstance(source, Observation) and source.dims is not None:
-        dims, own = source.dims, {dim: one.index for dim, one in source.labels.items()}
-    else:
-        return as_cells(cells, shape, indices, labels, "cells").T
-    at = dict(zip(dims, as_cells(cells, source.shape, dims, labels, "cells").T, strict=True))
+        dims, shape, own = source.dims, source.shape, {dim: one.index for dim, one in source.labels.items()}
+    elif hasattr(source, "index") and set(getattr(source.index, "names", ())) == set(indices):  # levels of a Series
+        dims, sizes = tuple(source.index.names), dict(zip(indices, shape, strict=True))
+        shape = tuple(sizes[dim] for dim in dims)
+    at = dict(zip(dims, as_cells(cells, shape, dims, labels, "cells").T, strict=True))
     for dim in own.keys() & labels.keys():
         at[dim] = labels[dim].positions(own[dim], f"X: labels of {dim!r}")[at[dim]]
     return np.stack([at[index] for index in indices])

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.base import Observation
-from pltf.data.labels import Labels
+from pltf.data.labels import Labels, shown
 from pltf.data.lookup import Coords
 from pltf.data.observe import has_names, in_order, is_xarray, observe
 from pltf.data.tables import cells_of, is_table
@@ -113,7 +113,10 @@ def _where(
     columns = dict(zip(map(str, at.dims), np.nonzero(at.values), strict=True))
     for index, size in zip(indices, shape, strict=True):
         if index in labels and index in at.indexes:
-            places = labels[index].positions(at.indexes[index], f"{name}: labels of {index!r}")
+            what, own = f"{name}: labels of {index!r}", at.indexes[index]
+            if own.has_duplicates:
+                raise PltfError(f"{what}: the label {shown(own[own.duplicated()][0])} stands twice")
+            places = labels[index].positions(own, what)
             columns[index] = places[columns[index]]
         elif at.sizes[index] != size:
             raise PltfError(f"{name} must have {size} positions along {index!r}, got {at.sizes[index]}")
