@@ -19,8 +19,8 @@ from pathlib import Path
 
 from experiments import coverage, figures, further, links, order, page, priors, scale, side
 from experiments.common import Json, console, machine
+from experiments.formatting import slashed
 from experiments.settings import FULL, QUICK, Settings
-from experiments.words import slashed
 
 PARTS: dict[str, Callable[[Settings], Json]] = {
     "order": order.run,

@@ -9,11 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments.common import Json
-from experiments.order import TRUE_ORDER
-from experiments.priors import PRIORS
-from experiments.results import Saved, link_aucs, popular, popular_row, tucker_of_the_figure
-from experiments.settings import LEVELS
-from experiments.words import (
+from experiments.formatting import (
     LEVEL_NAMES,
     at_levels,
     choices,
@@ -30,6 +26,10 @@ from experiments.words import (
     span,
     table,
 )
+from experiments.order import TRUE_ORDER
+from experiments.priors import PRIORS
+from experiments.results import Saved, link_aucs, popular, popular_row, tucker_of_the_figure
+from experiments.settings import LEVELS
 
 PAPER_SECONDS = {50: 37.0, 500: 3974.0}  # for 2000 sweeps
 PAPER_MACHINE = "MATLAB 2010b, 2.4 GHz Core i5 520M, 4 GB"

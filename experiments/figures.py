@@ -14,8 +14,8 @@ import matplotlib.pyplot as plt
 from matplotlib.lines import Line2D
 
 from experiments.common import FPR, Json
+from experiments.formatting import percent, spread, standard_error
 from experiments.results import KNOWN, NO_SIDE, Saved, only, tucker_of_the_figure
-from experiments.words import percent, spread, standard_error
 
 VB, EM, POPULAR = "#0072B2", "#D55E00", "0.55"
 LEVEL_COLOURS = {

@@ -10,10 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.common import Json
-from experiments.results import KNOWN, NO_SIDE, Saved, link_aucs, only, popular, popular_row, side_aucs
-from experiments.settings import LEVELS
-from experiments.side import EQUATIONS, LINKS, WITH_VISITS
-from experiments.words import (
+from experiments.formatting import (
     LEVEL_NAMES,
     at_levels,
     counts,
@@ -27,6 +24,9 @@ from experiments.words import (
     slashed,
     table,
 )
+from experiments.results import KNOWN, NO_SIDE, Saved, link_aucs, only, popular, popular_row, side_aucs
+from experiments.settings import LEVELS
+from experiments.side import EQUATIONS, LINKS, WITH_VISITS
 
 PRIOR_NAMES = {
     "VB": "the paper's prior",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from experiments.claims import CLAIMS, Told
+from experiments.formatting import page, prose, table
 from experiments.further import FURTHER
 from experiments.results import Saved
 from experiments.settings import MAX_ITER, TOL
-from experiments.words import page, prose, table
 
 
 def write(saved: Saved, path: Path) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from experiments.common import Json
+from experiments.formatting import pm
 from experiments.settings import LEVELS
 from experiments.side import CASES, KNOWN_VISITS
-from experiments.words import pm
 
 Saved = Mapping[str, Json]  # part -> its results
 NO_SIDE, KNOWN = CASES[0].name, KNOWN_VISITS.name

@@ -13,6 +13,7 @@ import numpy as np
 
 from pltf.data import CooObservation, DenseObservation, Observation, observe
 from pltf.data.labels import Labels
+from pltf.data.numeric import numeric
 from pltf.data.observe import (
     check_mask,
     frame_as_array,
@@ -24,8 +25,7 @@ from pltf.data.observe import (
     shape_and_dtype,
 )
 from pltf.data.tables import column_names, is_table
-from pltf.data.values import numeric
-from pltf.engines import select
+from pltf.engines import registry
 from pltf.engines.plan import EquationPlan, ListedPlan, Plan, human, physical_memory, plan_equation
 from pltf.errors import ConvergenceWarning, ObservationError, PltfError, flag, whole
 from pltf.fit import Fit
@@ -183,7 +183,7 @@ class Prepared:
         """The model bound to its data."""
         planned = self.planned.knowing({name: one.has_missing for name, one in seen.items()})
         return Problem(
-            engine=select.build(planned, seen),
+            engine=registry.build(planned, seen),
             shapes=planned.factor_shapes,
             priors=self.priors,
             fixed=self.held,
@@ -455,7 +455,7 @@ def plan(model: Model, X: Any, *, mask: Any, dtype: Any, engine: str, threads: i
     for name, given in masks.items():
         check_mask(given, arrays[name][0], name, data[name])
     listed = {name: isinstance(one, CooObservation) for name, one in data.items()}
-    chosen, reason = select.choose(engine, listed)
+    chosen, reason = registry.choose(engine, listed)
     compute = _dtype(dtype)
     threads = available_threads() if threads is None else whole("threads", threads, 1)
     known = {name: _known_to_be_masked(data[name], masks.get(name)) for name in data}

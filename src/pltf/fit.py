@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.labels import Labels
+from pltf.data.numeric import EXACT, brief
 from pltf.data.pattern import Pattern
 from pltf.data.split import HeldOut
-from pltf.data.values import EXACT, brief
 from pltf.errors import PltfError, flag, whole
 from pltf.gamma import Array, Factor, Gamma, Point, Posterior, level_of
 from pltf.inference.run import Row

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from pltf.data.labels import Labels
-from pltf.data.values import numeric
+from pltf.data.numeric import numeric
 from pltf.errors import PltfError, whole
 from pltf.threads import PART, in_parts, run_all
 

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from pltf.errors import PltfError
 from pltf.interrupts import interrupts_wait
-from pltf.leftovers import sweep
+from pltf.stale_files import sweep
 
 _PERIOD = 0.2  # seconds after which the main thread looks up, to hear an interrupt
 RETRIES = 2  # of a job whose worker was killed

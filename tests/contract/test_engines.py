@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import pltf
 from pltf.engines import plan as planning
-from pltf.engines import select
+from pltf.engines import registry
 from pltf.engines import sparse as sparse_module
 from pltf.engines.base import Engine
 from tests.reference import Array
@@ -23,7 +23,7 @@ Build = Callable[..., Engine]
 
 def _dense(case: Case, dtype: str = "float64", threads: int = 1) -> Engine:
     seen = {name: pltf.observe(x, case.masks[name]) for name, x in case.data.items()}
-    return select.build(case.model.plan(seen, dtype=dtype, threads=threads), seen)
+    return registry.build(case.model.plan(seen, dtype=dtype, threads=threads), seen)
 
 
 def _listed(case: Case, dtype: str, threads: int, unlisted: str) -> Engine:
@@ -41,7 +41,7 @@ def _listed(case: Case, dtype: str, threads: int, unlisted: str) -> Engine:
         cells = np.argwhere(listed)
         order = np.random.default_rng(0).permutation(len(cells))
         seen[name] = pltf.observe((cells[order], x[listed][order]), shape=x.shape, **options)
-    return select.build(case.model.plan(seen, dtype=dtype, threads=threads), seen)
+    return registry.build(case.model.plan(seen, dtype=dtype, threads=threads), seen)
 
 
 def _sparse_zero(case: Case, dtype: str = "float64", threads: int = 1) -> Engine:

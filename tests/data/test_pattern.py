@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import pltf
 from pltf.data import pattern as patterns
-from pltf.data.lookup import CellIndex
+from pltf.data.cell_index import CellIndex
 from tests.prediction import STORAGES, every_cell, stored, tensors
 from tests.reference import Array
 

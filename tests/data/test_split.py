@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import sparse, stats
 
 import pltf
-from pltf.data import CooObservation, chance
+from pltf.data import CooObservation, random_cells
 from pltf.fit import Fit
 
 Array = NDArray[Any]
@@ -186,9 +186,9 @@ def test_the_same_where_cells_are_too_many_to_count(
 ) -> None:
     """Cells are drawn and thrown away when taken, then; the second time without a single number for a cell."""
     X, known = counts((14, 13, 12), rate=0.02), np.random.default_rng(1).random((14, 13, 12)) < 0.98
-    monkeypatch.setattr(chance, "SMALL", 14)
+    monkeypatch.setattr(random_cells, "SMALL", 14)
     if beyond:
-        monkeypatch.setattr(chance, "order_of", lambda sizes, cells: np.lexsort(cells[::-1]))
+        monkeypatch.setattr(random_cells, "order_of", lambda sizes, cells: np.lexsort(cells[::-1]))
     for seed in range(5):
         answer = pltf.holdout(as_list(X, known), 0.1, **options, seed=seed)
         assert_parts_make_up(answer, X, known)
@@ -391,7 +391,7 @@ def test_negatives_are_uniform_among_the_zeros(storage: str, monkeypatch: pytest
     X.flat[[5, 17, 60, 61]] = [1, 2, 1, 4]
     known = np.ones(X.shape, dtype=bool)
     known[3, 3:5] = False
-    monkeypatch.setattr(chance, "SMALL", 0 if "blindly" in storage else 1000)
+    monkeypatch.setattr(random_cells, "SMALL", 0 if "blindly" in storage else 1000)
     data, rounds = storages(X, known)[storage.split(",")[0]], 3000
     times = sum(
         hidden_cells(pltf.holdout(data, 0.5, by="nonzeros", negatives=2, seed=seed), known).astype(int)

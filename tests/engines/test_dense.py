@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 import pltf
-from pltf.engines import dense_cp, select
+from pltf.engines import dense_cp, registry
 from pltf.engines import plan as planning
 from pltf.engines._numba import ratios
 from pltf.engines.base import Engine
@@ -22,7 +22,7 @@ from pltf.engines.dense_cp import DenseCpEngine
 
 def built(model: pltf.Model, X: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> Engine:
     seen = {"X": pltf.observe(X, mask)}
-    return select.build(model.plan(seen, threads=2), seen)
+    return registry.build(model.plan(seen, threads=2), seen)
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_fused_kernel_is_taken_where_it_can_be() -> None:
     ],
 )
 def test_columns_of_a_table_are_neither_few_nor_many(shape: tuple[int, ...], inner: tuple[int, ...]) -> None:
-    table = dense_cp.Table(np.zeros(shape, dtype=bool))
+    table = dense_cp.CellTable(np.zeros(shape, dtype=bool))
     assert table.inner == inner
     assert table.outer + table.inner == shape
 

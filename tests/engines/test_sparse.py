@@ -9,7 +9,7 @@ import pytest
 
 import pltf
 from pltf.data import CooObservation
-from pltf.engines import select, sparse
+from pltf.engines import registry, sparse
 from pltf.engines.plan import MOST_CHUNKS
 from pltf.engines.sparse import ListedCp, SparseEngine, _Pass
 
@@ -18,7 +18,7 @@ def listed_cp(shape: tuple[int, ...], n: int, rank: int = 3) -> ListedCp:
     rng = np.random.default_rng(0)
     cells = np.unique(np.stack([rng.integers(0, size, n) for size in shape], axis=1), axis=0)
     seen = {"X": pltf.observe((cells, np.ones(len(cells))), shape=shape)}
-    engine = select.build(pltf.cp(tuple("ijk"[: len(shape)]), rank=rank).plan(seen, threads=2), seen)
+    engine = registry.build(pltf.cp(tuple("ijk"[: len(shape)]), rank=rank).plan(seen, threads=2), seen)
     assert isinstance(engine, SparseEngine)
     assert isinstance(engine._positive, ListedCp)
     return engine._positive
@@ -57,7 +57,7 @@ def test_a_warning_where_digits_are_lost_and_cells_are_too_many(monkeypatch: pyt
     monkeypatch.setattr(sparse, "MOST_CELLS", 100)
     holes = [(0, 2, k) for k in range(9)]
     seen = {"X": pltf.observe(([(0, 1, 1)], [2]), shape=(3, 5, 10), missing=holes)}
-    engine = select.build(pltf.cp(rank=1).plan(seen), seen)
+    engine = registry.build(pltf.cp(rank=1).plan(seen), seen)
     factors = {"A": np.ones((3, 1)), "B": np.ones((5, 1)), "C": np.ones((10, 1))}
     factors["B"][2] = 1e17
     factors["C"][9] = 1e-17
@@ -73,7 +73,7 @@ def test_float32_adds_up_a_long_row_in_float64() -> None:
     seen = {"X": pltf.observe((cells, rng.poisson(3.0, 400_000) + 1.0), shape=(400, 1000, 1))}
     factors = {"A": rng.random((400, 2)), "B": rng.random((1000, 2)), "C": np.ones((1, 2))}
     wide, narrow = (
-        select.build(pltf.cp(rank=2).plan(seen, dtype=dtype, threads=2), seen).counts(factors).by_factor["C"]
+        registry.build(pltf.cp(rank=2).plan(seen, dtype=dtype, threads=2), seen).counts(factors).by_factor["C"]
         for dtype in ("float64", "float32")
     )
     np.testing.assert_allclose(narrow, wide, rtol=3e-7)
@@ -84,11 +84,11 @@ def test_engines_on_the_same_data_share_its_sorted_lists(text: str) -> None:
     rng = np.random.default_rng(0)
     cells = np.unique(rng.integers(0, (40, 30, 20), (500, 3)), axis=0)
     seen = pltf.observe((cells, rng.poisson(2.0, len(cells)) + 1), shape=(40, 30, 20))
-    engines = [select.build(pltf.Model(text, r=r).plan(seen), {"X": seen}) for r in (2, 5)]
+    engines = [registry.build(pltf.Model(text, r=r).plan(seen), {"X": seen}) for r in (2, 5)]
     lists = [{id(array) for array in _arrays(engine)} for engine in engines]
     assert lists[0] == lists[1]
     assert lists[0]
-    alone = select.build(pltf.Model(text, r=5).plan(seen, dtype="float32"), {"X": seen})
+    alone = registry.build(pltf.Model(text, r=5).plan(seen, dtype="float32"), {"X": seen})
     assert not lists[0] & {id(array) for array in _arrays(alone)}
     assert isinstance(seen, CooObservation)
     kept = len(sparse._lists_of[seen])

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pltf
-from pltf.engines import select
+from pltf.engines import registry
 from pltf.inference.balance import trades
 from pltf.inference.em import EM
 from pltf.inference.state import Method, Problem
@@ -90,7 +90,7 @@ def test_a_step_falls_by_rounding_at_most(case: Case, method: Method, accelerate
     planned = case.model.plan(seen)
     total = sum(one.total for one in seen.values())
     problem = Problem(
-        engine=select.build(planned, seen),
+        engine=registry.build(planned, seen),
         shapes=planned.factor_shapes,
         priors=case.priors if method is VB else {},
         fixed={},

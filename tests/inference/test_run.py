@@ -19,7 +19,7 @@ from rich.console import Console
 from threadpoolctl import threadpool_info
 
 import pltf
-from pltf.engines import select
+from pltf.engines import registry
 from pltf.inference import progress as progress_module
 from pltf.inference.progress import SweepProgress
 from pltf.inference.run import Stop, run
@@ -118,7 +118,7 @@ def _problem() -> Problem:
     seen = pltf.observe(X)
     planned = MODEL.plan(seen, threads=1)
     priors = dict.fromkeys(MODEL.factors, pltf.Gamma())
-    engine = select.build(planned, {"X": seen})
+    engine = registry.build(planned, {"X": seen})
     return Problem(engine, planned.factor_shapes, priors, {}, seen.total, seen.saturated, eps=1e-16)
 
 

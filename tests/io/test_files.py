@@ -19,7 +19,7 @@ from scipy import sparse
 
 import pltf
 from pltf.errors import PltfError
-from pltf.io.files import FORMATS, Cells, guess, is_saved, number_in, read_data, table_columns
+from pltf.io.files import FORMATS, ListedFile, guess, is_saved, number_in, read_data, table_columns
 
 
 def held(path: Path, text: str | bytes) -> Path:
@@ -199,7 +199,7 @@ def test_parquet(tmp_path: Path) -> None:
 def test_tns(text: str, shape: tuple[int, ...], name: str, tmp_path: Path) -> None:
     path = held(tmp_path / name, gzip.compress(text.encode()) if name.endswith("gz") else text.encode())
     found = read_data(path)
-    assert isinstance(found, Cells)
+    assert isinstance(found, ListedFile)
     assert found.coords.tolist() == [[0, 1], [3, 0]]
     assert found.values.tolist() == [3, 0.5]
     assert found.shape == shape

@@ -20,7 +20,7 @@ import pltf.metrics
 import pltf.report
 from pltf.data.split import HeldOut
 from pltf.errors import PltfError
-from pltf.report import charts, words
+from pltf.report import charts, formatting
 from pltf.report.checks import MOST_SCORED, checks
 from pltf.report.components import components, rankings
 from pltf.report.factors import MOST_ROWS, factor_views
@@ -240,7 +240,7 @@ def test_held_out_cells_of_one_kind_have_no_roc_curve(value: float, none: str, t
     assert "calibration" in figures_of(text)
     assert "roc" not in figures_of(text)
     assert "could not be scored" not in text
-    assert words.number(abs(fit.mean()[1, 1] - value)) in text  # the RMSE
+    assert formatting.number(abs(fit.mean()[1, 1] - value)) in text  # the RMSE
     for shown in ("log-probability of what a cell held", "mean Poisson deviance", "typical error"):
         assert shown in text
     assert "top-ranked" not in text
@@ -250,7 +250,7 @@ def test_scores_without_ranking_are_shown(tmp_path: Path) -> None:
     scores = pltf.metrics.score(labelled(), ranking=False, resamples=0, draws=5, progress=False)
     text = report_of(labelled(), tmp_path, scores=scores)
     assert "There is no ROC curve, for the scores were made with ranking=False." in text
-    assert words.number(scores.deviance) in text
+    assert formatting.number(scores.deviance) in text
 
 
 def test_scores_that_are_given_are_shown(tmp_path: Path) -> None:
@@ -506,7 +506,7 @@ def test_labels_for_plotly_stay_text_and_apart() -> None:
     ],
 )
 def test_numbers_have_digits_that_count(x: float, text: str) -> None:
-    assert words.number(x) == text
+    assert formatting.number(x) == text
 
 
 def contrast(one: str, other: str) -> float:

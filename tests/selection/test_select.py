@@ -111,7 +111,7 @@ def test_processes_are_for_long_searches_of_short_sweeps() -> None:
         options = search.Options(restarts, 0, Stop(100, 1e-6), race=None, workers=workers)
         for r in range(2, 11):
             ready = api.prepare(pltf.cp(rank=r), data, {}, threads=1)
-            cells.append(search.Cell({"r": r}, ready, options))
+            cells.append(search.Candidate({"r": r}, ready, options))
         return search._worth_processes(cells, api.observations(data, {}), options)
 
     assert chosen((50, 50, 50), 10)
@@ -405,7 +405,7 @@ def test_ctrl_c_in_a_real_process(processes: bool) -> None:
                 if not text.startswith("0 of"):
                     print("going", flush=True)
         warnings.simplefilter("ignore")
-        import pltf.selection.choose as choose
+        import pltf.selection.selector as choose
         choose.Progress = Watch
         found = pltf.select(pltf.cp(rank=1), X, r=range(1, 100), restarts=3)
         print("returned", found.interrupted, len(found.outcomes), flush=True)

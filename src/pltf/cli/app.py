@@ -55,7 +55,7 @@ def _main(
 
 def _do(command: str, options: dict[str, Any]) -> int:
     from pltf.cli import commands  # brings NumPy and more, for which --help does not wait
-    from pltf.cli.words import Teller
+    from pltf.cli.parsing import Teller
 
     kept = options.get("checkpoint")
     known = kept is not None and kept.exists() and not options.get("resume")  # somebody else's
@@ -94,7 +94,7 @@ class MissingCells(StrEnum):
     unlisted = "unlisted"
 
 
-class Method(StrEnum):
+class MethodName(StrEnum):
     """Ways of learning."""
 
     vb = "vb"
@@ -251,8 +251,8 @@ def fit(
     size: Size = None,
     prior: Prior = None,
     method: Annotated[
-        Method, typer.Option("--method", rich_help_panel=FITTING, help="Posterior (vb) or single values (em, map).")
-    ] = Method.vb,
+        MethodName, typer.Option("--method", rich_help_panel=FITTING, help="Posterior (vb) or single values (em, map).")
+    ] = MethodName.vb,
     restarts: Restarts = 1,
     seed: Seed = 0,
     max_iter: MaxIter = 2000,

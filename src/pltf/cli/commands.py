@@ -25,7 +25,7 @@ from pltf.cli.data import (
     wanted_of,
     write_table,
 )
-from pltf.cli.words import Teller, ending_of, human_bytes, is_terminal, output_path, priors_of
+from pltf.cli.parsing import Teller, ending_of, human_bytes, is_terminal, output_path, priors_of
 from pltf.data import CooObservation, DenseObservation, Observation
 from pltf.errors import PltfError
 from pltf.fit import Fit
@@ -312,9 +312,9 @@ def _looks_like_a_date(word: str) -> bool:
 def _tell_array(tell: Teller, held: Any) -> None:
     """What cells an array has; an array that cannot be data is told as such."""
     from pltf.data import observe
-    from pltf.io.files import Cells
+    from pltf.io.files import ListedFile
 
-    listed = isinstance(held, Cells)
+    listed = isinstance(held, ListedFile)
     try:
         given = {"shape": held.shape, "duplicates": "sum"} if listed else {}
         seen = observe((held.coords, held.values) if listed else held, **given)

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pltf.cli.words import ending_of, indices_of, range_of, sizes_of
+from pltf.cli.parsing import ending_of, indices_of, range_of, sizes_of
 from pltf.data import CooObservation, DenseObservation, Observation, holdout, observe
 from pltf.data.labels import counted, with_bin
+from pltf.data.numeric import EXACT, brief
 from pltf.data.split import HeldOut
-from pltf.data.values import EXACT, brief
 from pltf.errors import PltfError
 from pltf.fit import Fit
-from pltf.io.files import Cells, guess, in_words, is_nameless, number_in, read_data, refuse_absent, table_columns
+from pltf.io.files import ListedFile, guess, in_words, is_nameless, number_in, read_data, refuse_absent, table_columns
 from pltf.notation import Model, cp, nmf, tucker
 from pltf.store.container import replacing
 
@@ -126,7 +126,7 @@ def observed(file: Path, options: Mapping[str, Any], wanted: Wanted | None = Non
     names = tuple(indices.values()) or None
     if kind == "tns":
         return _from_tns(held, names, wanted, listed, file.name), str(file)
-    if isinstance(held, Cells):
+    if isinstance(held, ListedFile):
         return observe((held.coords, held.values), shape=held.shape, dims=names, **listed, name=file.name), str(file)
     if hasattr(held, "tocoo"):
         return observe(held, dims=names, **listed, name=file.name), str(file)
@@ -140,7 +140,7 @@ def observed(file: Path, options: Mapping[str, Any], wanted: Wanted | None = Non
 
 
 def _from_tns(
-    held: Cells, names: tuple[str, ...] | None, wanted: Wanted | None, listed: Mapping[str, Any], name: str
+    held: ListedFile, names: tuple[str, ...] | None, wanted: Wanted | None, listed: Mapping[str, Any], name: str
 ) -> Observation:
     """Positions as a .tns file counts them, from 1, are its labels: cells are asked for as they stand there."""
     modes = held.coords.shape[1]

@@ -11,8 +11,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from pltf.data.cell_index import Coords
 from pltf.data.labels import Labels
-from pltf.data.lookup import Coords
 from pltf.data.pattern import Pattern
 
 

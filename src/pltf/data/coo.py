@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.base import Observation
-from pltf.data.lookup import Coords
+from pltf.data.cell_index import Coords
+from pltf.data.numeric import EXACT, brief, constants, find_bad, finite_total, numeric, read_only
 from pltf.data.pattern import ListedPattern, Pattern
-from pltf.data.values import EXACT, brief, constants, find_bad, finite_total, numeric, read_only
 from pltf.errors import ObservationError
 
 UNLISTED = ("zero", "missing")

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from pltf.data.base import Observation
 from pltf.data.blocks import Block, block_shape, blocks
-from pltf.data.lookup import Coords
+from pltf.data.cell_index import Coords
+from pltf.data.numeric import constants, find_bad, finite_total, read_only
 from pltf.data.pattern import Pattern, dense_pattern, slabs
-from pltf.data.values import constants, find_bad, finite_total, read_only
 from pltf.errors import ObservationError
 
 _BLOCK_CELLS = 1 << 18

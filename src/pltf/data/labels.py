@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pltf.data.values import EXACT, brief
+from pltf.data.numeric import EXACT, brief
 from pltf.errors import ObservationError, PltfError
 
 if TYPE_CHECKING:

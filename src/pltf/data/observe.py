@@ -15,9 +15,9 @@ from pltf.data.base import Observation
 from pltf.data.coo import coo_observation
 from pltf.data.dense import dense_observation
 from pltf.data.labels import Labels, known_labels
+from pltf.data.numeric import brief, has_masked, numeric
 from pltf.data.pattern import DensePattern, ListedPattern, Pattern
 from pltf.data.tables import cells_of, is_table, read_table, refuse_twice
-from pltf.data.values import brief, has_masked, numeric
 from pltf.errors import ObservationError, flag
 
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pltf.data.lookup import CellIndex, Coords
+from pltf.data.cell_index import CellIndex, Coords
 from pltf.errors import PltfError
 
 Bools = NDArray[np.bool_]

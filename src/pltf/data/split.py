@@ -11,13 +11,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.base import Observation
-from pltf.data.chance import SMALL, Picks, check_listable, draw_cells, evenly, numbered, order_of, shares_of, sizes_of
+from pltf.data.cell_index import CellIndex, Coords
 from pltf.data.coo import CooObservation
 from pltf.data.dense import DenseObservation
-from pltf.data.lookup import CellIndex, Coords
+from pltf.data.numeric import brief, constants, read_only
 from pltf.data.observe import is_xarray, observe
+from pltf.data.random_cells import (
+    SMALL,
+    Picks,
+    check_listable,
+    draw_cells,
+    evenly,
+    numbered,
+    order_of,
+    shares_of,
+    sizes_of,
+)
 from pltf.data.tables import is_table
-from pltf.data.values import brief, constants, read_only
 from pltf.errors import ObservationError, PltfError, whole
 
 

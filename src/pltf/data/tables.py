@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.labels import Labels, clean, labels_of, shown, split_bin
-from pltf.data.values import EXACT, brief, find_bad
+from pltf.data.numeric import EXACT, brief, find_bad
 from pltf.errors import ObservationError, PltfError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Key(NamedTuple):
     dim: str
 
 
-class Table(NamedTuple):
+class EventTable(NamedTuple):
     """What a table lists: rows of positions, a value each, NaN where it is missing."""
 
     coords: NDArray[Any]
@@ -60,7 +60,7 @@ def read_table(
     shape: Sequence[int] | None,
     labels: Mapping[str, Labels],
     name: str,
-) -> Table:
+) -> EventTable:
     """The cells that a table lists. With a shape its columns hold positions, otherwise labels."""
     _refuse_lazy(table, name)
     if not hasattr(table, "columns"):
@@ -77,10 +77,10 @@ def read_table(
         if not all(sizes):
             raise ObservationError(f"{name}: an empty table needs labels=, all those of each index, or shape=")
     values = np.ones(len(coords), dtype=np.int64) if chosen is None else _numbers(table, chosen, name)
-    return Table(coords, values, sizes, tuple(key.dim for key in keys), known, chosen is None)
+    return EventTable(coords, values, sizes, tuple(key.dim for key in keys), known, chosen is None)
 
 
-def refuse_twice(table: Table, absent: NDArray[np.bool_], duplicates: str, name: str) -> None:
+def refuse_twice(table: EventTable, absent: NDArray[np.bool_], duplicates: str, name: str) -> None:
     """Refuse a cell that several rows list, or that has a value in one row and none in another."""
     import pandas as pd
 

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.io
 from numpy.typing import NDArray
 
-from pltf.data.values import brief
+from pltf.data.numeric import brief
 from pltf.datasets.fetch import Remote, contents
 from pltf.errors import PltfError
 from pltf.gamma import Array

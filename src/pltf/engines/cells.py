@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from pltf.data.lookup import Coords
+from pltf.data.cell_index import Coords
 from pltf.engines._numba import add_rows
 from pltf.engines.contraction import AnyArray, Tree, plan_tree
 from pltf.gamma import Array

@@ -12,7 +12,7 @@ import scipy.linalg.cython_blas  # noqa: F401  # the kernels call it: it must be
 from numpy.typing import NDArray
 
 from pltf.data import DenseObservation
-from pltf.data.values import read_only
+from pltf.data.numeric import read_only
 from pltf.engines._numba import mask_by_inner, mask_by_outer, outer_exposure, table_counts
 from pltf.engines.all_ones import AllOnes
 from pltf.engines.base import Counts, lost_in_cast, sum_of
@@ -39,7 +39,7 @@ class Piece(NamedTuple):
     first: int  # outer position of the first row, with the leading mode cut
 
 
-class Table:
+class CellTable:
     """A dense array as a table without a copy: rows are positions of the outer modes, columns of the inner ones.
 
     Modes come in the order in which they lie in memory. The pieces depend on the shape alone.
@@ -86,7 +86,7 @@ class DenseCpEngine(Remembering):
     """
 
     def __init__(self, plan: EquationPlan, seen: DenseObservation, threads: int) -> None:
-        self._dtype, self._table = plan.dtype, Table(seen.values)
+        self._dtype, self._table = plan.dtype, CellTable(seen.values)
         self._threads = threads
         self._factors = CpFactors(plan.equation)
         self._names = [self._factors.names[mode] for mode in self._table.order]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data import CooObservation
-from pltf.data.lookup import Coords
+from pltf.data.cell_index import Coords
 from pltf.engines._numba import cp_counts, cp_exposure, ratios
 from pltf.engines.all_ones import AllOnes
 from pltf.engines.base import Counts, lost_in_cast, sum_of

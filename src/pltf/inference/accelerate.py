@@ -27,11 +27,11 @@ LONGEST, SHORTER = 2.0, 0.25  # largest change of a logarithm, and the share of 
 NOISE = 1e-11  # a relative step below this is rounding, and not to be stretched
 CURVED = 1e-8  # of a pair of steps: what its curvature must be to be of use
 
-Candidate = Callable[[Factors], State]
+Proposal = Callable[[Factors], State]
 
 
 def accelerated(
-    state: State, old: Factors, plain: Factors, weight: Factors, candidate: Candidate, threads: int = 1
+    state: State, old: Factors, plain: Factors, weight: Factors, candidate: Proposal, threads: int = 1
 ) -> State:
     """The state after an accelerated sweep, or after the plain one if that falls.
 
@@ -45,7 +45,7 @@ def accelerated(
     return _quasi_newton(state, old, plain, weight, candidate, threads)
 
 
-def _over_relaxed(state: State, old: Factors, plain: Factors, candidate: Candidate, threads: int) -> State:
+def _over_relaxed(state: State, old: Factors, plain: Factors, candidate: Proposal, threads: int) -> State:
     eta, refused = state.pace.eta, state.pace.refused
     if eta > 1:
         new = candidate({a: stretched(old[a], plain[a], eta, threads) for a in plain})
@@ -56,7 +56,7 @@ def _over_relaxed(state: State, old: Factors, plain: Factors, candidate: Candida
 
 
 def _quasi_newton(
-    state: State, old: Factors, plain: Factors, weight: Factors, candidate: Candidate, threads: int
+    state: State, old: Factors, plain: Factors, weight: Factors, candidate: Proposal, threads: int
 ) -> State:
     trail = longer(state.pace.trail, old, plain, threads)
     step = direction(trail, np.concatenate([weight[a].reshape(-1) for a in plain]), threads)

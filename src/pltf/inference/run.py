@@ -98,7 +98,7 @@ class Standing:
     going: Run
 
 
-class Keeper(Protocol):
+class RunKeeper(Protocol):
     """Keeps the standing of a fit, to go on from there another time."""
 
     standing: Standing | None  # from an earlier time
@@ -121,7 +121,7 @@ def best_of(
     *,
     earlier: Sequence[float] = (),
     shown: bool = False,
-    keeper: Keeper | None = None,
+    keeper: RunKeeper | None = None,
 ) -> tuple[Run, tuple[Row, ...]]:
     """Run every restart; keep the best and a row of each. ``start`` gives restart k its state."""
     standing = keeper.standing if keeper is not None else None

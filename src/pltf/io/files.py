@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from pltf.data import observe
 from pltf.data.labels import counted, known_labels, with_bin
-from pltf.data.values import EXACT, brief
+from pltf.data.numeric import EXACT, brief
 from pltf.errors import PltfError
 from pltf.io.matlab import stored_arrays
 from pltf.store.fits import as_path
@@ -67,7 +67,7 @@ Rows = list[list[str]]  # in words
 
 
 @dataclass(frozen=True, eq=False)
-class Cells:
+class ListedFile:
     """Listed cells: a row of positions for each value, and the sizes of the tensor."""
 
     coords: NDArray[Any]
@@ -380,7 +380,9 @@ def _tns(path: Path, variable: str | None) -> Any:
         raise PltfError(f"{path} lists no cells")
     if shape is not None and len(shape) != width - 1:
         raise PltfError(f"{path} has {width - 1} positions in a line, and {len(shape)} sizes at its top")
-    return Cells(coords - 1, _numbers(words, codes, path), shape or tuple(int(last) for last in coords.max(axis=0)))
+    return ListedFile(
+        coords - 1, _numbers(words, codes, path), shape or tuple(int(last) for last in coords.max(axis=0))
+    )
 
 
 def _tns_rows(path: Path, lines: Iterator[tuple[int, str]], first: Any, width: int) -> Iterator[Rows]:
@@ -445,7 +447,7 @@ def _npz(path: Path, variable: str | None) -> Any:
         if variable is None and "fill_value" in names and held["fill_value"] != 0:
             raise PltfError(f"{path} must be filled with 0, got fill value {held['fill_value']}")
         if variable is None and {"coords", "data", "shape"} <= names:  # as pydata sparse writes it
-            return Cells(held["coords"].T, held["data"], tuple(map(int, held["shape"])))
+            return ListedFile(held["coords"].T, held["data"], tuple(map(int, held["shape"])))
         if variable is None and {"format", "shape", "data"} <= names:
             return _sound(sparse.load_npz(path))
         if variable is None and {"pltf", "dims"} <= names:

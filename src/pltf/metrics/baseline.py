@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pltf.data import CooObservation, Observation, observe
-from pltf.data.lookup import CellIndex, Coords
+from pltf.data.cell_index import CellIndex, Coords
 from pltf.data.pattern import ListedPattern, Pattern
 from pltf.gamma import Array
 from pltf.prediction.cells import as_cells

@@ -11,8 +11,8 @@ import numpy as np
 from scipy import special
 
 from pltf.data import Holdout, Observation
+from pltf.data.cell_index import Coords
 from pltf.data.labels import Labels
-from pltf.data.lookup import Coords
 from pltf.data.observe import has_names, is_xarray, observed_again
 from pltf.data.split import HeldOut
 from pltf.errors import PltfError, ScoreWarning, flag, whole

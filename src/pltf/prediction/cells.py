@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.base import Observation
+from pltf.data.cell_index import Coords
 from pltf.data.labels import Labels, shown
-from pltf.data.lookup import Coords
+from pltf.data.numeric import brief, find_bad, numeric
 from pltf.data.observe import has_names, in_order, is_xarray, observe
 from pltf.data.tables import cells_of, is_table
-from pltf.data.values import brief, find_bad, numeric
 from pltf.engines.plan import human
 from pltf.errors import PltfError
 from pltf.gamma import Array

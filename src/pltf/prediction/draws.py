@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from pltf.data.lookup import Coords
+from pltf.data.cell_index import Coords
 from pltf.errors import PltfError
 from pltf.gamma import Array
 from pltf.inference.progress import Progress

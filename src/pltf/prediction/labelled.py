@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pltf.data.lookup import Coords
+from pltf.data.cell_index import Coords
 from pltf.data.pattern import DensePattern, ListedPattern, Pattern
 from pltf.engines.plan import human
 from pltf.errors import PltfError

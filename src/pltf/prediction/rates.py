@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from pltf.data.lookup import Coords
+from pltf.data.cell_index import Coords
 from pltf.engines.cp import CpFactors, is_cp
 from pltf.engines.plan import human, plan_equation
 from pltf.errors import PltfError

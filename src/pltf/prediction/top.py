@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from pltf.data.blocks import Block
-from pltf.data.lookup import Coords
+from pltf.data.cell_index import Coords
 from pltf.engines.plan import plan_equation
 from pltf.errors import ScoreWarning
 from pltf.gamma import Array

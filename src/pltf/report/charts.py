@@ -19,8 +19,8 @@ from pltf.metrics import Scores
 from pltf.report.checks import roc_curve
 from pltf.report.components import LEVEL, Ranking
 from pltf.report.factors import HeatMap
+from pltf.report.formatting import number, percent, plain, short
 from pltf.report.history import Curve, Restart, Trace
-from pltf.report.words import number, percent, plain, short
 
 BLUE, ORANGE, GREY = "#2f7fc1", "#d1600e", "#87909b"
 SCALE = [[0.0, "#f1f4f8"], [0.5, "#6ba3d4"], [1.0, "#0b3c6f"]]  # the page puts a dark one in its place, where asked

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pltf.errors import PltfError
 from pltf.fit import Fit
 from pltf.gamma import Array, Factor, Posterior
-from pltf.report.words import names
+from pltf.report.formatting import names
 
 LEVEL = 0.9  # of all intervals in a report
 FAINT = 0.001  # a share of a component that is not worth a bar

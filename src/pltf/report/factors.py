@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pltf.fit import Fit
 from pltf.gamma import Array, Factor, Posterior
 from pltf.report.components import Ranking, intervals, largest
-from pltf.report.words import names
+from pltf.report.formatting import names
 
 MOST_ROWS = 200
 MOST_COLUMNS = 60

@@ -53,7 +53,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class TriedCandidate:
     """A row in the summary of a search."""
 
     label: dict[str, str]
@@ -67,14 +67,14 @@ class Candidate:
 
 
 @dataclass(frozen=True, eq=False)
-class Search:
+class SearchHistory:
     """What a search found."""
 
     best: dict[str, str]
     lead: float | None  # nats to the next candidate; None if there is no other
     runs: int
     seconds: float
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[TriedCandidate, ...]
     left_out: int  # candidates that the table does not show
     curves: tuple[Curve, ...]
     doubts: tuple[str, ...]
@@ -109,12 +109,12 @@ def restarts(fit: Fit) -> list[Restart]:
     return sorted(found, key=lambda one: (not one.best, -one.bound))
 
 
-def search(found: Selection) -> Search:
+def search(found: Selection) -> SearchHistory:
     """The search, for tables and curves."""
     summary = found.summary()
     labels = list(summary.columns[: list(summary.columns).index("best")])
     candidates = [
-        Candidate(
+        TriedCandidate(
             {name: str(row[name]) for name in labels},
             float(row["best"]),
             float(row["gap"]),
@@ -127,7 +127,7 @@ def search(found: Selection) -> Search:
         for row in summary.to_dict("records")
     ]
     lead = found.winner.bound - max(one.best for one in candidates[1:]) if len(candidates) > 1 else None
-    return Search(
+    return SearchHistory(
         {name: str(value) for name, value in found.best.items()},
         lead,
         sum(one.restarts for one in candidates),

@@ -16,8 +16,8 @@ from pltf.gamma import Gamma
 from pltf.inference.run import INTERRUPTED
 from pltf.report.checks import Checks
 from pltf.report.components import Ranking
-from pltf.report.history import Search
-from pltf.report.words import listed, many, nats, number, percent, seconds
+from pltf.report.formatting import listed, many, nats, number, percent, seconds
+from pltf.report.history import SearchHistory
 
 METHODS = {"vb": "variational Bayes", "em": "expectation maximization", "map": "maximum a posteriori"}
 OBJECTIVES = {
@@ -57,7 +57,7 @@ def headline(fit: Fit) -> str:
     return f"{listed(tensors)}, factorized by {METHODS[fit.method]}{f' with {sizes}' if sizes else ''}."
 
 
-def figures(fit: Fit, ranked: Mapping[str, Ranking], checks: Checks, search: Search | None) -> list[Figure]:
+def figures(fit: Fit, ranked: Mapping[str, Ranking], checks: Checks, search: SearchHistory | None) -> list[Figure]:
     """The numbers at the top of the page."""
     told = [_components(ranking) for ranking in list(ranked.values())[:3]]
     told.append(_bound(fit, search))
@@ -80,7 +80,7 @@ def _components(ranking: Ranking) -> Figure:
     return Figure(f"components ({ranking.index})", f"{ranking.used:,}", words)
 
 
-def _bound(fit: Fit, search: Search | None) -> Figure:
+def _bound(fit: Fit, search: SearchHistory | None) -> Figure:
     state = "converged" if fit.converged else "not converged"
     if search is not None and search.lead is not None:
         state = f"{nats(search.lead)} above the next candidate"

@@ -12,11 +12,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from pltf.data.values import brief
+from pltf.data.numeric import brief
 from pltf.errors import PltfError, flag, whole
 from pltf.fit import Fit
 from pltf.metrics import Scores
-from pltf.report import charts, overview, words
+from pltf.report import charts, formatting, overview
 from pltf.report.charts import Chart
 from pltf.report.checks import Checks, checks
 from pltf.report.components import MOST, components, rankings
@@ -163,7 +163,7 @@ def page(fit: Fit, found: Selection | None, title: str | None, scores: Scores | 
         origin=origin,
         versions=versions,
         in_python=overview.in_python(fit),
-        words=words,
+        words=formatting,
     )
 
 

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pltf.data.lookup import CellIndex
+from pltf.data.cell_index import CellIndex
 from pltf.data.split import HeldOut
 from pltf.errors import PltfError, ScoreWarning
 from pltf.fit import Fit
 from pltf.report.components import LEVEL
-from pltf.report.words import names
+from pltf.report.formatting import names
 
 
 @dataclass(frozen=True)
-class Cell:
+class PredictedCell:
     """A cell that may hold something."""
 
     names: tuple[str, ...]
@@ -39,7 +39,7 @@ class Predictions:
     indices: tuple[str, ...]
     among: str  # "missing" or "zero"
     candidates: int  # how many such cells there are; -1 if that was not counted
-    cells: tuple[Cell, ...]
+    cells: tuple[PredictedCell, ...]
     notes: tuple[str, ...]
 
 
@@ -105,7 +105,7 @@ def _most_probable(fit: Fit, name: str, among: str, count: int, progress: bool) 
     return np.stack(columns, axis=1).astype(np.intp)
 
 
-def _told(fit: Fit, name: str, at: NDArray[np.intp], held: HeldOut | None, progress: bool) -> list[Cell]:
+def _told(fit: Fit, name: str, at: NDArray[np.intp], held: HeldOut | None, progress: bool) -> list[PredictedCell]:
     """The cells with all that is to be told of them, the most probable first."""
     prob, mean = fit.prob(at, of=name, progress=progress), fit.mean(at, of=name, progress=progress)
     low, high = fit.interval(at, LEVEL, counts=True, of=name, progress=progress)
@@ -113,7 +113,7 @@ def _told(fit: Fit, name: str, at: NDArray[np.intp], held: HeldOut | None, progr
     order = np.lexsort((-mean, -prob.round(3)))
     truth = _truth(at, held, tuple(fit.sizes[index] for index in fit.model.observed[name]))
     told = list(zip(called, prob.tolist(), mean.tolist(), low.tolist(), high.tolist(), truth, strict=True))
-    return [Cell(*told[n]) for n in order]
+    return [PredictedCell(*told[n]) for n in order]
 
 
 def _truth(at: NDArray[np.intp], held: HeldOut | None, shape: tuple[int, ...]) -> list[float | None]:

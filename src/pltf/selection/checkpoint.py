@@ -9,10 +9,10 @@ from dataclasses import replace
 from pltf.inference.run import INTERRUPTED, Run
 from pltf.selection.result import Selection
 from pltf.selection.saved import SEARCH, outcome_as_text, outcome_from_text, save_search, search_from
-from pltf.selection.search import Cell, Contender, Search
+from pltf.selection.search import Candidate, Contender, Findings
 from pltf.store.checkpoint import Identity, Place, kept
 from pltf.store.container import Box, Boxes, readable, write
-from pltf.store.pack import get_run, put_run
+from pltf.store.serialize import get_run, put_run
 
 UNFINISHED = "checkpoint of a search"
 _SHARE = 20  # writing takes at most one part in so many of the time
@@ -32,7 +32,7 @@ class SearchCheckpoint:
                 self.finished = search_from(place.boxes)
         self._last, self._took, self._done = time.monotonic(), 0.0, 0
 
-    def restore(self, found: Search, cells: Sequence[Cell]) -> None:
+    def restore(self, found: Findings, candidates: Sequence[Candidate]) -> None:
         """Bring back the candidates that were done, and the runs of those that were not."""
         if not self._boxes:
             return
@@ -40,38 +40,41 @@ class SearchCheckpoint:
             about = self._boxes["checkpoint"].about
             found.outcomes |= {int(number): outcome_from_text(one) for number, one in about["outcomes"].items()}
             found.contenders = [
-                Contender(n, cells[n].entries, self._run(cells, n, restart)) for n, restart in about["contenders"]
+                Contender(n, candidates[n].entries, self._run(candidates, n, restart))
+                for n, restart in about["contenders"]
             ]
             for number, (turn, restarts) in about["open"].items():
-                cell = cells[int(number)]
-                cell.turn = turn
-                cell.runs = {restart: self._run(cells, int(number), restart) for restart in restarts}
+                candidate = candidates[int(number)]
+                candidate.turn = turn
+                candidate.runs = {restart: self._run(candidates, int(number), restart) for restart in restarts}
             for number in found.outcomes:
-                cells[number].clear()
+                candidates[number].clear()
         self._boxes, self._done = Boxes(), len(found.outcomes)
 
-    def _run(self, cells: Sequence[Cell], number: int, restart: int) -> Run:
-        return get_run(self._boxes[f"candidates/{number}/{restart}"], cells[number].ready.planned.factor_shapes)
+    def _run(self, candidates: Sequence[Candidate], number: int, restart: int) -> Run:
+        return get_run(self._boxes[f"candidates/{number}/{restart}"], candidates[number].ready.planned.factor_shapes)
 
-    def due(self, found: Search) -> bool:
+    def due(self, found: Findings) -> bool:
         """Whether it is time to keep it."""
         since = time.monotonic() - self._last
         return since >= self._every or (len(found.outcomes) > self._done and since >= _SHARE * self._took)
 
-    def keep(self, found: Search, cells: Sequence[Cell]) -> None:
+    def keep(self, found: Findings, candidates: Sequence[Candidate]) -> None:
         """Write it down."""
         began = time.monotonic()
-        going = {number: _standing(cell) for number, cell in enumerate(cells) if number not in found.outcomes}
+        going = {
+            number: _standing(candidate) for number, candidate in enumerate(candidates) if number not in found.outcomes
+        }
         head = Box({"identity": self._identity})
         head.about["outcomes"] = {number: outcome_as_text(one) for number, one in found.outcomes.items()}
         head.about["contenders"] = [(one.number, one.run.restart) for one in found.contenders]
-        head.about["open"] = {n: (cells[n].turn, list(runs)) for n, runs in going.items() if runs}
+        head.about["open"] = {n: (candidates[n].turn, list(runs)) for n, runs in going.items() if runs}
         boxes = {"checkpoint": head}
         for number, runs in going.items():
             for run in runs.values():
-                _put(boxes, cells, number, run)
+                _put(boxes, candidates, number, run)
         for one in found.contenders:
-            _put(boxes, cells, one.number, one.run)
+            _put(boxes, candidates, one.number, one.run)
         kept(lambda: write(self._path, UNFINISHED, boxes))
         self._last = time.monotonic()
         self._took, self._done = self._last - began, len(found.outcomes)
@@ -81,12 +84,12 @@ class SearchCheckpoint:
         kept(lambda: save_search(found, self._path, {"checkpoint": Box({"identity": self._identity})}))
 
 
-def _put(boxes: Boxes, cells: Sequence[Cell], number: int, run: Run) -> None:
+def _put(boxes: Boxes, candidates: Sequence[Candidate], number: int, run: Run) -> None:
     box = boxes[f"candidates/{number}/{run.restart}"] = Box()
-    put_run(box, run, cells[number].ready.model.factors)
+    put_run(box, run, candidates[number].ready.model.factors)
 
 
-def _standing(cell: Cell) -> dict[int, Run]:
+def _standing(candidate: Candidate) -> dict[int, Run]:
     """The runs of a candidate that have begun; those that were interrupted are not at their end."""
-    begun = {restart: run for restart, run in cell.runs.items() if run.n_swept}
+    begun = {restart: run for restart, run in candidate.runs.items() if run.n_swept}
     return {r: replace(run, unfinished=True) if run.stopped == INTERRUPTED else run for r, run in begun.items()}

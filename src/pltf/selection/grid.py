@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pltf.data.values import brief
+from pltf.data.numeric import brief
 from pltf.errors import PltfError, whole
 from pltf.gamma import Gamma
 from pltf.inference.start import DEFAULT_PRIOR
@@ -44,7 +44,7 @@ COLUMNS = frozenset(
 )
 
 
-class Candidate(NamedTuple):
+class GridPoint(NamedTuple):
     """A model with its sizes and a prior."""
 
     label: Label
@@ -52,12 +52,12 @@ class Candidate(NamedTuple):
     prior: Prior
 
 
-def candidates(models: Any, priors: Any, sizes: Mapping[str, Any]) -> list[Candidate]:
+def grid_points(models: Any, priors: Any, sizes: Mapping[str, Any]) -> list[GridPoint]:
     """Every model at every size with every prior, each once."""
     models, priors = _models(models), _priors(priors)
     grid = _grid(models, sizes)
     several = len({one.text for one in models}) > 1
-    found: dict[tuple[Model, str], Candidate] = {}
+    found: dict[tuple[Model, str], GridPoint] = {}
     for one in models:
         varied = {index: values for index, values in grid.items() if index in one.sizes}
         for values in itertools.product(*varied.values()):
@@ -66,7 +66,7 @@ def candidates(models: Any, priors: Any, sizes: Mapping[str, Any]) -> list[Candi
                 label: Label = {"model": one.text} if several else {}
                 label |= sized.sizes
                 label |= {"prior": name} if len(priors) > 1 else {}
-                found.setdefault((sized, name), Candidate(label, sized, prior))
+                found.setdefault((sized, name), GridPoint(label, sized, prior))
     return list(found.values())
 
 

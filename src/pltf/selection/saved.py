@@ -12,7 +12,7 @@ from pltf.selection.result import Selection
 from pltf.selection.search import Outcome
 from pltf.store.container import Box, Boxes, write
 from pltf.store.fits import as_path, fit_boxes, fit_from
-from pltf.store.pack import rows_as_text, rows_from_text, told
+from pltf.store.serialize import rows_as_text, rows_from_text, told
 
 SEARCH = "search"
 _TOLD = {"best": dict, "edges": dict, "interrupted": bool, "n_candidates": int, "unsettled": int, "seed": int}

@@ -69,7 +69,7 @@ class Contender(NamedTuple):
 
 
 @dataclass(eq=False)
-class Search:
+class Findings:
     """All that has come of the candidates so far."""
 
     tol: float  # bounds that differ by less, relatively, are the same
@@ -83,74 +83,77 @@ class Search:
         """The highest bound; of several that are the same, the candidate with least to fit, then the first."""
         return min(self.contenders, key=lambda one: (one.entries, one.number), default=None)
 
-    def take(self, number: int, cell: Cell) -> None:
+    def take(self, number: int, candidate: Candidate) -> None:
         """Add what came of a candidate. Whole runs are large: only those are kept that may win."""
-        runs = cell.ended
+        runs = candidate.ended
         to_the_end = [run for run in runs if run.stopped != BEHIND]  # after an interrupt there may be none
         if not to_the_end:
             return
         best = max(to_the_end, key=lambda run: run.objective)  # the first of equal ones
-        self.outcomes[number] = cell.outcome(runs, best)
-        contenders = [*self.contenders, Contender(number, cell.entries, best)]
+        self.outcomes[number] = candidate.outcome(runs, best)
+        contenders = [*self.contenders, Contender(number, candidate.entries, best)]
         highest = max(one.run.objective for one in contenders)
         least = highest - self.tol * max(abs(highest), 1.0)
         self.contenders = [one for one in contenders if one.run.objective >= least]
 
 
-class Keeper(Protocol):
+class SearchKeeper(Protocol):
     """Keeps what has come of a search so far."""
 
-    def restore(self, found: Search, cells: Sequence[Cell]) -> None:
+    def restore(self, found: Findings, candidates: Sequence[Candidate]) -> None:
         """Bring back what was kept earlier."""
         ...
 
-    def due(self, found: Search) -> bool:
+    def due(self, found: Findings) -> bool:
         """Whether it is time to keep it."""
         ...
 
-    def keep(self, found: Search, cells: Sequence[Cell]) -> None:
+    def keep(self, found: Findings, candidates: Sequence[Candidate]) -> None:
         """Keep it."""
         ...
 
 
 def search(
-    cells: Sequence[Cell],
+    candidates: Sequence[Candidate],
     seen: Mapping[str, Observation],
     options: Options,
     bar: Progress,
-    keeper: Keeper | None = None,
-) -> Search:
+    keeper: SearchKeeper | None = None,
+) -> Findings:
     """Run all candidates; after an interrupt, what was finished."""
-    found = Search(max(options.stop.tol, ROUNDING))
+    found = Findings(max(options.stop.tol, ROUNDING))
     if keeper is not None:
-        keeper.restore(found, cells)
-    left = [number for number in range(len(cells)) if number not in found.outcomes]
+        keeper.restore(found, candidates)
+    left = [number for number in range(len(candidates)) if number not in found.outcomes]
 
     def show() -> None:
         if keeper is not None and keeper.due(found):
-            keeper.keep(found, cells)
+            keeper.keep(found, candidates)
         best = found.winner
-        leader = f"; best so far {shown(cells[best.number].label)}: {best.run.objective:.6g}" if best else ""
-        bar.show(sum(cell.done for cell in cells), f"{len(found.outcomes)} of {len(cells)} candidates{leader}")
+        leader = f"; best so far {shown(candidates[best.number].label)}: {best.run.objective:.6g}" if best else ""
+        bar.show(
+            sum(candidate.done for candidate in candidates),
+            f"{len(found.outcomes)} of {len(candidates)} candidates{leader}",
+        )
 
     with ExitStack() as stack:
-        source = _shared(cells, seen, options, stack)
+        source = _shared(candidates, seen, options, stack)
         pool = Pool(options.workers, processes=isinstance(source, Shared))
-        tasks = (cells[number].task(number, source) for number in left)
+        tasks = (candidates[number].task(number, source) for number in left)
         try:
             for place, error in drive(tasks, pool, show, source.stop):
                 number = left[place]
                 if error is not None:
                     found.failures[number] = error
                 else:
-                    found.take(number, cells[number])
-                cells[number].clear()
+                    found.take(number, candidates[number])
+                candidates[number].clear()
         except KeyboardInterrupt:
             found.interrupted = True
             if keeper is not None:
-                keeper.keep(found, cells)
-            for number, cell in enumerate(cells):
-                found.take(number, cell)
+                keeper.keep(found, candidates)
+            for number, candidate in enumerate(candidates):
+                found.take(number, candidate)
             if found.winner is None:
                 raise
     return found
@@ -172,22 +175,22 @@ class Here:
 
 
 def _shared(
-    cells: Sequence[Cell], seen: Mapping[str, Observation], options: Options, stack: ExitStack
+    candidates: Sequence[Candidate], seen: Mapping[str, Observation], options: Options, stack: ExitStack
 ) -> Here | Shared:
     """The data where workers will find them: threads here, processes in a file, if one can be written."""
-    if _worth_processes(cells, seen, options) and may_have_children():
+    if _worth_processes(candidates, seen, options) and may_have_children():
         with suppress(OSError):
             return stack.enter_context(shared(dict(seen)))
     return Here(seen)
 
 
-class Cell:
+class Candidate:
     """A candidate on its way."""
 
     def __init__(self, label: Label, ready: Prepared, options: Options) -> None:
         self.label, self.ready, self._options = label, ready, options
         self.turn, self.runs = 0, dict[int, Run]()  # the round that it is in, and where its restarts stand
-        self._problem: Problem | Remote | None = None
+        self._problem: Problem | RemoteProblem | None = None
         self._cleared = False
 
     @property
@@ -236,7 +239,7 @@ class Cell:
     def task(self, number: int, source: Here | Shared) -> Task:
         """Everything that there is to do, round by round."""
         if isinstance(source, Shared):
-            self._problem = Remote(source, number, self.ready)
+            self._problem = RemoteProblem(source, number, self.ready)
         else:
             yield [Job(self.ready.problem, (source.seen,), self._bind)]
         stop = replace(self._options.stop, interrupted=source.stopping)
@@ -276,7 +279,7 @@ class Cell:
 
 
 @dataclass(frozen=True, eq=False)
-class Remote:
+class RemoteProblem:
     """A problem for another process: its data are in a shared file."""
 
     source: Shared
@@ -297,10 +300,10 @@ _problems: dict[tuple[str, int], Problem] = {}  # of a worker process
 
 
 def go_on(
-    source: Problem | Remote, ready: Prepared, seed: int, restart: int, run: Run | None, stop: Stop, sweeps: int
+    source: Problem | RemoteProblem, ready: Prepared, seed: int, restart: int, run: Run | None, stop: Stop, sweeps: int
 ) -> Run:
     """A restart from its beginning, or from where it stood, to so many sweeps in all; done by a worker."""
-    problem = source.problem() if isinstance(source, Remote) else source
+    problem = source.problem() if isinstance(source, RemoteProblem) else source
     problem = replace(problem, engine=problem.engine.fresh())  # others may run beside this one
     with single_threaded_blas:
         if run is None:
@@ -309,9 +312,9 @@ def go_on(
         return run_until(problem, ready.method, run, stop, restart, sweeps)
 
 
-def _worth_processes(cells: Iterable[Cell], seen: Mapping[str, Observation], options: Options) -> bool:
+def _worth_processes(candidates: Iterable[Candidate], seen: Mapping[str, Observation], options: Options) -> bool:
     """Whether processes beat threads: sweeps are short, and there are enough of them."""
-    seconds = [OVERHEAD + cell.flops / FLOPS for cell in cells]
+    seconds = [OVERHEAD + candidate.flops / FLOPS for candidate in candidates]
     long_enough = sum(seconds) * SWEEPS * options.restarts > LONG_SEARCH
     return options.workers > 1 and long_enough and max(seconds) < LONG_SWEEP and all(map(_compact, seen.values()))
 

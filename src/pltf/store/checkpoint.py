@@ -18,7 +18,7 @@ from pltf.gamma import Gamma
 from pltf.inference.run import Standing
 from pltf.store.container import Box, Boxes, as_text, read, readable, write
 from pltf.store.fits import FIT, as_path, fit_from, save_fit
-from pltf.store.pack import Indices, get_run, put_run, rows_as_text, rows_from_text, told
+from pltf.store.serialize import Indices, get_run, put_run, rows_as_text, rows_from_text, told
 
 UNFINISHED = "checkpoint of a fit"
 EVERY = 60.0  # seconds

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.errors import PltfError
-from pltf.leftovers import remove, sweep
+from pltf.stale_files import remove, sweep
 
 FORMAT = 1  # raised when older versions of pltf could not read what is written
 _SIGN = "pltf"

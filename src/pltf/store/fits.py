@@ -9,13 +9,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from pltf.data.numeric import brief
 from pltf.data.split import HeldOut
-from pltf.data.values import brief
 from pltf.errors import PltfError
 from pltf.fit import Fit
 from pltf.notation import Model
 from pltf.store.container import Box, Boxes, write
-from pltf.store.pack import (
+from pltf.store.serialize import (
     get_labels,
     get_pattern,
     get_state,

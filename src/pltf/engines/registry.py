@@ -9,7 +9,7 @@ import numpy as np
 from pltf.data import CooObservation, DenseObservation, Observation
 from pltf.engines.base import CoupledEngine, Engine
 from pltf.engines.dense import DenseEngine
-from pltf.engines.dense_cp import DenseCpEngine, Table
+from pltf.engines.dense_cp import CellTable, DenseCpEngine
 from pltf.engines.plan import EquationPlan, ListedPlan, Plan
 from pltf.engines.sparse import SparseEngine
 from pltf.errors import EngineError
@@ -55,5 +55,5 @@ def _bound(plan: EquationPlan | ListedPlan, seen: Observation, threads: int) -> 
         assert isinstance(seen, CooObservation)
         return SparseEngine(plan, seen, threads)
     assert isinstance(seen, DenseObservation)
-    fused = plan.is_cp and Table.fits(seen.values)
+    fused = plan.is_cp and CellTable.fits(seen.values)
     return DenseCpEngine(plan, seen, threads) if fused else DenseEngine(plan, seen, threads)

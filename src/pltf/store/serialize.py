@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pltf.data.cell_index import Coords
 from pltf.data.labels import BINS, Labels, readable_zone
-from pltf.data.lookup import Coords
 from pltf.data.pattern import DensePattern, ListedPattern, Pattern
 from pltf.engines.base import Counts
 from pltf.errors import PltfError

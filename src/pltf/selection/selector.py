@@ -13,10 +13,10 @@ from pltf.inference.progress import Progress
 from pltf.inference.race import BEHIND
 from pltf.inference.run import Row, Stop
 from pltf.notation import Model
-from pltf.selection.grid import Candidate, Prior, candidates, edges
+from pltf.selection.grid import GridPoint, Prior, edges, grid_points
 from pltf.selection.grid import shown as in_words
 from pltf.selection.result import Selection
-from pltf.selection.search import Cell, Options, Search, search
+from pltf.selection.search import Candidate, Findings, Options, search
 from pltf.threads import available_threads, single_threaded_blas
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def select(
     from pltf import api  # brings the compiler, which `import pltf` should not wait for
     from pltf.store.checkpoint import Place
 
-    tried = candidates(model, prior, sizes)
+    tried = grid_points(model, prior, sizes)
     place = Place(checkpoint, every, resume)
     options = Options(
         restarts=whole("restarts", restarts, 1),
@@ -105,20 +105,20 @@ def select(
     shown = flag("progress", progress)
     settings = {"init": init, "fixed": fixed, "dtype": dtype, "engine": engine, "accelerate": accelerate}
     data, masks = api.tensors(tried[0].model, X, mask)
-    cells = _cells(tried, data, masks, settings, options)
+    candidates = _candidates(tried, data, masks, settings, options)
     seen = api.observations(data, masks)
-    keeper = _keeper(place, seen, tried, cells, settings, options)
+    keeper = _keeper(place, seen, tried, candidates, settings, options)
     if keeper is not None and keeper.finished is not None:
         return keeper.finished
-    with single_threaded_blas, Progress(shown, sum(cell.work for cell in cells), time_left=True) as bar:
-        found = search(cells, seen, options, bar, keeper)
+    with single_threaded_blas, Progress(shown, sum(candidate.work for candidate in candidates), time_left=True) as bar:
+        found = search(candidates, seen, options, bar, keeper)
         if found.winner is None:
             raise next(iter(found.failures.values()))
         number, _, run = found.winner
-        winner = cells[number].ready
+        winner = candidates[number].ready
         problem = winner.problem(seen)
         best_fit = winner.result(problem, run, found.outcomes[number].rows, options.seed, seen, options.stop)
-    selection = _selection(found, best_fit, tried, cells, options)
+    selection = _selection(found, best_fit, tried, candidates, options)
     if keeper is not None and not found.interrupted:
         keeper.end(selection)
     winner.warn_of(run, options.stop, problem.total, stacklevel=3)
@@ -127,35 +127,35 @@ def select(
     return selection
 
 
-def _cells(
-    tried: Sequence[Candidate],
+def _candidates(
+    tried: Sequence[GridPoint],
     data: Mapping[str, Any],
     masks: Mapping[str, Any],
     settings: Mapping[str, Any],
     options: Options,
-) -> list[Cell]:
+) -> list[Candidate]:
     """The candidates, ready to be fitted: whatever is wrong with one of them comes out before any work."""
     from pltf import api
 
     threads = max(1, available_threads() // min(options.workers, len(tried) * options.restarts))
-    cells: list[Cell] = []
+    candidates: list[Candidate] = []
     for one in tried:
         try:
             ready = api.prepare(one.model, data, masks, prior=one.prior, threads=threads, **settings)
         except PltfError as error:
-            if not cells:
+            if not candidates:
                 raise
             raise PltfError(f"at {in_words(one.label)}: {error}") from None  # the first candidate was all right
-        cells.append(Cell(one.label, ready, options))
-        cells[-1].check_memory()
-    return cells
+        candidates.append(Candidate(one.label, ready, options))
+        candidates[-1].check_memory()
+    return candidates
 
 
 def _keeper(
     place: Place,
     seen: Mapping[str, Observation],
-    tried: Sequence[Candidate],
-    cells: Sequence[Cell],
+    tried: Sequence[GridPoint],
+    candidates: Sequence[Candidate],
     settings: Mapping[str, Any],
     options: Options,
 ) -> SearchCheckpoint | None:
@@ -167,7 +167,10 @@ def _keeper(
         return None
     identity = {
         "data": {name: one.digest() for name, one in seen.items()},
-        "grid": [(repr(one.model), digest_of(cell.ready.priors)) for one, cell in zip(tried, cells, strict=True)],
+        "grid": [
+            (repr(one.model), digest_of(candidate.ready.priors))
+            for one, candidate in zip(tried, candidates, strict=True)
+        ],
         **{name: digest_of(value) for name, value in settings.items()},
         **{"restarts": options.restarts, "seed": options.seed, "race": options.race},
         **{"max_iter": options.stop.max_iter, "tol": options.stop.tol},
@@ -176,7 +179,7 @@ def _keeper(
 
 
 def _selection(
-    found: Search, best_fit: Fit, tried: Sequence[Candidate], cells: Sequence[Cell], options: Options
+    found: Findings, best_fit: Fit, tried: Sequence[GridPoint], candidates: Sequence[Candidate], options: Options
 ) -> Selection:
     """What people get to see of a search."""
     assert found.winner is not None
@@ -185,11 +188,11 @@ def _selection(
         outcomes=tuple(found.outcomes[other] for other in sorted(found.outcomes)),
         winner=found.outcomes[number],
         best_fit=best_fit,
-        best=dict(cells[number].label),
+        best=dict(candidates[number].label),
         edges=edges(best_fit.model, [tried[other].model for other in found.outcomes]),
-        failures=tuple({**cells[n].label, "error": _said(found.failures[n])} for n in sorted(found.failures)),
+        failures=tuple({**candidates[n].label, "error": _said(found.failures[n])} for n in sorted(found.failures)),
         interrupted=found.interrupted,
-        n_candidates=len(cells),
+        n_candidates=len(candidates),
         unsettled=_unsettled(row for one in found.outcomes.values() for row in one.rows) if options.stop.tol else 0,
         seed=options.seed,
     )

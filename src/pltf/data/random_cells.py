@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pltf.data.lookup import CellIndex, Coords
+from pltf.data.cell_index import CellIndex, Coords
 from pltf.errors import PltfError
 
 Picks = NDArray[np.integer[Any]]  # numbers of cells, or of whatever is chosen from
