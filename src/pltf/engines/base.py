@@ -31,12 +31,12 @@ class Counts:
 class Engine(Protocol):
     """Sums over the cells of one or more observed tensors, bound to their data.
 
-    Factors come as mappings from name to float64 array; arrays are never changed in place,
-    so an engine may remember partial results for as long as it is handed the very same arrays.
+    Factors come as mappings from name to float64 array, which are never changed in place. Of :class:`Versioned` ones an
+    engine may remember partial results for as long as it is handed the same versions.
     """
 
-    def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None) -> Counts:
-        """Expected counts of the wanted factors (of all, if None) and the log term, in one pass."""
+    def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
+        """Expected counts of the wanted factors (of all, if None) in one pass, with the log term or without (NaN)."""
         ...
 
     def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
@@ -59,13 +59,13 @@ class CoupledEngine:
         self._engines = engines
         self._users = users  # factor -> the tensors whose equation holds it
 
-    def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None) -> Counts:
+    def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
         names = tuple(factors) if wanted is None else tuple(wanted)
         sums = {name: np.zeros_like(factors[name]) for name in names}
         log_term = 0.0
         for tensor, engine in self._engines.items():
             held = [name for name in names if tensor in self._users[name]]
-            part = engine.counts(factors, held)
+            part = engine.counts(factors, held, log)
             log_term += part.log_term
             for name in held:
                 sums[name] += part.by_factor[name]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TypeVar
 
 import numpy as np
@@ -14,6 +14,7 @@ from pltf.engines._numba import ratios
 from pltf.engines.all_ones import AllOnes
 from pltf.engines.base import Counts, lost_in_cast, sum_of
 from pltf.engines.contraction import AnyArray
+from pltf.engines.factors import Version, Versioned
 from pltf.engines.memo import Memo, Remembering
 from pltf.engines.plan import EquationPlan
 from pltf.gamma import Array
@@ -36,7 +37,7 @@ class DenseEngine(Remembering):
     # -- counts ---------------------------------------------------------------------------------
 
     @np.errstate(invalid="ignore")  # a zero rate under a count makes NaN; log_term is -inf and says so
-    def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None) -> Counts:
+    def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
         tree = self._tree
         arrays = [array.astype(self._dtype, copy=False) for array in self._arrays(factors)]
         leaves = [n for n, name in enumerate(tree.names) if wanted is None or name in wanted]
@@ -73,7 +74,7 @@ class DenseEngine(Remembering):
             exposure = self._all_ones.exposure(factors, of)
         else:
             leaf = self._tree.names.index(of)
-            exposure = self._tree.unleaf(leaf, self._mask_delta(leaf, self._arrays(factors)))
+            exposure = self._tree.unleaf(leaf, self._mask_delta(leaf, Versioned.of(factors)))
         return np.array(np.broadcast_to(exposure, factors[of].shape))
 
     def total(self, factors: Mapping[str, Array]) -> float:
@@ -83,25 +84,25 @@ class DenseEngine(Remembering):
     def _cheapest(self, factors: Mapping[str, Array]) -> str:
         """A factor whose exposure is known already, if there is one: any of them gives the total."""
         names = self._tree.names
-        if self._all_ones is None:
-            arrays = self._arrays(factors)
+        if self._all_ones is None and isinstance(factors, Versioned):
             for leaf, name in enumerate(names):
-                if self._memo.holds(("delta", leaf), self._outside(leaf, arrays)):
+                if self._memo.holds(("delta", leaf), self._outside(leaf, factors)):
                     return name
         return names[-1]
 
-    def _mask_delta(self, node: int, arrays: Sequence[Array]) -> Array:
+    def _mask_delta(self, node: int, factors: Versioned[Array]) -> Array:
         """Delta(M) of a node, remembered while the factors outside it stay the same."""
-        outside = self._outside(node, arrays)
-        return self._memo.get(("delta", node), outside, lambda: self._new_mask_delta(node, arrays))
+        outside = self._outside(node, factors)
+        return self._memo.get(("delta", node), outside, lambda: self._new_mask_delta(node, factors))
 
-    def _new_mask_delta(self, node: int, arrays: Sequence[Array]) -> Array:
+    def _new_mask_delta(self, node: int, factors: Versioned[Array]) -> Array:
         tree, mask = self._tree, self._seen.mask
         assert mask is not None
         if self._plan.shares and node in tree.parents:
             parent, sibling, down = tree.parents[node]
             if parent in tree.parents:  # not the root: no pass over the cells
-                return down(self._mask_delta(parent, arrays), self._whole_value(sibling, arrays))
+                return down(self._mask_delta(parent, factors), self._whole_value(sibling, factors))
+        arrays = self._arrays(factors)
 
         def one_block(block: Block) -> AnyArray:
             cells = mask[block].astype(np.float64)
@@ -112,21 +113,23 @@ class DenseEngine(Remembering):
             delta[tree.cut(tree.nodes[node], block)] += part
         return delta
 
-    def _whole_value(self, node: int, arrays: Sequence[Array]) -> Array:
+    def _whole_value(self, node: int, factors: Versioned[Array]) -> Array:
         """Value of a node over the whole tensor, remembered while its factors stay the same."""
         tree = self._tree
         if node < len(tree.names):
-            return tree.leaf(node, arrays[node])
+            return tree.leaf(node, factors[tree.names[node]])
         step = tree.steps[node - len(tree.names)]
-        below = tuple(arrays[leaf] for leaf in sorted(tree.below[node]))
+        below = factors.versions(tree.names[leaf] for leaf in sorted(tree.below[node]))
         return self._memo.get(
             ("value", node),
             below,
-            lambda: step.forward(self._whole_value(step.left, arrays), self._whole_value(step.right, arrays)),
+            lambda: step.forward(self._whole_value(step.left, factors), self._whole_value(step.right, factors)),
         )
 
-    def _outside(self, node: int, arrays: Sequence[Array]) -> tuple[Array, ...]:
-        return tuple(array for leaf, array in enumerate(arrays) if leaf not in self._tree.below[node])
+    def _outside(self, node: int, factors: Versioned[Array]) -> tuple[Version, ...]:
+        return factors.versions(
+            name for leaf, name in enumerate(self._tree.names) if leaf not in self._tree.below[node]
+        )
 
     # -- blocks ---------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from pltf.engines.all_ones import AllOnes
 from pltf.engines.base import Counts, lost_in_cast, sum_of
 from pltf.engines.contraction import AnyArray
 from pltf.engines.cp import CpFactors
+from pltf.engines.factors import Version, Versioned
 from pltf.engines.memo import Memo, Remembering
 from pltf.engines.plan import MOST_CHUNKS, SHARED_BYTES, EquationPlan
 from pltf.gamma import Array
@@ -101,7 +102,7 @@ class DenseCpEngine(Remembering):
     # -- counts ---------------------------------------------------------------------------------
 
     @np.errstate(invalid="ignore")  # a zero rate under a count makes NaN; log_term is -inf and says so
-    def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None) -> Counts:
+    def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
         outer, inner = self._columns(factors, self._dtype)
         T = _products(inner)
         tables, inner_sums, log_terms = [np.zeros(part.shape) for part in outer], np.zeros(T.shape), []
@@ -135,7 +136,7 @@ class DenseCpEngine(Remembering):
             return np.array(np.broadcast_to(self._all_ones.exposure(factors, of), factors[of].shape))
         n = self._names.index(of)
         outer, inner = self._columns(factors, np.dtype(np.float64))
-        held = tuple(factors[name] for name in self._names)
+        held = Versioned.of(factors).versions(self._names)
         if n < self._table.n_outer:
             return self._as_factor(n, self._outer_exposure(n, outer, inner, held[self._table.n_outer :]))
         W = self._memo.get("outer", held[: self._table.n_outer], lambda: self._seen_by_outer(outer))
@@ -143,15 +144,17 @@ class DenseCpEngine(Remembering):
 
     def total(self, factors: Mapping[str, Array]) -> float:
         """From what the outer modes see of the mask, if that is known; else from an exposure."""
-        W = self._memo.known("outer", tuple(factors[name] for name in self._names[: self._table.n_outer]))
+        W = self._memo.known("outer", Versioned.of(factors).versions(self._names[: self._table.n_outer]))
         if W is not None:
             _, inner = self._columns(factors, np.dtype(np.float64))
             return float((W * _products(inner)).sum())
         of = self._names[0]
         return float((factors[of] * self.exposure(factors, of)).sum())
 
-    def _outer_exposure(self, n: int, outer: Sequence[Array], inner: Sequence[Array], held: tuple[Array, ...]) -> Array:
-        """The mask contracted with all modes but an outer one; ``held`` are the factors of the inner modes."""
+    def _outer_exposure(
+        self, n: int, outer: Sequence[Array], inner: Sequence[Array], held: tuple[Version, ...]
+    ) -> Array:
+        """The mask contracted with all modes but an outer one; ``held`` are the versions of the inner modes."""
         mask, T = self._mask, _products(inner)
         assert mask is not None
 

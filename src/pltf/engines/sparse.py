@@ -22,6 +22,7 @@ from pltf.engines.base import Counts, lost_in_cast, sum_of
 from pltf.engines.cells import CellEquation
 from pltf.engines.contraction import AnyArray
 from pltf.engines.cp import CpFactors
+from pltf.engines.factors import Version, Versioned
 from pltf.engines.memo import Memo, Remembering
 from pltf.engines.plan import MOST_CHUNKS, ListedPlan
 from pltf.errors import ConvergenceWarning
@@ -57,13 +58,14 @@ class SparseEngine(Remembering):
         keep_freed_memory()
 
     @np.errstate(invalid="ignore")  # a zero rate under a count makes NaN; log_term is -inf and says so
-    def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None) -> Counts:
+    def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
         names = [name for name in self._names if wanted is None or name in wanted]
         sums, log_term = self._positive.counts([factors[name] for name in self._names], names)
         return Counts(sums, log_term + lost_in_cast(log_term, sums, factors, self._plan.dtype, self._threads))
 
     def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
-        return self._memo.get(("exposure", of), self._others(factors, of), lambda: self._new_exposure(factors, of))
+        others = self._others(Versioned.of(factors), of)
+        return self._memo.get(("exposure", of), others, lambda: self._new_exposure(factors, of))
 
     def _new_exposure(self, factors: Mapping[str, Array], of: str) -> Array:
         """Over the observed cells, or in closed form less the holes: whichever list is shorter."""
@@ -102,12 +104,13 @@ class SparseEngine(Remembering):
         return bool(cancelled.any() and (of not in self._empty or (cancelled & ~self._empty[of]).any()))
 
     def total(self, factors: Mapping[str, Array]) -> float:
+        factors = Versioned.of(factors)
         known = [n for n in self._names if self._memo.holds(("exposure", n), self._others(factors, n))]
         of = known[0] if known else self._names[-1]
         return float((factors[of] * self.exposure(factors, of)).sum())
 
-    def _others(self, factors: Mapping[str, Array], of: str) -> tuple[Array, ...]:
-        return tuple(factors[name] for name in self._names if name != of)
+    def _others(self, factors: Versioned[Array], of: str) -> tuple[Version, ...]:
+        return factors.versions(name for name in self._names if name != of)
 
 
 _lists_of: WeakKeyDictionary[CooObservation, WeakValueDictionary[Any, Any]] = WeakKeyDictionary()

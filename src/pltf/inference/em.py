@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from pltf.engines.factors import Versioned
 from pltf.gamma import Array
 from pltf.inference.accelerate import accelerated
 from pltf.inference.factors import Factors, frozen
@@ -41,17 +42,17 @@ def _begin(problem: Problem, L: Factors, E: Factors) -> State:
 
 
 def _sweep(problem: Problem, state: State, update: Update) -> State:
-    Z, counts, weight = dict(state.L), state.counts, {}
+    Z, counts, weight = Versioned.of(state.L), state.counts, {}
     for number, a in enumerate(problem.free):
         if number:
-            counts = problem.engine.counts(Z, [a])
+            counts = problem.engine.counts(Z, [a], log=False)
         weight[a] = counts.by_factor[a]
-        Z[a] = frozen(update(problem, a, Z[a], weight[a], problem.engine.exposure(Z, a)))
+        Z = Z.updated({a: frozen(update(problem, a, Z[a], weight[a], problem.engine.exposure(Z, a)))})
     if problem.trades is None:
         return _state(problem, Z)
 
     def candidate(free: Factors) -> State:
-        return _state(problem, {**Z, **{a: frozen(free[a]) for a in free}})
+        return _state(problem, Z.updated({a: frozen(free[a]) for a in free}))
 
     old, plain = ({a: factors[a] for a in problem.free} for factors in (state.L, Z))
     return accelerated(state, old, plain, weight, candidate, problem.threads)

@@ -9,6 +9,7 @@ from functools import partial
 
 import numpy as np
 
+from pltf.engines.factors import Versioned
 from pltf.gamma import PARTS, Array, Gamma, geomean_and_kl
 from pltf.inference.accelerate import accelerated
 from pltf.inference.balance import balanced
@@ -56,7 +57,7 @@ def _swept(problem: Problem, state: State) -> State:
 
 def _given_shapes(problem: Problem, state: State, C: Factors) -> State:
     """The rest of a sweep, once its C are known."""
-    E: dict[str, Array] = dict(state.E)
+    E = Versioned.of(state.E)
     D: dict[str, Array] = {}
     priors = dict(state.priors)
     for a in problem.free:
@@ -64,10 +65,11 @@ def _given_shapes(problem: Problem, state: State, C: Factors) -> State:
         if "mean" in priors[a].learns:
             priors[a] = with_best_mean(priors[a], problem.learns[a], C[a], exposure)
         D[a] = frozen(1 / (priors[a].rate + exposure))
-        E[a] = frozen(C[a] * D[a])
+        E = E.updated({a: frozen(C[a] * D[a])})
     expected = problem.engine.total(E)  # before the balance, which does not change it: known for free here
     if problem.trades:
-        E, D = balanced(problem.trades, priors, E, D)
+        means, D = balanced(problem.trades, priors, E, D)
+        E = Versioned(means)
     return posterior_state(problem, priors, E, {a: frozen(C[a]) for a in C}, D, expected)
 
 
