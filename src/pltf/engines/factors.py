@@ -53,11 +53,8 @@ class Versioned(Mapping[str, A], Generic[A]):
 
     def updated(self, arrays: Mapping[str, A]) -> Versioned[A]:
         """These factors with some of them replaced."""
-        if isinstance(arrays, Versioned):
-            versions = arrays._versions
-        else:
-            versions = {name: next(_next_version) for name in arrays}
-        return Versioned({**self._arrays, **arrays}, {**self._versions, **versions})
+        new = Versioned.of(arrays)
+        return Versioned({**self._arrays, **new._arrays}, {**self._versions, **new._versions})
 
     def versions(self, names: Iterable[str]) -> tuple[Version, ...]:
         """The versions of the named factors."""
