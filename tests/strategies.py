@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import pltf
-from pltf.engines import cells, dense_cp
+from pltf.engines import dense_cp
 from pltf.engines import plan as planning
 from tests.reference import Array, Reference
 
@@ -120,6 +120,5 @@ def cases(
 def cut_small(patch: pytest.MonkeyPatch, size: int) -> None:
     """Have every engine cut its cells into blocks of about so many bytes."""
     patch.setattr(planning, "BLOCK_BYTES", size)
-    patch.setattr(cells, "BLOCK_BYTES", size)
     for name in ("LEAST_CELLS", "MOST_CELLS", "LEAST_MASK_CELLS"):
         patch.setattr(dense_cp, name, max(1, size // 16))

@@ -26,8 +26,10 @@ from pltf.data.observe import (
 )
 from pltf.data.tables import column_names, is_table
 from pltf.engines import registry
-from pltf.engines.plan import EquationPlan, ListedPlan, Plan, human, physical_memory, plan_equation
-from pltf.errors import ConvergenceWarning, ObservationError, PltfError, flag, whole
+from pltf.engines.plan import Plan, human, physical_memory, plan_tensor
+from pltf.engines.registry import facts_of
+from pltf.engines.ways import DENSE, ENGINES, Facts, Task
+from pltf.errors import ConvergenceWarning, EngineError, ObservationError, PltfError, flag, whole
 from pltf.fit import Fit
 from pltf.gamma import PARTS, Array, Gamma, Point, Posterior
 from pltf.inference import start
@@ -175,13 +177,17 @@ class Prepared:
             "init": digest_of(init),
             "fixed": digest_of(self.held),
             "dtype": self.planned.dtype.name,
-            "engine": self.planned.engine,
+            "engine": self.planned_for(seen).engine,
             "accelerate": self.accelerate,
         }
 
+    def planned_for(self, seen: Mapping[str, Observation]) -> Plan:
+        """The plan once the data are read."""
+        return self.planned.knowing({name: facts_of(one) for name, one in seen.items()})
+
     def problem(self, seen: Mapping[str, Observation]) -> Problem:
         """The model bound to its data."""
-        planned = self.planned.knowing({name: one.has_missing for name, one in seen.items()})
+        planned = self.planned_for(seen)
         return Problem(
             engine=registry.build(planned, seen),
             shapes=planned.factor_shapes,
@@ -232,7 +238,7 @@ class Prepared:
             best_restart=run.restart,
             seed=seed,
             dtype=self.planned.dtype.name,
-            engine=self.planned.engine,
+            engine=self.planned_for(seen).engine,
             n_observed={name: one.n_observed for name, one in seen.items()},
             patterns={name: one.pattern() for name, one in seen.items()},
             labels=labels_by_index(seen),
@@ -454,30 +460,38 @@ def plan(model: Model, X: Any, *, mask: Any, dtype: Any, engine: str, threads: i
     sizes = model.index_sizes({name: shape for name, (shape, _) in arrays.items()})
     for name, given in masks.items():
         check_mask(given, arrays[name][0], name, data[name])
-    listed = {name: isinstance(one, CooObservation) for name, one in data.items()}
-    chosen, reason = registry.choose(engine, listed)
+    if engine not in ENGINES:
+        raise EngineError(f"engine must be one of {', '.join(map(repr, ENGINES))}; got {engine!r}")
     compute = _dtype(dtype)
     threads = available_threads() if threads is None else whole("threads", threads, 1)
-    known = {name: _known_to_be_masked(data[name], masks.get(name)) for name in data}
-    equations: list[EquationPlan | ListedPlan] = []
-    for e in model.equations:
-        name, seen = e.output.name, data[e.output.name]
-        if isinstance(seen, CooObservation):
-            cells, holes = seen.coords.shape[1], seen.missing.shape[1]
-            equations.append(ListedPlan(e, sizes, compute, cells, holes, seen.unlisted))
-        else:
-            equations.append(plan_equation(e, sizes, arrays[name][1], known[name] is not False, compute))
-    unread = frozenset(name for name, one in known.items() if one is None)
-    return Plan(model, chosen, reason, compute, threads, tuple(equations), unread)
+    facts = {
+        name: facts_of(one) if isinstance(one, Observation) else _guessed_facts(one, masks.get(name))
+        for name, one in data.items()
+    }
+    tasks = [Task(e, sizes, compute, facts[e.output.name]) for e in model.equations]
+    return Plan(model, engine, compute, threads, tuple(plan_tensor(task, engine) for task in tasks))
 
 
-def _known_to_be_masked(data: Any, mask: Any) -> bool | None:
-    """True, False, or None when only reading the data would tell."""
-    if isinstance(data, Observation):
-        return data.has_missing
-    if mask is not None or (isinstance(data, np.ma.MaskedArray) and data.mask is not np.ma.nomask):
-        return True
-    return None if np.asarray(data).dtype.kind == "f" else False
+_RUNS, _RUN = 64, 1024  # a sample of an array: so many short runs of cells
+
+
+def _guessed_facts(data: Any, mask: Any) -> Facts:
+    """What a few of the cells of an array that has not been read tell of all of them."""
+    array = np.ma.getdata(data) if isinstance(data, np.ma.MaskedArray) else np.asarray(data)
+    if isinstance(data, np.ma.MaskedArray) and data.mask is not np.ma.nomask:
+        mask = ~np.ma.getmaskarray(data) if mask is None else np.asarray(mask) & ~np.ma.getmaskarray(data)
+    cells = math.prod(array.shape)
+    if not cells:
+        return Facts(DENSE, array.dtype, 0, 0, 0)
+    rng = np.random.default_rng(0)
+    at = tuple(rng.integers(0, size, _RUNS) for size in array.shape[:-1])
+    sample = np.asarray(array[at][..., :_RUN] if at else array[:_RUN])
+    known = np.ones(sample.shape, bool) if mask is None else np.asarray(np.asarray(mask)[at][..., :_RUN], bool)
+    seen = known & ~np.isnan(sample) if sample.dtype.kind == "f" else known
+    positive = float(np.mean(seen & (sample > 0))) if sample.size else 0.0
+    unread = mask is None and sample.dtype.kind == "f"
+    missing = 0 if mask is None and not unread else max(1, round(float(1 - np.mean(seen)) * cells))
+    return Facts(DENSE, array.dtype, cells, round(positive * cells), missing, exact=False, unread=unread)
 
 
 # -- data ---------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,22 +12,40 @@ from hypothesis import given
 from numpy.typing import NDArray
 
 import pltf
+from pltf.data import Observation
+from pltf.engines import listed as listed_module
 from pltf.engines import plan as planning
 from pltf.engines import registry
-from pltf.engines import sparse as sparse_module
 from pltf.engines.base import Engine
+from pltf.engines.ways import Task, counts_ways, exposure_ways
 from tests.reference import Array
 from tests.strategies import Case, cases, cp_cases, cut_small
 
 Build = Callable[..., Engine]
 
 
+def _built(
+    case: Case, seen: Mapping[str, Observation], dtype: str, threads: int, counts: str = "", exposure: str = ""
+) -> Engine:
+    """An engine that goes the usual way for the storage of the data, or another one."""
+    plan = case.model.plan(dict(seen), dtype=dtype, threads=threads)
+    equations = []
+    for e in plan.equations:
+        by_counts, by_exposure = counts_ways(e.task), exposure_ways(e.task)
+        ways = (by_counts[counts or e.task.facts.storage], by_exposure.get(exposure or "closed form", e.exposure))
+        equations.append(planning.TensorPlan(e.task, *ways))
+    return registry.build(replace(plan, equations=tuple(equations)), seen)
+
+
+def _arrays(case: Case) -> dict[str, Observation]:
+    return {name: pltf.observe(x, case.masks[name]) for name, x in case.data.items()}
+
+
 def _dense(case: Case, dtype: str = "float64", threads: int = 1) -> Engine:
-    seen = {name: pltf.observe(x, case.masks[name]) for name, x in case.data.items()}
-    return registry.build(case.model.plan(seen, dtype=dtype, threads=threads), seen)
+    return _built(case, _arrays(case), dtype, threads)
 
 
-def _listed(case: Case, dtype: str, threads: int, unlisted: str) -> Engine:
+def _lists(case: Case, unlisted: str) -> dict[str, Observation]:
     """The same observations as lists: of all observed cells, or of the non-zeros and the holes."""
     seen = {}
     for name, x in case.data.items():
@@ -41,29 +60,44 @@ def _listed(case: Case, dtype: str, threads: int, unlisted: str) -> Engine:
         cells = np.argwhere(listed)
         order = np.random.default_rng(0).permutation(len(cells))
         seen[name] = pltf.observe((cells[order], x[listed][order]), shape=x.shape, **options)
-    return registry.build(case.model.plan(seen, dtype=dtype, threads=threads), seen)
+    return seen
 
 
 def _sparse_zero(case: Case, dtype: str = "float64", threads: int = 1) -> Engine:
-    return _listed(case, dtype, threads, "zero")
+    return _built(case, _lists(case, "zero"), dtype, threads, exposure="holes")
 
 
 def _sparse_missing(case: Case, dtype: str = "float64", threads: int = 1) -> Engine:
-    return _listed(case, dtype, threads, "missing")
+    return _built(case, _lists(case, "missing"), dtype, threads, exposure="observed")
 
 
-def _general(case: Case, dtype: str = "float64", threads: int = 1) -> Engine:
-    """The gathered contractions, for CP too."""
+def _chains(case: Case, dtype: str = "float64", threads: int = 1) -> Engine:
+    """Chains of contractions, for CP too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(planning.ListedPlan, "is_cp", False)
-        return _listed(case, dtype, threads, "zero")
+        patch.setattr(Task, "is_cp", False)
+        return _sparse_zero(case, dtype, threads)
 
 
 def _contracted(case: Case, dtype: str = "float64", threads: int = 1) -> Engine:
     """The blocks of contractions, for CP too: the twin of the fused kernel."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(planning.EquationPlan, "is_cp", False)
+        patch.setattr(Task, "is_cp", False)
         return _dense(case, dtype, threads)
+
+
+def _list_and_mask(case: Case, dtype: str = "float64", threads: int = 1) -> Engine:
+    """Counts from a list of the non-zeros, exposures from a mask of all cells."""
+    return _built(case, _lists(case, "zero"), dtype, threads, "sparse", "mask")
+
+
+def _array_and_holes(case: Case, dtype: str = "float64", threads: int = 1) -> Engine:
+    """Counts from an array, exposures from a list of the holes."""
+    return _built(case, _arrays(case), dtype, threads, "dense", "holes")
+
+
+def _made_dense(case: Case, dtype: str = "float64", threads: int = 1) -> Engine:
+    """A list that was made an array."""
+    return _built(case, _lists(case, "missing"), dtype, threads, "dense", "mask")
 
 
 ENGINES: Mapping[str, Build] = {
@@ -71,7 +105,10 @@ ENGINES: Mapping[str, Build] = {
     "dense, contracted": _contracted,
     "sparse, absent is zero": _sparse_zero,
     "sparse, absent is missing": _sparse_missing,
-    "sparse, gathered": _general,
+    "sparse, chains": _chains,
+    "list and mask": _list_and_mask,
+    "array and holes": _array_and_holes,
+    "list made dense": _made_dense,
 }
 
 
@@ -267,7 +304,7 @@ def test_where_arrays_lie_does_not_change_a_bit(build: Build, rank: int) -> None
 @given(case=cp_cases())
 def test_modes_too_long_for_private_sums_have_a_pass_of_their_own(case: Case) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sparse_module, "PRIVATE_BYTES", 0)
+        patch.setattr(listed_module, "PRIVATE_BYTES", 0)
         engines = [_sparse_zero(case, threads=2), _sparse_missing(case, threads=2)]
     for engine in engines:
         assert_matches_reference(engine, case, 1e-9)

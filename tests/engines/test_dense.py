@@ -18,6 +18,7 @@ from pltf.engines.base import Engine
 from pltf.engines.contraction import Tree
 from pltf.engines.dense import DenseEngine
 from pltf.engines.dense_cp import DenseCpEngine
+from pltf.engines.ways import Task
 
 
 def built(model: pltf.Model, X: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> Engine:
@@ -139,7 +140,7 @@ def test_fused_kernel_is_its_twin(shape: tuple[int, ...], masked: bool) -> None:
         patch.setattr(dense_cp, "MOST_CELLS", 1 << 14)
         patch.setattr(dense_cp, "LEAST_CELLS", 1 << 10)
         fused = built(model, data, mask)
-        patch.setattr(planning.EquationPlan, "is_cp", False)
+        patch.setattr(Task, "is_cp", False)
         twin = built(model, data, mask)
     assert isinstance(fused, DenseCpEngine)
     assert isinstance(twin, DenseEngine)

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pltf.engines.sparse import ListedCp, SparseEngine, _Pass
 
 import pltf
 from pltf.data import CooObservation
 from pltf.engines import registry, sparse
 from pltf.engines.plan import MOST_CHUNKS
-from pltf.engines.sparse import ListedCp, SparseEngine, _Pass
 
 
 def listed_cp(shape: tuple[int, ...], n: int, rank: int = 3) -> ListedCp:

@@ -45,6 +45,11 @@ class Observation(ABC):
 
     @property
     @abstractmethod
+    def n_positive(self) -> int:
+        """How many observed cells are above zero."""
+
+    @property
+    @abstractmethod
     def has_missing(self) -> bool:
         """Whether any cell is missing."""
 

@@ -52,6 +52,11 @@ class CooObservation(Observation):
         """Type of the values."""
         return str(self.values.dtype)
 
+    @cached_property
+    def n_positive(self) -> int:
+        """How many cells are above zero."""
+        return int(np.count_nonzero(self.values))
+
     @property
     def has_missing(self) -> bool:
         """Whether any cell is missing."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -47,6 +48,11 @@ class DenseObservation(Observation):
     def dtype_name(self) -> str:
         """Type of the values."""
         return str(self.values.dtype)
+
+    @cached_property
+    def n_positive(self) -> int:
+        """How many observed cells are above zero."""
+        return sum(int(np.count_nonzero(seen)) for _, seen in _observed(self.values, self.mask))
 
     @property
     def has_missing(self) -> bool:

@@ -35,6 +35,11 @@ class Engine(Protocol):
     engine may remember partial results for as long as it is handed the same versions.
     """
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The factors that it knows."""
+        ...
+
     def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
         """Expected counts of the wanted factors (of all, if None) in one pass, with the log term or without (NaN)."""
         ...
@@ -50,38 +55,6 @@ class Engine(Protocol):
     def fresh(self) -> Engine:
         """The same engine on the same data with nothing remembered, to be used beside this one."""
         ...
-
-
-class CoupledEngine:
-    """Several observed tensors: their sums add up."""
-
-    def __init__(self, engines: Mapping[str, Engine], users: Mapping[str, Sequence[str]]) -> None:
-        self._engines = engines
-        self._users = users  # factor -> the tensors whose equation holds it
-
-    def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
-        names = tuple(factors) if wanted is None else tuple(wanted)
-        sums = {name: np.zeros_like(factors[name]) for name in names}
-        log_term = 0.0
-        for tensor, engine in self._engines.items():
-            held = [name for name in names if tensor in self._users[name]]
-            part = engine.counts(factors, held, log)
-            log_term += part.log_term
-            for name in held:
-                sums[name] += part.by_factor[name]
-        return Counts(sums, log_term)
-
-    def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
-        exposure = np.zeros_like(factors[of])
-        for tensor in self._users[of]:
-            exposure += self._engines[tensor].exposure(factors, of)
-        return exposure
-
-    def total(self, factors: Mapping[str, Array]) -> float:
-        return sum(engine.total(factors) for engine in self._engines.values())
-
-    def fresh(self) -> CoupledEngine:
-        return CoupledEngine({tensor: engine.fresh() for tensor, engine in self._engines.items()}, self._users)
 
 
 def lost_in_cast(log_term: float, counts: Factors, factors: Factors, dtype: np.dtype[Any], threads: int = 1) -> float:

@@ -180,7 +180,7 @@ def plan_tree(equation: Equation, sizes: Mapping[str, int]) -> Tree:
 @lru_cache(maxsize=128)
 def _plan_tree(equation: Equation, known: tuple[tuple[str, int], ...]) -> Tree:
     sizes = dict(known)
-    leaves = _leaves(equation)
+    leaves = leaves_of(equation)
     output = equation.output.indices
     count = len(leaves)
     if count == 1:
@@ -200,7 +200,7 @@ def _largest(tree: Tree, sizes: Mapping[str, int]) -> int:
     return max(prod(sizes[index] for index in node) for node in tree.nodes)
 
 
-def _leaves(equation: Equation) -> list[Indices]:
+def leaves_of(equation: Equation) -> list[Indices]:
     """Indices of each factor less those that stand nowhere else in the equation."""
     terms = [*equation.factors, equation.output]
     places = [index for term in terms for index in term.indices]

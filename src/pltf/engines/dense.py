@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from pltf.data import DenseObservation
 from pltf.data.blocks import Block
 from pltf.engines._numba import ratios
-from pltf.engines.all_ones import AllOnes
 from pltf.engines.base import Counts, lost_in_cast, sum_of
+from pltf.engines.closed_form import ClosedForm
 from pltf.engines.contraction import AnyArray
 from pltf.engines.factors import Version, Versioned
 from pltf.engines.memo import Memo, Remembering
@@ -30,9 +30,10 @@ class DenseEngine(Remembering):
         self._plan, self._seen = plan, seen
         self._tree, self._dtype = plan.tree, plan.dtype
         self._threads = min(threads, len(plan.blocks))
+        self.names = plan.tree.names
         self._memo = Memo()
         keep_freed_memory()
-        self._all_ones = None if seen.mask is not None else AllOnes(plan.equation, plan.sizes)
+        self._closed_form = None if seen.mask is not None else ClosedForm(plan.equation, plan.sizes)
 
     # -- counts ---------------------------------------------------------------------------------
 
@@ -70,8 +71,8 @@ class DenseEngine(Remembering):
 
     def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
         exposure: AnyArray
-        if self._all_ones is not None:
-            exposure = self._all_ones.exposure(factors, of)
+        if self._closed_form is not None:
+            exposure = self._closed_form.compact(factors, of)
         else:
             leaf = self._tree.names.index(of)
             exposure = self._tree.unleaf(leaf, self._mask_delta(leaf, Versioned.of(factors)))
@@ -84,7 +85,7 @@ class DenseEngine(Remembering):
     def _cheapest(self, factors: Mapping[str, Array]) -> str:
         """A factor whose exposure is known already, if there is one: any of them gives the total."""
         names = self._tree.names
-        if self._all_ones is None and isinstance(factors, Versioned):
+        if self._closed_form is None and isinstance(factors, Versioned):
             for leaf, name in enumerate(names):
                 if self._memo.holds(("delta", leaf), self._outside(leaf, factors)):
                     return name

@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from pltf.data import DenseObservation
 from pltf.data.numeric import read_only
 from pltf.engines._numba import mask_by_inner, mask_by_outer, outer_exposure, table_counts
-from pltf.engines.all_ones import AllOnes
 from pltf.engines.base import Counts, lost_in_cast, sum_of
+from pltf.engines.closed_form import ClosedForm
 from pltf.engines.contraction import AnyArray
 from pltf.engines.cp import CpFactors
 from pltf.engines.factors import Version, Versioned
 from pltf.engines.memo import Memo, Remembering
-from pltf.engines.plan import MOST_CHUNKS, SHARED_BYTES, EquationPlan
+from pltf.engines.lists import MOST_CHUNKS
+from pltf.engines.plan import SHARED_BYTES, EquationPlan
 from pltf.gamma import Array
 from pltf.threads import keep_freed_memory, ordered_map
 
@@ -91,9 +92,10 @@ class DenseCpEngine(Remembering):
         self._threads = threads
         self._factors = CpFactors(plan.equation)
         self._names = [self._factors.names[mode] for mode in self._table.order]
+        self.names = tuple(term.name for term in plan.equation.factors)
         self._values = self._table.of(seen.values)
         self._mask = None if seen.mask is None else self._table.of(seen.mask)
-        self._all_ones = AllOnes(plan.equation, plan.sizes) if seen.mask is None else None
+        self._closed_form = ClosedForm(plan.equation, plan.sizes) if seen.mask is None else None
         self._memo = Memo()
         seen_bytes = 8 * prod(self._table.outer) * plan.sizes[plan.equation.summed[0]]
         self._shares = seen_bytes <= max(SHARED_BYTES, plan.data_bytes // 16)
@@ -132,8 +134,8 @@ class DenseCpEngine(Remembering):
     # -- exposure, in float64 always: the bound takes its total from it -------------------------
 
     def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
-        if self._all_ones is not None:
-            return np.array(np.broadcast_to(self._all_ones.exposure(factors, of), factors[of].shape))
+        if self._closed_form is not None:
+            return np.array(np.broadcast_to(self._closed_form.compact(factors, of), factors[of].shape))
         n = self._names.index(of)
         outer, inner = self._columns(factors, np.dtype(np.float64))
         held = Versioned.of(factors).versions(self._names)

@@ -1,4 +1,4 @@
-"""What a fit will cost, decided from shapes alone: contraction orders, blocks, memory, flops."""
+"""What a fit will cost, decided before it begins: ways through the data, contraction orders, blocks, memory, time."""
 
 from __future__ import annotations
 
@@ -13,21 +13,35 @@ import numpy as np
 
 from pltf.data.blocks import Block, block_shape, blocks
 from pltf.engines.contraction import Indices, Tree, plan_tree
-from pltf.engines.cp import is_cp
+from pltf.engines.lists import MOST_CHUNKS
+from pltf.engines.ways import (
+    CLOSED_FORM,
+    DENSE,
+    HOLES,
+    LISTED,
+    MASK,
+    OBSERVED,
+    Facts,
+    Task,
+    Way,
+    choose,
+    counts_ways,
+    exposure_ways,
+)
 from pltf.notation import Equation, Model
 
 BLOCK_BYTES = 16 << 20  # temporaries of one block
-MOST_CHUNKS = 8  # of a list of cells, and of a small tensor: more threads than that are not used
+SHARE_OF_MEMORY = 0.25  # that data may take which are laid out anew
 SHARED_BYTES = 16 << 20  # a partial contraction of the whole mask that is always worth keeping
 
 
 @dataclass(frozen=True)
 class EquationPlan:
-    """How the sums over the cells of one observed tensor will be done.
+    """How the sums over all cells of an array will be done.
 
     >>> import numpy as np, pltf
     >>> plan, = pltf.cp(rank=7).plan(np.zeros((300, 300, 300))).equations
-    >>> plan.block, plan.n_blocks
+    >>> plan.dense.block, plan.dense.n_blocks
     ((10, 75, 300), 120)
     """
 
@@ -57,11 +71,6 @@ class EquationPlan:
     def blocks(self) -> list[Block]:
         """The blocks, in the order in which their sums are added."""
         return blocks(self.shape, self.block)
-
-    @cached_property
-    def is_cp(self) -> bool:
-        """Whether a fused kernel takes its counts."""
-        return is_cp(self.equation)
 
     def block_bytes(self, block: tuple[int, ...]) -> int:
         """Temporaries of a block: every node's value and derivative, data and mask cast, logarithms."""
@@ -110,102 +119,121 @@ class EquationPlan:
         """How many blocks can be worked on at a time."""
         return self.n_blocks
 
-    def describe(self, unread: bool) -> str:
-        """The data, in words."""
-        shape = f"{_by(self.shape)} {self.data_dtype.name}"
-        if not self.masked:
-            return f"{shape}; nothing missing, exposure in closed form"
-        if unread:
-            return f"{shape}; missing cells show when the data are read: planned as if there were some"
-        return f"{shape}; with a mask"
-
-    def describe_work(self) -> str:
-        """How the cells are cut, in words."""
-        if self.is_cp:
-            return "one fused pass"
-        return f"blocks of {_by(self.block)}: {self.n_blocks}"
-
 
 @dataclass(frozen=True)
-class ListedPlan:
-    """How the sums over a tensor of listed cells will be done.
+class TensorPlan:
+    """How the sums over the cells of one observed tensor will be done, and what other ways would have taken.
 
     >>> import numpy as np, pltf
     >>> seen = pltf.observe((np.array([[0, 5, 1]]), np.array([3.0])), shape=(10**6,) * 3)
     >>> plan, = pltf.cp(rank=7).plan(seen).equations
-    >>> plan.is_cp, plan.rank
-    (True, 7)
+    >>> plan.counts.name, plan.exposure.name
+    ('sparse', 'closed form')
     """
 
-    equation: Equation
-    sizes: Mapping[str, int]
-    dtype: np.dtype[Any]
-    n_listed: int
-    n_missing: int
-    unlisted: str
+    task: Task
+    counts: Way
+    exposure: Way
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the observed tensor."""
-        return tuple(self.sizes[index] for index in self.equation.output.indices)
+    def equation(self) -> Equation:
+        """Of the tensor."""
+        return self.task.equation
+
+    @property
+    def name(self) -> str:
+        """Of the tensor."""
+        return self.equation.output.name
 
     @cached_property
-    def is_cp(self) -> bool:
-        """Whether a fused kernel takes it."""
-        return is_cp(self.equation)
+    def dense(self) -> EquationPlan:
+        """Contractions over an array."""
+        task = self.task
+        known = task.facts.data_dtype if task.facts.storage == DENSE else task.dtype
+        return EquationPlan(task.equation, task.sizes, known, task.facts.missing > 0, task.dtype, task.tree)
 
     @property
-    def rank(self) -> int:
-        """Size of all summed indices together."""
-        return prod(self.sizes[index] for index in self.equation.summed)
-
-    @cached_property
-    def tree(self) -> Tree:
-        """Contraction over a gathered cell."""
-        from pltf.engines.cells import CellEquation
-
-        return CellEquation(self.equation, self.sizes).tree
-
-    @property
-    def pieces(self) -> int:
-        """How many chunks can be worked on at a time."""
-        return MOST_CHUNKS
-
-    @property
-    def flops(self) -> int:
-        """Flops of a sweep: counts, and the exposures where they go over a list."""
-        from pltf.engines.cells import CELL
-
-        cell = self.tree.flops({**self.sizes, CELL: 1})
-        listed = self.n_listed if self.unlisted == "missing" else self.n_missing
-        return 3 * cell * self.n_listed + 2 * cell * listed
+    def is_array(self) -> bool:
+        """Whether all cells of an array are gone through."""
+        return self.counts.name == DENSE or self.exposure.name == MASK
 
     @property
     def data_bytes(self) -> int:
-        """Positions and values."""
-        modes = len(self.shape)
-        wide = 4 if max(self.shape) < 2**31 else 8
-        return self.n_listed * (modes * wide + 8) + self.n_missing * modes * wide
+        """The caller's data, which are used where they are."""
+        facts = self.task.facts
+        if facts.storage == DENSE:
+            return facts.cells * (facts.data_dtype.itemsize + (facts.missing > 0 or facts.unread))
+        return facts.listed * (self.task.list_bytes + 8) + facts.holes * self.task.list_bytes
+
+    @property
+    def made_bytes(self) -> int:
+        """What is laid out anew, and what is kept between factors."""
+        kept = self.dense.shared_bytes if self.exposure.name == MASK else 0
+        return self.counts.bytes + self.exposure.bytes + kept
 
     @property
     def flight_bytes(self) -> int:
-        """Sums of one chunk, at most."""
-        return 8 * self.rank * (sum(self.shape) - max(self.shape)) + (1 << 20)
+        """Temporaries of one thread."""
+        task = self.task
+        listed = 8 * task.rank * (sum(task.shape) - max(task.shape)) + (1 << 20)
+        return max(listed, self.dense.flight_bytes if self.is_array else 0)
 
     @property
-    def shared_bytes(self) -> int:
-        """A copy of the list, sorted for the engine."""
-        return self.data_bytes
+    def pieces(self) -> int:
+        """How many threads can work at a time."""
+        return self.dense.n_blocks if self.is_array else MOST_CHUNKS
 
-    def describe(self, unread: bool) -> str:
-        """The data, in words."""
-        holes = f", but for {self.n_missing:,} that are missing" if self.n_missing else ""
-        rest = {"zero": f"all others are zero{holes}", "missing": "all others are missing"}[self.unlisted]
-        return f"{_by(self.shape)}; {self.n_listed:,} cells listed, {rest}"
+    @property
+    def flops(self) -> int:
+        """Flops of a sweep, roughly: counts of all factors, and their exposures."""
+        facts = self.task.facts
+        a_cell = self.task.tree.flops(self.task.sizes) / facts.cells
+        over = {MASK: facts.cells, HOLES: facts.missing, OBSERVED: facts.observed, CLOSED_FORM: 0}[self.exposure.name]
+        counted = facts.cells if self.counts.name == DENSE else facts.positive
+        return int(a_cell * (3 * counted + 2 * over))
 
-    def describe_work(self) -> str:
-        """How the cells are gone through, in words."""
-        return "one fused pass" if self.is_cp else "gathered blocks"
+    @property
+    def seconds(self) -> float:
+        """Of a sweep, on one thread."""
+        return self.counts.seconds + self.exposure.seconds
+
+    def rows(self) -> list[tuple[str, str]]:
+        """The plan in words: the data, and the ways through them."""
+        facts = self.task.facts
+        about = "" if facts.exact else "about "
+        counts = "all cells" if self.counts.name == DENSE else f"the {about}{facts.positive:,} non-zeros"
+        ways = {
+            CLOSED_FORM: "closed form, for nothing is missing",
+            MASK: "a mask of all cells",
+            HOLES: f"closed form less {about}{facts.missing:,} holes",
+            OBSERVED: f"the {about}{facts.observed:,} observed cells",
+        }
+        return [
+            (self.name, self._data()),
+            ("counts", counts + self._others(self.counts, counts_ways(self.task))),
+            ("exposure", ways[self.exposure.name] + self._others(self.exposure, exposure_ways(self.task))),
+        ]
+
+    def _data(self) -> str:
+        facts, shape = self.task.facts, _by(self.task.shape)
+        if facts.storage == LISTED:
+            holes = f", but for {facts.holes:,} that are missing" if facts.holes else ""
+            rest = {"zero": f"all others are zero{holes}", "missing": "all others are missing"}[facts.unlisted]
+            return f"{shape}; {facts.listed:,} cells listed, {rest}"
+        if facts.unread:
+            return (
+                f"{shape} {facts.data_dtype.name}; missing cells show when the data are read: planned as if some were"
+            )
+        missing = f"{facts.missing / facts.cells:.1%} missing" if facts.missing else "nothing missing"
+        return f"{shape} {facts.data_dtype.name}; {missing}"
+
+    def _others(self, chosen: Way, ways: Mapping[str, Way]) -> str:
+        """What was made for this way, and what others would have taken."""
+        if self.task.facts.unread and chosen is self.exposure:
+            return ""
+        made = f"; laid out anew for it: {human(chosen.bytes, 'B')}" if chosen.bytes >= 1 << 20 else ""
+        others = [f"{way.name} {way.times(chosen):.2g}x" for way in ways.values() if way.name != chosen.name]
+        return made + (f" (others: {', '.join(others)} the time)" if others and chosen.seconds else "")
 
 
 @dataclass(frozen=True, repr=False)
@@ -213,41 +241,50 @@ class Plan:
     """The cost of a fit before it starts; print it.
 
     >>> import numpy as np, pltf
-    >>> print(pltf.cp(rank=7).plan(np.zeros((50, 40, 30)), threads=2))
-    model    X[i,j,k] = A[i,r] * B[j,r] * C[k,r]  (r=7)
-    engine   dense: X is a dense array
-    X        50x40x30 float64; missing cells show when the data are read: planned as if there were some
-    compute  float64, 2 threads, one fused pass
-    order    [j,r] [k,r] -> [j,k,r]; [i,r] [j,k,r] -> [i,j,k]
-    memory   data 540.0 kB (not copied) + work 3.3 MB
-    sweep    4.3 Mflop
+    >>> print(pltf.cp(rank=7).plan(np.ones((50, 40, 30), int), threads=2))  # doctest: +ELLIPSIS
+    model     X[i,j,k] = A[i,r] * B[j,r] * C[k,r]  (r=7)
+    engine    dense: X is an array
+    X         50x40x30 int64; nothing missing
+    counts    all cells (others: sparse ...x the time)
+    exposure  closed form, for nothing is missing
+    compute   float64, 2 threads, one fused pass
+    order     [j,r] [k,r] -> [j,k,r]; [i,r] [j,k,r] -> [i,j,k]
+    memory    data 480.0 kB (not copied) + work ...
+    sweep     ... Mflop, about ... us
     """
 
     model: Model
-    engine: str
-    reason: str
+    asked: str  # "auto", "dense" or "sparse"
     dtype: np.dtype[Any]
     threads: int
-    equations: tuple[EquationPlan | ListedPlan, ...]
-    unread: frozenset[str] = frozenset()  # tensors whose missing cells only reading them would show
+    equations: tuple[TensorPlan, ...]
+
+    @property
+    def engine(self) -> str:
+        """What goes through the cells for the counts."""
+        return " and ".join(sorted({e.counts.name for e in self.equations}))
+
+    @property
+    def reason(self) -> str:
+        """Why."""
+        if self.asked != "auto":
+            return f"engine={self.asked!r} was asked for"
+        return "; ".join(_reason(e) for e in self.equations)
 
     @property
     def sizes(self) -> Mapping[str, int]:
         """Size of every index."""
-        return self.equations[0].sizes
+        return self.equations[0].task.sizes
 
     @property
     def factor_shapes(self) -> Mapping[str, tuple[int, ...]]:
         """Shape of every factor, in model order."""
         return {name: tuple(self.sizes[i] for i in indices) for name, indices in self.model.factors.items()}
 
-    def knowing(self, masked: Mapping[str, bool]) -> Plan:
-        """The plan once the data are read, and it is known which tensors have missing cells."""
-        equations = tuple(
-            replace(e, masked=masked[e.equation.output.name]) if isinstance(e, EquationPlan) else e
-            for e in self.equations
-        )
-        return replace(self, equations=equations, unread=frozenset())
+    def knowing(self, facts: Mapping[str, Facts]) -> Plan:
+        """The plan once the data are read."""
+        tasks = [replace(e.task, facts=facts[e.name]) for e in self.equations]
+        return replace(self, equations=tuple(plan_tensor(task, self.asked) for task in tasks))
 
     @property
     def data_bytes(self) -> int:
@@ -256,18 +293,24 @@ class Plan:
 
     @property
     def work_bytes(self) -> int:
-        """Bytes that a fit takes beside the data: parameters, blocks in flight, shared contractions."""
+        """Bytes that a fit takes beside the data: parameters, blocks in flight, what is laid out anew."""
         parameters = sum(prod(shape) for shape in self.factor_shapes.values())
         flight = [e.flight_bytes * min(self.threads, e.pieces) for e in self.equations]
-        shared = sum(e.shared_bytes for e in self.equations)
+        made = sum(e.made_bytes for e in self.equations)
         return (
-            20 * parameters * 8 + max(flight) + shared
+            20 * parameters * 8 + max(flight) + made
         )  # 20: C, D, E, L, counts of two states, their last steps, copies
 
     @property
     def flops(self) -> int:
         """Flops of one sweep."""
         return sum(equation.flops for equation in self.equations)
+
+    @property
+    def seconds(self) -> float:
+        """Of one sweep, roughly: on this many threads of a machine like that of benchmarks/NOTES.md."""
+        parallel = sum(e.seconds / min(self.threads, e.pieces) for e in self.equations)
+        return parallel + 2e-8 * sum(prod(shape) for shape in self.factor_shapes.values()) + 2e-4
 
     def __repr__(self) -> str:
         return str(self)
@@ -276,17 +319,39 @@ class Plan:
         sizes = ", ".join(f"{index}={size}" for index, size in self.model.sizes.items())
         rows = [("model", f"{e.equation}" + (f"  ({sizes})" if sizes else "")) for e in self.equations]
         rows.append(("engine", f"{self.engine}: {self.reason}"))
-        for e in self.equations:
-            rows.append((e.equation.output.name, e.describe(e.equation.output.name in self.unread)))
+        rows += [row for e in self.equations for row in e.rows()]
         threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
-        cut = ", ".join(e.describe_work() for e in self.equations)
+        cut = ", ".join(_work(e) for e in self.equations)
         rows.append(("compute", f"{self.dtype.name}, {threads}, {cut}"))
-        rows += [("order", "; ".join(str(s.forward) for s in e.tree.steps) or "none") for e in self.equations]
+        rows += [("order", "; ".join(str(s.forward) for s in e.task.tree.steps) or "none") for e in self.equations]
         memory = f"data {human(self.data_bytes, 'B')} (not copied) + work {human(self.work_bytes, 'B')}"
         rows.append(("memory", memory))
-        rows.append(("sweep", human(self.flops, "flop")))
+        rows.append(("sweep", f"{human(self.flops, 'flop')}, about {in_time(self.seconds)}"))
         width = max(len(name) for name, _ in rows)
         return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+
+
+def _reason(plan: TensorPlan) -> str:
+    facts = plan.task.facts
+    storage = {DENSE: "is an array", LISTED: "lists its cells"}[facts.storage]
+    if plan.counts.name == facts.storage:
+        return f"{plan.name} {storage}"
+    share = f"{facts.positive / facts.cells:.2g} of its cells are above zero"
+    return f"{plan.name} {storage}, but {share}"
+
+
+def _work(plan: TensorPlan) -> str:
+    """How the cells are gone through, in words."""
+    if plan.task.is_cp:
+        return "one fused pass"
+    if plan.is_array and plan.counts.name == DENSE:
+        return f"blocks of {_by(plan.dense.block)}: {plan.dense.n_blocks}"
+    return "chains of contractions"
+
+
+def plan_tensor(task: Task, engine: str) -> TensorPlan:
+    """The cheapest ways through one tensor."""
+    return TensorPlan(task, *choose(task, engine, SHARE_OF_MEMORY * physical_memory()))
 
 
 def plan_equation(
@@ -318,6 +383,16 @@ def human(amount: float, unit: str) -> str:
             return f"{amount:.0f} {unit}" if not prefix else f"{amount:.1f} {prefix}{unit}"
         amount /= 1000
     raise AssertionError
+
+
+def in_time(seconds: float) -> str:
+    """A time a person can read.
+
+    >>> in_time(0.0321)
+    '32 ms'
+    """
+    unit, size = next((one for one in (("s", 1.0), ("ms", 1e-3)) if seconds >= one[1]), ("us", 1e-6))
+    return f"{float(f'{seconds / size:.2g}'):g} {unit}"
 
 
 def _by(shape: tuple[int, ...]) -> str:

@@ -1,59 +1,111 @@
-"""Which engine takes which data, and why."""
+"""From a plan to engines: every way through the data has its builder here."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pltf.data import CooObservation, DenseObservation, Observation
-from pltf.engines.base import CoupledEngine, Engine
+from pltf.engines.base import Engine
+from pltf.engines.closed_form import ClosedForm
 from pltf.engines.dense import DenseEngine
 from pltf.engines.dense_cp import CellTable, DenseCpEngine
-from pltf.engines.plan import EquationPlan, ListedPlan, Plan
-from pltf.engines.sparse import SparseEngine
+from pltf.engines.listed import ListedEngine
+from pltf.engines.lists import CellList, as_dense, untouched
+from pltf.engines.plan import Plan, TensorPlan
+from pltf.engines.sum import Part, SumEngine
+from pltf.engines.ways import CLOSED_FORM, DENSE, HOLES, LISTED, MASK, Facts
 from pltf.errors import EngineError
 
-ENGINES = ("auto", "dense", "sparse")
+MOST_CELLS = 1 << 24  # that may be added up one by one where exposures would lose their digits
 
 
-def choose(engine: str, listed: Mapping[str, bool]) -> tuple[str, str]:
-    """Name of the engine to use and the reason; ``listed`` says which tensors list their cells."""
-    if engine not in ENGINES:
-        raise EngineError(f"engine must be one of {', '.join(map(repr, ENGINES))}; got {engine!r}")
-    kinds = {True: "sparse", False: "dense"}
-    needed = {kinds[one] for one in listed.values()}
-    for name, one in listed.items():
-        if engine not in ("auto", kinds[one]):
-            what = "a list of cells" if one else "a dense array"
-            raise EngineError(f"engine={engine!r} cannot take {name}, which is {what}: use 'auto' or {kinds[one]!r}")
-    if len(needed) == 2:
-        return "dense and sparse", "each tensor in its own storage"
-    names, several = " and ".join(listed), len(listed) > 1
-    if needed == {"sparse"}:
-        return "sparse", f"{names} {'list their cells' if several else 'lists its cells'}"
-    return "dense", f"{names} {'are dense arrays' if several else 'is a dense array'}"
+def facts_of(seen: Observation) -> Facts:
+    """What is known of data that were read."""
+    cells = math.prod(seen.shape)
+    missing = cells - seen.n_observed
+    if isinstance(seen, CooObservation):
+        listed, holes = seen.coords.shape[1], seen.missing.shape[1]
+        dtype = np.dtype(seen.values.dtype)
+        return Facts(LISTED, dtype, cells, seen.n_positive, missing, unlisted=seen.unlisted, listed=listed, holes=holes)
+    assert isinstance(seen, DenseObservation)
+    table = CellTable.fits(seen.values)
+    return Facts(DENSE, seen.values.dtype, cells, seen.n_positive, missing, table=table)
 
 
 def build(plan: Plan, seen: Mapping[str, Observation]) -> Engine:
     """An engine bound to its data."""
-    engines = {e.equation.output.name: _bound(e, seen[e.equation.output.name], plan.threads) for e in plan.equations}
-    if len(engines) == 1:
-        return next(iter(engines.values()))
-    users = {
-        factor: [e.output.name for e in plan.model.equations if factor in {t.name for t in e.factors}]
-        for factor in plan.model.factors
-    }
-    return CoupledEngine(engines, users)
+    for name, one in seen.items():
+        if one.largest > float(np.finfo(plan.dtype).max):
+            raise EngineError(f"{name} holds {one.largest:.3g}, which {plan.dtype.name} cannot: use dtype='float64'")
+    engines = [tensor_engine(e, seen[e.name], plan.threads) for e in plan.equations]
+    return engines[0] if len(engines) == 1 else SumEngine([Part(engine) for engine in engines])
 
 
-def _bound(plan: EquationPlan | ListedPlan, seen: Observation, threads: int) -> Engine:
-    if seen.largest > float(np.finfo(plan.dtype).max):
-        name = plan.equation.output.name
-        raise EngineError(f"{name} holds {seen.largest:.3g}, which {plan.dtype.name} cannot: use dtype='float64'")
-    if isinstance(plan, ListedPlan):
-        assert isinstance(seen, CooObservation)
-        return SparseEngine(plan, seen, threads)
-    assert isinstance(seen, DenseObservation)
-    fused = plan.is_cp and CellTable.fits(seen.values)
-    return DenseCpEngine(plan, seen, threads) if fused else DenseEngine(plan, seen, threads)
+def tensor_engine(plan: TensorPlan, seen: Observation, threads: int) -> Engine:
+    """The sums over one tensor: counts in one way, exposures in the same or in another."""
+    if plan.counts.name == DENSE and plan.exposure.name in (CLOSED_FORM, MASK):
+        return _array(plan, as_dense(seen, plan.task.dtype, values=True), threads)
+    if plan.counts.name == DENSE:
+        counts = _array(plan, as_dense(seen, plan.task.dtype, values=True), threads)
+    else:
+        counts = _listed(plan, seen, "positive", threads)
+    exposures = exposure_parts(plan, seen, threads)
+    observed = _Observed(plan, seen, threads) if plan.exposure.name == HOLES else None
+    return SumEngine([Part(counts, exposure=0), *exposures], observed)
+
+
+def exposure_parts(plan: TensorPlan, seen: Observation, threads: int) -> list[Part]:
+    """Parts that add up to the exposures of a tensor, and have no counts."""
+    closed_form = Part(ClosedForm(plan.equation, plan.task.sizes), counts=False)
+    if plan.exposure.name == CLOSED_FORM:
+        return [closed_form]
+    if plan.exposure.name == MASK:
+        return [Part(_array(plan, as_dense(seen, plan.task.dtype, values=False), threads), counts=False)]
+    if plan.exposure.name == HOLES:
+        return [closed_form, Part(_listed(plan, seen, "holes", threads), counts=False, exposure=-1)]
+    return [Part(_listed(plan, seen, _observed_role(seen), threads), counts=False)]
+
+
+def _observed_role(seen: Observation) -> str:
+    """The list of observed cells; if all of them are positive, that of these."""
+    return "positive" if seen.n_positive == seen.n_observed else "observed"
+
+
+def _array(plan: TensorPlan, seen: DenseObservation, threads: int) -> Engine:
+    if plan.task.is_cp and CellTable.fits(seen.values):
+        return DenseCpEngine(plan.dense, seen, threads)
+    return DenseEngine(plan.dense, seen, threads)
+
+
+def _listed(plan: TensorPlan, seen: Observation, role: str, threads: int) -> ListedEngine:
+    return ListedEngine(plan.task, CellList(seen, role, plan.task.dtype), threads)
+
+
+@dataclass(frozen=True, eq=False)
+class _Observed:
+    """The observed cells of a tensor, for exposures that are lost in a difference."""
+
+    plan: TensorPlan
+    seen: Observation
+    threads: int
+
+    def engine(self) -> Engine | None:
+        """Goes through them one by one; None if they are too many."""
+        if self.plan.task.facts.cells > MOST_CELLS:
+            return None
+        return _listed(self.plan, self.seen, "observed", self.threads)
+
+    def untouched(self, of: str) -> NDArray[np.bool_]:
+        """Entries of a factor that no observed cell touches."""
+        observed = self.plan.equation.output.indices
+        indices = next(term.indices for term in self.plan.equation.factors if term.name == of)
+        modes = [observed.index(index) for index in indices if index in observed]
+        if not modes:
+            return np.full((1,) * len(indices), self.seen.n_observed == 0)
+        axes = tuple(axis for axis, index in enumerate(indices) if index not in observed)
+        return np.expand_dims(untouched(self.seen, modes), axes)

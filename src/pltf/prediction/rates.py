@@ -49,9 +49,7 @@ class RatesAt:
             lengths = [sizes[index] for index in equation.output.indices]
             self._rows = np.ascontiguousarray(cells + np.cumsum([0, *lengths[:-1]])[:, None], dtype=np.int64)
         else:
-            from pltf.engines.cells import CellEquation  # brings numba, which is not wanted when pltf is imported
-
-            self._gathered = CellEquation(equation, sizes)
+            self._sizes = sizes
 
     def __call__(self, factors: Mapping[str, Array], tell: Tell = _no_one) -> Array:
         out = np.empty(self._cells.shape[1])
@@ -64,9 +62,11 @@ class RatesAt:
                 cp_rates(np.ascontiguousarray(self._rows[:, some]), Z, out[some])
                 tell(out[some].size)
             return out
+        from pltf.engines.listed import rates_at  # brings the compiler
+
         arrays = [factors[term.name] for term in self._equation.factors]
-        for start in range(0, len(out), self._gathered.block):
-            some = slice(start, start + self._gathered.block)
-            out[some] = self._gathered.tree.forward(self._gathered.leaves(arrays, self._cells[:, some]))[-1]
+        for start in range(0, len(out), _AT_A_TIME):
+            some = slice(start, start + _AT_A_TIME)
+            out[some] = rates_at(self._equation, self._sizes, arrays, self._cells[:, some])
             tell(out[some].size)
         return out

@@ -1,26 +1,44 @@
-"""Exposure of a tensor with nothing missing: no cell is touched, sums factorise."""
+"""Exposure of a tensor as if nothing were missing: no cell is touched, sums factorise."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import Self
 
 import numpy as np
 import opt_einsum as oe
 
+from pltf.engines.base import Counts
 from pltf.engines.contraction import subscripts
 from pltf.gamma import Array
 from pltf.notation import Equation, Term
 
 
-class AllOnes:
-    """Delta_a(1) of every factor of an equation, in closed form."""
+class ClosedForm:
+    """Delta_a(1) of every factor of an equation. A part of its own: it has exposures, and no counts."""
 
     def __init__(self, equation: Equation, sizes: Mapping[str, int]) -> None:
+        self.names = tuple(term.name for term in equation.factors)
         self._one_factor = {term.name: _OneFactor(equation, term, sizes) for term in equation.factors}
 
+    def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
+        """None: there is no cell here."""
+        names = self.names if wanted is None else [name for name in self.names if name in wanted]
+        return Counts({name: np.zeros_like(factors[name]) for name in names}, 0.0)
+
     def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
+        return np.array(np.broadcast_to(self.compact(factors, of), factors[of].shape))
+
+    def compact(self, factors: Mapping[str, Array], of: str) -> Array:
         """Delta of ``of``, with axes of size 1 where it does not vary."""
         return self._one_factor[of](factors)
+
+    def total(self, factors: Mapping[str, Array]) -> float:
+        of = self.names[-1]
+        return float((factors[of] * self.compact(factors, of)).sum())
+
+    def fresh(self) -> Self:
+        return self
 
 
 class _OneFactor:

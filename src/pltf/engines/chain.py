@@ -1,0 +1,188 @@
+"""An equation over listed cells as a chain: factors are multiplied in one after the other, level by level.
+
+Cells are sorted by their modes in some order, and everything that depends on the first modes alone is computed once
+for all cells that share them, as in a compressed sparse fibre. ``ip,jq,kr,pqr->ijk`` in the order i, j, k is
+
+    T1[p,q,r] = G;  T2[q,r] = sum_p T1 * A[i];  T3[r] = sum_q T2 * B[j];  T4 = sum_r T3 * C[k]
+
+with T1 made once, T2 for every i, T3 for every (i, j) and T4, the rate, for every cell. Backwards the same steps turn
+the ratios of the cells into Delta of every factor: what comes back to T3 is added up over the cells of (i, j) before
+it goes on to B and T2. ``interpreted.py`` runs any chain at once; ``generated.py`` writes a kernel for it, which takes
+seconds to compile and is several times faster: it pays for long lists.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import expm1, log1p, prod
+
+import numpy as np
+
+from pltf.engines.contraction import AnyArray, Indices, leaves_of
+from pltf.gamma import Array
+from pltf.notation import Equation
+
+# Cost of a step in nanoseconds: measured, see benchmarks/NOTES.md
+STEP, STRIP, FLOP = 6.0, 2.5, 0.12
+MOST_ORDERS = 5040  # of factors that are tried one by one
+
+
+@dataclass(frozen=True)
+class Step:
+    """``T_out = sum T_in * F``: one factor is multiplied in, and indices that nothing later holds are summed."""
+
+    factor: int
+    level: int  # how many modes of the order have to be known
+    before: Indices  # of T_in
+    held: Indices  # of the factor
+    after: Indices  # of T_out
+
+    def groups(self, latent: Indices) -> list[Indices]:
+        """Its indices, those together that its arrays hold side by side: each group is one loop."""
+        every = [index for index in latent if index in self.before or index in self.held]
+
+        def where(index: str) -> tuple[bool, ...]:
+            return tuple(index in indices for indices in (self.before, self.held, self.after))
+
+        return [tuple(group) for _, group in itertools.groupby(every, key=where)]
+
+    def cost(self, sizes: Mapping[str, int], latent: Indices) -> float:
+        """Nanoseconds of a step, forwards and backwards to the factor and to T_in."""
+        *outer, inner = self.groups(latent) or [()]
+        strips = prod(sizes[index] for group in outer for index in group)
+        return STEP + 3 * strips * (STRIP + FLOP * prod(sizes[index] for index in inner))
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The steps of an equation over cells that are sorted by their modes in a given order."""
+
+    equation: Equation
+    modes: tuple[int, ...]  # the order by which the cells are sorted; the first one is cut into chunks
+    steps: tuple[Step, ...]
+    latent: Indices  # the order in which arrays hold latent indices
+
+    @property
+    def indices(self) -> Indices:
+        """All indices: the observed ones, then the latent ones that are not summed in one factor alone."""
+        return (*self.equation.output.indices, *self.latent)
+
+    def seen(self, factor: int) -> Indices:
+        """The observed indices of a factor, in its order."""
+        return tuple(i for i in self.equation.factors[factor].indices if i in self.equation.output.indices)
+
+    def cost(self, sizes: Mapping[str, int], cells: int) -> float:
+        """Nanoseconds of a pass over so many cells, on one thread."""
+        runs = runs_of([sizes[self.equation.output.indices[mode]] for mode in self.modes], cells)
+        return sum(step.cost(sizes, self.latent) * runs[step.level] for step in self.steps) + 4.0 * cells
+
+
+def runs_of(sizes: Sequence[int], cells: int) -> list[float]:
+    """How many different positions of the first 0, 1, 2, ... modes cells have, if they lie at random."""
+    runs, places = [1.0], 1
+    for size in sizes:
+        places *= size
+        filled = -places * expm1(cells * log1p(-1 / places)) if places > 1 else 1.0
+        runs.append(min(filled, cells))
+    return runs
+
+
+def plan_chain(equation: Equation, sizes: Mapping[str, int], cells: int, owner: int) -> Chain:
+    """The cheapest chain over cells that are sorted by mode ``owner`` first."""
+    return _plan_chain(equation, tuple(sizes.items()), _rounded(cells), owner)
+
+
+def _rounded(cells: int) -> int:
+    """Two digits: chains for nearly as many cells are the same, and are planned once."""
+    return int(float(f"{max(cells, 1):.1e}"))
+
+
+@lru_cache(maxsize=256)
+def _plan_chain(equation: Equation, known: tuple[tuple[str, int], ...], cells: int, owner: int) -> Chain:
+    sizes = dict(known)
+    rest = [mode for mode in range(len(equation.output.indices)) if mode != owner]
+    chains = (
+        _chain(equation, (owner, *modes), factors)
+        for modes in _few_orders(rest)
+        for factors in _factor_orders(equation, (owner, *modes))
+    )
+    return min(itertools.islice(chains, MOST_ORDERS), key=lambda chain: chain.cost(sizes, cells))
+
+
+def _few_orders(modes: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Orders of the modes: the given one first, all of them if there are not too many."""
+    return itertools.permutations(modes)
+
+
+def _factor_orders(equation: Equation, modes: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Orders of the factors in which levels do not fall; a factor with no observed index may stand anywhere."""
+    levels = [_level(term.indices, equation, modes) for term in equation.factors]
+    held = sorted((n for n, level in enumerate(levels) if level), key=lambda n: levels[n])
+    groups = [list(group) for _, group in itertools.groupby(held, key=lambda n: levels[n])]
+    free = [n for n, level in enumerate(levels) if not level]
+    for parts in itertools.product(*(itertools.permutations(group) for group in groups)):
+        base = tuple(itertools.chain(*parts))
+        for order in itertools.permutations(free):
+            yield from _merged(base, order)
+
+
+def _merged(base: tuple[int, ...], others: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """All ways to put the others, in their order, between the members of the base."""
+    if not others:
+        yield base
+        return
+    total = len(base) + len(others)
+    for places in itertools.combinations(range(total), len(others)):
+        left, right = iter(base), iter(others)
+        yield tuple(next(right) if place in places else next(left) for place in range(total))
+
+
+def _level(indices: Indices, equation: Equation, modes: Sequence[int]) -> int:
+    """How many modes of the order have to be known for a factor to be known."""
+    observed = equation.output.indices
+    return max((modes.index(observed.index(index)) + 1 for index in indices if index in observed), default=0)
+
+
+def _chain(equation: Equation, modes: tuple[int, ...], factors: Sequence[int]) -> Chain:
+    observed = set(equation.output.indices)
+    held = [tuple(index for index in leaf if index not in observed) for leaf in leaves_of(equation)]
+    last = {index: place for place, factor in enumerate(factors) for index in held[factor]}
+    # What is summed first comes first, so that what is left is one piece of memory.
+    latent = tuple(sorted(last, key=lambda index: (last[index], sum(index in one for one in held))))
+    steps: list[Step] = []
+    level = 0
+    before: Indices = ()
+    for place, factor in enumerate(factors):
+        level = max(level, _level(equation.factors[factor].indices, equation, modes))
+        mine = tuple(index for index in latent if index in held[factor])
+        after = tuple(index for index in latent if index in (*before, *mine) and last[index] > place)
+        steps.append(Step(factor, level, before, mine, after))
+        before = after
+    return Chain(equation, modes, tuple(steps), latent)
+
+
+class Layout:
+    """How the kernel wants a factor: a row for each position of its observed indices, latent ones in a given order."""
+
+    def __init__(self, equation: Equation, number: int, latent: Indices, sizes: Mapping[str, int]) -> None:
+        indices, kept = equation.factors[number].indices, leaves_of(equation)[number]
+        seen = [index for index in indices if index in equation.output.indices]
+        held = [index for index in latent if index in kept and index not in seen]
+        self._lone = tuple(axis for axis, index in enumerate(indices) if index not in (*seen, *held))
+        rest = [index for index in indices if index in (*seen, *held)]
+        self._order = tuple(rest.index(index) for index in (*seen, *held))
+        self._shape = tuple(sizes[index] for index in (*seen, *held))
+        self._full = tuple(sizes[index] for index in indices)
+
+    def flat(self, factor: AnyArray) -> AnyArray:
+        """A factor, flat; indices that nothing else has are summed."""
+        summed = factor.sum(axis=self._lone) if self._lone else factor
+        return summed.transpose(self._order).reshape(-1)
+
+    def unflat(self, sums: Array) -> Array:
+        """Flat sums in the layout of the factor."""
+        back = sums.reshape(self._shape).transpose(np.argsort(self._order))
+        return np.array(np.broadcast_to(np.expand_dims(back, self._lone), self._full))

@@ -1,0 +1,262 @@
+"""Kernels written for one chain: what ``interpreted.py`` looks up in tables, as loops that the compiler sees.
+
+A kernel holds for any sizes, so a search over ranks needs one. Its source is kept in a file beside the other compiled
+kernels, named by its contents, so that Numba's cache finds it again; what runs is always the source written here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+
+from pltf import special
+from pltf.engines.chain import Chain, Step
+from pltf.engines.contraction import Indices
+from pltf.notation import Equation, Term
+
+_TILE = 512  # cells between two rounds of logarithms
+_APART = 128  # entries before and after small arrays: see benchmarks/NOTES.md, "Bits and chance"
+
+Named = tuple[str, Indices]  # an array of the kernel and its indices
+
+
+def compiled(chain: Chain) -> Callable[..., float]:
+    """The kernel of a chain; it is compiled when it is first called with arrays of some type."""
+    return _compiled(source(chain))
+
+
+@lru_cache(maxsize=64)
+def _compiled(text: str) -> Callable[..., float]:
+    path = _kept(text)
+    names: dict[str, Any] = {"np": np, "natural_log": special.natural_log}
+    exec(compile(text, str(path or "<chain>"), "exec"), names)
+    keep = path is not None
+    kernel: Callable[..., float] = numba.njit(
+        names["kernel"], cache=keep, nogil=True, error_model="numpy", fastmath=special.ANY_ORDER
+    )
+    return kernel
+
+
+def _kept(text: str) -> Path | None:
+    """A file with the source, for Numba's cache to go by; None where no folder can be written to."""
+    # Numba looks at this file alone, and not at the functions that are compiled into the kernel.
+    around = Path(special.__file__).read_bytes()
+    name = f"chain_{hashlib.blake2b(text.encode() + around, digest_size=12).hexdigest()}.py"
+    for folder in _folders():
+        path = folder / name
+        try:
+            if not path.is_file() or path.read_text() != text:
+                _write(path, text)
+        except OSError:
+            continue
+        return path
+    return None
+
+
+def _folders() -> Iterator[Path]:
+    named = os.environ.get("NUMBA_CACHE_DIR")
+    if named:
+        yield Path(named) / "pltf-chains"
+    yield Path(__file__).parent / "__pycache__" / "chains"
+    yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pltf" / "chains"
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace the file at once: others may be looking at it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, part = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".part")
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+    os.replace(part, path)
+
+
+def source(chain: Chain) -> str:
+    """A function ``kernel`` of the arguments of ``interpreted.run``, with the sizes of all indices for the tables."""
+    return "\n".join(_Writer(_with_plain_names(chain)).lines()) + "\n"
+
+
+def _with_plain_names(chain: Chain) -> Chain:
+    """The chain with numbers for names: models of the same form have the same kernel."""
+    names = {index: str(n) for n, index in enumerate(chain.indices)}
+
+    def plain(indices: Indices) -> Indices:
+        return tuple(names[index] for index in indices if index in names)
+
+    output, *factors = (Term("", plain(term.indices)) for term in (chain.equation.output, *chain.equation.factors))
+    steps = tuple(
+        Step(step.factor, step.level, plain(step.before), plain(step.held), plain(step.after)) for step in chain.steps
+    )
+    return Chain(Equation(output, tuple(factors)), chain.modes, steps, plain(chain.latent))
+
+
+class _Writer:
+    """Writes the kernel. Of step s, ``t`` is T_out, ``d`` what comes back to it, ``f`` its row, ``to`` the sums."""
+
+    def __init__(self, chain: Chain) -> None:
+        self._chain, self._steps = chain, chain.steps
+        self._modes = [chain.equation.output.indices[mode] for mode in chain.modes]
+
+    def lines(self) -> Iterator[str]:
+        """The whole kernel."""
+        yield "def kernel(sizes, rows, x, what, log, todo, F, F_at, own, others, sums_at, owned, out, start, stop):"
+        yield from _indented(1, self._prologue())
+        yield from _indented(1, self._level(0, self._open))
+        yield f"    for tile in range(start, stop, {_TILE}):"
+        yield f"        end = min(tile + {_TILE}, stop)"
+        yield "        for n in range(tile, end):"
+        yield from _indented(3, self._cell())
+        yield "        if log:"
+        yield "            for n in range(end - tile):"
+        yield "                log_term -= np.float64(x[tile + n]) * natural_log(quotients[n])"
+        yield "    if stop > start and what != 0:"
+        for level in reversed(range(len(self._modes))):
+            yield from _indented(2, self._level(level, self._close))
+        yield "        pass"
+        yield "    return log_term"
+
+    def _prologue(self) -> Iterator[str]:
+        """Sizes, and room for every T."""
+        for place, index in enumerate(self._chain.indices):
+            yield f"n_{index} = sizes[{place}]"
+        ends = [_size(step.after) for step in self._steps]
+        yield f"work = {' + '.join(ends)} + {2 * _APART}"
+        yield f"T, D, at = np.zeros(work, F.dtype), np.zeros(work), {_APART}"
+        for s, step in enumerate(self._steps):
+            if step.after:
+                yield f"t{s}, d{s}, at = T[at:at + {ends[s]}], D[at:at + {ends[s]}], at + {ends[s]}"
+            else:
+                yield f"t{s}, d{s} = F.dtype.type(0), 0.0"
+            yield f"go{s}, sum{s}, back{s} = todo[{s}, 0], todo[{s}, 1], todo[{s}, 2]"
+            yield f"row{s}, f{s} = np.int64(0), F[:0]"
+            yield f"to{s} = own if owned[{step.factor}] else others"
+        for m in range(len(self._modes)):
+            yield f"r{m}, was{m} = rows[{m}], np.int64(-1)"
+        yield f"quotients, log_term = np.empty({_TILE}, F.dtype), 0.0 if log else np.nan"
+
+    def _cell(self) -> Iterator[str]:
+        """One cell: close what it does not share with the one before, open what is new, and take its ratio."""
+        last, final = len(self._modes), len(self._steps) - 1
+        for m in range(last):
+            yield f"i{m} = np.int64(r{m}[n])"
+        yield f"level = {last - 1}"
+        for m in reversed(range(last - 1)):
+            yield f"if i{m} != was{m}:"
+            yield f"    level = {m}"
+        for level in reversed(range(1, last)):
+            yield f"if level < {level} and n > start and what != 0:"
+            yield from _indented(1, self._level(level, self._close))
+            yield "    pass"
+        for m in range(last):
+            yield f"was{m} = i{m}"
+        for level in range(1, last):
+            yield f"if level < {level}:"
+            yield from _indented(1, self._level(level, self._open))
+            yield "    pass"
+        yield from self._level(last, self._open)
+        yield "if what == 1:"
+        yield f"    quotients[n - tile] = x[n] / t{final}"
+        yield f"    d{final} = np.float64(quotients[n - tile])"
+        yield "elif what == 2:"
+        yield f"    d{final} = 1.0"
+        yield "else:"
+        yield f"    out[n] = t{final}"
+        yield "if what != 0:"
+        yield from _indented(1, self._level(last, self._close))
+        yield "    pass"
+
+    def _level(self, level: int, write: Callable[[int, Step], Iterator[str]]) -> Iterator[str]:
+        steps = [(s, step) for s, step in enumerate(self._steps) if step.level == level]
+        for s, step in steps if write == self._open else reversed(steps):
+            yield from write(s, step)
+
+    def _open(self, s: int, step: Step) -> Iterator[str]:
+        """``T_out = sum T_in * F``, at the row of the factor that the cell has."""
+        seen = self._chain.seen(step.factor)
+        places = [f"i{self._modes.index(i)} * {_stride(seen, i)}" for i in seen]
+        yield f"row{s} = ({' + '.join(places) or 'np.int64(0)'}) * {_size(step.held)}"
+        yield f"f{s} = F[F_at[{step.factor}] + row{s}:][:{_size(step.held)}]"
+        yield f"if go{s}:"
+        yield from _indented(1, _cleared(f"t{s}", step.after, "F.dtype.type(0)"))
+        yield from _indented(1, self._products(step, self._before(s), (f"f{s}", step.held), (f"t{s}", step.after)))
+
+    def _close(self, s: int, step: Step) -> Iterator[str]:
+        """Pass what came back to T_out on to the factor and to T_in, and begin anew."""
+        back: Named = (f"d{s}", step.after)
+        yield f"if sum{s}:"
+        yield f"    to_row = to{s}[sums_at[{step.factor}] + row{s}:][:{_size(step.held)}]"
+        yield from _indented(1, self._products(step, back, self._before(s), ("to_row", step.held)))
+        if s:
+            yield f"if back{s}:"
+            yield from _indented(1, self._products(step, back, (f"f{s}", step.held), (f"d{s - 1}", step.before)))
+        yield from _cleared(f"d{s}", step.after, "0.0")
+
+    def _before(self, s: int) -> Named:
+        return (f"t{s - 1}" if s else "1", self._steps[s].before)
+
+    def _products(self, step: Step, a: Named, b: Named, out: Named) -> Iterator[str]:
+        """``out += a * b`` over all indices of a step; the innermost loop goes along one piece of memory."""
+        *outer, inner = step.groups(self._chain.latent) or [()]
+        loops = [index for group in outer for index in group]
+        for depth, index in enumerate(loops):
+            yield from _indented(depth, [f"for at_{index} in range(n_{index}):"])
+        yield from _indented(len(loops), _strip(loops, inner, a, b, out))
+
+
+def _strip(loops: Sequence[str], inner: Indices, a: Named, b: Named, out: Named) -> Iterator[str]:
+    """The innermost loop of a product, within the others."""
+    names = []
+    for letter, (name, indices) in zip("abw", (a, b, out), strict=True):
+        offset = " + ".join(f"at_{i} * {_stride(indices, i)}" for i in loops if i in indices) or "0"
+        if inner and inner[0] in indices:
+            yield f"{letter} = {name}[{offset}:][:{_size(inner)}]"
+            names.append(f"{letter}[z]")
+        elif indices or name.startswith(("f", "to_row")):
+            names.append(f"{name}[{offset}]")
+        else:
+            names.append(name)  # a single number
+    left, right, target = names
+    if not inner:
+        yield f"{target} += {left} * {right}"
+    elif inner[0] in out[1]:
+        if "[z]" not in left:
+            yield f"one = {left}"
+            left = "one"
+        if "[z]" not in right:
+            yield f"other = {right}"
+            right = "other"
+        yield f"for z in range({_size(inner)}):"
+        yield f"    {target} += {left} * {right}"
+    else:
+        yield "total = 0.0"
+        yield f"for z in range({_size(inner)}):"
+        yield f"    total += {left} * {right}"
+        yield f"{target} += total"
+
+
+def _cleared(name: str, indices: Indices, zero: str) -> Iterator[str]:
+    """Set an array, or a single number, to zero."""
+    if not indices:
+        yield f"{name} = {zero}"
+        return
+    yield f"for z in range({_size(indices)}):"
+    yield f"    {name}[z] = 0"
+
+
+def _size(indices: Sequence[str]) -> str:
+    return f"({' * '.join(f'n_{index}' for index in indices)})" if indices else "1"
+
+
+def _stride(indices: Sequence[str], index: str) -> str:
+    return _size(indices[indices.index(index) + 1 :])
+
+
+def _indented(depth: int, lines: Iterator[str] | Sequence[str]) -> Iterator[str]:
+    return (" " * 4 * depth + line for line in lines)

@@ -1,0 +1,198 @@
+"""Chains over listed cells, step by step from tables: one kernel for any model, compiled once; see ``chain.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from pltf.engines.chain import Chain, Step
+from pltf.engines.contraction import Indices
+from pltf.special import ANY_ORDER, natural_log
+
+_TILE = 512  # cells between two rounds of logarithms
+_APART = 128  # entries before and after the small arrays of a kernel: see NOTES, "Bits and chance"
+
+FORWARD, TO_FACTOR, TO_T_IN = range(3)  # what a step has to do
+RATES, RATIOS, ONES = range(3)  # what is made of the rate of a cell: itself, x over it, or 1
+
+
+# Columns of the table of steps.
+FACTOR, LEVEL, T_IN, T_OUT, WIDTH, FIRST, COUNT, LENGTH, IN_BEFORE, IN_HELD, IN_AFTER = range(11)
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A chain as tables of numbers."""
+
+    chain: Chain
+    steps: NDArray[np.int64]  # (steps, columns)
+    strips: NDArray[np.int64]  # (strips of all steps, 3): where T_in, F and T_out begin for each
+    widths: NDArray[np.int64]  # (factors): entries of a row
+    strides: NDArray[np.int64]  # (factors, levels): rows from one position of a mode to the next, modes as ordered
+    levels: NDArray[np.int64]  # (levels + 2): where the steps of each level begin
+    work: int  # entries of all T
+
+    @property
+    def tables(self) -> tuple[Any, ...]:
+        """As the kernel takes them."""
+        return self.steps, self.strips, self.widths, self.strides, self.levels, self.work
+
+
+def program(chain: Chain, sizes: Mapping[str, int]) -> Program:
+    """The tables of a chain."""
+    rows, strips, start, work = [], [], 0, 1  # the first T is the number 1
+    for step in chain.steps:
+        table, length = _strips(step, chain.latent, sizes)
+        width = prod(sizes[index] for index in step.after)
+        *_, inner = step.groups(chain.latent) or [()]
+        has = [not inner or inner[0] in indices for indices in (step.before, step.held, step.after)]
+        t_in = work - prod(sizes[index] for index in step.before)
+        rows.append([step.factor, step.level, t_in, work, width, start, len(table), length, *has])
+        strips.append(table)
+        start, work = start + len(table), work + width
+    ordered = [chain.equation.output.indices[mode] for mode in chain.modes]
+    held = {step.factor: prod(sizes[index] for index in step.held) for step in chain.steps}
+    strides = [[_stride(chain.seen(factor), index, sizes) for index in ordered] for factor in range(len(held))]
+    levels = np.searchsorted([step.level for step in chain.steps], np.arange(len(ordered) + 2))
+    return Program(
+        chain,
+        np.array(rows, dtype=np.int64),
+        np.concatenate(strips).astype(np.int64),
+        np.array([held[factor] for factor in range(len(held))], dtype=np.int64),
+        np.array(strides, dtype=np.int64).reshape(len(held), len(ordered)),
+        levels.astype(np.int64),
+        work,
+    )
+
+
+def _stride(held: Sequence[str], index: str, sizes: Mapping[str, int]) -> int:
+    """Rows between two positions of an index, in a factor with these observed indices; 0 if it has it not."""
+    return prod(sizes[i] for i in held[held.index(index) + 1 :]) if index in held else 0
+
+
+def _strips(step: Step, latent: Indices, sizes: Mapping[str, int]) -> tuple[NDArray[np.int64], int]:
+    """Where the arrays of a step begin for each round of its outer loops, and the length of the innermost one."""
+    *outer, inner = step.groups(latent) or [()]
+    loops = [index for group in outer for index in group]
+    at = np.indices([sizes[index] for index in loops]).reshape(len(loops), prod(sizes[index] for index in loops))
+    columns = []
+    for indices in (step.before, step.held, step.after):
+        strides = [_stride(indices, index, sizes) for index in loops]
+        columns.append(np.array(strides, dtype=np.int64) @ at)
+    return np.stack(columns, axis=1), prod(sizes[index] for index in inner)
+
+
+@numba.njit(cache=True, nogil=True, fastmath=ANY_ORDER)
+def _add_products(a, a_at, a_long, b, b_at, b_long, out, out_at, out_long, strips, columns, length):  # type: ignore[no-untyped-def]
+    """``out += a * b`` strip by strip: each of them is a strip, or one number for the whole strip."""
+    to_a, to_b, to_out = columns
+    for n in range(strips.shape[0]):
+        i, j, k = a_at + strips[n, to_a], b_at + strips[n, to_b], out_at + strips[n, to_out]
+        if not out_long:
+            u, v, total = a[i : i + length], b[j : j + length], 0.0
+            for m in range(length):
+                total += u[m] * v[m]
+            out[k] += total
+        elif not a_long:
+            w, v, one = out[k : k + length], b[j : j + length], a[i]
+            for m in range(length):
+                w[m] += one * v[m]
+        elif not b_long:
+            w, u, one = out[k : k + length], a[i : i + length], b[j]
+            for m in range(length):
+                w[m] += one * u[m]
+        else:
+            w, u, v = out[k : k + length], a[i : i + length], b[j : j + length]
+            for m in range(length):
+                w[m] += u[m] * v[m]
+
+
+@numba.njit(cache=True, nogil=True, fastmath=ANY_ORDER)
+def _forward(step, strips, F, at, T):  # type: ignore[no-untyped-def]
+    """``T_out = sum T_in * F``."""
+    here = strips[step[FIRST] : step[FIRST] + step[COUNT]]
+    T[step[T_OUT] : step[T_OUT] + step[WIDTH]] = 0
+    before, held, after = step[IN_BEFORE] != 0, step[IN_HELD] != 0, step[IN_AFTER] != 0
+    _add_products(T, step[T_IN], before, F, at, held, T, step[T_OUT], after, here, (0, 1, 2), step[LENGTH])
+
+
+@numba.njit(cache=True, nogil=True, fastmath=ANY_ORDER)
+def _backward(step, todo, strips, F, at, T, dT, sums, sums_at):  # type: ignore[no-untyped-def]
+    """Pass what came back to T_out on to the factor and to T_in, and begin anew."""
+    here = strips[step[FIRST] : step[FIRST] + step[COUNT]]
+    before, held, after = step[IN_BEFORE] != 0, step[IN_HELD] != 0, step[IN_AFTER] != 0
+    t_in, t_out, length = step[T_IN], step[T_OUT], step[LENGTH]
+    if todo[TO_FACTOR]:
+        _add_products(dT, t_out, after, T, t_in, before, sums, sums_at, held, here, (2, 0, 1), length)
+    if todo[TO_T_IN]:
+        _add_products(dT, t_out, after, F, at, held, dT, t_in, before, here, (2, 1, 0), length)
+    dT[t_out : t_out + step[WIDTH]] = 0
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER)
+def run(tables, rows, x, what, log, todo, F, F_at, own, others, sums_at, owned, out, start, stop):  # type: ignore[no-untyped-def]
+    """Run a chain over cells [start, stop); ``rows`` (modes in the order of the chain, cells) are sorted.
+
+    Sums of factors that are ``owned`` go to ``own``, of the others to ``others``. ``what`` is one of RATES (which go to
+    ``out``), RATIOS and ONES. Returns sum x*log(Xhat/x), or NaN. In NumPy, for ``ip,jq,pq->ij``::
+
+        P = np.einsum("np,nq,pq->n", A[i], B[j], G)
+        ratio = x / P
+        np.add.at(sums_A, i, ratio[:, None] * np.einsum("nq,pq->np", B[j], G))    # likewise B
+        sums_G += np.einsum("n,np,nq->pq", ratio, A[i], B[j])
+    """
+    steps, strips, widths, strides, levels, work = tables
+    modes, last = rows.shape[0], steps.shape[0] - 1
+    T = np.zeros(work + 2 * _APART, F.dtype)[_APART:-_APART]
+    dT = np.zeros(work + 2 * _APART)[_APART:-_APART]
+    T[0] = 1
+    row_of, here = np.zeros(widths.size, np.int64), np.full(modes, -1, np.int64)
+    quotients, rate_at, log_term = np.empty(_TILE, F.dtype), steps[last, T_OUT], 0.0 if log else np.nan
+    for s in range(levels[0], levels[1]):
+        if todo[s, FORWARD]:
+            _forward(steps[s], strips, F, F_at[steps[s, FACTOR]], T)
+    for tile in range(start, stop, _TILE):
+        end = min(tile + _TILE, stop)
+        for n in range(tile, end):
+            level = 0
+            while level < modes - 1 and rows[level, n] == here[level]:
+                level += 1
+            if n > start and what != RATES:
+                for s in range(last, levels[level + 1] - 1, -1):
+                    f = steps[s, FACTOR]
+                    sums = own if owned[f] else others
+                    at = row_of[f] * widths[f]
+                    _backward(steps[s], todo[s], strips, F, F_at[f] + at, T, dT, sums, sums_at[f] + at)
+            for m in range(level, modes):
+                here[m] = rows[m, n]
+            for s in range(levels[level + 1], last + 1):
+                f = steps[s, FACTOR]
+                row = 0
+                for m in range(modes):
+                    row += strides[f, m] * here[m]
+                row_of[f] = row
+                if todo[s, FORWARD]:
+                    _forward(steps[s], strips, F, F_at[f] + row * widths[f], T)
+            if what == RATIOS:
+                quotients[n - tile] = x[n] / T[rate_at]
+                dT[rate_at] = quotients[n - tile]
+            elif what == ONES:
+                dT[rate_at] = 1
+            else:
+                out[n] = T[rate_at]
+        if log:
+            for n in range(end - tile):
+                log_term -= np.float64(x[tile + n]) * natural_log(quotients[n])
+    if stop > start and what != RATES:
+        for s in range(last, -1, -1):
+            f = steps[s, FACTOR]
+            sums = own if owned[f] else others
+            at = row_of[f] * widths[f]
+            _backward(steps[s], todo[s], strips, F, F_at[f] + at, T, dT, sums, sums_at[f] + at)
+    return log_term

@@ -1,0 +1,304 @@
+"""Sums over a list of cells; an absent cell costs nothing."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pltf.data.cell_index import Coords
+from pltf.data.numeric import read_only
+from pltf.engines._numba import cp_counts, cp_exposure
+from pltf.engines.base import Counts, lost_in_cast, sum_of
+from pltf.engines.chain import Chain, Layout, plan_chain
+from pltf.engines.contraction import AnyArray
+from pltf.engines.cp import CpFactors
+from pltf.engines.generated import compiled
+from pltf.engines.interpreted import FORWARD, ONES, RATES, RATIOS, TO_FACTOR, TO_T_IN, program, run
+from pltf.engines.lists import MOST_CHUNKS, CellList, SortedList, WholeList, chunks_of
+from pltf.engines.ways import WORTH_COMPILING, Task
+from pltf.gamma import Array
+from pltf.notation import Equation
+from pltf.threads import keep_freed_memory, ordered_map
+
+PRIVATE_BYTES = 256 << 20  # sums that chunks may hold for themselves, all together
+LARGEST_ROW = np.iinfo(np.int32).max
+
+
+class ListedEngine:
+    """Sums over one list of cells of one tensor, which may be a part of it."""
+
+    def __init__(self, task: Task, cells: CellList, threads: int) -> None:
+        self.names = tuple(term.name for term in task.equation.factors)
+        self._dtype, self._threads = task.dtype, threads
+        self._passes: Passes = (CpPasses if task.is_cp else ChainPasses)(task, cells, threads)
+        keep_freed_memory()
+
+    @np.errstate(invalid="ignore")  # a zero rate under a count makes NaN; log_term is -inf and says so
+    def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
+        names = [name for name in self.names if wanted is None or name in wanted]
+        sums, log_term = self._passes.counts([factors[name] for name in self.names], names, log)
+        lost = lost_in_cast(log_term, sums, factors, self._dtype, self._threads) if log else 0.0
+        return Counts(sums, log_term + lost)
+
+    def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
+        return self._passes.exposure([factors[name] for name in self.names], of)
+
+    def total(self, factors: Mapping[str, Array]) -> float:
+        of = self.names[-1]
+        return float((factors[of] * self.exposure(factors, of)).sum())
+
+    def fresh(self) -> Self:
+        return self  # it remembers nothing
+
+
+class Passes(Protocol):
+    """Ways through a list of cells."""
+
+    def counts(self, factors: Sequence[Array], names: Sequence[str], log: bool) -> tuple[dict[str, Array], float]:
+        """Expected counts of the named factors, and sum x*log(Xhat/x) or NaN."""
+        ...
+
+    def exposure(self, factors: Sequence[Array], of: str) -> Array:
+        """Delta of one factor over the cells of the list."""
+        ...
+
+
+# -- CP: one fused kernel -----------------------------------------------------------------------
+
+
+class CpPasses:
+    """CP of any order, NMF included: one fused kernel.
+
+    Cells are sorted by the longest mode and cut into chunks at its rows, so that each chunk owns its rows of that mode.
+    Of short modes a chunk has sums of its own, which are added up in the order of the chunks. A mode too long for that
+    gets a pass of its own, sorted by it. All this depends on the list alone: the number of threads changes no bit.
+    """
+
+    def __init__(self, task: Task, cells: CellList, threads: int) -> None:
+        self._dtype, self._threads = task.dtype, threads
+        shape = task.shape
+        self._factors = CpFactors(task.equation)
+        self._order = [term.name for term in task.equation.factors]
+        by_size = sorted(range(len(shape)), key=lambda mode: -shape[mode])
+        most = min(PRIVATE_BYTES // (8 * task.rank), len(cells.whole()))
+        room = most // MOST_CHUNKS  # rows a chunk may hold for itself
+        short = [m for n, m in enumerate(by_size) if n and sum(shape[k] for k in by_size[n:]) <= room]
+        ways = [(by_size[0], *short), *((mode,) for mode in by_size[1:] if mode not in short)]
+        self._passes = [cells.once(("cp", *way), partial(_CpPass, shape, owner=way[0], short=way[1:])) for way in ways]
+
+    def counts(self, factors: Sequence[Array], names: Sequence[str], log: bool) -> tuple[dict[str, Array], float]:
+        rows = self._rows(factors)
+        sums: dict[int, Array] = {}
+        log_terms: list[float] = []
+        for number, one in enumerate(self._passes):
+            if number and self._factors.names[one.owner] not in names:
+                continue
+            Z = one.stacked(rows, self._dtype)
+            own, others, terms = self._one_pass(one, Z)
+            sums |= {one.owner: own, **one.split(others)}
+            log_terms += [] if number else terms
+        parts = {self._factors.names[mode]: self._factors.as_factor(part, mode) for mode, part in sums.items()}
+        return {name: parts[name] for name in names}, sum_of(log_terms) if log else math.nan
+
+    def _one_pass(self, one: _CpPass, Z: AnyArray) -> tuple[Array, Array, list[float]]:
+        """Counts of the rows that the chunks own, of those they hold for themselves, and the log terms."""
+        own, others = np.zeros((one.size, Z.shape[1])), np.zeros((one.n_private, Z.shape[1]))
+
+        def one_chunk(chunk: tuple[int, int]) -> tuple[Array, float]:
+            private = np.zeros(others.shape)  # float64: millions of cells may add to one row
+            return private, cp_counts(one.rows, one.x, Z, own, private, len(one.short), *chunk)
+
+        log_terms = []
+        for private, log_term in ordered_map(one_chunk, one.chunks, self._threads):
+            others += private
+            log_terms.append(log_term)
+        return own, others, log_terms
+
+    def exposure(self, factors: Sequence[Array], of: str) -> Array:
+        mode, rows = self._factors.names.index(of), self._rows(factors)
+        one = next(one for one in self._passes if mode in (one.owner, *one.short))
+        Z, at = one.stacked(rows, np.dtype(np.float64)), one.order.index(mode)
+        sums = np.zeros(rows[mode].shape)
+
+        def one_chunk(chunk: tuple[int, int]) -> Array:
+            mine = np.zeros_like(sums) if at else sums
+            cp_exposure(one.rows, Z, at, mine, one.first[at], *chunk)
+            return mine
+
+        for private in ordered_map(one_chunk, one.chunks, self._threads):
+            if at:
+                sums += private
+        return self._factors.as_factor(sums, mode)
+
+    def _rows(self, factors: Sequence[Array]) -> list[Array]:
+        return self._factors.rows(dict(zip(self._order, factors, strict=True)))
+
+
+class _CpPass:
+    """The list sorted by one mode, which chunks of it own, and the short modes of which they have sums of their own."""
+
+    def __init__(self, shape: tuple[int, ...], whole: WholeList, owner: int, short: Sequence[int]) -> None:
+        between = [mode for mode in range(len(shape)) if mode != owner and mode not in short]
+        self.owner, self.short, self.order = owner, short, [owner, *between, *short]
+        sizes = [shape[mode] for mode in self.order]
+        self.first = [0, *itertools.accumulate(sizes)]  # where the rows of each mode begin
+        self.size, self.n_private = shape[owner], sum(shape[mode] for mode in short)
+        self._ends = list(itertools.accumulate(shape[mode] for mode in short))[:-1]
+        by_owner = np.argsort(whole.coords[owner], kind="stable")
+        self.rows: Coords = np.empty(whole.coords.shape, np.int32 if self.first[-1] <= LARGEST_ROW else np.int64)
+        for n, mode in enumerate(self.order):
+            self.rows[n] = whole.coords[mode][by_owner]
+            self.rows[n] += self.first[n]
+        self.x = None if whole.x is None else whole.x[by_owner]
+        self.chunks = chunks_of(self.rows[0])
+
+    def split(self, others: Array) -> dict[int, Array]:
+        """The rows of each short mode."""
+        return dict(zip(self.short, np.split(others, self._ends), strict=True)) if self.short else {}
+
+    def stacked(self, rows: Sequence[Array], dtype: np.dtype[Any]) -> AnyArray:
+        """All factors one under the other, a row for each position, the owned mode first."""
+        return np.ascontiguousarray(np.concatenate([rows[mode] for mode in self.order], dtype=dtype))
+
+
+# -- any model: chains --------------------------------------------------------------------------
+
+
+class ChainPasses:
+    """Any model: a chain over the sorted cells (``chain.py``).
+
+    Chunks own the factors with the mode by which the cells are sorted first, the longest one; of others they have sums
+    of their own. Factors too large for that have a pass of their own.
+    """
+
+    def __init__(self, task: Task, cells: CellList, threads: int) -> None:
+        equation, sizes = task.equation, task.sizes
+        self._dtype, self._threads = task.dtype, threads
+        self._names = tuple(term.name for term in equation.factors)
+        count = len(cells.whole())
+        entries = [math.prod(sizes[index] for index in term.indices) for term in equation.factors]
+        modes = sorted(range(len(task.shape)), key=lambda mode: -task.shape[mode])
+        room = PRIVATE_BYTES // (8 * MOST_CHUNKS)
+        left, self._passes = set(range(len(entries))), list[_ChainPass]()
+        for owner in modes:
+            index = equation.output.indices[owner]
+            own = {n for n in left if index in equation.factors[n].indices}
+            chain = plan_chain(equation, sizes, count, owner)
+            small = {n for n in left - own if entries[n] <= room or not chain.seen(n)}
+            if own:
+                self._passes.append(_ChainPass(chain, sizes, cells.sorted_by(chain.modes), own, small))
+                left -= own | small
+
+    def counts(self, factors: Sequence[Array], names: Sequence[str], log: bool) -> tuple[dict[str, Array], float]:
+        arrays = [array.astype(self._dtype, copy=False) for array in factors]
+        sums: dict[int, Array] = {}
+        log_term = math.nan
+        wanted = {self._names.index(name) for name in names}
+        for number, one in enumerate(self._passes):
+            if wanted & one.gives or (log and not number):
+                found, term = one.run(arrays, wanted & one.gives, RATIOS, self._threads, log=log and not number)
+                sums |= found
+                log_term = log_term if number else term
+        return {name: sums[n] * arrays[n] for n, name in enumerate(self._names) if n in wanted}, log_term
+
+    def exposure(self, factors: Sequence[Array], of: str) -> Array:
+        leaf = self._names.index(of)
+        one = next(one for one in self._passes if leaf in one.gives)
+        return one.run(factors, {leaf}, ONES, self._threads)[0][leaf]
+
+
+@dataclass(frozen=True, eq=False)
+class _ChainPass:
+    """One way through the list: a chain, the cells in its order, and the factors whose sums it gives."""
+
+    chain: Chain
+    sizes: Mapping[str, int]
+    cells: SortedList
+    own: Collection[int]
+    private: Collection[int]
+
+    @property
+    def gives(self) -> set[int]:
+        """Factors whose sums it gives."""
+        return {*self.own, *self.private}
+
+    def run(
+        self, factors: Sequence[AnyArray], wanted: set[int], what: int, threads: int, log: bool = False
+    ) -> tuple[dict[int, Array], float]:
+        """Delta of the wanted factors, and sum x*log(Xhat/x) or NaN."""
+        layouts = self.layouts()
+        flat = [layout.flat(factor) for layout, factor in zip(layouts, factors, strict=True)]
+        F, F_at = np.concatenate(flat), _starts([array.size for array in flat])
+        sizes = [array.size if n in wanted else 0 for n, array in enumerate(flat)]
+        owned = np.array([n in self.own for n in range(len(flat))])
+        own_at = _starts([size if n in self.own else 0 for n, size in enumerate(sizes)])
+        other_at = _starts([0 if n in self.own else size for n, size in enumerate(sizes)])
+        own, others = np.zeros(own_at[-1]), np.zeros(other_at[-1])
+        sums_at = np.where(owned, own_at[:-1], other_at[:-1])
+        x = read_only(np.empty(0, F.dtype)) if self.cells.x is None else self.cells.x
+        kernel, nowhere, todo = self._kernel(), np.empty(0), self._todo(wanted, what)
+
+        def one_chunk(chunk: tuple[int, int]) -> tuple[Array, float]:
+            private = np.zeros(others.size)
+            head = (self.cells.rows, x, what, log, todo, F, F_at[:-1], own, private, sums_at, owned, nowhere)
+            return private, kernel(*head, *chunk)
+
+        log_terms = []
+        for private, log_term in ordered_map(one_chunk, self.cells.chunks, threads):
+            others += private
+            log_terms.append(log_term)
+        found = {n: own if n in self.own else others for n in wanted}
+        return {n: layouts[n].unflat(sums[sums_at[n] : sums_at[n] + sizes[n]]) for n, sums in found.items()}, sum_of(
+            log_terms
+        ) if log else math.nan
+
+    def layouts(self) -> list[Layout]:
+        """How the kernel wants the factors."""
+        equation = self.chain.equation
+        return [Layout(equation, n, self.chain.latent, self.sizes) for n in range(len(equation.factors))]
+
+    def _kernel(self) -> Callable[..., float]:
+        """A kernel written for this chain, if the list is long enough to make up for compiling it."""
+        if self.cells.rows.shape[1] >= WORTH_COMPILING:
+            sizes = np.array([self.sizes[index] for index in self.chain.indices], dtype=np.int64)
+            return partial(compiled(self.chain), sizes)
+        return partial(run, program(self.chain, self.sizes).tables)
+
+    def _todo(self, wanted: set[int], what: int) -> NDArray[np.bool_]:
+        """What each step has to do: go forward, give to its factor, give to the one before."""
+        at = [n for n, step in enumerate(self.chain.steps) if step.factor in wanted]
+        first, last = min(at, default=len(self.chain.steps)), max(at, default=-1)
+        todo = np.zeros((len(self.chain.steps), 3), dtype=bool)
+        for n, step in enumerate(self.chain.steps):
+            todo[n, FORWARD] = what != ONES or n < last
+            todo[n, TO_FACTOR] = step.factor in wanted
+            todo[n, TO_T_IN] = n > first
+        return todo
+
+
+def _starts(sizes: Sequence[int]) -> NDArray[np.int64]:
+    return np.array([0, *itertools.accumulate(sizes)], dtype=np.int64)
+
+
+def rates_at(
+    equation: Equation, sizes: Mapping[str, int], factors: Sequence[AnyArray], cells: Coords
+) -> NDArray[np.float64]:
+    """Xhat of listed cells (modes, n) in any order."""
+    chain = plan_chain(equation, sizes, cells.shape[1], 0)
+    layouts = [Layout(equation, n, chain.latent, sizes) for n in range(len(factors))]
+    flat = [layout.flat(factor) for layout, factor in zip(layouts, factors, strict=True)]
+    F, F_at, none = np.concatenate(flat), _starts([array.size for array in flat])[:-1], np.empty(0)
+    out = np.empty(cells.shape[1])
+    todo = np.zeros((len(chain.steps), 3), dtype=bool)
+    todo[:, FORWARD] = True
+    rows, x = read_only(np.ascontiguousarray(cells[list(chain.modes)])), read_only(np.empty(0))
+    tables, owned, log = program(chain, sizes).tables, np.zeros(len(flat), dtype=bool), False
+    run(tables, rows, x, RATES, log, todo, F, F_at, none, none, F_at, owned, out, 0, out.size)
+    return out

@@ -1,0 +1,177 @@
+"""Lists of cells, made from any observation, and kept once for all engines on the same data."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pltf.data import CooObservation, DenseObservation, Observation
+from pltf.data.cell_index import Coords
+from pltf.data.numeric import read_only
+from pltf.engines.contraction import AnyArray
+
+MOST_CHUNKS = 8  # of a list of cells: more threads than that are not used
+ROLES = ("positive", "observed", "holes")
+
+T = TypeVar("T")
+
+
+class CellList:
+    """Cells of some data: the positive ones with their counts, all observed ones, or the holes.
+
+    Engines on the same data share what is made of it, while one of them lives.
+    """
+
+    def __init__(self, seen: Observation, role: str, dtype: np.dtype[Any]) -> None:
+        self._seen, self._role, self._dtype = seen, role, dtype
+
+    def whole(self) -> WholeList:
+        """Positions and counts, in the order of the data."""
+        return self._once((), lambda: WholeList(*_cells(self._seen, self._role, self._dtype)))
+
+    def sorted_by(self, modes: Sequence[int]) -> SortedList:
+        """The list sorted by these modes, one after the other, and cut into chunks at positions of the first one."""
+        return self._once(("sorted", *modes), lambda: SortedList(self.whole(), modes))
+
+    def once(self, key: tuple[Any, ...], make: Callable[[WholeList], T]) -> T:
+        """Something else that is made of the list."""
+        return self._once(key, lambda: make(self.whole()))
+
+    def _once(self, key: tuple[Any, ...], make: Callable[[], T]) -> T:
+        return shared(self._seen, (self._role, self._dtype.name, *key), make)
+
+
+_made_of: WeakKeyDictionary[Observation, WeakValueDictionary[Any, Any]] = WeakKeyDictionary()
+_making = threading.RLock()
+
+
+def shared(seen: Observation, key: tuple[Any, ...], make: Callable[[], T]) -> T:
+    """What was made of the data under this key, if it is still there; otherwise it is made."""
+    with _making:
+        known = _made_of.setdefault(seen, WeakValueDictionary())
+        found: T | None = known.get(key)
+        if found is None:
+            found = known[key] = make()
+        return found
+
+
+class WholeList:
+    """A list as it is."""
+
+    def __init__(self, coords: Coords, x: AnyArray | None) -> None:
+        self.coords, self.x = coords, x
+
+    def __len__(self) -> int:
+        return int(self.coords.shape[1])
+
+
+class SortedList:
+    """A list sorted by all its modes in some order; chunks of it own their positions of the first mode."""
+
+    def __init__(self, whole: WholeList, modes: Sequence[int]) -> None:
+        coords = whole.coords[list(modes)]
+        natural = list(modes) == list(range(len(modes)))  # as the data are sorted
+        order = slice(None) if natural else np.lexsort(coords[::-1])
+        # Closed to changes whether they were copied or not: one compiled kernel for both.
+        self.rows: Coords = read_only(np.ascontiguousarray(coords[:, order]))
+        self.x = None if whole.x is None else read_only(np.ascontiguousarray(whole.x[order]))
+        self.chunks = chunks_of(self.rows[0])
+
+
+def chunks_of(own: Coords) -> list[tuple[int, int]]:
+    """Chunks of a list, cut where the sorted positions change; they depend on the list alone."""
+    ends = [own.size * n // MOST_CHUNKS for n in range(1, MOST_CHUNKS)]
+    ends = [int(np.searchsorted(own, own[end], side="left")) for end in ends if end < own.size]
+    return [(a, b) for a, b in itertools.pairwise([0, *ends, own.size]) if a < b] or [(0, 0)]
+
+
+def _cells(seen: Observation, role: str, dtype: np.dtype[Any]) -> tuple[Coords, AnyArray | None]:
+    """Positions (modes, cells), sorted, and counts of the positive ones."""
+    if isinstance(seen, CooObservation):
+        return _positive(seen, dtype) if role == "positive" else (_listed(seen, role), None)
+    assert isinstance(seen, DenseObservation)
+    if role == "positive":
+        with np.errstate(invalid="ignore", over="ignore"):  # what a missing cell holds does not matter
+            chosen = seen.values.astype(dtype, copy=False) > 0
+        chosen &= True if seen.mask is None else seen.mask
+        coords = _where(chosen)
+        return coords, seen.values[tuple(coords)].astype(dtype)
+    mask = np.ones(seen.shape, dtype=bool) if seen.mask is None else seen.mask
+    return _where(mask if role == "observed" else ~mask), None
+
+
+def _positive(seen: CooObservation, dtype: np.dtype[Any]) -> tuple[Coords, AnyArray]:
+    """The cells with a positive count; in float32 a small one may be zero."""
+    x = seen.values.astype(dtype)
+    positive = x > 0
+    if positive.all():
+        return seen.coords, x
+    return np.ascontiguousarray(seen.coords[:, positive]), x[positive]
+
+
+def _listed(seen: CooObservation, role: str) -> Coords:
+    given = seen.coords if seen.unlisted == "missing" else seen.missing
+    is_given = role == ("observed" if seen.unlisted == "missing" else "holes")
+    return given if is_given else _where(~_mask_of(given, seen.shape))
+
+
+def _mask_of(coords: Coords, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    mask = np.zeros(shape, dtype=bool)
+    mask[tuple(coords)] = True
+    return mask
+
+
+def _where(chosen: NDArray[np.bool_]) -> Coords:
+    """The cells of a mask (modes, cells), in the narrowest integers that hold them."""
+    narrow = np.int32 if max(chosen.shape) <= np.iinfo(np.int32).max else np.int64
+    return np.ascontiguousarray(np.stack(np.nonzero(chosen)).astype(narrow))
+
+
+def as_dense(seen: Observation, dtype: np.dtype[Any], values: bool) -> DenseObservation:
+    """Data as an array with a mask, or the mask alone: then the mask stands for the values, which are not asked for."""
+    if isinstance(seen, DenseObservation):
+        return seen if values or seen.mask is None else _masked(seen, seen.mask, seen.mask)
+    assert isinstance(seen, CooObservation)
+    return shared(seen, ("dense", dtype.name if values else None), lambda: _made_dense(seen, dtype, values))
+
+
+def _made_dense(seen: CooObservation, dtype: np.dtype[Any], values: bool) -> DenseObservation:
+    mask = None
+    if seen.has_missing:
+        listed = seen.unlisted == "missing"
+        mask = _mask_of(seen.coords if listed else seen.missing, seen.shape)
+        mask = read_only(mask if listed else ~mask)
+    if not values:
+        assert mask is not None
+        return _masked(seen, mask, mask)
+    array = np.zeros(seen.shape, dtype)
+    array[tuple(seen.coords)] = seen.values
+    return _masked(seen, read_only(array), mask)
+
+
+def _masked(seen: Observation, values: NDArray[Any], mask: NDArray[np.bool_] | None) -> DenseObservation:
+    return DenseObservation(seen.n_observed, seen.total, seen.saturated, seen.largest, values, mask)
+
+
+def untouched(seen: Observation, modes: Sequence[int]) -> NDArray[np.bool_]:
+    """Positions of some modes at which no cell was observed."""
+    shape = tuple(seen.shape[mode] for mode in modes)
+    if isinstance(seen, DenseObservation):
+        others = tuple(mode for mode in range(len(seen.shape)) if mode not in modes)
+        if seen.mask is None:
+            return np.zeros(shape, dtype=bool)
+        found: NDArray[np.bool_] = np.asarray(~seen.mask.any(axis=others))
+        return found.transpose([sorted(modes).index(mode) for mode in modes])
+    assert isinstance(seen, CooObservation)
+    listed = seen.coords if seen.unlisted == "missing" else seen.missing
+    numbers = np.ravel_multi_index(tuple(listed[list(modes)]), shape) if listed.shape[1] else np.empty(0, np.int64)
+    counts = np.bincount(numbers, minlength=math.prod(shape)).reshape(shape)
+    each = math.prod(seen.shape) // math.prod(shape)
+    return counts == 0 if seen.unlisted == "missing" else counts >= each

@@ -1,0 +1,121 @@
+"""Engines add: parts of a tensor, coupled tensors, cells on other machines."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pltf.engines.base import Counts, Engine
+from pltf.engines.factors import Version, Versioned
+from pltf.engines.memo import Memo
+from pltf.errors import ConvergenceWarning
+from pltf.gamma import Array
+
+CANCELLED = 1e-9  # share of what was added below which a difference has too few digits
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """An engine and what it adds to a sum."""
+
+    engine: Engine
+    counts: bool = True
+    exposure: int = 1  # 1: added, -1: taken away (the cells are holes), 0: not asked for
+
+
+class Observed(Protocol):
+    """The observed cells of a tensor, for exposures that are lost in a difference."""
+
+    def engine(self) -> Engine | None:
+        """Goes through them one by one; None if they are too many."""
+        ...
+
+    def untouched(self, of: str) -> NDArray[np.bool_]:
+        """Entries of a factor that no observed cell touches, in a shape that broadcasts to it."""
+        ...
+
+
+class SumEngine:
+    """The sums of its parts, added in their order.
+
+    Parts may hold some of the factors each, as coupled tensors do. Where holes are taken away from a closed form,
+    ``observed`` helps out when that leaves too few digits.
+    """
+
+    def __init__(self, parts: Sequence[Part], observed: Observed | None = None) -> None:
+        self._parts, self._observed = tuple(parts), observed
+        self.names = tuple(dict.fromkeys(name for part in parts for name in part.engine.names))
+        self._exact: Engine | None = None
+        self._memo: Memo[Array] = Memo()
+
+    def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
+        names = self.names if wanted is None else tuple(name for name in self.names if name in wanted)
+        sums: dict[str, Array] = {}
+        log_term = 0.0
+        for part in self._parts:
+            if part.counts:
+                held = [name for name in names if name in part.engine.names]
+                found = part.engine.counts(factors, held, log)
+                log_term += found.log_term
+                for name in held:
+                    sums[name] = sums[name] + found.by_factor[name] if name in sums else found.by_factor[name]
+        return Counts({name: sums[name] for name in names}, log_term)
+
+    def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
+        factors = Versioned.of(factors)
+        others = self._others(factors, of)
+        return self._memo.get(of, others, lambda: self._new_exposure(factors, of))
+
+    def _new_exposure(self, factors: Versioned[Array], of: str) -> Array:
+        parts = [part for part in self._parts if part.exposure and of in part.engine.names]
+        added = _sum(part.engine.exposure(factors, of) for part in parts if part.exposure > 0)
+        holes = [part.engine.exposure(factors, of) for part in parts if part.exposure < 0]
+        if not holes:
+            return added
+        return self._checked(added - _sum(holes), added, factors, of)
+
+    def _checked(self, exposure: Array, added: Array, factors: Versioned[Array], of: str) -> Array:
+        """The difference, or what the observed cells give where holes take so much that no digits are left."""
+        cancelled = exposure < CANCELLED * added
+        if not cancelled.any() or self._observed is None:
+            return np.maximum(exposure, 0.0)
+        untouched = np.broadcast_to(self._observed.untouched(of), exposure.shape)
+        exposure = np.where(untouched, 0.0, exposure)
+        if not (cancelled & ~untouched).any():
+            return exposure
+        if self._exact is None:
+            self._exact = self._observed.engine()
+        if self._exact is not None:
+            return self._exact.exposure(factors, of)
+        text = "missing cells have rates so far above the observed ones that exposures keep few digits"
+        warnings.warn(f"{text}: list the observed cells, with unlisted='missing'", ConvergenceWarning, stacklevel=2)
+        return np.maximum(exposure, 0.0)
+
+    def total(self, factors: Mapping[str, Array]) -> float:
+        """Of one tensor from the exposure of any factor, a known one if possible; of several tensors, one by one."""
+        if any(set(part.engine.names) != set(self.names) for part in self._parts):
+            return math.fsum(part.exposure * part.engine.total(factors) for part in self._parts)
+        factors = Versioned.of(factors)
+        known = [name for name in self.names if self._memo.holds(name, self._others(factors, name))]
+        of = (known or self.names[-1:])[0]
+        return float((factors[of] * self.exposure(factors, of)).sum())
+
+    def fresh(self) -> SumEngine:
+        """The same parts with nothing remembered."""
+        return SumEngine([replace(part, engine=part.engine.fresh()) for part in self._parts], self._observed)
+
+    def _others(self, factors: Versioned[Array], of: str) -> tuple[Version, ...]:
+        return factors.versions(name for name in self.names if name != of)
+
+
+def _sum(arrays: Iterable[Array]) -> Array:
+    first, *rest = arrays
+    for array in rest:
+        first = first + array
+    return first

@@ -1,0 +1,198 @@
+"""The ways in which the sums over one tensor can be taken, what each of them costs, and the cheapest.
+
+Counts go over all cells of an array or over a list of the non-zeros. Exposures have a closed form if nothing is
+missing; otherwise they go over a mask of all cells, over the holes (to be taken away from the closed form), or over the
+observed cells. How the data came in does not decide: what costs least is made of them, if it fits into memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from pltf.engines.chain import plan_chain
+from pltf.engines.contraction import Tree, plan_tree
+from pltf.engines.cp import is_cp
+from pltf.notation import Equation
+
+ENGINES = ("auto", "dense", "sparse")
+DENSE, LISTED = "dense", "sparse"  # counts
+CLOSED_FORM, MASK, HOLES, OBSERVED = "closed form", "mask", "holes", "observed"  # exposures
+
+WORTH_COMPILING = 300_000  # cells: from here on a kernel of its own is written for a model that is not CP
+INTERPRETED = 5.0  # times as long as that kernel
+CLEARLY = 1.25  # times as cheap must another way be for the data to be laid out anew,
+NOTICEABLE = 1e-3  # and so many seconds a sweep
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of the data of one tensor."""
+
+    storage: str  # DENSE or LISTED
+    data_dtype: np.dtype[Any]
+    cells: int
+    positive: int
+    missing: int
+    exact: bool = True  # False: estimated from some of the cells
+    unread: bool = False  # missing cells show when the data are read
+    unlisted: str = ""  # of a list: "zero" or "missing"
+    listed: int = 0  # cells of the list
+    holes: int = 0  # and holes that it names
+    table: bool = True  # whether the array is one piece of memory with rows that are not too long
+
+    @property
+    def observed(self) -> int:
+        """Cells that are not missing."""
+        return self.cells - self.missing
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way, and what it takes."""
+
+    name: str
+    seconds: float  # of a sweep, on one thread
+    bytes: int  # beside the data as they are
+
+    def times(self, other: Way) -> float:
+        """How many times as long as another one."""
+        return self.seconds / max(other.seconds, 1e-9)
+
+
+@dataclass(frozen=True)
+class Task:
+    """The sums over the cells of one tensor."""
+
+    equation: Equation
+    sizes: Mapping[str, int]
+    dtype: np.dtype[Any]
+    facts: Facts
+
+    @cached_property
+    def is_cp(self) -> bool:
+        """Whether fused kernels take it."""
+        return is_cp(self.equation)
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """Of the tensor."""
+        return tuple(self.sizes[index] for index in self.equation.output.indices)
+
+    @cached_property
+    def rank(self) -> int:
+        """Size of all summed indices together."""
+        return prod(self.sizes[index] for index in self.equation.summed)
+
+    @cached_property
+    def tree(self) -> Tree:
+        """Contraction over an array."""
+        return plan_tree(self.equation, self.sizes)
+
+    @property
+    def n_factors(self) -> int:
+        """Of the equation."""
+        return len(self.equation.factors)
+
+    @property
+    def list_bytes(self) -> int:
+        """Of the positions of a cell."""
+        return len(self.shape) * (4 if max(self.shape) < 2**31 else 8)
+
+
+# -- what a sweep takes: seconds on one thread, fitted to measurements (benchmarks/NOTES.md) ------
+
+
+def counts_ways(task: Task) -> dict[str, Way]:
+    """The ways to take counts."""
+    facts, ways = task.facts, {}
+    wide = facts.storage == LISTED
+    ways[DENSE] = Way(DENSE, 1e-9 * _dense_counts(task), facts.cells * task.dtype.itemsize if wide else 0)
+    copied = facts.positive * (task.list_bytes + task.dtype.itemsize)
+    ways[LISTED] = Way(LISTED, 1e-9 * _listed_counts(task), copied)
+    return ways
+
+
+def exposure_ways(task: Task) -> dict[str, Way]:
+    """The ways to take exposures."""
+    facts = task.facts
+    if not facts.missing:
+        return {CLOSED_FORM: Way(CLOSED_FORM, 0.0, 0)}
+    mask = facts.cells if facts.storage == LISTED else 0  # to be made, also to find the cells that are not listed
+    lists = {HOLES: facts.missing, OBSERVED: facts.observed}
+    ways = {MASK: Way(MASK, 1e-9 * _mask_exposures(task), mask)}
+    for name, cells in lists.items():
+        made = 0 if name == _given(facts) else 2 * mask
+        ways[name] = Way(name, 1e-9 * _listed_exposures(task, cells), made + cells * task.list_bytes)
+    return ways
+
+
+def _given(facts: Facts) -> str:
+    """The exposures for which nothing has to be laid out anew."""
+    if facts.storage == DENSE:
+        return MASK
+    return OBSERVED if facts.unlisted == "missing" else HOLES
+
+
+def _dense_counts(task: Task) -> float:
+    narrow = 0.6 if task.dtype == np.float32 else 1.0
+    if task.is_cp and task.facts.table:
+        return task.facts.cells * (1.3 + 0.17 * task.rank) * narrow
+    flops = 3 * task.tree.flops(task.sizes)
+    return (2.0 * task.facts.cells + 0.08 * flops) * narrow
+
+
+def _mask_exposures(task: Task) -> float:
+    if task.is_cp and task.facts.table:
+        return task.facts.cells * (0.3 + 0.1 * task.rank)
+    root = task.tree.steps[-1].forward.flops(task.sizes) if task.tree.steps else 0
+    return task.tree.root_runs() * (0.5 * task.facts.cells + 0.06 * root)
+
+
+def _listed_counts(task: Task) -> float:
+    if task.is_cp:
+        return task.facts.positive * (15 + 0.25 * task.rank * len(task.shape))
+    return _chain(task, task.facts.positive)
+
+
+def _listed_exposures(task: Task, cells: int) -> float:
+    """Of all factors, one after the other."""
+    if task.is_cp:
+        return task.n_factors * cells * (4 + 0.2 * task.rank * len(task.shape))
+    return 0.6 * task.n_factors * _chain(task, cells)
+
+
+def _chain(task: Task, cells: int) -> float:
+    owner = max(range(len(task.shape)), key=lambda mode: task.shape[mode])
+    slow = 1.0 if cells >= WORTH_COMPILING else INTERPRETED
+    return slow * plan_chain(task.equation, task.sizes, cells, owner).cost(task.sizes, cells)
+
+
+# -- the choice ---------------------------------------------------------------------------------
+
+
+def choose(task: Task, engine: str, memory: float) -> tuple[Way, Way]:
+    """Ways for the counts and for the exposures; ``memory`` is what they may take in all."""
+    counts, exposures = counts_ways(task), exposure_ways(task)
+    usual = exposures.get(CLOSED_FORM) or exposures[_given(task.facts)]
+    if engine == DENSE:
+        return counts[DENSE], exposures.get(CLOSED_FORM) or exposures[MASK]
+    if engine == LISTED:
+        lists = [way for name, way in exposures.items() if name != MASK]
+        return counts[LISTED], _cheapest(usual if usual in lists else lists[0], lists, memory)
+    return (
+        _cheapest(counts[task.facts.storage], counts.values(), memory),
+        _cheapest(usual, exposures.values(), memory),
+    )
+
+
+def _cheapest(usual: Way, ways: Iterable[Way], memory: float) -> Way:
+    """The cheapest way that fits; the usual one, unless another is clearly cheaper."""
+    best = min((way for way in ways if way.bytes <= memory or way is usual), key=lambda way: way.seconds)
+    clearly = usual.seconds > CLEARLY * best.seconds and usual.seconds - best.seconds > NOTICEABLE
+    return best if clearly else usual
