@@ -19,8 +19,8 @@ from pltf.engines.closed_form import ClosedForm
 from pltf.engines.contraction import AnyArray
 from pltf.engines.cp import CpFactors
 from pltf.engines.factors import Version, Versioned
-from pltf.engines.memo import Memo, Remembering
 from pltf.engines.lists import MOST_CHUNKS
+from pltf.engines.memo import Memo, Remembering
 from pltf.engines.plan import SHARED_BYTES, EquationPlan
 from pltf.gamma import Array
 from pltf.threads import keep_freed_memory, ordered_map

@@ -26,15 +26,22 @@ T = TypeVar("T")
 class CellList:
     """Cells of some data: the positive ones with their counts, all observed ones, or the holes.
 
-    Engines on the same data share what is made of it, while one of them lives.
+    Of all of them, or of one of several parts. Engines on the same data share what is made of it, while one of them
+    lives.
     """
 
-    def __init__(self, seen: Observation, role: str, dtype: np.dtype[Any]) -> None:
-        self._seen, self._role, self._dtype = seen, role, dtype
+    def __init__(self, seen: Observation, role: str, dtype: np.dtype[Any], part: tuple[int, int] = (0, 1)) -> None:
+        self._seen, self._role, self._dtype, self._part = seen, role, dtype, part
 
     def whole(self) -> WholeList:
         """Positions and counts, in the order of the data."""
-        return self._once((), lambda: WholeList(*_cells(self._seen, self._role, self._dtype)))
+        return self._once((), self._cells)
+
+    def _cells(self) -> WholeList:
+        coords, x = _cells(self._seen, self._role, self._dtype)
+        number, parts = self._part
+        some = slice(coords.shape[1] * number // parts, coords.shape[1] * (number + 1) // parts)
+        return WholeList(coords[:, some], None if x is None else x[some])
 
     def sorted_by(self, modes: Sequence[int]) -> SortedList:
         """The list sorted by these modes, one after the other, and cut into chunks at positions of the first one."""
@@ -45,7 +52,7 @@ class CellList:
         return self._once(key, lambda: make(self.whole()))
 
     def _once(self, key: tuple[Any, ...], make: Callable[[], T]) -> T:
-        return shared(self._seen, (self._role, self._dtype.name, *key), make)
+        return shared(self._seen, (self._role, self._dtype.name, self._part, *key), make)
 
 
 _made_of: WeakKeyDictionary[Observation, WeakValueDictionary[Any, Any]] = WeakKeyDictionary()

@@ -336,8 +336,8 @@ def _reason(plan: TensorPlan) -> str:
     storage = {DENSE: "is an array", LISTED: "lists its cells"}[facts.storage]
     if plan.counts.name == facts.storage:
         return f"{plan.name} {storage}"
-    share = f"{facts.positive / facts.cells:.2g} of its cells are above zero"
-    return f"{plan.name} {storage}, but {share}"
+    about = "" if facts.exact else "about "
+    return f"{plan.name} {storage}, but {about}{facts.positive / facts.cells:.2%} of its cells are above zero"
 
 
 def _work(plan: TensorPlan) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,8 @@ from pltf.engines.dense import DenseEngine
 from pltf.engines.dense_cp import CellTable, DenseCpEngine
 from pltf.engines.listed import ListedEngine
 from pltf.engines.lists import CellList, as_dense, untouched
-from pltf.engines.plan import Plan, TensorPlan
+from pltf.engines.plan import EquationPlan, Plan, TensorPlan
+from pltf.engines.slab import Slab
 from pltf.engines.sum import Part, SumEngine
 from pltf.engines.ways import CLOSED_FORM, DENSE, HOLES, LISTED, MASK, Facts
 from pltf.errors import EngineError
@@ -37,38 +39,44 @@ def facts_of(seen: Observation) -> Facts:
     return Facts(DENSE, seen.values.dtype, cells, seen.n_positive, missing, table=table)
 
 
-def build(plan: Plan, seen: Mapping[str, Observation]) -> Engine:
-    """An engine bound to its data."""
+def build(plan: Plan, seen: Mapping[str, Observation], parts: int = 1) -> Engine:
+    """An engine bound to its data; the cells of each tensor may be cut into parts, whose sums add up."""
     for name, one in seen.items():
         if one.largest > float(np.finfo(plan.dtype).max):
             raise EngineError(f"{name} holds {one.largest:.3g}, which {plan.dtype.name} cannot: use dtype='float64'")
-    engines = [tensor_engine(e, seen[e.name], plan.threads) for e in plan.equations]
+    engines = [tensor_engine(e, seen[e.name], plan.threads, parts) for e in plan.equations]
     return engines[0] if len(engines) == 1 else SumEngine([Part(engine) for engine in engines])
 
 
-def tensor_engine(plan: TensorPlan, seen: Observation, threads: int) -> Engine:
+def tensor_engine(plan: TensorPlan, seen: Observation, threads: int, parts: int = 1) -> Engine:
     """The sums over one tensor: counts in one way, exposures in the same or in another."""
+    counted = _counted(plan, seen, threads, parts)
     if plan.counts.name == DENSE and plan.exposure.name in (CLOSED_FORM, MASK):
-        return _array(plan, as_dense(seen, plan.task.dtype, values=True), threads)
-    if plan.counts.name == DENSE:
-        counts = _array(plan, as_dense(seen, plan.task.dtype, values=True), threads)
-    else:
-        counts = _listed(plan, seen, "positive", threads)
-    exposures = exposure_parts(plan, seen, threads)
+        return counted[0] if parts == 1 else SumEngine([Part(engine) for engine in counted])
     observed = _Observed(plan, seen, threads) if plan.exposure.name == HOLES else None
-    return SumEngine([Part(counts, exposure=0), *exposures], observed)
+    exposures = _exposures(plan, seen, threads, parts)
+    return SumEngine([*(Part(engine, exposure=0) for engine in counted), *exposures], observed)
 
 
-def exposure_parts(plan: TensorPlan, seen: Observation, threads: int) -> list[Part]:
+def _counted(plan: TensorPlan, seen: Observation, threads: int, parts: int) -> list[Engine]:
+    """Engines whose counts add up to those of a tensor."""
+    if plan.counts.name == LISTED:
+        return _listed(plan, seen, "positive", threads, parts)
+    return _slabs(plan, as_dense(seen, plan.task.dtype, values=True), threads, parts)
+
+
+def _exposures(plan: TensorPlan, seen: Observation, threads: int, parts: int) -> list[Part]:
     """Parts that add up to the exposures of a tensor, and have no counts."""
-    closed_form = Part(ClosedForm(plan.equation, plan.task.sizes), counts=False)
+    closed_form = Part(ClosedForm(plan.equation, plan.task.sizes), counts=False)  # once, however many parts there are
     if plan.exposure.name == CLOSED_FORM:
         return [closed_form]
     if plan.exposure.name == MASK:
-        return [Part(_array(plan, as_dense(seen, plan.task.dtype, values=False), threads), counts=False)]
+        masks = _slabs(plan, as_dense(seen, plan.task.dtype, values=False), threads, parts)
+        return [Part(engine, counts=False) for engine in masks]
     if plan.exposure.name == HOLES:
-        return [closed_form, Part(_listed(plan, seen, "holes", threads), counts=False, exposure=-1)]
-    return [Part(_listed(plan, seen, _observed_role(seen), threads), counts=False)]
+        holes = _listed(plan, seen, "holes", threads, parts)
+        return [closed_form, *(Part(engine, counts=False, exposure=-1) for engine in holes)]
+    return [Part(engine, counts=False) for engine in _listed(plan, seen, _observed_role(seen), threads, parts)]
 
 
 def _observed_role(seen: Observation) -> str:
@@ -76,14 +84,29 @@ def _observed_role(seen: Observation) -> str:
     return "positive" if seen.n_positive == seen.n_observed else "observed"
 
 
-def _array(plan: TensorPlan, seen: DenseObservation, threads: int) -> Engine:
-    if plan.task.is_cp and CellTable.fits(seen.values):
-        return DenseCpEngine(plan.dense, seen, threads)
-    return DenseEngine(plan.dense, seen, threads)
+def _listed(plan: TensorPlan, seen: Observation, role: str, threads: int, parts: int = 1) -> list[Engine]:
+    task = plan.task
+    return [ListedEngine(task, CellList(seen, role, task.dtype, (n, parts)), threads) for n in range(parts)]
 
 
-def _listed(plan: TensorPlan, seen: Observation, role: str, threads: int) -> ListedEngine:
-    return ListedEngine(plan.task, CellList(seen, role, plan.task.dtype), threads)
+def _slabs(plan: TensorPlan, seen: DenseObservation, threads: int, parts: int) -> list[Engine]:
+    """Engines on an array, or on slabs of it along its longest index."""
+    if parts == 1:
+        return [_array(plan.dense, seen, plan.task.is_cp, threads)]
+    index, size = max(zip(plan.equation.output.indices, seen.shape, strict=True), key=lambda one: one[1])
+    axis, slabs = plan.equation.output.indices.index(index), []
+    for start, stop in itertools.pairwise(sorted({size * n // parts for n in range(parts + 1)})):
+        where = (*(slice(None),) * axis, slice(start, stop))
+        mask = None if seen.mask is None else seen.mask[where]
+        dense = replace(plan.dense, sizes={**plan.dense.sizes, index: stop - start})
+        engine = _array(dense, replace(seen, values=seen.values[where], mask=mask), plan.task.is_cp, threads)
+        slabs.append(Slab(engine, plan.equation, index, slice(start, stop)))
+    return slabs
+
+
+def _array(plan: EquationPlan, seen: DenseObservation, cp: bool, threads: int) -> Engine:
+    fused = cp and CellTable.fits(seen.values)
+    return DenseCpEngine(plan, seen, threads) if fused else DenseEngine(plan, seen, threads)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +121,7 @@ class _Observed:
         """Goes through them one by one; None if they are too many."""
         if self.plan.task.facts.cells > MOST_CELLS:
             return None
-        return _listed(self.plan, self.seen, "observed", self.threads)
+        return _listed(self.plan, self.seen, "observed", self.threads)[0]
 
     def untouched(self, of: str) -> NDArray[np.bool_]:
         """Entries of a factor that no observed cell touches."""

@@ -1,4 +1,4 @@
-"""What the sparse engine promises beyond the contract."""
+"""What engines on lists of cells promise beyond the contract."""
 
 from __future__ import annotations
 
@@ -6,22 +6,31 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pltf.engines.sparse import ListedCp, SparseEngine, _Pass
 
 import pltf
 from pltf.data import CooObservation
-from pltf.engines import registry, sparse
-from pltf.engines.plan import MOST_CHUNKS
+from pltf.engines import listed, lists, registry
+from pltf.engines.listed import CpPasses, ListedEngine, _CpPass
+from pltf.engines.lists import MOST_CHUNKS, WholeList
+from pltf.engines.sum import SumEngine
 
 
-def listed_cp(shape: tuple[int, ...], n: int, rank: int = 3) -> ListedCp:
+def listed_cp(shape: tuple[int, ...], n: int, rank: int = 3) -> CpPasses:
     rng = np.random.default_rng(0)
     cells = np.unique(np.stack([rng.integers(0, size, n) for size in shape], axis=1), axis=0)
     seen = {"X": pltf.observe((cells, np.ones(len(cells))), shape=shape)}
     engine = registry.build(pltf.cp(tuple("ijk"[: len(shape)]), rank=rank).plan(seen, threads=2), seen)
-    assert isinstance(engine, SparseEngine)
-    assert isinstance(engine._positive, ListedCp)
-    return engine._positive
+    passes = positive(engine)._passes
+    assert isinstance(passes, CpPasses)
+    return passes
+
+
+def positive(engine: Any) -> ListedEngine:
+    """The part of an engine that has the counts."""
+    assert isinstance(engine, SumEngine)
+    (found,) = (part.engine for part in engine._parts if part.counts)
+    assert isinstance(found, ListedEngine)
+    return found
 
 
 @pytest.mark.parametrize("owner", [0, 1])
@@ -29,7 +38,7 @@ def test_no_two_chunks_have_a_row_in_common(owner: int) -> None:
     """They add to it at the same time, in their own threads."""
     rng = np.random.default_rng(0)
     coords = np.stack([rng.zipf(1.5, 5000) % 40, rng.integers(0, 300, 5000)])
-    one = _Pass((40, 300), coords, np.ones(5000), owner, [])
+    one = _CpPass((40, 300), WholeList(coords, np.ones(5000)), owner, [])
     assert one.chunks[0][0] == 0
     assert one.chunks[-1][1] == 5000
     assert 2 < len(one.chunks) <= MOST_CHUNKS
@@ -38,23 +47,23 @@ def test_no_two_chunks_have_a_row_in_common(owner: int) -> None:
 
 
 def test_short_modes_are_private_and_long_ones_owned(monkeypatch: pytest.MonkeyPatch) -> None:
-    def ways(engine: ListedCp) -> list[tuple[int, list[int]]]:
+    def ways(engine: CpPasses) -> list[tuple[int, list[int]]]:
         return [(one.owner, list(one.short)) for one in engine._passes]
 
     assert ways(listed_cp((50, 400, 9), 20_000)) == [(1, [0, 2])]
     assert ways(listed_cp((3000, 4000, 9), 20_000)) == [(1, [2]), (0, [])]  # more rows than a chunk has cells
-    monkeypatch.setattr(sparse, "PRIVATE_BYTES", 8 * 3 * 20 * MOST_CHUNKS)  # room for 20 rows
+    monkeypatch.setattr(listed, "PRIVATE_BYTES", 8 * 3 * 20 * MOST_CHUNKS)  # room for 20 rows
     assert ways(listed_cp((50, 400, 9), 20_000)) == [(1, [2]), (0, [])]
 
 
 def test_rows_beyond_32_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert listed_cp((50, 400, 9), 2000)._passes[0].rows.dtype == np.int32
-    monkeypatch.setattr(sparse, "LARGEST_ROW", 458)
+    monkeypatch.setattr(listed, "LARGEST_ROW", 458)
     assert listed_cp((50, 400, 9), 2000)._passes[0].rows.dtype == np.int64  # 459 rows in all
 
 
 def test_a_warning_where_digits_are_lost_and_cells_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sparse, "MOST_CELLS", 100)
+    monkeypatch.setattr(registry, "MOST_CELLS", 100)
     holes = [(0, 2, k) for k in range(9)]
     seen = {"X": pltf.observe(([(0, 1, 1)], [2]), shape=(3, 5, 10), missing=holes)}
     engine = registry.build(pltf.cp(rank=1).plan(seen), seen)
@@ -85,18 +94,18 @@ def test_engines_on_the_same_data_share_its_sorted_lists(text: str) -> None:
     cells = np.unique(rng.integers(0, (40, 30, 20), (500, 3)), axis=0)
     seen = pltf.observe((cells, rng.poisson(2.0, len(cells)) + 1), shape=(40, 30, 20))
     engines = [registry.build(pltf.Model(text, r=r).plan(seen), {"X": seen}) for r in (2, 5)]
-    lists = [{id(array) for array in _arrays(engine)} for engine in engines]
-    assert lists[0] == lists[1]
-    assert lists[0]
+    held = [{id(array) for array in _arrays(engine)} for engine in engines]
+    assert held[0] == held[1]
+    assert held[0]
     alone = registry.build(pltf.Model(text, r=5).plan(seen, dtype="float32"), {"X": seen})
-    assert not lists[0] & {id(array) for array in _arrays(alone)}
+    assert not held[0] & {id(array) for array in _arrays(alone)}
     assert isinstance(seen, CooObservation)
-    kept = len(sparse._lists_of[seen])
+    kept = len(lists._made_of[seen])
     del engines, alone
-    assert len(sparse._lists_of[seen]) == 0 < kept
+    assert len(lists._made_of[seen]) == 0 < kept
 
 
 def _arrays(engine: Any) -> list[Any]:
     """The lists that an engine of positive cells goes through."""
-    listed = engine._positive
-    return [one.rows for one in listed._passes] if hasattr(listed, "_passes") else [listed._coords]
+    passes = positive(engine)._passes
+    return [one.rows if isinstance(passes, CpPasses) else one.cells.rows for one in passes._passes]  # type: ignore[attr-defined]
