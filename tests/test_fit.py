@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pltf
-from pltf.engines import cells as cells_module
+from pltf.prediction import rates as rates_module
 
 X = np.random.default_rng(0).poisson(3.0, (6, 5, 4))
 COUPLED = pltf.Model("X[i,j,k] = A[i,r] * B[j,r] * C[k,r]\nY[j,m] = B[j,r] * D[m,r]", r=2)
@@ -35,7 +35,7 @@ def test_results_cannot_be_changed_by_accident() -> None:
 
 
 def test_mean_at_cells_is_the_whole_tensor_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cells_module, "BLOCK_BYTES", 300)  # several blocks
+    monkeypatch.setattr(rates_module, "_AT_A_TIME", 7)  # several rounds
     fit = coupled_fit()
     whole = fit.mean(of="X")
     cells = np.argwhere(np.ones(X.shape, dtype=bool))

@@ -94,7 +94,8 @@ def _slabs(plan: TensorPlan, seen: DenseObservation, threads: int, parts: int) -
     if parts == 1:
         return [_array(plan.dense, seen, plan.task.is_cp, threads)]
     index, size = max(zip(plan.equation.output.indices, seen.shape, strict=True), key=lambda one: one[1])
-    axis, slabs = plan.equation.output.indices.index(index), []
+    axis = plan.equation.output.indices.index(index)
+    slabs: list[Engine] = []
     for start, stop in itertools.pairwise(sorted({size * n // parts for n in range(parts + 1)})):
         where = (*(slice(None),) * axis, slice(start, stop))
         mask = None if seen.mask is None else seen.mask[where]
