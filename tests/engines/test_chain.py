@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -36,8 +39,10 @@ def problem(name: str, dtype: str = "float64", threads: int = 1) -> tuple[Engine
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("tucker", "float64"), ("tucker", "float32"), *((name, "float64") for name in MODELS if name != "tucker")],
+)
 def test_a_written_kernel_is_the_interpreted_one(name: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     slow, factors = problem(name, dtype)
     expected = slow.counts(factors)
@@ -78,6 +83,35 @@ def test_sources_are_kept_for_the_next_process(tmp_path: Path, monkeypatch: pyte
     assert generated._kept("def kernel(): pass\n") == path
     assert path.read_text() == "def kernel(): pass\n"
     assert [one.name for one in path.parent.iterdir()] == [path.name]
+
+
+ANOTHER_PROCESS = """
+import numpy as np, pltf
+from pltf.engines import generated, listed
+from pltf.engines.chain import plan_chain
+
+listed.WORTH_COMPILING = 0
+X = np.random.default_rng(0).poisson(1.0, (9, 8, 7))
+fit = pltf.tucker(ranks=(2, 2, 2)).fit(X, engine="sparse", max_iter=3, tol=0)
+kernel = generated.compiled(plan_chain(fit.model.equations[0], fit.sizes, int((X > 0).sum()), 0))
+print(sum(kernel.stats.cache_hits.values()), sum(kernel.stats.cache_misses.values()), repr(fit.bound))
+"""
+
+
+@pytest.mark.slow
+def test_a_second_process_takes_kernels_from_the_cache(tmp_path: Path) -> None:
+    told = [
+        subprocess.run(
+            [sys.executable, "-c", ANOTHER_PROCESS],
+            env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split()
+        for _ in range(2)
+    ]
+    assert [one[:2] for one in told] == [["0", "1"], ["1", "0"]]
+    assert told[0][2] == told[1][2]
 
 
 def test_no_folder_to_write_to_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,8 @@ def compiled(chain: Chain) -> Callable[..., float]:
 @lru_cache(maxsize=64)
 def _compiled(text: str) -> Callable[..., float]:
     path = _kept(text)
-    names: dict[str, Any] = {"np": np, "natural_log": special.natural_log}
+    # What comes from the cache looks for the module that it was compiled in.
+    names: dict[str, Any] = {"np": np, "natural_log": special.natural_log, "__name__": __name__}
     exec(compile(text, str(path or "<chain>"), "exec"), names)
     keep = path is not None
     kernel: Callable[..., float] = numba.njit(
