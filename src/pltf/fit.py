@@ -396,13 +396,10 @@ class Fit:
         >>> fit.fold_in({"Y": [14, 28]}, index="item").mean(of="X").shape
         (3, 1)
         """
-        from pltf import api  # the front door again: a fold-in is a fit
+        from pltf.fold_in import fold_in  # the front door again: a fold-in is a fit
+        from pltf.options import FitOptions
 
-        return api.fold_in(
-            self,
-            X_new,
-            index,
-            mask=mask,
+        options = FitOptions(
             prior=prior,
             max_iter=max_iter,
             tol=tol,
@@ -411,6 +408,7 @@ class Fit:
             threads=threads,
             progress=progress,
         )
+        return fold_in(self, X_new, index, mask=mask, options=options)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit to a netCDF file that :func:`pltf.load`, and xarray, can read.

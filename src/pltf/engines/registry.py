@@ -12,21 +12,21 @@ from pltf.engines.dense import DenseEngine
 from pltf.engines.dense_cp import CellTable, DenseCpEngine
 from pltf.engines.plan import EquationPlan, ListedPlan, Plan
 from pltf.engines.sparse import SparseEngine
-from pltf.errors import EngineError
+from pltf.errors import EngineError, py
 
 ENGINES = ("auto", "dense", "sparse")
 
 
 def choose(engine: str, listed: Mapping[str, bool]) -> tuple[str, str]:
     """Name of the engine to use and the reason; ``listed`` says which tensors list their cells."""
-    if engine not in ENGINES:
-        raise EngineError(f"engine must be one of {', '.join(map(repr, ENGINES))}; got {engine!r}")
     kinds = {True: "sparse", False: "dense"}
     needed = {kinds[one] for one in listed.values()}
     for name, one in listed.items():
         if engine not in ("auto", kinds[one]):
             what = "a list of cells" if one else "a dense array"
-            raise EngineError(f"engine={engine!r} cannot take {name}, which is {what}: use 'auto' or {kinds[one]!r}")
+            raise EngineError(
+                f"{py:engine={engine!r}} cannot take {name}, which is {what}: use 'auto' or {kinds[one]!r}"
+            )
     if len(needed) == 2:
         return "dense and sparse", "each tensor in its own storage"
     names, several = " and ".join(listed), len(listed) > 1
@@ -50,7 +50,7 @@ def build(plan: Plan, seen: Mapping[str, Observation]) -> Engine:
 def _bound(plan: EquationPlan | ListedPlan, seen: Observation, threads: int) -> Engine:
     if seen.largest > float(np.finfo(plan.dtype).max):
         name = plan.equation.output.name
-        raise EngineError(f"{name} holds {seen.largest:.3g}, which {plan.dtype.name} cannot: use dtype='float64'")
+        raise EngineError(f"{name} holds {seen.largest:.3g}, which {plan.dtype.name} cannot: use {py:dtype='float64'}")
     if isinstance(plan, ListedPlan):
         assert isinstance(seen, CooObservation)
         return SparseEngine(plan, seen, threads)

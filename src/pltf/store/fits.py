@@ -11,7 +11,7 @@ from typing import Any
 
 from pltf.data.numeric import brief
 from pltf.data.split import HeldOut
-from pltf.errors import PltfError
+from pltf.errors import PltfError, py
 from pltf.fit import Fit
 from pltf.notation import Model
 from pltf.store.container import Box, Boxes, write
@@ -53,10 +53,10 @@ def as_path(path: Any, argument: str = "path") -> Path:
     """A path, or one sentence."""
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
     if not isinstance(text, str) or not text or "\0" in text:
-        raise PltfError(f"{argument} must be the name of a file, got {brief(path)}")
+        raise PltfError(f"{py:{argument}} must be the name of a file, got {brief(path)}")
     where = Path(text)
     if where.is_dir():
-        raise PltfError(f"{argument} must be the name of a file, and {where} is a folder")
+        raise PltfError(f"{py:{argument}} must be the name of a file, and {where} is a folder")
     return where
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import numpy as np
 import pytest
 
 import pltf
-from pltf import api
 
 X = np.random.default_rng(0).poisson(3.0, (4, 3))
 MODEL = pltf.nmf(rank=2)
@@ -136,12 +134,6 @@ def test_a_prior_for_one_factor_leaves_the_default_for_the_others() -> None:
     np.testing.assert_array_equal(one.trace, both.trace)
     one, both = (MODEL.fit(X, prior=prior, max_iter=3, tol=0) for prior in (None, default))
     np.testing.assert_array_equal(one.trace, both.trace)
-
-
-def test_model_fit_forwards_every_argument() -> None:
-    for ours, theirs in ((pltf.Model.fit, api.fit), (pltf.Model.plan, api.plan), (pltf.Fit.fold_in, api.fold_in)):
-        behind = [name for name in inspect.signature(theirs).parameters if not name.startswith("_")]
-        assert list(inspect.signature(ours).parameters)[1:] == behind[1:]
 
 
 def test_an_unknown_option_is_an_error() -> None:
