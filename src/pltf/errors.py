@@ -21,7 +21,7 @@ import numpy as np
 _OPEN, _CLOSE = "\x0e", "\x0f"  # shift out, shift in: neither a value nor the name of a file has them
 _SPELLED, _ONLY = "=", "-"  # kinds of pieces
 _PIECE = re.compile(f"{_OPEN}([{_SPELLED}{_ONLY}])(.*?){_CLOSE}", re.DOTALL)
-_ARGUMENT = re.compile(r"([A-Za-z_]\w*)(?=$|=|\[)")
+_ARGUMENT = re.compile(r"(?:[A-Z]\w*: )?([A-Za-z_]\w*)(?=$|=|\[)")  # as in "tol", "tol=0", "init['U']", "Gamma: shape"
 
 
 class _Mark:

@@ -25,7 +25,7 @@ from pltf.engines.cp import CpFactors
 from pltf.engines.factors import Version, Versioned
 from pltf.engines.memo import Memo, Remembering
 from pltf.engines.plan import MOST_CHUNKS, ListedPlan
-from pltf.errors import ConvergenceWarning
+from pltf.errors import ConvergenceWarning, py
 from pltf.gamma import Array
 from pltf.threads import keep_freed_memory, ordered_map
 
@@ -90,9 +90,8 @@ class SparseEngine(Remembering):
             listed = self._seen.unlisted == "missing"
             if not listed and math.prod(self._seen.shape) > MOST_CELLS:
                 text = "missing cells have rates so far above the observed ones that exposures keep few digits"
-                warnings.warn(
-                    f"{text}: list the observed cells, with unlisted='missing'", ConvergenceWarning, stacklevel=2
-                )
+                advice = f"list the observed cells, with {py:unlisted='missing'}"
+                warnings.warn(f"{text}: {advice}", ConvergenceWarning, stacklevel=2)
                 return None
             cells = self._seen.coords if listed else _complement(self._seen.missing, self._seen.shape)
             self._observed = self._lists(Cells(self._seen, "observed", lambda: (cells, None), self._plan.dtype))

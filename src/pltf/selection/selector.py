@@ -16,7 +16,7 @@ from pltf.inference.run import Row
 from pltf.notation import Model
 from pltf.selection.grid import GridPoint, Prior, edges, grid_points
 from pltf.selection.grid import shown as in_words
-from pltf.selection.result import Selection
+from pltf.selection.result import Selection, marked_doubts
 from pltf.selection.search import Candidate, Findings, Options, search
 from pltf.threads import available_threads, single_threaded_blas
 
@@ -136,7 +136,7 @@ def select(
     if keeper is not None and not found.interrupted:
         keeper.end(selection)
     winner.warn_of(run, options.stop, problem.total, stacklevel=3)
-    for text in selection.doubts:
+    for text in marked_doubts(selection):
         warnings.warn(text, SelectionWarning, stacklevel=2)
     return selection
 
