@@ -15,7 +15,7 @@ from scipy import special
 
 from pltf.data.labels import Labels
 from pltf.data.numeric import numeric
-from pltf.errors import PltfError, py, whole
+from pltf.errors import PltfError, py, py_only, whole
 from pltf.threads import PART, in_parts, run_all
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Gamma:
     def _check_learning(self) -> None:
         if self.learn is not None and not (isinstance(self.learn, str) and self.learn in LEARN):
             raise PltfError(
-                f"{py:Gamma: learn} must be None or one of {', '.join(map(repr, LEARN))}; got {self.learn!r}"
+                f"{py:Gamma: learn} must be {py_only:None or }one of {', '.join(map(repr, LEARN))}; got {self.learn!r}"
             )
         if not (isinstance(self.tie, str) and (self.tie in TIES or re.fullmatch(r"index:\w+", self.tie))):
             raise PltfError(f"{py:Gamma: tie} must be 'factor', 'component' or as 'index:user'; got {self.tie!r}")
