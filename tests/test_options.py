@@ -12,7 +12,8 @@ import pytest
 
 import pltf
 from pltf.cli import app
-from pltf.options import DTYPES, IF_SET, METHODS, FitOptions, _rule
+from pltf.inference.methods import METHODS
+from pltf.options import DTYPES, IF_SET, FitOptions, _rule
 from pltf.sklearn import PoissonNMF
 
 X = np.random.default_rng(0).poisson(3.0, (4, 3))

@@ -23,12 +23,13 @@ from pltf.inference import start
 from pltf.inference.balance import trades
 from pltf.inference.em import EM, MAP
 from pltf.inference.factors import Factors, frozen
+from pltf.inference.methods import METHODS
 from pltf.inference.priors import Groups, groups
 from pltf.inference.run import ASKED, INTERRUPTED, Row, Run, Stop, best_of
 from pltf.inference.state import Method, Problem, State
 from pltf.interrupts import first_interrupt_waits
 from pltf.notation import Model
-from pltf.options import METHODS, FitOptions
+from pltf.options import FitOptions
 from pltf.planning import labels_by_index, observations, plan, tensors
 from pltf.prediction.cells import labelled_array
 from pltf.store.checkpoint import FitCheckpoint, Identity, Place, digest_of

@@ -20,17 +20,14 @@ import numpy as np
 from pltf.engines.registry import ENGINES
 from pltf.errors import EngineError, PltfError, choice, flag, py, whole
 from pltf.gamma import Gamma
-from pltf.inference.em import EM, MAP
+from pltf.inference.methods import METHODS
 from pltf.inference.run import Callback, Stop
-from pltf.inference.state import Method
-from pltf.inference.vb import VB
 from pltf.store.checkpoint import Identity, digest_of
 from pltf.store.fits import as_path
 
 if TYPE_CHECKING:
     from pltf.fit import Fit
 
-METHODS: Mapping[str, Method] = {method.name: method for method in (VB, EM, MAP)}
 INITS = ("prior", "random")
 DTYPES = ("float64", "float32")
 

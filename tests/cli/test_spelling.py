@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,18 +42,12 @@ ENGLISH = {"X", "index", "cells", "data", "model", "text", "result", *OF_PRIOR} 
 def _arguments() -> set[str]:
     """The arguments of everything that the commands call."""
     classes = (pltf.Model, pltf.Fit, pltf.Gamma, pltf.Selection, pltf.Posterior)
-    methods = [one for kind in classes for _, one in inspect.getmembers(kind, inspect.isfunction)]
-    functions = (
-        pltf.observe,
-        pltf.holdout,
-        pltf.select,
-        pltf.load,
-        read_data,
-        pltf.metrics.score,
-        pltf.report.write,
-        pltf.cp,
-    )
-    return {name for one in (*methods, *functions) for name in inspect.signature(one).parameters} - {"self"}
+    called: list[Callable[..., Any]] = [
+        one for kind in classes for _, one in inspect.getmembers(kind, inspect.isfunction)
+    ]
+    called += [pltf.observe, pltf.holdout, pltf.select, pltf.load, pltf.cp]
+    called += [read_data, pltf.metrics.score, pltf.report.write]
+    return {name for one in called for name in inspect.signature(one).parameters} - {"self"}
 
 
 ARGUMENTS = _arguments()

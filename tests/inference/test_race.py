@@ -9,10 +9,11 @@ import pytest
 
 import pltf
 from pltf.fitting import prepare
+from pltf.inference.methods import METHODS
 from pltf.inference.race import BEHIND, judged, rounds, run_until
 from pltf.inference.run import Run, Stop, run
 from pltf.inference.state import Problem, State
-from pltf.options import METHODS, FitOptions
+from pltf.options import FitOptions
 from pltf.planning import observations
 
 X = np.random.default_rng(0).poisson(3.0, (8, 7, 6))

@@ -219,7 +219,7 @@ Resume = Annotated[
 ]
 KeepData = Annotated[
     bool,
-    typer.Option("--keep-data/--no-keep-data", rich_help_panel=FITTING,
+    typer.Option("--keep-data/--no-keep-data", metavar="", rich_help_panel=FITTING,
                  help="Keep what was observed in the fit: predict --top and report need it."),
 ]  # fmt: skip
 Force = Annotated[

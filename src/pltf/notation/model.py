@@ -50,7 +50,7 @@ class Model:
 
     def __init__(self, text: str, /, **sizes: int) -> None:
         if not isinstance(text, str):
-            raise PltfError(f"the model must be a text such as 'ir,jr->ij', got {type(text).__name__}")
+            raise PltfError(f"the model must be a text such as 'ir,jr->ij', got {type(text).__name__}", argument="text")
         equations = parse(text)
         object.__setattr__(self, "equations", equations)
         object.__setattr__(self, "_sizes", tuple(_latent_sizes(equations, sizes).items()))

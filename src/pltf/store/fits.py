@@ -13,6 +13,7 @@ from pltf.data.numeric import brief
 from pltf.data.split import HeldOut
 from pltf.errors import PltfError, py
 from pltf.fit import Fit
+from pltf.inference.methods import METHODS
 from pltf.notation import Model
 from pltf.store.container import Box, Boxes, write
 from pltf.store.serialize import (
@@ -31,7 +32,6 @@ from pltf.store.serialize import (
 )
 
 FIT = "fit"
-_METHODS = ("vb", "em", "map")
 _TOLD = {
     "method": str,
     "objective": str,
@@ -102,7 +102,7 @@ def fit_from(boxes: Boxes) -> Fit:
     if sizes != sizes | dict(model.sizes) or min(sizes.values()) < 1:
         raise ValueError(f"sizes cannot be {sizes}")
     shapes = {a: tuple(sizes[index] for index in indices) for a, indices in model.factors.items()}
-    if about["method"] not in _METHODS:
+    if about["method"] not in METHODS:
         raise ValueError(f"no method is called {about['method']!r}")
     if not about["rows"]:
         raise ValueError("there must be a row for each restart")
