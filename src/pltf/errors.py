@@ -6,7 +6,7 @@ piece of Python in a sentence is marked where it is written, with a format speci
     raise PltfError(f"{py:restarts} must be 1 when {py:init} gives the starting point, got {restarts}")
     raise PltfError(f"{py:method='em'} has no prior: use {py:method='vb'}")
 
-``str(error)`` reads as if nothing was marked; ``error.spelled(...)`` spells each piece in another way.
+``str(error)`` shows the plain sentence; ``error.spelled(...)`` replaces each marked piece.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class _Mark:
 
 
 py = _Mark(_SPELLED)  # an argument, alone or with its value: {py:tol}, {py:tol=}, {py:tol=0}; also {py:model.plan(X)}
-py_only = _Mark(_ONLY)  # words that hold in Python alone, and are left out elsewhere
+py_only = _Mark(_ONLY)  # words that make sense in Python only, and are left out elsewhere
 
 
 def spelled(marked: str, spell: Callable[[str], str] | None = None) -> str:
-    """A marked sentence as people read it: as Python has it, or with each piece of Python spelled in another way.
+    """The text of a marked sentence; ``spell`` replaces each marked piece of Python by another spelling.
 
     >>> spelled(f"{py:tol} must be a number{py_only: or None}", lambda text: f"--{text}")
     '--tol must be a number'
@@ -55,9 +55,9 @@ def spelled(marked: str, spell: Callable[[str], str] | None = None) -> str:
 
 
 class Sentence(Exception):
-    """A sentence with pieces of Python in it, as an error or a warning."""
+    """Base of errors and warnings whose message marks its pieces of Python."""
 
-    argument: str | None  # that it is about: the first that it names, unless told
+    argument: str | None  # the argument it is about: by default the first one that the message names
 
     def __init__(self, message: str = "", argument: str | None = None) -> None:
         self.marked = str(message)
@@ -66,14 +66,14 @@ class Sentence(Exception):
         super().__init__(spelled(self.marked))
 
     def spelled(self, spell: Callable[[str], str]) -> str:
-        """The sentence for those who do not write Python; ``spell`` is given each piece of it."""
+        """The message with each marked piece of Python replaced by ``spell(piece)``."""
         return spelled(self.marked, spell)
 
 
 class PltfError(Sentence, ValueError):
     """Any refusal of pltf; every error it raises on purpose is one of these.
 
-    ``argument`` is the name of the argument that it is about, if it is about one.
+    ``argument`` is the name of the argument that is wrong, or None.
 
     >>> import pltf
     >>> try:

@@ -1,8 +1,8 @@
-"""The options of a fit: their names, defaults and checks, what a checkpoint must agree on, and their text as Python.
+"""The options of a fit: names, defaults, checks, what identifies a checkpoint, and their text as Python.
 
-This is the one home of all of that. :meth:`pltf.Model.fit`, :meth:`pltf.Model.plan`, :func:`pltf.select`,
-:meth:`pltf.Fit.fold_in`, :class:`pltf.sklearn.PoissonNMF` and the command line write names and defaults out where
-people look for them; ``tests/test_options.py`` holds them to what is written here.
+This is the single place for all of that. :meth:`pltf.Model.fit`, :meth:`pltf.Model.plan`, :func:`pltf.select`,
+:meth:`pltf.Fit.fold_in`, :class:`pltf.sklearn.PoissonNMF` and the command line repeat names and defaults in their
+signatures, where users look for them; ``tests/test_options.py`` checks that they agree.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Check = Callable[[str, Any], Any]  # name and value to the value that is used; r
 
 
 def _any(_: str, value: Any) -> Any:
-    """What only the model or the data can judge."""
+    """No check: only the model or the data can tell."""
     return value
 
 
@@ -96,20 +96,20 @@ ALWAYS, IF_SET = "always", "if set"
 
 
 def _rule(check: Check = _any, *, same: str = "", told: bool = False) -> dict[str, Any]:
-    """What holds for an option.
+    """The metadata of an option.
 
-    ``same``: a checkpoint can be resumed only with the same value, which it keeps always; or if it is not the default,
-    as it must be with options that came after version 0.1, or earlier checkpoints could not be resumed.
-    ``told``: the fit keeps its text as Python.
+    ``same``: resuming from a checkpoint needs the same value. ``ALWAYS`` stores it in every checkpoint; ``IF_SET`` only
+    if it differs from the default: use it for options added after version 0.1, so that older checkpoints still resume.
+    ``told``: ``Fit.options`` has the value as Python code, unless it is the default.
     """
     return {"check": check, "same": same, "told": told}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FitOptions:
-    """All options of a fit, checked as far as they can be without the model and the data.
+    """All options of a fit. Values are checked here, except for what depends on the model or the data.
 
-    :meth:`pltf.Model.fit` says what they mean. A new option is one line here, beside what it does.
+    :meth:`pltf.Model.fit` documents them. To add an option, add a line here and use it.
 
     >>> FitOptions(restarts=3).as_code()
     {}
@@ -150,7 +150,7 @@ class FitOptions:
         return Stop(self.max_iter, self.tol, self.callback)
 
     def entropy(self, earlier: Identity | None) -> int:
-        """The seed; if none is given that of an earlier run, which is resumed, or one that is drawn."""
+        """The seed: the given one, otherwise that of the run that is resumed, otherwise a random one."""
         if self.seed is not None:
             return self.seed
         drawn = earlier["seed"] if earlier else np.random.SeedSequence().entropy
@@ -158,7 +158,9 @@ class FitOptions:
         return drawn
 
     def identity(self, **judged: Any) -> Identity:
-        """What has to be the same to resume from a checkpoint; ``judged`` are values that took model and data to find.
+        """The values that must be equal to resume from a checkpoint.
+
+        ``judged`` replaces values by what was made of them with the model and the data.
 
         >>> FitOptions(seed=3).identity(engine="dense")["engine"]
         'dense'
@@ -171,17 +173,17 @@ class FitOptions:
         return {name: judged[name] if name in judged else digest_of(getattr(self, name)) for name in kept}
 
     def as_code(self) -> dict[str, str]:
-        """Options that are not the defaults, as Python; what is too large to write goes by its name.
+        """Options that differ from the defaults, as Python code; arrays are replaced by the name of the option.
 
-        Those that the fit itself tells, and those that change nothing of a result, are not among them.
+        Leaves out options that are attributes of the fit, and those that do not change the result.
         """
         told = [one.name for one in fields(self) if one.metadata["told"] and self._is_set(one)]
         return {name: _code(name, getattr(self, name)) for name in told}
 
     def _is_set(self, option: Field[Any]) -> bool:
-        """Whether an option is not the default."""
+        """Whether an option differs from its default."""
         value = getattr(self, option.name)
-        plain = isinstance(value, str | bool | int | float)  # others, such as arrays, are no defaults
+        plain = isinstance(value, str | bool | int | float)  # arrays are never defaults
         return value is not option.default and not (plain and value == option.default)
 
 

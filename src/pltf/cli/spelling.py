@@ -1,4 +1,4 @@
-"""How the command line spells what sentences of the library say in Python: ``--max-iter`` for ``max_iter``."""
+"""The names of options for the Python in messages of the library: ``--max-iter`` for ``max_iter``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-# Arguments that have an option, by the name of the option where it is another one.
+# Arguments whose option has the same name; OPTIONS adds those whose option has another one.
 _SAME = (
     "among", "atleast", "checkpoint", "count", "draws", "dtype", "every", "format", "keep_data", "level", "max_iter",
     "method", "prior", "race", "ranking", "restarts", "resume", "seed", "title", "tol", "top", "value", "variable",
@@ -21,7 +21,7 @@ OPTIONS: Mapping[str, str] = {name: f"--{name.replace('_', '-')}" for name in _S
     "k": "--top",
     "path": "--output",
 }
-# Other Python that sentences have.
+# Other pieces of Python in messages.
 _PHRASES: Mapping[str, str] = {
     "duplicates='sum'": "--sum",
     "model.plan(X)": "pltf plan",
@@ -34,7 +34,7 @@ _ROWS = re.compile(r"rows? \d+( and \d+)*")
 
 
 def option(code: str) -> str:
-    """A piece of Python as an option; what has none stays as it is.
+    """A piece of Python as an option; unchanged if there is no such option.
 
     >>> option("max_iter"), option("checkpoint="), option("method='vb'"), option("dims={'user_id': 'user'}")
     ('--max-iter', '--checkpoint', '--method vb', '--index user_id=user')
