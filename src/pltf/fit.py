@@ -318,7 +318,9 @@ class Fit:
         choice = self._choice(among, belief)
         cells, probability = most_probable(belief, k, atleast, choice, draws, seed, progress)
         if not probability.size:
-            raise PltfError(f"no cell of {belief.equation.output.name} is among those asked for ({py:among={among!r}})")
+            raise PltfError(
+                f"no cell of {belief.equation.output.name} is among those asked for ({among!r})", argument="among"
+            )
         found = Asked(belief.shape, cells)
         named = zip(belief.equation.output.indices, cells, strict=True)
         table = pd.DataFrame({index: self._named(index, positions) for index, positions in named})

@@ -135,7 +135,7 @@ DEEP = [
     (("fit", "two.npz", "--nmf", "1", "-o", "new.nc"), "say which with --variable"),
     (("fit", "odd.bin", "--nmf", "1", "-o", "new.nc"), "say what it is with --format"),
     (("select", "a.csv", "-i", "user,place", "-m", "ir,jr->ij", "-s", "q=1:2", "-s", "r=1"), "the latent indices"),
-    (("predict", "run.nc", "--top", "2", "--among", "zero"), "no cell of X is among those asked for (--among zero)"),
+    (("predict", "run.nc", "--top", "2", "--among", "zero"), "no cell of X is among those asked for ('zero')"),
     (("predict", "run.nc", "--cells", "cells.csv"), "--cells: row 1 has 7 for index 'i', which runs from 0 to 2"),
     (("predict", "run.nc", "--top", "2", "--among", "all", "--level", "2"), "--level must lie between 0 and 1"),
     (("predict", "run.nc", "--top", "2", "--among", "all", "--atleast", "9" * 17), "--atleast must be at most 2**53"),
