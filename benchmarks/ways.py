@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -101,11 +102,11 @@ def timed(problem: Problem, rounds: int) -> tuple[TensorPlan, dict[str, float], 
     counts = {}
     for name, way in _hopeful(by_counts):
         built = engine(way, some)
-        counts[name] = seconds(lambda built=built: built.counts(factors), rounds)
+        counts[name] = seconds(partial(built.counts, factors), rounds)
     exposed = {}
     for name, way in _hopeful(by_exposure):
         built = engine(by_counts["sparse"], way)
-        exposed[name] = seconds(lambda built=built: exposures(built), rounds)
+        exposed[name] = seconds(partial(exposures, built), rounds)
     return plan, counts, exposed
 
 

@@ -1,22 +1,88 @@
-"""What can go wrong, said in one sentence: which argument, what was expected, what came."""
+"""What can go wrong, said in one sentence: which argument, what was expected, what came.
+
+Sentences name arguments as Python does. So that the command line can say ``--max-iter`` instead of ``max_iter``, every
+piece of Python in a sentence is marked where it is written, with a format specification of :data:`py`::
+
+    raise PltfError(f"{py:restarts} must be 1 when {py:init} gives the starting point, got {restarts}")
+    raise PltfError(f"{py:method='em'} has no prior: use {py:method='vb'}")
+
+``str(error)`` shows the plain sentence; ``error.spelled(...)`` replaces each marked piece.
+"""
 
 from __future__ import annotations
 
 import operator
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+_OPEN, _CLOSE = "\x0e", "\x0f"  # shift out, shift in: neither a value nor the name of a file has them
+_SPELLED, _ONLY = "=", "-"  # kinds of pieces
+_PIECE = re.compile(f"{_OPEN}([{_SPELLED}{_ONLY}])(.*?){_CLOSE}", re.DOTALL)
+_ARGUMENT = re.compile(r"(?:[A-Z]\w*: )?([A-Za-z_]\w*)(?=$|=|\[)")  # as in "tol", "tol=0", "init['U']", "Gamma: shape"
 
-class PltfError(ValueError):
+
+class _Mark:
+    """Marks a piece of a sentence: the format specification is its text."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+
+    def __format__(self, text: str) -> str:
+        return f"{_OPEN}{self._kind}{text}{_CLOSE}"
+
+
+py = _Mark(_SPELLED)  # an argument, alone or with its value: {py:tol}, {py:tol=}, {py:tol=0}; also {py:model.plan(X)}
+py_only = _Mark(_ONLY)  # words that make sense in Python only, and are left out elsewhere
+
+
+def spelled(marked: str, spell: Callable[[str], str] | None = None) -> str:
+    """The text of a marked sentence; ``spell`` replaces each marked piece of Python by another spelling.
+
+    >>> spelled(f"{py:tol} must be a number{py_only: or None}", lambda text: f"--{text}")
+    '--tol must be a number'
+    """
+
+    def read(piece: re.Match[str]) -> str:
+        kind, text = piece.groups()
+        if spell is None:
+            return text
+        return spell(text) if kind == _SPELLED else ""
+
+    return _PIECE.sub(read, marked)
+
+
+class Sentence(Exception):
+    """Base of errors and warnings whose message marks its pieces of Python."""
+
+    argument: str | None  # the argument it is about: by default the first one that the message names
+
+    def __init__(self, message: str = "", argument: str | None = None) -> None:
+        self.marked = str(message)
+        named = (_ARGUMENT.match(text) for kind, text in _PIECE.findall(self.marked) if kind == _SPELLED)
+        self.argument = argument or next((found[1] for found in named if found), None)
+        super().__init__(spelled(self.marked))
+
+    def spelled(self, spell: Callable[[str], str]) -> str:
+        """The message with each marked piece of Python replaced by ``spell(piece)``."""
+        return spelled(self.marked, spell)
+
+
+class PltfError(Sentence, ValueError):
     """Any refusal of pltf; every error it raises on purpose is one of these.
+
+    ``argument`` is the name of the argument that is wrong, or None.
 
     >>> import pltf
     >>> try:
-    ...     pltf.Model("X[i,j] = A[i,r] * B[j,r]")
+    ...     pltf.nmf(rank=2).fit([[1, 2], [3, 4]], tol=3)
     ... except pltf.PltfError as error:
     ...     print(error)
-    latent index 'r' has no size: give it as a keyword, for example Model(..., r=3)
+    ...     print(error.argument)
+    tol must be a number from 0 to below 1, got 3
+    tol
     """
 
 
@@ -40,7 +106,7 @@ class NotationError(PltfError):
         indent = len(line) - len(line.lstrip())
         before = line[indent : position - start]
         caret = "".join("\t" if character == "\t" else " " for character in before) + "^"
-        super().__init__(f"{reason}\n  {line.strip()}\n  {caret}")
+        super().__init__(f"{reason}\n  {line.strip()}\n  {caret}", argument="text")
 
     def __reduce__(self) -> tuple[type[NotationError], tuple[str, str, int]]:
         return type(self), (self.reason, self.text, self.position)
@@ -68,7 +134,7 @@ class EngineError(PltfError):
     """
 
 
-class ConvergenceWarning(UserWarning):
+class ConvergenceWarning(Sentence, UserWarning):
     """A fit that ended before it settled; the message says what to try.
 
     >>> import pltf
@@ -77,7 +143,7 @@ class ConvergenceWarning(UserWarning):
     """
 
 
-class SelectionWarning(UserWarning):
+class SelectionWarning(Sentence, UserWarning):
     """A search whose answer calls for a second look; the message says why.
 
     >>> import warnings, numpy as np, pltf
@@ -88,7 +154,7 @@ class SelectionWarning(UserWarning):
     """
 
 
-class ScoreWarning(UserWarning):
+class ScoreWarning(Sentence, UserWarning):
     """A score that says less than it seems to; the message says why.
 
     >>> import warnings, numpy as np, pltf, pltf.metrics
@@ -107,12 +173,19 @@ def whole(argument: str, value: Any, least: int) -> int:
     except TypeError:
         number = least - 1
     if isinstance(value, bool) or number < least:
-        raise PltfError(f"{argument} must be a whole number of at least {least}, got {value!r}")
+        raise PltfError(f"{py:{argument}} must be a whole number of at least {least}, got {value!r}")
     return number
 
 
 def flag(argument: str, value: Any) -> bool:
     """True or False, or a PltfError that names the argument."""
     if not isinstance(value, (bool, np.bool_)):
-        raise PltfError(f"{argument} must be True or False, got {value!r}")
+        raise PltfError(f"{py:{argument}} must be True or False, got {value!r}")
     return bool(value)
+
+
+def choice(argument: str, value: Any, choices: Sequence[str], error: type[PltfError] = PltfError) -> str:
+    """One of several words, or an error that names the argument."""
+    if not isinstance(value, str) or value not in choices:
+        raise error(f"{py:{argument}} must be one of {', '.join(map(repr, choices))}; got {value!r}")
+    return str(value)

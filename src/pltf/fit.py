@@ -16,7 +16,7 @@ from pltf.data.labels import Labels
 from pltf.data.numeric import EXACT, brief
 from pltf.data.pattern import Pattern
 from pltf.data.split import HeldOut
-from pltf.errors import PltfError, flag, whole
+from pltf.errors import PltfError, flag, py, whole
 from pltf.gamma import Array, Factor, Gamma, Point, Posterior, level_of
 from pltf.inference.run import Row
 from pltf.inference.start import restart_seed
@@ -272,7 +272,7 @@ class Fit:
         (True, True)
         """
         if not isinstance(tail, str) or tail not in TAILS:
-            raise PltfError(f"tail must be one of {', '.join(map(repr, TAILS))}; got {brief(tail)}")
+            raise PltfError(f"{py:tail} must be one of {', '.join(map(repr, TAILS))}; got {brief(tail)}")
         sampling = self._sampling(at, of, draws, seed, progress)
         x = self._values(values, sampling.cells, of)
         upper, lower = at_least(np.ceil(x)), at_most(np.floor(x))
@@ -318,7 +318,9 @@ class Fit:
         choice = self._choice(among, belief)
         cells, probability = most_probable(belief, k, atleast, choice, draws, seed, progress)
         if not probability.size:
-            raise PltfError(f"no cell of {belief.equation.output.name} is among those asked for ({among!r})")
+            raise PltfError(
+                f"no cell of {belief.equation.output.name} is among those asked for ({among!r})", argument="among"
+            )
         found = Asked(belief.shape, cells)
         named = zip(belief.equation.output.indices, cells, strict=True)
         table = pd.DataFrame({index: self._named(index, positions) for index, positions in named})
@@ -336,12 +338,12 @@ class Fit:
     def _choice(self, among: str, belief: Belief) -> Choice:
         """The cells that may be chosen."""
         if not isinstance(among, str) or among not in AMONG:
-            raise PltfError(f"among must be one of {', '.join(map(repr, AMONG))}; got {brief(among)}")
+            raise PltfError(f"{py:among} must be one of {', '.join(map(repr, AMONG))}; got {brief(among)}")
         name = belief.equation.output.name
         pattern = self.patterns[name]
         if among == "missing":
             if self.n_observed[name] == math.prod(belief.shape):
-                raise PltfError(f"no cell of {name} is missing: among must be 'zero' or 'all'")
+                raise PltfError(f"no cell of {name} is missing: {py:among} must be 'zero' or 'all'")
             return Choice(lambda cells: ~pattern.observed(cells), pattern.missing_cells(MOST_LISTED))
         if among == "zero":
             return Choice(lambda cells: pattern.observed(cells) & ~pattern.positive(cells))
@@ -396,13 +398,10 @@ class Fit:
         >>> fit.fold_in({"Y": [14, 28]}, index="item").mean(of="X").shape
         (3, 1)
         """
-        from pltf import api  # the front door again: a fold-in is a fit
+        from pltf.fold_in import fold_in  # the front door again: a fold-in is a fit
+        from pltf.options import FitOptions
 
-        return api.fold_in(
-            self,
-            X_new,
-            index,
-            mask=mask,
+        options = FitOptions(
             prior=prior,
             max_iter=max_iter,
             tol=tol,
@@ -411,6 +410,7 @@ class Fit:
             threads=threads,
             progress=progress,
         )
+        return fold_in(self, X_new, index, mask=mask, options=options)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit to a netCDF file that :func:`pltf.load`, and xarray, can read.
@@ -474,7 +474,7 @@ class Fit:
         import pandas as pd
 
         if isinstance(top, bool) or not isinstance(top, (int, np.integer)) or top < 0:
-            raise PltfError(f"top must be a whole number of at least 0, got {top!r}")
+            raise PltfError(f"{py:top} must be a whole number of at least 0, got {top!r}")
         index = component_index(self.model, index)
         mass = self._mass(index)
         table = pd.DataFrame({"mass": mass, "share": mass / max(mass.sum(), np.finfo(float).tiny)})
@@ -531,7 +531,7 @@ class Fit:
         if of is None and len(tensors) == 1:
             return tensors[0]
         if not isinstance(of, str) or of not in tensors:
-            raise PltfError(f"of must name an observed tensor ({', '.join(tensors)}), got {of!r}")
+            raise PltfError(f"{py:of} must name an observed tensor ({', '.join(tensors)}), got {of!r}")
         return of
 
     def _equation(self, of: str | None) -> Equation:
@@ -573,7 +573,7 @@ class Fit:
 def _count_of(atleast: Any, least: int) -> int:
     count = whole("atleast", atleast, least)
     if count > EXACT:
-        raise PltfError(f"atleast must be at most 2**53, got {brief(atleast)}")
+        raise PltfError(f"{py:atleast} must be at most 2**53, got {brief(atleast)}")
     return count
 
 
@@ -585,5 +585,5 @@ def component_index(model: Model, index: str | None) -> str:
     if index not in latent:
         known = ", ".join(latent) or "none"
         came = f"got {index!r}" if index is not None else "for there are several" if latent else "and there is none"
-        raise PltfError(f"index must name a latent index of the model ({known}), {came}")
+        raise PltfError(f"{py:index} must name a latent index of the model ({known}), {came}")
     return index

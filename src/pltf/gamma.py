@@ -15,7 +15,7 @@ from scipy import special
 
 from pltf.data.labels import Labels
 from pltf.data.numeric import numeric
-from pltf.errors import PltfError, whole
+from pltf.errors import PltfError, py, py_only, whole
 from pltf.threads import PART, in_parts, run_all
 
 if TYPE_CHECKING:
@@ -62,26 +62,28 @@ class Gamma:
             given = getattr(self, name)
             if hasattr(given, "to_numpy"):
                 expected = "a number or an array in the order of the factor"
-                raise PltfError(f"Gamma: {name} must be {expected}, got a {type(given).__name__}: pass its values")
-            kept = np.array(numeric(given, f"Gamma: {name}"), dtype=np.float64)  # a copy: the caller's may change
+                raise PltfError(f"{py:Gamma: {name}} must be {expected}, got a {type(given).__name__}: pass its values")
+            kept = np.array(numeric(given, f"{py:Gamma: {name}}"), dtype=np.float64)  # a copy: the caller's may change
             good = np.isfinite(kept) & (kept > 0)
             if not good.all():
-                raise PltfError(f"Gamma: {name} must be positive and finite, got {kept[~good].flat[0]}")
+                raise PltfError(f"{py:Gamma: {name}} must be positive and finite, got {kept[~good].flat[0]}")
             kept.flags.writeable = False
             object.__setattr__(self, name, float(kept) if kept.ndim == 0 else kept)
         try:
             np.broadcast_shapes(np.shape(self.shape), np.shape(self.mean))
         except ValueError:
             shapes = f"{np.shape(self.shape)} and {np.shape(self.mean)}"
-            raise PltfError(f"Gamma: shape and mean must broadcast together, got {shapes}") from None
+            raise PltfError(f"{py:Gamma: shape} and mean must broadcast together, got {shapes}") from None
 
     def _check_learning(self) -> None:
         if self.learn is not None and not (isinstance(self.learn, str) and self.learn in LEARN):
-            raise PltfError(f"Gamma: learn must be None or one of {', '.join(map(repr, LEARN))}; got {self.learn!r}")
+            raise PltfError(
+                f"{py:Gamma: learn} must be {py_only:None or }one of {', '.join(map(repr, LEARN))}; got {self.learn!r}"
+            )
         if not (isinstance(self.tie, str) and (self.tie in TIES or re.fullmatch(r"index:\w+", self.tie))):
-            raise PltfError(f"Gamma: tie must be 'factor', 'component' or as 'index:user'; got {self.tie!r}")
+            raise PltfError(f"{py:Gamma: tie} must be 'factor', 'component' or as 'index:user'; got {self.tie!r}")
         if self.learn is None and self.tie != "factor":
-            raise PltfError(f"Gamma: tie={self.tie!r} says how a learned value is shared: it needs learn=")
+            raise PltfError(f"{py:Gamma: tie={self.tie!r}} says how a learned value is shared: it needs {py:learn=}")
 
     @property
     def learns(self) -> tuple[str, ...]:
@@ -410,5 +412,5 @@ def coords_of(indices: Sequence[str], shape: Sequence[int], labels: Mapping[str,
 
 def level_of(level: float) -> float:
     if not isinstance(level, (int, float, np.integer, np.floating)) or not 0 < level < 1:
-        raise PltfError(f"level must lie between 0 and 1, got {level!r}")
+        raise PltfError(f"{py:level} must lie between 0 and 1, got {level!r}")
     return level

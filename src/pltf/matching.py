@@ -16,7 +16,7 @@ import numpy as np
 import opt_einsum as oe
 
 from pltf.engines.contraction import subscripts
-from pltf.errors import PltfError
+from pltf.errors import PltfError, py
 from pltf.fit import Fit, component_index
 from pltf.gamma import Array
 from pltf.inference.factors import Factors
@@ -84,14 +84,14 @@ def match(fit_a: Fit, fit_b: Fit, index: str | None = None) -> Match:
     """
     for argument, fit in (("fit_a", fit_a), ("fit_b", fit_b)):
         if not isinstance(fit, Fit):
-            raise PltfError(f"{argument} must be a Fit, got {type(fit).__name__}")
+            raise PltfError(f"{py:{argument}} must be a Fit, got {type(fit).__name__}")
     index = component_index(fit_a.model, index)
     if index not in fit_b.model.sizes:
         known = ", ".join(fit_b.model.sizes) or "none"
-        raise PltfError(f"fit_b must have the latent index '{index}' too; it has {known}")
+        raise PltfError(f"{py:fit_b} must have the latent index '{index}' too; it has {known}")
     for observed in fit_a.labels.keys() & fit_b.labels.keys():
         if fit_a.labels[observed] != fit_b.labels[observed]:
-            raise PltfError(f"fit_b must have the labels of '{observed}' that fit_a has, in the same order")
+            raise PltfError(f"{py:fit_b} must have the labels of '{observed}' that {py:fit_a} has, in the same order")
     a, b = (profiles(fit.model, fit.state.E, fit.sizes, index) for fit in (fit_a, fit_b))
     _check_alike(a, b)
     return matched(index, a, b)
@@ -178,7 +178,7 @@ def _unit(rows: Array) -> Array:
 def _check_alike(a: Profiles, b: Profiles) -> None:
     if a.along.keys() != b.along.keys():
         shown = [", ".join(f"{tensor}[{index}]" for tensor, index in one.along) for one in (a, b)]
-        raise PltfError(f"fit_a and fit_b must explain the same tensors, got {shown[0]} and {shown[1]}")
+        raise PltfError(f"{py:fit_a} and {py:fit_b} must explain the same tensors, got {shown[0]} and {shown[1]}")
     for (tensor, index), rows in a.along.items():
         sizes = rows.shape[1], b.along[tensor, index].shape[1]
         if sizes[0] != sizes[1]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pltf.errors import PltfError
+from pltf.errors import PltfError, py
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -176,7 +176,9 @@ def roc(found: Scores, ax: Any = None) -> Any:
     from sklearn.metrics import roc_curve
 
     if not found.ranking:
-        raise PltfError("a ROC curve needs scores that rank zeros and counts, and these were made with ranking=False")
+        raise PltfError(
+            f"a ROC curve needs scores that rank zeros and counts, and these were made with {py:ranking=False}"
+        )
     ax = _axes(ax)
     for name, said, column, style in (
         ("fit", found.means, "value", {"color": "C0"}),
@@ -196,7 +198,7 @@ def _panels(count: int, axes: Any, sharey: bool = True) -> list[Any]:
         return list(plt.subplots(1, count, figsize=(5 * count, 4), layout="constrained", sharey=sharey)[1])
     panels = list(np.ravel(np.asarray(axes, dtype=object))) if axes is not None else [_axes(None)]
     if len(panels) != count or not all(hasattr(ax, "plot") for ax in panels):
-        raise PltfError(f"axes must hold {count} of matplotlib, one for each panel; got {len(panels)}")
+        raise PltfError(f"{py:axes} must hold {count} of matplotlib, one for each panel; got {len(panels)}")
     return panels
 
 

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from pltf.data import Observation, observe
 from pltf.data.labels import known_labels
 from pltf.errors import ConvergenceWarning as PltfConvergenceWarning
-from pltf.errors import PltfError, whole
+from pltf.errors import PltfError, py, whole
 from pltf.fit import Fit
 from pltf.gamma import PARTS, Array, Gamma
 from pltf.inference.run import ASKED, Sweep
@@ -184,7 +184,7 @@ class PoissonNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         W = check_array(X, accept_sparse=("csr", "csc"))
         if W.shape[1] != self.n_components_:
             expected = f"a column for each of the {self.n_components_} components"
-            raise PltfError(f"X must have {expected}, as transform returns it; got {W.shape[1]}")
+            raise PltfError(f"{py:X} must have {expected}, as transform returns it; got {W.shape[1]}")
         rates: Array = W @ self.components_
         return rates
 
@@ -206,7 +206,7 @@ class PoissonNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         check_is_fitted(self, "fit_")
         seen = self._observed(X, reset=False)
         if not seen.n_observed:
-            raise PltfError("X must have an observed cell to be scored, but all are missing")
+            raise PltfError(f"{py:X} must have an observed cell to be scored, but all are missing")
         return self._fold_in(seen).bound / seen.n_observed
 
     def __sklearn_tags__(self) -> Any:
@@ -227,11 +227,13 @@ class PoissonNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         for part, value in values.items():
             number = isinstance(value, _NUMBERS) and not isinstance(value, bool) and 0 < value < math.inf
             if part not in learns and not number:
-                raise PltfError(f"prior_{part} must be a positive number or 'learn', got {value!r}")
+                raise PltfError(f"{py:prior_{part}} must be a positive number or 'learn', got {value!r}")
         if not isinstance(self.prior_tie, str) or self.prior_tie not in TIES:
-            raise PltfError(f"prior_tie must be one of {', '.join(map(repr, TIES))}; got {self.prior_tie!r}")
+            raise PltfError(f"{py:prior_tie} must be one of {', '.join(map(repr, TIES))}; got {self.prior_tie!r}")
         if self.prior_tie != "factor" and not learns:
-            raise PltfError(f"prior_tie={self.prior_tie!r} needs prior_shape='learn' or prior_mean='learn', or both")
+            raise PltfError(
+                f"{py:prior_tie={self.prior_tie!r}} needs {py:prior_shape='learn'} or {py:prior_mean='learn'}, or both"
+            )
         given = {part: value for part, value in values.items() if part not in learns}
         learn = None if not learns else "both" if len(learns) == len(PARTS) else learns[0]
         return Gamma(**given, learn=learn, tie=self.prior_tie)
@@ -292,7 +294,7 @@ class _Settled:
 
 
 def _warn(reason: str) -> None:
-    text = f"PoissonNMF has not converged: {reason}; raise max_iter or tol"
+    text = f"PoissonNMF has not converged: {reason}; raise {py:max_iter} or {py:tol}"
     warnings.warn(text, ConvergenceWarning, stacklevel=3)
 
 

@@ -8,18 +8,21 @@ import numpy as np
 import pytest
 
 import pltf
-from pltf import api
+from pltf.fitting import prepare
+from pltf.inference.methods import METHODS
 from pltf.inference.race import BEHIND, judged, rounds, run_until
 from pltf.inference.run import Run, Stop, run
 from pltf.inference.state import Problem, State
+from pltf.options import FitOptions
+from pltf.planning import observations
 
 X = np.random.default_rng(0).poisson(3.0, (8, 7, 6))
 
 
 def _start(learn: str = "mean") -> tuple[Problem, State]:
     data = {"X": X}
-    ready = api.prepare(pltf.cp(rank=3), data, {}, prior=pltf.Gamma(learn=learn), threads=1)
-    problem = ready.problem(api.observations(data, {}))
+    ready = prepare(pltf.cp(rank=3), data, {}, FitOptions(prior=pltf.Gamma(learn=learn), threads=1))
+    problem = ready.problem(observations(data, {}))
     start, _ = ready.starting(problem, 0)
     return problem, start(0)
 
@@ -57,20 +60,20 @@ def test_the_leader_and_those_that_have_ended_are_never_dropped() -> None:
 @pytest.mark.parametrize("learn", ["mean", "both"])
 def test_a_run_with_breaks_takes_the_steps_of_one_without(learn: str) -> None:
     problem, state = _start(learn)
-    whole = run(problem, api.METHODS["vb"], state, Stop(200, 1e-7))
-    part = run_until(problem, api.METHODS["vb"], state, Stop(200, 1e-7), 0, 5)
+    whole = run(problem, METHODS["vb"], state, Stop(200, 1e-7))
+    part = run_until(problem, METHODS["vb"], state, Stop(200, 1e-7), 0, 5)
     assert part.unfinished
     assert len(part.trace) == 5
     for sweeps in (6, 17, 40, 200):
         if part.unfinished:
-            part = run_until(problem, api.METHODS["vb"], part, Stop(200, 1e-7), 0, sweeps)
+            part = run_until(problem, METHODS["vb"], part, Stop(200, 1e-7), 0, sweeps)
     np.testing.assert_array_equal(part.trace, whole.trace)
     assert (part.converged, part.stopped) == (whole.converged, whole.stopped)
 
 
 def test_a_run_out_of_sweeps_says_so() -> None:
     problem, state = _start()
-    part = run_until(problem, api.METHODS["vb"], state, Stop(9, 0.0), 0, 5)
-    whole = run_until(problem, api.METHODS["vb"], part, Stop(9, 0.0), 0, 13)
+    part = run_until(problem, METHODS["vb"], state, Stop(9, 0.0), 0, 5)
+    whole = run_until(problem, METHODS["vb"], part, Stop(9, 0.0), 0, 13)
     assert (part.unfinished, whole.unfinished) == (True, False)
     assert (whole.n_swept, whole.stopped) == (9, "9 sweeps are done")

@@ -153,7 +153,7 @@ def test_a_broken_first_sweep_is_an_error() -> None:
 
 def test_a_fall_is_reported_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     method, _, _ = _steps([-10.0, -9.0, -9.5])
-    monkeypatch.setattr("pltf.api.METHODS", {"vb": method})
+    monkeypatch.setattr("pltf.fitting.METHODS", {"vb": method})
     with pytest.warns(pltf.ConvergenceWarning, match="fell by 0.5 at sweep 3"):
         MODEL.fit(X)
 

@@ -426,7 +426,7 @@ def test_what_is_too_large_for_the_code_goes_by_its_name() -> None:
     }
     fit = pltf.cp(rank=2).fit(np.ones((6, 5, 4)), fixed={"B": np.ones((5, 2))}, max_iter=3, tol=0, **large)
     code = in_python(fit)
-    assert "prior=prior, init=init, fixed=fixed" in " ".join(code.split())
+    assert "prior=prior, max_iter=3, tol=0.0, init=init, fixed=fixed)" in " ".join(code.split())
 
 
 # -- errors -------------------------------------------------------------------------------------

@@ -19,9 +19,12 @@ from scipy import sparse
 
 import pltf
 import pltf.datasets
+from pltf.fitting import prepare
 from pltf.inference.progress import Progress
 from pltf.inference.race import BEHIND
-from pltf.inference.run import Row, Stop
+from pltf.inference.run import Row
+from pltf.options import FitOptions
+from pltf.planning import observations
 from pltf.selection import search
 from pltf.workers import Job
 
@@ -104,15 +107,13 @@ def test_processes_see_the_same_data(monkeypatch: pytest.MonkeyPatch, kind: str)
 
 def test_processes_are_for_long_searches_of_short_sweeps() -> None:
     def chosen(shape: tuple[int, ...], restarts: int, order: str = "C", workers: int = 2) -> bool:
-        from pltf import api
-
         data = {"X": {"C": np.ones(shape), "F": np.ones(shape, order="F"), "gaps": np.ones(shape)[::2]}[order]}
         cells = []
-        options = search.Options(restarts, 0, Stop(100, 1e-6), race=None, workers=workers)
+        options = search.Options(FitOptions(restarts=restarts, threads=1), race=None, workers=workers)
         for r in range(2, 11):
-            ready = api.prepare(pltf.cp(rank=r), data, {}, threads=1)
+            ready = prepare(pltf.cp(rank=r), data, {}, options.fitting)
             cells.append(search.Candidate({"r": r}, ready, options))
-        return search._worth_processes(cells, api.observations(data, {}), options)
+        return search._worth_processes(cells, observations(data, {}), options)
 
     assert chosen((50, 50, 50), 10)
     assert not chosen((50, 50, 50), 1)  # over before they have started

@@ -22,6 +22,7 @@ from pltf.store.checkpoint import FitCheckpoint
 from tests.store import COUPLED, X, Y, assert_same, change_about, quietly
 
 CP = pltf.cp(rank=2)
+FILES = Path(__file__).parents[1] / "files"
 FULL = np.nan_to_num(X)
 AT = np.argwhere(FULL > 0)
 FIRST = CP.fit(X, tol=0, max_iter=15)
@@ -359,3 +360,15 @@ def test_killed_in_the_middle_of_writes(tmp_path: Path) -> None:
     assert_same(pltf.cp(rank=3).fit(data, restarts=3, tol=1e-8), fit, seconds=False)
     assert os.listdir(path.parent) == ["run.nc"]
     assert left, "no kill came in the middle of a write"
+
+
+def test_a_checkpoint_of_version_0_1_is_resumed(tmp_path: Path) -> None:
+    path = tmp_path / "kept.nc"
+    path.write_bytes((FILES / "checkpoint-1.nc").read_bytes())
+    data = np.arange(30.0).reshape(6, 5) % 7
+    data[1, 2] = np.nan
+    options: dict[str, Any] = {"max_iter": 30, "tol": 0, "seed": 3, "prior": pltf.Gamma(0.5, 2.0)}
+    sweeps = list[Sweep]()
+    resumed = pltf.nmf(rank=2).fit(data, checkpoint=path, resume=True, callback=sweeps.append, **options)
+    assert 20 <= len(sweeps) < 30  # the others were kept
+    np.testing.assert_allclose(resumed.trace, pltf.nmf(rank=2).fit(data, **options).trace, rtol=1e-9)

@@ -55,8 +55,9 @@ def _main(
 
 def _do(command: str, options: dict[str, Any]) -> int:
     from pltf.cli import commands  # brings NumPy and more, for which --help does not wait
-    from pltf.cli.parsing import Teller
+    from pltf.cli.telling import Teller
 
+    options = {name: one.value if isinstance(one, StrEnum) else one for name, one in options.items()}
     kept = options.get("checkpoint")
     known = kept is not None and kept.exists() and not options.get("resume")  # somebody else's
     try:
@@ -216,6 +217,11 @@ Resume = Annotated[
     bool,
     typer.Option("--resume", metavar="", rich_help_panel=FITTING, help="Go on from the checkpoint, if there is one."),
 ]
+KeepData = Annotated[
+    bool,
+    typer.Option("--keep-data/--no-keep-data", metavar="", rich_help_panel=FITTING,
+                 help="Keep what was observed in the fit: predict --top and report need it."),
+]  # fmt: skip
 Force = Annotated[
     bool, typer.Option("--force", metavar="", rich_help_panel=TALK, help="Replace the output if it exists.")
 ]
@@ -270,6 +276,7 @@ def fit(
     checkpoint: Checkpoint = None,
     every: Every = 60.0,
     resume: Resume = False,
+    keep_data: KeepData = True,
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,

@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,13 +25,16 @@ from pltf.cli.data import (
     wanted_of,
     write_table,
 )
-from pltf.cli.parsing import Teller, ending_of, human_bytes, is_terminal, output_path, priors_of
+from pltf.cli.parsing import ending_of, output_path, priors_of
+from pltf.cli.spelling import option
+from pltf.cli.telling import Teller, human_bytes, is_terminal
 from pltf.data import CooObservation, DenseObservation, Observation
-from pltf.errors import PltfError
+from pltf.errors import PltfError, spelled
 from pltf.fit import Fit
 from pltf.inference.run import INTERRUPTED
 from pltf.io import load
 from pltf.selection import Selection
+from pltf.selection.result import described, marked_doubts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,8 +49,7 @@ def fit(tell: Teller, file: Path, output: Path, force: bool, **options: Any) -> 
     target = _target(output, force, file, options)
     if options["holdout"] is not None and not 0 < options["holdout"] < 1:
         raise PltfError(f"--holdout must be a share between 0 and 1, got {options['holdout']:g}")
-    _check_checkpoint(options, file)
-    prior, wanted = priors_of(options["prior"]), wanted_of(options)
+    fitting, wanted = _fitting(tell, options, file), wanted_of(options)
     seen = _read(tell, file, options, wanted)
     model, _ = model_of(seen, wanted)
     train, held = hidden(seen, options["holdout"], options["seed"])
@@ -58,7 +60,7 @@ def fit(tell: Teller, file: Path, output: Path, force: bool, **options: Any) -> 
         if held.sampled:
             low = f"so expected counts come out about {options['holdout']:.0%} low"
             tell.say("", f"of so many cells only few zeros are hidden, {low}: fit without --holdout to predict")
-    fitted = model.fit(train, method=options["method"], prior=prior, **_fitting(options), progress=tell.shown)
+    fitted = model.fit(train, **fitting)
     fitted = replace(fitted, held_out=held, origin=_origin(file))
     fitted.save(target)
     _tell_fit(tell, fitted)
@@ -94,13 +96,11 @@ def select(tell: Teller, file: Path, output: Path | None, force: bool, **options
     from pltf.selection import select as search
 
     target = None if output is None else _target(output, force, file, options)
-    _check_checkpoint(options, file)
-    prior, wanted = priors_of(options["prior"]), wanted_of(options, several=True)
+    fitting, wanted = _fitting(tell, options, file), wanted_of(options, several=True)
     seen = _read(tell, file, options, wanted)
     model, sizes = model_of(seen, wanted)
-    more = {"workers": options["workers"], "race": options["race"], "progress": tell.shown}
-    settings: dict[str, Any] = {**_fitting(options), **more, **sizes}
-    found = search(model, seen, prior=prior, **settings)
+    settings: dict[str, Any] = {**fitting, "workers": options["workers"], "race": options["race"], **sizes}
+    found = search(model, seen, **settings)
     found = replace(found, best_fit=replace(found.best_fit, origin=_origin(file)))
     if target is not None:
         found.save(target)
@@ -110,17 +110,18 @@ def select(tell: Teller, file: Path, output: Path | None, force: bool, **options
     return 130 if found.interrupted else 0
 
 
-def _check_checkpoint(options: Mapping[str, Any], file: Path) -> None:
+def _fitting(tell: Teller, options: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    """The options of a fit, checked before the data are read."""
+    from pltf.options import FitOptions
     from pltf.store.checkpoint import Place
 
-    if options["checkpoint"] is not None and options["checkpoint"].resolve() == file.resolve():
+    given = {one.name: options[one.name] for one in fields(FitOptions) if one.name in options}
+    given |= {"prior": priors_of(options["prior"]), "progress": tell.shown}
+    if given["checkpoint"] is not None and given["checkpoint"].resolve() == file.resolve():
         raise PltfError(f"--checkpoint must be a file of its own, and {file} holds the data")
-    Place(options["checkpoint"], options["every"], options["resume"])
-
-
-def _fitting(options: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("restarts", "seed", "max_iter", "tol", "dtype", "checkpoint", "every", "resume")
-    return {name: options[name] for name in names}
+    checked = FitOptions(**given)
+    Place(checked.checkpoint, checked.every, checked.resume)
+    return given
 
 
 def predict(
@@ -259,11 +260,12 @@ def info(tell: Teller, file: Path, format: str | None, variable: str | None) -> 
 
     if format is None and variable is None and is_saved(file):
         result = load(file)
-        tell.say("", repr(result).strip("<>"))
         if isinstance(result, Selection):
+            tell.say("", described(result, option))
             tell.know(kind="search", best=result.best, candidates=result.summary().to_dict("records"))
             result = result.best_fit
         else:
+            tell.say("", repr(result).strip("<>"))
             tell.know(kind="fit")
         _tell_components(tell, result)
         _know_fit(tell, result)
@@ -319,8 +321,9 @@ def _tell_array(tell: Teller, held: Any) -> None:
         given = {"shape": held.shape, "duplicates": "sum"} if listed else {}
         seen = observe((held.coords, held.values) if listed else held, **given)
     except PltfError as refused:
-        tell.say("array", f"{' x '.join(map(str, held.shape))}, which cannot be fitted: {refused}")
-        tell.know(kind="array", shape=held.shape, refused=str(refused))
+        reason = refused.spelled(option)
+        tell.say("array", f"{' x '.join(map(str, held.shape))}, which cannot be fitted: {reason}")
+        tell.know(kind="array", shape=held.shape, refused=reason)
         return
     _tell_data(tell, seen, "")
     tell.know(kind="listed cells" if isinstance(seen, CooObservation) else "array")
@@ -455,9 +458,8 @@ def _tell_search(tell: Teller, found: Selection) -> None:
     import pandas as pd
 
     summary = found.summary()
-    tell.know(
-        best=found.best, candidates=summary.to_dict("records"), doubts=found.doubts, interrupted=found.interrupted
-    )
+    doubts = [spelled(text, option) for text in marked_doubts(found)]
+    tell.know(best=found.best, candidates=summary.to_dict("records"), doubts=doubts, interrupted=found.interrupted)
     tell.say("best", ", ".join(f"{name}={size}" for name, size in found.best.items()))
     if not tell.talks:
         return

@@ -150,7 +150,7 @@ def _from_tns(
         seen = observe((held.coords, held.values), shape=held.shape, dims=dims, **listed, name=name)
     except PltfError as error:
         places = "cell (" in str(error) or " for mode " in str(error)
-        raise PltfError(f"{error}{' (modes and positions counted from 0)' if places else ''}") from None
+        raise PltfError(f"{error.marked}{' (modes and positions counted from 0)' if places else ''}") from None
     return replace(seen, labels={dim: counted(size) for dim, size in zip(dims, seen.shape, strict=True)})
 
 
@@ -209,7 +209,7 @@ def _refuse_words(column: pd.Series, file: Path, name: str) -> None:
             advice = "if it holds no values, count the rows with --count"
             if re.fullmatch(r"-?([0-9]{1,3}(\.[0-9]{3})+,[0-9]+|[0-9]+,([0-9]{1,2}|[0-9]{4,}))", word.strip()):
                 advice = "decimal commas must be points, as in 4.17"
-            raise PltfError(f"{file}: row {row} of column {name!r} has {brief(word)}, which is no number; {advice}")
+            raise PltfError(f"{file}: row {row + 1} of column {name!r} has {brief(word)}, which is no number; {advice}")
 
 
 def hidden(seen: Observation, share: float | None, seed: int) -> tuple[Observation, HeldOut | None]:
@@ -260,7 +260,7 @@ def held_in(file: Path, fit: Fit, value: str | None, format: str | None) -> Held
     _refuse_words(table[value], file, value)
     again = np.asarray(table.duplicated(list(indices)))
     if again.any():
-        raise PltfError(f"{file}: row {int(np.argmax(again))} has a cell that was in an earlier row")
+        raise PltfError(f"{file}: row {int(np.argmax(again)) + 1} has a cell that was in an earlier row")
     seen = observed_like(as_labelled(table, fit), indices, fit.labels, fit.sizes, file.name)
     assert isinstance(seen, CooObservation)
     if not seen.values.size:

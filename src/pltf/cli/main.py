@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import sys
 import traceback
 import warnings
@@ -12,36 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from pltf.cli.app import COMMAND, INTERRUPTED, NOTHING, app
+from pltf.cli.spelling import option
 
 REFUSED, BROKEN = 2, 1  # exit codes; INTERRUPTED is another
-
-# What the library calls by the names of arguments has other names here.
-_WORDS = {
-    "; go on with init=fit, or give checkpoint= next time": "; with --checkpoint one can go on from there",
-    "raise max_iter or tol, or go on with init=fit": "raise --max-iter or --tol",
-    "count=True": "--count",
-    "value=": "--value",
-    "dims={'user_id': 'user'}": "--index user_id=user",
-    "dims=": "--index",
-    ": dims must": ": --index must",
-    ": dims: ": ": --index: ",
-    "pass duplicates='sum' to observe to add them up": "--sum adds them up",
-    "duplicates='sum'": "--sum",
-    "format=": "--format",
-    "variable=": "--variable",
-    "go on with resume=True": "go on with --resume",
-    "resume=True": "--resume",
-    "see model.plan(X)": "see pltf plan",
-    "checkpoint=": "--checkpoint",
-    "choose another name": "name it otherwise, as in --index r=other",
-    "dtype='float64'": "--dtype float64",
-    "value must be a column": "--value must be a column",
-    "among must be 'zero' or 'all'": "--among must be zero or all",
-    "ranking=False": "--no-ranking",
-}
-_OPTIONS = re.compile(
-    r"^(restarts|seed|max_iter|tol|dtype|method|every|workers|level|draws|atleast|among|checkpoint|prior|title|top)\b"
-)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -103,29 +75,13 @@ def _explained(error: Exception) -> int:
     if isinstance(error, NotationError):  # shows the place in the text of the model
         return _told(str(error), REFUSED)
     if isinstance(error, PltfError):
-        return _told(in_our_words(_one_line(str(error))), REFUSED)
+        return _told(_one_line(error.spelled(option)), REFUSED)
     if isinstance(error, MemoryError):
         return _told("there is not enough memory for this: pltf plan tells what it takes", REFUSED)
     if isinstance(error, OSError):
         return _silenced(_told(_one_line(str(error)), REFUSED))
     told = f"{type(error).__name__}: {_one_line(str(error))}"
     return _told(f"this should not have happened ({told}); --debug shows where", BROKEN)
-
-
-def in_our_words(text: str) -> str:
-    """A message of the library with the names of options.
-
-    >>> in_our_words("say which one with value=, or count the rows with count=True")
-    'say which one with --value, or count the rows with --count'
-    >>> in_our_words("max_iter must be a whole number of at least 1, got 0")
-    '--max-iter must be a whole number of at least 1, got 0'
-    """
-    for theirs, ours in _WORDS.items():
-        text = text.replace(theirs, ours)
-    text = re.sub(r"give it as a keyword, for example Model\(\.\.\., (\w+=3)\)", r"give it as --size \1", text)
-    text = re.sub(r"^at\b", "--cells", text)
-    text = re.sub(r"\brow (\d+)(?= has | of column )", lambda found: f"row {int(found[1]) + 1}", text)  # from 1
-    return _OPTIONS.sub(lambda found: f"--{found[1].replace('_', '-')}", text)
 
 
 def _one_line(text: str) -> str:
@@ -147,7 +103,10 @@ def _silenced(code: int) -> int:
 
 
 def _as_note(message: Any, *_: Any, **__: Any) -> None:
-    _told(f"note: {in_our_words(_one_line(str(message)))}", 0)
+    from pltf.errors import Sentence
+
+    text = message.spelled(option) if isinstance(message, Sentence) else str(message)
+    _told(f"note: {_one_line(text)}", 0)
 
 
 def _quietly(*_: Any, **__: Any) -> None:

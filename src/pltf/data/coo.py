@@ -15,7 +15,7 @@ from pltf.data.base import Observation
 from pltf.data.cell_index import Coords
 from pltf.data.numeric import EXACT, brief, constants, find_bad, finite_total, numeric, read_only
 from pltf.data.pattern import ListedPattern, Pattern
-from pltf.errors import ObservationError
+from pltf.errors import ObservationError, py, py_only
 
 UNLISTED = ("zero", "missing")
 DUPLICATES = ("error", "sum")
@@ -109,7 +109,7 @@ def coo_observation(
     _choice("duplicates", duplicates, DUPLICATES)
     if missing is not None and unlisted == "missing":
         raise ObservationError(
-            "missing lists holes among observed zeros, but unlisted='missing' makes all of them holes"
+            f"{py:missing} lists holes among observed zeros, but {py:unlisted='missing'} makes all of them holes"
         )
     sizes = _shape(shape, name)
     x = _values(values, name)
@@ -119,7 +119,7 @@ def coo_observation(
     _check_values(at, x, name)
     at, x = _merged(*_sorted(at, x), duplicates, name)
     _check_values(at, x, name)  # once more: values that were added up may have become too large
-    holes = _positions(np.empty((0, len(sizes)), dtype=int) if missing is None else missing, sizes, "missing")
+    holes = _positions(np.empty((0, len(sizes)), dtype=int) if missing is None else missing, sizes, f"{py:missing}")
     holes = np.unique(holes, axis=1) if holes.shape[1] else holes
     _check_disjoint(at, holes)
     n_observed = x.size if unlisted == "missing" else math.prod(sizes) - holes.shape[1]
@@ -139,18 +139,18 @@ def _check_values(at: Coords, x: NDArray[Any], name: str) -> None:
 
 def _choice(argument: str, value: Any, choices: tuple[str, ...]) -> None:
     if not isinstance(value, str) or value not in choices:
-        raise ObservationError(f"{argument} must be one of {', '.join(map(repr, choices))}; got {brief(value)}")
+        raise ObservationError(f"{py:{argument}} must be one of {', '.join(map(repr, choices))}; got {brief(value)}")
 
 
 def _shape(shape: Any, name: str) -> tuple[int, ...]:
     if shape is None:
-        raise ObservationError(f"{name}: listed cells need shape=, the sizes of the tensor")
+        raise ObservationError(f"{name}: listed cells need {py:shape=}, the sizes of the tensor")
     ordered = isinstance(shape, Sequence) or (isinstance(shape, np.ndarray) and shape.ndim)
     sizes = tuple(shape) if ordered else ()
     whole = all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in sizes)
     if not sizes or not whole or not all(0 < n < 2**63 for n in sizes):
         raise ObservationError(
-            f"{name}: shape must be whole numbers from 1 to 2**63 - 1, one for each mode; got {brief(shape)}"
+            f"{name}: {py:shape} must be whole numbers from 1 to 2**63 - 1, one for each mode; got {brief(shape)}"
         )
     return tuple(map(int, sizes))
 
@@ -176,7 +176,7 @@ def _positions(cells: Any, sizes: tuple[int, ...], what: str) -> Coords:
         wrong = (rows[:, mode] < 0) | (rows[:, mode] >= size)
         if wrong.any():
             row = int(np.argmax(wrong))
-            came = f"row {row} has {int(rows[row, mode])} for mode {mode}"
+            came = f"{py:row {row}} has {int(rows[row, mode])} for mode {mode}"
             raise ObservationError(f"{what} must lie in the tensor, but {came}, which runs from 0 to {size - 1}")
     narrow = np.int32 if max(sizes) <= np.iinfo(np.int32).max else np.int64
     return np.ascontiguousarray(rows.T, dtype=narrow)
@@ -195,7 +195,7 @@ def _merged(at: Coords, x: NDArray[Any], duplicates: str, name: str) -> tuple[Co
         return at, x.astype(np.float64)
     if duplicates == "error":
         cell = tuple(map(int, at[:, int(np.argmin(new))]))
-        advice = "pass duplicates='sum' to observe to add them up"
+        advice = f"pass {py:duplicates='sum'}{py_only: to observe} to add them up"
         raise ObservationError(f"{name}: cell {cell} is listed more than once; {advice}")
     first = np.flatnonzero(new)
     with np.errstate(over="ignore"):
@@ -217,4 +217,4 @@ def _check_disjoint(at: Coords, holes: Coords) -> None:
     same = (both[:, 1:] == both[:, :-1]).all(axis=0)
     if same.any():
         cell = tuple(map(int, both[:, int(np.argmax(same))]))
-        raise ObservationError(f"cell {cell} is listed with a value and in missing")
+        raise ObservationError(f"cell {cell} is listed with a value and in {py:missing}")

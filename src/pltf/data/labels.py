@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.numeric import EXACT, brief
-from pltf.errors import ObservationError, PltfError
+from pltf.errors import ObservationError, PltfError, py, py_only
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,7 +62,7 @@ class Labels:
         if (found < 0).any():
             row = int(np.argmax(found < 0))
             known = f"one of its {len(self):,} labels, {in_short(self.index)}"
-            raise error(f"{what}: row {row} has {shown(column[row])}, which is not {known}")
+            raise error(f"{what}: {py:row {row}} has {shown(column[row])}, which is not {known}")
         return found
 
     def sources(self, values: Any, what: str, error: type[PltfError] = PltfError) -> NDArray[np.intp]:
@@ -252,7 +252,7 @@ def _refuse_missing(absent: NDArray[np.bool_], what: str, error: type[PltfError]
     if absent.any():
         others = int(absent.sum()) - 1
         more = f", nor have {others:,} more" if others else ""
-        raise error(f"{what}: row {int(np.argmax(absent))} has no label{more}: drop or name them first")
+        raise error(f"{what}: {py:row {int(np.argmax(absent))}} has no label{more}: drop or name them first")
 
 
 # -- dates --------------------------------------------------------------------------------------
@@ -324,8 +324,9 @@ def _refuse_several_zones(dates: pd.Index, what: str, error: type[PltfError]) ->
     if len(zones) < 2:
         return
     one, other = list(zones)[:2]
-    advice = 'pd.to_datetime(..., utc=True).dt.tz_convert("Europe/Berlin"), or write all with one offset in the file'
-    raise error(f"{what} must hold dates of one time zone, got {one} and {other}: convert them by {advice}")
+    by_pandas = 'convert them by pd.to_datetime(..., utc=True).dt.tz_convert("Europe/Berlin"), or '
+    advice = f"{py_only:{by_pandas}}write all with one offset in the file"
+    raise error(f"{what} must hold dates of one time zone, got {one} and {other}: {advice}")
 
 
 def _zone_of(dates: pd.Index) -> tzinfo | None:
@@ -344,9 +345,8 @@ def _on_the_wall(index: pd.Index, bin: str | None, what: str, error: type[PltfEr
         clock = index.drop_duplicates().tz_localize(None)
         if clock.has_duplicates:  # at the end of summer time
             twice = f"two moments that are both {clock[clock.duplicated()][0]} by the clock of {name}"
-            raise error(
-                f"{what} has {twice}: make labels of them in UTC, by .dt.tz_convert('UTC'), or binned by the day"
-            )
+            advice = f"make labels of them in UTC{py_only:, by .dt.tz_convert('UTC')}, or binned by the day"
+            raise error(f"{what} has {twice}: {advice}")
     return index.tz_localize(None), name
 
 
@@ -361,7 +361,7 @@ def _name_of(zone: tzinfo, what: str, error: type[PltfError]) -> str:
             return name
     except (TypeError, ValueError, KeyError):
         pass
-    advice = "convert them, as by .dt.tz_convert('Europe/Berlin')"
+    advice = f"convert them{py_only:, as by .dt.tz_convert('Europe/Berlin')}"
     raise error(f"{what} has dates of the time zone {name}, which pandas does not know by name: {advice}")
 
 

@@ -18,7 +18,7 @@ from pltf.data.labels import Labels, known_labels
 from pltf.data.numeric import brief, has_masked, numeric
 from pltf.data.pattern import DensePattern, ListedPattern, Pattern
 from pltf.data.tables import cells_of, is_table, read_table, refuse_twice
-from pltf.errors import ObservationError, flag
+from pltf.errors import ObservationError, flag, py
 
 
 def observe(
@@ -79,29 +79,31 @@ def observe(
         named = [] if dims is None else ["dims"]
         named += [] if labels is None else ["labels"]
         if mask is not None or missing is not None:
-            raise ObservationError(f"{name} is an observation and has its holes already: mask and missing must be None")
+            raise ObservationError(
+                f"{name} is an observation and has its holes already: {py:mask} and {py:missing} must be None"
+            )
         if given or named:
-            raise ObservationError(f"{name} is an observation already: {(given + named)[0]} cannot be changed")
+            raise ObservationError(f"{name} is an observation already: {py:{(given + named)[0]}} cannot be changed")
         return data
     if not is_table(data) and (value is not None or flag("count", count)):
         option = "value" if value is not None else "count"
-        raise ObservationError(f"{option} goes with a table, but {name} is {_article(data)}")
+        raise ObservationError(f"{py:{option}} goes with a table, but {name} is {_article(data)}")
     known = _known(labels, name)
     if is_table(data):
         if mask is not None:
-            raise ObservationError(f"mask goes with a dense array, but {name} lists cells: use missing= or unlisted=")
+            raise _masks_a_list(name)
         return _of_table(data, dims, value, flag("count", count), shape, known, unlisted, missing, duplicates, name)
     if is_xarray(data):
         data, mask, dims, known = _of_xarray(data, mask, dims, known, name)
     else:
         if is_frame(mask) and known and dims is not None:
-            mask = frame_as_array(mask, _names(dims, name), known, "mask")
+            mask = frame_as_array(mask, _names(dims, name), known, f"{py:mask}")
         if is_xarray(mask):
             mask = _mask_like(mask, dims, known, name).values
     listed = _listed(data, shape, name)
     if listed is not None:
         if mask is not None:
-            raise ObservationError(f"mask goes with a dense array, but {name} lists cells: use missing= or unlisted=")
+            raise _masks_a_list(name)
         coords, values, shape = listed
         seen: Observation = coo_observation(
             coords, values, shape, unlisted=unlisted, missing=missing, duplicates=duplicates, name=name
@@ -110,8 +112,8 @@ def observe(
     if isinstance(data, Mapping):
         raise ObservationError(f"{name} must be the data of one tensor, got a mapping of {len(data)}")
     if given:
-        advice = ": use mask=" if given[0] in ("missing", "unlisted") else f" ({type(data).__name__})"
-        raise ObservationError(f"{given[0]} goes with listed cells, but {name} is a dense array{advice}")
+        advice = f": use {py:mask=}" if given[0] in ("missing", "unlisted") else f" ({type(data).__name__})"
+        raise ObservationError(f"{py:{given[0]}} goes with listed cells, but {name} is a dense array{advice}")
     array = _as_array(data, name)
     if not array.ndim:
         raise ObservationError(f"{name} must be an array with at least one axis, got a single number")
@@ -138,15 +140,15 @@ def _of_table(
     table = read_table(data, dims, value, count, shape, known, name)
     unknown = [index for index in known if index not in table.dims]
     if unknown:
-        raise ObservationError(f"{name}: labels names {unknown[0]!r}, but the indices are {', '.join(table.dims)}")
+        raise ObservationError(f"{name}: {py:labels} names {unknown[0]!r}, but the indices are {', '.join(table.dims)}")
     if missing is not None and is_table(missing):
-        missing = cells_of(missing, table.dims, table.labels, "missing", ObservationError)
+        missing = cells_of(missing, table.dims, table.labels, f"{py:missing}", ObservationError)
     absent = np.isnan(table.values) if table.values.dtype.kind == "f" else np.zeros(len(table.values), dtype=bool)
     if not table.counted:
         refuse_twice(table, absent, duplicates, name)
     if absent.any() and unlisted != "missing":
         holes = table.coords[absent]
-        given = holes[:0] if missing is None else numeric(missing, "missing", ObservationError)
+        given = holes[:0] if missing is None else numeric(missing, f"{py:missing}", ObservationError)
         fits = given.ndim == 2 and given.shape[1] == holes.shape[1]
         missing = np.concatenate([given, holes]) if fits or not given.size else given  # a misfit is refused below
     seen = coo_observation(
@@ -216,12 +218,12 @@ def _of_xarray(
         raise ObservationError(f"{name} has the dims {came}, and {want} were expected: name them alike")
     unknown = [index for index in known if index not in wanted]
     if unknown:
-        raise ObservationError(f"{name}: labels names {unknown[0]!r}, but the indices are {', '.join(wanted)}")
+        raise ObservationError(f"{name}: {py:labels} names {unknown[0]!r}, but the indices are {', '.join(wanted)}")
     labels = {
         dim: known_labels(data.indexes[dim], f"{name}: labels of {dim!r}") for dim in wanted if dim in data.indexes
     }
     if is_frame(mask):
-        mask = frame_as_array(mask, data.dims, labels, "mask")
+        mask = frame_as_array(mask, data.dims, labels, f"{py:mask}")
     elif mask is not None and not is_xarray(mask):
         mask = data.copy(data=_as_mask(mask, data.shape, name))
     mask = mask if mask is None else _mask_like(mask, wanted, labels, name)
@@ -238,15 +240,15 @@ def _mask_like(mask: Any, dims: Any, labels: Mapping[str, Labels], name: str) ->
     """A mask of xarray with its dims and labels in the order of the data."""
     if dims is None:
         raise ObservationError(
-            f"mask has the dims {', '.join(map(str, mask.dims))}, and {name} has none: pass its values"
+            f"{py:mask} has the dims {', '.join(map(str, mask.dims))}, and {name} has none: pass its values"
         )
     if not hasattr(type(mask), "coords") or set(mask.dims) != set(dims):
-        raise ObservationError(f"mask must have the dims of {name}, {', '.join(map(str, dims))}")
+        raise ObservationError(f"{py:mask} must have the dims of {name}, {', '.join(map(str, dims))}")
     mask = mask.transpose(*dims)
     for dim, known in labels.items():
         if dim not in mask.indexes:
             continue
-        mask = mask.isel({dim: known.sources(mask.indexes[dim], f"mask: labels of {dim!r}", ObservationError)})
+        mask = mask.isel({dim: known.sources(mask.indexes[dim], f"{py:mask}: labels of {dim!r}", ObservationError)})
     return mask.drop_vars(list(mask.coords))
 
 
@@ -276,7 +278,7 @@ def _known(labels: Any, name: str) -> dict[str, Labels]:
     if labels is None:
         return {}
     if not isinstance(labels, Mapping):
-        raise ObservationError(f"{name}: labels must map an index to its labels, got {brief(labels)}")
+        raise ObservationError(f"{name}: {py:labels} must map an index to its labels, got {brief(labels)}")
     return {index: known_labels(given, f"{name}: labels of {index!r}") for index, given in labels.items()}
 
 
@@ -284,17 +286,19 @@ def _named(seen: Observation, dims: Any, labels: Mapping[str, Labels], name: str
     """An observation whose axes have names."""
     if dims is None:
         if labels:
-            raise ObservationError(f"{name}: labels need dims=, the names of the axes")
+            raise ObservationError(f"{name}: {py:labels} need {py:dims=}, the names of the axes")
         return seen
     dims = _names(dims, name)
     if len(dims) != len(seen.shape) or len(set(dims)) != len(dims):
-        raise ObservationError(f"{name}: dims must be {len(seen.shape)} different names, got {brief(list(dims))}")
+        raise ObservationError(f"{name}: {py:dims} must be {len(seen.shape)} different names, got {brief(list(dims))}")
     for index, known in labels.items():
         if index not in dims:
-            raise ObservationError(f"{name}: labels names {index!r}, but the indices are {', '.join(dims)}")
+            raise ObservationError(f"{name}: {py:labels} names {index!r}, but the indices are {', '.join(dims)}")
         size = seen.shape[list(dims).index(index)]
         if len(known) != size:
-            raise ObservationError(f"{name}: index {index!r} has {size} positions, and labels has {len(known)} for it")
+            raise ObservationError(
+                f"{name}: index {index!r} has {size} positions, and {py:labels} has {len(known)} for it"
+            )
     return replace(seen, dims=tuple(dims), labels=dict(labels))
 
 
@@ -302,8 +306,13 @@ def _names(dims: Any, name: str) -> tuple[str, ...]:
     """Names of axes."""
     listed = isinstance(dims, Sequence) and not isinstance(dims, str)
     if not listed or not all(isinstance(dim, str) for dim in dims):
-        raise ObservationError(f"{name}: dims must be a list of names such as ('i', 'j'), got {brief(dims)}")
+        raise ObservationError(f"{name}: {py:dims} must be a list of names such as ('i', 'j'), got {brief(dims)}")
     return tuple(dims)
+
+
+def _masks_a_list(name: str) -> ObservationError:
+    advice = f"use {py:missing=} or {py:unlisted=}"
+    return ObservationError(f"{py:mask} goes with a dense array, but {name} lists cells: {advice}")
 
 
 def _article(data: Any) -> str:
@@ -345,7 +354,7 @@ def _listed(data: Any, shape: Sequence[int] | None, name: str) -> tuple[Any, Any
             raise ObservationError(f"{name}: a tuple must be (coords, values), got {len(data)} things")
         return data[0], data[1], shape
     if shape is not None:
-        raise ObservationError(f"{name} has a shape of its own, {data.shape}: shape must be None")
+        raise ObservationError(f"{name} has a shape of its own, {data.shape}: {py:shape} must be None")
     if sparse.issparse(data):
         coo = data.tocoo()
         return np.stack(coo.coords, axis=1), coo.data, coo.shape
@@ -369,10 +378,12 @@ def _as_array(data: Any, name: str) -> NDArray[Any]:
 def check_mask(mask: Any, shape: tuple[int, ...], name: str, data: Any) -> None:
     """Refuse a mask that cannot be one, by its shape and the kind of data it comes with."""
     if isinstance(data, Observation):
-        raise ObservationError(f"{name} is an observation and has its holes already: mask and missing must be None")
-    known = numeric(mask, "mask", ObservationError)
+        raise ObservationError(
+            f"{name} is an observation and has its holes already: {py:mask} and {py:missing} must be None"
+        )
+    known = numeric(mask, f"{py:mask}", ObservationError)
     if known.shape != shape:
-        raise ObservationError(f"mask must have the shape of {name}, {shape}; got {known.shape}")
+        raise ObservationError(f"{py:mask} must have the shape of {name}, {shape}; got {known.shape}")
 
 
 def _as_mask(mask: Any, shape: tuple[int, ...], name: str) -> NDArray[np.bool_]:
@@ -382,4 +393,4 @@ def _as_mask(mask: Any, shape: tuple[int, ...], name: str) -> NDArray[np.bool_]:
         return known
     if ((known == 0) | (known == 1)).all():
         return known.astype(bool)
-    raise ObservationError(f"mask must be boolean (True = observed), got {known.dtype} values other than 0 and 1")
+    raise ObservationError(f"{py:mask} must be boolean (True = observed), got {known.dtype} values other than 0 and 1")

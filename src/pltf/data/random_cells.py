@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.cell_index import CellIndex, Coords
-from pltf.errors import PltfError
+from pltf.errors import PltfError, py, py_only
 
 Picks = NDArray[np.integer[Any]]  # numbers of cells, or of whatever is chosen from
 
@@ -21,7 +21,8 @@ SMALL = 1 << 22  # cells that may be counted through, whatever is asked of them
 def check_listable(cells: int) -> None:
     """Refuse to hide so many cells that their list would be out of proportion."""
     if cells > MOST:
-        advice = "lower fraction or negatives, or hide a share of the non-zeros with by='nonzeros' and negatives="
+        other = f"{py_only: or negatives, or hide a share of the non-zeros with by='nonzeros' and negatives=}"
+        advice = f"lower {py:fraction}{other}"
         raise PltfError(f"at most {MOST:,} cells of a list can be hidden, but these would be {cells:,}: {advice}")
 
 

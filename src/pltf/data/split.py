@@ -28,7 +28,7 @@ from pltf.data.random_cells import (
     sizes_of,
 )
 from pltf.data.tables import is_table
-from pltf.errors import ObservationError, PltfError, whole
+from pltf.errors import ObservationError, PltfError, py, whole
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -189,20 +189,20 @@ def _dims(data: Any) -> tuple[str, ...]:
 def _checked(fraction: Any, by: Any, stratify: Any, negatives: Any, dims: tuple[str, ...]) -> _Ask:
     """All that can be checked without a look at the data."""
     if not _is_number(fraction) or not 0 < fraction < 1:
-        raise PltfError(f"fraction must lie between 0 and 1, got {brief(fraction)}")
+        raise PltfError(f"{py:fraction} must lie between 0 and 1, got {brief(fraction)}")
     axes = _axes(by, dims)
     by_value = isinstance(stratify, str) and stratify == "value"
     strata = stratify if by_value else _number(stratify, dims)
     if not (strata is None or by_value or _is_axis(strata)):
-        raise PltfError(f"stratify must be None, 'value' or {_an_axis(dims)}, got {brief(stratify)}")
+        raise PltfError(f"{py:stratify} must be None, 'value' or {_an_axis(dims)}, got {brief(stratify)}")
     if strata is not None and axes:
-        raise PltfError(f"stratify goes with by='cells' or by='nonzeros', got by={brief(by)}")
+        raise PltfError(f"{py:stratify} goes with {py:by='cells'} or {py:by='nonzeros'}, got {py:by={brief(by)}}")
     if by_value and by != "cells":
-        raise PltfError(f"stratify='value' goes with by='cells', got by={brief(by)}")
+        raise PltfError(f"{py:stratify='value'} goes with {py:by='cells'}, got {py:by={brief(by)}}")
     if not _is_number(negatives) or not 0 <= negatives < math.inf:
-        raise PltfError(f"negatives must be a number of at least 0, got {brief(negatives)}")
+        raise PltfError(f"{py:negatives} must be a number of at least 0, got {brief(negatives)}")
     if negatives and by != "nonzeros":
-        raise PltfError(f"negatives goes with by='nonzeros', got by={brief(by)}")
+        raise PltfError(f"{py:negatives} goes with {py:by='nonzeros'}, got {py:by={brief(by)}}")
     return _Ask(float(fraction), axes, by == "nonzeros", strata, float(min(negatives, 1e300)))
 
 
@@ -232,7 +232,7 @@ def _axes(by: Any, dims: tuple[str, ...]) -> tuple[int, ...]:
     axes = [_number(axis, dims) for axis in (by if isinstance(by, tuple) and len(by) > 1 else (by,))]
     if not all(map(_is_axis, axes)) or len(set(axes)) < len(axes):
         expected = f"'cells', 'nonzeros', {_an_axis(dims)} or a tuple of two or more different ones"
-        raise PltfError(f"by must be {expected}; got {brief(by)}")
+        raise PltfError(f"{py:by} must be {expected}; got {brief(by)}")
     return tuple(sorted(map(int, axes)))
 
 
@@ -242,9 +242,9 @@ def _in_range(ask: _Ask, modes: int) -> _Ask:
     for argument, axes in (("by", ask.axes), ("stratify", stratify)):
         for axis in axes:
             if not 0 <= int(axis) < modes:
-                raise PltfError(f"{argument} must name an axis of data, from 0 to {modes - 1}; got {axis}")
+                raise PltfError(f"{py:{argument}} must name an axis of {py:data}, from 0 to {modes - 1}; got {axis}")
     if len(ask.axes) == modes > 1:
-        raise PltfError(f"by must leave out an axis, or be 'cells'; got all {modes} axes")
+        raise PltfError(f"{py:by} must leave out an axis, or be 'cells'; got all {modes} axes")
     if modes == 1 and (ask.axes or stratify):  # slices of a vector are its cells
         return replace(ask, axes=(), stratify=None)
     return ask
@@ -255,19 +255,21 @@ def _observed(data: Any) -> Observation:
         return observe(data)
     except ObservationError as reason:
         if isinstance(data, tuple) or hasattr(data, "columns"):  # no way to say more about them here
-            raise ObservationError(f"{reason}: pass pltf.observe(...) of it") from None
+            raise ObservationError(f"{reason.marked}: pass pltf.observe(...) of it") from None
         raise
 
 
 def _count(ask: _Ask, n: int, what: str) -> int:
     """How many of ``n`` things to hide: some, but not all."""
     if not n:
-        raise ObservationError(f"data must have {what} to hide, got none")
+        raise ObservationError(f"{py:data} must have {what} to hide, got none")
     hidden = round(ask.fraction * min(n, 10**300))  # float64 ends soon after
     if not hidden:
-        raise PltfError(f"fraction must hide one of {n:,} {what} at least, but {ask.fraction} of them rounds to 0")
+        raise PltfError(f"{py:fraction} must hide one of {n:,} {what} at least, but {ask.fraction} of them rounds to 0")
     if hidden == n:
-        raise PltfError(f"fraction must leave one of {n:,} {what} at least, but {ask.fraction} of them rounds to all")
+        raise PltfError(
+            f"{py:fraction} must leave one of {n:,} {what} at least, but {ask.fraction} of them rounds to all"
+        )
     return hidden
 
 
@@ -283,7 +285,7 @@ def _two_kinds(
     n_zeros = round(ask.negatives * some)
     if n_zeros > zeros:
         asked = f"{ask.negatives:g} for each of {some:,} non-zeros"
-        raise PltfError(f"negatives must ask for at most {zeros:,} observed zeros, got {asked}")
+        raise PltfError(f"{py:negatives} must ask for at most {zeros:,} observed zeros, got {asked}")
     if ask.stratify is None:
         return rng.choice(nonzeros, some, replace=False), n_zeros
     return evenly(rng, ask.fraction, group(int(ask.stratify))), n_zeros
@@ -378,7 +380,7 @@ def _of_each_slice(rng: np.random.Generator, fraction: float, seen: CooObservati
     """The same share of the observed cells of every slice along an axis."""
     size, others = seen.shape[axis], [other for other in range(len(seen.shape)) if other != axis]
     if size > SMALL:
-        raise PltfError(f"stratify must name an axis of at most {SMALL:,} positions, but axis {axis} has {size:,}")
+        raise PltfError(f"{py:stratify} must name an axis of at most {SMALL:,} positions, but axis {axis} has {size:,}")
     sizes = sizes_of(seen.shape, others)
     holes = seen.missing[:, np.argsort(seen.missing[axis], kind="stable")]
     ends = np.searchsorted(holes[axis], np.arange(size + 1))

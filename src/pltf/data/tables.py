@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pltf.data.labels import Labels, clean, labels_of, shown, split_bin
 from pltf.data.numeric import EXACT, brief, find_bad
-from pltf.errors import ObservationError, PltfError
+from pltf.errors import ObservationError, PltfError, py, py_only
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,13 +69,17 @@ def read_table(
     chosen = _value_column(table, keys, value, count, name)
     if shape is not None:
         if labels:
-            raise ObservationError(f"{name}: with shape= the columns hold positions, and with labels= labels: give one")
+            raise ObservationError(
+                f"{name}: with {py:shape=} the columns hold positions, and with {py:labels=} labels: give one"
+            )
         coords, sizes, known = _positions(table, keys, name), shape, dict[str, Labels]()
     else:
         coords, known = _labelled(table, keys, labels, name)
         sizes = tuple(len(known[key.dim]) for key in keys)
         if not all(sizes):
-            raise ObservationError(f"{name}: an empty table needs labels=, all those of each index, or shape=")
+            raise ObservationError(
+                f"{name}: an empty table needs {py:labels=}, all those of each index, or {py:shape=}"
+            )
     values = np.ones(len(coords), dtype=np.int64) if chosen is None else _numbers(table, chosen, name)
     return EventTable(coords, values, sizes, tuple(key.dim for key in keys), known, chosen is None)
 
@@ -96,8 +100,12 @@ def refuse_twice(table: EventTable, absent: NDArray[np.bool_], duplicates: str, 
     first, second = np.flatnonzero((table.coords == position).all(axis=1))[:2]
     named = zip(table.dims, position, strict=True)
     at = ", ".join(shown(table.labels[i].index[n]) if i in table.labels else str(n) for i, n in named)
-    advice = "one of them has no value" if duplicates == "sum" else "pass duplicates='sum' to observe to add them up"
-    raise ObservationError(f"{name}: cell ({at}) is listed more than once, in rows {first} and {second}; {advice}")
+    advice = (
+        "one of them has no value"
+        if duplicates == "sum"
+        else f"pass {py:duplicates='sum'}{py_only: to observe} to add them up"
+    )
+    raise ObservationError(f"{name}: cell ({at}) is listed more than once, in {py:rows {first} and {second}}; {advice}")
 
 
 def cells_of(
@@ -191,7 +199,9 @@ def _from_series(series: Any, dims: Any, value: Any, count: bool, name: str) -> 
     if all(level is None for level in series.index.names):
         names = list(dims) if isinstance(dims, (list, tuple)) else []
         if len(names) != frame.shape[1]:
-            raise ObservationError(f"{name}: the levels of the Series have no names: give dims=, one for each of them")
+            raise ObservationError(
+                f"{name}: the levels of the Series have no names: give {py:dims=}, one for each of them"
+            )
         frame = frame.set_axis([split_bin(one, name)[0] for one in names], axis=1)
     keys = list(frame.columns)
     called = "value" if series.name is None or series.name in keys else series.name
@@ -203,27 +213,28 @@ def _from_series(series: Any, dims: Any, value: Any, count: bool, name: str) -> 
 def _keys(dims: Any, columns: list[Any], name: str) -> list[Key]:
     """The columns that are indices."""
     if dims is None:
-        advice = "as in pltf.observe(table, dims=['user', 'place'])"
-        raise ObservationError(f"{name}: a table needs dims=, the columns that are its indices, {advice}")
+        advice = f"{py_only:, as in pltf.observe(table, dims=['user', 'place'])}"
+        raise ObservationError(f"{name}: a table needs {py:dims=}, the columns that are its indices{advice}")
     dims = dims.tolist() if hasattr(dims, "tolist") else dims  # table.columns[:2] is as good as a list
     if isinstance(dims, str) or not isinstance(dims, (Sequence, Mapping)) or not dims:
-        raise ObservationError(f"{name}: dims must be a list of columns such as ('i', 'j'), got {brief(dims)}")
+        raise ObservationError(f"{name}: {py:dims} must be a list of columns such as ('i', 'j'), got {brief(dims)}")
     keys = []
     for one in dims:
         # A column may have a colon in its own name.
-        given, bin = (one, None) if one in columns else split_bin(one, f"{name}: dims")
+        given, bin = (one, None) if one in columns else split_bin(one, f"{name}: {py:dims}")
         keys.append(Key(given, bin, dims[one] if isinstance(dims, Mapping) else given))
     for place, key in enumerate(keys):
         if key.column not in columns:
             known = ", ".join(map(str, columns))
-            advice = "which column is which index can be said as in dims={'user_id': 'user'}"
+            example = {"user_id": "user"}
+            advice = f"which column is which index can be said as in {py:dims={example}}"
             if not any(one.column in columns for one in keys):
                 advice = "a wide table is made long by .stack(), and an index becomes columns by .reset_index()"
             raise ObservationError(f"{name}: the table must have a column {key.column!r}; it has {known} ({advice})")
         if key.dim in [other.dim for other in keys[:place]]:
-            raise ObservationError(f"{name}: dims must name each column once, got {key.dim!r} twice")
+            raise ObservationError(f"{name}: {py:dims} must name each column once, got {key.dim!r} twice")
         if not isinstance(key.dim, str):
-            raise ObservationError(f"{name}: dims must be names of indices, got {key.dim!r}")
+            raise ObservationError(f"{name}: {py:dims} must be names of indices, got {key.dim!r}")
     return keys
 
 
@@ -234,17 +245,19 @@ def _value_column(table: Any, keys: list[Key], value: Any, count: bool, name: st
     rest = [one for one in columns if one not in used]
     if count:
         if value is not None:
-            raise ObservationError(f"{name}: value={value!r} names a column, and count=True counts rows: give one")
+            raise ObservationError(
+                f"{name}: {py:value={value!r}} names a column, and {py:count=True} counts rows: give one"
+            )
         return None
     if value is not None:
         if value not in columns:
-            raise ObservationError(f"{name}: value must be a column of the table, got {value!r}")
+            raise ObservationError(f"{name}: {py:value} must be a column of the table, got {value!r}")
         if value in used and not any(key.column == value and key.bin for key in keys):
             raise ObservationError(f"{name}: column {value!r} cannot hold labels and values both")
         return value
     if len(rest) > 1:
         found, indices = ", ".join(map(str, rest)), ", ".join(map(str, used))
-        advice = "say which one with value=, or count the rows with count=True, in pltf.observe"
+        advice = f"say which one with {py:value=}, or count the rows with {py:count=True}{py_only:, in pltf.observe}"
         raise ObservationError(f"{name}: besides {indices} the table has several columns ({found}): {advice}")
     return rest[0] if rest else None
 
@@ -276,7 +289,9 @@ def _positions(table: Any, keys: list[Key], name: str) -> NDArray[np.int64]:
     for key in keys:
         what = f"{name}: column {key.column!r}"
         if key.bin is not None:
-            raise ObservationError(f"{what} holds positions, for shape= is given: it cannot be binned by {key.bin}")
+            raise ObservationError(
+                f"{what} holds positions, for {py:shape=} is given: it cannot be binned by {key.bin}"
+            )
         positions = _whole(column(table, key.column, name), what, ObservationError)
         if positions.size and positions.max() >= _LAST:
             raise ObservationError(f"{what} must hold positions below 2**63 - 1, got {positions.max()}")
@@ -311,7 +326,7 @@ def _numbers(table: Any, chosen: Any, name: str) -> NDArray[Any]:
     bad = find_bad(present)
     if bad is not None:
         row = int(np.flatnonzero(~absent)[bad[0]])
-        held_there = f"row {row} of column {chosen!r} holds {present[bad[0]]}"
+        held_there = f"{py:row {row}} of column {chosen!r} holds {present[bad[0]]}"
         raise ObservationError(f"{name}: observed values must be {bad[1]}, but {held_there}")
     if not absent.any():
         return present

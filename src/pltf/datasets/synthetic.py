@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.engines.plan import human, physical_memory
-from pltf.errors import PltfError, whole
+from pltf.errors import PltfError, py, whole
 from pltf.gamma import Array, Gamma
 from pltf.notation import Model
 from pltf.prediction.rates import rates
@@ -48,17 +48,17 @@ def draw(model: Model, shape: Any, *, prior: Gamma | None = None, seed: int = 0)
     (dtype('int64'), True)
     """
     if not isinstance(model, Model):
-        raise PltfError(f"model must be a pltf.Model, got {type(model).__name__}")
+        raise PltfError(f"{py:model} must be a pltf.Model, got {type(model).__name__}")
     names = tuple(model.observed)
     given = shape if isinstance(shape, Mapping) else {names[0]: shape}
     shapes = {name: _shape(one) for name, one in given.items()}
     if set(shapes) != set(names):
         got = ", ".join(shapes) or "none"
-        raise PltfError(f"shape must give a shape for each of {', '.join(names)}, got {got}")
+        raise PltfError(f"{py:shape} must give a shape for each of {', '.join(names)}, got {got}")
     sizes = model.index_sizes(shapes)
     prior = Gamma(shape=0.5, mean=1.0) if prior is None else prior
     if not isinstance(prior, Gamma):
-        raise PltfError(f"prior must be a Gamma, got {type(prior).__name__}")
+        raise PltfError(f"{py:prior} must be a Gamma, got {type(prior).__name__}")
     rng = np.random.default_rng(whole("seed", seed, 0))
     of_factor = {name: tuple(sizes[index] for index in indices) for name, indices in model.factors.items()}
     _check(shapes, of_factor, prior)
@@ -66,7 +66,7 @@ def draw(model: Model, shape: Any, *, prior: Gamma | None = None, seed: int = 0)
     truth = {e.output.name: rates(e, factors, sizes) for e in model.equations}
     for name, rate in truth.items():
         if rate.max() > _MOST:
-            raise PltfError(f"prior makes rates of {rate.max():.2g} in {name}: whole counts end at {_MOST:.2g}")
+            raise PltfError(f"{py:prior} makes rates of {rate.max():.2g} in {name}: whole counts end at {_MOST:.2g}")
     return Draw({name: rng.poisson(rate) for name, rate in truth.items()}, truth, factors)
 
 
@@ -78,7 +78,7 @@ def _check(tensors: Mapping[str, tuple[int, ...]], factors: Mapping[str, tuple[i
     need = 16 * sum(map(math.prod, tensors.values())) + 8 * sum(map(math.prod, factors.values()))
     have = physical_memory()
     if need > have:
-        raise PltfError(f"shape asks for {human(need, 'B')}, and this machine has {human(have, 'B')}: draw less")
+        raise PltfError(f"{py:shape} asks for {human(need, 'B')}, and this machine has {human(have, 'B')}: draw less")
     for name, size in factors.items():
         given = np.broadcast_shapes(np.shape(prior.shape), np.shape(prior.mean))
         try:
@@ -86,10 +86,10 @@ def _check(tensors: Mapping[str, tuple[int, ...]], factors: Mapping[str, tuple[i
         except ValueError:
             fits = False
         if not fits:
-            raise PltfError(f"prior must broadcast to every factor, but {name} is {size} and the prior {given}")
+            raise PltfError(f"{py:prior} must broadcast to every factor, but {name} is {size} and the prior {given}")
 
 
 def _shape(shape: Any) -> tuple[int, ...]:
     if not isinstance(shape, Iterable) or isinstance(shape, str):
-        raise PltfError(f"shape must be sizes such as (50, 50, 50), got {shape!r}")
+        raise PltfError(f"{py:shape} must be sizes such as (50, 50, 50), got {shape!r}")
     return tuple(whole("every size of shape", size, 1) for size in shape)

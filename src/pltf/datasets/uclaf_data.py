@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pltf.data.numeric import brief
 from pltf.datasets.fetch import Remote, contents
-from pltf.errors import PltfError
+from pltf.errors import PltfError, py
 from pltf.gamma import Array
 
 FILE = Remote(
@@ -97,7 +97,7 @@ def uclaf(kind: str = "binary", *, users: str = "active") -> Uclaf:
     """
     for argument, value, choices in (("kind", kind, KINDS), ("users", users, USERS)):
         if not isinstance(value, str) or value not in choices:
-            raise PltfError(f"{argument} must be one of {', '.join(map(repr, choices))}; got {brief(value)}")
+            raise PltfError(f"{py:{argument}} must be one of {', '.join(map(repr, choices))}; got {brief(value)}")
     held = _arrays(contents(FILE))
     visits = held["UserLocAct"]
     kept = np.arange(len(visits)) if users == "all" else np.flatnonzero(visits.any(axis=(1, 2)))

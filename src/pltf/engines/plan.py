@@ -268,7 +268,7 @@ class Plan:
     def reason(self) -> str:
         """Why."""
         if self.asked != "auto":
-            return f"engine={self.asked!r} was asked for"
+            return "as asked for"
         return "; ".join(_reason(e) for e in self.equations)
 
     @property

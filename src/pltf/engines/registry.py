@@ -21,7 +21,7 @@ from pltf.engines.plan import EquationPlan, Plan, TensorPlan
 from pltf.engines.slab import Slab
 from pltf.engines.sum import Part, SumEngine
 from pltf.engines.ways import CLOSED_FORM, DENSE, HOLES, LISTED, MASK, Facts
-from pltf.errors import EngineError
+from pltf.errors import EngineError, py
 
 MOST_CELLS = 1 << 24  # that may be added up one by one where exposures would lose their digits
 
@@ -43,7 +43,9 @@ def build(plan: Plan, seen: Mapping[str, Observation], parts: int = 1) -> Engine
     """An engine bound to its data; the cells of each tensor may be cut into parts, whose sums add up."""
     for name, one in seen.items():
         if one.largest > float(np.finfo(plan.dtype).max):
-            raise EngineError(f"{name} holds {one.largest:.3g}, which {plan.dtype.name} cannot: use dtype='float64'")
+            raise EngineError(
+                f"{name} holds {one.largest:.3g}, which {plan.dtype.name} cannot: use {py:dtype='float64'}"
+            )
     engines = [tensor_engine(e, seen[e.name], plan.threads, parts) for e in plan.equations]
     return engines[0] if len(engines) == 1 else SumEngine([Part(engine) for engine in engines])
 

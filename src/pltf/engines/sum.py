@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pltf.engines.base import Counts, Engine
 from pltf.engines.factors import Version, Versioned
 from pltf.engines.memo import Memo
-from pltf.errors import ConvergenceWarning
+from pltf.errors import ConvergenceWarning, py
 from pltf.gamma import Array
 
 CANCELLED = 1e-9  # share of what was added below which a difference has too few digits
@@ -94,7 +94,8 @@ class SumEngine:
         if self._exact is not None:
             return self._exact.exposure(factors, of)
         text = "missing cells have rates so far above the observed ones that exposures keep few digits"
-        warnings.warn(f"{text}: list the observed cells, with unlisted='missing'", ConvergenceWarning, stacklevel=2)
+        advice = f"list the observed cells, with {py:unlisted='missing'}"
+        warnings.warn(f"{text}: {advice}", ConvergenceWarning, stacklevel=2)
         return np.maximum(exposure, 0.0)
 
     def total(self, factors: Mapping[str, Array]) -> float:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import digamma, polygamma
 
-from pltf.errors import PltfError
+from pltf.errors import PltfError, py
 from pltf.gamma import Array, Gamma, log_geometric_mean
 from pltf.inference.factors import frozen
 
@@ -56,7 +56,9 @@ def groups(prior: Gamma, shape: tuple[int, ...], indices: tuple[str, ...], laten
         if len(found.table(getattr(prior, part))) > 1:
             whose = "the whole factor" if prior.tie == "factor" else f"each {prior.tie.removeprefix('index:')}"
             came = np.shape(getattr(prior, part))
-            raise PltfError(f"prior of {a}: a {part} that is learned must begin with one value for {whose}, got {came}")
+            raise PltfError(
+                f"{py:prior} of {a}: a {part} that is learned must begin with one value for {whose}, got {came}"
+            )
     return found
 
 
@@ -69,7 +71,7 @@ def _shared_axes(prior: Gamma, indices: tuple[str, ...], latent: Collection[str]
     index = prior.tie.removeprefix("index:")
     if index not in indices:
         held = f"{a} has {', '.join(indices)}" if indices else f"{a} has none"
-        raise PltfError(f"prior of {a}: tie={prior.tie!r} needs a factor with index '{index}', and {held}")
+        raise PltfError(f"{py:prior} of {a}: {py:tie={prior.tie!r}} needs a factor with index '{index}', and {held}")
     return tuple(axis for axis in every if indices[axis] != index)
 
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pltf.data import observe
 from pltf.data.labels import counted, known_labels, with_bin
 from pltf.data.numeric import EXACT, brief
-from pltf.errors import PltfError
+from pltf.errors import PltfError, py
 from pltf.io.matlab import stored_arrays
 from pltf.store.fits import as_path
 
@@ -119,9 +119,11 @@ def guess(path: Path) -> str:
     if kind in (*_TEXTS, "mat"):  # MATLAB 4 had no mark
         return str(kind)
     if kind is not None:
-        raise PltfError(f"{path} is no {kind} file, for all its name says: say what it is with format=")
+        raise PltfError(f"{path} is no {kind} file, for all its name says: say what it is with {py:format=}")
     if b"\x00" in begin:
-        raise PltfError(f"{path} is no kind of file that is known: say what it is with format= ({', '.join(FORMATS)})")
+        raise PltfError(
+            f"{path} is no kind of file that is known: say what it is with {py:format=} ({', '.join(FORMATS)})"
+        )
     return "tns" if _LISTED.fullmatch(_first_line(begin)) else "csv"
 
 
@@ -162,7 +164,7 @@ def _beginning(path: Path) -> bytes:
 
 def _known(format: Any) -> str:
     if format not in FORMATS:
-        raise PltfError(f"format must be one of {', '.join(map(repr, FORMATS))}; got {format!r}")
+        raise PltfError(f"{py:format} must be one of {', '.join(map(repr, FORMATS))}; got {format!r}")
     return str(format)
 
 
@@ -538,7 +540,7 @@ def _chosen(path: Path, variable: str | None, names: Sequence[str]) -> str:
     if not names:
         raise PltfError(f"{path} has no array of numbers")
     if variable is None or variable not in names:
-        came = f"got {variable!r}" if variable is not None else "say which with variable="
+        came = f"got {variable!r}" if variable is not None else f"say which with {py:variable=}"
         raise PltfError(f"{path} has the arrays {in_words(names)}: {came}")
     return variable
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from pltf.errors import PltfError
+from pltf.errors import PltfError, py
 from pltf.fit import Fit
 from pltf.selection.checkpoint import UNFINISHED as SEARCH_UNFINISHED
 from pltf.selection.result import Selection
@@ -33,6 +33,6 @@ def load(path: str | os.PathLike[str]) -> Fit | Selection:
     where = as_path(path)
     kind, boxes = read(where)
     if kind in (FIT_UNFINISHED, SEARCH_UNFINISHED):
-        raise PltfError(f"{where} is a {kind} that has not ended: go on with resume=True")
+        raise PltfError(f"{where} is a {kind} that has not ended: go on with {py:resume=True}")
     with readable(where):
         return _READERS[kind](boxes)

@@ -15,7 +15,7 @@ from pltf.data.cell_index import Coords
 from pltf.data.labels import Labels
 from pltf.data.observe import has_names, is_xarray, observed_again
 from pltf.data.split import HeldOut
-from pltf.errors import PltfError, ScoreWarning, flag, whole
+from pltf.errors import PltfError, ScoreWarning, flag, py, whole
 from pltf.fit import Fit
 from pltf.gamma import Array, level_of
 from pltf.inference.progress import Progress
@@ -85,7 +85,7 @@ class Scores:
 
     def _value(self, measure: str) -> float:
         if measure not in self.table.index:
-            raise PltfError(f"{measure} is not among these scores, which were made with ranking=False")
+            raise PltfError(f"{measure} is not among these scores, which were made with {py:ranking=False}")
         return float(self.table.loc[measure, "value"])
 
     def plot(self, axes: Any = None) -> Any:
@@ -163,7 +163,7 @@ def score(
     ['log_likelihood', 'deviance', 'rmse']
     """
     if not isinstance(fit, Fit):
-        raise PltfError(f"fit must be a pltf.Fit, got {type(fit).__name__}")
+        raise PltfError(f"{py:fit} must be a pltf.Fit, got {type(fit).__name__}")
     resamples, level = whole("resamples", resamples, 0), level_of(level)
     seed, ranking, progress = whole("seed", seed, 0), flag("ranking", ranking), flag("progress", progress)
     name = fit.tensor(of)
@@ -196,31 +196,31 @@ def _held(fit: Fit, name: str, X: Any, cells: Any) -> tuple[Observation, Coords,
     if X is None:
         X = fit.held_out
         if X is None:
-            raise PltfError("X must be the data, for this fit does not come with cells that were hidden from it")
+            raise PltfError(f"{py:X} must be the data, for this fit does not come with cells that were hidden from it")
     if isinstance(X, (Holdout, HeldOut)):
         if cells is not None:
-            raise PltfError("cells must be None when X is a Holdout: it has its own")
+            raise PltfError(f"{py:cells} must be None when {py:X} is a Holdout: it has its own")
         source, cells = X.train if isinstance(X, Holdout) else observed_again(fit.patterns[name]), X.cells
     elif cells is None:
-        raise PltfError("cells must say which cells to score, for example ~mask")
+        raise PltfError(f"{py:cells} must say which cells to score, for example ~mask")
     seen = observed_like(source, indices, fit.labels, fit.sizes, "X", unlisted=fit.patterns[name].unlisted)
     if seen.shape != shape:
-        raise PltfError(f"X must have the shape of {name} in the fit, {shape}; got {seen.shape}")
+        raise PltfError(f"{py:X} must have the shape of {name} in the fit, {shape}; got {seen.shape}")
     at = _coords(cells, source, shape, indices, fit.labels)
     x = X.values if isinstance(X, (Holdout, HeldOut)) else seen.values_at(at)
     if not x.size:
-        raise PltfError("cells must list at least one cell, got none")
+        raise PltfError(f"{py:cells} must list at least one cell, got none")
     if np.isnan(x).any():
         cell = tuple(map(int, at[:, int(np.argmax(np.isnan(x)))]))
-        raise PltfError(f"X must hold a value for each of the cells, but {cell} is missing")
+        raise PltfError(f"{py:X} must hold a value for each of the cells, but {cell} is missing")
     return seen, at, x
 
 
 def _need_both_kinds(x: Array) -> None:
     if (x > 0).all() or not (x > 0).any():
         kind = "above zero" if (x > 0).all() else "zero"
-        text = f"cells must hold zeros and counts for AUC and average precision, but all {x.size:,} are {kind}"
-        raise PltfError(f"{text}: ranking=False leaves these out")
+        text = f"{py:cells} must hold zeros and counts for AUC and average precision, but all {x.size:,} are {kind}"
+        raise PltfError(f"{text}: {py:ranking=False} leaves these out")
 
 
 def _coords(
@@ -228,7 +228,7 @@ def _coords(
 ) -> Coords:
     """Cells as (modes, n). If their data name their axes, positions are along these, in the order they have there."""
     if not _are_positions(cells):
-        return as_cells(cells, shape, indices, labels, "cells").T
+        return as_cells(cells, shape, indices, labels, f"{py:cells}").T
     dims, own = indices, dict[str, Any]()
     if is_xarray(source):
         dims = tuple(map(str, source.dims))
@@ -239,7 +239,7 @@ def _coords(
     elif hasattr(source, "index") and set(getattr(source.index, "names", ())) == set(indices):  # levels of a Series
         dims, sizes = tuple(source.index.names), dict(zip(indices, shape, strict=True))
         shape = tuple(sizes[dim] for dim in dims)
-    at = dict(zip(dims, as_cells(cells, shape, dims, labels, "cells").T, strict=True))
+    at = dict(zip(dims, as_cells(cells, shape, dims, labels, f"{py:cells}").T, strict=True))
     for dim in own.keys() & labels.keys():
         at[dim] = labels[dim].positions(own[dim], f"X: labels of {dim!r}")[at[dim]]
     return np.stack([at[index] for index in indices])

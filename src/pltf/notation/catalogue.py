@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pltf.errors import PltfError
+from pltf.errors import PltfError, py
 from pltf.notation.model import Model
 
 _FACTORS = "ABCDEFHIJKLMNOPQRSTUVW"  # G is the core, X the tensor
@@ -35,7 +35,7 @@ def tucker(indices: Sequence[str] = ("i", "j", "k"), *, ranks: Sequence[int]) ->
     latent = _LATENT[: len(indices)]
     _check_free(indices, latent)
     if not isinstance(ranks, Sequence) or isinstance(ranks, str) or len(ranks) != len(indices):
-        raise PltfError(f"ranks must have one size for each of {', '.join(indices)}; got {ranks!r}")
+        raise PltfError(f"{py:ranks} must have one size for each of {', '.join(indices)}; got {ranks!r}")
     factors = [f"{name}[{i},{p}]" for name, i, p in zip(_FACTORS, indices, latent, strict=False)]
     core = f"G[{','.join(latent)}]"
     text = f"X[{','.join(indices)}] = {' * '.join([*factors, core])}"
@@ -52,7 +52,7 @@ def nmf(indices: Sequence[str] = ("i", "j"), *, rank: int) -> Model:
     indices = _checked(indices, limit=2)
     _check_free(indices, "r")
     if len(indices) != 2:
-        raise PltfError(f"indices must be two names, got {indices!r}")
+        raise PltfError(f"{py:indices} must be two names, got {indices!r}")
     row, column = indices
     return Model(f"X[{row},{column}] = W[{row},r] * H[r,{column}]", r=rank)
 
@@ -60,13 +60,13 @@ def nmf(indices: Sequence[str] = ("i", "j"), *, rank: int) -> Model:
 def _checked(indices: Sequence[str], limit: int) -> tuple[str, ...]:
     names = tuple(indices) if isinstance(indices, Iterable) and not isinstance(indices, str) else ()
     if not names or not all(isinstance(name, str) and name.isidentifier() for name in names):
-        raise PltfError(f"indices must be a sequence of names such as ('i', 'j', 'k'), got {indices!r}")
+        raise PltfError(f"{py:indices} must be a sequence of names such as ('i', 'j', 'k'), got {indices!r}")
     if len(names) > limit:
-        raise PltfError(f"indices must be 1 to {limit} names, got {len(names)}")
+        raise PltfError(f"{py:indices} must be 1 to {limit} names, got {len(names)}")
     return names
 
 
 def _check_free(indices: tuple[str, ...], latent: str) -> None:
     for index in indices:
         if index in set(latent):
-            raise PltfError(f"index '{index}' is the latent index of this model: choose another name")
+            raise PltfError(f"index '{index}' is the latent index of this model: choose another name in {py:indices}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from pltf.errors import PltfError, whole
+from pltf.errors import PltfError, py, py_only, whole
 from pltf.notation.grammar import Equation, parse
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Model:
 
     def __init__(self, text: str, /, **sizes: int) -> None:
         if not isinstance(text, str):
-            raise PltfError(f"the model must be a text such as 'ir,jr->ij', got {type(text).__name__}")
+            raise PltfError(f"the model must be a text such as 'ir,jr->ij', got {type(text).__name__}", argument="text")
         equations = parse(text)
         object.__setattr__(self, "equations", equations)
         object.__setattr__(self, "_sizes", tuple(_latent_sizes(equations, sizes).items()))
@@ -129,6 +129,7 @@ class Model:
         checkpoint: str | os.PathLike[str] | None = None,
         every: float = 60.0,
         resume: bool = False,
+        keep_data: bool = True,
     ) -> Fit:
         """Learn the factors from data with holes.
 
@@ -180,6 +181,9 @@ class Model:
             then. Broken off at any moment, the same call with ``resume=True`` goes on from there and ends with the
             same bits; where there is no file yet, it begins. Ctrl-C gives the best fit so far, after the sweep at
             hand, and keeps where it stands if there is a checkpoint; pressed twice it interrupts.
+        keep_data
+            Keep what was observed in the fit (needed by ``top`` among missing or zero cells, ``to_arviz`` and the
+            report).
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.array([[1.0, 2.0], [2.0, np.nan]]))
@@ -187,12 +191,10 @@ class Model:
         True
         """
         # The front door: the one place where this layer reaches up, and only when called.
-        from pltf import api
+        from pltf.fitting import fit
+        from pltf.options import FitOptions
 
-        return api.fit(
-            self,
-            X,
-            mask=mask,
+        options = FitOptions(
             method=method,
             prior=prior,
             max_iter=max_iter,
@@ -210,7 +212,9 @@ class Model:
             checkpoint=checkpoint,
             every=every,
             resume=resume,
+            keep_data=keep_data,
         )
+        return fit(self, X, mask=mask, options=options)
 
     def plan(
         self,
@@ -228,9 +232,10 @@ class Model:
         >>> plan.engine, plan.flops
         ('dense', 4250400)
         """
-        from pltf import api
+        from pltf.options import FitOptions
+        from pltf.planning import plan
 
-        return api.plan(self, X, mask=mask, dtype=dtype, engine=engine, threads=threads)
+        return plan(self, X, mask=mask, options=FitOptions(dtype=dtype, engine=engine, threads=threads))
 
     def __str__(self) -> str:
         return self.text
@@ -255,5 +260,6 @@ def _latent_sizes(equations: tuple[Equation, ...], given: Mapping[str, int]) -> 
 
 def _size(index: str, given: Mapping[str, int]) -> int:
     if index not in given:
-        raise PltfError(f"latent index '{index}' has no size: give it as a keyword, for example Model(..., {index}=3)")
+        absent = f"latent index '{index}' has no size"
+        raise PltfError(f"{absent}: give it as {py_only:a keyword, for example }{py:Model(..., {index}=3)}")
     return whole(f"size of '{index}'", given[index], 1)

@@ -17,9 +17,10 @@ from pltf.data.numeric import brief, find_bad, numeric
 from pltf.data.observe import has_names, in_order, is_xarray, observe
 from pltf.data.tables import cells_of, is_table
 from pltf.engines.plan import human
-from pltf.errors import PltfError
+from pltf.errors import PltfError, py
 from pltf.gamma import Array
 
+_AT = f"{py:at}"
 _NUMBERS = (bool, int, float, np.number, np.bool_)
 
 
@@ -56,7 +57,7 @@ class Asked:
             return np.empty((*before, self.size))
         except (MemoryError, ValueError, OverflowError):
             size = human(8 * math.prod(before) * self.size, "B")
-            raise PltfError(f"the answer would take {size}: ask for fewer cells with at=") from None
+            raise PltfError(f"the answer would take {size}: ask for fewer cells with {py:at=}") from None
 
 
 def asked(at: Any, sizes: tuple[int, ...], indices: tuple[str, ...], labels: Mapping[str, Labels]) -> Asked:
@@ -65,7 +66,7 @@ def asked(at: Any, sizes: tuple[int, ...], indices: tuple[str, ...], labels: Map
 
 
 def as_cells(
-    at: Any, shape: tuple[int, ...], indices: tuple[str, ...], labels: Mapping[str, Labels], name: str = "at"
+    at: Any, shape: tuple[int, ...], indices: tuple[str, ...], labels: Mapping[str, Labels], name: str = _AT
 ) -> NDArray[np.intp]:
     """Cells as an (n, modes) array: from such an array, a table, rows of labels, index arrays, or a boolean mask."""
     if is_xarray(at):
@@ -99,7 +100,9 @@ def as_cells(
     if wrong.any():
         row, axis = map(int, np.argwhere(wrong)[0])
         index, position = indices[axis], int(cells[row, axis])
-        raise PltfError(f"{name}: row {row} has {position} for index '{index}', which runs from 0 to {shape[axis] - 1}")
+        raise PltfError(
+            f"{name}: {py:row {row}} has {position} for index '{index}', which runs from 0 to {shape[axis] - 1}"
+        )
     return cells.astype(np.intp, copy=False)
 
 
@@ -208,14 +211,14 @@ def check_labels(seen: Observation, known: Mapping[str, Labels], name: str) -> N
 def observed_values(values: Any, cells: Asked, indices: tuple[str, ...], labels: Mapping[str, Labels]) -> Array:
     """A value for each cell that is asked for, finite and not negative; of a DataArray those that it has there."""
     if is_xarray(values) and set(values.dims) == set(indices):
-        values = labelled_array(values, indices, labels, "values")
+        values = labelled_array(values, indices, labels, f"{py:values}")
         if values.shape != cells.sizes:
-            raise PltfError(f"values must have the shape of the tensor, {cells.sizes}; got {values.shape}")
+            raise PltfError(f"{py:values} must have the shape of the tensor, {cells.sizes}; got {values.shape}")
         values = values if cells.listed is None else values[tuple(cells.listed)]
-    x = numeric(values, "values")
+    x = numeric(values, f"{py:values}")
     if x.shape != cells.shape:
-        raise PltfError(f"values must have a number for each cell, of shape {cells.shape}; got {x.shape}")
+        raise PltfError(f"{py:values} must have a number for each cell, of shape {cells.shape}; got {x.shape}")
     bad = find_bad(x.reshape(-1))
     if bad is not None:
-        raise PltfError(f"values must be {bad[1]}, got {x.reshape(-1)[bad[0]]}")
+        raise PltfError(f"{py:values} must be {bad[1]}, got {x.reshape(-1)[bad[0]]}")
     return x.astype(np.float64)

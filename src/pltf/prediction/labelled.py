@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pltf.data.cell_index import Coords
 from pltf.data.pattern import DensePattern, ListedPattern, Pattern
 from pltf.engines.plan import human
-from pltf.errors import PltfError
+from pltf.errors import PltfError, py
 from pltf.gamma import Array, coords_of
 from pltf.prediction.draws import LARGEST_RATE
 from pltf.prediction.rates import RatesAt
@@ -39,7 +39,7 @@ def as_dataset(fit: Fit, predictions: bool, level: float) -> xr.Dataset:
         parts |= {key: (factor.indices, values) for key, values in known.items()}
     for name in tensors:
         indices = fit.model.observed[name]
-        _refuse_huge(16 * math.prod(fit.sizes[index] for index in indices), "predictions=False leaves them out")
+        _refuse_huge(16 * math.prod(fit.sizes[index] for index in indices), f"{py:predictions=False} leaves them out")
         parts |= {name: (indices, fit.mean(of=name)), f"{name}_sd": (indices, np.sqrt(fit.var(of=name)))}
     coords = coords_of(tuple(fit.sizes), tuple(fit.sizes.values()), fit.labels)
     about = {"model": fit.model.text, "method": fit.method, fit.objective: fit.bound, "level": level}
@@ -55,7 +55,7 @@ def as_inference_data(fit: Fit, name: str, draws: int, seed: int) -> Any:
     indices, pattern = fit.model.observed[name], fit.patterns[name]
     cells, observed, shape, dims = _observed(pattern)
     entries = sum(one.mean.size for one in fit.factors.values())
-    _refuse_huge(8 * draws * (observed.size + entries), "ask for fewer draws")
+    _refuse_huge(8 * draws * (observed.size + entries), f"ask for fewer {py:draws}")
     coords = coords_of(tuple(fit.sizes), tuple(fit.sizes.values()), fit.labels)
     if dims:
         dims = [f"{name}_{dims[0]}"]

@@ -10,7 +10,7 @@ import numpy as np
 from pltf.data.cell_index import Coords
 from pltf.engines.cp import CpFactors, is_cp
 from pltf.engines.plan import human, plan_equation
-from pltf.errors import PltfError
+from pltf.errors import PltfError, py
 from pltf.gamma import Array
 from pltf.notation import Equation
 
@@ -32,7 +32,9 @@ def rates(equation: Equation, factors: Mapping[str, Array], sizes: Mapping[str, 
         out = np.empty(plan.shape)
     except (MemoryError, ValueError):
         size = human(8 * math.prod(plan.shape), "B")
-        raise PltfError(f"the whole of {equation.output.name} would take {size}: name the cells with at=") from None
+        raise PltfError(
+            f"the whole of {equation.output.name} would take {size}: name the cells with {py:at=}"
+        ) from None
     for block in plan.blocks:
         out[block] = plan.tree.forward(plan.tree.block_leaves(arrays, block))[-1]
         tell(out[block].size)

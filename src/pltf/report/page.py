@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pltf.data.numeric import brief
-from pltf.errors import PltfError, flag, whole
+from pltf.errors import PltfError, flag, py, whole
 from pltf.fit import Fit
 from pltf.metrics import Scores
 from pltf.report import charts, formatting, overview
@@ -68,9 +68,9 @@ def write(
     fit, found = _checked(result)
     where = _file(path)
     if title is not None and not isinstance(title, str):
-        raise PltfError(f"title must be a text or None, got {brief(title)}")
+        raise PltfError(f"{py:title} must be a text or None, got {brief(title)}")
     if scores is not None and not isinstance(scores, Scores):
-        raise PltfError(f"scores must be what pltf.metrics.score gives, or None; got {brief(scores)}")
+        raise PltfError(f"{py:scores} must be what pltf.metrics.score gives, or None; got {brief(scores)}")
     top, progress = whole("top", top, 1), flag("progress", progress)
     _need_tools()
     text = page(fit, found, title, scores, top, progress)
@@ -83,13 +83,13 @@ def _checked(result: Any) -> tuple[Fit, Selection | None]:
         return result.best_fit, result
     if isinstance(result, Fit):
         return result, None
-    raise PltfError(f"result must be a pltf.Fit or a pltf.Selection, got {brief(result)}")
+    raise PltfError(f"{py:result} must be a pltf.Fit or a pltf.Selection, got {brief(result)}")
 
 
 def _file(path: Any) -> Path:
     where = as_path(path)
     if not where.parent.is_dir():
-        raise PltfError(f"path: there is no folder {where.parent}")
+        raise PltfError(f"{py:path}: there is no folder {where.parent}")
     return where
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pltf.data.numeric import brief
-from pltf.errors import PltfError, whole
+from pltf.errors import PltfError, py, whole
 from pltf.gamma import Gamma
 from pltf.inference.start import DEFAULT_PRIOR
 from pltf.notation import Model
@@ -73,7 +73,7 @@ def grid_points(models: Any, priors: Any, sizes: Mapping[str, Any]) -> list[Grid
 def _models(given: Any) -> list[Model]:
     models = [given] if isinstance(given, Model) else list(given) if isinstance(given, (list, tuple)) else []
     if not models or not all(isinstance(one, Model) for one in models):
-        raise PltfError(f"model must be a Model or a list of them, got {brief(given)}")
+        raise PltfError(f"{py:model} must be a Model or a list of them, got {brief(given)}")
     first = models[0]
     for index in dict.fromkeys(index for one in models for index in one.sizes):
         if index in COLUMNS:
@@ -88,7 +88,7 @@ def _models(given: Any) -> list[Model]:
 def _priors(given: Any) -> dict[str, Prior]:
     """The priors to try by what they are called, each once; arrays are told from each other by a number."""
     if isinstance(given, (list, tuple)) and not given:
-        raise PltfError("prior is an empty list: nothing to try")
+        raise PltfError(f"{py:prior} is an empty list: nothing to try")
     names: dict[str, Prior] = {}
     for prior in given if isinstance(given, (list, tuple)) else [given]:
         name = _named(prior)

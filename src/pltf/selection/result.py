@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pltf.errors import py, spelled
 from pltf.fit import Fit
 from pltf.inference.race import BEHIND
 from pltf.inference.run import Row
@@ -102,22 +103,7 @@ class Selection:
         >>> found.doubts
         ('the best candidate (r=2) has the largest r tried: widen the grid',)
         """
-        texts = []
-        if self.interrupted:
-            done = f"{len(self.outcomes)} of {self.n_candidates} candidates"
-            texts.append(f"the search was interrupted: {done} have results")
-        if self.unsettled:
-            runs = sum(len(one.rows) for one in self.outcomes)
-            texts.append(f"{self.unsettled} of {runs} runs ended before they converged: raise max_iter")
-        if self.failures:
-            first = self.failures[0]
-            label = {name: value for name, value in first.items() if name != "error"}
-            count = f"{len(self.failures)} of {self.n_candidates} candidates"
-            texts.append(f"{count} failed; {shown(label)}: {first['error']}")
-        if self.edges:
-            ends = " and ".join(f"the {end} {index} tried" for index, end in self.edges.items())
-            texts.append(f"the best candidate ({shown(self.best)}) has {ends}: widen the grid")
-        return tuple(texts)
+        return tuple(spelled(text) for text in marked_doubts(self))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the search to a file for :func:`pltf.load`: the fit that won, and what came of all the others.
@@ -149,25 +135,50 @@ class Selection:
         return search(self, axes)
 
     def __repr__(self) -> str:
-        others = [one.bound for one in self.outcomes if one is not self.winner]
-        lead = "the only candidate"
-        if others:
-            ahead = self.winner.bound - max(others)
-            lead = f"{ahead:,.1f} nats above the next" if ahead > 0 else "as high as others with larger factors"
-        runs, count = sum(len(one.rows) for one in self.outcomes), len(self.outcomes)
-        seconds = sum(row.seconds for one in self.outcomes for row in one.rows)
-        lines = [
-            f"<Selection of {self.best_fit.model!r}",
-            f"  data     {self.best_fit.data}",
-            f"  best     {shown(self.best)}: bound {self.winner.bound:.6f}, {lead}",
-            f"  search   {count} candidate{'s' * (count > 1)}, {runs} runs, {seconds:.1f} s of fitting",
-        ]
-        if len(self.winner.rows) > 1:
-            row = _summed_up(self.winner)
-            whole = row["restarts"] - row["dropped"]
-            dropped = f", {row['dropped']} more were dropped" if row["dropped"] else ""
-            lines.append(f"  restarts {row['agree'] * whole:.0f} of {whole} found the same components{dropped}")
-        return "\n".join([*lines, *(f"  doubt    {text}" for text in self.doubts)]) + ">"
+        return f"<{described(self)}>"
+
+
+def marked_doubts(found: Selection) -> tuple[str, ...]:
+    """The doubts about a search, with marks where they are Python."""
+    texts = []
+    if found.interrupted:
+        done = f"{len(found.outcomes)} of {found.n_candidates} candidates"
+        texts.append(f"the search was interrupted: {done} have results")
+    if found.unsettled:
+        runs = sum(len(one.rows) for one in found.outcomes)
+        texts.append(f"{found.unsettled} of {runs} runs ended before they converged: raise {py:max_iter}")
+    if found.failures:
+        first = found.failures[0]
+        label = {name: value for name, value in first.items() if name != "error"}
+        count = f"{len(found.failures)} of {found.n_candidates} candidates"
+        texts.append(f"{count} failed; {shown(label)}: {first['error']}")
+    if found.edges:
+        ends = " and ".join(f"the {end} {index} tried" for index, end in found.edges.items())
+        texts.append(f"the best candidate ({shown(found.best)}) has {ends}: widen the grid")
+    return tuple(texts)
+
+
+def described(found: Selection, spell: Callable[[str], str] | None = None) -> str:
+    """A search in a few lines; ``spell`` is that of :func:`pltf.errors.spelled`."""
+    others = [one.bound for one in found.outcomes if one is not found.winner]
+    lead = "the only candidate"
+    if others:
+        ahead = found.winner.bound - max(others)
+        lead = f"{ahead:,.1f} nats above the next" if ahead > 0 else "as high as others with larger factors"
+    runs, count = sum(len(one.rows) for one in found.outcomes), len(found.outcomes)
+    seconds = sum(row.seconds for one in found.outcomes for row in one.rows)
+    lines = [
+        f"Selection of {found.best_fit.model!r}",
+        f"  data     {found.best_fit.data}",
+        f"  best     {shown(found.best)}: bound {found.winner.bound:.6f}, {lead}",
+        f"  search   {count} candidate{'s' * (count > 1)}, {runs} runs, {seconds:.1f} s of fitting",
+    ]
+    if len(found.winner.rows) > 1:
+        row = _summed_up(found.winner)
+        whole = row["restarts"] - row["dropped"]
+        dropped = f", {row['dropped']} more were dropped" if row["dropped"] else ""
+        lines.append(f"  restarts {row['agree'] * whole:.0f} of {whole} found the same components{dropped}")
+    return "\n".join([*lines, *(f"  doubt    {spelled(text, spell)}" for text in marked_doubts(found))])
 
 
 def _summed_up(one: Outcome) -> dict[str, Any]:

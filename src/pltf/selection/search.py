@@ -15,7 +15,7 @@ import numpy as np
 from pltf.data import DenseObservation, Observation
 from pltf.engines.cp import is_cp
 from pltf.engines.plan import human, physical_memory
-from pltf.errors import PltfError
+from pltf.errors import PltfError, py
 from pltf.gamma import Array
 from pltf.inference.progress import Progress
 from pltf.inference.race import BEHIND, judged, rounds, run_until
@@ -27,7 +27,8 @@ from pltf.threads import single_threaded_blas
 from pltf.workers import Job, Pool, Shared, Task, drive, may_have_children, shared
 
 if TYPE_CHECKING:
-    from pltf.api import Prepared
+    from pltf.fitting import Prepared
+    from pltf.options import FitOptions
 
 # Measured: benchmarks/NOTES.md
 FLOPS, OVERHEAD = 1e10, 5e-4  # of a worker: floating-point operations a second, seconds a sweep takes at least
@@ -43,11 +44,24 @@ LONG_SEARCH, SWEEPS = 4.0, 60  # seconds that make starting processes worth whil
 class Options:
     """What all runs of a search have in common."""
 
-    restarts: int
-    seed: int
-    stop: Stop
+    fitting: FitOptions  # with a seed
     race: bool | None
     workers: int
+
+    @property
+    def restarts(self) -> int:
+        """Starts of each candidate."""
+        return self.fitting.restarts
+
+    @property
+    def seed(self) -> int:
+        """From which those of all runs come."""
+        return self.fitting.entropy(None)
+
+    @property
+    def stop(self) -> Stop:
+        """When a run ends."""
+        return self.fitting.stop
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,7 +232,7 @@ class Candidate:
         need, have = 8 * STATE_ARRAYS * self.entries * restarts, physical_memory()
         if need > have:
             what = f"{restarts} restarts of {shown(self.label)} need {human(need, 'B')}"
-            raise PltfError(f"{what} beside the data, and this machine has {human(have, 'B')}: lower restarts")
+            raise PltfError(f"{what} beside the data, and this machine has {human(have, 'B')}: lower {py:restarts}")
 
     @property
     def work(self) -> float:

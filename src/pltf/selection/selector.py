@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pltf.data import Observation
-from pltf.errors import PltfError, SelectionWarning, flag, whole
+from pltf.errors import PltfError, SelectionWarning, flag, py, whole
 from pltf.inference.progress import Progress
 from pltf.inference.race import BEHIND
-from pltf.inference.run import Row, Stop
+from pltf.inference.run import Row
 from pltf.notation import Model
 from pltf.selection.grid import GridPoint, Prior, edges, grid_points
 from pltf.selection.grid import shown as in_words
-from pltf.selection.result import Selection
+from pltf.selection.result import Selection, marked_doubts
 from pltf.selection.search import Candidate, Findings, Options, search
 from pltf.threads import available_threads, single_threaded_blas
 
@@ -88,41 +89,54 @@ def select(
     >>> list(found.table.columns)
     ['r', 'restart', 'seed', 'bound', 'sweeps', 'converged', 'stopped', 'seconds']
     """
-    from pltf import api  # brings the compiler, which `import pltf` should not wait for
+    from pltf.options import FitOptions  # brings the compiler, which `import pltf` should not wait for
+    from pltf.planning import observations, tensors
     from pltf.store.checkpoint import Place
 
     tried = grid_points(model, prior, sizes)
-    place = Place(checkpoint, every, resume)
+    if not isinstance(init, str):
+        raise PltfError(f"{py:init} must be 'prior' or 'random' in a search, got {type(init).__name__}")
+    fitting = FitOptions(
+        restarts=restarts,
+        seed=seed,
+        max_iter=max_iter,
+        tol=tol,
+        init=init,
+        fixed=fixed,
+        dtype=dtype,
+        engine=engine,
+        accelerate=accelerate,
+        progress=progress,
+        checkpoint=checkpoint,
+        every=every,
+        resume=resume,
+    )
+    place = Place(fitting.checkpoint, fitting.every, fitting.resume)
     options = Options(
-        restarts=whole("restarts", restarts, 1),
-        seed=place.identity["seed"] if seed is None and place.identity else api.seed_of(seed),
-        stop=Stop(whole("max_iter", max_iter, 1), api.tolerance(tol)),
+        fitting=replace(fitting, seed=fitting.entropy(place.identity)),
         race=None if race is None else flag("race", race),
         workers=available_threads() if workers is None else whole("workers", workers, 1),
     )
-    if not isinstance(init, str):
-        raise PltfError(f"init must be 'prior' or 'random' in a search, got {type(init).__name__}")
-    shown = flag("progress", progress)
-    settings = {"init": init, "fixed": fixed, "dtype": dtype, "engine": engine, "accelerate": accelerate}
-    data, masks = api.tensors(tried[0].model, X, mask)
-    candidates = _candidates(tried, data, masks, settings, options)
-    seen = api.observations(data, masks)
-    keeper = _keeper(place, seen, tried, candidates, settings, options)
+    data, masks = tensors(tried[0].model, X, mask)
+    candidates = _candidates(tried, data, masks, options)
+    seen = observations(data, masks)
+    keeper = _keeper(place, seen, tried, candidates, options)
     if keeper is not None and keeper.finished is not None:
         return keeper.finished
-    with single_threaded_blas, Progress(shown, sum(candidate.work for candidate in candidates), time_left=True) as bar:
+    work = sum(candidate.work for candidate in candidates)
+    with single_threaded_blas, Progress(options.fitting.progress, work, time_left=True) as bar:
         found = search(candidates, seen, options, bar, keeper)
         if found.winner is None:
             raise next(iter(found.failures.values()))
         number, _, run = found.winner
         winner = candidates[number].ready
         problem = winner.problem(seen)
-        best_fit = winner.result(problem, run, found.outcomes[number].rows, options.seed, seen, options.stop)
+        best_fit = winner.result(problem, run, found.outcomes[number].rows, options.seed, seen)
     selection = _selection(found, best_fit, tried, candidates, options)
     if keeper is not None and not found.interrupted:
         keeper.end(selection)
     winner.warn_of(run, options.stop, problem.total, stacklevel=3)
-    for text in selection.doubts:
+    for text in marked_doubts(selection):
         warnings.warn(text, SelectionWarning, stacklevel=2)
     return selection
 
@@ -131,21 +145,20 @@ def _candidates(
     tried: Sequence[GridPoint],
     data: Mapping[str, Any],
     masks: Mapping[str, Any],
-    settings: Mapping[str, Any],
     options: Options,
 ) -> list[Candidate]:
     """The candidates, ready to be fitted: whatever is wrong with one of them comes out before any work."""
-    from pltf import api
+    from pltf.fitting import prepare
 
     threads = max(1, available_threads() // min(options.workers, len(tried) * options.restarts))
     candidates: list[Candidate] = []
     for one in tried:
         try:
-            ready = api.prepare(one.model, data, masks, prior=one.prior, threads=threads, **settings)
+            ready = prepare(one.model, data, masks, replace(options.fitting, prior=one.prior, threads=threads))
         except PltfError as error:
             if not candidates:
                 raise
-            raise PltfError(f"at {in_words(one.label)}: {error}") from None  # the first candidate was all right
+            raise PltfError(f"at {in_words(one.label)}: {error.marked}") from None  # the first candidate was all right
         candidates.append(Candidate(one.label, ready, options))
         candidates[-1].check_memory()
     return candidates
@@ -156,7 +169,6 @@ def _keeper(
     seen: Mapping[str, Observation],
     tried: Sequence[GridPoint],
     candidates: Sequence[Candidate],
-    settings: Mapping[str, Any],
     options: Options,
 ) -> SearchCheckpoint | None:
     """What keeps the search in a file, if it is to be kept; with all that makes it this search and no other."""
@@ -171,9 +183,8 @@ def _keeper(
             (repr(one.model), digest_of(candidate.ready.priors))
             for one, candidate in zip(tried, candidates, strict=True)
         ],
-        **{name: digest_of(value) for name, value in settings.items()},
-        **{"restarts": options.restarts, "seed": options.seed, "race": options.race},
-        **{"max_iter": options.stop.max_iter, "tol": options.stop.tol},
+        "race": options.race,
+        **{name: value for name, value in options.fitting.identity().items() if name not in ("method", "prior")},
     }
     return SearchCheckpoint(place, identity)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -12,16 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from pltf.errors import PltfError, flag
+from pltf.errors import PltfError, py
 from pltf.fit import Fit
 from pltf.gamma import Gamma
 from pltf.inference.run import Standing
 from pltf.store.container import Box, Boxes, as_text, read, readable, write
-from pltf.store.fits import FIT, as_path, fit_from, save_fit
+from pltf.store.fits import FIT, fit_from, save_fit
 from pltf.store.serialize import Indices, get_run, put_run, rows_as_text, rows_from_text, told
 
 UNFINISHED = "checkpoint of a fit"
-EVERY = 60.0  # seconds
 
 Shapes = Mapping[str, tuple[int, ...]]
 Identity = dict[str, Any]  # what has to be the same to go on
@@ -30,23 +30,19 @@ Identity = dict[str, Any]  # what has to be the same to go on
 class Place:
     """A file for checkpoints: checked before any work, with what an earlier run has left there."""
 
-    def __init__(self, checkpoint: Any, every: Any, resume: Any) -> None:
-        self.path: Path | None = None if checkpoint is None else as_path(checkpoint, "checkpoint")
-        number = isinstance(every, (int, float, np.integer, np.floating)) and not isinstance(every, bool)
-        if not number or not 0 <= every < float("inf"):
-            raise PltfError(f"every must be a number of seconds of at least 0, got {every!r}")
-        self.every = float(every)
-        resume = flag("resume", resume)
+    def __init__(self, checkpoint: str | os.PathLike[str] | None, every: float, resume: bool) -> None:
+        self.path = None if checkpoint is None else Path(checkpoint)
+        self.every = every
         self.kind, self.boxes = "", Boxes()
         if self.path is None:
             if resume:
-                raise PltfError("resume=True needs checkpoint=, the file to go on from")
+                raise PltfError(f"{py:resume=True} needs {py:checkpoint=}, the file to go on from")
             return
         if not self.path.parent.is_dir():
-            raise PltfError(f"checkpoint must lie in a folder that exists, and {self.path.parent} does not")
+            raise PltfError(f"{py:checkpoint} must lie in a folder that exists, and {self.path.parent} does not")
         if self.path.exists():
             if not resume:
-                raise PltfError(f"{self.path} exists: go on from there with resume=True, or remove it")
+                raise PltfError(f"{self.path} exists: go on from there with {py:resume=True}, or remove it")
             self.kind, self.boxes = read(self.path)
             if "checkpoint" not in self.boxes:
                 raise PltfError(f"{self.path} is no checkpoint: it was saved by other means")
@@ -69,7 +65,7 @@ class Place:
             raise PltfError(f"{self.path} is the {self.kind.removeprefix('checkpoint of a ')} of another call")
         for name, value in json.loads(as_text(identity)).items():
             if known[name] != value:
-                what = "other data" if name == "data" else f"another {name}"
+                what = "other data" if name == "data" else f"another {py:{name}}"
                 both = f" ({known[name]} there, {value} here)" if isinstance(value, (str, int, float)) else ""
                 raise PltfError(f"{self.path} was begun with {what}{both}: it cannot be gone on with")
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from pltf.data.numeric import brief
 from pltf.data.split import HeldOut
-from pltf.errors import PltfError
+from pltf.errors import PltfError, py
 from pltf.fit import Fit
+from pltf.inference.methods import METHODS
 from pltf.notation import Model
 from pltf.store.container import Box, Boxes, write
 from pltf.store.serialize import (
@@ -31,7 +32,6 @@ from pltf.store.serialize import (
 )
 
 FIT = "fit"
-_METHODS = ("vb", "em", "map")
 _TOLD = {
     "method": str,
     "objective": str,
@@ -53,10 +53,10 @@ def as_path(path: Any, argument: str = "path") -> Path:
     """A path, or one sentence."""
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
     if not isinstance(text, str) or not text or "\0" in text:
-        raise PltfError(f"{argument} must be the name of a file, got {brief(path)}")
+        raise PltfError(f"{py:{argument}} must be the name of a file, got {brief(path)}")
     where = Path(text)
     if where.is_dir():
-        raise PltfError(f"{argument} must be the name of a file, and {where} is a folder")
+        raise PltfError(f"{py:{argument}} must be the name of a file, and {where} is a folder")
     return where
 
 
@@ -102,7 +102,7 @@ def fit_from(boxes: Boxes) -> Fit:
     if sizes != sizes | dict(model.sizes) or min(sizes.values()) < 1:
         raise ValueError(f"sizes cannot be {sizes}")
     shapes = {a: tuple(sizes[index] for index in indices) for a, indices in model.factors.items()}
-    if about["method"] not in _METHODS:
+    if about["method"] not in METHODS:
         raise ValueError(f"no method is called {about['method']!r}")
     if not about["rows"]:
         raise ValueError("there must be a row for each restart")

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 import pytest
 
 import pltf
-from pltf import api
+from pltf.cli import app
+from pltf.inference.methods import METHODS
+from pltf.options import DTYPES, IF_SET, FitOptions, _rule
+from pltf.sklearn import PoissonNMF
 
 X = np.random.default_rng(0).poisson(3.0, (4, 3))
 MODEL = pltf.nmf(rank=2)
@@ -38,6 +43,10 @@ FIT = MODEL.fit(X, max_iter=3, tol=0)
         ({"dtype": "f8,,("}, "dtype must be one of"),
         ({"tol": np.complex128(1e-3)}, "tol must be a number from 0 to below 1"),
         ({"progress": "no"}, "progress must be True or False, got 'no'"),
+        ({"keep_data": None}, "keep_data must be True or False, got None"),
+        ({"every": -1}, "every must be a number of seconds of at least 0, got -1"),
+        ({"resume": 1}, "resume must be True or False, got 1"),
+        ({"checkpoint": 3}, "checkpoint must be the name of a file, got 3"),
         ({"accelerate": 1}, "accelerate must be True or False, got 1"),
         ({"init": {"W": [[1, 2], [3]]}}, r"init\['W'\]: expected a numeric array, got list"),
         ({"fixed": {"W": FIT.factors["W"]}}, r"fixed\['W'\] must be an array, got a Posterior: pass its .mean"),
@@ -72,8 +81,9 @@ FIT = MODEL.fit(X, max_iter=3, tol=0)
     ],
 )
 def test_refused_options(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(pltf.PltfError, match=message):
+    with pytest.raises(pltf.PltfError, match=message) as refused:
         MODEL.fit(X, **options)
+    assert refused.value.argument in options
 
 
 def test_refused_data_of_coupled_models() -> None:
@@ -138,10 +148,113 @@ def test_a_prior_for_one_factor_leaves_the_default_for_the_others() -> None:
     np.testing.assert_array_equal(one.trace, both.trace)
 
 
-def test_model_fit_forwards_every_argument() -> None:
-    for ours, theirs in ((pltf.Model.fit, api.fit), (pltf.Model.plan, api.plan), (pltf.Fit.fold_in, api.fold_in)):
-        behind = [name for name in inspect.signature(theirs).parameters if not name.startswith("_")]
-        assert list(inspect.signature(ours).parameters)[1:] == behind[1:]
+# -- one home -----------------------------------------------------------------------------------
+
+DEFAULTS = {one.name: one.default for one in fields(FitOptions)}
+
+
+def defaults(function: Callable[..., Any]) -> dict[str, Any]:
+    """The arguments of a function that have a default."""
+    parameters = inspect.signature(function).parameters.items()
+    return {name: one.default for name, one in parameters if one.default is not one.empty}
+
+
+def test_a_fit_has_all_options_in_their_order() -> None:
+    assert defaults(pltf.Model.fit) == {"mask": None, **DEFAULTS}
+    assert ["mask", *DEFAULTS] == list(defaults(pltf.Model.fit))
+
+
+@pytest.mark.parametrize(
+    ("function", "others"),
+    [
+        (pltf.Model.plan, {"mask": None}),
+        (pltf.Fit.fold_in, {"mask": None}),
+        (pltf.select, {"mask": None, "race": None, "workers": None, "restarts": 10}),
+    ],
+)
+def test_defaults_are_those_of_a_fit(function: Callable[..., Any], others: dict[str, Any]) -> None:
+    for name, default in defaults(function).items():
+        assert default == (others[name] if name in others else DEFAULTS[name]), name
+
+
+def test_defaults_of_the_estimator_are_those_of_a_fit() -> None:
+    names = {"max_iter": "max_iter", "tol": "tol", "n_init": "restarts"}
+    estimator = defaults(PoissonNMF.__init__)
+    assert {ours: estimator[ours] for ours in names} == {ours: DEFAULTS[option] for ours, option in names.items()}
+
+
+def test_defaults_of_the_command_line_are_those_of_a_fit() -> None:
+    of_search = defaults(pltf.select)
+    for command in (app.fit, app.select, app.plan):
+        for name, default in defaults(command).items():
+            expected = of_search.get(name) if command is app.select else DEFAULTS.get(name)
+            if name in DEFAULTS:
+                assert default == expected, name
+
+
+def test_choices_of_the_command_line_are_those_of_a_fit() -> None:
+    assert tuple(app.MethodName) == tuple(METHODS)
+    assert tuple(app.DtypeName) == DTYPES
+
+
+class Recorded(Exception):
+    """Raised instead of going on."""
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The options with which FitOptions is made, which goes no further."""
+    found: dict[str, Any] = {}
+
+    def record(**options: Any) -> None:
+        found.update(options)
+        raise Recorded
+
+    monkeypatch.setattr("pltf.options.FitOptions", record)
+    return found
+
+
+def test_every_option_is_handed_on(recorded: dict[str, Any]) -> None:
+    of_search = {"prior", "race", "workers"}  # each candidate has a prior of its own
+    calls: tuple[tuple[Callable[..., Any], tuple[Any, ...], set[str]], ...] = (
+        (pltf.Model.fit, (MODEL, X), set()),
+        (pltf.Model.plan, (MODEL, X), set()),
+        (pltf.Fit.fold_in, (FIT, X, "i"), set()),
+        (pltf.select, (MODEL, X), of_search),
+    )
+    for function, arguments, others in calls:
+        given = {name: f"a {name}" for name in defaults(function) if name != "mask" and name not in others}
+        recorded.clear()
+        with pytest.raises(Recorded):
+            function(*arguments, **given)
+        assert recorded == given
+
+
+def test_a_new_option_is_one_line() -> None:
+    @dataclass(frozen=True, eq=False, kw_only=True)
+    class More(FitOptions):
+        likelihood: str = field(default="poisson", metadata=_rule(same=IF_SET, told=True))
+
+    assert More().identity() == FitOptions().identity()  # so earlier checkpoints can be resumed
+    assert More(likelihood="gauss").identity() == {**FitOptions().identity(), "likelihood": "gauss"}
+    assert More(likelihood="gauss").as_code() == {"likelihood": "'gauss'"}
+
+
+def test_text_as_python() -> None:
+    arrays = pltf.Gamma(np.ones(2), 1.0)
+    told = FitOptions(
+        prior={"W": pltf.Gamma(0.5, 1.0)}, init={"W": X}, fixed={"H": X}, engine="dense", accelerate=False, tol=0
+    )
+    assert told.as_code() == {
+        "prior": "{'W': pltf.Gamma(shape=0.5, mean=1.0)}",
+        "tol": "0.0",
+        "init": "init",
+        "fixed": "fixed",
+        "engine": "'dense'",
+        "accelerate": "False",
+    }
+    assert FitOptions(prior=arrays).as_code() == {"prior": "prior"}
+    assert FitOptions(seed=7, restarts=3, method="em", dtype=np.float32, keep_data=False).as_code() == {}
 
 
 def test_an_unknown_option_is_an_error() -> None:

@@ -1,0 +1,325 @@
+"""A fit: judge the options with model and data, bind them to an engine, run, wrap the result."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pltf.data import Observation
+from pltf.data.labels import Labels
+from pltf.data.numeric import numeric
+from pltf.data.observe import frame_as_array, is_frame, is_xarray
+from pltf.engines import registry
+from pltf.engines.plan import Plan, human, physical_memory
+from pltf.engines.registry import facts_of
+from pltf.errors import ConvergenceWarning, PltfError, py, py_only
+from pltf.fit import Fit
+from pltf.gamma import Array, Gamma, Point, Posterior
+from pltf.inference import start
+from pltf.inference.balance import trades
+from pltf.inference.em import EM, MAP
+from pltf.inference.factors import Factors, frozen
+from pltf.inference.methods import METHODS
+from pltf.inference.priors import Groups, groups
+from pltf.inference.run import ASKED, INTERRUPTED, Row, Run, Stop, best_of
+from pltf.inference.state import Method, Problem, State
+from pltf.interrupts import first_interrupt_waits
+from pltf.notation import Model
+from pltf.options import FitOptions
+from pltf.planning import labels_by_index, observations, plan, tensors
+from pltf.prediction.cells import labelled_array
+from pltf.store.checkpoint import FitCheckpoint, Identity, Place, digest_of
+from pltf.threads import single_threaded_blas
+
+
+def fit(model: Model, X: Any, *, mask: Any, options: FitOptions, _callers: int = 2) -> Fit:
+    """Fit a model; :meth:`pltf.Model.fit` says what the options mean. Warnings point so many callers up."""
+    place = Place(options.checkpoint, options.every, options.resume)
+    entropy = options.entropy(place.identity)
+    options = replace(options, seed=entropy)
+    data, masks = tensors(model, X, mask)
+    ready = prepare(model, data, masks, options)
+    restarts, stop = options.restarts, options.stop
+    if restarts > 1 and not isinstance(ready.init, str):
+        raise PltfError(f"{py:restarts} must be 1 when {py:init} gives the starting point, got {restarts}")
+    seen = observations(data, masks)
+    keeper = None
+    if place.path is not None:
+        keeper = FitCheckpoint(place, ready.identity(seen), model.factors, ready.planned.factor_shapes)
+        if keeper.finished is not None:
+            return keeper.finished
+    problem = ready.problem(seen)
+    with single_threaded_blas, first_interrupt_waits() as interrupted:
+        stop = replace(stop, interrupted=interrupted)
+        start, earlier = ready.starting(problem, entropy)
+        run, rows = best_of(
+            problem, ready.method, start, restarts, stop, earlier=earlier, shown=options.progress, keeper=keeper
+        )
+        result = ready.result(problem, run, rows, entropy, seen)
+        broken_off = len(rows) < restarts or rows[-1].stopped == INTERRUPTED
+        if keeper is not None and not broken_off:
+            keeper.end(result)
+    if broken_off:
+        where = f"restart {len(rows)} of {restarts}, after {rows[-1].n_iter} sweeps"
+        advice = f"{py_only:go on with init=fit, or }give {py:checkpoint=} next time"
+        advice = advice if keeper is None else f"go on with {py:resume=True}"
+        text = f"the fit was interrupted in {where}: this is the best so far; {advice}"
+        warnings.warn(text, ConvergenceWarning, stacklevel=_callers + 1)
+    else:
+        ready.warn_of(run, stop, problem.total, stacklevel=_callers + 2)
+    return result
+
+
+def prepare(model: Model, data: Mapping[str, Any], masks: Mapping[str, Any], options: FitOptions) -> Prepared:
+    """Judge everything that can be judged without reading the data."""
+    how = METHODS[options.method]
+    labels = labels_by_index({name: one for name, one in data.items() if isinstance(one, Observation)})
+    planned = plan(model, data, mask=masks, options=options)
+    held = _fixed(options.fixed, model, planned, labels)
+    priors = _priors(how, options.prior, planned.factor_shapes, held)
+    learns = _learns(how, priors, model, planned.factor_shapes)
+    begin = _init(options.init, model, planned, held, labels)
+    _check_memory(planned)
+    return Prepared(model, how, planned, priors, learns, held, begin, options)
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A fit that may begin: every argument has been checked, no data have been read."""
+
+    model: Model
+    method: Method
+    planned: Plan
+    priors: Mapping[str, Gamma]
+    learns: Mapping[str, Groups]
+    held: Factors
+    init: str | Factors | Fit
+    options: FitOptions  # as the caller gave them, with a seed
+
+    def identity(self, seen: Mapping[str, Observation]) -> Identity:
+        """What has to be the same for a fit to be gone on with."""
+        init = self.init.state.E if isinstance(self.init, Fit) else self.init
+        judged = {
+            "method": self.method.name,
+            "prior": digest_of(self.priors),
+            "init": digest_of(init),
+            "fixed": digest_of(self.held),
+            "dtype": self.planned.dtype.name,
+            "engine": self.planned_for(seen).engine,
+        }
+        return {
+            "model": repr(self.model),
+            "data": {name: one.digest() for name, one in seen.items()},
+            **self.options.identity(**judged),
+        }
+
+    def planned_for(self, seen: Mapping[str, Observation]) -> Plan:
+        """The plan once the data are read."""
+        return self.planned.knowing({name: facts_of(one) for name, one in seen.items()})
+
+    def problem(self, seen: Mapping[str, Observation]) -> Problem:
+        """The model bound to its data."""
+        planned = self.planned_for(seen)
+        return Problem(
+            engine=registry.build(planned, seen),
+            shapes=planned.factor_shapes,
+            priors=self.priors,
+            fixed=self.held,
+            total=math.fsum(one.total for one in seen.values()),
+            saturated=math.fsum(one.saturated for one in seen.values()),
+            eps=float(np.finfo(planned.dtype).eps),
+            trades=trades(self.model, self.held) if self.options.accelerate else None,
+            threads=planned.threads,
+            learns=self.learns,
+        )
+
+    def starting(self, problem: Problem, seed: int) -> tuple[Callable[[int], State], tuple[float, ...]]:
+        """The state that restart k begins with, and the trace that it goes on with."""
+        init, method = self.init, self.method
+        if isinstance(init, Fit):
+            return _going_on(problem, method, init)
+        if isinstance(init, Mapping):
+            Z = {**problem.fixed, **init}
+            return lambda _: method.begin(problem, Z, Z), ()
+        smallest = float(np.finfo(self.planned.dtype).tiny)
+
+        def draw(restart: int) -> State:
+            rng = start.generator(start.restart_seed(seed, restart))
+            drawn = start.from_prior(problem, rng, smallest) if init == "prior" else start.at_random(problem, rng)
+            return method.begin(problem, *drawn)
+
+        return draw, ()
+
+    def result(
+        self, problem: Problem, run: Run, rows: tuple[Row, ...], seed: int, seen: Mapping[str, Observation]
+    ) -> Fit:
+        """The fit that a run has made."""
+        state = replace(run.state, counts=problem.engine.counts(run.state.L))
+        return Fit(
+            model=self.model,
+            method=self.method.name,
+            objective=self.method.objective,
+            sizes=self.planned.sizes,
+            state=state,
+            priors=state.priors,
+            fixed=frozenset(self.held),
+            trace=frozen(run.trace),
+            converged=run.converged,
+            stopped=run.stopped,
+            rows=rows,
+            best_restart=run.restart,
+            seed=seed,
+            dtype=self.planned.dtype.name,
+            engine=self.planned_for(seen).engine,
+            n_observed={name: one.n_observed for name, one in seen.items()},
+            patterns={name: one.pattern() for name, one in seen.items()},
+            labels=labels_by_index(seen),
+            options=self.options.as_code(),
+        )
+
+    def warn_of(self, run: Run, stop: Stop, total: float, stacklevel: int) -> None:
+        """Tell of a run that has not settled, or whose bound has lost its digits."""
+        float32 = self.planned.dtype == np.float32
+        if not run.converged and run.stopped != ASKED and (stop.tol > 0 or run.n_swept < stop.max_iter):
+            advice = f"raise {py:max_iter} or {py:tol}{py_only:, or go on with init=fit}"
+            if run.n_swept < stop.max_iter and float32:
+                advice = f"float32 may have no more digits for these counts: try {py:dtype='float64'}"
+            text = f"the fit has not converged: {run.stopped}; {advice}"
+            warnings.warn(text, ConvergenceWarning, stacklevel=stacklevel)
+        lost = 1e-8 * total  # benchmarks/NOTES.md: float32 and the bound
+        if float32 and lost > 0.01 * abs(run.objective):
+            text = f"float32 gives the {self.method.objective} only to about {lost:.2g} with counts as large as these"
+            warnings.warn(f"{text}: use {py:dtype='float64'}", ConvergenceWarning, stacklevel=stacklevel)
+
+
+def _going_on(problem: Problem, method: Method, earlier: Fit) -> tuple[Callable[[int], State], tuple[float, ...]]:
+    """Start where another fit ended; its trace goes on if this is the same problem."""
+    if earlier.method != method.name:
+        Z = {**earlier.state.E, **problem.fixed}
+        return lambda _: method.begin(problem, Z, Z), ()
+    state = method.resume(problem, earlier.state)
+    same = earlier.fixed == frozenset(problem.fixed) and all(
+        (prior.learn, prior.tie) == (earlier.priors[a].learn, earlier.priors[a].tie)
+        for a, prior in problem.priors.items()
+        if a in earlier.priors
+    )
+    if not (same and math.isclose(state.objective, earlier.bound, rel_tol=1e3 * problem.eps)):
+        return lambda _: state, ()
+    state = replace(state, objective=earlier.bound, pace=earlier.state.pace, waiting=earlier.state.waiting)
+    return lambda _: state, tuple(earlier.trace)
+
+
+def _check_memory(planned: Plan) -> None:
+    """Refuse what cannot fit, rather than dying on the way."""
+    memory = physical_memory()
+    if planned.work_bytes > memory:
+        need, have = human(planned.work_bytes, "B"), human(memory, "B")
+        raise PltfError(f"the fit needs {need} beside the data, and this machine has {have}: see {py:model.plan(X)}")
+
+
+def _fixed(fixed: Any, model: Model, planned: Plan, labels: Mapping[str, Labels]) -> Factors:
+    held = _factor_arrays("fixed", {} if fixed is None else fixed, model, planned.factor_shapes, labels)
+    if len(held) == len(model.factors):
+        raise PltfError(f"{py:fixed} names every factor: nothing is left to learn")
+    return held
+
+
+def _factor_arrays(
+    argument: str, given: Any, model: Model, shapes: Mapping[str, tuple[int, ...]], labels: Mapping[str, Labels]
+) -> Factors:
+    """Arrays for factors, copied: finite, not negative, of the right shape."""
+    if not isinstance(given, Mapping):
+        raise PltfError(f"{py:{argument}} must be a mapping from factor to array, got {type(given).__name__}")
+    arrays: dict[str, Array] = {}
+    for name, value in given.items():
+        _known_factor(argument, name, shapes)
+        what = f"{py:{argument}[{name!r}]}"
+        if isinstance(value, (Posterior, Point)):
+            raise PltfError(f"{what} must be an array, got a {type(value).__name__}: pass its .mean")
+        if is_frame(value):
+            value = frame_as_array(value, model.factors[name], labels, what)
+        if is_xarray(value):
+            value = labelled_array(value, model.factors[name], labels, what)
+        array = numeric(value, what)
+        if array.shape != shapes[name]:
+            axes = ", ".join(f"{i}={n}" for i, n in zip(model.factors[name], shapes[name], strict=True))
+            raise PltfError(f"{what} must have shape {shapes[name]} ({axes}), got {array.shape}")
+        if not (np.isfinite(array.astype(np.float64)) & (array >= 0)).all():
+            raise PltfError(f"{what} must be finite and not negative")
+        arrays[name] = frozen(np.array(array, dtype=np.float64, order="C"))
+    return arrays
+
+
+def _known_factor(argument: str, name: str, shapes: Mapping[str, Any]) -> None:
+    if name not in shapes:
+        raise PltfError(f"{py:{argument}} names {name!r}, but the factors of the model are {', '.join(shapes)}")
+
+
+def _priors(
+    method: Method,
+    prior: Gamma | Mapping[str, Gamma] | None,
+    shapes: Mapping[str, tuple[int, ...]],
+    fixed: Factors,
+) -> dict[str, Gamma]:
+    free = [name for name in shapes if name not in fixed]
+    if method is EM:
+        if prior is not None:
+            raise PltfError(
+                f"{py:method='em'} has no prior, and none to learn: leave {py:prior} out, or use {py:method='vb'}"
+            )
+        return {}
+    named = dict.fromkeys(free, prior) if isinstance(prior, Gamma) else {} if prior is None else prior
+    if not isinstance(named, Mapping):
+        raise PltfError(f"{py:prior} must be a Gamma or a mapping from factor to Gamma, got {type(prior).__name__}")
+    for name, one in named.items():
+        _known_factor("prior", name, shapes)
+        if name in fixed:
+            raise PltfError(f"{py:prior} names {name!r}, which is fixed and takes no prior")
+        if not isinstance(one, Gamma):
+            raise PltfError(f"{py:prior[{name!r}]} must be a Gamma, got {type(one).__name__}")
+        try:
+            one.broadcast(shapes[name])
+        except ValueError:
+            came = np.broadcast_shapes(np.shape(one.shape), np.shape(one.mean))
+            raise PltfError(f"{py:prior} of {name} must broadcast to {shapes[name]}, got {came}") from None
+    default = start.MAP_PRIOR if method is MAP else start.DEFAULT_PRIOR
+    return {name: named.get(name, default) for name in free}
+
+
+def _learns(
+    method: Method, priors: Mapping[str, Gamma], model: Model, shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, Groups]:
+    """The priors that learn, and which entries share a learned value."""
+    learning = {a: prior for a, prior in priors.items() if prior.learn is not None}
+    if learning and method is MAP:
+        reason = "the density of factors and prior together has no maximum"
+        raise PltfError(f"{py:method='map'} cannot learn a prior: {reason}; use 'vb'")
+    return {a: groups(prior, shapes[a], model.factors[a], model.sizes, a) for a, prior in learning.items()}
+
+
+def _init(init: Any, model: Model, planned: Plan, fixed: Factors, labels: Mapping[str, Labels]) -> str | Factors | Fit:
+    """The starting point, checked."""
+    if isinstance(init, str):
+        return init
+    if isinstance(init, Fit):
+        if init.model != model:
+            raise PltfError(f"{py:init} must be a fit of the same model, got a fit of {init.model!r}")
+        for index, size in planned.sizes.items():
+            if init.sizes[index] != size:
+                raise PltfError(f"index '{index}' is {size} in the data and {init.sizes[index]} in {py:init}")
+            if index in labels and index in init.labels and labels[index] != init.labels[index]:
+                other = f"index '{index}' has other labels in the data than in {py:init}"
+                raise PltfError(f"{other}, or another order of them")
+        return init
+    arrays = _factor_arrays("init", init, model, planned.factor_shapes, labels)
+    for name in model.factors:
+        if name in arrays and name in fixed:
+            raise PltfError(f"{py:init} names {name!r}, which is fixed")
+        if name not in arrays and name not in fixed:
+            raise PltfError(f"{py:init} has no array for factor {name}")
+    return arrays

@@ -1,0 +1,169 @@
+"""New rows of an observed index, learned with all else kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pltf.data import CooObservation, DenseObservation, Observation, observe
+from pltf.data.observe import has_names, in_order, is_listed, is_xarray, shape_and_dtype
+from pltf.data.tables import column_names, is_table
+from pltf.errors import ObservationError, PltfError, py
+from pltf.fit import Fit
+from pltf.fitting import fit
+from pltf.gamma import PARTS, Gamma
+from pltf.inference.em import EM
+from pltf.notation import Model
+from pltf.options import FitOptions
+from pltf.planning import by_tensor
+from pltf.prediction.cells import check_labels, observed_like
+
+
+def fold_in(known: Fit, X_new: Any, index: str, *, mask: Any, options: FitOptions) -> Fit:
+    """Learn new rows with all else kept; :meth:`pltf.Fit.fold_in` says what the arguments mean."""
+    model = _around(known, index)
+    given = by_tensor(model, X_new, "X_new", partial=True)
+    if not given:
+        raise PltfError(f"{py:X_new} must have an array for one of {', '.join(model.observed)} at least, got none")
+    if mask is not None and any(is_listed(one) or has_names(one) for one in given.values()):
+        raise ObservationError(
+            f"{py:mask} goes with a plain array, and {py:X_new} is none: pass pltf.observe(...) of it"
+        )
+    rows, masks = (_as_rows(known, model, one, index, name) for one, name in ((given, "X_new"), (mask, "mask")))
+    unmatched = [name for name in masks if name not in rows]
+    if unmatched:
+        raise PltfError(f"{py:mask} names {unmatched[0]}, of which {py:X_new} has no array")
+    data = _unseen(known, model, rows, index) | rows
+    kept = {a: known.factors[a].mean for a, indices in model.factors.items() if index not in indices}
+    free = [a for a in model.factors if a not in kept]
+    prior = _new_priors(known, options.prior, free, index)
+    options = replace(options, method=known.method, prior=prior, fixed=kept, dtype=known.dtype)
+    new = fit(model, data, mask=masks, options=options, _callers=3)
+    # The new rows were learned with the others at their means; in predictions these are as uncertain as they were.
+    C, D = known.state.C, known.state.D
+    random = [a for a in kept if a in C]
+    state = replace(
+        new.state,
+        C={**{a: C[a] for a in random}, **new.state.C},
+        D={**{a: D[a] for a in random}, **new.state.D},
+    )
+    labels = {i: known.labels[i] for i in known.labels if i != index and i in new.sizes}
+    return replace(new, state=state, labels={**labels, **new.labels})
+
+
+def _around(known: Fit, index: Any) -> Model:
+    """The equations of the tensors that have an index, as a model of their own."""
+    observed = dict.fromkeys(i for indices in known.model.observed.values() for i in indices)
+    if not isinstance(index, str) or index not in observed:
+        raise PltfError(f"{py:index} must name an observed index of the model ({', '.join(observed)}), got {index!r}")
+    equations = [e for e in known.model.equations if index in e.output.indices]
+    seen = {i for e in equations for i in e.output.indices}
+    latent = dict.fromkeys(i for e in equations for i in e.summed if i not in seen)
+    return Model("\n".join(map(str, equations)), **{i: known.sizes[i] for i in latent})
+
+
+def _unseen(known: Fit, model: Model, rows: Mapping[str, Any], index: str) -> dict[str, Observation]:
+    """Tensors of which nothing was given, as lists without a cell, with as many rows as the first that was."""
+    first, given = next(iter(rows.items()))
+    shape = dict(zip(model.observed[first], shape_and_dtype(given, first)[0], strict=False))
+    sizes = {**known.sizes, index: max(1, shape.get(index, 1))}  # what has no such axis or no row, the fit refuses
+    unseen = {}
+    for name, indices in model.observed.items():
+        if name not in rows:
+            nothing = np.empty((0, len(indices)), dtype=np.intp), np.empty(0)
+            unseen[name] = observe(nothing, shape=[sizes[i] for i in indices], unlisted="missing", name=name)
+    return unseen
+
+
+def _as_rows(known: Fit, model: Model, given: Any, index: str, argument: str) -> dict[str, Any]:
+    """Data or masks of new rows, as wide as those of the fit; a single row may come without its axis."""
+    rows: dict[str, Any] = {}
+    if given is None:
+        return rows
+    for name, one in by_tensor(model, given, argument, partial=True).items():
+        indices = model.observed[name]
+        place = indices.index(index)
+        if isinstance(one, Observation):
+            whole = len(one.shape) == len(indices) or one.dims is None
+            one = in_order(one, indices if whole else tuple(i for i in indices if i != index), name)
+            check_labels(one, {i: known.labels[i] for i in known.labels if i != index}, name)
+        elif has_names(one):
+            one = _named_rows(known, one, indices, index, name)
+        elif is_listed(one):
+            one = _listed_rows(known, one, indices, index, name)
+        shape = shape_and_dtype(one, name)[0]
+        if len(shape) == len(indices) - 1:
+            one, shape = _with_axis(one, place), (*shape[:place], 1, *shape[place:])
+        same = len(shape) == len(indices)  # another number of axes is refused by the fit
+        for i, size in zip(indices, shape, strict=True) if same else ():
+            if i != index and size != known.sizes[i]:
+                wide = f"index '{i}' is {size} in {name}, and {known.sizes[i]} in the fit"
+                raise PltfError(f"{py:{argument}} must be as wide as the data of the fit, but {wide}")
+        rows[name] = one
+    return rows
+
+
+def _named_rows(known: Fit, given: Any, indices: tuple[str, ...], index: str, name: str) -> Observation:
+    """New rows from a table or a labelled array, in which all other indices have the labels of the fit."""
+    unlisted = known.patterns[name].unlisted
+    if index not in (given.dims if is_xarray(given) else column_names(given)):  # a single row
+        others = tuple(i for i in indices if i != index)
+        return observed_like(given, others, known.labels, known.sizes, name, unlisted=unlisted)
+    if known.labels or is_xarray(given):
+        return observed_like(given, indices, known.labels, known.sizes, name, unlisted=unlisted, new=index)
+    return _listed_rows(known, given, indices, index, name)
+
+
+def _listed_rows(known: Fit, given: Any, indices: tuple[str, ...], index: str, name: str) -> Observation:
+    """Listed cells of new rows. The fit knows how wide they are, and the last one that is listed, how many."""
+    if not isinstance(given, tuple) and not is_table(given):
+        return observe(given, name=name)
+    sizes, unlisted = {**known.sizes, index: 2**62}, known.patterns[name].unlisted
+    seen = observe(given, shape=tuple(sizes[i] for i in indices), dims=indices, unlisted=unlisted, name=name)
+    assert isinstance(seen, CooObservation)
+    sizes[index] = int(seen.coords[indices.index(index)].max(initial=0)) + 1
+    listed, shape = (seen.coords.T, seen.values), tuple(sizes[i] for i in indices)
+    return observe(listed, shape=shape, unlisted=unlisted, name=name)
+
+
+def _with_axis(row: Any, place: int) -> Any:
+    """A single row with an axis of its own."""
+    if isinstance(row, CooObservation):
+        coords, missing = (np.insert(cells, place, 0, axis=0) for cells in (row.coords, row.missing))
+        sizes = (*row.sizes[:place], 1, *row.sizes[place:])
+        return replace(row, sizes=sizes, coords=coords, missing=missing, dims=None)
+    if isinstance(row, DenseObservation):
+        mask = None if row.mask is None else np.expand_dims(row.mask, place)
+        return replace(row, values=np.expand_dims(row.values, place), mask=mask, dims=None)
+    return np.expand_dims(row, place)
+
+
+def _new_priors(known: Fit, given: Any, free: Sequence[str], index: str) -> Any:
+    """Priors of new rows: those given, or those of the fit. What was learned for each row is learned again."""
+    if known.method == EM.name or not (given is None or isinstance(given, Mapping)):
+        return given
+    priors = dict(given or {})
+    for a in free:
+        if a in priors:
+            continue
+        if a not in known.priors:
+            raise PltfError(f"{a} was fixed in the fit, so its new rows have no prior: give one with {py:prior=}")
+        prior, indices = known.priors[a], known.model.factors[a]
+        by_row = prior.learns if prior.tie == f"index:{index}" else ()
+        axis = indices.index(index) - len(indices)
+        values = {}
+        for part in PARTS:
+            value = np.asarray(getattr(prior, part))
+            if part in by_row and value.ndim >= -axis:
+                value = np.exp(np.log(value).mean(axis=axis, keepdims=True))
+            if value.ndim >= -axis and value.shape[axis] > 1:
+                raise PltfError(
+                    f"the prior of {a} differs along '{index}', so new rows have none: give one with {py:prior=}"
+                )
+            values[part] = value
+        learning = (prior.learn, prior.tie) if by_row else (None, "factor")
+        priors[a] = Gamma(values["shape"], values["mean"], *learning)
+    return priors

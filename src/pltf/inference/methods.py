@@ -1,0 +1,11 @@
+"""The methods of learning by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pltf.inference.em import EM, MAP
+from pltf.inference.state import Method
+from pltf.inference.vb import VB
+
+METHODS: Mapping[str, Method] = {method.name: method for method in (VB, EM, MAP)}

@@ -1,0 +1,119 @@
+"""What was handed over for each tensor, and what a fit of it would take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from pltf.data import Observation, observe
+from pltf.data.labels import Labels
+from pltf.data.observe import check_mask, has_names, in_order, is_listed, shape_and_dtype
+from pltf.engines.plan import Plan, plan_tensor
+from pltf.engines.registry import facts_of
+from pltf.engines.ways import DENSE, Facts, Task
+from pltf.errors import ObservationError, PltfError, py, py_only
+from pltf.notation import Model
+from pltf.options import FitOptions
+from pltf.threads import available_threads
+
+
+def plan(model: Model, X: Any, *, mask: Any, options: FitOptions) -> Plan:
+    """Plan a fit from shapes, dtypes and a few of the cells; :meth:`pltf.Model.plan` says what the arguments mean."""
+    data, masks = tensors(model, X, mask)
+    arrays = {name: shape_and_dtype(one, name) for name, one in data.items()}
+    sizes = model.index_sizes({name: shape for name, (shape, _) in arrays.items()})
+    for name, given in masks.items():
+        check_mask(given, arrays[name][0], name, data[name])
+    compute: np.dtype[Any] = np.dtype(options.dtype)
+    threads = available_threads() if options.threads is None else options.threads
+    facts = {
+        name: facts_of(one) if isinstance(one, Observation) else _guessed_facts(one, masks.get(name))
+        for name, one in data.items()
+    }
+    tasks = [Task(e, sizes, compute, facts[e.output.name]) for e in model.equations]
+    return Plan(model, options.engine, compute, threads, tuple(plan_tensor(task, options.engine) for task in tasks))
+
+
+_RUNS, _RUN = 64, 1024  # a sample of an array: so many short runs of cells
+
+
+def _guessed_facts(data: Any, mask: Any) -> Facts:
+    """What a few of the cells of an array that has not been read tell of all of them."""
+    array = np.ma.getdata(data) if isinstance(data, np.ma.MaskedArray) else np.asarray(data)
+    if isinstance(data, np.ma.MaskedArray) and data.mask is not np.ma.nomask:
+        mask = ~np.ma.getmaskarray(data) if mask is None else np.asarray(mask) & ~np.ma.getmaskarray(data)
+    cells = math.prod(array.shape)
+    if not cells:
+        return Facts(DENSE, array.dtype, 0, 0, 0)
+    rng = np.random.default_rng(0)
+    at = tuple(rng.integers(0, size, _RUNS) for size in array.shape[:-1])
+    sample = np.asarray(array[at][..., :_RUN] if at else array[:_RUN])
+    known = np.ones(sample.shape, bool) if mask is None else np.asarray(np.asarray(mask)[at][..., :_RUN], bool)
+    seen = known & ~np.isnan(sample) if sample.dtype.kind == "f" else known
+    positive = float(np.mean(seen & (sample > 0))) if sample.size else 0.0
+    unread = mask is None and sample.dtype.kind == "f"
+    missing = 0 if mask is None and not unread else max(1, round(float(1 - np.mean(seen)) * cells))
+    return Facts(DENSE, array.dtype, cells, round(positive * cells), missing, exact=False, unread=unread)
+
+
+def by_tensor(model: Model, given: Any, argument: str, partial: bool = False) -> dict[str, Any]:
+    """What was given for each observed tensor."""
+    names = tuple(model.observed)
+    if not isinstance(given, Mapping) or is_listed(given):  # scipy's dictionary of keys is a mapping too
+        if len(names) > 1:
+            wanted = " and ".join(names)
+            came = type(given).__name__
+            raise PltfError(f"{py:{argument}} must be a mapping from tensor to array, with {wanted}; got {came}")
+        return {names[0]: given}
+    unknown = [name for name in given if name not in names]
+    absent = [name for name in names if name not in given]
+    if unknown:
+        raise PltfError(f"unknown tensor {unknown[0]!r} in {py:{argument}}: the model has {', '.join(names)}")
+    if absent and not partial:
+        raise PltfError(f"{py:{argument}} must have an array for every tensor of the model, but {absent[0]} is absent")
+    return {name: given[name] for name in names if name in given}
+
+
+def tensors(model: Model, X: Any, mask: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Data and masks by tensor. Cells that are listed or have labels are read here, once; arrays are left unread."""
+    data = by_tensor(model, X, "the data")
+    masks = {} if mask is None else by_tensor(model, mask, "mask", partial=True)
+    for name, one in data.items():
+        indices = model.observed[name]
+        if is_listed(one) or has_names(one):
+            data[name] = observe(one, masks.pop(name, None), dims=indices, name=name)
+        elif isinstance(one, Observation):
+            data[name] = in_order(one, indices, name)
+    return data, masks
+
+
+def labels_by_index(seen: Mapping[str, Observation]) -> dict[str, Labels]:
+    """The labels of every index that has some; tensors that share it must agree on them."""
+    found: dict[str, tuple[str, Labels]] = {}
+    for name, one in seen.items():
+        for index, labels in one.labels.items():
+            first, known = found.setdefault(index, (name, labels))
+            if known == labels:
+                continue
+            other = labels.index.symmetric_difference(known.index, sort=False)
+            differ = f"{other[0]!r} is only in one of them" if len(other) else "their order differs"
+            if labels.zone != known.zone:
+                differ = f"their time zones differ, {known.zone} and {labels.zone}"
+            advice = f"give both the same with pltf.observe(..., labels={{{index!r}: [...]}})"
+            raise ObservationError(
+                f"the labels of {index!r} must be the same in {first} and {name}: {differ}; {advice}"
+            )
+    return {index: labels for index, (_, labels) in found.items()}
+
+
+def observations(data: Mapping[str, Any], masks: Mapping[str, Any]) -> dict[str, Observation]:
+    seen = {name: observe(one, masks.get(name), name=name) for name, one in data.items()}
+    if not any(one.n_observed for one in seen.values()):
+        names = " and ".join(seen)
+        raise ObservationError(
+            f"{names}: at least one cell must be observed, but all are missing{py_only: (mask: True = observed)}"
+        )
+    return seen
