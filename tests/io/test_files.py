@@ -19,7 +19,10 @@ from scipy import sparse
 
 import pltf
 from pltf.errors import PltfError
-from pltf.io.files import FORMATS, ListedFile, guess, is_saved, number_in, read_data, table_columns
+from pltf.io.files import FORMATS, guess, read_data, table_columns
+from pltf.io.listed import ListedFile
+from pltf.io.saved import is_saved
+from pltf.io.word_columns import number_in
 
 
 def held(path: Path, text: str | bytes) -> Path:

@@ -20,7 +20,10 @@ from pltf.data.numeric import EXACT, brief
 from pltf.data.split import HeldOut
 from pltf.errors import PltfError
 from pltf.fit import Fit
-from pltf.io.files import ListedFile, guess, in_words, is_nameless, number_in, read_data, refuse_absent, table_columns
+from pltf.io.columns import in_words, is_nameless, refuse_absent
+from pltf.io.files import guess, read_data, table_columns
+from pltf.io.listed import ListedFile
+from pltf.io.word_columns import number_in
 from pltf.notation import Model, cp, nmf, tucker
 from pltf.store.container import replacing
 

@@ -1,0 +1,88 @@
+"""Columns of words from a text, and what becomes of them: labels or numbers."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pltf.data.numeric import EXACT
+from pltf.errors import PltfError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_NO_VALUE = frozenset(("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "<NA>", "-"))
+_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")  # as a label: nothing is lost when it is a number
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?inf(inity)?", re.IGNORECASE | re.ASCII)
+_TRUTH = {"true": 1, "false": 0}
+
+Rows = list[list[str]]  # in words
+
+
+class WordColumn(NamedTuple):
+    """A column of words: each of them once, and which of them each row has."""
+
+    words: list[str]
+    codes: NDArray[np.int32] | NDArray[np.int64]
+
+
+def word_columns(rows: Iterator[Rows], wanted: Sequence[int]) -> list[WordColumn]:
+    """The wanted columns of rows."""
+    words: list[defaultdict[str, int]] = [defaultdict(count().__next__) for _ in wanted]
+    codes: list[list[NDArray[np.int64]]] = [[np.empty(0, dtype=np.int64)] for _ in wanted]
+    for block in rows:
+        held = list(zip(*block, strict=True))
+        for number, at in enumerate(wanted):
+            found = map(words[number].__getitem__, held[at])
+            codes[number].append(np.fromiter(found, dtype=np.int64, count=len(block)))
+    return [WordColumn(list(known), np.concatenate(parts)) for known, parts in zip(words, codes, strict=True)]
+
+
+def as_labels(column: WordColumn, path: Path) -> pd.Categorical:
+    """Labels, sorted; if all are plain whole numbers, as such. An empty field has none."""
+    import pandas as pd
+
+    given = [word for word in column.words if word]
+    if any("\x00" in word for word in given):
+        raise PltfError(f"{path} must be text, and it holds NUL characters")
+    whole = bool(given) and all(map(_WHOLE.fullmatch, given))
+    names: list[Any] = sorted(map(int, given)) if whole else sorted(given)
+    place = {str(name): at for at, name in enumerate(names)}
+    places = np.array([place.get(word, -1) for word in column.words], dtype=np.int64)
+    categories = pd.Index(names, dtype=np.int64 if whole else object)
+    return pd.Categorical.from_codes(places[column.codes], categories=categories)
+
+
+def as_numbers(column: WordColumn) -> NDArray[Any]:
+    """A column that is none of labels: numbers if all of it are numbers or absent, otherwise words."""
+    numbers: list[Any] = [number_in(word) for word in column.words]
+    if None in numbers:
+        return np.array(column.words, dtype=object)[column.codes]
+    whole = [one for one in numbers if isinstance(one, int)]
+    mixed = len(whole) < len(numbers)
+    beyond = max(map(abs, whole), default=0) > (EXACT if mixed else 2**63 - 1)  # then as they are, for others to judge
+    return np.array(numbers, dtype=object if beyond else None if numbers else float)[column.codes]
+
+
+def number_in(word: str) -> int | float | None:
+    """The number that a word of a file is, NaN for an absent one; None if it is no number.
+
+    >>> number_in("12"), number_in("0.1"), number_in("NA"), number_in("12 kg")
+    (12, 0.1, nan, None)
+    """
+    plain = word.strip()
+    if plain in _NO_VALUE:
+        return float("nan")
+    if plain.lower() in _TRUTH:
+        return _TRUTH[plain.lower()]
+    if not _NUMBER.fullmatch(plain):
+        return None
+    digits = plain.lstrip("+-")
+    return int(plain) if digits.isdecimal() and len(digits) < 4000 else float(plain)
