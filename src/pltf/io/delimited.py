@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pltf.errors import PltfError
+from pltf.io.arrow_text import arrow_columns
 from pltf.io.columns import refuse_absent
 from pltf.io.opening import opened
 from pltf.io.word_columns import Rows, as_labels, as_numbers, word_columns
@@ -26,10 +27,13 @@ def read_delimited(path: Path, kind: str, columns: Sequence[str] | None, keys: S
     """A table in text. Labels are read as they are written: "007" is no number, and "NA" may be a country."""
     import pandas as pd
 
-    with _table_rows(path, kind) as (names, rows):
+    separator = _separator(path, kind)
+    with _table_rows(path, separator) as (names, rows):
         refuse_absent(path, [*keys, *(columns or ())], names)
         wanted = [at for at, name in enumerate(names) if columns is None or name in columns or name in keys]
-        held = word_columns(rows, wanted)
+        held = arrow_columns(path, len(names), wanted, separator)
+        if held is None:
+            held = word_columns(rows, wanted)
     made = [
         as_labels(column, path) if names[at] in keys else as_numbers(column)
         for at, column in zip(wanted, held, strict=True)
@@ -41,14 +45,13 @@ def read_delimited(path: Path, kind: str, columns: Sequence[str] | None, keys: S
 
 def delimited_columns(path: Path, kind: str) -> list[str]:
     """The names of the columns."""
-    with _table_rows(path, kind) as (names, _):
+    with _table_rows(path, _separator(path, kind)) as (names, _):
         return names
 
 
 @contextmanager
-def _table_rows(path: Path, kind: str) -> Iterator[tuple[list[str], Iterator[Rows]]]:
+def _table_rows(path: Path, separator: str) -> Iterator[tuple[list[str], Iterator[Rows]]]:
     """The names of the columns of a text, and its rows, many at a time."""
-    separator = "\t" if kind == "tsv" else _separator(path)
     with opened(path) as file:
         reader = csv.reader(file, delimiter=separator, strict=True)
         names = [name.strip() for name in next(filter(None, reader), [])]
@@ -76,8 +79,10 @@ def _refuse_ragged(path: Path, separator: str, width: int) -> None:
                 raise PltfError(f"{path}: line {reader.line_num} has {len(row)} fields, and there are {width} columns")
 
 
-def _separator(path: Path) -> str:
+def _separator(path: Path, kind: str) -> str:
     """What stands between the columns: the candidate that the first line has most of, outside quotes."""
+    if kind == "tsv":
+        return "\t"
     with opened(path) as file:
         line = next((line for line in iter(lambda: file.readline(1 << 16), "") if line.strip()), "")
     bare = re.sub(r'"[^"]*"', "", line)

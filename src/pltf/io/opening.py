@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
+from typing import IO, cast
 
 from pltf.errors import PltfError
 
@@ -52,11 +53,15 @@ def readable(path: Path, kind: str) -> Iterator[None]:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Any]:
+def opened(path: Path) -> Iterator[TextIOWrapper]:
     """A text in UTF-8, unpacked, with its line ends as they are."""
-    opener: Callable[..., Any] = gzip.open if is_gzip(path) else open
-    with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
-        yield file
+    with unpacked(path) as file, TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
+        yield text
+
+
+def unpacked(path: Path) -> IO[bytes]:
+    """The bytes of a file, unpacked if it is packed with gzip."""
+    return cast("IO[bytes]", gzip.open(path)) if is_gzip(path) else path.open("rb")
 
 
 def is_gzip(path: Path) -> bool:

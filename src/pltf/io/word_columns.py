@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _NO_VALUE = frozenset(("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "<NA>", "-"))
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")  # as a label: nothing is lost when it is a number
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?inf(inity)?", re.IGNORECASE | re.ASCII)
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|[+-]?inf(?:inity)?", re.IGNORECASE | re.ASCII)
 _TRUTH = {"true": 1, "false": 0}
 
 Rows = list[list[str]]  # in words
@@ -49,14 +49,16 @@ def as_labels(column: WordColumn, path: Path) -> pd.Categorical:
     """Labels, sorted; if all are plain whole numbers, as such. An empty field has none."""
     import pandas as pd
 
-    given = [word for word in column.words if word]
-    if any("\x00" in word for word in given):
+    words = column.words
+    if any("\x00" in word for word in words):
         raise PltfError(f"{path} must be text, and it holds NUL characters")
-    whole = bool(given) and all(map(_WHOLE.fullmatch, given))
-    names: list[Any] = sorted(map(int, given)) if whole else sorted(given)
-    place = {str(name): at for at, name in enumerate(names)}
-    places = np.array([place.get(word, -1) for word in column.words], dtype=np.int64)
-    categories = pd.Index(names, dtype=np.int64 if whole else object)
+    given = [at for at, word in enumerate(words) if word]
+    whole = bool(given) and all(_WHOLE.fullmatch(words[at]) for at in given)
+    names: Sequence[Any] = [int(word or 0) for word in words] if whole else words
+    order = sorted(given, key=names.__getitem__)
+    places = np.full(len(words), -1)
+    places[order] = np.arange(len(order))
+    categories = pd.Index([names[at] for at in order], dtype=np.int64 if whole else object)
     return pd.Categorical.from_codes(places[column.codes], categories=categories)
 
 
@@ -78,11 +80,7 @@ def number_in(word: str) -> int | float | None:
     (12, 0.1, nan, None)
     """
     plain = word.strip()
-    if plain in _NO_VALUE:
-        return float("nan")
-    if plain.lower() in _TRUTH:
-        return _TRUTH[plain.lower()]
-    if not _NUMBER.fullmatch(plain):
-        return None
-    digits = plain.lstrip("+-")
-    return int(plain) if digits.isdecimal() and len(digits) < 4000 else float(plain)
+    if _NUMBER.fullmatch(plain):
+        digits = plain.lstrip("+-")
+        return int(plain) if digits.isdecimal() and len(digits) < 4000 else float(plain)
+    return float("nan") if plain in _NO_VALUE else _TRUTH.get(plain.lower())
