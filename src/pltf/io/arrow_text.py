@@ -57,7 +57,7 @@ def _rows_of(file: IO[bytes], separator: int) -> Iterator[bytes]:
             header, _, rows = block.lstrip(b"\r\n").partition(b"\n")
         if rows.startswith(BOM_UTF8):  # a character of the first field, and pyarrow would drop it
             raise _UnsureError
-        if rows.strip(b"\r\n"):
+        if rows:
             yield rows
 
 
@@ -117,7 +117,8 @@ def _parsed(block: bytes, width: int, wanted: Sequence[int], separator: str) -> 
         pa.BufferReader(block),
         arrow.ReadOptions(column_names=names, block_size=len(block) + 1, use_threads=False),
         arrow.ParseOptions(delimiter=separator),
-        arrow.ConvertOptions(include_columns=chosen, column_types=dict.fromkeys(chosen, _words()), null_values=[]),
+        arrow.ConvertOptions(include_columns=chosen, column_types=dict.fromkeys(chosen, _words())),
+        memory_pool=pa.system_memory_pool(),  # pyarrow's own keeps what it has freed
     )
     return table.columns
 
@@ -128,7 +129,8 @@ def _merged(parts: list[Any]) -> WordColumn:
 
     if not parts:
         return WordColumn([], np.empty(0, dtype=np.int32))
-    whole = pa.chunked_array(parts, _words()).unify_dictionaries().combine_chunks()
+    pool = pa.system_memory_pool()
+    whole = pa.chunked_array(parts, _words()).unify_dictionaries(pool).combine_chunks(pool)
     return WordColumn(whole.dictionary.to_numpy(zero_copy_only=False).tolist(), whole.indices.to_numpy())
 
 

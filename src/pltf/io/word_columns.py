@@ -64,6 +64,9 @@ def as_labels(column: WordColumn, path: Path) -> pd.Categorical:
 
 def as_numbers(column: WordColumn) -> NDArray[Any]:
     """A column that is none of labels: numbers if all of it are numbers or absent, otherwise words."""
+    plain = _plain_numbers(column.words)
+    if plain is not None:
+        return plain[column.codes]
     numbers: list[Any] = [number_in(word) for word in column.words]
     if None in numbers:
         return np.array(column.words, dtype=object)[column.codes]
@@ -71,6 +74,24 @@ def as_numbers(column: WordColumn) -> NDArray[Any]:
     mixed = len(whole) < len(numbers)
     beyond = max(map(abs, whole), default=0) > (EXACT if mixed else 2**63 - 1)  # then as they are, for others to judge
     return np.array(numbers, dtype=object if beyond else None if numbers else float)[column.codes]
+
+
+def _plain_numbers(words: list[str]) -> NDArray[Any] | None:
+    """Numbers of digits, points and negative exponents, all at once; None if there are others, or large whole ones.
+
+    Of these characters ``float`` takes what ``number_in`` takes, and a column may have a million different ones.
+    """
+    text = "".join(words)
+    if text.encode().translate(None, b"0123456789.e-") or text.count("-") != text.count("e-"):
+        return None
+    whole = [len(word) for word in words if word.isdecimal()]
+    if not words or max(whole, default=0) > 15:
+        return None
+    kind = np.int64 if len(whole) == len(words) else np.float64
+    try:
+        return np.fromiter(map(int if kind is np.int64 else float, words), dtype=kind, count=len(words))
+    except ValueError:  # 1.2.3, or nothing at all
+        return None
 
 
 def number_in(word: str) -> int | float | None:
