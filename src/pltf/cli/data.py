@@ -413,8 +413,16 @@ def _write_npz(seen: Observation, path: Path) -> None:
         arrays["unlisted"] = np.array(seen.unlisted)
         if seen.unlisted == "zero":
             arrays["missing"] = seen.missing.T
+    _save_arrays(arrays, path)
+
+
+def _save_arrays(arrays: Mapping[str, NDArray[Any]], path: Path) -> None:
+    """Arrays in a .npz file, none of them pickled."""
+    for name, array in arrays.items():
+        if array.dtype.hasobject:  # np.savez takes allow_pickle=False from numpy 2.1 on; 2.0 stores it as an array
+            raise PltfError(f"{path} cannot hold {name!r}: it has Python objects, and only numbers and text are saved")
     with replacing(path) as part, part.open("wb") as file:
-        np.savez_compressed(file, allow_pickle=False, **arrays)
+        np.savez_compressed(file, **arrays)
 
 
 def _write_netcdf(seen: Observation, path: Path) -> None:
