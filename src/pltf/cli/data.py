@@ -416,7 +416,7 @@ def _write_npz(seen: Observation, path: Path) -> None:
     _save_arrays(arrays, path)
 
 
-def _save_arrays(arrays: Mapping[str, NDArray[Any]], path: Path) -> None:
+def _save_arrays(arrays: Mapping[str, Any], path: Path) -> None:
     """Arrays in a .npz file, none of them pickled."""
     for name, array in arrays.items():
         if array.dtype.hasobject:  # np.savez takes allow_pickle=False from numpy 2.1 on; 2.0 stores it as an array
