@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pltf
-from pltf.cli.data import observed, write_observation
+from pltf.cli.data import _save_arrays, observed, write_observation
 from pltf.data import DenseObservation, Observation
+from pltf.errors import PltfError
 from tests.cli import SCRIPT, here
 
 VALUES = [0.0, 1.0, 3.0, 0.1, 1 / 3, 2.0**53, 1e300, 5e-324]
@@ -100,6 +101,40 @@ def test_weeks_are_weeks_again(tmp_path: Path) -> None:
     seen = read(tmp_path / "a.npz")
     assert seen.labels["when"].names() == ["2026-01-05", "2026-01-12", "2026-01-19"]
     assert seen.labels["when"].bin == "week"
+
+
+def test_a_npz_file_holds_the_arrays_of_the_data_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numpy 2.0 stores every keyword as an array, also those that are options of later versions."""
+    genuine, given = np.savez_compressed, set[str]()
+
+    def save(file: Any, **arrays: Any) -> None:
+        given.update(arrays)
+        genuine(file, **arrays)
+
+    monkeypatch.setattr(np, "savez_compressed", save)
+    (tmp_path / "a.csv").write_text("who,when,n\nann,2026-01-07,1\nbob,2026-01-20,2\n")
+    assert here("convert", tmp_path / "a.csv", tmp_path / "a.npz", "-i", "who,when:week", "-q").code == 0
+    listed = {
+        "pltf",
+        "dims",
+        "labels.who",
+        "labels.when",
+        "bins.when",
+        "cells",
+        "values",
+        "shape",
+        "unlisted",
+        "missing",
+    }
+    with np.load(tmp_path / "a.npz", allow_pickle=False) as held:
+        assert set(held.files) == given == listed
+        assert all(held[name].dtype.kind in "iufUM" for name in listed)
+
+
+def test_python_objects_are_not_pickled_into_a_npz_file(tmp_path: Path) -> None:
+    with pytest.raises(PltfError, match=r"a\.npz cannot hold 'y': it has Python objects"):
+        _save_arrays({"x": np.arange(3), "y": np.array([None])}, tmp_path / "a.npz")
+    assert not (tmp_path / "a.npz").exists()
 
 
 def test_what_a_table_cannot_say_is_told(tmp_path: Path) -> None:

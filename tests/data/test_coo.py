@@ -86,6 +86,19 @@ def test_index_spaces_beyond_machine_integers() -> None:
     assert "2" in repr(wide)
 
 
+@pytest.mark.parametrize("shape", [(5, 4, 3), (2**31, 2**31, 2), (2**31, 2**31, 3), (2**62, 5, 2**40)])
+def test_cells_are_sorted_by_mode_after_mode_whatever_the_size(shape: tuple[int, ...]) -> None:
+    """Also where the cells can no longer be counted in int64; the rows of a cell are added up as they come."""
+    rng = np.random.default_rng(1)
+    cells = np.stack([rng.choice([0, 1, size // 2, size - 1], 200) for size in shape], axis=1)
+    values = rng.random(200) * 10.0 ** rng.integers(-9, 9, 200)
+    seen = observe((cells, values), shape=shape, duplicates="sum")
+    distinct, at = np.unique(cells, axis=0, return_inverse=True)
+    sums = np.array([np.add.reduceat(values[at.ravel() == place], [0])[0] for place in range(len(distinct))])
+    np.testing.assert_array_equal(seen.coords.T, distinct)
+    assert (seen.values == sums).all()
+
+
 def test_a_huge_tensor_fits() -> None:
     """10^15 cells, of which a thousand are listed: nothing of the size of the tensor is made."""
     rng = np.random.default_rng(0)

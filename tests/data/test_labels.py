@@ -320,6 +320,24 @@ def test_what_cannot_be_binned(held: list[Any], words: tuple[str, ...]) -> None:
     one_line(error, "data: column 'when'", *words)
 
 
+@pytest.mark.parametrize("bin", BINS)
+def test_categories_are_binned_as_their_rows_would_be(bin: str) -> None:
+    rows = ["2026-03-02T10:30", "2026-01-20", "2026-03-02T10:30", "2026-01-07 23:59"]
+    unused = ["2031-01-01", "no date"]
+    column = pd.Series(pd.Categorical(rows, categories=[*unused, *sorted(set(rows))]))
+    labels, positions = labels_of(column, "when", bin)
+    expected, places = labels_of(pd.Series(rows, dtype=object), "when", bin)
+    assert labels == expected
+    assert positions.tolist() == places.tolist()
+    assert positions.dtype == places.dtype
+
+
+def test_the_first_row_that_is_no_date_is_told_of_categories_too() -> None:
+    column = pd.Series(pd.Categorical(["2026-01-07", "soon", "later"]))  # sorted, "later" comes first
+    with pytest.raises(PltfError, match=r"such as 2026-11-09 or 2026-11-09T18:30, got 'soon'"):
+        labels_of(column, "when", "week")
+
+
 def test_too_many_bins() -> None:
     ages = pd.Series(np.array(["0001-01-01", "9000-01-01"], dtype="M8[s]"))
     with pytest.raises(PltfError, match="too many bins of a minute"):

@@ -172,7 +172,8 @@ def predict(
 def _asked(cells: Path, format: str | None, indices: list[str]) -> pd.DataFrame:
     """The table of cells to predict; all its columns stay as they are written."""
     from pltf.cli.data import TABLES
-    from pltf.io.files import guess, read_data, refuse_absent, table_columns
+    from pltf.io.columns import refuse_absent
+    from pltf.io.files import guess, read_data, table_columns
 
     kind = format or guess(cells)
     if kind not in TABLES:
@@ -256,7 +257,8 @@ def plan(tell: Teller, file: Path, **options: Any) -> int:
 
 def info(tell: Teller, file: Path, format: str | None, variable: str | None) -> int:
     """Tell what is in a file."""
-    from pltf.io.files import is_saved, read_data
+    from pltf.io.files import read_data
+    from pltf.io.saved import is_saved
 
     if format is None and variable is None and is_saved(file):
         result = load(file)
@@ -314,7 +316,7 @@ def _looks_like_a_date(word: str) -> bool:
 def _tell_array(tell: Teller, held: Any) -> None:
     """What cells an array has; an array that cannot be data is told as such."""
     from pltf.data import observe
-    from pltf.io.files import ListedFile
+    from pltf.io.listed import ListedFile
 
     listed = isinstance(held, ListedFile)
     try:

@@ -20,7 +20,10 @@ from pltf.data.numeric import EXACT, brief
 from pltf.data.split import HeldOut
 from pltf.errors import PltfError
 from pltf.fit import Fit
-from pltf.io.files import ListedFile, guess, in_words, is_nameless, number_in, read_data, refuse_absent, table_columns
+from pltf.io.columns import in_words, is_nameless, refuse_absent
+from pltf.io.files import guess, read_data, table_columns
+from pltf.io.listed import ListedFile
+from pltf.io.word_columns import number_in
 from pltf.notation import Model, cp, nmf, tucker
 from pltf.store.container import replacing
 
@@ -410,8 +413,16 @@ def _write_npz(seen: Observation, path: Path) -> None:
         arrays["unlisted"] = np.array(seen.unlisted)
         if seen.unlisted == "zero":
             arrays["missing"] = seen.missing.T
+    _save_arrays(arrays, path)
+
+
+def _save_arrays(arrays: Mapping[str, Any], path: Path) -> None:
+    """Arrays in a .npz file, none of them pickled."""
+    for name, array in arrays.items():
+        if array.dtype.hasobject:  # np.savez takes allow_pickle=False from numpy 2.1 on; 2.0 stores it as an array
+            raise PltfError(f"{path} cannot hold {name!r}: it has Python objects, and only numbers and text are saved")
     with replacing(path) as part, part.open("wb") as file:
-        np.savez_compressed(file, allow_pickle=False, **arrays)
+        np.savez_compressed(file, **arrays)
 
 
 def _write_netcdf(seen: Observation, path: Path) -> None:

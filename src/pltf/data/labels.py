@@ -180,6 +180,11 @@ def labels_of(column: Any, what: str, bin: str | None) -> tuple[Labels, NDArray[
         _refuse_missing(np.asarray(column.isna()), what, ObservationError)
         codes = getattr(column, "cat", column).codes
         return known_labels(column.dtype.categories, f"{what}: categories"), np.asarray(codes, dtype=np.intp)
+    if bin is not None and isinstance(getattr(column, "dtype", None), pd.CategoricalDtype):
+        _refuse_missing(np.asarray(column.isna()), what, ObservationError)
+        rows, used = pd.factorize(np.asarray(getattr(column, "cat", column).codes))  # in the order of the rows
+        labels, positions = labels_of(column.dtype.categories.take(used), what, bin)
+        return labels, positions[rows]
     index = clean(column, what, ObservationError)
     index = index if bin is None else _moments(index, what, ObservationError)
     index, zone = _on_the_wall(index, bin, what, ObservationError)

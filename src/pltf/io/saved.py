@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 from pltf.errors import PltfError, py
 from pltf.fit import Fit
+from pltf.io.opening import beginning
 from pltf.selection.checkpoint import UNFINISHED as SEARCH_UNFINISHED
 from pltf.selection.result import Selection
 from pltf.selection.saved import SEARCH, search_from
@@ -36,3 +38,16 @@ def load(path: str | os.PathLike[str]) -> Fit | Selection:
         raise PltfError(f"{where} is a {kind} that has not ended: go on with {py:resume=True}")
     with readable(where):
         return _READERS[kind](boxes)
+
+
+def is_saved(path: Path) -> bool:
+    """Whether a file was saved by pltf, as a fit or a search."""
+    if not beginning(path).startswith(b"\x89HDF"):
+        return False
+    import h5py
+
+    try:
+        with h5py.File(path, "r") as file:
+            return bool(file.attrs.get("format") == "pltf")
+    except Exception:  # it may be broken in any way
+        raise PltfError(f"{path} is damaged: it begins as a netCDF file does, and cannot be opened as one") from None

@@ -1,0 +1,140 @@
+"""Arrays in binary files: NumPy, SciPy, MATLAB and netCDF."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pltf.data import observe
+from pltf.data.labels import counted, known_labels, with_bin
+from pltf.data.numeric import EXACT
+from pltf.errors import PltfError, py
+from pltf.io.columns import in_words
+from pltf.io.listed import ListedFile
+from pltf.io.matlab import stored_arrays
+from pltf.io.opening import beginning
+from pltf.io.saved import is_saved
+
+
+def read_npy(path: Path, variable: str | None) -> Any:
+    """The array of a .npy file."""
+    _refuse_other(path, b"\x93NUMPY", "npy")
+    return np.load(path, allow_pickle=False)
+
+
+def read_npz(path: Path, variable: str | None) -> Any:
+    """An array of a .npz file, or the tensor that SciPy, sparse or pltf keeps in several of them."""
+    from scipy import sparse
+
+    _refuse_other(path, b"PK", "npz")
+    with np.load(path, allow_pickle=False) as held:
+        names = {name for name in held.files if f"{name}.npy" in held.zip.namelist()}
+        if variable is None and "fill_value" in names and held["fill_value"] != 0:
+            raise PltfError(f"{path} must be filled with 0, got fill value {held['fill_value']}")
+        if variable is None and {"coords", "data", "shape"} <= names:  # as pydata sparse writes it
+            return ListedFile(held["coords"].T, held["data"], tuple(map(int, held["shape"])))
+        if variable is None and {"format", "shape", "data"} <= names:
+            return _sound(sparse.load_npz(path))
+        if variable is None and {"pltf", "dims"} <= names:
+            return _from_our_own(held)
+        return held[_chosen(path, variable, sorted(names))]
+
+
+def _from_our_own(held: Mapping[str, Any]) -> Any:
+    """Data as ``pltf convert`` writes them."""
+    dims = [str(dim) for dim in held["dims"]] or None
+    labels = {}
+    for dim in dims or ():
+        if f"counted.{dim}" in held:
+            labels[dim] = counted(int(held[f"counted.{dim}"]))
+        elif f"labels.{dim}" in held:
+            bin, zone = (str(held[f"{kind}.{dim}"]) if f"{kind}.{dim}" in held else None for kind in ("bins", "zones"))
+            names = known_labels(held[f"labels.{dim}"], f"labels of {dim!r}").index
+            labels[dim] = with_bin(names, bin, zone)
+    named: dict[str, Any] = {"dims": dims, "labels": labels or None}
+    if "array" in held:
+        return observe(held["array"], held.get("mask"), **named)
+    listed, shape = (held["cells"], held["values"]), tuple(map(int, held["shape"]))
+    return observe(listed, shape=shape, missing=held.get("missing"), unlisted=str(held["unlisted"]), **named)
+
+
+def read_mat(path: Path, variable: str | None) -> Any:
+    """An array of numbers from a MATLAB file of any version."""
+    from scipy import io
+
+    if beginning(path).startswith((b"MATLAB 7.3", b"\x89HDF")):
+        return _mat_73(path, variable)
+    stored = stored_arrays(path)
+    if stored is not None:
+        return _sound(stored[_chosen(path, variable, list(stored))].array())
+    names = [name for name, _, kind in io.whosmat(path) if kind not in ("char", "cell", "struct", "object", "function")]
+    name = _chosen(path, variable, names)
+    return io.loadmat(path, variable_names=[name])[name]
+
+
+def _mat_73(path: Path, variable: str | None) -> Any:
+    """MATLAB 7.3 is HDF5, with the axes the other way round, and sparse matrices by their columns."""
+    import h5py
+    from scipy import sparse
+
+    with h5py.File(path, "r") as file:
+        names = [name for name, one in file.items() if _is_array(one)]
+        one = file[_chosen(path, variable, names)]
+        if not isinstance(one, h5py.Group):
+            return np.asarray(one).T
+        data, rows, starts = (np.asarray(one[part]) for part in ("data", "ir", "jc"))
+        shape = (int(one.attrs["MATLAB_sparse"]), len(starts) - 1)
+        return _sound(sparse.csc_array((data, rows.astype(np.int64), starts.astype(np.int64)), shape=shape))
+
+
+def _sound(array: Any) -> Any:
+    """An array; of a sparse one, its parts fit together, or those who go through it would leave their memory."""
+    if hasattr(array, "check_format"):
+        array.check_format(full_check=True)
+    return array
+
+
+def _is_array(one: Any) -> bool:
+    """Whether something in a MATLAB file is an array of numbers."""
+    if "MATLAB_sparse" in one.attrs:
+        return "data" in one
+    kind = getattr(getattr(one, "dtype", None), "kind", "")
+    return (
+        kind in "iufb" and kind != "" and one.attrs.get("MATLAB_class") != b"char" and "MATLAB_empty" not in one.attrs
+    )
+
+
+def read_netcdf(path: Path, variable: str | None) -> Any:
+    """An array of numbers from a netCDF file, with its labels."""
+    import xarray as xr
+
+    if is_saved(path):  # which opens it, too: what HDF5 cannot open is not to reach others
+        raise PltfError(f"{path} is a fit or a search that pltf saved, and data are wanted here")
+    with warnings.catch_warnings(action="ignore"), xr.open_dataset(path, decode_timedelta=False) as data:
+        names = [str(name) for name, one in data.data_vars.items() if one.dtype.kind in "iufb" and one.ndim]
+        array = data[_chosen(path, variable, names)].load()
+    stored = np.dtype(array.encoding.get("dtype", array.dtype))
+    if stored.kind in "iu" and array.dtype.kind == "f" and array.size and float(array.max()) >= EXACT:
+        raise PltfError(f"{path} has whole numbers beyond 2**53 and cells without a value: float64 would round them")
+    return array
+
+
+def _chosen(path: Path, variable: str | None, names: Sequence[str]) -> str:
+    if variable is None and len(names) == 1:
+        return names[0]
+    if not names:
+        raise PltfError(f"{path} has no array of numbers")
+    if variable is None or variable not in names:
+        came = f"got {variable!r}" if variable is not None else f"say which with {py:variable=}"
+        raise PltfError(f"{path} has the arrays {in_words(names)}: {came}")
+    return variable
+
+
+def _refuse_other(path: Path, mark: bytes, kind: str) -> None:
+    with path.open("rb") as file:
+        if not file.read(len(mark)).startswith(mark):
+            raise PltfError(f"{path} is no {kind} file")

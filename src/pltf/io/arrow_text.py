@@ -1,0 +1,140 @@
+"""Delimited text through pyarrow, where it certainly finds the same fields as the strict parser."""
+
+from __future__ import annotations
+
+import csv
+import zlib
+from codecs import BOM_UTF8
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pltf.io.opening import unpacked
+from pltf.io.word_columns import WordColumn
+
+_BLOCK = 1 << 20  # bytes read at a time
+_NEWLINE, _RETURN, _QUOTE = b'\n\r"'
+
+
+class _UnsureError(Exception):
+    """pyarrow might read this text in another way than the strict parser, or not at all."""
+
+
+def arrow_columns(path: Path, width: int, wanted: Sequence[int], separator: str) -> list[WordColumn] | None:
+    """The wanted columns of a table with ``width`` columns, or None where the strict parser has to read it.
+
+    That is if pyarrow is not installed, if the text is broken, and if it is unusual enough for the two to differ: line
+    ends of ``\\r`` alone, line ends inside quotes, quotes inside a field without quotes, NUL, and very long lines.
+    Nothing is inferred: fields stay words, and an empty field is the empty word.
+    """
+    try:
+        import pyarrow as pa
+    except ImportError:
+        return None
+    if not wanted:
+        return None
+    parts: list[list[Any]] = [[] for _ in wanted]
+    try:
+        with unpacked(path) as file:
+            for block in _rows_of(file, ord(separator)):
+                for part, column in zip(parts, _parsed(block, width, wanted, separator), strict=True):
+                    part += column.chunks
+        return [_merged(parts.pop(0)) for _ in wanted]  # each part is freed before the next one is made whole
+    except (_UnsureError, UnicodeDecodeError, pa.ArrowException, OSError, EOFError, zlib.error):
+        return None
+
+
+def _rows_of(file: IO[bytes], separator: int) -> Iterator[bytes]:
+    """Blocks of whole lines without the header, as far as they are sure to be read alike."""
+    header = b""
+    for block in _whole_lines(file):
+        _refuse_unsure(block, separator)
+        rows = block
+        if not header:
+            header, _, rows = block.lstrip(b"\r\n").partition(b"\n")
+        if rows.startswith(BOM_UTF8):  # a character of the first field, and pyarrow would drop it
+            raise _UnsureError
+        if rows:
+            yield rows
+
+
+def _whole_lines(file: IO[bytes]) -> Iterator[bytes]:
+    """The text in blocks that end where a line ends."""
+    rest = file.read(len(BOM_UTF8)).removeprefix(BOM_UTF8)
+    while more := file.read(_BLOCK):
+        lines, newline, begun = more.rpartition(b"\n")
+        if newline:
+            yield rest + lines + newline
+            rest = b""
+        rest += begun
+        if len(rest) > csv.field_size_limit():  # or a file of one line would be in memory as a whole
+            raise _UnsureError
+    if rest:
+        yield rest
+
+
+def _refuse_unsure(block: bytes, separator: int) -> None:
+    """Refuse lines that pyarrow and the strict parser might not cut into the same fields."""
+    if b"\x00" in block or block.count(b"\r") != block.count(b"\r\n"):
+        raise _UnsureError
+    if not block.isascii():
+        block.decode()  # all of it must be UTF-8; pyarrow looks at the wanted columns only
+    text = np.frombuffer(block, dtype=np.uint8)
+    ends = np.flatnonzero(text == _NEWLINE)
+    if np.diff(ends, prepend=-1, append=text.size).max() > csv.field_size_limit():
+        raise _UnsureError
+    if b'"' in block and not _is_well_quoted(text, separator):
+        raise _UnsureError
+
+
+def _is_well_quoted(text: NDArray[np.uint8], separator: int) -> bool:
+    """Whether every field with a quote is quoted as a whole, and ends in the line in which it begins.
+
+    Quotes open and close in turn: a doubled one, which stands for a quote, closes the field and opens it again at once.
+    """
+    quote = text == _QUOTE
+    inside = np.logical_xor.accumulate(quote)
+    if inside[-1] or inside[text == _NEWLINE].any():
+        return False
+    framed = np.pad(text, 1, constant_values=_NEWLINE)
+    before, after = framed[:-2][quote & inside], framed[2:][quote & ~inside]
+    opens = np.isin(before, (separator, _NEWLINE, _QUOTE))
+    closes = np.isin(after, (separator, _NEWLINE, _RETURN, _QUOTE))
+    return bool(opens.all() and closes.all())
+
+
+def _parsed(block: bytes, width: int, wanted: Sequence[int], separator: str) -> Any:
+    """The wanted columns of a block, each word of a column once."""
+    import pyarrow as pa
+    from pyarrow import csv as arrow
+
+    names = [str(at) for at in range(width)]
+    chosen = [names[at] for at in wanted]
+    table = arrow.read_csv(
+        pa.BufferReader(block),
+        arrow.ReadOptions(column_names=names, block_size=len(block) + 1, use_threads=False),
+        arrow.ParseOptions(delimiter=separator),
+        arrow.ConvertOptions(include_columns=chosen, column_types=dict.fromkeys(chosen, _words())),
+        memory_pool=pa.system_memory_pool(),  # pyarrow's own keeps what it has freed
+    )
+    return table.columns
+
+
+def _merged(parts: list[Any]) -> WordColumn:
+    """The parts of a column as one."""
+    import pyarrow as pa
+
+    if not parts:
+        return WordColumn([], np.empty(0, dtype=np.int32))
+    pool = pa.system_memory_pool()
+    whole = pa.chunked_array(parts, _words()).unify_dictionaries(pool).combine_chunks(pool)
+    return WordColumn(whole.dictionary.to_numpy(zero_copy_only=False).tolist(), whole.indices.to_numpy())
+
+
+def _words() -> Any:
+    import pyarrow as pa
+
+    return pa.dictionary(pa.int32(), pa.string())

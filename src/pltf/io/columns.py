@@ -1,0 +1,41 @@
+"""Names of columns: which are absent, which have none, and how they are listed in messages."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from pltf.errors import PltfError
+
+_NAMELESS = re.compile(r"|Unnamed: [0-9]+|__index_level_[0-9]+__")  # columns that programs write beside the data
+
+
+def refuse_absent(path: Path, wanted: Sequence[str], names: Sequence[str]) -> None:
+    """Tell of a column that is not there, or there twice."""
+    times = Counter(names)
+    for name in wanted:
+        if not times[name]:
+            raise PltfError(f"{path} has no column {name!r}; it has {in_words(names)}")
+        if times[name] > 1:
+            raise PltfError(f"{path} has several columns {name!r}: rename them")
+
+
+def in_words(names: Sequence[str]) -> str:
+    """Names of columns, not all if there are many.
+
+    >>> in_words(["user", "", "n"])
+    "user, '', n"
+    """
+    few = [name or repr(name) for name in map(str, names[:20])]
+    return ", ".join(few) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+
+
+def is_nameless(column: str) -> bool:
+    """Whether a column has no name of its own: as a rule it numbers the rows.
+
+    >>> is_nameless(""), is_nameless("__index_level_0__"), is_nameless("count")
+    (True, True, False)
+    """
+    return _NAMELESS.fullmatch(column) is not None

@@ -1,0 +1,95 @@
+"""Lists of cells, and the text in which FROSTT writes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pltf.data.numeric import brief
+from pltf.errors import PltfError
+from pltf.io.opening import opened
+from pltf.io.word_columns import Rows, WordColumn, as_numbers, word_columns
+
+_ROWS = 1 << 10  # of a text that are read at a time
+
+
+@dataclass(frozen=True, eq=False)
+class ListedFile:
+    """Listed cells: a row of positions for each value, and the sizes of the tensor."""
+
+    coords: NDArray[Any]
+    values: NDArray[Any]
+    shape: tuple[int, ...]
+
+
+def read_tns(path: Path, variable: str | None) -> Any:
+    """FROSTT: a line for each cell, its positions from 1 on, then its value."""
+    with opened(path) as file:
+        lines = enumerate(file, 1)
+        shape, first = _tns_head(lines)
+        width = len(first[1]) if first is not None else len(shape or ()) + 1
+        if width < 2:
+            raise PltfError(f"{path} must have at least one position and a value in each line")
+        *places, values = word_columns(_tns_rows(path, lines, first, width), range(width))
+    coords = np.stack([_positions(path, column) for column in places], axis=1)
+    if not len(coords) and shape is None:
+        raise PltfError(f"{path} lists no cells")
+    if shape is not None and len(shape) != width - 1:
+        raise PltfError(f"{path} has {width - 1} positions in a line, and {len(shape)} sizes at its top")
+    sizes = shape or tuple(int(last) for last in coords.max(axis=0))
+    return ListedFile(coords - 1, as_numbers(values), sizes)
+
+
+def _tns_rows(path: Path, lines: Iterator[tuple[int, str]], first: Any, width: int) -> Iterator[Rows]:
+    """Lines of cells, in words."""
+    told = ((number, _words(line)) for number, line in lines)
+    rows = ((number, words) for number, words in chain([first] if first else [], told) if words)
+    while block := list(islice(rows, _ROWS)):
+        for number, words in block:
+            if len(words) != width:
+                raise PltfError(f"{path}: line {number} has {len(words)} numbers, and the first one {width}")
+        yield [words for _, words in block]
+
+
+def _words(line: str) -> list[str]:
+    return line.split("#", 1)[0].split()
+
+
+def _positions(path: Path, column: WordColumn) -> NDArray[np.int64]:
+    for word in column.words:
+        if not re.fullmatch(r"[1-9][0-9]{0,17}", word):
+            raise PltfError(f"{path} must have positions from 1 on, whole numbers below 10**18; got {brief(word)}")
+    return np.array(column.words, dtype=np.int64)[column.codes]
+
+
+def _tns_head(lines: Iterator[tuple[int, str]]) -> tuple[tuple[int, ...] | None, tuple[int, list[str]] | None]:
+    """The sizes, if the top of the file tells them, and the first line of cells.
+
+    A comment is how pltf writes sizes; others write two lines, the number of modes and the size of each.
+    """
+    shape, modes = None, list[str]()
+    for number, line in lines:
+        words = _words(line)
+        if line.startswith("# sizes "):
+            shape = _sizes(line.split()[2:])
+        elif len(words) == 1 and shape is None and not modes:
+            modes = words
+        elif words and modes and shape is None:
+            if not _sizes(words) or modes != [str(len(words))]:
+                return None, (number, modes)  # no such line, so a line of one number, which is none of a cell
+            shape = _sizes(words)
+        elif words:
+            return shape, (number, words)
+    return shape, None
+
+
+def _sizes(words: list[str]) -> tuple[int, ...] | None:
+    whole = all(word.isdecimal() and len(word) < 19 for word in words)
+    return tuple(map(int, words)) if words and whole else None

@@ -1,0 +1,107 @@
+"""Columns of words from a text, and what becomes of them: labels or numbers."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pltf.data.numeric import EXACT
+from pltf.errors import PltfError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_NO_VALUE = frozenset(("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "<NA>", "-"))
+_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")  # as a label: nothing is lost when it is a number
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|[+-]?inf(?:inity)?", re.IGNORECASE | re.ASCII)
+_TRUTH = {"true": 1, "false": 0}
+
+Rows = list[list[str]]  # in words
+
+
+class WordColumn(NamedTuple):
+    """A column of words: each of them once, and which of them each row has."""
+
+    words: list[str]
+    codes: NDArray[np.int32] | NDArray[np.int64]
+
+
+def word_columns(rows: Iterator[Rows], wanted: Sequence[int]) -> list[WordColumn]:
+    """The wanted columns of rows."""
+    words: list[defaultdict[str, int]] = [defaultdict(count().__next__) for _ in wanted]
+    codes: list[list[NDArray[np.int64]]] = [[np.empty(0, dtype=np.int64)] for _ in wanted]
+    for block in rows:
+        held = list(zip(*block, strict=True))
+        for number, at in enumerate(wanted):
+            found = map(words[number].__getitem__, held[at])
+            codes[number].append(np.fromiter(found, dtype=np.int64, count=len(block)))
+    return [WordColumn(list(known), np.concatenate(parts)) for known, parts in zip(words, codes, strict=True)]
+
+
+def as_labels(column: WordColumn, path: Path) -> pd.Categorical:
+    """Labels, sorted; if all are plain whole numbers, as such. An empty field has none."""
+    import pandas as pd
+
+    words = column.words
+    if any("\x00" in word for word in words):
+        raise PltfError(f"{path} must be text, and it holds NUL characters")
+    given = [at for at, word in enumerate(words) if word]
+    whole = bool(given) and all(_WHOLE.fullmatch(words[at]) for at in given)
+    names: Sequence[Any] = [int(word or 0) for word in words] if whole else words
+    order = sorted(given, key=names.__getitem__)
+    places = np.full(len(words), -1)
+    places[order] = np.arange(len(order))
+    categories = pd.Index([names[at] for at in order], dtype=np.int64 if whole else object)
+    return pd.Categorical.from_codes(places[column.codes], categories=categories)
+
+
+def as_numbers(column: WordColumn) -> NDArray[Any]:
+    """A column that is none of labels: numbers if all of it are numbers or absent, otherwise words."""
+    plain = _plain_numbers(column.words)
+    if plain is not None:
+        return plain[column.codes]
+    numbers: list[Any] = [number_in(word) for word in column.words]
+    if None in numbers:
+        return np.array(column.words, dtype=object)[column.codes]
+    whole = [one for one in numbers if isinstance(one, int)]
+    mixed = len(whole) < len(numbers)
+    beyond = max(map(abs, whole), default=0) > (EXACT if mixed else 2**63 - 1)  # then as they are, for others to judge
+    return np.array(numbers, dtype=object if beyond else None if numbers else float)[column.codes]
+
+
+def _plain_numbers(words: list[str]) -> NDArray[Any] | None:
+    """Numbers of digits, points and negative exponents, all at once; None if there are others, or large whole ones.
+
+    Of these characters ``float`` takes what ``number_in`` takes, and a column may have a million different ones.
+    """
+    text = "".join(words)
+    if text.encode().translate(None, b"0123456789.e-") or text.count("-") != text.count("e-"):
+        return None
+    whole = [len(word) for word in words if word.isdecimal()]
+    if not words or max(whole, default=0) > 15:
+        return None
+    kind = np.int64 if len(whole) == len(words) else np.float64
+    try:
+        return np.fromiter(map(int if kind is np.int64 else float, words), dtype=kind, count=len(words))
+    except ValueError:  # 1.2.3, or nothing at all
+        return None
+
+
+def number_in(word: str) -> int | float | None:
+    """The number that a word of a file is, NaN for an absent one; None if it is no number.
+
+    >>> number_in("12"), number_in("0.1"), number_in("NA"), number_in("12 kg")
+    (12, 0.1, nan, None)
+    """
+    plain = word.strip()
+    if _NUMBER.fullmatch(plain):
+        digits = plain.lstrip("+-")
+        return int(plain) if digits.isdecimal() and len(digits) < 4000 else float(plain)
+    return float("nan") if plain in _NO_VALUE else _TRUTH.get(plain.lower())
