@@ -24,11 +24,12 @@ from pltf.data.observe import (
     is_xarray,
     shape_and_dtype,
 )
+from pltf.data.pattern import ForgottenPattern, Pattern
 from pltf.data.tables import column_names, is_table
 from pltf.engines import registry
 from pltf.engines.plan import EquationPlan, ListedPlan, Plan, human, physical_memory, plan_equation
 from pltf.errors import ConvergenceWarning, ObservationError, PltfError, flag, whole
-from pltf.fit import Fit
+from pltf.fit import Fit, counted_factors, masses
 from pltf.gamma import PARTS, Array, Gamma, Point, Posterior
 from pltf.inference import start
 from pltf.inference.balance import trades
@@ -71,11 +72,13 @@ def fit(
     checkpoint: Any = None,
     every: float = EVERY,
     resume: bool = False,
+    keep_data: bool = True,
     _callers: int = 2,
 ) -> Fit:
     """Fit a model; :meth:`pltf.Model.fit` says what the arguments mean. Warnings point so many callers up."""
     stop = Stop(whole("max_iter", max_iter, 1), tolerance(tol), _callback(callback))
     restarts, progress = whole("restarts", restarts, 1), flag("progress", progress)
+    keep_data = flag("keep_data", keep_data)
     place = Place(checkpoint, every, resume)
     entropy = place.identity["seed"] if seed is None and place.identity else seed_of(seed)
     data, masks = tensors(model, X, mask)
@@ -100,7 +103,7 @@ def fit(
         settings = {"seed": entropy, "restarts": restarts, "tol": tol, "max_iter": max_iter}
         keeper = FitCheckpoint(place, ready.identity(seen) | settings, model.factors, ready.planned.factor_shapes)
         if keeper.finished is not None:
-            return keeper.finished
+            return replace(keeper.finished, patterns=patterns(seen, keep_data))
     problem = ready.problem(seen)
     with single_threaded_blas, first_interrupt_waits() as interrupted:
         stop = replace(stop, interrupted=interrupted)
@@ -108,7 +111,7 @@ def fit(
         run, rows = best_of(
             problem, ready.method, start, restarts, stop, earlier=earlier, shown=progress, keeper=keeper
         )
-        result = ready.result(problem, run, rows, entropy, seen, stop)
+        result = ready.result(problem, run, rows, entropy, seen, stop, keep_data)
         broken_off = len(rows) < restarts or rows[-1].stopped == INTERRUPTED
         if keeper is not None and not broken_off:
             keeper.end(result)
@@ -166,13 +169,13 @@ class Prepared:
 
     def identity(self, seen: Mapping[str, Observation]) -> Identity:
         """What has to be the same for a fit to be gone on with."""
-        init = self.init.state.E if isinstance(self.init, Fit) else self.init
+        means = {a: factor.mean for a, factor in self.init.factors.items()} if isinstance(self.init, Fit) else None
         return {
             "model": repr(self.model),
             "data": {name: one.digest() for name, one in seen.items()},
             "method": self.method.name,
             "prior": digest_of(self.priors),
-            "init": digest_of(init),
+            "init": digest_of(self.init if means is None else means),
             "fixed": digest_of(self.held),
             "dtype": self.planned.dtype.name,
             "engine": self.planned.engine,
@@ -213,16 +216,27 @@ class Prepared:
         return draw, ()
 
     def result(
-        self, problem: Problem, run: Run, rows: tuple[Row, ...], seed: int, seen: Mapping[str, Observation], stop: Stop
+        self,
+        problem: Problem,
+        run: Run,
+        rows: tuple[Row, ...],
+        seed: int,
+        seen: Mapping[str, Observation],
+        stop: Stop,
+        keep_data: bool = True,
     ) -> Fit:
         """The fit that a run has made."""
-        state = replace(run.state, counts=problem.engine.counts(run.state.L))
-        return Fit(
+        state = run.state
+        fit = Fit(
             model=self.model,
             method=self.method.name,
             objective=self.method.objective,
             sizes=self.planned.sizes,
-            state=state,
+            C=dict(state.C),
+            D=dict(state.D),
+            points={a: state.E[a] for a in self.model.factors if a not in state.C},
+            bound=state.objective,
+            mass=masses(self.model, _component_counts(self.model, problem, state)),
             priors=state.priors,
             fixed=frozenset(self.held),
             trace=frozen(run.trace),
@@ -234,10 +248,13 @@ class Prepared:
             dtype=self.planned.dtype.name,
             engine=self.planned.engine,
             n_observed={name: one.n_observed for name, one in seen.items()},
-            patterns={name: one.pattern() for name, one in seen.items()},
+            patterns=patterns(seen, keep_data),
             labels=labels_by_index(seen),
-            options={**self.given, **_as_code({"max_iter": stop.max_iter, "tol": stop.tol})},
+            options={**self.given, **_as_code({"max_iter": stop.max_iter, "tol": stop.tol, "keep_data": keep_data})},
+            pace=replace(state.pace, trail=None),
+            waiting=state.waiting,
         )
+        return fit if run.converged else fit.remembering(state)  # few go on from what has converged
 
     def warn_of(self, run: Run, stop: Stop, total: float, stacklevel: int) -> None:
         """Tell of a run that has not settled, or whose bound has lost its digits."""
@@ -252,6 +269,24 @@ class Prepared:
         if float32 and lost > 0.01 * abs(run.objective):
             text = f"float32 gives the {self.method.objective} only to about {lost:.2g} with counts as large as these"
             warnings.warn(f"{text}: use dtype='float64'", ConvergenceWarning, stacklevel=stacklevel)
+
+
+def patterns(seen: Mapping[str, Observation], keep_data: bool) -> dict[str, Pattern]:
+    """Which cells were observed, if that is to be kept."""
+    if keep_data:
+        return {name: one.pattern() for name, one in seen.items()}
+    return {name: ForgottenPattern(_unlisted(one)) for name, one in seen.items()}
+
+
+def _unlisted(seen: Observation) -> str:
+    return seen.unlisted if isinstance(seen, CooObservation) else "zero"
+
+
+def _component_counts(model: Model, problem: Problem, state: State) -> Factors:
+    """The counts that tell the mass of components: those of the state, and of one more pass if it has not all."""
+    known, needed = state.counts.by_factor, dict.fromkeys(counted_factors(model).values())
+    absent = [a for a in needed if a not in known]
+    return {**known, **problem.engine.counts(state.L, absent, log=False).by_factor} if absent else known
 
 
 def _as_code(given: Mapping[str, Any]) -> dict[str, str]:
@@ -321,15 +356,10 @@ def fold_in(
         _callers=3,
     )
     # The new rows were learned with the others at their means; in predictions these are as uncertain as they were.
-    C, D = known.state.C, known.state.D
-    random = [a for a in kept if a in C]
-    state = replace(
-        new.state,
-        C={**{a: C[a] for a in random}, **new.state.C},
-        D={**{a: D[a] for a in random}, **new.state.D},
-    )
+    C, D = ({**{a: part[a] for a in kept if a in part}, **own} for part, own in ((known.C, new.C), (known.D, new.D)))
+    points = {a: point for a, point in new.points.items() if a not in C}
     labels = {i: known.labels[i] for i in known.labels if i != index and i in new.sizes}
-    return replace(new, state=state, labels={**labels, **new.labels})
+    return replace(new, C=C, D=D, points=points, labels={**labels, **new.labels})
 
 
 def _around(known: Fit, index: Any) -> Model:
@@ -649,10 +679,11 @@ def _init(init: Any, model: Model, planned: Plan, fixed: Factors, labels: Mappin
 
 def _going_on(problem: Problem, method: Method, earlier: Fit) -> tuple[Callable[[int], State], tuple[float, ...]]:
     """Start where another fit ended; its trace goes on if this is the same problem."""
+    left = earlier.resumable()
     if earlier.method != method.name:
-        Z = {**earlier.state.E, **problem.fixed}
+        Z = {**left.E, **problem.fixed}
         return lambda _: method.begin(problem, Z, Z), ()
-    state = method.resume(problem, earlier.state)
+    state = method.resume(problem, left)
     same = earlier.fixed == frozenset(problem.fixed) and all(
         (prior.learn, prior.tie) == (earlier.priors[a].learn, earlier.priors[a].tie)
         for a, prior in problem.priors.items()
@@ -660,7 +691,7 @@ def _going_on(problem: Problem, method: Method, earlier: Fit) -> tuple[Callable[
     )
     if not (same and math.isclose(state.objective, earlier.bound, rel_tol=1e3 * problem.eps)):
         return lambda _: state, ()
-    state = replace(state, objective=earlier.bound, pace=earlier.state.pace, waiting=earlier.state.waiting)
+    state = replace(state, objective=earlier.bound, pace=left.pace, waiting=left.waiting and problem.learns_shapes)
     return lambda _: state, tuple(earlier.trace)
 
 

@@ -235,7 +235,7 @@ def test_no_fit_is_through_before_its_shapes_are_learned(tol: float) -> None:
     fit = pltf.cp(rank=2).fit(X, prior=pltf.Gamma(2.0, 10.0, learn="shape"), tol=tol)
     assert fit.converged
     assert all(np.asarray(prior.shape) < 1.5 for prior in fit.priors.values())
-    assert not fit.state.waiting
+    assert not fit.resumable().waiting
 
 
 def test_a_trace_is_not_continued_with_another_kind_of_prior() -> None:

@@ -31,6 +31,8 @@ _WORDS = {
     "variable=": "--variable",
     "go on with resume=True": "go on with --resume",
     "resume=True": "--resume",
+    "keep_data=False": "--no-keep-data",
+    "among='all'": "--among all",
     "see model.plan(X)": "see pltf plan",
     "checkpoint=": "--checkpoint",
     "choose another name": "name it otherwise, as in --index r=other",

@@ -41,6 +41,34 @@ class Pattern(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class ForgottenPattern:
+    """Stands for cells that were not kept: of them it only knows what one that is not listed would be."""
+
+    unlisted: str
+
+    def observed(self, cells: Coords) -> Bools:
+        raise _forgotten()
+
+    def positive(self, cells: Coords) -> Bools:
+        raise _forgotten()
+
+    def missing_cells(self, most: int) -> Coords | None:
+        raise _forgotten()
+
+
+def kept(pattern: Pattern, otherwise: str) -> Pattern:
+    """The pattern; if it was not kept, a sentence that ends with what can be done about it, or cannot."""
+    if isinstance(pattern, ForgottenPattern):
+        raise _forgotten(otherwise)
+    return pattern
+
+
+def _forgotten(otherwise: str = "fit with keep_data=True to ask for them") -> PltfError:
+    reason = "this fit was made with keep_data=False, so it does not know which cells were observed"
+    return PltfError(f"{reason}: {otherwise}")
+
+
 @dataclass(frozen=True, eq=False)
 class DensePattern:
     """Bits, an eighth of a byte a cell; the caller may change the array that they come from."""
@@ -92,19 +120,30 @@ def dense_pattern(values: NDArray[Any], mask: Bools | None) -> DensePattern:
         return positive if mask is None else positive & mask[rows]
 
     known = None if mask is None else _packed(values.shape, lambda rows: mask[rows])
+    bits = _packed(values.shape, above_zero)
     held = None
     if values.size <= MOST_KEPT:
-        held = np.concatenate([_narrow(values[rows][above_zero(rows)]) for rows in slabs(values.shape)])
-    return DensePattern(values.shape, known, _packed(values.shape, above_zero), held)
+        held = _collected(values.shape, lambda rows: values[rows][above_zero(rows)])
+    return DensePattern(values.shape, known, bits, held)
 
 
-def _narrow(values: NDArray[Any]) -> NDArray[Any]:
-    """The same numbers in the smallest type that holds them exactly."""
+def _collected(shape: tuple[int, ...], some: Callable[[slice], NDArray[Any]]) -> NDArray[Any]:
+    """Some numbers of each slab, one after the other; in two passes, so that nothing is held twice."""
+    sizes, dtypes = zip(*((part.size, _narrowest(part)) for part in map(some, slabs(shape))), strict=True)
+    held, end = np.empty(sum(sizes), dtype=np.result_type(*dtypes)), 0
+    for size, rows in zip(sizes, slabs(shape), strict=True):
+        held[end : end + size] = some(rows)
+        end += size
+    return held
+
+
+def _narrowest(values: NDArray[Any]) -> np.dtype[Any]:
+    """The smallest type that holds numbers exactly."""
     largest = values.max(initial=0)
     for dtype in (np.uint8, np.uint16, np.uint32):
         if largest <= np.iinfo(dtype).max and (values.dtype.kind != "f" or (values == np.floor(values)).all()):
-            return values.astype(dtype)
-    return values.astype(np.float32 if values.dtype == np.float32 else np.float64)
+            return np.dtype(dtype)
+    return np.dtype(np.float32 if values.dtype == np.float32 else np.float64)
 
 
 def slabs(shape: tuple[int, ...]) -> list[slice]:
@@ -124,7 +163,7 @@ class ListedPattern:
 
     sizes: tuple[int, ...]
     coords: Coords
-    values: NDArray[np.float64]  # of each of them
+    values: NDArray[Any]  # of each of them
     missing: Coords | None  # None: what is not listed is missing
 
     @property
@@ -147,4 +186,19 @@ class ListedPattern:
         return np.append(self.values > 0, [False])[self.listed.find(cells)]  # position -1, of none, is the last
 
     def missing_cells(self, most: int) -> Coords | None:
-        return self.missing if self.missing is not None and self.missing.shape[1] <= most else None
+        if self.missing is None or self.missing.shape[1] > most:
+            return None
+        return self.missing.astype(np.intp)
+
+
+def listed_pattern(
+    sizes: tuple[int, ...], coords: Coords, values: NDArray[Any], missing: Coords | None
+) -> ListedPattern:
+    """The pattern of listed cells, in the narrowest numbers that hold them."""
+    found = next((dtype for dtype in (np.uint8, np.uint16) if max(sizes) <= np.iinfo(dtype).max + 1), None)
+
+    def narrow(cells: Coords) -> Coords:
+        return cells if found is None else cells.astype(found, copy=False)
+
+    held = values.astype(_narrowest(values), copy=False)
+    return ListedPattern(sizes, narrow(coords), held, None if missing is None else narrow(missing))

@@ -129,6 +129,7 @@ class Model:
         checkpoint: str | os.PathLike[str] | None = None,
         every: float = 60.0,
         resume: bool = False,
+        keep_data: bool = True,
     ) -> Fit:
         """Learn the factors from data with holes.
 
@@ -180,6 +181,10 @@ class Model:
             then. Broken off at any moment, the same call with ``resume=True`` goes on from there and ends with the
             same bits; where there is no file yet, it begins. Ctrl-C gives the best fit so far, after the sweep at
             hand, and keeps where it stands if there is a checkpoint; pressed twice it interrupts.
+        keep_data
+            Keep in the Fit, and in its file, which cells were observed and what they held. Without them the Fit is
+            smaller, predicts and can be resumed as before, but cannot list the top missing or zero cells
+            (``fit.top``), score cells without the :class:`pltf.Holdout` it was fitted to, or give data to ArviZ.
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.array([[1.0, 2.0], [2.0, np.nan]]))
@@ -210,6 +215,7 @@ class Model:
             checkpoint=checkpoint,
             every=every,
             resume=resume,
+            keep_data=keep_data,
         )
 
     def plan(

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pltf.errors import PltfError
 from pltf.stale_files import remove, sweep
 
-FORMAT = 1  # raised when older versions of pltf could not read what is written
+FORMAT = 2  # raised when older versions of pltf could not read what is written
 _SIGN = "pltf"
 _MARK, _END = b"\x89HDF\r\n\x1a\n", b"pltf checksum "
 _CHECK, _PART = 16, 1 << 20  # bytes of a checksum, and that are read at a time for it
