@@ -111,6 +111,8 @@ def fit(
         run, rows = best_of(
             problem, ready.method, start, restarts, stop, earlier=earlier, shown=progress, keeper=keeper
         )
+        problem = replace(problem, engine=problem.engine.fresh())
+        del start  # and with it what the engine remembered: a result takes room too
         result = ready.result(problem, run, rows, entropy, seen, stop, keep_data)
         broken_off = len(rows) < restarts or rows[-1].stopped == INTERRUPTED
         if keeper is not None and not broken_off:

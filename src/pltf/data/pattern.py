@@ -16,7 +16,8 @@ from pltf.errors import PltfError
 
 Bools = NDArray[np.bool_]
 
-_SLAB = 1 << 20  # cells that are packed at a time
+_SLAB = 1 << 20  # cells at a time: digests of data depend on it, and so do checkpoints
+_PACKED = 1 << 17  # cells that are packed at a time
 MOST_KEPT = 1 << 26  # cells of an array whose values are kept
 
 
@@ -127,13 +128,27 @@ def dense_pattern(values: NDArray[Any], mask: Bools | None) -> DensePattern:
     return DensePattern(values.shape, known, bits, held)
 
 
+# Both fill an array of the right size: put together from parts, it would be held twice for a moment.
+
+
+def _packed(shape: tuple[int, ...], bools: Callable[[slice], Bools]) -> NDArray[np.uint8]:
+    """Bits of an array."""
+    packed, end = np.empty(-(-math.prod(shape) // 8), dtype=np.uint8), 0
+    for rows in slabs(shape, _PACKED):
+        bits = np.packbits(bools(rows))
+        packed[end : end + bits.size] = bits
+        end += bits.size
+    return packed
+
+
 def _collected(shape: tuple[int, ...], some: Callable[[slice], NDArray[Any]]) -> NDArray[Any]:
-    """Some numbers of each slab, one after the other; in two passes, so that nothing is held twice."""
-    sizes, dtypes = zip(*((part.size, _narrowest(part)) for part in map(some, slabs(shape))), strict=True)
-    held, end = np.empty(sum(sizes), dtype=np.result_type(*dtypes)), 0
-    for size, rows in zip(sizes, slabs(shape), strict=True):
-        held[end : end + size] = some(rows)
-        end += size
+    """Some numbers of each slab, one after the other, in the narrowest type that holds them all."""
+    every = slabs(shape, _PACKED, multiple=1)
+    kinds = [(part.size, _narrowest(part)) for part in map(some, every)]
+    held, end = np.empty(sum(size for size, _ in kinds), dtype=np.result_type(*(dtype for _, dtype in kinds))), 0
+    for part in map(some, every):
+        held[end : end + part.size] = part
+        end += part.size
     return held
 
 
@@ -146,15 +161,10 @@ def _narrowest(values: NDArray[Any]) -> np.dtype[Any]:
     return np.dtype(np.float32 if values.dtype == np.float32 else np.float64)
 
 
-def slabs(shape: tuple[int, ...]) -> list[slice]:
-    """A few rows at a time; eight rows are whole bytes."""
-    rows = 8 * max(1, _SLAB // (8 * math.prod(shape[1:])))
+def slabs(shape: tuple[int, ...], cells: int = _SLAB, multiple: int = 8) -> list[slice]:
+    """A few rows at a time, of about so many cells; eight rows are whole bytes."""
+    rows = multiple * max(1, cells // (multiple * math.prod(shape[1:])))
     return [slice(at, at + rows) for at in range(0, shape[0], rows)]
-
-
-def _packed(shape: tuple[int, ...], bools: Callable[[slice], Bools]) -> NDArray[np.uint8]:
-    """Bits of an array."""
-    return np.concatenate([np.packbits(bools(rows)) for rows in slabs(shape)])
 
 
 @dataclass(frozen=True, eq=False)

@@ -119,7 +119,7 @@ def _fill(group: Any, box: Box) -> None:
     for key, array in box.arrays.items():
         order = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
         names = tuple(box.dims[key][axis] for axis in order)
-        packing = {"compression": "gzip", "compression_opts": 1} if _worth_packing(array) else {}
+        packing = {"compression": "gzip", "compression_opts": 1, "shuffle": True} if _worth_packing(array) else {}
         dtype = text if array.dtype == object else array.dtype
         stored = group.create_variable(key, names, dtype, data=array.transpose(order), **packing)
         stored.attrs.update({**box.attrs[key], "axes": np.argsort(order)} if array.ndim > 1 else box.attrs[key])
