@@ -442,8 +442,9 @@ class Fit:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit to a netCDF file that :func:`pltf.load`, and xarray, can read.
 
-        It holds the posteriors, the labels, the model, the priors, the trace, the seeds and the table of restarts, what
-        was observed, and the versions of the software. A file of that name is replaced, once the new one is whole.
+        It holds the posteriors, the labels, the model, the priors, the trace, the seeds and the table of restarts, the
+        observed cells unless the fit was made with ``keep_data=False``, and the versions of the software. A file of
+        that name is replaced, once the new one is whole.
 
         >>> import numpy as np, pltf, tempfile, os
         >>> path = os.path.join(tempfile.mkdtemp(), "run.nc")
