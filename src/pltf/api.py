@@ -29,7 +29,7 @@ from pltf.data.tables import column_names, is_table
 from pltf.engines import registry
 from pltf.engines.plan import EquationPlan, ListedPlan, Plan, human, physical_memory, plan_equation
 from pltf.errors import ConvergenceWarning, ObservationError, PltfError, flag, whole
-from pltf.fit import Fit, counted_factors, masses
+from pltf.fit import Fit, counted_factors, masses, remembering, resumable
 from pltf.gamma import PARTS, Array, Gamma, Point, Posterior
 from pltf.inference import start
 from pltf.inference.balance import trades
@@ -103,7 +103,7 @@ def fit(
         settings = {"seed": entropy, "restarts": restarts, "tol": tol, "max_iter": max_iter}
         keeper = FitCheckpoint(place, ready.identity(seen) | settings, model.factors, ready.planned.factor_shapes)
         if keeper.finished is not None:
-            return replace(keeper.finished, patterns=patterns(seen, keep_data))
+            return replace(keeper.finished, patterns=_patterns(seen, keep_data))
     problem = ready.problem(seen)
     with single_threaded_blas, first_interrupt_waits() as interrupted:
         stop = replace(stop, interrupted=interrupted)
@@ -250,13 +250,13 @@ class Prepared:
             dtype=self.planned.dtype.name,
             engine=self.planned.engine,
             n_observed={name: one.n_observed for name, one in seen.items()},
-            patterns=patterns(seen, keep_data),
+            patterns=_patterns(seen, keep_data),
             labels=labels_by_index(seen),
             options={**self.given, **_as_code({"max_iter": stop.max_iter, "tol": stop.tol, "keep_data": keep_data})},
             pace=replace(state.pace, trail=None),
             waiting=state.waiting,
         )
-        return fit if run.converged else fit.remembering(state)  # few go on from what has converged
+        return fit if run.converged else remembering(fit, state)  # few go on from what has converged
 
     def warn_of(self, run: Run, stop: Stop, total: float, stacklevel: int) -> None:
         """Tell of a run that has not settled, or whose bound has lost its digits."""
@@ -273,7 +273,7 @@ class Prepared:
             warnings.warn(f"{text}: use dtype='float64'", ConvergenceWarning, stacklevel=stacklevel)
 
 
-def patterns(seen: Mapping[str, Observation], keep_data: bool) -> dict[str, Pattern]:
+def _patterns(seen: Mapping[str, Observation], keep_data: bool) -> dict[str, Pattern]:
     """Which cells were observed, if that is to be kept."""
     if keep_data:
         return {name: one.pattern() for name, one in seen.items()}
@@ -681,7 +681,7 @@ def _init(init: Any, model: Model, planned: Plan, fixed: Factors, labels: Mappin
 
 def _going_on(problem: Problem, method: Method, earlier: Fit) -> tuple[Callable[[int], State], tuple[float, ...]]:
     """Start where another fit ended; its trace goes on if this is the same problem."""
-    left = earlier.resumable()
+    left = resumable(earlier)
     if earlier.method != method.name:
         Z = {**left.E, **problem.fixed}
         return lambda _: method.begin(problem, Z, Z), ()

@@ -542,18 +542,6 @@ class Fit:
             raise PltfError(f"components of '{index}' cannot be counted: {told}")
         return self.mass[index]
 
-    def resumable(self) -> State:
-        """The state that a next sweep would begin with, but for its counts: one pass over the data brings them."""
-        last = self._last or LastSweep(self._means, None)
-        L = {a: factor.geomean for a, factor in self.factors.items()}
-        counts, pace = Counts({}, math.nan), replace(self.pace, trail=last.trail)
-        return State(last.E, L, self.C, self.D, counts, self.priors, self.bound, pace=pace, waiting=self.waiting)
-
-    def remembering(self, state: State) -> Fit:
-        """The fit itself, which goes on from its last state as if there had been no break."""
-        object.__setattr__(self, "_last", LastSweep(state.E, state.pace.trail))
-        return self
-
     def __getstate__(self) -> dict[str, Any]:
         return {one.name: getattr(self, one.name) for one in fields(self) if one.init}
 
@@ -606,6 +594,20 @@ class Fit:
             lines.append(f"  restarts {len(bounds)}, {kept}; {objective} {spread}")
         lines.append(f"  time     {self.seconds:.2f} s>")
         return "\n".join(lines)
+
+
+def resumable(fit: Fit) -> State:
+    """The state that a next sweep would begin with, but for its counts: one pass over the data brings them."""
+    last = fit._last or LastSweep(fit._means, None)
+    L = {a: factor.geomean for a, factor in fit.factors.items()}
+    counts, pace = Counts({}, math.nan), replace(fit.pace, trail=last.trail)
+    return State(last.E, L, fit.C, fit.D, counts, fit.priors, fit.bound, pace=pace, waiting=fit.waiting)
+
+
+def remembering(fit: Fit, state: State) -> Fit:
+    """The fit itself, which is now resumed from its last state as if there had been no break."""
+    object.__setattr__(fit, "_last", LastSweep(state.E, state.pace.trail))
+    return fit
 
 
 def counted_factors(model: Model) -> dict[str, str]:

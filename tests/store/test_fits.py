@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 import pltf
 from pltf.data.split import HeldOut
+from pltf.fit import resumable
 from tests.store import COUPLED, X, Y, assert_same, labelled_fit, quietly
 from tests.strategies import Case, cases
 
@@ -171,10 +172,10 @@ def test_only_the_fit_itself_goes_on_as_if_there_had_been_no_break(tmp_path: Pat
     """Its copies have its posterior, and find the pace again."""
     model = pltf.cp(rank=3)
     fit, whole = (model.fit(X, tol=0, max_iter=sweeps) for sweeps in (40, 70))
-    assert fit.resumable().pace.trail is not None
+    assert resumable(fit).pace.trail is not None
     assert_same(model.fit(X, tol=0, max_iter=30, init=fit), replace(whole, rows=whole.rows), seconds=False)
     for other in (saved(fit, tmp_path), pickle.loads(pickle.dumps(fit)), copy.copy(fit), replace(fit, seed=0)):
-        assert other.resumable().pace.trail is None
+        assert resumable(other).pace.trail is None
         gone_on = model.fit(X, tol=0, max_iter=30, init=other)
         assert gone_on.trace[:40].tolist() == fit.trace.tolist()
         assert (np.diff(gone_on.trace[39:]) >= 0).all()
@@ -185,7 +186,7 @@ def test_a_fit_that_has_converged_lets_its_steps_go() -> None:
     model = pltf.cp(rank=3)
     fit = model.fit(X, tol=1e-7, max_iter=10_000)
     assert fit.converged
-    assert fit.resumable().pace.trail is None
+    assert resumable(fit).pace.trail is None
     more = model.fit(X, tol=1e-9, max_iter=10_000, init=fit)
     assert more.converged
     assert more.trace[: fit.n_iter].tolist() == fit.trace.tolist()
