@@ -29,7 +29,7 @@ def test_factors_are_named_with_their_indices() -> None:
 
 def test_results_cannot_be_changed_by_accident() -> None:
     fit = coupled_fit()
-    for array in (fit.trace, fit.state.E["A"], fit.factors["A"].shape):
+    for array in (fit.trace, fit.C["A"], fit.mass["r"], fit.factors["A"].shape):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1
 

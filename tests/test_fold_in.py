@@ -31,7 +31,7 @@ def rows(indices: str, new: str, count: int = 2, seed: int = 0) -> Array:
 def by_hand(fit: pltf.Fit, new: pltf.Fit, X: Any, index: str, **options: Any) -> pltf.Fit:
     """What a fold-in is: a fit with the means of the other factors, and the priors as learned."""
     model = new.model
-    fixed = {name: new.state.E[name] for name, indices in model.factors.items() if index not in indices}
+    fixed = {name: new.factors[name].mean for name, indices in model.factors.items() if index not in indices}
     if fit.method != "em" and "prior" not in options:
         free = [name for name in model.factors if name not in fixed]
         options["prior"] = {name: pltf.Gamma(fit.priors[name].shape, fit.priors[name].mean) for name in free}
@@ -48,7 +48,8 @@ def assert_same(new: pltf.Fit, expected: pltf.Fit, old: pltf.Fit, index: str) ->
             np.testing.assert_array_equal(
                 getattr(new.factors[name], part), getattr(source.factors[name], part), err_msg=f"{part} of {name}"
             )
-        np.testing.assert_allclose(new.state.E[name], new.factors[name].mean, rtol=1e-15)
+    assert sorted([*new.C, *new.points]) == sorted(new.model.factors)
+    assert list(new.C) == list(new.D)
     assert new.fixed == expected.fixed
     assert new.model == expected.model
 

@@ -53,7 +53,7 @@ def made(model: pltf.Model, E: Factors) -> pltf.Fit:
     """A fit with these means."""
     sizes = {i: n for name, held in model.factors.items() for i, n in zip(held, E[name].shape, strict=True)}
     fit = fitted(model, tuple((i, sizes[i]) for indices in model.observed.values() for i in indices))
-    return replace(fit, state=replace(fit.state, E=E))
+    return replace(fit, C={}, D={}, points=E)
 
 
 @lru_cache

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +15,15 @@ from numpy.typing import NDArray
 
 from pltf.data.labels import Labels
 from pltf.data.numeric import EXACT, brief
-from pltf.data.pattern import Pattern
+from pltf.data.pattern import ForgottenPattern, Pattern, kept
 from pltf.data.split import HeldOut
+from pltf.engines.base import Counts
 from pltf.errors import PltfError, flag, py, whole
 from pltf.gamma import Array, Factor, Gamma, Point, Posterior, level_of
+from pltf.inference.factors import Factors, frozen
 from pltf.inference.run import Row
 from pltf.inference.start import restart_seed
-from pltf.inference.state import State
+from pltf.inference.state import Pace, State, Trail
 from pltf.notation import Equation, Model
 from pltf.prediction.cells import Asked, asked, observed_values
 from pltf.prediction.draws import Sampling, at_least, at_most
@@ -34,6 +37,14 @@ if TYPE_CHECKING:
 AMONG = ("missing", "zero", "all")
 TAILS = ("upper", "lower", "both")
 MOST_LISTED = 1 << 22  # missing cells that are gone through one by one
+
+
+@dataclass(frozen=True, eq=False)
+class LastSweep:
+    """What lets a next sweep be the very one that would have followed; several times the size of the posterior."""
+
+    E: Factors  # C*D but for rounding
+    trail: Trail | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -55,7 +66,11 @@ class Fit:
     method: str  # "vb", "em" or "map"
     objective: str  # what the trace holds: "bound", "log-likelihood" or "log-posterior"
     sizes: Mapping[str, int]  # of every index
-    state: State
+    C: Factors  # posterior shape of the factors that have a posterior
+    D: Factors  # and its scale
+    points: Factors  # the other factors, known as a single value: fixed, or estimated by EM or MAP
+    bound: float  # lower bound on the log evidence; for EM the log-likelihood, for MAP the log-posterior
+    mass: Mapping[str, Array]  # of a latent index: the expected counts of each of its components
     priors: Mapping[str, Gamma]  # with the values that were learned, where they were
     fixed: frozenset[str]
     trace: Array
@@ -67,16 +82,14 @@ class Fit:
     dtype: str
     engine: str
     n_observed: Mapping[str, int]  # observed cells of each tensor
-    patterns: Mapping[str, Pattern]  # and which they are
+    patterns: Mapping[str, Pattern]  # and which they are, if they were kept
     labels: Mapping[str, Labels] = field(default_factory=dict)  # of the indices that have labels
     held_out: HeldOut | None = None  # cells hidden from it by the command line
     origin: Mapping[str, str] = field(default_factory=dict)  # where it comes from: versions, file, command
     options: Mapping[str, str] = field(default_factory=dict)  # arguments that were not the defaults, as Python
-
-    @property
-    def bound(self) -> float:
-        """Lower bound on the log evidence; for EM the log-likelihood, for MAP the log-posterior."""
-        return self.state.objective
+    pace: Pace = field(default_factory=Pace)  # without its trail: how far the next sweep may try to go
+    waiting: bool = True  # shapes of priors are not yet learned, if they are to be
+    _last: LastSweep | None = field(default=None, init=False)  # of this very object: copies and files do without
 
     @property
     def n_iter(self) -> int:
@@ -95,9 +108,24 @@ class Fit:
 
     def _factor(self, name: str) -> Factor:
         indices = self.model.factors[name]
-        if name in self.state.C:
-            return Posterior(indices, self.state.C[name], self.state.D[name], self.labels)
-        return Point(indices, self.state.E[name], self.labels)
+        if name in self.C:
+            return Posterior(indices, self.C[name], self.D[name], self.labels)
+        return Point(indices, self.points[name], self.labels)
+
+    @cached_property
+    def _means(self) -> Factors:
+        """E of every factor: asked for by every prediction."""
+        return {a: frozen(self.C[a] * self.D[a]) if a in self.C else self.points[a] for a in self.model.factors}
+
+    @property
+    def keeps_data(self) -> bool:
+        """Whether it knows which cells were observed; ``keep_data=False`` of :meth:`pltf.Model.fit` leaves them out.
+
+        >>> import numpy as np, pltf
+        >>> pltf.nmf(rank=1).fit(np.ones((2, 3)), keep_data=False).keeps_data
+        False
+        """
+        return not any(isinstance(pattern, ForgottenPattern) for pattern in self.patterns.values())
 
     @property
     def restarts(self) -> pd.DataFrame:
@@ -340,18 +368,17 @@ class Fit:
         if not isinstance(among, str) or among not in AMONG:
             raise PltfError(f"{py:among} must be one of {', '.join(map(repr, AMONG))}; got {brief(among)}")
         name = belief.equation.output.name
-        pattern = self.patterns[name]
+        if among == "all":
+            return Choice(lambda cells: np.ones(cells.shape[1], dtype=bool))
+        if among == "missing" and self.n_observed[name] == math.prod(belief.shape):
+            raise PltfError(f"no cell of {name} is missing: {py:among} must be 'zero' or 'all'")
+        pattern = kept(self.patterns[name], f"the most probable cells can be found with {py:among='all'}")
         if among == "missing":
-            if self.n_observed[name] == math.prod(belief.shape):
-                raise PltfError(f"no cell of {name} is missing: {py:among} must be 'zero' or 'all'")
             return Choice(lambda cells: ~pattern.observed(cells), pattern.missing_cells(MOST_LISTED))
-        if among == "zero":
-            return Choice(lambda cells: pattern.observed(cells) & ~pattern.positive(cells))
-        return Choice(lambda cells: np.ones(cells.shape[1], dtype=bool))
+        return Choice(lambda cells: pattern.observed(cells) & ~pattern.positive(cells))
 
     def _belief(self, of: str | None) -> Belief:
-        state = self.state
-        return Belief(self._equation(of), self.sizes, state.E, state.C, state.D)
+        return Belief(self._equation(of), self.sizes, self._means, self.C, self.D)
 
     def _asked(self, at: Any, of: str | None) -> tuple[Belief, Asked]:
         belief = self._belief(of)
@@ -415,8 +442,9 @@ class Fit:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit to a netCDF file that :func:`pltf.load`, and xarray, can read.
 
-        It holds the posteriors, the labels, the model, the priors, the trace, the seeds and the table of restarts, what
-        was observed, and the versions of the software. A file of that name is replaced, once the new one is whole.
+        It holds the posteriors, the labels, the model, the priors, the trace, the seeds and the table of restarts, the
+        observed cells unless the fit was made with ``keep_data=False``, and the versions of the software. A file of
+        that name is replaced, once the new one is whole.
 
         >>> import numpy as np, pltf, tempfile, os
         >>> path = os.path.join(tempfile.mkdtemp(), "run.nc")
@@ -481,7 +509,7 @@ class Fit:
         table.index.name = index
         for name, indices in self.model.factors.items():
             if index in indices and len(indices) == 2:
-                mean = self.state.E[name]
+                mean = self._means[name]
                 by_component = mean if indices[0] == index else mean.T
                 largest = np.argsort(-by_component, axis=1, kind="stable")[:, :top]
                 (other,) = (i for i in indices if i != index)
@@ -508,17 +536,14 @@ class Fit:
         return next(iter(found.values())) if len(found) == 1 else MappingProxyType(found)
 
     def _mass(self, index: str) -> Array:
-        """Expected counts of each value of a latent index, from any factor that holds it."""
-        counts = self.state.counts.by_factor
-        for name in counts:
-            indices = self.model.factors[name]
-            if index in indices and not self._shared_unequally(name, index):
-                axes = tuple(axis for axis, i in enumerate(indices) if i != index)
-                return np.asarray(counts[name].sum(axis=axes))
-        raise PltfError(f"components of '{index}' cannot be counted: no factor is in every equation that sums over it")
+        """Expected counts of each value of a latent index."""
+        if index not in self.mass:
+            told = "no factor is in every equation that sums over it"
+            raise PltfError(f"components of '{index}' cannot be counted: {told}")
+        return self.mass[index]
 
-    def _shared_unequally(self, name: str, index: str) -> bool:
-        return any(name not in {t.name for t in e.factors} for e in self.model.equations if index in e.summed)
+    def __getstate__(self) -> dict[str, Any]:
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.init}
 
     def tensor(self, of: str | None = None) -> str:
         """Name of an observed tensor: the one that is named, or the only one.
@@ -546,8 +571,9 @@ class Fit:
         >>> pltf.nmf(rank=1).fit(np.array([[4.0, 2.0], [2.0, np.nan]])).data
         'X 2x2 (3 cells observed)'
         """
+        known = "" if self.keeps_data else ", not kept"
         return ", ".join(
-            f"{name} {'x'.join(str(self.sizes[i]) for i in indices)} ({self.n_observed[name]:,} cells observed)"
+            f"{name} {'x'.join(str(self.sizes[i]) for i in indices)} ({self.n_observed[name]:,} cells observed{known})"
             for name, indices in self.model.observed.items()
         )
 
@@ -568,6 +594,42 @@ class Fit:
             lines.append(f"  restarts {len(bounds)}, {kept}; {objective} {spread}")
         lines.append(f"  time     {self.seconds:.2f} s>")
         return "\n".join(lines)
+
+
+def resumable(fit: Fit) -> State:
+    """The state that a next sweep would begin with, but for its counts: one pass over the data brings them."""
+    last = fit._last or LastSweep(fit._means, None)
+    L = {a: factor.geomean for a, factor in fit.factors.items()}
+    counts, pace = Counts({}, math.nan), replace(fit.pace, trail=last.trail)
+    return State(last.E, L, fit.C, fit.D, counts, fit.priors, fit.bound, pace=pace, waiting=fit.waiting)
+
+
+def remembering(fit: Fit, state: State) -> Fit:
+    """The fit itself, which is now resumed from its last state as if there had been no break."""
+    object.__setattr__(fit, "_last", LastSweep(state.E, state.pace.trail))
+    return fit
+
+
+def counted_factors(model: Model) -> dict[str, str]:
+    """The factor whose counts are those of the components: of every latent index that has one.
+
+    It has to be in all equations that sum over the index, or counts of some would be left out.
+    """
+    found: dict[str, str] = {}
+    for index in model.sizes:
+        summing = [{term.name for term in e.factors} for e in model.equations if index in e.summed]
+        holding = [a for a, indices in model.factors.items() if index in indices and all(a in e for e in summing)]
+        found |= {index: holding[0]} if holding else {}
+    return found
+
+
+def masses(model: Model, counts: Factors) -> dict[str, Array]:
+    """Expected counts of the components of every latent index, from the counts of its counted factor."""
+    found = {}
+    for index, a in counted_factors(model).items():
+        axes = tuple(axis for axis, i in enumerate(model.factors[a]) if i != index)
+        found[index] = frozen(counts[a].sum(axis=axes))
+    return found
 
 
 def _count_of(atleast: Any, least: int) -> int:

@@ -10,15 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from pltf.data import Observation
+from pltf.data import CooObservation, Observation
 from pltf.data.labels import Labels
 from pltf.data.numeric import numeric
 from pltf.data.observe import frame_as_array, is_frame, is_xarray
+from pltf.data.pattern import ForgottenPattern, Pattern
 from pltf.engines import registry
 from pltf.engines.plan import Plan, human, physical_memory
 from pltf.engines.registry import facts_of
 from pltf.errors import ConvergenceWarning, PltfError, py, py_only
-from pltf.fit import Fit
+from pltf.fit import Fit, counted_factors, masses, remembering, resumable
 from pltf.gamma import Array, Gamma, Point, Posterior
 from pltf.inference import start
 from pltf.inference.balance import trades
@@ -52,7 +53,7 @@ def fit(model: Model, X: Any, *, mask: Any, options: FitOptions, _callers: int =
     if place.path is not None:
         keeper = FitCheckpoint(place, ready.identity(seen), model.factors, ready.planned.factor_shapes)
         if keeper.finished is not None:
-            return keeper.finished
+            return replace(keeper.finished, patterns=_patterns(seen, options.keep_data))
     problem = ready.problem(seen)
     with single_threaded_blas, first_interrupt_waits() as interrupted:
         stop = replace(stop, interrupted=interrupted)
@@ -60,6 +61,8 @@ def fit(model: Model, X: Any, *, mask: Any, options: FitOptions, _callers: int =
         run, rows = best_of(
             problem, ready.method, start, restarts, stop, earlier=earlier, shown=options.progress, keeper=keeper
         )
+        problem = replace(problem, engine=problem.engine.fresh())
+        del start  # and with it what the engine remembered: a result takes room too
         result = ready.result(problem, run, rows, entropy, seen)
         broken_off = len(rows) < restarts or rows[-1].stopped == INTERRUPTED
         if keeper is not None and not broken_off:
@@ -103,11 +106,11 @@ class Prepared:
 
     def identity(self, seen: Mapping[str, Observation]) -> Identity:
         """What has to be the same for a fit to be gone on with."""
-        init = self.init.state.E if isinstance(self.init, Fit) else self.init
+        means = {a: factor.mean for a, factor in self.init.factors.items()} if isinstance(self.init, Fit) else None
         judged = {
             "method": self.method.name,
             "prior": digest_of(self.priors),
-            "init": digest_of(init),
+            "init": digest_of(self.init if means is None else means),
             "fixed": digest_of(self.held),
             "dtype": self.planned.dtype.name,
             "engine": self.planned_for(seen).engine,
@@ -159,13 +162,17 @@ class Prepared:
         self, problem: Problem, run: Run, rows: tuple[Row, ...], seed: int, seen: Mapping[str, Observation]
     ) -> Fit:
         """The fit that a run has made."""
-        state = replace(run.state, counts=problem.engine.counts(run.state.L))
-        return Fit(
+        state = run.state
+        fit = Fit(
             model=self.model,
             method=self.method.name,
             objective=self.method.objective,
             sizes=self.planned.sizes,
-            state=state,
+            C=dict(state.C),
+            D=dict(state.D),
+            points={a: state.E[a] for a in self.model.factors if a not in state.C},
+            bound=state.objective,
+            mass=masses(self.model, _component_counts(self.model, problem, state)),
             priors=state.priors,
             fixed=frozenset(self.held),
             trace=frozen(run.trace),
@@ -177,10 +184,13 @@ class Prepared:
             dtype=self.planned.dtype.name,
             engine=self.planned_for(seen).engine,
             n_observed={name: one.n_observed for name, one in seen.items()},
-            patterns={name: one.pattern() for name, one in seen.items()},
+            patterns=_patterns(seen, self.options.keep_data),
             labels=labels_by_index(seen),
             options=self.options.as_code(),
+            pace=replace(state.pace, trail=None),
+            waiting=state.waiting,
         )
+        return fit if run.converged else remembering(fit, state)  # few go on from what has converged
 
     def warn_of(self, run: Run, stop: Stop, total: float, stacklevel: int) -> None:
         """Tell of a run that has not settled, or whose bound has lost its digits."""
@@ -197,12 +207,31 @@ class Prepared:
             warnings.warn(f"{text}: use {py:dtype='float64'}", ConvergenceWarning, stacklevel=stacklevel)
 
 
+def _patterns(seen: Mapping[str, Observation], keep_data: bool) -> dict[str, Pattern]:
+    """Which cells were observed, if that is to be kept."""
+    if keep_data:
+        return {name: one.pattern() for name, one in seen.items()}
+    return {name: ForgottenPattern(_unlisted(one)) for name, one in seen.items()}
+
+
+def _unlisted(seen: Observation) -> str:
+    return seen.unlisted if isinstance(seen, CooObservation) else "zero"
+
+
+def _component_counts(model: Model, problem: Problem, state: State) -> Factors:
+    """The counts that tell the mass of components: those of the state, and of one more pass if it has not all."""
+    known, needed = state.counts.by_factor, dict.fromkeys(counted_factors(model).values())
+    absent = [a for a in needed if a not in known]
+    return {**known, **problem.engine.counts(state.L, absent, log=False).by_factor} if absent else known
+
+
 def _going_on(problem: Problem, method: Method, earlier: Fit) -> tuple[Callable[[int], State], tuple[float, ...]]:
     """Start where another fit ended; its trace goes on if this is the same problem."""
+    left = resumable(earlier)
     if earlier.method != method.name:
-        Z = {**earlier.state.E, **problem.fixed}
+        Z = {**left.E, **problem.fixed}
         return lambda _: method.begin(problem, Z, Z), ()
-    state = method.resume(problem, earlier.state)
+    state = method.resume(problem, left)
     same = earlier.fixed == frozenset(problem.fixed) and all(
         (prior.learn, prior.tie) == (earlier.priors[a].learn, earlier.priors[a].tie)
         for a, prior in problem.priors.items()
@@ -210,7 +239,7 @@ def _going_on(problem: Problem, method: Method, earlier: Fit) -> tuple[Callable[
     )
     if not (same and math.isclose(state.objective, earlier.bound, rel_tol=1e3 * problem.eps)):
         return lambda _: state, ()
-    state = replace(state, objective=earlier.bound, pace=earlier.state.pace, waiting=earlier.state.waiting)
+    state = replace(state, objective=earlier.bound, pace=left.pace, waiting=left.waiting and problem.learns_shapes)
     return lambda _: state, tuple(earlier.trace)
 
 

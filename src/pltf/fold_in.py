@@ -43,15 +43,10 @@ def fold_in(known: Fit, X_new: Any, index: str, *, mask: Any, options: FitOption
     options = replace(options, method=known.method, prior=prior, fixed=kept, dtype=known.dtype)
     new = fit(model, data, mask=masks, options=options, _callers=3)
     # The new rows were learned with the others at their means; in predictions these are as uncertain as they were.
-    C, D = known.state.C, known.state.D
-    random = [a for a in kept if a in C]
-    state = replace(
-        new.state,
-        C={**{a: C[a] for a in random}, **new.state.C},
-        D={**{a: D[a] for a in random}, **new.state.D},
-    )
+    C, D = ({**{a: part[a] for a in kept if a in part}, **own} for part, own in ((known.C, new.C), (known.D, new.D)))
+    points = {a: point for a, point in new.points.items() if a not in C}
     labels = {i: known.labels[i] for i in known.labels if i != index and i in new.sizes}
-    return replace(new, state=state, labels={**labels, **new.labels})
+    return replace(new, C=C, D=D, points=points, labels={**labels, **new.labels})
 
 
 def _around(known: Fit, index: Any) -> Model:

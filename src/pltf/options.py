@@ -138,7 +138,7 @@ class FitOptions:
     checkpoint: str | os.PathLike[str] | None = field(default=None, metadata=_rule(_optional(_path)))
     every: float = field(default=60.0, metadata=_rule(_seconds))
     resume: bool = field(default=False, metadata=_rule(flag))
-    keep_data: bool = field(default=True, metadata=_rule(flag))
+    keep_data: bool = field(default=True, metadata=_rule(flag, told=True))
 
     def __post_init__(self) -> None:
         for one in fields(self):

@@ -35,7 +35,7 @@ def test_cells_are_found_where_they_stand(sizes: tuple[int, ...], dtype: type, d
 @example(np.arange(33.0).reshape(11, 3) % 2, "mask", 24)  # slabs of rows that are not whole bytes by themselves
 def test_every_storage_tells_the_same(full: Array, storage: str, slab: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(patterns, "_SLAB", slab)
+        patch.setattr(patterns, "_PACKED", slab)
         seen = stored(full, storage)
         pattern = seen.pattern()
     cells = every_cell(full.shape).T

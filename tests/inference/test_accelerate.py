@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import pltf
 import pltf.datasets
+from pltf.fit import resumable
 from pltf.inference import accelerate
 from pltf.inference.accelerate import direction, longer
 from pltf.inference.state import Trail
@@ -117,7 +118,7 @@ def test_quasi_newton_steps_shorten_the_tail(method: str, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("method", ["vb", "em"])
 def test_a_fit_that_goes_on_takes_the_same_steps(method: str) -> None:
     whole = TUCKER.fit(X, method=method, tol=0, max_iter=120, callback=lambda _: None)
-    assert whole.state.pace.trail is not None  # it has come to quasi-Newton steps
+    assert resumable(whole).pace.trail is not None  # it has come to quasi-Newton steps
     half = TUCKER.fit(X, method=method, tol=0, max_iter=70)
     gone_on = TUCKER.fit(X, method=method, tol=0, max_iter=50, init=half)
     np.testing.assert_array_equal(gone_on.trace, whole.trace)

@@ -90,9 +90,10 @@ def test_a_fit_is_balanced_at_its_end() -> None:
     X = np.random.default_rng(0).poisson(3.0, (8, 7, 6))
     fit = pltf.cp(rank=2).fit(X, prior=pltf.Gamma())
     prior = dict.fromkeys(fit.model.factors, pltf.Gamma())
-    E, _ = balanced(trades(fit.model, {}), prior, fit.state.E, fit.state.D)
+    means = {name: factor.mean for name, factor in fit.factors.items()}
+    E, _ = balanced(trades(fit.model, {}), prior, means, fit.D)
     for name in E:
-        np.testing.assert_allclose(E[name], fit.state.E[name], rtol=1e-6)
+        np.testing.assert_allclose(E[name], means[name], rtol=1e-6)
 
 
 @pytest.mark.parametrize("method", ["vb", "em"])

@@ -15,6 +15,7 @@ from scipy.stats import poisson
 
 import pltf
 import pltf.datasets
+from pltf.fit import resumable
 from pltf.inference import vb
 from pltf.inference.priors import SHAPES, Groups, best_shape, with_best_mean
 from tests.reference import Array, Reference
@@ -235,7 +236,7 @@ def test_no_fit_is_through_before_its_shapes_are_learned(tol: float) -> None:
     fit = pltf.cp(rank=2).fit(X, prior=pltf.Gamma(2.0, 10.0, learn="shape"), tol=tol)
     assert fit.converged
     assert all(np.asarray(prior.shape) < 1.5 for prior in fit.priors.values())
-    assert not fit.state.waiting
+    assert not resumable(fit).waiting
 
 
 def test_a_trace_is_not_continued_with_another_kind_of_prior() -> None:

@@ -25,11 +25,11 @@ def test_a_fit_of_format_1() -> None:
     assert list(fit.labels["n"].index) == [-1, 3, 2]
     assert list(fit.labels["day"].index) == [pd.Timestamp("2026-11-09"), pd.Timestamp("0001-01-01")]
     np.testing.assert_allclose(fit.mean().sum(), 224.52172525123063, rtol=1e-14)
-    assert fit.state.E["A"][:, 1].tolist() == [
+    assert fit.factors["A"].mean[:, 1].tolist() == [
         0.6121973243191061,
-        0.08294448246264056,
-        0.3746802483657213,
-        0.22595221084650366,
+        0.08294448246264055,
+        0.3746802483657212,
+        0.22595221084650363,
     ]
     assert (fit.priors["A"].learn, fit.priors["A"].tie) == ("mean", "component")
     assert np.shape(fit.priors["A"].mean) == (1, 2)

@@ -563,7 +563,7 @@ def test_plots_draw_whatever_comes(means: list[float], counts: tuple[float, ...]
     """Warnings are errors here; drawing finds what putting it together does not."""
     fit = pltf.nmf(rank=1).fit(np.ones((1, 4)), max_iter=1, tol=0, method="em", fixed={"W": np.ones((1, 1))})
     fit = believing(fit, {"H": np.array([means])}, {"H": np.ones((1, 4))})
-    fit = replace(fit, state=replace(fit.state, C={}, D={}))
+    fit = replace(fit, C={}, D={}, points={a: one.mean for a, one in fit.factors.items()})
     with pytest.warns(pltf.ScoreWarning):
         scores = pltf.metrics.score(fit, np.array([counts]), np.ones((1, 4), dtype=bool), resamples=5, draws=1)
     left, right = scores.plot()

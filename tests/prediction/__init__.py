@@ -41,13 +41,12 @@ def fitted(case: Case, fixed: tuple[str, ...] = ()) -> pltf.Fit:
 
 def believing(fit: pltf.Fit, C: Mapping[str, Array], D: Mapping[str, Array]) -> pltf.Fit:
     """The same fit with another posterior."""
-    E = {**fit.state.E, **{name: C[name] * D[name] for name in C}}
-    return replace(fit, state=replace(fit.state, C=C, D=D, E=E))
+    return replace(fit, C=C, D=D)
 
 
 def sharpened(fit: pltf.Fit, times: float) -> pltf.Fit:
     """The same means with so many times the shapes."""
-    C, D = fit.state.C, fit.state.D
+    C, D = fit.C, fit.D
     return believing(fit, {a: C[a] * times for a in C}, {a: D[a] / times for a in D})
 
 
@@ -69,7 +68,7 @@ def covariance(fit: pltf.Fit, one: tuple[int, ...], other: tuple[int, ...], of: 
         both, apart = Fraction(1), Fraction(1)
         for term in equation.factors:
             here, there = (tuple(place[index] for index in term.indices) for place in (at, copy))
-            z, E = fit.factors[term.name], fit.state.E[term.name]
+            z, E = fit.factors[term.name], fit.factors[term.name].mean
             means = Fraction(float(E[here])) * Fraction(float(E[there]))
             known = here != there or not isinstance(z, pltf.Posterior)
             spread = Fraction(0) if known else Fraction(float(z.shape[here])) * Fraction(float(z.scale[here])) ** 2

@@ -40,7 +40,7 @@ PROBLEMS: dict[str, tuple[pltf.Model, Any, dict[str, Any]]] = {
     "plain": (CP, X, {"accelerate": False, "tol": 0, "max_iter": 20, "restarts": 2}),
     "float32": (CP, X, {"dtype": "float32", "tol": 1e-4, "restarts": 2}),
     "init": (CP, X, {"init": FIRST}),
-    "arrays": (CP, X, {"init": {a: FIRST.state.E[a] for a in "ABC"}}),
+    "arrays": (CP, X, {"init": {a: FIRST.factors[a].mean for a in "ABC"}}),
     "random": (CP, X, {"init": "random", "seed": 5}),
     "fixed": (CP, X, {"fixed": FIXED}),
     "coupled": (COUPLED, BOTH, {}),

@@ -168,11 +168,13 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         (lambda about: about["sizes"].update(who="many"), "invalid literal"),
         (lambda about: about["sizes"].pop("n"), "'n'"),
         (lambda about: about.update(sizes=[1, 2]), "items"),
-        (lambda about: about["state"]["E"].remove("A"), "not every factor is there"),
-        (lambda about: about["state"]["C"].remove("A"), "not every factor is there"),
-        (lambda about: about["state"]["E"].append("Z"), "not every factor is there"),
-        (lambda about: about["state"].update(objective="high"), "could not convert"),
-        (lambda about: about["state"].update(pace=None), "not subscriptable"),
+        (lambda about: about["posterior"]["random"].remove("A"), "not every factor is there"),
+        (lambda about: about["posterior"]["points"].append("A"), "not every factor is there"),
+        (lambda about: about["posterior"]["points"].append("Z"), "not every factor is there"),
+        (lambda about: about["posterior"]["mass"].append("q"), "'q'"),
+        (lambda about: about.update(posterior=None), "not subscriptable"),
+        (lambda about: about.pop("posterior"), "'state'"),
+        (lambda about: about.update(bound="high"), "could not convert"),
         (lambda about: about["priors"]["A"].update(shape=-1.0), "must be positive"),
         (lambda about: about["priors"]["A"].update(mean=None), r"'A\.prior\.mean'"),
         (lambda about: about["priors"]["A"].update(learn="all"), "learn must be"),
@@ -219,12 +221,12 @@ def _put(name: str, array: Any) -> Callable[[h5py.File], None]:
 @pytest.mark.parametrize(
     ("edit", "told"),
     [
-        (_put("A.mean", None), r"'A\.mean'"),
-        (_put("A.mean", np.ones((6, 3))), r"A\.mean has shape \(6, 3\) and not \(6, 2\)"),
-        (_put("A.mean", np.full((6, 2), np.nan)), r"A\.mean must hold finite numbers in float64"),
-        (_put("A.mean", np.ones((6, 2), dtype=np.float32)), r"A\.mean must hold finite numbers in float64"),
-        (_put("A.mean", np.ones((6, 2), dtype=complex)), "cannot be complex"),
-        (_put("A.mean", np.array([b"abc"] * 12).reshape(6, 2)), "cannot be"),
+        (_put("A.scale", None), r"'A\.scale'"),
+        (_put("A.scale", np.ones((6, 3))), r"A\.scale has shape \(6, 3\) and not \(6, 2\)"),
+        (_put("A.scale", np.full((6, 2), np.nan)), r"A\.scale must hold finite numbers in float64"),
+        (_put("A.scale", np.ones((6, 2), dtype=np.float32)), r"A\.scale must hold finite numbers in float64"),
+        (_put("A.scale", np.ones((6, 2), dtype=complex)), "cannot be complex"),
+        (_put("A.scale", np.array([b"abc"] * 12).reshape(6, 2)), "cannot be"),
         (_put("run.trace", np.ones((2, 2))), "reshape"),
         (_put("run.trace", np.array(1.0)), "unsized"),
         (_put("who", np.array(list("aabcde"), dtype=h5py.string_dtype())), "who must have 6 different labels"),
@@ -235,8 +237,8 @@ def _put(name: str, array: Any) -> Callable[[h5py.File], None]:
         (_put("pltf.data/X/values", np.array([-1.0])), "values must be finite and not negative"),
         (_put("pltf.data/X/about.json", None), "'storage'"),
         (_put("pltf.data", None), "'data/X'"),
-        (_put("A.mean", h5py.SoftLink("/A.mean")), r"'A\.mean'"),
-        (_put("A.mean", h5py.ExternalLink("elsewhere.nc", "/A.mean")), r"'A\.mean'"),
+        (_put("A.scale", h5py.SoftLink("/A.scale")), r"'A\.scale'"),
+        (_put("A.scale", h5py.ExternalLink("elsewhere.nc", "/A.scale")), r"'A\.scale'"),
     ],
 )
 def test_arrays_may_be_made_up(path: Path, edit: Callable[[h5py.File], None], told: str) -> None:
@@ -267,15 +269,15 @@ def test_listed_cells_may_be_made_up(tmp_path: Path, cells: Any, told: str) -> N
 
 
 def test_a_format_to_come(path: Path) -> None:
-    change(path, lambda file: file.attrs.modify("format_version", 2))
-    refused(path, "has format 2, and this pltf reads up to 1: use a newer pltf")
+    change(path, lambda file: file.attrs.modify("format_version", 3))
+    refused(path, "has format 3, and this pltf reads up to 2: use a newer pltf")
     change(path, lambda file: file.attrs.create("format_version", "one"))
     refused(path, "is damaged or was not saved by pltf")
     change(path, lambda file: file.attrs.create("format_version", [1, 1]))
     refused(path, "is damaged or was not saved by pltf")
     change(path, lambda file: file.attrs.pop("format_version"))
     refused(path, "is damaged or was not saved by pltf")
-    change(path, lambda file: file.attrs.create("format_version", 1))
+    change(path, lambda file: file.attrs.create("format_version", 2))
     pltf.load(path)
     change(path, lambda file: file.attrs.modify("kind", "poem"))
     refused(path, "is damaged or was not saved by pltf: 'poem'")
@@ -292,16 +294,16 @@ def test_a_string_that_stands_for_many(path: Path) -> None:
 
 def test_factors_below_zero(path: Path) -> None:
     def edit(file: h5py.File) -> None:
-        file["A.mean"][...] = -3.0
+        file["A.scale"][...] = -3.0
 
     change(path, edit)
-    refused(path, "mean cannot be negative")
+    refused(path, "scale cannot be negative")
 
 
 def test_arrays_larger_than_the_file_are_not_made(path: Path) -> None:
     def edit(file: h5py.File) -> None:
-        del file["A.mean"]
-        file.create_dataset("A.mean", (10**7, 10**7), chunks=(10**3, 10**3), compression="gzip", dtype=np.float64)
+        del file["A.scale"]
+        file.create_dataset("A.scale", (10**7, 10**7), chunks=(10**3, 10**3), compression="gzip", dtype=np.float64)
 
     change(path, edit)
     refused(path, "it tells of more than can be in it")
@@ -321,18 +323,18 @@ def test_arrays_of_other_files_are_not_read(path: Path, tmp_path: Path) -> None:
     secret.write_bytes(np.ones(12).tobytes())
 
     def external(file: h5py.File) -> None:
-        del file["A.mean"]
-        file.create_dataset("A.mean", (6, 2), dtype=np.float64, external=[(str(secret), 0, 96)])
+        del file["A.scale"]
+        file.create_dataset("A.scale", (6, 2), dtype=np.float64, external=[(str(secret), 0, 96)])
 
     def virtual(file: h5py.File) -> None:
-        del file["A.mean"]
+        del file["A.scale"]
         layout = h5py.VirtualLayout((6, 2), dtype=np.float64)
         layout[:] = h5py.VirtualSource(str(secret), "x", shape=(6, 2))
-        file.create_virtual_dataset("A.mean", layout)
+        file.create_virtual_dataset("A.scale", layout)
 
     for edit in (external, virtual):
         change(path, edit)
-        refused(path, r"/A\.mean lies in another file")
+        refused(path, r"/A\.scale lies in another file")
 
 
 # -- disks --------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,6 +20,7 @@ from hypothesis import strategies as st
 
 import pltf
 from pltf.data.split import HeldOut
+from pltf.fit import resumable
 from tests.store import COUPLED, X, Y, assert_same, labelled_fit, quietly
 from tests.strategies import Case, cases
 
@@ -124,13 +127,16 @@ def test_any_fit_comes_back_to_the_bit(folder: Path, problem: tuple[pltf.Model, 
     for name in model.observed:
         np.testing.assert_array_equal(fit.mean(of=name), again.mean(of=name))
         np.testing.assert_array_equal(fit.prob(of=name, draws=5), again.prob(of=name, draws=5))
-    further = [quietly(model.fit, data, **{**options, "init": one, "max_iter": 3}) for one in (fit, again)]
+    copied = pickle.loads(pickle.dumps(fit))
+    further = [quietly(model.fit, data, **{**options, "init": one, "max_iter": 3}) for one in (copied, again)]
     assert_same(*further, seconds=False)
     with xr.open_datatree(folder / "fit.nc", decode_times=False) as tree:
         np.testing.assert_array_equal(tree["run.trace"], fit.trace)
         for a, indices in model.factors.items():
-            assert set(tree[f"{a}.mean"].dims) == set(indices)
-            np.testing.assert_array_equal(tree[f"{a}.mean"].transpose(*indices), fit.state.E[a])
+            for key in (f"{a}.shape", f"{a}.scale") if a in fit.C else (f"{a}.mean",):
+                assert set(tree[key].dims) == set(indices)
+            mean = tree[f"{a}.shape"] * tree[f"{a}.scale"] if a in fit.C else tree[f"{a}.mean"]
+            np.testing.assert_array_equal(mean.transpose(*indices), fit.factors[a].mean)
 
 
 # -- what people do with them -------------------------------------------------------------------
@@ -149,7 +155,7 @@ def test_everything_that_is_asked_of_a_loaded_fit_is_as_it_was(tmp_path: Path) -
     np.testing.assert_array_equal(fit.sample(3, at), again.sample(3, at))
     np.testing.assert_array_equal(fit.var(at), again.var(at))
     with pytest.raises(ValueError, match="read-only"):
-        again.state.E["A"][0] = 1
+        again.C["A"][0] = 1
 
 
 @pytest.mark.parametrize("coupled", [False, True])
@@ -162,20 +168,40 @@ def test_new_rows_are_folded_into_a_loaded_fit_as_into_the_fit(tmp_path: Path, c
     assert_same(new[0], saved(new[0], tmp_path))
 
 
-def test_a_loaded_fit_goes_on_like_the_fit(tmp_path: Path) -> None:
+def test_only_the_fit_itself_goes_on_as_if_there_had_been_no_break(tmp_path: Path) -> None:
+    """Its copies have its posterior, and find the pace again."""
     model = pltf.cp(rank=3)
-    fit = model.fit(X, tol=0, max_iter=40)
-    assert fit.state.pace.trail is not None
-    whole, gone_on = (model.fit(X, tol=0, max_iter=30, init=one) for one in (fit, saved(fit, tmp_path)))
-    assert_same(whole, gone_on, seconds=False)
+    fit, whole = (model.fit(X, tol=0, max_iter=sweeps) for sweeps in (40, 70))
+    assert resumable(fit).pace.trail is not None
+    assert_same(model.fit(X, tol=0, max_iter=30, init=fit), replace(whole, rows=whole.rows), seconds=False)
+    for other in (saved(fit, tmp_path), pickle.loads(pickle.dumps(fit)), copy.copy(fit), replace(fit, seed=0)):
+        assert resumable(other).pace.trail is None
+        gone_on = model.fit(X, tol=0, max_iter=30, init=other)
+        assert gone_on.trace[:40].tolist() == fit.trace.tolist()
+        assert (np.diff(gone_on.trace[39:]) >= 0).all()
+        assert gone_on.bound == pytest.approx(whole.bound, rel=1e-4)
+
+
+def test_a_fit_that_has_converged_lets_its_steps_go() -> None:
+    model = pltf.cp(rank=3)
+    fit = model.fit(X, tol=1e-7, max_iter=10_000)
+    assert fit.converged
+    assert resumable(fit).pace.trail is None
+    more = model.fit(X, tol=1e-9, max_iter=10_000, init=fit)
+    assert more.converged
+    assert more.trace[: fit.n_iter].tolist() == fit.trace.tolist()
+    assert more.bound >= fit.bound
 
 
 def test_shapes_of_priors_are_learned_on(tmp_path: Path) -> None:
     prior = pltf.Gamma(learn="both", tie="index:i")
     model = pltf.Model("X[i,j,k] = A[i,r] * B[i,j,r] * C[i,k,r]", r=2)
     fit = model.fit(X, prior=prior, tol=0, max_iter=25)
-    assert not fit.state.waiting
-    assert_same(fit, saved(fit, tmp_path))
+    again = saved(fit, tmp_path)
+    assert_same(fit, again)
+    more = model.fit(X, prior=prior, tol=0, max_iter=5, init=again)
+    assert more.trace[:25].tolist() == fit.trace.tolist()
+    assert not np.array_equal(more.priors["A"].shape, fit.priors["A"].shape)
 
 
 def test_a_fit_of_the_command_line_keeps_its_cells_and_its_origin(tmp_path: Path) -> None:
@@ -253,7 +279,9 @@ def test_xarray_knows_labels_too(tmp_path: Path) -> None:
     with xr.open_dataset(tmp_path / "fit.nc") as data:
         assert data["who"].values.tolist() == list("abcdef")
         assert data["day"].values[1] == np.datetime64("2026-11-16")
-        assert float(data["A.mean"].sel(who="b", r=1)) == labelled_fit().state.E["A"][1, 1]
+        mean = data["A.shape"] * data["A.scale"]
+        assert float(mean.sel(who="b", r=1)) == labelled_fit().factors["A"].mean[1, 1]
+        np.testing.assert_array_equal(data["r.mass"], labelled_fit().mass["r"])
     with h5netcdf.File(tmp_path / "fit.nc") as file:
         assert file.attrs["format"] == "pltf"
         assert file["pltf.data/X/values"].shape == (int((X > 0).sum()),)

@@ -219,6 +219,8 @@ def score(
     from pltf.cli.data import held_in
 
     known = _fit_of(run)
+    if not known.keeps_data:
+        raise PltfError(f"{run} was fitted with --no-keep-data: it does not know the cells it has seen, as scores must")
     if file is None and (value is not None or format is not None):
         raise PltfError("--value and --format go with a table of cells, and none is named")
     if file is None and known.held_out is None:

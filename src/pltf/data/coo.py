@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pltf.data.base import Observation
 from pltf.data.cell_index import Coords
 from pltf.data.numeric import EXACT, brief, constants, find_bad, finite_total, numeric, read_only
-from pltf.data.pattern import ListedPattern, Pattern
+from pltf.data.pattern import ListedPattern, Pattern, listed_pattern
 from pltf.errors import ObservationError, py, py_only
 
 UNLISTED = ("zero", "missing")
@@ -69,7 +69,7 @@ class CooObservation(Observation):
 
     def pattern(self) -> Pattern:
         """Which cells were observed."""
-        return self._pattern
+        return listed_pattern(self.sizes, self.coords, self.values, self._pattern.missing)
 
     def values_at(self, cells: Coords) -> NDArray[np.float64]:
         """What cells hold; NaN where they are missing."""

@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.cell_index import CellIndex, Coords
-from pltf.errors import PltfError
+from pltf.errors import PltfError, py
 
 Bools = NDArray[np.bool_]
 
-_SLAB = 1 << 20  # cells that are packed at a time
+_SLAB = 1 << 20  # cells at a time: digests of data depend on it, and so do checkpoints
+_PACKED = 1 << 17  # cells that are packed at a time
 MOST_KEPT = 1 << 26  # cells of an array whose values are kept
 
 
@@ -39,6 +40,34 @@ class Pattern(Protocol):
     def missing_cells(self, most: int) -> Coords | None:
         """All cells that were not observed; None if they cannot be listed, or are more than so many."""
         ...
+
+
+@dataclass(frozen=True)
+class ForgottenPattern:
+    """Stands for cells that were not kept: of them it only knows what one that is not listed would be."""
+
+    unlisted: str
+
+    def observed(self, cells: Coords) -> Bools:
+        raise _forgotten()
+
+    def positive(self, cells: Coords) -> Bools:
+        raise _forgotten()
+
+    def missing_cells(self, most: int) -> Coords | None:
+        raise _forgotten()
+
+
+def kept(pattern: Pattern, otherwise: str) -> Pattern:
+    """The pattern; if it was not kept, a sentence that ends with what can be done about it, or cannot."""
+    if isinstance(pattern, ForgottenPattern):
+        raise _forgotten(otherwise)
+    return pattern
+
+
+def _forgotten(otherwise: str = f"fit with {py:keep_data=True} to ask for them") -> PltfError:
+    reason = f"this fit was made with {py:keep_data=False}, so it does not know which cells were observed"
+    return PltfError(f"{reason}: {otherwise}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,30 +121,50 @@ def dense_pattern(values: NDArray[Any], mask: Bools | None) -> DensePattern:
         return positive if mask is None else positive & mask[rows]
 
     known = None if mask is None else _packed(values.shape, lambda rows: mask[rows])
+    bits = _packed(values.shape, above_zero)
     held = None
     if values.size <= MOST_KEPT:
-        held = np.concatenate([_narrow(values[rows][above_zero(rows)]) for rows in slabs(values.shape)])
-    return DensePattern(values.shape, known, _packed(values.shape, above_zero), held)
+        held = _collected(values.shape, lambda rows: values[rows][above_zero(rows)])
+    return DensePattern(values.shape, known, bits, held)
 
 
-def _narrow(values: NDArray[Any]) -> NDArray[Any]:
-    """The same numbers in the smallest type that holds them exactly."""
-    largest = values.max(initial=0)
-    for dtype in (np.uint8, np.uint16, np.uint32):
-        if largest <= np.iinfo(dtype).max and (values.dtype.kind != "f" or (values == np.floor(values)).all()):
-            return values.astype(dtype)
-    return values.astype(np.float32 if values.dtype == np.float32 else np.float64)
-
-
-def slabs(shape: tuple[int, ...]) -> list[slice]:
-    """A few rows at a time; eight rows are whole bytes."""
-    rows = 8 * max(1, _SLAB // (8 * math.prod(shape[1:])))
-    return [slice(at, at + rows) for at in range(0, shape[0], rows)]
+# Both fill an array of the right size: put together from parts, it would be held twice for a moment.
 
 
 def _packed(shape: tuple[int, ...], bools: Callable[[slice], Bools]) -> NDArray[np.uint8]:
     """Bits of an array."""
-    return np.concatenate([np.packbits(bools(rows)) for rows in slabs(shape)])
+    packed, end = np.empty(-(-math.prod(shape) // 8), dtype=np.uint8), 0
+    for rows in slabs(shape, _PACKED):
+        bits = np.packbits(bools(rows))
+        packed[end : end + bits.size] = bits
+        end += bits.size
+    return packed
+
+
+def _collected(shape: tuple[int, ...], some: Callable[[slice], NDArray[Any]]) -> NDArray[Any]:
+    """Some numbers of each slab, one after the other, in the narrowest type that holds them all."""
+    every = slabs(shape, _PACKED, multiple=1)
+    kinds = [(part.size, _narrowest(part)) for part in map(some, every)]
+    held, end = np.empty(sum(size for size, _ in kinds), dtype=np.result_type(*(dtype for _, dtype in kinds))), 0
+    for part in map(some, every):
+        held[end : end + part.size] = part
+        end += part.size
+    return held
+
+
+def _narrowest(values: NDArray[Any]) -> np.dtype[Any]:
+    """The smallest type that holds numbers exactly."""
+    largest = values.max(initial=0)
+    for dtype in (np.uint8, np.uint16, np.uint32):
+        if largest <= np.iinfo(dtype).max and (values.dtype.kind != "f" or (values == np.floor(values)).all()):
+            return np.dtype(dtype)
+    return np.dtype(np.float32 if values.dtype == np.float32 else np.float64)
+
+
+def slabs(shape: tuple[int, ...], cells: int = _SLAB, multiple: int = 8) -> list[slice]:
+    """A few rows at a time, of about so many cells; eight rows are whole bytes."""
+    rows = multiple * max(1, cells // (multiple * math.prod(shape[1:])))
+    return [slice(at, at + rows) for at in range(0, shape[0], rows)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +173,7 @@ class ListedPattern:
 
     sizes: tuple[int, ...]
     coords: Coords
-    values: NDArray[np.float64]  # of each of them
+    values: NDArray[Any]  # of each of them
     missing: Coords | None  # None: what is not listed is missing
 
     @property
@@ -147,4 +196,19 @@ class ListedPattern:
         return np.append(self.values > 0, [False])[self.listed.find(cells)]  # position -1, of none, is the last
 
     def missing_cells(self, most: int) -> Coords | None:
-        return self.missing if self.missing is not None and self.missing.shape[1] <= most else None
+        if self.missing is None or self.missing.shape[1] > most:
+            return None
+        return self.missing.astype(np.intp)
+
+
+def listed_pattern(
+    sizes: tuple[int, ...], coords: Coords, values: NDArray[Any], missing: Coords | None
+) -> ListedPattern:
+    """The pattern of listed cells, in the narrowest numbers that hold them."""
+    found = next((dtype for dtype in (np.uint8, np.uint16) if max(sizes) <= np.iinfo(dtype).max + 1), None)
+
+    def narrow(cells: Coords) -> Coords:
+        return cells if found is None else cells.astype(found, copy=False)
+
+    held = values.astype(_narrowest(values), copy=False)
+    return ListedPattern(sizes, narrow(coords), held, None if missing is None else narrow(missing))

@@ -14,6 +14,7 @@ from pltf.data import Holdout, Observation
 from pltf.data.cell_index import Coords
 from pltf.data.labels import Labels
 from pltf.data.observe import has_names, is_xarray, observed_again
+from pltf.data.pattern import kept
 from pltf.data.split import HeldOut
 from pltf.errors import PltfError, ScoreWarning, flag, py, whole
 from pltf.fit import Fit
@@ -167,14 +168,16 @@ def score(
     resamples, level = whole("resamples", resamples, 0), level_of(level)
     seed, ranking, progress = whole("seed", seed, 0), flag("ranking", ranking), flag("progress", progress)
     name = fit.tensor(of)
+    if not isinstance(X, Holdout):
+        kept(fit.patterns[name], "X must be the Holdout that it was fitted to")
     seen, at, x = _held(fit, name, X, cells)
+    pattern = fit.patterns[name] if fit.keeps_data else seen.pattern()
     if ranking:
         _need_both_kinds(x)
     held = fit.held_out if X is None else X
     if isinstance(held, HeldOut) and held.sampled:
         text = "zeros are rarer among the hidden cells than among all: AUC does not mind, but the other scores do"
         warnings.warn(f"{text}, and observed counts seem higher than expected", ScoreWarning, stacklevel=2)
-    pattern = fit.patterns[name]
     again = int(np.count_nonzero(pattern.observed(at)))
     if again:
         text = f"{again:,} of the {x.size:,} cells were seen by the fit: their scores tell what it remembers"

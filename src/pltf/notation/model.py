@@ -182,8 +182,9 @@ class Model:
             same bits; where there is no file yet, it begins. Ctrl-C gives the best fit so far, after the sweep at
             hand, and keeps where it stands if there is a checkpoint; pressed twice it interrupts.
         keep_data
-            Keep what was observed in the fit (needed by ``top`` among missing or zero cells, ``to_arviz`` and the
-            report).
+            Keep in the Fit, and in its file, which cells were observed and what they held. Without them the Fit is
+            smaller, predicts and can be resumed as before, but cannot list the top missing or zero cells
+            (``fit.top``), score cells without the :class:`pltf.Holdout` it was fitted to, or give data to ArviZ.
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.array([[1.0, 2.0], [2.0, np.nan]]))

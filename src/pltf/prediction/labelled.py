@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.cell_index import Coords
-from pltf.data.pattern import DensePattern, ListedPattern, Pattern
+from pltf.data.pattern import DensePattern, ListedPattern, Pattern, kept
 from pltf.engines.plan import human
 from pltf.errors import PltfError, py
 from pltf.gamma import Array, coords_of
@@ -52,7 +52,7 @@ def as_inference_data(fit: Fit, name: str, draws: int, seed: int) -> Any:
         import arviz as az
     except ImportError:
         raise PltfError("to_arviz needs ArviZ: pip install 'pltf[arviz]'") from None
-    indices, pattern = fit.model.observed[name], fit.patterns[name]
+    indices, pattern = fit.model.observed[name], kept(fit.patterns[name], "there are no data to give to ArviZ")
     cells, observed, shape, dims = _observed(pattern)
     entries = sum(one.mean.size for one in fit.factors.values())
     _refuse_huge(8 * draws * (observed.size + entries), f"ask for fewer {py:draws}")
@@ -83,7 +83,7 @@ def _observed(pattern: Pattern) -> tuple[Coords, NDArray[np.float64], tuple[int,
         cells = np.indices(pattern.shape).reshape(len(pattern.shape), -1)
         return cells, pattern.array(), pattern.shape, []
     assert isinstance(pattern, ListedPattern)
-    return pattern.coords, pattern.values, pattern.values.shape, ["cell"]
+    return pattern.coords.astype(np.intp), pattern.values.astype(np.float64), pattern.values.shape, ["cell"]
 
 
 def _predicted(fit: Fit, name: str, cells: Coords, drawn: Mapping[str, Array], seed: int) -> NDArray[np.int64]:

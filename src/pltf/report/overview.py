@@ -90,8 +90,9 @@ def _bound(fit: Fit, search: SearchHistory | None) -> Figure:
 def _observed(fit: Fit, name: str) -> Figure:
     cells = math.prod(fit.sizes[index] for index in fit.model.observed[name])
     some = fit.n_observed[name]
-    filled = stored(fit.patterns[name])
-    words = f"{percent(some / cells)} of {compact(cells)}; {filled:,} above zero"
+    words = f"{percent(some / cells)} of {compact(cells)}"
+    if fit.keeps_data:
+        words += f"; {stored(fit.patterns[name]):,} above zero"
     what = "observed cells" if len(fit.model.observed) == 1 else f"observed cells of {name}"
     return Figure(what, compact(some), words)
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.cell_index import CellIndex
+from pltf.data.pattern import kept
 from pltf.data.split import HeldOut
 from pltf.errors import PltfError, ScoreWarning
 from pltf.fit import Fit
@@ -37,7 +38,7 @@ class Predictions:
 
     tensor: str
     indices: tuple[str, ...]
-    among: str  # "missing" or "zero"
+    among: str  # "missing" or "zero"; "unknown" if the fit does not know which cells were observed
     candidates: int  # how many such cells there are; -1 if that was not counted
     cells: tuple[PredictedCell, ...]
     notes: tuple[str, ...]
@@ -62,6 +63,10 @@ def _of_tensor(fit: Fit, name: str, held: HeldOut | None, count: int, progress: 
     total = math.prod(fit.sizes[index] for index in indices)
     missing = total - fit.n_observed[name]
     among = "missing" if missing else "zero"
+    try:
+        kept(fit.patterns[name], "its most probable missing or empty cells cannot be listed")
+    except PltfError as reason:
+        return Predictions(name, indices, "unknown", -1, (), (sentence(str(reason)),))
     with noted() as notes:
         at = _most_probable(fit, name, among, count, progress)
         cells = _told(fit, name, at, held, progress) if len(at) else []

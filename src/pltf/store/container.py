@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pltf.errors import PltfError
 from pltf.stale_files import remove, sweep
 
-FORMAT = 1  # raised when older versions of pltf could not read what is written
+FORMAT = 2  # raised when older versions of pltf could not read what is written
 _SIGN = "pltf"
 _MARK, _END = b"\x89HDF\r\n\x1a\n", b"pltf checksum "
 _CHECK, _PART = 16, 1 << 20  # bytes of a checksum, and that are read at a time for it
@@ -119,7 +119,7 @@ def _fill(group: Any, box: Box) -> None:
     for key, array in box.arrays.items():
         order = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
         names = tuple(box.dims[key][axis] for axis in order)
-        packing = {"compression": "gzip", "compression_opts": 1} if _worth_packing(array) else {}
+        packing = {"compression": "gzip", "compression_opts": 1, "shuffle": True} if _worth_packing(array) else {}
         dtype = text if array.dtype == object else array.dtype
         stored = group.create_variable(key, names, dtype, data=array.transpose(order), **packing)
         stored.attrs.update({**box.attrs[key], "axes": np.argsort(order)} if array.ndim > 1 else box.attrs[key])

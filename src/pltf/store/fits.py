@@ -17,14 +17,14 @@ from pltf.inference.methods import METHODS
 from pltf.notation import Model
 from pltf.store.container import Box, Boxes, write
 from pltf.store.serialize import (
+    get_beliefs,
     get_labels,
     get_pattern,
-    get_state,
     get_trace,
     inside,
+    put_beliefs,
     put_labels,
     put_pattern,
-    put_state,
     put_trace,
     rows_as_text,
     rows_from_text,
@@ -63,7 +63,7 @@ def as_path(path: Any, argument: str = "path") -> Path:
 def fit_boxes(fit: Fit) -> Boxes:
     """All that there is of a fit."""
     root = Box()
-    put_state(root, fit.state, fit.model.factors)
+    put_beliefs(root, fit)
     put_labels(root, fit.labels)
     put_trace(root, fit.trace)
     root.about |= {name: getattr(fit, name) for name in _TOLD}
@@ -101,19 +101,16 @@ def fit_from(boxes: Boxes) -> Fit:
     sizes = {index: int(size) for index, size in about["sizes"].items()}
     if sizes != sizes | dict(model.sizes) or min(sizes.values()) < 1:
         raise ValueError(f"sizes cannot be {sizes}")
-    shapes = {a: tuple(sizes[index] for index in indices) for a, indices in model.factors.items()}
     if about["method"] not in METHODS:
         raise ValueError(f"no method is called {about['method']!r}")
     if not about["rows"]:
         raise ValueError("there must be a row for each restart")
-    state = get_state(root, shapes)
     seen = {name: tuple(sizes[index] for index in indices) for name, indices in model.observed.items()}
     return Fit(
         **told(about, _TOLD),
+        **get_beliefs(root, model, sizes),
         model=model,
         sizes=sizes,
-        state=state,
-        priors=state.priors,
         fixed=frozenset(about["fixed"]),
         trace=get_trace(root),
         rows=rows_from_text(about["rows"]),

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.cell_index import Coords
+from pltf.data.coo import UNLISTED
 from pltf.data.labels import BINS, Labels, readable_zone
-from pltf.data.pattern import DensePattern, ListedPattern, Pattern
+from pltf.data.pattern import DensePattern, ForgottenPattern, ListedPattern, Pattern, listed_pattern
 from pltf.engines.base import Counts
 from pltf.errors import PltfError
+from pltf.fit import Fit, masses
 from pltf.gamma import Array, Gamma
 from pltf.inference.factors import Factors, frozen
 from pltf.inference.run import Row, Run
 from pltf.inference.state import Pace, State, Trail
+from pltf.notation import Model
 from pltf.store.container import Box
 
 if TYPE_CHECKING:
@@ -58,21 +62,23 @@ def get_state(box: Box, shapes: Mapping[str, tuple[int, ...]]) -> State:
     if not E == L == set(shapes) or not C == D <= E:
         raise ValueError("not every factor is there")
 
-    def factors(part: str, word: str) -> Factors:
-        found = {a: _numbers(box, f"{a}.{word}", shapes[a]) for a in about[part]}
-        if any((one < 0).any() for one in found.values()):
-            raise ValueError(f"{word} cannot be negative")
-        return found
-
     return State(
-        **{part: factors(part, WORDS[part]) for part in PARTS},
-        counts=Counts(factors("counts", "counts"), float(about["log_term"])),
+        **{part: _factors(box, about[part], WORDS[part], shapes) for part in PARTS},
+        counts=Counts(_factors(box, about["counts"], "counts", shapes), float(about["log_term"])),
         priors=get_priors(box, shapes),
         objective=float(about["objective"]),
         zeros=int(about["zeros"]),
         waiting=bool(about["waiting"]),
         pace=_get_pace(box, about["pace"], shapes),
     )
+
+
+def _factors(box: Box, names: Iterable[str], word: str, shapes: Mapping[str, tuple[int, ...]]) -> Factors:
+    """Arrays of some factors, none of them negative."""
+    found = {a: _numbers(box, f"{a}.{word}", shapes[a]) for a in names}
+    if any((one < 0).any() for one in found.values()):
+        raise ValueError(f"{word} cannot be negative")
+    return found
 
 
 def _numbers(box: Box, name: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
@@ -104,6 +110,60 @@ def _get_pace(box: Box, about: Mapping[str, Any], shapes: Mapping[str, tuple[int
     whole = (sum(array.size for array in before.values()),)
     pairs = tuple((box.get(f"trail.{n}.x", whole), box.get(f"trail.{n}.f", whole)) for n in range(trail["pairs"]))
     return Pace(float(about["eta"]), int(about["refused"]), Trail(before, box.get("trail.residual", whole), pairs))
+
+
+# -- fits ---------------------------------------------------------------------------------------
+
+_POSTERIOR = {"C": "shape", "D": "scale"}  # parts of a fit, and what files call them
+
+
+def put_beliefs(box: Box, fit: Fit) -> None:
+    """What a fit believes: posteriors and points, their bound, the mass of components, the priors."""
+    indices = fit.model.factors
+    for part, word in _POSTERIOR.items():
+        for a, array in getattr(fit, part).items():
+            box.put(f"{a}.{word}", array, indices[a])
+    for a, array in fit.points.items():
+        box.put(f"{a}.mean", array, indices[a])
+    for index, array in fit.mass.items():
+        box.put(f"{index}.mass", array, (index,))
+    put_priors(box, fit.priors)
+    box.about["posterior"] = {"random": list(fit.C), "points": list(fit.points), "mass": list(fit.mass)}
+    box.about |= {"bound": fit.bound, "eta": fit.pace.eta, "refused": fit.pace.refused, "waiting": fit.waiting}
+
+
+def get_beliefs(box: Box, model: Model, sizes: Mapping[str, int]) -> dict[str, Any]:
+    """The same parts of a fit, by their names."""
+    shapes = {a: tuple(sizes[index] for index in indices) for a, indices in model.factors.items()}
+    if "posterior" not in box.about:
+        return _beliefs_of_format_1(get_state(box, shapes), model)
+    about = box.about["posterior"]
+    if sorted([*about["random"], *about["points"]]) != sorted(shapes):
+        raise ValueError("not every factor is there")
+    parts = {part: _factors(box, about["random"], word, shapes) for part, word in _POSTERIOR.items()}
+    return {
+        **parts,
+        "points": _factors(box, about["points"], "mean", shapes),
+        "mass": _factors(box, about["mass"], "mass", {index: (size,) for index, size in model.sizes.items()}),
+        "bound": float(box.about["bound"]),
+        "priors": get_priors(box, shapes),
+        "pace": Pace(float(box.about["eta"]), int(box.about["refused"])),
+        "waiting": bool(box.about["waiting"]),
+    }
+
+
+def _beliefs_of_format_1(state: State, model: Model) -> dict[str, Any]:
+    """Files of version 0.1 hold the whole state of a fit."""
+    return {
+        "C": state.C,
+        "D": state.D,
+        "points": {a: array for a, array in state.E.items() if a not in state.C},
+        "mass": masses(model, state.counts.by_factor),
+        "bound": state.objective,
+        "priors": state.priors,
+        "pace": replace(state.pace, trail=None),
+        "waiting": state.waiting,
+    }
 
 
 # -- priors -------------------------------------------------------------------------------------
@@ -256,6 +316,9 @@ def get_labels(box: Box, sizes: Mapping[str, int]) -> dict[str, Labels]:
 
 def put_pattern(box: Box, pattern: Pattern) -> None:
     """Which cells were observed, and what they held."""
+    if isinstance(pattern, ForgottenPattern):
+        box.about |= {"storage": "none", "unlisted": pattern.unlisted}
+        return
     if isinstance(pattern, DensePattern):
         box.about["storage"] = "dense"
         box.put("above_zero", pattern.above_zero)
@@ -274,6 +337,10 @@ def put_pattern(box: Box, pattern: Pattern) -> None:
 
 def get_pattern(box: Box, shape: tuple[int, ...]) -> Pattern:
     """The pattern that was put there."""
+    if box.about["storage"] == "none":
+        if box.about["unlisted"] not in UNLISTED:
+            raise ValueError(f"unlisted cells cannot be {box.about['unlisted']!r}")
+        return ForgottenPattern(box.about["unlisted"])
     values = box.get("values", kinds="iuf") if "values" in box.arrays else None
     if values is not None and not (np.isfinite(values) & (values >= 0)).all():
         raise ValueError("values must be finite and not negative")
@@ -289,7 +356,7 @@ def get_pattern(box: Box, shape: tuple[int, ...]) -> Pattern:
         raise ValueError("not every cell has a value")
     for some in (cells,) if missing is None else (cells, missing):
         _check_cells(some, shape)
-    return ListedPattern(shape, cells, values, missing)
+    return listed_pattern(shape, cells, values, missing)
 
 
 def _check_cells(cells: Coords, shape: tuple[int, ...]) -> None:
