@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import arviz as az
 import numpy as np
 import pandas as pd
 import pytest
 
 import pltf
+from tests.extras import optional
 from tests.prediction import sharpened
 from tests.store import COUPLED, X, Y, labelled_fit
+
+az = optional("arviz")
 
 TRAIN = pltf.Model("X[i,j,k] = A[i,a] * B[a,j,b] * C[b,k] * S[]", a=2, b=2)
 
