@@ -66,6 +66,7 @@ def observations(draw: st.DrawFn) -> Observation:
     return pltf.observe((listed, X[tuple(listed.T)]), shape=shape, unlisted=storage, missing=missing, **named)
 
 
+@pytest.mark.slow
 @given(seen=observations(), ending=st.sampled_from(WAYS))
 @settings(max_examples=100)
 def test_there_and_back(seen: Observation, ending: str, tmp_path_factory: pytest.TempPathFactory) -> None:

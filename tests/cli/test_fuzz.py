@@ -57,6 +57,7 @@ def _number(word: str) -> float | None:
     return float(word) if word not in ("", "NA") else None
 
 
+@pytest.mark.slow
 @given(made=tables(), quote=st.booleans(), bom=st.booleans(), ending=st.sampled_from(["\n", "\r\n"]))
 @settings(max_examples=120)
 def test_tables(
@@ -153,6 +154,7 @@ def test_whole_files_are_fine(name: str, whole: dict[str, bytes], tmp_path: Path
 PLACE = st.integers(0, 2**31)  # of a byte in a file of any length
 
 
+@pytest.mark.slow
 @given(
     name=st.sampled_from(NAMES),
     bytes_=st.lists(st.tuples(PLACE, st.integers(0, 255)), max_size=4),
@@ -175,6 +177,7 @@ def test_spoilt_files(
     tried(path)
 
 
+@pytest.mark.slow
 @given(
     content=st.binary(max_size=200) | st.text(max_size=60).map(str.encode) | st.binary(max_size=60).map(gzip.compress),
     name=st.sampled_from(["a", "a.txt", *NAMES]),
@@ -189,6 +192,7 @@ def test_any_bytes(content: bytes, name: str, mark: bytes, tmp_path_factory: pyt
     tried(path)
 
 
+@pytest.mark.slow
 @given(
     arguments=st.lists(
         st.sampled_from(["fit", "info", "-o", "--cp", "x", "-1", "--index", "a,b", "--", "", "é"]) | words
