@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from scipy import sparse
@@ -24,6 +23,9 @@ from pltf.inference.race import BEHIND
 from pltf.inference.run import Row, Stop
 from pltf.selection import search
 from pltf.workers import Job
+from tests.extras import optional
+
+plt = optional("matplotlib.pyplot")
 
 MODEL = pltf.cp(rank=3)
 X = pltf.datasets.draw(MODEL, (16, 15, 14), prior=pltf.Gamma(0.5, 2.0), seed=0).counts["X"]
@@ -45,6 +47,7 @@ def test_the_order_is_found(found: pltf.Selection) -> None:
     assert not found.doubts
 
 
+@pytest.mark.slow
 def test_every_run_is_the_single_fit_with_its_seed(found: pltf.Selection) -> None:
     table = found.table
     assert list(table.columns) == ["r", "restart", "seed", "bound", "sweeps", "converged", "stopped", "seconds"]
@@ -67,6 +70,7 @@ def _bits(found: pltf.Selection) -> list[Any]:
     return [found.best, found.table.drop(columns="seconds").to_dict("list"), found.best_fit.trace.tolist()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("race", [True, False])
 @pytest.mark.parametrize(("workers", "processes"), [(1, False), (2, False), (5, False), (2, True)])
 def test_results_do_not_depend_on_the_workers(
@@ -79,6 +83,7 @@ def test_results_do_not_depend_on_the_workers(
     assert _bits(found) == _bits(alone)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sparse", "coupled", "tucker", "masked", "fortran"])
 def test_processes_see_the_same_data(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     model: pltf.Model = MODEL
@@ -122,6 +127,7 @@ def test_processes_are_for_long_searches_of_short_sweeps() -> None:
     assert not chosen((100, 50, 50), 10, order="gaps")  # a view with gaps would come out of the file without them
 
 
+@pytest.mark.slow
 def test_a_race_drops_restarts_that_are_behind_and_keeps_the_winner() -> None:
     X = pltf.datasets.draw(pltf.cp(rank=5), (30, 30, 30), prior=pltf.Gamma(0.5, 1.0), seed=3).counts["X"]
     raced, full = (pltf.select(pltf.cp(rank=5), X, r=[3, 5, 7], restarts=6, race=race) for race in (None, False))
@@ -350,6 +356,7 @@ def _dies_at_four(source: Any, ready: Any, *rest: Any) -> Any:
     return search.go_on(source, ready, *rest)
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_does_not_sink_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "_worth_processes", lambda *_: True)
 
@@ -374,6 +381,7 @@ def _interrupting(candidates: int) -> Any:
     return show
 
 
+@pytest.mark.slow
 def test_an_interrupt_returns_what_is_finished(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "_worth_processes", lambda *_: False)
     model, sizes = pltf.nmf(rank=2), range(1, 12)
@@ -391,6 +399,7 @@ def test_an_interrupt_returns_what_is_finished(monkeypatch: pytest.MonkeyPatch) 
         pltf.select(model, X[0], r=sizes, restarts=3, workers=1)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="sends a POSIX signal")
 @pytest.mark.parametrize("processes", [True, False])
 def test_ctrl_c_in_a_real_process(processes: bool) -> None:
