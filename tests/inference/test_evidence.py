@@ -98,6 +98,7 @@ def test_quadrature_is_normalized() -> None:
     assert total == pytest.approx(1.0, abs=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", ["ir,jr,kr->ijk", "ip,jq,pq->ij", "ia,ajb,bk->ijk"])
 def test_bound_equals_monte_carlo(spec: str) -> None:
     """E_q[ log p(X,S,Z) - log q(S,Z) ] with S and Z drawn from q, textbook densities only."""
