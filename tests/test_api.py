@@ -107,7 +107,7 @@ def test_init_and_fixed_do_not_mix() -> None:
 
 def test_refused_options_made_of_a_fit(fitted: pltf.Fit) -> None:
     with pytest.raises(pltf.PltfError, match=r"fixed\['W'\] must be an array, got a Posterior: pass its .mean"):
-        MODEL.fit(X, fixed={"W": fitted.factors["W"]})  # type: ignore[dict-item]
+        MODEL.fit(X, fixed={"W": fitted.factors["W"]})
     with pytest.raises(pltf.PltfError, match="restarts must be 1 when init gives the starting point, got 2"):
         MODEL.fit(X, init=fitted, restarts=2)
 

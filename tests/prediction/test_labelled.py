@@ -102,7 +102,7 @@ def test_arviz_summarizes_and_draws(fit: pltf.Fit) -> None:
     assert "A[a, 0]" in table.index
     assert len(table) == sum(one.mean.size for one in fit.factors.values())
     assert len(az.summary(data, var_names=["B"])) == 10
-    axes = az.plot_forest(data, var_names=["A"], combined=True)  # type: ignore[no-untyped-call]
+    axes = az.plot_forest(data, var_names=["A"], combined=True)
     assert len(axes) == 1
 
 
