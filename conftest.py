@@ -10,10 +10,13 @@ import pytest
 from hypothesis import HealthCheck, settings
 from tests.extras import MINIMAL, optional
 
-# Examples in docstrings that need an extra: modules, classes or functions with all that is in them.
+# Examples in docstrings that need an extra: of these names, and of all that is in them.
 EXAMPLES_OF_EXTRAS = (
+    "pltf.fit.Fit.to_arviz",
+    "pltf.metrics.scores.Scores.plot",
     "pltf.plotting",
-    "pltf.report",
+    "pltf.report.page.write",
+    "pltf.selection.result.Selection.plot",
 )
 
 # What a shell starts in the background ignores Ctrl-C, and so would everything that is started from here.

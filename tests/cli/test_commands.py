@@ -104,6 +104,7 @@ def test_select(folder: Path) -> None:
     assert [one["p"] for one in sorted(grid["candidates"], key=lambda one: int(one["p"]))] == [1, 2]
 
 
+@pytest.mark.extra("io")
 @pytest.mark.slow
 def test_predict(folder: Path) -> None:
     asked = pd.DataFrame({"note": ["007", ""], "act": ["a01", "a00"], "user": ["u03", "u01"], "place": ["p00", "p02"]})
@@ -159,6 +160,7 @@ def test_score_of_ratings(tmp_path: Path) -> None:
     assert list(told["scores"]) == ["log_likelihood", "deviance", "rmse"]
 
 
+@pytest.mark.extra("plot")
 @pytest.mark.slow
 def test_report(folder: Path) -> None:
     done = script("report", "run.nc", "-o", "report.html", "--title", "Visits", cwd=folder)
@@ -229,6 +231,7 @@ def test_fit_of_matlab_data(folder: Path) -> None:
     assert fit.bound == pytest.approx(pltf.cp(("a", "b", "c"), rank=2).fit(COUNTS).bound, rel=1e-9)
 
 
+@pytest.mark.extra("plot")
 @pytest.mark.slow
 def test_demo(tmp_path: Path) -> None:
     done = script("demo", tmp_path / "demo")
@@ -313,6 +316,7 @@ def test_a_column_with_a_comma_in_its_name(tmp_path: Path) -> None:
     assert fit.labels["name"].names() == ["Lee, Ann", "Lee, Bob"]
 
 
+@pytest.mark.extra("plot")
 @pytest.mark.slow
 def test_work_is_done_though_nobody_reads_on(tmp_path: Path) -> None:
     command = f"({SCRIPT} demo out; echo rc $? > code) 2>&1 | head -n 1"

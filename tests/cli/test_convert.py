@@ -18,9 +18,10 @@ import pltf
 from pltf.cli.data import observed, write_observation
 from pltf.data import DenseObservation, Observation
 from tests.cli import SCRIPT, here
+from tests.extras import MINIMAL
 
 VALUES = [0.0, 1.0, 3.0, 0.1, 1 / 3, 2.0**53, 1e300, 5e-324]
-WAYS = [".csv", ".tsv", ".csv.gz", ".parquet", ".tns", ".tns.gz", ".npz", ".nc"]
+WAYS = [".csv", ".tsv", ".csv.gz", *([] if MINIMAL else [".parquet"]), ".tns", ".tns.gz", ".npz", ".nc"]
 
 
 def read(path: Path, index: str | None = None, missing: str = "nan") -> Observation:
@@ -155,6 +156,7 @@ def test_cells_of_a_tns_file_are_asked_for_as_they_stand_in_it(tmp_path: Path) -
     assert second.labels == fit.labels
 
 
+@pytest.mark.extra("io")
 @pytest.mark.parametrize("ending", [".npz", ".nc", ".parquet"])
 def test_dates_keep_their_zone(ending: str, tmp_path: Path) -> None:
     moments = pd.date_range("2026-03-27 12:00", periods=5, freq="D", tz="Europe/Berlin")

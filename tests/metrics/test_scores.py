@@ -458,6 +458,7 @@ def test_ratings_are_scored() -> None:
     assert scores.rmse == pytest.approx(math.sqrt(((held.values - fit.mean(held.cells)) ** 2).mean()))
 
 
+@pytest.mark.extra("plot")
 def test_what_was_left_out_is_refused() -> None:
     scores = pltf.metrics.score(links_fit(), X, ~MASK, ranking=False, draws=2, resamples=0)
     for measure in MEASURES[:2]:
@@ -565,6 +566,7 @@ def test_coupled_models() -> None:
 # -- plots ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.extra("plot")
 @pytest.mark.parametrize(
     ("means", "counts"),
     [
@@ -593,6 +595,7 @@ def test_plots_draw_whatever_comes(means: list[float], counts: tuple[float, ...]
     assert shown.max() < high
 
 
+@pytest.mark.extra("plot")
 def test_plots_go_where_they_are_told() -> None:
     scores = pltf.metrics.score(links_fit(), X, ~MASK, resamples=0, draws=5)
     axes = plt.subplots(1, 2)[1]
@@ -606,6 +609,7 @@ def test_plots_go_where_they_are_told() -> None:
         scores.plot(axes[0])
 
 
+@pytest.mark.extra("plot")
 @pytest.mark.parametrize("kind", CHOSEN)
 def test_without_ranking_the_calibration_is_drawn(kind: str) -> None:
     scores = pltf.metrics.score(links_fit(), X, CHOSEN[kind], ranking=False, resamples=5, draws=2)
@@ -619,6 +623,7 @@ def test_without_ranking_the_calibration_is_drawn(kind: str) -> None:
         scores.plot(plt.subplots(1, 2)[1])
 
 
+@pytest.mark.extra("plot")
 def test_zeros_where_nothing_was_expected_are_drawn() -> None:
     full = np.array([[0.0, 0.0], [0.0, 0.0]])
     mask = np.array([[True, False], [True, True]])

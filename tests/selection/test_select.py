@@ -215,6 +215,7 @@ def test_one_size_may_be_given_as_a_number(size: Any) -> None:
     assert (found.best, found.edges) == ({"r": 3}, {})
 
 
+@pytest.mark.extra("plot")
 def test_a_model_without_latent_index_is_one_candidate() -> None:
     found = pltf.select(pltf.Model("X[i] = A[i]"), X[0, 0], restarts=1)
     assert found.best == {}
@@ -315,6 +316,7 @@ def test_repr_tells_the_winner(found: pltf.Selection) -> None:
     assert "X 16x15x14 (2,352 cells observed)" in text
 
 
+@pytest.mark.extra("plot")
 def test_plots(found: pltf.Selection) -> None:
     ax = found.plot()
     assert ax.get_xlabel() == "size of r"
