@@ -163,7 +163,8 @@ if __name__ == "__main__":
         else:
             from pltf.selection.checkpoint import SearchCheckpoint
             def due(self, found, due=SearchCheckpoint.due):
-                tell()
+                if found.outcomes:  # without any there would be nothing to return
+                    tell()
                 return due(self, found)
             SearchCheckpoint.due = due
             found = pltf.select(pltf.cp(rank=3), X, r=range(1, 5), restarts=25, tol=1e-9, checkpoint=sys.argv[1],
@@ -175,7 +176,7 @@ if __name__ == "__main__":
 def interrupted(folder: Path, what: str) -> str:
     """What is said last by a process that hears Ctrl-C in the middle of its work."""
     (folder / "child.py").write_text(CHILD)
-    command = [sys.executable, str(folder / "child.py"), str(folder / "run.nc"), what, "30" if what == "fit" else "8"]
+    command = [sys.executable, str(folder / "child.py"), str(folder / "run.nc"), what, "30" if what == "fit" else "1"]
     environment, pipe = {**os.environ, "TMPDIR": str(folder)}, subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment) as child:
         assert child.stdout is not None
