@@ -2,13 +2,21 @@
 PYTHON ?= python3
 VENV := .venv
 BENCH := .venv-bench
+LOWEST := .venv-lowest
+MINIMAL := .venv-minimal
 PIP := -m pip --disable-pip-version-check install --quiet
+# Fits have threads of their own: more than a few processes would only wait for one another.
+PYTEST := -m pytest -n auto --maxprocesses 4 --dist worksteal
+# What shows quickest that a set of packages works: files, labels, the command line, results to the last digits.
+SHORT := -m 'not slow' tests/data tests/io tests/store tests/notation tests/test_extras.py tests/test_package.py tests/inference/test_golden.py
 
-.PHONY: demo test docs paper bench scaling clean help
+.PHONY: demo test test-lowest test-minimal docs paper bench scaling clean help
 
 help:
 	@echo "make demo     draw a count tensor, find its order, predict its hidden cells"
 	@echo "make test     ruff, mypy, import-linter, pytest"
+	@echo "make test-lowest   pytest with the lowest versions of all dependencies (own environment; QUICK=1: some of the tests)"
+	@echo "make test-minimal  pytest without the extras: what needs none (own environment; QUICK=1: some of the tests)"
 	@echo "make docs     the documentation, in docs/_build/html; warnings are errors"
 	@echo "make paper    the experiments of the paper: figures, tables, docs/paper.md (an hour; QUICK=1: a few minutes, in paper-output)"
 	@echo "make bench    pltf beside its peers on the same problems (own environment)"
@@ -23,7 +31,14 @@ test: $(VENV)/.dev
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
-	$(VENV)/bin/python -m pytest
+	$(VENV)/bin/python $(PYTEST) $(ARGS)
+
+# What the dependencies of dependencies say to versions as old as these is not about pltf.
+test-lowest: $(LOWEST)/.test
+	$(LOWEST)/bin/python $(PYTEST) -W ignore::DeprecationWarning -W ignore::FutureWarning --ignore tests/report/test_browser.py $(if $(QUICK),$(SHORT)) $(ARGS)
+
+test-minimal: $(MINIMAL)/.test
+	PLTF_TEST_MINIMAL=1 $(MINIMAL)/bin/python $(PYTEST) $(if $(QUICK),$(SHORT)) $(ARGS)
 
 docs: $(VENV)/.dev
 	$(VENV)/bin/sphinx-build -W --keep-going -q -b html docs docs/_build/html
@@ -54,6 +69,17 @@ $(VENV)/.dev: pyproject.toml
 	$(VENV)/bin/python $(PIP) --editable '.[dev]'
 	touch $@ $(VENV)/.run
 
+$(LOWEST)/.test: pyproject.toml .ci/lowest.py
+	$(call environment,$(LOWEST))
+	$(PYTHON) .ci/lowest.py > $(LOWEST)/constraints.txt
+	$(LOWEST)/bin/python $(PIP) --constraint $(LOWEST)/constraints.txt --editable '.[test-all]'
+	touch $@
+
+$(MINIMAL)/.test: pyproject.toml
+	$(call environment,$(MINIMAL))
+	$(MINIMAL)/bin/python $(PIP) --editable '.[test]'
+	touch $@
+
 $(BENCH)/.bench: pyproject.toml benchmarks/requirements.txt
 	$(call environment,$(BENCH))
 	$(BENCH)/bin/python $(PIP) --requirement benchmarks/requirements.txt --editable '.[all]'
@@ -61,4 +87,4 @@ $(BENCH)/.bench: pyproject.toml benchmarks/requirements.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(BENCH) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis demo-output pltf-demo paper-output docs/_build docs/gallery
+	rm -rf $(VENV) $(BENCH) $(LOWEST) $(MINIMAL) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis demo-output pltf-demo paper-output docs/_build docs/gallery

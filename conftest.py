@@ -6,21 +6,42 @@ import os
 import signal
 from collections.abc import Iterator
 
-import matplotlib
-import matplotlib.pyplot as plt
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.extras import MINIMAL, optional
 
-matplotlib.use("agg")
+# Examples in docstrings that need an extra: of these names, and of all that is in them.
+EXAMPLES_OF_EXTRAS = (
+    "pltf.fit.Fit.to_arviz",
+    "pltf.metrics.scores.Scores.plot",
+    "pltf.plotting",
+    "pltf.report.page.write",
+    "pltf.selection.result.Selection.plot",
+)
+
 # What a shell starts in the background ignores Ctrl-C, and so would everything that is started from here.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+os.environ["MPLBACKEND"] = "agg"
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=not MINIMAL)
 def _figures_are_closed() -> Iterator[None]:
     """Examples leave their figures open, as people do; matplotlib warns of the twenty-first."""
     yield
-    plt.close("all")
+    optional("matplotlib.pyplot").close("all")
+
+
+def _needs_extra(item: pytest.Item) -> bool:
+    if isinstance(item, pytest.DoctestItem):
+        return any(item.name == name or item.name.startswith(f"{name}.") for name in EXAMPLES_OF_EXTRAS)
+    return item.get_closest_marker("extra") is not None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In a minimal run, leave out what needs an extra."""
+    if MINIMAL:
+        config.hook.pytest_deselected(items=[item for item in items if _needs_extra(item)])
+        items[:] = [item for item in items if not _needs_extra(item)]
 
 
 settings.register_profile(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,13 @@ from tests.prediction import COUPLED, CP, SHARED, TRAIN, TUCKER, covariance, sma
 from tests.reference import Array
 
 MODELS = {"cp": CP, "tucker": TUCKER, "train": TRAIN, "shared": SHARED}
-FITS = {name: small_fit(model) for name, model in MODELS.items()}
 SIZES = {"i": 4, "j": 3, "k": 3, "m": 5}
 RUN: dict[str, Any] = {"max_iter": 12, "tol": 0}
+
+
+@cache
+def fit_of(name: str) -> pltf.Fit:
+    return small_fit(MODELS[name])
 
 
 def rows(indices: str, new: str, count: int = 2, seed: int = 0) -> Array:
@@ -57,7 +62,7 @@ def assert_same(new: pltf.Fit, expected: pltf.Fit, old: pltf.Fit, index: str) ->
 @pytest.mark.parametrize("index", ["i", "j", "k"])
 @pytest.mark.parametrize("name", MODELS)
 def test_a_fold_in_is_a_fit_with_fixed_factors(name: str, index: str) -> None:
-    fit, X = FITS[name], rows("ijk", index)
+    fit, X = fit_of(name), rows("ijk", index)
     for options in ({"seed": 0}, {"seed": 5, "restarts": 3}):
         new = fit.fold_in(X, index, **RUN | options)
         assert_same(new, by_hand(fit, new, X, index, **options), fit, index)
@@ -68,7 +73,7 @@ def test_a_fold_in_is_a_fit_with_fixed_factors(name: str, index: str) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_the_means_are_those_that_anyone_can_see(name: str) -> None:
     """Docs and docstring say so, to the bit: the means of the factors, and nothing that only the fit knows."""
-    fit, X = FITS[name], rows("ijk", "i")
+    fit, X = fit_of(name), rows("ijk", "i")
     shown = {a: fit.factors[a].mean for a, indices in fit.model.factors.items() if "i" not in indices}
     priors = {a: pltf.Gamma(fit.priors[a].shape, fit.priors[a].mean) for a in fit.factors if a not in shown}
     expected = fit.model.fit(X, fixed=shown, prior=priors, **RUN)
@@ -102,7 +107,7 @@ def test_float32_and_fixed_factors_stay_so() -> None:
 
 @pytest.mark.parametrize("index", ["i", "j", "k"])
 def test_one_row_may_come_without_its_axis(index: str) -> None:
-    fit, X = FITS["cp"], rows("ijk", index, 1)
+    fit, X = fit_of("cp"), rows("ijk", index, 1)
     axis = "ijk".index(index)
     expected, row = fit.fold_in(X, index, **RUN), np.squeeze(X, axis)
     forms: list[tuple[Any, Any]] = [
@@ -119,7 +124,7 @@ def test_one_row_may_come_without_its_axis(index: str) -> None:
 
 
 def test_holes_in_every_form() -> None:
-    fit, X = FITS["cp"], rows("ijk", "i")
+    fit, X = fit_of("cp"), rows("ijk", "i")
     expected, seen = fit.fold_in(X, "i", **RUN), ~np.isnan(X)
     for data, mask in [
         (np.nan_to_num(X, nan=9.0), seen),
@@ -319,7 +324,7 @@ def test_arrays_that_do_not_differ_along_the_index_will_do() -> None:
 
 def test_a_prior_for_one_of_two_factors_leaves_the_other_as_learned() -> None:
     """The prior is as it was, unless another is given: what is said of A says nothing of N."""
-    fit, X = FITS["shared"], rows("ijk", "i")
+    fit, X = fit_of("shared"), rows("ijk", "i")
     new = fit.fold_in(X, "i", prior={"A": pltf.Gamma(0.3, 4.0)}, **RUN)
     np.testing.assert_array_equal(new.priors["N"].mean, fit.priors["N"].mean)
     assert new.priors["A"].mean == 4.0
@@ -330,7 +335,7 @@ def test_a_prior_for_one_of_two_factors_leaves_the_other_as_learned() -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_predictions_know_that_the_others_are_uncertain(name: str) -> None:
-    fit, X = FITS[name], rows("ijk", "i")
+    fit, X = fit_of(name), rows("ijk", "i")
     new = fit.fold_in(X, "i", **RUN)
     cell = (1, 2, 0)
     assert new.var()[cell] == pytest.approx(covariance(new, cell, cell), rel=1e-10)
@@ -352,7 +357,7 @@ def test_rows_that_were_trained_on_are_found_again() -> None:
 
 
 def test_a_fold_in_may_be_folded_into_and_gone_on_with() -> None:
-    fit, X = FITS["cp"], rows("ijk", "i")
+    fit, X = fit_of("cp"), rows("ijk", "i")
     new = fit.fold_in(X, "i", **RUN)
     assert_same(new.fold_in(X, "i", **RUN), new, fit, "i")
     kept = {name: fit.factors[name].mean for name in "BC"}
@@ -366,7 +371,7 @@ def test_a_fold_in_may_be_folded_into_and_gone_on_with() -> None:
 
 def test_a_fit_that_has_not_converged_says_so_where_it_was_asked_for() -> None:
     with pytest.warns(pltf.ConvergenceWarning, match="the fit has not converged") as told:
-        FITS["cp"].fold_in(rows("ijk", "i"), "i", max_iter=2)
+        fit_of("cp").fold_in(rows("ijk", "i"), "i", max_iter=2)
     assert told[0].filename == __file__
 
 
@@ -397,7 +402,7 @@ def test_a_fit_that_has_not_converged_says_so_where_it_was_asked_for() -> None:
 )
 def test_refused_data(data: Any, index: Any, message: str) -> None:
     with pytest.raises(pltf.PltfError, match=message):
-        FITS["cp"].fold_in(data, index)
+        fit_of("cp").fold_in(data, index)
 
 
 @pytest.mark.parametrize(
@@ -418,7 +423,7 @@ def test_refused_data(data: Any, index: Any, message: str) -> None:
 )
 def test_refused_options(options: dict[str, Any], message: str) -> None:
     with pytest.raises(pltf.PltfError, match=message):
-        FITS["cp"].fold_in(np.ones((2, 3, 3)), "i", **options)
+        fit_of("cp").fold_in(np.ones((2, 3, 3)), "i", **options)
 
 
 def test_em_takes_no_prior() -> None:

@@ -5,21 +5,24 @@ from __future__ import annotations
 import datetime as dt
 import warnings
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import polars as pl
-import pyarrow as pa
 import pytest
-import sparse
 import xarray as xr
 
 import pltf
 import pltf.metrics
 from pltf.errors import PltfError
 from tests.data.test_labels import one_line
+from tests.extras import required
 from tests.reference import Array
+
+pl = required("polars")
+pa = required("pyarrow")
+sparse = required("sparse")
 
 RUN: dict[str, Any] = {"max_iter": 12, "tol": 0}
 USERS, PLACES, DAYS = ["eve", "ann", "bob", "dan"], [40, 10, 30, 20], ["mon", "tue", "wed", "thu"]  # all of one size
@@ -47,9 +50,19 @@ def run(data: Any, model: pltf.Model = MODEL, **options: Any) -> pltf.Fit:
         return model.fit(data, **RUN | options)
 
 
-FIT = run(CUBE)
-LISTED = run(pltf.observe(LONG, dims=["user", "place", "day"], labels=ORDER))
-SORTED = run(LONG)
+@cache
+def cube_fit() -> pltf.Fit:
+    return run(CUBE)
+
+
+@cache
+def listed_fit() -> pltf.Fit:
+    return run(pltf.observe(LONG, dims=["user", "place", "day"], labels=ORDER))
+
+
+@cache
+def sorted_fit() -> pltf.Fit:
+    return run(LONG)
 
 
 def labelled(fit: pltf.Fit) -> xr.DataArray:
@@ -106,19 +119,19 @@ ARRAYS: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("kind", TABLES)
 def test_every_table_gives_the_same_fit(kind: str) -> None:
-    assert_same(run(TABLES[kind]()), SORTED)
+    assert_same(run(TABLES[kind]()), sorted_fit())
 
 
 @pytest.mark.parametrize("kind", ARRAYS)
 def test_every_array_gives_the_same_fit(kind: str) -> None:
-    assert_same(run(ARRAYS[kind]()), FIT)
+    assert_same(run(ARRAYS[kind]()), cube_fit())
 
 
 def test_a_table_is_fitted_like_the_array() -> None:
-    np.testing.assert_allclose(LISTED.mean(), FIT.mean(), rtol=1e-10)
-    assert LISTED.labels == FIT.labels
+    np.testing.assert_allclose(listed_fit().mean(), cube_fit().mean(), rtol=1e-10)
+    assert listed_fit().labels == cube_fit().labels
     plain = run(COUNTS)
-    np.testing.assert_array_equal(plain.mean(), FIT.mean())
+    np.testing.assert_array_equal(plain.mean(), cube_fit().mean())
     assert plain.labels == {}
     filled = run(FULL.copy(data=sparse.COO.from_numpy(FULL.values)))
     assert_same(filled, run(pltf.observe(sparse.COO.from_numpy(FULL.values), dims=list(ORDER), labels=ORDER)))
@@ -129,10 +142,10 @@ def test_transposed_data_give_the_same_fit(dims: tuple[str, ...]) -> None:
     turned = CUBE.transpose(*dims)
     for data in (turned, pltf.observe(turned), pltf.observe(turned.values, dims=dims, labels=ORDER)):
         fit = run(data)
-        np.testing.assert_allclose(fit.mean(), FIT.mean(), rtol=1e-10)  # sums go along other axes in memory
-        assert fit.labels == FIT.labels
+        np.testing.assert_allclose(fit.mean(), cube_fit().mean(), rtol=1e-10)  # sums go along other axes in memory
+        assert fit.labels == cube_fit().labels
     without = run(turned.drop_vars(["user", "place", "day"]))
-    np.testing.assert_allclose(without.mean(), FIT.mean(), rtol=1e-10)
+    np.testing.assert_allclose(without.mean(), cube_fit().mean(), rtol=1e-10)
 
 
 def test_masks_go_by_names() -> None:
@@ -222,23 +235,25 @@ def test_coupled_tensors_that_disagree(labels: Any, word: str) -> None:
 
 def test_labels_come_back_everywhere() -> None:
     for name, index in (("U", "user"), ("P", "place"), ("D", "day")):
-        factor = FIT.factors[name].to_xarray()
+        factor = cube_fit().factors[name].to_xarray()
         assert list(factor[index].values) == ORDER[index]
-        np.testing.assert_array_equal(factor["mean"].sel({index: ORDER[index][2]}).values, FIT.factors[name].mean[2])
-    table = FIT.components(top=2)
+        np.testing.assert_array_equal(
+            factor["mean"].sel({index: ORDER[index][2]}).values, cube_fit().factors[name].mean[2]
+        )
+    table = cube_fit().components(top=2)
     for r, row in table.iterrows():
         for name, index in (("U", "user"), ("P", "place"), ("D", "day")):
-            largest = np.argsort(-FIT.factors[name].mean[:, r])[:2]
+            largest = np.argsort(-cube_fit().factors[name].mean[:, r])[:2]
             assert list(row[f"{name}[{index}]"]) == [ORDER[index][n] for n in largest]
-    best = FIT.top(3)
+    best = cube_fit().top(3)
     assert list(best.columns[:3]) == ["user", "place", "day"]
     assert {tuple(row) for row in best[["user", "place", "day"]].values} == {
         (USERS[i], PLACES[j], DAYS[k]) for i, j, k in np.argwhere(np.isnan(COUNTS))
     }
-    np.testing.assert_array_equal(FIT.mean(best), best["mean"])
-    turned_round = LISTED.top(5, "zero")[::-1]
-    np.testing.assert_array_equal(LISTED.mean(turned_round), turned_round["mean"])
-    for row in FIT.top(5, "zero").itertuples():
+    np.testing.assert_array_equal(cube_fit().mean(best), best["mean"])
+    turned_round = listed_fit().top(5, "zero")[::-1]
+    np.testing.assert_array_equal(listed_fit().mean(turned_round), turned_round["mean"])
+    for row in cube_fit().top(5, "zero").itertuples():
         assert CUBE.sel(user=row.user, place=row.place, day=row.day) == 0
 
 
@@ -285,18 +300,18 @@ ASKED: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("kind", ASKED)
 def test_cells_in_every_form(kind: str) -> None:
     at = ASKED[kind]()
-    np.testing.assert_array_equal(FIT.mean(at), FIT.mean()[tuple(np.transpose(CELLS))])
-    np.testing.assert_array_equal(FIT.var(at), FIT.var()[tuple(np.transpose(CELLS))])
-    np.testing.assert_array_equal(FIT.prob(at, draws=50), FIT.prob(CELLS, draws=50))
+    np.testing.assert_array_equal(cube_fit().mean(at), cube_fit().mean()[tuple(np.transpose(CELLS))])
+    np.testing.assert_array_equal(cube_fit().var(at), cube_fit().var()[tuple(np.transpose(CELLS))])
+    np.testing.assert_array_equal(cube_fit().prob(at, draws=50), cube_fit().prob(CELLS, draws=50))
     np.testing.assert_array_equal(pltf.metrics.popularity(CUBE, at), pltf.metrics.popularity(COUNTS, CELLS))
 
 
 def test_boolean_cells() -> None:
-    expected = FIT.mean()[MASK]
-    np.testing.assert_array_equal(FIT.mean(MASK), expected)
+    expected = cube_fit().mean()[MASK]
+    np.testing.assert_array_equal(cube_fit().mean(MASK), expected)
     series = CUBE.copy(data=MASK).to_series()
-    np.testing.assert_array_equal(FIT.mean(series), expected)  # where it is True, not all of it
-    np.testing.assert_array_equal(np.sort(FIT.mean(series.sample(frac=1, random_state=1))), np.sort(expected))
+    np.testing.assert_array_equal(cube_fit().mean(series), expected)  # where it is True, not all of it
+    np.testing.assert_array_equal(np.sort(cube_fit().mean(series.sample(frac=1, random_state=1))), np.sort(expected))
 
 
 @pytest.mark.parametrize(
@@ -332,8 +347,8 @@ def test_boolean_cells() -> None:
 )
 def test_cells_that_cannot_be(at: Any, words: tuple[str, ...]) -> None:
     calls: list[Callable[[], Any]] = [
-        lambda: FIT.mean(at),
-        lambda: FIT.prob(at),
+        lambda: cube_fit().mean(at),
+        lambda: cube_fit().prob(at),
         lambda: pltf.metrics.popularity(CUBE, at),
     ]
     for call in calls:
@@ -437,8 +452,8 @@ MANY: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("kind", SINGLE)
 def test_a_new_row_goes_by_its_labels(kind: str) -> None:
-    new = FIT.fold_in(SINGLE[kind](), "user", **RUN)
-    expected = FIT.fold_in(ROW.values, "user", **RUN)
+    new = cube_fit().fold_in(SINGLE[kind](), "user", **RUN)
+    expected = cube_fit().fold_in(ROW.values, "user", **RUN)
     np.testing.assert_allclose(new.factors["U"].mean, expected.factors["U"].mean, rtol=1e-10)
     assert "user" not in new.labels
     np.testing.assert_allclose(
@@ -450,19 +465,21 @@ def test_a_new_row_goes_by_its_labels(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", MANY)
 def test_new_rows_go_by_their_labels(kind: str) -> None:
-    new = FIT.fold_in(MANY[kind](), "user", **RUN)
-    expected = FIT.fold_in(ROW.values, "user", **RUN)
+    new = cube_fit().fold_in(MANY[kind](), "user", **RUN)
+    expected = cube_fit().fold_in(ROW.values, "user", **RUN)
     np.testing.assert_allclose(new.factors["U"].mean, expected.factors["U"].mean, rtol=1e-10)
     assert list(new.labels["user"].index) == ["new"]
     np.testing.assert_allclose(new.mean([("new", 10, "thu")]), expected.mean(np.array([(0, 1, 3)])), rtol=1e-10)
 
 
 def test_new_rows_that_list_fewer_labels() -> None:
-    part = FIT.fold_in(ROW[:2], "user", **RUN)  # what an array does not have is missing
-    held = FIT.fold_in(np.where(np.isin(PLACES, PLACES[:2])[:, None], ROW.values, np.nan), "user", **RUN)
+    part = cube_fit().fold_in(ROW[:2], "user", **RUN)  # what an array does not have is missing
+    held = cube_fit().fold_in(np.where(np.isin(PLACES, PLACES[:2])[:, None], ROW.values, np.nan), "user", **RUN)
     np.testing.assert_allclose(part.factors["U"].mean, held.factors["U"].mean, rtol=1e-10)
-    listed = FIT.fold_in(CELL_ROWS.query("place in [40, 10]"), "user", **RUN)  # what a table does not list is zero
-    zeros = FIT.fold_in(np.where(np.isin(PLACES, PLACES[:2])[:, None], ROW.values, 0), "user", **RUN)
+    listed = cube_fit().fold_in(
+        CELL_ROWS.query("place in [40, 10]"), "user", **RUN
+    )  # what a table does not list is zero
+    zeros = cube_fit().fold_in(np.where(np.isin(PLACES, PLACES[:2])[:, None], ROW.values, 0), "user", **RUN)
     np.testing.assert_allclose(listed.factors["U"].mean, zeros.factors["U"].mean, rtol=1e-10)
 
 
@@ -481,7 +498,7 @@ def test_new_rows_that_list_fewer_labels() -> None:
 )
 def test_new_rows_that_do_not_fit(rows: Any, words: tuple[str, ...]) -> None:
     with pytest.raises(PltfError) as error:
-        FIT.fold_in(rows, "user", **RUN)
+        cube_fit().fold_in(rows, "user", **RUN)
     one_line(error, *words)
 
 
@@ -489,8 +506,10 @@ OTHER_ORDER = "an observation of a single row loses the order of its dims"
 
 
 def test_an_observed_row_in_another_order() -> None:
-    expected = FIT.fold_in(ROW.values, "user", **RUN).factors["U"].mean
-    np.testing.assert_allclose(FIT.fold_in(pltf.observe(ROW.T), "user", **RUN).factors["U"].mean, expected, rtol=1e-10)
+    expected = cube_fit().fold_in(ROW.values, "user", **RUN).factors["U"].mean
+    np.testing.assert_allclose(
+        cube_fit().fold_in(pltf.observe(ROW.T), "user", **RUN).factors["U"].mean, expected, rtol=1e-10
+    )
 
 
 # -- scores -------------------------------------------------------------------------------------
@@ -505,8 +524,6 @@ def scored(scores: pltf.metrics.Scores) -> list[list[float]]:
 
 
 HIDDEN = ~np.asarray(pltf.holdout(FULL.values, 0.3, seed=4))
-HALF = run(FULL, mask=~HIDDEN)
-TRUTH = pltf.metrics.score(HALF, FULL.values, HIDDEN, resamples=0, draws=10)
 HIDDEN_ROWS = [tuple(row) for row in FULL.copy(data=HIDDEN).to_series().loc[lambda one: one].index]
 DATA: dict[str, Callable[[], Any]] = {
     "array": lambda: FULL,
@@ -525,6 +542,16 @@ WHICH: dict[str, Callable[[], Any]] = {
 }
 
 
+@cache
+def half_fit() -> pltf.Fit:
+    return run(FULL, mask=~HIDDEN)
+
+
+@cache
+def truth() -> pltf.metrics.Scores:
+    return pltf.metrics.score(half_fit(), FULL.values, HIDDEN, resamples=0, draws=10)
+
+
 @pytest.mark.parametrize("cells", WHICH)
 @pytest.mark.parametrize("data", DATA)
 def test_scores_go_by_labels(data: str, cells: str) -> None:
@@ -535,9 +562,9 @@ def test_scores_go_by_labels(data: str, cells: str) -> None:
         which = FULL.copy(data=HIDDEN).transpose(*order).reindex(order).values
     if (data, cells) == ("series", "boolean"):
         which = FULL.copy(data=HIDDEN).transpose("day", "user", "place").values
-    scores = pltf.metrics.score(HALF, DATA[data](), which, resamples=0, draws=10)
-    assert scored(scores) == scored(TRUTH)
-    assert scores.auc == pytest.approx(TRUTH.auc, rel=1e-12)
+    scores = pltf.metrics.score(half_fit(), DATA[data](), which, resamples=0, draws=10)
+    assert scored(scores) == scored(truth())
+    assert scores.auc == pytest.approx(truth().auc, rel=1e-12)
 
 
 def test_scores_refuse_other_labels() -> None:
@@ -547,7 +574,7 @@ def test_scores_refuse_other_labels() -> None:
         (LONG.assign(user="zoe"), ("'zoe'",)),
     ):
         with pytest.raises(PltfError) as error:
-            pltf.metrics.score(HALF, data, HIDDEN)
+            pltf.metrics.score(half_fit(), data, HIDDEN)
         one_line(error, *words)
 
 
@@ -597,16 +624,16 @@ QUICK: dict[str, Any] = {"resamples": 0, "draws": 10}
 def test_an_observation_in_another_order_is_scored_by_its_names() -> None:
     turned = pltf.observe(FULL.transpose(*TURNED))
     assert refused_or(
-        lambda: pltf.metrics.score(HALF, turned, FULL.copy(data=HIDDEN).transpose(*TURNED).values, **QUICK),
-        lambda one: scored(one) == scored(TRUTH),
+        lambda: pltf.metrics.score(half_fit(), turned, FULL.copy(data=HIDDEN).transpose(*TURNED).values, **QUICK),
+        lambda one: scored(one) == scored(truth()),
     )
 
 
 @pytest.mark.parametrize("turn", [lambda one: one.T, lambda one: one[::-1]])
 def test_labelled_boolean_cells_go_by_names(turn: Callable[[Any], Any]) -> None:
     cells = turn(CUBE.copy(data=MASK))
-    expected: Array = np.sort(FIT.mean()[MASK])
-    assert refused_or(lambda: FIT.mean(cells), lambda means: np.array_equal(np.sort(means), expected))
+    expected: Array = np.sort(cube_fit().mean()[MASK])
+    assert refused_or(lambda: cube_fit().mean(cells), lambda means: np.array_equal(np.sort(means), expected))
 
 
 def test_hidden_cells_of_transposed_data_are_scored_where_they_were_hidden() -> None:
@@ -621,14 +648,14 @@ def test_hidden_cells_of_transposed_data_are_scored_where_they_were_hidden() -> 
 
 
 def test_known_factors_go_by_labels() -> None:
-    known = FIT.factors["U"].to_xarray()["mean"]
+    known = cube_fit().factors["U"].to_xarray()["mean"]
     assert refused_or(
         lambda: run(CUBE, fixed={"U": known[::-1]}), lambda fit: np.array_equal(fit.factors["U"].mean, known.values)
     )
 
 
 def test_a_fit_goes_on_only_with_its_labels() -> None:
-    assert refused_or(lambda: run(CUBE[::-1], init=FIT), lambda fit: fit.n_iter > 2 * RUN["max_iter"])
+    assert refused_or(lambda: run(CUBE[::-1], init=cube_fit()), lambda fit: fit.n_iter > 2 * RUN["max_iter"])
 
 
 def test_components_are_matched_by_labels() -> None:
@@ -676,7 +703,6 @@ def test_a_plain_mask_has_the_axes_of_the_data_that_it_comes_with() -> None:
 
 
 def test_the_clock_of_polars() -> None:
-    pl = pytest.importorskip("polars")
     moments = pd.DatetimeIndex(["2026-11-09 00:30", "2026-11-08 12:00"]).tz_localize("Europe/Berlin")
     table = pl.DataFrame({"user": ["a", "b"], "when": moments.to_series().reset_index(drop=True)})
     seen = pltf.observe(table, dims=["user", "when:day"])
@@ -745,35 +771,37 @@ def test_frames_that_do_not_fit() -> None:
     [lambda one: one, lambda one: one.T, lambda one: one[::-1], lambda one: one.transpose(*TURNED)[:, ::-1]],
 )
 def test_answers_come_as_the_array_has_them(turn: Callable[[Any], Any]) -> None:
-    at, whole = turn(CUBE.copy(data=MASK)), turn(labelled(FIT))
-    np.testing.assert_array_equal(FIT.mean(at), whole.values[at.values])
+    at, whole = turn(CUBE.copy(data=MASK)), turn(labelled(cube_fit()))
+    np.testing.assert_array_equal(cube_fit().mean(at), whole.values[at.values])
     held = turn(FULL)
-    for ask in (FIT.surprise, FIT.log_prob):
+    for ask in (cube_fit().surprise, cube_fit().log_prob):
         values = ask(at, held.values[at.values], draws=20)
         for given in (held, FULL):
             np.testing.assert_array_equal(ask(at, given, draws=20), values)
-    np.testing.assert_array_equal(FIT.log_prob(None, held, draws=5), FIT.log_prob(None, FULL.values, draws=5))
+    np.testing.assert_array_equal(
+        cube_fit().log_prob(None, held, draws=5), cube_fit().log_prob(None, FULL.values, draws=5)
+    )
 
 
 def test_some_of_the_labels_are_enough() -> None:
     at = CUBE.copy(data=MASK)[1:3]
-    np.testing.assert_array_equal(FIT.mean(at), labelled(FIT)[1:3].values[at.values])
+    np.testing.assert_array_equal(cube_fit().mean(at), labelled(cube_fit())[1:3].values[at.values])
 
 
 def test_boolean_arrays_that_do_not_fit() -> None:
     bare = run(FULL.values)
     wrong: list[tuple[Callable[[], Any], tuple[str, ...]]] = [
-        (lambda: FIT.mean(CUBE), ("at", "boolean", "float64")),
-        (lambda: FIT.mean((CUBE > 0)[[0, 0, 1]]), ("at", "'eve' stands twice")),
-        (lambda: FIT.mean((CUBE > 0).rename(day="when")), ("at", "when", "were expected")),
+        (lambda: cube_fit().mean(CUBE), ("at", "boolean", "float64")),
+        (lambda: cube_fit().mean((CUBE > 0)[[0, 0, 1]]), ("at", "'eve' stands twice")),
+        (lambda: cube_fit().mean((CUBE > 0).rename(day="when")), ("at", "when", "were expected")),
         (lambda: bare.mean((CUBE > 0)[:2]), ("at", "4 positions along 'user'", "got 2")),
-        (lambda: FIT.surprise([("eve", 40, "mon")], FULL.rename(day="when")), ("values", "(1,)", "(4, 4, 4)")),
+        (lambda: cube_fit().surprise([("eve", 40, "mon")], FULL.rename(day="when")), ("values", "(1,)", "(4, 4, 4)")),
         (lambda: bare.surprise(None, FULL[:2]), ("values", "(4, 4, 4)", "(2, 4, 4)")),
-        (lambda: FIT.mean(["eve", "mon"]), ("at", "a row of 3 labels (user, place, day)")),
-        (lambda: FIT.mean([("eve", "mon")]), ("at", "a row of 3 labels (user, place, day)")),
-        (lambda: pltf.metrics.score(HALF, FULL, [[0, 1, 2]]), ("cells", "'place'", "numbers may mean both")),
-        (lambda: pltf.metrics.score(HALF, pltf.observe(FULL), [[0, 1, 2]]), ("cells", "numbers may mean both")),
-        (lambda: pltf.metrics.score(HALF, FULL, 5), ("cells", "must list cells")),
+        (lambda: cube_fit().mean(["eve", "mon"]), ("at", "a row of 3 labels (user, place, day)")),
+        (lambda: cube_fit().mean([("eve", "mon")]), ("at", "a row of 3 labels (user, place, day)")),
+        (lambda: pltf.metrics.score(half_fit(), FULL, [[0, 1, 2]]), ("cells", "'place'", "numbers may mean both")),
+        (lambda: pltf.metrics.score(half_fit(), pltf.observe(FULL), [[0, 1, 2]]), ("cells", "numbers may mean both")),
+        (lambda: pltf.metrics.score(half_fit(), FULL, 5), ("cells", "must list cells")),
     ]
     for call, words in wrong:
         with pytest.raises(PltfError) as error:
@@ -798,16 +826,18 @@ def test_positions_are_along_the_axes_of_the_data(view: str) -> None:
     if view != "observation":
         hidden = hidden.reindex_like(data)
     for cells in (hidden.values, np.argwhere(hidden.values), np.nonzero(hidden.values)):
-        scores = pltf.metrics.score(HALF, data, cells, **QUICK)
+        scores = pltf.metrics.score(half_fit(), data, cells, **QUICK)
         np.testing.assert_array_equal(scores.values, values[hidden.values])
-        assert scored(scores) == scored(TRUTH)
+        assert scored(scores) == scored(truth())
 
 
 def test_values_may_be_picked_by_xarray() -> None:
     at = xr.DataArray([0, 2], dims="cell"), xr.DataArray([3, 1], dims="cell"), xr.DataArray([1, 1], dims="cell")
     cells = np.transpose([one.values for one in at])
     picked = FULL.isel(user=at[0], place=at[1], day=at[2])
-    np.testing.assert_array_equal(FIT.log_prob(cells, picked, draws=5), FIT.log_prob(cells, picked.values, draws=5))
+    np.testing.assert_array_equal(
+        cube_fit().log_prob(cells, picked, draws=5), cube_fit().log_prob(cells, picked.values, draws=5)
+    )
 
 
 @pytest.mark.parametrize("order", [["user", "place", "day"], ["day", "user", "place"]])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import permutations
 from typing import Any
 
@@ -336,40 +336,49 @@ def small(text: str, *shape: int, **sizes: int) -> pltf.Fit:
     return fitted(pltf.Model(text, **sizes), tuple(zip(indices, shape, strict=True)))
 
 
-NMF = small("ir,rj->ij", 3, 4, r=2)
-TUCKER = fitted(pltf.tucker(ranks=(2, 2, 2)), (("i", 2), ("j", 2), ("k", 2)))
+def nmf() -> pltf.Fit:
+    return small("ir,rj->ij", 3, 4, r=2)
+
+
+def tucker() -> pltf.Fit:
+    return fitted(pltf.tucker(ranks=(2, 2, 2)), (("i", 2), ("j", 2), ("k", 2)))
 
 
 @pytest.mark.parametrize(
     ("fit_a", "fit_b", "index", "message"),
     [
-        (np.ones((2, 2)), NMF, None, "fit_a must be a Fit, got ndarray"),
-        (NMF, NMF.model, None, "fit_b must be a Fit, got Model"),
-        (NMF, NMF, "z", "index must name a latent index of the model (r), got 'z'"),
-        (NMF, NMF, "i", "index must name a latent index of the model (r), got 'i'"),
-        (NMF, NMF, 0, "index must name a latent index of the model (r), got 0"),
-        (TUCKER, TUCKER, None, "index must name a latent index of the model (p, q, r), for there are several"),
-        (TUCKER, NMF, "p", "fit_b must have the latent index 'p' too; it has r"),
-        (small("i,j->ij", 3, 4), NMF, None, "index must name a latent index of the model (none), and there is none"),
+        (lambda: np.ones((2, 2)), nmf, None, "fit_a must be a Fit, got ndarray"),
+        (nmf, lambda: nmf().model, None, "fit_b must be a Fit, got Model"),
+        (nmf, nmf, "z", "index must name a latent index of the model (r), got 'z'"),
+        (nmf, nmf, "i", "index must name a latent index of the model (r), got 'i'"),
+        (nmf, nmf, 0, "index must name a latent index of the model (r), got 0"),
+        (tucker, tucker, None, "index must name a latent index of the model (p, q, r), for there are several"),
+        (tucker, nmf, "p", "fit_b must have the latent index 'p' too; it has r"),
         (
-            NMF,
-            TUCKER,
+            partial(small, "i,j->ij", 3, 4),
+            nmf,
+            None,
+            "index must name a latent index of the model (none), and there is none",
+        ),
+        (
+            nmf,
+            tucker,
             "r",
             "fit_a and fit_b must explain the same tensors, got X[i], X[j] and X[i], X[j], X[k]",
         ),
         (
-            NMF,
-            small("Y[i,j] = A[i,r] * B[j,r]", 3, 4, r=2),
+            nmf,
+            partial(small, "Y[i,j] = A[i,r] * B[j,r]", 3, 4, r=2),
             "r",
             "fit_a and fit_b must explain the same tensors, got X[i], X[j] and Y[i], Y[j]",
         ),
-        (NMF, small("ir,rj->ij", 3, 5, r=2), None, "index 'j' of X must have one size, got 4 and 5"),
-        (small("ir,rj->ij", 2, 4, r=3), NMF, "r", "index 'i' of X must have one size, got 2 and 3"),
+        (nmf, partial(small, "ir,rj->ij", 3, 5, r=2), None, "index 'j' of X must have one size, got 4 and 5"),
+        (partial(small, "ir,rj->ij", 2, 4, r=3), nmf, "r", "index 'i' of X must have one size, got 2 and 3"),
     ],
 )
-def test_refused_fits(fit_a: Any, fit_b: Any, index: Any, message: str) -> None:
+def test_refused_fits(fit_a: Callable[[], Any], fit_b: Callable[[], Any], index: Any, message: str) -> None:
     with pytest.raises(pltf.PltfError, match=f"^{re.escape(message)}$"):
-        pltf.match(fit_a, fit_b, index)
+        pltf.match(fit_a(), fit_b(), index)
 
 
 @pytest.mark.parametrize("method", ["vb", "em", "map"])

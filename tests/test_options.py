@@ -19,7 +19,11 @@ from pltf.sklearn import PoissonNMF
 X = np.random.default_rng(0).poisson(3.0, (4, 3))
 MODEL = pltf.nmf(rank=2)
 COUPLED = pltf.Model("X[i,j] = A[i,r] * B[j,r]\nY[j,m] = B[j,r] * D[m,r]", r=2)
-FIT = MODEL.fit(X, max_iter=3, tol=0)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> pltf.Fit:
+    return MODEL.fit(X, max_iter=3, tol=0)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +53,6 @@ FIT = MODEL.fit(X, max_iter=3, tol=0)
         ({"checkpoint": 3}, "checkpoint must be the name of a file, got 3"),
         ({"accelerate": 1}, "accelerate must be True or False, got 1"),
         ({"init": {"W": [[1, 2], [3]]}}, r"init\['W'\]: expected a numeric array, got list"),
-        ({"fixed": {"W": FIT.factors["W"]}}, r"fixed\['W'\] must be an array, got a Posterior: pass its .mean"),
         ({"fixed": {"W": np.ma.masked_equal(np.ones((4, 2)), 1)}}, r"fixed\['W'\] must not have masked entries"),
         ({"callback": 3}, "callback must be a function of a sweep, got int"),
         ({"init": "zeros"}, "init must be one of 'prior', 'random'; got 'zeros'"),
@@ -59,7 +62,6 @@ FIT = MODEL.fit(X, max_iter=3, tol=0)
         ({"init": {"W": np.ones((3, 2))}}, r"init\['W'\] must have shape \(4, 2\) \(i=4, r=2\), got \(3, 2\)"),
         ({"init": {"W": -np.ones((4, 2))}}, r"init\['W'\] must be finite and not negative"),
         ({"init": {"W": np.full((4, 2), "a")}}, r"init\['W'\]: expected real or integer numbers, got dtype <U1"),
-        ({"init": FIT, "restarts": 2}, "restarts must be 1 when init gives the starting point, got 2"),
         ({"fixed": {"W": np.ones((4, 2)), "H": np.ones((2, 3))}}, "fixed names every factor: nothing is left to learn"),
         ({"fixed": {"V": np.ones((4, 2))}}, "fixed names 'V', but the factors of the model are W, H"),
         ({"fixed": {"W": np.full((4, 2), np.nan)}}, r"fixed\['W'\] must be finite and not negative"),
@@ -113,11 +115,18 @@ def test_init_and_fixed_do_not_mix() -> None:
         MODEL.fit(X, init={"W": W, "H": H}, fixed={"W": W})
 
 
-def test_init_must_be_a_fit_of_the_same_thing() -> None:
+def test_refused_options_made_of_a_fit(fitted: pltf.Fit) -> None:
+    with pytest.raises(pltf.PltfError, match=r"fixed\['W'\] must be an array, got a Posterior: pass its .mean"):
+        MODEL.fit(X, fixed={"W": fitted.factors["W"]})
+    with pytest.raises(pltf.PltfError, match="restarts must be 1 when init gives the starting point, got 2"):
+        MODEL.fit(X, init=fitted, restarts=2)
+
+
+def test_init_must_be_a_fit_of_the_same_thing(fitted: pltf.Fit) -> None:
     with pytest.raises(pltf.PltfError, match="init must be a fit of the same model, got a fit of Model"):
-        pltf.nmf(rank=3).fit(X, init=FIT)
+        pltf.nmf(rank=3).fit(X, init=fitted)
     with pytest.raises(pltf.PltfError, match="index 'i' is 5 in the data and 4 in init"):
-        MODEL.fit(np.ones((5, 3)), init=FIT)
+        MODEL.fit(np.ones((5, 3)), init=fitted)
 
 
 def test_a_start_or_a_fixed_factor_that_forbids_a_count_is_refused() -> None:
@@ -214,12 +223,12 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return found
 
 
-def test_every_option_is_handed_on(recorded: dict[str, Any]) -> None:
+def test_every_option_is_handed_on(fitted: pltf.Fit, recorded: dict[str, Any]) -> None:
     of_search = {"prior", "race", "workers"}  # each candidate has a prior of its own
     calls: tuple[tuple[Callable[..., Any], tuple[Any, ...], set[str]], ...] = (
         (pltf.Model.fit, (MODEL, X), set()),
         (pltf.Model.plan, (MODEL, X), set()),
-        (pltf.Fit.fold_in, (FIT, X, "i"), set()),
+        (pltf.Fit.fold_in, (fitted, X, "i"), set()),
         (pltf.select, (MODEL, X), of_search),
     )
     for function, arguments, others in calls:

@@ -84,6 +84,7 @@ def test_readme_names_the_commands_on_its_first_screen() -> None:
     assert "make test" in (ROOT / ".ci" / "run").read_text()
 
 
+@pytest.mark.extra("plot")
 def test_demo_finds_the_order(tmp_path: Path) -> None:
     script = str(ROOT / "examples" / "demo.py")
     command = [sys.executable, script, "--size", "20", "--restarts", "2", "--out", str(tmp_path)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 import warnings
+from functools import cache
 from typing import Any
 
 import joblib
@@ -39,7 +40,9 @@ def model(n_components: int = 3, **options: Any) -> PoissonNMF:
     return PoissonNMF(n_components, **{"random_state": 0, "n_init": 3} | options)
 
 
-MODEL = model().fit(X)
+@cache
+def fitted_model() -> PoissonNMF:
+    return model().fit(X)
 
 
 ESTIMATORS = [
@@ -103,15 +106,17 @@ def test_means_by_component_prune() -> None:
 @pytest.mark.parametrize("data", [X, WITH_HOLES], ids=["whole", "with holes"])
 def test_new_rows_are_a_fold_in(data: Array) -> None:
     """With this prior the bound of a row has one peak, and any start finds it."""
-    new = MODEL.fit_.fold_in(data, "i", tol=1e-10)
-    np.testing.assert_allclose(MODEL.transform(data), new.factors["W"].mean, rtol=1e-3, atol=1e-5)
-    assert MODEL.score(data) == pytest.approx(new.bound / np.isfinite(data).sum(), rel=1e-8)
+    new = fitted_model().fit_.fold_in(data, "i", tol=1e-10)
+    np.testing.assert_allclose(fitted_model().transform(data), new.factors["W"].mean, rtol=1e-3, atol=1e-5)
+    assert fitted_model().score(data) == pytest.approx(new.bound / np.isfinite(data).sum(), rel=1e-8)
 
 
 def test_training_rows_are_near_what_the_fit_believes_of_them() -> None:
-    W = MODEL.transform(X)
-    np.testing.assert_allclose(W, MODEL.fit_.factors["W"].mean, rtol=0.1, atol=0.01 * W.max())
-    np.testing.assert_allclose(MODEL.inverse_transform(W), MODEL.fit_.mean(), rtol=0.1, atol=0.01 * RATES.max())
+    W = fitted_model().transform(X)
+    np.testing.assert_allclose(W, fitted_model().fit_.factors["W"].mean, rtol=0.1, atol=0.01 * W.max())
+    np.testing.assert_allclose(
+        fitted_model().inverse_transform(W), fitted_model().fit_.mean(), rtol=0.1, atol=0.01 * RATES.max()
+    )
     np.testing.assert_array_equal(model().fit_transform(X), W)
 
 
@@ -138,7 +143,7 @@ def test_it_stands_beside_nmf_of_scikit_learn() -> None:
     """As near to the counts as maximum likelihood, but for what the priors take; nearer to the rates behind them."""
     peer = NMF(3, beta_loss="kullback-leibler", solver="mu", init="nndsvda", max_iter=2000, tol=1e-6)
     theirs = peer.inverse_transform(peer.fit_transform(X))
-    ours = MODEL.inverse_transform(MODEL.transform(X))
+    ours = fitted_model().inverse_transform(fitted_model().transform(X))
     assert deviance(X, theirs) <= deviance(X, ours) < 1.05 * deviance(X, theirs)
     assert deviance(RATES, ours) < deviance(RATES, theirs)
     for_many = model().fit(100 * X)  # where counts are large the priors no longer matter
@@ -162,8 +167,8 @@ def test_a_search_finds_the_order(data: Any) -> None:
 
 def test_score_is_a_mean_over_observed_cells() -> None:
     twice = np.vstack([WITH_HOLES, WITH_HOLES])
-    assert MODEL.score(twice) == pytest.approx(MODEL.score(WITH_HOLES), rel=1e-9)
-    assert MODEL.score(X) > MODEL.score(np.random.default_rng(0).permuted(X, axis=1))
+    assert fitted_model().score(twice) == pytest.approx(fitted_model().score(WITH_HOLES), rel=1e-9)
+    assert fitted_model().score(X) > fitted_model().score(np.random.default_rng(0).permuted(X, axis=1))
 
 
 # -- data -----------------------------------------------------------------------------------------
@@ -203,7 +208,7 @@ def test_cells_that_are_listed_twice_add_up() -> None:
     indptr, indices = np.array([0, 2]), np.array([1, 1])
     row = sparse.csr_array((np.array([1.0, 2.0]), indices, indptr), shape=(1, 25))
     assert_same(few(data), data, few(X), X)
-    np.testing.assert_allclose(MODEL.transform(row), MODEL.transform(np.eye(1, 25, 1) * 3), rtol=1e-6)
+    np.testing.assert_allclose(fitted_model().transform(row), fitted_model().transform(np.eye(1, 25, 1) * 3), rtol=1e-6)
     assert row.data.tolist() == [1.0, 2.0]
     assert data.nnz == 2 * half.nnz
 
@@ -260,10 +265,10 @@ def test_small_and_empty_data(data: Any) -> None:
 
 
 def test_a_row_with_no_observed_cell_has_the_mean_of_the_prior() -> None:
-    expected = np.full((1, 3), MODEL.fit_.priors["W"].mean)
+    expected = np.full((1, 3), fitted_model().fit_.priors["W"].mean)
     empty: Array = np.full((1, 25), NAN)
-    np.testing.assert_array_equal(MODEL.transform(empty), expected)
-    np.testing.assert_allclose(MODEL.transform(np.vstack([X[:4], empty]))[4:], expected, rtol=1e-12)
+    np.testing.assert_array_equal(fitted_model().transform(empty), expected)
+    np.testing.assert_allclose(fitted_model().transform(np.vstack([X[:4], empty]))[4:], expected, rtol=1e-12)
 
 
 # -- life in scikit-learn -------------------------------------------------------------------------
@@ -281,11 +286,11 @@ def test_random_state() -> None:
 
 
 def test_a_clone_is_unfitted_and_gives_the_same() -> None:
-    again = clone(MODEL)
-    assert again.get_params() == MODEL.get_params()
+    again = clone(fitted_model())
+    assert again.get_params() == fitted_model().get_params()
     with pytest.raises(sklearn.exceptions.NotFittedError):
         again.transform(X)
-    assert again.fit(X).bound_ == MODEL.bound_
+    assert again.fit(X).bound_ == fitted_model().bound_
 
 
 def test_a_fit_that_failed_is_no_fit() -> None:
@@ -341,7 +346,7 @@ def test_names_that_stand_twice_are_no_labels() -> None:
 
 def test_sparse_weights_can_be_turned_back() -> None:
     W = np.diag([1.0, 2.0, 0.0])
-    np.testing.assert_array_equal(MODEL.inverse_transform(sparse.csr_array(W)), W @ MODEL.components_)
+    np.testing.assert_array_equal(fitted_model().inverse_transform(sparse.csr_array(W)), W @ fitted_model().components_)
 
 
 def test_in_a_pipeline() -> None:
@@ -442,12 +447,12 @@ def test_data_that_cannot_be_used() -> None:
     with pytest.raises(pltf.PltfError, match="at least one cell must be observed"):
         model().fit(np.full((3, 2), NAN))
     with pytest.raises(pltf.PltfError, match=r"^X must have an observed cell to be scored, but all are missing$"):
-        MODEL.score(np.full((3, 25), NAN))
+        fitted_model().score(np.full((3, 25), NAN))
     with pytest.raises(ValueError, match="infinity"):
         model().fit([[1.0, np.inf]])
     text = "X must have a column for each of the 3 components, as transform returns it; got 2"
     with pytest.raises(pltf.PltfError, match=f"^{text}$"):
-        MODEL.inverse_transform(np.ones((4, 2)))
+        fitted_model().inverse_transform(np.ones((4, 2)))
 
 
 def test_warnings_of_others_are_left_alone() -> None:

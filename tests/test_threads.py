@@ -23,14 +23,23 @@ def test_results_come_in_order(threads: int, count: int) -> None:
 
 def test_every_thread_works_and_few_results_wait() -> None:
     lock, workers, begun, taken, most = threading.Lock(), Counter[threading.Thread](), 0, 0, 0
+    main_was_busy, other_has_begun = threading.Event(), threading.Event()
 
     def work(n: int) -> int:
         nonlocal begun, most
+        me = threading.current_thread()
         with lock:
-            workers[threading.current_thread()] += 1
+            workers[me] += 1
             begun += 1
             most = max(most, begun - taken)
-        time.sleep(0.003)
+        # Each waits for the other, so that the outcome does not depend on how busy the machine is.
+        if me is not threading.main_thread():
+            other_has_begun.set()
+            assert main_was_busy.wait(60)
+        elif workers[me] == 5:
+            main_was_busy.set()
+        elif workers[me] > 5:
+            assert other_has_begun.wait(60)
         return n
 
     for _ in ordered_map(work, range(40), 2):

@@ -635,6 +635,7 @@ def test_the_job_of_a_killed_process_is_done_by_a_new_one(tmp_path: Path) -> Non
     assert results[1] != killed
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_processes_left")
 def test_processes_end_after_a_while_and_new_ones_are_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers_module, "_IDLE", 0.1)

@@ -87,6 +87,7 @@ def test_fit_of_an_equation_with_a_prior_in_words(folder: Path) -> None:
     assert fit.bound == pltf.Model(text, r=2).fit(events(), prior=prior, seed=3).bound
 
 
+@pytest.mark.slow
 def test_select(folder: Path) -> None:
     command = ("select", "events.csv", *INDEX, "--cp", "1:3", "--restarts", 2, "-o", "search.nc")
     done = script(*command, cwd=folder)
@@ -103,6 +104,8 @@ def test_select(folder: Path) -> None:
     assert [one["p"] for one in sorted(grid["candidates"], key=lambda one: int(one["p"]))] == [1, 2]
 
 
+@pytest.mark.extra("io")
+@pytest.mark.slow
 def test_predict(folder: Path) -> None:
     asked = pd.DataFrame({"note": ["007", ""], "act": ["a01", "a00"], "user": ["u03", "u01"], "place": ["p00", "p02"]})
     asked.to_csv(folder / "asked.csv", index=False)
@@ -126,6 +129,7 @@ def test_predict(folder: Path) -> None:
     assert set(told["cells"][0]) == {"user", "place", "act", "mean", "sd", "prob", "low", "high"}
 
 
+@pytest.mark.slow
 def test_score(folder: Path) -> None:
     fit = pltf.load(folder / "run.nc")
     assert isinstance(fit, pltf.Fit)
@@ -156,6 +160,8 @@ def test_score_of_ratings(tmp_path: Path) -> None:
     assert list(told["scores"]) == ["log_likelihood", "deviance", "rmse"]
 
 
+@pytest.mark.extra("plot")
+@pytest.mark.slow
 def test_report(folder: Path) -> None:
     done = script("report", "run.nc", "-o", "report.html", "--title", "Visits", cwd=folder)
     assert done.code == 0, done
@@ -225,6 +231,8 @@ def test_fit_of_matlab_data(folder: Path) -> None:
     assert fit.bound == pytest.approx(pltf.cp(("a", "b", "c"), rank=2).fit(COUNTS).bound, rel=1e-9)
 
 
+@pytest.mark.extra("plot")
+@pytest.mark.slow
 def test_demo(tmp_path: Path) -> None:
     done = script("demo", tmp_path / "demo")
     assert done.code == 0, done
@@ -233,6 +241,7 @@ def test_demo(tmp_path: Path) -> None:
     assert "exists: --force replaces it" in here("demo", tmp_path / "demo").refusal
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_the_best_so_far(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.random.default_rng(0).poisson(1.0, (60, 60, 60)))
     command = [str(SCRIPT), "fit", "x.npy", "--cp", "10", "--tol", "0", "--max-iter", "1000000", "--restarts", "9"]
@@ -307,6 +316,8 @@ def test_a_column_with_a_comma_in_its_name(tmp_path: Path) -> None:
     assert fit.labels["name"].names() == ["Lee, Ann", "Lee, Bob"]
 
 
+@pytest.mark.extra("plot")
+@pytest.mark.slow
 def test_work_is_done_though_nobody_reads_on(tmp_path: Path) -> None:
     command = f"({SCRIPT} demo out; echo rc $? > code) 2>&1 | head -n 1"
     subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, timeout=300)
@@ -354,6 +365,7 @@ def test_completion(folder: Path) -> None:
     assert "_PLTF_COMPLETE" in shown.stdout
 
 
+@pytest.mark.slow
 def test_a_reader_who_has_seen_enough(folder: Path) -> None:
     command = f"{SCRIPT} predict run.nc --top 300 --draws 10 --among all; echo rc $? >&2"
     done = subprocess.run(["bash", "-c", f"({command}) | head -n 1"], cwd=folder, capture_output=True, text=True)

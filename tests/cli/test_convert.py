@@ -19,9 +19,10 @@ from pltf.cli.data import _save_arrays, observed, write_observation
 from pltf.data import DenseObservation, Observation
 from pltf.errors import PltfError
 from tests.cli import SCRIPT, here
+from tests.extras import MINIMAL
 
 VALUES = [0.0, 1.0, 3.0, 0.1, 1 / 3, 2.0**53, 1e300, 5e-324]
-WAYS = [".csv", ".tsv", ".csv.gz", ".parquet", ".tns", ".tns.gz", ".npz", ".nc"]
+WAYS = [".csv", ".tsv", ".csv.gz", *([] if MINIMAL else [".parquet"]), ".tns", ".tns.gz", ".npz", ".nc"]
 
 
 def read(path: Path, index: str | None = None, missing: str = "nan") -> Observation:
@@ -67,6 +68,7 @@ def observations(draw: st.DrawFn) -> Observation:
     return pltf.observe((listed, X[tuple(listed.T)]), shape=shape, unlisted=storage, missing=missing, **named)
 
 
+@pytest.mark.slow
 @given(seen=observations(), ending=st.sampled_from(WAYS))
 @settings(max_examples=100)
 def test_there_and_back(seen: Observation, ending: str, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -189,6 +191,7 @@ def test_cells_of_a_tns_file_are_asked_for_as_they_stand_in_it(tmp_path: Path) -
     assert second.labels == fit.labels
 
 
+@pytest.mark.extra("io")
 @pytest.mark.parametrize("ending", [".npz", ".nc", ".parquet"])
 def test_dates_keep_their_zone(ending: str, tmp_path: Path) -> None:
     moments = pd.date_range("2026-03-27 12:00", periods=5, freq="D", tz="Europe/Berlin")

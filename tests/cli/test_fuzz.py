@@ -22,6 +22,7 @@ import pltf
 from pltf.data.observe import observed_again
 from tests.cli import here
 from tests.cli.test_convert import cells
+from tests.extras import MINIMAL
 
 words = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=4)
 labels = st.sampled_from(["ann", "bob", "007", "7", "NA", "", " x", "a,b", 'q"q', "1.0", "2026-01-05"]) | words
@@ -57,6 +58,7 @@ def _number(word: str) -> float | None:
     return float(word) if word not in ("", "NA") else None
 
 
+@pytest.mark.slow
 @given(made=tables(), quote=st.booleans(), bom=st.booleans(), ending=st.sampled_from(["\n", "\r\n"]))
 @settings(max_examples=120)
 def test_tables(
@@ -122,10 +124,11 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
         "4.nc": lambda path: array.to_netcdf(path, engine="h5netcdf"),
         "run.nc": lambda path: pltf.nmf(rank=1).fit(COUNTS).save(path),
     }
-    return {name: _saved(write, name, folder) for name, write in makers.items()}
+    return {name: _saved(makers[name], name, folder) for name in NAMES}
 
 
-NAMES = ("a.csv", "a.csv.gz", "a.parquet", "a.tns", "a.npy", "a.npz", "s.npz", "a.mat", "3.nc", "4.nc", "run.nc")
+PARQUET = () if MINIMAL else ("a.parquet",)
+NAMES = ("a.csv", "a.csv.gz", *PARQUET, "a.tns", "a.npy", "a.npz", "s.npz", "a.mat", "3.nc", "4.nc", "run.nc")
 
 
 def tried(path: Path) -> None:
@@ -153,6 +156,7 @@ def test_whole_files_are_fine(name: str, whole: dict[str, bytes], tmp_path: Path
 PLACE = st.integers(0, 2**31)  # of a byte in a file of any length
 
 
+@pytest.mark.slow
 @given(
     name=st.sampled_from(NAMES),
     bytes_=st.lists(st.tuples(PLACE, st.integers(0, 255)), max_size=4),
@@ -175,6 +179,7 @@ def test_spoilt_files(
     tried(path)
 
 
+@pytest.mark.slow
 @given(
     content=st.binary(max_size=200) | st.text(max_size=60).map(str.encode) | st.binary(max_size=60).map(gzip.compress),
     name=st.sampled_from(["a", "a.txt", *NAMES]),
@@ -189,6 +194,7 @@ def test_any_bytes(content: bytes, name: str, mark: bytes, tmp_path_factory: pyt
     tried(path)
 
 
+@pytest.mark.slow
 @given(
     arguments=st.lists(
         st.sampled_from(["fit", "info", "-o", "--cp", "x", "-1", "--index", "a,b", "--", "", "é"]) | words

@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import sparse as pydata
 from scipy import sparse
 
 import pltf
 from pltf.data import CooObservation
+from tests.extras import optional
+
+pydata = optional("sparse")
 
 CELLS = np.array([[2, 0, 1], [0, 1, 0], [0, 0, 3]])
 VALUES = np.array([5, 0, 2])

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import sparse as pydata
 import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +18,9 @@ from scipy import sparse, stats
 import pltf
 from pltf.data import CooObservation, random_cells
 from pltf.fit import Fit
+from tests.extras import optional
+
+pydata = optional("sparse")
 
 Array = NDArray[Any]
 Bools = NDArray[np.bool_]

@@ -86,6 +86,7 @@ def test_a_trail_keeps_the_last_steps() -> None:
     np.testing.assert_allclose(trail.residual, [-np.log(1.1), -np.log(1.1), 0], rtol=1e-14)
 
 
+@pytest.mark.slow
 @given(case=cases(), method=st.sampled_from(["vb", "em", "map"]))
 def test_the_objective_never_falls_in_quasi_newton_steps(case: Case, method: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -102,6 +103,7 @@ TUCKER = pltf.tucker(ranks=(2, 2, 2))
 X = pltf.datasets.draw(TUCKER, (12, 11, 10), seed=1).counts["X"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["vb", "em"])
 def test_quasi_newton_steps_shorten_the_tail(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sweeps, not seconds: to come within 1e-6 of the best."""

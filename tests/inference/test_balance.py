@@ -96,6 +96,7 @@ def test_a_fit_is_balanced_at_its_end() -> None:
         np.testing.assert_allclose(E[name], means[name], rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["vb", "em"])
 def test_acceleration_needs_fewer_sweeps(method: str) -> None:
     """Sweeps, not seconds: to come within 1e-6 of the best bound."""

@@ -132,6 +132,7 @@ def _learning(prior: pltf.Gamma, learn: str, tie: str) -> pltf.Gamma:
     return pltf.Gamma(shape, mean, learn=learn, tie=tie)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(
     case=cases(),

@@ -78,6 +78,7 @@ def test_map_equals_the_reference(case: Case) -> None:
     assert_never_fell(fit)
 
 
+@pytest.mark.slow
 @given(case=cases(), method=st.sampled_from(["vb", "em"]), accelerate=st.booleans())
 def test_objective_never_falls(case: Case, method: str, accelerate: bool) -> None:
     assert_never_fell(run(case, method=method, max_iter=30, accelerate=accelerate))
@@ -107,6 +108,7 @@ def test_a_step_falls_by_rounding_at_most(case: Case, method: Method, accelerate
         state = new
 
 
+@pytest.mark.slow
 @given(case=cases(), data=st.data())
 def test_acceleration_keeps_fixed_factors_and_ends_no_lower(case: Case, data: st.DataObject) -> None:
     held = data.draw(st.sampled_from(sorted(case.init)))
@@ -136,6 +138,7 @@ def test_fixed_factors_stay_and_the_rest_follows_the_reference(case: Case, metho
     np.testing.assert_allclose(fit.trace, expected, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 @given(case=cases(), data=st.data())
 def test_permuting_an_index_permutes_the_result(case: Case, data: st.DataObject) -> None:
     index = data.draw(st.sampled_from(sorted(case.sizes)))
@@ -160,6 +163,7 @@ def test_permuting_an_index_permutes_the_result(case: Case, data: st.DataObject)
             np.testing.assert_allclose(permuted(factor.mean, factors[name]), there.factors[name].mean, rtol=1e-8)
 
 
+@pytest.mark.slow
 @given(case=cases(), method=st.sampled_from(["vb", "em"]))
 def test_blocks_equal_the_whole(case: Case, method: str) -> None:
     whole = run(case, method=method)
@@ -170,6 +174,7 @@ def test_blocks_equal_the_whole(case: Case, method: str) -> None:
     np.testing.assert_allclose(whole.trace[:sweeps], cut.trace[:sweeps], rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 @given(case=cases(), method=st.sampled_from(["vb", "em", "map"]))
 def test_threads_do_not_change_a_bit(case: Case, method: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -214,6 +219,7 @@ def test_coupled_with_one_tensor_wholly_missing_equals_uncoupled(case: Case) -> 
     np.testing.assert_allclose(both.factors["Own"].shape, case.priors["Own"].broadcast(case.init["Own"].shape)[0])
 
 
+@pytest.mark.slow
 @given(case=cases(), method=st.sampled_from(["vb", "em"]), accelerate=st.booleans())
 def test_going_on_equals_a_longer_fit(case: Case, method: str, accelerate: bool) -> None:
     short = run(case, method=method, max_iter=3, accelerate=accelerate)
@@ -248,6 +254,7 @@ def test_predictions_equal_the_reference(case: Case) -> None:
         np.testing.assert_allclose(fit.mean(at=np.nonzero(hidden), of=name), expected[hidden], rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_bits_do_not_depend_on_what_was_compiled_before(tmp_path: Path) -> None:
     """Kernels that were just compiled, and the same ones from the cache: a search may run on both."""
     program = """

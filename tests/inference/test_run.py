@@ -237,6 +237,7 @@ assert here == there
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform does not fork")
 def test_a_forked_child_can_fit() -> None:
     subprocess.run([sys.executable, "-W", "ignore", "-c", FORK], check=True, timeout=120)

@@ -12,7 +12,6 @@ import h5py
 import numpy as np
 import pandas as pd
 import pytest
-import sparse as pydata
 import xarray as xr
 from scipy import io as scipy_io
 from scipy import sparse
@@ -23,6 +22,9 @@ from pltf.io.files import FORMATS, guess, read_data, table_columns
 from pltf.io.listed import ListedFile
 from pltf.io.saved import is_saved
 from pltf.io.word_columns import number_in
+from tests.extras import optional
+
+pydata = optional("sparse")
 
 
 def held(path: Path, text: str | bytes) -> Path:
@@ -171,6 +173,7 @@ def test_a_header_alone_is_an_empty_table(tmp_path: Path) -> None:
 # -- Parquet ------------------------------------------------------------------------------------
 
 
+@pytest.mark.extra("io")
 def test_parquet(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     table = pd.DataFrame({"who": ["007", "NA"], "n": pd.array([2**53 - 1, None], dtype="Int64"), "x": [0.1, 2.5]})
@@ -447,7 +450,10 @@ def test_the_content_is_believed_before_the_ending(tmp_path: Path) -> None:
     assert guess(held(tmp_path / "c.dat", "user place\n")) == "csv"
 
 
-@pytest.mark.parametrize("ending", ["npy", "npz", "parquet", "nc"])
+PARQUET = pytest.param("parquet", marks=pytest.mark.extra("io"))
+
+
+@pytest.mark.parametrize("ending", ["npy", "npz", PARQUET, "nc"])
 def test_a_name_that_promises_too_much(ending: str, tmp_path: Path) -> None:
     assert "despite its extension" in refusal(held(tmp_path / f"a.{ending}", TABLE))
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -20,8 +20,11 @@ import pltf.metrics
 import pltf.plotting
 from pltf.metrics.measures import Judged, resampled
 from pltf.metrics.scores import _calibration
+from tests.extras import optional
 from tests.prediction import COUPLED, believing, every_cell, small_fit
 from tests.reference import Array
+
+plt = optional("matplotlib.pyplot")
 
 MEASURES = ["auc", "average_precision", "log_likelihood", "deviance", "rmse"]
 
@@ -129,12 +132,16 @@ def links(seed: int = 0, shape: tuple[int, ...] = (9, 8), mean: float = 0.6) -> 
 
 X = links()
 MASK = pltf.holdout(X, 0.4, seed=0)
-FIT = pltf.nmf(rank=2).fit(X, mask=MASK, max_iter=20, tol=0)
+
+
+@cache
+def links_fit() -> pltf.Fit:
+    return pltf.nmf(rank=2).fit(X, mask=MASK, max_iter=20, tol=0)
 
 
 def test_the_table_holds_the_measures() -> None:
-    scores = pltf.metrics.score(FIT, X, ~MASK, draws=50, resamples=20, seed=3)
-    x, mean = X[~MASK], FIT.mean(~MASK)
+    scores = pltf.metrics.score(links_fit(), X, ~MASK, draws=50, resamples=20, seed=3)
+    x, mean = X[~MASK], links_fit().mean(~MASK)
     np.testing.assert_array_equal(scores.values, x)
     np.testing.assert_array_equal(scores.means, mean)
     ones = np.ones(x.size)
@@ -143,7 +150,7 @@ def test_the_table_holds_the_measures() -> None:
         "value": [
             auc(x > 0, mean, ones),
             average_precision(x > 0, mean, ones),
-            FIT.log_prob(~MASK, x, draws=50, seed=3).mean(),
+            links_fit().log_prob(~MASK, x, draws=50, seed=3).mean(),
             deviance(x, mean, ones),
             math.sqrt(((x - mean) ** 2).mean()),
         ],
@@ -171,10 +178,10 @@ def test_intervals_are_those_of_a_plain_bootstrap() -> None:
 
     Right intervals fail this less than once in a thousand seeds; 80 % intervals pass it once in a hundred.
     """
-    scores = pltf.metrics.score(FIT, X, ~MASK, draws=50, resamples=300, seed=1)
+    scores = pltf.metrics.score(links_fit(), X, ~MASK, draws=50, resamples=300, seed=1)
     x, rng = X[~MASK], np.random.default_rng(7)
     drawn: list[tuple[float, ...]] = []
-    log_prob = FIT.log_prob(~MASK, x, draws=50, seed=1)
+    log_prob = links_fit().log_prob(~MASK, x, draws=50, seed=1)
     wins = (scores.means[:, None] > scores.means) + 0.5 * (scores.means[:, None] == scores.means)
     while len(drawn) < 1000:
         some = rng.integers(x.size, size=x.size)
@@ -194,32 +201,36 @@ def test_intervals_are_those_of_a_plain_bootstrap() -> None:
 
 
 def test_seeds_levels_and_no_intervals() -> None:
-    first, again, other = (pltf.metrics.score(FIT, X, ~MASK, resamples=20, seed=seed, draws=20) for seed in (1, 1, 2))
+    first, again, other = (
+        pltf.metrics.score(links_fit(), X, ~MASK, resamples=20, seed=seed, draws=20) for seed in (1, 1, 2)
+    )
     pd.testing.assert_frame_equal(first.table, again.table, check_exact=True)
     assert (first.table[["low", "high"]] != other.table[["low", "high"]]).any(axis=None)
     assert first.table["value"].drop("log_likelihood").equals(other.table["value"].drop("log_likelihood"))
-    wide, narrow = (pltf.metrics.score(FIT, X, ~MASK, resamples=60, level=level, draws=20) for level in (0.95, 0.5))
+    wide, narrow = (
+        pltf.metrics.score(links_fit(), X, ~MASK, resamples=60, level=level, draws=20) for level in (0.95, 0.5)
+    )
     for before in ("", "popularity_"):
         assert (wide.table[f"{before}low"] < narrow.table[f"{before}low"]).all()
         assert (wide.table[f"{before}high"] >= narrow.table[f"{before}high"]).all()
         assert (wide.table[f"{before}high"] > narrow.table[f"{before}high"])[2:].all()  # ranks may be perfect
-    none = pltf.metrics.score(FIT, X, ~MASK, resamples=0, draws=20)
+    none = pltf.metrics.score(links_fit(), X, ~MASK, resamples=0, draws=20)
     assert none.table[["low", "high", "popularity_low", "popularity_high"]].isna().all(axis=None)
     assert none.table["value"].drop("log_likelihood").equals(wide.table["value"].drop("log_likelihood"))
 
 
 def test_what_there_is_not_is_not_shown() -> None:
-    assert "nan" not in repr(pltf.metrics.score(FIT, X, ~MASK, resamples=0, draws=2))
+    assert "nan" not in repr(pltf.metrics.score(links_fit(), X, ~MASK, resamples=0, draws=2))
 
 
 @pytest.mark.parametrize("form", ["mask", "rows", "tuple", "observation", "sparse", "table"])
 def test_cells_and_data_in_every_form(form: str) -> None:
-    expected = pltf.metrics.score(FIT, X, ~MASK, resamples=0, draws=20)
+    expected = pltf.metrics.score(links_fit(), X, ~MASK, resamples=0, draws=20)
     cells: Any = {"rows": np.argwhere(~MASK), "tuple": np.nonzero(~MASK)}.get(form, ~MASK)
     i, j = np.indices(X.shape)
     table = pd.DataFrame({"n": X.ravel(), "j": j.ravel(), "i": i.ravel()})
     data: Any = {"observation": pltf.observe(X), "sparse": sparse.csr_array(X), "table": table}.get(form, X)
-    scores = pltf.metrics.score(FIT, data, cells, resamples=0, draws=20)
+    scores = pltf.metrics.score(links_fit(), data, cells, resamples=0, draws=20)
     pd.testing.assert_frame_equal(scores.table, expected.table, rtol=1e-12)
 
 
@@ -391,8 +402,8 @@ def test_calibration(seed: int, count: int, level: float, flat: bool) -> None:
 
 
 def test_calibration_of_a_fit() -> None:
-    scores = pltf.metrics.score(FIT, X, ~MASK, resamples=0, draws=2, level=0.7)
-    pd.testing.assert_frame_equal(scores.calibration, _calibration(X[~MASK], FIT.mean(~MASK), 0, 0.7, 0))
+    scores = pltf.metrics.score(links_fit(), X, ~MASK, resamples=0, draws=2, level=0.7)
+    pd.testing.assert_frame_equal(scores.calibration, _calibration(X[~MASK], links_fit().mean(~MASK), 0, 0.7, 0))
     pd.testing.assert_frame_equal(scores.popularity_calibration, _calibration(X[~MASK], scores.popularity, 0, 0.7, 0))
     assert scores.level == 0.7
 
@@ -405,9 +416,9 @@ CHOSEN = {"above zero": ~MASK & (X > 0), "zero": ~MASK & (X == 0), "both": ~MASK
 
 @pytest.mark.parametrize("cells", CHOSEN.values(), ids=CHOSEN)
 def test_cells_of_any_kind_without_ranking(cells: Any) -> None:
-    scores = pltf.metrics.score(FIT, X, cells, ranking=False, draws=50, resamples=40)
+    scores = pltf.metrics.score(links_fit(), X, cells, ranking=False, draws=50, resamples=40)
     x = X[cells] if cells.dtype == bool else X[tuple(cells.T)]
-    mean, log_prob, ones = FIT.mean(cells), FIT.log_prob(cells, x, draws=50), np.ones(x.size)
+    mean, log_prob, ones = links_fit().mean(cells), links_fit().log_prob(cells, x, draws=50), np.ones(x.size)
     expected = [log_prob.mean(), deviance(x, mean, ones), math.sqrt(((x - mean) ** 2).mean())]
     assert scores.table.index.tolist() == MEASURES[2:]
     np.testing.assert_allclose(scores.table["value"], expected, rtol=1e-10)
@@ -421,7 +432,9 @@ def test_cells_of_any_kind_without_ranking(cells: Any) -> None:
 
 
 def test_ranking_changes_no_other_measure() -> None:
-    ranked, rest = (pltf.metrics.score(FIT, X, ~MASK, draws=20, resamples=20, ranking=way) for way in (True, False))
+    ranked, rest = (
+        pltf.metrics.score(links_fit(), X, ~MASK, draws=20, resamples=20, ranking=way) for way in (True, False)
+    )
     assert ranked.ranking
     pd.testing.assert_frame_equal(ranked.table[2:], rest.table, check_exact=True)
     pd.testing.assert_frame_equal(ranked.calibration, rest.calibration, check_exact=True)
@@ -445,8 +458,9 @@ def test_ratings_are_scored() -> None:
     assert scores.rmse == pytest.approx(math.sqrt(((held.values - fit.mean(held.cells)) ** 2).mean()))
 
 
+@pytest.mark.extra("plot")
 def test_what_was_left_out_is_refused() -> None:
-    scores = pltf.metrics.score(FIT, X, ~MASK, ranking=False, draws=2, resamples=0)
+    scores = pltf.metrics.score(links_fit(), X, ~MASK, ranking=False, draws=2, resamples=0)
     for measure in MEASURES[:2]:
         text = f"^{measure} is not among these scores, which were made with ranking=False$"
         with pytest.raises(pltf.PltfError, match=text):
@@ -462,7 +476,7 @@ def test_what_was_left_out_is_refused() -> None:
 
 def test_cells_that_were_seen_are_told_of() -> None:
     with pytest.warns(pltf.ScoreWarning) as told:
-        pltf.metrics.score(FIT, X, np.ones(X.shape, dtype=bool), resamples=0, draws=2)
+        pltf.metrics.score(links_fit(), X, np.ones(X.shape, dtype=bool), resamples=0, draws=2)
     text = f"{MASK.sum()} of the {X.size} cells were seen by the fit: their scores tell what it remembers"
     assert str(told[0].message) == text
     assert told[0].filename == __file__
@@ -476,23 +490,27 @@ BOTH_KINDS = "cells must hold zeros and counts for AUC and average precision"
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((X, X, ~MASK), "fit must be a pltf.Fit, got ndarray"),
-        ((FIT, X), "cells must say which cells to score, for example ~mask"),
-        ((FIT, SPLIT, SPLIT.cells), "cells must be None when X is a Holdout: it has its own"),
-        ((FIT, X[:-1], ~MASK), r"X must have the shape of X in the fit, \(9, 8\); got \(8, 8\)"),
-        ((FIT, X, ~MASK[:-1]), r"cells: a boolean array must have the shape of the tensor, \(9, 8\); got \(8, 8\)"),
-        ((FIT, X, [(0, 8)]), "cells: row 0 has 8 for index 'j', which runs from 0 to 7"),
-        ((FIT, X, []), "cells must list at least one cell, got none"),
-        ((FIT, X, np.zeros(X.shape, dtype=bool)), "cells must list at least one cell, got none"),
-        ((FIT, HOLED, [(1, 1), (0, 0)]), r"X must hold a value for each of the cells, but \(0, 0\) is missing"),
-        ((FIT, X, X > 0), rf"{BOTH_KINDS}, but all \d+ are above zero: ranking=False leaves these out"),
-        ((FIT, X, X == 0), rf"{BOTH_KINDS}, but all \d+ are zero: ranking=False leaves these out"),
-        ((FIT, -X, ~MASK), r"X: observed values must be >= 0"),
+        ((X,), "cells must say which cells to score, for example ~mask"),
+        ((SPLIT, SPLIT.cells), "cells must be None when X is a Holdout: it has its own"),
+        ((X[:-1], ~MASK), r"X must have the shape of X in the fit, \(9, 8\); got \(8, 8\)"),
+        ((X, ~MASK[:-1]), r"cells: a boolean array must have the shape of the tensor, \(9, 8\); got \(8, 8\)"),
+        ((X, [(0, 8)]), "cells: row 0 has 8 for index 'j', which runs from 0 to 7"),
+        ((X, []), "cells must list at least one cell, got none"),
+        ((X, np.zeros(X.shape, dtype=bool)), "cells must list at least one cell, got none"),
+        ((HOLED, [(1, 1), (0, 0)]), r"X must hold a value for each of the cells, but \(0, 0\) is missing"),
+        ((X, X > 0), rf"{BOTH_KINDS}, but all \d+ are above zero: ranking=False leaves these out"),
+        ((X, X == 0), rf"{BOTH_KINDS}, but all \d+ are zero: ranking=False leaves these out"),
+        ((-X, ~MASK), r"X: observed values must be >= 0"),
     ],
 )
 def test_refusals(arguments: tuple[Any, ...], message: str) -> None:
     with pytest.raises(pltf.PltfError, match=message):
-        pltf.metrics.score(*arguments)
+        pltf.metrics.score(links_fit(), *arguments)
+
+
+def test_only_a_fit_is_scored() -> None:
+    with pytest.raises(pltf.PltfError, match=r"fit must be a pltf\.Fit, got ndarray"):
+        pltf.metrics.score(X, X, ~MASK)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -509,7 +527,7 @@ def test_refusals(arguments: tuple[Any, ...], message: str) -> None:
 )
 def test_refused_options(options: dict[str, Any], message: str) -> None:
     with pytest.raises(pltf.PltfError, match=message):
-        pltf.metrics.score(FIT, X, ~MASK, **options)
+        pltf.metrics.score(links_fit(), X, ~MASK, **options)
 
 
 # -- extremes -------------------------------------------------------------------------------------
@@ -548,6 +566,7 @@ def test_coupled_models() -> None:
 # -- plots ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.extra("plot")
 @pytest.mark.parametrize(
     ("means", "counts"),
     [
@@ -576,8 +595,9 @@ def test_plots_draw_whatever_comes(means: list[float], counts: tuple[float, ...]
     assert shown.max() < high
 
 
+@pytest.mark.extra("plot")
 def test_plots_go_where_they_are_told() -> None:
-    scores = pltf.metrics.score(FIT, X, ~MASK, resamples=0, draws=5)
+    scores = pltf.metrics.score(links_fit(), X, ~MASK, resamples=0, draws=5)
     axes = plt.subplots(1, 2)[1]
     assert list(scores.plot(axes)) == list(axes)
     for curve, column in zip(axes[1].lines, ("value", "popularity"), strict=False):
@@ -589,9 +609,10 @@ def test_plots_go_where_they_are_told() -> None:
         scores.plot(axes[0])
 
 
+@pytest.mark.extra("plot")
 @pytest.mark.parametrize("kind", CHOSEN)
 def test_without_ranking_the_calibration_is_drawn(kind: str) -> None:
-    scores = pltf.metrics.score(FIT, X, CHOSEN[kind], ranking=False, resamples=5, draws=2)
+    scores = pltf.metrics.score(links_fit(), X, CHOSEN[kind], ranking=False, resamples=5, draws=2)
     ax = plt.subplots()[1]
     assert scores.plot(ax) is ax
     ax.figure.canvas.draw()
@@ -602,6 +623,7 @@ def test_without_ranking_the_calibration_is_drawn(kind: str) -> None:
         scores.plot(plt.subplots(1, 2)[1])
 
 
+@pytest.mark.extra("plot")
 def test_zeros_where_nothing_was_expected_are_drawn() -> None:
     full = np.array([[0.0, 0.0], [0.0, 0.0]])
     mask = np.array([[True, False], [True, True]])

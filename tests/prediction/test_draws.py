@@ -7,7 +7,7 @@ So those here are sharper; skewed ones have tests of their own.
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -31,16 +31,30 @@ from tests.prediction import (
 from tests.reference import Array
 
 MODELS = {"cp": CP, "tucker": TUCKER, "train": TRAIN, "shared": SHARED}
-FITS = {name: sharpened(small_fit(model), 5.0) for name, model in MODELS.items()}  # less skewed: errors near normal
-EM = small_fit(CP, method="em")
 SHAPE = (4, 3, 3)
 N = 300  # draws, where any number will do
 CELLS = [(0, 0, 0), (0, 2, 1), (3, 2, 1), (3, 2, 2), (0, 0, 0)]
 AT = tuple(np.array(CELLS).T)
 EACH = (slice(None), *AT)  # of samples of the whole tensor
-KNOWN = {name: drawn_rates(fit, 20_000, seed=5) for name, fit in FITS.items()}  # to compare with
-each_model = pytest.mark.parametrize("name", FITS)
+each_model = pytest.mark.parametrize("name", MODELS)
 both_ways = pytest.mark.parametrize("name", ["cp", "train"])  # CP has sums of its own
+
+
+@cache
+def fit_of(name: str) -> pltf.Fit:
+    """Less skewed than a fit is, so that errors are near normal."""
+    return sharpened(small_fit(MODELS[name]), 5.0)
+
+
+@cache
+def em_fit() -> pltf.Fit:
+    return small_fit(CP, method="em")
+
+
+@cache
+def rates_of(name: str) -> Array:
+    """Many draws, to compare with."""
+    return drawn_rates(fit_of(name), 20_000, seed=5)
 
 
 def assert_near(estimate: Any, sample: Any, n: int) -> None:
@@ -54,7 +68,7 @@ def assert_near(estimate: Any, sample: Any, n: int) -> None:
 
 def assert_moments(name: str, drawn: Any, known: Any, counts: bool) -> None:
     """Mean and variance of draws; how far they may be off comes from a larger sample, which has the far draws too."""
-    fit, n = FITS[name], len(drawn)
+    fit, n = fit_of(name), len(drawn)
     mean, var = fit.mean(), fit.var(counts=counts)
     np.testing.assert_array_less(abs(drawn.mean(axis=0) - mean), 5 * np.sqrt(var / n))
     error = ((known - mean) ** 2).std(axis=0) / np.sqrt(n)
@@ -63,14 +77,14 @@ def assert_moments(name: str, drawn: Any, known: Any, counts: bool) -> None:
 
 @each_model
 def test_draws_have_the_moments(name: str) -> None:
-    assert_moments(name, FITS[name].sample(1000, seed=2), KNOWN[name], counts=False)
+    assert_moments(name, fit_of(name).sample(1000, seed=2), rates_of(name), counts=False)
 
 
 @each_model
 def test_cells_are_drawn_together(name: str) -> None:
     """Two cells with a row in common vary together, as much as a loop over pairs says."""
-    fit, n = FITS[name], 1000
-    off, known = (rates - fit.mean(CELLS) for rates in (fit.sample(n, CELLS, seed=3), KNOWN[name][EACH]))
+    fit, n = fit_of(name), 1000
+    off, known = (rates - fit.mean(CELLS) for rates in (fit.sample(n, CELLS, seed=3), rates_of(name)[EACH]))
     np.testing.assert_array_equal(off[:, 0], off[:, 4])  # the same cell, twice
     for a, b in [(0, 1), (1, 2), (2, 3), (0, 3)]:
         error = (known[:, a] * known[:, b]).std() / np.sqrt(n)
@@ -79,14 +93,14 @@ def test_cells_are_drawn_together(name: str) -> None:
 
 @each_model
 def test_counts_are_poisson_given_the_rates(name: str) -> None:
-    counts, known = FITS[name].sample(1000, seed=4, counts=True), np.random.default_rng(0).poisson(KNOWN[name])
+    counts, known = fit_of(name).sample(1000, seed=4, counts=True), np.random.default_rng(0).poisson(rates_of(name))
     assert_moments(name, counts, known, counts=True)
     assert_near((counts == 0).mean(axis=0), known == 0, 1000)
 
 
 def test_counts_of_a_known_rate_are_poisson() -> None:
-    rate, n = EM.mean(CELLS), 4000
-    counts = EM.sample(n, CELLS, counts=True)
+    rate, n = em_fit().mean(CELLS), 4000
+    counts = em_fit().sample(n, CELLS, counts=True)
     for k in range(4):
         expected = stats.poisson.pmf(k, rate)
         error = np.sqrt(expected * (1 - expected) / n)
@@ -98,7 +112,7 @@ def test_counts_of_a_known_rate_are_poisson() -> None:
     [(None, SHAPE), (CELLS, (5,)), (AT, (5,)), (np.indices(SHAPE).sum(axis=0) == 1, (3,)), ([], (0,))],
 )
 def test_shapes_and_types(at: Any, shape: tuple[int, ...]) -> None:
-    fit = FITS["tucker"]
+    fit = fit_of("tucker")
     rates, counts = fit.sample(3, at), fit.sample(3, at, counts=True)
     assert rates.shape == counts.shape == (3, *shape)
     assert rates.dtype == np.float64
@@ -113,7 +127,7 @@ def test_shapes_and_types(at: Any, shape: tuple[int, ...]) -> None:
 @both_ways
 @pytest.mark.parametrize("counts", [False, True])
 def test_a_draw_is_the_same_however_many_there_are(name: str, counts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    fit = FITS[name]
+    fit = fit_of(name)
     ten = fit.sample(10, counts=counts, seed=7)
     np.testing.assert_array_equal(fit.sample(4, counts=counts, seed=7), ten[:4])
     assert (fit.sample(10, counts=counts, seed=8) != ten).any()
@@ -138,10 +152,10 @@ def answers(fit: pltf.Fit, seed: int, at: Any = None) -> list[Array]:
 
 @both_ways
 def test_the_number_of_threads_changes_no_bit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = answers(FITS[name], 1)
+    expected = answers(fit_of(name), 1)
     for threads in (1, 3):
         monkeypatch.setattr(draws, "available_threads", lambda threads=threads: threads)
-        for one, other in zip(answers(FITS[name], 1), expected, strict=True):
+        for one, other in zip(answers(fit_of(name), 1), expected, strict=True):
             np.testing.assert_array_equal(one, other)
 
 
@@ -150,15 +164,15 @@ def test_cells_in_parts_have_the_same_distribution(name: str, monkeypatch: pytes
     """A part draws only the entries that it touches: other numbers, the same answers but for sampling error."""
     monkeypatch.setattr(draws, "MOST_CELLS", 17)
     monkeypatch.setattr(draws, "MOST_BYTES", 8 * 300 * 17 + 7)
-    fit = FITS[name]
+    fit = fit_of(name)
     options: dict[str, Any] = {"draws": 300, "seed": 1}
-    assert_near(fit.prob(**options), -np.expm1(-KNOWN[name]), 300)
+    assert_near(fit.prob(**options), -np.expm1(-rates_of(name)), 300)
     x = np.arange(36).reshape(SHAPE) % 4  # each part must have its own values
-    assert_near(fit.surprise(None, x, **options), stats.poisson.sf(x - 1, KNOWN[name]), 300)
-    assert_near(fit.surprise(None, x, tail="lower", **options), stats.poisson.cdf(x, KNOWN[name]), 300)
-    assert_near(np.exp(fit.log_prob(None, x, **options)), stats.poisson.pmf(x, KNOWN[name]), 300)
+    assert_near(fit.surprise(None, x, **options), stats.poisson.sf(x - 1, rates_of(name)), 300)
+    assert_near(fit.surprise(None, x, tail="lower", **options), stats.poisson.cdf(x, rates_of(name)), 300)
+    assert_near(np.exp(fit.log_prob(None, x, **options)), stats.poisson.pmf(x, rates_of(name)), 300)
     for end, share in zip(fit.interval(**options), (0.05, 0.95), strict=True):
-        assert_near(share, KNOWN[name] <= end, 300)
+        assert_near(share, rates_of(name) <= end, 300)
     monkeypatch.setattr(draws, "MOST_BYTES", 1)  # one cell at a time
     low, high = fit.interval(CELLS, draws=20)
     assert (low < high).all()
@@ -170,14 +184,14 @@ def test_cells_in_parts_have_the_same_distribution(name: str, monkeypatch: pytes
 @each_model
 @pytest.mark.parametrize("least", [1, 2, 5])
 def test_probabilities_are_means_of_poisson_tails(name: str, least: int) -> None:
-    expected = stats.poisson.sf(least - 1, KNOWN[name])
-    assert_near(FITS[name].prob(atleast=least, draws=N, seed=6), expected, N)
-    assert_near(FITS[name].prob(CELLS, least, draws=N, seed=6), expected[EACH], N)
+    expected = stats.poisson.sf(least - 1, rates_of(name))
+    assert_near(fit_of(name).prob(atleast=least, draws=N, seed=6), expected, N)
+    assert_near(fit_of(name).prob(CELLS, least, draws=N, seed=6), expected[EACH], N)
 
 
 @both_ways
 def test_probabilities_fall_with_the_count(name: str) -> None:
-    fall = np.array([FITS[name].prob(atleast=k, draws=100) for k in range(10)])
+    fall = np.array([fit_of(name).prob(atleast=k, draws=100) for k in range(10)])
     assert (fall[0] == 1).all()
     assert (np.diff(fall, axis=0) < 0).all()
 
@@ -185,15 +199,15 @@ def test_probabilities_fall_with_the_count(name: str) -> None:
 @pytest.mark.parametrize("wrong", [np.array([1, 2]), 1.5, -1, True, "1"])
 def test_refused_counts(wrong: Any) -> None:
     with pytest.raises(pltf.PltfError, match="atleast must be a whole number of at least 0, got"):
-        EM.prob(atleast=wrong)
+        em_fit().prob(atleast=wrong)
 
 
 @each_model
 def test_the_known_mean_lowers_the_error(name: str) -> None:
     """Root mean square errors over 20 seeds, beside those of plain averages over as many draws."""
-    plain = -np.expm1(-KNOWN[name])
+    plain = -np.expm1(-rates_of(name))
     exact = plain.mean(axis=0)
-    off = np.array([FITS[name].prob(draws=100, seed=seed) for seed in range(20)]) - exact
+    off = np.array([fit_of(name).prob(draws=100, seed=seed) for seed in range(20)]) - exact
     ratio = np.sqrt((off**2).mean(axis=0) / (plain.var(axis=0) / 100))
     assert np.median(ratio) < 0.75
     assert ratio.max() < 1.3
@@ -269,16 +283,16 @@ def test_small_tails_stay_above_zero(seed: int, unsure: pltf.Fit) -> None:
 @pytest.mark.parametrize("level", [0.5, 0.9])
 def test_ends_of_intervals_leave_out_as_much_on_either_side(name: str, level: float) -> None:
     for end, share in zip(
-        FITS[name].interval(level=level, draws=N, seed=6), [(1 - level) / 2, (1 + level) / 2], strict=True
+        fit_of(name).interval(level=level, draws=N, seed=6), [(1 - level) / 2, (1 + level) / 2], strict=True
     ):
-        below = (KNOWN[name] <= end).mean(axis=0)
-        error = np.sqrt(share * (1 - share) * (1 / N + 1 / len(KNOWN[name])))
+        below = (rates_of(name) <= end).mean(axis=0)
+        error = np.sqrt(share * (1 - share) * (1 / N + 1 / len(rates_of(name))))
         np.testing.assert_array_less(abs(below - share), 5 * error)
 
 
 @both_ways
 def test_intervals_of_counts(name: str) -> None:
-    fit = FITS[name]
+    fit = fit_of(name)
     low, high = fit.interval(level=0.8, counts=True, seed=6)
     np.testing.assert_array_equal(np.stack([low, high]), np.round([low, high]))
     for number in (20, 1000):  # the least counts that so many of these very draws do not exceed
@@ -287,7 +301,7 @@ def test_intervals_of_counts(name: str) -> None:
             assert (own <= end).mean(axis=0).min() >= share - 1e-12
             assert (own < end).mean(axis=0).max() < share - 1e-12
     assert ((low <= own) & (own <= high)).mean(axis=0).min() >= 0.8
-    counts = np.random.default_rng(0).poisson(KNOWN[name])
+    counts = np.random.default_rng(0).poisson(rates_of(name))
     covered = ((low <= counts) & (counts <= high)).mean(axis=0)
     assert covered.min() > 0.8 - 5 * np.sqrt(0.8 * 0.2 * (1 / 1000 + 1 / 20_000))
     narrower = ((low + 1 <= counts) & (counts <= high)).mean(axis=0)  # and no wider than need be
@@ -297,7 +311,7 @@ def test_intervals_of_counts(name: str) -> None:
 @pytest.mark.parametrize("level", [0, 1, 1.5, -0.1, "0.9", np.nan])
 def test_refused_levels(level: Any) -> None:
     with pytest.raises(pltf.PltfError, match=r"level must lie between 0 and 1, got"):
-        EM.interval(level=level)
+        em_fit().interval(level=level)
 
 
 def test_intervals_of_rates_cover_what_they_should() -> None:
@@ -318,7 +332,7 @@ def test_intervals_of_rates_cover_what_they_should() -> None:
 
 @both_ways
 def test_surprise_is_the_tail_at_the_value(name: str) -> None:
-    rates, fit = KNOWN[name][EACH], FITS[name]
+    rates, fit = rates_of(name)[EACH], fit_of(name)
     options: dict[str, Any] = {"draws": N, "seed": 6}
     x = np.array([0, 1, 3, 6, 2])
     upper, lower = stats.poisson.sf(x - 1, rates), stats.poisson.cdf(x, rates)
@@ -328,12 +342,12 @@ def test_surprise_is_the_tail_at_the_value(name: str) -> None:
     error = 2 * np.maximum(upper.std(axis=0), lower.std(axis=0)) * np.sqrt(1 / N + 1 / 20_000)
     np.testing.assert_array_less(abs(fit.surprise(CELLS, x, tail="both", **options) - both), 5 * error + 1e-12)
     assert fit.surprise(CELLS, x, **options)[0] == 1
-    assert_near(fit.surprise(None, np.full(SHAPE, 3), **options), stats.poisson.sf(2, KNOWN[name]), N)
+    assert_near(fit.surprise(None, np.full(SHAPE, 3), **options), stats.poisson.sf(2, rates_of(name)), N)
 
 
 def test_fractional_values_are_rounded_away_from_the_tail() -> None:
     """A count of at least 2.3 is one of at least 3; a count of at most 2.3 one of at most 2."""
-    fit, x = FITS["cp"], np.array([2.3, 0.0, 0.4, 1.0, 7.9])
+    fit, x = fit_of("cp"), np.array([2.3, 0.0, 0.4, 1.0, 7.9])
     np.testing.assert_array_equal(fit.surprise(CELLS, x, draws=9), fit.surprise(CELLS, np.ceil(x), draws=9))
     lower = partial(fit.surprise, CELLS, tail="lower", draws=9)
     np.testing.assert_array_equal(lower(x), lower(x // 1))
@@ -342,15 +356,15 @@ def test_fractional_values_are_rounded_away_from_the_tail() -> None:
 @both_ways
 def test_log_probabilities_are_those_of_mixtures(name: str) -> None:
     x = np.array([0, 1, 3, 6, 2])
-    mass = stats.poisson.pmf(x, KNOWN[name][EACH])
+    mass = stats.poisson.pmf(x, rates_of(name)[EACH])
     error = mass.std(axis=0) / mass.mean(axis=0) * np.sqrt(1 / 1000 + 1 / 20_000)
     np.testing.assert_array_less(
-        abs(FITS[name].log_prob(CELLS, x, seed=6) - np.log(mass.mean(axis=0))), 5 * error + 1e-12
+        abs(fit_of(name).log_prob(CELLS, x, seed=6) - np.log(mass.mean(axis=0))), 5 * error + 1e-12
     )
 
 
 def test_log_probabilities_far_out_do_not_vanish() -> None:
-    fit = FITS["cp"]
+    fit = fit_of("cp")
     own = fit.sample(1000, [(0, 0, 0)], seed=6)[:, 0]
     logs = stats.poisson.logpmf(5000, own)
     expected = logs.max() + np.log(np.exp(logs - logs.max()).mean())
@@ -372,7 +386,7 @@ def test_log_probabilities_far_out_do_not_vanish() -> None:
     ],
 )
 def test_refused_values(values: Any, message: str) -> None:
-    for call in (EM.surprise, EM.log_prob):
+    for call in (em_fit().surprise, em_fit().log_prob):
         with pytest.raises(pltf.PltfError, match=message):
             call(CELLS, values)
 
@@ -380,7 +394,7 @@ def test_refused_values(values: Any, message: str) -> None:
 @pytest.mark.parametrize("tail", ["two", None, 1])
 def test_refused_tails(tail: Any) -> None:
     with pytest.raises(pltf.PltfError, match="tail must be one of 'upper', 'lower', 'both'; got"):
-        EM.surprise(CELLS, [1] * 5, tail=tail)
+        em_fit().surprise(CELLS, [1] * 5, tail=tail)
 
 
 @pytest.mark.parametrize(
@@ -396,16 +410,16 @@ def test_refused_tails(tail: Any) -> None:
     ],
 )
 def test_refused_options(options: dict[str, Any], message: str) -> None:
-    for call in (EM.prob, EM.interval):
+    for call in (em_fit().prob, em_fit().interval):
         with pytest.raises(pltf.PltfError, match=message):
             call(**options)
 
 
 def test_refused_samples() -> None:
     with pytest.raises(pltf.PltfError, match="n must be a whole number of at least 1, got 0"):
-        EM.sample(0)
+        em_fit().sample(0)
     with pytest.raises(pltf.PltfError, match="counts must be True or False, got 'yes'"):
-        EM.sample(1, counts="yes")  # type: ignore[arg-type]
+        em_fit().sample(1, counts="yes")  # type: ignore[arg-type]
     huge = pltf.nmf(rank=1).fit(np.full((3, 3), 1e16), max_iter=20, tol=0)
     with pytest.raises(pltf.PltfError, match=r"rates of up to 1e\+16 were drawn: whole counts end at 9e\+15"):
         huge.sample(2, counts=True)
@@ -422,14 +436,18 @@ def test_refused_samples() -> None:
 
 def test_single_values_give_poisson_at_the_rate() -> None:
     """Of EM there is nothing to average over: what comes is the formula."""
-    rate, x = EM.mean(), np.random.default_rng(0).integers(0, 6, SHAPE)
-    np.testing.assert_allclose(EM.prob(draws=7), -np.expm1(-rate), rtol=1e-12)
-    np.testing.assert_allclose(EM.prob(atleast=3, draws=7), stats.poisson.sf(2, rate), rtol=1e-11)
-    np.testing.assert_allclose(EM.log_prob(None, x, draws=7), stats.poisson.logpmf(x, rate), rtol=1e-11, atol=1e-13)
-    np.testing.assert_allclose(EM.surprise(None, x, draws=7), stats.poisson.sf(x - 1, rate), rtol=1e-11)
-    np.testing.assert_allclose(EM.surprise(None, x, tail="lower", draws=7), stats.poisson.cdf(x, rate), rtol=1e-11)
-    np.testing.assert_allclose(np.stack(EM.interval(draws=7)), np.stack([rate, rate]), rtol=1e-13)
-    np.testing.assert_allclose(EM.sample(3), np.stack([rate] * 3), rtol=1e-13)
+    rate, x = em_fit().mean(), np.random.default_rng(0).integers(0, 6, SHAPE)
+    np.testing.assert_allclose(em_fit().prob(draws=7), -np.expm1(-rate), rtol=1e-12)
+    np.testing.assert_allclose(em_fit().prob(atleast=3, draws=7), stats.poisson.sf(2, rate), rtol=1e-11)
+    np.testing.assert_allclose(
+        em_fit().log_prob(None, x, draws=7), stats.poisson.logpmf(x, rate), rtol=1e-11, atol=1e-13
+    )
+    np.testing.assert_allclose(em_fit().surprise(None, x, draws=7), stats.poisson.sf(x - 1, rate), rtol=1e-11)
+    np.testing.assert_allclose(
+        em_fit().surprise(None, x, tail="lower", draws=7), stats.poisson.cdf(x, rate), rtol=1e-11
+    )
+    np.testing.assert_allclose(np.stack(em_fit().interval(draws=7)), np.stack([rate, rate]), rtol=1e-13)
+    np.testing.assert_allclose(em_fit().sample(3), np.stack([rate] * 3), rtol=1e-13)
 
 
 def test_a_rate_of_zero() -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import arviz as az
 import numpy as np
 import pandas as pd
 import pytest
 
 import pltf
+from tests.extras import optional
 from tests.prediction import sharpened
 from tests.store import COUPLED, X, Y, labelled_fit
+
+az = optional("arviz")
 
 TRAIN = pltf.Model("X[i,j,k] = A[i,a] * B[a,j,b] * C[b,k] * S[]", a=2, b=2)
 
@@ -73,6 +75,7 @@ def test_names_that_would_mean_two_things(text: str, twice: str) -> None:
         fit.to_xarray()
 
 
+@pytest.mark.extra("arviz")
 def test_names_of_parts_are_free() -> None:
     fit = pltf.Model("X[mean,sd] = low[mean,r] * high[sd,r]", r=1).fit(np.ones((2, 3)))
     data = fit.to_xarray()
@@ -80,6 +83,7 @@ def test_names_of_parts_are_free() -> None:
     assert fit.to_arviz(draws=3).posterior["low"].dims == ("chain", "draw", "mean", "r")
 
 
+@pytest.mark.extra("arviz")
 def test_what_is_too_large_is_refused() -> None:
     fit = pltf.nmf(rank=1).fit(pltf.observe(([(0, 1)], [3.0]), shape=(10**5, 10**5)), max_iter=2, tol=0)
     with pytest.raises(pltf.PltfError, match=r"the answer would take .*: predictions=False leaves them out"):
@@ -93,6 +97,7 @@ def test_what_is_too_large_is_refused() -> None:
 # -- ArviZ --------------------------------------------------------------------------------------
 
 
+@pytest.mark.extra("arviz")
 def test_arviz_summarizes_and_draws(fit: pltf.Fit) -> None:
     data = fit.to_arviz(draws=200)
     assert set(data.groups()) == {"posterior", "posterior_predictive", "observed_data"}
@@ -100,10 +105,11 @@ def test_arviz_summarizes_and_draws(fit: pltf.Fit) -> None:
     assert "A[a, 0]" in table.index
     assert len(table) == sum(one.mean.size for one in fit.factors.values())
     assert len(az.summary(data, var_names=["B"])) == 10
-    axes = az.plot_forest(data, var_names=["A"], combined=True)  # type: ignore[no-untyped-call]
+    axes = az.plot_forest(data, var_names=["A"], combined=True)
     assert len(axes) == 1
 
 
+@pytest.mark.extra("arviz")
 def test_draws_are_those_of_the_posterior(fit: pltf.Fit) -> None:
     draws = 4000
     data = fit.to_arviz(draws=draws)
@@ -116,6 +122,7 @@ def test_draws_are_those_of_the_posterior(fit: pltf.Fit) -> None:
     assert list(data.posterior["n"].values) == [-1, 3, 2, 9, 0]
 
 
+@pytest.mark.extra("arviz")
 @pytest.mark.parametrize("method", ["vb", "em"])
 def test_predicted_counts_have_the_mean_and_the_variance_of_the_fit(method: str) -> None:
     draws = 4000
@@ -132,6 +139,7 @@ def test_predicted_counts_have_the_mean_and_the_variance_of_the_fit(method: str)
     np.testing.assert_array_equal(data.observed_data["X"].values, X)
 
 
+@pytest.mark.extra("arviz")
 def test_draws_are_repeatable(fit: pltf.Fit) -> None:
     one, same, other = (fit.to_arviz(draws=5, seed=seed) for seed in (1, 1, 2))
     assert one.posterior.equals(same.posterior)
@@ -141,6 +149,7 @@ def test_draws_are_repeatable(fit: pltf.Fit) -> None:
         assert not np.array_equal(one.posterior[a], other.posterior[a])
 
 
+@pytest.mark.extra("arviz")
 def test_listed_cells_are_named() -> None:
     table = pd.DataFrame({"who": ["b", "a"], "n": [3, 7], "count": [4.0, 2.0]})
     fit = pltf.Model("X[who,n] = A[who,r] * B[n,r]", r=1).fit(pltf.observe(table, dims=["who", "n"], value="count"))
@@ -153,6 +162,7 @@ def test_listed_cells_are_named() -> None:
     assert list(bare.to_arviz(draws=2).observed_data["X_cell"].values) == ["0, 1", "2, 2"]
 
 
+@pytest.mark.extra("arviz")
 def test_one_tensor_of_several() -> None:
     fit = COUPLED.fit({"X": X, "Y": Y}, max_iter=5, tol=0)
     data = fit.to_arviz(draws=3, of="Y")
@@ -162,6 +172,7 @@ def test_one_tensor_of_several() -> None:
         fit.to_arviz(draws=3)
 
 
+@pytest.mark.extra("arviz")
 def test_em_fits_are_summarized_too() -> None:
     fit = TRAIN.fit(X, method="em", max_iter=5, tol=0)
     data = fit.to_arviz(draws=10)
@@ -170,6 +181,7 @@ def test_em_fits_are_summarized_too() -> None:
     assert data.posterior["S"].dims == ("chain", "draw")
 
 
+@pytest.mark.extra("arviz")
 @pytest.mark.parametrize(
     ("text", "twice"),
     [
@@ -185,6 +197,7 @@ def test_names_that_arviz_needs(text: str, twice: str) -> None:
         fit.to_arviz(draws=3)
 
 
+@pytest.mark.extra("arviz")
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -203,6 +216,7 @@ def test_arguments_that_make_no_sense(fit: pltf.Fit, options: dict[str, Any], to
         fit.to_xarray(predictions="no")  # type: ignore[arg-type]
 
 
+@pytest.mark.extra("arviz")
 def test_rates_beyond_whole_numbers() -> None:
     fit = pltf.nmf(rank=1).fit(np.full((2, 2), 1e17))
     with pytest.raises(pltf.PltfError, match="were drawn: whole counts end at 9e"):

@@ -14,6 +14,7 @@ import pytest
 import pltf.report
 from tests.report.fits import NASTY, searched
 
+pytestmark = pytest.mark.extra("plot")
 TABS = ["overview", "components", "factors", "predictions", "checks", "fit", "reproduce"]
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--font-render-hinting=none"]
 

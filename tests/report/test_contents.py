@@ -29,6 +29,8 @@ from pltf.report.overview import in_python
 from pltf.report.predictions import predictions
 from tests.report.fits import NASTY, WHERE, counts, labelled, scored, searched
 
+pytestmark = pytest.mark.extra("plot")
+
 
 def figures_of(text: str) -> dict[str, Any]:
     found = re.search(r'<script type="application/json" id="figures">(.*?)</script>', text, flags=re.DOTALL)

@@ -110,6 +110,7 @@ FILE = Path(__file__).parents[1] / "files" / "search-1.nc"
 # -- broken off ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("race", [True, False])
 def test_broken_off_at_any_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, race: bool) -> None:
     """What is in the file whenever the search looks up, gone on with."""
@@ -158,6 +159,7 @@ def test_a_candidate_that_is_done_is_not_done_again(tmp_path: Path, monkeypatch:
     assert_same_search(pltf.select(MODEL, X, **options), again)
 
 
+@pytest.mark.slow
 def test_broken_off_in_the_middle_of_a_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some restarts are further than others then, and none may be judged."""
     options: dict[str, Any] = {"r": [4, 5], "restarts": 6, "tol": 1e-9, "workers": 1, "race": True}
@@ -271,6 +273,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="sends a POSIX signal")
 @pytest.mark.parametrize("workers", ["threads", "processes"])
 def test_killed_in_the_middle(tmp_path: Path, workers: str) -> None:

@@ -10,9 +10,9 @@ import sys
 import textwrap
 import warnings
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from scipy import sparse
@@ -27,6 +27,9 @@ from pltf.options import FitOptions
 from pltf.planning import observations
 from pltf.selection import search
 from pltf.workers import Job
+from tests.extras import optional
+
+plt = optional("matplotlib.pyplot")
 
 MODEL = pltf.cp(rank=3)
 X = pltf.datasets.draw(MODEL, (16, 15, 14), prior=pltf.Gamma(0.5, 2.0), seed=0).counts["X"]
@@ -48,6 +51,7 @@ def test_the_order_is_found(found: pltf.Selection) -> None:
     assert not found.doubts
 
 
+@pytest.mark.slow
 def test_every_run_is_the_single_fit_with_its_seed(found: pltf.Selection) -> None:
     table = found.table
     assert list(table.columns) == ["r", "restart", "seed", "bound", "sweeps", "converged", "stopped", "seconds"]
@@ -70,18 +74,25 @@ def _bits(found: pltf.Selection) -> list[Any]:
     return [found.best, found.table.drop(columns="seconds").to_dict("list"), found.best_fit.trace.tolist()]
 
 
+@cache
+def _alone(race: bool) -> pltf.Selection:
+    """By one worker, which is this process."""
+    return pltf.select(MODEL, X, mask=KEEP, r=range(2, 5), restarts=3, race=race, workers=1)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("race", [True, False])
 @pytest.mark.parametrize(("workers", "processes"), [(1, False), (2, False), (5, False), (2, True)])
 def test_results_do_not_depend_on_the_workers(
     monkeypatch: pytest.MonkeyPatch, race: bool, workers: int, processes: bool
 ) -> None:
+    expected = _bits(_alone(race))
     monkeypatch.setattr(search, "_worth_processes", lambda *_: processes)
     found = pltf.select(MODEL, X, mask=KEEP, r=range(2, 5), restarts=3, race=race, workers=workers)
-    monkeypatch.setattr(search, "_worth_processes", lambda *_: False)
-    alone = pltf.select(MODEL, X, mask=KEEP, r=range(2, 5), restarts=3, race=race, workers=1)
-    assert _bits(found) == _bits(alone)
+    assert _bits(found) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sparse", "coupled", "tucker", "masked", "fortran"])
 def test_processes_see_the_same_data(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     model: pltf.Model = MODEL
@@ -123,6 +134,7 @@ def test_processes_are_for_long_searches_of_short_sweeps() -> None:
     assert not chosen((100, 50, 50), 10, order="gaps")  # a view with gaps would come out of the file without them
 
 
+@pytest.mark.slow
 def test_a_race_drops_restarts_that_are_behind_and_keeps_the_winner() -> None:
     X = pltf.datasets.draw(pltf.cp(rank=5), (30, 30, 30), prior=pltf.Gamma(0.5, 1.0), seed=3).counts["X"]
     raced, full = (pltf.select(pltf.cp(rank=5), X, r=[3, 5, 7], restarts=6, race=race) for race in (None, False))
@@ -204,6 +216,7 @@ def test_one_size_may_be_given_as_a_number(size: Any) -> None:
     assert (found.best, found.edges) == ({"r": 3}, {})
 
 
+@pytest.mark.extra("plot")
 def test_a_model_without_latent_index_is_one_candidate() -> None:
     found = pltf.select(pltf.Model("X[i] = A[i]"), X[0, 0], restarts=1)
     assert found.best == {}
@@ -304,6 +317,7 @@ def test_repr_tells_the_winner(found: pltf.Selection) -> None:
     assert "X 16x15x14 (2,352 cells observed)" in text
 
 
+@pytest.mark.extra("plot")
 def test_plots(found: pltf.Selection) -> None:
     ax = found.plot()
     assert ax.get_xlabel() == "size of r"
@@ -351,6 +365,7 @@ def _dies_at_four(source: Any, ready: Any, *rest: Any) -> Any:
     return search.go_on(source, ready, *rest)
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_does_not_sink_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "_worth_processes", lambda *_: True)
 
@@ -375,6 +390,7 @@ def _interrupting(candidates: int) -> Any:
     return show
 
 
+@pytest.mark.slow
 def test_an_interrupt_returns_what_is_finished(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "_worth_processes", lambda *_: False)
     model, sizes = pltf.nmf(rank=2), range(1, 12)
@@ -392,6 +408,7 @@ def test_an_interrupt_returns_what_is_finished(monkeypatch: pytest.MonkeyPatch) 
         pltf.select(model, X[0], r=sizes, restarts=3, workers=1)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="sends a POSIX signal")
 @pytest.mark.parametrize("processes", [True, False])
 def test_ctrl_c_in_a_real_process(processes: bool) -> None:

@@ -9,6 +9,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,19 @@ CP = pltf.cp(rank=2)
 FILES = Path(__file__).parents[1] / "files"
 FULL = np.nan_to_num(X)
 AT = np.argwhere(FULL > 0)
-FIRST = CP.fit(X, tol=0, max_iter=15)
 LISTED = pltf.observe((AT, FULL[tuple(AT.T)]), shape=X.shape, missing=np.argwhere(np.isnan(X)))
 RATINGS = pltf.observe((AT, FULL[tuple(AT.T)]), shape=X.shape, unlisted="missing")
 BOTH = {"X": X, "Y": Y}
 FIXED = {"A": np.linspace(0.1, 2, 12).reshape(6, 2)}
 
-PROBLEMS: dict[str, tuple[pltf.Model, Any, dict[str, Any]]] = {
+
+@cache
+def first_fit() -> pltf.Fit:
+    return CP.fit(X, tol=0, max_iter=15)
+
+
+# Model, data and options; options that hold a fit are made when they are asked for.
+PROBLEMS: dict[str, tuple[pltf.Model, Any, dict[str, Any] | Callable[[], dict[str, Any]]]] = {
     "vb": (CP, X, {"restarts": 3}),
     "em": (CP, X, {"method": "em", "restarts": 2}),
     "map": (CP, X, {"method": "map", "prior": pltf.Gamma(2.0, 3.0), "restarts": 2}),
@@ -39,8 +46,8 @@ PROBLEMS: dict[str, tuple[pltf.Model, Any, dict[str, Any]]] = {
     "array priors": (CP, X, {"prior": {"A": pltf.Gamma(np.full((6, 1), 0.3), np.ones(2))}}),
     "plain": (CP, X, {"accelerate": False, "tol": 0, "max_iter": 20, "restarts": 2}),
     "float32": (CP, X, {"dtype": "float32", "tol": 1e-4, "restarts": 2}),
-    "init": (CP, X, {"init": FIRST}),
-    "arrays": (CP, X, {"init": {a: FIRST.factors[a].mean for a in "ABC"}}),
+    "init": (CP, X, lambda: {"init": first_fit()}),
+    "arrays": (CP, X, lambda: {"init": {a: first_fit().factors[a].mean for a in "ABC"}}),
     "random": (CP, X, {"init": "random", "seed": 5}),
     "fixed": (CP, X, {"fixed": FIXED}),
     "coupled": (COUPLED, BOTH, {}),
@@ -56,7 +63,8 @@ PROBLEMS: dict[str, tuple[pltf.Model, Any, dict[str, Any]]] = {
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_broken_off_at_some_sweeps(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is in the file after a sweep, gone on with."""
-    model, data, options = PROBLEMS[name]
+    model, data, given = PROBLEMS[name]
+    options = given() if callable(given) else given
     sweeps = list[Sweep]()
     whole = quietly(model.fit, data, callback=sweeps.append, **options)
     moments = {1, len(sweeps) // 3, len(sweeps) // 2, len(sweeps) - 2}
@@ -88,6 +96,7 @@ class Break(Exception):
     """Of a callback."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["vb", "em"])
 def test_broken_off_again_and_again(tmp_path: Path, method: str) -> None:
     """By a callback that fails in each run at the second sweep, so that each run adds one."""
@@ -248,7 +257,7 @@ def test_files_that_are_no_checkpoint_of_this(kept: bytes, tmp_path: Path) -> No
     path.write_bytes(kept[:-9])
     with pytest.raises(pltf.PltfError, match="its checksum is absent or wrong"):
         CP.fit(X, checkpoint=path, resume=True)
-    FIRST.save(path)
+    first_fit().save(path)
     with pytest.raises(pltf.PltfError, match=r"run\.nc is no checkpoint: it was saved by other means$"):
         CP.fit(X, checkpoint=path, resume=True)
     path.write_text("notes of mine")
@@ -337,6 +346,7 @@ print("done", flush=True)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="sends a POSIX signal")
 def test_killed_in_the_middle_of_writes(tmp_path: Path) -> None:
     rng = np.random.default_rng(4)

@@ -365,6 +365,7 @@ assert pltf.load(path).bound == fit.bound
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="needs limits of POSIX")
 def test_a_full_disk(tmp_path: Path) -> None:
     """HDF5 would crash while it closes a file that it cannot write."""

@@ -117,6 +117,7 @@ def problems(draw: st.DrawFn) -> tuple[pltf.Model, dict[str, Any], dict[str, Any
 TIES = st.sampled_from(["factor", "component"])
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(problem=problems())
 def test_any_fit_comes_back_to_the_bit(folder: Path, problem: tuple[pltf.Model, Any, Any]) -> None:

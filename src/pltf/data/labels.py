@@ -47,7 +47,11 @@ class Labels:
         return len(self.index)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Labels) and self.zone == other.zone and self.index.equals(other.index)
+        if not isinstance(other, Labels) or self.zone != other.zone or len(self) != len(other):
+            return False
+        if self.index.dtype.kind == other.index.dtype.kind == "M":  # pandas 2: `equals` is False for another unit
+            return bool((self.index == other.index).all())
+        return bool(self.index.equals(other.index))
 
     __hash__ = object.__hash__
 
@@ -166,7 +170,7 @@ def known_labels(values: Any, what: str, error: type[PltfError] = ObservationErr
         raise error(f"{what} must be a list of labels, got an empty one")
     if index.has_duplicates:
         raise error(f"{what}: the label {shown(index[index.duplicated()][0])} stands twice")
-    return Labels(index, zone=zone)
+    return Labels(index.copy(deep=True), zone=zone)  # pandas 2 would share the memory of an array
 
 
 def labels_of(column: Any, what: str, bin: str | None) -> tuple[Labels, NDArray[np.intp]]:
@@ -242,6 +246,8 @@ def _of_one_type(index: pd.Index, what: str, error: type[PltfError]) -> pd.Index
         if kind == "integer" and not -(2**63) <= index.min() <= index.max() < 2**63:
             raise error(f"{what}: whole numbers must be below 2**63, got {index.max()}")
         plain: NDArray[Any] = np.asarray(index, dtype=object if kind == "string" else _NAMED[kind])
+        if kind == "string":
+            _refuse_broken_text(plain, what, error)
         if kind == "floating" and not np.isfinite(plain).all():
             raise error(f"{what}: labels must be finite, got {plain[~np.isfinite(plain)][0]}")
         return pd.Index(plain, dtype=plain.dtype)
@@ -251,6 +257,14 @@ def _of_one_type(index: pd.Index, what: str, error: type[PltfError]) -> pd.Index
         types = list(dict.fromkeys(type(value).__name__ for value in index))
         raise error(f"{what} must hold labels of one type, got {' and '.join(types[:3])}")
     raise error(f"{what} must hold strings, numbers or dates, got {kind}")
+
+
+def _refuse_broken_text(words: NDArray[Any], what: str, error: type[PltfError]) -> None:
+    """A lone surrogate cannot be written to a file; pandas 3 refuses it by itself."""
+    try:
+        "".join(words).encode()
+    except UnicodeEncodeError as reason:
+        raise error(f"{what} must be labels of one type: {one_line(reason)}") from None
 
 
 def _refuse_missing(absent: NDArray[np.bool_], what: str, error: type[PltfError]) -> None:
@@ -285,7 +299,13 @@ def binned(index: pd.Index, bin: str, what: str, error: type[PltfError]) -> pd.I
         return pd.Index(np.asarray(_WEEKDAYS, dtype=object)[index.day_of_week], dtype=object)
     if bin == "hourofday":
         return pd.Index(np.asarray(index.hour, dtype=np.int64))
-    return index.to_period(PERIODS[bin]).to_timestamp()
+    try:
+        return index.to_period(PERIODS[bin]).to_timestamp()
+    except pd.errors.OutOfBoundsDatetime:
+        range_ = f"from {pd.Timestamp.min.year + 1} to {pd.Timestamp.max.year - 1}"
+        raise error(
+            f"{what}: pandas {pd.__version__} can bin dates {range_}, got {index.min()} to {index.max()}"
+        ) from None
 
 
 def _moments(column: pd.Index, what: str, error: type[PltfError]) -> pd.Index:

@@ -41,7 +41,8 @@ def readable(path: Path, kind: str) -> Iterator[None]:
     except FileNotFoundError:
         raise PltfError(f"there is no file {path}") from None
     except ImportError as reason:
-        raise PltfError(f"{path} needs {reason.name or 'another package'} to be read: pip install 'pltf[io]'") from None
+        package = (reason.name or "another package").split(".")[0]
+        raise PltfError(f"{path} needs {package} to be read: pip install 'pltf[io]'") from None
     except UnicodeDecodeError as reason:
         raise PltfError(f"{path} must be text in UTF-8, and it is not") from reason
     except Exception as reason:  # a file may be broken in any way

@@ -1,0 +1,26 @@
+"""Print pip constraints that pin every direct dependency of pltf, and of its extras for users, to the lowest version.
+
+    python .ci/lowest.py > constraints.txt && pip install --constraint constraints.txt '.[test-all]'
+
+What pyproject.toml declares as `name>=version` becomes `name==version`, so that a version which does not exist, or
+does not go together with the others, is an error. Dependencies of dependencies, and the tools of the tests, are free.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+EXTRAS = ("plot", "io", "arviz")
+
+
+def lowest(project: dict[str, object]) -> list[str]:
+    """One constraint a dependency."""
+    extras = project["optional-dependencies"]
+    declared = [*project["dependencies"], *(one for extra in EXTRAS for one in extras[extra])]
+    return [re.sub(r">=([^,;]+)[^;]*", r"==\1", one) for one in declared]
+
+
+if __name__ == "__main__":
+    print(*lowest(tomllib.loads(Path("pyproject.toml").read_text())["project"]), sep="\n")

@@ -1,0 +1,39 @@
+"""Packages that a plain installation lacks: the extras of pltf, and the libraries whose data it takes.
+
+`make test-minimal` runs the tests without any of them and says so by PLTF_TEST_MINIMAL; then, and only then, what needs
+one is skipped. Everywhere else a package that is absent is an error: a skip must not hide a promise.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Any, NoReturn
+
+import pytest
+
+MINIMAL = bool(os.environ.get("PLTF_TEST_MINIMAL"))
+
+
+class _Absent:
+    """Stands for a package that is not there: the first use skips the test, or the module, that makes it."""
+
+    def __init__(self, package: str) -> None:
+        self._package = package
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):  # pytest and doctest look into all that a module holds
+            raise AttributeError(name)
+        pytest.skip(f"needs {self._package}", allow_module_level=True)
+
+
+def required(package: str) -> Any:
+    """The package; in a minimal run the whole module that asks for it is skipped."""
+    if MINIMAL:
+        pytest.skip(f"needs {package}", allow_module_level=True)
+    return importlib.import_module(package)
+
+
+def optional(package: str) -> Any:
+    """The package; in a minimal run something that skips whoever uses it."""
+    return _Absent(package) if MINIMAL else importlib.import_module(package)
