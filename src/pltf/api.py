@@ -31,12 +31,13 @@ from pltf.errors import ConvergenceWarning, ObservationError, PltfError, flag, w
 from pltf.fit import Fit
 from pltf.gamma import PARTS, Array, Gamma, Point, Posterior
 from pltf.inference import start
+from pltf.inference.algebra.compiled import NumbaAlgebra
 from pltf.inference.balance import trades
 from pltf.inference.em import EM, MAP
 from pltf.inference.factors import Factors, frozen
 from pltf.inference.priors import Groups, groups
 from pltf.inference.run import ASKED, INTERRUPTED, Callback, Row, Run, Stop, best_of
-from pltf.inference.state import Method, Problem, State
+from pltf.inference.state import Method, Problem, State, fetched, placed
 from pltf.inference.vb import VB
 from pltf.interrupts import first_interrupt_waits
 from pltf.notation import Model
@@ -182,16 +183,17 @@ class Prepared:
     def problem(self, seen: Mapping[str, Observation]) -> Problem:
         """The model bound to its data."""
         planned = self.planned.knowing({name: one.has_missing for name, one in seen.items()})
+        algebra = NumbaAlgebra(planned.threads)
         return Problem(
             engine=registry.build(planned, seen),
+            algebra=algebra,
             shapes=planned.factor_shapes,
             priors=self.priors,
-            fixed=self.held,
+            fixed={a: algebra.put(z) for a, z in self.held.items()},
             total=math.fsum(one.total for one in seen.values()),
             saturated=math.fsum(one.saturated for one in seen.values()),
             eps=float(np.finfo(planned.dtype).eps),
             trades=trades(self.model, self.held) if self.accelerate else None,
-            threads=planned.threads,
             learns=self.learns,
         )
 
@@ -201,7 +203,7 @@ class Prepared:
         if isinstance(init, Fit):
             return _going_on(problem, method, init)
         if isinstance(init, Mapping):
-            Z = {**problem.fixed, **init}
+            Z = {**problem.fixed, **{a: problem.algebra.put(z) for a, z in init.items()}}
             return lambda _: method.begin(problem, Z, Z), ()
         smallest = float(np.finfo(self.planned.dtype).tiny)
 
@@ -216,7 +218,8 @@ class Prepared:
         self, problem: Problem, run: Run, rows: tuple[Row, ...], seed: int, seen: Mapping[str, Observation], stop: Stop
     ) -> Fit:
         """The fit that a run has made."""
-        state = replace(run.state, counts=problem.engine.counts(run.state.L))
+        state = placed(run.state, problem.algebra)
+        state = fetched(replace(state, counts=problem.engine.counts(state.L)), problem.algebra)
         return Fit(
             model=self.model,
             method=self.method.name,
@@ -649,10 +652,11 @@ def _init(init: Any, model: Model, planned: Plan, fixed: Factors, labels: Mappin
 
 def _going_on(problem: Problem, method: Method, earlier: Fit) -> tuple[Callable[[int], State], tuple[float, ...]]:
     """Start where another fit ended; its trace goes on if this is the same problem."""
+    known = placed(earlier.state, problem.algebra)
     if earlier.method != method.name:
-        Z = {**earlier.state.E, **problem.fixed}
+        Z = {**known.E, **problem.fixed}
         return lambda _: method.begin(problem, Z, Z), ()
-    state = method.resume(problem, earlier.state)
+    state = method.resume(problem, known)
     same = earlier.fixed == frozenset(problem.fixed) and all(
         (prior.learn, prior.tie) == (earlier.priors[a].learn, earlier.priors[a].tie)
         for a, prior in problem.priors.items()
@@ -660,7 +664,7 @@ def _going_on(problem: Problem, method: Method, earlier: Fit) -> tuple[Callable[
     )
     if not (same and math.isclose(state.objective, earlier.bound, rel_tol=1e3 * problem.eps)):
         return lambda _: state, ()
-    state = replace(state, objective=earlier.bound, pace=earlier.state.pace, waiting=earlier.state.waiting)
+    state = replace(state, objective=earlier.bound, pace=known.pace, waiting=known.waiting)
     return lambda _: state, tuple(earlier.trace)
 
 

@@ -113,6 +113,11 @@ def whole(argument: str, value: Any, least: int) -> int:
 
 def flag(argument: str, value: Any) -> bool:
     """True or False, or a PltfError that names the argument."""
-    if not isinstance(value, (bool, np.bool_)):
+    if not is_flag(value):
         raise PltfError(f"{argument} must be True or False, got {value!r}")
     return bool(value)
+
+
+def is_flag(value: Any) -> bool:
+    """Whether a value is True or False, of Python or of NumPy."""
+    return isinstance(value, (bool, np.bool_))

@@ -21,6 +21,7 @@ from threadpoolctl import threadpool_info
 import pltf
 from pltf.engines import registry
 from pltf.inference import progress as progress_module
+from pltf.inference.algebra.compiled import NumbaAlgebra
 from pltf.inference.progress import SweepProgress
 from pltf.inference.run import Stop, run
 from pltf.inference.state import Method, Problem, State
@@ -119,7 +120,7 @@ def _problem() -> Problem:
     planned = MODEL.plan(seen, threads=1)
     priors = dict.fromkeys(MODEL.factors, pltf.Gamma())
     engine = registry.build(planned, {"X": seen})
-    return Problem(engine, planned.factor_shapes, priors, {}, seen.total, seen.saturated, eps=1e-16)
+    return Problem(engine, NumbaAlgebra(), planned.factor_shapes, priors, {}, seen.total, seen.saturated, eps=1e-16)
 
 
 def _start(problem: Problem) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:

@@ -125,3 +125,10 @@ def read_only(array: NDArray[Any]) -> NDArray[Any]:
     view = array.view()
     view.flags.writeable = False
     return view
+
+
+def frozen(array: Any) -> NDArray[Any]:
+    """The array itself, closed to changes in place."""
+    array = np.asarray(array)
+    array.flags.writeable = False
+    return array
