@@ -31,11 +31,12 @@ from pltf.errors import ConvergenceWarning, ObservationError, PltfError, flag, w
 from pltf.fit import Fit
 from pltf.gamma import PARTS, Array, Gamma, Point, Posterior
 from pltf.inference import start
+from pltf.inference.algebra import Groups
 from pltf.inference.algebra.compiled import NumbaAlgebra
 from pltf.inference.balance import trades
 from pltf.inference.em import EM, MAP
 from pltf.inference.factors import Factors, frozen
-from pltf.inference.priors import Groups, groups
+from pltf.inference.priors import groups
 from pltf.inference.run import ASKED, INTERRUPTED, Callback, Row, Run, Stop, best_of
 from pltf.inference.state import Method, Problem, State, fetched, placed
 from pltf.inference.vb import VB

@@ -210,11 +210,12 @@ def move_loop(old, plain, step, out):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def combine_loop(shares, rows, longest, out):  # type: ignore[no-untyped-def]
-    """``out[:] = shares @ rows``, cut to +-longest; the rows are added in their order."""
+    """``out[:] = shares @ rows``, cut to +-longest; rows are added in their order, those of share 0 are left out."""
     out[:] = 0.0
     for k in range(shares.size):
-        for n in range(out.size):
-            out[n] += shares[k] * rows[k, n]
+        if shares[k] != 0:
+            for n in range(out.size):
+                out[n] += shares[k] * rows[k, n]
     for n in range(out.size):
         if out[n] < -longest:
             out[n] = -longest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import array_api_strict
@@ -111,6 +112,20 @@ def test_geomean_and_kl(algebra: Algebra[Any], prior: Gamma) -> None:
     wanted = (C - A) * psi - special.gammaln(C) + special.gammaln(A) - A * np.log(D * rate) + C * (D * rate - 1)
     assert kl == pytest.approx(wanted.sum(), rel=1e-12)
     same(algebra, algebra.log_geomean(algebra.put(C), algebra.put(D)), psi + np.log(D), atol=4e-15)
+
+
+def test_a_factor_may_be_a_single_number(algebra: Algebra[Any]) -> None:
+    put, prior, one = algebra.put, Gamma(0.5, 2.0, learn="mean"), np.array(3.0)
+    C = algebra.shapes({"Z": prior}, {"Z": put(one.copy())})["Z"]
+    D, E = algebra.scales(C, put(one.copy()), prior)
+    L, _ = algebra.geomean_kl(C, D, prior)
+    B = algebra.best_means(C, put(one.copy()), prior, Groups((), ()), MEANS)
+    assert pytest.approx(1.0) == B
+    wanted = {3.5: C, 1 / 3.25: D, 3.5 / 3.25: E, np.exp(special.digamma(3.5)) / 3.25: L}
+    wanted |= {1.0: algebra.em_estimate(E, put(one.copy()), put(one.copy()))}
+    wanted |= {2.5 / 3.25: algebra.map_estimate(put(one.copy()), put(one.copy()), prior)}
+    for value, array in wanted.items():
+        same(algebra, array, np.asarray(value))
 
 
 def test_geometric_means_are_mpmaths_at_any_shape(algebra: Algebra[Any]) -> None:
@@ -246,7 +261,7 @@ def test_a_vector_is_its_own_sum(algebra: Algebra[Any]) -> None:
 ROW = {"A": (2, 3), "B": (), "C": (LARGE,)}
 
 
-def row(make: Callable[..., Array]) -> dict[str, Array]:
+def row(make: Callable[..., Any]) -> dict[str, Array]:
     return {name: np.asarray(make(size=shape)) for name, shape in ROW.items()}
 
 
@@ -262,7 +277,7 @@ def same_rows(algebra: Algebra[Any], got: Any, wanted: Mapping[str, Array], rtol
 
 
 def pair_with_zeros() -> tuple[dict[str, Array], dict[str, Array]]:
-    old, new = (row(lambda size: RNG.gamma(1.0, 1.0, size)) for _ in range(2))
+    old, new = (row(partial(RNG.gamma, 1.0, 1.0)) for _ in range(2))
     old["A"][0, :2], new["A"][0, 1:] = 0, 0
     new["C"][:9] = old["C"][:9] * (1 + 1e-13)  # noise
     return old, new
@@ -273,7 +288,8 @@ def test_stretched_steps_are_powers(algebra: Algebra[Any]) -> None:
     with np.errstate(divide="ignore", invalid="ignore"):
         wanted = {name: np.asarray(old[name] * (new[name] / old[name]) ** 1.7) for name in old}
     wanted["A"][0], wanted["C"][:9] = new["A"][0], new["C"][:9]
-    same_rows(algebra, algebra.stretch(*put_all(algebra, old, new), 1.7, 1e-11), wanted)
+    before, after = put_all(algebra, old, new)
+    same_rows(algebra, algebra.stretch(before, after, 1.7, 1e-11), wanted)
 
 
 def test_log_ratios_and_differences(algebra: Algebra[Any]) -> None:
@@ -288,15 +304,16 @@ def test_log_ratios_and_differences(algebra: Algebra[Any]) -> None:
 
 
 def test_inner_products_and_combinations(algebra: Algebra[Any]) -> None:
-    rows, weight = [row(RNG.normal) for _ in range(3)], row(lambda size: RNG.gamma(1.0, 1.0, size))
+    rows, weight = [row(RNG.normal) for _ in range(3)], row(partial(RNG.gamma, 1.0, 1.0))
     placed = put_all(algebra, *rows)
     wanted = [[sum((weight[a] * s[a] * y[a]).sum() for a in s) for y in rows] for s in rows]
-    np.testing.assert_allclose(algebra.gram(placed, put_all(algebra, weight)), wanted, rtol=1e-11)
+    stack = algebra.stack(placed)
+    np.testing.assert_allclose(algebra.gram(stack, put_all(algebra, weight)), wanted, rtol=1e-11)
     coefficients = [0.5, -1.5, 2.0]
     far = {a: sum(q * one[a] for q, one in zip(coefficients, rows, strict=True)) for a in ROW}
     cut = {a: np.clip(far[a], -2, 2) for a in ROW}
     assert (cut["C"] != far["C"]).any()
-    got = algebra.combine(coefficients, placed, 2.0)
+    got = algebra.combine(coefficients, stack, 2.0)
     for name in cut:
         same(algebra, got[name], cut[name], rtol=1e-13, atol=1e-14)
 
@@ -304,26 +321,29 @@ def test_inner_products_and_combinations(algebra: Algebra[Any]) -> None:
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy, for the infinity
 def test_inner_products_tell_of_steps_out_of_range(algebra: Algebra[Any]) -> None:
     one, endless = {"A": algebra.put(np.array([1.0, 2.0]))}, {"A": algebra.put(np.array([np.inf, 0.0]))}
-    G = algebra.gram([one, endless], one)
+    stack = algebra.stack([one, endless])
+    G = algebra.gram(stack, one)
     assert G[0, 0] == 9
     assert not np.isfinite(G[1]).any()
+    same(algebra, algebra.combine([0.5, 0.0], stack, 2.0)["A"], np.array([0.5, 1.0]))
 
 
 def test_moves(algebra: Algebra[Any]) -> None:
     (old, plain), step = pair_with_zeros(), row(RNG.normal)
     wanted = {name: np.asarray(old[name] * np.exp(0.25 * step[name])) for name in old}
     wanted["A"][0] = plain["A"][0]
-    same_rows(algebra, algebra.move(*put_all(algebra, old, plain, step), 0.25), wanted)
+    before, after, by = put_all(algebra, old, plain, step)
+    same_rows(algebra, algebra.move(before, after, by, 0.25), wanted)
 
 
 def test_threads_do_not_change_a_bit() -> None:
-    (old, new), weight = pair_with_zeros(), row(lambda size: RNG.gamma(1.0, 1.0, size))
+    (old, new), weight = pair_with_zeros(), row(partial(RNG.gamma, 1.0, 1.0))
     results = []
     for threads in (1, 2, 3):
         algebra = NumbaAlgebra(threads)
         ratio = algebra.log_ratio(old, new)
-        far = algebra.combine([0.3, 0.2], [ratio, weight], 2.0)
-        G = algebra.gram([ratio, weight, far], weight)
+        stack = algebra.stack([ratio, weight])
+        far, G = algebra.combine([0.3, 0.2], stack, 2.0), algebra.gram(stack, weight)
         L, kl = algebra.geomean_kl(weight["C"] + 1e-9, weight["C"], Gamma(0.5, np.full(LARGE, 2.0)))
         moved, stretched = algebra.move(old, new, far, 1.0), algebra.stretch(old, new, 1.5, 1e-11)
         arrays = [*ratio.values(), *far.values(), G, L, *moved.values(), *stretched.values()]

@@ -76,7 +76,7 @@ def test_one_sweep_that_adds_little_is_not_the_end() -> None:
     rise = [-90.0, -80.0, -79.9999999, -60.0, -40.0, -39.9999999, -39.9999998, -39.9999997, 0.0]
     method, state, problem = _steps(rise)
     one = run(problem, method, state, Stop(max_iter=9, tol=1e-6))
-    assert one.trace.tolist() == rise[:8]
+    assert list(one.trace) == rise[:8]
 
 
 def test_zero_tolerance_runs_all_sweeps() -> None:

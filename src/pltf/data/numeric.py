@@ -129,6 +129,6 @@ def read_only(array: NDArray[Any]) -> NDArray[Any]:
 
 def frozen(array: Any) -> NDArray[Any]:
     """The array itself, closed to changes in place."""
-    array = np.asarray(array)
-    array.flags.writeable = False
-    return array
+    kept: NDArray[Any] = np.asarray(array)
+    kept.flags.writeable = False
+    return kept

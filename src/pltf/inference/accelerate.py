@@ -84,9 +84,6 @@ def direction(algebra: Algebra[Any], trail: Trail, weight: Factors) -> Factors |
 
     All inner products come from one pass; the two loops of L-BFGS then work on coefficients.
     """
-    rows = [*(s for s, _ in trail.pairs), *(y for _, y in trail.pairs), trail.residual]
-    found = quasi_newton(algebra.gram(rows, weight))
-    if found is None:
-        return None
-    used, coefficients = found
-    return algebra.combine(coefficients, [rows[n] for n in used], LONGEST)
+    rows = algebra.stack([*(s for s, _ in trail.pairs), *(y for _, y in trail.pairs), trail.residual])
+    coefficients = quasi_newton(algebra.gram(rows, weight))
+    return None if coefficients is None else algebra.combine(coefficients, rows, LONGEST)

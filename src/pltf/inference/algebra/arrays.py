@@ -171,22 +171,25 @@ class ArrayAlgebra:
         """``a - b``."""
         return {name: a[name] - b[name] for name in a}
 
-    def gram(self, rows: Sequence[Factors], weight: Factors) -> Array:
-        """The weighted inner product of every two rows, a row being a set of factors."""
+    def stack(self, rows: Sequence[Factors]) -> dict[str, Any]:
+        """Rows, each a set of factors, for :meth:`gram` and :meth:`combine`: those of a factor along a new axis."""
+        return {name: self.xp.stack([row[name] for row in rows]) for name in rows[0]}
+
+    def gram(self, rows: Mapping[str, Any], weight: Factors) -> Array:
+        """The weighted inner product of every two rows."""
         xp, total = self.xp, 0.0
-        for name in rows[0]:
-            stacked = xp.stack([xp.reshape(row[name], (-1,)) for row in rows])
-            weighted = stacked * xp.reshape(weight[name], (1, -1))
-            total = xp.matmul(weighted, xp.matrix_transpose(stacked)) + total
+        for name, stacked in rows.items():
+            flat = xp.reshape(stacked, (stacked.shape[0], -1))
+            weighted = flat * xp.reshape(weight[name], (1, -1))
+            total = xp.matmul(weighted, xp.matrix_transpose(flat)) + total
         return self.get(total)
 
-    def combine(self, coefficients: Sequence[float], rows: Sequence[Factors], longest: float) -> Factors:
-        """The rows times their coefficients, added up and cut to +-longest."""
+    def combine(self, coefficients: Sequence[float], rows: Mapping[str, Any], longest: float) -> Factors:
+        """The rows times their coefficients, added up and cut to +-longest; rows of coefficient 0 do not count."""
+        used = [(n, share) for n, share in enumerate(coefficients) if share != 0]
         combined = {}
-        for name in rows[0]:
-            far = coefficients[0] * rows[0][name]
-            for share, row in zip(coefficients[1:], rows[1:], strict=True):
-                far = far + share * row[name]
+        for name, stacked in rows.items():
+            far = sum((share * stacked[n, ...] for n, share in used), self.xp.zeros_like(stacked[0, ...]))
             combined[name] = self.xp.clip(far, -longest, longest)
         return combined
 

@@ -134,12 +134,19 @@ class Algebra(Protocol[A]):
         """``a - b``."""
         ...
 
-    def gram(self, rows: Sequence[Factors], weight: Factors) -> Host:
-        """The weighted inner product of every two rows, a row being a set of factors."""
+    def stack(self, rows: Sequence[Factors]) -> Any:
+        """Rows, each a set of factors, for :meth:`gram` and :meth:`combine`."""
         ...
 
-    def combine(self, coefficients: Sequence[float], rows: Sequence[Factors], longest: float) -> Factors:
-        """The rows times their coefficients, added up and cut to +-longest."""
+    def gram(self, rows: Any, weight: Factors) -> Host:
+        """The weighted inner product of every two rows of a stack."""
+        ...
+
+    def combine(self, coefficients: Sequence[float], rows: Any, longest: float) -> Factors:
+        """The rows of a stack times their coefficients, added up and cut to +-longest.
+
+        A row of coefficient 0 does not count: its entries may be out of range.
+        """
         ...
 
     def move(self, old: Factors, plain: Factors, step: Factors, length: float) -> Factors:

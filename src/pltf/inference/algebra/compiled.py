@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -20,34 +21,81 @@ from pltf.threads import PART, in_parts, run_all
 Part = Callable[[slice], Array]  # what stands beside a part of a flat array
 
 
-class Row(dict[str, Array]):
-    """Factors, and all of their entries end to end: one loop does for all factors at once."""
+class Row(Mapping[str, Array]):
+    """Factors, and all of their entries end to end: one loop does for all factors at once.
 
-    __slots__ = ("_flat",)
+    Either of the two is made from the other when it is asked for.
+    """
 
-    def __init__(self, arrays: Mapping[str, Array], flat: Array | None = None) -> None:
-        super().__init__(arrays)
-        self._flat = flat
+    __slots__ = ("_arrays", "_flat", "_shapes")
+
+    def __init__(self, arrays: dict[str, Array]) -> None:
+        self._arrays: dict[str, Array] | None = arrays
+        self._flat: Array | None = None
+        self._shapes = {name: array.shape for name, array in arrays.items()}
 
     @classmethod
-    def cut(cls, flat: Array, like: Factors) -> Row:
-        """A flat array as factors of the shapes of others."""
+    def of(cls, factors: Factors, like: Factors) -> Row:
+        """The factors that ``like`` has, in its order."""
+        if isinstance(factors, Row) and (factors is like or list(factors) == list(like)):
+            return factors
+        return cls({name: factors[name] for name in like})
+
+    def with_entries(self, flat: Array) -> Row:
+        """Factors of the same names and shapes with other entries."""
         flat.flags.writeable = False
-        arrays, end = {}, 0
-        for name, array in like.items():
-            first, end = end, end + array.size
-            arrays[name] = flat[first:end].reshape(array.shape)
-        return cls(arrays, flat)
+        new = object.__new__(Row)
+        new._arrays, new._flat, new._shapes = None, flat, self._shapes
+        return new
 
     @property
     def flat(self) -> Array:
         """All entries, factor by factor, each in C order."""
         if self._flat is None:
-            self._flat = _frozen(np.concatenate([array.reshape(-1) for array in self.values()]))
+            self._flat = _frozen(np.concatenate([array.reshape(-1) for array in self.arrays.values()]))
         return self._flat
 
-    def __reduce__(self) -> Any:  # the flat array holds nothing new
-        return dict, (dict(self),)
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """The factors by name."""
+        if self._arrays is None:
+            self._arrays, flat, end = {}, self.flat, 0
+            for name, shape in self._shapes.items():
+                first, end = end, end + math.prod(shape)
+                self._arrays[name] = flat[first:end].reshape(shape)
+        return self._arrays
+
+    def __getitem__(self, name: str) -> Array:
+        return self.arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._shapes)
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+    def __reduce__(self) -> Any:
+        return Row, (self.arrays,)
+
+
+class Stack:
+    """Rows side by side; in one table unless they are long, for then parts of them are put side by side one by one."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.like, self._flat = rows[0], [row.flat for row in rows]
+        self.size = self._flat[0].size
+        self._table = self._beside(slice(None)) if self.size <= PART else None
+
+    def part(self, part: slice) -> Array:
+        """(rows, entries) of a part."""
+        return self._table if self._table is not None else self._beside(part)
+
+    def _beside(self, part: slice) -> Array:
+        cut = [flat[part] for flat in self._flat]
+        table = np.empty((len(cut), cut[0].size))
+        for n, entries in enumerate(cut):
+            table[n] = entries
+        return _frozen(table)
 
 
 class NumbaAlgebra:
@@ -82,7 +130,7 @@ class NumbaAlgebra:
 
     def shapes(self, priors: Mapping[str, Gamma], counts: Factors) -> Row:
         """C = A + counts of every factor that has a prior."""
-        return Row({a: _frozen(np.asarray(prior.shape + counts[a])) for a, prior in priors.items()})
+        return Row({a: _frozen(prior.shape + counts[a]) for a, prior in priors.items()})
 
     def scales(self, C: Array, exposure: Array, prior: Gamma) -> tuple[Array, Array]:
         """D = 1 / (A/B + exposure) and E = C*D."""
@@ -93,22 +141,20 @@ class NumbaAlgebra:
         """L = exp(digamma(C)) * D, and the sum of KL( Gamma(C, scale D) || prior ), in one pass."""
         c, d, L = _flat(C), _flat(D), np.empty(C.size)
         if c.size <= PART and _is_scalar(prior):
-            constants = (_constant(value, c.size) for value in (prior.shape, prior.rate, prior.log_norm))
-            kl = kl_loop(c, d, *constants, L)
+            A, rate, log_norm = float(prior.shape), float(prior.rate), float(prior.log_norm)  # type: ignore[arg-type]
+            kl = kl_loop(c, d, _constant(A, c.size), _constant(rate, c.size), _constant(log_norm, c.size), L)
         else:
-            parts = self._parts_of(prior, C.shape)
+            shapes, rates, log_norms = self._parts_of(prior, C.shape)
 
             def one_part(part: slice) -> float:
-                return float(kl_loop(c[part], d[part], *(along(part) for along in parts), L[part]))
+                return float(kl_loop(c[part], d[part], shapes(part), rates(part), log_norms(part), L[part]))
 
             kl = math.fsum(in_parts(one_part, c.size, self.threads))
         return _frozen(L.reshape(C.shape)), kl
 
     def log_geomean(self, C: Array, D: Array) -> Array:
         """log L, also where L itself would be zero."""
-        out = np.empty(C.size)
-        self._fill(log_geomean_loop, out, _flat(C), _flat(D))
-        return _frozen(out.reshape(C.shape))
+        return _frozen(self._looped(log_geomean_loop, _flat(C), _flat(D)).reshape(C.shape))
 
     # -- priors that are learned ----------------------------------------------------------------
 
@@ -150,11 +196,10 @@ class NumbaAlgebra:
 
     def sum_along(self, E: Array, rate: ArrayLike, axis: int) -> Array:
         """Sum of E*rate over all axes but one."""
-        others = tuple([n for n in range(E.ndim) if n != axis])
-        rates = np.asarray(rate)
-        if rates.ndim == 0:
-            return np.asarray(np.add.reduce(E, axis=others) * rates)
-        return np.asarray(np.add.reduce(E * rates, axis=others))
+        others = 1 - axis if E.ndim == 2 else tuple([n for n in range(E.ndim) if n != axis])
+        if np.ndim(rate) == 0:
+            return np.asarray(np.add.reduce(E, axis=others) * rate)
+        return np.asarray(np.add.reduce(E * rate, axis=others))
 
     def scale_along(self, array: Array, s: Array, axis: int) -> Array:
         """The array times s along an axis."""
@@ -165,62 +210,66 @@ class NumbaAlgebra:
 
     def stretch(self, old: Factors, new: Factors, eta: float, noise: float) -> Row:
         """``old * (new/old)**eta``; ``new`` where either is zero, and where it differs by no more than ``noise``."""
-        a, b = _end_to_end(old, new), _end_to_end(new, new)
-        out = np.empty(b.size)
-        self._fill(lambda a, b, far: stretch_loop(a, b, eta, noise, far), out, a, b)
-        return Row.cut(out, new)
+        a, b = Row.of(old, new), Row.of(new, new)
+        return self._filled(lambda a, b, far: stretch_loop(a, b, eta, noise, far), a, b)
 
     def log_ratio(self, a: Factors, b: Factors) -> Row:
         """``log(a / b)``; 0 where either is zero."""
-        above, below = _end_to_end(a, a), _end_to_end(b, a)
-        out = np.empty(above.size)
-        self._fill(log_ratio_loop, out, above, below)
-        return Row.cut(out, a)
+        return self._filled(log_ratio_loop, Row.of(a, a), Row.of(b, a))
 
     def difference(self, a: Factors, b: Factors) -> Row:
         """``a - b``."""
-        return Row.cut(_end_to_end(a, a) - _end_to_end(b, a), a)
+        above = Row.of(a, a)
+        return above.with_entries(above.flat - Row.of(b, a).flat)
 
-    def gram(self, rows: Sequence[Factors], weight: Factors) -> Array:
-        """The weighted inner product of every two rows, a row being a set of factors."""
-        flat, w = [_end_to_end(row, rows[0]) for row in rows], _end_to_end(weight, rows[0])
+    def stack(self, rows: Sequence[Factors]) -> Stack:
+        """Rows, each a set of factors, for :meth:`gram` and :meth:`combine`."""
+        return Stack([Row.of(row, rows[0]) for row in rows])
 
+    def gram(self, rows: Stack, weight: Factors) -> Array:
+        """The weighted inner product of every two rows."""
+        w = Row.of(weight, rows.like).flat
+
+        @np.errstate(invalid="ignore", over="ignore")  # steps out of range: they will not be used
         def one_part(part: slice) -> Array:
-            cut = _stack([row[part] for row in flat])
+            cut = rows.part(part)
             return np.asarray((cut * w[part]) @ cut.T)
 
-        with np.errstate(invalid="ignore", over="ignore"):  # steps out of range: they will not be used
-            if w.size <= PART:
-                return one_part(slice(None))
-            return np.asarray(sum(in_parts(_quietly(one_part), w.size, self.threads)))
+        if rows.size <= PART:
+            return one_part(slice(None))
+        with np.errstate(invalid="ignore"):
+            return np.asarray(sum(in_parts(one_part, rows.size, self.threads)))
 
-    def combine(self, coefficients: Sequence[float], rows: Sequence[Factors], longest: float) -> Row:
-        """The rows times their coefficients, added up and cut to +-longest."""
-        flat, q = [_end_to_end(row, rows[0]) for row in rows], np.array(coefficients)
-        out = np.empty(flat[0].size)
-
-        def one_part(part: slice) -> None:
-            combine_loop(q, _stack([row[part] for row in flat]), longest, out[part])
-
-        run_all(in_parts(one_part, out.size, self.threads))
-        return Row.cut(out, rows[0])
+    def combine(self, coefficients: Sequence[float], rows: Stack, longest: float) -> Row:
+        """The rows times their coefficients, added up and cut to +-longest; rows of coefficient 0 do not count."""
+        q, out = np.array(coefficients), np.empty(rows.size)
+        if rows.size <= PART:
+            combine_loop(q, rows.part(slice(None)), longest, out)
+        else:
+            one_part = lambda part: combine_loop(q, rows.part(part), longest, out[part])  # noqa: E731
+            run_all(in_parts(one_part, rows.size, self.threads))
+        return rows.like.with_entries(out)
 
     def move(self, old: Factors, plain: Factors, step: Factors, length: float) -> Row:
         """``old * exp(length*step)``; ``plain`` where it or ``old`` is zero."""
-        by = _end_to_end(step, plain)
-        far = by if length == 1 else _frozen(length * by)
-        out = np.empty(by.size)
-        self._fill(move_loop, out, _end_to_end(old, plain), _end_to_end(plain, plain), far)
-        return Row.cut(out, plain)
+        by = Row.of(step, plain)
+        by = by if length == 1 else by.with_entries(length * by.flat)
+        return self._filled(move_loop, Row.of(old, plain), Row.of(plain, plain), by)
 
     # -- in parts -------------------------------------------------------------------------------
 
-    def _fill(self, loop: Callable[..., None], out: Array, *arrays: Array) -> None:
-        """Run a loop over flat arrays of one size that fills ``out``."""
+    def _filled(self, loop: Callable[..., None], *rows: Row) -> Row:
+        """The row that a loop makes of others, entry by entry."""
+        return rows[0].with_entries(self._looped(loop, *(row.flat for row in rows)))
+
+    def _looped(self, loop: Callable[..., None], *flat: Array) -> Array:
+        """What a loop makes of flat arrays, entry by entry."""
+        out = np.empty(flat[0].size)
         if out.size <= PART:
-            loop(*arrays, out)
+            loop(*flat, out)
         else:
-            run_all(in_parts(lambda part: loop(*(x[part] for x in arrays), out[part]), out.size, self.threads))
+            run_all(in_parts(lambda part: loop(*(x[part] for x in flat), out[part]), out.size, self.threads))
+        return out
 
     def _parts_of(self, prior: Gamma, shape: tuple[int, ...]) -> tuple[Part, ...]:
         """A, A/B and log Gamma(A) beside the entries of a factor; kept as long as the prior is."""
@@ -230,7 +279,9 @@ class NumbaAlgebra:
         return known[shape]
 
 
-def _frozen(array: Array) -> Array:
+def _frozen(result: Array) -> Array:
+    """The array, closed to changes; NumPy makes numbers of arrays without axes, and here they are arrays again."""
+    array = np.asarray(result)
     array.flags.writeable = False
     return array
 
@@ -242,33 +293,13 @@ def _flat(array: Array) -> Array:
     return flat
 
 
-def _end_to_end(factors: Factors, like: Factors) -> Array:
-    """The entries of the factors that ``like`` has, in its order."""
-    if isinstance(factors, Row) and (factors is like or factors.keys() == like.keys()):
-        return factors.flat
-    return Row({name: factors[name] for name in like}).flat
-
-
-def _stack(rows: Sequence[Array]) -> Array:
-    stacked = np.empty((len(rows), rows[0].size))
-    for n, row in enumerate(rows):
-        stacked[n] = row
-    return stacked
-
-
-def _quietly(function: Callable[[slice], Array]) -> Callable[[slice], Array]:
-    """The function without warnings, in whichever thread it runs."""
-    return np.errstate(invalid="ignore", over="ignore")(function)
-
-
 def _is_scalar(prior: Gamma) -> bool:
     return isinstance(prior.shape, float) and isinstance(prior.mean, float)
 
 
-def _constant(value: ArrayLike, size: int) -> Array:
-    array = np.empty(size)
-    array.fill(value)
-    return _frozen(array)
+@lru_cache(maxsize=16)  # the same few from sweep to sweep
+def _constant(value: float, size: int) -> Array:
+    return _frozen(np.full(size, value))
 
 
 def _table(values: ArrayLike, groups: Groups) -> Array:
@@ -276,13 +307,12 @@ def _table(values: ArrayLike, groups: Groups) -> Array:
     if isinstance(values, float):
         return _constant(values, groups.count).reshape(1, -1)
     array = np.asarray(values, dtype=np.float64)
+    if array.shape == groups.shape and not groups.apart:
+        return _frozen(array.reshape(-1, 1))
     if array.shape != groups.shape:
         array = array.reshape((1,) * (len(groups.shape) - array.ndim) + array.shape)
         array = np.broadcast_to(array, groups.shape if groups.vary(array) else groups.value_shape)
-    if groups.apart:
-        array = array.transpose((*groups.shared, *groups.apart))
-    table = np.ascontiguousarray(array).reshape(-1, groups.count)
-    return _frozen(table)
+    return _frozen(array.transpose((*groups.shared, *groups.apart)).reshape(-1, groups.count))
 
 
 def _repeated(values: ArrayLike, shape: tuple[int, ...]) -> Part:
@@ -292,7 +322,7 @@ def _repeated(values: ArrayLike, shape: tuple[int, ...]) -> Part:
     """
     array = np.asarray(values, dtype=np.float64)
     if array.ndim == 0:
-        same = _constant(array, min(math.prod(shape), PART))
+        same = _constant(float(array), min(math.prod(shape), PART))
         return lambda part: same[: part.stop - part.start]
     array = array.reshape((1,) * (len(shape) - array.ndim) + array.shape)
     first = next((axis for axis, size in enumerate(array.shape) if size > 1), array.ndim)

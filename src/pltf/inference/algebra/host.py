@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from math import prod
 
 import numpy as np
 
@@ -30,7 +30,7 @@ def shapes_along(prior: Gamma, shape: tuple[int, ...], axis: int) -> Array:
     """Sum of the prior's shapes over all axes of a factor but one."""
     if isinstance(prior.shape, float):
         sums = np.empty(shape[axis])
-        sums.fill(prior.shape * (prod(shape) // shape[axis]))
+        sums.fill(prior.shape * (math.prod(shape) // shape[axis]))
         return sums
     others = tuple(n for n in range(len(shape)) if n != axis)
     return np.asarray(prior.broadcast(shape)[0].sum(axis=others))
@@ -49,7 +49,7 @@ def log_scales(alpha: Array, beta: Array, directions: Array) -> Array:
     """
     from pltf.inference.algebra.newton import maximize  # brings the compiler
 
-    log_s = np.zeros_like(alpha)
+    log_s = np.zeros(alpha.shape)
     maximize(alpha, beta, np.ascontiguousarray(directions), log_s)
     return log_s
 
@@ -83,32 +83,33 @@ def prior_value(values: Array, groups: Groups) -> float | Array:
 # -- quasi-Newton steps -------------------------------------------------------------------------
 
 
-def quasi_newton(G: Array) -> tuple[list[int], list[float]] | None:
-    """The rows that make up the step of L-BFGS, and their coefficients; None while there is no curvature to go by.
+def quasi_newton(G: Array) -> list[float] | None:
+    """What the step of L-BFGS takes of each row; None while there is no curvature to go by.
 
     ``G`` are the inner products of the rows: the changes s of the last steps, as many changes y of the residual, and
-    the residual. The two loops then need no more than their coefficients.
+    the residual itself. The two loops then need no more than coefficients.
     """
-    used = _curved(G)
+    used = _curved(G.tolist())
     k = len(used) // 2
     if len(used) < len(G):
         G = G[np.ix_(used, used)]
     if not (k and np.isfinite(G).all()):
         return None
+    rows, g = list(G), G.tolist()
     q, along = np.zeros(2 * k + 1), [0.0] * k
     q[-1] = 1
     for i in reversed(range(k)):
-        along[i] = G[i] @ q / G[i, k + i]
+        along[i] = rows[i].dot(q) / g[i][k + i]
         q[k + i] -= along[i]
-    q *= G[k - 1, -2] / G[-2, -2]
+    q *= g[k - 1][-2] / g[-2][-2]
     for i in range(k):
-        q[i] += along[i] - G[k + i] @ q / G[i, k + i]
-    return used, (-q).tolist()
+        q[i] += along[i] - rows[k + i].dot(q) / g[i][k + i]
+    coefficients = dict(zip(used, q.tolist(), strict=True))
+    return [-coefficients.get(n, 0.0) for n in range(used[-1] + 1)]
 
 
-def _curved(G: Array) -> list[int]:
+def _curved(g: list[list[float]]) -> list[int]:
     """The rows without the pairs that show no curvature, or are out of range."""
-    k = len(G) // 2
-    ss, yy, sy = (np.diagonal(part).tolist() for part in (G[:k, :k], G[k:-1, k:-1], G[:k, k:-1]))
-    kept = [i for i in range(k) if _CURVED * yy[i] < sy[i] < np.inf and np.isfinite(ss[i])]
+    k = len(g) // 2
+    kept = [i for i in range(k) if _CURVED * g[k + i][k + i] < g[i][k + i] < math.inf and math.isfinite(g[i][i])]
     return [*kept, *(k + i for i in kept), 2 * k]

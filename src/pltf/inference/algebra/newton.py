@@ -126,4 +126,7 @@ def _damped(a, b, here, step):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True)
 def _value(a, b, log_s):  # type: ignore[no-untyped-def]
-    return (a * log_s - b * np.exp(log_s)).sum()
+    total = 0.0
+    for n in range(a.size):
+        total += a[n] * log_s[n] - b[n] * np.exp(log_s[n])
+    return total
