@@ -23,6 +23,7 @@ from pltf.inference import start
 from pltf.inference.algebra import Algebra, Groups
 from pltf.inference.algebra.arrays import ArrayAlgebra
 from pltf.inference.algebra.compiled import NumbaAlgebra
+from pltf.inference.algebra.host import directions, traded
 from pltf.inference.balance import trades
 from pltf.inference.em import EM, MAP
 from pltf.inference.priors import MEANS, groups
@@ -119,7 +120,7 @@ def test_a_factor_may_be_a_single_number(algebra: Algebra[Any]) -> None:
     C = algebra.shapes({"Z": prior}, {"Z": put(one.copy())})["Z"]
     D, E = algebra.scales(C, put(one.copy()), prior)
     L, _ = algebra.geomean_kl(C, D, prior)
-    B = algebra.best_means(C, put(one.copy()), prior, Groups((), ()), MEANS)
+    B, *_ = algebra.best_scales(C, put(one.copy()), prior, Groups((), ()), MEANS)
     assert pytest.approx(1.0) == B
     wanted = {3.5: C, 1 / 3.25: D, 3.5 / 3.25: E, np.exp(special.digamma(3.5)) / 3.25: L}
     wanted |= {1.0: algebra.em_estimate(E, put(one.copy()), put(one.copy()))}
@@ -184,16 +185,18 @@ def test_best_means_solve_their_equation(algebra: Algebra[Any], shared: tuple[in
     A = RNG.uniform(0.3, 2.0, FULL) if varying else np.full(FULL, 0.7)
     C, exposure, tied = positive(*FULL) + A, positive(*FULL), Groups(FULL, shared)
     prior = Gamma(A if varying else 0.7, 1.0, learn="mean")
-    B = algebra.best_means(algebra.put(C), algebra.put(exposure), prior, tied, MEANS)
+    B, D, E = algebra.best_scales(algebra.put(C), algebra.put(exposure), prior, tied, MEANS)
     assert isinstance(B, float) if len(shared) == 3 else np.shape(B) == tied.value_shape
     left = (A * C / (A + B * exposure)).sum(axis=shared)
     np.testing.assert_allclose(left, A.sum(axis=shared), rtol=1e-12)
+    same(algebra, D, 1 / (A / B + exposure))
+    same(algebra, E, C / (A / B + exposure))
 
 
 def test_best_means_stop_at_their_limits_and_stay_where_nothing_was_exposed(algebra: Algebra[Any]) -> None:
     C, exposure = np.array([[0.5, 5.0, 5.0]] * 4), np.array([[1.0, 0.0, 1e-40]] * 4)
     prior = Gamma(0.5, np.array([[1.0, 2.0, 3.0]]), learn="mean")
-    B = algebra.best_means(algebra.put(C), algebra.put(exposure), prior, Groups((4, 3), (0,)), (1e-3, 1e3))
+    B, *_ = algebra.best_scales(algebra.put(C), algebra.put(exposure), prior, Groups((4, 3), (0,)), (1e-3, 1e3))
     np.testing.assert_array_equal(B, [[1e-3, 2.0, 1e3]])
 
 
@@ -250,6 +253,38 @@ def test_sums_and_scales_along_an_axis(algebra: Algebra[Any], prior: Gamma, axis
     np.testing.assert_allclose(got, (E * A / B).sum(axis=others), rtol=1e-13, strict=True)
     along = np.expand_dims(s, others)
     same(algebra, algebra.scale_along(algebra.put(E), s, axis), E * along)
+
+
+@pytest.mark.parametrize("prior", [Gamma(0.7, 3.0), Gamma(np.array([[0.2, 0.5, 3.0]]), 2.0)])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_trades_keep_products_and_please_the_priors(algebra: Algebra[Any], prior: Gamma, order: Any) -> None:
+    """What is left over of ``alpha - beta*s`` is the same for both factors: the multiplier of the constraint."""
+    E, D = ({a: np.array(positive(size, 3), order=order) for a, size in (("A", 40), ("B", 7))} for _ in range(2))
+    priors, basis = {"A": prior, "B": Gamma(2.0, 0.1)}, directions([[True, True]])
+    held = [{a: algebra.put(z.copy(order="K")) for a, z in one.items()} for one in (E, D)]
+    new_E, new_D = (
+        {a: algebra.get(z) for a, z in one.items()} for one in algebra.trade({"A": 1, "B": 1}, basis, priors, *held)
+    )
+    s = {a: (new_E[a] / E[a])[0] for a in E}
+    np.testing.assert_allclose(s["A"] * s["B"], 1, rtol=1e-12)
+    left = []
+    for a in E:
+        np.testing.assert_allclose(new_E[a], E[a] * s[a], rtol=1e-13)
+        np.testing.assert_allclose(new_D[a], D[a] * s[a], rtol=1e-13)
+        shape, mean = priors[a].broadcast(E[a].shape)
+        left.append(shape.sum(axis=0) - (new_E[a] * shape / mean).sum(axis=0))
+    np.testing.assert_allclose(left[0], left[1], rtol=1e-5)
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 8, 33])
+def test_tables_trade_to_the_same_bits_as_factors_of_any_shape(width: int) -> None:
+    algebra, axes, basis = NumbaAlgebra(), {"A": 1, "B": 1, "C": 1}, directions([[True, True, True]])
+    E, D = ({a: positive(size, width) for a, size in (("A", 1000), ("B", 1), ("C", 17))} for _ in range(2))
+    priors = {a: Gamma(shape, 3.0) for a, shape in (("A", 0.5), ("B", 1.3), ("C", 0.1))}
+    fast, slow = algebra.trade(axes, basis, priors, E, D), traded(algebra, axes, basis, priors, E, D)
+    for one, other in zip(fast, slow, strict=True):
+        for a in axes:
+            np.testing.assert_array_equal(one[a], other[a])
 
 
 def test_a_vector_is_its_own_sum(algebra: Algebra[Any]) -> None:

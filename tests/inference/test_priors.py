@@ -93,10 +93,12 @@ def test_the_learned_mean_is_best_together_with_the_scales(shared: tuple[int, ..
     C, exposure = _posterior(full, 1)
     A = np.random.default_rng(2).uniform(0.3, 2.0, full) if varying else np.full(full, 0.7)
     C = C + A
-    prior = with_best_mean(
+    prior, D, E = with_best_mean(
         NumbaAlgebra(), pltf.Gamma(A if varying else 0.7, 1.0, learn="mean"), Groups(full, shared), C, exposure
     )
     B = np.broadcast_to(np.asarray(prior.mean), full)
+    np.testing.assert_allclose(D, 1 / (A / B + exposure), rtol=1e-14)
+    np.testing.assert_allclose(E, C * D, rtol=1e-14)
 
     def value(means: Array) -> Array:
         D = 1 / (A / means + exposure)
@@ -114,7 +116,7 @@ def test_the_learned_mean_is_best_together_with_the_scales(shared: tuple[int, ..
 def test_a_mean_without_counts_goes_to_its_limit_in_few_sweeps() -> None:
     """It would take forever in turns with the scales: 1/B grows by a constant."""
     groups, C, exposure = Groups((4, 1), (0,)), np.full((4, 1), 0.5), np.ones((4, 1))
-    prior = with_best_mean(NumbaAlgebra(), pltf.Gamma(0.5, 1.0, learn="mean"), groups, C, exposure)
+    prior, _, _ = with_best_mean(NumbaAlgebra(), pltf.Gamma(0.5, 1.0, learn="mean"), groups, C, exposure)
     assert np.all(np.asarray(prior.mean) < 1e-15)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from pltf.gamma import Array, Gamma
 from pltf.inference.algebra import Algebra, Factors
-from pltf.inference.algebra.host import balancing_scales, directions, shapes_along
+from pltf.inference.algebra.host import directions
 from pltf.notation import Model
 
 
@@ -45,9 +45,7 @@ def balanced(
     """Means and scales after every trade, one index after the other."""
     E, D = dict(E), dict(D)
     for trade in found:
-        axes = trade.axes.items()
-        alpha = [shapes_along(priors[a], E[a].shape, axis) for a, axis in axes]
-        beta = [algebra.sum_along(E[a], priors[a].rate, axis) for a, axis in axes]
-        for s, (a, axis) in zip(balancing_scales(alpha, beta, trade.directions), axes, strict=True):
-            E[a], D[a] = algebra.scale_along(E[a], s, axis), algebra.scale_along(D[a], s, axis)
+        means, scales = algebra.trade(trade.axes, trade.directions, priors, E, D)
+        E.update(means)
+        D.update(scales)
     return E, D

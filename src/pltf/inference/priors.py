@@ -51,11 +51,14 @@ def with_best_shape(algebra: Algebra[Any], prior: Gamma, groups: Groups, E: Any,
     return prior.with_values(prior_value(best_shapes(spread, SHAPES), groups), prior.mean)
 
 
-def with_best_mean(algebra: Algebra[Any], prior: Gamma, groups: Groups, C: Any, exposure: Any) -> Gamma:
-    """The prior at the mean that is best together with the posterior scales, given the posterior shapes.
+def with_best_mean(
+    algebra: Algebra[Any], prior: Gamma, groups: Groups, C: Any, exposure: Any
+) -> tuple[Gamma, Any, Any]:
+    """The prior at the mean that is best together with the posterior scales, given the posterior shapes; then D and E.
 
     B = mean(<z>) and <z> = C / (A/B + Delta) in turns would creep where the prior outweighs the counts. Together they
     are one equation for B, mean( C / (A + B*Delta) ) = 1 (weighted by A, if that varies), with a left side whose
     reciprocal is nearly linear in B: a few steps of Newton's method.
     """
-    return prior.with_values(prior.shape, algebra.best_means(C, exposure, prior, groups, MEANS))
+    mean, D, E = algebra.best_scales(C, exposure, prior, groups, MEANS)
+    return prior.with_values(prior.shape, mean), D, E

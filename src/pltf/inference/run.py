@@ -191,7 +191,7 @@ def run(
         state = new
         trace.append(new.objective)
         if progress is not None:
-            progress.sweep(restart, len(trace), f"{method.objective} {new.objective:.6g}")
+            progress.sweep(restart, len(trace), method.objective, new.objective)
         if stop.callback is not None and _asks_to_stop(stop.callback(_told(problem, restart, len(trace), new))):
             return so_far(ASKED)
         if stop.tol > 0 and not new.waiting and _last_gain(trace, comparable_from) <= stop.tol * abs(new.objective):

@@ -59,16 +59,17 @@ def _swept(problem: Problem, state: State) -> State:
 def _given_shapes(problem: Problem, state: State, C: Factors, pace: Pace) -> State:
     """The rest of a sweep, once its C are known."""
     algebra, engine = problem.algebra, problem.engine
-    E, D, priors = Versioned.of(state.E), dict[str, Any](), dict(state.priors)
+    E, means, D, priors = Versioned.of(state.E), dict(problem.fixed), dict[str, Any](), dict(state.priors)
     for a in problem.free:
         exposure = engine.exposure(E, a)
         if "mean" in priors[a].learns:
-            priors[a] = with_best_mean(algebra, priors[a], problem.learns[a], C[a], exposure)
-        D[a], mean = algebra.scales(C[a], exposure, priors[a])
-        E = E.updated({a: mean})
+            priors[a], D[a], means[a] = with_best_mean(algebra, priors[a], problem.learns[a], C[a], exposure)
+        else:
+            D[a], means[a] = algebra.scales(C[a], exposure, priors[a])
+        E = E.updated({a: means[a]})
     expected = engine.total(E)  # before the balance, which does not change it: known for free here
     if problem.trades:
-        means, D = balanced(algebra, problem.trades, priors, E, D)
+        means, D = balanced(algebra, problem.trades, priors, means, D)
         E = Versioned(means)
     return posterior_state(problem, priors, E, C, D, expected, pace)
 

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from pltf.data.numeric import frozen
 from pltf.gamma import Array, Gamma
 from pltf.inference.algebra.base import Factors, Groups
-from pltf.inference.algebra.host import prior_value
+from pltf.inference.algebra.host import prior_value, traded
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _NEWTON_STEPS, _SETTLED = 30, 1e-8  # for the mean of a prior
@@ -81,10 +81,10 @@ class ArrayAlgebra:
 
     # -- priors that are learned ----------------------------------------------------------------
 
-    def best_means(
+    def best_scales(
         self, C: Any, exposure: Any, prior: Gamma, groups: Groups, limits: tuple[float, float]
-    ) -> float | Array:
-        """The B of each group with mean( A*C/(A + B*exposure) ) = mean(A), by Newton's method from the present B.
+    ) -> tuple[float | Array, Any, Any]:
+        """The B of each group with mean( A*C/(A + B*exposure) ) = mean(A), and the D and E that go with it.
 
         The reciprocal of the left side is concave in B: from below Newton's steps never go too far.
         """
@@ -104,7 +104,8 @@ class ArrayAlgebra:
             B = new
             if change <= _SETTLED:
                 break
-        return prior_value(np.array(self.get(B)), groups)
+        D = 1 / (exposure + A / B)
+        return prior_value(np.array(self.get(B)), groups), D, C * D
 
     def spreads(self, E: Any, log_L: Any, mean: ArrayLike, groups: Groups) -> Array:
         """mean( E/B + log B - log L ) - 1 over each group."""
@@ -141,6 +142,12 @@ class ArrayAlgebra:
         return int(xp.sum(xp.astype(zero, xp.int64)))
 
     # -- balance --------------------------------------------------------------------------------
+
+    def trade(
+        self, axes: Mapping[str, int], basis: Array, priors: Mapping[str, Gamma], E: Factors, D: Factors
+    ) -> tuple[Factors, Factors]:
+        """E and D of the factors with an index after they have traded scale along it."""
+        return traded(self, axes, basis, priors, E, D)
 
     def sum_along(self, E: Any, rate: ArrayLike, axis: int) -> Array:
         """Sum of E*rate over all axes but one."""

@@ -36,6 +36,11 @@ class Groups:
         return tuple(1 if axis in self.shared else size for axis, size in enumerate(self.shape))
 
     @cached_property
+    def in_order(self) -> bool:
+        """Whether the shared axes come first, so that entries of a group are apart by the number of groups."""
+        return (*self.shared, *self.apart) == tuple(range(len(self.shape)))
+
+    @cached_property
     def count(self) -> int:
         """The number of groups."""
         return prod(self.value_shape)
@@ -84,8 +89,13 @@ class Algebra(Protocol[A]):
 
     # -- priors that are learned ----------------------------------------------------------------
 
-    def best_means(self, C: A, exposure: A, prior: Gamma, groups: Groups, limits: tuple[float, float]) -> float | Host:
-        """The B of each group with mean( A*C/(A + B*exposure) ) = mean(A), by Newton's method from the present B."""
+    def best_scales(
+        self, C: A, exposure: A, prior: Gamma, groups: Groups, limits: tuple[float, float]
+    ) -> tuple[float | Host, A, A]:
+        """The B of each group with mean( A*C/(A + B*exposure) ) = mean(A), and the D and E that go with it.
+
+        By Newton's method from the present B.
+        """
         ...
 
     def spreads(self, E: A, log_L: A, mean: ArrayLike, groups: Groups) -> Host:
@@ -111,6 +121,15 @@ class Algebra(Protocol[A]):
         ...
 
     # -- balance --------------------------------------------------------------------------------
+
+    def trade(
+        self, axes: Mapping[str, int], basis: Host, priors: Mapping[str, Gamma], E: Factors, D: Factors
+    ) -> tuple[Factors, Factors]:
+        """E and D of the factors with an index, each along an axis of its own, after they have traded scale along it.
+
+        Their log-scales are ``basis @ t``, with the t that is best for the priors.
+        """
+        ...
 
     def sum_along(self, E: A, rate: ArrayLike, axis: int) -> Host:
         """Sum of E*rate over all axes but one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike
 
 from pltf.gamma import Array, Gamma
 from pltf.inference.algebra.base import Factors, Groups
-from pltf.inference.algebra.host import prior_value
-from pltf.inference.algebra.newton import best_means
+from pltf.inference.algebra.host import prior_value, traded
+from pltf.inference.algebra.newton import best_scales, scale_columns, trade_log_scales
 from pltf.special import combine_loop, kl_loop, log_geomean_loop, log_ratio_loop, move_loop, stretch_loop
 from pltf.threads import PART, in_parts, run_all
 
@@ -37,8 +37,10 @@ class Row(Mapping[str, Array]):
     @classmethod
     def of(cls, factors: Factors, like: Factors) -> Row:
         """The factors that ``like`` has, in its order."""
-        if isinstance(factors, Row) and (factors is like or list(factors) == list(like)):
-            return factors
+        if isinstance(factors, Row):
+            alike = isinstance(like, Row) and factors._shapes is like._shapes  # as in rows made of each other
+            if alike or list(factors._shapes) == list(like):
+                return factors
         return cls({name: factors[name] for name in like})
 
     def with_entries(self, flat: Array) -> Row:
@@ -52,7 +54,7 @@ class Row(Mapping[str, Array]):
     def flat(self) -> Array:
         """All entries, factor by factor, each in C order."""
         if self._flat is None:
-            self._flat = _frozen(np.concatenate([array.reshape(-1) for array in self.arrays.values()]))
+            self._flat = _end_to_end(self.arrays.values())
         return self._flat
 
     @property
@@ -92,10 +94,7 @@ class Stack:
 
     def _beside(self, part: slice) -> Array:
         cut = [flat[part] for flat in self._flat]
-        table = np.empty((len(cut), cut[0].size))
-        for n, entries in enumerate(cut):
-            table[n] = entries
-        return _frozen(table)
+        return _frozen(np.concatenate(cut).reshape(len(cut), -1))
 
 
 class NumbaAlgebra:
@@ -134,15 +133,16 @@ class NumbaAlgebra:
 
     def scales(self, C: Array, exposure: Array, prior: Gamma) -> tuple[Array, Array]:
         """D = 1 / (A/B + exposure) and E = C*D."""
-        D = np.divide(1.0, np.add(prior.rate, exposure))
+        D = 1 / ((_rate(prior) if _is_scalar(prior) else prior.rate) + exposure)
         return _frozen(D), _frozen(C * D)
 
     def geomean_kl(self, C: Array, D: Array, prior: Gamma) -> tuple[Array, float]:
         """L = exp(digamma(C)) * D, and the sum of KL( Gamma(C, scale D) || prior ), in one pass."""
         c, d, L = _flat(C), _flat(D), np.empty(C.size)
         if c.size <= PART and _is_scalar(prior):
-            A, rate, log_norm = float(prior.shape), float(prior.rate), float(prior.log_norm)  # type: ignore[arg-type]
-            kl = kl_loop(c, d, _constant(A, c.size), _constant(rate, c.size), _constant(log_norm, c.size), L)
+            values = (prior.shape, _rate(prior), float(prior.log_norm))
+            A, rate, log_norm = [_constant(value, c.size) for value in values]
+            kl = kl_loop(c, d, A, rate, log_norm, L)
         else:
             shapes, rates, log_norms = self._parts_of(prior, C.shape)
 
@@ -158,13 +158,17 @@ class NumbaAlgebra:
 
     # -- priors that are learned ----------------------------------------------------------------
 
-    def best_means(
+    def best_scales(
         self, C: Array, exposure: Array, prior: Gamma, groups: Groups, limits: tuple[float, float]
-    ) -> float | Array:
-        """The B of each group with mean( A*C/(A + B*exposure) ) = mean(A), by Newton's method from the present B."""
-        B = np.array(_table(prior.mean, groups)[0])
-        best_means(_table(C, groups), _table(exposure, groups), _table(prior.shape, groups), B, *limits)
-        return prior_value(B, groups)
+    ) -> tuple[float | Array, Array, Array]:
+        """The B of each group with mean( A*C/(A + B*exposure) ) = mean(A), and the D and E that go with it."""
+        c, x, A = _table(C, groups), _table(exposure, groups), _table(prior.shape, groups)
+        B, D, E = _table(prior.mean, groups)[0].copy(), np.empty(c.shape), np.empty(c.shape)
+        best_scales(c, x, A, B, *limits, D, E)
+        means = prior_value(B, groups)
+        if groups.in_order and C.flags.c_contiguous and exposure.flags.c_contiguous:
+            return means, _frozen(D.reshape(C.shape)), _frozen(E.reshape(C.shape))
+        return means, *self.scales(C, exposure, prior.with_values(prior.shape, means))  # laid out as these are
 
     def spreads(self, E: Array, log_L: Array, mean: ArrayLike, groups: Groups) -> Array:
         """mean( E/B + log B - log L ) - 1 over each group."""
@@ -193,6 +197,26 @@ class NumbaAlgebra:
         return int(((Z == 0) & (np.asarray(prior.shape) < 1)).sum())
 
     # -- balance --------------------------------------------------------------------------------
+
+    def trade(
+        self, axes: Mapping[str, int], basis: Array, priors: Mapping[str, Gamma], E: Factors, D: Factors
+    ) -> tuple[Factors, Factors]:
+        """E and D of the factors with an index after they have traded scale along it.
+
+        Tables with the index along their rows, and with simple priors, are done end to end.
+        """
+        tables = [E[a] for a in axes]
+        simple = all(map(_is_table, tables)) and all(_is_scalar(priors[a]) for a in axes)
+        if not simple or set(axes.values()) != {1}:
+            return traded(self, axes, basis, priors, E, D)
+        sizes, width = np.array([len(table) for table in tables]), tables[0].shape[1]
+        shapes, rates = np.array([priors[a].shape for a in axes]), np.array([_rate(priors[a]) for a in axes])
+        log_s, e, d = np.zeros((len(tables), width)), _end_to_end(tables), _end_to_end([D[a] for a in axes])
+        trade_log_scales(e, sizes, shapes, rates, basis, log_s)
+        new_E, new_D = np.empty(e.size), np.empty(e.size)
+        scale_columns(e, d, sizes, np.exp(log_s), new_E, new_D)
+        means = Row(dict(zip(axes, tables, strict=True)))
+        return means.with_entries(new_E).arrays, means.with_entries(new_D).arrays
 
     def sum_along(self, E: Array, rate: ArrayLike, axis: int) -> Array:
         """Sum of E*rate over all axes but one."""
@@ -230,10 +254,11 @@ class NumbaAlgebra:
         """The weighted inner product of every two rows."""
         w = Row.of(weight, rows.like).flat
 
-        @np.errstate(invalid="ignore", over="ignore")  # steps out of range: they will not be used
         def one_part(part: slice) -> Array:
             cut = rows.part(part)
-            return np.asarray((cut * w[part]) @ cut.T)
+            with np.errstate(invalid="ignore", over="ignore"):  # steps out of range: they will not be used
+                weighted = cut * w[part]
+            return np.dot(weighted, cut.T)
 
         if rows.size <= PART:
             return one_part(slice(None))
@@ -293,8 +318,22 @@ def _flat(array: Array) -> Array:
     return flat
 
 
+def _end_to_end(arrays: Iterable[Array]) -> Array:
+    return _frozen(np.concatenate([array.reshape(-1) for array in arrays]))
+
+
 def _is_scalar(prior: Gamma) -> bool:
     return isinstance(prior.shape, float) and isinstance(prior.mean, float)
+
+
+def _rate(prior: Gamma) -> float:
+    """A/B of a prior of two numbers."""
+    return prior.shape / prior.mean  # type: ignore[operator, no-any-return]
+
+
+def _is_table(array: Array) -> bool:
+    """Whether the sums of the columns add one row after the other: NumPy does so if there are two columns or more."""
+    return array.ndim == 2 and array.shape[1] > 1 and array.flags.c_contiguous
 
 
 @lru_cache(maxsize=16)  # the same few from sweep to sweep
@@ -307,12 +346,12 @@ def _table(values: ArrayLike, groups: Groups) -> Array:
     if isinstance(values, float):
         return _constant(values, groups.count).reshape(1, -1)
     array = np.asarray(values, dtype=np.float64)
-    if array.shape == groups.shape and not groups.apart:
-        return _frozen(array.reshape(-1, 1))
     if array.shape != groups.shape:
         array = array.reshape((1,) * (len(groups.shape) - array.ndim) + array.shape)
         array = np.broadcast_to(array, groups.shape if groups.vary(array) else groups.value_shape)
-    return _frozen(array.transpose((*groups.shared, *groups.apart)).reshape(-1, groups.count))
+    if not groups.in_order:
+        array = array.transpose((*groups.shared, *groups.apart))
+    return _frozen(array.reshape(-1, groups.count))
 
 
 def _repeated(values: ArrayLike, shape: tuple[int, ...]) -> Part:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from pltf.gamma import Array, Gamma
-from pltf.inference.algebra.base import Groups
+from pltf.inference.algebra.base import Algebra, Factors, Groups
 
 _NEWTON_STEPS, _SETTLED = 20, 1e-10  # for the shape of a prior
 _CURVED = 1e-8  # of a pair of steps: what its curvature must be to be of use
@@ -23,22 +24,26 @@ def directions(held: Sequence[Sequence[bool]]) -> Array:
     if not rows.size:
         return np.zeros((0, 0))
     _, singular, basis = np.linalg.svd(rows)
-    return np.asarray(basis[int((singular > 1e-9).sum()) :].T)
+    return np.ascontiguousarray(basis[int((singular > 1e-9).sum()) :].T)
 
 
-def shapes_along(prior: Gamma, shape: tuple[int, ...], axis: int) -> Array:
+def traded(
+    algebra: Algebra[Any], axes: Mapping[str, int], basis: Array, priors: Mapping[str, Gamma], E: Factors, D: Factors
+) -> tuple[Factors, Factors]:
+    """:meth:`Algebra.trade` of factors of any shape with any priors."""
+    alpha = np.array([_shapes_along(priors[a], E[a].shape, axis) for a, axis in axes.items()])
+    beta = np.array([algebra.sum_along(E[a], priors[a].rate, axis) for a, axis in axes.items()])
+    scales = dict(zip(axes, np.exp(log_scales(alpha, beta, basis)), strict=True))
+    means = {a: algebra.scale_along(E[a], scales[a], axis) for a, axis in axes.items()}
+    return means, {a: algebra.scale_along(D[a], scales[a], axis) for a, axis in axes.items()}
+
+
+def _shapes_along(prior: Gamma, shape: tuple[int, ...], axis: int) -> Array:
     """Sum of the prior's shapes over all axes of a factor but one."""
     if isinstance(prior.shape, float):
-        sums = np.empty(shape[axis])
-        sums.fill(prior.shape * (math.prod(shape) // shape[axis]))
-        return sums
+        return np.full(shape[axis], prior.shape * (math.prod(shape) // shape[axis]))
     others = tuple(n for n in range(len(shape)) if n != axis)
     return np.asarray(prior.broadcast(shape)[0].sum(axis=others))
-
-
-def balancing_scales(alpha: Sequence[Array], beta: Sequence[Array], directions: Array) -> Array:
-    """exp of :func:`log_scales`."""
-    return np.exp(log_scales(np.array(alpha), np.array(beta), directions))
 
 
 def log_scales(alpha: Array, beta: Array, directions: Array) -> Array:
@@ -89,23 +94,17 @@ def quasi_newton(G: Array) -> list[float] | None:
     ``G`` are the inner products of the rows: the changes s of the last steps, as many changes y of the residual, and
     the residual itself. The two loops then need no more than coefficients.
     """
+    from pltf.inference.algebra.newton import two_loops  # brings the compiler
+
     used = _curved(G.tolist())
-    k = len(used) // 2
     if len(used) < len(G):
         G = G[np.ix_(used, used)]
-    if not (k and np.isfinite(G).all()):
+    coefficients = np.zeros(used[-1] + 1)
+    q = np.empty(len(used))
+    if len(used) == 1 or not two_loops(G, q):
         return None
-    rows, g = list(G), G.tolist()
-    q, along = np.zeros(2 * k + 1), [0.0] * k
-    q[-1] = 1
-    for i in reversed(range(k)):
-        along[i] = rows[i].dot(q) / g[i][k + i]
-        q[k + i] -= along[i]
-    q *= g[k - 1][-2] / g[-2][-2]
-    for i in range(k):
-        q[i] += along[i] - rows[k + i].dot(q) / g[i][k + i]
-    coefficients = dict(zip(used, q.tolist(), strict=True))
-    return [-coefficients.get(n, 0.0) for n in range(used[-1] + 1)]
+    coefficients[used] = q
+    return coefficients.tolist()
 
 
 def _curved(g: list[list[float]]) -> list[int]:

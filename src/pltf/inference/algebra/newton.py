@@ -15,8 +15,8 @@ _BALANCE_SETTLED = 1e-12  # what the last Newton step promised, relative to alph
 # One function, for a call of another one may be inlined or not, depending on which of them comes from the cache: the
 # order of its sums would then change from process to process.
 @numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER)
-def best_means(C, x, A, B, least, most):  # type: ignore[no-untyped-def]
-    """Solve ``sum A*C/(A + B*x) = sum A`` over the column of each group for B, in place.
+def best_scales(C, x, A, B, least, most, D, E):  # type: ignore[no-untyped-def]
+    """Solve ``sum A*C/(A + B*x) = sum A`` over the column of each group for B, in place; D = 1 / (A/B + x) and E = C*D.
 
     Arrays are (entries, groups), ``A`` may be one row. The reciprocal of the left side is concave in B: from below
     Newton's steps never go too far.
@@ -51,9 +51,41 @@ def best_means(C, x, A, B, least, most):  # type: ignore[no-untyped-def]
                 B[g] = new
         if change <= _SETTLED:
             break
+    for n in range(C.shape[0]):
+        for g in range(B.size):
+            D[n, g] = 1 / (A[n if A.shape[0] > 1 else 0, g] / B[g] + x[n, g])
+            E[n, g] = C[n, g] * D[n, g]
 
 
 # -- balance ------------------------------------------------------------------------------------
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def trade_log_scales(E, sizes, shapes, rates, directions, log_s):  # type: ignore[no-untyped-def]
+    """:func:`maximize` for factors (entries, x) that stand end to end in E, each with one shape and one rate."""
+    factors, width = log_s.shape
+    alpha, beta, end = np.empty((factors, width)), np.zeros((factors, width)), 0
+    for a in range(factors):
+        for _ in range(sizes[a]):
+            for x in range(width):
+                beta[a, x] += E[end + x]
+            end += width
+        for x in range(width):
+            alpha[a, x] = shapes[a] * sizes[a]
+            beta[a, x] *= rates[a]
+    maximize(alpha, beta, directions, log_s)
+
+
+@numba.njit(cache=True, nogil=True)
+def scale_columns(E, D, sizes, s, new_E, new_D):  # type: ignore[no-untyped-def]
+    """The columns of factors (entries, x) that stand end to end, E and D alike, times those of s: (factors, x)."""
+    end = 0
+    for a in range(s.shape[0]):
+        for _ in range(sizes[a]):
+            for x in range(s.shape[1]):
+                new_E[end + x] = E[end + x] * s[a, x]
+                new_D[end + x] = D[end + x] * s[a, x]
+            end += s.shape[1]
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -62,39 +94,46 @@ def maximize(alpha, beta, directions, log_s):  # type: ignore[no-untyped-def]
 
     Far from balance Newton's equations are badly scaled; where beta*s follows alpha they are not.
     """
+    factors, size = directions.shape
+    a, b, here, there, weight = np.empty((5, factors))
+    gradient, step, H = np.empty(size), np.empty(size), np.empty((size, size))
     for x in range(alpha.shape[1]):
-        a, b = alpha[:, x].copy(), beta[:, x].copy()
-        if not (np.isfinite(b) & (b > 0)).all():
+        a[:], b[:], here[:] = alpha[:, x], beta[:, x], 0.0
+        if not (np.isfinite(b).all() and b.min() > 0):
             continue
-        here = np.zeros_like(a)
-        even = _times(directions, _times(directions.T, np.log(a / b)))
-        if _value(a, b, even) > _value(a, b, here):
-            here = even
+        for n in range(factors):
+            weight[n] = np.log(a[n] / b[n])
+        _times(directions.T, weight, gradient)
+        _times(directions, gradient, there)
+        if _value(a, b, there) > _value(a, b, here):
+            here[:] = there
         for _ in range(_BALANCE_STEPS):
-            weight = b * np.exp(here)
-            gradient = _times(directions.T, a - weight)
-            step = _solved(directions, weight, gradient)
-            here = _damped(a, b, here, _times(directions, step))
+            for n in range(factors):
+                weight[n] = b[n] * np.exp(here[n])
+                there[n] = a[n] - weight[n]
+            _times(directions.T, there, gradient)
+            _solve(directions, weight, gradient, H, step)
+            _times(directions, step, weight)
+            _move(a, b, here, weight, there)
             if (gradient * step).sum() <= _BALANCE_SETTLED * a.sum():
                 break
         log_s[:, x] = here
 
 
 @numba.njit(cache=True, nogil=True)
-def _times(matrix, v):  # type: ignore[no-untyped-def]
-    """``matrix @ v``."""
-    out = np.zeros(matrix.shape[0])
+def _times(matrix, v, out):  # type: ignore[no-untyped-def]
+    """``out[:] = matrix @ v``."""
     for n in range(matrix.shape[0]):
+        out[n] = 0.0
         for m in range(matrix.shape[1]):
             out[n] += matrix[n, m] * v[m]
-    return out
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def _solved(directions, weight, gradient):  # type: ignore[no-untyped-def]
-    """``solve(directions.T @ diag(weight) @ directions, gradient)``, by elimination: positive definite, no pivots."""
-    size = directions.shape[1]
-    H, step = np.zeros((size, size)), gradient.copy()
+def _solve(directions, weight, gradient, H, step):  # type: ignore[no-untyped-def]
+    """``step[:] = solve(directions.T @ diag(weight) @ directions, gradient)``: positive definite, no pivots."""
+    size = step.size
+    H[:], step[:] = 0.0, gradient
     for n in range(weight.size):
         for p in range(size):
             for q in range(size):
@@ -109,19 +148,19 @@ def _solved(directions, weight, gradient):  # type: ignore[no-untyped-def]
         for q in range(p + 1, size):
             step[p] -= H[p, q] * step[q]
         step[p] /= H[p, p]
-    return step
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def _damped(a, b, here, step):  # type: ignore[no-untyped-def]
-    """The longest of the steps 1, 1/2, 1/4, ... that does not lower the value, or none."""
+def _move(a, b, here, step, there):  # type: ignore[no-untyped-def]
+    """Go by the longest of the steps 1, 1/2, 1/4, ... that does not lower the value, or stay."""
     value, length = _value(a, b, here), 1.0
     for _ in range(60):
-        there = here + length * step
+        for n in range(a.size):
+            there[n] = here[n] + length * step[n]
         if _value(a, b, there) >= value:
-            return there
+            here[:] = there
+            return
         length /= 2
-    return here
 
 
 @numba.njit(cache=True, nogil=True)
@@ -129,4 +168,36 @@ def _value(a, b, log_s):  # type: ignore[no-untyped-def]
     total = 0.0
     for n in range(a.size):
         total += a[n] * log_s[n] - b[n] * np.exp(log_s[n])
+    return total
+
+
+# -- quasi-Newton steps -------------------------------------------------------------------------
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
+def two_loops(G, q):  # type: ignore[no-untyped-def]
+    """What the step of L-BFGS takes of each row, from the inner products of the rows; False if one is not finite."""
+    size = q.size
+    k = size // 2
+    for i in range(size):
+        for j in range(size):
+            if not np.isfinite(G[i, j]):
+                return False
+    q[:] = 0.0
+    q[-1] = -1.0
+    along = np.empty(k)
+    for i in range(k - 1, -1, -1):
+        along[i] = _inner(G, i, q) / G[i, k + i]
+        q[k + i] -= along[i]
+    q *= G[k - 1, -2] / G[-2, -2]
+    for i in range(k):
+        q[i] += along[i] - _inner(G, k + i, q) / G[i, k + i]
+    return True
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"contract"})
+def _inner(G, i, q):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for j in range(q.size):
+        total += G[i, j] * q[j]
     return total
