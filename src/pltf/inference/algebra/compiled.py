@@ -221,9 +221,10 @@ class NumbaAlgebra:
     def sum_along(self, E: Array, rate: ArrayLike, axis: int) -> Array:
         """Sum of E*rate over all axes but one."""
         others = 1 - axis if E.ndim == 2 else tuple([n for n in range(E.ndim) if n != axis])
-        if np.ndim(rate) == 0:
-            return np.asarray(np.add.reduce(E, axis=others) * rate)
-        return np.asarray(np.add.reduce(E * rate, axis=others))
+        rates = np.asarray(rate)
+        if rates.ndim == 0:
+            return np.asarray(np.add.reduce(E, axis=others) * rates)
+        return np.asarray(np.add.reduce(E * rates, axis=others))
 
     def scale_along(self, array: Array, s: Array, axis: int) -> Array:
         """The array times s along an axis."""
@@ -258,7 +259,7 @@ class NumbaAlgebra:
             cut = rows.part(part)
             with np.errstate(invalid="ignore", over="ignore"):  # steps out of range: they will not be used
                 weighted = cut * w[part]
-            return np.dot(weighted, cut.T)
+            return np.asarray(np.dot(weighted, cut.T))
 
         if rows.size <= PART:
             return one_part(slice(None))
@@ -328,7 +329,7 @@ def _is_scalar(prior: Gamma) -> bool:
 
 def _rate(prior: Gamma) -> float:
     """A/B of a prior of two numbers."""
-    return prior.shape / prior.mean  # type: ignore[operator, no-any-return]
+    return float(prior.shape) / float(prior.mean)  # type: ignore[arg-type]
 
 
 def _is_table(array: Array) -> bool:
