@@ -140,7 +140,7 @@ class NumbaAlgebra:
         """L = exp(digamma(C)) * D, and the sum of KL( Gamma(C, scale D) || prior ), in one pass."""
         c, d, L = _flat(C), _flat(D), np.empty(C.size)
         if c.size <= PART and _is_scalar(prior):
-            values = (prior.shape, _rate(prior), float(prior.log_norm))
+            values = (_number(prior.shape), _rate(prior), float(prior.log_norm))
             A, rate, log_norm = [_constant(value, c.size) for value in values]
             kl = kl_loop(c, d, A, rate, log_norm, L)
         else:
@@ -210,7 +210,7 @@ class NumbaAlgebra:
         if not simple or set(axes.values()) != {1}:
             return traded(self, axes, basis, priors, E, D)
         sizes, width = np.array([len(table) for table in tables]), tables[0].shape[1]
-        shapes, rates = np.array([priors[a].shape for a in axes]), np.array([_rate(priors[a]) for a in axes])
+        shapes, rates = np.array([_number(priors[a].shape) for a in axes]), np.array([_rate(priors[a]) for a in axes])
         log_s, e, d = np.zeros((len(tables), width)), _end_to_end(tables), _end_to_end([D[a] for a in axes])
         trade_log_scales(e, sizes, shapes, rates, basis, log_s)
         new_E, new_D = np.empty(e.size), np.empty(e.size)
@@ -329,7 +329,12 @@ def _is_scalar(prior: Gamma) -> bool:
 
 def _rate(prior: Gamma) -> float:
     """A/B of a prior of two numbers."""
-    return float(prior.shape) / float(prior.mean)  # type: ignore[arg-type]
+    return _number(prior.shape) / _number(prior.mean)
+
+
+def _number(value: ArrayLike) -> float:
+    assert isinstance(value, float)
+    return value
 
 
 def _is_table(array: Array) -> bool:
