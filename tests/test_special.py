@@ -12,7 +12,6 @@ from scipy import special as scipy_special
 
 from pltf import special
 from pltf.gamma import Array
-from pltf.inference.accelerate import stretched
 
 
 @numba.njit
@@ -107,15 +106,3 @@ def test_kl_is_mpmaths_at_any_shape(A: float, rate: float, D: float) -> None:
             rest = [-a * (psi + mpmath.log(d * r)), mpmath.loggamma(a), c * d * r]
             size = 1 + abs(own) + sum(abs(term) for term in rest)
             assert abs(got - (own + sum(rest))) < 2e-15 * size, shape
-
-
-def test_stretched_steps_are_powers() -> None:
-    rng = np.random.default_rng(0)
-    old, new = rng.gamma(1.0, 1.0, (300, 200)), rng.gamma(1.0, 1.0, (300, 200))
-    old[0, :3], new[0, 1:5] = 0, 0
-    new[1] = old[1] * (1 + 1e-13)  # noise
-    with np.errstate(divide="ignore", invalid="ignore"):
-        wanted = old * (new / old) ** 1.7
-    wanted[0, :5], wanted[1] = new[0, :5], new[1]
-    for threads in (1, 2):  # more entries than one part has
-        np.testing.assert_allclose(stretched(old, new, 1.7, threads), wanted, rtol=1e-13)

@@ -179,9 +179,14 @@ def whole(argument: str, value: Any, least: int) -> int:
 
 def flag(argument: str, value: Any) -> bool:
     """True or False, or a PltfError that names the argument."""
-    if not isinstance(value, (bool, np.bool_)):
+    if not is_flag(value):
         raise PltfError(f"{py:{argument}} must be True or False, got {value!r}")
     return bool(value)
+
+
+def is_flag(value: Any) -> bool:
+    """Whether a value is True or False, of Python or of NumPy."""
+    return isinstance(value, (bool, np.bool_))
 
 
 def choice(argument: str, value: Any, choices: Sequence[str], error: type[PltfError] = PltfError) -> str:

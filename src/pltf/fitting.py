@@ -22,13 +22,15 @@ from pltf.errors import ConvergenceWarning, PltfError, py, py_only
 from pltf.fit import Fit, counted_factors, masses, remembering, resumable
 from pltf.gamma import Array, Gamma, Point, Posterior
 from pltf.inference import start
+from pltf.inference.algebra import Groups
+from pltf.inference.algebra.compiled import NumbaAlgebra
 from pltf.inference.balance import trades
 from pltf.inference.em import EM, MAP
 from pltf.inference.factors import Factors, frozen
 from pltf.inference.methods import METHODS
-from pltf.inference.priors import Groups, groups
+from pltf.inference.priors import groups
 from pltf.inference.run import ASKED, INTERRUPTED, Row, Run, Stop, best_of
-from pltf.inference.state import Method, Problem, State
+from pltf.inference.state import Method, Problem, State, fetched, placed
 from pltf.interrupts import first_interrupt_waits
 from pltf.notation import Model
 from pltf.options import FitOptions
@@ -128,16 +130,17 @@ class Prepared:
     def problem(self, seen: Mapping[str, Observation]) -> Problem:
         """The model bound to its data."""
         planned = self.planned_for(seen)
+        algebra = NumbaAlgebra(planned.threads)
         return Problem(
             engine=registry.build(planned, seen),
+            algebra=algebra,
             shapes=planned.factor_shapes,
             priors=self.priors,
-            fixed=self.held,
+            fixed={a: algebra.put(z) for a, z in self.held.items()},
             total=math.fsum(one.total for one in seen.values()),
             saturated=math.fsum(one.saturated for one in seen.values()),
             eps=float(np.finfo(planned.dtype).eps),
             trades=trades(self.model, self.held) if self.options.accelerate else None,
-            threads=planned.threads,
             learns=self.learns,
         )
 
@@ -147,7 +150,7 @@ class Prepared:
         if isinstance(init, Fit):
             return _going_on(problem, method, init)
         if isinstance(init, Mapping):
-            Z = {**problem.fixed, **init}
+            Z = {**problem.fixed, **{a: problem.algebra.put(z) for a, z in init.items()}}
             return lambda _: method.begin(problem, Z, Z), ()
         smallest = float(np.finfo(self.planned.dtype).tiny)
 
@@ -162,7 +165,9 @@ class Prepared:
         self, problem: Problem, run: Run, rows: tuple[Row, ...], seed: int, seen: Mapping[str, Observation]
     ) -> Fit:
         """The fit that a run has made."""
-        state = run.state
+        state = placed(run.state, problem.algebra)
+        counts = _component_counts(self.model, problem, state)
+        state = fetched(state, problem.algebra)
         fit = Fit(
             model=self.model,
             method=self.method.name,
@@ -172,7 +177,7 @@ class Prepared:
             D=dict(state.D),
             points={a: state.E[a] for a in self.model.factors if a not in state.C},
             bound=state.objective,
-            mass=masses(self.model, _component_counts(self.model, problem, state)),
+            mass=masses(self.model, counts),
             priors=state.priors,
             fixed=frozenset(self.held),
             trace=frozen(run.trace),
@@ -222,12 +227,13 @@ def _component_counts(model: Model, problem: Problem, state: State) -> Factors:
     """The counts that tell the mass of components: those of the state, and of one more pass if it has not all."""
     known, needed = state.counts.by_factor, dict.fromkeys(counted_factors(model).values())
     absent = [a for a in needed if a not in known]
-    return {**known, **problem.engine.counts(state.L, absent, log=False).by_factor} if absent else known
+    found = {**known, **problem.engine.counts(state.L, absent, log=False).by_factor} if absent else known
+    return {a: problem.algebra.get(found[a]) for a in needed}
 
 
 def _going_on(problem: Problem, method: Method, earlier: Fit) -> tuple[Callable[[int], State], tuple[float, ...]]:
     """Start where another fit ended; its trace goes on if this is the same problem."""
-    left = resumable(earlier)
+    left = placed(resumable(earlier), problem.algebra)
     if earlier.method != method.name:
         Z = {**left.E, **problem.fixed}
         return lambda _: method.begin(problem, Z, Z), ()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,7 +15,6 @@ from scipy import special
 from pltf.data.labels import Labels
 from pltf.data.numeric import numeric
 from pltf.errors import PltfError, py, py_only, whole
-from pltf.threads import PART, in_parts, run_all
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -94,6 +92,8 @@ class Gamma:
         """The same kind of prior with other values, which are not checked and not copied."""
         new = object.__new__(Gamma)
         new.__dict__.update(shape=shape, mean=mean, learn=self.learn, tie=self.tie)
+        if shape is self.shape:
+            new.__dict__["log_norm"] = self.log_norm
         return new
 
     def __repr__(self) -> str:
@@ -153,64 +153,8 @@ def geometric_mean(shape: Array, scale: Array) -> Array:
     return L.reshape(shape.shape)
 
 
-def geomean_and_kl(shape: Array, scale: Array, prior: Gamma, threads: int = 1) -> tuple[Array, float]:
-    """:func:`geometric_mean` and the sum over the entries of KL( Gamma(C, scale D) || prior ), in one pass.
-
-    >>> import numpy as np
-    >>> C, D = np.array([2.0, 2.0]), np.array([3.0, 3.0])
-    >>> L, kl = geomean_and_kl(C, D, Gamma(shape=2.0, mean=6.0))
-    >>> L.round(4), abs(round(kl, 12))
-    (array([4.5786, 4.5786]), 0.0)
-    """
-    from pltf.special import kl_loop
-
-    C, D = _flat(shape), _flat(scale)
-    A, rate, lgamma_A = (_repeated(array, shape.shape) for array in (prior.shape, prior.rate, prior.log_norm))
-    L = np.empty(C.size)
-
-    def one_part(part: slice) -> float:
-        return float(kl_loop(C[part], D[part], A(part), rate(part), lgamma_A(part), L[part]))
-
-    kl = math.fsum(in_parts(one_part, C.size, threads))
-    return L.reshape(shape.shape), kl
-
-
-def log_geometric_mean(shape: Array, scale: Array, threads: int = 1) -> Array:
-    """<log z> of Gamma(shape, scale), also where its exponential would be zero.
-
-    >>> import numpy as np
-    >>> log_geometric_mean(np.array([1.0, 1e-3]), np.array([1.0, 1.0])).round().tolist()
-    [-1.0, -1001.0]
-    """
-    from pltf.special import log_geomean_loop
-
-    C, D = _flat(shape), _flat(scale)
-    out = np.empty(C.size)
-    run_all(in_parts(lambda part: log_geomean_loop(C[part], D[part], out[part]), C.size, threads))
-    return out.reshape(shape.shape)
-
-
 def _flat(array: Array) -> Array:
     return np.ascontiguousarray(array, dtype=np.float64).reshape(-1)
-
-
-def _repeated(values: ArrayLike, shape: tuple[int, ...]) -> Callable[[slice], Array]:
-    """Parts of an array that broadcasts to a shape, flat; what repeats along the first axes is not held more than once.
-
-    Values that repeat with some period are laid out for the period and the longest part.
-    """
-    array = np.asarray(values, dtype=np.float64)
-    if array.ndim == 0:
-        same = np.full(min(math.prod(shape), PART), array)
-        return lambda part: same[: part.stop - part.start]
-    array = array.reshape((1,) * (len(shape) - array.ndim) + array.shape)
-    first = next((axis for axis, size in enumerate(array.shape) if size > 1), array.ndim)
-    once = np.broadcast_to(array.reshape(array.shape[first:]), shape[first:]).reshape(-1)
-    period, size = once.size, math.prod(shape)
-    if period == size:
-        return lambda part: once[part]
-    laid_out = np.tile(once, -(-min(size, PART) // period) + 1)
-    return lambda part: laid_out[part.start % period :][: part.stop - part.start]
 
 
 class Factor(Protocol):

@@ -208,6 +208,21 @@ def move_loop(old, plain, step, out):  # type: ignore[no-untyped-def]
         out[n] = far if (old[n] > 0) & (plain[n] > 0) else plain[n]
 
 
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def combine_loop(shares, rows, longest, out):  # type: ignore[no-untyped-def]
+    """``out[:] = shares @ rows``, cut to +-longest; rows are added in their order, those of share 0 are left out."""
+    out[:] = 0.0
+    for k in range(shares.size):
+        if shares[k] != 0:
+            for n in range(out.size):
+                out[n] += shares[k] * rows[k, n]
+    for n in range(out.size):
+        if out[n] < -longest:
+            out[n] = -longest
+        elif out[n] > longest:
+            out[n] = longest
+
+
 @numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER)
 def cast_loss_loop(counts, before, after):  # type: ignore[no-untyped-def]
     """Sum of ``counts * log(before / after)``, but where after is zero; flat arrays."""

@@ -14,6 +14,7 @@ import pltf.datasets
 from pltf.fit import resumable
 from pltf.inference import accelerate
 from pltf.inference.accelerate import direction, longer
+from pltf.inference.algebra.compiled import NumbaAlgebra
 from pltf.inference.state import Trail
 from pltf.threads import PART
 from tests.inference.test_properties import run
@@ -46,44 +47,52 @@ def test_direction_is_that_of_the_textbook(size: int) -> None:
     steps = [rng.normal(0, 0.01, size) for _ in range(3)]
     pairs = [(s, curvature * s) for s in steps]
     residual = curvature * rng.normal(0, 0.01, size)
-    trail = Trail({}, residual, tuple(pairs))
     wanted = textbook(pairs, residual, weight)
-    one, two = (direction(trail, weight, threads) for threads in (1, 2))
+    one, two = (step_along(residual, *pairs, weight=weight, threads=threads) for threads in (1, 2))
     assert one is not None
     assert two is not None
     np.testing.assert_allclose(one, wanted, rtol=1e-9, atol=1e-12)
     np.testing.assert_array_equal(one, two)
 
 
+def step_along(residual: Vector, *pairs: tuple[Vector, Vector], weight: Vector, threads: int = 1) -> Vector:
+    """The step after such a trail of a single factor."""
+    rows = tuple(({"A": s}, {"A": y}) for s, y in pairs)
+    step = direction(NumbaAlgebra(threads), Trail({}, {"A": residual}, rows), {"A": weight})
+    return None if step is None else step["A"]
+
+
 def test_three_steps_span_a_problem_of_three_unknowns() -> None:
     """On a quadratic with three unknowns three pairs tell all: the step leads to its optimum."""
     curvature, optimum, here = np.array([0.9, 0.1, 0.01]), np.array([1.0, -1.0, 0.5]), np.array([0.9, -0.9, 0.4])
-    pairs = tuple((s, curvature * s) for s in np.eye(3))
-    step = direction(Trail({}, curvature * (here - optimum), pairs), np.ones(3))
-    np.testing.assert_allclose(here + np.asarray(step), optimum, atol=1e-12)
+    pairs = [(s, curvature * s) for s in np.eye(3)]
+    step = step_along(curvature * (here - optimum), *pairs, weight=np.ones(3))
+    np.testing.assert_allclose(here + step, optimum, atol=1e-12)
 
 
 def test_steps_without_curvature_are_left_out() -> None:
     good, bad, nothing = np.array([0.1, 0.0]), np.array([0.0, 0.1]), np.zeros(2)
     weight, residual = np.ones(2), np.array([0.05, 0.05])
-    assert direction(Trail({}, residual, ()), weight) is None
-    assert direction(Trail({}, residual, ((bad, -bad), (nothing, nothing))), weight) is None
-    assert direction(Trail({}, residual, ((np.array([np.inf, 0]), good),)), weight) is None
-    with_bad = direction(Trail({}, residual, ((good, 0.5 * good), (bad, -bad))), weight)
-    np.testing.assert_allclose(np.asarray(with_bad), textbook([(good, 0.5 * good)], residual, weight))
+    assert step_along(residual, weight=weight) is None
+    assert step_along(residual, (bad, -bad), (nothing, nothing), weight=weight) is None
+    assert step_along(residual, (np.array([np.inf, 0]), good), weight=weight) is None
+    with_bad = step_along(residual, (good, 0.5 * good), (bad, -bad), weight=weight)
+    np.testing.assert_allclose(with_bad, textbook([(good, 0.5 * good)], residual, weight))
 
 
 def test_a_trail_keeps_the_last_steps() -> None:
     states = [{"A": np.array([[1.0, 2.0]]) * 2.0**n, "B": np.array([3.0])} for n in range(6)]
     trail = None
     for state in states:
-        trail = longer(trail, state, {"A": 1.1 * state["A"], "B": np.zeros(1)})
+        trail = longer(NumbaAlgebra(), trail, state, {"A": 1.1 * state["A"], "B": np.zeros(1)})
     assert trail is not None
     assert len(trail.pairs) == accelerate.PAIRS
     for s, y in trail.pairs:
-        np.testing.assert_allclose(s, [np.log(2), np.log(2), 0], atol=1e-15)
-        np.testing.assert_allclose(y, 0, atol=1e-15)
-    np.testing.assert_allclose(trail.residual, [-np.log(1.1), -np.log(1.1), 0], rtol=1e-14)
+        np.testing.assert_allclose(s["A"], [[np.log(2), np.log(2)]], atol=1e-15)
+        for nothing in (s["B"], y["A"], y["B"]):
+            np.testing.assert_allclose(nothing, 0, atol=1e-15)
+    np.testing.assert_allclose(trail.residual["A"], [[-np.log(1.1), -np.log(1.1)]], rtol=1e-14)
+    assert trail.residual["B"] == 0
 
 
 @pytest.mark.slow

@@ -10,14 +10,17 @@ from scipy import optimize
 
 import pltf
 import pltf.datasets
-from pltf.gamma import geomean_and_kl
-from pltf.inference.balance import balanced, log_scales, trades
+from pltf.inference.algebra.compiled import NumbaAlgebra
+from pltf.inference.algebra.host import log_scales
+from pltf.inference.balance import balanced, trades
 from tests.strategies import Case, cases
+
+ALGEBRA = NumbaAlgebra()
 
 
 def kl(case: Case, means: dict[str, np.ndarray], free: list[str]) -> float:
     """KL terms of posteriors with these means and shape 1.7."""
-    return sum(geomean_and_kl(np.full(means[a].shape, 1.7), means[a] / 1.7, case.priors[a])[1] for a in free)
+    return sum(ALGEBRA.geomean_kl(np.full(means[a].shape, 1.7), means[a] / 1.7, case.priors[a])[1] for a in free)
 
 
 @given(case=cases(), data=st.data())
@@ -27,7 +30,7 @@ def test_balance(case: Case, data: st.DataObject) -> None:
     free = [name for name in case.init if name not in held]
     found = trades(case.model, fixed)
     D = {name: case.init[name] / 1.7 for name in free}
-    E, scales = balanced(found, case.priors, case.init, D)
+    E, scales = balanced(ALGEBRA, found, case.priors, case.init, D)
     for equation in case.model.equations:
         before, after = (case.reference().xhat(equation, means) for means in (case.init, E))
         np.testing.assert_allclose(after, before, rtol=1e-9)
@@ -38,11 +41,11 @@ def test_balance(case: Case, data: st.DataObject) -> None:
     first, after_kl = kl(case, dict(case.init), free), kl(case, E, free)
     assert after_kl <= first + 1e-9 * abs(first)
     for _ in range(2000):  # indices are done one after the other, so several of them take several rounds
-        E, scales = balanced(found, case.priors, E, scales)
+        E, scales = balanced(ALGEBRA, found, case.priors, E, scales)
         previous, after_kl = after_kl, kl(case, E, free)
         if abs(previous - after_kl) <= 1e-13 * abs(after_kl):
             break
-    E_again, _ = balanced(found, case.priors, E, scales)
+    E_again, _ = balanced(ALGEBRA, found, case.priors, E, scales)
     for name in free:
         np.testing.assert_allclose(E_again[name], E[name], rtol=2e-4)
 
@@ -52,8 +55,8 @@ def test_one_shared_index_settles_at_once() -> None:
     rng = np.random.default_rng(0)
     E = {name: rng.gamma(0.5, 10.0, (size, 3)) for name, size in zip("ABC", (9, 5, 7), strict=True)}
     priors = {"A": pltf.Gamma(0.5, 10.0), "B": pltf.Gamma(2.0, 0.1), "C": pltf.Gamma(rng.uniform(0.1, 2, (7, 3)), 3.0)}
-    once, D = balanced(trades(model, {}), priors, E, E)
-    twice, _ = balanced(trades(model, {}), priors, once, D)
+    once, D = balanced(ALGEBRA, trades(model, {}), priors, E, E)
+    twice, _ = balanced(ALGEBRA, trades(model, {}), priors, once, D)
     for name in E:
         np.testing.assert_allclose(twice[name], once[name], rtol=1e-6)
 
@@ -91,7 +94,7 @@ def test_a_fit_is_balanced_at_its_end() -> None:
     fit = pltf.cp(rank=2).fit(X, prior=pltf.Gamma())
     prior = dict.fromkeys(fit.model.factors, pltf.Gamma())
     means = {name: factor.mean for name, factor in fit.factors.items()}
-    E, _ = balanced(trades(fit.model, {}), prior, means, fit.D)
+    E, _ = balanced(ALGEBRA, trades(fit.model, {}), prior, means, fit.D)
     for name in E:
         np.testing.assert_allclose(E[name], means[name], rtol=1e-6)
 

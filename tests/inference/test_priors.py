@@ -17,7 +17,10 @@ import pltf
 import pltf.datasets
 from pltf.fit import resumable
 from pltf.inference import vb
-from pltf.inference.priors import SHAPES, Groups, best_shape, with_best_mean
+from pltf.inference.algebra import Groups
+from pltf.inference.algebra.compiled import NumbaAlgebra
+from pltf.inference.algebra.host import best_shapes
+from pltf.inference.priors import SHAPES, with_best_mean
 from tests.reference import Array, Reference
 from tests.strategies import Case, cases
 
@@ -39,6 +42,11 @@ def _expected_log_prior(C: Array, D: Array, A: Array, B: Array) -> Array:
     """<log Gamma(z; shape A, mean B)> under z ~ Gamma(C, scale D), entry by entry."""
     log_z, z, rate = digamma(C) + np.log(D), C * D, A / B
     return np.asarray((A - 1) * log_z - rate * z + A * np.log(rate) - gammaln(A))
+
+
+def best_shape(E: Array, log_L: Array, mean: Array | float, shared: tuple[int, ...]) -> Array:
+    """The A that maximizes the sum of <log p(z)> over each group."""
+    return best_shapes(NumbaAlgebra().spreads(E, log_L, mean, Groups(E.shape, shared)), SHAPES)
 
 
 @pytest.mark.parametrize("shared", [(0, 1), (0,), (1,)])
@@ -86,8 +94,12 @@ def test_the_learned_mean_is_best_together_with_the_scales(shared: tuple[int, ..
     C, exposure = _posterior(full, 1)
     A = np.random.default_rng(2).uniform(0.3, 2.0, full) if varying else np.full(full, 0.7)
     C = C + A
-    prior = with_best_mean(pltf.Gamma(A if varying else 0.7, 1.0, learn="mean"), Groups(full, shared), C, exposure)
+    prior, D, E = with_best_mean(
+        NumbaAlgebra(), pltf.Gamma(A if varying else 0.7, 1.0, learn="mean"), Groups(full, shared), C, exposure
+    )
     B = np.broadcast_to(np.asarray(prior.mean), full)
+    np.testing.assert_allclose(D, 1 / (A / B + exposure), rtol=1e-14)
+    np.testing.assert_allclose(E, C * D, rtol=1e-14)
 
     def value(means: Array) -> Array:
         D = 1 / (A / means + exposure)
@@ -105,7 +117,7 @@ def test_the_learned_mean_is_best_together_with_the_scales(shared: tuple[int, ..
 def test_a_mean_without_counts_goes_to_its_limit_in_few_sweeps() -> None:
     """It would take forever in turns with the scales: 1/B grows by a constant."""
     groups, C, exposure = Groups((4, 1), (0,)), np.full((4, 1), 0.5), np.ones((4, 1))
-    prior = with_best_mean(pltf.Gamma(0.5, 1.0, learn="mean"), groups, C, exposure)
+    prior, _, _ = with_best_mean(NumbaAlgebra(), pltf.Gamma(0.5, 1.0, learn="mean"), groups, C, exposure)
     assert np.all(np.asarray(prior.mean) < 1e-15)
 
 

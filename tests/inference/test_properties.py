@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import pltf
 from pltf.engines import registry
+from pltf.inference.algebra.compiled import NumbaAlgebra
 from pltf.inference.balance import trades
 from pltf.inference.em import EM
 from pltf.inference.state import Method, Problem
@@ -92,6 +93,7 @@ def test_a_step_falls_by_rounding_at_most(case: Case, method: Method, accelerate
     total = sum(one.total for one in seen.values())
     problem = Problem(
         engine=registry.build(planned, seen),
+        algebra=NumbaAlgebra(),
         shapes=planned.factor_shapes,
         priors=case.priors if method is VB else {},
         fixed={},

@@ -30,7 +30,7 @@ def _start(learn: str = "mean") -> tuple[Problem, State]:
 def _run(trace: list[float], unfinished: bool = True) -> Run:
     _, state = _start()
     state = replace(state, objective=trace[-1])
-    return Run(0, state, np.array(trace), not unfinished, "", 0.0, len(trace), unfinished)
+    return Run(0, state, tuple(trace), not unfinished, "", 0.0, len(trace), unfinished)
 
 
 def test_judgements_come_later_and_later() -> None:

@@ -125,3 +125,10 @@ def read_only(array: NDArray[Any]) -> NDArray[Any]:
     view = array.view()
     view.flags.writeable = False
     return view
+
+
+def frozen(array: Any) -> NDArray[Any]:
+    """The array itself, closed to changes in place."""
+    kept: NDArray[Any] = np.asarray(array)
+    kept.flags.writeable = False
+    return kept

@@ -3,38 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-
-import numpy as np
+from typing import Any
 
 from pltf.engines.factors import Versioned
-from pltf.gamma import Array
 from pltf.inference.accelerate import accelerated
-from pltf.inference.factors import Factors, frozen
-from pltf.inference.state import Method, Problem, State
+from pltf.inference.algebra import Factors
+from pltf.inference.state import FIRST_PACE, Method, Pace, Problem, State
 
 # (problem, factor, its value, its expected counts, its exposure) -> its new value
-Update = Callable[[Problem, str, Array, Array, Array], Array]
+Update = Callable[[Problem, str, Any, Any, Any], Any]
 
 
-def _em_update(problem: Problem, a: str, Z: Array, counts: Array, exposure: Array) -> Array:
+def _em_update(problem: Problem, a: str, Z: Any, counts: Any, exposure: Any) -> Any:
     """Z_a <- Z_a*Delta_a(M*X/Xhat) / Delta_a(M); entries that touch no observed cell stay."""
-    seen = exposure > 0
-    return np.where(seen, counts / np.where(seen, exposure, 1), Z)
+    return problem.algebra.em_estimate(Z, counts, exposure)
 
 
-def _map_update(problem: Problem, a: str, Z: Array, counts: Array, exposure: Array) -> Array:
+def _map_update(problem: Problem, a: str, Z: Any, counts: Any, exposure: Any) -> Any:
     """Z_a <- max(A_a - 1 + Z_a*Delta_a(M*X/Xhat), 0) / (A_a/B_a + Delta_a(M))."""
-    prior = problem.priors[a]
-    return np.maximum(np.asarray(prior.shape) - 1 + counts, 0) / (prior.rate + exposure)
+    return problem.algebra.map_estimate(counts, exposure, problem.priors[a])
 
 
-def _state(problem: Problem, Z: Factors) -> State:
+def _state(problem: Problem, Z: Factors, pace: Pace = FIRST_PACE) -> State:
     """Estimates with their objective; the pass also gives the first factor's next counts."""
+    algebra, priors = problem.algebra, problem.priors.items()
     counts = problem.engine.counts(Z, problem.free[:1])
     objective = problem.log_likelihood(counts.log_term, problem.engine.total(Z))
-    objective += sum(float(prior.log_pdf(Z[a]).sum()) for a, prior in problem.priors.items())
-    zeros = sum(int(((Z[a] == 0) & (np.asarray(p.shape) < 1)).sum()) for a, p in problem.priors.items())
-    return State(Z, Z, {}, {}, counts, problem.priors, objective, zeros)
+    objective += sum(algebra.log_prior(Z[a], prior) for a, prior in priors)
+    zeros = sum(algebra.unbounded_zeros(Z[a], prior) for a, prior in priors)
+    return State(Z, Z, {}, {}, counts, problem.priors, objective, zeros, pace)
 
 
 def _begin(problem: Problem, L: Factors, E: Factors) -> State:
@@ -47,15 +44,17 @@ def _sweep(problem: Problem, state: State, update: Update) -> State:
         if number:
             counts = problem.engine.counts(Z, [a], log=False)
         weight[a] = counts.by_factor[a]
-        Z = Z.updated({a: frozen(update(problem, a, Z[a], weight[a], problem.engine.exposure(Z, a)))})
+        Z = Z.updated({a: update(problem, a, Z[a], weight[a], problem.engine.exposure(Z, a))})
     if problem.trades is None:
         return _state(problem, Z)
 
-    def candidate(free: Factors) -> State:
-        return _state(problem, Z.updated({a: frozen(free[a]) for a in free}))
-
     old, plain = ({a: factors[a] for a in problem.free} for factors in (state.L, Z))
-    return accelerated(state, old, plain, weight, candidate, problem.threads)
+
+    def candidate(free: Factors, pace: Pace) -> State:
+        factors = Z if free is plain else Z.updated(free)  # of what is plain the engine knows its sums
+        return _state(problem, factors, pace)
+
+    return accelerated(problem.algebra, state, old, plain, weight, candidate)
 
 
 def _resume(problem: Problem, state: State) -> State:

@@ -45,11 +45,16 @@ class Progress:
                 self._bar.stop()
             self._shown = False
 
+    @property
+    def due(self) -> bool:
+        """Whether anything that is told now would be shown."""
+        return self._shown and time.monotonic() >= self._next
+
     def show(self, done: float, text: str) -> None:
         """Tell how much is done."""
-        now = time.monotonic()
-        if not self._shown or now < self._next:
+        if not self.due:
             return
+        now = time.monotonic()
         if self._lines:
             self._next = now + (self.lines_every or 0)
             try:
@@ -97,7 +102,8 @@ class SweepProgress(Progress):
         super().__init__(shown, restarts * max_iter)
         self._restarts, self._max_iter = restarts, max_iter
 
-    def sweep(self, restart: int, n_iter: int, text: str) -> None:
+    def sweep(self, restart: int, n_iter: int, objective: str, value: float) -> None:
         """Tell that sweep ``n_iter`` of ``restart`` is done."""
-        label = f"restart {restart + 1}/{self._restarts}" if self._restarts > 1 else "fit"
-        self.show(restart * self._max_iter + n_iter, f"{label}, sweep {n_iter}: {text}")
+        if self.due:  # sweeps may be shorter than the writing of a line
+            label = f"restart {restart + 1}/{self._restarts}" if self._restarts > 1 else "fit"
+            self.show(restart * self._max_iter + n_iter, f"{label}, sweep {n_iter}: {objective} {value:.6g}")

@@ -8,13 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-
-from pltf.errors import PltfError
-from pltf.gamma import Array
-from pltf.inference.factors import Factors
+from pltf.errors import PltfError, is_flag
+from pltf.inference.algebra import Factors
 from pltf.inference.progress import SweepProgress
-from pltf.inference.state import Method, Problem, State
+from pltf.inference.state import Method, Problem, State, fetched, placed
 
 
 @dataclass(frozen=True)
@@ -57,8 +54,8 @@ class Run:
     """One run from one starting point."""
 
     restart: int
-    state: State
-    trace: Array  # objective after each sweep
+    state: State  # on the host
+    trace: tuple[float, ...]  # objective after each sweep
     converged: bool
     stopped: str  # why, in words
     seconds: float
@@ -167,7 +164,7 @@ def run(
     was cut off, taking the very steps of a run without a break. Whenever it is ``due``, ``keep`` gets the run so far.
     """
     if isinstance(begin, Run):
-        state, trace, comparable_from = begin.state, begin.trace.tolist(), begin.comparable_from
+        state, trace, comparable_from = placed(begin.state, problem.algebra), list(begin.trace), begin.comparable_from
         before, seconds = len(trace) - begin.n_swept, begin.seconds
     else:
         state, trace, comparable_from = begin, list(earlier), 0
@@ -178,8 +175,8 @@ def run(
 
     def so_far(stopped: str, converged: bool = False, unfinished: bool = False) -> Run:
         seconds, swept = time.perf_counter() - began, len(trace) - before
-        values = np.asarray(trace)
-        return Run(restart, state, values, converged, stopped, seconds, swept, unfinished, comparable_from)
+        known = fetched(state, problem.algebra)
+        return Run(restart, known, tuple(trace), converged, stopped, seconds, swept, unfinished, comparable_from)
 
     while len(trace) - before < stop.max_iter:
         if stop.interrupted is not None and stop.interrupted():
@@ -194,8 +191,8 @@ def run(
         state = new
         trace.append(new.objective)
         if progress is not None:
-            progress.sweep(restart, len(trace), f"{method.objective} {new.objective:.6g}")
-        if stop.callback is not None and _asks_to_stop(stop.callback(_told(restart, len(trace), new))):
+            progress.sweep(restart, len(trace), method.objective, new.objective)
+        if stop.callback is not None and _asks_to_stop(stop.callback(_told(problem, restart, len(trace), new))):
             return so_far(ASKED)
         if stop.tol > 0 and not new.waiting and _last_gain(trace, comparable_from) <= stop.tol * abs(new.objective):
             return so_far(f"{FEW} sweeps added less than {stop.tol:g} of the {method.objective}", converged=True)
@@ -209,12 +206,12 @@ def _last_gain(trace: Sequence[float], first: int) -> float:
     return trace[-1] - trace[-1 - FEW] if len(trace) - first > FEW else math.inf
 
 
-def _told(restart: int, n_iter: int, state: State) -> Sweep:
-    return Sweep(restart, n_iter, state.objective, dict(state.E))
+def _told(problem: Problem, restart: int, n_iter: int, state: State) -> Sweep:
+    return Sweep(restart, n_iter, state.objective, {a: problem.algebra.get(E) for a, E in state.E.items()})
 
 
 def _asks_to_stop(answer: object) -> bool:
-    return isinstance(answer, (bool, np.bool_)) and bool(answer)
+    return is_flag(answer) and bool(answer)
 
 
 def _no_rise(problem: Problem, method: Method, old: State, new: State, n_iter: int, tol: float) -> tuple[str, bool]:

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import math
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from pltf.gamma import Gamma
-from pltf.inference.factors import Factors, frozen
+from pltf.inference.algebra import Factors
+from pltf.inference.algebra.draws import generator, restart_seed
 from pltf.inference.state import Problem
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["DEFAULT_PRIOR", "MAP_PRIOR", "at_random", "from_prior", "generator", "restart_seed"]
 
 DEFAULT_PRIOR = Gamma(shape=0.5, mean=10.0, learn="mean")  # measured: docs/priors.md
 MAP_PRIOR = Gamma(shape=1.0, mean=10.0)  # below 1 the density is unbounded at zero: it has no maximum
-
-
-def restart_seed(seed: int, restart: int) -> int:
-    """The seed of restart k, whatever their number: a fit with it as its own seed is that restart."""
-    if restart == 0:
-        return seed
-    return int(np.random.SeedSequence(seed, spawn_key=(restart,)).generate_state(1, np.uint64)[0] >> np.uint64(1))
-
-
-def generator(seed: int) -> np.random.Generator:
-    """Random numbers of a start."""
-    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0,)))
 
 
 def from_prior(problem: Problem, rng: np.random.Generator, smallest: float) -> tuple[Factors, Factors]:
@@ -36,16 +29,16 @@ def from_prior(problem: Problem, rng: np.random.Generator, smallest: float) -> t
     def draw() -> Factors:
         priors = {a: problem.priors.get(a, DEFAULT_PRIOR) for a in problem.free}
         drawn = {a: prior.sample(problem.shapes[a], rng) for a, prior in priors.items()}
-        return {**problem.fixed, **{a: frozen(np.maximum(z, floor)) for a, z in drawn.items()}}
+        return {**problem.fixed, **{a: problem.algebra.put(z.clip(floor)) for a, z in drawn.items()}}
 
     return draw(), draw()
 
 
 def at_random(problem: Problem, rng: np.random.Generator) -> tuple[Factors, Factors]:
     """L = E drawn uniformly from (0.5, 1.5), scaled so that the rates add up to the counts."""
-    drawn = {a: rng.uniform(0.5, 1.5, problem.shapes[a]) for a in problem.free}
-    expected = problem.engine.total({**problem.fixed, **drawn})
+    drawn, put = {a: rng.uniform(0.5, 1.5, problem.shapes[a]) for a in problem.free}, problem.algebra.put
+    expected = problem.engine.total({**problem.fixed, **{a: put(z) for a, z in drawn.items()}})
     ratio = problem.total / expected if expected > 0 and problem.total > 0 else 1.0
     scale = math.exp(math.log(ratio) / len(drawn))
-    Z = {**problem.fixed, **{a: frozen(z * scale) for a, z in drawn.items()}}
+    Z = {**problem.fixed, **{a: put(z * scale) for a, z in drawn.items()}}
     return Z, Z

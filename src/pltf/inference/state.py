@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pltf.engines.base import Counts, Engine
-from pltf.gamma import Array, Gamma
-from pltf.inference.factors import Factors
+from pltf.gamma import Gamma
+from pltf.inference.algebra import Algebra, Factors, Groups
 
 if TYPE_CHECKING:
-    from pltf.inference.balance import Trade  # it brings the compiler
-    from pltf.inference.priors import Groups
+    from pltf.inference.balance import Trade
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,6 +21,7 @@ class Problem:
     """A model bound to its data, its priors and its fixed factors."""
 
     engine: Engine
+    algebra: Algebra[Any]  # of the arrays that the engine takes and gives
     shapes: Mapping[str, tuple[int, ...]]  # of all factors, in model order
     priors: Mapping[str, Gamma]  # of the free factors, as given; empty for EM
     fixed: Factors
@@ -29,7 +29,6 @@ class Problem:
     saturated: float  # sum M*log Poisson(X; X) over all tensors
     eps: float  # relative rounding of the engine's arithmetic
     trades: tuple[Trade, ...] | None = None  # how factors may trade scale; None: plain sweeps, no acceleration
-    threads: int = 1
     learns: Mapping[str, Groups] = field(default_factory=dict)  # priors to be learned: which entries share a value
 
     @cached_property
@@ -57,8 +56,8 @@ class Trail:
     """Where the last accelerated sweeps went."""
 
     before: Factors  # the last C (for EM and MAP the last estimates)
-    residual: Array  # the logarithm of it less that of what a plain sweep makes of it; all factors in one array
-    pairs: tuple[tuple[Array, Array], ...]  # changes of the two from sweep to sweep, the newest last
+    residual: Factors  # the logarithm of it less that of what a plain sweep makes of it
+    pairs: tuple[tuple[Factors, Factors], ...]  # changes of the two from sweep to sweep, the newest last
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +67,9 @@ class Pace:
     eta: float = 1.0  # over-relaxation
     refused: int = 0  # how often that has failed
     trail: Trail | None = None
+
+
+FIRST_PACE = Pace()
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,8 +84,30 @@ class State:
     priors: Mapping[str, Gamma]  # of the free factors, as learned so far; empty for EM
     objective: float  # bound, log-likelihood or log-posterior; -inf before the first VB sweep
     zeros: int = 0  # entries that MAP has set to zero: objectives compare only while it stays
-    pace: Pace = Pace()
+    pace: Pace = FIRST_PACE
     waiting: bool = False  # the shapes of priors are to be learned, but not yet
+
+
+def fetched(state: State, algebra: Algebra[Any]) -> State:
+    """The state with all of its arrays on the host, to be kept or shown."""
+    return state if algebra.on_host else _converted(state, algebra.get)
+
+
+def placed(state: State, algebra: Algebra[Any]) -> State:
+    """A state from the host, to go on with."""
+    return state if algebra.on_host else _converted(state, algebra.put)
+
+
+def _converted(state: State, convert: Callable[[Any], Any]) -> State:
+    def all_of(factors: Factors) -> Factors:
+        return {a: convert(array) for a, array in factors.items()}
+
+    E, L, C, D = (all_of(factors) for factors in (state.E, state.L, state.C, state.D))
+    counts, pace, trail = Counts(all_of(state.counts.by_factor), state.counts.log_term), state.pace, state.pace.trail
+    if trail is not None:
+        pairs = tuple((all_of(s), all_of(y)) for s, y in trail.pairs)
+        pace = replace(pace, trail=Trail(all_of(trail.before), all_of(trail.residual), pairs))
+    return replace(state, E=E, L=L, C=C, D=D, counts=counts, pace=pace)
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-
-import numpy as np
+from typing import Any
 
 from pltf.engines.factors import Versioned
-from pltf.gamma import PARTS, Array, Gamma, geomean_and_kl
+from pltf.gamma import PARTS, Gamma
 from pltf.inference.accelerate import accelerated
+from pltf.inference.algebra import Factors
 from pltf.inference.balance import balanced
-from pltf.inference.factors import Factors, frozen
 from pltf.inference.priors import with_best_mean, with_best_shape
-from pltf.inference.state import Method, Problem, State
+from pltf.inference.state import FIRST_PACE, Method, Pace, Problem, State
 
 QUIET = 1e-4  # share of the bound: shapes of priors are learned from when on a sweep adds no more
 
@@ -32,59 +31,69 @@ def step(problem: Problem, state: State) -> State:
     C_a = A_a + L_a * Delta_a^L(M*X/Xhat_L);   D_a = 1 / (A_a/B_a + Delta_a^E(M));   E_a = C_a*D_a
     """
     # Before the factors have found their places, small shapes would hold them where they are.
-    new = _swept(problem, state if state.waiting else _with_better_shapes(problem, state))
+    if not state.waiting:
+        return _swept(problem, _with_better_shapes(problem, state) if problem.learns_shapes else state)
+    new = _swept(problem, state)
     loud = new.objective - state.objective > QUIET * abs(new.objective)
-    return replace(new, waiting=state.waiting and loud)
+    return replace(new, waiting=True) if loud else new
 
 
 def _with_better_shapes(problem: Problem, state: State) -> State:
     """The state with priors of the best shapes."""
     priors = {
-        a: with_best_shape(prior, problem.learns[a], state.E[a], state.C[a], state.D[a], problem.threads)
+        a: with_best_shape(problem.algebra, prior, problem.learns[a], state.E[a], state.C[a], state.D[a])
         if "shape" in prior.learns
         else prior
         for a, prior in state.priors.items()
     }
-    return replace(state, priors=priors) if problem.learns_shapes else state
+    return replace(state, priors=priors)
 
 
 def _swept(problem: Problem, state: State) -> State:
-    plain = {a: np.asarray(state.priors[a].shape) + state.counts.by_factor[a] for a in problem.free}
+    plain = problem.algebra.shapes(state.priors, state.counts.by_factor)
     if problem.trades is None:
-        return _given_shapes(problem, state, plain)
-    return accelerated(state, state.C, plain, state.C, partial(_given_shapes, problem, state), problem.threads)
+        return _given_shapes(problem, state, plain, FIRST_PACE)
+    return accelerated(problem.algebra, state, state.C, plain, state.C, partial(_given_shapes, problem, state))
 
 
-def _given_shapes(problem: Problem, state: State, C: Factors) -> State:
+def _given_shapes(problem: Problem, state: State, C: Factors, pace: Pace) -> State:
     """The rest of a sweep, once its C are known."""
-    E = Versioned.of(state.E)
-    D: dict[str, Array] = {}
-    priors = dict(state.priors)
+    algebra, engine = problem.algebra, problem.engine
+    E, means, D, priors = Versioned.of(state.E), dict(problem.fixed), dict[str, Any](), dict(state.priors)
     for a in problem.free:
-        exposure = problem.engine.exposure(E, a)
+        exposure = engine.exposure(E, a)
         if "mean" in priors[a].learns:
-            priors[a] = with_best_mean(priors[a], problem.learns[a], C[a], exposure)
-        D[a] = frozen(1 / (priors[a].rate + exposure))
-        E = E.updated({a: frozen(C[a] * D[a])})
-    expected = problem.engine.total(E)  # before the balance, which does not change it: known for free here
+            priors[a], D[a], means[a] = with_best_mean(algebra, priors[a], problem.learns[a], C[a], exposure)
+        else:
+            D[a], means[a] = algebra.scales(C[a], exposure, priors[a])
+        E = E.updated({a: means[a]})
+    expected = engine.total(E)  # before the balance, which does not change it: known for free here
     if problem.trades:
-        means, D = balanced(problem.trades, priors, E, D)
+        means, D = balanced(algebra, problem.trades, priors, means, D)
         E = Versioned(means)
-    return posterior_state(problem, priors, E, {a: frozen(C[a]) for a in C}, D, expected)
+    return posterior_state(problem, priors, E, C, D, expected, pace)
 
 
 def posterior_state(
-    problem: Problem, priors: Mapping[str, Gamma], E: Factors, C: Factors, D: Factors, expected: float
+    problem: Problem,
+    priors: Mapping[str, Gamma],
+    E: Factors,
+    C: Factors,
+    D: Factors,
+    expected: float,
+    pace: Pace = FIRST_PACE,
 ) -> State:
     """Posteriors with their bound; the pass also gives the counts of the next sweep.
 
     bound = sum M*( X*log Xhat_L - Xhat_E - lgamma(X+1) ) - sum_a KL( q(Z_a) || p(Z_a) )
     """
-    known = {a: geomean_and_kl(C[a], D[a], priors[a], problem.threads) for a in problem.free}
-    L = {**problem.fixed, **{a: frozen(geomean) for a, (geomean, _) in known.items()}}
+    L, kl = dict(problem.fixed), []
+    for a in problem.free:
+        L[a], part = problem.algebra.geomean_kl(C[a], D[a], priors[a])
+        kl.append(part)
     counts = problem.engine.counts(L, problem.free)
-    kl = math.fsum(part for _, part in known.values())
-    return State(E, L, C, D, counts, priors, problem.log_likelihood(counts.log_term, expected) - kl)
+    bound = problem.log_likelihood(counts.log_term, expected) - math.fsum(kl)
+    return State(E, L, C, D, counts, priors, bound, pace=pace)
 
 
 def resume(problem: Problem, state: State) -> State:

@@ -96,8 +96,9 @@ def _put_pace(box: Box, pace: Pace, indices: Indices) -> dict[str, Any]:
         entries = {"residual": pace.trail.residual}
         for number, (x, f) in enumerate(pace.trail.pairs):
             entries |= {f"{number}.x": x, f"{number}.f": f}
-        for name, array in entries.items():
-            box.put(f"trail.{name}", array, ("trail.entry",))
+        for name, row in entries.items():
+            flat = np.concatenate([row[a].reshape(-1) for a in pace.trail.before])
+            box.put(f"trail.{name}", flat, ("trail.entry",))
         about["trail"] = {"before": list(pace.trail.before), "pairs": len(pace.trail.pairs)}
     return about
 
@@ -107,9 +108,16 @@ def _get_pace(box: Box, about: Mapping[str, Any], shapes: Mapping[str, tuple[int
     if trail is None:
         return Pace(float(about["eta"]), int(about["refused"]))
     before = {a: _numbers(box, f"{a}.before", shapes[a]) for a in trail["before"]}
-    whole = (sum(array.size for array in before.values()),)
-    pairs = tuple((box.get(f"trail.{n}.x", whole), box.get(f"trail.{n}.f", whole)) for n in range(trail["pairs"]))
-    return Pace(float(about["eta"]), int(about["refused"]), Trail(before, box.get("trail.residual", whole), pairs))
+    size = sum(array.size for array in before.values())
+
+    def row(name: str) -> Factors:
+        """The factors that a flat array holds end to end."""
+        ends = np.cumsum([array.size for array in before.values()])[:-1]
+        parts = np.split(box.get(f"trail.{name}", (size,)), ends)
+        return {a: frozen(part.reshape(shapes[a])) for a, part in zip(before, parts, strict=True)}
+
+    pairs = tuple((row(f"{n}.x"), row(f"{n}.f")) for n in range(trail["pairs"]))
+    return Pace(float(about["eta"]), int(about["refused"]), Trail(before, row("residual"), pairs))
 
 
 # -- fits ---------------------------------------------------------------------------------------
@@ -218,13 +226,13 @@ def told(about: Mapping[str, Any], types: Mapping[str, type]) -> dict[str, Any]:
 def put_run(box: Box, run: Run, indices: Indices) -> None:
     """A run, to be gone on with."""
     put_state(box, run.state, indices)
-    put_trace(box, run.trace)
+    put_trace(box, np.array(run.trace))
     box.about["run"] = {name: getattr(run, name) for name in _RUN}
 
 
 def get_run(box: Box, shapes: Mapping[str, tuple[int, ...]]) -> Run:
     """The run that was put there."""
-    return Run(state=get_state(box, shapes), trace=get_trace(box), **told(box.about["run"], _RUN))
+    return Run(state=get_state(box, shapes), trace=tuple(get_trace(box).tolist()), **told(box.about["run"], _RUN))
 
 
 def put_trace(box: Box, trace: Array) -> None:

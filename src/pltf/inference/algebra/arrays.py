@@ -1,0 +1,255 @@
+"""Factors as arrays of any library that follows the Python array API standard, wherever it keeps them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pltf.data.numeric import frozen
+from pltf.gamma import Array, Gamma
+from pltf.inference.algebra.base import Factors, Groups
+from pltf.inference.algebra.host import prior_value, traded
+
+_HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+_NEWTON_STEPS, _SETTLED = 30, 1e-8  # for the mean of a prior
+
+# Of digamma and of log Gamma, in powers of 1/y^2; cut where the first term left out is below 5e-17 for y >= 10.
+_DIGAMMA = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
+_STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
+
+
+class ArrayAlgebra:
+    """Plain arithmetic in the functions of the standard (2023.12 or later) that a namespace ``xp`` offers, in float64.
+
+    >>> import numpy as np, pltf
+    >>> algebra = ArrayAlgebra(np)
+    >>> C, D = np.array([2.0, 2.0]), np.array([3.0, 3.0])
+    >>> L, kl = algebra.geomean_kl(C, D, pltf.Gamma(shape=2.0, mean=6.0))
+    >>> L.round(4), abs(round(kl, 12))
+    (array([4.5786, 4.5786]), 0.0)
+    """
+
+    on_host = False
+
+    def __init__(self, xp: Any, device: Any = None) -> None:
+        self.xp, self.device = xp, device
+        self._placed: WeakKeyDictionary[Gamma, dict[str, Any]] = WeakKeyDictionary()
+
+    def put(self, host: Array) -> Any:
+        """A copy in the memory of the device."""
+        return self.xp.asarray(host, dtype=self.xp.float64, device=self.device, copy=True)
+
+    def get(self, array: Any) -> Array:
+        """A copy in the memory of the host."""
+        if isinstance(array, np.generic):  # what NumPy makes of an array without axes
+            array = np.asarray(array)
+        return frozen(np.array(np.from_dlpack(array)))
+
+    # -- posteriors -----------------------------------------------------------------------------
+
+    def shapes(self, priors: Mapping[str, Gamma], counts: Factors) -> Factors:
+        """C = A + counts of every factor that has a prior."""
+        return {a: counts[a] + self._of(prior, "shape") for a, prior in priors.items()}
+
+    def scales(self, C: Any, exposure: Any, prior: Gamma) -> tuple[Any, Any]:
+        """D = 1 / (A/B + exposure) and E = C*D."""
+        D = 1 / (exposure + self._of(prior, "rate"))
+        return D, C * D
+
+    def geomean_kl(self, C: Any, D: Any, prior: Gamma) -> tuple[Any, float]:
+        """L = exp(digamma(C)) * D, and the sum of KL( Gamma(C, scale D) || prior ).
+
+        The terms are those of :func:`pltf.special.kl_loop`, in which large ones do not go against each other.
+        """
+        xp, (A, rate, log_norm) = self.xp, (self._of(prior, part) for part in ("shape", "rate", "log_norm"))
+        y, b, rho = _psi_parts(C)
+        stirling = _series(_STIRLING, y)
+        own = xp.log(rho * xp.sqrt(y)) + (C * b + 10.0) - stirling - _HALF_LOG_2PI
+        scaled = D * rate
+        kl = own - (xp.log(scaled * y) + b) * A + log_norm + C * scaled
+        return y * xp.exp(b) * D, float(xp.sum(kl))
+
+    def log_geomean(self, C: Any, D: Any) -> Any:
+        """log L, also where L itself would be zero."""
+        y, b, _ = _psi_parts(C)
+        return self.xp.log(y * D) + b
+
+    # -- priors that are learned ----------------------------------------------------------------
+
+    def best_scales(
+        self, C: Any, exposure: Any, prior: Gamma, groups: Groups, limits: tuple[float, float]
+    ) -> tuple[float | Array, Any, Any]:
+        """The B of each group with mean( A*C/(A + B*exposure) ) = mean(A), and the D and E that go with it.
+
+        The reciprocal of the left side is concave in B: from below Newton's steps never go too far.
+        """
+        xp = self.xp
+        A, B = (xp.zeros_like(C) + self._of(prior, "shape"), xp.zeros_like(C) + self._of(prior, "mean"))
+        B = self._sums(B, groups) / (math.prod(groups.shape) // groups.count)
+        norm = self._sums(A, groups)
+        for _ in range(_NEWTON_STEPS):
+            part = 1 / (A + B * exposure)
+            left = self._sums(A * C * part, groups)
+            slope = self._sums(A * C * part * part * exposure, groups)
+            moves = slope > 0
+            step = (left / norm - 1) * left / xp.where(moves, slope, xp.ones_like(slope))
+            new = xp.clip(xp.maximum(B + step, B / 100), *limits)
+            new = xp.where(moves, new, B)
+            change = float(xp.max(xp.abs(new - B) / B))
+            B = new
+            if change <= _SETTLED:
+                break
+        D = 1 / (exposure + A / B)
+        return prior_value(np.array(self.get(B)), groups), D, C * D
+
+    def spreads(self, E: Any, log_L: Any, mean: ArrayLike, groups: Groups) -> Array:
+        """mean( E/B + log B - log L ) - 1 over each group."""
+        B = self.put(np.asarray(mean))
+        sums = self._sums(E / B + self.xp.log(B) - log_L, groups)
+        return self.get(sums / (math.prod(groups.shape) // groups.count) - 1)
+
+    # -- estimates ------------------------------------------------------------------------------
+
+    def em_estimate(self, Z: Any, counts: Any, exposure: Any) -> Any:
+        """counts / exposure; entries that touch no observed cell stay what they are in Z."""
+        xp, seen = self.xp, exposure > 0
+        return xp.where(seen, counts / xp.where(seen, exposure, xp.ones_like(exposure)), Z)
+
+    def map_estimate(self, counts: Any, exposure: Any, prior: Gamma) -> Any:
+        """max(A - 1 + counts, 0) / (A/B + exposure)."""
+        above = counts + (self._of(prior, "shape") - 1)
+        above = self.xp.where(above > 0, above, self.xp.zeros_like(above))
+        return above / (exposure + self._of(prior, "rate"))
+
+    def log_prior(self, Z: Any, prior: Gamma) -> float:
+        """Sum of the log density over all entries; zeros count nothing where the shape is below 1."""
+        xp, (rate, log_norm) = self.xp, (self._of(prior, part) for part in ("rate", "log_norm"))
+        A = xp.zeros_like(Z) + self._of(prior, "shape")
+        nothing = (Z == 0) & (A <= 1)
+        power = (A - 1) * xp.log(xp.where(nothing, xp.ones_like(Z), Z))
+        log_rate = xp.log(xp.zeros_like(Z) + rate)
+        return float(xp.sum(power - Z * rate + A * log_rate - log_norm))
+
+    def unbounded_zeros(self, Z: Any, prior: Gamma) -> int:
+        """How many entries are zero where the density has no bound, because the shape is below 1."""
+        xp = self.xp
+        zero = (Z == 0) & (xp.zeros_like(Z) + self._of(prior, "shape") < 1)
+        return int(xp.sum(xp.astype(zero, xp.int64)))
+
+    # -- balance --------------------------------------------------------------------------------
+
+    def trade(
+        self, axes: Mapping[str, int], basis: Array, priors: Mapping[str, Gamma], E: Factors, D: Factors
+    ) -> tuple[Factors, Factors]:
+        """E and D of the factors with an index after they have traded scale along it."""
+        return traded(self, axes, basis, priors, E, D)
+
+    def sum_along(self, E: Any, rate: ArrayLike, axis: int) -> Array:
+        """Sum of E*rate over all axes but one."""
+        others = tuple(n for n in range(E.ndim) if n != axis)
+        return self.get(self._sum(E * self.put(np.asarray(rate)), others, keepdims=False))
+
+    def scale_along(self, array: Any, s: Array, axis: int) -> Any:
+        """The array times s along an axis."""
+        return array * self.put(s.reshape(-1, *(1,) * (array.ndim - 1 - axis)))
+
+    # -- acceleration ---------------------------------------------------------------------------
+
+    def stretch(self, old: Factors, new: Factors, eta: float, noise: float) -> Factors:
+        """``old * (new/old)**eta``; ``new`` where either is zero, and where it differs by no more than ``noise``."""
+        xp = self.xp
+
+        def far(a: Any, b: Any) -> Any:
+            moves = (a > 0) & (b > 0) & (xp.abs(b - a) > noise * a)
+            return xp.where(moves, a * xp.exp(eta * self._log_ratio(b, a)), b)
+
+        return {name: far(old[name], new[name]) for name in new}
+
+    def log_ratio(self, a: Factors, b: Factors) -> Factors:
+        """``log(a / b)``; 0 where either is zero."""
+        return {name: self._log_ratio(a[name], b[name]) for name in a}
+
+    def difference(self, a: Factors, b: Factors) -> Factors:
+        """``a - b``."""
+        return {name: a[name] - b[name] for name in a}
+
+    def stack(self, rows: Sequence[Factors]) -> dict[str, Any]:
+        """Rows, each a set of factors, for :meth:`gram` and :meth:`combine`: those of a factor along a new axis."""
+        return {name: self.xp.stack([row[name] for row in rows]) for name in rows[0]}
+
+    def gram(self, rows: Mapping[str, Any], weight: Factors) -> Array:
+        """The weighted inner product of every two rows."""
+        xp, total = self.xp, 0.0
+        for name, stacked in rows.items():
+            flat = xp.reshape(stacked, (stacked.shape[0], -1))
+            weighted = flat * xp.reshape(weight[name], (1, -1))
+            total = xp.matmul(weighted, xp.matrix_transpose(flat)) + total
+        return self.get(total)
+
+    def combine(self, coefficients: Sequence[float], rows: Mapping[str, Any], longest: float) -> Factors:
+        """The rows times their coefficients, added up and cut to +-longest; rows of coefficient 0 do not count."""
+        used = [(n, share) for n, share in enumerate(coefficients) if share != 0]
+        combined = {}
+        for name, stacked in rows.items():
+            far = sum((share * stacked[n, ...] for n, share in used), self.xp.zeros_like(stacked[0, ...]))
+            combined[name] = self.xp.clip(far, -longest, longest)
+        return combined
+
+    def move(self, old: Factors, plain: Factors, step: Factors, length: float) -> Factors:
+        """``old * exp(length*step)``; ``plain`` where it or ``old`` is zero."""
+        xp = self.xp
+        return {
+            name: xp.where((old[name] > 0) & (b > 0), old[name] * xp.exp(length * step[name]), b)
+            for name, b in plain.items()
+        }
+
+    # -- pieces ---------------------------------------------------------------------------------
+
+    def _of(self, prior: Gamma, part: str) -> Any:
+        """A part of a prior: a number, or an array that broadcasts to the factor; it is put there once."""
+        known = self._placed.setdefault(prior, {})
+        if part not in known:
+            value = np.asarray(getattr(prior, part))
+            known[part] = float(value) if value.ndim == 0 else self.put(value)
+        return known[part]
+
+    def _log_ratio(self, a: Any, b: Any) -> Any:
+        xp, both = self.xp, (a > 0) & (b > 0)
+        one = xp.ones_like(a)
+        return xp.log(xp.where(both, a, one) / xp.where(both, b, one))
+
+    def _sums(self, array: Any, groups: Groups) -> Any:
+        return self._sum(array, groups.shared, keepdims=True)
+
+    def _sum(self, array: Any, axes: tuple[int, ...], *, keepdims: bool) -> Any:
+        return self.xp.sum(array, axis=axes, keepdims=keepdims) if axes else array  # () may mean all of them
+
+
+def _psi_parts(x: Any) -> tuple[Any, Any, Any]:
+    """(y, b, rho) of x > 0, for y = x + 10: digamma(x) = log(y) + b, and rho = x (x+1) ... (x+9) / y^10.
+
+    digamma(x) = digamma(y) - rho'/rho, and from 10 on digamma has its asymptotic series.
+    """
+    y = x + 10.0
+    w = 1 / y
+    rho, slope = x * w, 1.0
+    for k in range(1, 10):
+        u = (x + float(k)) * w
+        slope = slope * u + rho
+        rho = rho * u
+    return y, -w * (0.5 + _series(_DIGAMMA, y)) - w * slope / rho, rho
+
+
+def _series(terms: Sequence[float], y: Any) -> Any:
+    """``(terms[0] + terms[1]/y^2 + terms[2]/y^4 + ...) / y``."""
+    w = 1 / y
+    v = w * w
+    total = v * terms[-1]
+    for term in reversed(terms[1:-1]):
+        total = v * (total + term)
+    return w * (total + terms[0])

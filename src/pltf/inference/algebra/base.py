@@ -1,0 +1,173 @@
+"""The seam: what inference asks of an algebra, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any, Protocol, TypeVar
+
+from numpy.typing import ArrayLike, NDArray
+
+from pltf.gamma import Gamma
+
+A = TypeVar("A")
+
+Host = NDArray[Any]
+Factors = Mapping[str, Any]  # arrays of an algebra, by factor
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Which entries of a factor share a learned value."""
+
+    shape: tuple[int, ...]  # of the factor
+    shared: tuple[int, ...]  # axes along which the value is one and the same
+
+    @cached_property
+    def apart(self) -> tuple[int, ...]:
+        """Axes along which the values differ."""
+        return tuple(axis for axis in range(len(self.shape)) if axis not in self.shared)
+
+    @cached_property
+    def value_shape(self) -> tuple[int, ...]:
+        """Shape of the values, such that they broadcast to the factor."""
+        return tuple(1 if axis in self.shared else size for axis, size in enumerate(self.shape))
+
+    @cached_property
+    def in_order(self) -> bool:
+        """Whether the shared axes come first, so that entries of a group are apart by the number of groups."""
+        return (*self.shared, *self.apart) == tuple(range(len(self.shape)))
+
+    @cached_property
+    def count(self) -> int:
+        """The number of groups."""
+        return prod(self.value_shape)
+
+    def vary(self, values: ArrayLike) -> bool:
+        """Whether values that broadcast to the factor differ within a group."""
+        shape: tuple[int, ...] = getattr(values, "shape", ())
+        padded = (1,) * (len(self.shape) - len(shape)) + shape
+        return any(padded[axis] > 1 for axis in self.shared)
+
+
+class Algebra(Protocol[A]):
+    """Arithmetic on arrays of the size of a factor. An array is never changed in place.
+
+    Symbols are those of the method: a prior has shape A and mean B, a posterior shape C and scale D, its mean is E and
+    its geometric mean L. What is small (a value for each index, a matrix of inner products) comes back to the host.
+    """
+
+    on_host: bool  # whether its arrays are NumPy's
+
+    def put(self, host: Host) -> A:
+        """An array of the host as one of this algebra."""
+        ...
+
+    def get(self, array: A) -> Host:
+        """An array of this algebra on the host, closed to changes."""
+        ...
+
+    # -- posteriors -----------------------------------------------------------------------------
+
+    def shapes(self, priors: Mapping[str, Gamma], counts: Factors) -> Factors:
+        """C = A + counts of every factor that has a prior."""
+        ...
+
+    def scales(self, C: A, exposure: A, prior: Gamma) -> tuple[A, A]:
+        """D = 1 / (A/B + exposure) and E = C*D."""
+        ...
+
+    def geomean_kl(self, C: A, D: A, prior: Gamma) -> tuple[A, float]:
+        """L = exp(digamma(C)) * D, and the sum over all entries of KL( Gamma(C, scale D) || prior )."""
+        ...
+
+    def log_geomean(self, C: A, D: A) -> A:
+        """log L, also where L itself would be zero."""
+        ...
+
+    # -- priors that are learned ----------------------------------------------------------------
+
+    def best_scales(
+        self, C: A, exposure: A, prior: Gamma, groups: Groups, limits: tuple[float, float]
+    ) -> tuple[float | Host, A, A]:
+        """The B of each group with mean( A*C/(A + B*exposure) ) = mean(A), and the D and E that go with it.
+
+        By Newton's method from the present B.
+        """
+        ...
+
+    def spreads(self, E: A, log_L: A, mean: ArrayLike, groups: Groups) -> Host:
+        """mean( E/B + log B - log L ) - 1 over each group."""
+        ...
+
+    # -- estimates ------------------------------------------------------------------------------
+
+    def em_estimate(self, Z: A, counts: A, exposure: A) -> A:
+        """counts / exposure; entries that touch no observed cell stay what they are in Z."""
+        ...
+
+    def map_estimate(self, counts: A, exposure: A, prior: Gamma) -> A:
+        """max(A - 1 + counts, 0) / (A/B + exposure)."""
+        ...
+
+    def log_prior(self, Z: A, prior: Gamma) -> float:
+        """Sum of the log density over all entries; zeros count nothing where the shape is below 1."""
+        ...
+
+    def unbounded_zeros(self, Z: A, prior: Gamma) -> int:
+        """How many entries are zero where the density has no bound, because the shape is below 1."""
+        ...
+
+    # -- balance --------------------------------------------------------------------------------
+
+    def trade(
+        self, axes: Mapping[str, int], basis: Host, priors: Mapping[str, Gamma], E: Factors, D: Factors
+    ) -> tuple[Factors, Factors]:
+        """E and D of the factors with an index, each along an axis of its own, after they have traded scale along it.
+
+        Their log-scales are ``basis @ t``, with the t that is best for the priors.
+        """
+        ...
+
+    def sum_along(self, E: A, rate: ArrayLike, axis: int) -> Host:
+        """Sum of E*rate over all axes but one."""
+        ...
+
+    def scale_along(self, array: A, s: Host, axis: int) -> A:
+        """The array times s along an axis."""
+        ...
+
+    # -- acceleration ---------------------------------------------------------------------------
+
+    def stretch(self, old: Factors, new: Factors, eta: float, noise: float) -> Factors:
+        """``old * (new/old)**eta``; ``new`` where either is zero, and where it differs by no more than ``noise``."""
+        ...
+
+    def log_ratio(self, a: Factors, b: Factors) -> Factors:
+        """``log(a / b)``; 0 where either is zero."""
+        ...
+
+    def difference(self, a: Factors, b: Factors) -> Factors:
+        """``a - b``."""
+        ...
+
+    def stack(self, rows: Sequence[Factors]) -> Any:
+        """Rows, each a set of factors, for :meth:`gram` and :meth:`combine`."""
+        ...
+
+    def gram(self, rows: Any, weight: Factors) -> Host:
+        """The weighted inner product of every two rows of a stack."""
+        ...
+
+    def combine(self, coefficients: Sequence[float], rows: Any, longest: float) -> Factors:
+        """The rows of a stack times their coefficients, added up and cut to +-longest.
+
+        A row of coefficient 0 does not count: its entries may be out of range.
+        """
+        ...
+
+    def move(self, old: Factors, plain: Factors, step: Factors, length: float) -> Factors:
+        """``old * exp(length*step)``; ``plain`` where it or ``old`` is zero."""
+        ...

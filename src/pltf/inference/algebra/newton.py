@@ -1,0 +1,203 @@
+"""Newton's method, compiled: for the means of priors, and for the balance."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from pltf.special import ANY_ORDER
+
+_STEPS, _SETTLED = 30, 1e-8  # for the mean of a prior
+_BALANCE_STEPS = 50
+_BALANCE_SETTLED = 1e-12  # what the last Newton step promised, relative to alpha
+
+
+# One function, for a call of another one may be inlined or not, depending on which of them comes from the cache: the
+# order of its sums would then change from process to process.
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER)
+def best_scales(C, x, A, B, least, most, D, E):  # type: ignore[no-untyped-def]
+    """Solve ``sum A*C/(A + B*x) = sum A`` over the column of each group for B, in place; D = 1 / (A/B + x) and E = C*D.
+
+    Arrays are (entries, groups), ``A`` may be one row. The reciprocal of the left side is concave in B: from below
+    Newton's steps never go too far.
+    """
+    left, slope, norm = np.empty(B.size), np.empty(B.size), np.zeros(B.size)
+    for n in range(A.shape[0]):
+        for g in range(B.size):
+            norm[g] += A[n, g] * (C.shape[0] // A.shape[0])
+    for _ in range(_STEPS):
+        left[:] = 0
+        slope[:] = 0
+        if B.size == 1 and A.shape[0] == 1:
+            shape, mean, a, b = A[0, 0], B[0], 0.0, 0.0
+            for n in range(C.shape[0]):
+                part = 1 / (shape + mean * x[n, 0])
+                a += C[n, 0] * part
+                b += C[n, 0] * part * part * x[n, 0]
+            left[0], slope[0] = shape * a, shape * b
+        else:
+            for n in range(C.shape[0]):
+                shapes = A[n if A.shape[0] > 1 else 0]
+                for g in range(B.size):
+                    part = 1 / (shapes[g] + B[g] * x[n, g])
+                    left[g] += shapes[g] * C[n, g] * part
+                    slope[g] += shapes[g] * C[n, g] * part * part * x[n, g]
+        change = 0.0
+        for g in range(B.size):
+            if slope[g] > 0:
+                new = B[g] + (left[g] / norm[g] - 1) * left[g] / slope[g]
+                new = min(max(new, B[g] / 100, least), most)
+                change = max(change, abs(new - B[g]) / B[g])
+                B[g] = new
+        if change <= _SETTLED:
+            break
+    for n in range(C.shape[0]):
+        for g in range(B.size):
+            D[n, g] = 1 / (A[n if A.shape[0] > 1 else 0, g] / B[g] + x[n, g])
+            E[n, g] = C[n, g] * D[n, g]
+
+
+# -- balance ------------------------------------------------------------------------------------
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def trade_log_scales(E, sizes, shapes, rates, directions, log_s):  # type: ignore[no-untyped-def]
+    """:func:`maximize` for factors (entries, x) that stand end to end in E, each with one shape and one rate."""
+    factors, width = log_s.shape
+    alpha, beta, end = np.empty((factors, width)), np.zeros((factors, width)), 0
+    for a in range(factors):
+        for _ in range(sizes[a]):
+            for x in range(width):
+                beta[a, x] += E[end + x]
+            end += width
+        for x in range(width):
+            alpha[a, x] = shapes[a] * sizes[a]
+            beta[a, x] *= rates[a]
+    maximize(alpha, beta, directions, log_s)
+
+
+@numba.njit(cache=True, nogil=True)
+def scale_columns(E, D, sizes, s, new_E, new_D):  # type: ignore[no-untyped-def]
+    """The columns of factors (entries, x) that stand end to end, E and D alike, times those of s: (factors, x)."""
+    end = 0
+    for a in range(s.shape[0]):
+        for _ in range(sizes[a]):
+            for x in range(s.shape[1]):
+                new_E[end + x] = E[end + x] * s[a, x]
+                new_D[end + x] = D[end + x] * s[a, x]
+            end += s.shape[1]
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def maximize(alpha, beta, directions, log_s):  # type: ignore[no-untyped-def]
+    """Newton's method for every x by itself: log s = directions @ t, from t = 0 or from where beta*s follows alpha.
+
+    Far from balance Newton's equations are badly scaled; where beta*s follows alpha they are not.
+    """
+    factors, size = directions.shape
+    a, b, here, there, weight = np.empty((5, factors))
+    gradient, step, H = np.empty(size), np.empty(size), np.empty((size, size))
+    for x in range(alpha.shape[1]):
+        a[:], b[:], here[:] = alpha[:, x], beta[:, x], 0.0
+        if not (np.isfinite(b).all() and b.min() > 0):
+            continue
+        for n in range(factors):
+            weight[n] = np.log(a[n] / b[n])
+        _times(directions.T, weight, gradient)
+        _times(directions, gradient, there)
+        if _value(a, b, there) > _value(a, b, here):
+            here[:] = there
+        for _ in range(_BALANCE_STEPS):
+            for n in range(factors):
+                weight[n] = b[n] * np.exp(here[n])
+                there[n] = a[n] - weight[n]
+            _times(directions.T, there, gradient)
+            _solve(directions, weight, gradient, H, step)
+            _times(directions, step, weight)
+            _move(a, b, here, weight, there)
+            if (gradient * step).sum() <= _BALANCE_SETTLED * a.sum():
+                break
+        log_s[:, x] = here
+
+
+@numba.njit(cache=True, nogil=True)
+def _times(matrix, v, out):  # type: ignore[no-untyped-def]
+    """``out[:] = matrix @ v``."""
+    for n in range(matrix.shape[0]):
+        out[n] = 0.0
+        for m in range(matrix.shape[1]):
+            out[n] += matrix[n, m] * v[m]
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _solve(directions, weight, gradient, H, step):  # type: ignore[no-untyped-def]
+    """``step[:] = solve(directions.T @ diag(weight) @ directions, gradient)``: positive definite, no pivots."""
+    size = step.size
+    H[:], step[:] = 0.0, gradient
+    for n in range(weight.size):
+        for p in range(size):
+            for q in range(size):
+                H[p, q] += directions[n, p] * weight[n] * directions[n, q]
+    for p in range(size):
+        for q in range(p + 1, size):
+            ratio = H[q, p] / H[p, p]
+            for k in range(p, size):
+                H[q, k] -= ratio * H[p, k]
+            step[q] -= ratio * step[p]
+    for p in range(size - 1, -1, -1):
+        for q in range(p + 1, size):
+            step[p] -= H[p, q] * step[q]
+        step[p] /= H[p, p]
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _move(a, b, here, step, there):  # type: ignore[no-untyped-def]
+    """Go by the longest of the steps 1, 1/2, 1/4, ... that does not lower the value, or stay."""
+    value, length = _value(a, b, here), 1.0
+    for _ in range(60):
+        for n in range(a.size):
+            there[n] = here[n] + length * step[n]
+        if _value(a, b, there) >= value:
+            here[:] = there
+            return
+        length /= 2
+
+
+@numba.njit(cache=True, nogil=True)
+def _value(a, b, log_s):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for n in range(a.size):
+        total += a[n] * log_s[n] - b[n] * np.exp(log_s[n])
+    return total
+
+
+# -- quasi-Newton steps -------------------------------------------------------------------------
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
+def two_loops(G, q):  # type: ignore[no-untyped-def]
+    """What the step of L-BFGS takes of each row, from the inner products of the rows; False if one is not finite."""
+    size = q.size
+    k = size // 2
+    for i in range(size):
+        for j in range(size):
+            if not np.isfinite(G[i, j]):
+                return False
+    q[:] = 0.0
+    q[-1] = -1.0
+    along = np.empty(k)
+    for i in range(k - 1, -1, -1):
+        along[i] = _inner(G, i, q) / G[i, k + i]
+        q[k + i] -= along[i]
+    q *= G[k - 1, -2] / G[-2, -2]
+    for i in range(k):
+        q[i] += along[i] - _inner(G, k + i, q) / G[i, k + i]
+    return True
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"contract"})
+def _inner(G, i, q):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for j in range(q.size):
+        total += G[i, j] * q[j]
+    return total
