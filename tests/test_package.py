@@ -72,6 +72,7 @@ def test_that_test_can_fail() -> None:
     assert "pandas" in imported_by("import pltf, pandas")
 
 
+@pytest.mark.extra("plot")
 def test_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert run_python_blocks(ROOT / "README.md") >= 4

@@ -255,7 +255,7 @@ def test_tensors_beyond_any_machine_integer(tmp_path: Path) -> None:
         [1.5, -2.0, 1e300, 5e-324, -0.0],
         [-5, 3, 2**62, -(2**63)],
         np.array([3, 1], dtype=np.int8),
-        pd.DatetimeIndex(["0001-01-01", "9000-01-01", "1970-01-01"]),
+        pd.DatetimeIndex(np.array(["0001-01-01", "9000-01-01", "1970-01-01"], dtype="M8[us]")),
         np.array(["2262-04-12", "1677-09-20"], dtype="datetime64[s]"),
         np.array(["2021-05-05T01:02:03.123456789", "2020-01-01"], dtype="datetime64[ns]"),
         pd.date_range("2026-01-01", periods=3, tz="Europe/Istanbul"),

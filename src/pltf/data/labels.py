@@ -246,8 +246,6 @@ def _of_one_type(index: pd.Index, what: str, error: type[PltfError]) -> pd.Index
         if kind == "integer" and not -(2**63) <= index.min() <= index.max() < 2**63:
             raise error(f"{what}: whole numbers must be below 2**63, got {index.max()}")
         plain: NDArray[Any] = np.asarray(index, dtype=object if kind == "string" else _NAMED[kind])
-        if kind == "string":
-            _refuse_broken_text(plain, what, error)
         if kind == "floating" and not np.isfinite(plain).all():
             raise error(f"{what}: labels must be finite, got {plain[~np.isfinite(plain)][0]}")
         return pd.Index(plain, dtype=plain.dtype)
@@ -257,14 +255,6 @@ def _of_one_type(index: pd.Index, what: str, error: type[PltfError]) -> pd.Index
         types = list(dict.fromkeys(type(value).__name__ for value in index))
         raise error(f"{what} must hold labels of one type, got {' and '.join(types[:3])}")
     raise error(f"{what} must hold strings, numbers or dates, got {kind}")
-
-
-def _refuse_broken_text(words: NDArray[Any], what: str, error: type[PltfError]) -> None:
-    """A lone surrogate cannot be written to a file; pandas 3 refuses it by itself."""
-    try:
-        "".join(words).encode()
-    except UnicodeEncodeError as reason:
-        raise error(f"{what} must be labels of one type: {one_line(reason)}") from None
 
 
 def _refuse_missing(absent: NDArray[np.bool_], what: str, error: type[PltfError]) -> None:
