@@ -104,6 +104,80 @@ def _natural_log(x):  # type: ignore[no-untyped-def]
     return lambda x: chosen(x)
 
 
+# Of a number that is neither zero nor subnormal, infinite or NaN: x = 2^k * m with m from sqrt(1/2) to sqrt(2), so that
+# log x = k log 2 + log m. Without the other cases a loop over these takes two thirds of the time of one over `log`.
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=AS_WRITTEN)
+def _exponent(x):  # type: ignore[no-untyped-def]
+    return (_bits(x) - _SQRT_HALF) >> 52
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=AS_WRITTEN)
+def _log_mantissa(x):  # type: ignore[no-untyped-def]
+    """2s + s R(s^2) with s = (m-1)/(m+1): R is the best polynomial (FreeBSD's msun), exact to 2^-58."""
+    bits = _bits(x) - _SQRT_HALF
+    f = _from_bits(bits - ((bits >> 52) << 52) + _SQRT_HALF) - 1.0
+    s = f / (2.0 + f)
+    z = s * s
+    w = z * z
+    odd = 0.6666666666666735 + w * (0.2857142874366239 + w * (0.1818357216161805 + w * 0.14798198605116586))
+    even = 0.3999999999940942 + w * (0.22222198432149784 + w * 0.15313837699209373)
+    return 2 * s + s * (z * odd + w * even)
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=AS_WRITTEN)
+def _exponent_32(x):  # type: ignore[no-untyped-def]
+    return numba.int32(numba.int32(_bits_32(x) - numba.int32(_SQRT_HALF_32)) >> numba.int32(23))
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=AS_WRITTEN)
+def _log_mantissa_32(x):  # type: ignore[no-untyped-def]
+    """:func:`_log_mantissa` of a float32, as a float32."""
+    bits = numba.int32(_bits_32(x) - numba.int32(_SQRT_HALF_32))
+    power = numba.int32(numba.int32(bits >> numba.int32(23)) << numba.int32(23))
+    f = _from_bits_32(numba.int32(numba.int32(bits - power) + numba.int32(_SQRT_HALF_32))) - np.float32(1)
+    s = f / (np.float32(2) + f)
+    z = s * s
+    w = z * z
+    odd, even = np.float32(0.6666666) + w * np.float32(0.28498787), np.float32(0.40000972) + w * np.float32(0.24279079)
+    return np.float32(2) * s + s * (z * odd + w * even)
+
+
+def exponent_of(x: float) -> int:
+    """k, a whole number; in compiled code of a float64 or float32."""
+    return math.frexp(x * math.sqrt(2))[1] - 1
+
+
+def log_mantissa(x: float) -> float:
+    """log m, in the type of x."""
+    return math.log(x) - exponent_of(x) * math.log(2)
+
+
+def normal_range(x: float) -> tuple[float, float]:
+    """The smallest and the largest number of the type of x that have an exponent of their own."""
+    return float(np.finfo(type(x)).tiny), float(np.finfo(type(x)).max)
+
+
+@overload(exponent_of)
+def _exponent_of(x):  # type: ignore[no-untyped-def]
+    chosen = _exponent_32 if x == numba.float32 else _exponent
+    return lambda x: chosen(x)
+
+
+@overload(log_mantissa)
+def _log_mantissa_of(x):  # type: ignore[no-untyped-def]
+    chosen = _log_mantissa_32 if x == numba.float32 else _log_mantissa
+    return lambda x: chosen(x)
+
+
+@overload(normal_range)
+def _normal_range(x):  # type: ignore[no-untyped-def]
+    kind = np.float32 if x == numba.float32 else np.float64
+    least, most = np.finfo(kind).tiny, np.finfo(kind).max
+    return lambda x: (least, most)
+
+
 @numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=AS_WRITTEN)
 def exp(x):  # type: ignore[no-untyped-def]
     """``np.exp``: 2^k * e^f with f of at most log(2)/2, by its series."""
