@@ -20,6 +20,12 @@ AS_WRITTEN = {"contract", "nsz"}
 # Sums may be taken in the order that vectorizes; NaN and infinity keep their meaning.
 ANY_ORDER = {"reassoc", "contract", "nsz"}
 
+# Numbers in, numbers out: called by loops alone, and compiled into them.
+_helper = numba.njit(
+    nogil=True, error_model="numpy", fastmath=AS_WRITTEN, no_cfunc_wrapper=True, no_cpython_wrapper=True
+)
+_loop = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER, no_cfunc_wrapper=True)
+
 _LN2_HIGH = 0.6931471803691238  # 32 bits of log 2, so that its product with an exponent is exact,
 _LN2_LOW = 1.9082149292705877e-10  # and the rest
 _SQRT_HALF = int(np.float64(math.sqrt(0.5)).view(np.int64))  # as bits
@@ -50,7 +56,7 @@ _bits_32 = _reinterpreted(numba.float32, numba.int32, ir.IntType(32))
 _from_bits_32 = _reinterpreted(numba.int32, numba.float32, ir.FloatType())
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=AS_WRITTEN)
+@_helper
 def log(x):  # type: ignore[no-untyped-def]
     """``np.log`` of a number that is not negative.
 
@@ -74,7 +80,7 @@ def log(x):  # type: ignore[no-untyped-def]
     return -math.inf if x == 0 else value
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=AS_WRITTEN)
+@_helper
 def log_32(x):  # type: ignore[no-untyped-def]
     """:func:`log` of a float32, in its own width but for the exponent: twice as many at a time. Gives a float64."""
     one, two = np.float32(1), np.float32(2)
@@ -108,12 +114,12 @@ def _natural_log(x):  # type: ignore[no-untyped-def]
 # log x = k log 2 + log m. Without the other cases a loop over these takes two thirds of the time of one over `log`.
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=AS_WRITTEN)
+@_helper
 def _exponent(x):  # type: ignore[no-untyped-def]
     return (_bits(x) - _SQRT_HALF) >> 52
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=AS_WRITTEN)
+@_helper
 def _log_mantissa(x):  # type: ignore[no-untyped-def]
     """2s + s R(s^2) with s = (m-1)/(m+1): R is the best polynomial (FreeBSD's msun), exact to 2^-58."""
     bits = _bits(x) - _SQRT_HALF
@@ -126,12 +132,12 @@ def _log_mantissa(x):  # type: ignore[no-untyped-def]
     return 2 * s + s * (z * odd + w * even)
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=AS_WRITTEN)
+@_helper
 def _exponent_32(x):  # type: ignore[no-untyped-def]
     return numba.int32(numba.int32(_bits_32(x) - numba.int32(_SQRT_HALF_32)) >> numba.int32(23))
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=AS_WRITTEN)
+@_helper
 def _log_mantissa_32(x):  # type: ignore[no-untyped-def]
     """:func:`_log_mantissa` of a float32, as a float32."""
     bits = numba.int32(_bits_32(x) - numba.int32(_SQRT_HALF_32))
@@ -178,7 +184,7 @@ def _normal_range(x):  # type: ignore[no-untyped-def]
     return lambda x: (least, most)
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=AS_WRITTEN)
+@_helper
 def exp(x):  # type: ignore[no-untyped-def]
     """``np.exp``: 2^k * e^f with f of at most log(2)/2, by its series."""
     x = max(min(x, 800.0), -800.0)
@@ -196,7 +202,7 @@ def exp(x):  # type: ignore[no-untyped-def]
     return value * _from_bits((half + 1023) << 52) * _from_bits((whole - half + 1023) << 52)
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=AS_WRITTEN)
+@_helper
 def _psi_parts(x):  # type: ignore[no-untyped-def]
     """(y, b, rho) of x > 0, for y = x + 10: digamma(x) = log(y) + b, and rho = x (x+1) ... (x+9) / y^10.
 
@@ -217,7 +223,7 @@ def _psi_parts(x):  # type: ignore[no-untyped-def]
     return y, -w * (0.5 + w * series) - w * slope / rho, rho
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER)
+@_loop
 def geomean_loop(C, D, L):  # type: ignore[no-untyped-def]
     """``L[:] = exp(digamma(C)) * D``, flat arrays; full precision at any C."""
     for n in range(C.size):
@@ -225,7 +231,7 @@ def geomean_loop(C, D, L):  # type: ignore[no-untyped-def]
         L[n] = y * exp(b) * D[n]
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER)
+@_loop
 def log_geomean_loop(C, D, out):  # type: ignore[no-untyped-def]
     """``out[:] = digamma(C) + log(D)``; flat arrays."""
     for n in range(C.size):
@@ -233,7 +239,7 @@ def log_geomean_loop(C, D, out):  # type: ignore[no-untyped-def]
         out[n] = log(y * D[n]) + b
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER)
+@_loop
 def kl_loop(C, D, A, rate, lgamma_A, L):  # type: ignore[no-untyped-def]
     """Sum of KL( Gamma(C, scale D) || Gamma(A, rate) ), and ``L[:] = exp(digamma(C)) * D``; flat arrays.
 
@@ -258,7 +264,7 @@ def kl_loop(C, D, A, rate, lgamma_A, L):  # type: ignore[no-untyped-def]
     return total
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER)
+@_loop
 def stretch_loop(old, new, eta, noise, out):  # type: ignore[no-untyped-def]
     """``out[:] = old * (new/old)**eta`` where neither is zero and the step is no noise, else ``new``; flat arrays."""
     for n in range(old.size):
@@ -267,14 +273,14 @@ def stretch_loop(old, new, eta, noise, out):  # type: ignore[no-untyped-def]
         out[n] = far if moves else new[n]
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER)
+@_loop
 def log_ratio_loop(a, b, out):  # type: ignore[no-untyped-def]
     """``out[:] = log(a / b)``, or 0 where either is zero; flat arrays."""
     for n in range(a.size):
         out[n] = log(a[n] / b[n] if (a[n] > 0) & (b[n] > 0) else 1.0)
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER)
+@_loop
 def move_loop(old, plain, step, out):  # type: ignore[no-untyped-def]
     """``out[:] = old * exp(step)``, or ``plain`` where either of the two is zero; flat arrays."""
     for n in range(old.size):
@@ -282,7 +288,7 @@ def move_loop(old, plain, step, out):  # type: ignore[no-untyped-def]
         out[n] = far if (old[n] > 0) & (plain[n] > 0) else plain[n]
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER)
+@_loop
 def cast_loss_loop(counts, before, after):  # type: ignore[no-untyped-def]
     """Sum of ``counts * log(before / after)``, but where after is zero; flat arrays."""
     total = 0.0

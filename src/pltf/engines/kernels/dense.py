@@ -25,19 +25,9 @@ _kernel = numba.njit(cache=True, **_OPTIONS)
 _helper = numba.njit(no_cpython_wrapper=True, **_OPTIONS)  # called by kernels alone, and compiled into them
 
 
-@_kernel
-def ratios(x, known, rate, log=True):  # type: ignore[no-untyped-def]
-    """Turn flat rates into ratios M*X/Xhat in place, and return sum M*X*log(Xhat/X), or NaN without ``log``.
-
-    ``known`` may be None. A zero rate under a positive count gives -inf. In NumPy::
-
-        seen = (x > 0) & known
-        rate[:] = np.where(seen, x / rate, 0)
-        return -(x[seen] * np.log(rate[seen])).sum()
-
-    No branches, so that it vectorizes. Vector code is guarded by a test of how far apart the arrays begin, and a plain
-    loop adds in another order: rates fewer than ``APART`` must lie that far from the counts, or bits are chance.
-    """
+@_helper
+def _ratios(x, known, rate, log):  # type: ignore[no-untyped-def]
+    """:func:`ratios`, for kernels: what is compiled into them must not come from the cache, or bits are chance."""
     zero, one = x.dtype.type(0), x.dtype.type(1)
     if not log:
         for n in range(x.size):
@@ -61,6 +51,22 @@ def ratios(x, known, rate, log=True):  # type: ignore[no-untyped-def]
             if x[n] > 0 if known is None else (x[n] > 0) & known[n]:
                 rest += np.float64(x[n]) * math.log(np.float64(rate[n]))
     return -(powers * _LN2 + rest)
+
+
+@_kernel
+def ratios(x, known, rate, log=True):  # type: ignore[no-untyped-def]
+    """Turn flat rates into ratios M*X/Xhat in place, and return sum M*X*log(Xhat/X), or NaN without ``log``.
+
+    ``known`` may be None. A zero rate under a positive count gives -inf. In NumPy::
+
+        seen = (x > 0) & known
+        rate[:] = np.where(seen, x / rate, 0)
+        return -(x[seen] * np.log(rate[seen])).sum()
+
+    No branches, so that it vectorizes. Vector code is guarded by a test of how far apart the arrays begin, and a plain
+    loop adds in another order: rates fewer than ``APART`` must lie that far from the counts, or bits are chance.
+    """
+    return _ratios(x, known, rate, log)
 
 
 # Dense CP. Cells are seen as a table (outer, inner), and a call takes rows from outer position ``first`` on. Factors of
@@ -161,7 +167,7 @@ def table_counts(x, known, Z, outer, inner, first, cut, to_outer, to_inner, log,
         table = q.reshape(stop - start, columns)
         np.dot(u.T, T, table)
         seen = None if known is None else known[start:stop].reshape(-1)
-        log_term += ratios(x[start:stop].reshape(-1), seen, q, log)
+        log_term += _ratios(x[start:stop].reshape(-1), seen, q, log)
         if to_inner:
             np.dot(u, table, part)
             for r in range(R):
