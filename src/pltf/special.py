@@ -8,6 +8,7 @@ cut where the first term left out is below 5e-17 of the sum.
 from __future__ import annotations
 
 import math
+from collections.abc import Set
 from typing import Any
 
 import numba
@@ -20,11 +21,20 @@ AS_WRITTEN = {"contract", "nsz"}
 # Sums may be taken in the order that vectorizes; NaN and infinity keep their meaning.
 ANY_ORDER = {"reassoc", "contract", "nsz"}
 
-# Numbers in, numbers out: called by loops alone, and compiled into them.
-_helper = numba.njit(
-    nogil=True, error_model="numpy", fastmath=AS_WRITTEN, no_cfunc_wrapper=True, no_cpython_wrapper=True
-)
-_loop = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER, no_cfunc_wrapper=True)
+
+def compiled(fastmath: Set[str], inside: bool = False) -> Any:
+    """Decorator that compiles a function, without the GIL; ``inside`` is for one that only compiled functions call.
+
+    Such a one gets no way in from Python, and is not cached: whether what comes from the cache is inlined, and how it
+    rounds then, would be chance.
+    """
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": fastmath, "no_cfunc_wrapper": True}
+    options |= {"no_cpython_wrapper": True} if inside else {"cache": True}
+    return numba.njit(**options)
+
+
+_helper = compiled(AS_WRITTEN, inside=True)
+_loop = compiled(ANY_ORDER)
 
 _LN2_HIGH = 0.6931471803691238  # 32 bits of log 2, so that its product with an exponent is exact,
 _LN2_LOW = 1.9082149292705877e-10  # and the rest

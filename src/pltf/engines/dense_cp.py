@@ -135,6 +135,8 @@ class DenseCpEngine(Remembering):
         if not log:
             return Counts(by_factor, math.nan)
         log_term = sum_of(log_terms)
+        if self._dtype == np.float64:
+            return Counts(by_factor, log_term)
         log_term += lost_in_cast(log_term, by_factor, factors, self._dtype)
         return Counts({self._names[n]: by_factor[self._names[n]] for n in asked}, log_term)
 
@@ -149,6 +151,9 @@ class DenseCpEngine(Remembering):
             place = (self._outer.sizes, self._inner.sizes, piece.rows.start, piece.cut)
             return sums, inner_sums, table_counts(x, known, Z, *place, to_outer, to_inner, log, sums, inner_sums)
 
+        if len(self._table.pieces) == 1:
+            outer_sums, inner_sums, log_term = one_piece(self._table.pieces[0])
+            return outer_sums, inner_sums, [log_term]
         outer_sums, inner_sums, log_terms = np.zeros((self._rank, self._inner.first)), np.zeros(inner_shape), []
         for piece, (sums, more, log_term) in self._over(self._table.pieces, one_piece):
             _add_piece(outer_sums, sums, piece)

@@ -11,18 +11,16 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
 
-from pltf.special import ANY_ORDER, exponent_of, log_mantissa, normal_range
+from pltf.special import ANY_ORDER, compiled, exponent_of, log_mantissa, normal_range
 
 APART = 128  # entries between an array that is written while a sum is taken and the arrays that are read
 _TILE_CELLS, _TILE_ROWS = 1 << 14, 8  # cells of a table whose rates are held at a time, and rows at least
 _LN2 = math.log(2)
 
-_OPTIONS = {"nogil": True, "error_model": "numpy", "fastmath": ANY_ORDER, "no_cfunc_wrapper": True}
-_kernel = numba.njit(cache=True, **_OPTIONS)
-_helper = numba.njit(no_cpython_wrapper=True, **_OPTIONS)  # called by kernels alone, and compiled into them
+_kernel = compiled(ANY_ORDER)
+_helper = compiled(ANY_ORDER, inside=True)
 
 
 @_helper
@@ -72,6 +70,7 @@ def ratios(x, known, rate, log=True):  # type: ignore[no-untyped-def]
 # Dense CP. Cells are seen as a table (outer, inner), and a call takes rows from outer position ``first`` on. Factors of
 # all modes lie side by side in Z (R, sum of sizes), those of the outer modes first. R comes first, so that loops go
 # along positions. A group of modes is given by the column of Z ``at`` which it begins and by its sizes.
+# Constants are written as np.int64(0): of a bare 0 Numba compiles a function of its own.
 #
 # U (R, outer) are the products of the columns of the outer modes, made for a tile of rows at a time, and T (R, inner)
 # those of the columns of the inner modes.
@@ -116,7 +115,7 @@ def _add(parts, sums, sizes, first, only):  # type: ignore[no-untyped-def]
     """Add ``parts[:, n]`` to the columns of ``sums`` at position ``first + n``: those of mode ``only``, or all (-1)."""
     last, n, columns = sizes.size - 1, 0, np.empty_like(sizes)
     while n < parts.shape[1]:
-        _find_columns(first + n, 0 * n, sizes, columns)
+        _find_columns(first + n, np.int64(0), sizes, columns)
         start, run = columns[last], min(parts.shape[1] - n, sizes[last] - (first + n) % sizes[last])
         for r in range(parts.shape[0]):
             here, there = parts[r, n : n + run], sums[r, start : start + run]
