@@ -200,7 +200,7 @@ def _read(problem: Problem, sweeps: int) -> Outcome:
 CP, NMF = frozenset({"CP"}), frozenset({"NMF"})
 SPARSE_CP, SPARSE_NMF = frozenset({"sparse CP"}), frozenset({"sparse NMF"})
 ALL = CP | NMF | SPARSE_CP | SPARSE_NMF
-OURS = ("pltf vb", "pltf vb f32", "pltf em")
+OURS = ("pltf vb", "pltf vb f32", "pltf em", "pltf em f32")
 READ = "one read"
 BAYES = "KL at the posterior means"
 OTHER = "another prior, its own start"
@@ -211,6 +211,7 @@ CONTENDERS = {
         Contender("pltf vb", partial(_pltf, method="vb", dtype="float64"), ALL, remark=BAYES),
         Contender("pltf vb f32", partial(_pltf, method="vb", dtype="float32"), ALL, dtype="float32", remark=BAYES),
         Contender("pltf em", partial(_pltf, method="em", dtype="float64"), ALL),
+        Contender("pltf em f32", partial(_pltf, method="em", dtype="float32"), ALL, dtype="float32"),
         Contender("pyttb cp_apr mu", _pyttb, CP | SPARSE_CP, masks=False),
         Contender("tensorly mu", _tensorly, CP, remark="Euclidean"),
         Contender("torchnmf", _torchnmf, CP | NMF),

@@ -47,6 +47,8 @@ TARGETS = (
     Target("cp-50-masked", "pltf vb", "pyttb cp_apr mu", 10),
     Target("cp-500", "pltf vb f32", READ, 8, most=True),
     Target("cp-500", "pltf vb f32", DATA, 1.1, most=True),
+    Target("nmf-2000", "pltf em f32", "scikit-learn mu f32", 1),
+    Target("nmf-2000", "pltf em f32", "torchnmf f32", 1),
     Target("cp-sparse", "pltf vb", "pyttb cp_apr mu", 30),
     Target("cp-sparse", "pltf vb f32", "pyttb cp_apr mu", 30),
     Target("nmf-sparse", "pltf vb", "scikit-learn mu", 8),

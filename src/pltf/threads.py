@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import numpy as np
@@ -65,6 +65,42 @@ def keep_freed_memory() -> None:
     np.empty(24 << 20, dtype=np.uint8)
 
 
+class _Task:
+    """A call that one thread makes: whoever claims it first. Bare locks, for handing over must cost little."""
+
+    __slots__ = ("_argument", "_done", "_error", "_free", "_function", "_result")
+
+    def __init__(self, function: Callable[[Any], Any], argument: Any) -> None:
+        self._function, self._argument = function, argument
+        self._free, self._done = threading.Lock(), threading.Lock()
+        self._done.acquire()
+        self._result: Any = None
+        self._error: BaseException | None = None
+
+    def claim(self) -> bool:
+        """Whether it is the caller's to run: no other has begun it."""
+        return self._free.acquire(blocking=False)
+
+    def run(self) -> None:
+        """Make the call; only for who has claimed it."""
+        try:
+            self._result = self._function(self._argument)
+        except BaseException as error:  # raised again where the result is taken
+            self._error = error
+        self._done.release()
+
+    def result(self) -> Any:
+        """Its result once it is there, or the error."""
+        with self._done:
+            if self._error is not None:
+                raise self._error
+            return self._result
+
+    def finished(self) -> bool:
+        """Whether the result is there."""
+        return not self._done.locked()
+
+
 def ordered_map(function: Callable[[T], R], items: Sequence[T], threads: int) -> Iterator[R]:
     """Results of ``function`` in the order of ``items``, with few of them waiting at a time.
 
@@ -73,20 +109,23 @@ def ordered_map(function: Callable[[T], R], items: Sequence[T], threads: int) ->
     if threads == 1 or len(items) < 2:
         yield from map(function, items)
         return
-    pool, ahead = _pool(threads - 1), 2 * threads
-    begun = {n: pool.submit(function, items[n]) for n in range(1, min(ahead, len(items)))}
-    done = {0: function(items[0])}
-    for n in range(len(items)):
-        if n + ahead < len(items):
-            begun[n + ahead] = pool.submit(function, items[n + ahead])
-        while n not in done:
-            mine = None if begun[n].done() else next((m for m, future in begun.items() if future.cancel()), None)
-            if mine is None:
-                done[n] = begun.pop(n).result()
-            else:
-                del begun[mine]
-                done[mine] = function(items[mine])
-        yield done.pop(n)
+    queue, ahead = _workers(threads - 1), 2 * threads
+    begun: dict[int, _Task] = {}
+    try:
+        for n in range(len(items)):
+            for m in range(n + len(begun), min(n + ahead, len(items))):
+                begun[m] = _Task(function, items[m])
+                if m:  # the first one is for the calling thread
+                    queue.put(begun[m])
+            while not begun[n].finished():
+                mine = next((task for task in begun.values() if task.claim()), None)
+                if mine is None:
+                    break
+                mine.run()
+            yield begun.pop(n).result()
+    finally:  # after an error nobody waits for the others
+        for task in begun.values():
+            task.claim()
 
 
 PART = 1 << 15  # entries of an array that are worked on at a time
@@ -105,9 +144,21 @@ def run_all(work: Iterator[object]) -> None:
 
 
 @lru_cache(maxsize=4)
-def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, thread_name_prefix="pltf")
+def _workers(threads: int) -> SimpleQueue[_Task]:
+    """What so many threads take their tasks from."""
+    queue: SimpleQueue[_Task] = SimpleQueue()
+    for n in range(threads):
+        threading.Thread(target=_work, args=(queue,), name=f"pltf_{n}", daemon=True).start()
+    return queue
 
 
-if hasattr(os, "register_at_fork"):  # a forked child has the pool but not its threads
-    os.register_at_fork(after_in_child=_pool.cache_clear)
+def _work(queue: SimpleQueue[_Task]) -> None:
+    while True:
+        task = queue.get()
+        if task.claim():
+            task.run()
+        del task  # and what it holds, before the next one comes
+
+
+if hasattr(os, "register_at_fork"):  # a forked child has the queue but not its threads
+    os.register_at_fork(after_in_child=_workers.cache_clear)

@@ -193,11 +193,25 @@ def test_threads_do_not_change_a_bit(case: Case, build: Build) -> None:
 
 @given(case=cases())
 def test_some_factors_on_request(case: Case, build: Build) -> None:
-    engine, name = build(case), next(iter(case.init))
-    everything, one = engine.counts(case.init), engine.counts(case.init, [name])
-    assert set(one.by_factor) == {name}
-    assert one.log_term == everything.log_term
-    np.testing.assert_array_equal(one.by_factor[name], everything.by_factor[name])
+    engine = build(case)
+    everything = engine.counts(case.init)
+    for name in case.init:
+        one = engine.counts(case.init, [name])
+        assert set(one.by_factor) == {name}
+        assert one.log_term == everything.log_term
+        np.testing.assert_array_equal(one.by_factor[name], everything.by_factor[name])
+
+
+@given(case=cases())
+def test_counts_are_the_same_bits_without_the_log(case: Case, build: Build) -> None:
+    for dtype in ("float64", "float32"):
+        engine, last = build(case, dtype=dtype), list(case.init)[-1]
+        everything = engine.counts(case.init)
+        for wanted in (None, [last]):
+            quick = engine.counts(case.init, wanted, log=False)
+            assert set(quick.by_factor) == set(case.init if wanted is None else wanted)
+            for name in quick.by_factor:
+                np.testing.assert_array_equal(quick.by_factor[name], everything.by_factor[name])
 
 
 @given(case=cases())

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 import pltf
 from pltf.engines import dense_cp, registry
 from pltf.engines import plan as planning
-from pltf.engines._numba import ratios
 from pltf.engines.base import Engine
 from pltf.engines.contraction import Tree
 from pltf.engines.dense import DenseEngine
 from pltf.engines.dense_cp import DenseCpEngine
+from pltf.engines.kernels.dense import APART, ratios
 from pltf.engines.ways import Task
 
 
@@ -163,12 +163,53 @@ def test_ratio_kernel_is_its_numpy_equivalent() -> None:
         seen = known & (x > 0)
         expected = np.where(seen, x / rate, 0).astype(dtype)
         terms = -(x[seen].astype(float) * np.log((x[seen] / rate[seen]).astype(float)))
-        got = rate.copy()
+        got, quick = rate.copy(), rate.copy()
         assert ratios(x, known, got) == pytest.approx(terms.sum(), abs=precise * np.abs(terms).sum())
         np.testing.assert_array_equal(got, expected)
+        assert np.isnan(ratios(x, known, quick, log=False))
+        np.testing.assert_array_equal(quick, expected)
         whole = np.where(np.isnan(x), 0, x).astype(dtype)
         ratios(whole, None, rate)
         np.testing.assert_array_equal(rate > 0, whole > 0)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("power", [-1, 1])
+def test_ratios_beyond_all_exponents_have_a_logarithm(dtype: Any, power: int) -> None:
+    """A quotient that is subnormal, zero or infinite."""
+    limits = np.finfo(dtype)
+    x = np.array([1.0, 3.0, 0.0, 2.0], dtype)
+    rate = np.array([1, limits.max if power < 0 else limits.smallest_subnormal, 1, 2], dtype)
+    with np.errstate(over="ignore"):
+        expected = -(3.0 * np.log(np.float64(x[1] / rate[1])))
+    assert ratios(x, None, rate.copy()) == pytest.approx(expected, rel=1e-6 if dtype == np.float32 else 1e-12)
+    rate[3] = 0
+    assert ratios(x, None, rate.copy()) == -np.inf
+
+
+def test_bits_of_the_log_term_do_not_depend_on_where_arrays_lie() -> None:
+    rng = np.random.default_rng(0)
+    for size in (5, 30, 77, 500):
+        x, rate = rng.poisson(3.0, size) + 0.5, rng.random(size) + 0.1
+        seen = set()
+        for gap in range(0, APART, 7):
+            space = np.empty(2 * size + 3 * APART)
+            counts, rates = space[gap : gap + size], space[gap + size + APART :][:size]
+            counts[:], rates[:] = x, rate
+            seen.add(ratios(counts, None, rates, log=True))
+        assert len(seen) == 1
+
+
+@pytest.mark.parametrize("model", [pltf.cp(rank=2), ONE_FACTOR_MORE], ids=["fused", "contracted"])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_no_log_term_where_none_is_wanted(model: pltf.Model, dtype: Any) -> None:
+    seen = {"X": pltf.observe(X)}
+    engine = registry.build(model.plan(seen, dtype=dtype), seen)
+    rng = np.random.default_rng(0)
+    factors = {a: rng.random([{"r": 2}.get(i, 5) for i in held]) for a, held in model.factors.items()}
+    assert np.isnan(engine.counts(factors, ["B"], log=False).log_term)
+    # With it, it is that of all factors, whichever are wanted.
+    assert engine.counts(factors, ["B"]).log_term == engine.counts(factors).log_term
 
 
 def test_peak_memory_of_27_million_cells() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TypeVar
 
@@ -10,11 +11,12 @@ from numpy.typing import NDArray
 
 from pltf.data import DenseObservation
 from pltf.data.blocks import Block
-from pltf.engines._numba import ratios
+from pltf.data.numeric import read_only
 from pltf.engines.base import Counts, lost_in_cast, sum_of
 from pltf.engines.closed_form import ClosedForm
 from pltf.engines.contraction import AnyArray
 from pltf.engines.factors import Version, Versioned
+from pltf.engines.kernels.dense import APART, ratios
 from pltf.engines.memo import Memo, Remembering
 from pltf.engines.plan import EquationPlan
 from pltf.gamma import Array
@@ -41,13 +43,15 @@ class DenseEngine(Remembering):
     def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
         tree = self._tree
         arrays = [array.astype(self._dtype, copy=False) for array in self._arrays(factors)]
-        leaves = [n for n, name in enumerate(tree.names) if wanted is None or name in wanted]
+        asked = [name for name in tree.names if wanted is None or name in wanted]
+        # The log term of factors that are rounded is corrected with the counts of all of them.
+        taken = tree.names if log and self._dtype != np.float64 else asked
+        leaves = [n for n, name in enumerate(tree.names) if name in taken]
 
         def one_block(block: Block) -> tuple[dict[int, AnyArray], float]:
             values = tree.forward(tree.block_leaves(arrays, block))
-            # Xhat's own array is turned into ratios; where there is no step it is a view of the factor.
-            rate = np.require(values[-1], requirements=["C", "W"]) if tree.steps else values[-1].copy("C")
-            log_term = ratios(*self._flat_data(block), rate.reshape(-1))
+            rate = self._own_rates(values[-1])
+            log_term = ratios(*self._flat_data(block), rate.reshape(-1), log)
             with np.errstate(invalid="ignore"):  # likewise in the threads
                 return tree.backward(values, rate, leaves), log_term
 
@@ -58,14 +62,29 @@ class DenseEngine(Remembering):
             for n in leaves:
                 sums[n][tree.cut(tree.equation.factors[n].indices, block)] += tree.unleaf(n, delta[n])
         by_factor = {tree.names[n]: sums[n] * arrays[n] for n in leaves}
+        if not log:
+            return Counts(by_factor, math.nan)
         log_term = sum_of(log_terms)
-        return Counts(by_factor, log_term + lost_in_cast(log_term, by_factor, factors, self._dtype))
+        log_term += lost_in_cast(log_term, by_factor, factors, self._dtype)
+        return Counts({name: by_factor[name] for name in asked}, log_term)
+
+    def _own_rates(self, rates: AnyArray) -> AnyArray:
+        """Xhat in an array of its own, which is turned into ratios; where the tree has no step it is that of a factor.
+
+        Short ones are moved away from all other arrays, as :func:`ratios` wants it.
+        """
+        if rates.size < APART:
+            own = np.empty(rates.size + 2 * APART, self._dtype)[APART : APART + rates.size].reshape(rates.shape)
+            own[...] = rates
+            return own
+        return np.require(rates, requirements=["C", "W"]) if self._tree.steps else rates.copy("C")
 
     def _flat_data(self, block: Block) -> tuple[AnyArray, NDArray[np.bool_] | None]:
+        """Values and mask, both read-only like the data: one compiled kernel for parts and copies."""
         with np.errstate(over="ignore"):  # what a missing cell holds may not fit, and does not matter
             values = np.ascontiguousarray(self._seen.values[block], dtype=self._dtype).reshape(-1)
         mask = self._seen.mask
-        return values, None if mask is None else np.ascontiguousarray(mask[block]).reshape(-1)
+        return read_only(values), None if mask is None else read_only(np.ascontiguousarray(mask[block]).reshape(-1))
 
     # -- exposure, in float64 always: the bound takes its total from it -------------------------
 

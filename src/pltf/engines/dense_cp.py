@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple, TypeVar
 
@@ -13,12 +14,11 @@ from numpy.typing import NDArray
 
 from pltf.data import DenseObservation
 from pltf.data.numeric import read_only
-from pltf.engines._numba import mask_by_inner, mask_by_outer, outer_exposure, table_counts
 from pltf.engines.base import Counts, lost_in_cast, sum_of
-from pltf.engines.closed_form import ClosedForm
 from pltf.engines.contraction import AnyArray
 from pltf.engines.cp import CpFactors
 from pltf.engines.factors import Version, Versioned
+from pltf.engines.kernels.dense import group_exposure, mask_by_inner, mask_by_outer, table_counts
 from pltf.engines.lists import MOST_CHUNKS
 from pltf.engines.memo import Memo, Remembering
 from pltf.engines.plan import SHARED_BYTES, EquationPlan
@@ -37,8 +37,8 @@ class Piece(NamedTuple):
 
     rows: slice
     leading: slice  # positions of the leading mode that they touch
-    sizes: NDArray[np.int64]  # of the outer modes, the leading one cut to these
-    first: int  # outer position of the first row, with the leading mode cut
+    cut: NDArray[np.int64]  # with the leading mode cut to these: the first row, then the sizes of the outer modes
+    width: int  # sum of these sizes
 
 
 class CellTable:
@@ -77,8 +77,25 @@ class CellTable:
     def _piece(self, rows: slice) -> Piece:
         below = prod(self.outer[1:])
         leading = slice(rows.start // below, -(-rows.stop // below))
-        sizes = np.array([leading.stop - leading.start, *self.outer[1:]])
-        return Piece(rows, leading, sizes, rows.start - leading.start * below)
+        first = rows.start - leading.start * below
+        sizes = (leading.stop - leading.start, *self.outer[1:])
+        return Piece(rows, leading, np.array([first, *sizes]), sum(sizes))
+
+
+class Modes(NamedTuple):
+    """The outer or the inner modes of a table: a group of columns of Z, in which all factors lie side by side."""
+
+    numbers: range  # of the modes, in the order of the table
+    sizes: NDArray[np.int64]
+    first: int  # column of Z
+    columns: list[slice]  # of each mode, counted from there
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], before: tuple[int, ...]) -> Modes:
+        """Modes of these sizes, after those of the sizes ``before``."""
+        numbers = range(len(before), len(before) + len(shape))
+        ends = list(itertools.accumulate(shape, initial=0))
+        return cls(numbers, np.array(shape), sum(before), [slice(a, b) for a, b in itertools.pairwise(ends)])
 
 
 class DenseCpEngine(Remembering):
@@ -93,117 +110,171 @@ class DenseCpEngine(Remembering):
         self._factors = CpFactors(plan.equation)
         self._names = [self._factors.names[mode] for mode in self._table.order]
         self.names = tuple(term.name for term in plan.equation.factors)
+        self._rank = plan.sizes[plan.equation.summed[0]]
+        self._outer = Modes.of(self._table.outer, ())
+        self._inner = Modes.of(self._table.inner, self._table.outer)
         self._values = self._table.of(seen.values)
         self._mask = None if seen.mask is None else self._table.of(seen.mask)
-        self._closed_form = ClosedForm(plan.equation, plan.sizes) if seen.mask is None else None
         self._memo = Memo()
-        seen_bytes = 8 * prod(self._table.outer) * plan.sizes[plan.equation.summed[0]]
+        seen_bytes = 8 * prod(self._table.outer) * self._rank
         self._shares = seen_bytes <= max(SHARED_BYTES, plan.data_bytes // 16)
         keep_freed_memory()
 
     # -- counts ---------------------------------------------------------------------------------
 
-    @np.errstate(invalid="ignore")  # a zero rate under a count makes NaN; log_term is -inf and says so
     def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
-        outer, inner = self._columns(factors, self._dtype)
-        T = _products(inner)
-        tables, inner_sums, log_terms = [np.zeros(part.shape) for part in outer], np.zeros(T.shape), []
+        asked = [n for n, name in enumerate(self._names) if wanted is None or name in wanted]
+        # The log term of factors that are rounded is corrected with the counts of all of them.
+        taken = range(len(self._names)) if log and self._dtype != np.float64 else asked
+        Z = self._columns(factors, self._dtype)
+        outer_sums, inner_sums, log_terms = self._sums(Z, taken, log)
+        by_factor = {
+            self._names[n]: self._as_factor(
+                n, outer_sums if n in self._outer.numbers else self._inner_counts(n, inner_sums, Z)
+            )
+            for n in taken
+        }
+        if not log:
+            return Counts(by_factor, math.nan)
+        log_term = sum_of(log_terms)
+        if self._dtype == np.float64:
+            return Counts(by_factor, log_term)
+        log_term += lost_in_cast(log_term, by_factor, factors, self._dtype)
+        return Counts({self._names[n]: by_factor[self._names[n]] for n in asked}, log_term)
+
+    def _sums(self, Z: AnyArray, taken: Collection[int], log: bool) -> tuple[Array, Array, list[float]]:
+        """Sums over all cells for the columns of the outer modes and for every inner position, and log terms."""
+        to_outer, to_inner = (any(n in modes.numbers for n in taken) for modes in (self._outer, self._inner))
+        inner_shape = (self._rank, self._values.shape[1] if to_inner else 0)
 
         def one_piece(piece: Piece) -> tuple[Array, Array, float]:
-            Z, mask = _side_by_side(outer, piece), None if self._mask is None else self._mask[piece.rows]
-            sums, to_inner, x = np.zeros(Z.shape), np.zeros(T.shape), self._values[piece.rows]
-            if x.dtype != self._dtype:
-                with np.errstate(over="ignore"):  # what a missing cell holds may not fit, and does not matter
-                    x = read_only(x.astype(self._dtype))  # as the data are: one compiled kernel for both
-            return sums, to_inner, table_counts(x, mask, piece.first, Z, piece.sizes, T, sums, to_inner)
+            x, known = self._cells(piece.rows)
+            sums, inner_sums = np.zeros((self._rank, piece.width)), np.zeros(inner_shape)
+            place = (self._outer.sizes, self._inner.sizes, piece.rows.start, piece.cut)
+            return sums, inner_sums, table_counts(x, known, Z, *place, to_outer, to_inner, log, sums, inner_sums)
 
-        for piece, (sums, to_inner, log_term) in self._over(self._table.pieces, one_piece):
+        if len(self._table.pieces) == 1:
+            outer_sums, inner_sums, log_term = one_piece(self._table.pieces[0])
+            return outer_sums, inner_sums, [log_term]
+        outer_sums, inner_sums, log_terms = np.zeros((self._rank, self._inner.first)), np.zeros(inner_shape), []
+        for piece, (sums, more, log_term) in self._over(self._table.pieces, one_piece):
+            _add_piece(outer_sums, sums, piece)
+            inner_sums += more
             log_terms.append(log_term)
-            for n, table in enumerate(tables):
-                _add_mode(table, sums, piece, n)
-            inner_sums += to_inner
-        tables += [_without(inner_sums, inner, n) * part for n, part in enumerate(inner)]
-        by_factor = {
-            name: self._as_factor(n, table)
-            for n, (name, table) in enumerate(zip(self._names, tables, strict=True))
-            if wanted is None or name in wanted
-        }
-        log_term = sum_of(log_terms)
-        return Counts(by_factor, log_term + lost_in_cast(log_term, by_factor, factors, self._dtype))
+        return outer_sums, inner_sums, log_terms
+
+    def _cells(self, rows: slice) -> tuple[AnyArray, NDArray[np.bool_] | None]:
+        """Values and mask of some rows, in the dtype of the engine."""
+        x, known = self._values[rows], None if self._mask is None else self._mask[rows]
+        if x.dtype != self._dtype:
+            with np.errstate(over="ignore"):  # what a missing cell holds may not fit, and does not matter
+                x = read_only(x.astype(self._dtype))  # as the data are: one compiled kernel for both
+        return x, known
+
+    def _inner_counts(self, n: int, inner_sums: Array, Z: AnyArray) -> Array:
+        """Counts of an inner mode, in its columns of the group, from the sums for every inner position."""
+        return self._along_inner(n, inner_sums, Z) * Z[:, self._inner.first :]
 
     # -- exposure, in float64 always: the bound takes its total from it -------------------------
 
     def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
-        if self._closed_form is not None:
-            return np.array(np.broadcast_to(self._closed_form.compact(factors, of), factors[of].shape))
-        n = self._names.index(of)
-        outer, inner = self._columns(factors, np.dtype(np.float64))
-        held = Versioned.of(factors).versions(self._names)
-        if n < self._table.n_outer:
-            return self._as_factor(n, self._outer_exposure(n, outer, inner, held[self._table.n_outer :]))
-        W = self._memo.get("outer", held[: self._table.n_outer], lambda: self._seen_by_outer(outer))
-        return self._as_factor(n, _without(W, inner, n - self._table.n_outer))
+        n, held = self._names.index(of), Versioned.of(factors)
+        if self._mask is None:
+            others = [m for m in range(len(self._names)) if m != n]
+            return np.array(np.broadcast_to(self._closed_form(others, n, held), factors[of].shape))
+        Z = self._columns(factors, np.dtype(np.float64))
+        if n in self._outer.numbers:
+            return self._as_factor(n, self._outer_exposure(n, Z, held))
+        W = self._memo.get("outer", self._versions(self._outer, held), lambda: self._seen_by_outer(Z))
+        return self._as_factor(n, self._along_inner(n, W, Z))
 
     def total(self, factors: Mapping[str, Array]) -> float:
-        """From what the outer modes see of the mask, if that is known; else from an exposure."""
-        W = self._memo.known("outer", Versioned.of(factors).versions(self._names[: self._table.n_outer]))
-        if W is not None:
-            _, inner = self._columns(factors, np.dtype(np.float64))
-            return float((W * _products(inner)).sum())
-        of = self._names[0]
-        return float((factors[of] * self.exposure(factors, of)).sum())
+        """From the exposure of an inner mode, if what the outer modes see of the mask is known."""
+        held = Versioned.of(factors)
+        if self._mask is None:
+            return float(self._closed_form(range(len(self._names)), 0, held).sum())
+        of = self._names[-1 if self._memo.holds("outer", self._versions(self._outer, held)) else 0]
+        return float((factors[of] * self.exposure(held, of)).sum())
 
-    def _outer_exposure(
-        self, n: int, outer: Sequence[Array], inner: Sequence[Array], held: tuple[Version, ...]
-    ) -> Array:
-        """The mask contracted with all modes but an outer one; ``held`` are the versions of the inner modes."""
-        mask, T = self._mask, _products(inner)
+    def _outer_exposure(self, n: int, Z: Array, held: Versioned[Array]) -> Array:
+        """The mask contracted with all modes but an outer one."""
+        mask, versions = self._mask, self._versions(self._inner, held)
         assert mask is not None
 
         def one_piece(piece: Piece) -> Array:
             def seen_by_inner() -> Array:
-                V = np.empty((T.shape[0], piece.rows.stop - piece.rows.start))
-                mask_by_inner(mask[piece.rows], T, V)
+                V = np.empty((self._rank, piece.rows.stop - piece.rows.start))
+                mask_by_inner(mask[piece.rows], Z, self._inner.sizes, V)
                 return V
 
-            V = self._memo.get(("inner", piece.rows.start), held, seen_by_inner) if self._shares else seen_by_inner()
-            Z = _side_by_side(outer, piece)
-            sums = np.zeros(Z.shape)
-            outer_exposure(V, piece.first, Z, piece.sizes, n, sums)
+            key = ("inner", piece.rows.start)
+            V = self._memo.get(key, versions, seen_by_inner) if self._shares else seen_by_inner()
+            sums = np.zeros((self._rank, piece.width))
+            group_exposure(V, Z, 0, self._outer.sizes, piece.rows.start, piece.cut, n, sums)
             return sums
 
-        table = np.zeros(outer[n].shape)
+        table = np.zeros((self._rank, self._inner.first))
         for piece, sums in self._over(self._table.mask_pieces, one_piece):
-            _add_mode(table, sums, piece, n)
+            _add_piece(table, sums, piece)
         return table
 
-    def _seen_by_outer(self, outer: Sequence[Array]) -> Array:
+    def _seen_by_outer(self, Z: Array) -> Array:
         """The mask contracted with all outer modes: (R, inner)."""
-        mask, W = self._mask, np.zeros((len(outer[0]), prod(self._table.inner)))
+        mask = self._mask
         assert mask is not None
+        W = np.zeros((self._rank, mask.shape[1]))
 
         def one_piece(piece: Piece) -> Array:
             part = np.zeros(W.shape)
-            mask_by_outer(mask[piece.rows], piece.first, _side_by_side(outer, piece), piece.sizes, part)
+            mask_by_outer(mask[piece.rows], Z, self._outer.sizes, piece.rows.start, part)
             return part
 
         for _, part in self._over(self._table.mask_pieces, one_piece):
             W += part
         return W
 
+    def _along_inner(self, n: int, table: Array, Z: AnyArray) -> Array:
+        """Sums, in the columns of an inner mode, of a table (R, inner) times the columns of the other inner modes."""
+        sizes = self._inner.sizes
+        if len(sizes) == 1:
+            return table
+        sums, whole = np.zeros((self._rank, Z.shape[1] - self._inner.first)), np.array([0, *sizes])
+        Z = Z.astype(np.float64, copy=False)  # one compiled kernel for both
+        group_exposure(table, Z, self._inner.first, sizes, 0, whole, n - self._inner.numbers.start, sums)
+        return sums
+
+    def _closed_form(self, of: Iterable[int], like: int, factors: Versioned[Array]) -> Array:
+        """Product of the sums of factors over their positions, for each r; it broadcasts to the factor of a mode."""
+        product = prod(self._column_sums(n, factors) for n in of)
+        return self._factors.as_factor(np.asarray(product)[None], self._table.order[like])
+
+    def _column_sums(self, n: int, factors: Versioned[Array]) -> Array:
+        """Sum of the factor of a mode over its positions, for each r."""
+
+        def summed() -> Array:
+            return np.asarray(self._factors.rows(factors)[self._table.order[n]].sum(axis=0))
+
+        return self._memo.get(("sum", n), factors.versions([self._names[n]]), summed)
+
     # -- factors and pieces ---------------------------------------------------------------------
 
     def _over(self, pieces: Sequence[Piece], one_piece: Callable[[Piece], T]) -> Iterator[tuple[Piece, T]]:
         return zip(pieces, ordered_map(one_piece, pieces, self._threads), strict=True)
 
-    def _columns(self, factors: Mapping[str, Array], dtype: np.dtype[Any]) -> tuple[list[AnyArray], list[AnyArray]]:
-        """(R, size) of every outer and of every inner mode."""
+    def _versions(self, modes: Modes, factors: Versioned[Array]) -> tuple[Version, ...]:
+        return factors.versions([self._names[n] for n in modes.numbers])
+
+    def _columns(self, factors: Mapping[str, Array], dtype: np.dtype[Any]) -> AnyArray:
+        """Z (R, sum of sizes): the factors of all modes side by side."""
         rows = self._factors.rows(factors)
-        columns = [np.ascontiguousarray(rows[mode].T, dtype=dtype) for mode in self._table.order]
-        return columns[: self._table.n_outer], columns[self._table.n_outer :]
+        Z = np.empty((self._rank, sum(self._table.outer) + sum(self._table.inner)), dtype)
+        return np.concatenate([rows[mode].T for mode in self._table.order], axis=1, out=Z, casting="same_kind")
 
     def _as_factor(self, n: int, columns: Array) -> Array:
-        return self._factors.as_factor(columns.T, self._table.order[n])
+        """The columns of a mode, of those of its group, in the layout of its factor."""
+        modes = self._outer if n in self._outer.numbers else self._inner
+        mine = columns[:, modes.columns[n - modes.numbers.start]]
+        return self._factors.as_factor(mine.T, self._table.order[n])
 
 
 def _memory_order(values: NDArray[Any]) -> list[int]:
@@ -215,30 +286,8 @@ def _evenly(size: int, pieces: int) -> list[slice]:
     return [slice(a, b) for a, b in itertools.pairwise(ends) if a < b]
 
 
-def _side_by_side(outer: Sequence[AnyArray], piece: Piece) -> AnyArray:
-    """Columns of the outer modes in one array; of the leading mode those of the piece."""
-    return np.concatenate([outer[0][:, piece.leading], *outer[1:]], axis=1)
-
-
-def _add_mode(table: Array, sums: Array, piece: Piece, n: int) -> None:
-    """Add the sums of a piece, side by side, to the table of one outer mode."""
-    first = int(piece.sizes[:n].sum())
-    part = table[:, piece.leading] if n == 0 else table
-    part += sums[:, first : first + piece.sizes[n]]
-
-
-def _products(inner: Sequence[AnyArray], without: int = -1) -> AnyArray:
-    """A column for each inner position: the product of the columns of the inner modes, but for one."""
-    table = inner[0] if without != 0 else np.ones_like(inner[0])
-    for n, part in enumerate(inner[1:], 1):
-        factor = np.ones_like(part) if n == without else part
-        table = (table[:, :, None] * factor[:, None, :]).reshape(len(table), -1)
-    return table
-
-
-def _without(table: Array, inner: Sequence[AnyArray], n: int) -> Array:
-    """Sums for each column of an inner mode of a table (R, inner) times the columns of the other inner modes."""
-    if len(inner) == 1:
-        return table
-    full = (table * _products(inner, n)).reshape(len(table), *(part.shape[1] for part in inner))
-    return np.asarray(full.sum(axis=tuple(axis for axis in range(1, full.ndim) if axis != n + 1)))
+def _add_piece(table: Array, sums: Array, piece: Piece) -> None:
+    """Add the sums of a piece, whose leading mode is cut, to those of all outer modes."""
+    touched, rest = piece.leading.stop - piece.leading.start, table.shape[1] - piece.width
+    table[:, piece.leading] += sums[:, :touched]
+    table[:, touched + rest :] += sums[:, touched:]

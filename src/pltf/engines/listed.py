@@ -43,9 +43,11 @@ class ListedEngine:
     @np.errstate(invalid="ignore")  # a zero rate under a count makes NaN; log_term is -inf and says so
     def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
         names = [name for name in self.names if wanted is None or name in wanted]
-        sums, log_term = self._passes.counts([factors[name] for name in self.names], names, log)
+        every = log and self._dtype == np.float32  # what rounding takes from the log term needs the counts of all
+        arrays = [factors[name] for name in self.names]
+        sums, log_term = self._passes.counts(arrays, self.names if every else names, log)
         lost = lost_in_cast(log_term, sums, factors, self._dtype, self._threads) if log else 0.0
-        return Counts(sums, log_term + lost)
+        return Counts({name: sums[name] for name in names}, log_term + lost)
 
     def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
         return self._passes.exposure([factors[name] for name in self.names], of)
