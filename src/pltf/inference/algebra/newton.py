@@ -26,8 +26,8 @@ def best_means(C, x, A, B, least, most):  # type: ignore[no-untyped-def]
         for g in range(B.size):
             norm[g] += A[n, g] * (C.shape[0] // A.shape[0])
     for _ in range(_STEPS):
-        left[:] = 0
-        slope[:] = 0
+        for g in range(B.size):
+            left[g], slope[g] = 0.0, 0.0
         if B.size == 1 and A.shape[0] == 1:
             shape, mean, a, b = A[0, 0], B[0], 0.0, 0.0
             for n in range(C.shape[0]):
@@ -54,50 +54,84 @@ def best_means(C, x, A, B, least, most):  # type: ignore[no-untyped-def]
 
 
 # -- balance ------------------------------------------------------------------------------------
+#
+# Loops are written out: array expressions bring in Numba's check of shapes, whose message takes seconds to compile.
+
+_OPTIONS = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+_helper = numba.njit(no_cpython_wrapper=True, **_OPTIONS)  # called by the kernel alone, and compiled into it
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@numba.njit(cache=True, **_OPTIONS)
 def maximize(alpha, beta, directions, log_s):  # type: ignore[no-untyped-def]
     """Newton's method for every x by itself: log s = directions @ t, from t = 0 or from where beta*s follows alpha.
 
     Far from balance Newton's equations are badly scaled; where beta*s follows alpha they are not.
     """
+    factors, size = directions.shape
+    a, b, weight = np.empty(factors), np.empty(factors), np.empty(factors)
+    here, there, change = np.empty(factors), np.empty(factors), np.empty(factors)
+    gradient, step, H = np.empty(size), np.empty(size), np.empty((size, size))
     for x in range(alpha.shape[1]):
-        a, b = alpha[:, x].copy(), beta[:, x].copy()
-        if not (np.isfinite(b) & (b > 0)).all():
+        has_maximum, total = True, 0.0
+        for n in range(factors):
+            a[n], b[n], here[n] = alpha[n, x], beta[n, x], 0.0
+            has_maximum &= 0 < b[n] < np.inf
+            total += a[n]
+            weight[n] = np.log(a[n] / b[n])
+        if not has_maximum:
             continue
-        here = np.zeros_like(a)
-        even = _times(directions, _times(directions.T, np.log(a / b)))
-        if _value(a, b, even) > _value(a, b, here):
-            here = even
+        _times_transposed(directions, weight, step)
+        _times(directions, step, there)
+        if _value(a, b, there) > _value(a, b, here):
+            here, there = there, here
         for _ in range(_BALANCE_STEPS):
-            weight = b * np.exp(here)
-            gradient = _times(directions.T, a - weight)
-            step = _solved(directions, weight, gradient)
-            here = _damped(a, b, here, _times(directions, step))
-            if (gradient * step).sum() <= _BALANCE_SETTLED * a.sum():
+            for n in range(factors):
+                weight[n] = b[n] * np.exp(here[n])
+                change[n] = a[n] - weight[n]
+            _times_transposed(directions, change, gradient)
+            _solve(directions, weight, gradient, H, step)
+            _times(directions, step, change)
+            if _damped(a, b, here, change, there):
+                here, there = there, here
+            promised = 0.0
+            for p in range(size):
+                promised += gradient[p] * step[p]
+            if promised <= _BALANCE_SETTLED * total:
                 break
-        log_s[:, x] = here
+        for n in range(factors):
+            log_s[n, x] = here[n]
 
 
-@numba.njit(cache=True, nogil=True)
-def _times(matrix, v):  # type: ignore[no-untyped-def]
-    """``matrix @ v``."""
-    out = np.zeros(matrix.shape[0])
+@_helper
+def _times(matrix, v, out):  # type: ignore[no-untyped-def]
+    """``out[:] = matrix @ v``."""
     for n in range(matrix.shape[0]):
+        out[n] = 0
         for m in range(matrix.shape[1]):
             out[n] += matrix[n, m] * v[m]
-    return out
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _solved(directions, weight, gradient):  # type: ignore[no-untyped-def]
-    """``solve(directions.T @ diag(weight) @ directions, gradient)``, by elimination: positive definite, no pivots."""
+@_helper
+def _times_transposed(matrix, v, out):  # type: ignore[no-untyped-def]
+    """``out[:] = matrix.T @ v``."""
+    for m in range(matrix.shape[1]):
+        out[m] = 0
+        for n in range(matrix.shape[0]):
+            out[m] += matrix[n, m] * v[n]
+
+
+@_helper
+def _solve(directions, weight, gradient, H, step):  # type: ignore[no-untyped-def]
+    """``step[:] = solve(directions.T @ diag(weight) @ directions, gradient)``; H is room for the matrix.
+
+    By elimination: it is positive definite and needs no pivots.
+    """
     size = directions.shape[1]
-    H, step = np.zeros((size, size)), gradient.copy()
-    for n in range(weight.size):
-        for p in range(size):
-            for q in range(size):
+    for p in range(size):
+        step[p] = gradient[p]
+        for q in range(size):
+            H[p, q] = 0
+            for n in range(weight.size):
                 H[p, q] += directions[n, p] * weight[n] * directions[n, q]
     for p in range(size):
         for q in range(p + 1, size):
@@ -109,21 +143,25 @@ def _solved(directions, weight, gradient):  # type: ignore[no-untyped-def]
         for q in range(p + 1, size):
             step[p] -= H[p, q] * step[q]
         step[p] /= H[p, p]
-    return step
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _damped(a, b, here, step):  # type: ignore[no-untyped-def]
-    """The longest of the steps 1, 1/2, 1/4, ... that does not lower the value, or none."""
+@_helper
+def _damped(a, b, here, change, there):  # type: ignore[no-untyped-def]
+    """Go the longest of 1, 1/2, 1/4, ... of a change that does not lower the value; False if there is none."""
     value, length = _value(a, b, here), 1.0
     for _ in range(60):
-        there = here + length * step
+        for n in range(here.size):
+            there[n] = here[n] + length * change[n]
         if _value(a, b, there) >= value:
-            return there
+            return True
         length /= 2
-    return here
+    return False
 
 
-@numba.njit(cache=True, nogil=True)
+@_helper
 def _value(a, b, log_s):  # type: ignore[no-untyped-def]
-    return (a * log_s - b * np.exp(log_s)).sum()
+    """``(a * log_s - b * exp(log_s)).sum()``."""
+    value = 0.0
+    for n in range(a.size):
+        value += a[n] * log_s[n] - b[n] * np.exp(log_s[n])
+    return value
