@@ -26,8 +26,8 @@ def best_scales(C, x, A, B, least, most, D, E):  # type: ignore[no-untyped-def]
         for g in range(B.size):
             norm[g] += A[n, g] * (C.shape[0] // A.shape[0])
     for _ in range(_STEPS):
-        left[:] = 0
-        slope[:] = 0
+        for g in range(B.size):
+            left[g], slope[g] = 0.0, 0.0
         if B.size == 1 and A.shape[0] == 1:
             shape, mean, a, b = A[0, 0], B[0], 0.0, 0.0
             for n in range(C.shape[0]):
@@ -58,6 +58,11 @@ def best_scales(C, x, A, B, least, most, D, E):  # type: ignore[no-untyped-def]
 
 
 # -- balance ------------------------------------------------------------------------------------
+#
+# Loops are written out: array expressions bring in Numba's check of shapes, whose message takes seconds to compile.
+
+_OPTIONS = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+_helper = numba.njit(no_cpython_wrapper=True, **_OPTIONS)  # called by the kernel alone, and compiled into it
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -88,55 +93,77 @@ def scale_columns(E, D, sizes, s, new_E, new_D):  # type: ignore[no-untyped-def]
             end += s.shape[1]
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@numba.njit(cache=True, **_OPTIONS)
 def maximize(alpha, beta, directions, log_s):  # type: ignore[no-untyped-def]
     """Newton's method for every x by itself: log s = directions @ t, from t = 0 or from where beta*s follows alpha.
 
     Far from balance Newton's equations are badly scaled; where beta*s follows alpha they are not.
     """
     factors, size = directions.shape
-    a, b, here, there, weight = np.empty((5, factors))
+    a, b, weight = np.empty(factors), np.empty(factors), np.empty(factors)
+    here, there, change = np.empty(factors), np.empty(factors), np.empty(factors)
     gradient, step, H = np.empty(size), np.empty(size), np.empty((size, size))
     for x in range(alpha.shape[1]):
-        a[:], b[:], here[:] = alpha[:, x], beta[:, x], 0.0
-        if not (np.isfinite(b).all() and b.min() > 0):
-            continue
+        has_maximum, total = True, 0.0
         for n in range(factors):
+            a[n], b[n], here[n] = alpha[n, x], beta[n, x], 0.0
+            has_maximum &= 0 < b[n] < np.inf
+            total += a[n]
             weight[n] = np.log(a[n] / b[n])
-        _times(directions.T, weight, gradient)
-        _times(directions, gradient, there)
+        if not has_maximum:
+            continue
+        _times_transposed(directions, weight, step)
+        _times(directions, step, there)
         if _value(a, b, there) > _value(a, b, here):
-            here[:] = there
+            here, there = there, here
         for _ in range(_BALANCE_STEPS):
             for n in range(factors):
                 weight[n] = b[n] * np.exp(here[n])
-                there[n] = a[n] - weight[n]
-            _times(directions.T, there, gradient)
+                change[n] = a[n] - weight[n]
+            _times_transposed(directions, change, gradient)
             _solve(directions, weight, gradient, H, step)
-            _times(directions, step, weight)
-            _move(a, b, here, weight, there)
-            if (gradient * step).sum() <= _BALANCE_SETTLED * a.sum():
+            _times(directions, step, change)
+            if _damped(a, b, here, change, there):
+                here, there = there, here
+            promised = 0.0
+            for p in range(size):
+                promised += gradient[p] * step[p]
+            if promised <= _BALANCE_SETTLED * total:
                 break
-        log_s[:, x] = here
+        for n in range(factors):
+            log_s[n, x] = here[n]
 
 
-@numba.njit(cache=True, nogil=True)
+@_helper
 def _times(matrix, v, out):  # type: ignore[no-untyped-def]
     """``out[:] = matrix @ v``."""
     for n in range(matrix.shape[0]):
-        out[n] = 0.0
+        out[n] = 0
         for m in range(matrix.shape[1]):
             out[n] += matrix[n, m] * v[m]
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@_helper
+def _times_transposed(matrix, v, out):  # type: ignore[no-untyped-def]
+    """``out[:] = matrix.T @ v``."""
+    for m in range(matrix.shape[1]):
+        out[m] = 0
+        for n in range(matrix.shape[0]):
+            out[m] += matrix[n, m] * v[n]
+
+
+@_helper
 def _solve(directions, weight, gradient, H, step):  # type: ignore[no-untyped-def]
-    """``step[:] = solve(directions.T @ diag(weight) @ directions, gradient)``: positive definite, no pivots."""
-    size = step.size
-    H[:], step[:] = 0.0, gradient
-    for n in range(weight.size):
-        for p in range(size):
-            for q in range(size):
+    """``step[:] = solve(directions.T @ diag(weight) @ directions, gradient)``; H is room for the matrix.
+
+    By elimination: it is positive definite and needs no pivots.
+    """
+    size = directions.shape[1]
+    for p in range(size):
+        step[p] = gradient[p]
+        for q in range(size):
+            H[p, q] = 0
+            for n in range(weight.size):
                 H[p, q] += directions[n, p] * weight[n] * directions[n, q]
     for p in range(size):
         for q in range(p + 1, size):
@@ -150,54 +177,23 @@ def _solve(directions, weight, gradient, H, step):  # type: ignore[no-untyped-de
         step[p] /= H[p, p]
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _move(a, b, here, step, there):  # type: ignore[no-untyped-def]
-    """Go by the longest of the steps 1, 1/2, 1/4, ... that does not lower the value, or stay."""
+@_helper
+def _damped(a, b, here, change, there):  # type: ignore[no-untyped-def]
+    """Go the longest of 1, 1/2, 1/4, ... of a change that does not lower the value; False if there is none."""
     value, length = _value(a, b, here), 1.0
     for _ in range(60):
-        for n in range(a.size):
-            there[n] = here[n] + length * step[n]
+        for n in range(here.size):
+            there[n] = here[n] + length * change[n]
         if _value(a, b, there) >= value:
-            here[:] = there
-            return
+            return True
         length /= 2
+    return False
 
 
-@numba.njit(cache=True, nogil=True)
+@_helper
 def _value(a, b, log_s):  # type: ignore[no-untyped-def]
-    total = 0.0
+    """``(a * log_s - b * exp(log_s)).sum()``."""
+    value = 0.0
     for n in range(a.size):
-        total += a[n] * log_s[n] - b[n] * np.exp(log_s[n])
-    return total
-
-
-# -- quasi-Newton steps -------------------------------------------------------------------------
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
-def two_loops(G, q):  # type: ignore[no-untyped-def]
-    """What the step of L-BFGS takes of each row, from the inner products of the rows; False if one is not finite."""
-    size = q.size
-    k = size // 2
-    for i in range(size):
-        for j in range(size):
-            if not np.isfinite(G[i, j]):
-                return False
-    q[:] = 0.0
-    q[-1] = -1.0
-    along = np.empty(k)
-    for i in range(k - 1, -1, -1):
-        along[i] = _inner(G, i, q) / G[i, k + i]
-        q[k + i] -= along[i]
-    q *= G[k - 1, -2] / G[-2, -2]
-    for i in range(k):
-        q[i] += along[i] - _inner(G, k + i, q) / G[i, k + i]
-    return True
-
-
-@numba.njit(cache=True, nogil=True, fastmath={"contract"})
-def _inner(G, i, q):  # type: ignore[no-untyped-def]
-    total = 0.0
-    for j in range(q.size):
-        total += G[i, j] * q[j]
-    return total
+        value += a[n] * log_s[n] - b[n] * np.exp(log_s[n])
+    return value
