@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numba
 import numpy as np
 
@@ -61,7 +63,7 @@ def best_scales(C, x, A, B, least, most, D, E):  # type: ignore[no-untyped-def]
 #
 # Loops are written out: array expressions bring in Numba's check of shapes, whose message takes seconds to compile.
 
-_OPTIONS = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 _helper = numba.njit(no_cpython_wrapper=True, **_OPTIONS)  # called by the kernel alone, and compiled into it
 
 
@@ -197,3 +199,32 @@ def _value(a, b, log_s):  # type: ignore[no-untyped-def]
     for n in range(a.size):
         value += a[n] * log_s[n] - b[n] * np.exp(log_s[n])
     return value
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
+def two_loops(G, q):  # type: ignore[no-untyped-def]
+    """What the step of L-BFGS takes of each row, from the inner products of the rows; False if one is not finite."""
+    size = q.size
+    k = size // 2
+    for i in range(size):
+        for j in range(size):
+            if not np.isfinite(G[i, j]):
+                return False
+    q[:] = 0.0
+    q[-1] = -1.0
+    along = np.empty(k)
+    for i in range(k - 1, -1, -1):
+        along[i] = _inner(G, i, q) / G[i, k + i]
+        q[k + i] -= along[i]
+    q *= G[k - 1, -2] / G[-2, -2]
+    for i in range(k):
+        q[i] += along[i] - _inner(G, k + i, q) / G[i, k + i]
+    return True
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"contract"})
+def _inner(G, i, q):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for j in range(q.size):
+        total += G[i, j] * q[j]
+    return total
