@@ -36,9 +36,9 @@ def test_every_thread_works_and_few_results_wait() -> None:
         if me is not threading.main_thread():
             other_has_begun.set()
             assert main_was_busy.wait(60)
-        elif workers[me] == 5:
+        elif workers[me] == 4:
             main_was_busy.set()
-        elif workers[me] > 5:
+        elif workers[me] > 4:
             assert other_has_begun.wait(60)
         return n
 
@@ -47,7 +47,7 @@ def test_every_thread_works_and_few_results_wait() -> None:
         with lock:
             taken += 1
     assert len(workers) == 2
-    assert workers[threading.main_thread()] >= 5  # it does not wait while there is work
+    assert workers[threading.main_thread()] >= 4  # it does not wait while there is work
     assert most <= 6  # of 40
 
 

@@ -44,7 +44,7 @@ def test_a_restart_is_the_same_whatever_their_number() -> None:
 
 
 def test_the_best_restart_is_kept_and_all_are_listed() -> None:
-    fit = MODEL.fit(X, restarts=5)
+    fit = MODEL.fit(X, restarts=5, max_iter=10, tol=0)  # before two of them come to the same end
     table = fit.restarts
     assert table["bound"].nunique() == 5  # every restart has its own random numbers
     assert list(table.index) == [0, 1, 2, 3, 4]
@@ -208,7 +208,7 @@ def test_a_pickled_or_copied_fit_goes_on() -> None:
     assert first.factors["A"].mean.shape == (6, 2)
     longer = MODEL.fit(X, tol=0, max_iter=10)
     for same in (pickle.loads(pickle.dumps(first)), copy.deepcopy(first)):
-        np.testing.assert_allclose(MODEL.fit(X, tol=0, max_iter=5, init=same).trace, longer.trace, rtol=1e-12)
+        np.testing.assert_allclose(MODEL.fit(X, tol=0, max_iter=5, init=same).trace, longer.trace, rtol=1e-9)
 
 
 def test_blas_has_one_thread_during_a_fit_and_all_after() -> None:

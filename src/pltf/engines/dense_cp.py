@@ -122,6 +122,7 @@ class DenseCpEngine(Remembering):
 
     # -- counts ---------------------------------------------------------------------------------
 
+    @np.errstate(invalid="ignore")  # a zero rate under a count makes NaN; log_term is -inf and says so
     def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
         asked = [n for n, name in enumerate(self._names) if wanted is None or name in wanted]
         # The log term of factors that are rounded is corrected with the counts of all of them.

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numba
 import numpy as np
 
-from pltf.special import ANY_ORDER
+from pltf.special import ANY_ORDER, compiled
 
 _STEPS, _SETTLED = 30, 1e-8  # for the mean of a prior
 _BALANCE_STEPS = 50
@@ -63,8 +61,7 @@ def best_scales(C, x, A, B, least, most, D, E):  # type: ignore[no-untyped-def]
 #
 # Loops are written out: array expressions bring in Numba's check of shapes, whose message takes seconds to compile.
 
-_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
-_helper = numba.njit(no_cpython_wrapper=True, **_OPTIONS)  # called by the kernel alone, and compiled into it
+_helper = compiled(set(), inside=True)
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -95,7 +92,7 @@ def scale_columns(E, D, sizes, s, new_E, new_D):  # type: ignore[no-untyped-def]
             end += s.shape[1]
 
 
-@numba.njit(cache=True, **_OPTIONS)
+@compiled(set())
 def maximize(alpha, beta, directions, log_s):  # type: ignore[no-untyped-def]
     """Newton's method for every x by itself: log s = directions @ t, from t = 0 or from where beta*s follows alpha.
 
