@@ -263,7 +263,8 @@ def test_text_as_python() -> None:
         "accelerate": "False",
     }
     assert FitOptions(prior=arrays).as_code() == {"prior": "prior"}
-    assert FitOptions(seed=7, restarts=3, method="em", dtype=np.float32, keep_data=False).as_code() == {}
+    assert FitOptions(seed=7, restarts=3, method="em", dtype=np.float32).as_code() == {}
+    assert FitOptions(keep_data=False).as_code() == {"keep_data": "False"}
 
 
 def test_an_unknown_option_is_an_error() -> None:

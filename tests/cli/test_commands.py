@@ -173,7 +173,7 @@ def test_report(folder: Path) -> None:
 def test_plan(folder: Path) -> None:
     done = script("plan", "events.csv", *INDEX, "--cp", 2, cwd=folder)
     assert done.code == 0, done
-    assert "engine   sparse" in done.out
+    assert "engine    sparse: X lists its cells" in done.out
     told = facts(here("plan", folder / "events.csv", *INDEX, "--tucker", "2,2,2", "--json"))
     assert told["latent"] == {"p": 2, "q": 2, "r": 2}
     assert told["flops"] > 0

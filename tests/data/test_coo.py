@@ -286,11 +286,14 @@ def test_a_fit_that_cannot_be_held_is_refused() -> None:
         pltf.nmf(rank=2).fit(pltf.observe(([(0, 0)], [1]), shape=(10**12, 4)))
 
 
-def test_engines_take_their_own_storage() -> None:
-    with pytest.raises(pltf.EngineError, match="engine='dense' cannot take X, which is a list of cells"):
-        pltf.nmf(rank=1).fit(sparse.eye_array(3), engine="dense")
-    with pytest.raises(pltf.EngineError, match="engine='sparse' cannot take X, which is a dense array"):
-        pltf.nmf(rank=1).fit(np.eye(3), engine="sparse")
+def test_engines_take_any_storage() -> None:
+    fits = [
+        pltf.nmf(rank=1).fit(data, engine=engine)
+        for data in (sparse.eye_array(3), np.eye(3))
+        for engine in ("dense", "sparse")
+    ]
+    assert [fit.engine for fit in fits] == ["dense", "sparse"] * 2
+    np.testing.assert_allclose([fit.bound for fit in fits], fits[0].bound, rtol=1e-12)
 
 
 @pytest.mark.parametrize("text", ["Y[j,m] = B[j,r] * D[m,r]", "Y[j,m] = B[j,r] * D[m,r] * G[r]"])

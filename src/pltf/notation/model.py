@@ -226,12 +226,12 @@ class Model:
         engine: str = "auto",
         threads: int | None = None,
     ) -> Plan:
-        """Memory, flops, contraction orders and engine of a fit, without touching the data.
+        """The way of a fit through the data, its memory and the time of a sweep; of arrays few cells are looked at.
 
         >>> import numpy as np, pltf
-        >>> plan = pltf.cp(rank=7).plan(np.zeros((50, 40, 30)))
+        >>> plan = pltf.cp(rank=7).plan(np.ones((50, 40, 30), dtype=int))
         >>> plan.engine, plan.flops
-        ('dense', 4250400)
+        ('dense', 2570400)
         """
         from pltf.options import FitOptions
         from pltf.planning import plan
