@@ -115,6 +115,7 @@ class DenseCpEngine(Remembering):
         self._inner = Modes.of(self._table.inner, self._table.outer)
         self._values = self._table.of(seen.values)
         self._mask = None if seen.mask is None else self._table.of(seen.mask)
+        self._starts = [0, *itertools.accumulate((*self._table.outer, *self._table.inner))]  # columns of each mode
         self._memo = Memo()
         seen_bytes = 8 * prod(self._table.outer) * self._rank
         self._shares = seen_bytes <= max(SHARED_BYTES, plan.data_bytes // 16)
@@ -183,7 +184,7 @@ class DenseCpEngine(Remembering):
         if self._mask is None:
             others = [m for m in range(len(self._names)) if m != n]
             return np.array(np.broadcast_to(self._closed_form(others, n, held), factors[of].shape))
-        Z = self._columns(factors, np.dtype(np.float64))
+        Z = self._known_columns(held)
         if n in self._outer.numbers:
             return self._as_factor(n, self._outer_exposure(n, Z, held))
         W = self._memo.get("outer", self._versions(self._outer, held), lambda: self._seen_by_outer(Z))
@@ -214,6 +215,8 @@ class DenseCpEngine(Remembering):
             group_exposure(V, Z, 0, self._outer.sizes, piece.rows.start, piece.cut, n, sums)
             return sums
 
+        if len(self._table.mask_pieces) == 1:
+            return one_piece(self._table.mask_pieces[0])
         table = np.zeros((self._rank, self._inner.first))
         for piece, sums in self._over(self._table.mask_pieces, one_piece):
             _add_piece(table, sums, piece)
@@ -223,13 +226,16 @@ class DenseCpEngine(Remembering):
         """The mask contracted with all outer modes: (R, inner)."""
         mask = self._mask
         assert mask is not None
-        W = np.zeros((self._rank, mask.shape[1]))
+        shape = self._rank, mask.shape[1]
 
         def one_piece(piece: Piece) -> Array:
-            part = np.zeros(W.shape)
+            part = np.zeros(shape)
             mask_by_outer(mask[piece.rows], Z, self._outer.sizes, piece.rows.start, part)
             return part
 
+        if len(self._table.mask_pieces) == 1:
+            return one_piece(self._table.mask_pieces[0])
+        W = np.zeros(shape)
         for _, part in self._over(self._table.mask_pieces, one_piece):
             W += part
         return W
@@ -270,6 +276,19 @@ class DenseCpEngine(Remembering):
         rows = self._factors.rows(factors)
         Z = np.empty((self._rank, sum(self._table.outer) + sum(self._table.inner)), dtype)
         return np.concatenate([rows[mode].T for mode in self._table.order], axis=1, out=Z, casting="same_kind")
+
+    def _known_columns(self, factors: Versioned[Array]) -> Array:
+        """The same in float64; factors that have not changed since they were last asked for are not laid out anew."""
+        versions, last = factors.versions(self._names), self._memo.last("columns")
+        if last is None:
+            return self._memo.get("columns", versions, lambda: self._columns(factors, np.dtype(np.float64)))
+        if last[0] == versions:
+            return last[1]
+        Z, rows = last[1].copy(), self._factors.rows(factors)
+        for n, (before, now) in enumerate(zip(last[0], versions, strict=True)):
+            if before != now:
+                Z[:, self._starts[n] : self._starts[n + 1]] = rows[self._table.order[n]].T
+        return self._memo.get("columns", versions, lambda: Z)
 
     def _as_factor(self, n: int, columns: Array) -> Array:
         """The columns of a mode, of those of its group, in the layout of its factor."""

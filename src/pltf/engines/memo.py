@@ -27,6 +27,10 @@ class Memo(Generic[R]):
         """The result of these versions, if it is known."""
         return self._entries[key][1] if self.holds(key, versions) else None
 
+    def last(self, key: Hashable) -> tuple[tuple[Version, ...], R] | None:
+        """The last result of a key and what it was made from, whatever that is now."""
+        return self._entries.get(key)
+
     def get(self, key: Hashable, versions: tuple[Version, ...], make: Callable[[], R]) -> R:
         """The known result, or a new one."""
         if not self.holds(key, versions):
