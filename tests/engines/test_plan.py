@@ -121,7 +121,7 @@ def test_small_data_stay_as_they_are() -> None:
 
 
 def test_nothing_is_laid_out_that_does_not_fit() -> None:
-    one = task(*UBER, 0.5, 0.1, "sparse", r=10, k=6)
+    one = task("ip,jq,kr,pqr->ijk", (300, 300, 300), 0.5, 0.1, "sparse", p=5, q=5, r=5)
     assert ways.choose(one, "auto", 1e10)[0].name == "dense"
     assert [way.name for way in ways.choose(one, "auto", 1e6)] == ["sparse", "holes"]
 

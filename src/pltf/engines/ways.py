@@ -25,7 +25,7 @@ DENSE, LISTED = "dense", "sparse"  # counts
 CLOSED_FORM, MASK, HOLES, OBSERVED = "closed form", "mask", "holes", "observed"  # exposures
 
 WORTH_COMPILING = 300_000  # cells: from here on a kernel of its own is written for a model that is not CP
-INTERPRETED = 5.0  # times as long as that kernel
+WRITTEN, INTERPRETED = 1.4, 5.0  # nanoseconds of a kernel written for a chain, and without one, for one of its cost
 CLEARLY = 1.25  # times as cheap must another way be for the data to be laid out anew,
 NOTICEABLE = 1e-3  # and so many seconds a sweep
 
@@ -144,14 +144,14 @@ def _dense_counts(task: Task) -> float:
     if task.is_cp and task.facts.table:
         return task.facts.cells * (1.3 + 0.17 * task.rank) * narrow
     flops = 3 * task.tree.flops(task.sizes)
-    return (2.0 * task.facts.cells + 0.08 * flops) * narrow
+    return (3.5 * task.facts.cells + 0.13 * flops) * narrow
 
 
 def _mask_exposures(task: Task) -> float:
     if task.is_cp and task.facts.table:
-        return task.facts.cells * (0.3 + 0.1 * task.rank)
+        return task.facts.cells * (0.1 + 0.13 * task.rank)
     root = task.tree.steps[-1].forward.flops(task.sizes) if task.tree.steps else 0
-    return task.tree.root_runs() * (0.5 * task.facts.cells + 0.06 * root)
+    return task.tree.root_runs() * (1.0 * task.facts.cells + 0.11 * root)
 
 
 def _listed_counts(task: Task) -> float:
@@ -164,12 +164,12 @@ def _listed_exposures(task: Task, cells: int) -> float:
     """Of all factors, one after the other."""
     if task.is_cp:
         return task.n_factors * cells * (4 + 0.2 * task.rank * len(task.shape))
-    return 0.6 * task.n_factors * _chain(task, cells)
+    return 1.1 * task.n_factors * _chain(task, cells)
 
 
 def _chain(task: Task, cells: int) -> float:
     owner = max(range(len(task.shape)), key=lambda mode: task.shape[mode])
-    slow = 1.0 if cells >= WORTH_COMPILING else INTERPRETED
+    slow = WRITTEN if cells >= WORTH_COMPILING else INTERPRETED
     return slow * plan_chain(task.equation, task.sizes, cells, owner).cost(task.sizes, cells)
 
 
