@@ -18,6 +18,7 @@ from pltf.data.pattern import ForgottenPattern, Pattern
 from pltf.engines import registry
 from pltf.engines.plan import Plan, human, physical_memory
 from pltf.engines.registry import facts_of
+from pltf.engines.ways import KINDS
 from pltf.errors import ConvergenceWarning, PltfError, py, py_only
 from pltf.fit import Fit, counted_factors, masses, remembering, resumable
 from pltf.gamma import Array, Gamma, Point, Posterior
@@ -52,6 +53,8 @@ def fit(model: Model, X: Any, *, mask: Any, options: FitOptions, _callers: int =
         raise PltfError(f"{py:restarts} must be 1 when {py:init} gives the starting point, got {restarts}")
     seen = observations(data, masks)
     keeper = None
+    if place.identity is not None:
+        ready = replace(ready, planned=as_before(ready.planned, place.identity, seen))
     if place.path is not None:
         keeper = FitCheckpoint(place, ready.identity(seen), model.factors, ready.planned.factor_shapes)
         if keeper.finished is not None:
@@ -78,6 +81,19 @@ def fit(model: Model, X: Any, *, mask: Any, options: FitOptions, _callers: int =
     else:
         ready.warn_of(run, stop, problem.total, stacklevel=_callers + 2)
     return result
+
+
+def as_before(planned: Plan, identity: Identity, seen: Mapping[str, Observation]) -> Plan:
+    """The plan with the ways of an earlier run, so that it is resumed to the same bits wherever it is resumed.
+
+    Version 0.1 did not record them: it went by the storage of the data.
+    """
+    earlier = identity.get("ways")
+    if earlier is None:
+        plans = (replace(planned, asked=engine).knowing({n: facts_of(o) for n, o in seen.items()}) for engine in KINDS)
+        by_storage = dict(zip(KINDS, (plan.ways for plan in plans), strict=True))
+        earlier = {name: by_storage[facts_of(one).storage][name] for name, one in seen.items()}
+    return replace(planned, pinned={name: (counts, exposure) for name, (counts, exposure) in earlier.items()})
 
 
 def prepare(model: Model, data: Mapping[str, Any], masks: Mapping[str, Any], options: FitOptions) -> Prepared:
@@ -121,6 +137,7 @@ class Prepared:
             "model": repr(self.model),
             "data": {name: one.digest() for name, one in seen.items()},
             **self.options.identity(**judged),
+            "ways": self.planned_for(seen).ways,
         }
 
     def planned_for(self, seen: Mapping[str, Observation]) -> Plan:

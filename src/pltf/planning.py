@@ -45,13 +45,14 @@ def _guessed_facts(data: Any, mask: Any) -> Facts:
     array = np.ma.getdata(data) if isinstance(data, np.ma.MaskedArray) else np.asarray(data)
     if isinstance(data, np.ma.MaskedArray) and data.mask is not np.ma.nomask:
         mask = ~np.ma.getmaskarray(data) if mask is None else np.asarray(mask) & ~np.ma.getmaskarray(data)
-    cells = math.prod(array.shape)
-    if not cells:
-        return Facts(DENSE, array.dtype, 0, 0, 0)
-    rng = np.random.default_rng(0)
+    rng, cells = np.random.default_rng(0), math.prod(array.shape)
     at = tuple(rng.integers(0, size, _RUNS) for size in array.shape[:-1])
-    sample = np.asarray(array[at][..., :_RUN] if at else array[:_RUN])
-    known = np.ones(sample.shape, bool) if mask is None else np.asarray(np.asarray(mask)[at][..., :_RUN], bool)
+    start = int(rng.integers(0, max(array.shape[-1] - _RUN, 0) + 1))
+    sample, known = (
+        None if one is None else np.asarray(np.asarray(one)[..., start : start + _RUN][at]) for one in (array, mask)
+    )
+    assert sample is not None
+    known = np.ones(sample.shape, bool) if known is None else known.astype(bool)
     seen = known & ~np.isnan(sample) if sample.dtype.kind == "f" else known
     positive = float(np.mean(seen & (sample > 0))) if sample.size else 0.0
     unread = mask is None and sample.dtype.kind == "f"

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import pltf
+from pltf.engines import ways
 from pltf.inference.run import Sweep
 from pltf.store import container
 from pltf.store.checkpoint import FitCheckpoint
@@ -382,3 +383,24 @@ def test_a_checkpoint_of_version_0_1_is_resumed(tmp_path: Path) -> None:
     resumed = pltf.nmf(rank=2).fit(data, checkpoint=path, resume=True, callback=sweeps.append, **options)
     assert 20 <= len(sweeps) < 30  # the others were kept
     np.testing.assert_allclose(resumed.trace, pltf.nmf(rank=2).fit(data, **options).trace, rtol=1e-9)
+
+
+def test_a_fit_is_resumed_the_way_it_was_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another machine may have less memory, and its plan would choose otherwise."""
+    counts = (np.random.default_rng(0).random((60, 50, 40)) < 0.02).astype(float)
+    monkeypatch.setattr(ways, "NOTICEABLE", 0.0)
+    whole = pltf.cp(rank=3).fit(counts, max_iter=12, tol=0)
+    assert whole.engine == "sparse"
+
+    def stop(sweep: Any) -> bool:
+        return bool(sweep.n_iter == 6)
+
+    path = tmp_path / "fit.nc"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FitCheckpoint, "end", lambda self, fit: None)
+        pltf.cp(rank=3).fit(counts, max_iter=12, tol=0, checkpoint=path, every=0, callback=stop)
+    monkeypatch.setattr(ways, "NOTICEABLE", 1.0)
+    assert pltf.cp(rank=3).fit(counts, max_iter=2, tol=0).engine == "dense"
+    gone_on = pltf.cp(rank=3).fit(counts, max_iter=12, tol=0, checkpoint=path, resume=True)
+    assert gone_on.engine == "sparse"
+    np.testing.assert_array_equal(gone_on.trace, whole.trace)

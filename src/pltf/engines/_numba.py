@@ -9,29 +9,19 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from pltf.engines.kernels.dense import ratios as ratios
 from pltf.special import ANY_ORDER, natural_log
 
 _APART = 128  # entries between the small arrays of a kernel
 _TILE = 512  # listed cells between two rounds of logarithms
 
 
-@numba.njit(cache=True, nogil=True)
-def add_rows(sums, rows, parts):  # type: ignore[no-untyped-def]
-    """``np.add.at(sums, rows, parts)``: rows may repeat, and are added in order."""
-    for n in range(rows.size):
-        row = rows[n]
-        for r in range(parts.shape[1]):
-            sums[row, r] += parts[n, r]
-
-
 @numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER)
-def cp_counts(rows, x, Z, own, others, private, start, stop):  # type: ignore[no-untyped-def]
+def cp_counts(rows, x, Z, own, others, private, to_own, to_others, log, start, stop):  # type: ignore[no-untyped-def]
     """Expected counts of a CP model over listed cells [start, stop): gather, rate, ratio, scatter in one pass.
 
     ``rows`` (modes, cells) are rows of ``Z`` (all factors one under the other, first the mode by which the cells are
     sorted, whose rows this call owns). Sums of that mode go to ``own``, those of the last ``private`` modes to
-    ``others``. Returns sum x*log(Xhat/x). In NumPy::
+    ``others``, each if wanted. Returns sum x*log(Xhat/x), or 0 without ``log``. In NumPy::
 
         P = Z[rows].prod(axis=0)                      # (cells, R): never made here
         ratio = x / P.sum(axis=1)
@@ -72,20 +62,26 @@ def cp_counts(rows, x, Z, own, others, private, start, stop):  # type: ignore[no
                 rate += product[r]
             ratio = values[n] / rate
             quotients[n] = ratio
-            if private:
+            if private and to_own and to_others:
                 row -= first_private
                 for r in range(R):
                     sum_of_mine[r] += ratio * product[r]
                     others[row, r] += ratio * product[r]
-            else:
+            elif to_own:
                 for r in range(R):
                     sum_of_mine[r] += ratio * product[r]
-            for mode in range(last - private + 1, last):
-                row = at[mode, n] - first_private
+            elif private and to_others:
+                row -= first_private
                 for r in range(R):
                     others[row, r] += ratio * product[r]
-        for n in range(values.size):
-            log_term -= np.float64(values[n]) * natural_log(quotients[n])
+            if to_others:
+                for mode in range(last - private + 1, last):
+                    row = at[mode, n] - first_private
+                    for r in range(R):
+                        others[row, r] += ratio * product[r]
+        if log:
+            for n in range(values.size):
+                log_term -= np.float64(values[n]) * natural_log(quotients[n])
     if first >= 0:
         for r in range(R):
             own[first, r] += sum_of_mine[r]

@@ -31,7 +31,7 @@ MOST_ORDERS = 5040  # of factors that are tried one by one
 
 
 @dataclass(frozen=True)
-class Step:
+class ChainStep:
     """``T_out = sum T_in * F``: one factor is multiplied in, and indices that nothing later holds are summed."""
 
     factor: int
@@ -62,7 +62,7 @@ class Chain:
 
     equation: Equation
     modes: tuple[int, ...]  # the order by which the cells are sorted; the first one is cut into chunks
-    steps: tuple[Step, ...]
+    steps: tuple[ChainStep, ...]
     latent: Indices  # the order in which arrays hold latent indices
 
     @property
@@ -106,15 +106,10 @@ def _plan_chain(equation: Equation, known: tuple[tuple[str, int], ...], cells: i
     rest = [mode for mode in range(len(equation.output.indices)) if mode != owner]
     chains = (
         _chain(equation, (owner, *modes), factors)
-        for modes in _few_orders(rest)
+        for modes in itertools.permutations(rest)
         for factors in _factor_orders(equation, (owner, *modes))
     )
     return min(itertools.islice(chains, MOST_ORDERS), key=lambda chain: chain.cost(sizes, cells))
-
-
-def _few_orders(modes: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Orders of the modes: the given one first, all of them if there are not too many."""
-    return itertools.permutations(modes)
 
 
 def _factor_orders(equation: Equation, modes: Sequence[int]) -> Iterator[tuple[int, ...]]:
@@ -152,14 +147,14 @@ def _chain(equation: Equation, modes: tuple[int, ...], factors: Sequence[int]) -
     last = {index: place for place, factor in enumerate(factors) for index in held[factor]}
     # What is summed first comes first, so that what is left is one piece of memory.
     latent = tuple(sorted(last, key=lambda index: (last[index], sum(index in one for one in held))))
-    steps: list[Step] = []
+    steps: list[ChainStep] = []
     level = 0
     before: Indices = ()
     for place, factor in enumerate(factors):
         level = max(level, _level(equation.factors[factor].indices, equation, modes))
         mine = tuple(index for index in latent if index in held[factor])
         after = tuple(index for index in latent if index in (*before, *mine) and last[index] > place)
-        steps.append(Step(factor, level, before, mine, after))
+        steps.append(ChainStep(factor, level, before, mine, after))
         before = after
     return Chain(equation, modes, tuple(steps), latent)
 

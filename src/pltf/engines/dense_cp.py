@@ -115,6 +115,7 @@ class DenseCpEngine(Remembering):
         self._inner = Modes.of(self._table.inner, self._table.outer)
         self._values = self._table.of(seen.values)
         self._mask = None if seen.mask is None else self._table.of(seen.mask)
+        self._seen = seen  # what is made of a list is shared as long as an engine holds it
         self._starts = [0, *itertools.accumulate((*self._table.outer, *self._table.inner))]  # columns of each mode
         self._memo = Memo()
         seen_bytes = 8 * prod(self._table.outer) * self._rank

@@ -18,7 +18,7 @@ import numba
 import numpy as np
 
 from pltf import special
-from pltf.engines.chain import Chain, Step
+from pltf.engines.chain import Chain, ChainStep
 from pltf.engines.contraction import Indices
 from pltf.notation import Equation, Term
 
@@ -28,6 +28,7 @@ _APART = 128  # entries before and after small arrays: see benchmarks/NOTES.md, 
 Named = tuple[str, Indices]  # an array of the kernel and its indices
 
 
+@lru_cache(maxsize=256)
 def compiled(chain: Chain) -> Callable[..., float]:
     """The kernel of a chain; it is compiled when it is first called with arrays of some type."""
     return _compiled(source(chain))
@@ -67,7 +68,7 @@ def _folders() -> Iterator[Path]:
     if named:
         yield Path(named) / "pltf-chains"
     yield Path(__file__).parent / "__pycache__" / "chains"
-    yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pltf" / "chains"
+    yield Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "pltf" / "chains"
 
 
 def _write(path: Path, text: str) -> None:
@@ -93,7 +94,8 @@ def _with_plain_names(chain: Chain) -> Chain:
 
     output, *factors = (Term("", plain(term.indices)) for term in (chain.equation.output, *chain.equation.factors))
     steps = tuple(
-        Step(step.factor, step.level, plain(step.before), plain(step.held), plain(step.after)) for step in chain.steps
+        ChainStep(step.factor, step.level, plain(step.before), plain(step.held), plain(step.after))
+        for step in chain.steps
     )
     return Chain(Equation(output, tuple(factors)), chain.modes, steps, plain(chain.latent))
 
@@ -173,12 +175,12 @@ class _Writer:
         yield from _indented(1, self._level(last, self._close))
         yield "    pass"
 
-    def _level(self, level: int, write: Callable[[int, Step], Iterator[str]]) -> Iterator[str]:
+    def _level(self, level: int, write: Callable[[int, ChainStep], Iterator[str]]) -> Iterator[str]:
         steps = [(s, step) for s, step in enumerate(self._steps) if step.level == level]
         for s, step in steps if write == self._open else reversed(steps):
             yield from write(s, step)
 
-    def _open(self, s: int, step: Step) -> Iterator[str]:
+    def _open(self, s: int, step: ChainStep) -> Iterator[str]:
         """``T_out = sum T_in * F``, at the row of the factor that the cell has."""
         seen = self._chain.seen(step.factor)
         places = [f"i{self._modes.index(i)} * {_stride(seen, i)}" for i in seen]
@@ -188,7 +190,7 @@ class _Writer:
         yield from _indented(1, _cleared(f"t{s}", step.after, "F.dtype.type(0)"))
         yield from _indented(1, self._products(step, self._before(s), (f"f{s}", step.held), (f"t{s}", step.after)))
 
-    def _close(self, s: int, step: Step) -> Iterator[str]:
+    def _close(self, s: int, step: ChainStep) -> Iterator[str]:
         """Pass what came back to T_out on to the factor and to T_in, and begin anew."""
         back: Named = (f"d{s}", step.after)
         yield f"if sum{s}:"
@@ -202,7 +204,7 @@ class _Writer:
     def _before(self, s: int) -> Named:
         return (f"t{s - 1}" if s else "1", self._steps[s].before)
 
-    def _products(self, step: Step, a: Named, b: Named, out: Named) -> Iterator[str]:
+    def _products(self, step: ChainStep, a: Named, b: Named, out: Named) -> Iterator[str]:
         """``out += a * b`` over all indices of a step; the innermost loop goes along one piece of memory."""
         *outer, inner = step.groups(self._chain.latent) or [()]
         loops = [index for group in outer for index in group]

@@ -11,7 +11,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from pltf.engines.chain import Chain, Step
+from pltf.engines.chain import Chain, ChainStep
 from pltf.engines.contraction import Indices
 from pltf.special import ANY_ORDER, natural_log
 
@@ -76,7 +76,7 @@ def _stride(held: Sequence[str], index: str, sizes: Mapping[str, int]) -> int:
     return prod(sizes[i] for i in held[held.index(index) + 1 :]) if index in held else 0
 
 
-def _strips(step: Step, latent: Indices, sizes: Mapping[str, int]) -> tuple[NDArray[np.int64], int]:
+def _strips(step: ChainStep, latent: Indices, sizes: Mapping[str, int]) -> tuple[NDArray[np.int64], int]:
     """Where the arrays of a step begin for each round of its outer loops, and the length of the innermost one."""
     *outer, inner = step.groups(latent) or [()]
     loops = [index for group in outer for index in group]

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -22,12 +22,12 @@ from pltf.engines.cp import CpFactors
 from pltf.engines.generated import compiled
 from pltf.engines.interpreted import FORWARD, ONES, RATES, RATIOS, TO_FACTOR, TO_T_IN, program, run
 from pltf.engines.lists import MOST_CHUNKS, CellList, SortedList, WholeList, chunks_of
+from pltf.engines.plan import PRIVATE_BYTES
 from pltf.engines.ways import WORTH_COMPILING, Task
 from pltf.gamma import Array
 from pltf.notation import Equation
 from pltf.threads import keep_freed_memory, ordered_map
 
-PRIVATE_BYTES = 256 << 20  # sums that chunks may hold for themselves, all together
 LARGEST_ROW = np.iinfo(np.int32).max
 
 
@@ -89,7 +89,8 @@ class CpPasses:
         self._factors = CpFactors(task.equation)
         self._order = [term.name for term in task.equation.factors]
         by_size = sorted(range(len(shape)), key=lambda mode: -shape[mode])
-        most = min(PRIVATE_BYTES // (8 * task.rank), len(cells.whole()))
+        whole = cells.whole()  # held as long as passes are made of it
+        most = min(PRIVATE_BYTES // (8 * task.rank), len(whole))
         room = most // MOST_CHUNKS  # rows a chunk may hold for itself
         short = [m for n, m in enumerate(by_size) if n and sum(shape[k] for k in by_size[n:]) <= room]
         ways = [(by_size[0], *short), *((mode,) for mode in by_size[1:] if mode not in short)]
@@ -100,22 +101,24 @@ class CpPasses:
         sums: dict[int, Array] = {}
         log_terms: list[float] = []
         for number, one in enumerate(self._passes):
-            if number and self._factors.names[one.owner] not in names:
+            to_own = self._factors.names[one.owner] in names
+            to_others = any(self._factors.names[mode] in names for mode in one.short)
+            if not (to_own or to_others or (log and not number)):
                 continue
             Z = one.stacked(rows, self._dtype)
-            own, others, terms = self._one_pass(one, Z)
+            own, others, terms = self._one_pass(one, Z, (to_own, to_others, log and not number))
             sums |= {one.owner: own, **one.split(others)}
             log_terms += [] if number else terms
         parts = {self._factors.names[mode]: self._factors.as_factor(part, mode) for mode, part in sums.items()}
         return {name: parts[name] for name in names}, sum_of(log_terms) if log else math.nan
 
-    def _one_pass(self, one: _CpPass, Z: AnyArray) -> tuple[Array, Array, list[float]]:
-        """Counts of the rows that the chunks own, of those they hold for themselves, and the log terms."""
+    def _one_pass(self, one: _CpPass, Z: AnyArray, wanted: tuple[bool, bool, bool]) -> tuple[Array, Array, list[float]]:
+        """Counts of the rows that the chunks own, of those they hold for themselves, and the log terms, as wanted."""
         own, others = np.zeros((one.size, Z.shape[1])), np.zeros((one.n_private, Z.shape[1]))
 
         def one_chunk(chunk: tuple[int, int]) -> tuple[Array, float]:
             private = np.zeros(others.shape)  # float64: millions of cells may add to one row
-            return private, cp_counts(one.rows, one.x, Z, own, private, len(one.short), *chunk)
+            return private, cp_counts(one.rows, one.x, Z, own, private, len(one.short), *wanted, *chunk)
 
         log_terms = []
         for private, log_term in ordered_map(one_chunk, one.chunks, self._threads):
@@ -184,7 +187,8 @@ class ChainPasses:
         equation, sizes = task.equation, task.sizes
         self._dtype, self._threads = task.dtype, threads
         self._names = tuple(term.name for term in equation.factors)
-        count = len(cells.whole())
+        whole = cells.whole()  # held as long as passes are made of it
+        count = len(whole)
         entries = [math.prod(sizes[index] for index in term.indices) for term in equation.factors]
         modes = sorted(range(len(task.shape)), key=lambda mode: -task.shape[mode])
         room = PRIVATE_BYTES // (8 * MOST_CHUNKS)
@@ -235,7 +239,7 @@ class _ChainPass:
         self, factors: Sequence[AnyArray], wanted: set[int], what: int, threads: int, log: bool = False
     ) -> tuple[dict[int, Array], float]:
         """Delta of the wanted factors, and sum x*log(Xhat/x) or NaN."""
-        layouts = self.layouts()
+        layouts = self.layouts
         flat = [layout.flat(factor) for layout, factor in zip(layouts, factors, strict=True)]
         F, F_at = np.concatenate(flat), _starts([array.size for array in flat])
         sizes = [array.size if n in wanted else 0 for n, array in enumerate(flat)]
@@ -261,6 +265,7 @@ class _ChainPass:
             log_terms
         ) if log else math.nan
 
+    @cached_property
     def layouts(self) -> list[Layout]:
         """How the kernel wants the factors."""
         equation = self.chain.equation
@@ -271,7 +276,11 @@ class _ChainPass:
         if self.cells.rows.shape[1] >= WORTH_COMPILING:
             sizes = np.array([self.sizes[index] for index in self.chain.indices], dtype=np.int64)
             return partial(compiled(self.chain), sizes)
-        return partial(run, program(self.chain, self.sizes).tables)
+        return partial(run, self._tables)
+
+    @cached_property
+    def _tables(self) -> tuple[Any, ...]:
+        return program(self.chain, self.sizes).tables
 
     def _todo(self, wanted: set[int], what: int) -> NDArray[np.bool_]:
         """What each step has to do: go forward, give to its factor, give to the one before."""

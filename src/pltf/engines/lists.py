@@ -18,7 +18,6 @@ from pltf.data.numeric import read_only
 from pltf.engines.contraction import AnyArray
 
 MOST_CHUNKS = 8  # of a list of cells: more threads than that are not used
-ROLES = ("positive", "observed", "holes")
 
 T = TypeVar("T")
 
@@ -138,7 +137,12 @@ def _mask_of(coords: Coords, shape: tuple[int, ...]) -> NDArray[np.bool_]:
 def _where(chosen: NDArray[np.bool_]) -> Coords:
     """The cells of a mask (modes, cells), in the narrowest integers that hold them."""
     narrow = np.int32 if max(chosen.shape) <= np.iinfo(np.int32).max else np.int64
-    return np.ascontiguousarray(np.stack(np.nonzero(chosen)).astype(narrow))
+    flat = np.flatnonzero(chosen)
+    coords = np.empty((chosen.ndim, flat.size), narrow)
+    for mode in reversed(range(chosen.ndim)):  # one by one: np.nonzero would take several times the memory
+        coords[mode] = flat % chosen.shape[mode]
+        flat //= chosen.shape[mode]
+    return coords
 
 
 def as_dense(seen: Observation, dtype: np.dtype[Any], values: bool) -> DenseObservation:

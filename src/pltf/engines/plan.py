@@ -31,6 +31,7 @@ from pltf.engines.ways import (
 from pltf.notation import Equation, Model
 
 BLOCK_BYTES = 16 << 20  # temporaries of one block
+PRIVATE_BYTES = 256 << 20  # sums that the chunks of a list may hold for themselves
 SHARE_OF_MEMORY = 0.25  # that data may take which are laid out anew
 SHARED_BYTES = 16 << 20  # a partial contraction of the whole mask that is always worth keeping
 
@@ -174,9 +175,15 @@ class TensorPlan:
     @property
     def flight_bytes(self) -> int:
         """Temporaries of one thread."""
+        lists = self.counts.name == LISTED or self.exposure.name in (HOLES, OBSERVED)
+        return (self._private_bytes() if lists else 0) + (self.dense.flight_bytes if self.is_array else 0) + (1 << 20)
+
+    def _private_bytes(self) -> int:
+        """Sums that a chunk of a list has of its own: of all factors without the longest index."""
         task = self.task
-        listed = 8 * task.rank * (sum(task.shape) - max(task.shape)) + (1 << 20)
-        return max(listed, self.dense.flight_bytes if self.is_array else 0)
+        longest = max(task.equation.output.indices, key=lambda index: task.sizes[index])
+        shared = [term.indices for term in task.equation.factors if longest not in term.indices]
+        return min(8 * sum(prod(task.sizes[index] for index in indices) for indices in shared), PRIVATE_BYTES)
 
     @property
     def pieces(self) -> int:
@@ -258,6 +265,7 @@ class Plan:
     dtype: np.dtype[Any]
     threads: int
     equations: tuple[TensorPlan, ...]
+    pinned: Mapping[str, tuple[str, str]] | None = None  # ways that were chosen earlier, by tensor
 
     @property
     def engine(self) -> str:
@@ -284,7 +292,14 @@ class Plan:
     def knowing(self, facts: Mapping[str, Facts]) -> Plan:
         """The plan once the data are read."""
         tasks = [replace(e.task, facts=facts[e.name]) for e in self.equations]
-        return replace(self, equations=tuple(plan_tensor(task, self.asked) for task in tasks))
+        pins = self.pinned or {}
+        plans = (plan_tensor(task, self.asked, pins.get(task.equation.output.name)) for task in tasks)
+        return replace(self, equations=tuple(plans))
+
+    @property
+    def ways(self) -> dict[str, tuple[str, str]]:
+        """How counts and exposures of every tensor are taken."""
+        return {e.name: (e.counts.name, e.exposure.name) for e in self.equations}
 
     @property
     def data_bytes(self) -> int:
@@ -349,8 +364,11 @@ def _work(plan: TensorPlan) -> str:
     return "chains of contractions"
 
 
-def plan_tensor(task: Task, engine: str) -> TensorPlan:
-    """The cheapest ways through one tensor."""
+def plan_tensor(task: Task, engine: str, pinned: tuple[str, str] | None = None) -> TensorPlan:
+    """The cheapest ways through one tensor; those that were chosen earlier, if there are such for these data."""
+    counts, exposures = counts_ways(task), exposure_ways(task)
+    if pinned is not None and pinned[0] in counts and pinned[1] in exposures:
+        return TensorPlan(task, counts[pinned[0]], exposures[pinned[1]])
     return TensorPlan(task, *choose(task, engine, SHARE_OF_MEMORY * physical_memory()))
 
 

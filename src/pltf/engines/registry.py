@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from pltf.data import CooObservation, DenseObservation, Observation
 from pltf.engines.base import Engine
 from pltf.engines.closed_form import ClosedForm
 from pltf.engines.dense import DenseEngine
-from pltf.engines.dense_cp import CellTable, DenseCpEngine
+from pltf.engines.dense_cp import LONGEST_INNER, CellTable, DenseCpEngine
 from pltf.engines.listed import ListedEngine
 from pltf.engines.lists import CellList, as_dense, untouched
 from pltf.engines.plan import EquationPlan, Plan, TensorPlan
@@ -33,7 +34,13 @@ def facts_of(seen: Observation) -> Facts:
     if isinstance(seen, CooObservation):
         listed, holes = seen.coords.shape[1], seen.missing.shape[1]
         dtype = np.dtype(seen.values.dtype)
-        return Facts(LISTED, dtype, cells, seen.n_positive, missing, unlisted=seen.unlisted, listed=listed, holes=holes)
+        told: dict[str, Any] = {
+            "unlisted": seen.unlisted,
+            "listed": listed,
+            "holes": holes,
+            "table": seen.shape[-1] <= LONGEST_INNER,
+        }
+        return Facts(LISTED, dtype, cells, seen.n_positive, missing, **told)
     assert isinstance(seen, DenseObservation)
     table = CellTable.fits(seen.values)
     return Facts(DENSE, seen.values.dtype, cells, seen.n_positive, missing, table=table)
@@ -78,12 +85,13 @@ def _exposures(plan: TensorPlan, seen: Observation, threads: int, parts: int) ->
     if plan.exposure.name == HOLES:
         holes = _listed(plan, seen, "holes", threads, parts)
         return [closed_form, *(Part(engine, counts=False, exposure=-1) for engine in holes)]
-    return [Part(engine, counts=False) for engine in _listed(plan, seen, _observed_role(seen), threads, parts)]
+    return [Part(engine, counts=False) for engine in _listed(plan, seen, _observed_role(plan, seen), threads, parts)]
 
 
-def _observed_role(seen: Observation) -> str:
-    """The list of observed cells; if all of them are positive, that of these."""
-    return "positive" if seen.n_positive == seen.n_observed else "observed"
+def _observed_role(plan: TensorPlan, seen: Observation) -> str:
+    """The list of observed cells; if all of them are positive, that of these (in float32 a small count may be zero)."""
+    same = seen.n_positive == seen.n_observed and plan.task.dtype == np.float64
+    return "positive" if same else "observed"
 
 
 def _listed(plan: TensorPlan, seen: Observation, role: str, threads: int, parts: int = 1) -> list[Engine]:
@@ -119,6 +127,7 @@ class _Observed:
     plan: TensorPlan
     seen: Observation
     threads: int
+    known: dict[str, NDArray[np.bool_]] = field(default_factory=dict)  # what was asked for before
 
     def engine(self) -> Engine | None:
         """Goes through them one by one; None if they are too many."""
@@ -128,6 +137,11 @@ class _Observed:
 
     def untouched(self, of: str) -> NDArray[np.bool_]:
         """Entries of a factor that no observed cell touches."""
+        if of not in self.known:
+            self.known[of] = self._untouched(of)
+        return self.known[of]
+
+    def _untouched(self, of: str) -> NDArray[np.bool_]:
         observed = self.plan.equation.output.indices
         indices = next(term.indices for term in self.plan.equation.factors if term.name == of)
         modes = [observed.index(index) for index in indices if index in observed]

@@ -21,13 +21,14 @@ from pltf.engines.cp import is_cp
 from pltf.notation import Equation
 
 ENGINES = ("auto", "dense", "sparse")
-DENSE, LISTED = "dense", "sparse"  # counts
+DENSE, LISTED = KINDS = "dense", "sparse"  # counts
 CLOSED_FORM, MASK, HOLES, OBSERVED = "closed form", "mask", "holes", "observed"  # exposures
 
 WORTH_COMPILING = 300_000  # cells: from here on a kernel of its own is written for a model that is not CP
 WRITTEN, INTERPRETED = 1.4, 5.0  # nanoseconds of a kernel written for a chain, and without one, for one of its cost
 CLEARLY = 1.25  # times as cheap must another way be for the data to be laid out anew,
 NOTICEABLE = 1e-3  # and so many seconds a sweep
+_FINDING = 16  # bytes of a cell while an array is turned into a list
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def counts_ways(task: Task) -> dict[str, Way]:
     facts, ways = task.facts, {}
     wide = facts.storage == LISTED
     ways[DENSE] = Way(DENSE, 1e-9 * _dense_counts(task), facts.cells * task.dtype.itemsize if wide else 0)
-    copied = facts.positive * (task.list_bytes + task.dtype.itemsize)
+    copied = facts.positive * (task.list_bytes + task.dtype.itemsize + _FINDING * (not wide))
     ways[LISTED] = Way(LISTED, 1e-9 * _listed_counts(task), copied)
     return ways
 
@@ -127,7 +128,7 @@ def exposure_ways(task: Task) -> dict[str, Way]:
     lists = {HOLES: facts.missing, OBSERVED: facts.observed}
     ways = {MASK: Way(MASK, 1e-9 * _mask_exposures(task), mask)}
     for name, cells in lists.items():
-        made = 0 if name == _given(facts) else 2 * mask
+        made = 0 if name == _given(facts) else 2 * mask + _FINDING * cells
         ways[name] = Way(name, 1e-9 * _listed_exposures(task, cells), made + cells * task.list_bytes)
     return ways
 
@@ -185,10 +186,8 @@ def choose(task: Task, engine: str, memory: float) -> tuple[Way, Way]:
     if engine == LISTED:
         lists = [way for name, way in exposures.items() if name != MASK]
         return counts[LISTED], _cheapest(usual if usual in lists else lists[0], lists, memory)
-    return (
-        _cheapest(counts[task.facts.storage], counts.values(), memory),
-        _cheapest(usual, exposures.values(), memory),
-    )
+    chosen = _cheapest(counts[task.facts.storage], counts.values(), memory)
+    return chosen, _cheapest(usual, exposures.values(), memory - chosen.bytes)
 
 
 def _cheapest(usual: Way, ways: Iterable[Way], memory: float) -> Way:

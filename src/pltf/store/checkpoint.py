@@ -22,6 +22,7 @@ from pltf.store.fits import FIT, fit_from, save_fit
 from pltf.store.serialize import Indices, get_run, put_run, rows_as_text, rows_from_text, told
 
 UNFINISHED = "checkpoint of a fit"
+LATER = ("ways",)  # parts of an identity that version 0.1 did not write
 
 Shapes = Mapping[str, tuple[int, ...]]
 Identity = dict[str, Any]  # what has to be the same to go on
@@ -61,9 +62,11 @@ class Place:
         known = self.identity
         if known is None:
             return
-        if set(known) != set(identity):
+        new = json.loads(as_text(identity))
+        known = {**{name: new[name] for name in LATER if name in new}, **known}
+        if set(known) != set(new):
             raise PltfError(f"{self.path} is the {self.kind.removeprefix('checkpoint of a ')} of another call")
-        for name, value in json.loads(as_text(identity)).items():
+        for name, value in new.items():
             if known[name] != value:
                 what = "other data" if name == "data" else f"another {py:{name}}"
                 both = f" ({known[name]} there, {value} here)" if isinstance(value, (str, int, float)) else ""

@@ -40,6 +40,9 @@ class ArrayAlgebra:
         self.xp, self.device = xp, device
         self._placed: WeakKeyDictionary[Gamma, dict[str, Any]] = WeakKeyDictionary()
 
+    def __reduce__(self) -> tuple[type[ArrayAlgebra], tuple[Any, Any]]:
+        return ArrayAlgebra, (self.xp, self.device)
+
     def put(self, host: Array) -> Any:
         """A copy in the memory of the device."""
         return self.xp.asarray(host, dtype=self.xp.float64, device=self.device, copy=True)

@@ -21,7 +21,7 @@ from pltf.threads import PART, in_parts, run_all
 Part = Callable[[slice], Array]  # what stands beside a part of a flat array
 
 
-class Row(Mapping[str, Array]):
+class FactorRow(Mapping[str, Array]):
     """Factors, and all of their entries end to end: one loop does for all factors at once.
 
     Either of the two is made from the other when it is asked for.
@@ -35,18 +35,18 @@ class Row(Mapping[str, Array]):
         self._shapes = {name: array.shape for name, array in arrays.items()}
 
     @classmethod
-    def of(cls, factors: Factors, like: Factors) -> Row:
+    def of(cls, factors: Factors, like: Factors) -> FactorRow:
         """The factors that ``like`` has, in its order."""
-        if isinstance(factors, Row):
-            alike = isinstance(like, Row) and factors._shapes is like._shapes  # as in rows made of each other
+        if isinstance(factors, FactorRow):
+            alike = isinstance(like, FactorRow) and factors._shapes is like._shapes  # as in rows made of each other
             if alike or list(factors._shapes) == list(like):
                 return factors
         return cls({name: factors[name] for name in like})
 
-    def with_entries(self, flat: Array) -> Row:
+    def with_entries(self, flat: Array) -> FactorRow:
         """Factors of the same names and shapes with other entries."""
         flat.flags.writeable = False
-        new = object.__new__(Row)
+        new = object.__new__(FactorRow)
         new._arrays, new._flat, new._shapes = None, flat, self._shapes
         return new
 
@@ -77,13 +77,13 @@ class Row(Mapping[str, Array]):
         return len(self._shapes)
 
     def __reduce__(self) -> Any:
-        return Row, (self.arrays,)
+        return FactorRow, (self.arrays,)
 
 
 class Stack:
     """Rows side by side; in one table unless they are long, for then parts of them are put side by side one by one."""
 
-    def __init__(self, rows: Sequence[Row]) -> None:
+    def __init__(self, rows: Sequence[FactorRow]) -> None:
         self.like, self._flat = rows[0], [row.flat for row in rows]
         self.size = self._flat[0].size
         self._table = self._beside(slice(None)) if self.size <= PART else None
@@ -127,9 +127,9 @@ class NumbaAlgebra:
 
     # -- posteriors -----------------------------------------------------------------------------
 
-    def shapes(self, priors: Mapping[str, Gamma], counts: Factors) -> Row:
+    def shapes(self, priors: Mapping[str, Gamma], counts: Factors) -> FactorRow:
         """C = A + counts of every factor that has a prior."""
-        return Row({a: _frozen(prior.shape + counts[a]) for a, prior in priors.items()})
+        return FactorRow({a: _frozen(prior.shape + counts[a]) for a, prior in priors.items()})
 
     def scales(self, C: Array, exposure: Array, prior: Gamma) -> tuple[Array, Array]:
         """D = 1 / (A/B + exposure) and E = C*D."""
@@ -215,7 +215,7 @@ class NumbaAlgebra:
         trade_log_scales(e, sizes, shapes, rates, basis, log_s)
         new_E, new_D = np.empty(e.size), np.empty(e.size)
         scale_columns(e, d, sizes, np.exp(log_s), new_E, new_D)
-        means = Row(dict(zip(axes, tables, strict=True)))
+        means = FactorRow(dict(zip(axes, tables, strict=True)))
         return means.with_entries(new_E).arrays, means.with_entries(new_D).arrays
 
     def sum_along(self, E: Array, rate: ArrayLike, axis: int) -> Array:
@@ -233,27 +233,27 @@ class NumbaAlgebra:
 
     # -- acceleration ---------------------------------------------------------------------------
 
-    def stretch(self, old: Factors, new: Factors, eta: float, noise: float) -> Row:
+    def stretch(self, old: Factors, new: Factors, eta: float, noise: float) -> FactorRow:
         """``old * (new/old)**eta``; ``new`` where either is zero, and where it differs by no more than ``noise``."""
-        a, b = Row.of(old, new), Row.of(new, new)
+        a, b = FactorRow.of(old, new), FactorRow.of(new, new)
         return self._filled(lambda a, b, far: stretch_loop(a, b, eta, noise, far), a, b)
 
-    def log_ratio(self, a: Factors, b: Factors) -> Row:
+    def log_ratio(self, a: Factors, b: Factors) -> FactorRow:
         """``log(a / b)``; 0 where either is zero."""
-        return self._filled(log_ratio_loop, Row.of(a, a), Row.of(b, a))
+        return self._filled(log_ratio_loop, FactorRow.of(a, a), FactorRow.of(b, a))
 
-    def difference(self, a: Factors, b: Factors) -> Row:
+    def difference(self, a: Factors, b: Factors) -> FactorRow:
         """``a - b``."""
-        above = Row.of(a, a)
-        return above.with_entries(above.flat - Row.of(b, a).flat)
+        above = FactorRow.of(a, a)
+        return above.with_entries(above.flat - FactorRow.of(b, a).flat)
 
     def stack(self, rows: Sequence[Factors]) -> Stack:
         """Rows, each a set of factors, for :meth:`gram` and :meth:`combine`."""
-        return Stack([Row.of(row, rows[0]) for row in rows])
+        return Stack([FactorRow.of(row, rows[0]) for row in rows])
 
     def gram(self, rows: Stack, weight: Factors) -> Array:
         """The weighted inner product of every two rows."""
-        w = Row.of(weight, rows.like).flat
+        w = FactorRow.of(weight, rows.like).flat
 
         def one_part(part: slice) -> Array:
             cut = rows.part(part)
@@ -266,7 +266,7 @@ class NumbaAlgebra:
         with np.errstate(invalid="ignore"):
             return np.asarray(sum(in_parts(one_part, rows.size, self.threads)))
 
-    def combine(self, coefficients: Sequence[float], rows: Stack, longest: float) -> Row:
+    def combine(self, coefficients: Sequence[float], rows: Stack, longest: float) -> FactorRow:
         """The rows times their coefficients, added up and cut to +-longest; rows of coefficient 0 do not count."""
         q, out = np.array(coefficients), np.empty(rows.size)
         if rows.size <= PART:
@@ -276,15 +276,15 @@ class NumbaAlgebra:
             run_all(in_parts(one_part, rows.size, self.threads))
         return rows.like.with_entries(out)
 
-    def move(self, old: Factors, plain: Factors, step: Factors, length: float) -> Row:
+    def move(self, old: Factors, plain: Factors, step: Factors, length: float) -> FactorRow:
         """``old * exp(length*step)``; ``plain`` where it or ``old`` is zero."""
-        by = Row.of(step, plain)
+        by = FactorRow.of(step, plain)
         by = by if length == 1 else by.with_entries(length * by.flat)
-        return self._filled(move_loop, Row.of(old, plain), Row.of(plain, plain), by)
+        return self._filled(move_loop, FactorRow.of(old, plain), FactorRow.of(plain, plain), by)
 
     # -- in parts -------------------------------------------------------------------------------
 
-    def _filled(self, loop: Callable[..., None], *rows: Row) -> Row:
+    def _filled(self, loop: Callable[..., None], *rows: FactorRow) -> FactorRow:
         """The row that a loop makes of others, entry by entry."""
         return rows[0].with_entries(self._looped(loop, *(row.flat for row in rows)))
 
