@@ -123,7 +123,7 @@ class Prepared:
     options: FitOptions  # as the caller gave them, with a seed
 
     def identity(self, seen: Mapping[str, Observation]) -> Identity:
-        """What has to be the same for a fit to be gone on with."""
+        """What has to be equal for a fit to be resumed."""
         means = {a: factor.mean for a, factor in self.init.factors.items()} if isinstance(self.init, Fit) else None
         judged = {
             "method": self.method.name,

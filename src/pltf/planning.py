@@ -41,7 +41,7 @@ _RUNS, _RUN = 64, 1024  # a sample of an array: so many short runs of cells
 
 
 def _guessed_facts(data: Any, mask: Any) -> Facts:
-    """What a few of the cells of an array that has not been read tell of all of them."""
+    """Estimate the facts of an array that has not been read from a sample of its cells."""
     array = np.ma.getdata(data) if isinstance(data, np.ma.MaskedArray) else np.asarray(data)
     if isinstance(data, np.ma.MaskedArray) and data.mask is not np.ma.nomask:
         mask = ~np.ma.getmaskarray(data) if mask is None else np.asarray(mask) & ~np.ma.getmaskarray(data)

@@ -1,4 +1,4 @@
-"""What people and machines are told of what came out."""
+"""Output of the commands: text for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Teller:
 
     @property
     def talks(self) -> bool:
-        """Whether people are told what came out."""
+        """Whether the output is text for people."""
         return not (self._json or self._quiet)
 
     def say(self, name: str, text: str) -> None:

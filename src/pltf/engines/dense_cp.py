@@ -279,7 +279,7 @@ class DenseCpEngine(Remembering):
         return np.concatenate([rows[mode].T for mode in self._table.order], axis=1, out=Z, casting="same_kind")
 
     def _known_columns(self, factors: Versioned[Array]) -> Array:
-        """The same in float64; factors that have not changed since they were last asked for are not laid out anew."""
+        """The same in float64; factors that have not changed since the last call are not copied again."""
         versions, last = factors.versions(self._names), self._memo.last("columns")
         if last is None:
             return self._memo.get("columns", versions, lambda: self._columns(factors, np.dtype(np.float64)))

@@ -32,7 +32,7 @@ from pltf.notation import Equation, Model
 
 BLOCK_BYTES = 16 << 20  # temporaries of one block
 PRIVATE_BYTES = 256 << 20  # sums that the chunks of a list may hold for themselves
-SHARE_OF_MEMORY = 0.25  # that data may take which are laid out anew
+SHARE_OF_MEMORY = 0.25  # that copies of the data may take
 SHARED_BYTES = 16 << 20  # a partial contraction of the whole mask that is always worth keeping
 
 
@@ -155,7 +155,7 @@ class TensorPlan:
 
     @property
     def is_array(self) -> bool:
-        """Whether all cells of an array are gone through."""
+        """Whether a pass visits all cells of an array."""
         return self.counts.name == DENSE or self.exposure.name == MASK
 
     @property
@@ -168,7 +168,7 @@ class TensorPlan:
 
     @property
     def made_bytes(self) -> int:
-        """What is laid out anew, and what is kept between factors."""
+        """Copies of the data made for the chosen ways, and partial results kept between factors."""
         kept = self.dense.shared_bytes if self.exposure.name == MASK else 0
         return self.counts.bytes + self.exposure.bytes + kept
 
@@ -210,7 +210,7 @@ class TensorPlan:
         about = "" if facts.exact else "about "
         counts = "all cells" if self.counts.name == DENSE else f"the {about}{facts.positive:,} non-zeros"
         ways = {
-            CLOSED_FORM: "closed form, for nothing is missing",
+            CLOSED_FORM: "closed form (nothing is missing)",
             MASK: "a mask of all cells",
             HOLES: f"closed form less {about}{facts.missing:,} holes",
             OBSERVED: f"the {about}{facts.observed:,} observed cells",
@@ -229,18 +229,18 @@ class TensorPlan:
             return f"{shape}; {facts.listed:,} cells listed, {rest}"
         if facts.unread:
             return (
-                f"{shape} {facts.data_dtype.name}; missing cells show when the data are read: planned as if some were"
+                f"{shape} {facts.data_dtype.name}; missing cells are unknown until the data are read, some are assumed"
             )
         missing = f"{facts.missing / facts.cells:.1%} missing" if facts.missing else "nothing missing"
         return f"{shape} {facts.data_dtype.name}; {missing}"
 
     def _others(self, chosen: Way, ways: Mapping[str, Way]) -> str:
-        """What was made for this way, and what others would have taken."""
+        """The memory that this way takes, and the time that the others would take."""
         if self.task.facts.unread and chosen is self.exposure:
             return ""
-        made = f"; laid out anew for it: {human(chosen.bytes, 'B')}" if chosen.bytes >= 1 << 20 else ""
+        made = f"; copied for this: {human(chosen.bytes, 'B')}" if chosen.bytes >= 1 << 20 else ""
         others = [f"{way.name} {way.times(chosen):.2g}x" for way in ways.values() if way.name != chosen.name]
-        return made + (f" (others: {', '.join(others)} the time)" if others and chosen.seconds else "")
+        return made + (f" (alternatives: {', '.join(others)} the time)" if others and chosen.seconds else "")
 
 
 @dataclass(frozen=True, repr=False)
@@ -252,8 +252,8 @@ class Plan:
     model     X[i,j,k] = A[i,r] * B[j,r] * C[k,r]  (r=7)
     engine    dense: X is an array
     X         50x40x30 int64; nothing missing
-    counts    all cells (others: sparse ...x the time)
-    exposure  closed form, for nothing is missing
+    counts    all cells (alternatives: sparse ...x the time)
+    exposure  closed form (nothing is missing)
     compute   float64, 2 threads, one fused pass
     order     [j,r] [k,r] -> [j,k,r]; [i,r] [j,k,r] -> [i,j,k]
     memory    data 480.0 kB (not copied) + work ...
@@ -308,7 +308,7 @@ class Plan:
 
     @property
     def work_bytes(self) -> int:
-        """Bytes that a fit takes beside the data: parameters, blocks in flight, what is laid out anew."""
+        """Memory of a fit besides the data: parameters, blocks in flight, copies."""
         parameters = sum(prod(shape) for shape in self.factor_shapes.values())
         flight = [e.flight_bytes * min(self.threads, e.pieces) for e in self.equations]
         made = sum(e.made_bytes for e in self.equations)
@@ -356,7 +356,7 @@ def _reason(plan: TensorPlan) -> str:
 
 
 def _work(plan: TensorPlan) -> str:
-    """How the cells are gone through, in words."""
+    """How a pass visits the cells, in words."""
     if plan.task.is_cp:
         return "one fused pass"
     if plan.is_array and plan.counts.name == DENSE:

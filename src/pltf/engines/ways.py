@@ -26,8 +26,8 @@ CLOSED_FORM, MASK, HOLES, OBSERVED = "closed form", "mask", "holes", "observed" 
 
 WORTH_COMPILING = 300_000  # cells: from here on a kernel of its own is written for a model that is not CP
 WRITTEN, INTERPRETED = 1.4, 5.0  # nanoseconds of a kernel written for a chain, and without one, for one of its cost
-CLEARLY = 1.25  # times as cheap must another way be for the data to be laid out anew,
-NOTICEABLE = 1e-3  # and so many seconds a sweep
+CLEARLY = 1.25  # copy the data into another layout only if that is this many times faster,
+NOTICEABLE = 3e-4  # and saves this many seconds per sweep
 _FINDING = 16  # bytes of a cell while an array is turned into a list
 
 
@@ -134,7 +134,7 @@ def exposure_ways(task: Task) -> dict[str, Way]:
 
 
 def _given(facts: Facts) -> str:
-    """The exposures for which nothing has to be laid out anew."""
+    """The exposures that need no copy of the data."""
     if facts.storage == DENSE:
         return MASK
     return OBSERVED if facts.unlisted == "missing" else HOLES
