@@ -51,7 +51,8 @@ def _kept(text: str) -> Path | None:
     """A file with the source, for Numba's cache to go by; None where no folder can be written to."""
     # Numba looks at this file alone, and not at the functions that are compiled into the kernel.
     around = Path(special.__file__).read_bytes()
-    name = f"chain_{hashlib.blake2b(text.encode() + around, digest_size=12).hexdigest()}.py"
+    digest = hashlib.blake2b(text.encode() + around, digest_size=12).hexdigest()
+    name = f"chain_{digest}.kernel"  # not .py: it is not a module of the package
     for folder in _folders():
         path = folder / name
         try:
