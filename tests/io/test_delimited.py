@@ -125,6 +125,7 @@ ORDINARY = {
 }
 
 
+@pytest.mark.extra("io")
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("block", [5, 1 << 20])
 @pytest.mark.parametrize("name", ORDINARY)
@@ -133,6 +134,7 @@ def test_ordinary_tables_go_through_pyarrow(name: str, block: int, packed: bool,
         assert both_agree(file, ORDINARY[name], "tsv" if name == "tabs" else "csv", packed)
 
 
+@pytest.mark.extra("io")
 def test_a_table_of_many_blocks(file: Path) -> None:
     rows = "".join(f"u{n % 97},{n},p{n % 5:03d},{n / 7}\n" for n in range(120_000))
     assert len(rows) > 2 * arrow_text._BLOCK
@@ -236,6 +238,7 @@ def test_any_text_is_read_alike(text: bytes, header: bytes, block: int, limit: i
         both_agree(file, header + text)
 
 
+@pytest.mark.extra("io")
 @settings(max_examples=200, deadline=None)
 @given(rows=st.lists(st.tuples(WORDS, WORDS, WORDS), max_size=8), ends=st.sampled_from(["\n", "\r\n"]), **SIZES)
 def test_tables_as_programs_write_them_are_read_alike(

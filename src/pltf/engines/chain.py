@@ -180,4 +180,4 @@ class Layout:
     def unflat(self, sums: Array) -> Array:
         """Flat sums in the layout of the factor."""
         back = sums.reshape(self._shape).transpose(np.argsort(self._order))
-        return np.array(np.broadcast_to(np.expand_dims(back, self._lone), self._full))
+        return np.array(np.broadcast_to(np.expand_dims(back, self._lone), self._full), order="C")

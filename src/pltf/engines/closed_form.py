@@ -27,7 +27,7 @@ class ClosedForm:
         return Counts({name: np.zeros_like(factors[name]) for name in names}, 0.0)
 
     def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
-        return np.array(np.broadcast_to(self.compact(factors, of), factors[of].shape))
+        return np.array(np.broadcast_to(self.compact(factors, of), factors[of].shape), order="C")
 
     def compact(self, factors: Mapping[str, Array], of: str) -> Array:
         """Delta of ``of``, with axes of size 1 where it does not vary."""

@@ -95,7 +95,7 @@ class DenseEngine(Remembering):
         else:
             leaf = self._tree.names.index(of)
             exposure = self._tree.unleaf(leaf, self._mask_delta(leaf, Versioned.of(factors)))
-        return np.array(np.broadcast_to(exposure, factors[of].shape))
+        return np.array(np.broadcast_to(exposure, factors[of].shape), order="C")
 
     def total(self, factors: Mapping[str, Array]) -> float:
         of = self._cheapest(factors)

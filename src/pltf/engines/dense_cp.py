@@ -184,7 +184,7 @@ class DenseCpEngine(Remembering):
         n, held = self._names.index(of), Versioned.of(factors)
         if self._mask is None:
             others = [m for m in range(len(self._names)) if m != n]
-            return np.array(np.broadcast_to(self._closed_form(others, n, held), factors[of].shape))
+            return np.array(np.broadcast_to(self._closed_form(others, n, held), factors[of].shape), order="C")
         Z = self._known_columns(held)
         if n in self._outer.numbers:
             return self._as_factor(n, self._outer_exposure(n, Z, held))
