@@ -21,7 +21,7 @@ from tests.strategies import Case, cases, cp_cases
 
 @pytest.mark.parametrize("parts", [1, 2, 5])
 @pytest.mark.parametrize("build", ENGINES.values(), ids=list(ENGINES))
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(case=cases())
 def test_parts_add_up_to_the_whole(case: Case, build: Build, parts: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -31,7 +31,7 @@ def test_parts_add_up_to_the_whole(case: Case, build: Build, parts: int) -> None
     assert_matches_reference(engine, case, rtol=1e-10)
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(case=cp_cases())
 def test_the_closed_form_is_counted_once(case: Case) -> None:
     """Of a list whose absent cells are zeros every part has all the zeros, so to speak."""

@@ -226,7 +226,7 @@ WORDS = st.one_of(
 SIZES = {"block": st.sampled_from([1, 2, 3, 7, 20, 1 << 20]), "limit": st.sampled_from([3, 12, 131072])}
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     text=st.lists(st.sampled_from(PIECES), max_size=25).map(b"".join),
     header=st.sampled_from([b"", b"u,v\n", b"u,v,w\n"]),
@@ -239,7 +239,7 @@ def test_any_text_is_read_alike(text: bytes, header: bytes, block: int, limit: i
 
 
 @pytest.mark.extra("io")
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(rows=st.lists(st.tuples(WORDS, WORDS, WORDS), max_size=8), ends=st.sampled_from(["\n", "\r\n"]), **SIZES)
 def test_tables_as_programs_write_them_are_read_alike(
     rows: list[tuple[str, ...]], ends: str, block: int, limit: int, file: Path
