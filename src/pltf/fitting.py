@@ -53,7 +53,7 @@ def fit(model: Model, X: Any, *, mask: Any, options: FitOptions, _callers: int =
         raise PltfError(f"{py:restarts} must be 1 when {py:init} gives the starting point, got {restarts}")
     seen = observations(data, masks)
     keeper = None
-    if place.identity is not None:
+    if place.identity is not None and options.engine == "auto":
         ready = replace(ready, planned=as_before(ready.planned, place.identity, seen))
     if place.path is not None:
         keeper = FitCheckpoint(place, ready.identity(seen), model.factors, ready.planned.factor_shapes)

@@ -66,7 +66,7 @@ def keep_freed_memory() -> None:
 
 
 class _Task:
-    """A call that one thread makes: whoever claims it first. Bare locks, for handing over must cost little."""
+    """A call for the first thread that claims it. Bare locks keep the handover cheap."""
 
     __slots__ = ("_argument", "_done", "_error", "_free", "_function", "_result")
 

@@ -128,6 +128,7 @@ def assert_matches_reference(engine: Engine, case: Case, rtol: float) -> None:
         np.testing.assert_allclose(counts.by_factor[name], expected, rtol=rtol, atol=rtol * 1e-3)
         exposure = engine.exposure(Z, name)
         assert exposure.shape == expected.shape
+        assert exposure.flags.c_contiguous  # as factors are: what is made of it is saved and summed in this order
         np.testing.assert_allclose(exposure, reference.exposure(name, Z), rtol=rtol, atol=rtol * 1e-3)
     np.testing.assert_allclose(engine.total(Z), reference_total(case), rtol=rtol)
     np.testing.assert_allclose(counts.log_term, reference_log_term(case), rtol=rtol, atol=rtol * 100)

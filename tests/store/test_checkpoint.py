@@ -401,6 +401,8 @@ def test_a_fit_is_resumed_the_way_it_was_begun(tmp_path: Path, monkeypatch: pyte
         pltf.cp(rank=3).fit(counts, max_iter=12, tol=0, checkpoint=path, every=0, callback=stop)
     monkeypatch.setattr(ways, "NOTICEABLE", 1.0)
     assert pltf.cp(rank=3).fit(counts, max_iter=2, tol=0).engine == "dense"
+    with pytest.raises(pltf.PltfError, match=r"was begun with another engine \(sparse there, dense here\)"):
+        pltf.cp(rank=3).fit(counts, max_iter=12, tol=0, checkpoint=path, resume=True, engine="dense")
     gone_on = pltf.cp(rank=3).fit(counts, max_iter=12, tol=0, checkpoint=path, resume=True)
     assert gone_on.engine == "sparse"
     np.testing.assert_array_equal(gone_on.trace, whole.trace)

@@ -1,4 +1,4 @@
-"""Files of version 0.1: they load, answer as they did, and are gone on from."""
+"""Files of version 0.1 load, give the same answers, and can be resumed."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from pltf.special import ANY_ORDER, natural_log
 
-_APART = 128  # entries between the small arrays of a kernel
-_TILE = 512  # listed cells between two rounds of logarithms
+APART = 128  # entries between the small arrays of a kernel: see benchmarks/NOTES.md, "Bits and chance"
+TILE = 512  # listed cells between two rounds of logarithms
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER)
@@ -31,13 +31,13 @@ def cp_counts(rows, x, Z, own, others, private, to_own, to_others, log, start, s
     R, first_private, last = Z.shape[1], Z.shape[0] - others.shape[0], rows.shape[0] - 1
     # Rows of one array, far apart: whether a loop becomes vector code, and so how it rounds, depends on how far apart
     # the arrays in it begin, and of arrays of their own that is chance.
-    work, sum_of_mine = np.zeros((3, max(R, _APART)), Z.dtype), np.zeros(R)
+    work, sum_of_mine = np.zeros((3, max(R, APART)), Z.dtype), np.zeros(R)
     row_of_mine, between, product = work[0, :R], work[1, :R], work[2, :R]
     all_but_last = row_of_mine if last == 1 else between
-    quotients = np.empty(_TILE, Z.dtype)
+    quotients = np.empty(TILE, Z.dtype)
     first, log_term = -1, 0.0
-    for tile in range(start, stop, _TILE):
-        at, values = rows[:, tile : min(tile + _TILE, stop)], x[tile : min(tile + _TILE, stop)]
+    for tile in range(start, stop, TILE):
+        at, values = rows[:, tile : min(tile + TILE, stop)], x[tile : min(tile + TILE, stop)]
         for n in range(values.size):
             if at[0, n] != first:
                 if first >= 0:

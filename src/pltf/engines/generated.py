@@ -18,12 +18,10 @@ import numba
 import numpy as np
 
 from pltf import special
+from pltf.engines._numba import APART, TILE
 from pltf.engines.chain import Chain, ChainStep
 from pltf.engines.contraction import Indices
 from pltf.notation import Equation, Term
-
-_TILE = 512  # cells between two rounds of logarithms
-_APART = 128  # entries before and after small arrays: see benchmarks/NOTES.md, "Bits and chance"
 
 Named = tuple[str, Indices]  # an array of the kernel and its indices
 
@@ -113,8 +111,8 @@ class _Writer:
         yield "def kernel(sizes, rows, x, what, log, todo, F, F_at, own, others, sums_at, owned, out, start, stop):"
         yield from _indented(1, self._prologue())
         yield from _indented(1, self._level(0, self._open))
-        yield f"    for tile in range(start, stop, {_TILE}):"
-        yield f"        end = min(tile + {_TILE}, stop)"
+        yield f"    for tile in range(start, stop, {TILE}):"
+        yield f"        end = min(tile + {TILE}, stop)"
         yield "        for n in range(tile, end):"
         yield from _indented(3, self._cell())
         yield "        if log:"
@@ -131,8 +129,8 @@ class _Writer:
         for place, index in enumerate(self._chain.indices):
             yield f"n_{index} = sizes[{place}]"
         ends = [_size(step.after) for step in self._steps]
-        yield f"work = {' + '.join(ends)} + {2 * _APART}"
-        yield f"T, D, at = np.zeros(work, F.dtype), np.zeros(work), {_APART}"
+        yield f"work = {' + '.join(ends)} + {2 * APART}"
+        yield f"T, D, at = np.zeros(work, F.dtype), np.zeros(work), {APART}"
         for s, step in enumerate(self._steps):
             if step.after:
                 yield f"t{s}, d{s}, at = T[at:at + {ends[s]}], D[at:at + {ends[s]}], at + {ends[s]}"
@@ -143,7 +141,7 @@ class _Writer:
             yield f"to{s} = own if owned[{step.factor}] else others"
         for m in range(len(self._modes)):
             yield f"r{m}, was{m} = rows[{m}], np.int64(-1)"
-        yield f"quotients, log_term = np.empty({_TILE}, F.dtype), 0.0 if log else np.nan"
+        yield f"quotients, log_term = np.empty({TILE}, F.dtype), 0.0 if log else np.nan"
 
     def _cell(self) -> Iterator[str]:
         """One cell: close what it does not share with the one before, open what is new, and take its ratio."""

@@ -11,12 +11,10 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from pltf.engines._numba import APART, TILE
 from pltf.engines.chain import Chain, ChainStep
 from pltf.engines.contraction import Indices
 from pltf.special import ANY_ORDER, natural_log
-
-_TILE = 512  # cells between two rounds of logarithms
-_APART = 128  # entries before and after the small arrays of a kernel: see NOTES, "Bits and chance"
 
 FORWARD, TO_FACTOR, TO_T_IN = range(3)  # what a step has to do
 RATES, RATIOS, ONES = range(3)  # what is made of the rate of a cell: itself, x over it, or 1
@@ -149,16 +147,16 @@ def run(tables, rows, x, what, log, todo, F, F_at, own, others, sums_at, owned, 
     """
     steps, strips, widths, strides, levels, work = tables
     modes, last = rows.shape[0], steps.shape[0] - 1
-    T = np.zeros(work + 2 * _APART, F.dtype)[_APART:-_APART]
-    dT = np.zeros(work + 2 * _APART)[_APART:-_APART]
+    T = np.zeros(work + 2 * APART, F.dtype)[APART:-APART]
+    dT = np.zeros(work + 2 * APART)[APART:-APART]
     T[0] = 1
     row_of, here = np.zeros(widths.size, np.int64), np.full(modes, -1, np.int64)
-    quotients, rate_at, log_term = np.empty(_TILE, F.dtype), steps[last, T_OUT], 0.0 if log else np.nan
+    quotients, rate_at, log_term = np.empty(TILE, F.dtype), steps[last, T_OUT], 0.0 if log else np.nan
     for s in range(levels[0], levels[1]):
         if todo[s, FORWARD]:
             _forward(steps[s], strips, F, F_at[steps[s, FACTOR]], T)
-    for tile in range(start, stop, _TILE):
-        end = min(tile + _TILE, stop)
+    for tile in range(start, stop, TILE):
+        end = min(tile + TILE, stop)
         for n in range(tile, end):
             level = 0
             while level < modes - 1 and rows[level, n] == here[level]:

@@ -1,4 +1,4 @@
-"""Columns of words from a text, and what becomes of them: labels or numbers."""
+"""Columns of words from a text, turned into labels or numbers."""
 
 from __future__ import annotations
 
