@@ -20,7 +20,7 @@ from pltf.engines.chain import Chain, Layout, plan_chain
 from pltf.engines.contraction import AnyArray
 from pltf.engines.cp import CpFactors
 from pltf.engines.generated import compiled
-from pltf.engines.interpreted import FORWARD, ONES, RATES, RATIOS, TO_FACTOR, TO_T_IN, program, run
+from pltf.engines.interpreted import FORWARD, LINKS, ONES, RATES, RATIOS, TO_FACTOR, TO_T_IN, program, run
 from pltf.engines.lists import MOST_CHUNKS, CellList, SortedList, WholeList, chunks_of
 from pltf.engines.plan import PRIVATE_BYTES
 from pltf.engines.ways import WORTH_COMPILING, Task
@@ -64,7 +64,7 @@ class Passes(Protocol):
     """Ways through a list of cells."""
 
     def counts(self, factors: Sequence[Array], names: Sequence[str], log: bool) -> tuple[dict[str, Array], float]:
-        """Expected counts of the named factors, and sum x*log(Xhat/x) or NaN."""
+        """Expected counts of the named factors, and the log term or NaN."""
         ...
 
     def exposure(self, factors: Sequence[Array], of: str) -> Array:
@@ -84,7 +84,7 @@ class CpPasses:
     """
 
     def __init__(self, task: Task, cells: CellList, threads: int) -> None:
-        self._dtype, self._threads = task.dtype, threads
+        self._dtype, self._threads, self._links = task.dtype, threads, task.links
         shape = task.shape
         self._factors = CpFactors(task.equation)
         self._order = [term.name for term in task.equation.factors]
@@ -118,7 +118,7 @@ class CpPasses:
 
         def one_chunk(chunk: tuple[int, int]) -> tuple[Array, float]:
             private = np.zeros(others.shape)  # float64: millions of cells may add to one row
-            return private, cp_counts(one.rows, one.x, Z, own, private, len(one.short), *wanted, *chunk)
+            return private, cp_counts(one.rows, one.x, Z, own, private, len(one.short), *wanted, self._links, *chunk)
 
         log_terms = []
         for private, log_term in ordered_map(one_chunk, one.chunks, self._threads):
@@ -185,7 +185,7 @@ class ChainPasses:
 
     def __init__(self, task: Task, cells: CellList, threads: int) -> None:
         equation, sizes = task.equation, task.sizes
-        self._dtype, self._threads = task.dtype, threads
+        self._dtype, self._threads, self._ratios = task.dtype, threads, LINKS if task.links else RATIOS
         self._names = tuple(term.name for term in equation.factors)
         whole = cells.whole()  # held as long as passes are made of it
         count = len(whole)
@@ -209,7 +209,7 @@ class ChainPasses:
         wanted = {self._names.index(name) for name in names}
         for number, one in enumerate(self._passes):
             if wanted & one.gives or (log and not number):
-                found, term = one.run(arrays, wanted & one.gives, RATIOS, self._threads, log=log and not number)
+                found, term = one.run(arrays, wanted & one.gives, self._ratios, self._threads, log=log and not number)
                 sums |= found
                 log_term = log_term if number else term
         return {name: sums[n] * arrays[n] for n, name in enumerate(self._names) if n in wanted}, log_term
@@ -238,7 +238,7 @@ class _ChainPass:
     def run(
         self, factors: Sequence[AnyArray], wanted: set[int], what: int, threads: int, log: bool = False
     ) -> tuple[dict[int, Array], float]:
-        """Delta of the wanted factors, and sum x*log(Xhat/x) or NaN."""
+        """Delta of the wanted factors, and the log term or NaN."""
         layouts = self.layouts
         flat = [layout.flat(factor) for layout, factor in zip(layouts, factors, strict=True)]
         F, F_at = np.concatenate(flat), _starts([array.size for array in flat])
