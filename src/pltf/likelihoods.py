@@ -1,7 +1,7 @@
 """How values scatter around their rates: counts are Poisson; a link is a Poisson count above zero (Bernoulli-Poisson).
 
-Engines need to know it for the ratio and the log term of a counts pass (``special.link_probability``), inference for the
-constants of the log-likelihood, predictions for what may be seen at a rate.
+Engines need to know it for the ratio and the log term of a counts pass, inference for the constants of the
+log-likelihood, predictions for what may be seen at a rate.
 """
 
 from __future__ import annotations
