@@ -93,6 +93,7 @@ class Fit:
     pace: Pace = field(default_factory=Pace)  # without its trail: how far the next sweep may try to go
     waiting: bool = True  # shapes of priors are not yet learned, if they are to be
     likelihoods: Mapping[str, str] = field(default_factory=dict)  # of each tensor; those not named are "poisson"
+    notes: tuple[str, ...] = ()  # what a reader should know of the data and of what was chosen for them
     dispersion: Mapping[str, Dispersion] = field(default_factory=dict)  # of tensors: what counts vary beyond Poisson
     _last: LastSweep | None = field(default=None, init=False)  # of this very object: copies and files do without
 
@@ -154,7 +155,9 @@ class Fit:
         return table
 
     def mean(self, at: Any = None, *, of: str | None = None, progress: bool = True) -> Array:
-        """Expected value of cells, exact under the posterior.
+        """Mean rate of cells, exact under the posterior: the count to expect.
+
+        Of links (``likelihood="bernoulli"``) it is the rate too, which may be above 1; :meth:`prob` is the probability.
 
         ``at`` lists cells: an (n, modes) array of positions, a table with a column for each index, rows of labels, a
         tuple of index arrays such as ``np.nonzero`` gives, or a boolean array of the tensor's shape. In a table or a

@@ -140,6 +140,7 @@ def facts(fit: Fit) -> list[tuple[str, str]]:
         ),
         ("starts", f"{len(fit.rows):,}, seed {fit.seed}; restart {fit.best_restart} was kept (counted from 0)"),
         ("engine", f"{fit.engine}, {fit.dtype}"),
+        ("likelihood", _likelihood(fit)),
     ]
     if fit.fixed:
         told.append(("fixed factors", ", ".join(sorted(fit.fixed))))
@@ -150,6 +151,15 @@ def facts(fit: Fit) -> list[tuple[str, str]]:
     else:
         told += [(f"prior of {name}", text) for name, text in priors.items()]
     return told
+
+
+def _likelihood(fit: Fit) -> str:
+    words = {
+        "poisson": "poisson: counts around their rates",
+        "bernoulli": "bernoulli: links, 1 where a Poisson count of the rate is above zero",
+    }
+    kinds = {name: words[fit.likelihoods.get(name, "poisson")] for name in fit.model.observed}
+    return "; ".join(kinds.values() if len(kinds) == 1 else (f"{name} {text}" for name, text in kinds.items()))
 
 
 def _in_words(prior: Gamma) -> str:
