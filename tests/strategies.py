@@ -107,7 +107,7 @@ def cases(
     data = {name: rng.poisson(scale, shape) * np.float64(0.37 if fractional else 1.0) for name, shape in shapes.items()}
     kinds = st.sampled_from(["poisson", "bernoulli"] if links else ["poisson"])
     likelihoods = {name: draw(kinds) for name in data}
-    data = {name: (x > 0) * 1.0 if likelihoods[name] == "bernoulli" else x for name, x in data.items()}
+    data = {name: (x > 0).astype(np.float64) if likelihoods[name] == "bernoulli" else x for name, x in data.items()}
     density = 1.0 if whole else draw(st.sampled_from([0.3, 0.7, 1.0]))
     masks = {name: rng.random(shape) < density for name, shape in shapes.items()}
     masks["X"].flat[0] = True

@@ -294,7 +294,7 @@ def test_float32_gives_back_what_rounding_the_factors_takes_from_links(build: Bu
     """The bound is exact for the q that was used: log(exp(Xhat')-1) + sum of counts * log(L/L')."""
     rng = np.random.default_rng(0)
     init = {"A": rng.gamma(1.0, 1.0, (60, 3)), "B": rng.gamma(1.0, 1.0, (3, 50))}
-    X = (rng.random((60, 50)) < 0.5) * 1.0
+    X = (rng.random((60, 50)) < 0.5).astype(np.float64)
     case = Case(pltf.nmf(rank=3), {"X": X}, {"X": np.ones(X.shape, dtype=bool)}, {}, init, {"X": "bernoulli"})
     case = replace(case, model=pltf.Model("X[i,j] = A[i,r] * B[r,j]", r=3))
     rounded = {name: array.astype(np.float32).astype(float) for name, array in init.items()}

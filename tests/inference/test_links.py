@@ -21,7 +21,7 @@ LINKS = "bernoulli"
 
 def drawn_links(model: pltf.Model, shape: tuple[int, ...], seed: int = 0) -> Array:
     drawn = pltf.datasets.draw(model, shape, prior=pltf.Gamma(0.7, 0.9), seed=seed)
-    return (drawn.counts["X"] > 0) * 1.0
+    return (drawn.counts["X"] > 0).astype(np.float64)
 
 
 # -- the bound ----------------------------------------------------------------------------------
@@ -58,9 +58,10 @@ def log_evidence_of_row(x: tuple[int, ...], rank: int, shape: float, mean: float
         """P(no link in so many cells) of one component: each b is integrated in closed form, a by quadrature."""
 
         def integrand(a: float) -> float:
-            return (rate / (rate + a)) ** (shape * cells) * float(stats.gamma.pdf(a, shape, scale=1 / rate))
+            return float((rate / (rate + a)) ** (shape * cells) * stats.gamma.pdf(a, shape, scale=1 / rate))
 
-        return sum(integrate.quad(integrand, *ends, limit=200)[0] for ends in ((0, 1e-3), (1e-3, 1), (1, np.inf)))
+        ends = ((0, 1e-3), (1e-3, 1), (1, np.inf))
+        return float(sum(integrate.quad(integrand, *pair, limit=200)[0] for pair in ends))
 
     links, empty = sum(x), len(x) - sum(x)
     signs = [(-1) ** n * math.comb(links, n) * none_among(empty + n) ** rank for n in range(links + 1)]
