@@ -22,6 +22,7 @@ from pltf.errors import EngineError, PltfError, choice, flag, py, whole
 from pltf.gamma import Gamma
 from pltf.inference.methods import METHODS
 from pltf.inference.run import Callback, Stop
+from pltf.likelihoods import POISSON, check_likelihood
 from pltf.store.checkpoint import Identity, digest_of
 from pltf.store.fits import as_path
 
@@ -139,6 +140,9 @@ class FitOptions:
     every: float = field(default=60.0, metadata=_rule(_seconds))
     resume: bool = field(default=False, metadata=_rule(flag))
     keep_data: bool = field(default=True, metadata=_rule(flag, told=True))
+    likelihood: str | Mapping[str, str] = field(
+        default=POISSON, metadata=_rule(check_likelihood, same=IF_SET, told=True)
+    )
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -193,6 +197,8 @@ def _code(name: str, value: Any) -> str:
         text = repr(value)
     elif isinstance(value, Gamma):
         text = f"pltf.{value!r}"
+    elif isinstance(value, Mapping) and all(isinstance(one, str) for one in value.values()):
+        text = repr(dict(value))
     elif isinstance(value, Mapping) and all(isinstance(one, Gamma) for one in value.values()):
         text = "{" + ", ".join(f"{factor!r}: pltf.{one!r}" for factor, one in value.items()) + "}"
     else:

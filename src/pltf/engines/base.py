@@ -22,6 +22,10 @@ class Counts:
     ``by_factor[a]`` is ``L_a * Delta_a(M*X/Xhat)``, the counts that each entry of factor a is
     expected to have caused. ``log_term`` is ``sum M*X*log(Xhat/X)``: the log term of the bound less
     the constant ``sum M*X*log X``, because the difference keeps its digits when counts are huge.
+
+    The likelihood changes two things and nothing else. Under "bernoulli" the ratio ``X/Xhat`` of a link is
+    ``1/(1-exp(-Xhat))`` (its hidden count is expected to be this many times Xhat), and the log term is
+    ``sum log(exp(Xhat)-1)`` over the links.
     """
 
     by_factor: Mapping[str, Array]
@@ -92,7 +96,8 @@ class OverArrays:
 def lost_in_cast(log_term: float, counts: Factors, factors: Factors, dtype: np.dtype[Any], threads: int = 1) -> float:
     """What the log term loses when every L is rounded to L': sum of counts * log(L/L'); nothing if it is not finite.
 
-    Rounding moves q(S) a little off its optimum, and the bound is exact for the q(S) that was used.
+    Rounding moves q(S) a little off its optimum, and the bound is exact for the q(S) that was used. For links too: q is
+    Poisson(L') cut off at zero, and E_q[ log p(S; L) - log q(S) ] is log(exp(Xhat')-1) plus this, up to the exposure.
     """
     from pltf.special import cast_loss_loop
 

@@ -51,7 +51,7 @@ class DenseEngine(OverArrays, Remembering):
         def one_block(block: Block) -> tuple[dict[int, AnyArray], float]:
             values = tree.forward(tree.block_leaves(arrays, block))
             rate = self._own_rates(values[-1])
-            log_term = ratios(*self._flat_data(block), rate.reshape(-1), log)
+            log_term = ratios(*self._flat_data(block), rate.reshape(-1), log, self._plan.links)
             with np.errstate(invalid="ignore"):  # likewise in the threads
                 return tree.backward(values, rate, leaves), log_term
 

@@ -105,7 +105,7 @@ class DenseCpEngine(OverArrays, Remembering):
     """
 
     def __init__(self, plan: EquationPlan, seen: DenseObservation, threads: int) -> None:
-        self._dtype, self._table = plan.dtype, CellTable(seen.values)
+        self._dtype, self._table, self._links = plan.dtype, CellTable(seen.values), plan.links
         self._threads = threads
         self._factors = CpFactors(plan.equation)
         self._names = [self._factors.names[mode] for mode in self._table.order]
@@ -154,7 +154,8 @@ class DenseCpEngine(OverArrays, Remembering):
             x, known = self._cells(piece.rows)
             sums, inner_sums = np.zeros((self._rank, piece.width)), np.zeros(inner_shape)
             place = (self._outer.sizes, self._inner.sizes, piece.rows.start, piece.cut)
-            return sums, inner_sums, table_counts(x, known, Z, *place, to_outer, to_inner, log, sums, inner_sums)
+            wanted = (to_outer, to_inner, log, self._links)
+            return sums, inner_sums, table_counts(x, known, Z, *place, *wanted, sums, inner_sums)
 
         if len(self._table.pieces) == 1:
             outer_sums, inner_sums, log_term = one_piece(self._table.pieces[0])

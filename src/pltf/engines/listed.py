@@ -20,7 +20,7 @@ from pltf.engines.chain import Chain, Layout, plan_chain
 from pltf.engines.contraction import AnyArray
 from pltf.engines.cp import CpFactors
 from pltf.engines.generated import compiled
-from pltf.engines.interpreted import FORWARD, ONES, RATES, RATIOS, TO_FACTOR, TO_T_IN, Splits, program, run, splits
+from pltf.engines.interpreted import FORWARD, LINKS, ONES, RATES, RATIOS, TO_FACTOR, TO_T_IN, Splits, program, run, splits
 from pltf.engines.kernels.allocation import chain_allocation, cp_allocation, split_rows
 from pltf.engines.kernels.draws import Stream, stream
 from pltf.engines.lists import MOST_CHUNKS, CellList, SortedList, WholeList, chunks_of
@@ -83,7 +83,7 @@ class Passes(Protocol):
     def counts(
         self, factors: Sequence[Array], names: Sequence[str], log: bool, key: Key = None
     ) -> tuple[dict[str, Array], float]:
-        """Counts of the named factors, expected or, with a key, drawn; and sum x*log(Xhat/x) or NaN."""
+        """Counts of the named factors, expected or, with a key, drawn; and the log term or NaN."""
         ...
 
     @property
@@ -108,7 +108,7 @@ class CpPasses:
     """
 
     def __init__(self, task: Task, cells: CellList, threads: int) -> None:
-        self._dtype, self._threads = task.dtype, threads
+        self._dtype, self._threads, self._links = task.dtype, threads, task.links
         shape = task.shape
         self._factors = CpFactors(task.equation)
         self._order = [term.name for term in task.equation.factors]
@@ -154,10 +154,10 @@ class CpPasses:
         def one_chunk(numbered: tuple[Stream | None, tuple[int, int]]) -> tuple[Array, float]:
             stream, chunk = numbered
             private = np.zeros(others.shape)  # float64: millions of cells may add to one row
-            head = one.rows, one.x, Z, own, private, len(one.short), *wanted
+            head = one.rows, one.x, Z, own, private, len(one.short), *wanted, self._links
             if stream is None:
                 return private, cp_counts(*head, *chunk)
-            return private, cp_allocation(*head, None, stream, *chunk)
+            return private, cp_allocation(*head, stream, *chunk)
 
         log_terms = []
         chunks = list(zip(streams, one.chunks, strict=True))
@@ -225,7 +225,7 @@ class ChainPasses:
 
     def __init__(self, task: Task, cells: CellList, threads: int) -> None:
         equation, sizes = task.equation, task.sizes
-        self._dtype, self._threads = task.dtype, threads
+        self._dtype, self._threads, self._ratios = task.dtype, threads, LINKS if task.links else RATIOS
         self._names = tuple(term.name for term in equation.factors)
         whole = cells.whole()  # held as long as passes are made of it
         count = len(whole)
@@ -255,10 +255,10 @@ class ChainPasses:
             if not (mine or logged):
                 continue
             if key is None:
-                found, term = one.run(arrays, mine, RATIOS, self._threads, logged)
+                found, term = one.run(arrays, mine, self._ratios, self._threads, logged)
                 sums |= {n: sums * arrays[n] for n, sums in found.items()}
             else:
-                found, term = one.allocate(arrays, mine, RATIOS, self._threads, logged, (*key, number))
+                found, term = one.allocate(arrays, mine, self._ratios, self._threads, logged, (*key, number))
                 sums |= found
             log_term = term if logged else log_term
         return {name: sums[n] for n, name in enumerate(self._names) if n in wanted}, log_term
@@ -291,7 +291,7 @@ class _ChainPass:
     def run(
         self, factors: Sequence[AnyArray], wanted: set[int], what: int, threads: int, log: bool = False
     ) -> tuple[dict[int, Array], float]:
-        """Delta of the wanted factors, and sum x*log(Xhat/x) or NaN."""
+        """Delta of the wanted factors, and the log term or NaN."""
         nowhere = [np.empty(0)] * len(self.cells.chunks)
         sums, log_term = self._flat_sums(self._kernel(), factors, wanted, what, threads, log, nowhere)
         return {n: self.layouts[n].unflat(sums[n]) for n in wanted}, log_term
@@ -299,7 +299,7 @@ class _ChainPass:
     def allocate(
         self, factors: Sequence[AnyArray], wanted: set[int], what: int, threads: int, log: bool, key: tuple[int, ...]
     ) -> tuple[dict[int, Array], float]:
-        """Counts of the wanted factors, drawn, and sum x*log(Xhat/x) or NaN."""
+        """Counts of the wanted factors, drawn, and the log term or NaN."""
         count = len(self.cells.chunks)
         kernel = partial(chain_allocation, self._tables, self._splits)
         streams = [stream((*key, number)) for number in range(count)]

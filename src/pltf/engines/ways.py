@@ -11,13 +11,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from pltf.engines.chain import plan_chain
 from pltf.engines.contraction import Tree, plan_tree
 from pltf.engines.cp import is_cp
+from pltf.likelihoods import BERNOULLI, POISSON
 from pltf.notation import Equation
 
 ENGINES = ("auto", "dense", "sparse")
@@ -75,7 +76,13 @@ class Task:
     sizes: Mapping[str, int]
     dtype: np.dtype[Any]
     facts: Facts
+    likelihood: str = POISSON
     allocates: bool = False  # counts are drawn, and not expected: they come from a list then
+
+    @property
+    def links(self) -> Literal[True] | None:
+        """Whether cells are links; None, which kernels are compiled without a branch for, if they are counts."""
+        return True if self.likelihood == BERNOULLI else None
 
     @cached_property
     def is_cp(self) -> bool:

@@ -130,6 +130,7 @@ class Model:
         every: float = 60.0,
         resume: bool = False,
         keep_data: bool = True,
+        likelihood: str | Mapping[str, str] = "poisson",
     ) -> Fit:
         """Learn the factors from data with holes.
 
@@ -185,11 +186,19 @@ class Model:
             Keep in the Fit, and in its file, which cells were observed and what they held. Without them the Fit is
             smaller, predicts and can be resumed as before, but cannot list the top missing or zero cells
             (``fit.top``), score cells without the :class:`pltf.Holdout` it was fitted to, or give data to ArviZ.
+        likelihood
+            ``"poisson"``: values are counts. ``"bernoulli"``: values are links, 0 or 1, and a cell is 1 where a Poisson
+            count of its rate is above zero. ``"auto"``: bernoulli for a tensor in which all observed values are 0 or 1
+            and both occur, poisson for any other; ``fit.likelihoods`` tells what was chosen. Or a mapping from tensor
+            to one of these, when the model has several; a tensor that it does not name is poisson.
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.array([[1.0, 2.0], [2.0, np.nan]]))
         >>> fit.converged
         True
+        >>> links = pltf.nmf(rank=1).fit(np.array([[1, 1, 0], [1, np.nan, 0], [0, 0, 0]]), likelihood="auto")
+        >>> links.likelihoods
+        {'X': 'bernoulli'}
         """
         # The front door: the one place where this layer reaches up, and only when called.
         from pltf.fitting import fit
@@ -214,6 +223,7 @@ class Model:
             every=every,
             resume=resume,
             keep_data=keep_data,
+            likelihood=likelihood,
         )
         return fit(self, X, mask=mask, options=options)
 

@@ -16,7 +16,7 @@ import numpy as np
 from pltf.engines._numba import APART, TILE
 from pltf.engines.interpreted import FACTOR, LINKS, T_IN, T_OUT, TO_FACTOR, TO_T_IN, _forward
 from pltf.engines.kernels.draws import positive_poisson, rarer, uniform
-from pltf.special import ANY_ORDER, AS_WRITTEN, compiled, natural_log
+from pltf.special import ANY_ORDER, AS_WRITTEN, compiled, link_ratio, natural_log
 
 FEW = 8.0  # counts that are drawn one by one
 
@@ -51,7 +51,7 @@ def _hidden(links, x, rate, stream):  # type: ignore[no-untyped-def]
     if not links:
         return x if 0 < rate < math.inf else 0.0, x / rate, 0.0
     count = positive_poisson(stream, rate) if 0 < rate < math.inf else 0.0
-    return count, -1 / math.expm1(-rate), rate
+    return count, link_ratio(rate), rate
 
 
 @_helper
