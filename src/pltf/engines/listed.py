@@ -20,7 +20,19 @@ from pltf.engines.chain import Chain, Layout, plan_chain
 from pltf.engines.contraction import AnyArray
 from pltf.engines.cp import CpFactors
 from pltf.engines.generated import compiled
-from pltf.engines.interpreted import FORWARD, LINKS, ONES, RATES, RATIOS, TO_FACTOR, TO_T_IN, Splits, program, run, splits
+from pltf.engines.interpreted import (
+    FORWARD,
+    LINKS,
+    ONES,
+    RATES,
+    RATIOS,
+    TO_FACTOR,
+    TO_T_IN,
+    Splits,
+    program,
+    run,
+    splits,
+)
 from pltf.engines.kernels.allocation import chain_allocation, cp_allocation, split_rows
 from pltf.engines.kernels.draws import Stream, stream
 from pltf.engines.lists import MOST_CHUNKS, CellList, SortedList, WholeList, chunks_of
