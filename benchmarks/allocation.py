@@ -61,9 +61,7 @@ def main(cells: int = CELLS) -> None:
                 one()
             times = np.array([[seconds(one) for one in passes] for _ in range(ROUNDS)]).min(axis=0)
             expected, drawn = 1e9 * times / cells
-            print(
-                f"{name:<14} mean {mean:<9g} counts {expected:6.1f} ns  allocate {drawn:7.1f} ns  {drawn / expected:.1f}x"
-            )
+            print(f"{name:<14} mean {mean:<7g} {expected:6.1f} ns {drawn:7.1f} ns {drawn / expected:5.1f}x")
 
 
 if __name__ == "__main__":
