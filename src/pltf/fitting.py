@@ -58,7 +58,7 @@ def fit(model: Model, X: Any, *, mask: Any, options: FitOptions, _callers: int =
     if place.path is not None:
         keeper = FitCheckpoint(place, ready.identity(seen), model.factors, ready.planned.factor_shapes)
         if keeper.finished is not None:
-            return replace(keeper.finished, patterns=_patterns(seen, options.keep_data))
+            return replace(keeper.finished, patterns=patterns_of(seen, options.keep_data))
     problem = ready.problem(seen)
     with single_threaded_blas, first_interrupt_waits() as interrupted:
         stop = replace(stop, interrupted=interrupted)
@@ -124,20 +124,23 @@ class Prepared:
 
     def identity(self, seen: Mapping[str, Observation]) -> Identity:
         """What has to be equal for a fit to be resumed."""
+        return {
+            "model": repr(self.model),
+            "data": {name: one.digest() for name, one in seen.items()},
+            **self.options.identity(**self.judged(seen)),
+            "ways": self.planned_for(seen).ways,
+        }
+
+    def judged(self, seen: Mapping[str, Observation]) -> Identity:
+        """What was made of options with the model and the data."""
         means = {a: factor.mean for a, factor in self.init.factors.items()} if isinstance(self.init, Fit) else None
-        judged = {
+        return {
             "method": self.method.name,
             "prior": digest_of(self.priors),
             "init": digest_of(self.init if means is None else means),
             "fixed": digest_of(self.held),
             "dtype": self.planned.dtype.name,
             "engine": self.planned_for(seen).engine,
-        }
-        return {
-            "model": repr(self.model),
-            "data": {name: one.digest() for name, one in seen.items()},
-            **self.options.identity(**judged),
-            "ways": self.planned_for(seen).ways,
         }
 
     def planned_for(self, seen: Mapping[str, Observation]) -> Plan:
@@ -206,7 +209,7 @@ class Prepared:
             dtype=self.planned.dtype.name,
             engine=self.planned_for(seen).engine,
             n_observed={name: one.n_observed for name, one in seen.items()},
-            patterns=_patterns(seen, self.options.keep_data),
+            patterns=patterns_of(seen, self.options.keep_data),
             labels=labels_by_index(seen),
             options=self.options.as_code(),
             pace=replace(state.pace, trail=None),
@@ -229,7 +232,7 @@ class Prepared:
             warnings.warn(f"{text}: use {py:dtype='float64'}", ConvergenceWarning, stacklevel=stacklevel)
 
 
-def _patterns(seen: Mapping[str, Observation], keep_data: bool) -> dict[str, Pattern]:
+def patterns_of(seen: Mapping[str, Observation], keep_data: bool) -> dict[str, Pattern]:
     """Which cells were observed, if that is to be kept."""
     if keep_data:
         return {name: one.pattern() for name, one in seen.items()}

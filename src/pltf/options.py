@@ -20,7 +20,8 @@ import numpy as np
 from pltf.engines.ways import ENGINES
 from pltf.errors import EngineError, PltfError, choice, flag, py, whole
 from pltf.gamma import Gamma
-from pltf.inference.methods import METHODS
+from pltf.inference.gibbs import NAME as GIBBS
+from pltf.inference.methods import NAMES
 from pltf.inference.run import Callback, Stop
 from pltf.store.checkpoint import Identity, digest_of
 from pltf.store.fits import as_path
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 INITS = ("prior", "random")
 DTYPES = ("float64", "float32")
+SAMPLING = ("chains", "burn_in", "draws", "thin")  # options of Gibbs sampling alone
 
 Check = Callable[[str, Any], Any]  # name and value to the value that is used; refuses with a PltfError
 
@@ -121,7 +123,7 @@ class FitOptions:
     pltf.errors.PltfError: max_iter must be a whole number of at least 1, got 0
     """
 
-    method: str = field(default="vb", metadata=_rule(_one_of(METHODS), same=ALWAYS))
+    method: str = field(default="vb", metadata=_rule(_one_of(NAMES), same=ALWAYS))
     prior: Gamma | Mapping[str, Gamma] | None = field(default=None, metadata=_rule(same=ALWAYS, told=True))
     max_iter: int = field(default=2000, metadata=_rule(_at_least(1), same=ALWAYS, told=True))
     tol: float = field(default=1e-6, metadata=_rule(_tolerance, same=ALWAYS, told=True))
@@ -139,10 +141,17 @@ class FitOptions:
     every: float = field(default=60.0, metadata=_rule(_seconds))
     resume: bool = field(default=False, metadata=_rule(flag))
     keep_data: bool = field(default=True, metadata=_rule(flag, told=True))
+    chains: int | None = field(default=None, metadata=_rule(_optional(_at_least(1)), same=IF_SET, told=True))
+    burn_in: int | None = field(default=None, metadata=_rule(_optional(_at_least(0)), same=IF_SET, told=True))
+    draws: int | None = field(default=None, metadata=_rule(_optional(_at_least(1)), same=IF_SET, told=True))
+    thin: int | None = field(default=None, metadata=_rule(_optional(_at_least(1)), same=IF_SET, told=True))
 
     def __post_init__(self) -> None:
         for one in fields(self):
             object.__setattr__(self, one.name, one.metadata["check"](one.name, getattr(self, one.name)))
+        for name in SAMPLING:
+            if getattr(self, name) is not None and self.method != GIBBS:
+                raise PltfError(f"{py:{name}} is an option of {py:method='gibbs'}, got {py:method={self.method!r}}")
 
     @property
     def stop(self) -> Stop:

@@ -13,7 +13,7 @@ from pltf.data.numeric import brief
 from pltf.data.split import HeldOut
 from pltf.errors import PltfError, py
 from pltf.fit import Fit
-from pltf.inference.methods import METHODS
+from pltf.inference.methods import NAMES
 from pltf.notation import Model
 from pltf.store.container import Box, Boxes, write
 from pltf.store.serialize import (
@@ -101,7 +101,7 @@ def fit_from(boxes: Boxes) -> Fit:
     sizes = {index: int(size) for index, size in about["sizes"].items()}
     if sizes != sizes | dict(model.sizes) or min(sizes.values()) < 1:
         raise ValueError(f"sizes cannot be {sizes}")
-    if about["method"] not in list(METHODS):
+    if about["method"] not in NAMES:
         raise ValueError(f"no method is called {about['method']!r}")
     if not about["rows"]:
         raise ValueError("there must be a row for each restart")
