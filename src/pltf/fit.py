@@ -24,6 +24,7 @@ from pltf.inference.factors import Factors, frozen
 from pltf.inference.run import Row
 from pltf.inference.start import restart_seed
 from pltf.inference.state import Pace, State, Trail
+from pltf.likelihoods import in_words
 from pltf.notation import Equation, Model
 from pltf.prediction.cells import Asked, asked, observed_values
 from pltf.prediction.draws import Sampling, at_least, at_most
@@ -101,6 +102,7 @@ class Fit:
     options: Mapping[str, str] = field(default_factory=dict)  # arguments that were not the defaults, as Python
     pace: Pace = field(default_factory=Pace)  # without its trail: how far the next sweep may try to go
     waiting: bool = True  # shapes of priors are not yet learned, if they are to be
+    likelihoods: Mapping[str, str] = field(default_factory=dict)  # of each tensor: "poisson" or "bernoulli"
     draws: Mapping[str, Array] = field(default_factory=dict)  # by Gibbs sampling: factor -> (chain, draw, *shape)
     sampled: Sampled | None = None  # how, and what else was drawn
     _last: LastSweep | None = field(default=None, init=False)  # of this very object: copies and files do without
@@ -633,10 +635,11 @@ class Fit:
         objective = self.objective
         state = "converged" if self.converged else "not converged"
         swept = f"{self.n_iter} sweep{'s' * (self.n_iter != 1)}"
+        method = filter(None, (self.method, in_words(self.likelihoods)))
         lines = [
             f"<Fit of {self.model!r}",
             f"  data     {self.data}",
-            f"  method   {self.method}, {self.dtype}, {self.engine} engine, seed {self.seed}",
+            f"  method   {', '.join(method)}, {self.dtype}, {self.engine} engine, seed {self.seed}",
             f"  result   {objective} {self.bound:.6f} after {swept}, {state}: {self.stopped}",
         ]
         if len(self.rows) > 1:

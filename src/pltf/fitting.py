@@ -33,6 +33,7 @@ from pltf.inference.priors import groups
 from pltf.inference.run import ASKED, INTERRUPTED, Row, Run, Stop, best_of
 from pltf.inference.state import Method, Problem, State, fetched, placed
 from pltf.interrupts import first_interrupt_waits
+from pltf.likelihoods import BERNOULLI, POISSON, by_tensor, likelihoods_of
 from pltf.notation import Model
 from pltf.options import FitOptions
 from pltf.planning import labels_by_index, observations, plan, tensors
@@ -52,9 +53,10 @@ def fit(model: Model, X: Any, *, mask: Any, options: FitOptions, _callers: int =
     if restarts > 1 and not isinstance(ready.init, str):
         raise PltfError(f"{py:restarts} must be 1 when {py:init} gives the starting point, got {restarts}")
     seen = observations(data, masks)
+    likelihoods = ready.likelihoods(seen)
     keeper = None
     if place.identity is not None and options.engine == "auto":
-        ready = replace(ready, planned=as_before(ready.planned, place.identity, seen))
+        ready = replace(ready, planned=as_before(ready.planned, place.identity, seen, likelihoods))
     if place.path is not None:
         keeper = FitCheckpoint(place, ready.identity(seen), model.factors, ready.planned.factor_shapes)
         if keeper.finished is not None:
@@ -83,16 +85,19 @@ def fit(model: Model, X: Any, *, mask: Any, options: FitOptions, _callers: int =
     return result
 
 
-def as_before(planned: Plan, identity: Identity, seen: Mapping[str, Observation]) -> Plan:
+def as_before(
+    planned: Plan, identity: Identity, seen: Mapping[str, Observation], likelihoods: Mapping[str, str]
+) -> Plan:
     """The plan with the ways of an earlier run, so that it is resumed to the same bits wherever it is resumed.
 
     Version 0.1 did not record them: it went by the storage of the data.
     """
     earlier = identity.get("ways")
     if earlier is None:
-        plans = (replace(planned, asked=engine).knowing({n: facts_of(o) for n, o in seen.items()}) for engine in KINDS)
+        facts = {name: facts_of(one) for name, one in seen.items()}
+        plans = (replace(planned, asked=engine).knowing(facts, likelihoods) for engine in KINDS)
         by_storage = dict(zip(KINDS, (plan.ways for plan in plans), strict=True))
-        earlier = {name: by_storage[facts_of(one).storage][name] for name, one in seen.items()}
+        earlier = {name: by_storage[one.storage][name] for name, one in facts.items()}
     return replace(planned, pinned={name: (counts, exposure) for name, (counts, exposure) in earlier.items()})
 
 
@@ -101,6 +106,7 @@ def prepare(model: Model, data: Mapping[str, Any], masks: Mapping[str, Any], opt
     how = METHODS[options.method]
     labels = labels_by_index({name: one for name, one in data.items() if isinstance(one, Observation)})
     planned = plan(model, data, mask=masks, options=options)
+    by_tensor(options.likelihood, tuple(model.observed))
     held = _fixed(options.fixed, model, planned, labels)
     priors = _priors(how, options.prior, planned.factor_shapes, held)
     learns = _learns(how, priors, model, planned.factor_shapes)
@@ -124,32 +130,33 @@ class Prepared:
 
     def identity(self, seen: Mapping[str, Observation]) -> Identity:
         """What has to be equal for a fit to be resumed."""
-        return {
-            "model": repr(self.model),
-            "data": {name: one.digest() for name, one in seen.items()},
-            **self.options.identity(**self.judged(seen)),
-            "ways": self.planned_for(seen).ways,
-        }
-
-    def judged(self, seen: Mapping[str, Observation]) -> Identity:
-        """What was made of options with the model and the data."""
         means = {a: factor.mean for a, factor in self.init.factors.items()} if isinstance(self.init, Fit) else None
-        return {
-            "method": self.method.name,
+        judged = {
+            "method": self.options.method,
             "prior": digest_of(self.priors),
             "init": digest_of(self.init if means is None else means),
             "fixed": digest_of(self.held),
             "dtype": self.planned.dtype.name,
             "engine": self.planned_for(seen).engine,
         }
+        return {
+            "model": repr(self.model),
+            "data": {name: one.digest() for name, one in seen.items()},
+            **self.options.identity(**judged),
+            "ways": self.planned_for(seen).ways,
+        }
 
     def planned_for(self, seen: Mapping[str, Observation]) -> Plan:
         """The plan once the data are read."""
-        return self.planned.knowing({name: facts_of(one) for name, one in seen.items()})
+        return self.planned.knowing({name: facts_of(one) for name, one in seen.items()}, self.likelihoods(seen))
+
+    def likelihoods(self, seen: Mapping[str, Observation]) -> dict[str, str]:
+        """The likelihood of every tensor; refuses data that do not go with what was asked for."""
+        return likelihoods_of(self.options.likelihood, seen)
 
     def problem(self, seen: Mapping[str, Observation]) -> Problem:
         """The model bound to its data."""
-        planned = self.planned_for(seen)
+        planned, likelihoods = self.planned_for(seen), self.likelihoods(seen)
         algebra = NumbaAlgebra(planned.threads)
         return Problem(
             engine=registry.build(planned, seen),
@@ -158,10 +165,11 @@ class Prepared:
             priors=self.priors,
             fixed={a: algebra.put(z) for a, z in self.held.items()},
             total=math.fsum(one.total for one in seen.values()),
-            saturated=math.fsum(one.saturated for one in seen.values()),
+            saturated=math.fsum(one.saturated for name, one in seen.items() if likelihoods[name] == POISSON),
             eps=float(np.finfo(planned.dtype).eps),
             trades=trades(self.model, self.held) if self.options.accelerate else None,
             learns=self.learns,
+            links=math.fsum(one.total for name, one in seen.items() if likelihoods[name] == BERNOULLI),
         )
 
     def starting(self, problem: Problem, seed: int) -> tuple[Callable[[int], State], tuple[float, ...]]:
@@ -214,6 +222,7 @@ class Prepared:
             options=self.options.as_code(),
             pace=replace(state.pace, trail=None),
             waiting=state.waiting,
+            likelihoods=self.likelihoods(seen),
         )
         return fit if run.converged else remembering(fit, state)  # few go on from what has converged
 

@@ -16,6 +16,7 @@ from pltf.fit import Fit
 from pltf.fitting import fit
 from pltf.gamma import PARTS, Gamma
 from pltf.inference.em import EM
+from pltf.likelihoods import as_option
 from pltf.notation import Model
 from pltf.options import FitOptions
 from pltf.planning import by_tensor
@@ -40,7 +41,8 @@ def fold_in(known: Fit, X_new: Any, index: str, *, mask: Any, options: FitOption
     kept = {a: known.factors[a].mean for a, indices in model.factors.items() if index not in indices}
     free = [a for a in model.factors if a not in kept]
     prior = _new_priors(known, options.prior, free, index)
-    options = replace(options, method=known.method, prior=prior, fixed=kept, dtype=known.dtype)
+    likelihood = as_option({name: known.likelihoods[name] for name in model.observed})
+    options = replace(options, method=known.method, prior=prior, fixed=kept, dtype=known.dtype, likelihood=likelihood)
     new = fit(model, data, mask=masks, options=options, _callers=3)
     # The new rows were learned with the others at their means; in predictions these are as uncertain as they were.
     C, D = ({**{a: part[a] for a in kept if a in part}, **own} for part, own in ((known.C, new.C), (known.D, new.D)))

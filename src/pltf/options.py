@@ -21,8 +21,9 @@ from pltf.engines.ways import ENGINES
 from pltf.errors import EngineError, PltfError, choice, flag, py, whole
 from pltf.gamma import Gamma
 from pltf.inference.gibbs import NAME as GIBBS
-from pltf.inference.methods import NAMES
+from pltf.inference.methods import METHODS
 from pltf.inference.run import Callback, Stop
+from pltf.likelihoods import POISSON, check_likelihood
 from pltf.store.checkpoint import Identity, digest_of
 from pltf.store.fits import as_path
 
@@ -123,7 +124,7 @@ class FitOptions:
     pltf.errors.PltfError: max_iter must be a whole number of at least 1, got 0
     """
 
-    method: str = field(default="vb", metadata=_rule(_one_of(NAMES), same=ALWAYS))
+    method: str = field(default="vb", metadata=_rule(_one_of(METHODS), same=ALWAYS))
     prior: Gamma | Mapping[str, Gamma] | None = field(default=None, metadata=_rule(same=ALWAYS, told=True))
     max_iter: int = field(default=2000, metadata=_rule(_at_least(1), same=ALWAYS, told=True))
     tol: float = field(default=1e-6, metadata=_rule(_tolerance, same=ALWAYS, told=True))
@@ -141,6 +142,9 @@ class FitOptions:
     every: float = field(default=60.0, metadata=_rule(_seconds))
     resume: bool = field(default=False, metadata=_rule(flag))
     keep_data: bool = field(default=True, metadata=_rule(flag, told=True))
+    likelihood: str | Mapping[str, str] = field(
+        default=POISSON, metadata=_rule(check_likelihood, same=IF_SET, told=True)
+    )
     chains: int | None = field(default=None, metadata=_rule(_optional(_at_least(1)), same=IF_SET, told=True))
     burn_in: int | None = field(default=None, metadata=_rule(_optional(_at_least(0)), same=IF_SET, told=True))
     draws: int | None = field(default=None, metadata=_rule(_optional(_at_least(1)), same=IF_SET, told=True))
@@ -202,6 +206,8 @@ def _code(name: str, value: Any) -> str:
         text = repr(value)
     elif isinstance(value, Gamma):
         text = f"pltf.{value!r}"
+    elif isinstance(value, Mapping) and all(isinstance(one, str) for one in value.values()):
+        text = repr(dict(value))
     elif isinstance(value, Mapping) and all(isinstance(one, Gamma) for one in value.values()):
         text = "{" + ", ".join(f"{factor!r}: pltf.{one!r}" for factor, one in value.items()) + "}"
     else:

@@ -45,18 +45,18 @@ def sample(model: Model, X: Any, *, mask: Any, options: FitOptions, _callers: in
     options = replace(options, seed=options.entropy(place.identity))
     schedule = _schedule(options)
     data, masks = tensors(model, X, mask)
-    ready = prepare(model, data, masks, replace(options, method="vb", **dict.fromkeys(SAMPLING)))
+    ready = prepare(model, data, masks, options)
     if options.restarts > 1 and not isinstance(ready.init, str):
         raise PltfError(f"{py:restarts} must be 1 when {py:init} gives the starting point, got {options.restarts}")
     _check_memory(ready, schedule)
     seen = observations(data, masks)
     _refuse_fractions(seen)
+    likelihoods = ready.likelihoods(seen)
     if place.identity is not None and options.engine == "auto":
-        ready = replace(ready, planned=as_before(ready.planned, place.identity, seen))
+        ready = replace(ready, planned=as_before(ready.planned, place.identity, seen, likelihoods))
     keeper = None
     if place.path is not None:
-        identity = ready.identity(seen) | options.identity(**(ready.judged(seen) | {"method": NAME}))
-        keeper = ChainsCheckpoint(place, identity, model.factors, ready.planned.factor_shapes)
+        keeper = ChainsCheckpoint(place, ready.identity(seen), model.factors, ready.planned.factor_shapes)
         if keeper.fit.finished is not None:
             return replace(keeper.fit.finished, patterns=patterns_of(seen, options.keep_data))
     result, stopped = Job(ready, options, schedule, seen, keeper).run()
@@ -166,6 +166,7 @@ class Job:
             n_observed={name: one.n_observed for name, one in self.seen.items()},
             patterns=patterns_of(self.seen, self.options.keep_data),
             labels=labels_by_index(self.seen),
+            likelihoods=self.ready.likelihoods(self.seen),
         )
 
     @property

@@ -213,6 +213,26 @@ def exp(x):  # type: ignore[no-untyped-def]
 
 
 @_helper
+def link_ratio(rate):  # type: ignore[no-untyped-def]
+    """``1 / (1 - exp(-rate))``: the expected count of a link over its rate, to full precision at any rate; a float64.
+
+    exp(-rate) = 2^k * e^f as in :func:`exp`, and 1 - 2^k e^f = (1 - 2^k) - 2^k (e^f - 1), in which nothing cancels.
+    The log term of a link needs no more: log(exp(rate) - 1) = rate - log(ratio).
+    """
+    x = -min(np.float64(rate), 700.0)
+    rounded = x * (1 / math.log(2)) + _ROUND
+    k = rounded - _ROUND
+    f = (x - k * _LN2_HIGH) - k * _LN2_LOW
+    f2 = f * f
+    f4 = f2 * f2
+    low = (1 / 2 + f * (1 / 6)) + f2 * (1 / 24 + f * (1 / 120))
+    middle = (1 / 720 + f * (1 / 5040)) + f2 * (1 / 40320 + f * (1 / 362880))
+    high = (1 / 3628800 + f * (1 / 39916800)) + f2 * (1 / 479001600 + f * (1 / 6227020800))
+    power = _from_bits((_bits(rounded) - _ROUND_BITS + 1023) << 52)
+    return 1 / ((1 - power) - power * (f + f2 * (low + f4 * (middle + f4 * high))))
+
+
+@_helper
 def _psi_parts(x):  # type: ignore[no-untyped-def]
     """(y, b, rho) of x > 0, for y = x + 10: digamma(x) = log(y) + b, and rho = x (x+1) ... (x+9) / y^10.
 

@@ -416,7 +416,16 @@ class Elsewhere:
         return Versioned({a: self.algebra.get(array) for a, array in given.items()}, versions)
 
     def counts(self, factors: Mapping[str, Any], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
-        found = self.engine.counts(self._here(factors), wanted, log)
+        return self._there(self.engine.counts(self._here(factors), wanted, log))
+
+    def allocate(self, factors: Mapping[str, Any], wanted: Collection[str] | None, key: tuple[int, ...]) -> Counts:
+        return self._there(self.engine.allocate(self._here(factors), wanted, key))
+
+    @property
+    def together(self) -> tuple[frozenset[str], ...]:
+        return self.engine.together
+
+    def _there(self, found: Counts) -> Counts:
         return Counts({a: self.algebra.put(array) for a, array in found.by_factor.items()}, found.log_term)
 
     def exposure(self, factors: Mapping[str, Any], of: str) -> Any:

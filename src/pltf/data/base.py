@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -60,6 +60,10 @@ class Observation(ABC):
     @abstractmethod
     def values_at(self, cells: Coords) -> NDArray[np.float64]:
         """What cells (modes, n) hold; NaN where they are missing."""
+
+    @abstractmethod
+    def first_where(self, wrong: Callable[[NDArray[Any]], NDArray[np.bool_]]) -> tuple[tuple[int, ...], float] | None:
+        """The first cell with an observed value for which ``wrong`` is true, and the value, for messages."""
 
     def digest(self) -> str:
         """A number that other data would not have, for all that they know of each other."""

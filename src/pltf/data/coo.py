@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -75,6 +75,14 @@ class CooObservation(Observation):
         """What cells hold; NaN where they are missing."""
         listed = np.append(self.values, 0.0)[self._pattern.listed.find(cells)]  # position -1, of none, is the last
         return np.where(self._pattern.observed(cells), listed, np.nan)
+
+    def first_where(self, wrong: Callable[[NDArray[Any]], NDArray[np.bool_]]) -> tuple[tuple[int, ...], float] | None:
+        """The first listed cell with a wrong value, and the value."""
+        found = wrong(self.values)
+        if not found.any():
+            return None
+        first = int(np.argmax(found))
+        return tuple(map(int, self.coords[:, first])), float(self.values[first])
 
     def _parts(self) -> Iterator[NDArray[Any]]:
         yield np.frombuffer(self.unlisted.encode(), dtype=np.uint8)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -68,6 +68,15 @@ class DenseObservation(Observation):
         at = tuple(cells)
         values = self.values[at].astype(np.float64)
         return values if self.mask is None else np.where(self.mask[at], values, np.nan)
+
+    def first_where(self, wrong: Callable[[NDArray[Any]], NDArray[np.bool_]]) -> tuple[tuple[int, ...], float] | None:
+        """The first cell with a wrong value, block by block, and the value."""
+        for block, seen in _observed(self.values, self.mask):
+            found = wrong(seen)
+            if found.any():
+                cell = _cell(self.values, self.mask, block, int(np.argmax(found)))
+                return cell, float(self.values[cell])
+        return None
 
     def _parts(self) -> Iterator[NDArray[Any]]:
         for rows in slabs(self.shape):

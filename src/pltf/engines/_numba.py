@@ -9,19 +9,20 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from pltf.special import ANY_ORDER, natural_log
+from pltf.special import ANY_ORDER, link_ratio, natural_log
 
 APART = 128  # entries between the small arrays of a kernel: see benchmarks/NOTES.md, "Bits and chance"
 TILE = 512  # listed cells between two rounds of logarithms
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER)
-def cp_counts(rows, x, Z, own, others, private, to_own, to_others, log, start, stop):  # type: ignore[no-untyped-def]
+def cp_counts(rows, x, Z, own, others, private, to_own, to_others, log, links, start, stop):  # type: ignore[no-untyped-def]
     """Expected counts of a CP model over listed cells [start, stop): gather, rate, ratio, scatter in one pass.
 
     ``rows`` (modes, cells) are rows of ``Z`` (all factors one under the other, first the mode by which the cells are
     sorted, whose rows this call owns). Sums of that mode go to ``own``, those of the last ``private`` modes to
-    ``others``, each if wanted. Returns sum x*log(Xhat/x), or 0 without ``log``. In NumPy::
+    ``others``, each if wanted. Returns sum x*log(Xhat/x), or 0 without ``log``. With ``links``, which is None for counts,
+    it returns sum log(exp(Xhat)-1) over links, whose ratio is 1/(1-exp(-Xhat)). In NumPy, for counts::
 
         P = Z[rows].prod(axis=0)                      # (cells, R): never made here
         ratio = x / P.sum(axis=1)
@@ -60,7 +61,11 @@ def cp_counts(rows, x, Z, own, others, private, to_own, to_others, log, start, s
             for r in range(R):
                 product[r] = all_but_last[r] * Z[row, r]
                 rate += product[r]
-            ratio = values[n] / rate
+            if links is None:
+                ratio = values[n] / rate
+            else:
+                ratio = Z.dtype.type(link_ratio(rate))
+                log_term += rate if log else Z.dtype.type(0)
             quotients[n] = ratio
             if private and to_own and to_others:
                 row -= first_private

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pltf.data import DenseObservation
 from pltf.data.numeric import read_only
-from pltf.engines.base import Counts, lost_in_cast, sum_of
+from pltf.engines.base import Counts, OverArrays, lost_in_cast, sum_of
 from pltf.engines.contraction import AnyArray
 from pltf.engines.cp import CpFactors
 from pltf.engines.factors import Version, Versioned
@@ -98,14 +98,14 @@ class Modes(NamedTuple):
         return cls(numbers, np.array(shape), sum(before), [slice(a, b) for a, b in itertools.pairwise(ends)])
 
 
-class DenseCpEngine(Remembering):
+class DenseCpEngine(OverArrays, Remembering):
     """Sums of a CP model over the cells of one dense tensor.
 
     Sums of the pieces are added in order: the number of threads changes no bit.
     """
 
     def __init__(self, plan: EquationPlan, seen: DenseObservation, threads: int) -> None:
-        self._dtype, self._table = plan.dtype, CellTable(seen.values)
+        self._dtype, self._table, self._links = plan.dtype, CellTable(seen.values), plan.links
         self._threads = threads
         self._factors = CpFactors(plan.equation)
         self._names = [self._factors.names[mode] for mode in self._table.order]
@@ -154,7 +154,8 @@ class DenseCpEngine(Remembering):
             x, known = self._cells(piece.rows)
             sums, inner_sums = np.zeros((self._rank, piece.width)), np.zeros(inner_shape)
             place = (self._outer.sizes, self._inner.sizes, piece.rows.start, piece.cut)
-            return sums, inner_sums, table_counts(x, known, Z, *place, to_outer, to_inner, log, sums, inner_sums)
+            wanted = (to_outer, to_inner, log, self._links)
+            return sums, inner_sums, table_counts(x, known, Z, *place, *wanted, sums, inner_sums)
 
         if len(self._table.pieces) == 1:
             outer_sums, inner_sums, log_term = one_piece(self._table.pieces[0])

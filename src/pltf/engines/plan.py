@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -52,6 +52,7 @@ class EquationPlan:
     masked: bool
     dtype: np.dtype[Any]
     tree: Tree
+    links: Literal[True] | None = None  # as that of Task
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -151,7 +152,7 @@ class TensorPlan:
         """Contractions over an array."""
         task = self.task
         known = task.facts.data_dtype if task.facts.storage == DENSE else task.dtype
-        return EquationPlan(task.equation, task.sizes, known, task.facts.missing > 0, task.dtype, task.tree)
+        return EquationPlan(task.equation, task.sizes, known, task.facts.missing > 0, task.dtype, task.tree, task.links)
 
     @property
     def is_array(self) -> bool:
@@ -289,9 +290,9 @@ class Plan:
         """Shape of every factor, in model order."""
         return {name: tuple(self.sizes[i] for i in indices) for name, indices in self.model.factors.items()}
 
-    def knowing(self, facts: Mapping[str, Facts]) -> Plan:
+    def knowing(self, facts: Mapping[str, Facts], likelihoods: Mapping[str, str]) -> Plan:
         """The plan once the data are read."""
-        tasks = [replace(e.task, facts=facts[e.name]) for e in self.equations]
+        tasks = [replace(e.task, facts=facts[e.name], likelihood=likelihoods[e.name]) for e in self.equations]
         pins = self.pinned or {}
         plans = (plan_tensor(task, self.asked, pins.get(task.equation.output.name)) for task in tasks)
         return replace(self, equations=tuple(plans))

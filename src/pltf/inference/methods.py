@@ -9,5 +9,5 @@ from pltf.inference.gibbs import NAME as GIBBS
 from pltf.inference.state import Method
 from pltf.inference.vb import VB
 
-METHODS: Mapping[str, Method] = {method.name: method for method in (VB, EM, MAP)}
-NAMES = (*METHODS, GIBBS)  # Gibbs sampling is no search for a maximum, and has a loop of its own
+# Gibbs sampling has a loop of its own; what it starts from is a fit by VB.
+METHODS: Mapping[str, Method] = {method.name: method for method in (VB, EM, MAP)} | {GIBBS: VB}

@@ -26,10 +26,11 @@ class Problem:
     priors: Mapping[str, Gamma]  # of the free factors, as given; empty for EM
     fixed: Factors
     total: float  # sum M*X over all tensors
-    saturated: float  # sum M*log Poisson(X; X) over all tensors
+    saturated: float  # sum M*log Poisson(X; X) over the tensors of counts
     eps: float  # relative rounding of the engine's arithmetic
     trades: tuple[Trade, ...] | None = None  # how factors may trade scale; None: plain sweeps, no acceleration
     learns: Mapping[str, Groups] = field(default_factory=dict)  # priors to be learned: which entries share a value
+    links: float = 0.0  # sum M*X over the tensors of links, which have no constants in the log-likelihood
 
     @cached_property
     def free(self) -> tuple[str, ...]:
@@ -42,8 +43,11 @@ class Problem:
         return any("shape" in self.priors[a].learns for a in self.learns)
 
     def log_likelihood(self, log_term: float, expected: float) -> float:
-        """sum M*( X*log Xhat - Xhat - lgamma(X+1) ), from the log term and the expected total sum M*Xhat."""
-        return self.saturated + log_term + (self.total - expected)
+        """The log-likelihood of all tensors, from the log term and the expected total sum M*Xhat.
+
+        Counts: sum M*( X*log Xhat - Xhat - lgamma(X+1) ). Links: sum M*( X*log(exp(Xhat)-1) - Xhat ).
+        """
+        return self.saturated + log_term + ((self.total - self.links) - expected)
 
     def rounding(self, objective: float) -> float:
         """How much rounding alone may change an objective: its terms are of the size of counts and entries."""

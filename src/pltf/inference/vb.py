@@ -85,7 +85,8 @@ def posterior_state(
 ) -> State:
     """Posteriors with their bound; the pass also gives the counts of the next sweep.
 
-    bound = sum M*( X*log Xhat_L - Xhat_E - lgamma(X+1) ) - sum_a KL( q(Z_a) || p(Z_a) )
+    bound = sum M*( X*log Xhat_L - Xhat_E - lgamma(X+1) ) - sum_a KL( q(Z_a) || p(Z_a) ), and for links
+    sum M*( X*log(exp(Xhat_L)-1) - Xhat_E ) in place of the first sum
     """
     L, kl = dict(problem.fixed), []
     for a in problem.free:

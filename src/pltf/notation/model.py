@@ -130,6 +130,7 @@ class Model:
         every: float = 60.0,
         resume: bool = False,
         keep_data: bool = True,
+        likelihood: str | Mapping[str, str] = "poisson",
         chains: int | None = None,
         burn_in: int | None = None,
         draws: int | None = None,
@@ -191,6 +192,11 @@ class Model:
             Keep in the Fit, and in its file, which cells were observed and what they held. Without them the Fit is
             smaller, predicts and can be resumed as before, but cannot list the top missing or zero cells
             (``fit.top``), score cells without the :class:`pltf.Holdout` it was fitted to, or give data to ArviZ.
+        likelihood
+            ``"poisson"``: values are counts. ``"bernoulli"``: values are links, 0 or 1, and a cell is 1 where a Poisson
+            count of its rate is above zero. ``"auto"``: bernoulli for a tensor in which all observed values are 0 or 1
+            and both occur, poisson for any other; ``fit.likelihoods`` tells what was chosen. Or a mapping from tensor
+            to one of these, when the model has several; a tensor that it does not name is poisson.
         chains, burn_in, draws, thin
             Of ``method="gibbs"`` only. Every chain starts at a draw from a VB fit (to which ``restarts``, ``max_iter``
             and ``tol`` apply), leaves out ``burn_in`` sweeps, and then keeps ``draws`` draws, one every ``thin``
@@ -202,6 +208,9 @@ class Model:
         >>> fit = pltf.nmf(rank=1).fit(np.array([[1.0, 2.0], [2.0, np.nan]]))
         >>> fit.converged
         True
+        >>> links = pltf.nmf(rank=1).fit(np.array([[1, 1, 0], [1, np.nan, 0], [0, 0, 0]]), likelihood="auto")
+        >>> links.likelihoods
+        {'X': 'bernoulli'}
         """
         # The front door: the one place where this layer reaches up, and only when called.
         from pltf.fitting import fit
@@ -227,6 +236,7 @@ class Model:
             every=every,
             resume=resume,
             keep_data=keep_data,
+            likelihood=likelihood,
             chains=chains,
             burn_in=burn_in,
             draws=draws,

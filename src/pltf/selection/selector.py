@@ -47,6 +47,7 @@ def select(
     checkpoint: str | os.PathLike[str] | None = None,
     every: float = 60.0,
     resume: bool = False,
+    likelihood: str | Mapping[str, str] = "poisson",
     **sizes: int | Iterable[int],
 ) -> Selection:
     """Fit a model at every size of a grid, from several starts each; the highest bound wins.
@@ -57,7 +58,7 @@ def select(
     ----------
     model
         A model, or several: their bounds can be compared as long as they describe the same tensors.
-    X, mask, max_iter, tol, init, fixed, dtype, engine, accelerate
+    X, mask, max_iter, tol, init, fixed, dtype, engine, accelerate, likelihood
         As for :meth:`pltf.Model.fit`; the method is variational Bayes.
     prior
         As for :meth:`pltf.Model.fit`, or a list of such priors: each of them is tried.
@@ -110,6 +111,7 @@ def select(
         checkpoint=checkpoint,
         every=every,
         resume=resume,
+        likelihood=likelihood,
     )
     place = Place(fitting.checkpoint, fitting.every, fitting.resume)
     options = Options(
@@ -120,6 +122,7 @@ def select(
     data, masks = tensors(tried[0].model, X, mask)
     candidates = _candidates(tried, data, masks, options)
     seen = observations(data, masks)
+    candidates[0].ready.likelihoods(seen)  # refuses data that do not go with them, before any work
     keeper = _keeper(place, seen, tried, candidates, options)
     if keeper is not None and keeper.finished is not None:
         return keeper.finished

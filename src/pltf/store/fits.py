@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import time
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from pltf.data.numeric import brief
 from pltf.data.split import HeldOut
 from pltf.errors import PltfError, py
 from pltf.fit import Fit
-from pltf.inference.methods import NAMES
+from pltf.inference.methods import METHODS
+from pltf.likelihoods import LIKELIHOODS, by_tensor
 from pltf.notation import Model
 from pltf.store.container import Box, Boxes, write
 from pltf.store.serialize import (
@@ -76,6 +78,7 @@ def fit_boxes(fit: Fit) -> Boxes:
         "n_observed": dict(fit.n_observed),
         "origin": {**_versions(), **fit.origin},
         "options": dict(fit.options),
+        "likelihoods": dict(fit.likelihoods),
     }
     boxes = {"": root}
     for name, pattern in fit.patterns.items():
@@ -101,7 +104,7 @@ def fit_from(boxes: Boxes) -> Fit:
     sizes = {index: int(size) for index, size in about["sizes"].items()}
     if sizes != sizes | dict(model.sizes) or min(sizes.values()) < 1:
         raise ValueError(f"sizes cannot be {sizes}")
-    if about["method"] not in NAMES:
+    if about["method"] not in METHODS:
         raise ValueError(f"no method is called {about['method']!r}")
     if not about["rows"]:
         raise ValueError("there must be a row for each restart")
@@ -120,7 +123,15 @@ def fit_from(boxes: Boxes) -> Fit:
         held_out=_held_out(boxes["held_out"], list(seen.values())) if "held_out" in boxes else None,
         origin=dict(about["origin"]),
         options=dict(about.get("options", {})),  # older files have none
+        likelihoods=_likelihoods(about.get("likelihoods", {}), tuple(seen)),
     )
+
+
+def _likelihoods(kept: Mapping[str, str], tensors: tuple[str, ...]) -> dict[str, str]:
+    """The likelihood of every tensor; older files name none, for there was only one."""
+    if not set(kept.values()) <= set(LIKELIHOODS):
+        raise ValueError(f"likelihoods cannot be {kept}")
+    return by_tensor(kept, tensors)
 
 
 def _held_out(box: Box, shapes: list[tuple[int, ...]]) -> HeldOut:
