@@ -14,6 +14,7 @@ from pltf.gamma import Array
 from pltf.inference.progress import Progress
 from pltf.notation import Equation, Term
 from pltf.prediction.cells import Asked
+from pltf.prediction.noise import Noise, Poisson
 from pltf.prediction.rates import RatesAt, rates
 from pltf.threads import available_threads, ordered_map, single_threaded_blas
 
@@ -23,13 +24,14 @@ DRAW = "'draw"  # numbers the draws; no index has such a name either
 
 @dataclass(frozen=True, eq=False)
 class Belief:
-    """What is known of one observed tensor: its equation and the posteriors of its factors."""
+    """What is known of one observed tensor: its equation, the posteriors of its factors, the noise of its values."""
 
     equation: Equation
     sizes: Mapping[str, int]
     E: Mapping[str, Array]
     C: Mapping[str, Array]  # shape and scale; factors that are known as a single value or by draws have none
     D: Mapping[str, Array]
+    noise: Noise = field(default_factory=Poisson)
     draws: Mapping[str, Array] = field(default_factory=dict)  # factors known by draws: (draw, *shape)
 
     @property
