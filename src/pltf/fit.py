@@ -447,7 +447,8 @@ class Fit:
         that index are asked for, and of these one will do: all cells of the others are missing, and are predicted. The
         result is a fit of the new rows, with predictions like any other. Its factors with ``index`` are what a fit with
         ``fixed=`` the means of the others gives; the others are as they were, and so is the prior, unless another is
-        given.
+        given. Of a Gibbs fit it is a VB fit, in which the other factors have a Gamma posterior with the mean and the
+        variance of their draws.
 
         >>> import numpy as np, pltf
         >>> X = np.random.default_rng(0).poisson(np.outer([9, 1, 5], [7, 2, 1, 3]))
@@ -509,8 +510,9 @@ class Fit:
     def to_arviz(self, draws: int = 500, *, seed: int = 0, of: str | None = None) -> Any:
         """Draws for ArviZ: posterior, posterior predictive, observed data, with labels.
 
-        The draws are of the posterior that was fitted: independent, in one chain. Predictions and data are those of one
-        tensor (``of``): all its cells, or the listed ones if it was given as a list.
+        The draws are of the posterior that was fitted: independent, in one chain; of a Gibbs fit they are those of its
+        chains, at most ``draws`` of each. Predictions and data are those of one tensor (``of``): all its cells, or the
+        listed ones if it was given as a list.
 
         >>> import arviz, numpy as np, pltf
         >>> data = pltf.nmf(rank=2).fit(np.ones((2, 3))).to_arviz(draws=100)
@@ -652,15 +654,21 @@ class Fit:
             f"<Fit of {self.model!r}",
             f"  data     {self.data}",
             f"  method   {', '.join(method)}, {self.dtype}, {self.engine} engine, seed {self.seed}",
-            f"  result   {objective} {self.bound:.6f} after {swept}, {state}: {self.stopped}",
+            f"  result   {objective} {self.bound:.6f}{self._draws_in_words()} after {swept}, {state}: {self.stopped}",
         ]
         if len(self.rows) > 1:
             bounds = [row.bound for row in self.rows]
             spread = f"{min(bounds):.6g} to {max(bounds):.6g}"
             kept = f"kept restart {self.best_restart} (counted from 0)"
-            lines.append(f"  restarts {len(bounds)}, {kept}; {objective} {spread}")
+            lines.append(f"  restarts {len(bounds)}, {kept}; {'bound' if self.draws else objective} {spread}")
         lines.append(f"  time     {self.seconds:.2f} s>")
         return "\n".join(lines)
+
+    def _draws_in_words(self) -> str:
+        if not self.draws:
+            return ""
+        chains, draws = next(iter(self.draws.values())).shape[:2]
+        return f" (mean of {draws} draws of {chains} chain{'s' * (chains != 1)})"
 
 
 def resumable(fit: Fit) -> State:

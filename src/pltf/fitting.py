@@ -21,7 +21,7 @@ from pltf.engines.registry import facts_of
 from pltf.engines.ways import KINDS
 from pltf.errors import ConvergenceWarning, PltfError, py, py_only
 from pltf.fit import Fit, counted_factors, masses, remembering, resumable
-from pltf.gamma import Array, Gamma, Point, Posterior
+from pltf.gamma import Array, Gamma, Point, Posterior, Samples
 from pltf.inference import start
 from pltf.inference.algebra import Groups
 from pltf.inference.algebra.compiled import NumbaAlgebra
@@ -303,7 +303,7 @@ def _factor_arrays(
     for name, value in given.items():
         _known_factor(argument, name, shapes)
         what = f"{py:{argument}[{name!r}]}"
-        if isinstance(value, (Posterior, Point)):
+        if isinstance(value, (Posterior, Samples, Point)):
             raise PltfError(f"{what} must be an array, got a {type(value).__name__}: pass its .mean")
         if is_frame(value):
             value = frame_as_array(value, model.factors[name], labels, what)
