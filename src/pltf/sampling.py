@@ -13,7 +13,7 @@ import numpy as np
 from pltf.alignment import align
 from pltf.data import DenseObservation, Observation
 from pltf.engines.plan import human, physical_memory
-from pltf.errors import ConvergenceWarning, ObservationError, PltfError, py, py_only
+from pltf.errors import ConvergenceWarning, ObservationError, PltfError, py, py_only, whole
 from pltf.fit import Fit, Sampled, counted_factors
 from pltf.fitting import Prepared, as_before, patterns_of, prepare
 from pltf.gamma import Gamma
@@ -68,6 +68,7 @@ def _schedule(options: FitOptions) -> Schedule:
     """How much to sample: what is asked for, or the defaults; chains that go on need no burn-in."""
     given = {name: getattr(options, name) for name in SAMPLING if getattr(options, name) is not None}
     going_on = isinstance(options.init, Fit) and bool(options.init.draws)
+    whole("draws", given.get("draws", DEFAULTS.draws), FEWEST)
     return replace(DEFAULTS, **{"burn_in": 0 if going_on else DEFAULTS.burn_in, **given})
 
 
@@ -274,8 +275,9 @@ def _warn(fit: Fit, stopped: str, schedule: Schedule, kept: bool, stacklevel: in
     if stopped == INTERRUPTED:
         advice = f"{py_only:go on with init=fit, or }give {py:checkpoint=} next time"
         advice = f"go on with {py:resume=True}" if kept else advice
-        what = f"these are its first {next(iter(fit.draws.values())).shape[1]} draws of {schedule.draws}"
-        what = what if fit.draws else "this is the VB fit that chains were to start from"
+        what = "this is the VB fit that chains were to start from"
+        for draws in list(fit.draws.values())[:1]:
+            what = f"these are the first {draws.shape[1]} of {schedule.draws} draws"
         warnings.warn(f"the sampling was interrupted: {what}; {advice}", ConvergenceWarning, stacklevel=stacklevel + 1)
     elif not fit.converged:
         advice = f"raise {py:draws} or {py:burn_in}{py_only:, or go on with init=fit}"
