@@ -206,14 +206,14 @@ def test_checkpoints_are_written_on_the_way(tmp_path: Path, vb: pltf.Fit) -> Non
         pass
 
     def kill(sweep: pltf.Sweep) -> None:
-        if sweep.n_iter == 30:
+        if sweep.n_iter == 5:
             raise Killed
 
-    path = tmp_path / "run.nc"
+    path, few = tmp_path / "run.nc", {**FEW, "burn_in": 2, "draws": 6}
     with pytest.raises(Killed):
-        MODEL.fit(X, mask=MASK, init=vb, callback=kill, checkpoint=path, every=0.0, **FEW)
-    again = MODEL.fit(X, mask=MASK, init=vb, checkpoint=path, resume=True, **FEW)
-    assert same(again, MODEL.fit(X, mask=MASK, init=vb, **FEW))
+        MODEL.fit(X, mask=MASK, init=vb, callback=kill, checkpoint=path, every=0.0, **few)
+    again = MODEL.fit(X, mask=MASK, init=vb, checkpoint=path, resume=True, **few)
+    assert same(again, MODEL.fit(X, mask=MASK, init=vb, **few))
 
 
 # -- going on, and stopping ---------------------------------------------------------------------

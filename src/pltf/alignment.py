@@ -19,6 +19,7 @@ from pltf.matching import matched, profiles
 from pltf.notation import Model
 
 _TINY = np.finfo(np.float64).tiny
+_TURNS, _SETTLED = 100, 1e-6  # of trades, and the change of a logarithm that ends them
 
 
 def align(
@@ -90,12 +91,20 @@ def _reorder(
 
 
 def _rescale(found: Sequence[Trade], place: tuple[int, ...], reference: Factors, draws: Mapping[str, Array]) -> None:
-    """Trade scales so that the logarithms of sums along each index come as near as they can to the reference."""
-    for trade in found:
-        far = np.array([_log_sums(reference[a], n) - _log_sums(draws[a][place], n) for a, n in trade.axes.items()])
-        scales = np.exp(trade.directions @ (trade.directions.T @ far))
-        for (a, axis), s in zip(trade.axes.items(), scales, strict=True):
-            draws[a][place] *= s.reshape(-1, *(1,) * (draws[a].ndim - 3 - axis))
+    """Trade scales so that the logarithms of sums along each index come as near as they can to the reference.
+
+    A factor may be in several trades, each of which changes what the others see: they take turns until nothing moves.
+    """
+    for _ in range(_TURNS):
+        furthest = 0.0
+        for trade in found:
+            far = [_log_sums(reference[a], n) - _log_sums(draws[a][place], n) for a, n in trade.axes.items()]
+            moved = trade.directions @ (trade.directions.T @ np.array(far))
+            for (a, axis), log_s in zip(trade.axes.items(), moved, strict=True):
+                draws[a][place] *= np.exp(log_s).reshape(-1, *(1,) * (draws[a].ndim - 3 - axis))
+            furthest = max(furthest, float(np.abs(moved).max()))
+        if furthest < _SETTLED or len(found) < 2:
+            break
 
 
 def _log_sums(Z: Array, axis: int) -> Array:

@@ -82,7 +82,7 @@ def _ess(draws: Array) -> float:
     rho = 1 - (within - covariance) / total
     rho[0] = 1.0
     pairs = rho[: n - n % 2].reshape(-1, 2).sum(axis=1)[: max(1, (n - 3) // 2 + 1)]
-    end = int(np.argmax(pairs < 0)) if (pairs < 0).any() else len(pairs)
+    end = int(np.argmax(pairs <= 0)) if (pairs <= 0).any() else len(pairs) - 1
     falling = np.minimum.accumulate(pairs[:end])
     last = max(float(rho[2 * end]), 0.0) if 2 * end < n else 0.0  # the next one alone, if it is positive
     tau = -1 + 2 * falling.sum() + last
