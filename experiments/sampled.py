@@ -12,6 +12,7 @@ import sys
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 import pltf
 import pltf.datasets
 
-Array = NDArray[np.float64]
+Array = NDArray[Any]
 
 LEVEL, HIDDEN, RESTARTS = 0.9, 0.2, 3
 PRIOR = pltf.Gamma(0.5, 1.0)  # that factors are drawn from

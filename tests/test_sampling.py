@@ -172,6 +172,7 @@ def test_threads_do_not_change_a_bit(fit: pltf.Fit, vb: pltf.Fit, threads: int) 
 def test_a_saved_fit_is_the_same(fit: pltf.Fit, tmp_path: Path) -> None:
     fit.save(tmp_path / "fit.nc")
     loaded = pltf.load(tmp_path / "fit.nc")
+    assert isinstance(loaded, pltf.Fit)
     assert same(fit, loaded)
     assert repr(loaded) == repr(fit)
     np.testing.assert_array_equal(loaded.mean(), fit.mean())
@@ -251,7 +252,7 @@ def test_a_callback_sees_chains_and_may_end_them(vb: pltf.Fit) -> None:
 @pytest.mark.parametrize("method", ["vb", "em", "map"])
 def test_options_of_gibbs_go_with_it_alone(name: str, method: str) -> None:
     with pytest.raises(pltf.PltfError, match=f"{name} is an option of method='gibbs', got method='{method}'"):
-        MODEL.fit(X, method=method, **{name: 3})
+        MODEL.fit(X, method=method, **dict[str, Any]({name: 3}))
 
 
 @pytest.mark.parametrize(

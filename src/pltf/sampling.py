@@ -18,6 +18,7 @@ from pltf.fit import Fit, Sampled, counted_factors
 from pltf.fitting import Prepared, as_before, patterns_of, prepare
 from pltf.gamma import Gamma
 from pltf.inference.algebra.chance import chain_seed
+from pltf.inference.algebra.host import prior_value
 from pltf.inference.algebra.kept import Kept
 from pltf.inference.balance import trades
 from pltf.inference.chains import ChainProgress, Chains, Sampling, Schedule
@@ -263,11 +264,10 @@ def _learned(problem: Problem, kept: Kept) -> dict[str, Gamma]:
     for a, groups in problem.learns.items():
         prior, shape, mean = learned[a], learned[a].shape, learned[a].mean
         if "shape" in prior.learns:
-            shape = np.exp(np.log(kept.shapes[a]).mean(axis=(0, 1)))
+            shape = prior_value(np.exp(np.log(kept.shapes[a]).mean(axis=(0, 1))), groups)
         if "mean" in prior.learns:
-            mean = kept.factors[a].mean(axis=(0, 1)).mean(axis=groups.shared, keepdims=True)
-        values = (float(v.reshape(())) if np.size(v) == 1 else v for v in map(np.asarray, (shape, mean)))
-        learned[a] = Gamma(*values, learn=prior.learn, tie=prior.tie)
+            mean = prior_value(kept.factors[a].mean(axis=(0, 1)).mean(axis=groups.shared, keepdims=True), groups)
+        learned[a] = prior.with_values(shape, mean)
     return learned
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy import integrate, special, stats
 
 import pltf
@@ -47,7 +48,7 @@ def rates_of_chain(problem: Problem, sweeps: int, seed: int = 5) -> Array:
 # -- exact posteriors ---------------------------------------------------------------------------
 
 
-def exact_moments(counts: Array, rank: int) -> tuple[float, Array, Array]:
+def exact_moments(counts: NDArray[np.int64], rank: int) -> tuple[float, Array, Array]:
     """Evidence, mean and second moment of the rates of an NMF of a small matrix, by enumerating all allocations.
 
     Given the allocated counts, W[i,r] = w_r * a share and H[r,j] = h_r * a share, where shares are Dirichlet and

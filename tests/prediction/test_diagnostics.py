@@ -46,7 +46,7 @@ def test_what_never_changes_is_no_trouble() -> None:
 
 
 def test_of_several_quantities_median_and_worst_are_told() -> None:
-    good, bad = CHAINS["independent"], CHAINS["independent"] + 3 * np.arange(4)[:, None]
+    good, bad = CHAINS["independent"], CHAINS["independent"] + 3.0 * np.arange(4)[:, None]
     found = table({"rates": np.stack([good, good, bad], axis=2), "one": good})
     assert found.index.tolist() == ["rates, median", "rates, worst", "one"]
     assert found.loc["rates, median", "rhat"] == rhat(good)

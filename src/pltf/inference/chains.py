@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from pltf.errors import PltfError
 from pltf.inference.algebra import Factors
@@ -128,7 +128,7 @@ class Sampling:
                 chains.kept.keep(chain, number - 1, self._on_host(state.E), state.priors, self._mass(state))
         return replace(chains, states=tuple(fetched(state, algebra) for state in states), sweeps=sweeps)
 
-    def _mass(self, state: State) -> dict[str, Factors]:
+    def _mass(self, state: State) -> dict[str, Any]:
         """Allocated counts of the components of every latent index."""
         counts, algebra = state.counts.by_factor, self.sampler.problem.algebra
         return {index: algebra.sum_along(counts[a], 1.0, axis) for index, (a, axis) in self.mass.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -58,8 +59,8 @@ class ChainsCheckpoint:
 def _chains(boxes: Mapping[str, Box], shapes: Shapes) -> Chains:
     head = boxes["chains"]
     states = tuple(get_state(boxes[f"chain/{number}"], shapes) for number in range(head.about["count"]))
-    parts = []
+    parts: dict[str, Any] = {}
     for one in fields(Kept):
         held = {name: np.array(head.get(f"{name}.{one.name}")) for name in head.about[one.name]}
-        parts.append(held.get("", held))
-    return Chains(states, int(head.about["sweeps"]), Kept(*parts), float(head.about["seconds"]))
+        parts[one.name] = held.get("", held)
+    return Chains(states, int(head.about["sweeps"]), Kept(**parts), float(head.about["seconds"]))

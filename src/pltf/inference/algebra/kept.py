@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -45,6 +45,7 @@ class Kept:
 
     def until(self, draws: int, sweeps: int) -> Kept:
         """What there is after so many of them."""
-        parts = (getattr(self, one.name) for one in fields(self)[:-1])
-        cut = ({name: array[:, :draws] for name, array in part.items()} for part in parts)
-        return Kept(*cut, self.log_likelihood[:, :sweeps])
+        factors, shapes, mass = (
+            {name: array[:, :draws] for name, array in part.items()} for part in (self.factors, self.shapes, self.mass)
+        )
+        return Kept(factors, shapes, mass, self.log_likelihood[:, :sweeps])
