@@ -94,6 +94,15 @@ def test_predictions_are_those_of_the_draws(model: pltf.Model, shape: tuple[int,
     assert top["mean"] == pytest.approx(rates.mean(axis=0).max())
 
 
+def test_quantiles_do_not_depend_on_the_parts_in_which_cells_are_gone_through(
+    fit: pltf.Fit, vb: pltf.Fit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once = [one.interval() for one in (fit, vb)]
+    monkeypatch.setattr("pltf.prediction.draws.MOST_BYTES", 8 * 50_000)
+    np.testing.assert_array_equal(fit.interval(), at_once[0])
+    assert vb.interval(counts=True)[1].shape == vb.interval()[1].shape == X.shape
+
+
 def test_everything_else_takes_it(fit: pltf.Fit, tmp_path: Path) -> None:
     from pltf.report import write
 

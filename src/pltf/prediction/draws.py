@@ -170,8 +170,8 @@ class Sampling:
         number = self._draws if counts else self._different
         for part, _, draws in self._parts(max(1, MOST_BYTES // (8 * number)), number, counts=counts):
             drawn = np.empty((part.stop - part.start, number))
-            for number, one in enumerate(draws):
-                drawn[:, number] = one
+            for place, one in enumerate(draws):
+                drawn[:, place] = one
             out[:, part] = np.quantile(drawn, np.asarray(levels), axis=1, method=method, overwrite_input=True)
         return out.reshape(len(levels), *self.cells.shape)
 
