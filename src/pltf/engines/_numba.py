@@ -21,8 +21,8 @@ def cp_counts(rows, x, Z, own, others, private, to_own, to_others, log, links, s
 
     ``rows`` (modes, cells) are rows of ``Z`` (all factors one under the other, first the mode by which the cells are
     sorted, whose rows this call owns). Sums of that mode go to ``own``, those of the last ``private`` modes to
-    ``others``, each if wanted. Returns sum x*log(Xhat/x), or 0 without ``log``. With ``links``, which is None for counts,
-    it returns sum log(exp(Xhat)-1) over links, whose ratio is 1/(1-exp(-Xhat)). In NumPy, for counts::
+    ``others``, each if wanted. Returns sum x*log(Xhat/x), or 0 without ``log``. With ``links``, which is None for
+    counts, it returns sum log(exp(Xhat)-1) over links, whose ratio is 1/(1-exp(-Xhat)). In NumPy, for counts::
 
         P = Z[rows].prod(axis=0)                      # (cells, R): never made here
         ratio = x / P.sum(axis=1)

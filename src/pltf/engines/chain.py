@@ -191,4 +191,4 @@ class Layout:
     def from_rows(self, rows: Array) -> Array:
         """The layout of the factor again."""
         shape = tuple(self._full[axis] for axis in self._to_rows)
-        return np.ascontiguousarray(rows.reshape(shape).transpose(np.argsort(self._to_rows)))
+        return np.array(rows.reshape(shape).transpose(np.argsort(self._to_rows)), order="C")

@@ -18,26 +18,58 @@ from pltf.engines.interpreted import FACTOR, LINKS, T_IN, T_OUT, TO_FACTOR, TO_T
 from pltf.engines.kernels.draws import positive_poisson, rarer, uniform
 from pltf.special import ANY_ORDER, AS_WRITTEN, compiled, link_ratio, natural_log
 
-FEW = 8.0  # counts that are drawn one by one
+DIRECT = 6.0  # counts of a cell that are added where they belong one by one
+ONE_BY_ONE = 4.0  # counts for every term up to which a draw for each count takes less than a binomial for each term
 
 _helper = compiled(AS_WRITTEN, inside=True)
 
 
 @_helper
-def _drawn(stream, count, weights, drawn):  # type: ignore[no-untyped-def]
-    """``drawn[:]`` = multinomial of many counts over the weights, by conditional binomials.
+def _accumulated(weights, sums):  # type: ignore[no-untyped-def]
+    """The total, and ``sums[:] = np.cumsum(weights)``."""
+    total = 0.0
+    for r in range(weights.size):
+        total += weights[r]
+        sums[r] = total
+    return total
+
+
+@_helper
+def _found(sums, at):  # type: ignore[no-untyped-def]
+    """The first of the cumulative sums that is above a number below the last of them; in NumPy, searchsorted."""
+    r = 0
+    for k in range(sums.size - 1):
+        r += sums[k] <= at
+    return r
+
+
+@_helper
+def _drawn(stream, count, weights, sums, drawn):  # type: ignore[no-untyped-def]
+    """``drawn[:]`` = multinomial of a count over the weights; ``sums`` is room for as many numbers."""
+    for r in range(weights.size):
+        drawn[r] = 0.0
+    if count <= ONE_BY_ONE * weights.size:
+        total = _accumulated(weights, sums)
+        for _ in range(int(count)):
+            drawn[_found(sums, uniform(stream) * total)] += 1
+    else:
+        _by_binomials(stream, count, weights, drawn)
+
+
+@_helper
+def _by_binomials(stream, count, weights, drawn):  # type: ignore[no-untyped-def]
+    """Many counts, by conditional binomials, into ``drawn``, which is zero.
 
     The largest weight gets what the others leave: so no probability is above 1/2, and none comes from the difference
     of nearly equal numbers.
     """
-    R, rest, most = weights.size, 0.0, 0
-    for r in range(R):
-        drawn[r] = 0.0
+    rest, most = 0.0, 0
+    for r in range(weights.size):
         rest += weights[r]
         if weights[r] > weights[most]:
             most = r
     left = count
-    for r in range(R):
+    for r in range(weights.size):
         if r != most and left > 0 and weights[r] > 0:
             drawn[r] = rarer(stream, left, weights[r] / rest)
             left -= drawn[r]
@@ -52,15 +84,6 @@ def _hidden(links, x, rate, stream):  # type: ignore[no-untyped-def]
         return x if 0 < rate < math.inf else 0.0, x / rate, 0.0
     count = positive_poisson(stream, rate) if 0 < rate < math.inf else 0.0
     return count, link_ratio(rate), rate
-
-
-@_helper
-def _found(sums, at):  # type: ignore[no-untyped-def]
-    """The first of the cumulative sums that is above a number below the last of them."""
-    r = 0
-    for k in range(sums.size - 1):
-        r += sums[k] <= at
-    return r
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER)
@@ -102,11 +125,8 @@ def cp_allocation(rows, x, Z, own, others, private, to_own, to_others, log, link
                 rate += product[r]
             count, quotients[n], more = _hidden(links is not None, np.float64(values[n]), rate, stream)
             log_term += more
-            if count <= FEW:
-                total = 0.0
-                for r in range(R):
-                    total += product[r]
-                    sums[r] = total
+            if count <= DIRECT:
+                total = _accumulated(product, sums)
                 for _ in range(int(count)):
                     r = _found(sums, uniform(stream) * total)
                     if to_own:
@@ -115,7 +135,7 @@ def cp_allocation(rows, x, Z, own, others, private, to_own, to_others, log, link
                         for mode in range(last - private + 1, last + 1):
                             others[at[mode, n] - first_private, r] += 1
                 continue
-            _drawn(stream, count, product, drawn)
+            _drawn(stream, count, product, sums, drawn)
             for r in range(R):
                 if drawn[r] > 0:
                     if to_own:
@@ -133,35 +153,23 @@ def cp_allocation(rows, x, Z, own, others, private, to_own, to_others, log, link
 
 
 @_helper
-def _split(count, a, a_at, b, b_at, terms, to_a, to_b, b_sums_at, gives_a, gives_b, stream):  # type: ignore[no-untyped-def]
-    """Allocate a count over the terms ``a * b`` that were summed, and add it to the entries of both."""
-    total, most, largest = 0.0, 0, -1.0
-    for s in range(terms.shape[0]):
-        term = np.float64(a[a_at + terms[s, 0]]) * b[b_at + terms[s, 1]]
-        total += term
-        if term > largest:
-            most, largest = s, term
-    left, rest = count, total
-    for s in range(terms.shape[0]):
-        if s != most and left > 0:
-            i, j = a_at + terms[s, 0], terms[s, 1]
-            term = np.float64(a[i]) * b[b_at + j]
-            if term > 0:
-                k = rarer(stream, left, term / rest)
-                left -= k
-                rest -= term
-                if gives_a:
-                    to_a[i] += k
-                if gives_b:
-                    to_b[b_sums_at + j] += k
-    if gives_a:
-        to_a[a_at + terms[most, 0]] += left
-    if gives_b:
-        to_b[b_sums_at + terms[most, 1]] += left
+def _split(stream, count, a, a_at, b, b_at, terms, room, to_a, to_b, b_sums_at, gives_a, gives_b):  # type: ignore[no-untyped-def]
+    """Allocate a count over the terms ``a * b`` of a sum, and add it to the entries of both."""
+    size = terms.shape[0]
+    weights, drawn = room[0, :size], room[2, :size]
+    for s in range(size):
+        weights[s] = np.float64(a[a_at + terms[s, 0]]) * b[b_at + terms[s, 1]]
+    _drawn(stream, count, weights, room[1, :size], drawn)
+    for s in range(size):
+        if drawn[s] > 0:
+            if gives_a:
+                to_a[a_at + terms[s, 0]] += drawn[s]
+            if gives_b:
+                to_b[b_sums_at + terms[s, 1]] += drawn[s]
 
 
 @_helper
-def _split_back(s, tables, splits, todo, F, F_at, row_of, T, dT, own, others, sums_at, owned, stream):  # type: ignore[no-untyped-def]
+def _split_back(s, tables, splits, todo, F, F_at, row_of, T, dT, own, others, sums_at, owned, stream, room):  # type: ignore[no-untyped-def]
     """Allocate the counts of T_out over what was summed into it, to the factor and to T_in, and begin anew."""
     steps, _, widths, _, _, _ = tables
     where, outs, terms = splits
@@ -172,7 +180,8 @@ def _split_back(s, tables, splits, todo, F, F_at, row_of, T, dT, own, others, su
     for o in range(mine.shape[0]):
         if gives and dT[t_out + o] > 0:
             i, j = t_in + mine[o, 0], at + mine[o, 1]
-            _split(dT[t_out + o], T, i, F, F_at[f] + j, summed, dT, sums, sums_at[f] + j, to_t_in, to_factor, stream)
+            to = (dT, sums, sums_at[f] + j, to_t_in, to_factor)
+            _split(stream, dT[t_out + o], T, i, F, F_at[f] + j, summed, room, *to)
         dT[t_out + o] = 0
 
 
@@ -192,7 +201,8 @@ def chain_allocation(  # type: ignore[no-untyped-def]
     dT = np.zeros(work + 2 * APART)[APART:-APART]
     T[0] = 1
     row_of, here = np.zeros(widths.size, np.int64), np.full(modes, -1, np.int64)
-    back = (tables, splits, todo, F, F_at, row_of, T, dT, own, others, sums_at, owned, stream)
+    room = np.zeros((3, splits[2].shape[0] + APART))
+    back = (tables, splits, todo, F, F_at, row_of, T, dT, own, others, sums_at, owned, stream, room)
     quotients, rate_at, log_term = np.empty(TILE), steps[last, T_OUT], 0.0 if log else np.nan
     for s in range(levels[0], levels[1]):
         _forward(steps[s], strips, F, F_at[steps[s, FACTOR]], T)
@@ -229,6 +239,8 @@ def chain_allocation(  # type: ignore[no-untyped-def]
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def split_rows(stream, counts, weights, drawn):  # type: ignore[no-untyped-def]
     """``drawn[n]`` = multinomial of ``counts[n]`` over the weights of row n: (rows), (rows, terms), (rows, terms)."""
+    weight, sums = np.zeros(weights.shape[1]), np.zeros(weights.shape[1])
     for n in range(counts.size):
         if counts[n] > 0:
-            _drawn(stream, counts[n], weights[n], drawn[n])
+            weight[:] = weights[n]
+            _drawn(stream, counts[n], weight, sums, drawn[n])
