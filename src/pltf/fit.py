@@ -24,7 +24,7 @@ from pltf.inference.factors import Factors, frozen
 from pltf.inference.run import Row
 from pltf.inference.start import restart_seed
 from pltf.inference.state import Pace, State, Trail
-from pltf.likelihoods import in_words
+from pltf.likelihoods import BERNOULLI, in_words
 from pltf.notation import Equation, Model
 from pltf.prediction.cells import Asked, asked, observed_values
 from pltf.prediction.dispersion import Dispersion
@@ -105,6 +105,7 @@ class Fit:
     pace: Pace = field(default_factory=Pace)  # without its trail: how far the next sweep may try to go
     waiting: bool = True  # shapes of priors are not yet learned, if they are to be
     likelihoods: Mapping[str, str] = field(default_factory=dict)  # of each tensor; those not named are "poisson"
+    notes: tuple[str, ...] = ()  # what a reader should know of the data and of what was chosen for them
     dispersion: Mapping[str, Dispersion] = field(default_factory=dict)  # of tensors: what counts vary beyond Poisson
     draws: Mapping[str, Array] = field(default_factory=dict)  # by Gibbs sampling: factor -> (chain, draw, *shape)
     sampled: Sampled | None = None  # how, and what else was drawn
@@ -172,7 +173,9 @@ class Fit:
         return table
 
     def mean(self, at: Any = None, *, of: str | None = None, progress: bool = True) -> Array:
-        """Expected value of cells, exact under the posterior.
+        """Mean rate of cells, exact under the posterior: the count to expect.
+
+        Of links (``likelihood="bernoulli"``) it is the rate too, which may be above 1; :meth:`prob` is the probability.
 
         ``at`` lists cells: an (n, modes) array of positions, a table with a column for each index, rows of labels, a
         tuple of index arrays such as ``np.nonzero`` gives, or a boolean array of the tensor's shape. In a table or a
@@ -411,7 +414,7 @@ class Fit:
     def _noise(self, of: str | None) -> Noise:
         """How values of a tensor scatter around their rates."""
         name = self.tensor(of)
-        if self.likelihoods.get(name) == "bernoulli":
+        if self.likelihoods.get(name) == BERNOULLI:
             return Bernoulli()
         return self.dispersion[name].noise(self.model.observed[name]) if name in self.dispersion else Poisson()
 

@@ -33,7 +33,7 @@ from pltf.inference.priors import groups
 from pltf.inference.run import ASKED, INTERRUPTED, Row, Run, Stop, best_of
 from pltf.inference.state import Method, Problem, State, fetched, placed
 from pltf.interrupts import first_interrupt_waits
-from pltf.likelihoods import BERNOULLI, POISSON, by_tensor, likelihoods_of
+from pltf.likelihoods import BERNOULLI, POISSON, by_tensor, likelihoods_of, remarks
 from pltf.notation import Model
 from pltf.options import FitOptions
 from pltf.planning import labels_by_index, observations, plan, tensors
@@ -223,6 +223,7 @@ class Prepared:
             pace=replace(state.pace, trail=None),
             waiting=state.waiting,
             likelihoods=self.likelihoods(seen),
+            notes=remarks(self.options.likelihood, seen),
         )
         return fit if run.converged else remembering(fit, state)  # few go on from what has converged
 

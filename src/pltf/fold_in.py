@@ -18,7 +18,7 @@ from pltf.gamma import PARTS, Gamma
 from pltf.inference.em import EM
 from pltf.inference.factors import Factors
 from pltf.inference.vb import VB
-from pltf.likelihoods import as_option
+from pltf.likelihoods import POISSON, as_option
 from pltf.notation import Model
 from pltf.options import FitOptions
 from pltf.planning import by_tensor
@@ -43,7 +43,7 @@ def fold_in(known: Fit, X_new: Any, index: str, *, mask: Any, options: FitOption
     kept = {a: known.factors[a].mean for a, indices in model.factors.items() if index not in indices}
     free = [a for a in model.factors if a not in kept]
     prior = _new_priors(known, options.prior, free, index)
-    likelihood = as_option({name: known.likelihoods[name] for name in model.observed})
+    likelihood = as_option({name: known.likelihoods.get(name, POISSON) for name in model.observed})
     options = replace(
         options,
         method=VB.name if known.draws else known.method,

@@ -111,6 +111,14 @@ class DtypeName(StrEnum):
     float32 = "float32"
 
 
+class LikelihoodName(StrEnum):
+    """How values scatter around their rates."""
+
+    poisson = "poisson"
+    bernoulli = "bernoulli"
+    auto = "auto"
+
+
 class AmongCells(StrEnum):
     """Cells of which the most probable are asked for."""
 
@@ -223,6 +231,11 @@ KeepData = Annotated[
     typer.Option("--keep-data/--no-keep-data", metavar="", rich_help_panel=FITTING,
                  help="Keep what was observed in the fit: predict --top and report need it."),
 ]  # fmt: skip
+Likelihood = Annotated[
+    LikelihoodName,
+    typer.Option("--likelihood", rich_help_panel=FITTING,
+                 help="Counts (poisson), links that are 0 or 1 (bernoulli), or what the data look like (auto)."),
+]  # fmt: skip
 Force = Annotated[
     bool, typer.Option("--force", metavar="", rich_help_panel=TALK, help="Replace the output if it exists.")
 ]
@@ -281,6 +294,7 @@ def fit(
     every: Every = 60.0,
     resume: Resume = False,
     keep_data: KeepData = True,
+    likelihood: Likelihood = LikelihoodName.poisson,
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -361,6 +375,7 @@ def select(
     checkpoint: Checkpoint = None,
     every: Every = 60.0,
     resume: Resume = False,
+    likelihood: Likelihood = LikelihoodName.poisson,
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,

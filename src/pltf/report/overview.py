@@ -145,6 +145,7 @@ def facts(fit: Fit) -> list[tuple[str, str]]:
         ),
         ("starts", f"{len(fit.rows):,}, seed {fit.seed}; restart {fit.best_restart} was kept (counted from 0)"),
         ("engine", f"{fit.engine}, {fit.dtype}"),
+        ("likelihood", _likelihood(fit)),
     ]
     if fit.sampled is not None:
         told.append(("chains", _chains_in_words(fit, fit.sampled)))
@@ -170,6 +171,15 @@ def _chains_in_words(fit: Fit, sampled: Sampled) -> str:
         if name == "log-likelihood" or str(name).endswith("median")
     ]
     return "; ".join([made, *told])
+
+
+def _likelihood(fit: Fit) -> str:
+    words = {
+        "poisson": "poisson: counts around their rates",
+        "bernoulli": "bernoulli: links, 1 where a Poisson count of the rate is above zero",
+    }
+    kinds = {name: words[fit.likelihoods.get(name, "poisson")] for name in fit.model.observed}
+    return "; ".join(kinds.values() if len(kinds) == 1 else (f"{name} {text}" for name, text in kinds.items()))
 
 
 def _in_words(prior: Gamma) -> str:

@@ -172,6 +172,7 @@ def _notes(fit: Fit, found: Selection | None, checked: Checks) -> list[str]:
     notes = []
     if not fit.converged:
         notes.append(f"the fit has not converged ({fit.stopped}): the factors may still change")
+    notes += fit.notes
     if found is not None:
         notes += found.doubts
     if checked.scores is not None and not checked.measures[0].better:

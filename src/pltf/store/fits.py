@@ -79,6 +79,7 @@ def fit_boxes(fit: Fit) -> Boxes:
         "origin": {**_versions(), **fit.origin},
         "options": dict(fit.options),
         "likelihoods": dict(fit.likelihoods),
+        "notes": list(fit.notes),
     }
     boxes = {"": root}
     for name, pattern in fit.patterns.items():
@@ -124,6 +125,7 @@ def fit_from(boxes: Boxes) -> Fit:
         origin=dict(about["origin"]),
         options=dict(about.get("options", {})),  # older files have none
         likelihoods=_likelihoods(about.get("likelihoods", {}), tuple(seen)),
+        notes=tuple(map(str, about.get("notes", ()))),
     )
 
 
