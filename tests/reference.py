@@ -26,6 +26,7 @@ class Reference:
     masks: Mapping[str, NDArray[np.bool_]]
     shape: Arrays = field(default_factory=dict)  # prior shape A of each free factor, full size
     mean: Arrays = field(default_factory=dict)  # prior mean B
+    likelihoods: Mapping[str, str] = field(default_factory=dict)  # of tensors; "poisson" where none is named
 
     def xhat(self, equation: Equation, Z: Arrays) -> Array:
         return self._einsum(equation.factors, equation.output, [Z[term.name] for term in equation.factors])
@@ -50,9 +51,18 @@ class Reference:
             if name in {term.name for term in equation.factors}:
                 x, mask = self.data[equation.output.name], self.masks[equation.output.name]
                 xhat = self.xhat(equation, Z)
-                ratio = np.divide(x, xhat, out=np.zeros(x.shape), where=mask & (x > 0))
+                expected = self.expected_count(equation, x, xhat)
+                ratio = np.divide(expected, xhat, out=np.zeros(x.shape), where=mask & (x > 0))
                 total += Z[name] * self.delta(equation, name, ratio, Z)
         return total
+
+    def is_links(self, equation: Equation) -> bool:
+        return self.likelihoods.get(equation.output.name) == "bernoulli"
+
+    def expected_count(self, equation: Equation, x: Array, xhat: Array) -> Array:
+        """The count itself, or for a link the mean of a Poisson count that is above zero."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return xhat / -np.expm1(-xhat) if self.is_links(equation) else x
 
     def exposure(self, name: str, Z: Arrays) -> Array:
         total = np.zeros_like(Z[name])
@@ -67,7 +77,11 @@ class Reference:
         for equation in self.model.equations:
             mask = self.masks[equation.output.name]
             x = self.data[equation.output.name][mask]
-            logs = xlogy(x, self.xhat(equation, L)[mask])
+            rate = self.xhat(equation, L)[mask]
+            if self.is_links(equation):
+                total += float(log_odds(rate[x > 0]).sum() - self.xhat(equation, E)[mask].sum())
+                continue
+            logs = xlogy(x, rate)
             total += float((logs - self.xhat(equation, E)[mask] - gammaln(x + 1)).sum())
         return total
 
@@ -119,3 +133,9 @@ class Reference:
                 prior += float((xlogy(A - 1, Z[a]) - rate * Z[a] + A * np.log(rate) - gammaln(A)).sum())
             posteriors.append(self.log_likelihood(Z, Z) + prior)
         return posteriors, Z
+
+
+def log_odds(rate: Array) -> Array:
+    """log(exp(rate) - 1): P(X=1) / P(X=0) of a link."""
+    small = np.minimum(rate, 1.0)
+    return np.where(rate < 1, np.log(np.expm1(small)), rate + np.log1p(-np.exp(-np.maximum(rate, 1.0))))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -28,6 +28,7 @@ class Case:
     masks: Mapping[str, NDArray[np.bool_]]
     priors: Mapping[str, pltf.Gamma]
     init: Mapping[str, Array]
+    likelihoods: Mapping[str, str] = field(default_factory=dict)  # "poisson" where none is named
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -36,7 +37,7 @@ class Case:
     def reference(self) -> Reference:
         shape = {a: prior.broadcast(self.init[a].shape)[0] for a, prior in self.priors.items()}
         mean = {a: prior.broadcast(self.init[a].shape)[1] for a, prior in self.priors.items()}
-        return Reference(self.model, self.data, self.masks, shape, mean)
+        return Reference(self.model, self.data, self.masks, shape, mean, self.likelihoods)
 
 
 @st.composite
@@ -80,9 +81,9 @@ def cp_models(draw: st.DrawFn) -> pltf.Model:
     return pltf.Model(text, r=draw(st.integers(1, 5)))
 
 
-def cp_cases() -> st.SearchStrategy[Case]:
+def cp_cases(links: bool = False) -> st.SearchStrategy[Case]:
     """Random CP problems."""
-    return cases(model_strategy=cp_models())
+    return cases(model_strategy=cp_models(), links=links)
 
 
 @st.composite
@@ -91,8 +92,9 @@ def cases(
     coupled: bool | None = None,
     whole: bool = False,
     model_strategy: st.SearchStrategy[pltf.Model] | None = None,
+    links: bool = False,
 ) -> Case:
-    """A random model with counts, masks (unless ``whole``), priors and a start."""
+    """A random model with counts (with ``links``, tensors may be links), masks (unless ``whole``), priors, a start."""
     model = draw(models(coupled) if model_strategy is None else model_strategy)
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     sizes = dict(model.sizes)
@@ -103,6 +105,9 @@ def cases(
     scale = draw(st.sampled_from([0.3, 3.0, 200.0]))
     fractional = draw(st.booleans())
     data = {name: rng.poisson(scale, shape) * np.float64(0.37 if fractional else 1.0) for name, shape in shapes.items()}
+    kinds = st.sampled_from(["poisson", "bernoulli"] if links else ["poisson"])
+    likelihoods = {name: draw(kinds) for name in data}
+    data = {name: (x > 0) * 1.0 if likelihoods[name] == "bernoulli" else x for name, x in data.items()}
     density = 1.0 if whole else draw(st.sampled_from([0.3, 0.7, 1.0]))
     masks = {name: rng.random(shape) < density for name, shape in shapes.items()}
     masks["X"].flat[0] = True
@@ -114,7 +119,7 @@ def cases(
         else:
             priors[name] = pltf.Gamma(draw(st.sampled_from([0.1, 0.5, 4.0])), draw(st.sampled_from([1.0, 10.0])))
         init[name] = rng.gamma(1.0, 1.0, shape) + 1e-3
-    return Case(model, data, masks, priors, init)
+    return Case(model, data, masks, priors, init, likelihoods)
 
 
 def cut_small(patch: pytest.MonkeyPatch, size: int) -> None:

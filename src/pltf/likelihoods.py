@@ -1,7 +1,7 @@
 """How values scatter around their rates: counts are Poisson; a link is a Poisson count above zero (Bernoulli-Poisson).
 
-Engines need to know it for the ratio and the log term of a counts pass (``special.link_ratio``), inference for the
-constants of the log-likelihood, predictions for what may be seen at a rate.
+Engines need to know it for the ratio and the log term of a counts pass, inference for the constants of the
+log-likelihood, predictions for what may be seen at a rate.
 """
 
 from __future__ import annotations
@@ -45,10 +45,43 @@ def likelihoods_of(asked: str | Mapping[str, str], seen: Mapping[str, Observatio
         if found[name] == AUTO:
             found[name] = BERNOULLI if looks_like_links(one) else POISSON
         elif found[name] == BERNOULLI and not is_binary(one):
-            other = one.first_where(lambda values: (values != 0) & (values != 1))
+            other = first_other(one)
             held = "" if other is None else f", but cell {other[0]} holds {other[1]:g}"
             raise ObservationError(f"{name} must hold only 0 and 1 under {py:likelihood='bernoulli'}{held}")
     return found
+
+
+def remarks(asked: str | Mapping[str, str], seen: Mapping[str, Observation]) -> tuple[str, ...]:
+    """What a reader should know of the likelihoods: what ``"auto"`` chose and why, and counts that look like links.
+
+    >>> import numpy as np, pltf
+    >>> remarks("auto", {"X": pltf.observe(np.eye(3))})
+    ('X was taken as links (bernoulli): all 9 observed values are 0 or 1',)
+    >>> remarks("auto", {"X": pltf.observe(np.array([0, 7]))})
+    ('X was taken as counts (poisson): it holds 7',)
+    >>> remarks("poisson", {"X": pltf.observe(np.eye(3))})
+    ("all observed values of X are 0 or 1: if they are links, likelihood 'bernoulli' is made for them",)
+    """
+    found = []
+    for name, likelihood in by_tensor(asked, tuple(seen)).items():
+        one = seen[name]
+        if likelihood == AUTO and looks_like_links(one):
+            found.append(f"{name} was taken as links (bernoulli): all {one.n_observed:,} observed values are 0 or 1")
+        elif likelihood == AUTO:
+            found.append(f"{name} was taken as counts (poisson): {_why_counts(one)}")
+        elif likelihood == POISSON and looks_like_links(one):
+            advice = f"if they are links, likelihood {BERNOULLI!r} is made for them"
+            found.append(f"all observed values of {name} are 0 or 1: {advice}")
+    return tuple(found)
+
+
+def _why_counts(seen: Observation) -> str:
+    if is_binary(seen):
+        return f"all observed values are {seen.largest:g}"
+    if seen.largest > 1:
+        return f"it holds {seen.largest:g}"
+    cell = first_other(seen)
+    return "it holds values between 0 and 1" if cell is None else f"it holds {cell[1]:g}"
 
 
 def in_words(likelihoods: Mapping[str, str]) -> str:
@@ -78,6 +111,11 @@ def is_binary(seen: Observation) -> bool:
     (True, False)
     """
     return seen.largest <= 1 and seen.total == seen.n_positive
+
+
+def first_other(seen: Observation) -> tuple[tuple[int, ...], float] | None:
+    """The first cell that holds something else than 0 and 1, and what it holds."""
+    return seen.first_where(lambda values: (values != 0) & (values != 1))
 
 
 def looks_like_links(seen: Observation) -> bool:

@@ -71,6 +71,9 @@ class PoissonNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         ``seed`` of :meth:`pltf.Model.fit`.
     verbose
         Show a bar on a terminal when the fit takes over a second.
+    likelihood
+        ``"poisson"``: values are counts. ``"bernoulli"``: values are links, 0 or 1, and a cell is 1 where a Poisson
+        count of its rate is above zero. ``"auto"`` chooses by the data; ``fit_.likelihoods`` tells what.
 
     Attributes
     ----------
@@ -112,6 +115,7 @@ class PoissonNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         n_init: int = 1,
         random_state: Any = None,
         verbose: bool = False,
+        likelihood: str = "poisson",
     ) -> None:
         self.n_components = n_components
         self.prior_shape = prior_shape
@@ -122,6 +126,7 @@ class PoissonNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         self.n_init = n_init
         self.random_state = random_state
         self.verbose = verbose
+        self.likelihood = likelihood
 
     def fit(self, X: Any, y: Any = None) -> PoissonNMF:
         """Learn the components; ``y`` is not used.
@@ -142,6 +147,7 @@ class PoissonNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             seed=seed,
             tol=self.tol,
             callback=lambda sweep: sweep.n_iter >= self.max_iter,  # pltf does not warn of a fit that was ended
+            likelihood=self.likelihood,
         )
         self.components_ = self.fit_.factors["H"].mean
         self.n_components_, self.n_iter_, self.bound_ = rank, self.fit_.n_iter, self.fit_.bound
@@ -172,7 +178,7 @@ class PoissonNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return self._fold_in(seen).factors["W"].mean
 
     def inverse_transform(self, X: Any) -> Array:
-        """Expected counts of rows with these ``W``, which is ``W @ components_``.
+        """Expected counts of rows with these ``W``, which is ``W @ components_``; for links these are their rates.
 
         >>> import numpy as np
         >>> from pltf.sklearn import PoissonNMF
@@ -266,6 +272,7 @@ class PoissonNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             init={"W": self._expected_rows(seen.shape[0])},
             tol=0,
             callback=_Settled(self.tol),
+            likelihood=dict(self.fit_.likelihoods),  # what "auto" chose, whatever new rows look like
         )
         if self.tol > 0 and not found.converged and found.stopped != ASKED:
             _warn(found.stopped)

@@ -213,11 +213,10 @@ def exp(x):  # type: ignore[no-untyped-def]
 
 
 @_helper
-def link_ratio(rate):  # type: ignore[no-untyped-def]
-    """``1 / (1 - exp(-rate))``: the expected count of a link over its rate, to full precision at any rate; a float64.
+def link_probability(rate):  # type: ignore[no-untyped-def]
+    """``-np.expm1(-rate)`` of a rate that is not negative: the probability of a count above zero. Gives a float64.
 
     exp(-rate) = 2^k * e^f as in :func:`exp`, and 1 - 2^k e^f = (1 - 2^k) - 2^k (e^f - 1), in which nothing cancels.
-    The log term of a link needs no more: log(exp(rate) - 1) = rate - log(ratio).
     """
     x = -min(np.float64(rate), 700.0)
     rounded = x * (1 / math.log(2)) + _ROUND
@@ -229,7 +228,7 @@ def link_ratio(rate):  # type: ignore[no-untyped-def]
     middle = (1 / 720 + f * (1 / 5040)) + f2 * (1 / 40320 + f * (1 / 362880))
     high = (1 / 3628800 + f * (1 / 39916800)) + f2 * (1 / 479001600 + f * (1 / 6227020800))
     power = _from_bits((_bits(rounded) - _ROUND_BITS + 1023) << 52)
-    return 1 / ((1 - power) - power * (f + f2 * (low + f4 * (middle + f4 * high))))
+    return (1 - power) - power * (f + f2 * (low + f4 * (middle + f4 * high)))
 
 
 @_helper

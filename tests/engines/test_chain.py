@@ -27,14 +27,18 @@ MODELS = {
 }
 
 
-def problem(name: str, dtype: str = "float64", threads: int = 1) -> tuple[Engine, dict[str, Array]]:
+def problem(
+    name: str, dtype: str = "float64", threads: int = 1, likelihood: str = "poisson"
+) -> tuple[Engine, dict[str, Array]]:
     text, shape, sizes = MODELS[name]
     model, rng = pltf.Model(text, **sizes), np.random.default_rng(0)
     x = rng.poisson(0.6, shape)
+    x = x if likelihood == "poisson" else np.minimum(x, 1)
     holes = np.argwhere((x == 0) & (rng.random(shape) < 0.2))
     seen = {"X": pltf.observe((np.argwhere(x), x[x > 0]), shape=shape, missing=holes)}
     plan = model.plan(seen, dtype=dtype, threads=threads, engine="sparse")
     factors = {name: rng.random(size) + 0.1 for name, size in plan.factor_shapes.items()}
+    plan = plan.knowing({"X": registry.facts_of(seen["X"])}, {"X": likelihood})
     return registry.build(plan, seen), factors
 
 
@@ -44,14 +48,20 @@ def problem(name: str, dtype: str = "float64", threads: int = 1) -> tuple[Engine
     [("tucker", "float64"), ("tucker", "float32"), *((name, "float64") for name in MODELS if name != "tucker")],
 )
 def test_a_written_kernel_is_the_interpreted_one(name: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    slow, factors = problem(name, dtype)
+    for likelihood in ("poisson", "bernoulli"):  # one kernel for both
+        with monkeypatch.context() as patch:
+            assert_same_sums(name, dtype, likelihood, patch)
+
+
+def assert_same_sums(name: str, dtype: str, likelihood: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow, factors = problem(name, dtype, likelihood=likelihood)
     expected = slow.counts(factors)
     exposures = {a: slow.exposure(factors, a) for a in factors}
     one = {a: slow.counts(factors, [a], log=False) for a in factors}
     monkeypatch.setattr(listed, "WORTH_COMPILING", 0)
     rtol = 1e-12 if dtype == "float64" else 1e-5
     for threads in (1, 2):
-        fast, _ = problem(name, dtype, threads)
+        fast, _ = problem(name, dtype, threads, likelihood)
         counts = fast.counts(factors)
         assert counts.log_term == pytest.approx(expected.log_term, rel=rtol)
         for a in factors:

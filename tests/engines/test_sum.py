@@ -22,7 +22,7 @@ from tests.strategies import Case, cases, cp_cases
 @pytest.mark.parametrize("parts", [1, 2, 5])
 @pytest.mark.parametrize("build", ENGINES.values(), ids=list(ENGINES))
 @settings(max_examples=10)
-@given(case=cases())
+@given(case=cases(links=True))
 def test_parts_add_up_to_the_whole(case: Case, build: Build, parts: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         whole = registry.build

@@ -64,7 +64,7 @@ def fit(tell: Teller, file: Path, output: Path, force: bool, **options: Any) -> 
     fitted = replace(fitted, held_out=held, origin=_origin(file))
     fitted.save(target)
     _tell_fit(tell, fitted)
-    interrupted = len(fitted.rows) < options["restarts"] or fitted.rows[-1].stopped == INTERRUPTED
+    interrupted = len(fitted.rows) < options["restarts"] or INTERRUPTED in (fitted.rows[-1].stopped, fitted.stopped)
     tell.know(interrupted=interrupted)
     _tell_saved(tell, target, "the best so far, for it was interrupted" if interrupted else "")
     return 130 if interrupted else 0
@@ -419,6 +419,8 @@ def _tell_fit(tell: Teller, fitted: Fit) -> None:
     state = "converged" if fitted.converged else f"not converged ({fitted.stopped})"
     sizes = ", ".join(f"{index}={size}" for index, size in fitted.model.sizes.items())
     tell.say("model", f"{' '.join(fitted.model.text.split())}; {sizes}")
+    for note in fitted.notes:
+        tell.say("note", note)
     tell.say(fitted.objective, f"{fitted.bound:.6f} after {fitted.n_iter} sweeps, {state}; {fitted.seconds:.1f} s")
     _tell_components(tell, fitted)
     _know_fit(tell, fitted)
@@ -439,6 +441,7 @@ def _know_fit(tell: Teller, fitted: Fit) -> None:
     )
     tell.know(model=fitted.model.text, latent=dict(fitted.model.sizes), sizes=dict(fitted.sizes), sweeps=fitted.n_iter)
     tell.know(**{name: getattr(fitted, name) for name in names}, restarts=len(fitted.rows))
+    tell.know(likelihoods=dict(fitted.likelihoods), notes=list(fitted.notes))
 
 
 def _tell_components(tell: Teller, fitted: Fit) -> None:
@@ -465,6 +468,9 @@ def _tell_search(tell: Teller, found: Selection) -> None:
     doubts = [spelled(text, option) for text in marked_doubts(found)]
     tell.know(best=found.best, candidates=summary.to_dict("records"), doubts=doubts, interrupted=found.interrupted)
     tell.say("best", ", ".join(f"{name}={size}" for name, size in found.best.items()))
+    for note in found.best_fit.notes:
+        tell.say("note", note)
+    tell.know(likelihoods=dict(found.best_fit.likelihoods), notes=list(found.best_fit.notes))
     if not tell.talks:
         return
     shown: dict[str, Any] = {name: summary[name] for name in found.best}

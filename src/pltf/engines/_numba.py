@@ -9,7 +9,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from pltf.special import ANY_ORDER, link_ratio, natural_log
+from pltf.special import ANY_ORDER, link_probability, natural_log
 
 APART = 128  # entries between the small arrays of a kernel: see benchmarks/NOTES.md, "Bits and chance"
 TILE = 512  # listed cells between two rounds of logarithms
@@ -21,8 +21,8 @@ def cp_counts(rows, x, Z, own, others, private, to_own, to_others, log, links, s
 
     ``rows`` (modes, cells) are rows of ``Z`` (all factors one under the other, first the mode by which the cells are
     sorted, whose rows this call owns). Sums of that mode go to ``own``, those of the last ``private`` modes to
-    ``others``, each if wanted. Returns sum x*log(Xhat/x), or 0 without ``log``. With ``links``, which is None for
-    counts, it returns sum log(exp(Xhat)-1) over links, whose ratio is 1/(1-exp(-Xhat)). In NumPy, for counts::
+    ``others``, each if wanted. Returns sum x*log(Xhat/x), or 0 without ``log``. With ``links`` (None: counts) ratios
+    are x/(1-exp(-Xhat)), and what is returned is sum x*log(exp(Xhat)-1). In NumPy, for counts::
 
         P = Z[rows].prod(axis=0)                      # (cells, R): never made here
         ratio = x / P.sum(axis=1)
@@ -61,11 +61,10 @@ def cp_counts(rows, x, Z, own, others, private, to_own, to_others, log, links, s
             for r in range(R):
                 product[r] = all_but_last[r] * Z[row, r]
                 rate += product[r]
-            if links is None:
-                ratio = values[n] / rate
-            else:
-                ratio = Z.dtype.type(link_ratio(rate))
-                log_term += rate if log else Z.dtype.type(0)
+            if links is not None:  # log(exp(rate)-1) = rate + log(1-exp(-rate))
+                log_term += rate if log else 0.0
+                rate = Z.dtype.type(link_probability(rate))
+            ratio = values[n] / rate
             quotients[n] = ratio
             if private and to_own and to_others:
                 row -= first_private

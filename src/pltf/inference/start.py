@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from pltf.gamma import Gamma
 from pltf.inference.algebra import Factors
@@ -22,23 +23,31 @@ MAP_PRIOR = Gamma(shape=1.0, mean=10.0)  # below 1 the density is unbounded at z
 def from_prior(problem: Problem, rng: np.random.Generator, smallest: float) -> tuple[Factors, Factors]:
     """L and E drawn from the prior (EM has none: from the default one).
 
-    Draws of small shapes underflow. They are kept above a floor, so that no rate is zero at the start.
+    Draws of small shapes underflow. They are kept above a floor, so that no rate is zero at the start. With links they
+    are scaled to the data: a link says little of how large its rate is, and sweeps from far above take long.
     """
     floor = smallest ** (1 / (len(problem.shapes) + 1))
 
     def draw() -> Factors:
         priors = {a: problem.priors.get(a, DEFAULT_PRIOR) for a in problem.free}
-        drawn = {a: prior.sample(problem.shapes[a], rng) for a, prior in priors.items()}
-        return {**problem.fixed, **{a: problem.algebra.put(z.clip(floor)) for a, z in drawn.items()}}
+        drawn = {a: prior.sample(problem.shapes[a], rng).clip(floor) for a, prior in priors.items()}
+        if problem.links:
+            return _scaled(problem, drawn)
+        return {**problem.fixed, **{a: problem.algebra.put(z) for a, z in drawn.items()}}
 
     return draw(), draw()
 
 
 def at_random(problem: Problem, rng: np.random.Generator) -> tuple[Factors, Factors]:
     """L = E drawn uniformly from (0.5, 1.5), scaled so that the rates add up to the counts."""
-    drawn, put = {a: rng.uniform(0.5, 1.5, problem.shapes[a]) for a in problem.free}, problem.algebra.put
+    Z = _scaled(problem, {a: rng.uniform(0.5, 1.5, problem.shapes[a]) for a in problem.free})
+    return Z, Z
+
+
+def _scaled(problem: Problem, drawn: Mapping[str, Any]) -> Factors:
+    """Free factors that were drawn, with one scale for all of them so that the rates add up to the counts."""
+    put = problem.algebra.put
     expected = problem.engine.total({**problem.fixed, **{a: put(z) for a, z in drawn.items()}})
     ratio = problem.total / expected if expected > 0 and problem.total > 0 else 1.0
     scale = math.exp(math.log(ratio) / len(drawn))
-    Z = {**problem.fixed, **{a: put(z * scale) for a, z in drawn.items()}}
-    return Z, Z
+    return {**problem.fixed, **{a: put(z * scale) for a, z in drawn.items()}}

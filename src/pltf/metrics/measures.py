@@ -21,21 +21,26 @@ _LEAST = 1e-280  # that can be divided by
 class Judged:
     """Counts of cells, what was expected of them, and the log-probability that they were given."""
 
-    def __init__(self, x: Array, mean: Array, log_prob: Array, ranking: bool = True) -> None:
-        self.x, self.mean, self._log_prob, self.ranking = x, mean, log_prob, ranking
+    def __init__(self, x: Array, mean: Array, log_prob: Array, ranking: bool = True, links: bool = False) -> None:
+        self.x, self.mean, self._log_prob, self.ranking, self._links = x, mean, log_prob, ranking, links
         self.measures = (*RANKING, *REST) if ranking else REST
 
     def values(self) -> list[float]:
         """All measures, in their order."""
         positive = self.x > 0
-        impossible = positive & (self.mean == 0)  # counts where none was expected at all: point estimates can say so
         ranking = (roc_auc_score, average_precision_score) if self.ranking else ()
         return [
             *(measure(positive, self.mean) for measure in ranking),
             float(self._log_prob.mean()),
-            np.inf if impossible.any() else mean_poisson_deviance(self.x, np.maximum(self.mean, _LEAST)),
+            self._deviance(),
             root_mean_squared_error(self.x, self.mean),
         ]
+
+    def _deviance(self) -> float:
+        impossible = (self.x > 0) & (self.mean == 0)  # counts where none was expected: point estimates can say so
+        if self._links or impossible.any():
+            return float(self._terms[1].mean())
+        return float(mean_poisson_deviance(self.x, np.maximum(self.mean, _LEAST)))
 
     def weighted(self, weight: Array) -> list[float]:
         """The same with a weight for each cell, from sums prepared once, as there are hundreds of samples to judge."""
@@ -55,7 +60,10 @@ class Judged:
     @cached_property
     def _terms(self) -> Array:
         """What each cell adds to log-probability, deviance and squared error."""
-        return np.array([self._log_prob, 2 * special.kl_div(self.x, self.mean), (self.x - self.mean) ** 2])
+        deviance = 2 * special.kl_div(self.x, self.mean)
+        if self._links:
+            deviance += 2 * special.kl_div(1 - self.x, 1 - self.mean)
+        return np.array([self._log_prob, deviance, (self.x - self.mean) ** 2])
 
     @cached_property
     def _kinds(self) -> Array:

@@ -20,9 +20,11 @@ from pltf.errors import PltfError, ScoreWarning, flag, py, whole
 from pltf.fit import Fit
 from pltf.gamma import Array, level_of
 from pltf.inference.progress import Progress
+from pltf.likelihoods import BERNOULLI
 from pltf.metrics.baseline import expected_by_popularity
 from pltf.metrics.measures import Judged, resampled
 from pltf.prediction.cells import as_cells, observed_like
+from pltf.prediction.noise import Bernoulli
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -150,6 +152,9 @@ def score(
         AUC and average precision tell whether cells with a count are ranked above empty ones, so both kinds must be
         among the cells. Where they are not, as in ratings of which none is zero, False leaves these two out.
 
+    Of links (a fit with ``likelihood="bernoulli"``) what is expected is the probability of a link, and the deviance is
+    that of the Bernoulli distribution. Popularity then is the rate, and its expected value the probability at it.
+
     Popularity is how busy each row, column, ... was over the cells that the fit has seen
     (:func:`pltf.metrics.popularity`): no factorization at all. What does not beat it has learned nothing else.
 
@@ -183,9 +188,15 @@ def score(
         text = f"{again:,} of the {x.size:,} cells were seen by the fit: their scores tell what it remembers"
         warnings.warn(text, ScoreWarning, stacklevel=2)
     log_prob = fit.log_prob(at.T, x, draws=draws, seed=seed, of=name, progress=progress)
-    fitted = Judged(x, fit.mean(at.T, of=name), log_prob, ranking)
     busy = expected_by_popularity(seen, pattern, at)
-    simple = Judged(x, busy, special.xlogy(x, busy) - busy - special.gammaln(x + 1), ranking)
+    if fit.likelihoods.get(name) == BERNOULLI:  # of a link its probability is expected, of popularity that at its rate
+        expected = fit.prob(at.T, draws=draws, seed=seed, of=name, progress=progress)
+        fitted = Judged(x, expected, log_prob, ranking, links=True)
+        simple = Judged(x, -np.expm1(-busy), Bernoulli().log_prob(x, busy), ranking, links=True)
+        busy = simple.mean
+    else:
+        fitted = Judged(x, fit.mean(at.T, of=name), log_prob, ranking)
+        simple = Judged(x, busy, special.xlogy(x, busy) - busy - special.gammaln(x + 1), ranking)
     table = _table({"": fitted, "popularity": simple}, resamples, level, seed, progress)
     ours, theirs = (_calibration(x, said, resamples, level, seed, ranking) for said in (fitted.mean, busy))
     return Scores(table, ours, theirs, x, fitted.mean, busy, level)

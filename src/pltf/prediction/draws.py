@@ -7,34 +7,36 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from pltf.data.cell_index import Coords
-from pltf.errors import PltfError
 from pltf.gamma import Array
 from pltf.inference.progress import Progress
 from pltf.prediction.cells import Asked
-from pltf.prediction.moments import Belief, mean, variance
+from pltf.prediction.moments import DRAW, Belief, mean, variance
+from pltf.prediction.noise import Noise, draw_counts
 from pltf.prediction.rates import RatesAt
 from pltf.threads import available_threads, ordered_map, single_threaded_blas
 
 MOST_CELLS = 1 << 20  # whose rates are held at a time
 MOST_BYTES = 256 << 20  # of draws that are held to be sorted
-LARGEST_RATE = 2.0**53  # above this counts are no whole numbers any more
 
 LEAST_SPREAD, LARGEST_SPREAD = 1e-9, 4.0  # relative variance of a rate for which weights help
 FEWEST_DRAWS = 50  # that are worth it
 _TINY = np.finfo(np.float64).tiny
 
-Tail = Callable[[Array, slice], Array]  # probabilities of counts, given the rates of some cells
+Tail = Callable[[Noise, Array, slice], Array]  # probabilities of counts, given noise and rates of some cells
 Drawn = NDArray[np.float64] | NDArray[np.int64]  # rates or counts
 
 
 class Draws:
-    """Rates of some cells under factors drawn from the posterior; only entries that the cells touch are drawn."""
+    """Rates of some cells under factors drawn from the posterior; only entries that the cells touch are drawn.
 
-    def __init__(self, belief: Belief, cells: Coords, seed: int) -> None:
-        self._seed = seed
+    Draws of a chain are not drawn again: they are taken in turn, or evenly if ``draws`` are fewer than there are.
+    """
+
+    def __init__(self, belief: Belief, cells: Coords, seed: int, draws: int) -> None:
+        self._seed, self.noise = seed, belief.noise.at(cells)
+        self._chosen = _evenly(draws, belief.n_draws) if belief.draws else None
         sizes, positions, at = dict(belief.sizes), {}, np.empty_like(cells)
         for mode, index in enumerate(belief.equation.output.indices):
             touched = np.zeros(belief.sizes[index], dtype=bool)
@@ -52,22 +54,32 @@ class Draws:
             }
             for arrays in (belief.C, belief.D, belief.E)
         ]
+        self._chain = {
+            term.name: _taken(belief.draws[term.name], (DRAW, *term.indices), positions)
+            for term in self._terms
+            if term.name in belief.draws
+        }
 
-    def rates(self, number: int) -> Drawn:
+    def rates(self, number: int) -> Array:
         """Rates of all cells under draw ``number``, which is the same however many there are."""
         rng, (C, D, E) = self.generator(number), self._part
+        if self._chosen is not None:
+            which = self._chosen[number % len(self._chosen)]
+            return self._rates({**E, **{a: array[which] for a, array in self._chain.items()}})
         drawn = {term.name: term.name in C for term in self._terms}
         return self._rates({a: rng.standard_gamma(C[a]) * D[a] if random else E[a] for a, random in drawn.items()})
 
-    def counts(self, number: int) -> Drawn:
+    def counts(self, number: int) -> NDArray[np.int64]:
         """Counts of all cells under draw ``number``."""
-        rate = self.rates(number)
-        if rate.size and rate.max() > LARGEST_RATE:
-            raise PltfError(f"rates of up to {rate.max():.2g} were drawn: whole counts end at {LARGEST_RATE:.2g}")
-        return self.generator(number, 1).poisson(rate)
+        return draw_counts(self.noise, self.generator(number, 1), self.rates(number))
 
     def generator(self, *number: int) -> np.random.Generator:
         return np.random.default_rng(np.random.SeedSequence(self._seed, spawn_key=number))
+
+
+def _evenly(wanted: int, number: int) -> NDArray[np.intp]:
+    """Positions of as many draws as are wanted, or of all of them."""
+    return np.arange(min(wanted, number)) * number // min(wanted, number)
 
 
 def _taken(array: Array, indices: tuple[str, ...], positions: dict[str, NDArray[np.intp]]) -> Array:
@@ -84,12 +96,13 @@ class Sampling:
     def __init__(self, belief: Belief, cells: Asked, draws: int, seed: int, progress: bool) -> None:
         self._belief, self.cells, self._draws, self._seed = belief, cells, draws, seed
         self._progress = progress
+        self._different = min(draws, belief.n_draws or draws)  # of a chain there are no more
 
     def sample(self, counts: bool) -> Drawn:
         """All draws of all cells together, along a new first axis."""
         out: Drawn = self.cells.empty(self._draws)
         out = out.view(np.int64) if counts else out
-        for _, draws in self._parts(max(self.cells.size, 1), counts=counts):
+        for _, _, draws in self._parts(max(self.cells.size, 1), self._draws, counts=counts):
             for number, drawn in enumerate(draws):
                 out[number] = drawn
         return out.reshape(self._draws, *self.cells.shape)
@@ -101,13 +114,15 @@ class Sampling:
         draws to it, or as near as they can: for small rates next to no error is left. Rates that are so uncertain that
         their largest draws decide the mean are left alone.
         """
+        if self._belief.draws:
+            return self._plain_average(tail)
         out, (exact, spread) = self.cells.empty(), self._moments()
-        for part, draws in self._parts(MOST_CELLS):
+        for part, noise, draws in self._parts(MOST_CELLS, self._different):
             known, n = exact[part], self._draws
             p, off, p_off, off_off = np.zeros((4, known.size))
             least, most = np.full((2, known.size), [[np.inf], [-np.inf]])
             for rates in draws:
-                one, beside = tail(rates, part), rates / np.maximum(known, _TINY) - 1
+                one, beside = tail(noise, rates, part), rates / np.maximum(known, _TINY) - 1
                 p += one
                 off += beside
                 p_off += one * beside
@@ -121,6 +136,16 @@ class Sampling:
             out[part] = np.clip(p - step / np.maximum(furthest, 1.0) * (p_off / n - p * off), 0.0, 1.0)
         return out.reshape(self.cells.shape)
 
+    def _plain_average(self, tail: Tail) -> Array:
+        """The mean over the draws of a chain: their mean rate is the best that is known."""
+        out = self.cells.empty()
+        for part, noise, draws in self._parts(MOST_CELLS, self._different):
+            total = np.zeros(part.stop - part.start)
+            for rates in draws:
+                total += tail(noise, rates, part)
+            out[part] = total / self._different
+        return out.reshape(self.cells.shape)
+
     def _moments(self) -> tuple[Array, Array]:
         """The exact mean of each rate, and its variance over the square of that."""
         known = mean(self._belief, self.cells).reshape(-1)
@@ -131,52 +156,44 @@ class Sampling:
     def log_likelihood(self, x: Array) -> Array:
         """log P(X = x) of each cell: the logarithm of its mean over the draws."""
         out = self.cells.empty()
-        for part, draws in self._parts(MOST_CELLS):
+        for part, noise, draws in self._parts(MOST_CELLS, self._different):
             total = np.full(part.stop - part.start, -np.inf)
             for rates in draws:
-                np.logaddexp(total, _log_poisson(x[part], rates), out=total)
-            out[part] = total - np.log(self._draws)
+                np.logaddexp(total, noise.log_prob(x[part], rates), out=total)
+            out[part] = total - np.log(self._different)
         return out.reshape(self.cells.shape)
 
     def quantiles(self, levels: tuple[float, ...], counts: bool) -> Array:
         """Quantiles of the draws of each cell, along a new first axis; of counts they are counts."""
         out = self.cells.empty(len(levels))
         method: Literal["inverted_cdf", "linear"] = "inverted_cdf" if counts else "linear"
-        for part, draws in self._parts(max(1, MOST_BYTES // (8 * self._draws)), counts=counts):
-            drawn = np.empty((part.stop - part.start, self._draws))
-            for number, one in enumerate(draws):
-                drawn[:, number] = one
+        number = self._draws if counts else self._different
+        for part, _, draws in self._parts(max(1, MOST_BYTES // (8 * number)), number, counts=counts):
+            drawn = np.empty((part.stop - part.start, number))
+            for place, one in enumerate(draws):
+                drawn[:, place] = one
             out[:, part] = np.quantile(drawn, np.asarray(levels), axis=1, method=method, overwrite_input=True)
         return out.reshape(len(levels), *self.cells.shape)
 
-    def _parts(self, most: int, counts: bool = False) -> Iterator[tuple[slice, Iterator[Any]]]:
-        total = max(1, self.cells.size * self._draws)
+    def _parts(self, most: int, number: int, counts: bool = False) -> Iterator[tuple[slice, Noise, Iterator[Any]]]:
+        total = max(1, self.cells.size * number)
         with single_threaded_blas, Progress(self._progress, total, time_left=True) as progress:
             for part in self.cells.parts(most):
-                draws = Draws(self._belief, self.cells.coords(part), self._seed)
-                yield part, self._shown(draws.counts if counts else draws.rates, part, progress)
+                draws = Draws(self._belief, self.cells.coords(part), self._seed, number)
+                yield part, draws.noise, self._shown(draws.counts if counts else draws.rates, part, number, progress)
 
-    def _shown(self, draw: Callable[[int], Drawn], part: slice, progress: Progress) -> Iterator[Any]:
-        cells, text = part.stop - part.start, f"{self._draws} draws of {self.cells.size:,} cells"
-        for number, drawn in enumerate(ordered_map(draw, range(self._draws), available_threads()), start=1):
-            progress.show(part.start * self._draws + cells * number, text)
+    def _shown(self, draw: Callable[[int], Drawn], part: slice, number: int, progress: Progress) -> Iterator[Any]:
+        cells, text = part.stop - part.start, f"{number} draws of {self.cells.size:,} cells"
+        for done, drawn in enumerate(ordered_map(draw, range(number), available_threads()), start=1):
+            progress.show(part.start * number + cells * done, text)
             yield drawn
 
 
 def at_least(k: Array | int) -> Tail:
     """P(X >= k); ``k`` has a number for each cell, or is one for all."""
-    if isinstance(k, int):
-        if k < 2:
-            return lambda rates, part: -np.expm1(-rates) if k else np.ones_like(rates)
-        return lambda rates, part: np.asarray(special.gammainc(k, rates))
-    return lambda rates, part: np.where(k[part] > 0, special.gammainc(np.maximum(k[part], 1), rates), 1.0)
+    return lambda noise, rates, part: noise.at_least(k if isinstance(k, int) else k[part], rates)
 
 
 def at_most(k: Array) -> Tail:
     """P(X <= k); ``k`` has a number for each cell."""
-    return lambda rates, part: np.asarray(special.gammaincc(k[part] + 1, rates))
-
-
-def _log_poisson(x: Array, rates: Array) -> Array:
-    """log P(X = x) of counts with given rates; of values that are not whole, the same expression."""
-    return np.asarray(special.xlogy(x, rates) - rates - special.gammaln(x + 1))
+    return lambda noise, rates, part: noise.at_most(k[part], rates)

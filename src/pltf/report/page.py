@@ -125,7 +125,7 @@ def page(fit: Fit, found: Selection | None, title: str | None, scores: Scores | 
     share_charts = {i: charts.shares(one) for i, one in ranked.items() if one.share is not None and len(one.order) > 1}
     order_charts = [] if searched is None else [charts.order(c, n) for n, c in enumerate(searched.curves)]
     fit_charts = [charts.trace(trace(fit), fit.objective)] if len(fit.trace) else []
-    fit_charts += [charts.starts(told, fit.objective)] if len(told) > 1 else []
+    fit_charts += [charts.starts(told, "bound" if fit.draws else fit.objective)] if len(told) > 1 else []
     check_charts = [] if checked.scores is None else [charts.calibration(checked.scores)]
     check_charts += [charts.roc(checked.scores)] if checked.scores is not None and checked.scores.ranking else []
     every = [
@@ -172,6 +172,7 @@ def _notes(fit: Fit, found: Selection | None, checked: Checks) -> list[str]:
     notes = []
     if not fit.converged:
         notes.append(f"the fit has not converged ({fit.stopped}): the factors may still change")
+    notes += fit.notes
     if found is not None:
         notes += found.doubts
     if checked.scores is not None and not checked.measures[0].better:

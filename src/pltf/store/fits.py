@@ -79,6 +79,7 @@ def fit_boxes(fit: Fit) -> Boxes:
         "origin": {**_versions(), **fit.origin},
         "options": dict(fit.options),
         "likelihoods": dict(fit.likelihoods),
+        "notes": list(fit.notes),
     }
     boxes = {"": root}
     for name, pattern in fit.patterns.items():
@@ -104,7 +105,7 @@ def fit_from(boxes: Boxes) -> Fit:
     sizes = {index: int(size) for index, size in about["sizes"].items()}
     if sizes != sizes | dict(model.sizes) or min(sizes.values()) < 1:
         raise ValueError(f"sizes cannot be {sizes}")
-    if about["method"] not in list(METHODS):
+    if about["method"] not in METHODS:
         raise ValueError(f"no method is called {about['method']!r}")
     if not about["rows"]:
         raise ValueError("there must be a row for each restart")
@@ -124,6 +125,7 @@ def fit_from(boxes: Boxes) -> Fit:
         origin=dict(about["origin"]),
         options=dict(about.get("options", {})),  # older files have none
         likelihoods=_likelihoods(about.get("likelihoods", {}), tuple(seen)),
+        notes=tuple(map(str, about.get("notes", ()))),
     )
 
 

@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from pltf.special import ANY_ORDER, compiled, exponent_of, link_ratio, log_mantissa, normal_range
+from pltf.special import ANY_ORDER, compiled, exponent_of, link_probability, log_mantissa, normal_range
 
 APART = 128  # entries between an array that is written while a sum is taken and the arrays that are read
 _TILE_CELLS, _TILE_ROWS = 1 << 14, 8  # cells of a table whose rates are held at a time, and rows at least
@@ -24,28 +24,20 @@ _helper = compiled(ANY_ORDER, inside=True)
 
 
 @_helper
-def _ratio(x, rate, links):  # type: ignore[no-untyped-def]
-    """What a positive cell makes of its rate; ``links`` is None for counts."""
-    return x / rate if links is None else type(rate)(link_ratio(rate))
-
-
-@_helper
-def _ratios(x, known, rate, log, links):  # type: ignore[no-untyped-def]
+def _ratios(x, known, rate, log):  # type: ignore[no-untyped-def]
     """:func:`ratios`, for kernels: what is compiled into them must not come from the cache, or bits are chance."""
     zero, one = x.dtype.type(0), x.dtype.type(1)
     if not log:
         for n in range(x.size):
             seen = x[n] > 0 if known is None else (x[n] > 0) & known[n]
-            ratio = _ratio(x[n], rate[n], links)
+            ratio = x[n] / rate[n]
             rate[n] = ratio if seen else zero
         return math.nan
     least, most = normal_range(one)
-    powers, rest, odd, linked = 0.0, 0.0, 0, 0.0
+    powers, rest, odd = 0.0, 0.0, 0
     for n in range(x.size):
         seen = x[n] > 0 if known is None else (x[n] > 0) & known[n]
-        count, ratio = x[n] if seen else zero, _ratio(x[n], rate[n], links)
-        if links is not None:
-            linked += np.float64(rate[n] if seen else zero)
+        count, ratio = x[n] if seen else zero, x[n] / rate[n]
         rate[n] = ratio if seen else zero
         ratio = ratio if seen else one
         odd += not ((ratio >= least) & (ratio <= most))
@@ -56,14 +48,30 @@ def _ratios(x, known, rate, log, links):  # type: ignore[no-untyped-def]
         for n in range(x.size):
             if x[n] > 0 if known is None else (x[n] > 0) & known[n]:
                 rest += np.float64(x[n]) * math.log(np.float64(rate[n]))
-    return -(powers * _LN2 + rest) if links is None else linked - (powers * _LN2 + rest)
+    return -(powers * _LN2 + rest)
+
+
+@_helper
+def _as_probabilities(x, known, rate):  # type: ignore[no-untyped-def]
+    """Turn flat rates into the probabilities of links, 1-exp(-Xhat), and return the sum of the rates of links.
+
+    With these in place of the rates, ratios and log terms of links are those of counts, but for that sum:
+    1/(1-exp(-Xhat)), and log(exp(Xhat)-1) = Xhat + log(1-exp(-Xhat)).
+    """
+    zero, linked = x.dtype.type(0), 0.0
+    for n in range(x.size):
+        seen = x[n] > 0 if known is None else (x[n] > 0) & known[n]
+        linked += np.float64(rate[n] if seen else zero)
+    for n in range(x.size):  # a loop of its own: it becomes vector code
+        rate[n] = link_probability(rate[n])
+    return linked
 
 
 @_kernel
 def ratios(x, known, rate, log=True, links=None):  # type: ignore[no-untyped-def]
     """Turn flat rates into ratios M*X/Xhat in place, and return sum M*X*log(Xhat/X), or NaN without ``log``.
 
-    With ``links`` the ratio of a link is 1/(1-exp(-Xhat)), and what is returned sum log(exp(Xhat)-1) over the links.
+    With ``links`` they become M*X/(1-exp(-Xhat)), and what is returned is sum M*X*log(exp(Xhat)-1).
     ``known`` may be None. A zero rate under a positive count gives -inf. In NumPy, for counts::
 
         seen = (x > 0) & known
@@ -73,7 +81,9 @@ def ratios(x, known, rate, log=True, links=None):  # type: ignore[no-untyped-def
     No branches, so that it vectorizes. Vector code is guarded by a test of how far apart the arrays begin, and a plain
     loop adds in another order: rates fewer than ``APART`` must lie that far from the counts, or bits are chance.
     """
-    return _ratios(x, known, rate, log, links)
+    linked = 0.0 if links is None else _as_probabilities(x, known, rate)
+    log_term = _ratios(x, known, rate, log)
+    return log_term if links is None else log_term + linked
 
 
 # Dense CP. Cells are seen as a table (outer, inner), and a call takes rows from outer position ``first`` on. Factors of
@@ -175,7 +185,9 @@ def table_counts(x, known, Z, outer, inner, first, cut, to_outer, to_inner, log,
         table = q.reshape(stop - start, columns)
         np.dot(u.T, T, table)
         seen = None if known is None else known[start:stop].reshape(-1)
-        log_term += _ratios(x[start:stop].reshape(-1), seen, q, log, links)
+        if links is not None:
+            log_term += _as_probabilities(x[start:stop].reshape(-1), seen, q)
+        log_term += _ratios(x[start:stop].reshape(-1), seen, q, log)
         if to_inner:
             np.dot(u, table, part)
             for r in range(R):
