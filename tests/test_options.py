@@ -29,7 +29,7 @@ def fitted() -> pltf.Fit:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"method": "gibbs"}, "method must be one of 'vb', 'em', 'map'; got 'gibbs'"),
+        ({"method": "mcmc"}, "method must be one of 'vb', 'em', 'map', 'gibbs'; got 'mcmc'"),
         ({"max_iter": 0}, "max_iter must be a whole number of at least 1, got 0"),
         ({"max_iter": 2.5}, "max_iter must be a whole number of at least 1, got 2.5"),
         ({"tol": -1}, "tol must be a number from 0 to below 1, got -1"),

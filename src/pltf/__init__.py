@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         SelectionWarning,
     )
     from pltf.fit import Fit
-    from pltf.gamma import Gamma, Point, Posterior
+    from pltf.gamma import Gamma, Point, Posterior, Samples
     from pltf.inference.run import Sweep
     from pltf.io import load
     from pltf.matching import Match, match
@@ -48,7 +48,7 @@ _HOMES = {
         "SelectionWarning",
     ),
     "pltf.fit": ("Fit",),
-    "pltf.gamma": ("Gamma", "Point", "Posterior"),
+    "pltf.gamma": ("Gamma", "Point", "Posterior", "Samples"),
     "pltf.inference.run": ("Sweep",),
     "pltf.io": ("load",),
     "pltf.matching": ("Match", "match"),
@@ -74,6 +74,7 @@ __all__ = [
     "PltfError",
     "Point",
     "Posterior",
+    "Samples",
     "ScoreWarning",
     "Selection",
     "SelectionWarning",

@@ -19,7 +19,7 @@ from pltf.data.pattern import ForgottenPattern, Pattern, kept
 from pltf.data.split import HeldOut
 from pltf.engines.base import Counts
 from pltf.errors import PltfError, flag, py, whole
-from pltf.gamma import Array, Factor, Gamma, Point, Posterior, level_of
+from pltf.gamma import Array, Factor, Gamma, Point, Posterior, Samples, level_of
 from pltf.inference.factors import Factors, frozen
 from pltf.inference.run import Row
 from pltf.inference.start import restart_seed
@@ -50,6 +50,17 @@ class LastSweep:
     trail: Trail | None
 
 
+@dataclass(frozen=True, eq=False)
+class Sampled:
+    """How the draws of a fit were made, and what was drawn beside the factors."""
+
+    burn_in: int  # sweeps of each chain that were left out
+    thin: int  # sweeps from one draw to the next
+    log_likelihood: Array  # (chain, sweep), burn-in included
+    mass: Mapping[str, Array]  # of a latent index: the counts of each component, (chain, draw, component)
+    seconds: float  # of the chains
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Fit:
     """What was learned: the posterior of every factor, the bound and how it was reached.
@@ -66,13 +77,14 @@ class Fit:
     """
 
     model: Model
-    method: str  # "vb", "em" or "map"
+    method: str  # "vb", "em", "map" or "gibbs"
     objective: str  # what the trace holds: "bound", "log-likelihood" or "log-posterior"
     sizes: Mapping[str, int]  # of every index
     C: Factors  # posterior shape of the factors that have a posterior
     D: Factors  # and its scale
     points: Factors  # the other factors, known as a single value: fixed, or estimated by EM or MAP
-    bound: float  # lower bound on the log evidence; for EM the log-likelihood, for MAP the log-posterior
+    bound: float  # lower bound on the log evidence; EM: the log-likelihood, MAP: the log-posterior, Gibbs: the mean
+    # log-likelihood of the draws
     mass: Mapping[str, Array]  # of a latent index: the expected counts of each of its components
     priors: Mapping[str, Gamma]  # with the values that were learned, where they were
     fixed: frozenset[str]
@@ -95,6 +107,8 @@ class Fit:
     likelihoods: Mapping[str, str] = field(default_factory=dict)  # of each tensor; those not named are "poisson"
     notes: tuple[str, ...] = ()  # what a reader should know of the data and of what was chosen for them
     dispersion: Mapping[str, Dispersion] = field(default_factory=dict)  # of tensors: what counts vary beyond Poisson
+    draws: Mapping[str, Array] = field(default_factory=dict)  # by Gibbs sampling: factor -> (chain, draw, *shape)
+    sampled: Sampled | None = None  # how, and what else was drawn
     _last: LastSweep | None = field(default=None, init=False)  # of this very object: copies and files do without
 
     @property
@@ -105,23 +119,27 @@ class Fit:
     @property
     def seconds(self) -> float:
         """Time of all restarts."""
-        return sum(row.seconds for row in self.rows)
+        return sum(row.seconds for row in self.rows) + (self.sampled.seconds if self.sampled else 0.0)
 
     @property
     def factors(self) -> Mapping[str, Factor]:
-        """Every factor: a Posterior, or a Point where it was fixed or estimated by EM or MAP."""
+        """Every factor: a Posterior; Samples, of a Gibbs fit; a Point where it was fixed or estimated by EM or MAP."""
         return MappingProxyType({name: self._factor(name) for name in self.model.factors})
 
     def _factor(self, name: str) -> Factor:
         indices = self.model.factors[name]
         if name in self.C:
             return Posterior(indices, self.C[name], self.D[name], self.labels)
+        if name in self.draws:
+            return Samples(indices, self.draws[name], self.labels)
         return Point(indices, self.points[name], self.labels)
 
     @cached_property
     def _means(self) -> Factors:
         """E of every factor: asked for by every prediction."""
-        return {a: frozen(self.C[a] * self.D[a]) if a in self.C else self.points[a] for a in self.model.factors}
+        known = {a: frozen(self.C[a] * self.D[a]) for a in self.C}
+        known |= {a: frozen(draws.mean(axis=(0, 1))) for a, draws in self.draws.items()}
+        return {a: known[a] if a in known else self.points[a] for a in self.model.factors}
 
     @property
     def keeps_data(self) -> bool:
@@ -388,7 +406,10 @@ class Fit:
         return Choice(lambda cells: pattern.observed(cells) & ~pattern.positive(cells))
 
     def _belief(self, of: str | None) -> Belief:
-        return Belief(self._equation(of), self.sizes, self._means, self.C, self.D, self._noise(of))
+        equation = self._equation(of)
+        names = [term.name for term in equation.factors if term.name in self.draws]
+        draws = {a: self.draws[a].reshape(-1, *self.draws[a].shape[2:]) for a in names}
+        return Belief(equation, self.sizes, self._means, self.C, self.D, self._noise(of), draws)
 
     def _noise(self, of: str | None) -> Noise:
         """How values of a tensor scatter around their rates."""
@@ -429,7 +450,8 @@ class Fit:
         that index are asked for, and of these one will do: all cells of the others are missing, and are predicted. The
         result is a fit of the new rows, with predictions like any other. Its factors with ``index`` are what a fit with
         ``fixed=`` the means of the others gives; the others are as they were, and so is the prior, unless another is
-        given.
+        given. Of a Gibbs fit it is a VB fit, in which the other factors have a Gamma posterior with the mean and the
+        variance of their draws.
 
         >>> import numpy as np, pltf
         >>> X = np.random.default_rng(0).poisson(np.outer([9, 1, 5], [7, 2, 1, 3]))
@@ -491,8 +513,9 @@ class Fit:
     def to_arviz(self, draws: int = 500, *, seed: int = 0, of: str | None = None) -> Any:
         """Draws for ArviZ: posterior, posterior predictive, observed data, with labels.
 
-        The draws are of the posterior that was fitted: independent, in one chain. Predictions and data are those of one
-        tensor (``of``): all its cells, or the listed ones if it was given as a list.
+        The draws are of the posterior that was fitted: independent, in one chain; of a Gibbs fit they are those of its
+        chains, at most ``draws`` of each. Predictions and data are those of one tensor (``of``): all its cells, or the
+        listed ones if it was given as a list.
 
         >>> import arviz, numpy as np, pltf
         >>> data = pltf.nmf(rank=2).fit(np.ones((2, 3))).to_arviz(draws=100)
@@ -502,6 +525,37 @@ class Fit:
         from pltf.prediction.labelled import as_inference_data
 
         return as_inference_data(self, self.tensor(of), whole("draws", draws, 1), whole("seed", seed, 0))
+
+    def diagnostics(self) -> pd.DataFrame:
+        """Whether the chains of a Gibbs fit agree: R-hat and effective sample size of what the data identify.
+
+        Rows: the log-likelihood, the share of counts of every component, and the rates of 200 cells at random of each
+        tensor, of which there are median and worst. R-hat (rank-normalised, of split chains) is near 1 if chains have
+        mixed; ``ess`` is how many independent draws would tell the mean as well.
+
+        >>> import numpy as np, pltf
+        >>> X = np.random.default_rng(0).poisson(5.0, (6, 5))
+        >>> fit = pltf.nmf(rank=1).fit(X, method="gibbs")
+        >>> fit.diagnostics().index.tolist()
+        ['log-likelihood', 'share of r 0', 'rates of X, median', 'rates of X, worst']
+        >>> bool(fit.diagnostics()["rhat"].max() < 1.05)
+        True
+        """
+        from pltf.prediction.diagnostics import some_rates, table
+
+        if self.sampled is None:
+            raise PltfError(f"diagnostics are of chains, and this is a fit by {py:method={self.method!r}}")
+        chains, draws = next(iter(self.draws.values())).shape[:2]
+        burn_in, thin = self.sampled.burn_in, self.sampled.thin
+        kept = self.sampled.log_likelihood[:, burn_in + thin - 1 :: thin][:, :draws]
+        quantities = {"log-likelihood": kept}
+        for index, mass in self.sampled.mass.items():
+            share = mass / np.maximum(mass.sum(axis=2, keepdims=True), np.finfo(float).tiny)
+            quantities |= {f"share of {index} {n}": share[..., n] for n in range(share.shape[2])}
+        for name in self.model.observed:
+            belief = self._belief(name)
+            quantities |= {f"rates of {name}": some_rates(belief, chains)} if belief.draws else {}
+        return table(quantities)
 
     def components(self, index: str | None = None, *, top: int = 3) -> pd.DataFrame:
         """Components by the observed counts that they explain, largest first.
@@ -603,15 +657,21 @@ class Fit:
             f"<Fit of {self.model!r}",
             f"  data     {self.data}",
             f"  method   {', '.join(method)}, {self.dtype}, {self.engine} engine, seed {self.seed}",
-            f"  result   {objective} {self.bound:.6f} after {swept}, {state}: {self.stopped}",
+            f"  result   {objective} {self.bound:.6f}{self._draws_in_words()} after {swept}, {state}: {self.stopped}",
         ]
         if len(self.rows) > 1:
             bounds = [row.bound for row in self.rows]
             spread = f"{min(bounds):.6g} to {max(bounds):.6g}"
             kept = f"kept restart {self.best_restart} (counted from 0)"
-            lines.append(f"  restarts {len(bounds)}, {kept}; {objective} {spread}")
+            lines.append(f"  restarts {len(bounds)}, {kept}; {'bound' if self.draws else objective} {spread}")
         lines.append(f"  time     {self.seconds:.2f} s>")
         return "\n".join(lines)
+
+    def _draws_in_words(self) -> str:
+        if not self.draws:
+            return ""
+        chains, draws = next(iter(self.draws.values())).shape[:2]
+        return f" (mean of {draws} draws of {chains} chain{'s' * (chains != 1)})"
 
 
 def resumable(fit: Fit) -> State:

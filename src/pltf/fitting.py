@@ -21,7 +21,7 @@ from pltf.engines.registry import facts_of
 from pltf.engines.ways import KINDS
 from pltf.errors import ConvergenceWarning, PltfError, py, py_only
 from pltf.fit import Fit, counted_factors, masses, remembering, resumable
-from pltf.gamma import Array, Gamma, Point, Posterior
+from pltf.gamma import Array, Gamma, Point, Posterior, Samples
 from pltf.inference import start
 from pltf.inference.algebra import Groups
 from pltf.inference.algebra.compiled import NumbaAlgebra
@@ -60,7 +60,7 @@ def fit(model: Model, X: Any, *, mask: Any, options: FitOptions, _callers: int =
     if place.path is not None:
         keeper = FitCheckpoint(place, ready.identity(seen), model.factors, ready.planned.factor_shapes)
         if keeper.finished is not None:
-            return replace(keeper.finished, patterns=_patterns(seen, options.keep_data))
+            return replace(keeper.finished, patterns=patterns_of(seen, options.keep_data))
     problem = ready.problem(seen)
     with single_threaded_blas, first_interrupt_waits() as interrupted:
         stop = replace(stop, interrupted=interrupted)
@@ -132,7 +132,7 @@ class Prepared:
         """What has to be equal for a fit to be resumed."""
         means = {a: factor.mean for a, factor in self.init.factors.items()} if isinstance(self.init, Fit) else None
         judged = {
-            "method": self.method.name,
+            "method": self.options.method,
             "prior": digest_of(self.priors),
             "init": digest_of(self.init if means is None else means),
             "fixed": digest_of(self.held),
@@ -217,7 +217,7 @@ class Prepared:
             dtype=self.planned.dtype.name,
             engine=self.planned_for(seen).engine,
             n_observed={name: one.n_observed for name, one in seen.items()},
-            patterns=_patterns(seen, self.options.keep_data),
+            patterns=patterns_of(seen, self.options.keep_data),
             labels=labels_by_index(seen),
             options=self.options.as_code(),
             pace=replace(state.pace, trail=None),
@@ -242,7 +242,7 @@ class Prepared:
             warnings.warn(f"{text}: use {py:dtype='float64'}", ConvergenceWarning, stacklevel=stacklevel)
 
 
-def _patterns(seen: Mapping[str, Observation], keep_data: bool) -> dict[str, Pattern]:
+def patterns_of(seen: Mapping[str, Observation], keep_data: bool) -> dict[str, Pattern]:
     """Which cells were observed, if that is to be kept."""
     if keep_data:
         return {name: one.pattern() for name, one in seen.items()}
@@ -304,7 +304,7 @@ def _factor_arrays(
     for name, value in given.items():
         _known_factor(argument, name, shapes)
         what = f"{py:{argument}[{name!r}]}"
-        if isinstance(value, (Posterior, Point)):
+        if isinstance(value, (Posterior, Samples, Point)):
             raise PltfError(f"{what} must be an array, got a {type(value).__name__}: pass its .mean")
         if is_frame(value):
             value = frame_as_array(value, model.factors[name], labels, what)

@@ -16,6 +16,8 @@ from pltf.fit import Fit
 from pltf.fitting import fit
 from pltf.gamma import PARTS, Gamma
 from pltf.inference.em import EM
+from pltf.inference.factors import Factors
+from pltf.inference.vb import VB
 from pltf.likelihoods import POISSON, as_option
 from pltf.notation import Model
 from pltf.options import FitOptions
@@ -42,13 +44,31 @@ def fold_in(known: Fit, X_new: Any, index: str, *, mask: Any, options: FitOption
     free = [a for a in model.factors if a not in kept]
     prior = _new_priors(known, options.prior, free, index)
     likelihood = as_option({name: known.likelihoods.get(name, POISSON) for name in model.observed})
-    options = replace(options, method=known.method, prior=prior, fixed=kept, dtype=known.dtype, likelihood=likelihood)
+    options = replace(
+        options,
+        method=VB.name if known.draws else known.method,
+        prior=prior,
+        fixed=kept,
+        dtype=known.dtype,
+        likelihood=likelihood,
+    )
     new = fit(model, data, mask=masks, options=options, _callers=3)
     # The new rows were learned with the others at their means; in predictions these are as uncertain as they were.
-    C, D = ({**{a: part[a] for a in kept if a in part}, **own} for part, own in ((known.C, new.C), (known.D, new.D)))
+    known_C, known_D = _posteriors(known)
+    C, D = ({**{a: part[a] for a in kept if a in part}, **own} for part, own in ((known_C, new.C), (known_D, new.D)))
     points = {a: point for a, point in new.points.items() if a not in C}
     labels = {i: known.labels[i] for i in known.labels if i != index and i in new.sizes}
     return replace(new, C=C, D=D, points=points, labels={**labels, **new.labels})
+
+
+def _posteriors(known: Fit) -> tuple[Factors, Factors]:
+    """Shape and scale of the posteriors of a fit; of draws those with the same mean and variance."""
+    C, D = dict(known.C), dict(known.D)
+    for a in known.draws:
+        factor = known.factors[a]
+        D[a] = np.maximum(factor.var, np.finfo(float).tiny) / factor.mean
+        C[a] = factor.mean / D[a]
+    return C, D
 
 
 def _around(known: Fit, index: Any) -> Model:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -158,7 +159,7 @@ def _flat(array: Array) -> Array:
 
 
 class Factor(Protocol):
-    """What a fit believes about a factor: a :class:`Posterior` or a :class:`Point`.
+    """What a fit believes about a factor: a :class:`Posterior`, a :class:`Samples` or a :class:`Point`.
 
     >>> import numpy as np, pltf
     >>> fit = pltf.nmf(rank=1).fit(np.ones((2, 3)))
@@ -328,6 +329,83 @@ class Point:
 
     def __repr__(self) -> str:
         return _describe("Point", self)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Samples:
+    """A factor known by draws from its posterior, as :meth:`pltf.Model.fit` makes them with ``method="gibbs"``.
+
+    ``draws`` has the axes (chain, draw) and those of the factor.
+
+    >>> import numpy as np
+    >>> z = Samples(("i",), np.random.default_rng(0).gamma(2.0, [0.5, 1.0], size=(4, 100, 2)))
+    >>> z
+    <Samples [i] 2: mean 1.01 to 2.08>
+    >>> low, high = z.interval(0.9)
+    >>> bool((low < z.mean).all() and (z.mean < high).all())
+    True
+    >>> z.sample(3, seed=0).shape
+    (3, 2)
+    >>> z.shape
+    Traceback (most recent call last):
+        ...
+    pltf.errors.PltfError: this factor is known by draws: it has no posterior shape
+    """
+
+    indices: tuple[str, ...]
+    draws: Array
+    labels: Mapping[str, Labels] = field(default_factory=dict)
+
+    @cached_property
+    def mean(self) -> Array:
+        """Mean of the draws."""
+        return np.asarray(self.draws.mean(axis=(0, 1)))
+
+    @cached_property
+    def geomean(self) -> Array:
+        """exp of the mean of the logarithms."""
+        total = np.zeros(self.draws.shape[2:])
+        for chain in self.draws:
+            for draw in chain:
+                total += np.log(np.maximum(draw, np.finfo(np.float64).tiny))
+        return np.exp(total / math.prod(self.draws.shape[:2]))
+
+    @cached_property
+    def var(self) -> Array:
+        """Variance of the draws."""
+        return np.asarray(self.draws.var(axis=(0, 1)))
+
+    @property
+    def shape(self) -> Array:
+        """Refused: draws are no Gamma distribution."""
+        raise PltfError("this factor is known by draws: it has no posterior shape")
+
+    @property
+    def scale(self) -> Array:
+        """Refused: draws are no Gamma distribution."""
+        raise PltfError("this factor is known by draws: it has no posterior scale")
+
+    def interval(self, level: float = 0.9) -> tuple[Array, Array]:
+        """Central interval that holds each entry with probability ``level``: quantiles of the draws."""
+        tail = (1 - level_of(level)) / 2
+        low, high = np.quantile(self.draws, [tail, 1 - tail], axis=(0, 1))
+        return low, high
+
+    def sample(self, n: int, seed: int = 0) -> Array:
+        """``n`` of the draws in random order, along a new first axis; some of them twice if there are not as many.
+
+        All factors of a fit give the same ones for the same seed.
+        """
+        flat = self.draws.reshape(-1, *self.draws.shape[2:])
+        rng, n = np.random.default_rng(whole("seed", seed, 0)), whole("n", n, 1)
+        return np.asarray(flat[rng.choice(len(flat), n, replace=n > len(flat))])
+
+    def to_xarray(self, level: float = 0.9) -> xr.Dataset:
+        """Mean, standard deviation and the ends of the interval of each entry, with labels."""
+        return _as_dataset(self, level)
+
+    def __repr__(self) -> str:
+        return _describe("Samples", self)
 
 
 def _describe(kind: str, factor: Any) -> str:

@@ -20,6 +20,7 @@ import numpy as np
 from pltf.engines.ways import ENGINES
 from pltf.errors import EngineError, PltfError, choice, flag, py, whole
 from pltf.gamma import Gamma
+from pltf.inference.gibbs import NAME as GIBBS
 from pltf.inference.methods import METHODS
 from pltf.inference.run import Callback, Stop
 from pltf.likelihoods import POISSON, check_likelihood
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 INITS = ("prior", "random")
 DTYPES = ("float64", "float32")
+SAMPLING = ("chains", "burn_in", "draws", "thin")  # options of Gibbs sampling alone
 
 Check = Callable[[str, Any], Any]  # name and value to the value that is used; refuses with a PltfError
 
@@ -143,10 +145,17 @@ class FitOptions:
     likelihood: str | Mapping[str, str] = field(
         default=POISSON, metadata=_rule(check_likelihood, same=IF_SET, told=True)
     )
+    chains: int | None = field(default=None, metadata=_rule(_optional(_at_least(1)), same=IF_SET, told=True))
+    burn_in: int | None = field(default=None, metadata=_rule(_optional(_at_least(0)), same=IF_SET, told=True))
+    draws: int | None = field(default=None, metadata=_rule(_optional(_at_least(1)), same=IF_SET, told=True))
+    thin: int | None = field(default=None, metadata=_rule(_optional(_at_least(1)), same=IF_SET, told=True))
 
     def __post_init__(self) -> None:
         for one in fields(self):
             object.__setattr__(self, one.name, one.metadata["check"](one.name, getattr(self, one.name)))
+        for name in SAMPLING:
+            if getattr(self, name) is not None and self.method != GIBBS:
+                raise PltfError(f"{py:{name}} is an option of {py:method='gibbs'}, got {py:method={self.method!r}}")
 
     @property
     def stop(self) -> Stop:

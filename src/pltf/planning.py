@@ -33,7 +33,8 @@ def plan(model: Model, X: Any, *, mask: Any, options: FitOptions) -> Plan:
         name: facts_of(one) if isinstance(one, Observation) else _guessed_facts(one, masks.get(name))
         for name, one in data.items()
     }
-    tasks = [Task(e, sizes, compute, facts[e.output.name]) for e in model.equations]
+    allocates = options.method == "gibbs"
+    tasks = [Task(e, sizes, compute, facts[e.output.name], allocates=allocates) for e in model.equations]
     return Plan(model, options.engine, compute, threads, tuple(plan_tensor(task, options.engine) for task in tasks))
 
 

@@ -416,7 +416,16 @@ class Elsewhere:
         return Versioned({a: self.algebra.get(array) for a, array in given.items()}, versions)
 
     def counts(self, factors: Mapping[str, Any], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
-        found = self.engine.counts(self._here(factors), wanted, log)
+        return self._there(self.engine.counts(self._here(factors), wanted, log))
+
+    def allocate(self, factors: Mapping[str, Any], wanted: Collection[str] | None, key: tuple[int, ...]) -> Counts:
+        return self._there(self.engine.allocate(self._here(factors), wanted, key))
+
+    @property
+    def together(self) -> tuple[frozenset[str], ...]:
+        return self.engine.together
+
+    def _there(self, found: Counts) -> Counts:
         return Counts({a: self.algebra.put(array) for a, array in found.by_factor.items()}, found.log_term)
 
     def exposure(self, factors: Mapping[str, Any], of: str) -> Any:
@@ -521,3 +530,26 @@ def test_the_scaled_random_start_is_the_same_in_every_algebra() -> None:
         Z.append({a: algebra.get(z) for a, z in start.at_random(problem, start.generator(1))[0].items()})
     for a in Z[0]:
         np.testing.assert_array_equal(Z[0][a], Z[1][a])
+
+
+# -- draws --------------------------------------------------------------------------------------
+
+
+def test_gamma_draws_are_the_same_anywhere(algebra: Algebra[Any]) -> None:
+    C, D = RNG.gamma(0.5, size=LARGE), RNG.gamma(1.0, size=LARGE)
+    drawn = algebra.get(algebra.gamma_draws(algebra.put(C), algebra.put(D), (5, 1)))
+    np.testing.assert_array_equal(drawn, NumbaAlgebra(1).gamma_draws(C, D, (5, 1)))
+    assert drawn.min() > 0
+
+
+def test_logarithms_stop_above_zero(algebra: Algebra[Any]) -> None:
+    Z = np.array([0.0, 1e-320, 1.0, 5.0])
+    same(algebra, algebra.log(algebra.put(Z)), np.log(np.maximum(Z, np.finfo(float).tiny)))
+
+
+@pytest.mark.parametrize("shared", [(0, 1, 2), (0, 2), (1,), ()])
+def test_sums_of_a_prior_over_groups(algebra: Algebra[Any], prior: Gamma, shared: tuple[int, ...]) -> None:
+    Z, A = positive(*FULL), prior.broadcast(FULL)[0]
+    alpha, beta = algebra.prior_sums(algebra.put(Z), prior, Groups(FULL, shared))
+    np.testing.assert_allclose(alpha, A.sum(axis=shared, keepdims=True), rtol=1e-13)
+    np.testing.assert_allclose(beta, (A * Z).sum(axis=shared, keepdims=True), rtol=1e-13)

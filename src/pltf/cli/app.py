@@ -101,6 +101,7 @@ class MethodName(StrEnum):
     vb = "vb"
     em = "em"
     map = "map"
+    gibbs = "gibbs"
 
 
 class DtypeName(StrEnum):
@@ -270,7 +271,10 @@ def fit(
     size: Size = None,
     prior: Prior = None,
     method: Annotated[
-        MethodName, typer.Option("--method", rich_help_panel=FITTING, help="Posterior (vb) or single values (em, map).")
+        MethodName,
+        typer.Option(
+            "--method", rich_help_panel=FITTING, help="Posterior (vb), its draws (gibbs) or single values (em, map)."
+        ),
     ] = MethodName.vb,
     restarts: Restarts = 1,
     seed: Seed = 0,
@@ -294,7 +298,26 @@ def fit(
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
-) -> int:
+    chains: Annotated[
+        int | None,
+        typer.Option("--chains", min=1, metavar="N", rich_help_panel=FITTING, help="For gibbs: chains. Default: 4."),
+    ] = None,
+    burn_in: Annotated[
+        int | None,
+        typer.Option("--burn-in", min=0, metavar="N", rich_help_panel=FITTING,
+                     help="For gibbs: sweeps of each chain that are left out first. Default: 200."),
+    ] = None,
+    draws: Annotated[
+        int | None,
+        typer.Option("--draws", min=1, metavar="N", rich_help_panel=FITTING,
+                     help="For gibbs: draws of each chain that are kept. Default: 200."),
+    ] = None,
+    thin: Annotated[
+        int | None,
+        typer.Option("--thin", min=1, metavar="N", rich_help_panel=FITTING,
+                     help="For gibbs: sweeps from one draw to the next. Default: 1."),
+    ] = None,
+) -> int:  # fmt: skip
     r"""Learn the factors of a model from a file, and save what was learned.
 
     pltf fit events.csv --index user,place,act --cp 7 -o run.nc
@@ -304,6 +327,8 @@ def fit(
     pltf fit counts.npy -m 'X\[i,j] = A\[i,r] * B\[j,r]' -s r=7 -o run.nc
 
     pltf fit stars.csv -i user,film --missing unlisted --nmf 9 -o run.nc
+
+    pltf fit events.csv --index user,place,act --cp 7 --method gibbs --draws 300 -o run.nc
     """
     return _do("fit", locals())
 

@@ -64,7 +64,7 @@ def fit(tell: Teller, file: Path, output: Path, force: bool, **options: Any) -> 
     fitted = replace(fitted, held_out=held, origin=_origin(file))
     fitted.save(target)
     _tell_fit(tell, fitted)
-    interrupted = len(fitted.rows) < options["restarts"] or fitted.rows[-1].stopped == INTERRUPTED
+    interrupted = len(fitted.rows) < options["restarts"] or INTERRUPTED in (fitted.rows[-1].stopped, fitted.stopped)
     tell.know(interrupted=interrupted)
     _tell_saved(tell, target, "the best so far, for it was interrupted" if interrupted else "")
     return 130 if interrupted else 0

@@ -48,6 +48,27 @@ class Engine(Protocol):
         """Expected counts of the wanted factors (of all, if None) in one pass, with the log term or without (NaN)."""
         ...
 
+    def allocate(self, factors: Mapping[str, Array], wanted: Collection[str] | None, key: tuple[int, ...]) -> Counts:
+        """Counts of the wanted factors as :meth:`counts` expects them, but drawn: what Gibbs sampling needs.
+
+        Every count of a cell is drawn into one of the latent configurations, with probabilities in proportion to the
+        products of the factors; of a link the hidden count is drawn first. ``by_factor`` are sums of these draws, whole
+        numbers in float64; ``log_term`` is that of :meth:`counts`. The same key and wanted factors give the same bits,
+        with any number of threads; other keys give independent draws. Keys of one sampler should have one length.
+
+        Only counts that come from lists of cells can be allocated: plan with ``Task(..., allocates=True)``.
+        """
+        ...
+
+    @property
+    def together(self) -> tuple[frozenset[str], ...]:
+        """The factors in groups: counts of one group that are allocated in one call are sums of one and the same draw.
+
+        Those of different groups come from independent draws. So a sampler goes group by group: allocate at the
+        present factors, then draw the factors of the group one after the other, given these counts.
+        """
+        ...
+
     def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
         """``Delta_a(M)``: the mask contracted with every factor but ``of``, shaped like ``of``."""
         ...
@@ -59,6 +80,17 @@ class Engine(Protocol):
     def fresh(self) -> Engine:
         """The same engine on the same data with nothing remembered, to be used beside this one."""
         ...
+
+
+class OverArrays:
+    """An engine that goes through all cells of an array: it takes expectations, and cannot allocate."""
+
+    def allocate(self, factors: Mapping[str, Array], wanted: Collection[str] | None, key: tuple[int, ...]) -> Counts:
+        raise AssertionError("counts are allocated from a list of cells: the task must say that it allocates")
+
+    @property
+    def together(self) -> tuple[frozenset[str], ...]:
+        raise AssertionError("counts are allocated from a list of cells: the task must say that it allocates")
 
 
 def lost_in_cast(log_term: float, counts: Factors, factors: Factors, dtype: np.dtype[Any], threads: int = 1) -> float:

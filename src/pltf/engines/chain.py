@@ -171,6 +171,8 @@ class Layout:
         self._order = tuple(rest.index(index) for index in (*seen, *held))
         self._shape = tuple(sizes[index] for index in (*seen, *held))
         self._full = tuple(sizes[index] for index in indices)
+        axes = [indices.index(index) for index in (*seen, *held)]
+        self._to_rows = (*axes, *self._lone)
 
     def flat(self, factor: AnyArray) -> AnyArray:
         """A factor, flat; indices that nothing else has are summed."""
@@ -181,3 +183,12 @@ class Layout:
         """Flat sums in the layout of the factor."""
         back = sums.reshape(self._shape).transpose(np.argsort(self._order))
         return np.array(np.broadcast_to(np.expand_dims(back, self._lone), self._full), order="C")
+
+    def rows(self, factor: AnyArray) -> AnyArray:
+        """A factor with a row for each entry of :meth:`flat`, of what is summed there."""
+        return np.ascontiguousarray(factor.transpose(self._to_rows)).reshape(prod(self._shape), -1)
+
+    def from_rows(self, rows: Array) -> Array:
+        """The layout of the factor again."""
+        shape = tuple(self._full[axis] for axis in self._to_rows)
+        return np.array(rows.reshape(shape).transpose(np.argsort(self._to_rows)), order="C")

@@ -26,6 +26,14 @@ class ClosedForm:
         names = self.names if wanted is None else [name for name in self.names if name in wanted]
         return Counts({name: np.zeros_like(factors[name]) for name in names}, 0.0)
 
+    def allocate(self, factors: Mapping[str, Array], wanted: Collection[str] | None, key: tuple[int, ...]) -> Counts:
+        """Nothing: there is no cell here."""
+        return self.counts(factors, wanted)
+
+    @property
+    def together(self) -> tuple[frozenset[str], ...]:
+        return (frozenset(self.names),)
+
     def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
         return np.array(np.broadcast_to(self.compact(factors, of), factors[of].shape), order="C")
 

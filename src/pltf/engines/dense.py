@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pltf.data import DenseObservation
 from pltf.data.blocks import Block
 from pltf.data.numeric import read_only
-from pltf.engines.base import Counts, lost_in_cast, sum_of
+from pltf.engines.base import Counts, OverArrays, lost_in_cast, sum_of
 from pltf.engines.closed_form import ClosedForm
 from pltf.engines.contraction import AnyArray
 from pltf.engines.factors import Version, Versioned
@@ -25,7 +25,7 @@ from pltf.threads import keep_freed_memory, ordered_map
 R = TypeVar("R")
 
 
-class DenseEngine(Remembering):
+class DenseEngine(OverArrays, Remembering):
     """Sums over the cells of one dense tensor."""
 
     def __init__(self, plan: EquationPlan, seen: DenseObservation, threads: int) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pltf.data import DenseObservation
 from pltf.data.numeric import read_only
-from pltf.engines.base import Counts, lost_in_cast, sum_of
+from pltf.engines.base import Counts, OverArrays, lost_in_cast, sum_of
 from pltf.engines.contraction import AnyArray
 from pltf.engines.cp import CpFactors
 from pltf.engines.factors import Version, Versioned
@@ -98,7 +98,7 @@ class Modes(NamedTuple):
         return cls(numbers, np.array(shape), sum(before), [slice(a, b) for a, b in itertools.pairwise(ends)])
 
 
-class DenseCpEngine(Remembering):
+class DenseCpEngine(OverArrays, Remembering):
     """Sums of a CP model over the cells of one dense tensor.
 
     Sums of the pieces are added in order: the number of threads changes no bit.

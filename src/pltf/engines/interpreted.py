@@ -77,13 +77,33 @@ def _stride(held: Sequence[str], index: str, sizes: Mapping[str, int]) -> int:
 def _strips(step: ChainStep, latent: Indices, sizes: Mapping[str, int]) -> tuple[NDArray[np.int64], int]:
     """Where the arrays of a step begin for each round of its outer loops, and the length of the innermost one."""
     *outer, inner = step.groups(latent) or [()]
-    loops = [index for group in outer for index in group]
-    at = np.indices([sizes[index] for index in loops]).reshape(len(loops), prod(sizes[index] for index in loops))
-    columns = []
-    for indices in (step.before, step.held, step.after):
-        strides = [_stride(indices, index, sizes) for index in loops]
-        columns.append(np.array(strides, dtype=np.int64) @ at)
-    return np.stack(columns, axis=1), prod(sizes[index] for index in inner)
+    loops = tuple(index for group in outer for index in group)
+    return _offsets(loops, (step.before, step.held, step.after), sizes), prod(sizes[index] for index in inner)
+
+
+Splits = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+
+
+def splits(chain: Chain, sizes: Mapping[str, int]) -> Splits:
+    """What every entry of T_out is the sum of, as tables for ``kernels/allocation.py``.
+
+    Where the rows of each step begin in the other two; for every entry of T_out, where its terms begin in T_in and F;
+    for every term of a sum, how far from there it is. So tables are as long as T_out and a sum, not their product.
+    """
+    outs, terms = [], []
+    for step in chain.steps:
+        summed = tuple(i for i in chain.latent if i in (*step.before, *step.held) and i not in step.after)
+        outs.append(_offsets(step.after, (step.before, step.held), sizes))
+        terms.append(_offsets(summed, (step.before, step.held), sizes))
+    where = [[0, 0], *([len(a), len(b)] for a, b in zip(outs, terms, strict=True))]
+    return np.cumsum(where, axis=0, dtype=np.int64), np.concatenate(outs), np.concatenate(terms)
+
+
+def _offsets(over: Indices, arrays: Sequence[Indices], sizes: Mapping[str, int]) -> NDArray[np.int64]:
+    """Where arrays with these indices are, for every position of some indices: (positions, arrays)."""
+    at = np.indices([sizes[index] for index in over]).reshape(len(over), prod(sizes[index] for index in over))
+    strides = [[_stride(indices, index, sizes) for index in over] for indices in arrays]
+    return np.ascontiguousarray((np.array(strides, dtype=np.int64).reshape(len(arrays), len(over)) @ at).T)
 
 
 @numba.njit(cache=True, nogil=True, fastmath=ANY_ORDER)

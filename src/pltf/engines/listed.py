@@ -20,7 +20,21 @@ from pltf.engines.chain import Chain, Layout, plan_chain
 from pltf.engines.contraction import AnyArray
 from pltf.engines.cp import CpFactors
 from pltf.engines.generated import compiled
-from pltf.engines.interpreted import FORWARD, LINKS, ONES, RATES, RATIOS, TO_FACTOR, TO_T_IN, program, run
+from pltf.engines.interpreted import (
+    FORWARD,
+    LINKS,
+    ONES,
+    RATES,
+    RATIOS,
+    TO_FACTOR,
+    TO_T_IN,
+    Splits,
+    program,
+    run,
+    splits,
+)
+from pltf.engines.kernels.allocation import chain_allocation, cp_allocation, split_rows
+from pltf.engines.kernels.draws import Stream, stream
 from pltf.engines.lists import MOST_CHUNKS, CellList, SortedList, WholeList, chunks_of
 from pltf.engines.plan import PRIVATE_BYTES
 from pltf.engines.ways import WORTH_COMPILING, Task
@@ -29,6 +43,8 @@ from pltf.notation import Equation
 from pltf.threads import keep_freed_memory, ordered_map
 
 LARGEST_ROW = np.iinfo(np.int32).max
+
+Key = tuple[int, ...] | None  # of random numbers; None: counts are expected, not drawn
 
 
 class ListedEngine:
@@ -42,12 +58,25 @@ class ListedEngine:
 
     @np.errstate(invalid="ignore")  # a zero rate under a count makes NaN; log_term is -inf and says so
     def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
+        return self._summed(factors, wanted, log)
+
+    @np.errstate(invalid="ignore")
+    def allocate(self, factors: Mapping[str, Array], wanted: Collection[str] | None, key: tuple[int, ...]) -> Counts:
+        return self._summed(factors, wanted, log=True, key=key)
+
+    def _summed(
+        self, factors: Mapping[str, Array], wanted: Collection[str] | None, log: bool, key: Key = None
+    ) -> Counts:
         names = [name for name in self.names if wanted is None or name in wanted]
         every = log and self._dtype == np.float32  # what rounding takes from the log term needs the counts of all
         arrays = [factors[name] for name in self.names]
-        sums, log_term = self._passes.counts(arrays, self.names if every else names, log)
+        sums, log_term = self._passes.counts(arrays, self.names if every else names, log, key)
         lost = lost_in_cast(log_term, sums, factors, self._dtype, self._threads) if log else 0.0
         return Counts({name: sums[name] for name in names}, log_term + lost)
+
+    @property
+    def together(self) -> tuple[frozenset[str], ...]:
+        return self._passes.together
 
     def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
         return self._passes.exposure([factors[name] for name in self.names], of)
@@ -63,8 +92,15 @@ class ListedEngine:
 class Passes(Protocol):
     """Ways through a list of cells."""
 
-    def counts(self, factors: Sequence[Array], names: Sequence[str], log: bool) -> tuple[dict[str, Array], float]:
-        """Expected counts of the named factors, and the log term or NaN."""
+    def counts(
+        self, factors: Sequence[Array], names: Sequence[str], log: bool, key: Key = None
+    ) -> tuple[dict[str, Array], float]:
+        """Counts of the named factors, expected or, with a key, drawn; and the log term or NaN."""
+        ...
+
+    @property
+    def together(self) -> tuple[frozenset[str], ...]:
+        """Names of the factors whose counts come from one pass."""
         ...
 
     def exposure(self, factors: Sequence[Array], of: str) -> Array:
@@ -96,32 +132,48 @@ class CpPasses:
         ways = [(by_size[0], *short), *((mode,) for mode in by_size[1:] if mode not in short)]
         self._passes = [cells.once(("cp", *way), partial(_CpPass, shape, owner=way[0], short=way[1:])) for way in ways]
 
-    def counts(self, factors: Sequence[Array], names: Sequence[str], log: bool) -> tuple[dict[str, Array], float]:
+    def counts(
+        self, factors: Sequence[Array], names: Sequence[str], log: bool, key: Key = None
+    ) -> tuple[dict[str, Array], float]:
         rows = self._rows(factors)
         sums: dict[int, Array] = {}
         log_terms: list[float] = []
+        logs = _pass_with_log(self.together, names, log, key)
         for number, one in enumerate(self._passes):
             to_own = self._factors.names[one.owner] in names
             to_others = any(self._factors.names[mode] in names for mode in one.short)
-            if not (to_own or to_others or (log and not number)):
+            if not (to_own or to_others or number == logs):
                 continue
             Z = one.stacked(rows, self._dtype)
-            own, others, terms = self._one_pass(one, Z, (to_own, to_others, log and not number))
+            streams = _streams(key, number, len(one.chunks))
+            own, others, terms = self._one_pass(one, Z, (to_own, to_others, number == logs), streams)
             sums |= {one.owner: own, **one.split(others)}
-            log_terms += [] if number else terms
+            log_terms += terms if number == logs else []
         parts = {self._factors.names[mode]: self._factors.as_factor(part, mode) for mode, part in sums.items()}
         return {name: parts[name] for name in names}, sum_of(log_terms) if log else math.nan
 
-    def _one_pass(self, one: _CpPass, Z: AnyArray, wanted: tuple[bool, bool, bool]) -> tuple[Array, Array, list[float]]:
+    @property
+    def together(self) -> tuple[frozenset[str], ...]:
+        names = self._factors.names
+        return tuple(frozenset(names[mode] for mode in (one.owner, *one.short)) for one in self._passes)
+
+    def _one_pass(
+        self, one: _CpPass, Z: AnyArray, wanted: tuple[bool, bool, bool], streams: Sequence[Stream | None]
+    ) -> tuple[Array, Array, list[float]]:
         """Counts of the rows that the chunks own, of those they hold for themselves, and the log terms, as wanted."""
         own, others = np.zeros((one.size, Z.shape[1])), np.zeros((one.n_private, Z.shape[1]))
 
-        def one_chunk(chunk: tuple[int, int]) -> tuple[Array, float]:
+        def one_chunk(numbered: tuple[Stream | None, tuple[int, int]]) -> tuple[Array, float]:
+            stream, chunk = numbered
             private = np.zeros(others.shape)  # float64: millions of cells may add to one row
-            return private, cp_counts(one.rows, one.x, Z, own, private, len(one.short), *wanted, self._links, *chunk)
+            head = one.rows, one.x, Z, own, private, len(one.short), *wanted, self._links
+            if stream is None:
+                return private, cp_counts(*head, *chunk)
+            return private, cp_allocation(*head, stream, *chunk)
 
         log_terms = []
-        for private, log_term in ordered_map(one_chunk, one.chunks, self._threads):
+        chunks = list(zip(streams, one.chunks, strict=True))
+        for private, log_term in ordered_map(one_chunk, chunks, self._threads):
             others += private
             log_terms.append(log_term)
         return own, others, log_terms
@@ -202,17 +254,30 @@ class ChainPasses:
                 self._passes.append(_ChainPass(chain, sizes, cells.sorted_by(chain.modes), own, small))
                 left -= own | small
 
-    def counts(self, factors: Sequence[Array], names: Sequence[str], log: bool) -> tuple[dict[str, Array], float]:
+    def counts(
+        self, factors: Sequence[Array], names: Sequence[str], log: bool, key: Key = None
+    ) -> tuple[dict[str, Array], float]:
         arrays = [array.astype(self._dtype, copy=False) for array in factors]
         sums: dict[int, Array] = {}
         log_term = math.nan
         wanted = {self._names.index(name) for name in names}
+        logs = _pass_with_log(self.together, names, log, key)
         for number, one in enumerate(self._passes):
-            if wanted & one.gives or (log and not number):
-                found, term = one.run(arrays, wanted & one.gives, self._ratios, self._threads, log=log and not number)
+            mine, logged = wanted & one.gives, number == logs
+            if not (mine or logged):
+                continue
+            if key is None:
+                found, term = one.run(arrays, mine, self._ratios, self._threads, logged)
+                sums |= {n: sums * arrays[n] for n, sums in found.items()}
+            else:
+                found, term = one.allocate(arrays, mine, self._ratios, self._threads, logged, (*key, number))
                 sums |= found
-                log_term = log_term if number else term
-        return {name: sums[n] * arrays[n] for n, name in enumerate(self._names) if n in wanted}, log_term
+            log_term = term if logged else log_term
+        return {name: sums[n] for n, name in enumerate(self._names) if n in wanted}, log_term
+
+    @property
+    def together(self) -> tuple[frozenset[str], ...]:
+        return tuple(frozenset(self._names[n] for n in one.gives) for one in self._passes)
 
     def exposure(self, factors: Sequence[Array], of: str) -> Array:
         leaf = self._names.index(of)
@@ -239,8 +304,38 @@ class _ChainPass:
         self, factors: Sequence[AnyArray], wanted: set[int], what: int, threads: int, log: bool = False
     ) -> tuple[dict[int, Array], float]:
         """Delta of the wanted factors, and the log term or NaN."""
-        layouts = self.layouts
-        flat = [layout.flat(factor) for layout, factor in zip(layouts, factors, strict=True)]
+        nowhere = [np.empty(0)] * len(self.cells.chunks)
+        sums, log_term = self._flat_sums(self._kernel(), factors, wanted, what, threads, log, nowhere)
+        return {n: self.layouts[n].unflat(sums[n]) for n in wanted}, log_term
+
+    def allocate(
+        self, factors: Sequence[AnyArray], wanted: set[int], what: int, threads: int, log: bool, key: tuple[int, ...]
+    ) -> tuple[dict[int, Array], float]:
+        """Counts of the wanted factors, drawn, and the log term or NaN."""
+        count = len(self.cells.chunks)
+        kernel = partial(chain_allocation, self._tables, self._splits)
+        streams = [stream((*key, number)) for number in range(count)]
+        sums, log_term = self._flat_sums(kernel, factors, wanted, what, threads, log, streams)
+        found = {}
+        for n in wanted:
+            weights = self.layouts[n].rows(factors[n])
+            drawn = np.zeros(weights.shape)
+            split_rows(stream((*key, count + n)), sums[n], weights, drawn)
+            found[n] = self.layouts[n].from_rows(drawn)
+        return found, log_term
+
+    def _flat_sums(
+        self,
+        kernel: Callable[..., float],
+        factors: Sequence[AnyArray],
+        wanted: set[int],
+        what: int,
+        threads: int,
+        log: bool,
+        for_chunks: Sequence[NDArray[Any]],
+    ) -> tuple[dict[int, Array], float]:
+        """Sums of the wanted factors as the kernel has them, and the log term or NaN; each chunk has its own array."""
+        flat = [layout.flat(factor) for layout, factor in zip(self.layouts, factors, strict=True)]
         F, F_at = np.concatenate(flat), _starts([array.size for array in flat])
         sizes = [array.size if n in wanted else 0 for n, array in enumerate(flat)]
         owned = np.array([n in self.own for n in range(len(flat))])
@@ -249,21 +344,22 @@ class _ChainPass:
         own, others = np.zeros(own_at[-1]), np.zeros(other_at[-1])
         sums_at = np.where(owned, own_at[:-1], other_at[:-1])
         x = read_only(np.empty(0, F.dtype)) if self.cells.x is None else self.cells.x
-        kernel, nowhere, todo = self._kernel(), np.empty(0), self._todo(wanted, what)
+        todo = self._todo(wanted, what)
 
-        def one_chunk(chunk: tuple[int, int]) -> tuple[Array, float]:
+        def one_chunk(numbered: tuple[NDArray[Any], tuple[int, int]]) -> tuple[Array, float]:
+            array, chunk = numbered
             private = np.zeros(others.size)
-            head = (self.cells.rows, x, what, log, todo, F, F_at[:-1], own, private, sums_at, owned, nowhere)
+            head = (self.cells.rows, x, what, log, todo, F, F_at[:-1], own, private, sums_at, owned, array)
             return private, kernel(*head, *chunk)
 
         log_terms = []
-        for private, log_term in ordered_map(one_chunk, self.cells.chunks, threads):
+        chunks = list(zip(for_chunks, self.cells.chunks, strict=True))
+        for private, log_term in ordered_map(one_chunk, chunks, threads):
             others += private
             log_terms.append(log_term)
         found = {n: own if n in self.own else others for n in wanted}
-        return {n: layouts[n].unflat(sums[sums_at[n] : sums_at[n] + sizes[n]]) for n, sums in found.items()}, sum_of(
-            log_terms
-        ) if log else math.nan
+        sums = {n: array[sums_at[n] : sums_at[n] + sizes[n]] for n, array in found.items()}
+        return sums, sum_of(log_terms) if log else math.nan
 
     @cached_property
     def layouts(self) -> list[Layout]:
@@ -282,6 +378,10 @@ class _ChainPass:
     def _tables(self) -> tuple[Any, ...]:
         return program(self.chain, self.sizes).tables
 
+    @cached_property
+    def _splits(self) -> Splits:
+        return splits(self.chain, self.sizes)
+
     def _todo(self, wanted: set[int], what: int) -> NDArray[np.bool_]:
         """What each step has to do: go forward, give to its factor, give to the one before."""
         at = [n for n, step in enumerate(self.chain.steps) if step.factor in wanted]
@@ -292,6 +392,22 @@ class _ChainPass:
             todo[n, TO_FACTOR] = step.factor in wanted
             todo[n, TO_T_IN] = n > first
         return todo
+
+
+def _pass_with_log(passes: Sequence[frozenset[str]], names: Sequence[str], log: bool, key: Key) -> int:
+    """The pass that takes the log term; -1 for none.
+
+    Always the first one, so that which factors are wanted changes none of its bits. But to allocate, that would be a
+    pass more for every group of factors: the first one that is run.
+    """
+    if not log:
+        return -1
+    return next((n for n, held in enumerate(passes) if key is not None and held.intersection(names)), 0)
+
+
+def _streams(key: Key, number: int, count: int) -> list[Stream | None]:
+    """Random numbers for every chunk of a pass, if there is a key."""
+    return [None if key is None else stream((*key, number, chunk)) for chunk in range(count)]
 
 
 def _starts(sizes: Sequence[int]) -> NDArray[np.int64]:

@@ -6,13 +6,13 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from pltf.engines.base import Counts, Engine
+from pltf.engines.base import Counts, Engine, OverArrays
 from pltf.engines.factors import Versioned
 from pltf.gamma import Array
 from pltf.notation import Equation
 
 
-class Slab:
+class Slab(OverArrays):
     """Sums over some positions of an index, in the shapes of the whole tensor."""
 
     def __init__(self, engine: Engine, equation: Equation, index: str, positions: slice) -> None:

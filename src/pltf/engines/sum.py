@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -55,17 +56,45 @@ class SumEngine:
         self._memo: Memo[Array] = Memo()
 
     def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
+        return self._added(wanted, lambda engine, held, _: engine.counts(factors, held, log))
+
+    def allocate(self, factors: Mapping[str, Array], wanted: Collection[str] | None, key: tuple[int, ...]) -> Counts:
+        """Each part with random numbers of its own."""
+        return self._added(wanted, lambda engine, held, number: engine.allocate(factors, held, (*key, number)))
+
+    def _added(self, wanted: Collection[str] | None, of_part: Callable[[Engine, list[str], int], Counts]) -> Counts:
         names = self.names if wanted is None else tuple(name for name in self.names if name in wanted)
         sums: dict[str, Array] = {}
         log_term = 0.0
-        for part in self._parts:
-            if part.counts:
-                held = [name for name in names if name in part.engine.names]
-                found = part.engine.counts(factors, held, log)
-                log_term += found.log_term
-                for name in held:
-                    sums[name] = sums[name] + found.by_factor[name] if name in sums else found.by_factor[name]
+        for number, engine in enumerate(self._counting):
+            held = [name for name in names if name in engine.names]
+            found = of_part(engine, held, number)
+            log_term += found.log_term
+            for name in held:
+                sums[name] = sums[name] + found.by_factor[name] if name in sums else found.by_factor[name]
         return Counts({name: sums[name] for name in names}, log_term)
+
+    @property
+    def _counting(self) -> list[Engine]:
+        """Parts that have counts."""
+        return [part.engine for part in self._parts if part.counts]
+
+    @cached_property
+    def together(self) -> tuple[frozenset[str], ...]:
+        """Groups that no part draws apart."""
+        groups: list[set[str]] = []
+        for name in self.names:
+            found = next((group for group in groups if self._drawn_at_once({*group, name})), None)
+            if found is None:
+                groups.append({name})
+            else:
+                found.add(name)
+        return tuple(map(frozenset, groups))
+
+    def _drawn_at_once(self, names: Collection[str]) -> bool:
+        """Whether every part has those of these factors that it holds in one group."""
+        held = ([group.intersection(names) for group in engine.together] for engine in self._counting)
+        return all(sum(map(bool, shares)) <= 1 for shares in held)
 
     def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
         factors = Versioned.of(factors)

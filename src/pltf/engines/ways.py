@@ -27,6 +27,7 @@ CLOSED_FORM, MASK, HOLES, OBSERVED = "closed form", "mask", "holes", "observed" 
 
 WORTH_COMPILING = 300_000  # cells: from here on a kernel of its own is written for a model that is not CP
 WRITTEN, INTERPRETED = 1.4, 5.0  # nanoseconds of a kernel written for a chain, and without one, for one of its cost
+ALLOCATED = 3.0  # times as long to allocate counts as to expect them
 CLEARLY = 1.25  # copy the data into another layout only if that is this many times faster,
 NOTICEABLE = 3e-4  # and saves this many seconds per sweep
 _FINDING = 16  # bytes of a cell while an array is turned into a list
@@ -76,6 +77,7 @@ class Task:
     dtype: np.dtype[Any]
     facts: Facts
     likelihood: str = POISSON
+    allocates: bool = False  # counts are drawn, and not expected: they come from a list then
 
     @property
     def links(self) -> Literal[True] | None:
@@ -117,13 +119,17 @@ class Task:
 
 
 def counts_ways(task: Task) -> dict[str, Way]:
-    """The ways to take counts."""
-    facts, ways = task.facts, {}
+    """The ways to take counts; to allocate them, there is one."""
+    facts = task.facts
     wide = facts.storage == LISTED
-    ways[DENSE] = Way(DENSE, 1e-9 * _dense_counts(task), facts.cells * task.dtype.itemsize if wide else 0)
     copied = facts.positive * (task.list_bytes + task.dtype.itemsize + _FINDING * (not wide))
-    ways[LISTED] = Way(LISTED, 1e-9 * _listed_counts(task), copied)
-    return ways
+    if task.allocates:
+        return {LISTED: Way(LISTED, 1e-9 * ALLOCATED * _listed_counts(task), copied)}
+    made = facts.cells * task.dtype.itemsize if wide else 0
+    return {
+        DENSE: Way(DENSE, 1e-9 * _dense_counts(task), made),
+        LISTED: Way(LISTED, 1e-9 * _listed_counts(task), copied),
+    }
 
 
 def exposure_ways(task: Task) -> dict[str, Way]:
@@ -189,11 +195,11 @@ def choose(task: Task, engine: str, memory: float) -> tuple[Way, Way]:
     counts, exposures = counts_ways(task), exposure_ways(task)
     usual = exposures.get(CLOSED_FORM) or exposures[_given(task.facts)]
     if engine == DENSE:
-        return counts[DENSE], exposures.get(CLOSED_FORM) or exposures[MASK]
+        return counts.get(DENSE, counts[LISTED]), exposures.get(CLOSED_FORM) or exposures[MASK]
     if engine == LISTED:
         lists = [way for name, way in exposures.items() if name != MASK]
         return counts[LISTED], _cheapest(usual if usual in lists else lists[0], lists, memory)
-    chosen = _cheapest(counts[task.facts.storage], counts.values(), memory)
+    chosen = _cheapest(counts.get(task.facts.storage, counts[LISTED]), counts.values(), memory)
     return chosen, _cheapest(usual, exposures.values(), memory - chosen.bytes)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pltf.inference.em import EM, MAP
+from pltf.inference.gibbs import NAME as GIBBS
 from pltf.inference.state import Method
 from pltf.inference.vb import VB
 
-METHODS: Mapping[str, Method] = {method.name: method for method in (VB, EM, MAP)}
+# Gibbs sampling has a loop of its own; what it starts from is a fit by VB.
+METHODS: Mapping[str, Method] = {method.name: method for method in (VB, EM, MAP)} | {GIBBS: VB}

@@ -192,7 +192,7 @@ def run(
         trace.append(new.objective)
         if progress is not None:
             progress.sweep(restart, len(trace), method.objective, new.objective)
-        if stop.callback is not None and _asks_to_stop(stop.callback(_told(problem, restart, len(trace), new))):
+        if stop.callback is not None and asks_to_stop(stop.callback(_told(problem, restart, len(trace), new))):
             return so_far(ASKED)
         if stop.tol > 0 and not new.waiting and _last_gain(trace, comparable_from) <= stop.tol * abs(new.objective):
             return so_far(f"{FEW} sweeps added less than {stop.tol:g} of the {method.objective}", converged=True)
@@ -210,7 +210,8 @@ def _told(problem: Problem, restart: int, n_iter: int, state: State) -> Sweep:
     return Sweep(restart, n_iter, state.objective, {a: problem.algebra.get(E) for a, E in state.E.items()})
 
 
-def _asks_to_stop(answer: object) -> bool:
+def asks_to_stop(answer: object) -> bool:
+    """Whether a callback has answered True."""
     return is_flag(answer) and bool(answer)
 
 

@@ -103,12 +103,12 @@ def resume(problem: Problem, state: State) -> State:
         return begin(problem, {**state.L, **problem.fixed}, {**state.E, **problem.fixed})
     C, D = ({a: part[a] for a in problem.free} for part in (state.C, state.D))
     E = {**state.E, **problem.fixed}
-    priors = {a: _gone_on(prior, state.priors.get(a, prior)) for a, prior in problem.priors.items()}
+    priors = {a: gone_on(prior, state.priors.get(a, prior)) for a, prior in problem.priors.items()}
     state = posterior_state(problem, priors, E, C, D, problem.engine.total(E))
     return replace(state, waiting=problem.learns_shapes)
 
 
-def _gone_on(given: Gamma, earlier: Gamma) -> Gamma:
+def gone_on(given: Gamma, earlier: Gamma) -> Gamma:
     """The prior to go on with: what learns begins where an earlier fit has learned it, if it was shared alike."""
     known = earlier.learns if given.tie == earlier.tie else ()
     shape, mean = (getattr(earlier if part in given.learns and part in known else given, part) for part in PARTS)

@@ -131,6 +131,10 @@ class Model:
         resume: bool = False,
         keep_data: bool = True,
         likelihood: str | Mapping[str, str] = "poisson",
+        chains: int | None = None,
+        burn_in: int | None = None,
+        draws: int | None = None,
+        thin: int | None = None,
     ) -> Fit:
         """Learn the factors from data with holes.
 
@@ -146,6 +150,8 @@ class Model:
             ``"vb"``: posterior of every factor and a bound on the evidence. ``"em"``: maximum
             likelihood. ``"map"``: maximum of the posterior; where a prior shape is below 1 there is none, and it
             sets entries to zero: its objective can then be compared only as long as none is added.
+            ``"gibbs"``: draws from the posterior itself, for whole counts; slower than VB, with intervals that hold
+            what they promise.
         prior
             A :class:`pltf.Gamma` for all factors, or a mapping from factor to Gamma. A factor that the mapping does not
             name, and all of them without ``prior``, have ``Gamma(0.5, 10, learn="mean")``: the mean of each
@@ -191,6 +197,12 @@ class Model:
             count of its rate is above zero. ``"auto"``: bernoulli for a tensor in which all observed values are 0 or 1
             and both occur, poisson for any other; ``fit.likelihoods`` tells what was chosen. Or a mapping from tensor
             to one of these, when the model has several; a tensor that it does not name is poisson.
+        chains, burn_in, draws, thin
+            Of ``method="gibbs"`` only. Every chain starts at a draw from a VB fit (to which ``restarts``, ``max_iter``
+            and ``tol`` apply), leaves out ``burn_in`` sweeps, and then keeps ``draws`` draws, one every ``thin``
+            sweeps. Defaults: 4 chains, 200 sweeps of burn-in (none if ``init`` is a Gibbs fit), 200 draws, 1. With
+            ``init`` a VB fit, chains start there; with a Gibbs fit, they go on from its last draws. ``callback`` is
+            called after each sweep of each chain, whose number is ``restart``; returning True ends all of them.
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.array([[1.0, 2.0], [2.0, np.nan]]))
@@ -203,6 +215,7 @@ class Model:
         # The front door: the one place where this layer reaches up, and only when called.
         from pltf.fitting import fit
         from pltf.options import FitOptions
+        from pltf.sampling import sample
 
         options = FitOptions(
             method=method,
@@ -224,8 +237,12 @@ class Model:
             resume=resume,
             keep_data=keep_data,
             likelihood=likelihood,
+            chains=chains,
+            burn_in=burn_in,
+            draws=draws,
+            thin=thin,
         )
-        return fit(self, X, mask=mask, options=options)
+        return (sample if options.method == "gibbs" else fit)(self, X, mask=mask, options=options)
 
     def plan(
         self,

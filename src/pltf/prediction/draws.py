@@ -12,7 +12,7 @@ from pltf.data.cell_index import Coords
 from pltf.gamma import Array
 from pltf.inference.progress import Progress
 from pltf.prediction.cells import Asked
-from pltf.prediction.moments import Belief, mean, variance
+from pltf.prediction.moments import DRAW, Belief, mean, variance
 from pltf.prediction.noise import Noise, draw_counts
 from pltf.prediction.rates import RatesAt
 from pltf.threads import available_threads, ordered_map, single_threaded_blas
@@ -29,10 +29,14 @@ Drawn = NDArray[np.float64] | NDArray[np.int64]  # rates or counts
 
 
 class Draws:
-    """Rates of some cells under factors drawn from the posterior; only entries that the cells touch are drawn."""
+    """Rates of some cells under factors drawn from the posterior; only entries that the cells touch are drawn.
 
-    def __init__(self, belief: Belief, cells: Coords, seed: int) -> None:
+    Draws of a chain are not drawn again: they are taken in turn, or evenly if ``draws`` are fewer than there are.
+    """
+
+    def __init__(self, belief: Belief, cells: Coords, seed: int, draws: int) -> None:
         self._seed, self.noise = seed, belief.noise.at(cells)
+        self._chosen = _evenly(draws, belief.n_draws) if belief.draws else None
         sizes, positions, at = dict(belief.sizes), {}, np.empty_like(cells)
         for mode, index in enumerate(belief.equation.output.indices):
             touched = np.zeros(belief.sizes[index], dtype=bool)
@@ -50,10 +54,18 @@ class Draws:
             }
             for arrays in (belief.C, belief.D, belief.E)
         ]
+        self._chain = {
+            term.name: _taken(belief.draws[term.name], (DRAW, *term.indices), positions)
+            for term in self._terms
+            if term.name in belief.draws
+        }
 
     def rates(self, number: int) -> Array:
         """Rates of all cells under draw ``number``, which is the same however many there are."""
         rng, (C, D, E) = self.generator(number), self._part
+        if self._chosen is not None:
+            which = self._chosen[number % len(self._chosen)]
+            return self._rates({**E, **{a: array[which] for a, array in self._chain.items()}})
         drawn = {term.name: term.name in C for term in self._terms}
         return self._rates({a: rng.standard_gamma(C[a]) * D[a] if random else E[a] for a, random in drawn.items()})
 
@@ -63,6 +75,11 @@ class Draws:
 
     def generator(self, *number: int) -> np.random.Generator:
         return np.random.default_rng(np.random.SeedSequence(self._seed, spawn_key=number))
+
+
+def _evenly(wanted: int, number: int) -> NDArray[np.intp]:
+    """Positions of as many draws as are wanted, or of all of them."""
+    return np.arange(min(wanted, number)) * number // min(wanted, number)
 
 
 def _taken(array: Array, indices: tuple[str, ...], positions: dict[str, NDArray[np.intp]]) -> Array:
@@ -79,12 +96,13 @@ class Sampling:
     def __init__(self, belief: Belief, cells: Asked, draws: int, seed: int, progress: bool) -> None:
         self._belief, self.cells, self._draws, self._seed = belief, cells, draws, seed
         self._progress = progress
+        self._different = min(draws, belief.n_draws or draws)  # of a chain there are no more
 
     def sample(self, counts: bool) -> Drawn:
         """All draws of all cells together, along a new first axis."""
         out: Drawn = self.cells.empty(self._draws)
         out = out.view(np.int64) if counts else out
-        for _, _, draws in self._parts(max(self.cells.size, 1), counts=counts):
+        for _, _, draws in self._parts(max(self.cells.size, 1), self._draws, counts=counts):
             for number, drawn in enumerate(draws):
                 out[number] = drawn
         return out.reshape(self._draws, *self.cells.shape)
@@ -96,8 +114,10 @@ class Sampling:
         draws to it, or as near as they can: for small rates next to no error is left. Rates that are so uncertain that
         their largest draws decide the mean are left alone.
         """
+        if self._belief.draws:
+            return self._plain_average(tail)
         out, (exact, spread) = self.cells.empty(), self._moments()
-        for part, noise, draws in self._parts(MOST_CELLS):
+        for part, noise, draws in self._parts(MOST_CELLS, self._different):
             known, n = exact[part], self._draws
             p, off, p_off, off_off = np.zeros((4, known.size))
             least, most = np.full((2, known.size), [[np.inf], [-np.inf]])
@@ -116,6 +136,16 @@ class Sampling:
             out[part] = np.clip(p - step / np.maximum(furthest, 1.0) * (p_off / n - p * off), 0.0, 1.0)
         return out.reshape(self.cells.shape)
 
+    def _plain_average(self, tail: Tail) -> Array:
+        """The mean over the draws of a chain: their mean rate is the best that is known."""
+        out = self.cells.empty()
+        for part, noise, draws in self._parts(MOST_CELLS, self._different):
+            total = np.zeros(part.stop - part.start)
+            for rates in draws:
+                total += tail(noise, rates, part)
+            out[part] = total / self._different
+        return out.reshape(self.cells.shape)
+
     def _moments(self) -> tuple[Array, Array]:
         """The exact mean of each rate, and its variance over the square of that."""
         known = mean(self._belief, self.cells).reshape(-1)
@@ -126,35 +156,36 @@ class Sampling:
     def log_likelihood(self, x: Array) -> Array:
         """log P(X = x) of each cell: the logarithm of its mean over the draws."""
         out = self.cells.empty()
-        for part, noise, draws in self._parts(MOST_CELLS):
+        for part, noise, draws in self._parts(MOST_CELLS, self._different):
             total = np.full(part.stop - part.start, -np.inf)
             for rates in draws:
                 np.logaddexp(total, noise.log_prob(x[part], rates), out=total)
-            out[part] = total - np.log(self._draws)
+            out[part] = total - np.log(self._different)
         return out.reshape(self.cells.shape)
 
     def quantiles(self, levels: tuple[float, ...], counts: bool) -> Array:
         """Quantiles of the draws of each cell, along a new first axis; of counts they are counts."""
         out = self.cells.empty(len(levels))
         method: Literal["inverted_cdf", "linear"] = "inverted_cdf" if counts else "linear"
-        for part, _, draws in self._parts(max(1, MOST_BYTES // (8 * self._draws)), counts=counts):
-            drawn = np.empty((part.stop - part.start, self._draws))
-            for number, one in enumerate(draws):
-                drawn[:, number] = one
+        number = self._draws if counts else self._different
+        for part, _, draws in self._parts(max(1, MOST_BYTES // (8 * number)), number, counts=counts):
+            drawn = np.empty((part.stop - part.start, number))
+            for place, one in enumerate(draws):
+                drawn[:, place] = one
             out[:, part] = np.quantile(drawn, np.asarray(levels), axis=1, method=method, overwrite_input=True)
         return out.reshape(len(levels), *self.cells.shape)
 
-    def _parts(self, most: int, counts: bool = False) -> Iterator[tuple[slice, Noise, Iterator[Any]]]:
-        total = max(1, self.cells.size * self._draws)
+    def _parts(self, most: int, number: int, counts: bool = False) -> Iterator[tuple[slice, Noise, Iterator[Any]]]:
+        total = max(1, self.cells.size * number)
         with single_threaded_blas, Progress(self._progress, total, time_left=True) as progress:
             for part in self.cells.parts(most):
-                draws = Draws(self._belief, self.cells.coords(part), self._seed)
-                yield part, draws.noise, self._shown(draws.counts if counts else draws.rates, part, progress)
+                draws = Draws(self._belief, self.cells.coords(part), self._seed, number)
+                yield part, draws.noise, self._shown(draws.counts if counts else draws.rates, part, number, progress)
 
-    def _shown(self, draw: Callable[[int], Drawn], part: slice, progress: Progress) -> Iterator[Any]:
-        cells, text = part.stop - part.start, f"{self._draws} draws of {self.cells.size:,} cells"
-        for number, drawn in enumerate(ordered_map(draw, range(self._draws), available_threads()), start=1):
-            progress.show(part.start * self._draws + cells * number, text)
+    def _shown(self, draw: Callable[[int], Drawn], part: slice, number: int, progress: Progress) -> Iterator[Any]:
+        cells, text = part.stop - part.start, f"{number} draws of {self.cells.size:,} cells"
+        for done, drawn in enumerate(ordered_map(draw, range(number), available_threads()), start=1):
+            progress.show(part.start * number + cells * done, text)
             yield drawn
 
 

@@ -54,8 +54,9 @@ def as_inference_data(fit: Fit, name: str, draws: int, seed: int) -> Any:
         raise PltfError("to_arviz needs ArviZ: pip install 'pltf[arviz]'") from None
     indices, pattern = fit.model.observed[name], kept(fit.patterns[name], "there are no data to give to ArviZ")
     cells, observed, shape, dims = _observed(pattern)
-    entries = sum(one.mean.size for one in fit.factors.values())
-    _refuse_huge(8 * draws * (observed.size + entries), f"ask for fewer {py:draws}")
+    drawn = _drawn(fit, draws, seed)
+    chains, draws = next(iter(drawn.values())).shape[:2]
+    _refuse_huge(8 * chains * draws * observed.size, f"ask for fewer {py:draws}")
     coords = coords_of(tuple(fit.sizes), tuple(fit.sizes.values()), fit.labels)
     if dims:
         dims = [f"{name}_{dims[0]}"]
@@ -64,16 +65,29 @@ def as_inference_data(fit: Fit, name: str, draws: int, seed: int) -> Any:
         ]
         coords[dims[0]] = [", ".join(map(str, cell)) for cell in zip(*named, strict=True)]
     _refuse_twice([*fit.factors, name, *coords, "chain", "draw"])
-    drawn = {a: one.sample(draws, seed=seed + number) for number, (a, one) in enumerate(fit.factors.items())}
-    counts = _predicted(fit, name, cells, drawn, seed).reshape(1, draws, *shape)
+    flat = {a: one.reshape(-1, *one.shape[2:]) for a, one in drawn.items()}
+    counts = _predicted(fit, name, cells, flat, seed).reshape(chains, draws, *shape)
     return az.from_dict(
-        posterior={a: one[None] for a, one in drawn.items()},
+        posterior=drawn,
         posterior_predictive={name: counts},
         observed_data={name: observed},
         coords=coords,
         dims={**{a: list(axes) for a, axes in fit.model.factors.items()}, name: dims or list(indices)},
         attrs={"model": fit.model.text, "inference_library": "pltf"},
     )
+
+
+def _drawn(fit: Fit, draws: int, seed: int) -> dict[str, Array]:
+    """Draws of all factors, (chain, draw, *shape): those of chains, at most so many of each, or independent ones."""
+    if fit.draws:
+        chains, number = next(iter(fit.draws.values())).shape[:2]
+        chosen = np.arange(min(draws, number)) * number // min(draws, number)
+        points = {a: np.broadcast_to(one, (chains, chosen.size, *one.shape)) for a, one in fit.points.items()}
+        known = {**points, **{a: one[:, chosen] for a, one in fit.draws.items()}}
+        return {a: known[a] for a in fit.factors}
+    entries = sum(one.mean.size for one in fit.factors.values())
+    _refuse_huge(8 * draws * entries, f"ask for fewer {py:draws}")
+    return {a: one.sample(draws, seed=seed + number)[None] for number, (a, one) in enumerate(fit.factors.items())}
 
 
 def _observed(pattern: Pattern) -> tuple[Coords, NDArray[np.float64], tuple[int, ...], list[str]]:

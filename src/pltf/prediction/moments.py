@@ -5,17 +5,21 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
+from pltf.engines.cp import is_cp
 from pltf.gamma import Array
 from pltf.inference.progress import Progress
 from pltf.notation import Equation, Term
 from pltf.prediction.cells import Asked
 from pltf.prediction.noise import Noise, Poisson
 from pltf.prediction.rates import RatesAt, rates
+from pltf.threads import available_threads, ordered_map, single_threaded_blas
 
 COPY = "'"  # marks an index of the second copy of Xhat; no index has such a name
+DRAW = "'draw"  # numbers the draws; no index has such a name either
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,18 +29,31 @@ class Belief:
     equation: Equation
     sizes: Mapping[str, int]
     E: Mapping[str, Array]
-    C: Mapping[str, Array]  # shape and scale; factors that are known as a single value have none
+    C: Mapping[str, Array]  # shape and scale; factors that are known as a single value or by draws have none
     D: Mapping[str, Array]
     noise: Noise = field(default_factory=Poisson)
+    draws: Mapping[str, Array] = field(default_factory=dict)  # factors known by draws: (draw, *shape)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the tensor."""
         return tuple(self.sizes[index] for index in self.equation.output.indices)
 
+    @property
+    def n_draws(self) -> int:
+        """How often the factors were drawn together; 0 if they were not."""
+        return len(next(iter(self.draws.values()))) if self.draws else 0
+
+    @cached_property
+    def averaged(self) -> Belief:
+        """The mean of Xhat over all draws as a single Xhat, in which their number is one more latent index."""
+        return averaged(self) if self.draws else self
+
 
 def mean(belief: Belief, cells: Asked, progress: bool = False) -> Array:
-    """E[Xhat]: the factors are independent under q, so it is Xhat of their means."""
+    """E[Xhat]: the factors are independent under q, so it is Xhat of their means; of draws, the mean of their Xhat."""
+    if belief.draws:
+        return mean_of_draws(belief, cells, progress)
     return _sum(belief, [(belief.equation, belief.E)], cells, progress)
 
 
@@ -46,6 +63,8 @@ def variance(belief: Belief, cells: Asked, progress: bool = False) -> Array:
     In a product of two copies of Xhat a factor contributes E[z z'] = E E' + [same entry] C*D^2. Multiplied out there is
     one term for every set of factors that take the second part; the empty set is E[Xhat]^2.
     """
+    if belief.draws:
+        return variance_of_draws(belief, cells, progress)
     return _sum(belief, list(_terms(belief)), cells, progress)
 
 
@@ -115,3 +134,67 @@ def _of_subset(
             terms.append(copy)
             arrays[name] = arrays[copy.name] = belief.E[name]
     return Equation(belief.equation.output, tuple(terms)), arrays
+
+
+# -- of draws -----------------------------------------------------------------------------------
+
+
+def averaged(belief: Belief) -> Belief:
+    """A belief in single values whose Xhat is the mean over the draws of another one.
+
+    Where every factor of a CP model was drawn, draws of a component are further components: it stays a CP model.
+    """
+    equation, number = belief.equation, belief.n_draws
+    names = [term.name for term in equation.factors if term.name in belief.draws]
+    weight = dict.fromkeys(names, 1.0) | {names[0]: 1 / number}
+    if is_cp(equation) and len(names) == len(equation.factors):
+        (index,) = equation.summed
+        arrays = {
+            term.name: weight[term.name] * _draws_beside(belief.draws[term.name], term.indices.index(index))
+            for term in equation.factors
+        }
+        sizes = {**belief.sizes, index: number * belief.sizes[index]}
+        return Belief(equation, sizes, arrays, {}, {})
+    terms = tuple(
+        Term(term.name, (DRAW, *term.indices)) if term.name in belief.draws else term for term in equation.factors
+    )
+    arrays = {a: weight[a] * belief.draws[a] if a in belief.draws else array for a, array in belief.E.items()}
+    return Belief(Equation(equation.output, terms), {**belief.sizes, DRAW: number}, arrays, {}, {})
+
+
+def _draws_beside(draws: Array, axis: int) -> Array:
+    """Tables of all draws, side by side along an axis."""
+    return np.concatenate(list(draws), axis=axis)
+
+
+def mean_of_draws(belief: Belief, cells: Asked, progress: bool) -> Array:
+    """The mean of Xhat over the draws."""
+    if cells.listed is None or is_cp(belief.averaged.equation):
+        return mean(belief.averaged, cells, progress)
+    total = np.zeros(cells.shape)
+    for rate in rates_of_draws(belief, cells, progress):
+        total += rate
+    return total / belief.n_draws
+
+
+def variance_of_draws(belief: Belief, cells: Asked, progress: bool) -> Array:
+    """The variance of Xhat over the draws."""
+    centre, total = mean_of_draws(belief, cells, progress), np.zeros(cells.shape)
+    for rate in rates_of_draws(belief, cells, progress):
+        total += (rate - centre) ** 2
+    return total / belief.n_draws
+
+
+def rates_of_draws(belief: Belief, cells: Asked, progress: bool = False) -> Iterator[Array]:
+    """Xhat of the cells under every draw, one after the other."""
+    equation, sizes, number = belief.equation, belief.sizes, belief.n_draws
+    at = None if cells.listed is None else RatesAt(equation, sizes, cells.listed)
+
+    def one(draw: int) -> Array:
+        factors = {**belief.E, **{a: array[draw] for a, array in belief.draws.items()}}
+        return rates(equation, factors, sizes) if at is None else at(factors)
+
+    with single_threaded_blas, Progress(progress, number, time_left=True) as shown:
+        for draw, rate in enumerate(ordered_map(one, range(number), available_threads()), start=1):
+            shown.show(draw, f"{number} draws of {cells.size:,} cells")
+            yield rate

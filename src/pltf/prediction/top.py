@@ -111,7 +111,7 @@ class Largest:
 
 def largest(belief: Belief, count: int, allowed: Callable[[Coords], NDArray[np.bool_]], progress: Progress) -> Largest:
     """The ``count`` allowed cells of largest mean, fewer if there are no more; after so many boxes, the best so far."""
-    tree = _Boxes(belief)
+    tree = _Boxes(belief.averaged)
     queue = _Queue()
     queue.add(tree.top, np.zeros((len(tree.order), 1), dtype=np.intp), np.array([np.inf]))
     cells, means = np.empty((len(tree.order), 0), dtype=np.intp), np.empty(0)

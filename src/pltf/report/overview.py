@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 import numpy as np
 
 from pltf.data.pattern import DensePattern, ListedPattern, Pattern
-from pltf.fit import Fit
+from pltf.fit import Fit, Sampled
 from pltf.gamma import Gamma
 from pltf.inference.run import INTERRUPTED
 from pltf.report.checks import Checks
@@ -19,7 +19,12 @@ from pltf.report.components import Ranking
 from pltf.report.formatting import listed, many, nats, number, percent, seconds
 from pltf.report.history import SearchHistory
 
-METHODS = {"vb": "variational Bayes", "em": "expectation maximization", "map": "maximum a posteriori"}
+METHODS = {
+    "vb": "variational Bayes",
+    "em": "expectation maximization",
+    "map": "maximum a posteriori",
+    "gibbs": "Gibbs sampling",
+}
 OBJECTIVES = {
     "bound": "lower bound on the log evidence",
     "log-likelihood": "log-likelihood",
@@ -142,6 +147,8 @@ def facts(fit: Fit) -> list[tuple[str, str]]:
         ("engine", f"{fit.engine}, {fit.dtype}"),
         ("likelihood", _likelihood(fit)),
     ]
+    if fit.sampled is not None:
+        told.append(("chains", _chains_in_words(fit, fit.sampled)))
     if fit.fixed:
         told.append(("fixed factors", ", ".join(sorted(fit.fixed))))
     if len(set(priors.values())) == 1 and priors:
@@ -151,6 +158,19 @@ def facts(fit: Fit) -> list[tuple[str, str]]:
     else:
         told += [(f"prior of {name}", text) for name, text in priors.items()]
     return told
+
+
+def _chains_in_words(fit: Fit, sampled: Sampled) -> str:
+    """How many draws there are, and whether the chains agree."""
+    chains, draws = next(iter(fit.draws.values())).shape[:2]
+    table = fit.diagnostics()
+    made = f"{many(chains, 'chain')} of {many(draws, 'draw')} each, after {many(sampled.burn_in, 'sweep')} of burn-in"
+    told = [
+        f"{name}: R-hat {row['rhat']:.3f}, effective sample size {row['ess']:,.0f}"
+        for name, row in table.iterrows()
+        if name == "log-likelihood" or str(name).endswith("median")
+    ]
+    return "; ".join([made, *told])
 
 
 def _likelihood(fit: Fit) -> str:

@@ -125,7 +125,7 @@ def page(fit: Fit, found: Selection | None, title: str | None, scores: Scores | 
     share_charts = {i: charts.shares(one) for i, one in ranked.items() if one.share is not None and len(one.order) > 1}
     order_charts = [] if searched is None else [charts.order(c, n) for n, c in enumerate(searched.curves)]
     fit_charts = [charts.trace(trace(fit), fit.objective)] if len(fit.trace) else []
-    fit_charts += [charts.starts(told, fit.objective)] if len(told) > 1 else []
+    fit_charts += [charts.starts(told, "bound" if fit.draws else fit.objective)] if len(told) > 1 else []
     check_charts = [] if checked.scores is None else [charts.calibration(checked.scores)]
     check_charts += [charts.roc(checked.scores)] if checked.scores is not None and checked.scores.ranking else []
     every = [

@@ -78,7 +78,7 @@ class FitCheckpoint:
 
     def __init__(self, place: Place, identity: Identity, indices: Indices, shapes: Shapes) -> None:
         assert place.path is not None
-        self._path, self._every, self._identity, self._indices = place.path, place.every, identity, indices
+        self._path, self._every, self.identity, self._indices = place.path, place.every, identity, indices
         self._last = time.monotonic()
         self.standing: Standing | None = None
         self.finished: Fit | None = None
@@ -95,18 +95,22 @@ class FitCheckpoint:
 
     def keep(self, standing: Standing) -> None:
         """Write it down."""
-        head = Box({"identity": self._identity, "rows": rows_as_text(standing.rows)})
+        head = Box({"identity": self.identity, "rows": rows_as_text(standing.rows)})
         boxes = {"checkpoint": head, "going": Box()}
         put_run(boxes["going"], standing.going, self._indices)
         if standing.best is not None:
             boxes["best"] = Box()
             put_run(boxes["best"], standing.best, self._indices)
-        kept(lambda: write(self._path, UNFINISHED, boxes))
+        self.write(UNFINISHED, boxes)
+
+    def write(self, kind: str, boxes: Boxes) -> None:
+        """Write a checkpoint; the next one is due some seconds from now."""
+        kept(lambda: write(self._path, kind, boxes))
         self._last = time.monotonic()
 
     def end(self, fit: Fit) -> None:
         """Write down what came out."""
-        kept(lambda: save_fit(fit, self._path, {"checkpoint": Box({"identity": self._identity})}))
+        kept(lambda: save_fit(fit, self._path, {"checkpoint": Box({"identity": self.identity})}))
 
 
 def kept(write: Callable[[], None]) -> None:

@@ -17,7 +17,7 @@ from pltf.data.labels import BINS, Labels, readable_zone
 from pltf.data.pattern import DensePattern, ForgottenPattern, ListedPattern, Pattern, listed_pattern
 from pltf.engines.base import Counts
 from pltf.errors import PltfError
-from pltf.fit import Fit, masses
+from pltf.fit import Fit, Sampled, masses
 from pltf.gamma import Array, Gamma
 from pltf.inference.factors import Factors, frozen
 from pltf.inference.run import Row, Run
@@ -137,6 +137,8 @@ def put_beliefs(box: Box, fit: Fit) -> None:
         box.put(f"{index}.mass", array, (index,))
     put_priors(box, fit.priors)
     box.about["posterior"] = {"random": list(fit.C), "points": list(fit.points), "mass": list(fit.mass)}
+    if fit.sampled is not None:
+        _put_draws(box, fit, fit.sampled)
     box.about |= {"bound": fit.bound, "eta": fit.pace.eta, "refused": fit.pace.refused, "waiting": fit.waiting}
 
 
@@ -146,7 +148,7 @@ def get_beliefs(box: Box, model: Model, sizes: Mapping[str, int]) -> dict[str, A
     if "posterior" not in box.about:
         return _beliefs_of_format_1(get_state(box, shapes), model)
     about = box.about["posterior"]
-    if sorted([*about["random"], *about["points"]]) != sorted(shapes):
+    if sorted([*about["random"], *about["points"], *about.get("draws", ())]) != sorted(shapes):
         raise ValueError("not every factor is there")
     parts = {part: _factors(box, about["random"], word, shapes) for part, word in _POSTERIOR.items()}
     return {
@@ -157,7 +159,36 @@ def get_beliefs(box: Box, model: Model, sizes: Mapping[str, int]) -> dict[str, A
         "priors": get_priors(box, shapes),
         "pace": Pace(float(box.about["eta"]), int(box.about["refused"])),
         "waiting": bool(box.about["waiting"]),
+        **(_get_draws(box, model, shapes) if "draws" in about else {}),
     }
+
+
+_CHAIN, _DRAW, _SWEPT = "run.chain", "run.draw", "run.swept"  # axes
+
+
+def _put_draws(box: Box, fit: Fit, sampled: Sampled) -> None:
+    """The draws of a Gibbs fit."""
+    for a, array in fit.draws.items():
+        box.put(f"{a}.draws", array, (_CHAIN, _DRAW, *fit.model.factors[a]))
+    for index, array in sampled.mass.items():
+        box.put(f"{index}.masses", array, (_CHAIN, _DRAW, index))
+    box.put("run.log_likelihood", sampled.log_likelihood, (_CHAIN, _SWEPT))
+    box.about["posterior"]["draws"] = list(fit.draws)
+    box.about["sampled"] = {"burn_in": sampled.burn_in, "thin": sampled.thin, "seconds": sampled.seconds}
+
+
+def _get_draws(box: Box, model: Model, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    about, names = told(box.about["sampled"], _SAMPLED), box.about["posterior"]["draws"]
+    chains, sweeps = box.arrays["run.log_likelihood"].shape
+    before = chains, max(0, sweeps - about["burn_in"]) // about["thin"]
+    draws = {a: (*before, *shapes[a]) for a in names}
+    masses = {index: (*before, model.sizes[index]) for index in box.about["posterior"]["mass"]}
+    sampled = Sampled(
+        log_likelihood=_numbers(box, "run.log_likelihood", (chains, sweeps)),
+        mass=_factors(box, masses, "masses", masses),
+        **about,
+    )
+    return {"draws": _factors(box, names, "draws", draws), "sampled": sampled}
 
 
 def _beliefs_of_format_1(state: State, model: Model) -> dict[str, Any]:
@@ -212,6 +243,7 @@ _RUN = {
     "unfinished": bool,
     "comparable_from": int,
 }
+_SAMPLED = {"burn_in": int, "thin": int, "seconds": float}
 _ROW = {"restart": int, "bound": float, "n_iter": int, "converged": bool, "stopped": str, "seconds": float}
 
 

@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike
 
 from pltf.data.numeric import frozen
 from pltf.gamma import Array, Gamma
-from pltf.inference.algebra.base import Factors, Groups
+from pltf.inference.algebra import chance
+from pltf.inference.algebra.base import Factors, Groups, Key
 from pltf.inference.algebra.host import prior_value, traded
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
@@ -160,6 +161,21 @@ class ArrayAlgebra:
     def scale_along(self, array: Any, s: Array, axis: int) -> Any:
         """The array times s along an axis."""
         return array * self.put(s.reshape(-1, *(1,) * (array.ndim - 1 - axis)))
+
+    # -- draws ----------------------------------------------------------------------------------
+
+    def gamma_draws(self, C: Any, D: Any, key: Key) -> Any:
+        """Draws of Gamma(shape C, scale D), none of them zero: made on the host, so that they are the same anywhere."""
+        return self.put(chance.gamma_draws(self.get(C), self.get(D), key))
+
+    def log(self, array: Any) -> Any:
+        """Logarithms; of zero, that of the smallest normal number."""
+        return self.xp.log(self.xp.maximum(array, self.xp.full_like(array, chance.TINY)))
+
+    def prior_sums(self, Z: Any, prior: Gamma, groups: Groups) -> tuple[Array, Array]:
+        """Sums of A and of A*Z over each group."""
+        A = self.xp.zeros_like(Z) + self._of(prior, "shape")
+        return self.get(self._sums(A, groups)), self.get(self._sums(A * Z, groups))
 
     # -- acceleration ---------------------------------------------------------------------------
 

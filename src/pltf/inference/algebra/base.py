@@ -16,6 +16,7 @@ A = TypeVar("A")
 
 Host = NDArray[Any]
 Factors = Mapping[str, Any]  # arrays of an algebra, by factor
+Key = tuple[int, ...]  # of random draws: a seed, and what tells these draws from all others of that seed
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,20 @@ class Algebra(Protocol[A]):
 
     def scale_along(self, array: A, s: Host, axis: int) -> A:
         """The array times s along an axis."""
+        ...
+
+    # -- draws ----------------------------------------------------------------------------------
+
+    def gamma_draws(self, C: A, D: A, key: Key) -> A:
+        """Draws of Gamma(shape C, scale D), none of them zero; one key has one result."""
+        ...
+
+    def log(self, array: A) -> A:
+        """Logarithms; of zero, that of the smallest normal number."""
+        ...
+
+    def prior_sums(self, Z: A, prior: Gamma, groups: Groups) -> tuple[Host, Host]:
+        """Sums of A and of A*Z over each group."""
         ...
 
     # -- acceleration ---------------------------------------------------------------------------

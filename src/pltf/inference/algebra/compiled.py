@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pltf.gamma import Array, Gamma
-from pltf.inference.algebra.base import Factors, Groups
+from pltf.inference.algebra import chance
+from pltf.inference.algebra.base import Factors, Groups, Key
 from pltf.inference.algebra.host import prior_value, traded
 from pltf.inference.algebra.newton import best_scales, scale_columns, trade_log_scales
 from pltf.special import combine_loop, kl_loop, log_geomean_loop, log_ratio_loop, move_loop, stretch_loop
@@ -230,6 +231,22 @@ class NumbaAlgebra:
         """The array times s along an axis."""
         last = axis == array.ndim - 1
         return _frozen(array * (s if last else s.reshape(-1, *(1,) * (array.ndim - 1 - axis))))
+
+    # -- draws ----------------------------------------------------------------------------------
+
+    def gamma_draws(self, C: Array, D: Array, key: Key) -> Array:
+        """Draws of Gamma(shape C, scale D), none of them zero."""
+        return _frozen(chance.gamma_draws(C, D, key, self.threads))
+
+    def log(self, array: Array) -> Array:
+        """Logarithms; of zero, that of the smallest normal number."""
+        return _frozen(np.log(np.maximum(array, chance.TINY)))
+
+    def prior_sums(self, Z: Array, prior: Gamma, groups: Groups) -> tuple[Array, Array]:
+        """Sums of A and of A*Z over each group."""
+        A = prior.broadcast(groups.shape)[0]
+        alpha, beta = (np.asarray(one.sum(axis=groups.shared, keepdims=True)) for one in (A, A * Z))
+        return alpha, beta
 
     # -- acceleration ---------------------------------------------------------------------------
 

@@ -31,14 +31,14 @@ def traded(
     algebra: Algebra[Any], axes: Mapping[str, int], basis: Array, priors: Mapping[str, Gamma], E: Factors, D: Factors
 ) -> tuple[Factors, Factors]:
     """:meth:`Algebra.trade` of factors of any shape with any priors."""
-    alpha = np.array([_shapes_along(priors[a], E[a].shape, axis) for a, axis in axes.items()])
+    alpha = np.array([shapes_along(priors[a], E[a].shape, axis) for a, axis in axes.items()])
     beta = np.array([algebra.sum_along(E[a], priors[a].rate, axis) for a, axis in axes.items()])
     scales = dict(zip(axes, np.exp(log_scales(alpha, beta, basis)), strict=True))
     means = {a: algebra.scale_along(E[a], scales[a], axis) for a, axis in axes.items()}
     return means, {a: algebra.scale_along(D[a], scales[a], axis) for a, axis in axes.items()}
 
 
-def _shapes_along(prior: Gamma, shape: tuple[int, ...], axis: int) -> Array:
+def shapes_along(prior: Gamma, shape: tuple[int, ...], axis: int) -> Array:
     """Sum of the prior's shapes over all axes of a factor but one."""
     if isinstance(prior.shape, float):
         return np.full(shape[axis], prior.shape * (math.prod(shape) // shape[axis]))

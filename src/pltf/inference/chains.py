@@ -1,0 +1,137 @@
+"""The loop of a sampler: chains side by side, sweep by sweep, so that all of them are always equally long."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from pltf.errors import PltfError
+from pltf.inference.algebra import Factors
+from pltf.inference.algebra.kept import Kept
+from pltf.inference.gibbs import Sampler
+from pltf.inference.progress import Progress
+from pltf.inference.run import ASKED, INTERRUPTED, Stop, Sweep, asks_to_stop
+from pltf.inference.state import State, fetched, placed
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How many chains, and what is kept of each: after the burn-in, every so many sweeps a draw."""
+
+    chains: int
+    burn_in: int
+    draws: int
+    thin: int
+
+    @property
+    def sweeps(self) -> int:
+        """Of each chain."""
+        return self.burn_in + self.draws * self.thin
+
+    def kept(self, sweeps: int) -> int:
+        """The number of draws that so many sweeps give."""
+        return max(0, sweeps - self.burn_in) // self.thin
+
+
+@dataclass(frozen=True, eq=False)
+class Chains:
+    """Where chains stand after so many sweeps of each."""
+
+    states: tuple[State, ...]
+    sweeps: int
+    kept: Kept  # filled as the chains go on
+    seconds: float = 0.0
+
+
+class ChainKeeper(Protocol):
+    """Keeps where chains stand, to go on from there another time."""
+
+    def due(self) -> bool:
+        """Whether it is time to keep them."""
+        ...
+
+    def keep(self, chains: Chains) -> None:
+        """Keep them."""
+        ...
+
+
+class ChainProgress(Progress):
+    """Counts the sweeps of all chains."""
+
+    def __init__(self, shown: bool, schedule: Schedule) -> None:
+        super().__init__(shown, schedule.chains * schedule.sweeps, time_left=True)
+        self._schedule = schedule
+
+    def sweep(self, chain: int, sweep: int, log_likelihood: float) -> None:
+        """Tell that a sweep of a chain is done."""
+        if self.due:
+            schedule = self._schedule
+            phase = "burn-in" if sweep <= schedule.burn_in else "draws"
+            text = f"chain {chain + 1}/{schedule.chains}, sweep {sweep}/{schedule.sweeps} ({phase})"
+            self.show((sweep - 1) * schedule.chains + chain + 1, f"{text}: log-likelihood {log_likelihood:.6g}")
+
+
+@dataclass(frozen=True, eq=False)
+class Sampling:
+    """Chains of one sampler: each has a seed, and a sweep of it the key (seed, number of the sweep)."""
+
+    sampler: Sampler
+    schedule: Schedule
+    seeds: Sequence[int]
+    first: int  # sweeps that an earlier fit has done: their keys are used up
+    mass: Mapping[str, tuple[str, int]]  # latent index -> factor that counts its components, and the axis of the index
+
+    def run(
+        self, chains: Chains, stop: Stop, progress: ChainProgress, keeper: ChainKeeper | None = None
+    ) -> tuple[Chains, str]:
+        """Sweep until all draws are made; the chains then, and why they stopped."""
+        algebra = self.sampler.problem.algebra
+        states = [placed(state, algebra) for state in chains.states]
+        asked, began = False, time.perf_counter() - chains.seconds
+        while chains.sweeps < self.schedule.sweeps and not asked:
+            new = []
+            for chain, state in enumerate(states):
+                if stop.interrupted is not None and stop.interrupted():
+                    return chains, INTERRUPTED
+                new.append(self._swept(chain, state, chains, progress))
+                asked |= self._asked_to_stop(stop, chain, chains.sweeps + 1, new[-1])
+            states = new
+            chains = replace(self._kept(chains, states), seconds=time.perf_counter() - began)
+            if keeper is not None and keeper.due():
+                keeper.keep(chains)
+        return chains, ASKED if asked else f"{self.schedule.sweeps} sweeps of every chain are done"
+
+    def _swept(self, chain: int, state: State, chains: Chains, progress: ChainProgress) -> State:
+        sweep = chains.sweeps + 1
+        new = self.sampler.sweep(state, (self.seeds[chain], self.first + sweep))
+        if not math.isfinite(new.objective):
+            broken = f"the log-likelihood became {new.objective} at sweep {sweep} of chain {chain + 1}"
+            raise PltfError(f"{broken}: the numbers are out of range")
+        chains.kept.log_likelihood[chain, sweep - 1] = new.objective
+        progress.sweep(chain, sweep, new.objective)
+        return new
+
+    def _asked_to_stop(self, stop: Stop, chain: int, sweep: int, state: State) -> bool:
+        if stop.callback is None:
+            return False
+        return asks_to_stop(stop.callback(Sweep(chain, sweep, state.objective, self._on_host(state.E))))
+
+    def _kept(self, chains: Chains, states: Sequence[State]) -> Chains:
+        """The chains one sweep later; draws that are due are kept."""
+        sweeps, algebra = chains.sweeps + 1, self.sampler.problem.algebra
+        number = self.schedule.kept(sweeps)
+        if number > self.schedule.kept(sweeps - 1):
+            for chain, state in enumerate(states):
+                chains.kept.keep(chain, number - 1, self._on_host(state.E), state.priors, self._mass(state))
+        return replace(chains, states=tuple(fetched(state, algebra) for state in states), sweeps=sweeps)
+
+    def _mass(self, state: State) -> dict[str, Any]:
+        """Allocated counts of the components of every latent index."""
+        counts, algebra = state.counts.by_factor, self.sampler.problem.algebra
+        return {index: algebra.sum_along(counts[a], 1.0, axis) for index, (a, axis) in self.mass.items()}
+
+    def _on_host(self, factors: Factors) -> Factors:
+        return {a: self.sampler.problem.algebra.get(factors[a]) for a in factors}

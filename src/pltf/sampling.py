@@ -1,0 +1,285 @@
+"""A fit by Gibbs sampling: a VB fit to begin with, chains from draws of its posterior, and the draws as a Fit."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pltf.alignment import align
+from pltf.data import DenseObservation, Observation
+from pltf.engines.plan import human, physical_memory
+from pltf.errors import ConvergenceWarning, ObservationError, PltfError, py, py_only, whole
+from pltf.fit import Fit, Sampled, counted_factors
+from pltf.fitting import Prepared, as_before, patterns_of, prepare
+from pltf.gamma import Gamma
+from pltf.inference.algebra.chance import chain_seed
+from pltf.inference.algebra.host import prior_value
+from pltf.inference.algebra.kept import Kept
+from pltf.inference.balance import trades
+from pltf.inference.chains import ChainProgress, Chains, Sampling, Schedule
+from pltf.inference.factors import Factors, frozen
+from pltf.inference.gibbs import NAME, OBJECTIVE, Sampler
+from pltf.inference.run import INTERRUPTED, best_of
+from pltf.inference.state import Pace, Problem, State
+from pltf.inference.vb import gone_on
+from pltf.interrupts import first_interrupt_waits
+from pltf.notation import Model
+from pltf.options import SAMPLING, FitOptions
+from pltf.planning import labels_by_index, observations, tensors
+from pltf.prediction.diagnostics import FEWEST, trouble
+from pltf.store.chains import ChainsCheckpoint
+from pltf.store.checkpoint import Place
+from pltf.threads import single_threaded_blas
+
+DEFAULTS = Schedule(chains=4, burn_in=200, draws=200, thin=1)
+_START = 5  # in keys, beside those of a sweep: the draws that chains start from
+
+
+def sample(model: Model, X: Any, *, mask: Any, options: FitOptions, _callers: int = 2) -> Fit:
+    """Sample from the posterior; :meth:`pltf.Model.fit` says what the options mean."""
+    place = Place(options.checkpoint, options.every, options.resume)
+    options = replace(options, seed=options.entropy(place.identity))
+    schedule = _schedule(options)
+    data, masks = tensors(model, X, mask)
+    ready = prepare(model, data, masks, options)
+    if options.restarts > 1 and not isinstance(ready.init, str):
+        raise PltfError(f"{py:restarts} must be 1 when {py:init} gives the starting point, got {options.restarts}")
+    _check_memory(ready, schedule)
+    seen = observations(data, masks)
+    _refuse_fractions(seen)
+    likelihoods = ready.likelihoods(seen)
+    if place.identity is not None and options.engine == "auto":
+        ready = replace(ready, planned=as_before(ready.planned, place.identity, seen, likelihoods))
+    keeper = None
+    if place.path is not None:
+        keeper = ChainsCheckpoint(place, ready.identity(seen), model.factors, ready.planned.factor_shapes)
+        if keeper.fit.finished is not None:
+            return replace(keeper.fit.finished, patterns=patterns_of(seen, options.keep_data))
+    result, stopped = Job(ready, options, schedule, seen, keeper).run()
+    _warn(result, stopped, schedule, keeper is not None, _callers + 1)
+    return result
+
+
+def _schedule(options: FitOptions) -> Schedule:
+    """How much to sample: what is asked for, or the defaults; chains that go on need no burn-in."""
+    given = {name: getattr(options, name) for name in SAMPLING if getattr(options, name) is not None}
+    going_on = isinstance(options.init, Fit) and bool(options.init.draws)
+    whole("draws", given.get("draws", DEFAULTS.draws), FEWEST)
+    return replace(DEFAULTS, **{"burn_in": 0 if going_on else DEFAULTS.burn_in, **given})
+
+
+def _check_memory(ready: Prepared, schedule: Schedule) -> None:
+    """Refuse draws that cannot fit, rather than dying on the way."""
+    shapes = ready.planned.factor_shapes
+    entries = sum(math.prod(shape) for a, shape in shapes.items() if a not in ready.held)
+    needed, memory = 8 * schedule.chains * schedule.draws * entries + ready.planned.work_bytes, physical_memory()
+    if needed > memory:
+        number = f"{schedule.chains} chains of {schedule.draws} draws need {human(needed, 'B')}"
+        advice = f"ask for fewer {py:draws} with a larger {py:thin}, or for fewer {py:chains}"
+        raise PltfError(f"{number}, and this machine has {human(memory, 'B')}: {advice}")
+
+
+def _refuse_fractions(seen: Mapping[str, Observation]) -> None:
+    """A count that is to be allocated must be whole."""
+    for name, one in seen.items():
+        values = np.asarray(one.values)  # type: ignore[attr-defined]
+        if values.dtype.kind != "f":
+            continue
+        known = one.mask if isinstance(one, DenseObservation) and one.mask is not None else np.isfinite(values)
+        wrong = known & (values != np.floor(values))
+        if wrong.any():
+            value = values[wrong].flat[0]
+            raise ObservationError(
+                f"{name} must hold whole counts for {py:method='gibbs'}, got {value:g}: use {py:method='vb'}"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """A fit by sampling that may begin."""
+
+    ready: Prepared  # of the VB fit that it starts from
+    options: FitOptions
+    schedule: Schedule
+    seen: Mapping[str, Observation]
+    keeper: ChainsCheckpoint | None
+
+    def run(self) -> tuple[Fit, str]:
+        """The fit, and why it stopped; interrupted before there are draws, it is the VB fit so far."""
+        problem = self.ready.problem(self.seen)
+        with single_threaded_blas, first_interrupt_waits() as interrupted:
+            stop = replace(self.options.stop, interrupted=interrupted)
+            start, ended = self._start(problem, stop)
+            if not ended:
+                return start, INTERRUPTED
+            sampling = self._sampling(problem, start)
+            chains = self.keeper.chains if self.keeper is not None else None
+            if chains is None:
+                chains = self._begun(sampling, problem, start)
+            with ChainProgress(self.options.progress, self.schedule) as progress:
+                chains, stopped = sampling.run(chains, stop, progress, self.keeper)
+            if stopped == INTERRUPTED and self.keeper is not None:
+                self.keeper.keep(chains)
+            if self.schedule.kept(chains.sweeps) < FEWEST and stopped == INTERRUPTED:
+                return start, stopped
+            result = self._result(problem, start, chains, stopped)
+            if self.keeper is not None and stopped != INTERRUPTED:
+                self.keeper.fit.end(result)
+        return result, stopped
+
+    # -- the start ------------------------------------------------------------------------------
+
+    def _start(self, problem: Problem, stop: Any) -> tuple[Fit, bool]:
+        """The fit that chains begin from, and whether it was not broken off: given, known, or made by VB here."""
+        init, keeper, seed = self.ready.init, self.keeper, self._seed
+        if keeper is not None and keeper.start is not None:
+            return keeper.start, True
+        ended = True
+        if isinstance(init, Fit) and set(problem.free) <= {*init.C, *init.draws}:
+            start = self._renewed(init)
+        else:
+            begin, earlier = self.ready.starting(problem, seed)
+            shown, restarts = self.options.progress, self.options.restarts
+            standing = keeper.fit if keeper is not None else None
+            run, rows = best_of(
+                problem, self.ready.method, begin, restarts, replace(stop, callback=None),
+                earlier=earlier, shown=shown, keeper=standing,
+            )  # fmt: skip
+            start = self.ready.result(problem, run, rows, seed, self.seen)
+            ended = len(rows) == restarts and rows[-1].stopped != INTERRUPTED
+        if keeper is not None:
+            keeper.start = start
+        return start, ended
+
+    def _renewed(self, init: Fit) -> Fit:
+        """A fit that was given, as if it had been made with the data and options of this one."""
+        return replace(
+            init,
+            fixed=frozenset(self.ready.held),
+            points=dict(self.ready.held),
+            seed=self._seed,
+            dtype=self.ready.planned.dtype.name,
+            engine=self.ready.planned_for(self.seen).engine,
+            n_observed={name: one.n_observed for name, one in self.seen.items()},
+            patterns=patterns_of(self.seen, self.options.keep_data),
+            labels=labels_by_index(self.seen),
+            likelihoods=self.ready.likelihoods(self.seen),
+        )
+
+    @property
+    def _seed(self) -> int:
+        assert self.options.seed is not None
+        return self.options.seed
+
+    # -- the chains -----------------------------------------------------------------------------
+
+    def _sampling(self, problem: Problem, start: Fit) -> Sampling:
+        model, chains = self.ready.model, self.schedule.chains
+        counted = counted_factors(model)
+        mass = {index: (a, model.factors[a].index(index)) for index, a in counted.items()}
+        sampler = Sampler(problem, frozenset(counted.values()))
+        first = start.n_iter if start.draws else 0
+        return Sampling(sampler, self.schedule, [chain_seed(self._seed, n) for n in range(chains)], first, mass)
+
+    def _begun(self, sampling: Sampling, problem: Problem, start: Fit) -> Chains:
+        """Chains before their first sweep."""
+        schedule, sizes = self.schedule, self.ready.model.sizes
+        priors = {a: gone_on(prior, start.priors.get(a, prior)) for a, prior in problem.priors.items()}
+        states = tuple(self._first_state(sampling, problem, start, priors, n) for n in range(schedule.chains))
+        kept = Kept.empty(
+            schedule.chains,
+            schedule.draws,
+            schedule.sweeps,
+            {a: problem.shapes[a] for a in problem.free},
+            {a: groups.value_shape for a, groups in problem.learns.items() if "shape" in problem.priors[a].learns},
+            {index: (sizes[index],) for index in sampling.mass},
+        )
+        return Chains(states, 0, kept)
+
+    def _first_state(
+        self, sampling: Sampling, problem: Problem, start: Fit, priors: Mapping[str, Gamma], chain: int
+    ) -> State:
+        """A chain at the last draw of an earlier one, or at a draw of a VB posterior."""
+        algebra, key = problem.algebra, (sampling.seeds[chain], sampling.first)
+        Z: dict[str, Any] = dict(problem.fixed)
+        for place, a in enumerate(problem.free):
+            if a in start.draws:
+                Z[a] = algebra.put(start.draws[a][chain % len(start.draws[a]), -1].copy())
+            else:
+                C, D = algebra.put(start.C[a]), algebra.put(start.D[a])
+                Z[a] = algebra.gamma_draws(C, D, (*key, _START, place))
+        state = sampling.sampler.begin(Z, priors, key)
+        if state.counts.log_term == -math.inf:
+            raise PltfError("a positive count has rate zero under these starting and fixed factors")
+        return state
+
+    # -- the result -----------------------------------------------------------------------------
+
+    def _result(self, problem: Problem, start: Fit, chains: Chains, stopped: str) -> Fit:
+        schedule, model = self.schedule, self.ready.model
+        number = schedule.kept(chains.sweeps)
+        if number < FEWEST:
+            raise PltfError(f"the chains stopped after {number} draws, and {FEWEST} are needed: {stopped}")
+        kept = chains.kept.until(number, chains.sweeps)
+        reference = {**start._means, **self.ready.held}
+        found = trades(model, self.ready.held)
+        align(model, start.sizes, problem.priors, found, reference, kept.factors, kept.shapes, kept.mass)
+        sampled = Sampled(
+            schedule.burn_in, schedule.thin, frozen(kept.log_likelihood), _all_frozen(kept.mass), chains.seconds
+        )
+        earlier = start.trace if start.draws else ()
+        fit = replace(
+            start,
+            method=NAME,
+            objective=OBJECTIVE,
+            C={},
+            D={},
+            points=dict(self.ready.held),
+            bound=float(kept.log_likelihood[:, schedule.burn_in :].mean()),
+            mass={index: frozen(array.mean(axis=(0, 1))) for index, array in kept.mass.items()},
+            priors=_learned(problem, kept),
+            trace=frozen(np.concatenate([earlier, kept.log_likelihood.mean(axis=0)])),
+            stopped=stopped,
+            options=self.options.as_code(),
+            pace=Pace(),
+            waiting=True,
+            draws=_all_frozen(kept.factors),
+            sampled=sampled,
+        )
+        return replace(fit, converged=not trouble(fit.diagnostics()))
+
+
+def _all_frozen(arrays: Mapping[str, Any]) -> Factors:
+    return {name: frozen(array) for name, array in arrays.items()}
+
+
+def _learned(problem: Problem, kept: Kept) -> dict[str, Gamma]:
+    """The priors with what was learned: the mean of each group of entries, and the geometric mean of its shapes."""
+    learned = dict(problem.priors)
+    for a, groups in problem.learns.items():
+        prior, shape, mean = learned[a], learned[a].shape, learned[a].mean
+        if "shape" in prior.learns:
+            shape = prior_value(np.exp(np.log(kept.shapes[a]).mean(axis=(0, 1))), groups)
+        if "mean" in prior.learns:
+            mean = prior_value(kept.factors[a].mean(axis=(0, 1)).mean(axis=groups.shared, keepdims=True), groups)
+        learned[a] = prior.with_values(shape, mean)
+    return learned
+
+
+def _warn(fit: Fit, stopped: str, schedule: Schedule, kept: bool, stacklevel: int) -> None:
+    if stopped == INTERRUPTED:
+        advice = f"{py_only:go on with init=fit, or }give {py:checkpoint=} next time"
+        advice = f"go on with {py:resume=True}" if kept else advice
+        what = "this is the VB fit that chains were to start from"
+        for draws in list(fit.draws.values())[:1]:
+            what = f"these are the first {draws.shape[1]} of {schedule.draws} draws"
+        warnings.warn(f"the sampling was interrupted: {what}; {advice}", ConvergenceWarning, stacklevel=stacklevel + 1)
+    elif not fit.converged:
+        advice = f"raise {py:draws} or {py:burn_in}{py_only:, or go on with init=fit}"
+        text = f"the chains have not converged: {trouble(fit.diagnostics())}; {advice}"
+        warnings.warn(text, ConvergenceWarning, stacklevel=stacklevel + 1)
