@@ -40,13 +40,14 @@ def fold_in(known: Fit, X_new: Any, index: str, *, mask: Any, options: FitOption
     kept = {a: known.factors[a].mean for a, indices in model.factors.items() if index not in indices}
     free = [a for a in model.factors if a not in kept]
     prior = _new_priors(known, options.prior, free, index)
-    options = replace(options, method=known.method, prior=prior, fixed=kept, dtype=known.dtype)
+    options = replace(options, method=known.method, prior=prior, fixed=kept, dtype=known.dtype, dispersion=None)
     new = fit(model, data, mask=masks, options=options, _callers=3)
     # The new rows were learned with the others at their means; in predictions these are as uncertain as they were.
     C, D = ({**{a: part[a] for a in kept if a in part}, **own} for part, own in ((known.C, new.C), (known.D, new.D)))
     points = {a: point for a, point in new.points.items() if a not in C}
     labels = {i: known.labels[i] for i in known.labels if i != index and i in new.sizes}
-    return replace(new, C=C, D=D, points=points, labels={**labels, **new.labels})
+    dispersion = {name: one.without(index) for name, one in known.dispersion.items() if name in model.observed}
+    return replace(new, C=C, D=D, points=points, labels={**labels, **new.labels}, dispersion=dispersion)
 
 
 def _around(known: Fit, index: Any) -> Model:

@@ -85,6 +85,15 @@ def _callback(name: str, value: Any) -> Any:
     return value
 
 
+def _dispersion(name: str, value: Any) -> Any:
+    if value is None or (isinstance(value, str) and (value == "auto" or value.startswith("index:"))):
+        return value
+    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    if not number or not value > 0:
+        raise PltfError(f"{py:{name}} must be 'auto', None, a size above 0 or 'index:NAME', got {value!r}")
+    return float(value)
+
+
 _tolerance = partial(_number, expected="a number from 0 to below 1", below=1.0)
 _seconds = partial(_number, expected="a number of seconds of at least 0", below=math.inf)
 
@@ -139,6 +148,7 @@ class FitOptions:
     every: float = field(default=60.0, metadata=_rule(_seconds))
     resume: bool = field(default=False, metadata=_rule(flag))
     keep_data: bool = field(default=True, metadata=_rule(flag, told=True))
+    dispersion: float | str | None = field(default="auto", metadata=_rule(_dispersion, same=IF_SET, told=True))
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -189,7 +199,7 @@ class FitOptions:
 
 def _code(name: str, value: Any) -> str:
     """The text of an option as Python."""
-    if isinstance(value, str | bool | int | float):
+    if value is None or isinstance(value, str | bool | int | float):
         text = repr(value)
     elif isinstance(value, Gamma):
         text = f"pltf.{value!r}"

@@ -130,6 +130,7 @@ class Model:
         every: float = 60.0,
         resume: bool = False,
         keep_data: bool = True,
+        dispersion: float | str | None = "auto",
     ) -> Fit:
         """Learn the factors from data with holes.
 
@@ -185,6 +186,11 @@ class Model:
             Keep in the Fit, and in its file, which cells were observed and what they held. Without them the Fit is
             smaller, predicts and can be resumed as before, but cannot list the top missing or zero cells
             (``fit.top``), score cells without the :class:`pltf.Holdout` it was fitted to, or give data to ArviZ.
+        dispersion
+            How much counts vary beyond Poisson, for intervals, probabilities and scores; it does not change the
+            factors. ``"auto"`` estimates it after the fit, with a second, shorter fit that some observed cells are
+            held back from (docs/prediction.md). ``"index:NAME"`` estimates a value for each position of an index. A
+            number is taken as it is: a count of rate m has the variance m + m^2 / number. None: counts are Poisson.
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.array([[1.0, 2.0], [2.0, np.nan]]))
@@ -214,6 +220,7 @@ class Model:
             every=every,
             resume=resume,
             keep_data=keep_data,
+            dispersion=dispersion,
         )
         return fit(self, X, mask=mask, options=options)
 

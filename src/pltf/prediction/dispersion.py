@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -53,6 +53,16 @@ class Dispersion:
         axis = None if self.index is None else indices.index(self.index)
         inner = Poisson() if np.isinf(self.size).all() else NegativeBinomial(self.size, axis)
         return ZeroInflated(self.zeros, inner) if self.zeros else inner
+
+    def without(self, index: str) -> Dispersion:
+        """The same for new rows of an index: where it differs along that, its geometric mean.
+
+        >>> round(float(Dispersion(np.array([1.0, 4.0]), "i").without("i").size), 6)
+        2.0
+        """
+        if self.index != index:
+            return self
+        return replace(self, size=float(np.exp(np.log(self.size).mean())), index=None)
 
     def __str__(self) -> str:
         if self.note:
