@@ -41,7 +41,7 @@ from pltf.prediction.cells import labelled_array
 from pltf.store.checkpoint import FitCheckpoint, Identity, Place, digest_of
 from pltf.threads import single_threaded_blas
 
-JUDGING_SWEEPS, JUDGING_TOL = 60, 1e-4  # of the fit that judges the dispersion: at least so many sweeps, or half of all
+JUDGING_SWEEPS, JUDGING_TOL = 30, 1e-4  # of the fit that judges the dispersion: so many sweeps, or a quarter of all
 
 
 def fit(model: Model, X: Any, *, mask: Any, options: FitOptions, _callers: int = 2) -> Fit:
@@ -260,7 +260,7 @@ def _judge(
     )
     ready = prepare(known.model, train, {}, options)
     problem = ready.problem(train)
-    stop = Stop(max(JUDGING_SWEEPS, fit.n_iter // 2), max(JUDGING_TOL, options.tol), interrupted=interrupted)
+    stop = Stop(max(JUDGING_SWEEPS, fit.n_iter // 4), max(JUDGING_TOL, options.tol), interrupted=interrupted)
     state, _ = ready.starting(problem, seed)
     try:
         run, rows = best_of(problem, ready.method, state, 1, stop, shown=options.progress)
