@@ -27,7 +27,7 @@ SHARE = 0.1  # of the observed cells that are held back
 MOST_POSITIVE, MOST_ZEROS, MOST_JUDGED = 1 << 12, 1 << 17, 1 << 13  # held-back cells, and zeros that are looked at
 FEWEST_CELLS, FEWEST_POSITIVE = 200, 20  # observed, for an estimate
 SEED = 0x0D15  # of what is held back: the fit has a stream of its own
-LEAST_SIZE, LARGEST_SIZE = 1e-4, 1e6
+LEAST_SIZE, LARGEST_SIZE, LARGEST_POWER = 1e-4, 1e6, 2.0
 GRID = 41  # sizes that are tried along an index
 SURE = 2.0  # standard errors by which a richer noise must be better
 MOST_LEVERAGE = 0.8
@@ -161,79 +161,81 @@ class HeldBack:
     mean: Array  # of the rates
     variance: Array
 
-    def log_prob(self, size: float | Array, zeros: float = 0.0) -> Array:
+    def log_prob(self, found: Dispersion) -> Array:
         """log P(X = x) of each cell, by a negative binomial that also has the variance of what is known of its rate.
 
         A rate with a Gamma posterior gives that of a Poisson exactly; in all other cases mean and variance are right.
         """
-        known = self.variance / np.maximum(self.mean, _TINY) ** 2  # relative variance of the rate
-        spread = known + (1 + known) / np.asarray(size)
+        mean = np.maximum(self.mean, _TINY)
+        known = self.variance / mean / mean  # relative variance of the rate
+        spread = known + (1 + known) / np.clip(found.size * mean**found.power, 1e-100, 1e100)
         noise: Noise = NegativeBinomial(1 / np.maximum(spread, 1e-15))
-        return (ZeroInflated(zeros, noise) if zeros else noise).log_prob(self.x, self.mean)
+        return (ZeroInflated(found.zeros, noise) if found.zeros else noise).log_prob(self.x, self.mean)
 
-    def total(self, size: float, zeros: float = 0.0) -> float:
+    def total(self, found: Dispersion) -> float:
         """The log-likelihood."""
-        return float(self.weight @ self.log_prob(size, zeros))
+        return float(self.weight @ self.log_prob(found))
 
-    def prefers(self, richer: Array, plain: Array) -> bool:
-        """Whether cells are clearly more probable with a parameter more: by BIC, and not only a few of them.
+    def prefers(self, richer: Dispersion, plain: Dispersion, parameters: int) -> bool:
+        """Whether cells are clearly more probable with so many parameters more: by BIC, and not only a few of them.
 
-        On the boundary, where the parameter is not needed, twice the gain is zero or chi-square distributed, half of
+        On the boundary, where a parameter is not needed, twice the gain is zero or chi-square distributed, half of
         the time each: a BIC of n cells is wrong there less often than with probability 1 / sqrt(n).
         """
-        gain = self.weight * (richer - plain)
+        gain = self.weight * (self.log_prob(richer) - self.log_prob(plain))
         error = math.sqrt(gain.size) * float(np.std(gain))
-        return bool(gain.sum() > max(0.5 * math.log(gain.size), SURE * error))
+        return bool(gain.sum() > max(0.5 * parameters * math.log(gain.size), SURE * error))
 
-    def factor(self, noise: Noise) -> float:
+    def factor(self, found: Dispersion, along: Along | None) -> float:
         """Variance over that of Poisson counts with the same rates, both summed over the cells."""
-        extra = noise.at(self.cells).excess(self.mean, np.zeros_like(self.mean))
+        here = found if found.index is None or along is None else replace(found, size=self._sizes(found, along))
+        noise = replace(here, index=None).noise(())
+        extra = noise.excess(self.mean, np.zeros_like(self.mean))
         return float(1 + (self.weight @ extra) / max(self.weight @ self.mean, _TINY))
+
+    def _sizes(self, found: Dispersion, along: Along) -> Array:
+        return np.asarray(found.size)[self.cells[along[1]]]
 
 
 def estimate(held: HeldBack, along: Along | None = None) -> Dispersion:
-    """The dispersion that held-back cells support; ``along`` is an index, its axis and its size."""
-    plain, size, zeros = held.log_prob(math.inf), math.inf, 0.0
-    likely = _best_size(held)
-    if held.prefers(held.log_prob(likely), plain):
-        size, plain = likely, held.log_prob(likely)
-    fewer, share = _best_with_zeros(held, likely)
-    if share and held.prefers(held.log_prob(fewer, share), plain):
-        size, zeros = fewer, share
-    found = Dispersion(size, zeros=zeros, cells=held.x.size)
-    noise = NegativeBinomial(size)
+    """The dispersion that held-back cells support; ``along`` is an index, its axis and its size.
+
+    A size, a power of the rate and extra zeros are tried one after the other; each is kept if it is clearly better than
+    what was found without it.
+    """
+    found, parameters, tried = Dispersion(), 0, Dispersion(1.0)
+    for number, free in enumerate((("size",), ("size", "power"), ("size", "power", "zeros")), start=1):
+        tried = _most_likely(held, tried, free)
+        if held.prefers(tried, found, number - parameters):
+            found, parameters = tried, number
     if along is not None and not found.is_poisson:
         index, axis, length = along
-        noise = NegativeBinomial(_sizes_along(held, axis, length, zeros), axis)
-        found = replace(found, size=noise.size, index=index)
-    return replace(found, factor=held.factor(ZeroInflated(zeros, noise) if zeros else noise))
+        found = replace(found, size=_sizes_along(held, axis, length, found), index=index)
+    return replace(found, cells=held.x.size, factor=held.factor(found, along))
 
 
-def _best_size(held: HeldBack) -> float:
-    """The most likely size."""
-    found = optimize.minimize_scalar(
-        lambda log_size: -held.total(math.exp(log_size)),
-        bounds=(math.log(LEAST_SIZE), math.log(LARGEST_SIZE)),
-        method="bounded",
-        options={"xatol": 0.01},
+# How a search goes through the values of each parameter, and where it begins if it was not there before.
+_SCALES: Mapping[str, tuple[Callable[[float], float], Callable[[float], float], float]] = {
+    "size": (math.log, lambda at: math.exp(np.clip(at, math.log(LEAST_SIZE), math.log(LARGEST_SIZE))), 0.0),
+    "power": (float, lambda at: float(np.clip(at, 0.0, LARGEST_POWER)), 0.3),
+    "zeros": (special.logit, lambda at: float(special.expit(at)), -3.0),
+}
+
+
+def _most_likely(held: HeldBack, begin: Dispersion, free: tuple[str, ...]) -> Dispersion:
+    """The most likely values of some parameters."""
+    start = [_SCALES[name][0](getattr(begin, name)) if getattr(begin, name) else _SCALES[name][2] for name in free]
+
+    def at(place: Array) -> Dispersion:
+        return Dispersion(**{name: _SCALES[name][1](value) for name, value in zip(free, place, strict=True)})
+
+    found = optimize.minimize(
+        lambda place: -held.total(at(place)), start, method="Nelder-Mead", options={"xatol": 0.02, "fatol": 0.05}
     )
-    return math.exp(float(found.x))
+    return at(found.x)
 
 
-def _best_with_zeros(held: HeldBack, size: float) -> tuple[float, float]:
-    """The most likely size and share of extra zeros; without a search where the first of them do not help."""
-    if held.total(size, 0.01) <= held.total(size):
-        return size, 0.0
-
-    def parameters(at: Array) -> tuple[float, float]:
-        return math.exp(np.clip(at[0], math.log(LEAST_SIZE), math.log(LARGEST_SIZE))), float(special.expit(at[1]))
-
-    start, options = [math.log(size), -3.0], {"xatol": 0.02, "fatol": 0.1}
-    found = optimize.minimize(lambda at: -held.total(*parameters(at)), start, method="Nelder-Mead", options=options)
-    return parameters(found.x)
-
-
-def _sizes_along(held: HeldBack, axis: int, length: int, zeros: float) -> Array:
+def _sizes_along(held: HeldBack, axis: int, length: int, common: Dispersion) -> Array:
     """A size for each position of an index.
 
     Their logarithms are taken for draws of a normal distribution, whose mean and spread are the most likely ones given
@@ -243,7 +245,7 @@ def _sizes_along(held: HeldBack, axis: int, length: int, zeros: float) -> Array:
     grid = np.linspace(math.log(LEAST_SIZE), math.log(LARGEST_SIZE), GRID)
     by_position = np.empty((length, GRID))
     for number, log_size in enumerate(grid):
-        by_cell = held.weight * held.log_prob(math.exp(log_size), zeros)
+        by_cell = held.weight * held.log_prob(replace(common, size=math.exp(log_size)))
         by_position[:, number] = np.bincount(held.cells[axis], by_cell, minlength=length)
 
     def posterior(at: Array) -> Array:
