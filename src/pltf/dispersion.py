@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import optimize, special
 
 from pltf.data import Observation, observe
@@ -21,14 +23,14 @@ from pltf.fit import Fit
 from pltf.gamma import Array
 from pltf.notation import Model
 from pltf.prediction.dispersion import Dispersion
-from pltf.prediction.noise import NegativeBinomial, Noise, ZeroInflated
 
 SHARE = 0.1  # of the observed cells that are held back
 MOST_POSITIVE, MOST_ZEROS, MOST_JUDGED = 1 << 12, 1 << 17, 1 << 13  # held-back cells, and zeros that are looked at
 FEWEST_CELLS, FEWEST_POSITIVE = 200, 20  # observed, for an estimate
 SEED = 0x0D15  # of what is held back: the fit has a stream of its own
 LEAST_SIZE, LARGEST_SIZE, LARGEST_POWER = 1e-4, 1e6, 2.0
-GRID = 41  # sizes that are tried along an index
+FEWEST_ZEROS = 1e-3  # extra ones, of all cells
+GRID, REACH = 41, 4.0  # sizes that are tried along an index, and how far their logarithms go from the common one
 SURE = 2.0  # standard errors by which a richer noise must be better
 MOST_LEVERAGE = 0.8
 _TINY = np.finfo(np.float64).tiny
@@ -161,30 +163,48 @@ class HeldBack:
     mean: Array  # of the rates
     variance: Array
 
+    @cached_property
+    def _parts(self) -> tuple[NDArray[np.intp], NDArray[np.intp], Array, Array]:
+        """Zeros, other cells, log x! of these, and the relative variance of all rates."""
+        zeros, others = np.flatnonzero(self.x == 0), np.flatnonzero(self.x != 0)
+        return zeros, others, special.gammaln(self.x[others] + 1), self.variance / self._mean / self._mean
+
+    @cached_property
+    def _mean(self) -> Array:
+        return np.maximum(self.mean, _TINY)
+
     def log_prob(self, found: Dispersion) -> Array:
         """log P(X = x) of each cell, by a negative binomial that also has the variance of what is known of its rate.
 
         A rate with a Gamma posterior gives that of a Poisson exactly; in all other cases mean and variance are right.
+        A search calls it a hundred times: it takes short cuts that :class:`NegativeBinomial` has no room for.
         """
-        mean = np.maximum(self.mean, _TINY)
-        known = self.variance / mean / mean  # relative variance of the rate
-        spread = known + (1 + known) / np.clip(found.size * mean**found.power, 1e-100, 1e100)
-        noise: Noise = NegativeBinomial(1 / np.maximum(spread, 1e-15))
-        return (ZeroInflated(found.zeros, noise) if found.zeros else noise).log_prob(self.x, self.mean)
+        zeros, others, factorials, known = self._parts
+        mean = self._mean / (1 - found.zeros)
+        extra = 1 / np.asarray(found.size) * (self._mean**-found.power if found.power else 1.0)
+        shape = 1 / np.maximum(known + (1 + known) * extra, 1e-10)
+        out = -shape * np.log1p(mean / shape)  # of a zero
+        s, x = shape[others], self.x[others]
+        out[others] += special.gammaln(x + s) - special.gammaln(s) - factorials - x * np.log1p(s / mean[others])
+        if found.zeros:
+            out += math.log1p(-found.zeros)
+            out[zeros] = np.logaddexp(math.log(found.zeros), out[zeros])
+        return out
 
     def total(self, found: Dispersion) -> float:
         """The log-likelihood."""
         return float(self.weight @ self.log_prob(found))
 
-    def prefers(self, richer: Dispersion, plain: Dispersion, parameters: int) -> bool:
-        """Whether cells are clearly more probable with so many parameters more: by BIC, and not only a few of them.
+    def prefers(self, richer: Dispersion, plain: Dispersion) -> bool:
+        """Whether cells are clearly more probable with more parameters: by BIC, and not only a few of them.
 
         On the boundary, where a parameter is not needed, twice the gain is zero or chi-square distributed, half of
         the time each: a BIC of n cells is wrong there less often than with probability 1 / sqrt(n).
         """
         gain = self.weight * (self.log_prob(richer) - self.log_prob(plain))
         error = math.sqrt(gain.size) * float(np.std(gain))
-        return bool(gain.sum() > max(0.5 * parameters * math.log(gain.size), SURE * error))
+        more = _parameters(richer) - _parameters(plain)
+        return more > 0 and bool(gain.sum() > max(0.5 * more * math.log(gain.size), SURE * error))
 
     def factor(self, found: Dispersion, along: Along | None) -> float:
         """Variance over that of Poisson counts with the same rates, both summed over the cells."""
@@ -197,41 +217,58 @@ class HeldBack:
         return np.asarray(found.size)[self.cells[along[1]]]
 
 
+def _parameters(found: Dispersion) -> int:
+    return int(np.isfinite(found.size).any()) + (found.power > 0) + (found.zeros > 0)
+
+
 def estimate(held: HeldBack, along: Along | None = None) -> Dispersion:
     """The dispersion that held-back cells support; ``along`` is an index, its axis and its size.
 
     A size, a power of the rate and extra zeros are tried one after the other; each is kept if it is clearly better than
     what was found without it.
     """
-    found, parameters, tried = Dispersion(), 0, Dispersion(1.0)
-    for number, free in enumerate((("size",), ("size", "power"), ("size", "power", "zeros")), start=1):
+    found, tried = Dispersion(), Dispersion(1.0)
+    for free in (("size",), ("size", "power"), ("size", "power", "zeros")):
         tried = _most_likely(held, tried, free)
-        if held.prefers(tried, found, number - parameters):
-            found, parameters = tried, number
+        if held.prefers(tried, found):
+            found = tried
     if along is not None and not found.is_poisson:
         index, axis, length = along
         found = replace(found, size=_sizes_along(held, axis, length, found), index=index)
     return replace(found, cells=held.x.size, factor=held.factor(found, along))
 
 
-# How a search goes through the values of each parameter, and where it begins if it was not there before.
-_SCALES: Mapping[str, tuple[Callable[[float], float], Callable[[float], float], float]] = {
-    "size": (math.log, lambda at: math.exp(np.clip(at, math.log(LEAST_SIZE), math.log(LARGEST_SIZE))), 0.0),
-    "power": (float, lambda at: float(np.clip(at, 0.0, LARGEST_POWER)), 0.3),
-    "zeros": (special.logit, lambda at: float(special.expit(at)), -3.0),
+@dataclass(frozen=True)
+class Axis:
+    """How a search goes through the values of a parameter: there, back, where it begins and its first step."""
+
+    place: Callable[[float], float]
+    value: Callable[[float], float]
+    begin: float
+    step: float
+
+
+_AXES: Mapping[str, Axis] = {
+    "size": Axis(math.log, lambda at: math.exp(np.clip(at, math.log(LEAST_SIZE), math.log(LARGEST_SIZE))), 0.0, 1.0),
+    "power": Axis(float, lambda at: float(np.clip(at, 0.0, LARGEST_POWER)), 0.3, 0.3),
+    "zeros": Axis(
+        special.logit, lambda at: float(special.expit(at)) if at > special.logit(FEWEST_ZEROS) else 0.0, -3.0, 1.0
+    ),
 }
 
 
 def _most_likely(held: HeldBack, begin: Dispersion, free: tuple[str, ...]) -> Dispersion:
     """The most likely values of some parameters."""
-    start = [_SCALES[name][0](getattr(begin, name)) if getattr(begin, name) else _SCALES[name][2] for name in free]
+    axes = [_AXES[name] for name in free]
+    known = [float(getattr(begin, name)) for name in free]
+    start = np.array([axis.place(value) if value else axis.begin for axis, value in zip(axes, known, strict=True)])
 
     def at(place: Array) -> Dispersion:
-        return Dispersion(**{name: _SCALES[name][1](value) for name, value in zip(free, place, strict=True)})
+        return Dispersion(**{name: _AXES[name].value(one) for name, one in zip(free, place, strict=True)})
 
-    found = optimize.minimize(
-        lambda place: -held.total(at(place)), start, method="Nelder-Mead", options={"xatol": 0.02, "fatol": 0.05}
-    )
+    simplex = np.vstack([start, start + np.diag([axis.step for axis in axes])])
+    options = {"xatol": 0.03, "fatol": 0.1, "initial_simplex": simplex}
+    found = optimize.minimize(lambda place: -held.total(at(place)), start, method="Nelder-Mead", options=options)
     return at(found.x)
 
 
@@ -242,7 +279,8 @@ def _sizes_along(held: HeldBack, axis: int, length: int, common: Dispersion) -> 
     all cells (empirical Bayes); each size is the posterior mean of its logarithm. So positions with few cells are
     drawn towards the common size, and all are where they hardly differ.
     """
-    grid = np.linspace(math.log(LEAST_SIZE), math.log(LARGEST_SIZE), GRID)
+    middle = math.log(min(float(common.size), LARGEST_SIZE))
+    grid = np.linspace(middle - REACH, middle + REACH, GRID)
     by_position = np.empty((length, GRID))
     for number, log_size in enumerate(grid):
         by_cell = held.weight * held.log_prob(replace(common, size=math.exp(log_size)))
@@ -253,8 +291,8 @@ def _sizes_along(held: HeldBack, axis: int, length: int, common: Dispersion) -> 
         prior = -0.5 * ((grid - at[0]) / math.exp(at[1])) ** 2
         return by_position + prior - special.logsumexp(prior)
 
-    start = np.array([grid[by_position.sum(axis=0).argmax()], 0.0])
-    bounds = [(grid[0], grid[-1]), (math.log(grid[1] - grid[0]), math.log(10.0))]
+    start = np.array([middle, 0.0])
+    bounds = [(grid[0], grid[-1]), (math.log(grid[1] - grid[0]) - 1, math.log(REACH))]
     found = optimize.minimize(
         lambda at: -float(special.logsumexp(posterior(at), axis=1).sum()), start, method="Nelder-Mead", bounds=bounds
     )

@@ -41,7 +41,8 @@ from pltf.prediction.cells import labelled_array
 from pltf.store.checkpoint import FitCheckpoint, Identity, Place, digest_of
 from pltf.threads import single_threaded_blas
 
-JUDGING_SWEEPS, JUDGING_TOL = 30, 1e-4  # of the fit that judges the dispersion: so many sweeps, or a quarter of all
+JUDGING_TOL, JUDGING_SWEEPS = 1e-4, (30, 100)  # of the fit that judges the dispersion: fewest and most
+JUDGING_FLOPS = 3e8  # of all of these sweeps; or a quarter of the sweeps of the fit, if that is more
 
 
 def fit(model: Model, X: Any, *, mask: Any, options: FitOptions, _callers: int = 2) -> Fit:
@@ -260,7 +261,8 @@ def _judge(
     )
     ready = prepare(known.model, train, {}, options)
     problem = ready.problem(train)
-    stop = Stop(max(JUDGING_SWEEPS, fit.n_iter // 4), max(JUDGING_TOL, options.tol), interrupted=interrupted)
+    cheap = int(np.clip(JUDGING_FLOPS / ready.planned.flops, *JUDGING_SWEEPS))
+    stop = Stop(max(cheap, fit.n_iter // 4), max(JUDGING_TOL, options.tol), interrupted=interrupted)
     state, _ = ready.starting(problem, seed)
     try:
         run, rows = best_of(problem, ready.method, state, 1, stop, shown=options.progress)

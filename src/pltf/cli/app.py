@@ -222,6 +222,11 @@ KeepData = Annotated[
     typer.Option("--keep-data/--no-keep-data", metavar="", rich_help_panel=FITTING,
                  help="Keep what was observed in the fit: predict --top and report need it."),
 ]  # fmt: skip
+DispersionText = Annotated[
+    str,
+    typer.Option("--dispersion", metavar="HOW", rich_help_panel=FITTING,
+                 help="How much counts vary beyond Poisson: auto, none, a size, or index:NAME."),
+]  # fmt: skip
 Force = Annotated[
     bool, typer.Option("--force", metavar="", rich_help_panel=TALK, help="Replace the output if it exists.")
 ]
@@ -277,6 +282,7 @@ def fit(
     every: Every = 60.0,
     resume: Resume = False,
     keep_data: KeepData = True,
+    dispersion: DispersionText = "auto",
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -336,6 +342,7 @@ def select(
     checkpoint: Checkpoint = None,
     every: Every = 60.0,
     resume: Resume = False,
+    dispersion: DispersionText = "auto",
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,

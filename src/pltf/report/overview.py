@@ -141,6 +141,10 @@ def facts(fit: Fit) -> list[tuple[str, str]]:
         ("starts", f"{len(fit.rows):,}, seed {fit.seed}; restart {fit.best_restart} was kept (counted from 0)"),
         ("engine", f"{fit.engine}, {fit.dtype}"),
     ]
+    told += [
+        ("counts" if len(fit.dispersion) == 1 else f"counts of {name}", str(found))
+        for name, found in fit.dispersion.items()
+    ]
     if fit.fixed:
         told.append(("fixed factors", ", ".join(sorted(fit.fixed))))
     if len(set(priors.values())) == 1 and priors:

@@ -18,11 +18,13 @@ from pltf.notation import Model
 from pltf.store.container import Box, Boxes, write
 from pltf.store.serialize import (
     get_beliefs,
+    get_dispersion,
     get_labels,
     get_pattern,
     get_trace,
     inside,
     put_beliefs,
+    put_dispersion,
     put_labels,
     put_pattern,
     put_trace,
@@ -65,6 +67,7 @@ def fit_boxes(fit: Fit) -> Boxes:
     root = Box()
     put_beliefs(root, fit)
     put_labels(root, fit.labels)
+    put_dispersion(root, fit.dispersion)
     put_trace(root, fit.trace)
     root.about |= {name: getattr(fit, name) for name in _TOLD}
     root.about |= {
@@ -120,6 +123,7 @@ def fit_from(boxes: Boxes) -> Fit:
         held_out=_held_out(boxes["held_out"], list(seen.values())) if "held_out" in boxes else None,
         origin=dict(about["origin"]),
         options=dict(about.get("options", {})),  # older files have none
+        dispersion=get_dispersion(root, model, sizes),
     )
 
 
