@@ -664,6 +664,8 @@ class Fit:
             spread = f"{min(bounds):.6g} to {max(bounds):.6g}"
             kept = f"kept restart {self.best_restart} (counted from 0)"
             lines.append(f"  restarts {len(bounds)}, {kept}; {'bound' if self.draws else objective} {spread}")
+        for name, found in self.dispersion.items():
+            lines.append(f"  counts   {f'{name}: ' if len(self.dispersion) > 1 else ''}{found}")
         lines.append(f"  time     {self.seconds:.2f} s>")
         return "\n".join(lines)
 
@@ -685,6 +687,12 @@ def resumable(fit: Fit) -> State:
 def remembering(fit: Fit, state: State) -> Fit:
     """The fit itself, which is now resumed from its last state as if there had been no break."""
     object.__setattr__(fit, "_last", LastSweep(state.E, state.pace.trail))
+    return fit
+
+
+def dispersed(fit: Fit, dispersion: Mapping[str, Dispersion]) -> Fit:
+    """The fit itself, before anyone has seen it, with its dispersion: a copy would forget its last state."""
+    object.__setattr__(fit, "dispersion", dispersion)
     return fit
 
 

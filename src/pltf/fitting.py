@@ -15,12 +15,13 @@ from pltf.data.labels import Labels
 from pltf.data.numeric import numeric
 from pltf.data.observe import frame_as_array, is_frame, is_xarray
 from pltf.data.pattern import ForgottenPattern, Pattern
+from pltf.dispersion import checked, dispersions
 from pltf.engines import registry
 from pltf.engines.plan import Plan, human, physical_memory
 from pltf.engines.registry import facts_of
 from pltf.engines.ways import KINDS
 from pltf.errors import ConvergenceWarning, PltfError, py, py_only
-from pltf.fit import Fit, counted_factors, masses, remembering, resumable
+from pltf.fit import Fit, counted_factors, dispersed, masses, remembering, resumable
 from pltf.gamma import Array, Gamma, Point, Posterior, Samples
 from pltf.inference import start
 from pltf.inference.algebra import Groups
@@ -40,6 +41,9 @@ from pltf.planning import labels_by_index, observations, plan, tensors
 from pltf.prediction.cells import labelled_array
 from pltf.store.checkpoint import FitCheckpoint, Identity, Place, digest_of
 from pltf.threads import single_threaded_blas
+
+JUDGING_TOL, JUDGING_SWEEPS = 1e-4, (30, 100)  # of the fit that judges the dispersion: fewest and most
+JUDGING_FLOPS = 3e8  # of all of these sweeps; or a quarter of the sweeps of the fit, if that is more
 
 
 def fit(model: Model, X: Any, *, mask: Any, options: FitOptions, _callers: int = 2) -> Fit:
@@ -72,6 +76,8 @@ def fit(model: Model, X: Any, *, mask: Any, options: FitOptions, _callers: int =
         del start  # and with it what the engine remembered: a result takes room too
         result = ready.result(problem, run, rows, entropy, seen)
         broken_off = len(rows) < restarts or rows[-1].stopped == INTERRUPTED
+        if not broken_off:
+            result = ready.with_dispersion(result, seen, interrupted)
         if keeper is not None and not broken_off:
             keeper.end(result)
     if broken_off:
@@ -111,6 +117,7 @@ def prepare(model: Model, data: Mapping[str, Any], masks: Mapping[str, Any], opt
     priors = _priors(how, options.prior, planned.factor_shapes, held)
     learns = _learns(how, priors, model, planned.factor_shapes)
     begin = _init(options.init, model, planned, held, labels)
+    checked(options.dispersion, model)
     _check_memory(planned)
     return Prepared(model, how, planned, priors, learns, held, begin, options)
 
@@ -227,6 +234,16 @@ class Prepared:
         )
         return fit if run.converged else remembering(fit, state)  # few go on from what has converged
 
+    def with_dispersion(
+        self, fit: Fit, seen: Mapping[str, Observation], interrupted: Callable[[], bool] | None = None
+    ) -> Fit:
+        """The fit, with how much its counts vary beyond Poisson."""
+
+        def refit(train: Mapping[str, Observation]) -> Fit | None:
+            return _judge(self, fit, train, interrupted)
+
+        return dispersed(fit, dispersions(fit, seen, self.options.dispersion, refit))
+
     def warn_of(self, run: Run, stop: Stop, total: float, stacklevel: int) -> None:
         """Tell of a run that has not settled, or whose bound has lost its digits."""
         float32 = self.planned.dtype == np.float32
@@ -240,6 +257,31 @@ class Prepared:
         if float32 and lost > 0.01 * abs(run.objective):
             text = f"float32 gives the {self.method.objective} only to about {lost:.2g} with counts as large as these"
             warnings.warn(f"{text}: use {py:dtype='float64'}", ConvergenceWarning, stacklevel=stacklevel)
+
+
+def _judge(
+    known: Prepared, fit: Fit, train: Mapping[str, Observation], interrupted: Callable[[], bool] | None
+) -> Fit | None:
+    """A fit to fewer cells, to judge the dispersion by; None if it was interrupted.
+
+    It begins as the fit did, not where it ended: that would have learned from the cells that are held back. The
+    dispersion is found to some 10 % long before the factors are (docs/prediction.md), so it may end earlier.
+    """
+    begin = known.init if isinstance(known.init, str) else "prior"
+    seed = start.restart_seed(fit.seed, fit.best_restart)
+    options = replace(
+        known.options, init=begin, restarts=1, seed=seed, callback=None, checkpoint=None, resume=False, keep_data=False
+    )
+    ready = prepare(known.model, train, {}, options)
+    problem = ready.problem(train)
+    cheap = int(np.clip(JUDGING_FLOPS / ready.planned.flops, *JUDGING_SWEEPS))
+    stop = Stop(max(cheap, fit.n_iter // 4), max(JUDGING_TOL, options.tol), interrupted=interrupted)
+    state, _ = ready.starting(problem, seed)
+    try:
+        run, rows = best_of(problem, ready.method, state, 1, stop, shown=options.progress)
+    except KeyboardInterrupt:  # before its first sweep
+        return None
+    return None if run.stopped == INTERRUPTED else ready.result(problem, run, rows, seed, train)
 
 
 def patterns_of(seen: Mapping[str, Observation], keep_data: bool) -> dict[str, Pattern]:

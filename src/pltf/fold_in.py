@@ -51,6 +51,7 @@ def fold_in(known: Fit, X_new: Any, index: str, *, mask: Any, options: FitOption
         fixed=kept,
         dtype=known.dtype,
         likelihood=likelihood,
+        dispersion=None,
     )
     new = fit(model, data, mask=masks, options=options, _callers=3)
     # The new rows were learned with the others at their means; in predictions these are as uncertain as they were.
@@ -58,7 +59,8 @@ def fold_in(known: Fit, X_new: Any, index: str, *, mask: Any, options: FitOption
     C, D = ({**{a: part[a] for a in kept if a in part}, **own} for part, own in ((known_C, new.C), (known_D, new.D)))
     points = {a: point for a, point in new.points.items() if a not in C}
     labels = {i: known.labels[i] for i in known.labels if i != index and i in new.sizes}
-    return replace(new, C=C, D=D, points=points, labels={**labels, **new.labels})
+    dispersion = {name: one.without(index) for name, one in known.dispersion.items() if name in model.observed}
+    return replace(new, C=C, D=D, points=points, labels={**labels, **new.labels}, dispersion=dispersion)
 
 
 def _posteriors(known: Fit) -> tuple[Factors, Factors]:

@@ -88,6 +88,15 @@ def _callback(name: str, value: Any) -> Any:
     return value
 
 
+def _dispersion(name: str, value: Any) -> Any:
+    if value is None or (isinstance(value, str) and (value == "auto" or value.startswith("index:"))):
+        return value
+    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    if not number or not value > 0:
+        raise PltfError(f"{py:{name}} must be 'auto', None, a size above 0 or 'index:NAME', got {value!r}")
+    return float(value)
+
+
 _tolerance = partial(_number, expected="a number from 0 to below 1", below=1.0)
 _seconds = partial(_number, expected="a number of seconds of at least 0", below=math.inf)
 
@@ -149,6 +158,7 @@ class FitOptions:
     burn_in: int | None = field(default=None, metadata=_rule(_optional(_at_least(0)), same=IF_SET, told=True))
     draws: int | None = field(default=None, metadata=_rule(_optional(_at_least(1)), same=IF_SET, told=True))
     thin: int | None = field(default=None, metadata=_rule(_optional(_at_least(1)), same=IF_SET, told=True))
+    dispersion: float | str | None = field(default="auto", metadata=_rule(_dispersion, same=IF_SET, told=True))
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -202,7 +212,7 @@ class FitOptions:
 
 def _code(name: str, value: Any) -> str:
     """The text of an option as Python."""
-    if isinstance(value, str | bool | int | float):
+    if value is None or isinstance(value, str | bool | int | float):
         text = repr(value)
     elif isinstance(value, Gamma):
         text = f"pltf.{value!r}"

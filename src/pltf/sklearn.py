@@ -283,8 +283,8 @@ class PoissonNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return np.array(np.broadcast_to(self.fit_.priors["W"].mean, (n, self.n_components_)))
 
     def _run(self, seen: Observation, rank: int, **options: Any) -> Fit:
-        progress = bool(self.verbose)
-        return nmf(rank=rank).fit(seen, max_iter=self.max_iter, threads=_threads(), progress=progress, **options)
+        options |= {"progress": bool(self.verbose), "dispersion": None}  # a transformer needs means alone
+        return nmf(rank=rank).fit(seen, max_iter=self.max_iter, threads=_threads(), **options)
 
 
 class _Settled:

@@ -236,6 +236,11 @@ Likelihood = Annotated[
     typer.Option("--likelihood", rich_help_panel=FITTING,
                  help="Counts (poisson), links that are 0 or 1 (bernoulli), or what the data look like (auto)."),
 ]  # fmt: skip
+DispersionText = Annotated[
+    str,
+    typer.Option("--dispersion", metavar="HOW", rich_help_panel=FITTING,
+                 help="How much counts vary beyond Poisson: auto, none, a size, or index:NAME."),
+]  # fmt: skip
 Force = Annotated[
     bool, typer.Option("--force", metavar="", rich_help_panel=TALK, help="Replace the output if it exists.")
 ]
@@ -295,6 +300,7 @@ def fit(
     resume: Resume = False,
     keep_data: KeepData = True,
     likelihood: Likelihood = LikelihoodName.poisson,
+    dispersion: DispersionText = "auto",
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -376,6 +382,7 @@ def select(
     every: Every = 60.0,
     resume: Resume = False,
     likelihood: Likelihood = LikelihoodName.poisson,
+    dispersion: DispersionText = "auto",
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,

@@ -25,7 +25,7 @@ from pltf.cli.data import (
     wanted_of,
     write_table,
 )
-from pltf.cli.parsing import ending_of, output_path, priors_of
+from pltf.cli.parsing import dispersion_of, ending_of, output_path, priors_of
 from pltf.cli.spelling import option
 from pltf.cli.telling import Teller, human_bytes, is_terminal
 from pltf.data import CooObservation, DenseObservation, Observation
@@ -117,6 +117,7 @@ def _fitting(tell: Teller, options: Mapping[str, Any], file: Path) -> dict[str, 
 
     given = {one.name: options[one.name] for one in fields(FitOptions) if one.name in options}
     given |= {"prior": priors_of(options["prior"]), "progress": tell.shown}
+    given["dispersion"] = dispersion_of(options["dispersion"])
     if given["checkpoint"] is not None and given["checkpoint"].resolve() == file.resolve():
         raise PltfError(f"--checkpoint must be a file of its own, and {file} holds the data")
     checked = FitOptions(**given)
@@ -422,6 +423,8 @@ def _tell_fit(tell: Teller, fitted: Fit) -> None:
     for note in fitted.notes:
         tell.say("note", note)
     tell.say(fitted.objective, f"{fitted.bound:.6f} after {fitted.n_iter} sweeps, {state}; {fitted.seconds:.1f} s")
+    for name, found in fitted.dispersion.items():
+        tell.say("counts", f"{f'{name}: ' if len(fitted.dispersion) > 1 else ''}{found}")
     _tell_components(tell, fitted)
     _know_fit(tell, fitted)
 
@@ -442,6 +445,7 @@ def _know_fit(tell: Teller, fitted: Fit) -> None:
     tell.know(model=fitted.model.text, latent=dict(fitted.model.sizes), sizes=dict(fitted.sizes), sweeps=fitted.n_iter)
     tell.know(**{name: getattr(fitted, name) for name in names}, restarts=len(fitted.rows))
     tell.know(likelihoods=dict(fitted.likelihoods), notes=list(fitted.notes))
+    tell.know(dispersion={name: vars(found) for name, found in fitted.dispersion.items()})
 
 
 def _tell_components(tell: Teller, fitted: Fit) -> None:

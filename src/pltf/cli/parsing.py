@@ -52,6 +52,20 @@ def number_of(text: str, option: str) -> int:
     return int(text)
 
 
+def dispersion_of(text: str) -> float | str | None:
+    """How much counts vary beyond Poisson; what is neither a number nor none is left to the library.
+
+    >>> dispersion_of("none"), dispersion_of("2.5"), dispersion_of("index:user")
+    (None, 2.5, 'index:user')
+    """
+    if text == "none":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
 def range_of(text: str, option: str) -> list[int]:
     """Numbers to try: one, several with commas, or a range with both its ends.
 

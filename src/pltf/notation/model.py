@@ -135,6 +135,7 @@ class Model:
         burn_in: int | None = None,
         draws: int | None = None,
         thin: int | None = None,
+        dispersion: float | str | None = "auto",
     ) -> Fit:
         """Learn the factors from data with holes.
 
@@ -203,6 +204,11 @@ class Model:
             sweeps. Defaults: 4 chains, 200 sweeps of burn-in (none if ``init`` is a Gibbs fit), 200 draws, 1. With
             ``init`` a VB fit, chains start there; with a Gibbs fit, they go on from its last draws. ``callback`` is
             called after each sweep of each chain, whose number is ``restart``; returning True ends all of them.
+        dispersion
+            How much counts vary beyond Poisson, for intervals, probabilities and scores; it does not change the
+            factors. ``"auto"`` estimates it after the fit, with a second, shorter fit that some observed cells are
+            held back from (docs/prediction.md). ``"index:NAME"`` estimates a value for each position of an index. A
+            number is taken as it is: a count of rate m has the variance m + m^2 / number. None: counts are Poisson.
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.array([[1.0, 2.0], [2.0, np.nan]]))
@@ -241,6 +247,7 @@ class Model:
             burn_in=burn_in,
             draws=draws,
             thin=thin,
+            dispersion=dispersion,
         )
         return (sample if options.method == "gibbs" else fit)(self, X, mask=mask, options=options)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,8 +13,9 @@ from pltf.prediction.noise import NegativeBinomial, Noise, Poisson, ZeroInflated
 
 @dataclass(frozen=True, eq=False)
 class Dispersion:
-    """How much the counts of a tensor vary beyond Poisson: a count of rate m has the variance m + m^2 / size.
+    """How much the counts of a tensor vary beyond Poisson.
 
+    A count of rate m has the variance m + m^2 / (size * m^power): the usual negative binomial, where ``power`` is 0.
     ``size`` is infinite where nothing beyond Poisson was found. It is an array where it differs along an index
     (``index``). ``zeros`` is the share of cells that are zero for another reason than their rate. ``cells`` says from
     how many held-back cells it was estimated: 0 if it was given, or if it could not be, which ``note`` explains.
@@ -31,6 +32,7 @@ class Dispersion:
     size: float | Array = math.inf
     index: str | None = None
     zeros: float = 0.0
+    power: float = 0.0
     cells: int = 0
     factor: float = math.nan
     note: str = ""
@@ -48,11 +50,21 @@ class Dispersion:
         """The noise of a tensor with these indices.
 
         >>> Dispersion(2.0).noise(("i", "j"))
-        NegativeBinomial(size=2.0, axis=None)
+        NegativeBinomial(size=2.0, axis=None, power=0.0)
         """
         axis = None if self.index is None else indices.index(self.index)
-        inner = Poisson() if np.isinf(self.size).all() else NegativeBinomial(self.size, axis)
+        inner = Poisson() if np.isinf(self.size).all() else NegativeBinomial(self.size, axis, self.power)
         return ZeroInflated(self.zeros, inner) if self.zeros else inner
+
+    def without(self, index: str) -> Dispersion:
+        """The same for new rows of an index: where it differs along that, its geometric mean.
+
+        >>> round(float(Dispersion(np.array([1.0, 4.0]), "i").without("i").size), 6)
+        2.0
+        """
+        if self.index != index:
+            return self
+        return replace(self, size=float(np.exp(np.log(self.size).mean())), index=None)
 
     def __str__(self) -> str:
         if self.note:
@@ -64,9 +76,10 @@ class Dispersion:
         return f"counts vary{times} more than Poisson allows ({self._size()}{self._zeros()}, {source})"
 
     def _size(self) -> str:
+        rate = f" * rate^{self.power:.2g}" if self.power else ""
         if self.index is None:
-            return f"size {self.size:.3g}"
-        return f"size {np.min(self.size):.3g} to {np.max(self.size):.3g} along '{self.index}'"
+            return f"size {self.size:.3g}{rate}"
+        return f"size {np.min(self.size):.3g} to {np.max(self.size):.3g}{rate} along '{self.index}'"
 
     def _zeros(self) -> str:
         return f", {self.zeros:.1%} extra zeros" if self.zeros else ""

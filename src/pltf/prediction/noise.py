@@ -19,6 +19,7 @@ from pltf.gamma import Array
 
 LARGEST_RATE = 2.0**53  # above this counts are no whole numbers any more
 _POISSON = 1e25  # a negative binomial of this size is a Poisson to the last digit, and far from overflow
+_SMALLEST = 1e-100  # of the shape of a rate
 _STIRLING = 32.0  # from here on the series below has all digits
 
 
@@ -141,9 +142,11 @@ class Bernoulli(_SameEverywhere):
 
 @dataclass(frozen=True, eq=False)
 class NegativeBinomial:
-    """Counts of mean m and variance m + m^2 / size: rates that vary themselves, as a Gamma of that shape.
+    """Counts of mean m and variance m + m^2 / s: rates that vary themselves, as a Gamma of shape s = size * m^power.
 
-    ``size`` is one number, or an array along one axis (``axis``) of the tensor; infinity is a Poisson.
+    ``size`` is one number, or an array along one axis (``axis``) of the tensor; infinity is a Poisson. The usual
+    negative binomial has the power 0: large and small rates vary by the same share. With 1 the variance is a multiple
+    of the mean.
 
     >>> noise = NegativeBinomial(0.5)
     >>> float(noise.variance(np.array(3.0), np.array(0.0)))
@@ -154,15 +157,20 @@ class NegativeBinomial:
 
     size: float | Array
     axis: int | None = None
+    power: float = 0.0
 
     def at(self, cells: Places) -> NegativeBinomial:
-        return self if self.axis is None else NegativeBinomial(np.asarray(self.size)[cells[self.axis]])
+        if self.axis is None:
+            return self
+        return NegativeBinomial(np.asarray(self.size)[cells[self.axis]], power=self.power)
 
-    def _bounded(self) -> Array:
-        return np.minimum(self.size, _POISSON)
+    def _shape(self, rates: Array) -> Array:
+        """Of the Gamma distribution of a rate: finite and above zero."""
+        shape = self.size * rates**self.power if self.power else self.size
+        return np.clip(shape, _SMALLEST, _POISSON)
 
     def log_prob(self, x: Array, rates: Array) -> Array:
-        size = self._bounded()
+        size = self._shape(rates)
         if np.all(size >= _STIRLING):
             return _log_prob_of_large(x, rates, size)
         choose = -np.log(size + x) - special.betaln(size, x + 1)
@@ -172,19 +180,21 @@ class NegativeBinomial:
         return np.where(size < _STIRLING, small, _log_prob_of_large(x, rates, np.maximum(size, _STIRLING)))
 
     def at_least(self, k: Array | int, rates: Array) -> Array:
-        tail = _beta_tail(np.maximum(k, 1), self._bounded(), rates, upper=True)
+        tail = _beta_tail(np.maximum(k, 1), self._shape(rates), rates, upper=True)
         return np.where(np.asarray(k) > 0, tail, 1.0)
 
     def at_most(self, k: Array | int, rates: Array) -> Array:
-        return _beta_tail(np.asarray(k) + 1, self._bounded(), rates, upper=False)
+        return _beta_tail(np.asarray(k) + 1, self._shape(rates), rates, upper=False)
 
     def draw(self, rng: np.random.Generator, rates: Array) -> NDArray[np.int64]:
-        size = self._bounded()
+        size = self._shape(rates)
         varied = rates * (rng.standard_gamma(size, np.shape(rates)) / size)
         return rng.poisson(np.minimum(varied, LARGEST_RATE))
 
     def excess(self, mean: Array, of_rate: Array) -> Array:
-        return of_rate + (of_rate + mean * mean) / np.asarray(self.size)
+        """With a power it is that of the mean rate, not the mean over rates."""
+        shape = self._shape(mean) if self.power else np.asarray(self.size)
+        return of_rate + (of_rate + mean * mean) / shape
 
     def variance(self, mean: Array, of_rate: Array) -> Array:
         return self.excess(mean, of_rate) + mean

@@ -149,6 +149,10 @@ def facts(fit: Fit) -> list[tuple[str, str]]:
     ]
     if fit.sampled is not None:
         told.append(("chains", _chains_in_words(fit, fit.sampled)))
+    told += [
+        ("counts" if len(fit.dispersion) == 1 else f"counts of {name}", str(found))
+        for name, found in fit.dispersion.items()
+    ]
     if fit.fixed:
         told.append(("fixed factors", ", ".join(sorted(fit.fixed))))
     if len(set(priors.values())) == 1 and priors:

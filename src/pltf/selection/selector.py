@@ -48,6 +48,7 @@ def select(
     every: float = 60.0,
     resume: bool = False,
     likelihood: str | Mapping[str, str] = "poisson",
+    dispersion: float | str | None = "auto",
     **sizes: int | Iterable[int],
 ) -> Selection:
     """Fit a model at every size of a grid, from several starts each; the highest bound wins.
@@ -58,8 +59,8 @@ def select(
     ----------
     model
         A model, or several: their bounds can be compared as long as they describe the same tensors.
-    X, mask, max_iter, tol, init, fixed, dtype, engine, accelerate, likelihood
-        As for :meth:`pltf.Model.fit`; the method is variational Bayes.
+    X, mask, max_iter, tol, init, fixed, dtype, engine, accelerate, likelihood, dispersion
+        As for :meth:`pltf.Model.fit`; the method is variational Bayes. The dispersion is that of the winner.
     prior
         As for :meth:`pltf.Model.fit`, or a list of such priors: each of them is tried.
     restarts, seed
@@ -112,6 +113,7 @@ def select(
         every=every,
         resume=resume,
         likelihood=likelihood,
+        dispersion=dispersion,
     )
     place = Place(fitting.checkpoint, fitting.every, fitting.resume)
     options = Options(
@@ -135,6 +137,8 @@ def select(
         winner = candidates[number].ready
         problem = winner.problem(seen)
         best_fit = winner.result(problem, run, found.outcomes[number].rows, options.seed, seen)
+        if not found.interrupted:
+            best_fit = winner.with_dispersion(best_fit, seen)
     selection = _selection(found, best_fit, tried, candidates, options)
     if keeper is not None and not found.interrupted:
         keeper.end(selection)

@@ -20,11 +20,13 @@ from pltf.notation import Model
 from pltf.store.container import Box, Boxes, write
 from pltf.store.serialize import (
     get_beliefs,
+    get_dispersion,
     get_labels,
     get_pattern,
     get_trace,
     inside,
     put_beliefs,
+    put_dispersion,
     put_labels,
     put_pattern,
     put_trace,
@@ -67,6 +69,7 @@ def fit_boxes(fit: Fit) -> Boxes:
     root = Box()
     put_beliefs(root, fit)
     put_labels(root, fit.labels)
+    put_dispersion(root, fit.dispersion)
     put_trace(root, fit.trace)
     root.about |= {name: getattr(fit, name) for name in _TOLD}
     root.about |= {
@@ -126,6 +129,7 @@ def fit_from(boxes: Boxes) -> Fit:
         options=dict(about.get("options", {})),  # older files have none
         likelihoods=_likelihoods(about.get("likelihoods", {}), tuple(seen)),
         notes=tuple(map(str, about.get("notes", ()))),
+        dispersion=get_dispersion(root, model, sizes),
     )
 
 

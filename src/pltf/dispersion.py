@@ -1,0 +1,299 @@
+"""How much counts vary beyond Poisson, judged by cells that were held back from a fit.
+
+Cells that a fit has seen cannot tell: it bends to them. So some observed cells are hidden, the model is fitted to the
+rest, and the dispersion is what makes the hidden values most probable under the posterior predictive.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, special
+
+from pltf.data import Observation, observe
+from pltf.data.cell_index import Coords
+from pltf.data.split import Holdout, holdout
+from pltf.errors import PltfError, py
+from pltf.fit import Fit
+from pltf.gamma import Array
+from pltf.notation import Model
+from pltf.prediction.dispersion import Dispersion
+
+SHARE = 0.1  # of the observed cells that are held back
+MOST_POSITIVE, MOST_ZEROS, MOST_JUDGED = 1 << 12, 1 << 17, 1 << 13  # held-back cells, and zeros that are looked at
+FEWEST_CELLS, FEWEST_POSITIVE = 200, 20  # observed, for an estimate
+SEED = 0x0D15  # of what is held back: the fit has a stream of its own
+LEAST_SIZE, LARGEST_SIZE, LARGEST_POWER = 1e-4, 1e6, 2.0
+FEWEST_ZEROS = 1e-3  # extra ones, of all cells
+GRID, REACH = 41, 4.0  # sizes that are tried along an index, and how far their logarithms go from the common one
+SURE = 2.0  # standard errors by which a richer noise must be better
+MOST_LEVERAGE = 0.8
+_TINY = np.finfo(np.float64).tiny
+
+Refit = Callable[[Mapping[str, Observation]], Fit | None]  # to other data; None if it was interrupted
+Along = tuple[str, int, int]  # an index, its axis in the tensor, its size
+
+
+def checked(ask: float | str | None, model: Model) -> None:
+    """Refuse an index that no tensor has."""
+    observed = dict.fromkeys(index for indices in model.observed.values() for index in indices)
+    if isinstance(ask, str) and ask != "auto" and ask.removeprefix("index:") not in observed:
+        raise PltfError(f"{py:dispersion} must name an observed index ({', '.join(observed)}), got {ask!r}")
+
+
+def dispersions(
+    fit: Fit, seen: Mapping[str, Observation], ask: float | str | None, refit: Refit
+) -> dict[str, Dispersion]:
+    """What counts vary beyond Poisson, by tensor: as it was given, or estimated with a second fit.
+
+    ``ask`` is a size, ``"auto"`` for one estimate, or ``"index:NAME"`` for one at each position of an index.
+    """
+    if ask is None:
+        return {}
+    counts = [name for name in seen if fit.likelihoods.get(name) != "bernoulli"]
+    if not isinstance(ask, str):
+        return {name: Dispersion(float(ask)) for name in counts}
+    notes = {name: _unfit(seen[name]) for name in counts}
+    hidden = {name: _hide(seen[name]) for name in counts if not notes[name]}
+    for name in [name for name, one in hidden.items() if (one.x % 1 != 0).any()]:
+        notes[name] = "its values are not whole numbers"
+        del hidden[name]
+    found = {name: Dispersion(note=note) for name, note in notes.items() if note}
+    if not hidden:
+        return found
+    try:
+        judge = refit({**seen, **{name: one.train for name, one in hidden.items()}})
+    except PltfError as error:
+        return found | {name: Dispersion(note=f"without some cells, {error}") for name in hidden}
+    if judge is None:
+        return found | {name: Dispersion(note="the estimate was interrupted") for name in hidden}
+    index = ask.removeprefix("index:")
+    for name, one in hidden.items():
+        indices = fit.model.observed[name]
+        along = (index, indices.index(index), fit.sizes[index]) if index in indices and ask != "auto" else None
+        found[name] = estimate(one.judged_by(judge, name), along)
+    return {name: found[name] for name in counts}
+
+
+def _unfit(seen: Observation) -> str:
+    """Why data cannot tell; empty if they can."""
+    if seen.n_observed < FEWEST_CELLS:
+        return f"there are fewer than {FEWEST_CELLS} observed cells to judge by"
+    if seen.n_positive < FEWEST_POSITIVE:
+        return f"there are fewer than {FEWEST_POSITIVE} cells above zero to judge by"
+    if seen.largest <= 1:
+        return "zeros and ones cannot vary more"
+    return ""
+
+
+@dataclass(frozen=True, eq=False)
+class Hidden:
+    """Data without some of their cells, and some of these."""
+
+    train: Observation
+    cells: Coords  # (modes, n)
+    x: Array
+    weight: Array
+    correction: float  # of rates that were learned from too many zeros
+
+    def judged_by(self, fit: Fit, name: str) -> HeldBack:
+        """The cells with what a fit to the others believes of their rates."""
+        mean = self.correction * fit.mean(self.cells.T, of=name, progress=False)
+        variance = self.correction**2 * fit.var(self.cells.T, of=name, progress=False)
+        held = HeldBack(self.cells, self.x, self.weight, mean, variance)
+        return replace(held, variance=variance * understated(fit, held, self.train.n_observed))
+
+
+def _hide(seen: Observation) -> Hidden:
+    """Hide cells: the same share of zeros as of others, as long as they can be listed."""
+    positive, zeros = seen.n_positive, seen.n_observed - seen.n_positive
+    share = min(SHARE, MOST_POSITIVE / positive)
+    some = round(share * positive)
+    n_zeros = min(round(share * min(zeros, 10**300)), MOST_ZEROS)
+    split = holdout(seen, share, by="nonzeros", negatives=n_zeros / some, seed=SEED)
+    if isinstance(split, Holdout):
+        train, cells, x = split.train, split.cells.T, split.values
+    else:
+        train = replace(observe(seen.values, split), dims=seen.dims, labels=seen.labels)
+        cells = np.stack(np.nonzero(~split if seen.mask is None else seen.mask & ~split))
+        x = seen.values[tuple(cells)].astype(np.float64)
+    empty = np.flatnonzero(x == 0)
+    left_out = np.random.default_rng(SEED).permutation(empty)[MOST_JUDGED:]
+    judged = np.ones(x.size, dtype=bool)
+    judged[left_out] = False
+    cells, x = cells[:, judged], x[judged]
+    stand_for = share * float(min(zeros, 10**300)) / max(1, np.count_nonzero(x == 0))
+    correction = (1 - (n_zeros / zeros if zeros else share)) / (1 - share)
+    return Hidden(train, cells, x, np.where(x == 0, stand_for, 1.0), correction)
+
+
+def understated(fit: Fit, held: HeldBack, n_observed: int) -> float:
+    """By how much a posterior of independent factors understates the variance of rates.
+
+    Under a posterior that knows how factors depend on each other, the variances of the rates of all observed cells,
+    each over its Poisson variance, add up to the number of parameters that the data determine: the trace of the hat
+    matrix of a generalized linear model. For a cell that was not observed divide by what that leaves of the data.
+    Without it the errors of a fit with many parameters would pass for dispersion.
+    """
+    supported = sum(float((1 - fit.priors[a].shape / C).clip(0).sum()) for a, C in fit.C.items())
+    for index, size in fit.model.sizes.items():  # scales that factors may trade along it
+        supported -= size * max(0, sum(index in fit.model.factors[a] for a in fit.C) - 1)
+    scale = n_observed / float(held.weight.sum())
+    believed = scale * float(held.weight @ (held.variance / np.maximum(held.mean, _TINY)))
+    telling = scale * float(held.weight @ np.minimum(held.mean, 1.0))  # cells of tiny rates tell next to nothing
+    left = 1 - min(supported / max(telling, 1.0), MOST_LEVERAGE)
+    return max(1.0, supported / believed / left) if believed > 0 else 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class HeldBack:
+    """Cells that were hidden from a fit: what they hold, and what it believes of their rates.
+
+    ``weight`` makes up for zeros of which only some are looked at.
+    """
+
+    cells: Coords  # (modes, n)
+    x: Array
+    weight: Array
+    mean: Array  # of the rates
+    variance: Array
+
+    @cached_property
+    def _parts(self) -> tuple[NDArray[np.intp], NDArray[np.intp], Array, Array]:
+        """Zeros, other cells, log x! of these, and the relative variance of all rates."""
+        zeros, others = np.flatnonzero(self.x == 0), np.flatnonzero(self.x != 0)
+        return zeros, others, special.gammaln(self.x[others] + 1), self.variance / self._mean / self._mean
+
+    @cached_property
+    def _mean(self) -> Array:
+        return np.maximum(self.mean, _TINY)
+
+    def log_prob(self, found: Dispersion) -> Array:
+        """log P(X = x) of each cell, by a negative binomial that also has the variance of what is known of its rate.
+
+        A rate with a Gamma posterior gives that of a Poisson exactly; in all other cases mean and variance are right.
+        A search calls it a hundred times: it takes short cuts that :class:`NegativeBinomial` has no room for.
+        """
+        zeros, others, factorials, known = self._parts
+        mean = self._mean / (1 - found.zeros)
+        extra = 1 / np.asarray(found.size) * (self._mean**-found.power if found.power else 1.0)
+        shape = 1 / np.maximum(known + (1 + known) * extra, 1e-10)
+        out = -shape * np.log1p(mean / shape)  # of a zero
+        s, x = shape[others], self.x[others]
+        out[others] += special.gammaln(x + s) - special.gammaln(s) - factorials - x * np.log1p(s / mean[others])
+        if found.zeros:
+            out += math.log1p(-found.zeros)
+            out[zeros] = np.logaddexp(math.log(found.zeros), out[zeros])
+        return out
+
+    def total(self, found: Dispersion) -> float:
+        """The log-likelihood."""
+        return float(self.weight @ self.log_prob(found))
+
+    def prefers(self, richer: Dispersion, plain: Dispersion) -> bool:
+        """Whether cells are clearly more probable with more parameters: by BIC, and not only a few of them.
+
+        On the boundary, where a parameter is not needed, twice the gain is zero or chi-square distributed, half of
+        the time each: a BIC of n cells is wrong there less often than with probability 1 / sqrt(n).
+        """
+        gain = self.weight * (self.log_prob(richer) - self.log_prob(plain))
+        error = math.sqrt(gain.size) * float(np.std(gain))
+        more = _parameters(richer) - _parameters(plain)
+        return more > 0 and bool(gain.sum() > max(0.5 * more * math.log(gain.size), SURE * error))
+
+    def factor(self, found: Dispersion, along: Along | None) -> float:
+        """Variance over that of Poisson counts with the same rates, both summed over the cells."""
+        here = found if found.index is None or along is None else replace(found, size=self._sizes(found, along))
+        noise = replace(here, index=None).noise(())
+        extra = noise.excess(self.mean, np.zeros_like(self.mean))
+        return float(1 + (self.weight @ extra) / max(self.weight @ self.mean, _TINY))
+
+    def _sizes(self, found: Dispersion, along: Along) -> Array:
+        return np.asarray(found.size)[self.cells[along[1]]]
+
+
+def _parameters(found: Dispersion) -> int:
+    return int(np.isfinite(found.size).any()) + (found.power > 0) + (found.zeros > 0)
+
+
+def estimate(held: HeldBack, along: Along | None = None) -> Dispersion:
+    """The dispersion that held-back cells support; ``along`` is an index, its axis and its size.
+
+    A size, a power of the rate and extra zeros are tried one after the other; each is kept if it is clearly better than
+    what was found without it.
+    """
+    found, tried = Dispersion(), Dispersion(1.0)
+    for free in (("size",), ("size", "power"), ("size", "power", "zeros")):
+        tried = _most_likely(held, tried, free)
+        if held.prefers(tried, found):
+            found = tried
+    if along is not None and not found.is_poisson:
+        index, axis, length = along
+        found = replace(found, size=_sizes_along(held, axis, length, found), index=index)
+    return replace(found, cells=held.x.size, factor=held.factor(found, along))
+
+
+@dataclass(frozen=True)
+class Axis:
+    """How a search goes through the values of a parameter: there, back, where it begins and its first step."""
+
+    place: Callable[[float], float]
+    value: Callable[[float], float]
+    begin: float
+    step: float
+
+
+_AXES: Mapping[str, Axis] = {
+    "size": Axis(math.log, lambda at: math.exp(np.clip(at, math.log(LEAST_SIZE), math.log(LARGEST_SIZE))), 0.0, 1.0),
+    "power": Axis(float, lambda at: float(np.clip(at, 0.0, LARGEST_POWER)), 0.3, 0.3),
+    "zeros": Axis(
+        special.logit, lambda at: float(special.expit(at)) if at > special.logit(FEWEST_ZEROS) else 0.0, -3.0, 1.0
+    ),
+}
+
+
+def _most_likely(held: HeldBack, begin: Dispersion, free: tuple[str, ...]) -> Dispersion:
+    """The most likely values of some parameters."""
+    axes = [_AXES[name] for name in free]
+    known = [float(getattr(begin, name)) for name in free]
+    start = np.array([axis.place(value) if value else axis.begin for axis, value in zip(axes, known, strict=True)])
+
+    def at(place: Array) -> Dispersion:
+        return Dispersion(**{name: _AXES[name].value(one) for name, one in zip(free, place, strict=True)})
+
+    simplex = np.vstack([start, start + np.diag([axis.step for axis in axes])])
+    options = {"xatol": 0.03, "fatol": 0.1, "initial_simplex": simplex}
+    found = optimize.minimize(lambda place: -held.total(at(place)), start, method="Nelder-Mead", options=options)
+    return at(found.x)
+
+
+def _sizes_along(held: HeldBack, axis: int, length: int, common: Dispersion) -> Array:
+    """A size for each position of an index.
+
+    Their logarithms are taken for draws of a normal distribution, whose mean and spread are the most likely ones given
+    all cells (empirical Bayes); each size is the posterior mean of its logarithm. So positions with few cells are
+    drawn towards the common size, and all are where they hardly differ.
+    """
+    middle = math.log(min(float(common.size), LARGEST_SIZE))
+    grid = np.linspace(middle - REACH, middle + REACH, GRID)
+    by_position = np.empty((length, GRID))
+    for number, log_size in enumerate(grid):
+        by_cell = held.weight * held.log_prob(replace(common, size=math.exp(log_size)))
+        by_position[:, number] = np.bincount(held.cells[axis], by_cell, minlength=length)
+
+    def posterior(at: Array) -> Array:
+        """log of prior * likelihood of each size at each position, the prior adding up to one over the grid."""
+        prior = -0.5 * ((grid - at[0]) / math.exp(at[1])) ** 2
+        return by_position + prior - special.logsumexp(prior)
+
+    start = np.array([middle, 0.0])
+    bounds = [(grid[0], grid[-1]), (math.log(grid[1] - grid[0]) - 1, math.log(REACH))]
+    found = optimize.minimize(
+        lambda at: -float(special.logsumexp(posterior(at), axis=1).sum()), start, method="Nelder-Mead", bounds=bounds
+    )
+    return np.asarray(np.exp(special.softmax(posterior(found.x), axis=1) @ grid))
