@@ -184,8 +184,19 @@ def samples(engine: Engine, case: Case, count: int, key: int = 0) -> Array:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_mean_is_what_counts_expects(name: str, build: Build) -> None:
-    case, count = problem(name, 12.0), 120  # means from nearly 0 to 60: counts one by one and by binomials
-    engine = build(case)
+    case = problem(name, 12.0)
+    assert_mean(build(case), case, 120)
+
+
+@pytest.mark.parametrize("way", ["array", "sparse, chains"])
+@pytest.mark.parametrize("name", ["nmf", "cp of order 4", "tucker", "lone latent index"])
+def test_the_mean_of_many_counts(name: str, way: str) -> None:
+    """So many that all are drawn by binomials."""
+    case = problem(name, 3e4)
+    assert_mean(ALLOCATING[way](case), case, 120)
+
+
+def assert_mean(engine: Engine, case: Case, count: int) -> None:
     exact, cov = moments(case)
     expected = engine.counts(case.init).by_factor
     np.testing.assert_allclose(np.concatenate([expected[a].reshape(-1) for a in case.init]), exact, rtol=1e-9)
