@@ -128,6 +128,8 @@ class Job:
             if self.schedule.kept(chains.sweeps) < FEWEST and stopped == INTERRUPTED:
                 return start, stopped
             result = self._result(problem, start, chains, stopped)
+            if stopped != INTERRUPTED:
+                result = self.ready.with_dispersion(result, self.seen, interrupted)
             if self.keeper is not None and stopped != INTERRUPTED:
                 self.keeper.fit.end(result)
         return result, stopped
