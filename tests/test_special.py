@@ -32,6 +32,12 @@ def _map_natural_log(x, out):  # type: ignore[no-untyped-def]
         out[n] = special.natural_log(x[n])
 
 
+@numba.njit
+def _map_link_probability(x, out):  # type: ignore[no-untyped-def]
+    for n in range(x.size):
+        out[n] = special.link_probability(x[n])
+
+
 def _mapped(loop: Any, x: Array) -> Array:
     out = np.empty_like(x)
     loop(x, out)
@@ -51,6 +57,13 @@ def test_log_is_numpys_to_two_units_in_the_last_place() -> None:
     ends = np.array([5e-324, 1e-310, np.finfo(float).tiny, 1.0, np.finfo(float).max])
     assert _units_apart(_mapped(_map_log, ends)[[0, 1, 2, 4]], np.log(ends)[[0, 1, 2, 4]]) <= 2
     np.testing.assert_array_equal(_mapped(_map_log, np.array([1.0, 0.0, np.inf, np.nan])), [0, -np.inf, np.inf, np.nan])
+
+
+def test_the_probability_of_a_link_has_all_digits_at_any_rate() -> None:
+    rng = np.random.default_rng(0)
+    x = np.concatenate([np.exp(rng.uniform(-700, 7, 50_000)), rng.uniform(0, 3, 50_000), [1e-310, 700.0, 1e300]])
+    assert _units_apart(_mapped(_map_link_probability, x), -np.expm1(-x)) <= 3
+    np.testing.assert_array_equal(_mapped(_map_link_probability, np.array([0.0, np.inf])), [0, 1])
 
 
 def test_log_of_float32_is_numpys_to_its_precision() -> None:

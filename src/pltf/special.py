@@ -232,6 +232,12 @@ def link_probability(rate):  # type: ignore[no-untyped-def]
 
 
 @_helper
+def link_ratio(rate):  # type: ignore[no-untyped-def]
+    """The expected hidden count of a link over its rate, ``1 / (1 - exp(-rate))``. Gives a float64."""
+    return 1 / link_probability(rate)
+
+
+@_helper
 def _psi_parts(x):  # type: ignore[no-untyped-def]
     """(y, b, rho) of x > 0, for y = x + 10: digamma(x) = log(y) + b, and rho = x (x+1) ... (x+9) / y^10.
 

@@ -37,7 +37,7 @@ def _compiled(text: str) -> Callable[..., float]:
     path = _kept(text)
     # What comes from the cache looks for the module that it was compiled in.
     names: dict[str, Any] = {"np": np, "__name__": __name__}
-    names |= {"natural_log": special.natural_log, "link_probability": special.link_probability}
+    names |= {"natural_log": special.natural_log, "link_ratio": special.link_ratio}
     exec(compile(text, str(path or "<chain>"), "exec"), names)
     keep = path is not None
     kernel: Callable[..., float] = numba.njit(
@@ -170,7 +170,7 @@ class _Writer:
         yield "elif what == 2:"
         yield f"    d{final} = 1.0"
         yield "elif what == 3:"
-        yield f"    quotients[n - tile] = x[n] / link_probability(t{final})"
+        yield f"    quotients[n - tile] = link_ratio(t{final})"
         yield f"    d{final} = np.float64(quotients[n - tile])"
         yield "    if log:"
         yield f"        log_term += t{final}"

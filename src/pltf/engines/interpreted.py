@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from pltf.engines._numba import APART, TILE
 from pltf.engines.chain import Chain, ChainStep
 from pltf.engines.contraction import Indices
-from pltf.special import ANY_ORDER, link_probability, natural_log
+from pltf.special import ANY_ORDER, link_ratio, natural_log
 
 FORWARD, TO_FACTOR, TO_T_IN = range(3)  # what a step has to do
-RATES, RATIOS, ONES, LINKS = range(4)  # what is made of the rate of a cell: itself, x over it, 1, x over 1-exp(-rate)
+RATES, RATIOS, ONES, LINKS = range(4)  # what is made of the rate of a cell: itself, x over it, 1, the ratio of a link
 
 
 # Columns of the table of steps.
@@ -204,7 +204,7 @@ def run(tables, rows, x, what, log, todo, F, F_at, own, others, sums_at, owned, 
             elif what == ONES:
                 dT[rate_at] = 1
             elif what == LINKS:
-                quotients[n - tile] = x[n] / link_probability(T[rate_at])
+                quotients[n - tile] = link_ratio(T[rate_at])
                 dT[rate_at] = quotients[n - tile]
                 if log:
                     log_term += T[rate_at]
