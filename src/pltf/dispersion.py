@@ -225,7 +225,7 @@ def estimate(held: HeldBack, along: Along | None = None) -> Dispersion:
     """The dispersion that held-back cells support; ``along`` is an index, its axis and its size.
 
     A size, a power of the rate and extra zeros are tried one after the other; each is kept if it is clearly better than
-    what was found without it.
+    what was found without it. Sizes along an index take the place of extra zeros, which they can look like.
     """
     found, tried = Dispersion(), Dispersion(1.0)
     for free in (("size",), ("size", "power"), ("size", "power", "zeros")):
@@ -234,7 +234,8 @@ def estimate(held: HeldBack, along: Along | None = None) -> Dispersion:
             found = tried
     if along is not None and not found.is_poisson:
         index, axis, length = along
-        found = replace(found, size=_sizes_along(held, axis, length, found), index=index)
+        common = replace(found, zeros=0.0)
+        found = replace(common, size=_sizes_along(held, axis, length, common), index=index)
     return replace(found, cells=held.x.size, factor=held.factor(found, along))
 
 
