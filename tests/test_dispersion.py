@@ -25,13 +25,13 @@ MODEL = pltf.nmf(rank=3)
 def rates(seed: int, shape: tuple[int, int] = (80, 60), mean: float = 4.0) -> Array:
     rng = np.random.default_rng(seed)
     drawn: Array = rng.gamma(0.5, 1, (shape[0], 3)) @ rng.gamma(0.5, 1, (3, shape[1]))
-    return drawn * (mean / drawn.mean())
+    return drawn * float(mean / drawn.mean())
 
 
 def overdispersed(seed: int, size: Any, power: float = 0.0, **how: Any) -> NDArray[np.int64]:
     rate, rng = rates(seed, **how), np.random.default_rng(seed + 1000)
     shape = size * rate**power
-    return rng.poisson(rate * rng.gamma(shape) / shape)
+    return np.asarray(rng.poisson(rate * rng.gamma(shape) / shape))
 
 
 def known(mean: Array, size: Any, power: float = 0.0, zeros: float = 0.0, seed: int = 0) -> HeldBack:
@@ -115,8 +115,13 @@ def test_cells_that_were_seen_say_far_less() -> None:
 
 
 def test_the_second_fit_never_sees_the_cells_it_is_judged_by(monkeypatch: pytest.MonkeyPatch) -> None:
-    hidden, told = estimating._hide, []
-    monkeypatch.setattr(estimating, "_hide", lambda seen: told.append(hidden(seen)) or told[-1])
+    hide, told = estimating._hide, list[estimating.Hidden]()
+
+    def recorded(seen: pltf.Observation) -> estimating.Hidden:
+        told.append(hide(seen))
+        return told[-1]
+
+    monkeypatch.setattr(estimating, "_hide", recorded)
     X = overdispersed(0, 1.0)
     for data in (X, X.astype(float), sparse.coo_array(X), pltf.observe(sparse.coo_array(X), unlisted="missing")):
         MODEL.fit(data, max_iter=3, tol=0)

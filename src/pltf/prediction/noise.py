@@ -238,7 +238,7 @@ class ZeroInflated:
         return extra
 
     def variance(self, mean: Array, of_rate: Array) -> Array:
-        return self.excess(mean, of_rate) + mean
+        return np.asarray(self.excess(mean, of_rate) + mean)
 
 
 def _beta_tail(k: Array | int, size: Array, rates: Array, *, upper: bool) -> Array:
@@ -246,7 +246,7 @@ def _beta_tail(k: Array | int, size: Array, rates: Array, *, upper: bool) -> Arr
     few = rates <= size
     counted, other = rates / (size + rates), size / (size + rates)
     of_counted, of_other = (special.betainc, special.betaincc) if upper else (special.betaincc, special.betainc)
-    return np.where(few, of_counted(k, size, counted), of_other(size, k, other))
+    return np.asarray(np.where(few, of_counted(k, size, counted), of_other(size, k, other)))
 
 
 def _log_prob_of_large(x: Array, rates: Array, size: Array) -> Array:
