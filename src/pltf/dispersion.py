@@ -10,12 +10,13 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, special
 
-from pltf.data import Observation, observe
+from pltf.data import DenseObservation, Observation, observe
 from pltf.data.cell_index import Coords
 from pltf.data.split import Holdout, holdout
 from pltf.errors import PltfError, py
@@ -33,7 +34,7 @@ FEWEST_ZEROS = 1e-3  # extra ones, of all cells
 GRID, REACH = 41, 4.0  # sizes that are tried along an index, and how far their logarithms go from the common one
 SURE = 2.0  # standard errors by which a richer noise must be better
 MOST_LEVERAGE = 0.8
-_TINY = np.finfo(np.float64).tiny
+_TINY = float(np.finfo(np.float64).tiny)
 
 Refit = Callable[[Mapping[str, Observation]], Fit | None]  # to other data; None if it was interrupted
 Along = tuple[str, int, int]  # an index, its axis in the tensor, its size
@@ -112,13 +113,15 @@ class Hidden:
 def _hide(seen: Observation) -> Hidden:
     """Hide cells: the same share of zeros as of others, as long as they can be listed."""
     positive, zeros = seen.n_positive, seen.n_observed - seen.n_positive
-    share = min(SHARE, MOST_POSITIVE / positive)
+    share: float = min(SHARE, MOST_POSITIVE / positive)
     some = round(share * positive)
     n_zeros = min(round(share * min(zeros, 10**300)), MOST_ZEROS)
     split = holdout(seen, share, by="nonzeros", negatives=n_zeros / some, seed=SEED)
+    train: Observation
     if isinstance(split, Holdout):
         train, cells, x = split.train, split.cells.T, split.values
     else:
+        assert isinstance(seen, DenseObservation)
         train = replace(observe(seen.values, split), dims=seen.dims, labels=seen.labels)
         cells = np.stack(np.nonzero(~split if seen.mask is None else seen.mask & ~split))
         x = seen.values[tuple(cells)].astype(np.float64)
@@ -127,8 +130,8 @@ def _hide(seen: Observation) -> Hidden:
     judged = np.ones(x.size, dtype=bool)
     judged[left_out] = False
     cells, x = cells[:, judged], x[judged]
-    stand_for = share * float(min(zeros, 10**300)) / max(1, np.count_nonzero(x == 0))
-    correction = (1 - (n_zeros / zeros if zeros else share)) / (1 - share)
+    stand_for = share * float(min(zeros, 10**300)) / max(1, int(np.count_nonzero(x == 0)))
+    correction = (1 - (n_zeros / zeros if zeros else share)) / (1.0 - share)
     return Hidden(train, cells, x, np.where(x == 0, stand_for, 1.0), correction)
 
 
@@ -211,10 +214,11 @@ class HeldBack:
         here = found if found.index is None or along is None else replace(found, size=self._sizes(found, along))
         noise = replace(here, index=None).noise(())
         extra = noise.excess(self.mean, np.zeros_like(self.mean))
-        return float(1 + (self.weight @ extra) / max(self.weight @ self.mean, _TINY))
+        return float(1 + (self.weight @ extra) / max(float(self.weight @ self.mean), _TINY))
 
     def _sizes(self, found: Dispersion, along: Along) -> Array:
-        return np.asarray(found.size)[self.cells[along[1]]]
+        sizes: Array = np.asarray(found.size)[self.cells[along[1]]]
+        return sizes
 
 
 def _parameters(found: Dispersion) -> int:
@@ -225,7 +229,7 @@ def estimate(held: HeldBack, along: Along | None = None) -> Dispersion:
     """The dispersion that held-back cells support; ``along`` is an index, its axis and its size.
 
     A size, a power of the rate and extra zeros are tried one after the other; each is kept if it is clearly better than
-    what was found without it.
+    what was found without it. Sizes along an index take the place of extra zeros, which they can look like.
     """
     found, tried = Dispersion(), Dispersion(1.0)
     for free in (("size",), ("size", "power"), ("size", "power", "zeros")):
@@ -234,7 +238,8 @@ def estimate(held: HeldBack, along: Along | None = None) -> Dispersion:
             found = tried
     if along is not None and not found.is_poisson:
         index, axis, length = along
-        found = replace(found, size=_sizes_along(held, axis, length, found), index=index)
+        common = replace(found, zeros=0.0)
+        found = replace(common, size=_sizes_along(held, axis, length, common), index=index)
     return replace(found, cells=held.x.size, factor=held.factor(found, along))
 
 
@@ -264,7 +269,8 @@ def _most_likely(held: HeldBack, begin: Dispersion, free: tuple[str, ...]) -> Di
     start = np.array([axis.place(value) if value else axis.begin for axis, value in zip(axes, known, strict=True)])
 
     def at(place: Array) -> Dispersion:
-        return Dispersion(**{name: _AXES[name].value(one) for name, one in zip(free, place, strict=True)})
+        values: dict[str, Any] = {name: _AXES[name].value(one) for name, one in zip(free, place, strict=True)}
+        return Dispersion(**values)
 
     simplex = np.vstack([start, start + np.diag([axis.step for axis in axes])])
     options = {"xatol": 0.03, "fatol": 0.1, "initial_simplex": simplex}
@@ -289,7 +295,7 @@ def _sizes_along(held: HeldBack, axis: int, length: int, common: Dispersion) -> 
     def posterior(at: Array) -> Array:
         """log of prior * likelihood of each size at each position, the prior adding up to one over the grid."""
         prior = -0.5 * ((grid - at[0]) / math.exp(at[1])) ** 2
-        return by_position + prior - special.logsumexp(prior)
+        return np.asarray(by_position + prior - special.logsumexp(prior))
 
     start = np.array([middle, 0.0])
     bounds = [(grid[0], grid[-1]), (math.log(grid[1] - grid[0]) - 1, math.log(REACH))]

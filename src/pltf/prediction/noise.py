@@ -217,7 +217,7 @@ class ZeroInflated:
 
     def log_prob(self, x: Array, rates: Array) -> Array:
         counted = np.log1p(-self.share) + self.inner.log_prob(x, rates / (1 - self.share))
-        return np.where(x == 0, np.logaddexp(np.log(self.share), counted), counted)
+        return np.asarray(np.where(x == 0, np.logaddexp(np.log(self.share), counted), counted))
 
     def at_least(self, k: Array | int, rates: Array) -> Array:
         counted = (1 - self.share) * self.inner.at_least(k, rates / (1 - self.share))
@@ -232,11 +232,13 @@ class ZeroInflated:
         return np.where(counted, self.inner.draw(rng, np.minimum(rates / (1 - self.share), LARGEST_RATE)), 0)
 
     def excess(self, mean: Array, of_rate: Array) -> Array:
-        inner = self.inner.excess(mean / (1 - self.share), of_rate / (1 - self.share) ** 2)
-        return (1 - self.share) * inner + self.share / (1 - self.share) * mean * mean
+        left = 1 - self.share
+        inner = self.inner.excess(mean / left, of_rate / left**2)
+        extra: Array = left * inner + self.share / left * mean * mean
+        return extra
 
     def variance(self, mean: Array, of_rate: Array) -> Array:
-        return self.excess(mean, of_rate) + mean
+        return np.asarray(self.excess(mean, of_rate) + mean)
 
 
 def _beta_tail(k: Array | int, size: Array, rates: Array, *, upper: bool) -> Array:
@@ -244,7 +246,7 @@ def _beta_tail(k: Array | int, size: Array, rates: Array, *, upper: bool) -> Arr
     few = rates <= size
     counted, other = rates / (size + rates), size / (size + rates)
     of_counted, of_other = (special.betainc, special.betaincc) if upper else (special.betaincc, special.betainc)
-    return np.where(few, of_counted(k, size, counted), of_other(size, k, other))
+    return np.asarray(np.where(few, of_counted(k, size, counted), of_other(size, k, other)))
 
 
 def _log_prob_of_large(x: Array, rates: Array, size: Array) -> Array:

@@ -208,7 +208,14 @@ def _beliefs_of_format_1(state: State, model: Model) -> dict[str, Any]:
 
 # -- dispersion ---------------------------------------------------------------------------------
 
-_DISPERSION = {"index": (str, type(None)), "zeros": float, "power": float, "cells": int, "factor": float, "note": str}
+_DISPERSION: dict[str, type | tuple[type, ...]] = {
+    "index": (str, type(None)),
+    "zeros": float,
+    "power": float,
+    "cells": int,
+    "factor": float,
+    "note": str,
+}
 
 
 def put_dispersion(box: Box, dispersion: Mapping[str, Dispersion]) -> None:
