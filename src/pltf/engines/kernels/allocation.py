@@ -16,7 +16,7 @@ import numpy as np
 from pltf.engines._numba import APART, TILE
 from pltf.engines.interpreted import FACTOR, LINKS, T_IN, T_OUT, TO_FACTOR, TO_T_IN, _forward
 from pltf.engines.kernels.draws import positive_poisson, rarer, uniform
-from pltf.special import ANY_ORDER, AS_WRITTEN, compiled, link_ratio, natural_log
+from pltf.special import ANY_ORDER, AS_WRITTEN, compiled, link_probability, natural_log
 
 DIRECT = 6.0  # counts of a cell that are added where they belong one by one
 ONE_BY_ONE = 4.0  # counts for every term up to which a draw for each count takes less than a binomial for each term
@@ -83,7 +83,7 @@ def _hidden(links, x, rate, stream):  # type: ignore[no-untyped-def]
     if not links:
         return x if 0 < rate < math.inf else 0.0, x / rate, 0.0
     count = positive_poisson(stream, rate) if 0 < rate < math.inf else 0.0
-    return count, link_ratio(rate), rate
+    return count, 1 / link_probability(rate), rate
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER)
