@@ -83,7 +83,7 @@ def _hidden(links, x, rate, stream):  # type: ignore[no-untyped-def]
     if not links:
         return x if 0 < rate < math.inf else 0.0, x / rate, 0.0
     count = positive_poisson(stream, rate) if 0 < rate < math.inf else 0.0
-    return count, x / link_probability(rate), rate
+    return count, 1 / link_probability(rate), rate
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER)
