@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pltf.data.base import Observation
 from pltf.data.labels import Labels
 from pltf.data.numeric import EXACT, brief
 from pltf.data.pattern import ForgottenPattern, Pattern, kept
@@ -28,6 +29,7 @@ from pltf.notation import Equation, Model
 from pltf.prediction.cells import Asked, asked, observed_values
 from pltf.prediction.draws import Sampling, at_least, at_most
 from pltf.prediction.moments import Belief, mean, variance
+from pltf.prediction.spread import spread_of, widened
 from pltf.prediction.top import Choice, most_probable
 
 if TYPE_CHECKING:
@@ -89,6 +91,7 @@ class Fit:
     options: Mapping[str, str] = field(default_factory=dict)  # arguments that were not the defaults, as Python
     pace: Pace = field(default_factory=Pace)  # without its trail: how far the next sweep may try to go
     waiting: bool = True  # shapes of priors are not yet learned, if they are to be
+    spread: float = 1.0  # predictions divide the counts behind the posterior by it: prediction/spread.py says why
     _last: LastSweep | None = field(default=None, init=False)  # of this very object: copies and files do without
 
     @property
@@ -116,6 +119,11 @@ class Fit:
     def _means(self) -> Factors:
         """E of every factor: asked for by every prediction."""
         return {a: frozen(self.C[a] * self.D[a]) if a in self.C else self.points[a] for a in self.model.factors}
+
+    @cached_property
+    def _wide(self) -> tuple[Factors, Factors]:
+        """Shape and scale of the posterior that predictions come from."""
+        return (self.C, self.D) if self.spread == 1 else widened(self.C, self._means, self.priors, self.spread)
 
     @property
     def keeps_data(self) -> bool:
@@ -378,7 +386,7 @@ class Fit:
         return Choice(lambda cells: pattern.observed(cells) & ~pattern.positive(cells))
 
     def _belief(self, of: str | None) -> Belief:
-        return Belief(self._equation(of), self.sizes, self._means, self.C, self.D)
+        return Belief(self._equation(of), self.sizes, self._means, *self._wide)
 
     def _asked(self, at: Any, of: str | None) -> tuple[Belief, Asked]:
         belief = self._belief(of)
@@ -608,6 +616,14 @@ def remembering(fit: Fit, state: State) -> Fit:
     """The fit itself, which is now resumed from its last state as if there had been no break."""
     object.__setattr__(fit, "_last", LastSweep(state.E, state.pace.trail))
     return fit
+
+
+def with_spread(fit: Fit, seen: Mapping[str, Observation]) -> Fit:
+    """The fit with the spread of its predictions, which the data that it was made from tell."""
+    if not fit.C:
+        return fit
+    beliefs = {name: fit._belief(name) for name in fit.model.observed}
+    return replace(fit, spread=spread_of(fit.model, beliefs, fit.priors, seen))
 
 
 def counted_factors(model: Model) -> dict[str, str]:

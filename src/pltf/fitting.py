@@ -20,7 +20,7 @@ from pltf.engines.plan import Plan, human, physical_memory
 from pltf.engines.registry import facts_of
 from pltf.engines.ways import KINDS
 from pltf.errors import ConvergenceWarning, PltfError, py, py_only
-from pltf.fit import Fit, counted_factors, masses, remembering, resumable
+from pltf.fit import Fit, counted_factors, masses, remembering, resumable, with_spread
 from pltf.gamma import Array, Gamma, Point, Posterior
 from pltf.inference import start
 from pltf.inference.algebra import Groups
@@ -212,6 +212,7 @@ class Prepared:
             pace=replace(state.pace, trail=None),
             waiting=state.waiting,
         )
+        fit = with_spread(fit, seen)
         return fit if run.converged else remembering(fit, state)  # few go on from what has converged
 
     def warn_of(self, run: Run, stop: Stop, total: float, stacklevel: int) -> None:

@@ -46,7 +46,7 @@ def fold_in(known: Fit, X_new: Any, index: str, *, mask: Any, options: FitOption
     C, D = ({**{a: part[a] for a in kept if a in part}, **own} for part, own in ((known.C, new.C), (known.D, new.D)))
     points = {a: point for a, point in new.points.items() if a not in C}
     labels = {i: known.labels[i] for i in known.labels if i != index and i in new.sizes}
-    return replace(new, C=C, D=D, points=points, labels={**labels, **new.labels})
+    return replace(new, C=C, D=D, points=points, labels={**labels, **new.labels}, spread=known.spread)
 
 
 def _around(known: Fit, index: Any) -> Model:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import time
@@ -76,6 +77,7 @@ def fit_boxes(fit: Fit) -> Boxes:
         "n_observed": dict(fit.n_observed),
         "origin": {**_versions(), **fit.origin},
         "options": dict(fit.options),
+        "spread": fit.spread,
     }
     boxes = {"": root}
     for name, pattern in fit.patterns.items():
@@ -120,7 +122,14 @@ def fit_from(boxes: Boxes) -> Fit:
         held_out=_held_out(boxes["held_out"], list(seen.values())) if "held_out" in boxes else None,
         origin=dict(about["origin"]),
         options=dict(about.get("options", {})),  # older files have none
+        spread=_spread(about.get("spread", 1.0)),
     )
+
+
+def _spread(value: Any) -> float:
+    if not math.isfinite(value) or value < 1:
+        raise ValueError(f"spread cannot be {value!r}")
+    return float(value)
 
 
 def _held_out(box: Box, shapes: list[tuple[int, ...]]) -> HeldOut:
