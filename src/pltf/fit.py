@@ -27,8 +27,10 @@ from pltf.inference.start import restart_seed
 from pltf.inference.state import Pace, State, Trail
 from pltf.notation import Equation, Model
 from pltf.prediction.cells import Asked, asked, observed_values
+from pltf.prediction.dispersion import Dispersion
 from pltf.prediction.draws import Sampling, at_least, at_most
 from pltf.prediction.moments import Belief, mean, variance
+from pltf.prediction.noise import Bernoulli, Noise, Poisson
 from pltf.prediction.spread import spread_of, widened
 from pltf.prediction.top import Choice, most_probable
 
@@ -91,6 +93,8 @@ class Fit:
     options: Mapping[str, str] = field(default_factory=dict)  # arguments that were not the defaults, as Python
     pace: Pace = field(default_factory=Pace)  # without its trail: how far the next sweep may try to go
     waiting: bool = True  # shapes of priors are not yet learned, if they are to be
+    likelihoods: Mapping[str, str] = field(default_factory=dict)  # of each tensor; those not named are "poisson"
+    dispersion: Mapping[str, Dispersion] = field(default_factory=dict)  # of tensors: what counts vary beyond Poisson
     spread: float = 1.0  # predictions divide the counts behind the posterior by it: prediction/spread.py says why
     _last: LastSweep | None = field(default=None, init=False)  # of this very object: copies and files do without
 
@@ -187,7 +191,9 @@ class Fit:
         belief, cells = self._asked(at, of)
         counts, progress = flag("counts", counts), flag("progress", progress)
         of_rates = variance(belief, cells, progress)
-        return of_rates + mean(belief, cells, progress) if counts else of_rates
+        if not counts:
+            return of_rates
+        return belief.noise.at(cells.places).variance(mean(belief, cells, progress), of_rates)
 
     def sample(
         self,
@@ -386,7 +392,14 @@ class Fit:
         return Choice(lambda cells: pattern.observed(cells) & ~pattern.positive(cells))
 
     def _belief(self, of: str | None) -> Belief:
-        return Belief(self._equation(of), self.sizes, self._means, *self._wide)
+        return Belief(self._equation(of), self.sizes, self._means, *self._wide, self._noise(of))
+
+    def _noise(self, of: str | None) -> Noise:
+        """How values of a tensor scatter around their rates."""
+        name = self.tensor(of)
+        if self.likelihoods.get(name) == "bernoulli":
+            return Bernoulli()
+        return self.dispersion[name].noise(self.model.observed[name]) if name in self.dispersion else Poisson()
 
     def _asked(self, at: Any, of: str | None) -> tuple[Belief, Asked]:
         belief = self._belief(of)

@@ -47,6 +47,11 @@ class Asked:
             return self.listed[:, part]
         return np.stack(np.unravel_index(np.arange(part.start, part.stop), self.sizes))
 
+    @property
+    def places(self) -> Coords | tuple[NDArray[np.intp], ...]:
+        """Positions along each mode, which broadcast to the shape of the answers."""
+        return np.indices(self.sizes, sparse=True, dtype=np.intp) if self.listed is None else self.listed
+
     def parts(self, most: int) -> Iterator[slice]:
         """The cells, at most so many at a time."""
         return (slice(at, min(at + most, self.size)) for at in range(0, self.size, most))

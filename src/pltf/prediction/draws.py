@@ -7,26 +7,24 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from pltf.data.cell_index import Coords
-from pltf.errors import PltfError
 from pltf.gamma import Array
 from pltf.inference.progress import Progress
 from pltf.prediction.cells import Asked
 from pltf.prediction.moments import Belief, mean, variance
+from pltf.prediction.noise import Noise, draw_counts
 from pltf.prediction.rates import RatesAt
 from pltf.threads import available_threads, ordered_map, single_threaded_blas
 
 MOST_CELLS = 1 << 20  # whose rates are held at a time
 MOST_BYTES = 256 << 20  # of draws that are held to be sorted
-LARGEST_RATE = 2.0**53  # above this counts are no whole numbers any more
 
 LEAST_SPREAD, LARGEST_SPREAD = 1e-9, 4.0  # relative variance of a rate for which weights help
 FEWEST_DRAWS = 50  # that are worth it
 _TINY = np.finfo(np.float64).tiny
 
-Tail = Callable[[Array, slice], Array]  # probabilities of counts, given the rates of some cells
+Tail = Callable[[Noise, Array, slice], Array]  # probabilities of counts, given noise and rates of some cells
 Drawn = NDArray[np.float64] | NDArray[np.int64]  # rates or counts
 
 
@@ -34,7 +32,7 @@ class Draws:
     """Rates of some cells under factors drawn from the posterior; only entries that the cells touch are drawn."""
 
     def __init__(self, belief: Belief, cells: Coords, seed: int) -> None:
-        self._seed = seed
+        self._seed, self.noise = seed, belief.noise.at(cells)
         sizes, positions, at = dict(belief.sizes), {}, np.empty_like(cells)
         for mode, index in enumerate(belief.equation.output.indices):
             touched = np.zeros(belief.sizes[index], dtype=bool)
@@ -53,18 +51,15 @@ class Draws:
             for arrays in (belief.C, belief.D, belief.E)
         ]
 
-    def rates(self, number: int) -> Drawn:
+    def rates(self, number: int) -> Array:
         """Rates of all cells under draw ``number``, which is the same however many there are."""
         rng, (C, D, E) = self.generator(number), self._part
         drawn = {term.name: term.name in C for term in self._terms}
         return self._rates({a: rng.standard_gamma(C[a]) * D[a] if random else E[a] for a, random in drawn.items()})
 
-    def counts(self, number: int) -> Drawn:
+    def counts(self, number: int) -> NDArray[np.int64]:
         """Counts of all cells under draw ``number``."""
-        rate = self.rates(number)
-        if rate.size and rate.max() > LARGEST_RATE:
-            raise PltfError(f"rates of up to {rate.max():.2g} were drawn: whole counts end at {LARGEST_RATE:.2g}")
-        return self.generator(number, 1).poisson(rate)
+        return draw_counts(self.noise, self.generator(number, 1), self.rates(number))
 
     def generator(self, *number: int) -> np.random.Generator:
         return np.random.default_rng(np.random.SeedSequence(self._seed, spawn_key=number))
@@ -89,7 +84,7 @@ class Sampling:
         """All draws of all cells together, along a new first axis."""
         out: Drawn = self.cells.empty(self._draws)
         out = out.view(np.int64) if counts else out
-        for _, draws in self._parts(max(self.cells.size, 1), counts=counts):
+        for _, _, draws in self._parts(max(self.cells.size, 1), counts=counts):
             for number, drawn in enumerate(draws):
                 out[number] = drawn
         return out.reshape(self._draws, *self.cells.shape)
@@ -102,12 +97,12 @@ class Sampling:
         their largest draws decide the mean are left alone.
         """
         out, (exact, spread) = self.cells.empty(), self._moments()
-        for part, draws in self._parts(MOST_CELLS):
+        for part, noise, draws in self._parts(MOST_CELLS):
             known, n = exact[part], self._draws
             p, off, p_off, off_off = np.zeros((4, known.size))
             least, most = np.full((2, known.size), [[np.inf], [-np.inf]])
             for rates in draws:
-                one, beside = tail(rates, part), rates / np.maximum(known, _TINY) - 1
+                one, beside = tail(noise, rates, part), rates / np.maximum(known, _TINY) - 1
                 p += one
                 off += beside
                 p_off += one * beside
@@ -131,10 +126,10 @@ class Sampling:
     def log_likelihood(self, x: Array) -> Array:
         """log P(X = x) of each cell: the logarithm of its mean over the draws."""
         out = self.cells.empty()
-        for part, draws in self._parts(MOST_CELLS):
+        for part, noise, draws in self._parts(MOST_CELLS):
             total = np.full(part.stop - part.start, -np.inf)
             for rates in draws:
-                np.logaddexp(total, _log_poisson(x[part], rates), out=total)
+                np.logaddexp(total, noise.log_prob(x[part], rates), out=total)
             out[part] = total - np.log(self._draws)
         return out.reshape(self.cells.shape)
 
@@ -142,19 +137,19 @@ class Sampling:
         """Quantiles of the draws of each cell, along a new first axis; of counts they are counts."""
         out = self.cells.empty(len(levels))
         method: Literal["inverted_cdf", "linear"] = "inverted_cdf" if counts else "linear"
-        for part, draws in self._parts(max(1, MOST_BYTES // (8 * self._draws)), counts=counts):
+        for part, _, draws in self._parts(max(1, MOST_BYTES // (8 * self._draws)), counts=counts):
             drawn = np.empty((part.stop - part.start, self._draws))
             for number, one in enumerate(draws):
                 drawn[:, number] = one
             out[:, part] = np.quantile(drawn, np.asarray(levels), axis=1, method=method, overwrite_input=True)
         return out.reshape(len(levels), *self.cells.shape)
 
-    def _parts(self, most: int, counts: bool = False) -> Iterator[tuple[slice, Iterator[Any]]]:
+    def _parts(self, most: int, counts: bool = False) -> Iterator[tuple[slice, Noise, Iterator[Any]]]:
         total = max(1, self.cells.size * self._draws)
         with single_threaded_blas, Progress(self._progress, total, time_left=True) as progress:
             for part in self.cells.parts(most):
                 draws = Draws(self._belief, self.cells.coords(part), self._seed)
-                yield part, self._shown(draws.counts if counts else draws.rates, part, progress)
+                yield part, draws.noise, self._shown(draws.counts if counts else draws.rates, part, progress)
 
     def _shown(self, draw: Callable[[int], Drawn], part: slice, progress: Progress) -> Iterator[Any]:
         cells, text = part.stop - part.start, f"{self._draws} draws of {self.cells.size:,} cells"
@@ -165,18 +160,9 @@ class Sampling:
 
 def at_least(k: Array | int) -> Tail:
     """P(X >= k); ``k`` has a number for each cell, or is one for all."""
-    if isinstance(k, int):
-        if k < 2:
-            return lambda rates, part: -np.expm1(-rates) if k else np.ones_like(rates)
-        return lambda rates, part: np.asarray(special.gammainc(k, rates))
-    return lambda rates, part: np.where(k[part] > 0, special.gammainc(np.maximum(k[part], 1), rates), 1.0)
+    return lambda noise, rates, part: noise.at_least(k if isinstance(k, int) else k[part], rates)
 
 
 def at_most(k: Array) -> Tail:
     """P(X <= k); ``k`` has a number for each cell."""
-    return lambda rates, part: np.asarray(special.gammaincc(k[part] + 1, rates))
-
-
-def _log_poisson(x: Array, rates: Array) -> Array:
-    """log P(X = x) of counts with given rates; of values that are not whole, the same expression."""
-    return np.asarray(special.xlogy(x, rates) - rates - special.gammaln(x + 1))
+    return lambda noise, rates, part: noise.at_most(k[part], rates)

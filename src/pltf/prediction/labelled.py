@@ -14,7 +14,7 @@ from pltf.data.pattern import DensePattern, ListedPattern, Pattern, kept
 from pltf.engines.plan import human
 from pltf.errors import PltfError, py
 from pltf.gamma import Array, coords_of
-from pltf.prediction.draws import LARGEST_RATE
+from pltf.prediction.noise import draw_counts
 from pltf.prediction.rates import RatesAt
 
 if TYPE_CHECKING:
@@ -90,12 +90,10 @@ def _predicted(fit: Fit, name: str, cells: Coords, drawn: Mapping[str, Array], s
     """Counts of cells, a row for each draw of the factors."""
     equation = next(e for e in fit.model.equations if e.output.name == name)
     rates, rng = RatesAt(equation, fit.sizes, cells), np.random.default_rng([seed, 1])
-    counts = []
+    noise, counts = fit._noise(name).at(cells), []
     for number in range(len(next(iter(drawn.values())))):
         rate = rates({a: one[number] for a, one in drawn.items()})
-        if rate.max(initial=0) > LARGEST_RATE:
-            raise PltfError(f"rates of up to {rate.max():.2g} were drawn: whole counts end at {LARGEST_RATE:.2g}")
-        counts.append(rng.poisson(rate))
+        counts.append(draw_counts(noise, rng, rate))
     return np.stack(counts)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from pltf.gamma import Array
 from pltf.inference.progress import Progress
 from pltf.notation import Equation, Term
 from pltf.prediction.cells import Asked
+from pltf.prediction.noise import Noise, Poisson
 from pltf.prediction.rates import RatesAt, rates
 
 COPY = "'"  # marks an index of the second copy of Xhat; no index has such a name
@@ -19,13 +20,14 @@ COPY = "'"  # marks an index of the second copy of Xhat; no index has such a nam
 
 @dataclass(frozen=True, eq=False)
 class Belief:
-    """What is known of one observed tensor: its equation and the posteriors of its factors."""
+    """What is known of one observed tensor: its equation, the posteriors of its factors, the noise of its values."""
 
     equation: Equation
     sizes: Mapping[str, int]
     E: Mapping[str, Array]
     C: Mapping[str, Array]  # shape and scale; factors that are known as a single value have none
     D: Mapping[str, Array]
+    noise: Noise = field(default_factory=Poisson)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -27,6 +27,7 @@ from pltf.inference.start import DEFAULT_PRIOR
 from pltf.notation import Model
 from pltf.prediction.cells import Asked
 from pltf.prediction.moments import Belief, mean, variance
+from pltf.prediction.noise import Bernoulli
 
 MOST_CELLS = 1 << 14  # of each tensor that the sum is estimated from
 MOST_SPREAD = 64.0
@@ -72,13 +73,18 @@ class _Cells:
     """Some observed cells of a tensor, to estimate sums over all of them."""
 
     def __init__(self, belief: Belief, seen: Observation) -> None:
-        coords, self._weights = observed_sample(seen, MOST_CELLS)
+        coords, weights = observed_sample(seen, MOST_CELLS)
         self._belief, self._cells = belief, Asked(belief.shape, coords)
-        self._rates = np.maximum(mean(belief, self._cells), _TINY)
+        self._information = weights / _unit(belief, mean(belief, self._cells))
 
     def noise_units(self, C: Factors, D: Factors) -> float:
-        """The sum over the observed cells of Var(rate) / rate."""
-        return float(np.sum(self._weights * variance(replace(self._belief, C=C, D=D), self._cells) / self._rates))
+        """The sum over the observed cells of Var(rate) in units of what one observation tells of the rate."""
+        return float(np.sum(self._information * variance(replace(self._belief, C=C, D=D), self._cells)))
+
+
+def _unit(belief: Belief, rates: Array) -> Array:
+    """The inverse Fisher information of a rate: itself for a count, exp(rate) - 1 for a link."""
+    return np.maximum(np.expm1(np.minimum(rates, 50.0)) if isinstance(belief.noise, Bernoulli) else rates, _TINY)
 
 
 def _determined(model: Model, C: Factors, priors: Mapping[str, Gamma]) -> float:

@@ -39,7 +39,8 @@ def most_probable(
 
     If the choice is listed, four times as many are chosen by what mean and variance tell, and drawn. Otherwise they are
     looked for among the cells of largest mean, four times as many each time, until no other cell can be among
-    them: P(X >= 1) <= 1 - exp(-mean) by Jensen, P(X >= n) <= mean / n by Markov.
+    them: P(X >= 1) <= 1 - exp(-mean) by Jensen, P(X >= n) <= mean / n by Markov, whatever the noise: all kinds are
+    mixtures of Poissons, or cut off.
     """
     if choice.listed is not None:
         likely = _likely(belief, choice.listed, atleast)
@@ -78,9 +79,10 @@ def _drawn(
 
 
 def _likely(belief: Belief, cells: Coords, atleast: int) -> Array:
-    """About P(X >= atleast): as if every rate had the Gamma distribution with its mean and variance."""
+    """About P(X >= atleast): as if every rate had the Gamma distribution with its mean and variance, noise included."""
     some = Asked(belief.shape, cells)
-    known, spread = mean(belief, some), variance(belief, some)
+    known = mean(belief, some)
+    spread = belief.noise.at(cells).excess(known, variance(belief, some))
     known = np.maximum(known, np.finfo(float).tiny)
     shape = known / np.maximum(spread / known, 1e-12 * known)
     return np.asarray(special.betainc(atleast, shape, known / (known + shape)))  # of a negative binomial

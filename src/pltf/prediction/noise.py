@@ -1,0 +1,256 @@
+"""How a value scatters around its rate: Poisson, with more variance than that, with extra zeros, or 0/1.
+
+A fit believes something about rates. What a cell holds, given its rate, is a matter of its :class:`Noise`. All of them
+have the rate as their mean, but for :class:`Bernoulli`, so that means and rankings do not depend on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from pltf.data.cell_index import Coords
+from pltf.errors import PltfError
+from pltf.gamma import Array
+
+LARGEST_RATE = 2.0**53  # above this counts are no whole numbers any more
+_POISSON = 1e25  # a negative binomial of this size is a Poisson to the last digit, and far from overflow
+_STIRLING = 32.0  # from here on the series below has all digits
+
+
+Places = Coords | tuple[NDArray[np.intp], ...]  # of cells: positions along each mode, which may broadcast
+
+
+class Noise(Protocol):
+    """The distribution of a value given its rate; arguments broadcast, a number or one for each cell."""
+
+    def at(self, cells: Places) -> Noise:
+        """The noise of some cells (modes, n)."""
+        ...
+
+    def log_prob(self, x: Array, rates: Array) -> Array:
+        """log P(X = x); of values that are not whole the same expression, if it has a meaning."""
+        ...
+
+    def at_least(self, k: Array | int, rates: Array) -> Array:
+        """P(X >= k)."""
+        ...
+
+    def at_most(self, k: Array | int, rates: Array) -> Array:
+        """P(X <= k)."""
+        ...
+
+    def draw(self, rng: np.random.Generator, rates: Array) -> NDArray[np.int64]:
+        """A value for each rate; :func:`draw_counts` refuses rates that are too large for it."""
+        ...
+
+    def excess(self, mean: Array, of_rate: Array) -> Array:
+        """Variance of a value beyond that of a Poisson of a known rate, where a rate has this mean and variance."""
+        ...
+
+    def variance(self, mean: Array, of_rate: Array) -> Array:
+        """Variance of a value whose rate has this mean and variance."""
+        ...
+
+
+def draw_counts(noise: Noise, rng: np.random.Generator, rates: Array) -> NDArray[np.int64]:
+    """A count for each rate.
+
+    >>> draw_counts(Poisson(), np.random.default_rng(0), np.array([0.0, 1e15])).shape
+    (2,)
+    """
+    largest = rates.max(initial=0.0)
+    if largest > LARGEST_RATE:
+        raise PltfError(f"rates of up to {largest:.2g} were drawn: whole counts end at {LARGEST_RATE:.2g}")
+    return noise.draw(rng, rates)
+
+
+class _SameEverywhere:
+    """Noise that does not depend on the cell."""
+
+    def at(self, cells: Places) -> Noise:
+        return self  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class Poisson(_SameEverywhere):
+    """Counts that vary as much as their rate.
+
+    >>> Poisson().at_least(1, np.array([0.0, 2.0])).round(4).tolist()
+    [0.0, 0.8647]
+    """
+
+    def log_prob(self, x: Array, rates: Array) -> Array:
+        return np.asarray(special.xlogy(x, rates) - rates - special.gammaln(x + 1))
+
+    def at_least(self, k: Array | int, rates: Array) -> Array:
+        if isinstance(k, int):
+            if k < 2:
+                return -np.expm1(-rates) if k == 1 else np.ones_like(rates)
+            return np.asarray(special.gammainc(k, rates))
+        return np.where(k > 0, special.gammainc(np.maximum(k, 1), rates), 1.0)
+
+    def at_most(self, k: Array | int, rates: Array) -> Array:
+        return np.asarray(special.gammaincc(k + 1, rates))
+
+    def draw(self, rng: np.random.Generator, rates: Array) -> NDArray[np.int64]:
+        return rng.poisson(rates)
+
+    def excess(self, mean: Array, of_rate: Array) -> Array:
+        return of_rate
+
+    def variance(self, mean: Array, of_rate: Array) -> Array:
+        return of_rate + mean
+
+
+@dataclass(frozen=True)
+class Bernoulli(_SameEverywhere):
+    """Links: 1 where a Poisson count of this rate is above zero, otherwise 0.
+
+    >>> Bernoulli().log_prob(np.array([0.0, 1.0, 2.0]), np.array([0.5, 0.5, 0.5])).round(4).tolist()
+    [-0.5, -0.9328, -inf]
+    """
+
+    def log_prob(self, x: Array, rates: Array) -> Array:
+        with np.errstate(divide="ignore"):
+            link = np.log(-np.expm1(-rates))
+        return np.where(x == 1, link, np.where(x == 0, -rates, -np.inf))
+
+    def at_least(self, k: Array | int, rates: Array) -> Array:
+        return np.where(k <= np.asarray(0), 1.0, np.where(k <= np.asarray(1), -np.expm1(-rates), 0.0))
+
+    def at_most(self, k: Array | int, rates: Array) -> Array:
+        return np.where(k < np.asarray(0), 0.0, np.where(k < np.asarray(1), np.exp(-rates), 1.0))
+
+    def draw(self, rng: np.random.Generator, rates: Array) -> NDArray[np.int64]:
+        return (rng.random(np.shape(rates)) < -np.expm1(-rates)).astype(np.int64)
+
+    def excess(self, mean: Array, of_rate: Array) -> Array:
+        return of_rate  # of the hidden count
+
+    def variance(self, mean: Array, of_rate: Array) -> Array:
+        """p * (1 - p), with p as if the rate had the Gamma distribution of this mean and variance."""
+        scale = of_rate / np.maximum(mean, np.finfo(float).tiny)
+        exponent = np.where(scale > 0, np.log1p(scale) / np.where(scale > 0, scale, 1.0), 1.0) * mean
+        return np.exp(-exponent) * -np.expm1(-exponent)
+
+
+@dataclass(frozen=True, eq=False)
+class NegativeBinomial:
+    """Counts of mean m and variance m + m^2 / size: rates that vary themselves, as a Gamma of that shape.
+
+    ``size`` is one number, or an array along one axis (``axis``) of the tensor; infinity is a Poisson.
+
+    >>> noise = NegativeBinomial(0.5)
+    >>> float(noise.variance(np.array(3.0), np.array(0.0)))
+    21.0
+    >>> noise.at_least(30, np.array([3.0])) > 1e8 * Poisson().at_least(30, np.array([3.0]))
+    array([ True])
+    """
+
+    size: float | Array
+    axis: int | None = None
+
+    def at(self, cells: Places) -> NegativeBinomial:
+        return self if self.axis is None else NegativeBinomial(np.asarray(self.size)[cells[self.axis]])
+
+    def _bounded(self) -> Array:
+        return np.minimum(self.size, _POISSON)
+
+    def log_prob(self, x: Array, rates: Array) -> Array:
+        size = self._bounded()
+        if np.all(size >= _STIRLING):
+            return _log_prob_of_large(x, rates, size)
+        choose = -np.log(size + x) - special.betaln(size, x + 1)
+        small = choose - size * np.log1p(rates / size) + special.xlogy(x, rates / (size + rates))
+        if np.all(size < _STIRLING):
+            return np.asarray(small)
+        return np.where(size < _STIRLING, small, _log_prob_of_large(x, rates, np.maximum(size, _STIRLING)))
+
+    def at_least(self, k: Array | int, rates: Array) -> Array:
+        tail = _beta_tail(np.maximum(k, 1), self._bounded(), rates, upper=True)
+        return np.where(np.asarray(k) > 0, tail, 1.0)
+
+    def at_most(self, k: Array | int, rates: Array) -> Array:
+        return _beta_tail(np.asarray(k) + 1, self._bounded(), rates, upper=False)
+
+    def draw(self, rng: np.random.Generator, rates: Array) -> NDArray[np.int64]:
+        size = self._bounded()
+        varied = rates * (rng.standard_gamma(size, np.shape(rates)) / size)
+        return rng.poisson(np.minimum(varied, LARGEST_RATE))
+
+    def excess(self, mean: Array, of_rate: Array) -> Array:
+        return of_rate + (of_rate + mean * mean) / np.asarray(self.size)
+
+    def variance(self, mean: Array, of_rate: Array) -> Array:
+        return self.excess(mean, of_rate) + mean
+
+
+@dataclass(frozen=True, eq=False)
+class ZeroInflated:
+    """Counts that are zero for another reason in a ``share`` of all cases; otherwise larger, so the mean is the rate.
+
+    >>> noise = ZeroInflated(0.2, Poisson())
+    >>> float(noise.at_most(0, np.array(50.0)))
+    0.2
+    """
+
+    share: float
+    inner: Noise
+
+    def at(self, cells: Places) -> ZeroInflated:
+        return ZeroInflated(self.share, self.inner.at(cells))
+
+    def log_prob(self, x: Array, rates: Array) -> Array:
+        counted = np.log1p(-self.share) + self.inner.log_prob(x, rates / (1 - self.share))
+        return np.where(x == 0, np.logaddexp(np.log(self.share), counted), counted)
+
+    def at_least(self, k: Array | int, rates: Array) -> Array:
+        counted = (1 - self.share) * self.inner.at_least(k, rates / (1 - self.share))
+        return np.where(np.asarray(k) > 0, counted, 1.0)
+
+    def at_most(self, k: Array | int, rates: Array) -> Array:
+        counted = self.share + (1 - self.share) * self.inner.at_most(k, rates / (1 - self.share))
+        return np.where(np.asarray(k) >= 0, counted, 0.0)
+
+    def draw(self, rng: np.random.Generator, rates: Array) -> NDArray[np.int64]:
+        counted = rng.random(np.shape(rates)) >= self.share
+        return np.where(counted, self.inner.draw(rng, np.minimum(rates / (1 - self.share), LARGEST_RATE)), 0)
+
+    def excess(self, mean: Array, of_rate: Array) -> Array:
+        inner = self.inner.excess(mean / (1 - self.share), of_rate / (1 - self.share) ** 2)
+        return (1 - self.share) * inner + self.share / (1 - self.share) * mean * mean
+
+    def variance(self, mean: Array, of_rate: Array) -> Array:
+        return self.excess(mean, of_rate) + mean
+
+
+def _beta_tail(k: Array | int, size: Array, rates: Array, *, upper: bool) -> Array:
+    """P(X >= k) of a negative binomial, or P(X < k), for k >= 1, from the smaller of the two shares of its mean."""
+    few = rates <= size
+    counted, other = rates / (size + rates), size / (size + rates)
+    of_counted, of_other = (special.betainc, special.betaincc) if upper else (special.betaincc, special.betainc)
+    return np.where(few, of_counted(k, size, counted), of_other(size, k, other))
+
+
+def _log_prob_of_large(x: Array, rates: Array, size: Array) -> Array:
+    """log P(X = x) of a negative binomial of large size: a Poisson in the limit, digit for digit.
+
+    Gamma(size + x) / Gamma(size) is written by Stirling's series, and what cancels with the powers is left out.
+    """
+    more = x >= rates
+    beside = np.where(more, x - rates, rates - x) / (size + np.where(more, rates, x))
+    ratio = np.where(more, 1.0, -1.0) * np.log1p(beside)  # log((size + x) / (size + rates))
+    powers = special.xlogy(x, rates) - special.gammaln(x + 1) - x + (size + x) * ratio - 0.5 * np.log1p(x / size)
+    return np.asarray(powers + _stirling_rest(size + x) - _stirling_rest(size))
+
+
+def _stirling_rest(z: Array) -> Array:
+    """log Gamma(z) less (z - 1/2) log z - z + log(2 pi) / 2, for large z."""
+    inverse = 1 / z
+    square = inverse * inverse
+    return inverse * (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square / 1680)))
