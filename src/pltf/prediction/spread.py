@@ -54,19 +54,22 @@ def spread_of(
     model: Model, beliefs: Mapping[str, Belief], priors: Mapping[str, Gamma], seen: Mapping[str, Observation]
 ) -> float:
     """The number by which the counts behind a posterior are divided in predictions; at least 1."""
-    some = {name: _Cells(belief, seen[name]) for name, belief in beliefs.items()}
-    any_belief = next(iter(beliefs.values()))
-    C, E = any_belief.C, any_belief.E
-    n = float(sum(one.n_observed for one in seen.values()))
-    determined = min(_determined(model, C, priors), MOST_DETERMINED * n)
-    # A cell that was not observed lacks the pull of its own count: on average that is the share of each cell.
-    wanted = determined / (1 - determined / n) if n else 0.0
+    if all(size == 1 for size in model.sizes.values()):
+        return 1.0  # no components that could share a cell
+    some = [_Cells(belief, seen[name]) for name, belief in beliefs.items()]
+    own = next(iter(beliefs.values()))
 
     def total(spread: float) -> float:
-        wide = widened(C, E, priors, spread)
-        return math.fsum(one.noise_units(*wide) for one in some.values())
+        wide = widened(own.C, own.E, priors, spread)
+        return math.fsum(one.noise_units(*wide) for one in some)
 
-    return _solved(total, wanted)
+    n = float(sum(one.n_observed for one in seen.values()))
+    determined, independent = min(_determined(model, own.C, priors), MOST_DETERMINED * n), total(1.0)
+    if not 0 < independent < determined:
+        return 1.0
+    # What is missing in the sum is missing all the more where a cell lacks the pull of an observed count of its own.
+    wanted = determined / (1 - (determined - independent) / n)
+    return _solved(total, independent, wanted)
 
 
 class _Cells:
@@ -97,20 +100,16 @@ def _determined(model: Model, C: Factors, priors: Mapping[str, Gamma]) -> float:
         column = counts.sum(axis=along)
         determined += float(np.minimum(shape.size / column.size, PARAMETERS_PER_COUNT * column).sum())
         entries += shape.size
-    held = {a: C[a] for a in model.factors if a in C}
-    fixed = {a: np.empty(0) for a in model.factors if a not in held}
     scales = 0
-    for trade in trades(model, fixed):
+    for trade in trades(model, {a: np.empty(0) for a in model.factors if a not in C}):
         a, axis = next(iter(trade.axes.items()))
         scales += trade.directions.shape[1] * C[a].shape[axis]
     return determined * max(entries - scales, 0) / max(entries, 1)
 
 
-def _solved(total: Callable[[float], float], wanted: float) -> float:
+def _solved(total: Callable[[float], float], at_one: float, wanted: float) -> float:
     """The spread at which a rising total is what is wanted: by secants of the logarithms, kept in a bracket."""
-    low, high = (0.0, total(1.0)), (math.log(MOST_SPREAD), math.nan)
-    if not 0 < low[1] < wanted:
-        return 1.0
+    low, high = (0.0, at_one), (math.log(MOST_SPREAD), math.nan)
     for _ in range(_STEPS):
         step = math.log(wanted / low[1])  # where the total grows as the spread does
         if not math.isnan(high[1]):
