@@ -32,6 +32,7 @@ from pltf.prediction.draws import Sampling, at_least, at_most
 from pltf.prediction.moments import Belief, mean, variance
 from pltf.prediction.noise import Bernoulli, Noise, Poisson
 from pltf.prediction.spread import spread_of, widened
+from pltf.prediction.support import Slices, slices_of, supported
 from pltf.prediction.top import Choice, most_probable
 
 if TYPE_CHECKING:
@@ -323,6 +324,30 @@ class Fit:
         smaller: Array = np.minimum(sampling.average(upper), sampling.average(lower))
         return np.minimum(2 * smaller, 1.0)
 
+    def supported(self, at: Any = None, *, of: str | None = None) -> NDArray[np.bool_]:
+        """Whether the data tie down what is predicted of cells.
+
+        False where a rate is less certain than two counts of the cell itself would make it, where it is more than twice
+        the largest value in any slice (row, column, ...) of the cell, and where nothing was observed in one of its
+        slices. A fit made with ``keep_data=False`` knows only of the first, EM and MAP only of the other two.
+
+        >>> import numpy as np, pltf
+        >>> X = np.array([[9.0, 7.0, np.nan], [np.nan, np.nan, 5.0], [8.0, 6.0, np.nan]])
+        >>> pltf.nmf(rank=1).fit(X[:2]).supported([(0, 0), (1, 0)]).tolist()
+        [True, False]
+        """
+        belief, cells = self._asked(at, of)
+        found = cells.empty()
+        for part in cells.parts(MOST_LISTED):
+            found[part] = supported(belief, self._slices[belief.equation.output.name], cells.coords(part))
+        return found.reshape(cells.shape).astype(bool)
+
+    @cached_property
+    def _slices(self) -> Mapping[str, Slices | None]:
+        """What was observed in the slices of each tensor."""
+        shapes = {name: tuple(self.sizes[i] for i in indices) for name, indices in self.model.observed.items()}
+        return {name: slices_of(self.patterns[name], shape) for name, shape in shapes.items()}
+
     def top(
         self,
         k: int = 10,
@@ -333,12 +358,14 @@ class Fit:
         seed: int = 0,
         of: str | None = None,
         progress: bool = True,
+        unsupported: bool = False,
     ) -> pd.DataFrame:
         """The ``k`` most probable cells: those with the largest ``prob``, with their mean and its standard deviation.
 
         ``among="missing"`` are cells that were not observed, ``"zero"`` those that were observed as zero,
-        ``"all"`` all of them. A large tensor is neither built nor gone through: boxes of cells that cannot hold
-        one of the largest means are left out.
+        ``"all"`` all of them. Cells that the data do not tie down (:meth:`supported`) are left out, unless
+        ``unsupported=True``; the column ``supported`` tells. A large tensor is neither built nor gone through: boxes of
+        cells that cannot hold one of the largest means are left out.
 
         >>> import numpy as np, pltf
         >>> X = np.outer([9.0, 1.0, 5.0], [7.0, 2.0, 1.0])
@@ -347,26 +374,29 @@ class Fit:
         >>> fit.top(1)[["i", "j"]].values.tolist()
         [[0, 0]]
         >>> list(fit.top(1).columns)
-        ['i', 'j', 'mean', 'sd', 'prob']
+        ['i', 'j', 'mean', 'sd', 'prob', 'supported']
         """
         import pandas as pd
 
         k, atleast = whole("k", k, 1), _count_of(atleast, 1)
         draws, seed, progress = whole("draws", draws, 1), whole("seed", seed, 0), flag("progress", progress)
         belief = self._belief(of)
-        lost = [index for index in belief.equation.output.indices if index in ("mean", "sd", "prob")]
+        lost = [index for index in belief.equation.output.indices if index in ("mean", "sd", "prob", "supported")]
         if lost:
             raise PltfError(f"index '{lost[0]}' would be lost in the table, which has such a column: rename it")
-        choice = self._choice(among, belief)
+        choice, slices = self._choice(among, belief), self._slices[belief.equation.output.name]
+        if not flag("unsupported", unsupported):
+            choice = choice.among(lambda cells: supported(belief, slices, cells))
         cells, probability = most_probable(belief, k, atleast, choice, draws, seed, progress)
         if not probability.size:
-            raise PltfError(
-                f"no cell of {belief.equation.output.name} is among those asked for ({among!r})", argument="among"
-            )
+            none = f"no cell of {belief.equation.output.name} is among those asked for ({among!r})"
+            other = "" if unsupported else f" and tied down by the data: {py:unsupported=True} takes the others too"
+            raise PltfError(f"{none}{other}", argument="among")
         found = Asked(belief.shape, cells)
         named = zip(belief.equation.output.indices, cells, strict=True)
         table = pd.DataFrame({index: self._named(index, positions) for index, positions in named})
-        return table.assign(mean=mean(belief, found), sd=np.sqrt(variance(belief, found)), prob=probability)
+        table = table.assign(mean=mean(belief, found), sd=np.sqrt(variance(belief, found)), prob=probability)
+        return table.assign(supported=supported(belief, slices, cells))
 
     def _named(self, index: str, positions: NDArray[np.intp]) -> Any:
         """Labels of positions, where an index has labels; otherwise the positions."""

@@ -78,14 +78,14 @@ class _Cells:
     def __init__(self, belief: Belief, seen: Observation) -> None:
         coords, weights = observed_sample(seen, MOST_CELLS)
         self._belief, self._cells = belief, Asked(belief.shape, coords)
-        self._information = weights / _unit(belief, mean(belief, self._cells))
+        self._information = weights / noise_unit(belief, mean(belief, self._cells))
 
     def noise_units(self, C: Factors, D: Factors) -> float:
         """The sum over the observed cells of Var(rate) in units of what one observation tells of the rate."""
         return float(np.sum(self._information * variance(replace(self._belief, C=C, D=D), self._cells)))
 
 
-def _unit(belief: Belief, rates: Array) -> Array:
+def noise_unit(belief: Belief, rates: Array) -> Array:
     """The inverse Fisher information of a rate: itself for a count, exp(rate) - 1 for a link."""
     return np.maximum(np.expm1(np.minimum(rates, 50.0)) if isinstance(belief.noise, Bernoulli) else rates, _TINY)
 

@@ -95,6 +95,16 @@ class Choice:
     allowed: Callable[[Coords], NDArray[np.bool_]]
     listed: Coords | None = None
 
+    def among(self, others: Callable[[Coords], NDArray[np.bool_]]) -> Choice:
+        """The cells that another judgement allows too, which is asked only for those that this one allows."""
+
+        def both(cells: Coords) -> NDArray[np.bool_]:
+            kept = self.allowed(cells)
+            kept[kept] = others(cells[:, kept])
+            return kept
+
+        return Choice(both, None if self.listed is None else self.listed[:, others(self.listed)])
+
 
 @dataclass(frozen=True, eq=False)
 class Largest:
