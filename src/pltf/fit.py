@@ -386,7 +386,7 @@ class Fit:
             raise PltfError(f"index '{lost[0]}' would be lost in the table, which has such a column: rename it")
         choice, slices = self._choice(among, belief), self._slices[belief.equation.output.name]
         if not flag("unsupported", unsupported):
-            choice = choice.among(lambda cells: supported(belief, slices, cells))
+            choice = choice.tied_down(lambda cells: supported(belief, slices, cells), belief.shape)
         cells, probability = most_probable(belief, k, atleast, choice, draws, seed, progress)
         if not probability.size:
             none = f"no cell of {belief.equation.output.name} is among those asked for ({among!r})"

@@ -29,6 +29,8 @@ COUNTS = np.random.default_rng(5).poisson(RATE)
 EVENTS = np.repeat(np.argwhere(COUNTS), COUNTS[COUNTS > 0], axis=0)
 WEIGHTY = ("numpy", "scipy", "pandas", "numba", "xarray", "sklearn", "matplotlib", "plotly", "h5py", "loky", "pyarrow")
 
+ENDS = ("rate_low", "rate_high", "count_low", "count_high")  # of the intervals
+
 
 def events() -> pd.DataFrame:
     """A row for each event, in words."""
@@ -112,7 +114,7 @@ def test_predict(folder: Path) -> None:
     done = script("predict", "run.nc", "--cells", "asked.csv", "--level", 0.8, cwd=folder)
     assert done.code == 0, done
     lines = done.out.splitlines()
-    assert lines[0] == "note,act,user,place,mean,sd,prob,low,high"
+    assert lines[0] == "note,act,user,place,mean,sd,prob,supported,rate_low,rate_high,count_low,count_high"
     assert lines[1].startswith("007,a01,u03,p00,")
     fit = pltf.load(folder / "run.nc")
     assert isinstance(fit, pltf.Fit)
@@ -126,7 +128,7 @@ def test_predict(folder: Path) -> None:
     assert pd.read_parquet(folder / "top.parquet")["prob"].tolist() == top["prob"].tolist()
     told = facts(here("predict", folder / "run.nc", "--top", 2, "--among", "all", "--json"))
     assert len(told["cells"]) == 2
-    assert set(told["cells"][0]) == {"user", "place", "act", "mean", "sd", "prob", "low", "high"}
+    assert set(told["cells"][0]) == {"user", "place", "act", "mean", "sd", "prob", "supported", *ENDS}
 
 
 @pytest.mark.slow

@@ -159,7 +159,8 @@ def test_predictions_are_those_of_top_with_what_was_hidden() -> None:
             if name != "(blank)"
         )
         assert len(at) < 3 or one.held == X[at]
-        assert one.low <= one.high
+        assert one.rate_low <= one.rate_high
+        assert one.count_low <= one.count_high
 
 
 def test_without_missing_cells_zeros_are_predicted(tmp_path: Path) -> None:
