@@ -327,13 +327,14 @@ class Fit:
     def supported(self, at: Any = None, *, of: str | None = None) -> NDArray[np.bool_]:
         """Whether the data tie down what is predicted of cells.
 
-        False where a rate is less certain than two counts of the cell itself would make it, where it is more than twice
-        the largest value in any slice (row, column, ...) of the cell, and where nothing was observed in one of its
-        slices. A fit made with ``keep_data=False`` knows only of the first, EM and MAP only of the other two.
+        False where the variance of a rate is more than five times what a single count of the cell itself would leave,
+        where the rate is more than twice the largest value in any slice (row, column, ...) of the cell, and where
+        nothing was observed in one of its slices. A fit made with ``keep_data=False`` knows only of the first, EM and
+        MAP only of the other two.
 
         >>> import numpy as np, pltf
-        >>> X = np.array([[9.0, 7.0, np.nan], [np.nan, np.nan, 5.0], [8.0, 6.0, np.nan]])
-        >>> pltf.nmf(rank=1).fit(X[:2]).supported([(0, 0), (1, 0)]).tolist()
+        >>> X = np.array([[9.0, np.nan], [8.0, 6.0], [np.nan, np.nan]])  # nothing is known of the last row
+        >>> pltf.nmf(rank=1).fit(X).supported([(0, 1), (2, 0)]).tolist()
         [True, False]
         """
         belief, cells = self._asked(at, of)

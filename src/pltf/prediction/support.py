@@ -3,8 +3,8 @@
 Three tests, chosen by what flags gross errors on held-out cells of real tables and leaves ordinary predictions alone
 (docs/prediction.md has the figures). A prediction is not supported if
 
-- its rate is less certain than two counts of the cell itself would make it: components that never met in the data
-  multiply to anything, and then the variance of the rate is many times the noise of a count;
+- the variance of its rate is more than five times what a single count of the cell itself would leave: entries of
+  factors that never met in the data multiply to anything, far from where they were learned;
 - it is more than twice the largest value in any slice (row, column, ...) of the cell;
 - nothing at all was observed in one of its slices.
 
@@ -25,7 +25,7 @@ from pltf.prediction.cells import Asked
 from pltf.prediction.moments import Belief, mean, variance
 from pltf.prediction.spread import noise_unit
 
-MOST_NOISE = 2.0  # variance of a rate in units of the noise of one observation
+MOST_NOISE = 5.0  # variance of a rate in units of the noise of one observation
 MOST_ABOVE = 2.0  # times the largest value in the slices of a cell
 _CHUNK = 1 << 20  # cells of an array at a time
 
