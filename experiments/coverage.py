@@ -1,7 +1,7 @@
 """How often intervals of rates hold the true rate, on data drawn from the model.
 
-``python -m experiments.coverage [DRAWS]`` prints the table of docs/prediction.md: models, counts and missing shares, with
-and without the spread of predictions.
+``python -m experiments.coverage [DRAWS]`` prints the table of docs/prediction.md: models, counts and missing shares,
+with and without the spread of predictions.
 """
 
 from __future__ import annotations

@@ -111,6 +111,7 @@ def test_files_keep_it_and_older_ones_have_none(tmp_path: Path) -> None:
     fit, _, _ = drawn("nmf", 1)
     fit.save(tmp_path / "run.nc")
     loaded = pltf.load(tmp_path / "run.nc")
+    assert isinstance(loaded, pltf.Fit)
     assert loaded.spread == fit.spread
     np.testing.assert_array_equal(loaded.interval(draws=20), fit.interval(draws=20))
     assert small_fit(CP).spread == 1.0

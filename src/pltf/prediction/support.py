@@ -41,11 +41,11 @@ class Slices:
 
     def reached(self, cells: Coords) -> NDArray[np.float64]:
         """The largest value in any slice of each cell (modes, n)."""
-        return np.maximum.reduce([one[at] for one, at in zip(self.largest, cells, strict=True)])
+        return np.asarray(np.maximum.reduce([one[at] for one, at in zip(self.largest, cells, strict=True)]))
 
     def all_seen(self, cells: Coords) -> Bools:
         """Whether something was observed in every slice of each cell."""
-        return np.logical_and.reduce([one[at] for one, at in zip(self.seen, cells, strict=True)])
+        return np.asarray(np.logical_and.reduce([one[at] for one, at in zip(self.seen, cells, strict=True)]))
 
 
 def slices_of(pattern: Pattern, shape: tuple[int, ...]) -> Slices | None:
