@@ -181,6 +181,8 @@ class Fit:
     def var(self, at: Any = None, *, counts: bool = False, of: str | None = None, progress: bool = True) -> Array:
         """Variance of the rates of cells, exact under the posterior; with ``counts``, of counts, which add their mean.
 
+        The posterior is the one that predictions come from, widened by ``spread``: docs/prediction.md says why.
+
         Of EM and MAP, and of fixed factors, there is only a single value: it has no variance.
 
         >>> import numpy as np, pltf
@@ -252,8 +254,8 @@ class Fit:
     ) -> tuple[Array, Array]:
         """Low and high end of the central interval of the rates of cells, or of their counts, from draws.
 
-        The posterior takes factors as independent, which they are not, and is too sure of itself: docs/prediction.md
-        shows by how much.
+        The posterior takes factors as independent, which they are not, and would be too sure of itself: predictions
+        widen it by ``spread``. docs/prediction.md shows how well intervals hold then.
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.array([[4.0, 2.0], [2.0, np.nan]]))

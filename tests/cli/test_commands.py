@@ -119,7 +119,9 @@ def test_predict(folder: Path) -> None:
     fit = pltf.load(folder / "run.nc")
     assert isinstance(fit, pltf.Fit)
     assert float(lines[1].split(",")[4]) == fit.mean(asked)[0]
-    assert float(lines[2].split(",")[8]) == fit.interval(asked, 0.8)[1][1]
+    assert float(lines[2].split(",")[9]) == fit.interval(asked, 0.8)[1][1]
+    assert float(lines[2].split(",")[11]) == fit.interval(asked, 0.8, counts=True)[1][1]
+    assert lines[2].split(",")[7] == str(fit.supported(asked)[1])
     for name in ("top.csv", "top.tsv.gz", "top.parquet"):
         assert here("predict", folder / "run.nc", "--top", 5, "-o", folder / name).code == 0
     top = pd.read_csv(folder / "top.csv")
