@@ -17,8 +17,8 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 import pltf
 import pltf.metrics
-from pltf.datasets import draw
 import pltf.plotting
+from pltf.datasets import draw
 from pltf.metrics.measures import Judged, resampled
 from pltf.metrics.scores import _calibration
 from tests.extras import optional
