@@ -33,7 +33,6 @@ LEAST_SIZE, LARGEST_SIZE, LARGEST_POWER = 1e-4, 1e6, 2.0
 FEWEST_ZEROS = 1e-3  # extra ones, of all cells
 GRID, REACH = 41, 4.0  # sizes that are tried along an index, and how far their logarithms go from the common one
 SURE = 2.0  # standard errors by which a richer noise must be better
-MOST_LEVERAGE = 0.8
 _TINY = float(np.finfo(np.float64).tiny)
 
 Refit = Callable[[Mapping[str, Observation]], Fit | None]  # to other data; None if it was interrupted
@@ -106,8 +105,7 @@ class Hidden:
         """The cells with what a fit to the others believes of their rates."""
         mean = self.correction * fit.mean(self.cells.T, of=name, progress=False)
         variance = self.correction**2 * fit.var(self.cells.T, of=name, progress=False)
-        held = HeldBack(self.cells, self.x, self.weight, mean, variance)
-        return replace(held, variance=variance * understated(fit, held, self.train.n_observed))
+        return HeldBack(self.cells, self.x, self.weight, mean, variance)
 
 
 def _hide(seen: Observation) -> Hidden:
@@ -133,24 +131,6 @@ def _hide(seen: Observation) -> Hidden:
     stand_for = share * float(min(zeros, 10**300)) / max(1, int(np.count_nonzero(x == 0)))
     correction = (1 - (n_zeros / zeros if zeros else share)) / (1.0 - share)
     return Hidden(train, cells, x, np.where(x == 0, stand_for, 1.0), correction)
-
-
-def understated(fit: Fit, held: HeldBack, n_observed: int) -> float:
-    """By how much a posterior of independent factors understates the variance of rates.
-
-    Under a posterior that knows how factors depend on each other, the variances of the rates of all observed cells,
-    each over its Poisson variance, add up to the number of parameters that the data determine: the trace of the hat
-    matrix of a generalized linear model. For a cell that was not observed divide by what that leaves of the data.
-    Without it the errors of a fit with many parameters would pass for dispersion.
-    """
-    supported = sum(float((1 - fit.priors[a].shape / C).clip(0).sum()) for a, C in fit.C.items())
-    for index, size in fit.model.sizes.items():  # scales that factors may trade along it
-        supported -= size * max(0, sum(index in fit.model.factors[a] for a in fit.C) - 1)
-    scale = n_observed / float(held.weight.sum())
-    believed = scale * float(held.weight @ (held.variance / np.maximum(held.mean, _TINY)))
-    telling = scale * float(held.weight @ np.minimum(held.mean, 1.0))  # cells of tiny rates tell next to nothing
-    left = 1 - min(supported / max(telling, 1.0), MOST_LEVERAGE)
-    return max(1.0, supported / believed / left) if believed > 0 else 1.0
 
 
 @dataclass(frozen=True, eq=False)

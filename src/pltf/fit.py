@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pltf.data.base import Observation
 from pltf.data.labels import Labels
 from pltf.data.numeric import EXACT, brief
 from pltf.data.pattern import ForgottenPattern, Pattern, kept
@@ -31,6 +32,8 @@ from pltf.prediction.dispersion import Dispersion
 from pltf.prediction.draws import Sampling, at_least, at_most
 from pltf.prediction.moments import Belief, mean, variance
 from pltf.prediction.noise import Bernoulli, Noise, Poisson
+from pltf.prediction.spread import spread_of, widened
+from pltf.prediction.support import Slices, slices_of, supported
 from pltf.prediction.top import Choice, most_probable
 
 if TYPE_CHECKING:
@@ -109,6 +112,7 @@ class Fit:
     dispersion: Mapping[str, Dispersion] = field(default_factory=dict)  # of tensors: what counts vary beyond Poisson
     draws: Mapping[str, Array] = field(default_factory=dict)  # by Gibbs sampling: factor -> (chain, draw, *shape)
     sampled: Sampled | None = None  # how, and what else was drawn
+    spread: float = 1.0  # predictions divide the counts behind the posterior by it: prediction/spread.py says why
     _last: LastSweep | None = field(default=None, init=False)  # of this very object: copies and files do without
 
     @property
@@ -140,6 +144,11 @@ class Fit:
         known = {a: frozen(self.C[a] * self.D[a]) for a in self.C}
         known |= {a: frozen(draws.mean(axis=(0, 1))) for a, draws in self.draws.items()}
         return {a: known[a] if a in known else self.points[a] for a in self.model.factors}
+
+    @cached_property
+    def _wide(self) -> tuple[Factors, Factors]:
+        """Shape and scale of the posterior that predictions come from."""
+        return (self.C, self.D) if self.spread == 1 else widened(self.C, self._means, self.priors, self.spread)
 
     @property
     def keeps_data(self) -> bool:
@@ -193,6 +202,8 @@ class Fit:
 
     def var(self, at: Any = None, *, counts: bool = False, of: str | None = None, progress: bool = True) -> Array:
         """Variance of the rates of cells, exact under the posterior; with ``counts``, of counts, which add their mean.
+
+        The posterior is the one that predictions come from, widened by ``spread``: docs/prediction.md says why.
 
         Of EM and MAP, and of fixed factors, there is only a single value: it has no variance.
 
@@ -265,8 +276,8 @@ class Fit:
     ) -> tuple[Array, Array]:
         """Low and high end of the central interval of the rates of cells, or of their counts, from draws.
 
-        The posterior takes factors as independent, which they are not, and is too sure of itself: docs/prediction.md
-        shows by how much.
+        The posterior takes factors as independent, which they are not, and would be too sure of itself: predictions
+        widen it by ``spread``. docs/prediction.md shows how well intervals hold then.
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.array([[4.0, 2.0], [2.0, np.nan]]))
@@ -337,6 +348,31 @@ class Fit:
         smaller: Array = np.minimum(sampling.average(upper), sampling.average(lower))
         return np.minimum(2 * smaller, 1.0)
 
+    def supported(self, at: Any = None, *, of: str | None = None) -> NDArray[np.bool_]:
+        """Whether the data tie down what is predicted of cells.
+
+        False where the variance of a rate is more than five times what a single count of the cell itself would leave,
+        where the rate is more than twice the largest value in any slice (row, column, ...) of the cell, and where
+        nothing was observed in one of its slices. A fit made with ``keep_data=False`` knows only of the first, EM and
+        MAP only of the other two.
+
+        >>> import numpy as np, pltf
+        >>> X = np.array([[9.0, np.nan], [8.0, 6.0], [np.nan, np.nan]])  # nothing is known of the last row
+        >>> pltf.nmf(rank=1).fit(X).supported([(0, 1), (2, 0)]).tolist()
+        [True, False]
+        """
+        belief, cells = self._asked(at, of)
+        found = cells.empty()
+        for part in cells.parts(MOST_LISTED):
+            found[part] = supported(belief, self._slices[belief.equation.output.name], cells.coords(part))
+        return found.reshape(cells.shape).astype(bool)
+
+    @cached_property
+    def _slices(self) -> Mapping[str, Slices | None]:
+        """What was observed in the slices of each tensor."""
+        shapes = {name: tuple(self.sizes[i] for i in indices) for name, indices in self.model.observed.items()}
+        return {name: slices_of(self.patterns[name], shape) for name, shape in shapes.items()}
+
     def top(
         self,
         k: int = 10,
@@ -347,12 +383,14 @@ class Fit:
         seed: int = 0,
         of: str | None = None,
         progress: bool = True,
+        unsupported: bool = False,
     ) -> pd.DataFrame:
         """The ``k`` most probable cells: those with the largest ``prob``, with their mean and its standard deviation.
 
         ``among="missing"`` are cells that were not observed, ``"zero"`` those that were observed as zero,
-        ``"all"`` all of them. A large tensor is neither built nor gone through: boxes of cells that cannot hold
-        one of the largest means are left out.
+        ``"all"`` all of them. Cells that the data do not tie down (:meth:`supported`) are left out, unless
+        ``unsupported=True``; the column ``supported`` tells. A large tensor is neither built nor gone through: boxes of
+        cells that cannot hold one of the largest means are left out.
 
         >>> import numpy as np, pltf
         >>> X = np.outer([9.0, 1.0, 5.0], [7.0, 2.0, 1.0])
@@ -361,26 +399,29 @@ class Fit:
         >>> fit.top(1)[["i", "j"]].values.tolist()
         [[0, 0]]
         >>> list(fit.top(1).columns)
-        ['i', 'j', 'mean', 'sd', 'prob']
+        ['i', 'j', 'mean', 'sd', 'prob', 'supported']
         """
         import pandas as pd
 
         k, atleast = whole("k", k, 1), _count_of(atleast, 1)
         draws, seed, progress = whole("draws", draws, 1), whole("seed", seed, 0), flag("progress", progress)
         belief = self._belief(of)
-        lost = [index for index in belief.equation.output.indices if index in ("mean", "sd", "prob")]
+        lost = [index for index in belief.equation.output.indices if index in ("mean", "sd", "prob", "supported")]
         if lost:
             raise PltfError(f"index '{lost[0]}' would be lost in the table, which has such a column: rename it")
-        choice = self._choice(among, belief)
+        choice, slices = self._choice(among, belief), self._slices[belief.equation.output.name]
+        if not flag("unsupported", unsupported):
+            choice = choice.tied_down(lambda cells: supported(belief, slices, cells), belief.shape)
         cells, probability = most_probable(belief, k, atleast, choice, draws, seed, progress)
         if not probability.size:
-            raise PltfError(
-                f"no cell of {belief.equation.output.name} is among those asked for ({among!r})", argument="among"
-            )
+            none = f"no cell of {belief.equation.output.name} is among those asked for ({among!r})"
+            other = "" if unsupported else f" and tied down by the data: {py:unsupported=True} takes the others too"
+            raise PltfError(f"{none}{other}", argument="among")
         found = Asked(belief.shape, cells)
         named = zip(belief.equation.output.indices, cells, strict=True)
         table = pd.DataFrame({index: self._named(index, positions) for index, positions in named})
-        return table.assign(mean=mean(belief, found), sd=np.sqrt(variance(belief, found)), prob=probability)
+        table = table.assign(mean=mean(belief, found), sd=np.sqrt(variance(belief, found)), prob=probability)
+        return table.assign(supported=supported(belief, slices, cells))
 
     def _named(self, index: str, positions: NDArray[np.intp]) -> Any:
         """Labels of positions, where an index has labels; otherwise the positions."""
@@ -409,7 +450,7 @@ class Fit:
         equation = self._equation(of)
         names = [term.name for term in equation.factors if term.name in self.draws]
         draws = {a: self.draws[a].reshape(-1, *self.draws[a].shape[2:]) for a in names}
-        return Belief(equation, self.sizes, self._means, self.C, self.D, self._noise(of), draws)
+        return Belief(equation, self.sizes, self._means, *self._wide, self._noise(of), draws)
 
     def _noise(self, of: str | None) -> Noise:
         """How values of a tensor scatter around their rates."""
@@ -694,6 +735,14 @@ def dispersed(fit: Fit, dispersion: Mapping[str, Dispersion]) -> Fit:
     """The fit itself, before anyone has seen it, with its dispersion: a copy would forget its last state."""
     object.__setattr__(fit, "dispersion", dispersion)
     return fit
+
+
+def with_spread(fit: Fit, seen: Mapping[str, Observation]) -> Fit:
+    """The fit with the spread of its predictions, which the data that it was made from tell."""
+    if not fit.C:
+        return fit
+    beliefs = {name: fit._belief(name) for name in fit.model.observed}
+    return replace(fit, spread=spread_of(fit.model, beliefs, fit.priors, seen))
 
 
 def counted_factors(model: Model) -> dict[str, str]:

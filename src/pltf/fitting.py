@@ -21,7 +21,7 @@ from pltf.engines.plan import Plan, human, physical_memory
 from pltf.engines.registry import facts_of
 from pltf.engines.ways import KINDS
 from pltf.errors import ConvergenceWarning, PltfError, py, py_only
-from pltf.fit import Fit, counted_factors, dispersed, masses, remembering, resumable
+from pltf.fit import Fit, counted_factors, dispersed, masses, remembering, resumable, with_spread
 from pltf.gamma import Array, Gamma, Point, Posterior, Samples
 from pltf.inference import start
 from pltf.inference.algebra import Groups
@@ -232,6 +232,7 @@ class Prepared:
             likelihoods=self.likelihoods(seen),
             notes=remarks(self.options.likelihood, seen),
         )
+        fit = with_spread(fit, seen)
         return fit if run.converged else remembering(fit, state)  # few go on from what has converged
 
     def with_dispersion(

@@ -60,7 +60,8 @@ def fold_in(known: Fit, X_new: Any, index: str, *, mask: Any, options: FitOption
     points = {a: point for a, point in new.points.items() if a not in C}
     labels = {i: known.labels[i] for i in known.labels if i != index and i in new.sizes}
     dispersion = {name: one.without(index) for name, one in known.dispersion.items() if name in model.observed}
-    return replace(new, C=C, D=D, points=points, labels={**labels, **new.labels}, dispersion=dispersion)
+    labels = {**labels, **new.labels}
+    return replace(new, C=C, D=D, points=points, labels=labels, dispersion=dispersion, spread=known.spread)
 
 
 def _posteriors(known: Fit) -> tuple[Factors, Factors]:

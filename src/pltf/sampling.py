@@ -250,6 +250,7 @@ class Job:
             options=self.options.as_code(),
             pace=Pace(),
             waiting=True,
+            spread=1.0,
             draws=_all_frozen(kept.factors),
             sampled=sampled,
         )

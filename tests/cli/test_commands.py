@@ -29,6 +29,8 @@ COUNTS = np.random.default_rng(5).poisson(RATE)
 EVENTS = np.repeat(np.argwhere(COUNTS), COUNTS[COUNTS > 0], axis=0)
 WEIGHTY = ("numpy", "scipy", "pandas", "numba", "xarray", "sklearn", "matplotlib", "plotly", "h5py", "loky", "pyarrow")
 
+ENDS = ("rate_low", "rate_high", "count_low", "count_high")  # of the intervals
+
 
 def events() -> pd.DataFrame:
     """A row for each event, in words."""
@@ -112,12 +114,14 @@ def test_predict(folder: Path) -> None:
     done = script("predict", "run.nc", "--cells", "asked.csv", "--level", 0.8, cwd=folder)
     assert done.code == 0, done
     lines = done.out.splitlines()
-    assert lines[0] == "note,act,user,place,mean,sd,prob,low,high"
+    assert lines[0] == "note,act,user,place,mean,sd,prob,supported,rate_low,rate_high,count_low,count_high"
     assert lines[1].startswith("007,a01,u03,p00,")
     fit = pltf.load(folder / "run.nc")
     assert isinstance(fit, pltf.Fit)
     assert float(lines[1].split(",")[4]) == fit.mean(asked)[0]
-    assert float(lines[2].split(",")[8]) == fit.interval(asked, 0.8)[1][1]
+    assert float(lines[2].split(",")[9]) == fit.interval(asked, 0.8)[1][1]
+    assert float(lines[2].split(",")[11]) == fit.interval(asked, 0.8, counts=True)[1][1]
+    assert lines[2].split(",")[7] == str(fit.supported(asked)[1])
     for name in ("top.csv", "top.tsv.gz", "top.parquet"):
         assert here("predict", folder / "run.nc", "--top", 5, "-o", folder / name).code == 0
     top = pd.read_csv(folder / "top.csv")
@@ -126,7 +130,7 @@ def test_predict(folder: Path) -> None:
     assert pd.read_parquet(folder / "top.parquet")["prob"].tolist() == top["prob"].tolist()
     told = facts(here("predict", folder / "run.nc", "--top", 2, "--among", "all", "--json"))
     assert len(told["cells"]) == 2
-    assert set(told["cells"][0]) == {"user", "place", "act", "mean", "sd", "prob", "low", "high"}
+    assert set(told["cells"][0]) == {"user", "place", "act", "mean", "sd", "prob", "supported", *ENDS}
 
 
 @pytest.mark.slow

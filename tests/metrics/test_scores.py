@@ -18,6 +18,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 import pltf
 import pltf.metrics
 import pltf.plotting
+from pltf.datasets import draw
 from pltf.metrics.measures import Judged, resampled
 from pltf.metrics.scores import _calibration
 from tests.extras import optional
@@ -169,7 +170,9 @@ def test_the_table_holds_the_measures() -> None:
         assert getattr(scores, measure) == pytest.approx(value, rel=1e-10)
     lines = repr(scores).split("\n")
     assert lines[0] == f"<Scores of {x.size} cells, {(x > 0).sum()} of them above zero; 90% intervals"
-    assert [line.split()[0] for line in lines[1:]] == MEASURES
+    assert [line.split()[0] for line in lines[1:-2]] == MEASURES
+    assert lines[-2].startswith("  90% intervals of the rate hold ")
+    assert lines[-1].startswith("  90% intervals of the count hold ")
 
 
 def test_intervals_are_those_of_a_plain_bootstrap() -> None:
@@ -427,7 +430,7 @@ def test_cells_of_any_kind_without_ranking(cells: Any) -> None:
         assert (scores.table[f"{before}low"] <= scores.table[value] + 1e-12).all()
         assert (scores.table[value] <= scores.table[f"{before}high"] + 1e-12).all()
     assert scores.calibration["cells"].sum() == x.size
-    assert [line.split()[0] for line in repr(scores).split("\n")[1:]] == MEASURES[2:]
+    assert [line.split()[0] for line in repr(scores).split("\n")[1:-2]] == MEASURES[2:]
     assert not scores.ranking
 
 
@@ -631,3 +634,17 @@ def test_zeros_where_nothing_was_expected_are_drawn() -> None:
     assert scores.means.tolist() == scores.popularity.tolist() == [0]
     assert (scores.log_likelihood, scores.deviance, scores.rmse) == pytest.approx((0, 0, 0))
     scores.plot().figure.canvas.draw()
+
+
+def test_coverage_of_rates_and_counts() -> None:
+    """Of counts drawn from the model the share inside is the expected one; that of rates is far below the level."""
+    rates = draw(pltf.nmf(rank=2), (60, 50), prior=pltf.Gamma(1.0, 2.0), seed=0).rates["X"]
+    X = np.random.default_rng(0).poisson(rates)
+    mask = pltf.holdout(X, 0.3, seed=0)
+    fit = pltf.nmf(rank=2).fit(X, mask=mask, restarts=2)
+    table = pltf.metrics.score(fit, X, ~mask, resamples=0, level=0.8).coverage
+    low, high = fit.interval(~mask, 0.8, counts=True, draws=200)
+    assert table.loc["count", "inside"] == np.mean((low <= X[~mask]) & (X[~mask] <= high))
+    assert abs(table["inside"] - table["expected"]).max() < 0.04
+    assert table.loc["rate", "expected"] < 0.7 < table.loc["count", "expected"]
+    assert (table["level"] == 0.8).all()

@@ -28,7 +28,7 @@ COUPLED = pltf.Model("X[i,j,k] = A[i,r] * B[j,r] * C[k,r]\nY[j,m] = B[j,r] * D[m
 def fitted(case: Case, fixed: tuple[str, ...] = ()) -> pltf.Fit:
     """Two sweeps of a random problem, with some factors fixed where they start."""
     free = [name for name in case.init if name not in fixed]
-    return case.model.fit(
+    fit = case.model.fit(
         case.data,
         mask=case.masks,
         init={name: case.init[name] for name in free},
@@ -37,6 +37,12 @@ def fitted(case: Case, fixed: tuple[str, ...] = ()) -> pltf.Fit:
         max_iter=2,
         tol=0,
     )
+    return independent(fit)
+
+
+def independent(fit: pltf.Fit) -> pltf.Fit:
+    """The fit with predictions of the very posterior that it has; tests/prediction/test_spread.py has the others."""
+    return replace(fit, spread=1.0)
 
 
 def believing(fit: pltf.Fit, C: Mapping[str, Array], D: Mapping[str, Array]) -> pltf.Fit:
@@ -98,7 +104,7 @@ def small_fit(model: pltf.Model, seed: int = 0, **options: Any) -> pltf.Fit:
     X = rng.poisson(1.5, (4, 3, 3)).astype(float)
     X[rng.random(X.shape) < 0.2] = np.nan
     data = {"X": X, "Y": rng.poisson(2.0, (3, 5))} if "Y" in model.observed else X
-    return model.fit(data, **{"max_iter": 5, "tol": 0} | options)
+    return independent(model.fit(data, **{"max_iter": 5, "tol": 0} | options))
 
 
 @st.composite

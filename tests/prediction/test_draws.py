@@ -25,6 +25,7 @@ from tests.prediction import (
     believing,
     covariance,
     drawn_rates,
+    independent,
     sharpened,
     small_fit,
 )
@@ -226,7 +227,7 @@ def unsure() -> pltf.Fit:
     rng = np.random.default_rng(0)
     X = rng.poisson(rng.gamma(0.3, 1, (20, 2)) @ rng.gamma(0.3, 3, (2, 20))).astype(float)
     X[rng.random(X.shape) < 0.6] = np.nan
-    return pltf.nmf(rank=3).fit(X, prior=pltf.Gamma(0.3, 1.0))
+    return independent(pltf.nmf(rank=3).fit(X, prior=pltf.Gamma(0.3, 1.0)))
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -67,7 +67,7 @@ def test_the_top_is_that_of_all_cells(full: Array, storage: str, among: str, dat
             with pytest.raises(pltf.PltfError, match="no cell of X is among those asked for"):
                 fit.top(k, among)
             return
-        table = fit.top(k, among, atleast=least, draws=20)
+        table = fit.top(k, among, atleast=least, draws=20, unsupported=True)
     assert len(table) == min(k, may.sum())
     at = places(table, modes)
     assert may[tuple(at.T)].all()
@@ -105,7 +105,7 @@ def test_the_largest_means_are_found(case: Case, count: int, children: int, data
 def test_probabilities_and_not_means_decide(model: pltf.Model) -> None:
     """A large mean that is hardly known is less probable to give a count than a smaller one that is sure."""
     fit = small_fit(model)
-    table = fit.top(5, "all", draws=1000)
+    table = fit.top(5, "all", draws=1000, unsupported=True)
     expected = fit.prob(draws=1000, seed=1)
     np.testing.assert_allclose(table["prob"], np.sort(expected.ravel())[::-1][:5], atol=0.05)
     np.testing.assert_allclose(table["prob"], expected[tuple(places(table, 3).T)], atol=0.05)
@@ -116,7 +116,7 @@ def test_a_doubtful_giant_is_looked_past() -> None:
     fit = pltf.Model("X[i] = A[i]").fit(np.ones(200), max_iter=1, tol=0)
     C = np.where(np.arange(200) < 40, 1e-3, 1e6)
     mean = np.where(np.arange(200) < 40, 100.0, np.where(np.arange(200) == 150, 3.0, 0.1))
-    table = believing(fit, {"A": C}, {"A": mean / C}).top(2, "all")
+    table = believing(fit, {"A": C}, {"A": mean / C}).top(2, "all", unsupported=True)
     assert table["i"].tolist()[0] == 150
     assert table["prob"][0] == pytest.approx(-math.expm1(-3), rel=1e-3)
     assert table["prob"][1] == pytest.approx(-math.expm1(-0.1), rel=1e-3)
@@ -130,7 +130,7 @@ def test_huge_tensors_are_not_gone_through(unlisted: str) -> None:
     seen = pltf.observe((cells, rng.poisson(2, len(cells)) + 1), shape=(10**5,) * 3, unlisted=unlisted)
     fit = pltf.cp(rank=3).fit(seen, max_iter=5, tol=0, prior=pltf.Gamma(0.3, 1.0))
     among = "zero" if unlisted == "zero" else "missing"
-    table = fit.top(10, among, draws=100)
+    table = fit.top(10, among, draws=100, unsupported=True)
     assert len(table) == 10
     listed = set(map(tuple, cells))
     assert not any(tuple(cell) in listed for cell in places(table, 3))
@@ -167,7 +167,7 @@ def test_the_same_seed_gives_the_same_table(monkeypatch: pytest.MonkeyPatch) -> 
 def test_columns_and_tensors() -> None:
     fit = small_fit(COUPLED)
     table = fit.top(3, "all", of="Y")
-    assert list(table.columns) == ["j", "m", "mean", "sd", "prob"]
+    assert list(table.columns) == ["j", "m", "mean", "sd", "prob", "supported"]
     assert (table["m"] < 5).all()
     assert len(fit.top(3, of="X")) == 3
     with pytest.raises(pltf.PltfError, match=r"no cell of Y is missing: among must be 'zero' or 'all'"):
@@ -196,6 +196,7 @@ def test_a_tensor_of_one_cell() -> None:
         ({"draws": 0}, "draws must be a whole number of at least 1, got 0"),
         ({"seed": -1}, "seed must be a whole number of at least 0, got -1"),
         ({"progress": "no"}, "progress must be True or False, got 'no'"),
+        ({"unsupported": 1}, "unsupported must be True or False, got 1"),
     ],
 )
 def test_refusals(options: dict[str, Any], message: str) -> None:
@@ -209,7 +210,7 @@ def test_unknown_rows_with_huge_means_are_not_the_most_probable() -> None:
     keep = np.ones(X.shape, dtype=bool)
     keep[10:] = keep[0, :5] = False
     fit = pltf.nmf(rank=1).fit(X, mask=keep, prior={"W": pltf.Gamma(0.02, 40.0), "H": pltf.Gamma(1.0, 1.0)})
-    assert set(fit.top(5)["i"]) == {0}
+    assert set(fit.top(5, unsupported=True)["i"]) == {0}
 
 
 def test_a_search_that_cannot_be_sure_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +221,7 @@ def test_a_search_that_cannot_be_sure_says_so(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("pltf.fit.MOST_LISTED", 0)
     monkeypatch.setattr(module, "MOST_TRIED", 4)
     with pytest.warns(pltf.ScoreWarning, match="of the 4 cells of largest mean these are the most probable") as told:
-        fit.top(1)
+        fit.top(1, unsupported=True)
     assert told[0].filename == __file__
 
 

@@ -159,7 +159,8 @@ def test_predictions_are_those_of_top_with_what_was_hidden() -> None:
             if name != "(blank)"
         )
         assert len(at) < 3 or one.held == X[at]
-        assert one.low <= one.high
+        assert one.rate_low <= one.rate_high
+        assert one.count_low <= one.count_high
 
 
 def test_without_missing_cells_zeros_are_predicted(tmp_path: Path) -> None:
@@ -177,6 +178,7 @@ def test_a_search_that_was_ended_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
         pltf.observe((np.argwhere(counts()), counts()[counts() > 0]), shape=(30, 5, 4)), progress=False
     )
     monkeypatch.setattr("pltf.prediction.top.MOST_BOXES", 1)
+    monkeypatch.setattr("pltf.prediction.top.MOST_JUDGED", 0)
     (found,) = predictions(fit, None, 5, progress=False)
     assert found.notes[0].startswith("The search ended after 1 boxes of cells")
 
@@ -533,3 +535,16 @@ def test_text_can_be_read_in_light_and_dark() -> None:
             for mark in (charts.BLUE, charts.ORANGE, charts.GREY, theme["bar"]):
                 assert contrast(mark, theme[ground]) >= 3, (mark, ground)
         assert contrast(theme["ink"], theme["warn"]) >= 4.5
+
+
+def test_cells_that_the_data_do_not_tie_down_are_told(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).poisson(3.0, (6, 5)).astype(float)
+    X[2], X[1, 1] = np.nan, np.nan
+    fit = pltf.nmf(rank=1).fit(X, prior=pltf.Gamma(1.0, 10.0), progress=False)
+    (found,) = predictions(fit, None, 20, progress=False)
+    assert len(found.cells) == 1
+    assert "5 of the 6 most probable cells are left out (expected: up to " in found.notes[0]
+    page = report_of(fit, tmp_path)
+    assert "the data do not tie them down" in page
+    assert "90 % interval of the rate" in page
+    assert "90 % interval of the count" in page

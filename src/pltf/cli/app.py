@@ -432,8 +432,17 @@ def predict(
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
+    unsupported: Annotated[
+        bool,
+        typer.Option(
+            "--unsupported",
+            help="With --top: also cells that the data do not tie down (column supported).",
+        ),
+    ] = False,
 ) -> int:
-    """Predict cells: rate (mean), its standard deviation (sd) and interval (low, high), probability of a count (prob).
+    """Predict cells: their rate (mean, sd, rate_low, rate_high), their count (count_low, count_high, prob).
+
+    The column supported is False where the data do not tie a prediction down; --top leaves such cells out.
 
     pltf predict run.nc --cells asked.csv -o answers.csv
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 MOST_SHOWN = 12  # components in a listing
 _PASSING = {"--resume", "--force", "--quiet", "-q", "--json"}  # options that change nothing of a result
-_PREDICTED = ("mean", "sd", "prob", "low", "high")
+_PREDICTED = ("mean", "sd", "prob", "supported", "rate_low", "rate_high", "count_low", "count_high")
 
 
 def fit(tell: Teller, file: Path, output: Path, force: bool, **options: Any) -> int:
@@ -138,12 +138,15 @@ def predict(
     output: Path | None,
     format: str | None,
     force: bool,
+    unsupported: bool,
 ) -> int:
     """Predict cells of a saved fit."""
     if (cells is None) == (top is None):
         raise PltfError("predict needs either --cells, a table of cells, or --top, a number of them")
     if cells is not None and among is not None:
         raise PltfError("--among goes with --top, and --cells says itself which cells")
+    if cells is not None and unsupported:
+        raise PltfError("--unsupported goes with --top, and --cells says itself which cells")
     if output is not None:
         output_path(output, force, run, cells)
         ending_of(output, TABLE_ENDINGS)
@@ -151,7 +154,7 @@ def predict(
     indices = list(known.model.observed[known.tensor()])
     how: dict[str, Any] = {"draws": draws, "seed": seed, "progress": tell.shown}
     if top is not None:
-        table = known.top(top, among or _most_asked(known), atleast=atleast, **how)
+        table = known.top(top, among or _most_asked(known), atleast=atleast, unsupported=unsupported, **how)
         at = table[indices]
     else:
         assert cells is not None
@@ -159,8 +162,10 @@ def predict(
         at = as_labelled(table[indices], known)
         spread = np.sqrt(known.var(at, progress=tell.shown))
         table = table.assign(mean=known.mean(at), sd=spread, prob=known.prob(at, atleast, **how))
-    low, high = known.interval(at, level, **how)
-    table = table.assign(low=low, high=high)
+        table = table.assign(supported=known.supported(at))
+    for kind, counts in (("rate", False), ("count", True)):
+        low, high = known.interval(at, level, counts=counts, **how)
+        table = table.assign(**{f"{kind}_low": low, f"{kind}_high": high})
     tell.know(cells=table.astype(object).to_dict("records"), level=level, atleast=atleast)
     if output is not None:
         write_table(table, output)
@@ -232,6 +237,7 @@ def score(
     rows = {str(name): row for name, row in scores.table.to_dict("index").items()}
     tell.know(cells=scores.values.size, above_zero=int((scores.values > 0).sum()), level=level, scores=rows)
     tell.know(calibration=scores.calibration.to_dict("records"))
+    tell.know(coverage={str(kind): row for kind, row in scores.coverage.to_dict("index").items()})
     return 0
 
 

@@ -22,6 +22,7 @@ from pltf.gamma import Array, level_of
 from pltf.inference.progress import Progress
 from pltf.likelihoods import BERNOULLI
 from pltf.metrics.baseline import expected_by_popularity
+from pltf.metrics.coverage import coverage
 from pltf.metrics.measures import Judged, resampled
 from pltf.prediction.cells import as_cells, observed_like
 from pltf.prediction.noise import Bernoulli
@@ -46,6 +47,8 @@ class Scores:
     ['value', 'low', 'high', 'popularity', 'popularity_low', 'popularity_high']
     >>> scores.calibration.columns.tolist()
     ['cells', 'expected', 'observed', 'low', 'high']
+    >>> scores.coverage.index.tolist(), scores.coverage.columns.tolist()
+    (['rate', 'count'], ['level', 'inside', 'expected'])
     """
 
     table: pd.DataFrame  # a row for each measure, with bootstrap intervals
@@ -55,6 +58,7 @@ class Scores:
     means: Array  # what was expected of them
     popularity: Array  # and what by popularity alone
     level: float  # of the intervals
+    coverage: pd.DataFrame  # of intervals of rates and counts: the share of the values inside, and the expected one
 
     @property
     def ranking(self) -> bool:
@@ -115,6 +119,9 @@ class Scores:
         for measure, row in self.table.iterrows():
             interval = f"({row['low']:.4f} to {row['high']:.4f})" if sampled else ""
             rows.append(f"  {measure:<18}{row['value']:>9.4f} {interval:<24} popularity {row['popularity']:.4f}")
+        for kind, row in self.coverage.iterrows():
+            share = f"{row['level']:.0%} intervals of the {kind} hold {row['inside']:.1%} of the values"
+            rows.append(f"  {share} ({row['expected']:.1%} if the fit is right)")
         return "\n".join(rows) + ">"
 
 
@@ -143,7 +150,7 @@ def score(
     of
         The tensor, when the model has several; ``X`` are its data.
     draws
-        Draws of the posterior for the log-likelihood.
+        Draws of the posterior for the log-likelihood and the coverage of intervals.
     resamples, level, seed
         The intervals hold the value for a share of ``level`` of so many random samples of the cells, with replacement
         (bootstrap). They tell how sure the score is with cells as few as these, not how it would change with another
@@ -199,7 +206,8 @@ def score(
         simple = Judged(x, busy, special.xlogy(x, busy) - busy - special.gammaln(x + 1), ranking)
     table = _table({"": fitted, "popularity": simple}, resamples, level, seed, progress)
     ours, theirs = (_calibration(x, said, resamples, level, seed, ranking) for said in (fitted.mean, busy))
-    return Scores(table, ours, theirs, x, fitted.mean, busy, level)
+    covered = coverage(fit, name, at, x, level, draws, seed)
+    return Scores(table, ours, theirs, x, fitted.mean, busy, level, covered)
 
 
 def _held(fit: Fit, name: str, X: Any, cells: Any) -> tuple[Observation, Coords, Array]:

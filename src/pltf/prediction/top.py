@@ -10,7 +10,7 @@ import heapq
 import math
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,8 @@ from pltf.prediction.moments import Belief, mean, variance
 MOST_CHILDREN = 1 << 12  # boxes, or cells, that are looked at in one step
 MOST_TRIED = 1024  # cells that are looked at for each of those that are wanted
 MOST_BOXES = 1 << 14  # that are looked into for one answer
+MOST_JUDGED = 1 << 20  # cells of a tensor of which each is asked whether the data support it
+Judgement = Callable[[Coords], NDArray[np.bool_]]  # of cells (modes, n)
 _ROUNDING = 1 + 1e-12  # means that differ by less are the same: rows of which nothing is known tie by the million
 
 
@@ -51,7 +53,15 @@ def most_probable(
     while True:
         with Progress(shown, None) as progress:
             found = largest(belief, count, choice.allowed, progress)
-        cells, probability = _drawn(belief, found.cells, k, atleast, draws, seed, shown)
+        kept = found.cells if choice.supported is None else found.cells[:, choice.supported(found.cells)]
+        cells, probability = _drawn(belief, kept, k, atleast, draws, seed, shown)
+        if probability.size < k and len(found.means) == count:  # for want of support
+            if found.certain and count < MOST_TRIED * k:
+                count *= 4
+                continue
+            text = f"of the {count:,} cells of largest mean the data tie down {probability.size:,}"
+            warnings.warn(f"{text}: others may follow", ScoreWarning, stacklevel=3)
+            return cells, probability
         if not found.certain:
             boxes = f"the search ended after {MOST_BOXES:,} boxes of cells"
             warnings.warn(f"{boxes}: others may have means of up to {found.rest:.3g}", ScoreWarning, stacklevel=3)
@@ -92,8 +102,19 @@ def _likely(belief: Belief, cells: Coords, atleast: int) -> Array:
 class Choice:
     """Which cells may be chosen: a judgement of cells, and the list of them if it is known and short."""
 
-    allowed: Callable[[Coords], NDArray[np.bool_]]
+    allowed: Judgement
     listed: Coords | None = None
+    supported: Judgement | None = None  # a dearer judgement, of those of largest mean alone
+
+    def tied_down(self, supported: Judgement, shape: tuple[int, ...]) -> Choice:
+        """Those that the data support, listed if the tensor is small: the largest means may all be unsupported."""
+        listed = self.listed
+        if listed is None and math.prod(shape) <= MOST_JUDGED:
+            cells = np.stack(np.unravel_index(np.arange(math.prod(shape)), shape))
+            listed = cells[:, self.allowed(cells)]
+        if listed is None:
+            return replace(self, supported=supported)
+        return replace(self, listed=listed[:, supported(listed)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +130,7 @@ class Largest:
     certain: bool = True
 
 
-def largest(belief: Belief, count: int, allowed: Callable[[Coords], NDArray[np.bool_]], progress: Progress) -> Largest:
+def largest(belief: Belief, count: int, allowed: Judgement, progress: Progress) -> Largest:
     """The ``count`` allowed cells of largest mean, fewer if there are no more; after so many boxes, the best so far."""
     tree = _Boxes(belief.averaged)
     queue = _Queue()

@@ -52,6 +52,7 @@ class Checks:
     scores: Scores | None
     measures: tuple[Measure, ...] = ()
     notes: tuple[str, ...] = ()
+    coverage: tuple[str, ...] = ()  # of the intervals, in words
 
 
 def checks(fit: Fit, scores: Scores | None, progress: bool) -> Checks:
@@ -67,7 +68,7 @@ def checks(fit: Fit, scores: Scores | None, progress: bool) -> Checks:
         return Checks(None, notes=tuple(notes))
     if not scores.ranking:
         notes.append(_no_roc(scores))
-    return Checks(scores, _measures(scores), tuple(notes))
+    return Checks(scores, _measures(scores), tuple(notes), _coverage(scores))
 
 
 def _scored(fit: Fit, held: HeldOut, notes: list[str], progress: bool) -> Scores:
@@ -96,6 +97,15 @@ def _measures(scores: Scores) -> tuple[Measure, ...]:
         value, low, high, popularity = (float(row[column]) for column in ("value", "low", "high", "popularity"))
         rows.append(Measure(name, words, value, low, high, popularity, bool(ahead), more))
     return tuple(rows)
+
+
+def _coverage(scores: Scores) -> tuple[str, ...]:
+    """How many values the intervals hold, and how many they should."""
+    told = []
+    for kind, row in scores.coverage.iterrows():
+        held = f"The {row['level']:.0%} intervals of the {kind} hold {row['inside']:.1%} of the values"
+        told.append(f"{held}; {row['expected']:.1%} if the fit is right.")
+    return (*told, "Counts scatter around their rates, so the intervals of the rate should hold few of them.")
 
 
 def roc_curve(values: Array, means: Array) -> tuple[Array, Array]:

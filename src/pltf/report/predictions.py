@@ -17,7 +17,7 @@ from pltf.data.split import HeldOut
 from pltf.errors import PltfError, ScoreWarning
 from pltf.fit import Fit
 from pltf.report.components import LEVEL
-from pltf.report.formatting import names
+from pltf.report.formatting import names, number
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,10 @@ class PredictedCell:
     names: tuple[str, ...]
     prob: float  # of a count
     mean: float
-    low: float  # interval of the count
-    high: float
+    rate_low: float
+    rate_high: float
+    count_low: float
+    count_high: float
     held: float | None  # what it held, if it was held out
 
 
@@ -70,7 +72,25 @@ def _of_tensor(fit: Fit, name: str, held: HeldOut | None, count: int, progress: 
     with noted() as notes:
         at = _most_probable(fit, name, among, count, progress)
         cells = _told(fit, name, at, held, progress) if len(at) else []
+    notes += _left_out(fit, name, among, count, progress)
     return Predictions(name, indices, among, missing or -1, tuple(cells), tuple(notes))
+
+
+def _left_out(fit: Fit, name: str, among: str, count: int, progress: bool) -> list[str]:
+    """What is to be said of cells that would be among the most probable, if the data tied them down."""
+    with noted():
+        try:
+            table = fit.top(count, among, of=name, progress=progress, unsupported=True)
+        except PltfError:  # there are no cells at all
+            return []
+    loose = table[~table["supported"]]
+    if loose.empty:
+        return []
+    reason = "the data do not tie them down: they hang on the prior, or lie far above anything observed near them"
+    largest = number(float(loose["mean"].max()))
+    return [
+        f"{len(loose)} of the {len(table)} most probable cells are left out (expected: up to {largest}), for {reason}."
+    ]
 
 
 @contextmanager
@@ -113,11 +133,15 @@ def _most_probable(fit: Fit, name: str, among: str, count: int, progress: bool) 
 def _told(fit: Fit, name: str, at: NDArray[np.intp], held: HeldOut | None, progress: bool) -> list[PredictedCell]:
     """The cells with all that is to be told of them, the most probable first."""
     prob, mean = fit.prob(at, of=name, progress=progress), fit.mean(at, of=name, progress=progress)
-    low, high = fit.interval(at, LEVEL, counts=True, of=name, progress=progress)
+    ends = [
+        end.tolist()
+        for counts in (False, True)
+        for end in fit.interval(at, LEVEL, counts=counts, of=name, progress=progress)
+    ]
     called = zip(*(names(fit, index, at[:, axis]) for axis, index in enumerate(fit.model.observed[name])), strict=True)
     order = np.lexsort((-mean, -prob.round(3)))
     truth = _truth(at, held, tuple(fit.sizes[index] for index in fit.model.observed[name]))
-    told = list(zip(called, prob.tolist(), mean.tolist(), low.tolist(), high.tolist(), truth, strict=True))
+    told = list(zip(called, prob.tolist(), mean.tolist(), *ends, truth, strict=True))
     return [PredictedCell(*told[n]) for n in order]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import time
@@ -83,6 +84,7 @@ def fit_boxes(fit: Fit) -> Boxes:
         "options": dict(fit.options),
         "likelihoods": dict(fit.likelihoods),
         "notes": list(fit.notes),
+        "spread": fit.spread,
     }
     boxes = {"": root}
     for name, pattern in fit.patterns.items():
@@ -130,6 +132,7 @@ def fit_from(boxes: Boxes) -> Fit:
         likelihoods=_likelihoods(about.get("likelihoods", {}), tuple(seen)),
         notes=tuple(map(str, about.get("notes", ()))),
         dispersion=get_dispersion(root, model, sizes),
+        spread=_spread(about.get("spread", 1.0)),
     )
 
 
@@ -138,6 +141,12 @@ def _likelihoods(kept: Mapping[str, str], tensors: tuple[str, ...]) -> dict[str,
     if not set(kept.values()) <= set(LIKELIHOODS):
         raise ValueError(f"likelihoods cannot be {kept}")
     return by_tensor(kept, tensors)
+
+
+def _spread(value: Any) -> float:
+    if not math.isfinite(value) or value < 1:
+        raise ValueError(f"spread cannot be {value!r}")
+    return float(value)
 
 
 def _held_out(box: Box, shapes: list[tuple[int, ...]]) -> HeldOut:

@@ -1,0 +1,54 @@
+"""How many held-out counts lie in the intervals of counts and of rates, and how many should."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pltf.data.cell_index import Coords
+from pltf.errors import PltfError
+from pltf.fit import Fit
+from pltf.gamma import Array
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MOST_DRAWN = 1 << 23  # numbers that are held at a time
+
+
+def coverage(fit: Fit, name: str, at: Coords, x: Array, level: float, draws: int, seed: int) -> pd.DataFrame:
+    """For intervals of rates and of counts: the share of counts inside, and what it would be if the fit were right.
+
+    Counts scatter around their rates, so few of them lie in the interval of the rate, and more than ``level`` in that
+    of the count, whose ends are whole numbers. What can be judged is whether the share is the expected one.
+    """
+    import pandas as pd
+
+    inside, expected = np.zeros((2, 2))
+    step = max(1, MOST_DRAWN // draws)
+    try:
+        for begin in range(0, x.size, step):
+            part = slice(begin, begin + step)
+            of_part = _of_part(fit, name, at[:, part], x[part], level, draws, seed)
+            inside, expected = inside + of_part[0], expected + of_part[1]
+    except PltfError:  # rates beyond whole numbers
+        inside, expected = np.full((2, 2), np.nan)
+    table = {"level": level, "inside": inside / x.size, "expected": expected / x.size}
+    return pd.DataFrame(table, index=pd.Index(["rate", "count"], name="interval"))
+
+
+def _of_part(
+    fit: Fit, name: str, at: Coords, x: Array, level: float, draws: int, seed: int
+) -> tuple[list[float], list[float]]:
+    """How many of some cells lie in their interval, of the rate and of the count, and how many would on average."""
+    ends, inside, expected = np.array([(1 - level) / 2, (1 + level) / 2]), [], []
+    rates, counts = (
+        fit.sample(draws, at.T, counts=one, seed=seed, of=name, progress=False).astype(np.float64)
+        for one in (False, True)
+    )
+    for drawn, whole in ((rates, False), (counts, True)):
+        low, high = np.quantile(drawn, ends, axis=0, method="inverted_cdf" if whole else "linear")
+        inside.append(float(np.count_nonzero((low <= x) & (x <= high))))
+        expected.append(float(((low <= counts) & (counts <= high)).mean(axis=0).sum()))
+    return inside, expected

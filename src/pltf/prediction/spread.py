@@ -1,0 +1,174 @@
+"""How much wider than the variational posterior predictions have to be.
+
+The posterior takes all entries of the factors as independent. In truth components share cells: what one gains another
+loses, and the rates are less certain than independent entries say. How much less is known, for a regular model: over
+the observed cells, the variances of the rates in units of their Poisson noise add up to the number of parameters that
+the data determine (the trace of the hat matrix). So the counts behind the posterior, C - A, are divided by the one
+number with which the sum comes out right; means stay as they are, and an entry of which nothing is known keeps its
+prior. docs/prediction.md has what this does to intervals.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pltf.data.base import Observation
+from pltf.data.cell_index import Coords
+from pltf.data.coo import CooObservation
+from pltf.gamma import Array, Gamma
+from pltf.inference.balance import trades
+from pltf.inference.factors import Factors, frozen
+from pltf.inference.start import DEFAULT_PRIOR
+from pltf.notation import Model
+from pltf.prediction.cells import Asked
+from pltf.prediction.moments import Belief, mean, variance
+from pltf.prediction.noise import Bernoulli
+
+MOST_CELLS = 1 << 14  # of each tensor that the sum is estimated from
+MOST_SPREAD = 64.0
+PARAMETERS_PER_COUNT = 3  # that a component may have: one with hardly any counts has hardly any parameters
+MOST_DETERMINED = 0.75  # parameters of each observed cell
+CLOSE = 0.01  # relative, to the sum that is wanted
+_STEPS = 12
+_TINY = float(np.finfo(np.float64).tiny)
+
+
+def widened(C: Factors, E: Factors, priors: Mapping[str, Gamma], spread: float) -> tuple[Factors, Factors]:
+    """Shapes and scales of the posterior with its counts divided by ``spread``; the means E stay.
+
+    Factors that a fold-in has kept come without their priors: there the default stands for them.
+    """
+    shapes = {}
+    for a, shape in C.items():
+        A, _ = priors.get(a, DEFAULT_PRIOR).broadcast(shape.shape)
+        shapes[a] = frozen(np.where(shape > A, A + (shape - A) / spread, shape))
+    return shapes, {a: frozen(E[a] / shape) for a, shape in shapes.items()}
+
+
+def spread_of(
+    model: Model, beliefs: Mapping[str, Belief], priors: Mapping[str, Gamma], seen: Mapping[str, Observation]
+) -> float:
+    """The number by which the counts behind a posterior are divided in predictions; at least 1."""
+    if all(size == 1 for size in model.sizes.values()):
+        return 1.0  # no components that could share a cell
+    some = [_Cells(belief, seen[name]) for name, belief in beliefs.items()]
+    own = next(iter(beliefs.values()))
+
+    def total(spread: float) -> float:
+        wide = widened(own.C, own.E, priors, spread)
+        return math.fsum(one.noise_units(*wide) for one in some)
+
+    n = float(sum(one.n_observed for one in seen.values()))
+    determined, independent = min(_determined(model, own.C, priors), MOST_DETERMINED * n), total(1.0)
+    if not 0 < independent < determined:
+        return 1.0
+    # What is missing in the sum is missing all the more where a cell lacks the pull of an observed count of its own.
+    wanted = determined / (1 - (determined - independent) / n)
+    return _solved(total, independent, wanted)
+
+
+class _Cells:
+    """Some observed cells of a tensor, to estimate sums over all of them."""
+
+    def __init__(self, belief: Belief, seen: Observation) -> None:
+        coords, weights = observed_sample(seen, MOST_CELLS)
+        self._belief, self._cells = belief, Asked(belief.shape, coords)
+        self._information = weights / noise_unit(belief, mean(belief, self._cells))
+
+    def noise_units(self, C: Factors, D: Factors) -> float:
+        """The sum over the observed cells of Var(rate) in units of what one observation tells of the rate."""
+        return float(np.sum(self._information * variance(replace(self._belief, C=C, D=D), self._cells)))
+
+
+def noise_unit(belief: Belief, rates: Array) -> Array:
+    """The inverse Fisher information of a rate: itself for a count, exp(rate) - 1 for a link."""
+    return np.maximum(np.expm1(np.minimum(rates, 50.0)) if isinstance(belief.noise, Bernoulli) else rates, _TINY)
+
+
+def _determined(model: Model, C: Factors, priors: Mapping[str, Gamma]) -> float:
+    """The number of parameters that the data determine: those of components that have counts, less free scales."""
+    entries, determined = 0, 0.0
+    for a, shape in C.items():
+        A, _ = priors[a].broadcast(shape.shape)
+        counts = np.maximum(shape - A, 0.0)
+        along = tuple(axis for axis, index in enumerate(model.factors[a]) if index not in model.sizes)
+        column = counts.sum(axis=along)
+        determined += float(np.minimum(shape.size / column.size, PARAMETERS_PER_COUNT * column).sum())
+        entries += shape.size
+    scales = 0
+    for trade in trades(model, {a: np.empty(0) for a in model.factors if a not in C}):
+        a, axis = next(iter(trade.axes.items()))
+        scales += trade.directions.shape[1] * C[a].shape[axis]
+    return determined * max(entries - scales, 0) / max(entries, 1)
+
+
+def _solved(total: Callable[[float], float], at_one: float, wanted: float) -> float:
+    """The spread at which a rising total is what is wanted: by secants of the logarithms, kept in a bracket."""
+    low, high = (0.0, at_one), (math.log(MOST_SPREAD), math.nan)
+    for _ in range(_STEPS):
+        step = math.log(wanted / low[1])  # where the total grows as the spread does
+        if not math.isnan(high[1]):
+            step *= (high[0] - low[0]) / math.log(high[1] / low[1])
+        at = min(low[0] + step, high[0])
+        reached = total(math.exp(at))
+        if abs(reached / wanted - 1) < CLOSE or (at == math.log(MOST_SPREAD) and reached < wanted):
+            break
+        low, high = ((at, reached), high) if reached < wanted else (low, (at, reached))
+    return math.exp(at)
+
+
+def observed_sample(seen: Observation, most: int) -> tuple[Coords, NDArray[np.float64]]:
+    """Observed cells (modes, n), and weights with which sums over them estimate sums over all observed cells."""
+    rng = np.random.default_rng(0)  # the same cells every time
+    if isinstance(seen, CooObservation):
+        return _of_list(seen, most, rng)
+    size = math.prod(seen.shape)
+    flat = np.arange(size) if size <= most else rng.integers(size, size=most)
+    cells = np.stack(np.unravel_index(flat, seen.shape))
+    cells = cells[:, ~np.isnan(seen.values_at(cells))]
+    return cells, np.full(cells.shape[1], seen.n_observed / max(cells.shape[1], 1))
+
+
+def _of_list(seen: CooObservation, most: int, rng: np.random.Generator) -> tuple[Coords, NDArray[np.float64]]:
+    """Listed cells, and zeros beside them where those were observed."""
+    listed = seen.coords.shape[1]
+    chosen = np.arange(listed) if listed <= most else np.sort(rng.choice(listed, most, replace=False))
+    cells, weights = seen.coords[:, chosen].astype(np.intp), np.full(chosen.size, listed / max(chosen.size, 1))
+    if seen.unlisted == "missing":
+        return cells, weights
+    zeros, of_zeros = _zeros(seen, most, rng)
+    return np.concatenate([cells, zeros], axis=1), np.concatenate([weights, of_zeros])
+
+
+def _zeros(seen: CooObservation, most: int, rng: np.random.Generator) -> tuple[Coords, NDArray[np.float64]]:
+    """Observed zeros that are not listed: rows, columns, ... that have much are drawn more often, and weigh less."""
+    size = math.prod(seen.shape)
+    if size <= most:
+        cells = np.stack(np.unravel_index(np.arange(size), seen.shape))
+        weights = np.ones(size)
+    else:
+        drawn, weights = [], np.full(most, 1 / most)
+        for mode, length in enumerate(seen.shape):
+            positions, share = _busy(seen.coords[mode], length, most, rng)
+            drawn.append(positions)
+            weights = weights / share
+        cells = np.stack(drawn)
+    kept = (seen.values_at(cells) == 0) & (seen._pattern.listed.find(cells) < 0)
+    return cells[:, kept], weights[kept]
+
+
+def _busy(listed: NDArray[np.integer], length: int, n: int, rng: np.random.Generator) -> tuple[Coords, Array]:
+    """Positions along a mode, half of them at random and half as in the list, and the probability of each."""
+    positions = rng.integers(length, size=n)
+    if listed.size:
+        positions = np.where(rng.random(n) < 0.5, positions, listed[rng.integers(listed.size, size=n)])
+    names, place = np.unique(positions, return_inverse=True)
+    sorted_list = np.sort(listed)
+    times = np.searchsorted(sorted_list, names, "right") - np.searchsorted(sorted_list, names, "left")
+    share = 0.5 / length + 0.5 * times / listed.size if listed.size else np.full(names.size, 1 / length)
+    return positions.astype(np.intp), share[place]

@@ -1,0 +1,100 @@
+"""Whether the data tie a prediction down, or it hangs on the prior and on what other cells happen to say.
+
+Three tests, chosen by what flags gross errors on held-out cells of real tables and leaves ordinary predictions alone
+(docs/prediction.md has the figures). A prediction is not supported if
+
+- the variance of its rate is more than five times what a single count of the cell itself would leave: entries of
+  factors that never met in the data multiply to anything, far from where they were learned;
+- it is more than twice the largest value in any slice (row, column, ...) of the cell;
+- nothing at all was observed in one of its slices.
+
+The last two need the observed cells. A fit made with ``keep_data=False`` has the first test alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pltf.data.cell_index import Coords
+from pltf.data.pattern import DensePattern, ListedPattern, Pattern
+from pltf.prediction.cells import Asked
+from pltf.prediction.moments import Belief, mean, variance
+from pltf.prediction.spread import noise_unit
+
+MOST_NOISE = 5.0  # variance of a rate in units of the noise of one observation
+MOST_ABOVE = 2.0  # times the largest value in the slices of a cell
+_CHUNK = 1 << 20  # cells of an array at a time
+
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Slices:
+    """What was observed in each slice of each mode: the largest value (infinite if not known), and anything at all."""
+
+    largest: tuple[NDArray[np.float64], ...]
+    seen: tuple[Bools, ...]
+
+    def reached(self, cells: Coords) -> NDArray[np.float64]:
+        """The largest value in any slice of each cell (modes, n)."""
+        return np.asarray(np.maximum.reduce([one[at] for one, at in zip(self.largest, cells, strict=True)]))
+
+    def all_seen(self, cells: Coords) -> Bools:
+        """Whether something was observed in every slice of each cell."""
+        return np.asarray(np.logical_and.reduce([one[at] for one, at in zip(self.seen, cells, strict=True)]))
+
+
+def slices_of(pattern: Pattern, shape: tuple[int, ...]) -> Slices | None:
+    """The slices of a tensor; None if its cells were not kept."""
+    if isinstance(pattern, DensePattern):
+        return _of_array(pattern)
+    return _of_list(pattern, shape) if isinstance(pattern, ListedPattern) else None
+
+
+def supported(belief: Belief, slices: Slices | None, cells: Coords) -> Bools:
+    """Whether the data tie down the prediction of each cell (modes, n)."""
+    some = Asked(belief.shape, cells)
+    rates = mean(belief, some)
+    fine = np.ones(rates.shape, dtype=bool)
+    if slices is not None:
+        fine = slices.all_seen(cells) & (rates <= MOST_ABOVE * np.maximum(slices.reached(cells), 1.0))
+    rest = Asked(belief.shape, cells[:, fine])
+    if rest.size:
+        fine[fine] = variance(belief, rest) <= MOST_NOISE * noise_unit(belief, rates[fine])
+    return fine
+
+
+def _of_list(pattern: ListedPattern, shape: tuple[int, ...]) -> Slices:
+    largest, seen = [], []
+    for mode, size in enumerate(shape):
+        top = np.zeros(size)
+        np.maximum.at(top, pattern.coords[mode], pattern.values.astype(np.float64))
+        largest.append(top)
+        if pattern.missing is None:
+            seen.append(np.bincount(pattern.coords[mode], minlength=size) > 0)
+        else:
+            seen.append(np.bincount(pattern.missing[mode], minlength=size) < math.prod(shape) // size)
+    return Slices(tuple(largest), tuple(seen))
+
+
+def _of_array(pattern: DensePattern) -> Slices:
+    shape, size, at = pattern.shape, math.prod(pattern.shape), 0
+    largest = tuple(np.full(n, 0.0 if pattern.values is not None else np.inf) for n in shape)
+    seen = tuple(np.full(n, pattern.known is None) for n in shape)
+    for begin in range(0, size, _CHUNK):
+        part, count = slice(begin // 8, -(-min(begin + _CHUNK, size) // 8)), min(_CHUNK, size - begin)
+        if pattern.known is not None:
+            places = np.unravel_index(begin + np.flatnonzero(np.unpackbits(pattern.known[part], count=count)), shape)
+            for mode, place in enumerate(places):
+                seen[mode][place] = True
+        if pattern.values is not None:
+            above = begin + np.flatnonzero(np.unpackbits(pattern.above_zero[part], count=count))
+            held = pattern.values[at : at + above.size].astype(np.float64)
+            at += above.size
+            for mode, place in enumerate(np.unravel_index(above, shape)):
+                np.maximum.at(largest[mode], place, held)
+    return Slices(largest, seen)
