@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -53,17 +54,22 @@ def number_of(text: str, option: str) -> int:
 
 
 def dispersion_of(text: str) -> float | str | None:
-    """How much counts vary beyond Poisson; what is neither a number nor none is left to the library.
+    """How much counts vary beyond Poisson, as the library takes it.
 
     >>> dispersion_of("none"), dispersion_of("2.5"), dispersion_of("index:user")
     (None, 2.5, 'index:user')
     """
     if text == "none":
         return None
-    try:
-        return float(text)
-    except ValueError:
+    if text == "auto" or text.startswith("index:"):
         return text
+    try:
+        size = float(text)
+    except ValueError:
+        size = math.nan
+    if not size > 0:
+        raise PltfError(f"--dispersion must be auto, none, a size above 0 or index:NAME, got {text!r}")
+    return size
 
 
 def range_of(text: str, option: str) -> list[int]:
