@@ -275,7 +275,7 @@ def test_an_unknown_option_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"method": "gibbs"}, "method must be"),
+        ({"method": "mcmc"}, "method must be"),
         ({"dtype": "int8"}, "dtype must be"),
         ({"engine": "gpu"}, "engine must be"),
         ({"threads": 0}, "threads must be"),

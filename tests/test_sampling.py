@@ -295,3 +295,14 @@ def test_chains_that_disagree_are_told_of() -> None:
     with pytest.warns(pltf.ConvergenceWarning, match=r"the chains have not converged: .*; raise draws or burn_in"):
         fit = pltf.nmf(rank=4).fit(data, method="gibbs", chains=2, burn_in=0, draws=8, progress=False)
     assert not fit.converged
+
+
+def test_the_command_line_samples(tmp_path: Path) -> None:
+    from pltf.cli.main import run
+
+    np.save(tmp_path / "x.npy", X)
+    options = ["--method", "gibbs", "--chains", "2", "--burn-in", "5", "--draws", "8", "--thin", "2", "--quiet"]
+    assert run(["fit", str(tmp_path / "x.npy"), "--cp", "2", "-o", str(tmp_path / "run.nc"), *options]) == 0
+    fit = pltf.load(tmp_path / "run.nc")
+    assert isinstance(fit, pltf.Fit)
+    assert fit.draws["A"].shape == (2, 8, 7, 2)

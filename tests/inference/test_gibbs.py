@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from experiments.calibration import CASES, p_value, ranks
 from numpy.typing import NDArray
 from scipy import integrate, special, stats
 
@@ -137,6 +138,13 @@ def test_rates_of_links_have_their_exact_moments() -> None:
     problem = problem_of(pltf.nmf(rank=1), LINKS, prior=pltf.Gamma(LINK_A, LINK_B), likelihood="bernoulli")
     mean, variance = moments_of_links(LINKS)
     check_moments(rates_of_chain(problem, 2500), mean, variance)
+
+
+def test_ranks_of_true_values_are_uniform() -> None:
+    """Simulation-based calibration in small; ``python -m experiments.calibration`` has the models that mix slower."""
+    case = replace(CASES["CP"], burn_in=25, draws=9, thin=3)
+    found = ranks(case, 25)
+    assert min(p_value(one, case.draws) for one in found.values()) > 0.01
 
 
 # -- single draws -------------------------------------------------------------------------------
