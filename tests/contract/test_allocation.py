@@ -18,7 +18,7 @@ from pltf.data import Observation
 from pltf.engines import listed as listed_module
 from pltf.engines import registry
 from pltf.engines.base import Engine
-from pltf.engines.plan import Plan, plan_tensor
+from pltf.engines.plan import PRIVATE_BYTES, Plan, plan_tensor
 from pltf.engines.ways import DENSE, LISTED, Task
 from tests.contract.test_engines import ENGINES, Build, reference_log_term
 from tests.reference import Array
@@ -261,7 +261,7 @@ def test_a_key_gives_one_draw_and_another_key_another(build: Build) -> None:
 
 
 def test_groups_are_a_partition_and_each_of_them_is_one_draw(build: Build) -> None:
-    for room in (listed_module.PRIVATE_BYTES, 0):
+    for room in (PRIVATE_BYTES, 0):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(listed_module, "PRIVATE_BYTES", room)
             for name in ("cp", "tucker", "coupled"):

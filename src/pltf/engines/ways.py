@@ -27,7 +27,7 @@ CLOSED_FORM, MASK, HOLES, OBSERVED = "closed form", "mask", "holes", "observed" 
 
 WORTH_COMPILING = 300_000  # cells: from here on a kernel of its own is written for a model that is not CP
 WRITTEN, INTERPRETED = 1.4, 5.0  # nanoseconds of a kernel written for a chain, and without one, for one of its cost
-ALLOCATED = 3.0  # times as long to allocate counts as to expect them
+ALLOCATED_CP, ALLOCATED_CHAIN = 2.0, 9.0  # times as long to allocate counts, mostly small ones, as to expect them
 CLEARLY = 1.25  # copy the data into another layout only if that is this many times faster,
 NOTICEABLE = 3e-4  # and saves this many seconds per sweep
 _FINDING = 16  # bytes of a cell while an array is turned into a list
@@ -124,7 +124,8 @@ def counts_ways(task: Task) -> dict[str, Way]:
     wide = facts.storage == LISTED
     copied = facts.positive * (task.list_bytes + task.dtype.itemsize + _FINDING * (not wide))
     if task.allocates:
-        return {LISTED: Way(LISTED, 1e-9 * ALLOCATED * _listed_counts(task), copied)}
+        times = ALLOCATED_CP if task.is_cp else ALLOCATED_CHAIN
+        return {LISTED: Way(LISTED, 1e-9 * times * _listed_counts(task), copied)}
     made = facts.cells * task.dtype.itemsize if wide else 0
     return {
         DENSE: Way(DENSE, 1e-9 * _dense_counts(task), made),

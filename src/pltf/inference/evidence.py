@@ -1,0 +1,90 @@
+"""The evidence of counts by sequential Monte Carlo: counts arrive in stages, and particles follow the posterior.
+
+A count of rate Xhat is a Poisson process of that rate over a time from 0 to 1, of which only the number of events is
+known. Give every event a time at random, and let the events come in by stages: stage k adds the counts y_k of a slice
+of length d_k. Given the rates, y_k ~ Poisson(d_k * Xhat), and which events fall into which slice does not depend on
+them:
+
+    p(x) = p(y_1, ..., y_K) / Multinomial(y | x, d),   so
+    log p(x) = sum_k log E[ prod_cells Xhat^y_k * exp(-d_k * Xhat) | y_1, ..., y_{k-1} ] - sum_cells log x!
+
+holds for any times that were drawn. Posteriors of the stages are those of the same model with fewer counts and less
+exposure, so Gibbs sweeps move particles within them (Chopin 2002; Del Moral, Doucet and Jasra 2006): the estimate of
+p(x) is unbiased with any number of particles and sweeps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from pltf.engines.base import Engine
+from pltf.inference.algebra import Factors, Key
+from pltf.inference.gibbs import Sampler
+from pltf.inference.state import Problem
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """What a slice of time adds, and the posterior after it."""
+
+    new: Engine  # the cells with the counts of the slice
+    saturated: float  # sum y*log y of these counts
+    length: float  # of the slice
+    problem: Problem  # all counts so far, with the exposure so far
+
+    def log_weight(self, Z: Factors) -> float:
+        """sum M*( y*log Xhat - d*Xhat )."""
+        return self.new.counts(Z, ()).log_term + self.saturated - self.length * self.new.total(Z)
+
+
+def log_evidence(stages: Sequence[Stage], particles: Sequence[Factors], sweeps: int, key: Key) -> float:
+    """An estimate of log p(x) + sum log x!, from particles that were drawn from the prior."""
+    total = 0.0
+    for number, stage in enumerate(stages):
+        weights = [stage.log_weight(Z) for Z in particles]
+        total += log_mean(weights)
+        if total == -math.inf or stage is stages[-1]:
+            break
+        chosen = resampled(weights, Random(repr((*key, number))).random())
+        sampler = Sampler(stage.problem)
+        particles = [_moved(sampler, particles[n], sweeps, (*key, number, place)) for place, n in enumerate(chosen)]
+    return total
+
+
+def _moved(sampler: Sampler, Z: Factors, sweeps: int, key: Key) -> Factors:
+    """A particle after some sweeps."""
+    state = sampler.begin(Z, sampler.problem.priors, (*key, 0))
+    for number in range(1, sweeps + 1):
+        state = sampler.sweep(state, (*key, number))
+    return state.E
+
+
+def log_mean(logs: Sequence[float]) -> float:
+    """The logarithm of the mean of numbers that are given by their logarithms.
+
+    >>> round(log_mean([0.0, math.log(3.0)]), 9) == round(math.log(2.0), 9)
+    True
+    """
+    largest = max(logs)
+    if largest == -math.inf:
+        return largest
+    return largest + math.log(math.fsum(math.exp(one - largest) for one in logs) / len(logs))
+
+
+def resampled(log_weights: Sequence[float], uniform: float) -> list[int]:
+    """Numbers of the particles that go on, each as often as its weight says, up to rounding (systematic resampling).
+
+    >>> resampled([0.0, math.log(4.0), -math.inf, 0.0], 0.5)
+    [0, 1, 1, 3]
+    """
+    largest = max(log_weights)
+    weights = [math.exp(one - largest) for one in log_weights]
+    step, found, passed = math.fsum(weights) / len(weights), list[int](), 0.0
+    for number, weight in enumerate(weights):
+        passed += weight
+        while len(found) < len(weights) and (len(found) + uniform) * step < passed:
+            found.append(number)
+    return found + [len(weights) - 1] * (len(weights) - len(found))
