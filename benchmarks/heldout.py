@@ -1,4 +1,4 @@
-"""Does the search by hidden cells find the order? On drawn data, and on five real sets, where only predictions can tell.
+"""Does the search by hidden cells find the order? On drawn data, and on real data, where only predictions can tell.
 
 Run as ``python -m benchmarks.heldout PART`` from the root of the project. Parts, with their time on two cores:
 
@@ -49,14 +49,14 @@ def overdispersed(draw: int) -> Problem:
     drawn = pltf.datasets.draw(pltf.cp(rank=3), (20, 18, 16), prior=pltf.Gamma(0.5, 1.3), seed=draw)
     rates = np.einsum("ir,jr,kr->ijk", *(drawn.factors[name] for name in "ABC"))
     X = np.random.default_rng(500 + draw).negative_binomial(1, 1 / (1 + rates))
-    return Problem("negative binomial, order 3", X, None, pltf.cp, [1, 2, 3, 4, 5, 6, 8, 12, 16, 24], (3,))
+    return Problem("negative binomial, order 3", X, None, pltf.cp, [1, 2, 3, 4, 5, 8, 16, 24], (3,))
 
 
 def many(mean: float, draw: int) -> Problem:
     """NMF of order 12."""
     prior = pltf.Gamma(0.5, (mean / 12) ** 0.5)
     X = pltf.datasets.draw(pltf.nmf(rank=12), DRAWS_OF_NMF, prior=prior, seed=draw).counts["X"]
-    orders = [1, 2, 4, 6, *range(8, 17), 18] if mean > 5 else [1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18]
+    orders = [2, 4, 8, *range(10, 15), 18] if mean > 5 else [1, 2, 4, 8, 12, 18]
     return Problem(f"NMF, order 12, mean {mean:g}", X, None, pltf.nmf, orders, (11, 12, 13) if mean > 5 else ())
 
 
@@ -73,11 +73,11 @@ def drawn(draws: int, console: Console) -> None:
     """Which order wins on data whose order is known, by both criteria."""
     table = Table("data", "draw", "hidden cells", "weight", "bound", "weight", "edge", "says it hardly can tell")
     right: dict[str, int] = {}
-    for make in (overdispersed, lambda draw: many(10.0, draw), lambda draw: many(2.0, draw)):
-        for draw in range(draws):
+    for draw in range(draws):
+        for make in (overdispersed, lambda draw: many(10.0, draw), lambda draw: many(2.0, draw)):
             problem = make(draw)
-            found = found_in(problem, "heldout")
-            bound = found_in(problem, "bound", restarts=3)
+            found = found_in(problem, "heldout", restarts=6)
+            bound = found_in(problem, "bound", restarts=2)
             told = " ".join(text for text in found.doubts if "hardly" in text)
             order = found.best["r"]
             row = [problem.name, str(draw), str(order), f"{found.weights.max():.2f}", str(bound.best["r"])]
@@ -95,7 +95,7 @@ def paper(draws: int, console: Console) -> None:
         for missing in (0.4, 0.6, 0.8):
             for draw in range(draws):
                 X, mask = order_seven(mean, missing, draw)
-                found = found_in(Problem("", X, mask, pltf.cp, list(range(2, 11)), (7,)), "heldout")
+                found = found_in(Problem("", X, mask, pltf.cp, list(range(2, 11)), (7,)), "heldout", restarts=6)
                 right, total = right + (found.best == {"r": 7}), total + 1
                 console.print(
                     f"mean {mean:g}, {missing:.0%} missing, draw {draw}: {found.best}, {found.weights.max():.2f}"
@@ -148,13 +148,13 @@ def routes() -> Problem:
 
     import pandas as pd
 
-    table = pd.read_csv(str(files("bokeh_sampledata").joinpath("_data", "routes.csv")), header=None)
-    ends = table[[2, 4]].astype(str)
-    busiest = pd.concat([ends[2], ends[4]]).value_counts().index[:100]
-    ends = ends[ends[2].isin(busiest) & ends[4].isin(busiest)]
+    table = pd.read_csv(str(files("bokeh_sampledata").joinpath("_data", "routes.csv.gz")))
+    ends = table[["Source", "Destination"]].astype(str)
+    busiest = pd.concat([ends["Source"], ends["Destination"]]).value_counts().index[:100]
+    ends = ends[ends.isin(set(busiest)).all(axis=1)]
     place = {name: n for n, name in enumerate(busiest)}
     X = np.zeros((100, 100))
-    np.add.at(X, (ends[2].map(place).to_numpy(), ends[4].map(place).to_numpy()), 1)
+    np.add.at(X, (ends["Source"].map(place).to_numpy(), ends["Destination"].map(place).to_numpy()), 1)
     return Problem(
         "airline routes", X, ~np.eye(100, dtype=bool), pltf.nmf, [2, 4, 6, 8, 9, 10, 11, 12, 14, 16, 20, 24], ()
     )

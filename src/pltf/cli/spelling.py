@@ -9,9 +9,9 @@ from typing import Any
 
 # Arguments whose option has the same name; OPTIONS adds those whose option has another one.
 _SAME = (
-    "among", "atleast", "checkpoint", "count", "draws", "dtype", "every", "format", "keep_data", "level", "max_iter",
-    "method", "prior", "race", "ranking", "restarts", "resume", "seed", "title", "tol", "top", "value", "variable",
-    "workers",
+    "among", "atleast", "checkpoint", "count", "criterion", "draws", "dtype", "every", "folds", "format", "keep_data",
+    "level", "max_iter", "method", "prior", "race", "ranking", "restarts", "resume", "score", "seed", "title", "tol",
+    "top", "value", "variable", "widen", "workers",
 )  # fmt: skip
 OPTIONS: Mapping[str, str] = {name: f"--{name.replace('_', '-')}" for name in _SAME} | {
     "at": "--cells",

@@ -15,6 +15,7 @@ from pltf.gamma import Array
 Numbers = NDArray[np.integer[Any]]
 
 RESAMPLES = 1000
+MATTERS = 0.5  # of the standard error of a score: differences below it do not matter (benchmarks/NOTES.md)
 UNCLEAR = 2.0  # standard errors within which hidden cells hardly tell candidates apart
 
 
@@ -59,25 +60,41 @@ def standard_error(values: Array) -> float:
     return float(values.std(ddof=1) / np.sqrt(values.size)) if values.size > 1 else float("nan")
 
 
-def one_standard_error(means: Sequence[float] | Array, errors: Sequence[float] | Array, sizes: Sequence[int]) -> int:
+def allowances(found: Sequence[FoldScores]) -> Array:
+    """By how much candidate ``column`` may fall behind ``row``, if that is the best, and count as good: (best, other).
+
+    It is the standard error of their difference, block by block, but at least half the standard error of the best one's
+    own score. Hidden cells that are hard for one candidate are hard for all, so differences alone are known far more
+    closely than scores, and gains that nobody would notice would be called real: components that are too many still
+    predict a little better.
+    """
+    scores = np.stack([one.best.ravel() for one in found])
+    n = scores.shape[1]
+    if n < 2:
+        return np.zeros((len(scores), len(scores)))
+    differences = scores[:, None] - scores[None]
+    paired = differences.std(axis=2, ddof=1) / np.sqrt(n)
+    own = scores.std(axis=1, ddof=1) / np.sqrt(n)
+    allowed: Array = np.maximum(paired, MATTERS * own[:, None])
+    return allowed
+
+
+def one_standard_error(means: Sequence[float] | Array, allowed: Array, sizes: Sequence[int]) -> int:
     """The smallest candidate whose mean lies within one standard error of the best; of equal ones the first.
 
-    The standard error is that of the best candidate's own score.
+    ``allowed`` has the standard errors, from :func:`allowances`.
 
-    >>> one_standard_error([-2.0, -1.02, -1.0], [0.1, 0.05, 0.05], [3, 6, 9])
+    >>> one_standard_error([-2.0, -1.02, -1.0], np.full((3, 3), 0.05), [3, 6, 9])
     1
     """
-    within = within_errors(means, errors, 1.0)
-    return min(within, key=lambda n: (sizes[n], n))
+    return min(within_errors(means, allowed, 1.0), key=lambda n: (sizes[n], n))
 
 
-def within_errors(means: Sequence[float] | Array, errors: Sequence[float] | Array, number: float) -> list[int]:
+def within_errors(means: Sequence[float] | Array, allowed: Array, number: float) -> list[int]:
     """The candidates within so many standard errors of the best."""
     known = np.asarray(means, dtype=np.float64)
-    best = int(np.nanargmax(known))
-    error = np.asarray(errors, dtype=np.float64)[best]
-    reach = number * error if np.isfinite(error) else 0.0
-    return [int(n) for n in np.flatnonzero(known >= known[best] - reach)]
+    best = int(known.argmax())
+    return [int(n) for n in np.flatnonzero(known >= known[best] - number * allowed[best])]
 
 
 def wins_by_score(found: Sequence[FoldScores], sizes: Sequence[int], seed: int, resamples: int = RESAMPLES) -> Array:
@@ -90,8 +107,8 @@ def wins_by_score(found: Sequence[FoldScores], sizes: Sequence[int], seed: int, 
     fold = rng.integers(folds, size=(resamples, folds, 1))
     block = rng.integers(blocks, size=(resamples, folds, blocks))
     means = np.stack([_resampled(one, fold, block, rng) for one in found], axis=1)
-    errors = [one.se for one in found]
-    chosen = [one_standard_error(one, errors, sizes) for one in means]
+    allowed = allowances(found)
+    chosen = [one_standard_error(one, allowed, sizes) for one in means]
     wins: Array = np.bincount(chosen, minlength=len(found)) / resamples
     return wins
 

@@ -14,7 +14,7 @@ from pltf.errors import PltfError
 from pltf.inference.progress import Progress
 from pltf.inference.race import BEHIND
 from pltf.inference.run import Row
-from pltf.selection.choice import FoldScores, one_standard_error
+from pltf.selection.choice import FoldScores, allowances, one_standard_error
 from pltf.selection.folds import BLOCKS, Data, make_folds
 from pltf.selection.grid import GridPoint, edges
 from pltf.selection.grid import shown as in_words
@@ -78,7 +78,7 @@ class Course:
         known = [one.label for one in self.points]
         new = [one for one in points if one.label not in known]
         options = self.options
-        threads = max(1, available_threads() // min(options.workers, len(new) * options.restarts))
+        threads = max(1, available_threads() // min(options.workers, max(1, len(new) * options.restarts)))
         for one in new:
             try:
                 ready = prepare(one.model, *self._given, replace(options.fitting, prior=one.prior, threads=threads))
@@ -171,8 +171,8 @@ class Course:
             raise next(iter({**self.folds.failed(), **self.fits.failures}.values()))
         numbers = list(scores)
         sizes = [self.candidates[n].entries for n in numbers]
-        found = scores.values()
-        return numbers[one_standard_error([one.mean for one in found], [one.se for one in found], sizes)]
+        found = list(scores.values())
+        return numbers[one_standard_error([one.mean for one in found], allowances(found), sizes)]
 
     def _run_of(self, number: int) -> Contender:
         """The best run of a candidate on all data; after an interrupt perhaps that of another."""

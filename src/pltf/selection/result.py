@@ -17,14 +17,14 @@ from pltf.gamma import Array
 from pltf.inference.race import BEHIND
 from pltf.inference.run import Row
 from pltf.inference.start import restart_seed
-from pltf.selection.choice import UNCLEAR, standard_error, wins_by_bound, wins_by_score, within_errors
+from pltf.selection.choice import UNCLEAR, allowances, standard_error, wins_by_bound, wins_by_score, within_errors
 from pltf.selection.grid import Label, shown
 from pltf.selection.search import Outcome
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SURE = 0.5  # a winner that wins less often is a doubt
+SURE = 2 / 3  # a winner that wins less often is a doubt
 TOLERANCE = 1e-6  # bounds that differ by less, relatively, do not disagree
 ALIKE = 0.9  # restarts with at least this similarity have found the same components
 
@@ -174,7 +174,7 @@ class Selection:
         save_search(self, path)
 
     def plot(self, axes: Any = None) -> Any:
-        """The bound against each size that was varied, with every run; one panel each.
+        """The bound against each size that was varied, with every run, and scores on hidden cells; one panel each.
 
         Returns the axes: one, or an array of them where several things were varied.
 
@@ -246,9 +246,10 @@ def _spread(one: Outcome) -> float:
 
 def _level(found: Selection) -> str:
     """The candidates within two standard errors of the best, in words."""
-    scored = [(one, one.folds) for one in found.outcomes if one.folds is not None]
-    within = within_errors([folds.mean for _, folds in scored], [folds.se for _, folds in scored], UNCLEAR)
-    return f"{_range([scored[n][0].label for n in within])} within two standard errors of the best"
+    labels = [one.label for one in found.outcomes if one.folds is not None]
+    folds = [one.folds for one in found.outcomes if one.folds is not None]
+    within = within_errors([one.mean for one in folds], allowances(folds), UNCLEAR)
+    return f"{_range([labels[n] for n in within])} within two standard errors of the best"
 
 
 def _range(labels: Sequence[Label]) -> str:
