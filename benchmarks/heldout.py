@@ -239,8 +239,9 @@ def start(_: int, console: Console) -> None:
         for where, mask in (("random", None), ("all data", np.ones_like(everywhere)), ("never hidden", everywhere)):
             scores = {}
             for order in problem.orders:
-                model, options = problem.model(rank=order), {"tol": 1e-5, "progress": False}
+                model = problem.model(rank=order)
                 begin: Any = "prior"
+                options: dict[str, Any] = {"tol": 1e-5, "progress": False}
                 if mask is not None:
                     fit = model.fit(problem.X, mask=mask, restarts=2, **options)
                     begin = {name: factor.mean for name, factor in fit.factors.items()}
@@ -254,7 +255,36 @@ def start(_: int, console: Console) -> None:
             )
 
 
-PARTS = {"drawn": drawn, "paper": paper, "real": real, "seeds": seeds, "cost": cost, "start": start}
+def figure(_: int, console: Console) -> None:
+    """Bound and score against the order, both a cell and below their own best."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "pltf"
+    import matplotlib.pyplot as plt
+
+    problem = many(10.0, 0)._replace(orders=[2, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 18])
+    panels = plt.subplots(1, 2, figsize=(8, 3.2), layout="constrained", sharey=True)[1]
+    for ax, (title, one) in zip(
+        panels,
+        (("mean count 10", problem), ("mean count 2", many(2.0, 0)._replace(orders=problem.orders))),
+        strict=True,
+    ):
+        found = found_in(one, "both", restarts=4)
+        summary = found.summary().sort_values("r")
+        bound = (summary["best"] - summary["best"].max()) / one.X.size
+        ax.plot(summary["r"], bound, "o-", color="C0", label="bound")
+        score, se = summary["heldout"] - summary["heldout"].max(), summary["heldout_se"]
+        ax.errorbar(summary["r"], score, se, color="C1", marker="s", capsize=2, label="hidden cells, 1 SE")
+        ax.axvline(12, color="0.7", linestyle=":", zorder=0)
+        ax.set(title=title, xlabel="components", ylim=(-0.4, 0.05))
+        console.print(title, summary[["r", "best", "heldout", "heldout_se", "weight"]].to_string())
+    panels[0].set_ylabel("nats a cell, below the best")
+    panels[0].legend()
+    panels[0].figure.savefig("docs/figures/order-criteria.svg", metadata={"Date": None})
+
+
+PARTS = {"drawn": drawn, "paper": paper, "real": real, "seeds": seeds, "cost": cost, "start": start, "figure": figure}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

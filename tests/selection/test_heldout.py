@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from scipy import sparse
 
 import pltf
+from pltf.inference.race import BEHIND
 from pltf.inference.run import Row
 from pltf.selection import heldout, search
 from pltf.selection.checkpoint import SearchCheckpoint
@@ -35,7 +37,8 @@ SMALL: dict[str, Any] = {"r": [2, 3, 4], "restarts": 2, "workers": 2, "criterion
 
 @pytest.fixture(scope="module")
 def both() -> pltf.Selection:
-    return quietly(pltf.select, MODEL, X, **SMALL | {"criterion": "both", "r": range(1, 5)})
+    with warnings.catch_warnings(action="ignore"):
+        return pltf.select(MODEL, X, **SMALL | {"criterion": "both", "r": range(1, 5)})
 
 
 # -- folds --------------------------------------------------------------------------------------
@@ -213,6 +216,7 @@ def test_heldout_fits_only_the_winner_to_all_data(both: pltf.Selection) -> None:
     assert found.summary().set_index("r")["heldout"].to_dict() == scores.drop(1).to_dict()  # the same folds for all
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [True, False])
 def test_scores_do_not_depend_on_the_workers(monkeypatch: pytest.MonkeyPatch, processes: bool) -> None:
     monkeypatch.setattr(search, "_worth_processes", lambda *_: processes)
@@ -286,6 +290,29 @@ def test_a_doubt_when_restarts_differ_by_more_than_the_lead() -> None:
     assert lucky.doubts[0].startswith("restarts of r=3 differ by 81.0 nats and it leads by 1.0; with other restarts")
 
 
+@pytest.mark.extra("plot")
+def test_plots_show_both_curves(both: pltf.Selection) -> None:
+    ax = both.plot()
+    left, right = ax.figure.axes
+    assert left is ax
+    assert left.get_ylabel() == "bound on the log evidence (nats)"
+    assert right.get_ylabel() == "log likelihood of hidden cells, with standard error"
+    heights = right.get_lines()[0].get_ydata()
+    np.testing.assert_array_equal(heights, both.summary().sort_values("r")["heldout"])
+    alone = quietly(pltf.select, MODEL, X, **SMALL | {"restarts": 1}).plot()
+    assert len(alone.figure.axes) == 1
+    assert alone.get_title() == "hidden cells choose r = 3"
+
+
+def test_agreement_with_dropped_restarts_is_unknown() -> None:
+    found = _by_bound([-100.0, -110.0, -120.0])
+    rows = tuple(replace(row, stopped=BEHIND if row.restart else "") for row in found.winner.rows)
+    winner = replace(found.winner, rows=rows)
+    row = replace(found, outcomes=(winner,), winner=winner).summary().iloc[0]
+    assert (row["known"], row["dropped"], row["restarts"]) == (1, 2, 3)
+    assert math.isnan(row["agree"])
+
+
 # -- saved, broken off --------------------------------------------------------------------------
 
 
@@ -303,6 +330,7 @@ def test_a_search_of_version_0_1_has_no_hidden_cells() -> None:
     assert found.heldout.empty
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("criterion", ["heldout", "both"])
 def test_broken_off_in_the_folds_or_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, criterion: str) -> None:
     options = SMALL | {"criterion": criterion, "r": [2, 3], "widen": True}

@@ -168,8 +168,10 @@ def search(found: Selection) -> SearchHistory:
 
 def _score_curves(found: Selection, labels: list[str]) -> list[ScoreCurve]:
     """For each thing that was varied: the best score of each value, whatever the rest."""
-    folds, curves = found.winner.folds, []
-    for name in labels if folds is not None else ():
+    folds, curves = found.winner.folds, list[ScoreCurve]()
+    if folds is None:
+        return curves
+    for name in labels:
         best: dict[Any, tuple[float, float]] = {}
         for one in found.outcomes:
             if one.folds is not None and name in one.label:

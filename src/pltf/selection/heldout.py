@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -41,7 +40,7 @@ def fold_options(options: Options) -> Options:
     """The options of a fit to a fold: few restarts and a coarse tolerance, for there are many of them."""
     fitting = replace(
         options.fitting,
-        restarts=ceil(options.restarts / SHARE),
+        restarts=max(1, round(options.restarts / SHARE)),
         tol=max(options.fitting.tol, TOLERANCE),
         keep_data=False,
     )
@@ -142,7 +141,8 @@ def scored(
 ) -> Array:
     """The score of each block of a fold's hidden cells under a run; done by a worker."""
     if isinstance(source, RemoteProblem):
-        source, data = source.problem(), source.data
+        data = source.data
+        source = source.problem()
     assert data is not None
     problem = replace(source, engine=source.engine.fresh())  # others may run beside this one
     with single_threaded_blas:

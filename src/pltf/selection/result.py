@@ -125,8 +125,8 @@ class Selection:
 
         >>> import numpy as np, pltf
         >>> X = np.kron(np.diag([9, 5]), np.ones((5, 4)))
-        >>> pltf.select(pltf.nmf(rank=1), X, r=[1, 2], restarts=2, criterion="both").weights
-        array([0., 1.])
+        >>> pltf.select(pltf.nmf(rank=1), X, r=[1, 2, 3], restarts=2, criterion="heldout").weights
+        array([0., 1., 0.])
         """
         weights = np.zeros(len(self.outcomes))
         if self.by_hidden_cells:
@@ -331,11 +331,8 @@ def _summed_up(one: Outcome) -> dict[str, Any]:
 
 def _predicted(one: Outcome) -> dict[str, Any]:
     """How a candidate predicts hidden cells."""
-    known = one.folds is not None
-    return {
-        "heldout": one.folds.mean if known else math.nan,
-        "heldout_se": one.folds.se if known else math.nan,
-    }
+    mean, se = (math.nan, math.nan) if one.folds is None else (one.folds.mean, one.folds.se)
+    return {"heldout": mean, "heldout_se": se}
 
 
 def _told(row: Row, seed: int) -> dict[str, Any]:
