@@ -27,7 +27,7 @@ from rich.table import Table
 import pltf
 import pltf.datasets
 from benchmarks.selection import order_seven
-from pltf.selection.folds import make_folds
+from pltf.selection.folds import Fold, make_folds
 from pltf.selection.heldout import log_likelihood
 
 DRAWS_OF_NMF = (150, 60)
@@ -143,21 +143,18 @@ def flights() -> Problem:
 
 
 def routes() -> Problem:
-    """Airlines that fly from one airport to another, among the 100 airports with most routes."""
+    """Routes of airlines in the United States: from, to, airline."""
     from importlib.resources import files
 
     import pandas as pd
 
     table = pd.read_csv(str(files("bokeh_sampledata").joinpath("_data", "routes.csv.gz")))
-    ends = table[["Source", "Destination"]].astype(str)
-    busiest = pd.concat([ends["Source"], ends["Destination"]]).value_counts().index[:100]
-    ends = ends[ends.isin(set(busiest)).all(axis=1)]
-    place = {name: n for n, name in enumerate(busiest)}
-    X = np.zeros((100, 100))
-    np.add.at(X, (ends["Source"].map(place).to_numpy(), ends["Destination"].map(place).to_numpy()), 1)
-    return Problem(
-        "airline routes", X, ~np.eye(100, dtype=bool), pltf.nmf, [2, 4, 6, 8, 9, 10, 11, 12, 14, 16, 20, 24], ()
-    )
+    airports, place = pd.factorize(pd.concat([table["Source"], table["Destination"]]).astype(str))
+    airlines, airline = pd.factorize(table["Airline"].astype(str))
+    cells = np.stack([airports[: len(table)], airports[len(table) :], airlines], axis=1)
+    shape = (len(place), len(place), len(airline))
+    X = pltf.observe((cells, np.ones(len(table))), shape=shape, duplicates="sum")
+    return Problem("airline routes", X, None, pltf.cp, [4, 6, 8, 9, 10, 11, 12, 14, 16, 20], ())
 
 
 REAL = (miserables, reuters, digits, flights, routes)
@@ -170,12 +167,12 @@ def real(_: int, console: Console) -> None:
     )
     for make in REAL:
         problem = make()
-        other = make_folds({"X": pltf.observe(problem.X, problem.mask)}, 2, seed=77)[0]
-        keep = np.ones(problem.X.shape, dtype=bool) if problem.mask is None else problem.mask.copy()
-        keep[tuple(other.hidden["X"].cells)] = False
-        found = found_in(problem._replace(mask=keep), "both", restarts=6)
+        seen = {"X": pltf.observe(problem.X, problem.mask)}
+        other = make_folds(seen, 2, seed=77)[0]
+        train = other.train(seen)["X"]
+        found = found_in(problem._replace(X=train, mask=None), "both", restarts=6)
         bound = max(found.outcomes, key=lambda one: one.bound).label["r"]
-        scores = dict(_on_other_cells(problem, keep, other))
+        scores = dict(_on_other_cells(problem, train, other))
         best = max(scores, key=lambda order: scores[order].mean())
         chosen, se = found.best["r"], scores[best].std(ddof=1) / len(scores[best]) ** 0.5
         told = [f"{scores[order].mean():.4f}" for order in (chosen, bound, best)]
@@ -187,10 +184,10 @@ def real(_: int, console: Console) -> None:
     console.print(table)
 
 
-def _on_other_cells(problem: Problem, keep: NDArray[np.bool_], other: Any) -> Iterator[tuple[int, NDArray[Any]]]:
+def _on_other_cells(problem: Problem, train: pltf.Observation, other: Fold) -> Iterator[tuple[int, NDArray[Any]]]:
     for order in problem.orders:
         with warnings.catch_warnings(action="ignore"):
-            fit = problem.model(rank=order).fit(problem.X, mask=keep, restarts=4, progress=False)
+            fit = problem.model(rank=order).fit(train, restarts=4, progress=False)
         yield order, log_likelihood(fit, other, 0)
 
 
@@ -200,7 +197,8 @@ def seeds(_: int, console: Console) -> None:
         for seed in range(4):
             found = found_in(routes(), criterion, seed=seed, restarts=5)
             weights = {one.label["r"]: round(float(w), 2) for one, w in zip(found.outcomes, found.weights, strict=True)}
-            console.print(criterion, seed, found.best, {r: w for r, w in weights.items() if w}, *found.doubts)
+            told = " ".join(f"r={r}: {w:.2f}" for r, w in weights.items() if w)
+            console.print(f"{criterion}, seed {seed}: r={found.best['r']}, weights {told}", *found.doubts)
 
 
 # -- cost ---------------------------------------------------------------------------------------
