@@ -257,6 +257,20 @@ def test_doubts_when_criteria_disagree_or_nothing_is_clear(both: pltf.Selection)
     assert any(text.startswith("hidden cells hardly tell: r=3 to r=4 are within") for text in wrong.doubts)
 
 
+def test_a_doubt_when_very_different_orders_predict_alike() -> None:
+    found = quietly(pltf.select, MODEL, X, **SMALL | {"r": [1, 2, 5], "restarts": 1})
+    level = tuple(replace(one, folds=_scores(-1.0)) for one in found.outcomes)
+    found = pltf.Selection(**vars_of(found) | {"outcomes": level, "winner": level[0], "best": {"r": 1}})
+    assert found.weights.tolist() == [1, 0, 0]
+    assert any(text.startswith("hidden cells hardly tell: r=1 to r=5 are within two") for text in found.doubts)
+
+
+def test_of_few_data_a_larger_share_is_hidden() -> None:
+    few, many = (pltf.observe(np.random.default_rng(0).poisson(0.5, shape)) for shape in ((20, 30), (60, 70)))
+    shares = [make_folds({"X": one}, 5, seed=0)[0].hidden["X"].values.size / one.n_observed for one in (few, many)]
+    assert shares == pytest.approx([40 / few.n_positive, HIDDEN], abs=0.01)
+
+
 def vars_of(found: pltf.Selection) -> dict[str, Any]:
     return {name: value for name, value in vars(found).items() if name != "weights"}
 
@@ -392,7 +406,7 @@ def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
 
 
 def test_data_that_are_too_few_to_hide_some_are_refused() -> None:
-    message = r"criterion='heldout' needs at least 40 observed non-zeros, to hide 10% of them 5 times; got 6"
+    message = r"criterion='heldout' needs at least 23 observed non-zeros, to hide 18% of them 5 times; got 6"
     with pytest.raises(pltf.PltfError, match=message):
         pltf.select(MODEL, np.eye(6), r=[1, 2], criterion="heldout")
     with pytest.raises(pltf.PltfError, match=r"score='auc' needs zeros and non-zeros among the hidden cells"):

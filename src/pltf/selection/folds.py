@@ -18,7 +18,8 @@ from pltf.errors import PltfError, py
 from pltf.gamma import Array
 
 # Measured: benchmarks/NOTES.md
-HIDDEN = 0.1  # share of the observed cells that each fold hides; no two folds hide the same cell
+HIDDEN, MOST_HIDDEN = 0.1, 0.9  # share of the observed cells that each fold hides, and all of them together at most
+ENOUGH = 40  # non-zeros that a fold should hide; of fewer data a larger share is hidden
 BLOCKS = 10  # parts of a fold whose scores are kept apart, for the standard error
 LEAST = 4  # non-zeros that a fold must hide at least
 SAMPLED = 20_000  # zeros of a list that are hidden at least, if they are too many to hide a share of them all
@@ -65,8 +66,8 @@ def make_folds(seen: Mapping[str, Observation], count: int, seed: int, blocks: i
     A tensor that lists its non-zeros may have far more zeros than can be hidden. Then only some of them are, and each
     stands for many: scores are weighted means.
     """
-    share = min(HIDDEN, 0.9 / count)
     positive = sum(one.n_positive for one in seen.values())
+    share = min(max(HIDDEN, ENOUGH / max(positive, 1)), MOST_HIDDEN / count)
     if positive * share < LEAST:
         least = math.ceil(LEAST / share)
         text = f"needs at least {least} observed non-zeros, to hide {share:.0%} of them {count} times"

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SURE = 2 / 3  # a winner that wins less often is a doubt
+FAR_APART = 4  # times the entries of another candidate: if both predict alike, that is a doubt
 TOLERANCE = 1e-6  # bounds that differ by less, relatively, do not disagree
 ALIKE = 0.9  # restarts with at least this similarity have found the same components
 
@@ -218,7 +219,7 @@ def _unclear(found: Selection) -> list[str]:
     best, fitted = shown(found.best), [one for one in found.outcomes if one.rows]
     texts = []
     if found.by_hidden_cells:
-        if weight < SURE:
+        if weight < SURE or _many_level(found):
             texts.append(f"hidden cells hardly tell: {_level(found)}; {best} wins {_often(weight)}")
         top = max(fitted, key=lambda one: one.bound)
         ahead = top.bound - found.winner.bound
@@ -244,12 +245,22 @@ def _spread(one: Outcome) -> float:
     return max(bounds) - min(bounds)
 
 
+def _within(found: Selection) -> list[Outcome]:
+    """The candidates within two standard errors of the best."""
+    scored = [one for one in found.outcomes if one.folds is not None]
+    folds = [one.folds for one in scored if one.folds is not None]
+    return [scored[n] for n in within_errors([one.mean for one in folds], allowances(folds), UNCLEAR)]
+
+
+def _many_level(found: Selection) -> bool:
+    """Whether candidates of very different size predict alike."""
+    sizes = [one.entries for one in _within(found)]
+    return max(sizes) >= FAR_APART * min(sizes)
+
+
 def _level(found: Selection) -> str:
     """The candidates within two standard errors of the best, in words."""
-    labels = [one.label for one in found.outcomes if one.folds is not None]
-    folds = [one.folds for one in found.outcomes if one.folds is not None]
-    within = within_errors([one.mean for one in folds], allowances(folds), UNCLEAR)
-    return f"{_range([labels[n] for n in within])} within two standard errors of the best"
+    return f"{_range([one.label for one in _within(found)])} within two standard errors of the best"
 
 
 def _range(labels: Sequence[Label]) -> str:
