@@ -14,6 +14,8 @@ import pltf
 from pltf.cli import app
 from pltf.inference.methods import METHODS
 from pltf.options import DTYPES, IF_SET, FitOptions, _rule
+from pltf.selection.course import CRITERIA
+from pltf.selection.heldout import SCORES
 from pltf.sklearn import PoissonNMF
 
 X = np.random.default_rng(0).poisson(3.0, (4, 3))
@@ -178,7 +180,13 @@ def test_a_fit_has_all_options_in_their_order() -> None:
     [
         (pltf.Model.plan, {"mask": None}),
         (pltf.Fit.fold_in, {"mask": None}),
-        (pltf.select, {"mask": None, "race": None, "workers": None, "restarts": 10}),
+        (
+            pltf.select,
+            {
+                **{"mask": None, "race": None, "workers": None, "restarts": 10},
+                **{"criterion": "bound", "folds": 5, "score": "log_likelihood", "widen": False},
+            },
+        ),
     ],
 )
 def test_defaults_are_those_of_a_fit(function: Callable[..., Any], others: dict[str, Any]) -> None:
@@ -197,13 +205,15 @@ def test_defaults_of_the_command_line_are_those_of_a_fit() -> None:
     for command in (app.fit, app.select, app.plan):
         for name, default in defaults(command).items():
             expected = of_search.get(name) if command is app.select else DEFAULTS.get(name)
-            if name in DEFAULTS:
+            if name in DEFAULTS or name in ("criterion", "folds", "score", "widen"):
                 assert default == expected, name
 
 
 def test_choices_of_the_command_line_are_those_of_a_fit() -> None:
     assert tuple(app.MethodName) == tuple(METHODS)
     assert tuple(app.DtypeName) == DTYPES
+    assert tuple(app.CriterionName) == CRITERIA
+    assert tuple(app.ScoreName) == SCORES
 
 
 class Recorded(Exception):
@@ -224,7 +234,15 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def test_every_option_is_handed_on(fitted: pltf.Fit, recorded: dict[str, Any]) -> None:
-    of_search = {"prior", "race", "workers"}  # each candidate has a prior of its own
+    of_search = {
+        "prior",
+        "race",
+        "workers",
+        "criterion",
+        "folds",
+        "score",
+        "widen",
+    }  # each candidate has a prior of its own
     calls: tuple[tuple[Callable[..., Any], tuple[Any, ...], set[str]], ...] = (
         (pltf.Model.fit, (MODEL, X), set()),
         (pltf.Model.plan, (MODEL, X), set()),

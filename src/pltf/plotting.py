@@ -70,7 +70,8 @@ def search(found: Selection, axes: Any = None) -> Any:
     """Bounds of a search, one panel for everything that was varied: sizes, model, prior; returns the axes.
 
     Each panel shows all runs, those that were dropped from the race as crosses, and for each size the best of them
-    whatever the rest.
+    whatever the rest. Scores on hidden cells, where there are any, have an axis of their own on the right, or the panel
+    to themselves if the bound was not asked.
 
     >>> import matplotlib; matplotlib.use("agg")
     >>> import numpy as np, pltf
@@ -79,30 +80,59 @@ def search(found: Selection, axes: Any = None) -> Any:
     >>> ax.get_title()
     'the bound is highest at r = 2'
     """
-    table = found.table
-    labels = list(table.columns[: list(table.columns).index("restart")])
-    varied = [name for name in labels if table[name].nunique() > 1] or labels[:1]
+    summary = found.summary()
+    labels = list(summary.columns[: list(summary.columns).index("best")])
+    varied = [name for name in labels if summary[name].nunique() > 1] or labels[:1]
     if not varied:
         raise PltfError("the model has no latent index: there is nothing to draw the bound against")
-    panels = _panels(len(varied), axes)
+    panels = _panels(len(varied), axes, sharey=found.criterion != "both")
     for name, ax in zip(varied, panels, strict=True):
-        known = table.dropna(subset=[name])
-        dropped = known["stopped"] == "dropped"
-        runs = {value: part["bound"].tolist() for value, part in known[~dropped].groupby(name, sort=False)}
-        if name in ("model", "prior"):
-            bound_curve(dict(enumerate(runs.values())), ax, index=name)
-            ax.set_xticks(range(len(runs)), [textwrap.fill(str(one), 24) for one in runs])
-            ax.set(xlabel=name, title=f"best {name}")
-            places = known[dropped][name].map({value: place for place, value in enumerate(runs)})
-        else:
-            bound_curve({int(value): bounds for value, bounds in runs.items()}, ax, index=name)
-            places = known[dropped][name].astype(int)
-        limits = ax.get_ylim()  # runs that were dropped early may be far below
-        ax.plot(places, known[dropped]["bound"], "x", color="0.75", markersize=4, zorder=1, label="dropped")
-        ax.set_ylim(limits)
-    for ax in panels[1:]:
+        if found.criterion != "heldout":
+            _bounds_against(name, found.table, ax)
+        if found.by_hidden_cells:
+            _scores_against(name, found, ax if found.criterion == "heldout" else ax.twinx())
+    for ax in panels[1:] if found.criterion != "both" else ():
         ax.set_ylabel("")
     return panels[0] if len(panels) == 1 else np.array(panels, dtype=object)
+
+
+def _bounds_against(name: str, table: pd.DataFrame, ax: Any) -> None:
+    """Every run of a search against one thing that was varied."""
+    known = table.dropna(subset=[name])
+    dropped = known["stopped"] == "dropped"
+    runs = {value: part["bound"].tolist() for value, part in known[~dropped].groupby(name, sort=False)}
+    if name in ("model", "prior"):
+        bound_curve(dict(enumerate(runs.values())), ax, index=name)
+        ax.set_xticks(range(len(runs)), [textwrap.fill(str(one), 24) for one in runs])
+        ax.set(xlabel=name, title=f"best {name}")
+        places = known[dropped][name].map({value: place for place, value in enumerate(runs)})
+    else:
+        bound_curve({int(value): bounds for value, bounds in runs.items()}, ax, index=name)
+        places = known[dropped][name].astype(int)
+    limits = ax.get_ylim()  # runs that were dropped early may be far below
+    ax.plot(places, known[dropped]["bound"], "x", color="0.75", markersize=4, zorder=1, label="dropped")
+    ax.set_ylim(limits)
+
+
+def _scores_against(name: str, found: Selection, ax: Any) -> None:
+    """Scores on hidden cells with their standard errors: the best candidate for each value, and the one chosen."""
+    candidates = [one for one in found.outcomes if one.folds is not None and name in one.label]
+    best: dict[Any, tuple[float, float]] = {}
+    for one in candidates:
+        assert one.folds is not None
+        best[one.label[name]] = max(best.get(one.label[name], (-np.inf, 0.0)), (one.folds.mean, one.folds.se))
+    sizes = name not in ("model", "prior")
+    values = sorted(best) if sizes else list(best)
+    places = values if sizes else list(range(len(values)))
+    means, errors = np.array([best[value] for value in values]).T
+    ax.errorbar(places, means, errors, color="C1", marker="s", markersize=5, capsize=3, zorder=3)
+    place, folds = places[values.index(found.best[name])], found.winner.folds
+    assert folds is not None
+    ax.plot([place], [folds.mean], "s", color="C3", markersize=11, fillstyle="none", markeredgewidth=2, zorder=4)
+    ax.set_xticks(places, None if sizes else [textwrap.fill(str(one), 24) for one in values])
+    ax.set_xlabel(f"size of {name}" if sizes else name)
+    ax.set_ylabel(f"{found.score.replace('_', ' ')} of hidden cells, with standard error")
+    ax.set_title(f"hidden cells choose {name} = {found.best[name]}" if sizes else f"best {name}")
 
 
 def scores(found: Scores, axes: Any = None) -> Any:

@@ -106,6 +106,21 @@ def test_select(folder: Path) -> None:
     assert [one["p"] for one in sorted(grid["candidates"], key=lambda one: int(one["p"]))] == [1, 2]
 
 
+def test_select_by_hidden_cells(folder: Path) -> None:
+    command = ("select", folder / "events.csv", *INDEX, "--cp", "1:3", "--restarts", 1, "--criterion", "heldout")
+    done = here(*command, "--folds", 3)
+    assert done.code == 0, done
+    assert "hidden cells" in done.out
+    assert "+-" in done.out
+    assert "nan" not in done.out
+    told = facts(here(*command, "--score", "auc", "--json"))
+    assert told["best"] == {"r": 2}
+    assert all(0 < one["heldout"] <= 1 for one in told["candidates"])
+    refused = here(*command[:-2], "--score", "auc")
+    assert refused.code == 2
+    assert "--score goes with --criterion heldout or 'both', got --criterion bound" in refused.err
+
+
 @pytest.mark.extra("io")
 @pytest.mark.slow
 def test_predict(folder: Path) -> None:

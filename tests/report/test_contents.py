@@ -303,6 +303,21 @@ def test_a_search_has_its_curve_and_table(tmp_path: Path) -> None:
     assert "order-0" in figures_of(report_of(found, tmp_path, scores=scored()))
 
 
+def test_scores_on_hidden_cells_have_a_curve_and_a_column(tmp_path: Path) -> None:
+    X = counts()[:8]
+    with warnings.catch_warnings(action="ignore"):
+        found = pltf.select(pltf.cp(rank=1), X, r=[1, 2, 3], restarts=1, workers=1, criterion="heldout")
+    told = search(found)
+    (curve,) = told.score_curves
+    assert (curve.values, curve.winner, told.lead) == ((1, 2, 3), found.best["r"], None)
+    assert dict(zip(curve.values, curve.best, strict=True)) == found.summary().set_index("r")["heldout"].to_dict()
+    page = report_of(found, tmp_path, scores=scored())
+    assert "hidden-0" in figures_of(page)
+    first = told.candidates[0]
+    assert f"{first.heldout:.4f} ± {first.heldout_se:.4f}".replace("-", "−") in page
+    assert "nan" not in page.split("How many components?")[1].split("</table>")[0]
+
+
 def test_models_and_priors_are_compared_by_name(tmp_path: Path) -> None:
     X = counts()[:8]
     with warnings.catch_warnings(action="ignore"):

@@ -416,14 +416,15 @@ def test_ctrl_c_in_a_real_process(processes: bool) -> None:
         import sys, warnings
         import numpy as np, pltf
         from pltf.selection import search
+        from pltf.inference.progress import Progress
         search._worth_processes = lambda *_: {processes}
         X = np.random.default_rng(0).poisson(2.0, (30, 30, 30))
-        class Watch(search.Progress):
+        class Watch(Progress):
             def show(self, done, text):
                 if not text.startswith("0 of"):
                     print("going", flush=True)
         warnings.simplefilter("ignore")
-        import pltf.selection.selector as choose
+        import pltf.selection.course as choose
         choose.Progress = Watch
         found = pltf.select(pltf.cp(rank=1), X, r=range(1, 100), restarts=3)
         print("returned", found.interrupted, len(found.outcomes), flush=True)

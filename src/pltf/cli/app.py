@@ -104,6 +104,22 @@ class MethodName(StrEnum):
     gibbs = "gibbs"
 
 
+class CriterionName(StrEnum):
+    """What chooses among candidates."""
+
+    bound = "bound"
+    heldout = "heldout"
+    both = "both"
+
+
+class ScoreName(StrEnum):
+    """Scores of hidden cells."""
+
+    log_likelihood = "log_likelihood"
+    auc = "auc"
+    average_precision = "average_precision"
+
+
 class DtypeName(StrEnum):
     """Types of numbers."""
 
@@ -386,6 +402,22 @@ def select(
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
+    criterion: Annotated[
+        CriterionName,
+        typer.Option(
+            "--criterion", rich_help_panel=FITTING, help="What chooses: the bound, or the prediction of hidden cells."
+        ),
+    ] = CriterionName.bound,
+    folds: Annotated[
+        int, typer.Option("--folds", min=2, metavar="N", rich_help_panel=FITTING, help="Folds of hidden cells.")
+    ] = 5,
+    score: Annotated[
+        ScoreName, typer.Option("--score", rich_help_panel=FITTING, help="Score of hidden cells.")
+    ] = ScoreName.log_likelihood,
+    widen: Annotated[
+        bool,
+        typer.Option("--widen", rich_help_panel=FITTING, help="Try further sizes while the best is at the edge."),
+    ] = False,
 ) -> int:
     """Find out how many components the data support: fit a model at several sizes.
 

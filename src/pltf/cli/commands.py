@@ -99,7 +99,8 @@ def select(tell: Teller, file: Path, output: Path | None, force: bool, **options
     fitting, wanted = _fitting(tell, options, file), wanted_of(options, several=True)
     seen = _read(tell, file, options, wanted)
     model, sizes = model_of(seen, wanted)
-    settings: dict[str, Any] = {**fitting, "workers": options["workers"], "race": options["race"], **sizes}
+    names = ("workers", "race", "criterion", "folds", "score", "widen")
+    settings: dict[str, Any] = {**fitting, **{name: options[name] for name in names}, **sizes}
     found = search(model, seen, **settings)
     found = replace(found, best_fit=replace(found.best_fit, origin=_origin(file)))
     if target is not None:
@@ -484,14 +485,21 @@ def _tell_search(tell: Teller, found: Selection) -> None:
     if not tell.talks:
         return
     shown: dict[str, Any] = {name: summary[name] for name in found.best}
-    shown["bound"] = summary["best"].map("{:.2f}".format)
-    shown["gap"] = summary["gap"].map("{:.1f} nats".format)
-    shown["agree"] = summary["agree"].map("{:.0%}".format)
+    if found.by_hidden_cells:
+        pairs = zip(summary["heldout"], summary["heldout_se"], strict=True)
+        shown["hidden cells"] = [_unless_unknown("{:.4f} +- {:.4f}", *pair) for pair in pairs]
+    shown["bound"] = [_unless_unknown("{:.2f}", one) for one in summary["best"]]
+    shown["gap"] = [_unless_unknown("{:.1f} nats", one) for one in summary["gap"]]
+    shown["agree"] = [_unless_unknown("{:.0%}", one) for one in summary["agree"]]
     shown["restarts"] = summary["restarts"].astype(str)
     shown["dropped"] = summary["dropped"].astype(str)
     shown["weight"] = summary["weight"].map("{:.1%}".format)
     shown["time"] = summary["seconds"].map("{:.1f} s".format)
     tell.say("", pd.DataFrame(shown).to_string(index=False))
+
+
+def _unless_unknown(form: str, *numbers: float) -> str:
+    return "-" if any(map(math.isnan, numbers)) else form.format(*numbers)
 
 
 def _tell_saved(tell: Teller, path: Path, what: str = "") -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pltf.data.base import Observation
 from pltf.data.cell_index import CellIndex, Coords
 from pltf.data.coo import CooObservation
-from pltf.data.dense import DenseObservation
+from pltf.data.dense import DenseObservation, dense_observation
 from pltf.data.numeric import brief, constants, read_only
 from pltf.data.observe import is_xarray, observe
 from pltf.data.random_cells import (
@@ -390,6 +390,20 @@ def _of_each_slice(rng: np.random.Generator, fraction: float, seen: CooObservati
         for position in np.flatnonzero(shares)
     ]
     return np.insert(np.concatenate(parts, axis=1), axis, np.repeat(np.arange(size), shares), axis=0)
+
+
+def without(seen: Observation, cells: Coords) -> Observation:
+    """The data with some observed cells (modes, n) missing.
+
+    >>> without(observe(np.arange(4.0)), np.array([[1, 3]]))
+    <DenseObservation 4 float64: 2 of 4 cells observed, total 2>
+    """
+    if isinstance(seen, CooObservation):
+        return _split(seen, cells).train
+    assert isinstance(seen, DenseObservation)
+    keep = np.ones(seen.shape, dtype=bool) if seen.mask is None else seen.mask.copy()
+    keep[tuple(cells)] = False
+    return replace(dense_observation(seen.values, keep, "X"), dims=seen.dims, labels=seen.labels)
 
 
 def _split(seen: CooObservation, cells: Coords) -> Holdout:

@@ -20,7 +20,7 @@ from pltf.report.checks import roc_curve
 from pltf.report.components import LEVEL, Ranking
 from pltf.report.factors import HeatMap
 from pltf.report.formatting import number, percent, plain, short
-from pltf.report.history import Curve, Restart, Trace
+from pltf.report.history import Curve, Restart, ScoreCurve, Trace
 
 BLUE, ORANGE, GREY = "#2f7fc1", "#d1600e", "#87909b"
 SCALE = [[0.0, "#f1f4f8"], [0.5, "#6ba3d4"], [1.0, "#0b3c6f"]]  # the page puts a dark one in its place, where asked
@@ -185,6 +185,33 @@ def order(curve: Curve, number_of: int) -> Chart:
     _with_legend(figure)
     words = f"Line: the best bound for each {curve.name} that was tried; dots: single runs; {curve.winner} was chosen."
     return Chart(f"order-{number_of}", figure, 360 if curve.ordered else 120 + 60 * len(curve.values), words)
+
+
+def predicted(curve: ScoreCurve, number_of: int) -> Chart:
+    """The score on hidden cells against a size, a model or a prior."""
+    go = graph_objects()
+    place = {value: value if curve.ordered else plain(short(str(value), 60)) for value in curve.values}
+    scores = go.Scatter(
+        x=[place[value] for value in curve.values],
+        y=list(curve.best),
+        error_y={"type": "data", "array": list(curve.errors), "color": BLUE},
+        name="score and standard error",
+        mode="lines+markers" if curve.ordered else "markers",
+        line={"color": BLUE, "width": 2},
+        marker={"size": 8},
+        hovertemplate="%{x}<br>%{y:.4f}<extra></extra>",
+    )
+    marker = {"color": ORANGE, "size": 13, "symbol": "circle-open", "line": {"width": 3}}
+    chosen = _dots(go, [(place[curve.winner], curve.reached)], "chosen", marker)
+    chosen.hovertemplate = "%{x}<br>%{y:.4f}<extra></extra>"
+    label = f"size of {curve.name}" if curve.ordered else curve.name
+    figure = _figure(go, scores, chosen, x=label, y=f"{curve.score} of hidden cells")
+    if curve.ordered and len(curve.values) <= 25:
+        figure.update_xaxes(tickmode="array", tickvals=list(curve.values), showgrid=False)
+    _with_legend(figure)
+    words = f"Line: the {curve.score} of hidden cells for each {curve.name}, with standard errors"
+    words = f"{words}; {curve.winner} was chosen."
+    return Chart(f"hidden-{number_of}", figure, 360, words)
 
 
 def _dots(go: Any, points: Sequence[tuple[Any, float]], name: str, marker: dict[str, Any]) -> Any:

@@ -62,7 +62,16 @@ def nats(x: float) -> str:
     >>> nats(-12345.678), nats(-12345678.9)
     ('−12,345.7', '−12,345,679')
     """
-    return f"{x:z,.{1 if abs(x) < 1e6 else 0}f}".replace("-", "−")
+    return "–" if math.isnan(x) else f"{x:z,.{1 if abs(x) < 1e6 else 0}f}".replace("-", "−")
+
+
+def scored(mean: float, error: float) -> str:
+    """A score on hidden cells and its standard error.
+
+    >>> scored(-1.23456, 0.01), scored(float("nan"), float("nan"))
+    ('−1.2346 ± 0.0100', '–')
+    """
+    return "–" if math.isnan(mean) else f"{mean:.4f} ± {error:.4f}".replace("-", "−")
 
 
 def seconds(s: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +53,20 @@ class Curve:
     winner: Any
 
 
+@dataclass(frozen=True, eq=False)
+class ScoreCurve:
+    """The score on hidden cells against one thing that was varied."""
+
+    name: str
+    ordered: bool
+    score: str  # what is scored, in words
+    values: tuple[Any, ...]
+    best: tuple[float, ...]  # the best score of each
+    errors: tuple[float, ...]  # and its standard error
+    winner: Any
+    reached: float  # the score of the winner
+
+
 @dataclass(frozen=True)
 class TriedCandidate:
     """A row in the summary of a search."""
@@ -64,6 +79,9 @@ class TriedCandidate:
     restarts: int
     dropped: int
     seconds: float
+    known: int
+    heldout: float  # NaN if hidden cells were not asked
+    heldout_se: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +96,8 @@ class SearchHistory:
     left_out: int  # candidates that the table does not show
     curves: tuple[Curve, ...]
     doubts: tuple[str, ...]
+    by_hidden_cells: bool
+    score_curves: tuple[ScoreCurve, ...]
 
 
 def trace(fit: Fit) -> Trace:
@@ -123,20 +143,47 @@ def search(found: Selection) -> SearchHistory:
             int(row["restarts"]),
             int(row["dropped"]),
             float(row["seconds"]),
+            int(row["known"]),
+            float(row.get("heldout", math.nan)),
+            float(row.get("heldout_se", math.nan)),
         )
         for row in summary.to_dict("records")
     ]
-    lead = found.winner.bound - max(one.best for one in candidates[1:]) if len(candidates) > 1 else None
+    lead = None
+    if len(candidates) > 1 and not found.by_hidden_cells:
+        lead = found.winner.bound - max(one.best for one in candidates[1:])
     return SearchHistory(
         {name: str(value) for name, value in found.best.items()},
         lead,
-        sum(one.restarts for one in candidates),
+        sum(one.restarts for one in candidates) + sum(one.folds.bounds.size for one in found.outcomes if one.folds),
         sum(one.seconds for one in candidates),
         tuple(candidates[:MOST_ROWS]),
         max(0, len(candidates) - MOST_ROWS),
         tuple(_curves(found, labels)),
         found.doubts,
+        found.by_hidden_cells,
+        tuple(_score_curves(found, labels)),
     )
+
+
+def _score_curves(found: Selection, labels: list[str]) -> list[ScoreCurve]:
+    """For each thing that was varied: the best score of each value, whatever the rest."""
+    folds, curves = found.winner.folds, list[ScoreCurve]()
+    if folds is None:
+        return curves
+    for name in labels:
+        best: dict[Any, tuple[float, float]] = {}
+        for one in found.outcomes:
+            if one.folds is not None and name in one.label:
+                value = one.label[name]
+                best[value] = max(best.get(value, (-math.inf, 0.0)), (one.folds.mean, one.folds.se))
+        if len(best) > 1:
+            ordered = name not in ("model", "prior")
+            values = tuple(sorted(best) if ordered else best)
+            means, errors = zip(*(best[value] for value in values), strict=True)
+            score = found.score.replace("_", " ")
+            curves.append(ScoreCurve(name, ordered, score, values, means, errors, found.best[name], folds.mean))
+    return curves
 
 
 def _curves(found: Selection, labels: list[str]) -> list[Curve]:

@@ -124,6 +124,7 @@ def page(fit: Fit, found: Selection | None, title: str | None, scores: Scores | 
     ]
     share_charts = {i: charts.shares(one) for i, one in ranked.items() if one.share is not None and len(one.order) > 1}
     order_charts = [] if searched is None else [charts.order(c, n) for n, c in enumerate(searched.curves)]
+    order_charts += [] if searched is None else [charts.predicted(c, n) for n, c in enumerate(searched.score_curves)]
     fit_charts = [charts.trace(trace(fit), fit.objective)] if len(fit.trace) else []
     fit_charts += [charts.starts(told, "bound" if fit.draws else fit.objective)] if len(told) > 1 else []
     check_charts = [] if checked.scores is None else [charts.calibration(checked.scores)]

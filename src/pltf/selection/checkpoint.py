@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from pltf.inference.run import INTERRUPTED, Run
+from pltf.selection.heldout import FoldFindings
 from pltf.selection.result import Selection
-from pltf.selection.saved import SEARCH, outcome_as_text, outcome_from_text, save_search, search_from
+from pltf.selection.saved import (
+    SEARCH,
+    fold_as_text,
+    fold_from_text,
+    outcome_as_text,
+    outcome_from_text,
+    save_search,
+    search_from,
+)
 from pltf.selection.search import Candidate, Contender, Findings
 from pltf.store.checkpoint import Identity, Place, kept
 from pltf.store.container import Box, Boxes, readable, write
@@ -23,70 +33,139 @@ class SearchCheckpoint:
 
     def __init__(self, place: Place, identity: Identity) -> None:
         assert place.path is not None
-        self._path, self._every, self._identity = place.path, place.every, identity
-        self._boxes = place.boxes if place.kind == UNFINISHED else Boxes()
+        self.path, self._every, self._identity = place.path, place.every, identity
+        self.boxes = place.boxes if place.kind == UNFINISHED else Boxes()
         self.finished: Selection | None = None
         place.check(identity)
         if place.kind == SEARCH:
-            with readable(self._path):
+            with readable(self.path):
                 self.finished = search_from(place.boxes)
         self._last, self._took, self._done = time.monotonic(), 0.0, 0
+        self._stages = list[Stage]()
 
-    def restore(self, found: Findings, candidates: Sequence[Candidate]) -> None:
-        """Bring back the candidates that were done, and the runs of those that were not."""
-        if not self._boxes:
-            return
-        with readable(self._path):
-            about = self._boxes["checkpoint"].about
-            found.outcomes |= {int(number): outcome_from_text(one) for number, one in about["outcomes"].items()}
-            found.contenders = [
-                Contender(n, candidates[n].entries, self._run(candidates, n, restart))
-                for n, restart in about["contenders"]
-            ]
-            for number, (turn, restarts) in about["open"].items():
-                candidate = candidates[int(number)]
-                candidate.turn = turn
-                candidate.runs = {restart: self._run(candidates, int(number), restart) for restart in restarts}
-            for number in found.outcomes:
-                candidates[number].clear()
-        self._boxes, self._done = Boxes(), len(found.outcomes)
+    def stage(self, name: str, found: Findings | FoldFindings) -> Stage:
+        """What keeps one stage of the search: the fits to folds, or those to all data."""
+        one: Stage = FoldStage(self, name, found) if isinstance(found, FoldFindings) else FitStage(self, name, found)
+        self._stages.append(one)
+        return one
 
-    def _run(self, candidates: Sequence[Candidate], number: int, restart: int) -> Run:
-        return get_run(self._boxes[f"candidates/{number}/{restart}"], candidates[number].ready.planned.factor_shapes)
-
-    def due(self, found: Findings) -> bool:
+    def due(self) -> bool:
         """Whether it is time to keep it."""
         since = time.monotonic() - self._last
-        return since >= self._every or (len(found.outcomes) > self._done and since >= _SHARE * self._took)
+        return since >= self._every or (self._n_done > self._done and since >= _SHARE * self._took)
 
-    def keep(self, found: Findings, candidates: Sequence[Candidate]) -> None:
+    @property
+    def _n_done(self) -> int:
+        return sum(len(stage.found.outcomes) for stage in self._stages)
+
+    def keep(self) -> None:
         """Write it down."""
         began = time.monotonic()
-        going = {
-            number: _standing(candidate) for number, candidate in enumerate(candidates) if number not in found.outcomes
-        }
         head = Box({"identity": self._identity})
-        head.about["outcomes"] = {number: outcome_as_text(one) for number, one in found.outcomes.items()}
-        head.about["contenders"] = [(one.number, one.run.restart) for one in found.contenders]
-        head.about["open"] = {n: (candidates[n].turn, list(runs)) for n, runs in going.items() if runs}
         boxes = {"checkpoint": head}
-        for number, runs in going.items():
-            for run in runs.values():
-                _put(boxes, candidates, number, run)
-        for one in found.contenders:
-            _put(boxes, candidates, one.number, one.run)
-        kept(lambda: write(self._path, UNFINISHED, boxes))
+        for stage in self._stages:
+            stage.put(head, boxes)
+        kept(lambda: write(self.path, UNFINISHED, boxes))
         self._last = time.monotonic()
-        self._took, self._done = self._last - began, len(found.outcomes)
+        self._took, self._done = self._last - began, self._n_done
 
     def end(self, found: Selection) -> None:
         """Write down what came out."""
-        kept(lambda: save_search(found, self._path, {"checkpoint": Box({"identity": self._identity})}))
+        kept(lambda: save_search(found, self.path, {"checkpoint": Box({"identity": self._identity})}))
 
 
-def _put(boxes: Boxes, candidates: Sequence[Candidate], number: int, run: Run) -> None:
-    box = boxes[f"candidates/{number}/{run.restart}"] = Box()
-    put_run(box, run, candidates[number].ready.model.factors)
+class Stage:
+    """One stage of a search in the file of all; ``name`` is where its runs are."""
+
+    open = "open"  # where the file says which runs are under way
+
+    def __init__(self, file: SearchCheckpoint, name: str, found: Findings | FoldFindings) -> None:
+        self._file, self._name, self.found = file, name, found
+        self._candidates: Sequence[Candidate] = ()
+
+    def restore(self, candidates: Sequence[Candidate]) -> None:
+        """Bring back the candidates that were done, and the runs of those that were not; those that are there now."""
+        self._candidates = candidates
+        if not self._file.boxes:
+            return
+        with readable(self._file.path):
+            about = self._file.boxes["checkpoint"].about
+            self._restore(about)
+            for number, (turn, restarts) in about.get(self.open, {}).items():
+                if int(number) < len(candidates) and int(number) not in self.found.outcomes:
+                    candidate = candidates[int(number)]
+                    candidate.turn = turn
+                    candidate.runs = {restart: self._run(int(number), restart) for restart in restarts}
+            for number in self.found.outcomes:
+                candidates[number].clear()
+
+    def _restore(self, about: Mapping[str, Any]) -> None:
+        raise NotImplementedError
+
+    def _run(self, number: int, restart: int) -> Run:
+        shapes = self._candidates[number].ready.planned.factor_shapes
+        return get_run(self._file.boxes[f"{self._name}/{number}/{restart}"], shapes)
+
+    def due(self) -> bool:
+        """Whether it is time to keep it."""
+        return self._file.due()
+
+    def keep(self) -> None:
+        """Write down all stages."""
+        self._file.keep()
+
+    def put(self, head: Box, boxes: Boxes) -> None:
+        """Add this stage to what is written."""
+        going = {n: _standing(one) for n, one in enumerate(self._candidates) if n not in self.found.outcomes}
+        head.about[self.open] = {n: (self._candidates[n].turn, list(runs)) for n, runs in going.items() if runs}
+        for number, runs in going.items():
+            for run in runs.values():
+                self._put(boxes, number, run)
+
+    def _put(self, boxes: Boxes, number: int, run: Run) -> None:
+        box = boxes[f"{self._name}/{number}/{run.restart}"] = Box()
+        put_run(box, run, self._candidates[number].ready.model.factors)
+
+
+class FitStage(Stage):
+    """The fits to all data."""
+
+    found: Findings
+
+    def _restore(self, about: Mapping[str, Any]) -> None:
+        found = self.found
+        here = {int(number): one for number, one in about["outcomes"].items() if int(number) < len(self._candidates)}
+        new = [number for number in here if number not in found.outcomes]
+        found.outcomes |= {number: outcome_from_text(here[number]) for number in new}
+        found.contenders += [
+            Contender(n, self._candidates[n].entries, self._run(n, restart))
+            for n, restart in about["contenders"]
+            if n in new
+        ]
+
+    def put(self, head: Box, boxes: Boxes) -> None:
+        """Add this stage to what is written."""
+        super().put(head, boxes)
+        head.about["outcomes"] = {number: outcome_as_text(one) for number, one in self.found.outcomes.items()}
+        head.about["contenders"] = [(one.number, one.run.restart) for one in self.found.contenders]
+        for one in self.found.contenders:
+            self._put(boxes, one.number, one.run)
+
+
+class FoldStage(Stage):
+    """The fits to folds."""
+
+    found: FoldFindings
+    open = "open folds"
+
+    def _restore(self, about: Mapping[str, Any]) -> None:
+        here = {int(number): fold_from_text(one) for number, one in about.get("folds", {}).items()}
+        self.found.outcomes |= {number: one for number, one in here.items() if number < len(self._candidates)}
+
+    def put(self, head: Box, boxes: Boxes) -> None:
+        """Add this stage to what is written."""
+        super().put(head, boxes)
+        head.about["folds"] = {number: fold_as_text(one) for number, one in self.found.outcomes.items()}
 
 
 def _standing(candidate: Candidate) -> dict[int, Run]:

@@ -40,6 +40,9 @@ COLUMNS = frozenset(
         "similarity",
         "edge",
         "error",
+        "known",
+        "heldout",
+        "heldout_se",
     ]
 )
 
@@ -136,6 +139,29 @@ def edges(winner: Model, tried: Iterable[Model]) -> dict[str, str]:
         elif len(values) > 1 and size == min(values) > 1:
             found[index] = "smallest"
     return found
+
+
+def wider(points: Sequence[GridPoint], ends: Mapping[str, str]) -> dict[str, list[int]]:
+    """The sizes of all latent indices, and further ones where the winner was at an end.
+
+    >>> points = [GridPoint({"r": r}, Model("ir,jr->ij", r=r), None) for r in (2, 4, 6)]
+    >>> wider(points, {"r": "largest"})
+    {'r': [2, 4, 6, 8, 10]}
+    >>> wider(points[:2], {"r": "smallest"})
+    {'r': [2, 4]}
+    """
+    grown = {}
+    for index in dict.fromkeys(index for one in points for index in one.model.sizes):
+        sizes = sorted({one.model.sizes[index] for one in points if index in one.model.sizes})
+        step = sizes[-1] - sizes[-2] if len(sizes) > 1 and index in ends else 0
+        more = range(1, max(2, len(sizes) // 2) + 1) if step else ()
+        if ends.get(index) == "largest":
+            sizes += [sizes[-1] + step * n for n in more]
+        elif ends.get(index) == "smallest":
+            step = sizes[1] - sizes[0]
+            sizes = [sizes[0] - step * n for n in reversed(more) if sizes[0] - step * n >= 1] + sizes
+        grown[index] = sizes
+    return grown
 
 
 def shown(label: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""How many components? The bound decides, and the result says how sure that is."""
+"""How many components? The bound or hidden cells decide, and the result says how sure that is."""
 
 from __future__ import annotations
 
@@ -6,21 +6,27 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pltf.errors import py, spelled
 from pltf.fit import Fit
+from pltf.gamma import Array
 from pltf.inference.race import BEHIND
 from pltf.inference.run import Row
 from pltf.inference.start import restart_seed
+from pltf.selection.choice import UNCLEAR, allowances, standard_error, wins_by_bound, wins_by_score, within_errors
 from pltf.selection.grid import Label, shown
 from pltf.selection.search import Outcome
 
 if TYPE_CHECKING:
     import pandas as pd
 
+SURE = 2 / 3  # a winner that wins less often is a doubt
+FAR_APART = 4  # times the entries of another candidate: if both predict alike, that is a doubt
+TOLERANCE = 1e-6  # bounds that differ by less, relatively, do not disagree
 ALIKE = 0.9  # restarts with at least this similarity have found the same components
 
 
@@ -48,6 +54,8 @@ class Selection:
     n_candidates: int
     unsettled: int  # runs that ended before they converged
     seed: int
+    criterion: str = "bound"  # what chose: "bound", "heldout", or "both" (hidden cells, with the bounds beside them)
+    score: str = "log_likelihood"  # of hidden cells
 
     @property
     def table(self) -> pd.DataFrame:
@@ -62,15 +70,34 @@ class Selection:
         """
         return _frame([(one.label, _told(row, self.seed)) for one in self.outcomes for row in one.rows])
 
+    @property
+    def heldout(self) -> pd.DataFrame:
+        """One row a candidate and fold: its score on the hidden cells. Empty where the bound alone chose.
+
+        >>> import numpy as np, pltf
+        >>> X = np.random.default_rng(0).poisson(np.kron(np.diag([9, 5]), np.ones((9, 8))) + 0.1)
+        >>> found = pltf.select(pltf.nmf(rank=1), X, r=[1, 2, 3], restarts=2, criterion="heldout")
+        >>> found.heldout.columns.tolist(), len(found.heldout)
+        (['r', 'fold', 'score', 'se'], 15)
+        """
+        rows = []
+        for one in self.outcomes:
+            for fold, values in enumerate(one.folds.best if one.folds is not None else ()):
+                told = {"fold": fold, "score": float(values.mean()), "se": standard_error(values)}
+                rows.append((one.label, told))
+        return _frame(rows)
+
     def summary(self) -> pd.DataFrame:
         """One row a candidate, the best first.
 
         ``best``: its highest bound. ``gap``: from there to the highest of all. ``agree``: the share of its restarts
-        that found the same components as its best one (similarity of 0.9 or more, see :func:`pltf.match`).
-        ``dropped``: how many of the ``restarts`` were dropped from the race; they count in nothing else. ``mean``,
-        ``sd``: of the bounds. ``similarity``: the mean. ``weight``: its probability, had all candidates the same
-        beforehand and were the bound the evidence. ``seconds``: of all its runs. ``edge``: whether the winner has the
-        largest or smallest size tried.
+        that found the same components as its best one (similarity of 0.9 or more, see :func:`pltf.match`), among the
+        ``known`` ones. ``dropped``: how many of the ``restarts`` were dropped from the race: what they would have found
+        is unknown, and they count in nothing but ``weight``. ``mean``, ``sd``: of the bounds. ``similarity``: the mean.
+        ``weight``: how often it wins when restarts, and with hidden cells folds, are drawn again with replacement.
+        ``seconds``: of all its runs. ``edge``: whether the winner has the largest or smallest size tried. ``heldout``,
+        ``heldout_se``: its score on hidden cells and the standard error, where these were asked for; a candidate that
+        was fitted to folds only has no bound.
 
         >>> import numpy as np, pltf
         >>> X = np.kron(np.diag([9, 5]), np.ones((5, 4)))
@@ -81,14 +108,42 @@ class Selection:
         1  3    1.0         2
         2  1    1.0         2
         """
-        highest = max(one.bound for one in self.outcomes)
-        weight = np.exp([one.bound - highest for one in self.outcomes])
-        rows = [
-            (one.label, _summed_up(one) | {"gap": one.bound - highest, "weight": share, "edge": self._edge(one)})
-            for one, share in zip(self.outcomes, weight / weight.sum(), strict=True)
-        ]
-        order = sorted(range(len(rows)), key=lambda n: (self.outcomes[n] is not self.winner, -self.outcomes[n].bound))
-        return _frame([rows[n] for n in order])
+        highest = np.nanmax([one.bound for one in self.outcomes])
+        rows = []
+        for one, weight in zip(self.outcomes, self.weights, strict=True):
+            told = _summed_up(one) | {"gap": one.bound - highest, "weight": float(weight), "edge": self._edge(one)}
+            rows.append((one.label, told | (_predicted(one) if self.by_hidden_cells else {})))
+        return _frame([rows[n] for n in self._by_rank])
+
+    @property
+    def by_hidden_cells(self) -> bool:
+        """Whether hidden cells chose, and not the bound."""
+        return self.criterion != "bound"
+
+    @cached_property
+    def weights(self) -> Array:
+        """How often each of the ``outcomes`` wins when restarts, folds and hidden cells are drawn again.
+
+        >>> import numpy as np, pltf
+        >>> X = np.kron(np.diag([9, 5]), np.ones((5, 4)))
+        >>> pltf.select(pltf.nmf(rank=1), X, r=[1, 2, 3], restarts=2, criterion="heldout").weights
+        array([0., 1., 0.])
+        """
+        weights = np.zeros(len(self.outcomes))
+        if self.by_hidden_cells:
+            at = [n for n, one in enumerate(self.outcomes) if one.folds is not None]
+            found = [one.folds for one in self.outcomes if one.folds is not None]
+            weights[at] = wins_by_score(found, [self.outcomes[n].entries for n in at], self.seed)
+        else:
+            weights[:] = wins_by_bound([np.array([row.bound for row in one.rows]) for one in self.outcomes], self.seed)
+        return weights
+
+    @property
+    def _by_rank(self) -> list[int]:
+        """The outcomes, the winner first and then by what chose."""
+        values = [one.folds.mean if one.folds else -math.inf for one in self.outcomes]
+        values = values if self.by_hidden_cells else [one.bound for one in self.outcomes]
+        return sorted(range(len(values)), key=lambda n: (self.outcomes[n] is not self.winner, -values[n]))
 
     def _edge(self, one: Outcome) -> str:
         return ", ".join(f"{end} {index}" for index, end in self.edges.items()) if one is self.winner else ""
@@ -120,7 +175,7 @@ class Selection:
         save_search(self, path)
 
     def plot(self, axes: Any = None) -> Any:
-        """The bound against each size that was varied, with every run; one panel each.
+        """The bound against each size that was varied, with every run, and scores on hidden cells; one panel each.
 
         Returns the axes: one, or an array of them where several things were varied.
 
@@ -155,49 +210,140 @@ def marked_doubts(found: Selection) -> tuple[str, ...]:
     if found.edges:
         ends = " and ".join(f"the {end} {index} tried" for index, end in found.edges.items())
         texts.append(f"the best candidate ({shown(found.best)}) has {ends}: widen the grid")
-    return tuple(texts)
+    return (*texts, *_unclear(found))
+
+
+def _unclear(found: Selection) -> list[str]:
+    """Doubts about the choice itself."""
+    weight = float(found.weights[next(n for n, one in enumerate(found.outcomes) if one is found.winner)])
+    best, fitted = shown(found.best), [one for one in found.outcomes if one.rows]
+    texts = []
+    if found.by_hidden_cells:
+        if weight < SURE or _many_level(found):
+            texts.append(f"hidden cells hardly tell: {_level(found)}; {best} wins {_often(weight)}")
+        top = max(fitted, key=lambda one: one.bound)
+        ahead = top.bound - found.winner.bound
+        if ahead > TOLERANCE * abs(top.bound):
+            bound = f"the bound is highest at {shown(top.label)}, by {ahead:,.1f} nats"
+            texts.append(f"the criteria disagree: {bound}, and hidden cells chose {best}")
+    elif len(fitted) > 1:
+        lead = found.winner.bound - max(one.bound for one in fitted if one is not found.winner)
+        spread = _spread(found.winner)
+        if weight < SURE and spread > max(lead, TOLERANCE * abs(found.winner.bound)):
+            text = f"restarts of {best} differ by {spread:,.1f} nats and it leads by {lead:,.1f}"
+            texts.append(f"{text}; with other restarts it wins {_often(weight)}: raise {py:restarts}")
+    return texts
+
+
+def _often(weight: float) -> str:
+    return f"{weight:.0%} of the time"
+
+
+def _spread(one: Outcome) -> float:
+    """How far the restarts of a candidate lie apart, without those that were dropped."""
+    bounds = [row.bound for row in one.rows if row.stopped != BEHIND]
+    return max(bounds) - min(bounds)
+
+
+def _within(found: Selection) -> list[Outcome]:
+    """The candidates within two standard errors of the best."""
+    scored = [one for one in found.outcomes if one.folds is not None]
+    folds = [one.folds for one in scored if one.folds is not None]
+    return [scored[n] for n in within_errors([one.mean for one in folds], allowances(folds), UNCLEAR)]
+
+
+def _many_level(found: Selection) -> bool:
+    """Whether candidates of very different size predict alike."""
+    sizes = [one.entries for one in _within(found)]
+    return max(sizes) >= FAR_APART * min(sizes)
+
+
+def _level(found: Selection) -> str:
+    """The candidates within two standard errors of the best, in words."""
+    return f"{_range([one.label for one in _within(found)])} within two standard errors of the best"
+
+
+def _range(labels: Sequence[Label]) -> str:
+    """Labels in words: from the smallest to the largest if they have one size, otherwise the first few.
+
+    >>> _range([{"r": 2}, {"r": 5}, {"r": 3}])
+    'r=2 to r=5 are'
+    >>> _range([{"p": 1, "q": 2}])
+    'p=1, q=2 is'
+    """
+    if len(labels) == 1:
+        return f"{shown(labels[0])} is"
+    (name, *more) = labels[0]
+    if not more and name not in ("model", "prior"):
+        sizes = [label[name] for label in labels]
+        return f"{name}={min(sizes)} to {name}={max(sizes)} are"
+    few = "; ".join(shown(label) for label in labels[:3])
+    return f"{few}{f' and {len(labels) - 3} more' if len(labels) > 3 else ''} are"
 
 
 def described(found: Selection, spell: Callable[[str], str] | None = None) -> str:
     """A search in a few lines; ``spell`` is that of :func:`pltf.errors.spelled`."""
-    others = [one.bound for one in found.outcomes if one is not found.winner]
-    lead = "the only candidate"
-    if others:
-        ahead = found.winner.bound - max(others)
-        lead = f"{ahead:,.1f} nats above the next" if ahead > 0 else "as high as others with larger factors"
-    runs, count = sum(len(one.rows) for one in found.outcomes), len(found.outcomes)
-    seconds = sum(row.seconds for one in found.outcomes for row in one.rows)
+    fitted = [one for one in found.outcomes if one.rows]
+    runs, count = sum(len(one.rows) for one in fitted), len(found.outcomes)
+    seconds = sum(row.seconds for one in fitted for row in one.rows)
     lines = [
         f"Selection of {found.best_fit.model!r}",
         f"  data     {found.best_fit.data}",
-        f"  best     {shown(found.best)}: bound {found.winner.bound:.6f}, {lead}",
-        f"  search   {count} candidate{'s' * (count > 1)}, {runs} runs, {seconds:.1f} s of fitting",
+        f"  best     {shown(found.best)}: bound {found.winner.bound:.6f}{_lead(found)}",
     ]
+    if found.by_hidden_cells and found.winner.folds is not None:
+        folds = [one.folds for one in found.outcomes if one.folds is not None]
+        runs += sum(one.bounds.size for one in folds)
+        seconds += sum(one.seconds for one in folds)
+        name = found.score.replace("_", " ")
+        own = f"{name} {found.winner.folds.mean:.4f} +- {found.winner.folds.se:.4f} on hidden cells"
+        lines.append(f"  hidden   {own}; {_level(found)}")
+    lines.append(f"  search   {count} candidate{'s' * (count > 1)}, {runs} runs, {seconds:.1f} s of fitting")
     if len(found.winner.rows) > 1:
         row = _summed_up(found.winner)
-        whole = row["restarts"] - row["dropped"]
         dropped = f", {row['dropped']} more were dropped" if row["dropped"] else ""
-        lines.append(f"  restarts {row['agree'] * whole:.0f} of {whole} found the same components{dropped}")
+        same = round(row["agree"] * row["known"]) if row["known"] > 1 else 1
+        lines.append(f"  restarts {same} of {row['known']} found the same components{dropped}")
     return "\n".join([*lines, *(f"  doubt    {spelled(text, spell)}" for text in marked_doubts(found))])
+
+
+def _lead(found: Selection) -> str:
+    """How far ahead the winner is by the bound, in words."""
+    if len(found.outcomes) == 1:
+        return ", the only candidate"
+    others = [one.bound for one in found.outcomes if one is not found.winner and one.rows]
+    if not others or found.by_hidden_cells:
+        return ""
+    ahead = found.winner.bound - max(others)
+    return f", {ahead:,.1f} nats above the next" if ahead > 0 else ", as high as others with larger factors"
 
 
 def _summed_up(one: Outcome) -> dict[str, Any]:
     """What the restarts of a candidate came to, without those that were dropped."""
-    whole = np.array([row.stopped != BEHIND for row in one.rows])
+    whole = np.array([row.stopped != BEHIND for row in one.rows], dtype=bool)
     bounds, alike = np.array([row.bound for row in one.rows])[whole], one.alike[whole]
+    known, dropped = len(bounds), int((~whole).sum())
+    alone = known == 1 and dropped > 0  # all that it could be compared with is unknown
     return {
         "best": one.bound,
         "gap": 0.0,
-        "agree": float((alike >= ALIKE).mean()),
-        "dropped": int((~whole).sum()),
+        "agree": float((alike >= ALIKE).mean()) if known and not alone else math.nan,
+        "dropped": dropped,
         "restarts": len(one.rows),
-        "mean": bounds.mean(),
-        "sd": bounds.std(ddof=1) if len(bounds) > 1 else math.nan,
-        "similarity": float(alike.mean()),
+        "mean": bounds.mean() if known else math.nan,
+        "sd": bounds.std(ddof=1) if known > 1 else math.nan,
+        "similarity": float(alike.mean()) if known else math.nan,
         "weight": 0.0,
-        "seconds": sum(row.seconds for row in one.rows),
+        "seconds": sum(row.seconds for row in one.rows) + (one.folds.seconds if one.folds else 0.0),
         "edge": "",
+        "known": known,
     }
+
+
+def _predicted(one: Outcome) -> dict[str, Any]:
+    """How a candidate predicts hidden cells."""
+    mean, se = (math.nan, math.nan) if one.folds is None else (one.folds.mean, one.folds.se)
+    return {"heldout": mean, "heldout_se": se}
 
 
 def _told(row: Row, seed: int) -> dict[str, Any]:
@@ -220,6 +366,8 @@ def _frame(rows: Sequence[tuple[Label, Mapping[str, Any]]]) -> pd.DataFrame:
     names = dict.fromkeys(name for label, _ in rows for name in label)
     sizes = [name for name in names if name not in ("model", "prior")]
     order = [*(name for name in names if name == "model"), *sizes, *(name for name in names if name == "prior")]
+    if not rows:
+        return pd.DataFrame()
     table = pd.DataFrame([{**label, **told} for label, told in rows])
     some = [name for name in sizes if table[name].isna().any()]
     return table[[*order, *rows[0][1]]].astype(dict.fromkeys(some, "Int64"))

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from pltf.fit import Fit
+from pltf.selection.choice import FoldScores
+from pltf.selection.heldout import FoldOutcome
 from pltf.selection.result import Selection
 from pltf.selection.search import Outcome
 from pltf.store.container import Box, Boxes, write
@@ -15,6 +17,7 @@ from pltf.store.fits import as_path, fit_boxes, fit_from
 from pltf.store.serialize import rows_as_text, rows_from_text, told
 
 SEARCH = "search"
+_LATER: dict[str, tuple[type, Any]] = {"criterion": (str, "bound"), "score": (str, "log_likelihood")}  # since 0.2
 _TOLD = {"best": dict, "edges": dict, "interrupted": bool, "n_candidates": int, "unsettled": int, "seed": int}
 
 
@@ -25,6 +28,7 @@ def save_search(found: Selection, path: str | os.PathLike[str], more: Boxes | No
 
 def _box(found: Selection) -> Box:
     box = Box({name: getattr(found, name) for name in _TOLD})
+    box.about |= {name: getattr(found, name) for name in _LATER}
     box.about["winner"] = next(n for n, one in enumerate(found.outcomes) if one is found.winner)
     box.about["failures"] = [dict(one) for one in found.failures]
     box.about["edges"] = dict(found.edges)
@@ -34,15 +38,35 @@ def _box(found: Selection) -> Box:
 
 def outcome_as_text(one: Outcome) -> dict[str, Any]:
     """What came of a candidate, as plain things."""
-    return {"label": one.label, "bound": one.bound, "rows": rows_as_text(one.rows), "alike": one.alike.tolist()}
+    text = {"label": one.label, "bound": one.bound, "rows": rows_as_text(one.rows), "alike": one.alike.tolist()}
+    return text if one.folds is None else text | {"folds": fold_as_text(one.folds), "entries": one.entries}
 
 
 def outcome_from_text(one: dict[str, Any]) -> Outcome:
     """The outcome again."""
     rows, alike = rows_from_text(one["rows"]), np.array(one["alike"], dtype=np.float64)
-    if not rows or alike.shape != (len(rows),):
+    folds = FoldScores(*fold_from_text(one["folds"], 2)) if "folds" in one else None
+    if not (rows or folds) or alike.shape != (len(rows),):
         raise ValueError("not every run is there")
-    return Outcome(dict(one["label"]), float(one["bound"]), rows, alike)
+    return Outcome(dict(one["label"]), float(one["bound"]), rows, alike, folds, int(one.get("entries", 0)))
+
+
+def fold_as_text(one: FoldOutcome | FoldScores) -> dict[str, Any]:
+    """What came of a candidate in a fold, or in all of them, as plain things."""
+    return {
+        "bounds": one.bounds.tolist(),
+        "scores": one.scores.tolist(),
+        "sweeps": one.sweeps,
+        "seconds": one.seconds,
+    }
+
+
+def fold_from_text(one: dict[str, Any], axes: int = 1) -> FoldOutcome:
+    """The same again; ``bounds`` has so many axes."""
+    bounds, scores = (np.array(one[name], dtype=np.float64) for name in ("bounds", "scores"))
+    if bounds.ndim != axes or scores.ndim != axes + 1 or scores.shape[:-1] != bounds.shape or not scores.size:
+        raise ValueError("not every score is there")
+    return FoldOutcome(bounds, scores, int(one["sweeps"]), float(one["seconds"]))
 
 
 def search_from(boxes: Boxes) -> Selection:
@@ -50,8 +74,13 @@ def search_from(boxes: Boxes) -> Selection:
     about = boxes["search"].about
     outcomes = tuple(outcome_from_text(one) for one in about["outcomes"])
     fit: Fit = fit_from(boxes)
+    later = told(
+        {name: about.get(name, default) for name, (_, default) in _LATER.items()},
+        {n: t for n, (t, _) in _LATER.items()},
+    )
     return Selection(
         **told(about, _TOLD),
+        **later,
         outcomes=outcomes,
         winner=outcomes[about["winner"]],
         best_fit=fit,

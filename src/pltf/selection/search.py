@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -17,11 +17,12 @@ from pltf.engines.cp import is_cp
 from pltf.engines.plan import human, physical_memory
 from pltf.errors import PltfError, py
 from pltf.gamma import Array
-from pltf.inference.progress import Progress
 from pltf.inference.race import BEHIND, judged, rounds, run_until
 from pltf.inference.run import INTERRUPTED, Row, Run, Stop
 from pltf.inference.state import Problem
 from pltf.matching import similarity
+from pltf.selection.choice import FoldScores
+from pltf.selection.folds import Data
 from pltf.selection.grid import Label, shown
 from pltf.threads import single_threaded_blas
 from pltf.workers import Job, Pool, Shared, Task, drive, may_have_children, shared
@@ -69,9 +70,11 @@ class Outcome:
     """What came of one candidate."""
 
     label: Label
-    bound: float  # of its best run
+    bound: float  # of its best run; NaN if it was only fitted to folds
     rows: tuple[Row, ...]  # of its restarts
     alike: Array  # similarity of each with the best of them
+    folds: FoldScores | None = None  # how it predicts hidden cells, if that was asked
+    entries: int = 0  # of its factors; known where there are folds
 
 
 class Contender(NamedTuple):
@@ -91,11 +94,25 @@ class Findings:
     failures: dict[int, Exception] = field(default_factory=dict)
     contenders: list[Contender] = field(default_factory=list)
     interrupted: bool = False
+    chosen: int | None = None  # a candidate whose best run is kept, whatever its bound
 
     @property
     def winner(self) -> Contender | None:
         """The highest bound; of several that are the same, the candidate with least to fit, then the first."""
-        return min(self.contenders, key=lambda one: (one.entries, one.number), default=None)
+        return min(self._level, key=lambda one: (one.entries, one.number), default=None)
+
+    @property
+    def _level(self) -> list[Contender]:
+        """The contenders with the highest bound, or one that is the same."""
+        highest = max((one.run.objective for one in self.contenders), default=0.0)
+        least = highest - self.tol * max(abs(highest), 1.0)
+        return [one for one in self.contenders if one.run.objective >= least]
+
+    def told(self, candidates: Sequence[Candidate]) -> str:
+        """How far it is, in words."""
+        best = self.winner
+        leader = f"; best so far {shown(candidates[best.number].label)}: {best.run.objective:.6g}" if best else ""
+        return f"{len(self.outcomes)} of {len(candidates)} candidates{leader}"
 
     def take(self, number: int, candidate: Candidate) -> None:
         """Add what came of a candidate. Whole runs are large: only those are kept that may win."""
@@ -105,57 +122,73 @@ class Findings:
             return
         best = max(to_the_end, key=lambda run: run.objective)  # the first of equal ones
         self.outcomes[number] = candidate.outcome(runs, best)
-        contenders = [*self.contenders, Contender(number, candidate.entries, best)]
-        highest = max(one.run.objective for one in contenders)
-        least = highest - self.tol * max(abs(highest), 1.0)
-        self.contenders = [one for one in contenders if one.run.objective >= least]
+        self.contenders = [*self.contenders, Contender(number, candidate.entries, best)]
+        level = self._level
+        self.contenders = [one for one in self.contenders if one in level or one.number == self.chosen]
+
+
+class Gathering(Protocol):
+    """What has come of the candidates so far: :class:`Findings`, or that of their folds."""
+
+    failures: dict[int, Exception]
+    interrupted: bool
+
+    @property
+    def outcomes(self) -> Mapping[int, object]:
+        """Of the candidates that are done, by their numbers."""
+        ...
+
+    def take(self, number: int, candidate: Any) -> None:
+        """Add what came of a candidate."""
+        ...
+
+    def told(self, candidates: Sequence[Candidate]) -> str:
+        """How far it is, in words."""
+        ...
 
 
 class SearchKeeper(Protocol):
     """Keeps what has come of a search so far."""
 
-    def restore(self, found: Findings, candidates: Sequence[Candidate]) -> None:
+    def restore(self, candidates: Sequence[Candidate]) -> None:
         """Bring back what was kept earlier."""
         ...
 
-    def due(self, found: Findings) -> bool:
+    def due(self) -> bool:
         """Whether it is time to keep it."""
         ...
 
-    def keep(self, found: Findings, candidates: Sequence[Candidate]) -> None:
+    def keep(self) -> None:
         """Keep it."""
         ...
 
 
 def search(
     candidates: Sequence[Candidate],
-    seen: Mapping[str, Observation],
+    data: Data,
     options: Options,
-    bar: Progress,
+    found: Gathering,
+    show: Callable[[float, str], None],
     keeper: SearchKeeper | None = None,
-) -> Findings:
-    """Run all candidates; after an interrupt, what was finished."""
-    found = Findings(max(options.stop.tol, ROUNDING))
+    only: Iterable[int] | None = None,
+) -> None:
+    """Run all candidates, or some of them, that are not done; after an interrupt ``found`` has what was finished."""
     if keeper is not None:
-        keeper.restore(found, candidates)
-    left = [number for number in range(len(candidates)) if number not in found.outcomes]
+        keeper.restore(candidates)
+    wanted = range(len(candidates)) if only is None else only
+    left = [number for number in wanted if number not in found.outcomes and number not in found.failures]
 
-    def show() -> None:
-        if keeper is not None and keeper.due(found):
-            keeper.keep(found, candidates)
-        best = found.winner
-        leader = f"; best so far {shown(candidates[best.number].label)}: {best.run.objective:.6g}" if best else ""
-        bar.show(
-            sum(candidate.done for candidate in candidates),
-            f"{len(found.outcomes)} of {len(candidates)} candidates{leader}",
-        )
+    def look_up() -> None:
+        if keeper is not None and keeper.due():
+            keeper.keep()
+        show(sum(candidate.done for candidate in candidates), found.told(candidates))
 
     with ExitStack() as stack:
-        source = _shared(candidates, seen, options, stack)
+        source = _shared([candidates[number] for number in left], data, options, stack)
         pool = Pool(options.workers, processes=isinstance(source, Shared))
         tasks = (candidates[number].task(number, source) for number in left)
         try:
-            for place, error in drive(tasks, pool, show, source.stop):
+            for place, error in drive(tasks, pool, look_up, source.stop):
                 number = left[place]
                 if error is not None:
                     found.failures[number] = error
@@ -165,19 +198,17 @@ def search(
         except KeyboardInterrupt:
             found.interrupted = True
             if keeper is not None:
-                keeper.keep(found, candidates)
-            for number, candidate in enumerate(candidates):
-                found.take(number, candidate)
-            if found.winner is None:
-                raise
-    return found
+                keeper.keep()
+            for number in left:
+                if number not in found.outcomes:
+                    found.take(number, candidates[number])
 
 
 class Here:
     """Data for threads of this process, and a way to tell them to stop."""
 
-    def __init__(self, seen: Mapping[str, Observation]) -> None:
-        self.seen, self._told = seen, threading.Event()
+    def __init__(self, data: Data) -> None:
+        self.data, self._told = data, threading.Event()
 
     def stop(self) -> None:
         """Tell whoever looks at :meth:`stopping`."""
@@ -188,14 +219,12 @@ class Here:
         return self._told.is_set()
 
 
-def _shared(
-    candidates: Sequence[Candidate], seen: Mapping[str, Observation], options: Options, stack: ExitStack
-) -> Here | Shared:
+def _shared(candidates: Sequence[Candidate], data: Data, options: Options, stack: ExitStack) -> Here | Shared:
     """The data where workers will find them: threads here, processes in a file, if one can be written."""
-    if _worth_processes(candidates, seen, options) and may_have_children():
+    if candidates and _worth_processes(candidates, data.seen, options) and may_have_children():
         with suppress(OSError):
-            return stack.enter_context(shared(dict(seen)))
-    return Here(seen)
+            return stack.enter_context(shared(Data(dict(data.seen), data.folds)))
+    return Here(data)
 
 
 class Candidate:
@@ -203,6 +232,7 @@ class Candidate:
 
     def __init__(self, label: Label, ready: Prepared, options: Options) -> None:
         self.label, self.ready, self._options = label, ready, options
+        self.fold: int | None = None  # whose cells are hidden from it
         self.turn, self.runs = 0, dict[int, Run]()  # the round that it is in, and where its restarts stand
         self._problem: Problem | RemoteProblem | None = None
         self._cleared = False
@@ -253,9 +283,9 @@ class Candidate:
     def task(self, number: int, source: Here | Shared) -> Task:
         """Everything that there is to do, round by round."""
         if isinstance(source, Shared):
-            self._problem = RemoteProblem(source, number, self.ready)
+            self._problem = RemoteProblem(source, number, self.ready, self.fold)
         else:
-            yield [Job(self.ready.problem, (source.seen,), self._bind)]
+            yield [Job(_built, (self.ready, source.data, self.fold), self._bind)]
         stop = replace(self._options.stop, interrupted=source.stopping)
         for turn, sweeps in enumerate(rounds(stop.max_iter, self.races)):
             if turn < self.turn:
@@ -299,6 +329,7 @@ class RemoteProblem:
     source: Shared
     number: int
     ready: Prepared
+    fold: int | None
 
     def problem(self) -> Problem:
         """The problem, built once in each process as long as it is one of the last."""
@@ -306,8 +337,18 @@ class RemoteProblem:
         if key not in _problems:
             while len(_problems) >= MOST_PROBLEMS:
                 del _problems[next(iter(_problems))]
-            _problems[key] = self.ready.problem(self.source.value())
+            _problems[key] = _built(self.ready, self.data, self.fold)
         return _problems[key]
+
+    @property
+    def data(self) -> Data:
+        """All data of the search."""
+        data: Data = self.source.value()
+        return data
+
+
+def _built(ready: Prepared, data: Data, fold: int | None) -> Problem:
+    return ready.problem(data.part(fold))
 
 
 _problems: dict[tuple[str, int], Problem] = {}  # of a worker process

@@ -9,19 +9,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pltf.data import Observation
-from pltf.errors import PltfError, SelectionWarning, flag, py, whole
-from pltf.inference.progress import Progress
-from pltf.inference.race import BEHIND
-from pltf.inference.run import Row
+from pltf.errors import PltfError, SelectionWarning, choice, flag, py, whole
 from pltf.notation import Model
-from pltf.selection.grid import GridPoint, Prior, edges, grid_points
-from pltf.selection.grid import shown as in_words
+from pltf.selection.course import CRITERIA, Asked, Course
+from pltf.selection.grid import Prior, grid_points, wider
+from pltf.selection.heldout import LOG_LIKELIHOOD, SCORES
 from pltf.selection.result import Selection, marked_doubts
-from pltf.selection.search import Candidate, Findings, Options, search
+from pltf.selection.search import Options
 from pltf.threads import available_threads, single_threaded_blas
 
 if TYPE_CHECKING:
-    from pltf.fit import Fit
     from pltf.selection.checkpoint import SearchCheckpoint
     from pltf.store.checkpoint import Place
 
@@ -49,11 +46,13 @@ def select(
     resume: bool = False,
     likelihood: str | Mapping[str, str] = "poisson",
     dispersion: float | str | None = "auto",
+    criterion: str = "bound",
+    folds: int = 5,
+    score: str = "log_likelihood",
+    widen: bool = False,
     **sizes: int | Iterable[int],
 ) -> Selection:
-    """Fit a model at every size of a grid, from several starts each; the highest bound wins.
-
-    Bounds that differ by less than ``tol`` are the same, and of those the candidate with the smallest factors wins.
+    """Fit a model at every size of a grid, from several starts each; the bound or hidden cells choose.
 
     Parameters
     ----------
@@ -77,6 +76,22 @@ def select(
     checkpoint, every, resume
         A file in which the search is kept, run by run, and when it has ended, as for :meth:`pltf.Model.fit`: broken off
         at any moment, the same call with ``resume=True`` goes on from there and ends with the same bits.
+    criterion
+        ``"bound"``: the candidate with the highest bound on the evidence (ELBO) wins. Bounds that differ by less than
+        ``tol`` are the same, and of those the candidate with the smallest factors wins.
+
+        ``"heldout"``: every candidate is fitted to ``folds`` parts of the data, each without another tenth of the
+        observed cells, and scored by how well it predicts these. The smallest candidate within one standard error of
+        the best score wins, and is fitted to all data.
+
+        ``"both"``: hidden cells choose, and all candidates are fitted to all data as well, so that bounds and scores
+        are in one table; there is a warning where they disagree.
+    folds, score
+        For ``"heldout"`` and ``"both"``: the number of folds, and what is scored: ``"log_likelihood"``, the mean
+        posterior-predictive log-likelihood of a hidden cell; ``"auc"`` or ``"average_precision"``, how well non-zeros
+        are ranked above zeros.
+    widen
+        Add sizes to the grid, and go on, while the winner has the largest or smallest size that was tried.
     sizes
         Sizes to try for latent indices, such as ``r=range(2, 11)``; several of them make a grid. An index that is not
         named keeps the size that its model has.
@@ -96,6 +111,7 @@ def select(
     from pltf.store.checkpoint import Place
 
     tried = grid_points(model, prior, sizes)
+    asked = _asked(criterion, folds, score, widen)
     if not isinstance(init, str):
         raise PltfError(f"{py:init} must be 'prior' or 'random' in a search, got {type(init).__name__}")
     fitting = FitOptions(
@@ -122,103 +138,54 @@ def select(
         workers=available_threads() if workers is None else whole("workers", workers, 1),
     )
     data, masks = tensors(tried[0].model, X, mask)
-    candidates = _candidates(tried, data, masks, options)
+    course = Course(data, masks, options, asked)
+    course.add(tried)
     seen = observations(data, masks)
-    candidates[0].ready.likelihoods(seen)  # refuses data that do not go with them, before any work
-    keeper = _keeper(place, seen, tried, candidates, options)
+    course.candidates[0].ready.likelihoods(seen)  # refuses data that do not go with them, before any work
+    keeper = _keeper(place, seen, course)
     if keeper is not None and keeper.finished is not None:
         return keeper.finished
-    work = sum(candidate.work for candidate in candidates)
-    with single_threaded_blas, Progress(options.fitting.progress, work, time_left=True) as bar:
-        found = search(candidates, seen, options, bar, keeper)
-        if found.winner is None:
-            raise next(iter(found.failures.values()))
-        number, _, run = found.winner
-        winner = candidates[number].ready
-        problem = winner.problem(seen)
-        best_fit = winner.result(problem, run, found.outcomes[number].rows, options.seed, seen)
-        if not found.interrupted:
-            best_fit = winner.with_dispersion(best_fit, seen)
-    selection = _selection(found, best_fit, tried, candidates, options)
-    if keeper is not None and not found.interrupted:
+    with single_threaded_blas:
+        course.run(seen, keeper, lambda ends: grid_points(model, prior, wider(course.points, ends)))
+        selection = course.selection(seen)
+    if keeper is not None and not selection.interrupted:
         keeper.end(selection)
-    winner.warn_of(run, options.stop, problem.total, stacklevel=3)
+    course.warn_of_winner(stacklevel=4)
     for text in marked_doubts(selection):
         warnings.warn(text, SelectionWarning, stacklevel=2)
     return selection
 
 
-def _candidates(
-    tried: Sequence[GridPoint],
-    data: Mapping[str, Any],
-    masks: Mapping[str, Any],
-    options: Options,
-) -> list[Candidate]:
-    """The candidates, ready to be fitted: whatever is wrong with one of them comes out before any work."""
-    from pltf.fitting import prepare
-
-    threads = max(1, available_threads() // min(options.workers, len(tried) * options.restarts))
-    candidates: list[Candidate] = []
-    for one in tried:
-        try:
-            ready = prepare(one.model, data, masks, replace(options.fitting, prior=one.prior, threads=threads))
-        except PltfError as error:
-            if not candidates:
-                raise
-            raise PltfError(f"at {in_words(one.label)}: {error.marked}") from None  # the first candidate was all right
-        candidates.append(Candidate(one.label, ready, options))
-        candidates[-1].check_memory()
-    return candidates
+def _asked(criterion: Any, folds: Any, score: Any, widen: Any) -> Asked:
+    """What is to choose, checked."""
+    asked = Asked(
+        choice("criterion", criterion, CRITERIA),
+        whole("folds", folds, 2),
+        choice("score", score, SCORES),
+        flag("widen", widen),
+    )
+    if asked.criterion == "bound" and asked.score != LOG_LIKELIHOOD:
+        raise PltfError(f"{py:score} goes with {py:criterion='heldout'} or 'both', got {py:criterion='bound'}")
+    return asked
 
 
-def _keeper(
-    place: Place,
-    seen: Mapping[str, Observation],
-    tried: Sequence[GridPoint],
-    candidates: Sequence[Candidate],
-    options: Options,
-) -> SearchCheckpoint | None:
+def _keeper(place: Place, seen: Mapping[str, Observation], course: Course) -> SearchCheckpoint | None:
     """What keeps the search in a file, if it is to be kept; with all that makes it this search and no other."""
     from pltf.selection.checkpoint import SearchCheckpoint
     from pltf.store.checkpoint import digest_of
 
     if place.path is None:
         return None
+    options, asked = course.options, course.asked
     identity = {
         "data": {name: one.digest() for name, one in seen.items()},
         "grid": [
             (repr(one.model), digest_of(candidate.ready.priors))
-            for one, candidate in zip(tried, candidates, strict=True)
+            for one, candidate in zip(course.points, course.candidates, strict=True)
         ],
         "race": options.race,
         **{name: value for name, value in options.fitting.identity().items() if name not in ("method", "prior")},
+        **({"criterion": asked.criterion, "folds": asked.folds, "score": asked.score} if asked.heldout else {}),
+        **({"widen": True} if asked.widen else {}),
     }
     return SearchCheckpoint(place, identity)
-
-
-def _selection(
-    found: Findings, best_fit: Fit, tried: Sequence[GridPoint], candidates: Sequence[Candidate], options: Options
-) -> Selection:
-    """What people get to see of a search."""
-    assert found.winner is not None
-    number = found.winner.number
-    return Selection(
-        outcomes=tuple(found.outcomes[other] for other in sorted(found.outcomes)),
-        winner=found.outcomes[number],
-        best_fit=best_fit,
-        best=dict(candidates[number].label),
-        edges=edges(best_fit.model, [tried[other].model for other in found.outcomes]),
-        failures=tuple({**candidates[n].label, "error": _said(found.failures[n])} for n in sorted(found.failures)),
-        interrupted=found.interrupted,
-        n_candidates=len(candidates),
-        unsettled=_unsettled(row for one in found.outcomes.values() for row in one.rows) if options.stop.tol else 0,
-        seed=options.seed,
-    )
-
-
-def _unsettled(rows: Iterable[Row]) -> int:
-    return sum(not row.converged and row.stopped != BEHIND for row in rows)
-
-
-def _said(error: Exception) -> str:
-    return str(error) if isinstance(error, PltfError) else f"{type(error).__name__} {error}".strip()

@@ -154,7 +154,7 @@ def _broken_off_search(path: Path) -> None:
         if about["outcomes"] and about["open"]:
             raise _Break
 
-    SearchCheckpoint.keep = once_more  # type: ignore[method-assign, assignment]
+    SearchCheckpoint.keep = once_more  # type: ignore[method-assign]
     try:
         search(checkpoint=path, every=0)
     except _Break:

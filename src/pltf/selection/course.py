@@ -1,0 +1,240 @@
+"""The course of a search: fits to folds, fits to all data, a wider grid if it is asked for, and the winner."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from pltf.data import Observation
+from pltf.errors import PltfError
+from pltf.inference.progress import Progress
+from pltf.inference.race import BEHIND
+from pltf.inference.run import Row
+from pltf.selection.choice import FoldScores, allowances, one_standard_error
+from pltf.selection.folds import BLOCKS, Data, make_folds
+from pltf.selection.grid import GridPoint, edges
+from pltf.selection.grid import shown as in_words
+from pltf.selection.heldout import (
+    LOG_LIKELIHOOD,
+    FoldCandidate,
+    FoldFindings,
+    check_rankable,
+    fold_options,
+)
+from pltf.selection.result import Selection
+from pltf.selection.search import ROUNDING, Candidate, Contender, Findings, Options, Outcome, search
+from pltf.threads import available_threads
+
+if TYPE_CHECKING:
+    from pltf.fit import Fit
+    from pltf.selection.checkpoint import SearchCheckpoint
+
+CRITERIA = ("bound", "heldout", "both")
+WIDENINGS = 5  # of a grid at most
+
+Wider = Callable[[Mapping[str, str]], Sequence[GridPoint]]  # from the ends of a grid to a wider one
+
+
+class Asked(NamedTuple):
+    """What is to choose."""
+
+    criterion: str
+    folds: int
+    score: str
+    widen: bool
+
+    @property
+    def heldout(self) -> bool:
+        """Whether hidden cells are scored."""
+        return self.criterion != "bound"
+
+    @property
+    def bound(self) -> bool:
+        """Whether all candidates are fitted to all data."""
+        return self.criterion != "heldout"
+
+
+class Course:
+    """A search under way: the grid, the candidates, and what has come of them."""
+
+    def __init__(self, data: Mapping[str, Any], masks: Mapping[str, Any], options: Options, asked: Asked) -> None:
+        self.options, self.asked = options, asked
+        self._given = data, masks
+        self.points, self.candidates = list[GridPoint](), list[Candidate]()
+        self._on_folds = list[FoldCandidate]()
+        self.fits = Findings(max(options.stop.tol, ROUNDING))
+        self.folds = FoldFindings(asked.folds)
+        self._data = Data({})
+        self._winner: Contender | None = None
+
+    def add(self, points: Iterable[GridPoint]) -> None:
+        """Have more candidates, ready to be fitted: whatever is wrong with one of them comes out before any work."""
+        from pltf.fitting import prepare
+
+        known = [one.label for one in self.points]
+        new = [one for one in points if one.label not in known]
+        options = self.options
+        threads = max(1, available_threads() // min(options.workers, max(1, len(new) * options.restarts)))
+        for one in new:
+            try:
+                ready = prepare(one.model, *self._given, replace(options.fitting, prior=one.prior, threads=threads))
+            except PltfError as error:
+                if not self.candidates:
+                    raise
+                raise PltfError(f"at {in_words(one.label)}: {error.marked}") from None  # the first was all right
+            self.points.append(one)
+            self.candidates.append(Candidate(one.label, ready, options))
+            self.candidates[-1].check_memory()
+
+    # -- running --------------------------------------------------------------------------------
+
+    def run(self, seen: Mapping[str, Observation], keeper: SearchCheckpoint | None, wider: Wider) -> None:
+        """All of it; ``wider`` gives the grid when the winner is at an end."""
+        asked = self.asked
+        self._data = Data(seen, self._hidden(seen) if asked.heldout else ())
+        stages = None if keeper is None else (keeper.stage("folds", self.folds), keeper.stage("candidates", self.fits))
+        fold_stage, fit_stage = stages or (None, None)
+
+        def decide() -> int:
+            if asked.heldout:
+                self._search(self._fold_candidates(), self.folds, fold_stage)
+                return self._best_predicting()
+            self._search(self.candidates, self.fits, fit_stage)
+            return self._highest().number
+
+        number = decide()
+        for _ in range(WIDENINGS if asked.widen and not self.fits.interrupted else 0):
+            before = len(self.points)
+            self.add(wider(self._edges(number)))
+            if len(self.points) == before:
+                break
+            number = decide()
+        while asked.heldout:
+            self.fits.chosen = number
+            self._search(self.candidates, self.fits, fit_stage, None if asked.bound else [number])
+            if number not in self.fits.failures:
+                break
+            number = self._best_predicting()  # of the others
+        self._winner = self._run_of(number)
+
+    def _hidden(self, seen: Mapping[str, Observation]) -> Any:
+        blocks = BLOCKS if self.asked.score == LOG_LIKELIHOOD else 1  # ranks of a few cells tell little
+        folds = make_folds(seen, self.asked.folds, self.options.seed, blocks)
+        check_rankable(folds, self.asked.score)
+        return folds
+
+    def _fold_candidates(self) -> list[FoldCandidate]:
+        """Every candidate in every fold; ready made for the first fold, for the others differ in nothing but cells."""
+        from pltf.fitting import prepare
+
+        options, train = fold_options(self.options), self._data.part(0)
+        for point in self.points[len(self._on_folds) // self.asked.folds :]:
+            threads = self.candidates[0].ready.options.threads
+            ready = prepare(point.model, train, {}, replace(options.fitting, prior=point.prior, threads=threads))
+            self._on_folds += [
+                FoldCandidate(point.label, ready, options, fold, self.asked.score) for fold in range(self.asked.folds)
+            ]
+        return self._on_folds
+
+    def _search(
+        self,
+        candidates: Sequence[Candidate],
+        found: Findings | FoldFindings,
+        keeper: Any,
+        only: Sequence[int] | None = None,
+    ) -> None:
+        some = candidates if only is None else [candidates[number] for number in only]
+        work = sum(candidate.work for candidate in some)
+        with Progress(self.options.fitting.progress, work, time_left=True) as bar:
+            search(candidates, self._data, self.options, found, bar.show, keeper, only)
+        if isinstance(found, FoldFindings) and found.interrupted:
+            raise KeyboardInterrupt  # nothing is fitted to all data yet
+
+    # -- choosing -------------------------------------------------------------------------------
+
+    def _highest(self) -> Contender:
+        """The candidate with the highest bound."""
+        if self.fits.winner is None:
+            if self.fits.interrupted:
+                raise KeyboardInterrupt
+            raise next(iter(self.fits.failures.values()))
+        return self.fits.winner
+
+    def _best_predicting(self) -> int:
+        """The smallest candidate within one standard error of the best, of those that did not fail."""
+        scores = {n: one for n, one in self.folds.scores().items() if n not in self.fits.failures}
+        if not scores:
+            raise next(iter({**self.folds.failed(), **self.fits.failures}.values()))
+        numbers = list(scores)
+        sizes = [self.candidates[n].entries for n in numbers]
+        found = list(scores.values())
+        return numbers[one_standard_error([one.mean for one in found], allowances(found), sizes)]
+
+    def _run_of(self, number: int) -> Contender:
+        """The best run of a candidate on all data; after an interrupt perhaps that of another."""
+        kept = [one for one in self.fits.contenders if one.number == number]
+        return kept[0] if kept else self._highest()
+
+    def _edges(self, number: int) -> dict[str, str]:
+        done = self.folds.scores() if self.asked.heldout else self.fits.outcomes
+        return edges(self.points[number].model, [self.points[other].model for other in done])
+
+    # -- telling --------------------------------------------------------------------------------
+
+    def selection(self, seen: Mapping[str, Observation]) -> Selection:
+        """What people get to see of it."""
+        assert self._winner is not None
+        number = self._winner.number
+        outcomes, failures = self._outcomes(), {**self.folds.failed(), **self.fits.failures}
+        return Selection(
+            outcomes=tuple(outcomes.values()),
+            winner=outcomes[number],
+            best_fit=self._best_fit(seen),
+            best=dict(self.points[number].label),
+            edges=self._edges(number),
+            failures=tuple({**self.points[n].label, "error": _said(failures[n])} for n in sorted(failures)),
+            interrupted=self.fits.interrupted,
+            n_candidates=len(self.candidates),
+            unsettled=self._unsettled(),
+            seed=self.options.seed,
+            criterion=self.asked.criterion,
+            score=self.asked.score,
+        )
+
+    def _outcomes(self) -> dict[int, Outcome]:
+        """Of all candidates that were fitted to all data or to all folds."""
+        scores: dict[int, FoldScores] = self.folds.scores()
+        nothing = np.empty(0)
+        found = {}
+        for number in sorted({*self.fits.outcomes, *scores}):
+            fitted = self.fits.outcomes.get(number, Outcome(self.points[number].label, math.nan, (), nothing))
+            folds = scores.get(number)
+            entries = 0 if folds is None else self.candidates[number].entries
+            found[number] = replace(fitted, folds=folds, entries=entries)
+        return found
+
+    def _best_fit(self, seen: Mapping[str, Observation]) -> Fit:
+        assert self._winner is not None
+        number, _, run = self._winner
+        ready = self.candidates[number].ready
+        fit = ready.result(ready.problem(seen), run, self.fits.outcomes[number].rows, self.options.seed, seen)
+        return fit if self.fits.interrupted else ready.with_dispersion(fit, seen)
+
+    def warn_of_winner(self, stacklevel: int) -> None:
+        """Tell if the fit that won has not settled."""
+        assert self._winner is not None
+        ready = self.candidates[self._winner.number].ready
+        total = math.fsum(one.total for one in self._data.seen.values())
+        ready.warn_of(self._winner.run, self.options.stop, total, stacklevel=stacklevel)
+
+    def _unsettled(self) -> int:
+        rows: list[Row] = [row for one in self.fits.outcomes.values() for row in one.rows]
+        return sum(not row.converged and row.stopped != BEHIND for row in rows) if self.options.stop.tol else 0
+
+
+def _said(error: Exception) -> str:
+    return str(error) if isinstance(error, PltfError) else f"{type(error).__name__} {error}".strip()

@@ -1,0 +1,118 @@
+"""Folds of hidden cells: what every candidate is fitted without, and then has to predict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pltf.data import DenseObservation, Observation
+from pltf.data.cell_index import Coords
+from pltf.data.coo import CooObservation
+from pltf.data.split import holdout, without
+from pltf.errors import PltfError, py
+from pltf.gamma import Array
+
+# Measured: benchmarks/NOTES.md
+HIDDEN, MOST_HIDDEN = 0.1, 0.9  # share of the observed cells that each fold hides, and all of them together at most
+ENOUGH = 40  # non-zeros that a fold should hide; of fewer data a larger share is hidden
+BLOCKS = 10  # parts of a fold whose scores are kept apart, for the standard error
+LEAST = 4  # non-zeros that a fold must hide at least
+SAMPLED = 20_000  # zeros of a list that are hidden at least, if they are too many to hide a share of them all
+
+Numbers = NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class HiddenCells:
+    """Cells of one tensor that a fold hides, and what they hold."""
+
+    cells: Coords  # (modes, n)
+    values: Array
+    weights: Array  # how many observed cells each of them stands for
+    blocks: Numbers  # the part of the fold that each is in
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """Hidden cells of every tensor."""
+
+    hidden: Mapping[str, HiddenCells]
+    n_blocks: int
+
+    def train(self, seen: Mapping[str, Observation]) -> dict[str, Observation]:
+        """The data without the hidden cells."""
+        return {name: without(one, self.hidden[name].cells) for name, one in seen.items()}
+
+
+class Data(NamedTuple):
+    """What a search works on: the data, and the folds of hidden cells."""
+
+    seen: Mapping[str, Observation]
+    folds: tuple[Fold, ...] = ()
+
+    def part(self, fold: int | None) -> Mapping[str, Observation]:
+        """All data, or those that a fold leaves."""
+        return self.seen if fold is None else self.folds[fold].train(self.seen)
+
+
+def make_folds(seen: Mapping[str, Observation], count: int, seed: int, blocks: int = BLOCKS) -> tuple[Fold, ...]:
+    """Folds that hide different cells each, with the same share of non-zeros.
+
+    A tensor that lists its non-zeros may have far more zeros than can be hidden. Then only some of them are, and each
+    stands for many: scores are weighted means.
+    """
+    positive = sum(one.n_positive for one in seen.values())
+    share = min(max(HIDDEN, ENOUGH / max(positive, 1)), MOST_HIDDEN / count)
+    if positive * share < LEAST:
+        least = math.ceil(LEAST / share)
+        text = f"needs at least {least} observed non-zeros, to hide {share:.0%} of them {count} times"
+        raise PltfError(f"{py:criterion='heldout'} {text}; got {positive}: use {py:criterion='bound'}")
+    blocks = max(1, min(blocks, int(positive * share) // 2))
+    parts = {
+        name: _dealt(one, count, share, blocks, np.random.SeedSequence(seed, spawn_key=(n,)))
+        for n, (name, one) in enumerate(seen.items())
+    }
+    return tuple(Fold({name: hidden[fold] for name, hidden in parts.items()}, blocks) for fold in range(count))
+
+
+def _dealt(seen: Observation, count: int, share: float, blocks: int, seed: np.random.SeedSequence) -> list[HiddenCells]:
+    """Hidden cells of one tensor, dealt to folds and their blocks like cards: non-zeros first, then zeros."""
+    first, second = seed.generate_state(2)
+    cells, values = _hidden(seen, count * share, int(first))
+    positive = values > 0
+    n_positive = int(np.count_nonzero(positive))
+    stands_for = np.where(positive, seen.n_positive / max(n_positive, 1), 1.0)
+    n_zeros = values.size - n_positive
+    stands_for[~positive] = (seen.n_observed - seen.n_positive) / max(n_zeros, 1)
+    order = np.random.default_rng(int(second)).permutation(values.size)
+    order = order[np.argsort(~positive[order], kind="stable")]
+    place = np.empty(values.size, dtype=np.int64)
+    place[order] = np.arange(values.size)
+    dealt = []
+    for fold in range(count):
+        mine = np.flatnonzero(place % count == fold)
+        block = place[mine] // count % blocks
+        dealt.append(HiddenCells(np.ascontiguousarray(cells[:, mine]), values[mine], stands_for[mine], block))
+    return dealt
+
+
+def _hidden(seen: Observation, share: float, seed: int) -> tuple[Coords, Array]:
+    """Cells to hide in any fold, and what they hold."""
+    if isinstance(seen, DenseObservation):
+        keep = holdout(seen, share, stratify="value", seed=seed)
+        hidden = ~keep if seen.mask is None else seen.mask & ~keep
+        cells = np.stack(np.nonzero(hidden))
+        return cells, seen.values_at(cells)
+    assert isinstance(seen, CooObservation)
+    zeros = seen.n_observed - seen.n_positive
+    most = max(SAMPLED, seen.n_positive)
+    how: dict[str, Any] = {"by": "cells", "stratify": "value"}
+    if seen.unlisted == "zero" and zeros * share > most:
+        how = {"by": "nonzeros", "negatives": most / max(round(seen.n_positive * share), 1)}
+    split = holdout(seen, share, seed=seed, **how)
+    return np.ascontiguousarray(split.cells.T), split.values
