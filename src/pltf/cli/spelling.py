@@ -11,7 +11,7 @@ from typing import Any
 _SAME = (
     "among", "atleast", "checkpoint", "count", "draws", "dtype", "every", "format", "keep_data", "level", "max_iter",
     "method", "prior", "race", "ranking", "restarts", "resume", "seed", "title", "tol", "top", "value", "variable",
-    "workers",
+    "unsupported", "workers",
 )  # fmt: skip
 OPTIONS: Mapping[str, str] = {name: f"--{name.replace('_', '-')}" for name in _SAME} | {
     "at": "--cells",
