@@ -75,7 +75,7 @@ class OurTool:
         return self.way.takes(one.links)
 
     def settings(self, one: RealSet) -> list[Any]:
-        return list(product(one.ranks, self.way.priors))
+        return list(product(ours.models(one.load().ndim, self.way), one.ranks, self.way.priors))
 
     def inside(self, inner: Task, setting: Any) -> tuple[float, None]:
         said = ours.predicted(ours.fits(inner, self.way, *setting), inner)

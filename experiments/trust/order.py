@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,7 @@ from experiments.common import Json, console, quietly
 from experiments.trust import ours, sets
 from experiments.trust.sets import RealSet
 from experiments.trust.store import Store, complete
-from experiments.trust.tasks import task
+from experiments.trust.tasks import Task, task
 
 LEVEL = 0.2  # share of cells that are hidden from every search
 RESTARTS = 3
@@ -37,11 +38,12 @@ def searched(one: RealSet, mask: int) -> Json:
     """One mask of one set."""
     outer = task(one.load(), LEVEL, mask, links=one.links)
     way = next(way for way in reversed(ours.WAYS) if way.takes(one.links) and ours.known(way) and _plain(way))
+    (model,) = ours.models(outer.X.ndim, replace(way, pairs=False))
     judged = []
     for rank in one.ranks:
-        said = ours.predicted(ours.fits(outer, way, rank, "default"), outer).log_prob
+        said = ours.predicted(ours.fits(outer, way, model, rank, "default"), outer).log_prob
         judged.append({"log_likelihood": float(said.mean()), "se": float(said.std(ddof=1) / said.size**0.5)})
-    chosen = {name: _chosen(one, outer, way, options) for name, options in _criteria().items()}
+    chosen = {name: _chosen(one, outer, ours.MODELS[model](1), way, options) for name, options in _criteria().items()}
     return {"judged": judged, "chosen": chosen}
 
 
@@ -57,11 +59,11 @@ def _criteria() -> dict[str, dict[str, Any]]:
     return {"bound": {}}
 
 
-def _chosen(one: RealSet, outer: Any, way: ours.Way, options: dict[str, Any]) -> int:
+def _chosen(one: RealSet, outer: Task, model: pltf.Model, way: ours.Way, options: dict[str, Any]) -> int:
     likelihood = {name: way.options[name] for name in ("likelihood",) if name in way.options}
     with quietly():
         found = pltf.select(
-            ours.model_of(outer, 1),
+            model,
             outer.X,
             mask=outer.keep,
             restarts=RESTARTS,

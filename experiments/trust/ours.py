@@ -25,22 +25,41 @@ def _everywhere(prior: pltf.Gamma) -> Callable[[pltf.Model], Prior]:
     return lambda _: prior
 
 
-def _by_position(shape: float, learn: str) -> Callable[[pltf.Model], Prior]:
-    """A mean of its own, learned, for each row, each column, ...: some users are busier than others."""
+def _by_position(shape: float) -> Callable[[pltf.Model], Prior]:
+    """A mean of its own, learned, for each row, each column, ...: some users are busier than others.
+
+    A factor over pairs has too few cells to an entry for that, and keeps one mean; its shape is learned too.
+    """
 
     def prior(model: pltf.Model) -> Prior:
-        observed = {name: next(i for i in indices if i != "r") for name, indices in model.factors.items()}
-        return {name: pltf.Gamma(shape, 1.0, learn=learn, tie=f"index:{index}") for name, index in observed.items()}
+        return {name: _tied(shape, [i for i in indices if i != "r"]) for name, indices in model.factors.items()}
 
     return prior
 
 
+def _tied(shape: float, observed: list[str]) -> pltf.Gamma:
+    if len(observed) > 1:
+        return pltf.Gamma(shape, 1.0, learn="both")
+    return pltf.Gamma(shape, 1.0, learn="mean", tie=f"index:{observed[0]}")
+
+
 PRIORS: dict[str, Callable[[pltf.Model], Prior]] = {
     "default": _everywhere(pltf.Gamma(learn="mean")),
-    "learned shapes": _everywhere(pltf.Gamma(learn="both")),
-    "a mean for each position": _by_position(0.5, "mean"),
-    "sparse, a mean for each position": _by_position(0.1, "mean"),
+    "learned shapes": _everywhere(pltf.Gamma(0.5, 1.0, learn="both")),
+    "a mean for each position": _by_position(0.5),
+    "sparse, a mean for each position": _by_position(0.1),
 }
+PAIRS = "CP with pairs"
+MODELS: dict[str, Callable[[int], pltf.Model]] = {
+    "NMF": lambda rank: pltf.nmf(rank=rank),
+    "CP": lambda rank: pltf.cp(rank=rank),
+    PAIRS: lambda rank: pltf.Model("X[i,j,k] = A[i,r] * B[j,r] * C[k,r] * V[i,j]", r=rank),
+}
+
+
+def models(order: int, way: Way) -> tuple[str, ...]:
+    """What may be chosen from: NMF of a table, CP of a tensor, and where it is asked for a factor over pairs."""
+    return ("NMF",) if order == 2 else ("CP", PAIRS) if way.pairs else ("CP",)
 
 
 @dataclass(frozen=True)
@@ -50,6 +69,7 @@ class Way:
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
     priors: tuple[str, ...] = ("default",)
+    pairs: bool = False  # may also choose a factor over pairs of the first two indices of a tensor
     links: bool | None = None  # for links only, for counts only; None: for both
     starts: int = 1  # fits from as many random starts, whose predictive distributions are averaged
     like: str = ""  # takes the setting that this way chose, as choosing again would take long
@@ -64,13 +84,14 @@ WAYS = (
     Way("VB, Poisson", {"dispersion": None}),
     Way("VB", links=False),
     Way("VB, 8 starts", starts=8, links=False, like="VB"),
-    Way("VB, links", {"likelihood": "bernoulli"}, ("default", "a mean for each position"), links=True),
+    Way("VB, links", {"likelihood": "bernoulli"}, ("default", "a mean for each position"), pairs=True, links=True),
     Way("VB, links, 8 starts", {"likelihood": "bernoulli"}, starts=8, links=True, like="VB, links"),
     Way("Gibbs", {"method": "gibbs", **SHORT}, links=False, like="VB"),
     Way(
         "Gibbs, links",
         {"method": "gibbs", "likelihood": "bernoulli", **SHORT},
         ("learned shapes", "sparse, a mean for each position"),
+        pairs=True,
         links=True,
     ),
 )
@@ -91,24 +112,18 @@ def _new(way: Way) -> dict[str, Any]:
     return {name: value for name, value in way.options.items() if value is not None or name in names}
 
 
-def model_of(task: Task, rank: int) -> pltf.Model:
-    """NMF of a table, CP of a tensor."""
-    return pltf.nmf(rank=rank) if task.X.ndim == 2 else pltf.cp(rank=rank)
-
-
-def fits(task: Task, way: Way, rank: int, prior: str) -> list[pltf.Fit]:
+def fits(task: Task, way: Way, model: str, rank: int, prior: str) -> list[pltf.Fit]:
     """One fit, or one for each of the starts that are averaged."""
-    return [_fit(task, way, rank, prior, start) for start in range(way.starts)]
+    return [_fit(task, way, MODELS[model](rank), prior, start) for start in range(way.starts)]
 
 
-def _fit(task: Task, way: Way, rank: int, prior: str, start: int) -> pltf.Fit:
-    model = model_of(task, rank)
+def _fit(task: Task, way: Way, model: pltf.Model, prior: str, start: int) -> pltf.Fit:
     with quietly():
         return model.fit(
             task.X,
             mask=task.keep,
             prior=PRIORS[prior](model),
-            seed=zlib.crc32(f"{task.seed} {rank} {start}".encode()),
+            seed=zlib.crc32(f"{task.seed} {start}".encode()),
             max_iter=MAX_ITER,
             tol=TOL,
             threads=1,

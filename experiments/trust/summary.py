@@ -115,6 +115,10 @@ def _link_goals(rows: Rows) -> list[Goal]:
         least = dict(zip(UCLAF.levels, wanted, strict=True))
         levels = by_set(rows)[UCLAF.name]
         got = {level: mean_of(recommended(some), measure) for level, some in levels.items()}
-        texts = (" / ".join(f"{value:.3f}" for value in values) for values in ([least[n] for n in got], got.values()))
-        goals.append(Goal(f"UCLAF, {name}", *texts, all(value >= least[level] for level, value in got.items())))
+        met = all(value >= least[level] for level, value in got.items())
+        goals.append(Goal(f"UCLAF, {name}", _slashed(least[level] for level in got), _slashed(got.values()), met))
     return goals
+
+
+def _slashed(values: Iterable[float]) -> str:
+    return " / ".join(f"{value:.3f}" for value in values)
