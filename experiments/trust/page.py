@@ -114,14 +114,28 @@ def _cell(some: Rows, tool: str, measure: str, digits: int, told: Callable[[floa
 def _links(found: Json) -> str:
     rows: Rows = found["rows"]
     chosen = [recommended(some) for levels in by_set(rows).values() for some in levels.values()]
-    settings = sorted({" ".join(map(str, mask["setting"])) for row in chosen for mask in row["masks"]})
+    settings = sorted({", ".join(map(str, mask["setting"])) for row in chosen for mask in row["masks"]})
     return page(
         prose(f"UCLAF: {rows[0]['about']}, on {len(rows[0]['masks'])} masks."),
         _measure_table(rows, "auc", "AUC.", 3),
         _measure_table(rows, "ap", "Average precision.", 3),
         _measure_table(rows, "log_likelihood", "Log-likelihood of a hidden cell.", 4),
-        prose(f"Components and prior that were chosen without the hidden cells: {', '.join(settings)}."),
+        prose(f"Chosen without the hidden cells (model, components, prior): {'; '.join(settings)}."),
+        prose("""
+            Three things make the difference on links. The **likelihood**: a link says that a hidden count is above
+            zero, not that it is one. The **posterior**: a Gibbs sampler with learned shapes finds factors that are far
+            sparser than the default prior. And the **model**: CP gives a user and a place that share no component no
+            way to meet, yet who did one thing at a place is likely to do another there. A factor over pairs says so:
+            """),
+        RECIPE,
     )
+
+
+RECIPE = """```python
+import pltf
+
+model = pltf.Model("X[user,place,act] = A[user,r] * B[place,r] * C[act,r] * V[user,place]", r=10)
+```"""
 
 
 def _order(found: Json) -> str:

@@ -17,7 +17,7 @@ import pltf.metrics
 from experiments.common import Array
 from experiments.trust.tasks import Task
 
-SHRINKAGE = (0.3, 0.2, 0.14, 0.1, 0.07, 0.05, 0.035, 0.025, 0.017)  # of singular values, over the largest
+SHRINKAGE = (0.3, 0.2, 0.12, 0.07, 0.04, 0.02, 0.01)  # of singular values, over the largest
 ROUNDS, SWEEPS = 15, 20  # of filling in hidden cells, and between two of them
 
 
@@ -105,7 +105,7 @@ def svd_of_logs(task: Task, shrinkage: float) -> Array:
     return np.expm1(soft_impute(np.log1p(_matrix(task.X)), _matrix(task.keep), shrinkage)).reshape(task.X.shape)
 
 
-def soft_impute(Y: Array, keep: Array, shrinkage: float, rounds: int = 200, tol: float = 1e-4) -> Array:
+def soft_impute(Y: Array, keep: Array, shrinkage: float, rounds: int = 100, tol: float = 1e-3) -> Array:
     """Fill hidden cells with the decomposition of the filled table, its singular values shrunk (Mazumder et al. 2010).
 
     ``shrinkage`` is taken off every singular value, as a share of the largest one of the observed cells.
