@@ -1,9 +1,9 @@
 """A predictive distribution for tools that give a single number for a cell.
 
-It is as generous as can be told in few words: the mean of a cell is ``scale * (prediction + floor)``, and counts vary
-around it as a negative binomial of some size (links: as Poisson counts of which only "above zero" is seen). Scale,
-floor and size are those that make held-back training cells most probable. The scale mends tools that take hidden cells
-for zeros, the floor those that call a count impossible.
+It is as generous as can be told in few words: the mean of a cell is ``scale * (prediction + floor) ** power``, and
+counts vary around it as a negative binomial of some size (links: as Poisson counts of which only "above zero" is seen).
+All four numbers are those that make held-back training cells most probable. The scale mends tools that take hidden
+cells for zeros, the floor those that call a count impossible, the power those that are too bold or too shy.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from experiments.common import Array
 from experiments.trust.measures import Predicted
 from experiments.trust.tasks import Task
 
-STARTS = ((0.0, -3.0, 0.0), (0.0, -7.0, 5.0))  # log of scale, of floor over mean, of size
-BOUNDS = ((-5, 5), (-16, 2), (-5, 12))  # a size of e^12 is Poisson
+STARTS = ((0.0, -3.0, 0.0, 0.0), (0.0, -7.0, 0.0, 5.0))  # logs of scale, of floor over mean, of power, of size
+BOUNDS = ((-9, 9), (-16, 2), (-1.6, 0.7), (-5, 12))  # a size of e^12 is Poisson
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,13 @@ class Noise:
 
     scale: float
     floor: float
+    power: float
     size: float
     links: bool
 
     def mean(self, predictions: Array) -> Array:
         """Expected counts, above zero everywhere."""
-        return self.scale * (np.maximum(predictions, 0) + self.floor)
+        return np.asarray(self.scale * (np.maximum(predictions, 0) + self.floor) ** self.power)
 
     def log_prob(self, x: Array, predictions: Array) -> Array:
         """Log-probability of each value."""
@@ -58,8 +59,8 @@ def likeliest(task: Task, predictions: Array) -> Noise:
     x, typical = task.asked, max(float(np.maximum(predictions, 0).mean()), 1e-9)
 
     def noise(logs: Array) -> Noise:
-        scale, floor, size = np.exp(logs)
-        return Noise(float(scale), float(floor) * typical, float(size), task.links)
+        scale, floor, power, size = map(float, np.exp(logs))
+        return Noise(scale, floor * typical, power, size, task.links)
 
     def cost(logs: Array) -> float:
         return -float(noise(logs).log_prob(x, predictions).mean())

@@ -42,8 +42,8 @@ def _opening(saved: Saved) -> str:
             cells. Nothing on this page was chosen on hidden cells: *pltf, chosen* is on each mask the way of pltf
             under which those held-back cells were most probable. Tools that give a single number for a cell get the
             best noise around it that held-back cells can tell: a negative binomial (for links: a Bernoulli
-            probability) with its own scale, floor and dispersion. So they are judged by how well they predict, not by
-            a likelihood that they never promised.
+            probability) with its own scale, power, floor and dispersion. So they are judged by how well they predict,
+            not by a likelihood that they never promised.
             """),
         table(("goal", "wanted", "reached", "met"), rows) if rows else "",
     )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from experiments.trust import measures, noise, sets
+from experiments.trust import measures, noise, ours, sets
 from experiments.trust.peers import soft_impute
 from experiments.trust.store import Store, complete
 from experiments.trust.summary import recommended
@@ -34,18 +35,18 @@ def test_coverage_sees_counts_that_vary_more_than_they_should() -> None:
     assert measures.measured(x, said)["alarms"] > 0.02
 
 
-def test_noise_finds_scale_and_size() -> None:
+def test_noise_finds_mean_and_size() -> None:
     rng = np.random.default_rng(0)
     truth = rng.gamma(2.0, 5.0, (200, 50))
     X = rng.negative_binomial(2.0, 2.0 / (2.0 + truth)).astype(float)
     everywhere = np.ones(X.shape, bool)
     found = noise.likeliest(Task(X, everywhere, everywhere, links=False, seed=0), truth.ravel() / 3)
     assert found.size == pytest.approx(2.0, rel=0.1)
-    assert found.scale == pytest.approx(3.0, rel=0.1)
+    assert found.mean(truth / 3) == pytest.approx(truth, rel=0.1)
 
 
 def test_probabilities_of_links_add_up() -> None:
-    links = noise.Noise(scale=2.0, floor=0.1, size=1.0, links=True)
+    links = noise.Noise(scale=2.0, floor=0.1, power=0.8, size=1.0, links=True)
     predictions = np.array([0.0, 0.3, 4.0])
     one, none = (links.log_prob(np.full(3, x), predictions) for x in (1.0, 0.0))
     assert np.exp(one) + np.exp(none) == pytest.approx(1.0)
@@ -75,6 +76,28 @@ def test_the_way_of_pltf_is_chosen_by_held_back_cells() -> None:
         {"tool": tool, "masks": [{"inner": inner, "auc": auc} for inner, auc in masks]} for tool, masks in ways.items()
     ]
     assert [mask["auc"] for mask in recommended(rows)["masks"]] == [0.9, 0.8]
+
+
+@pytest.mark.parametrize("way", ours.WAYS, ids=lambda way: way.name)
+def test_a_way_refers_to_what_there_is(way: ours.Way) -> None:
+    others = {other.name: other for other in ours.WAYS}
+    assert not way.like or others[way.like].links == way.links
+    for name, prior in itertools.product(ours.MODELS, way.priors):
+        assert ours.PRIORS[prior](ours.MODELS[name](2))
+
+
+def test_an_option_that_pltf_does_not_have_keeps_a_way_out() -> None:
+    assert ours.known(ours.Way("plain", {"dispersion": None}))
+    assert not ours.known(ours.Way("odd", {"no_such_option": 1}))
+
+
+def test_starts_are_averaged_as_probabilities() -> None:
+    outer = task(sets.few_digits(), 0.5, 0)
+    fits = ours.fits(outer, ours.Way("two", starts=2), "NMF", 2, "default")
+    one, other = (ours.predicted([fit], outer) for fit in fits)
+    both = ours.predicted(fits, outer)
+    assert both.score == pytest.approx((one.score + other.score) / 2)
+    assert np.exp(both.log_prob) == pytest.approx((np.exp(one.log_prob) + np.exp(other.log_prob)) / 2)
 
 
 def test_a_run_that_was_broken_off_goes_on(tmp_path: Path) -> None:
