@@ -9,6 +9,8 @@ from itertools import product
 from time import perf_counter
 from typing import Any, Protocol
 
+import numpy as np
+
 from experiments.common import Json
 from experiments.trust import noise, ours, peers
 from experiments.trust.measures import Predicted, measured
@@ -30,7 +32,7 @@ class Tool(Protocol):
     def settings(self, one: RealSet) -> list[Any]:
         """What it may choose from."""
 
-    def inside(self, inner: Task, setting: Any) -> tuple[float, Any]:
+    def inside(self, inner: list[Task], setting: Any) -> tuple[float, Any]:
         """How probable held-back cells are, and what was learned from them."""
 
     def predict(self, outer: Task, setting: Any, learned: Any) -> Predicted:
@@ -53,10 +55,11 @@ class PeerTool:
     def settings(self, one: RealSet) -> list[Any]:
         return list(self.peer.settings or one.ranks)
 
-    def inside(self, inner: Task, setting: Any) -> tuple[float, noise.Noise]:
-        said = self.peer.predict(inner, setting)[inner.hidden]
-        around = noise.likeliest(inner, said)
-        return float(around.log_prob(inner.asked, said).mean()), around
+    def inside(self, inner: list[Task], setting: Any) -> tuple[float, noise.Noise]:
+        said = np.concatenate([self.peer.predict(fold, setting)[fold.hidden] for fold in inner])
+        x = np.concatenate([fold.asked for fold in inner])
+        around = noise.likeliest(x, said, links=inner[0].links)
+        return float(around.log_prob(x, said).mean()), around
 
     def predict(self, outer: Task, setting: Any, learned: noise.Noise) -> Predicted:
         return learned.of(outer.asked, self.peer.predict(outer, setting)[outer.hidden])
@@ -77,9 +80,9 @@ class OurTool:
     def settings(self, one: RealSet) -> list[Any]:
         return list(product(ours.models(one.load().ndim, self.way), one.ranks, self.way.priors))
 
-    def inside(self, inner: Task, setting: Any) -> tuple[float, None]:
-        said = ours.predicted(ours.fits(inner, self.way, *setting), inner)
-        return float(said.log_prob.mean()), None
+    def inside(self, inner: list[Task], setting: Any) -> tuple[float, None]:
+        said = [ours.predicted(ours.fits(fold, self.way, *setting), fold).log_prob for fold in inner]
+        return float(np.concatenate(said).mean()), None
 
     def predict(self, outer: Task, setting: Any, learned: None) -> Predicted:
         return ours.predicted(ours.fits(outer, self.way, *setting), outer)

@@ -15,7 +15,6 @@ from scipy import optimize, stats
 
 from experiments.common import Array
 from experiments.trust.measures import Predicted
-from experiments.trust.tasks import Task
 
 STARTS = ((0.0, -3.0, 0.0, 0.0), (0.0, -7.0, 0.0, 5.0))  # logs of scale, of floor over mean, of power, of size
 BOUNDS = ((-9, 9), (-16, 2), (-1.6, 0.7), (-5, 12))  # a size of e^12 is Poisson
@@ -54,13 +53,13 @@ class Noise:
         return Predicted(predictions, self.log_prob(x, predictions), *map(np.asarray, tails))
 
 
-def likeliest(task: Task, predictions: Array) -> Noise:
-    """The noise under which the hidden cells of a task are most probable."""
-    x, typical = task.asked, max(float(np.maximum(predictions, 0).mean()), 1e-9)
+def likeliest(x: Array, predictions: Array, *, links: bool) -> Noise:
+    """The noise under which values are most probable."""
+    typical = max(float(np.maximum(predictions, 0).mean()), 1e-9)
 
     def noise(logs: Array) -> Noise:
         scale, floor, power, size = map(float, np.exp(logs))
-        return Noise(scale, floor * typical, power, size, task.links)
+        return Noise(scale, floor * typical, power, size, links)
 
     def cost(logs: Array) -> float:
         return -float(noise(logs).log_prob(x, predictions).mean())

@@ -12,7 +12,7 @@ from experiments.formatting import page, percent, prose, spread, table
 from experiments.results import Saved
 from experiments.trust import measures, ranking
 from experiments.trust.summary import ALARMS, by_set, goals, mean_of, recommended, tools_of
-from experiments.trust.tasks import INNER
+from experiments.trust.tasks import FOLDS, INNER
 
 Rows = Sequence[Json]
 
@@ -39,11 +39,11 @@ def _opening(saved: Saved) -> str:
             cells. `make trust` writes it from its results.
 
             Every tool chooses its settings, the number of components among them, on {percent(INNER)} of the training
-            cells. Nothing on this page was chosen on hidden cells: *pltf, chosen* is on each mask the way of pltf
-            under which those held-back cells were most probable. Tools that give a single number for a cell get the
-            best noise around it that held-back cells can tell: a negative binomial (for links: a Bernoulli
-            probability) with its own scale, power, floor and dispersion. So they are judged by how well they predict,
-            not by a likelihood that they never promised.
+            cells ({FOLDS} times {percent(INNER)} where cells are few). Nothing on this page was chosen on hidden
+            cells: *pltf, chosen* is on each mask the way of pltf under which those held-back cells were most probable.
+            Tools that give a single number for a cell get the best noise around it that held-back cells can tell: a
+            negative binomial (for links: a Bernoulli probability) with its own scale, power, floor and dispersion. So
+            they are judged by how well they predict, not by a likelihood that they never promised.
             """),
         table(("goal", "wanted", "reached", "met"), rows) if rows else "",
     )

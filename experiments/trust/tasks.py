@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 import pltf
 from experiments.common import Array
 
-INNER = 0.1  # share of the training cells on which settings are chosen
+INNER = 0.1  # share of the training cells that are held back to choose settings
+FEW = 20_000  # training cells below which settings are chosen on several such shares, one after the other
+FOLDS = 3
 
 
 @dataclass(frozen=True)
@@ -28,11 +30,20 @@ class Task:
         """The values of the hidden cells."""
         return self.X[self.hidden]
 
-    def inner(self) -> Task:
-        """The same, with some of the training cells to predict: settings are chosen on these."""
-        seen = np.where(self.keep, self.X, np.nan)
-        keep = np.asarray(pltf.holdout(seen, INNER, stratify="value", seed=self.seed + 1))
-        return replace(self, keep=keep, hidden=self.keep & ~keep)
+    def inner(self) -> list[Task]:
+        """The same, with some of the training cells to predict: settings are chosen on these, in one fold or several.
+
+        The cells of different folds are different ones.
+        """
+        folds = FOLDS if self.keep.sum() < FEW else 1
+        left, tasks = self.keep, []
+        for fold in range(folds):
+            share = INNER * self.keep.sum() / left.sum()
+            kept = pltf.holdout(np.where(left, self.X, np.nan), share, stratify="value", seed=self.seed + 1 + fold)
+            hidden = left & ~np.asarray(kept)
+            tasks.append(replace(self, keep=self.keep & ~hidden, hidden=hidden))
+            left = left & ~hidden
+        return tasks
 
 
 def task(X: Array, level: float, mask: int, *, links: bool = False) -> Task:

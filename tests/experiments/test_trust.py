@@ -12,7 +12,7 @@ from experiments.trust import measures, noise, ours, sets
 from experiments.trust.peers import soft_impute
 from experiments.trust.store import Store, complete
 from experiments.trust.summary import recommended
-from experiments.trust.tasks import Task, task
+from experiments.trust.tasks import FOLDS, INNER, task
 from scipy import stats
 
 
@@ -39,8 +39,7 @@ def test_noise_finds_mean_and_size() -> None:
     rng = np.random.default_rng(0)
     truth = rng.gamma(2.0, 5.0, (200, 50))
     X = rng.negative_binomial(2.0, 2.0 / (2.0 + truth)).astype(float)
-    everywhere = np.ones(X.shape, bool)
-    found = noise.likeliest(Task(X, everywhere, everywhere, links=False, seed=0), truth.ravel() / 3)
+    found = noise.likeliest(X.ravel(), truth.ravel() / 3, links=False)
     assert found.size == pytest.approx(2.0, rel=0.1)
     assert found.mean(truth / 3) == pytest.approx(truth, rel=0.1)
 
@@ -55,10 +54,13 @@ def test_probabilities_of_links_add_up() -> None:
 def test_settings_are_chosen_on_training_cells_alone() -> None:
     X = sets.few_imports()
     outer = task(X, 0.5, 0, links=True)
-    inner = outer.inner()
-    assert inner.hidden.any()
-    assert not (inner.hidden & outer.hidden).any()
-    assert ((inner.keep | inner.hidden) == outer.keep).all()
+    folds = outer.inner()
+    assert len(folds) == FOLDS
+    assert sum(fold.hidden.astype(int) for fold in folds).max() == 1
+    for inner in folds:
+        assert inner.hidden.sum() == pytest.approx(INNER * outer.keep.sum(), rel=0.01)
+        assert not (inner.hidden & outer.hidden).any()
+        assert ((inner.keep | inner.hidden) == outer.keep).all()
 
 
 def test_soft_impute_completes_a_table_of_low_rank() -> None:
