@@ -21,33 +21,29 @@ DRAWS = 200
 Prior = pltf.Gamma | Mapping[str, pltf.Gamma]
 
 
-def _everywhere(prior: pltf.Gamma) -> Callable[[pltf.Model], Prior]:
-    return lambda _: prior
+# A factor over pairs: most pairs have no link, some have all. Fixed, for there are more pairs than links to learn from,
+# and a sampler moves a shape that belongs to many entries only slowly.
+OF_PAIRS = pltf.Gamma(0.1, 1.0)
 
 
-def _by_position(shape: float) -> Callable[[pltf.Model], Prior]:
-    """A mean of its own, learned, for each row, each column, ...: some users are busier than others.
-
-    A factor over pairs has too few cells to an entry for that, and keeps one mean; its shape is learned too.
-    """
+def _by_factor(of: Callable[[str], pltf.Gamma]) -> Callable[[pltf.Model], Prior]:
+    """Priors of factors from their observed index; the one of pairs is the same in all of them."""
 
     def prior(model: pltf.Model) -> Prior:
-        return {name: _tied(shape, [i for i in indices if i != "r"]) for name, indices in model.factors.items()}
+        observed = {name: [i for i in indices if i != "r"] for name, indices in model.factors.items()}
+        return {name: of(some[0]) if len(some) == 1 else OF_PAIRS for name, some in observed.items()}
 
     return prior
 
 
-def _tied(shape: float, observed: list[str]) -> pltf.Gamma:
-    if len(observed) > 1:
-        return pltf.Gamma(shape, 1.0, learn="both")
-    return pltf.Gamma(shape, 1.0, learn="mean", tie=f"index:{observed[0]}")
-
-
 PRIORS: dict[str, Callable[[pltf.Model], Prior]] = {
-    "default": _everywhere(pltf.Gamma(learn="mean")),
-    "learned shapes": _everywhere(pltf.Gamma(0.5, 1.0, learn="both")),
-    "a mean for each position": _by_position(0.5),
-    "sparse, a mean for each position": _by_position(0.1),
+    "default": _by_factor(lambda _: pltf.Gamma(learn="mean")),
+    "learned shapes": _by_factor(lambda _: pltf.Gamma(0.5, 1.0, learn="both")),
+    # Some users are busier than others, some places too.
+    "a mean for each position": _by_factor(lambda index: pltf.Gamma(0.5, 1.0, learn="mean", tie=f"index:{index}")),
+    "sparse, a mean for each position": _by_factor(
+        lambda index: pltf.Gamma(0.1, 1.0, learn="mean", tie=f"index:{index}")
+    ),
 }
 PAIRS = "CP with pairs"
 MODELS: dict[str, Callable[[int], pltf.Model]] = {

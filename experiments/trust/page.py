@@ -135,6 +135,7 @@ RECIPE = """```python
 import pltf
 
 model = pltf.Model("X[user,place,act] = A[user,r] * B[place,r] * C[act,r] * V[user,place]", r=10)
+prior = {name: pltf.Gamma(0.5, 1.0, learn="both") for name in "ABC"} | {"V": pltf.Gamma(0.1, 1.0)}
 ```"""
 
 

@@ -135,7 +135,7 @@ UCLAF = RealSet(
     "UCLAF",
     "whether one of 146 users did one of 5 things at one of 168 places",
     uclaf,
-    ranks=(2, 5, 10, 20),
+    ranks=(2, 10, 20),
     links=True,
     levels=(0.4, 0.6, 0.8),
     masks=10,
