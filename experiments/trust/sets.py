@@ -14,7 +14,7 @@ from experiments.common import Array
 
 IMPORTS = Path(__file__).with_name("imports.txt")
 REUTERS_WORDS = 1000  # the most frequent of 4258: the rest hold a few counts each, and would double every time
-QUICK = 100  # rows of a quick run
+QUICK = 60  # rows of a quick run
 
 
 @dataclass(frozen=True)
