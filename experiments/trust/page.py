@@ -39,8 +39,10 @@ def _opening(saved: Saved) -> str:
             cells. `make trust` writes it from its results.
 
             Every tool chooses its settings, the number of components among them, on {percent(INNER)} of the training
-            cells ({FOLDS} times {percent(INNER)} where cells are few). Nothing on this page was chosen on hidden
-            cells: *pltf, chosen* is on each mask the way of pltf under which those held-back cells were most probable.
+            cells ({FOLDS} times {percent(INNER)} where cells are few). No choice on a mask
+            looks at its hidden cells: *pltf, chosen* is the way of pltf under which those held-back cells were most
+            probable. The list of ways to choose from is not as innocent: it was drawn up after trials that were
+            judged on hidden cells, on two masks of UCLAF and one each of digits, Reuters and imports.
             Tools that give a single number for a cell get the best noise around it that held-back cells can tell: a
             negative binomial (for links: a Bernoulli probability) with its own scale, power, floor and dispersion. So
             they are judged by how well they predict, not by a likelihood that they never promised.

@@ -126,7 +126,8 @@ def tell(found: Json) -> str:
             To rank cells by whether they are above zero needs no counts. A soft-imputed singular value decomposition
             (SVD) of log(1+x) ranks the pixels of digits better than pltf. Why? Each line of this table changes one
             thing. {percent(LEVEL)} of the cells are hidden; {RANKS["digits"]} components on digits and
-            {RANKS["Reuters"]} on Reuters; mean ± standard deviation over the masks.
+            {RANKS["Reuters"]} on Reuters; mean ± standard deviation over the masks. What is said below of things that
+            are not in the table comes from trials on a single mask.
             """),
         table(("set", "what ranks the cells", "AUC", "average precision"), lines),
         "\n".join(FINDINGS),
@@ -146,7 +147,7 @@ def tell(found: Json) -> str:
 
 FINDINGS = (
     "- **A single fit is too sure of one of many decompositions**: about 0.015 of AUC on digits, more than half of the"
-    " distance to the SVD, and nearly all of it on Reuters. Different starts end at different components that are"
+    " distance to the SVD, and nearly all of it on Reuters (of AUC: in average precision the SVD stays ahead there). Different starts end at different components that are"
     " about equally good, and the bound cannot tell which of them predict better. Their average ranks better than any"
     " one of them. One chain of a Gibbs sampler stays near its start and gains less; so does a larger number of"
     " components. The SVD has a single solution, and its shrinkage is chosen on held-back cells.",
