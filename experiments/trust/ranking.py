@@ -147,7 +147,8 @@ def tell(found: Json) -> str:
 
 FINDINGS = (
     "- **A single fit is too sure of one of many decompositions**: about 0.015 of AUC on digits, more than half of the"
-    " distance to the SVD, and nearly all of it on Reuters (of AUC: in average precision the SVD stays ahead there). Different starts end at different components that are"
+    " distance to the SVD, and nearly all of it on Reuters (of AUC: in average precision the SVD stays"
+    " ahead there). Different starts end at different components that are"
     " about equally good, and the bound cannot tell which of them predict better. Their average ranks better than any"
     " one of them. One chain of a Gibbs sampler stays near its start and gains less; so does a larger number of"
     " components. The SVD has a single solution, and its shrinkage is chosen on held-back cells.",
