@@ -1,7 +1,8 @@
-# Everything is set up from here: `make demo`, `make test`, `make paper`, `make bench`. Needs Python >= 3.11 and make.
+# Everything is set up from here: `make demo`, `make test`, `make paper`, `make trust`, `make bench`. Needs Python >= 3.11 and make.
 PYTHON ?= python3
 VENV := .venv
 BENCH := .venv-bench
+TRUST := .venv-trust
 LOWEST := .venv-lowest
 MINIMAL := .venv-minimal
 PIP := -m pip --disable-pip-version-check install --quiet
@@ -10,7 +11,7 @@ PYTEST := -m pytest -n auto --maxprocesses 4 --dist worksteal
 # What shows quickest that a set of packages works: files, labels, the command line, results to the last digits.
 SHORT := -m 'not slow' tests/data tests/io tests/store tests/notation tests/test_extras.py tests/test_package.py tests/inference/test_golden.py
 
-.PHONY: demo test test-lowest test-minimal docs paper bench scaling clean help
+.PHONY: demo test test-lowest test-minimal docs paper trust bench scaling clean help
 
 help:
 	@echo "make demo     draw a count tensor, find its order, predict its hidden cells"
@@ -19,6 +20,7 @@ help:
 	@echo "make test-minimal  pytest without the extras: what needs none (own environment; QUICK=1: some of the tests)"
 	@echo "make docs     the documentation, in docs/_build/html; warnings are errors"
 	@echo "make paper    the experiments of the paper: figures, tables, docs/paper.md (an hour; QUICK=1: a few minutes, in paper-output)"
+	@echo "make trust    predictions and their uncertainty on real data, beside other tools: docs/trust.md (own environment; hours, and goes on where it was broken off; QUICK=1: half a minute, in trust-output)"
 	@echo "make bench    pltf beside its peers on the same problems (own environment)"
 	@echo "make scaling  time and memory of pltf as the number of non-zeros grows (own environment)"
 	@echo "make clean    remove environments and caches"
@@ -45,6 +47,9 @@ docs: $(VENV)/.dev
 
 paper: $(VENV)/.run
 	$(VENV)/bin/python -m experiments $(if $(QUICK),--quick) $(ARGS)
+
+trust: $(TRUST)/.trust
+	$(TRUST)/bin/python -m experiments.trust $(if $(QUICK),--quick) $(ARGS)
 
 bench: $(BENCH)/.bench
 	$(BENCH)/bin/python -m benchmarks $(ARGS)
@@ -86,5 +91,11 @@ $(BENCH)/.bench: pyproject.toml benchmarks/requirements.txt
 	$(BENCH)/bin/python $(PIP) hpfrec || echo "hpfrec cannot be built here (it needs a C compiler): its rows will say so"
 	touch $@
 
+$(TRUST)/.trust: pyproject.toml experiments/trust/requirements.txt
+	$(call environment,$(TRUST))
+	$(TRUST)/bin/python $(PIP) --requirement experiments/trust/requirements.txt --editable '.[all]'
+	$(TRUST)/bin/python $(PIP) hpfrec || echo "hpfrec cannot be built here (it needs a C compiler): the page will say so"
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(BENCH) $(LOWEST) $(MINIMAL) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis demo-output pltf-demo paper-output docs/_build docs/gallery
+	rm -rf $(VENV) $(BENCH) $(TRUST) $(LOWEST) $(MINIMAL) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis demo-output pltf-demo paper-output trust-output docs/_build docs/gallery

@@ -11,7 +11,8 @@ from typing import Any
 _SAME = (
     "among", "atleast", "checkpoint", "count", "draws", "dtype", "every", "format", "keep_data", "level", "likelihood",
     "max_iter", "method", "prior", "race", "ranking", "restarts", "resume", "seed", "title", "tol", "top", "value",
-    "variable", "workers", "burn_in", "chains", "thin", "dispersion", "criterion", "folds", "score", "widen", "unsupported",
+    "variable", "workers", "burn_in", "chains", "thin", "dispersion", "criterion", "folds", "score", "widen",
+    "unsupported",
 )  # fmt: skip
 OPTIONS: Mapping[str, str] = {name: f"--{name.replace('_', '-')}" for name in _SAME} | {
     "at": "--cells",

@@ -1,0 +1,69 @@
+"""Measure on real data how far predictions and their uncertainty hold, beside other tools, and write the page.
+
+    python -m experiments.trust              everything, into docs/trust.md (hours; broken off, it goes on)
+    python -m experiments.trust --quick      a little of everything, into trust-output/ (half a minute)
+    python -m experiments.trust --only real  one part; "--only page" writes the page from saved results
+
+Every result is kept in trust-output/ as soon as it is there. To do one again, delete its file. UCLAF is read from the
+folder that the environment variable PLTF_DATA names, or downloaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from experiments.common import Json, console, machine
+from experiments.trust import drawn, figures, order, page, ranking, real
+from experiments.trust.store import Store
+from experiments.trust.summary import goals
+
+PARTS: dict[str, Callable[[Store, bool], Json]] = {
+    "real": real.run,
+    "links": real.run_links,
+    "order": order.run,
+    "drawn": drawn.run,
+    "ranking": ranking.run,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run parts, keep their results, write figures and page."""
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.trust", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="one mask, small data")
+    parser.add_argument("--only", nargs="+", choices=[*PARTS, "page"], metavar="PART", help=", ".join([*PARTS, "page"]))
+    parser.add_argument("--out", type=Path, help="folder for the page, with figures/ in it, and for results")
+    asked = parser.parse_args(arguments)
+
+    out = asked.out or Path("trust-output" if asked.quick else "docs")
+    results = (asked.out or Path("trust-output")) / ("quick-results" if asked.quick else "results")
+    results.mkdir(parents=True, exist_ok=True)
+    for name in asked.only or PARTS:
+        if name != "page":
+            _run(name, asked.quick, results)
+    saved = {name: json.loads(path.read_text()) for name in PARTS if (path := results / f"{name}.json").exists()}
+    figures.draw(saved, out / "figures")
+    page.write(saved, out / "trust.md")
+    for goal in goals(saved):
+        console.print(f"{goal.what}: {goal.got}, wanted {goal.wanted}: {'met' if goal.met else 'NOT MET'}")
+    console.print(f"written: {out / 'trust.md'} and figures in {out / 'figures'}")
+
+
+def _run(name: str, quick: bool, results: Path) -> None:
+    console.print(f"{name} ...")
+    began = time.perf_counter()
+    cores = 1 if quick else -1  # to start processes would take longer than the work
+    found = PARTS[name](Store(results / name, cores), quick)
+    seconds = time.perf_counter() - began
+    about = {"seconds": round(seconds, 1), "quick": quick, "machine": machine()}
+    (results / f"{name}.json").write_text(json.dumps({**found, **about}) + "\n")
+    console.print(f"{name}: {seconds:.0f} s", style="bold")
+
+
+if __name__ == "__main__":
+    main()

