@@ -33,7 +33,7 @@ from pltf.prediction.draws import Sampling, at_least, at_most
 from pltf.prediction.moments import Belief, mean, variance
 from pltf.prediction.noise import Bernoulli, Noise, Poisson
 from pltf.prediction.spread import spread_of, widened
-from pltf.prediction.support import Slices, slices_of, supported
+from pltf.prediction.support import Slices, joined, slices_of, supported
 from pltf.prediction.top import Choice, most_probable
 
 if TYPE_CHECKING:
@@ -371,7 +371,8 @@ class Fit:
     def _slices(self) -> Mapping[str, Slices | None]:
         """What was observed in the slices of each tensor."""
         shapes = {name: tuple(self.sizes[i] for i in indices) for name, indices in self.model.observed.items()}
-        return {name: slices_of(self.patterns[name], shape) for name, shape in shapes.items()}
+        found = {name: slices_of(self.patterns[name], shape) for name, shape in shapes.items()}
+        return joined(self.model, found, self.fixed)
 
     def top(
         self,
