@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pltf.io import load
     from pltf.matching import Match, match
     from pltf.notation import Model, cp, nmf, tucker
+    from pltf.prediction.dispersion import Dispersion
     from pltf.selection import Selection, select
 
 # Where each public name lives: imported when it is first asked for, so that `pltf --help` waits for nothing.
@@ -53,6 +54,7 @@ _HOMES = {
     "pltf.io": ("load",),
     "pltf.matching": ("Match", "match"),
     "pltf.notation": ("Model", "cp", "nmf", "tucker"),
+    "pltf.prediction.dispersion": ("Dispersion",),
     "pltf.selection": ("Selection", "select"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
@@ -62,6 +64,7 @@ __version__ = _version("pltf")
 
 __all__ = [
     "ConvergenceWarning",
+    "Dispersion",
     "EngineError",
     "Fit",
     "Gamma",
