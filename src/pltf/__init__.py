@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         ScoreWarning,
         SelectionWarning,
     )
+    from pltf.evidence import Evidence
     from pltf.fit import Fit
     from pltf.gamma import Gamma, Point, Posterior, Samples
     from pltf.inference.run import Sweep
@@ -47,6 +48,7 @@ _HOMES = {
         "ScoreWarning",
         "SelectionWarning",
     ),
+    "pltf.evidence": ("Evidence",),
     "pltf.fit": ("Fit",),
     "pltf.gamma": ("Gamma", "Point", "Posterior", "Samples"),
     "pltf.inference.run": ("Sweep",),
@@ -63,6 +65,7 @@ __version__ = _version("pltf")
 __all__ = [
     "ConvergenceWarning",
     "EngineError",
+    "Evidence",
     "Fit",
     "Gamma",
     "Holdout",
