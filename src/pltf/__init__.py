@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         ScoreWarning,
         SelectionWarning,
     )
+    from pltf.evidence import Evidence
     from pltf.fit import Fit
     from pltf.gamma import Gamma, Point, Posterior, Samples
     from pltf.inference.run import Sweep
@@ -48,6 +49,7 @@ _HOMES = {
         "ScoreWarning",
         "SelectionWarning",
     ),
+    "pltf.evidence": ("Evidence",),
     "pltf.fit": ("Fit",),
     "pltf.gamma": ("Gamma", "Point", "Posterior", "Samples"),
     "pltf.inference.run": ("Sweep",),
@@ -66,6 +68,7 @@ __all__ = [
     "ConvergenceWarning",
     "Dispersion",
     "EngineError",
+    "Evidence",
     "Fit",
     "Gamma",
     "Holdout",
