@@ -112,7 +112,7 @@ class Fit:
     likelihoods: Mapping[str, str] = field(default_factory=dict)  # of each tensor; those not named are "poisson"
     notes: tuple[str, ...] = ()  # what a reader should know of the data and of what was chosen for them
     dispersion: Mapping[str, Dispersion] = field(default_factory=dict)  # of tensors: what counts vary beyond Poisson
-    draws: Mapping[str, Array] = field(default_factory=dict)  # by Gibbs sampling: of each factor, with axes for chain and draw first
+    draws: Mapping[str, Array] = field(default_factory=dict)  # of Gibbs sampling, by factor; axes: chain, draw, its own
     sampled: Sampled | None = None  # how, and what else was drawn
     spread: float = 1.0  # predictions divide the counts behind the posterior by it: prediction/spread.py says why
     _last: LastSweep | None = field(default=None, init=False)  # of this very object: copies and files do without
