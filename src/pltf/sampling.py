@@ -28,6 +28,7 @@ from pltf.inference.run import INTERRUPTED, best_of
 from pltf.inference.state import Pace, Problem, State
 from pltf.inference.vb import gone_on
 from pltf.interrupts import first_interrupt_waits
+from pltf.likelihoods import remarks
 from pltf.notation import Model
 from pltf.options import SAMPLING, FitOptions
 from pltf.planning import labels_by_index, observations, tensors
@@ -169,6 +170,8 @@ class Job:
             patterns=patterns_of(self.seen, self.options.keep_data),
             labels=labels_by_index(self.seen),
             likelihoods=self.ready.likelihoods(self.seen),
+            notes=remarks(self.options.likelihood, self.seen),
+            held_out=None,
         )
 
     @property

@@ -102,3 +102,14 @@ def test_without_the_data_only_the_variance_tells() -> None:
     fit = pltf.nmf(rank=1).fit(X, keep_data=False, prior=pltf.Gamma(0.5, 0.1))
     assert fit.supported().all()
     assert not pltf.nmf(rank=1).fit(X, keep_data=False, prior=pltf.Gamma(0.1, 10.0)).supported()[2].any()
+
+
+def test_sure_links_are_supported() -> None:
+    """The rate of a link that is nearly certain is above 2, and there is no value that large."""
+    rng = np.random.default_rng(0)
+    sure = np.kron(np.eye(2), np.ones((20, 20)))
+    X = (rng.random((40, 40)) < np.where(sure > 0, 0.97, 0.02)).astype(int)
+    mask = pltf.holdout(X, 0.2, seed=0)
+    fit = pltf.nmf(rank=2).fit(X, mask=mask, likelihood="bernoulli")
+    assert fit.mean(~mask).max() > 2.0
+    assert fit.supported(~mask).all()

@@ -10,6 +10,7 @@ from pltf.data.cell_index import Coords
 from pltf.errors import PltfError
 from pltf.fit import Fit
 from pltf.gamma import Array
+from pltf.likelihoods import BERNOULLI
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +36,8 @@ def coverage(fit: Fit, name: str, at: Coords, x: Array, level: float, draws: int
     except PltfError:  # rates beyond whole numbers
         inside, expected = np.full((2, 2), np.nan)
     table = {"level": level, "inside": inside / x.size, "expected": expected / x.size}
-    return pd.DataFrame(table, index=pd.Index(["rate", "count"], name="interval"))
+    found = pd.DataFrame(table, index=pd.Index(["rate", "count"], name="interval"))
+    return found.loc[["count"]] if fit.likelihoods.get(name) == BERNOULLI else found  # a link is no rate
 
 
 def _of_part(

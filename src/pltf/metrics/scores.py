@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import special
 
 from pltf.data import Holdout, Observation
 from pltf.data.cell_index import Coords
@@ -203,7 +202,8 @@ def score(
         busy = simple.mean
     else:
         fitted = Judged(x, fit.mean(at.T, of=name), log_prob, ranking)
-        simple = Judged(x, busy, special.xlogy(x, busy) - busy - special.gammaln(x + 1), ranking)
+        noise = fit._noise(name).at(at)  # the same for both: only what they expect is compared
+        simple = Judged(x, busy, noise.log_prob(x, busy), ranking)
     table = _table({"": fitted, "popularity": simple}, resamples, level, seed, progress)
     ours, theirs = (_calibration(x, said, resamples, level, seed, ranking) for said in (fitted.mean, busy))
     covered = coverage(fit, name, at, x, level, draws, seed)

@@ -5,7 +5,7 @@ Three tests, chosen by what flags gross errors on held-out cells of real tables 
 
 - the variance of its rate is more than five times what a single count of the cell itself would leave: entries of
   factors that never met in the data multiply to anything, far from where they were learned;
-- it is more than twice the largest value in any slice (row, column, ...) of the cell;
+- it is more than twice the largest value in any slice (row, column, ...) of the cell, unless values are links;
 - nothing at all was observed in one of its slices, in this tensor or in another one that has the index.
 
 The last two need the observed cells. A fit made with ``keep_data=False`` has the first test alone.
@@ -25,6 +25,7 @@ from pltf.data.pattern import DensePattern, ListedPattern, Pattern
 from pltf.notation import Model
 from pltf.prediction.cells import Asked
 from pltf.prediction.moments import Belief, mean, variance
+from pltf.prediction.noise import Bernoulli
 from pltf.prediction.spread import noise_unit
 
 MOST_NOISE = 5.0  # variance of a rate in units of the noise of one observation
@@ -87,7 +88,9 @@ def supported(belief: Belief, slices: Slices | None, cells: Coords) -> Bools:
     rates = mean(belief, some)
     fine = np.ones(rates.shape, dtype=bool)
     if slices is not None:
-        fine = slices.all_seen(cells) & (rates <= MOST_ABOVE * np.maximum(slices.reached(cells), 1.0))
+        fine = slices.all_seen(cells)
+        if not isinstance(belief.noise, Bernoulli):  # the rate of a link has no value to be compared with
+            fine &= rates <= MOST_ABOVE * np.maximum(slices.reached(cells), 1.0)
     rest = Asked(belief.shape, cells[:, fine])
     if rest.size:
         fine[fine] = variance(belief, rest) <= MOST_NOISE * noise_unit(belief, rates[fine])

@@ -25,6 +25,7 @@ from pltf.inference.progress import Progress
 from pltf.prediction.cells import Asked
 from pltf.prediction.draws import Sampling, at_least
 from pltf.prediction.moments import Belief, mean, variance
+from pltf.prediction.noise import NegativeBinomial, Noise, Poisson, ZeroInflated
 
 MOST_CHILDREN = 1 << 12  # boxes, or cells, that are looked at in one step
 MOST_TRIED = 1024  # cells that are looked at for each of those that are wanted
@@ -65,7 +66,7 @@ def most_probable(
             boxes = f"the search ended after {MOST_BOXES:,} boxes of cells"
             warnings.warn(f"{boxes}: others may have means of up to {found.rest:.3g}", ScoreWarning, stacklevel=3)
             return cells, probability
-        most_else = min(float(belief.noise.at_least(1, np.array([found.rest])).max()), found.rest / atleast)
+        most_else = min(_most_likely(belief.noise, found.rest), found.rest / atleast)
         if len(found.means) < count or most_else <= probability[-1]:
             return cells, probability
         if count >= MOST_TRIED * k:
@@ -75,6 +76,16 @@ def most_probable(
             warnings.warn(f"{text}, for the posterior of some rates is very wide", ScoreWarning, stacklevel=3)
             return cells, probability
         count *= 4
+
+
+def _most_likely(noise: Noise, mean: float) -> float:
+    """The largest P(X >= 1) of a rate with this mean: that of a rate known to be it, where that is concave in it.
+
+    It is for all kinds of noise but negative binomials with a power above 1, and these are below a Poisson.
+    """
+    inner = noise.inner if isinstance(noise, ZeroInflated) else noise
+    known = Poisson() if isinstance(inner, NegativeBinomial) and inner.power > 1 else noise
+    return float(known.at_least(1, np.array([mean])).max())
 
 
 def _drawn(
