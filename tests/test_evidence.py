@@ -117,7 +117,7 @@ def test_counts_and_links_that_share_a_factor_equal_quadrature() -> None:
 
     model = pltf.Model("X[i] = A[i] * B[]\nY[i] = A[i]")
     fit = fitted(model, {"X": x, "Y": y}, likelihood={"Y": "bernoulli"})
-    assert_near(fit.evidence(seed=6, **QUICK), over_prior(given))
+    assert_near(fit.evidence(seed=6, **{**QUICK, "particles": 80}), over_prior(given))
 
 
 def test_fixed_factors_stay_where_they_are() -> None:
