@@ -57,7 +57,7 @@ def figure(bounds: NDArray[np.float64], logs: NDArray[np.float64], errors: NDArr
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--draws", type=int, default=3, help="data sets (default 3)")
+    parser.add_argument("--draws", type=int, default=2, help="data sets (default 2)")
     parser.add_argument("--runs", type=int, default=8, help="independent runs of each estimate (default 8)")
     asked = parser.parse_args(arguments)
     console, table = Console(width=120), Table("draw", "components", "bound", "log evidence", "SE", "gap")
