@@ -107,10 +107,10 @@ class Effort:
             whole("stages", self.stages, 1)
 
     def stages_of(self, problem: Problem, size: float) -> int:
-        """Stages for data that grow to ``size`` counts.
+        """Stages for data that grow to ``size`` counts: more of them, the more entries there are to learn.
 
-        If data grow by a factor of 1 + e, the logarithm of a weight has a variance of about e^2/2 for every entry that
-        the data tell about. Stages are so many that this adds up to some 0.5 in each.
+        A rule of thumb, of which little depends: half as many stages with twice the particles, or the other way round,
+        took as long and gave the same standard error (6x5 counts, one and four components).
         """
         if self.stages is not None:
             return self.stages
