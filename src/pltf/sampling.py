@@ -38,6 +38,7 @@ from pltf.store.checkpoint import Place
 from pltf.threads import single_threaded_blas
 
 DEFAULTS = Schedule(chains=4, burn_in=200, draws=200, thin=1)
+_FEW = 2  # sweeps of VB before chains that learn shapes: a component that VB lets die hardly comes back in a sampler
 _START = 5  # in keys, beside those of a sweep: the draws that chains start from
 
 
@@ -147,8 +148,9 @@ class Job:
             begin, earlier = self.ready.starting(problem, seed)
             shown, restarts = self.options.progress, self.options.restarts
             standing = keeper.fit if keeper is not None else None
+            most = min(stop.max_iter, _FEW) if problem.learns_shapes else stop.max_iter
             run, rows = best_of(
-                problem, self.ready.method, begin, restarts, replace(stop, callback=None),
+                problem, self.ready.method, begin, restarts, replace(stop, callback=None, max_iter=most),
                 earlier=earlier, shown=shown, keeper=standing,
             )  # fmt: skip
             start = self.ready.result(problem, run, rows, seed, self.seen)
@@ -229,7 +231,9 @@ class Job:
         if number < FEWEST:
             raise PltfError(f"the chains stopped after {number} draws, and {FEWEST} are needed: {stopped}")
         kept = chains.kept.until(number, chains.sweeps)
-        reference = {**start._means, **self.ready.held}
+        # A short start tells no components apart.
+        told = {a: draws[0, -1].copy() for a, draws in kept.factors.items()} if problem.learns_shapes else start._means
+        reference = {**told, **self.ready.held}
         found = trades(model, self.ready.held)
         align(model, start.sizes, problem.priors, found, reference, kept.factors, kept.shapes, kept.mass)
         sampled = Sampled(
