@@ -366,24 +366,41 @@ def test_broken_off_in_the_folds_or_after(tmp_path: Path, monkeypatch: pytest.Mo
         pltf.select(MODEL, X, checkpoint=path, resume=True, **options | {"criterion": "bound"})
 
 
-def test_a_fold_that_is_done_is_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, scored, count = tmp_path / "search.nc", heldout.scored, 0
+def _interrupting(monkeypatch: pytest.MonkeyPatch, at: int) -> list[int]:
+    """Have the search interrupted at one of the scores; gives what counts them."""
+    scored, calls = heldout.scored, [0]
 
     def stop(*args: Any) -> Any:
-        nonlocal count
-        count += 1
-        if count == 6:
+        calls[0] += 1
+        if calls[0] == at:
             raise KeyboardInterrupt
         return scored(*args)
 
-    options = SMALL | {"workers": 1, "restarts": 1}
     monkeypatch.setattr(search, "_worth_processes", lambda *_: False)
     monkeypatch.setattr(heldout, "scored", stop)
-    with pytest.raises(KeyboardInterrupt):
+    return calls
+
+
+@pytest.mark.parametrize("criterion", ["heldout", "both"])
+def test_an_interrupt_in_the_folds_gives_the_best_so_far(monkeypatch: pytest.MonkeyPatch, criterion: str) -> None:
+    _interrupting(monkeypatch, at=12)
+    options = SMALL | {"workers": 1, "restarts": 1, "criterion": criterion}
+    found = quietly(pltf.select, MODEL, X, **options | {"widen": True})
+    assert found.interrupted
+    assert found.doubts[0] == "the search was interrupted: 2 of 3 candidates have results"
+    assert found.best == {"r": 3}
+    assert found.table["r"].tolist() == [3]
+    assert found.heldout["r"].tolist() == [2] * 5 + [3] * 5
+    assert found.best_fit.bound == pltf.nmf(rank=3).fit(X).bound
+
+
+def test_a_fold_that_is_done_is_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, options = tmp_path / "search.nc", SMALL | {"workers": 1, "restarts": 1}
+    calls = _interrupting(monkeypatch, at=4)
+    with pytest.raises(KeyboardInterrupt):  # there is no candidate that is through with all folds
         pltf.select(MODEL, X, checkpoint=path, **options)
-    count = 7
     again = quietly(pltf.select, MODEL, X, checkpoint=path, resume=True, **options)
-    assert count == 7 + 3 * 5 - 5
+    assert calls == [4 + 3 * 5 - 3]
     assert_same_search(quietly(pltf.select, MODEL, X, **options), again)
 
 

@@ -384,7 +384,8 @@ def _interrupting(candidates: int) -> Any:
     """A show() that interrupts the search once so many candidates are done."""
 
     def show(_: Progress, done: float, text: str) -> None:
-        if int(text.split()[0]) >= candidates:
+        first = text.split()[0]  # of a search it is a number
+        if first.isdigit() and int(first) >= candidates:
             raise KeyboardInterrupt
 
     return show

@@ -14,6 +14,7 @@ from pltf.errors import PltfError
 from pltf.inference.progress import Progress
 from pltf.inference.race import BEHIND
 from pltf.inference.run import Row
+from pltf.interrupts import first_interrupt_waits
 from pltf.selection.choice import FoldScores, allowances, one_standard_error
 from pltf.selection.folds import BLOCKS, Data, make_folds
 from pltf.selection.grid import GridPoint, edges
@@ -107,15 +108,16 @@ class Course:
             return self._highest().number
 
         number = decide()
-        for _ in range(WIDENINGS if asked.widen and not self.fits.interrupted else 0):
+        for _ in range(WIDENINGS if asked.widen else 0):
             before = len(self.points)
-            self.add(wider(self._edges(number)))
+            self.add(() if self.interrupted else wider(self._edges(number)))
             if len(self.points) == before:
                 break
             number = decide()
         while asked.heldout:
             self.fits.chosen = number
-            self._search(self.candidates, self.fits, fit_stage, None if asked.bound else [number])
+            some = None if asked.bound and not self.interrupted else [number]
+            self._search(self.candidates, self.fits, fit_stage, some)
             if number not in self.fits.failures:
                 break
             number = self._best_predicting()  # of the others
@@ -151,8 +153,11 @@ class Course:
         work = sum(candidate.work for candidate in some)
         with Progress(self.options.fitting.progress, work, time_left=True) as bar:
             search(candidates, self._data, self.options, found, bar.show, keeper, only)
-        if isinstance(found, FoldFindings) and found.interrupted:
-            raise KeyboardInterrupt  # nothing is fitted to all data yet
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether it was interrupted, while fitting to folds or to all data."""
+        return self.folds.interrupted or self.fits.interrupted
 
     # -- choosing -------------------------------------------------------------------------------
 
@@ -168,6 +173,8 @@ class Course:
         """The smallest candidate within one standard error of the best, of those that did not fail."""
         scores = {n: one for n, one in self.folds.scores().items() if n not in self.fits.failures}
         if not scores:
+            if self.interrupted:
+                raise KeyboardInterrupt
             raise next(iter({**self.folds.failed(), **self.fits.failures}.values()))
         numbers = list(scores)
         sizes = [self.candidates[n].entries for n in numbers]
@@ -197,7 +204,7 @@ class Course:
             best=dict(self.points[number].label),
             edges=self._edges(number),
             failures=tuple({**self.points[n].label, "error": _said(failures[n])} for n in sorted(failures)),
-            interrupted=self.fits.interrupted,
+            interrupted=self.interrupted,
             n_candidates=len(self.candidates),
             unsettled=self._unsettled(),
             seed=self.options.seed,
@@ -222,7 +229,10 @@ class Course:
         number, _, run = self._winner
         ready = self.candidates[number].ready
         fit = ready.result(ready.problem(seen), run, self.fits.outcomes[number].rows, self.options.seed, seen)
-        return fit if self.fits.interrupted else ready.with_dispersion(fit, seen)
+        if self.interrupted:
+            return fit
+        with first_interrupt_waits() as pressed:  # the search is done: all that can be lost is the dispersion
+            return ready.with_dispersion(fit, seen, pressed)
 
     def warn_of_winner(self, stacklevel: int) -> None:
         """Tell if the fit that won has not settled."""
