@@ -16,7 +16,7 @@ from pltf.inference.race import BEHIND
 from pltf.inference.run import Row
 from pltf.interrupts import first_interrupt_waits
 from pltf.selection.choice import FoldScores, allowances, one_standard_error
-from pltf.selection.folds import BLOCKS, Data, make_folds
+from pltf.selection.folds import BLOCKS, Data, make_folds, too_few
 from pltf.selection.grid import GridPoint, edges
 from pltf.selection.grid import shown as in_words
 from pltf.selection.heldout import (
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from pltf.fit import Fit
     from pltf.selection.checkpoint import SearchCheckpoint
 
-CRITERIA = ("bound", "heldout", "both")
+AUTO = "auto"
+CRITERIA = (AUTO, "bound", "heldout", "both")
 WIDENINGS = 5  # of a grid at most
 
 Wider = Callable[[Mapping[str, str]], Sequence[GridPoint]]  # from the ends of a grid to a wider one
@@ -47,6 +48,16 @@ class Asked(NamedTuple):
     folds: int
     score: str
     widen: bool
+    note: str = ""  # why the bound chooses, where hidden cells would be asked
+
+    def settled(self, seen: Mapping[str, Observation], candidates: int) -> Asked:
+        """The same with a criterion in place of "auto": hidden cells, unless they are too few or need not choose."""
+        if self.criterion != AUTO:
+            return self
+        if candidates == 1 and not self.widen:
+            return self._replace(criterion="bound")
+        why = "" if self.score != LOG_LIKELIHOOD else too_few(seen, self.folds)
+        return self._replace(criterion="bound" if why else "both", note=why)
 
     @property
     def heldout(self) -> bool:
@@ -210,6 +221,7 @@ class Course:
             seed=self.options.seed,
             criterion=self.asked.criterion,
             score=self.asked.score,
+            note=self.asked.note,
         )
 
     def _outcomes(self) -> dict[int, Outcome]:

@@ -66,8 +66,7 @@ def make_folds(seen: Mapping[str, Observation], count: int, seed: int, blocks: i
     A tensor that lists its non-zeros may have far more zeros than can be hidden. Then only some of them are, and each
     stands for many: scores are weighted means.
     """
-    positive = sum(one.n_positive for one in seen.values())
-    share = min(max(HIDDEN, ENOUGH / max(positive, 1)), MOST_HIDDEN / count)
+    positive, share = _share(seen, count)
     if positive * share < LEAST:
         least = math.ceil(LEAST / share)
         text = f"needs at least {least} observed non-zeros, to hide {share:.0%} of them {count} times"
@@ -78,6 +77,20 @@ def make_folds(seen: Mapping[str, Observation], count: int, seed: int, blocks: i
         for n, (name, one) in enumerate(seen.items())
     }
     return tuple(Fold({name: hidden[fold] for name, hidden in parts.items()}, blocks) for fold in range(count))
+
+
+def too_few(seen: Mapping[str, Observation], count: int) -> str:
+    """Why data are too few for hidden cells to choose well; empty if they are not."""
+    positive, share = _share(seen, count)
+    if positive * share >= ENOUGH:
+        return ""
+    return f"{positive} observed non-zeros are too few to hide {ENOUGH} of them {count} times"
+
+
+def _share(seen: Mapping[str, Observation], count: int) -> tuple[int, float]:
+    """Observed non-zeros, and the share of them that each fold hides."""
+    positive = sum(one.n_positive for one in seen.values())
+    return positive, min(max(HIDDEN, ENOUGH / max(positive, 1)), MOST_HIDDEN / count)
 
 
 def _dealt(seen: Observation, count: int, share: float, blocks: int, seed: np.random.SeedSequence) -> list[HiddenCells]:
