@@ -20,6 +20,7 @@ from pltf.selection.folds import BLOCKS, Data, make_folds, too_few
 from pltf.selection.grid import GridPoint, edges
 from pltf.selection.grid import shown as in_words
 from pltf.selection.heldout import (
+    FEWEST_STARTS,
     LOG_LIKELIHOOD,
     FoldCandidate,
     FoldFindings,
@@ -50,13 +51,18 @@ class Asked(NamedTuple):
     widen: bool
     note: str = ""  # why the bound chooses, where hidden cells would be asked
 
-    def settled(self, seen: Mapping[str, Observation], candidates: int) -> Asked:
-        """The same with a criterion in place of "auto": hidden cells, unless they are too few or need not choose."""
+    def settled(self, seen: Mapping[str, Observation], candidates: int, options: Options) -> Asked:
+        """The same with a criterion in place of "auto": hidden cells, unless they could not choose or need not."""
         if self.criterion != AUTO:
             return self
         if candidates == 1 and not self.widen:
             return self._replace(criterion="bound")
-        why = "" if self.score != LOG_LIKELIHOOD else too_few(seen, self.folds)
+        starts = fold_options(options).restarts
+        why = too_few(seen, self.folds)
+        if starts < FEWEST_STARTS:
+            why = f"{options.restarts} restarts leave {starts} for each fold, which may end anywhere"
+        if self.score != LOG_LIKELIHOOD:
+            why = ""  # who asks for a score of hidden cells wants it
         return self._replace(criterion="bound" if why else "both", note=why)
 
     @property

@@ -20,6 +20,7 @@ from pltf.gamma import Array
 # Measured: benchmarks/NOTES.md
 HIDDEN, MOST_HIDDEN = 0.1, 0.9  # share of the observed cells that each fold hides, and all of them together at most
 ENOUGH = 40  # non-zeros that a fold should hide; of fewer data a larger share is hidden
+FEWEST = 30  # non-zeros that a fold should hide for hidden cells to choose unasked
 BLOCKS = 10  # parts of a fold whose scores are kept apart, for the standard error
 LEAST = 4  # non-zeros that a fold must hide at least
 SAMPLED = 20_000  # zeros of a list that are hidden at least, if they are too many to hide a share of them all
@@ -82,9 +83,9 @@ def make_folds(seen: Mapping[str, Observation], count: int, seed: int, blocks: i
 def too_few(seen: Mapping[str, Observation], count: int) -> str:
     """Why data are too few for hidden cells to choose well; empty if they are not."""
     positive, share = _share(seen, count)
-    if positive * share >= ENOUGH:
+    if positive * share >= FEWEST:
         return ""
-    return f"{positive} observed non-zeros are too few to hide {ENOUGH} of them {count} times"
+    return f"{positive} observed non-zeros are too few to hide {FEWEST} of them {count} times"
 
 
 def _share(seen: Mapping[str, Observation], count: int) -> tuple[int, float]:

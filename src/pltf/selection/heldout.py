@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 # Measured: benchmarks/NOTES.md
 TOLERANCE = 1e-5  # of a fit to a fold, unless a coarser one is asked for
 SHARE = 3  # a fold has one restart for so many of a candidate
+FEWEST_STARTS = 2  # in each fold, for hidden cells to choose unasked
 DRAWS = 100  # of the posterior, for the log-likelihood of hidden cells
 FEWEST_HIDDEN = 200  # hidden cells that can tell how much counts vary beyond Poisson
 LOWEST = -1e6  # log-likelihood of a cell that a fixed factor makes impossible

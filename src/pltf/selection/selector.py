@@ -77,9 +77,9 @@ def select(
         A file in which the search is kept, run by run, and when it has ended, as for :meth:`pltf.Model.fit`: broken off
         at any moment, the same call with ``resume=True`` goes on from there and ends with the same bits.
     criterion
-        ``"auto"``: as ``"both"``. But the bound chooses alone where data are too few to hide 40 of their non-zeros in
-        each fold (``note`` says so then), where there is only one candidate, and in a search that goes on from a file
-        in which it did.
+        ``"auto"``: as ``"both"``. But the bound chooses alone, and ``note`` says why, where data are too few to hide 30
+        non-zeros in each fold, and with fewer than 5 restarts, of which a fold would have only one. It does so as well
+        where there is only one candidate, and in a search that goes on from a file in which it did.
 
         ``"bound"``: the candidate with the highest bound on the evidence (ELBO) wins. Bounds that differ by less than
         ``tol`` are the same, and of those the candidate with the smallest factors wins.
@@ -144,7 +144,7 @@ def select(
     )
     data, masks = tensors(tried[0].model, X, mask)
     seen = observations(data, masks)
-    course = Course(data, masks, options, _settled(asked, seen, len(tried), place))
+    course = Course(data, masks, options, _settled(asked, seen, len(tried), options, place))
     course.add(tried)
     course.candidates[0].ready.likelihoods(seen)  # refuses data that do not go with them, before any work
     keeper = _keeper(place, seen, course)
@@ -174,9 +174,9 @@ def _asked(criterion: Any, folds: Any, score: Any, widen: Any) -> Asked:
     return asked
 
 
-def _settled(asked: Asked, seen: Mapping[str, Observation], candidates: int, place: Place) -> Asked:
+def _settled(asked: Asked, seen: Mapping[str, Observation], candidates: int, options: Options, place: Place) -> Asked:
     """What is to choose, if that was left open: what chose in a search that is gone on with, or what data allow."""
-    settled, earlier = asked.settled(seen, candidates), place.identity
+    settled, earlier = asked.settled(seen, candidates, options), place.identity
     if asked.criterion != AUTO or earlier is None:
         return settled
     before = earlier.get("criterion", "bound")  # 0.1 had no other
