@@ -34,7 +34,7 @@ def main(size: int, restarts: int, out: Path) -> None:
     keep = pltf.holdout(X, HIDDEN, seed=1)
     console.print(f"data     {pltf.observe(X, keep)!r}, mean {X.mean():.2f}, true order {TRUE_ORDER}", soft_wrap=True)
 
-    found = pltf.select(model, X, mask=keep, r=ORDERS, restarts=restarts)
+    found = pltf.select(model, X, mask=keep, r=ORDERS, restarts=restarts, criterion="bound")
     console.print(summary_table(found))
     console.print(repr(found), markup=False, soft_wrap=True)
     fit = found.best_fit

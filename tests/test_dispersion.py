@@ -269,9 +269,9 @@ def test_new_rows_take_that_of_the_fit() -> None:
 
 @pytest.mark.filterwarnings("ignore:the best candidate")
 def test_a_search_estimates_that_of_its_winner() -> None:
-    found = pltf.select(MODEL, overdispersed(0, 1.0), r=[2, 3], restarts=1, tol=1e-3)
+    found = pltf.select(MODEL, overdispersed(0, 1.0), r=[2, 3], restarts=1, tol=1e-3, criterion="bound")
     assert found.best_fit.dispersion["X"].cells > 0
-    off = pltf.select(MODEL, overdispersed(0, 1.0), r=[2, 3], restarts=1, tol=1e-3, dispersion=None)
+    off = pltf.select(MODEL, overdispersed(0, 1.0), r=[2, 3], restarts=1, tol=1e-3, criterion="bound", dispersion=None)
     assert not off.best_fit.dispersion
 
 

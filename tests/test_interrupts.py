@@ -161,14 +161,14 @@ if __name__ == "__main__":
         if sys.argv[2] == "fit":
             found = pltf.cp(rank=3).fit(X, restarts=500, tol=1e-9, checkpoint=sys.argv[1], callback=tell)
         else:
-            from pltf.selection.checkpoint import SearchCheckpoint
-            def due(self, found, due=SearchCheckpoint.due):
-                if found.outcomes:  # without any there would be nothing to return
+            from pltf.selection.checkpoint import FitStage
+            def due(self, due=FitStage.due):
+                if self.found.outcomes:  # without any there would be nothing to return
                     tell()
-                return due(self, found)
-            SearchCheckpoint.due = due
+                return due(self)
+            FitStage.due = due
             found = pltf.select(pltf.cp(rank=3), X, r=range(1, 5), restarts=25, tol=1e-9, checkpoint=sys.argv[1],
-                                workers=2)
+                                workers=2, criterion="bound")
     print("done", type(found).__name__, *(str(one.message) for one in told), flush=True)
 """
 
@@ -214,6 +214,6 @@ def test_a_search_in_another_process(tmp_path: Path) -> None:
     path = tmp_path / "run.nc"
     with pytest.raises(pltf.PltfError, match="a checkpoint of a search that has not ended"):
         pltf.load(path)
-    options: dict[str, Any] = {"r": range(1, 5), "restarts": 25, "tol": 1e-9, "workers": 2}
+    options: dict[str, Any] = {"r": range(1, 5), "restarts": 25, "tol": 1e-9, "workers": 2, "criterion": "bound"}
     found = quietly(pltf.select, CP, X, checkpoint=path, resume=True, **options)
     assert_same_search(quietly(pltf.select, CP, X, **options), found)

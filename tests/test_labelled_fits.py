@@ -261,7 +261,7 @@ def test_labels_outlive_a_search() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for data in (CUBE, CUBE.T, LONG, pltf.observe(CUBE.T)):
-            found = pltf.select(MODEL, data, r=[1, 2], restarts=2, max_iter=8).best_fit
+            found = pltf.select(MODEL, data, r=[1, 2], restarts=2, max_iter=8, criterion="bound").best_fit
             assert {i: set(one.index) for i, one in found.labels.items()} == {i: set(o) for i, o in ORDER.items()}
             again = found.model.fit(data, seed=int(found.restarts.query("best")["seed"].iloc[0]), max_iter=8)
             np.testing.assert_allclose(labelled(found), labelled(again), rtol=1e-6)

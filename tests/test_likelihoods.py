@@ -203,7 +203,7 @@ def test_fold_in_keeps_it(links: pltf.Fit) -> None:
 
 
 def test_a_search_hands_it_on() -> None:
-    found = pltf.select(MODEL, X, r=[1, 2, 3], restarts=2, likelihood="auto", workers=1)
+    found = pltf.select(MODEL, X, r=[1, 2, 3], restarts=2, likelihood="auto", workers=1, criterion="bound")
     assert found.best_fit.likelihoods == {"X": LINKS}
     row = found.table[(found.table["r"] == 2) & (found.table["restart"] == 1)].iloc[0]
     again = MODEL.fit(X, likelihood=LINKS, seed=int(row["seed"]))

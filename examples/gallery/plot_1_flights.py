@@ -50,7 +50,7 @@ known = {"N": N.values}
 # ------------------
 # The bound decides.
 
-found = pltf.select(model, X, fixed=known, r=range(1, 7), restarts=5)
+found = pltf.select(model, X, fixed=known, r=range(1, 7), restarts=5, criterion="bound")
 found.plot()
 found.summary()[["r", "best", "gap", "agree"]]
 

@@ -38,7 +38,11 @@ attended.head(3)
 # How many groups? ``pltf.nmf`` has one factor for the women and one for the events.
 
 found = pltf.select(
-    pltf.nmf(("woman", "event"), rank=2), attended, r=range(1, 6), restarts=5
+    pltf.nmf(("woman", "event"), rank=2),
+    attended,
+    r=range(1, 6),
+    restarts=5,
+    criterion="bound",
 )
 found.summary()[["r", "best", "gap", "agree"]]
 
@@ -139,10 +143,12 @@ train = observed(together, pd.concat([diagonal, hidden]))
 print(train)
 
 # %%
-# A factor may stand only once in an equation, so there is one for each side.
+# A factor may stand only once in an equation, so there is one for each side. Each pair
+# is there twice, so cells that a search hides would be known from their twins: let the
+# bound choose.
 
 model = pltf.cp(("who", "whom"), rank=6)
-found = pltf.select(model, train, r=range(1, 11), restarts=5)
+found = pltf.select(model, train, r=range(1, 11), restarts=5, criterion="bound")
 found.plot()
 plt.show()
 

@@ -35,7 +35,7 @@ X = np.where(keep, digits, np.nan)
 # picture, so its factor has two observed indices. How many parts? The bound decides.
 
 model = pltf.Model("X[image,y,x] = A[image,r] * P[y,x,r]", r=10)
-found = pltf.select(model, X, r=range(6, 19, 3), restarts=2)
+found = pltf.select(model, X, r=range(6, 19, 3), restarts=2, criterion="bound")
 found.plot()
 plt.show()
 

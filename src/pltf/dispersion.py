@@ -242,6 +242,12 @@ def estimate(held: HeldBack, along: Along | None = None) -> Dispersion:
     return replace(found, cells=held.x.size, factor=held.factor(found, along))
 
 
+def quick_estimate(held: HeldBack) -> Dispersion:
+    """The same, if a size alone is clearly better than none: a seventh of the time where counts are Poisson."""
+    size = _most_likely(held, Dispersion(1.0), ("size",))
+    return estimate(held) if held.prefers(size, Dispersion()) else Dispersion()
+
+
 @dataclass(frozen=True)
 class Axis:
     """How a search goes through the values of a parameter: there, back, where it begins and its first step."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -57,5 +58,6 @@ def searched() -> pltf.Selection:
     """A search whose best fit is like the one above."""
     fit = labelled()
     X = counts()
-    found = pltf.select(pltf.cp(rank=1), X, mask=pltf.holdout(X, 0.3, seed=1), r=[1, 2, 3, 4], restarts=3, workers=1)
+    options: dict[str, Any] = {"restarts": 3, "workers": 1, "criterion": "bound"}
+    found = pltf.select(pltf.cp(rank=1), X, mask=pltf.holdout(X, 0.3, seed=1), r=[1, 2, 3, 4], **options)
     return replace(found, best_fit=fit)

@@ -322,7 +322,8 @@ def test_models_and_priors_are_compared_by_name(tmp_path: Path) -> None:
     X = counts()[:8]
     with warnings.catch_warnings(action="ignore"):
         models = [pltf.cp(rank=2), pltf.tucker(ranks=(2, 2, 2))]
-        found = pltf.select(models, X, prior=[pltf.Gamma(0.5, 10.0), pltf.Gamma(0.5, 1.0)], restarts=2, workers=1)
+        options: dict[str, Any] = {"restarts": 2, "workers": 1, "criterion": "bound"}
+        found = pltf.select(models, X, prior=[pltf.Gamma(0.5, 10.0), pltf.Gamma(0.5, 1.0)], **options)
     told = search(found)
     assert [curve.name for curve in told.curves] == ["model", "prior"]
     assert {"order-0", "order-1"} <= set(figures_of(report_of(found, tmp_path, scores=scored())))

@@ -24,7 +24,7 @@ from tests.store import assert_same, change_about, quietly
 
 X = np.random.default_rng(3).poisson(np.kron(np.diag([9, 5, 7]), np.ones((3, 4))) + 0.2)
 MODEL = pltf.nmf(rank=1)
-SMALL: dict[str, Any] = {"r": range(1, 5), "restarts": 3, "workers": 2}
+SMALL: dict[str, Any] = {"r": range(1, 5), "restarts": 3, "workers": 2, "criterion": "bound"}
 
 
 def assert_same_search(one: pltf.Selection, other: pltf.Selection, *, seconds: bool = False) -> None:

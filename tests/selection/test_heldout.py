@@ -109,6 +109,29 @@ def test_scores_are_weighted_means_of_log_probabilities() -> None:
     assert heldout.log_likelihood(fit, lopsided, 0) == pytest.approx([expected[0]])
 
 
+def _overdispersed() -> Any:
+    rng = np.random.default_rng(3)
+    return rng.negative_binomial(1, 1 / (1 + rng.gamma(0.5, 4.0, (70, 3)) @ rng.gamma(0.5, 1.0, (3, 60))))
+
+
+def test_folds_are_scored_with_the_dispersion_that_they_show() -> None:
+    counts = _overdispersed()
+    fold = make_folds({"X": pltf.observe(counts)}, 5, seed=0, blocks=1)[0]
+    fit = pltf.nmf(rank=3).fit(fold.train({"X": pltf.observe(counts)})["X"], dispersion=None)
+    poisson, shown, given, far = (
+        heldout.log_likelihood(fit, fold, 0, dispersion)[0] for dispersion in (None, "auto", 1.0, 0.01)
+    )
+    assert shown > poisson + 0.5
+    assert shown == pytest.approx(given, abs=0.02)
+    assert shown >= given > far
+    few = make_folds({"X": pltf.observe(X)}, 5, seed=0)[0]  # cannot tell
+    fit = MODEL.fit(X)
+    np.testing.assert_array_equal(heldout.log_likelihood(fit, few, 0, "auto"), heldout.log_likelihood(fit, few, 0))
+    links = pltf.nmf(rank=3).fit(counts > 0, likelihood="bernoulli")
+    fold = make_folds({"X": pltf.observe(counts > 0)}, 5, seed=0)[0]
+    np.testing.assert_array_equal(heldout.log_likelihood(links, fold, 0, 1.0), heldout.log_likelihood(links, fold, 0))
+
+
 # -- the rule -----------------------------------------------------------------------------------
 
 
@@ -119,6 +142,7 @@ def test_scores_are_weighted_means_of_log_probabilities() -> None:
         ([-3.0, -1.15, -1.0, -1.01], [0.1] * 4, [1, 2, 3, 4], 2),
         ([-3.0, -1.15, -1.0, -1.01], [9.0, 0.1, 0.1, 0.1], [1, 2, 3, 4], 0),  # each has an error of its own
         ([-1.0, -1.05, -1.05], [0.1] * 3, [9, 4, 4], 1),  # the smallest, not the first of the grid
+        ([-1.05, -1.02, -1.0], [0.1] * 3, [4, 4, 9], 1),  # of equal size the best, not the first
         ([-1.0, -1.1], [0.0, 0.0], [2, 1], 0),
     ],
 )
@@ -192,6 +216,36 @@ def test_candidates_within_some_standard_errors() -> None:
 # -- searches -----------------------------------------------------------------------------------
 
 
+def test_hidden_cells_choose_if_nobody_says_what_and_data_suffice(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"r": [1, 2], "restarts": 5, "tol": 1e-3, "workers": 1}
+    found = quietly(pltf.select, MODEL, _overdispersed()[:30, :30], **options)
+    assert (found.criterion, found.note) == ("both", "")
+    assert {"best", "heldout"} <= set(found.summary())
+
+    few, path = X[:, :6], tmp_path / "search.nc"
+    found = quietly(pltf.select, MODEL, few, checkpoint=path, **options)
+    assert found.criterion == "bound"
+    assert found.note == f"{np.count_nonzero(few)} observed non-zeros are too few to hide 30 of them 5 times"
+    assert f"chosen   by the bound: {found.note}" in repr(found)
+    assert loaded(path).note == found.note
+    assert quietly(pltf.select, MODEL, few, score="auc", **options).criterion == "both"  # which asks for them
+
+    quick = quietly(pltf.select, MODEL, _overdispersed()[:30, :30], **options | {"restarts": 4})
+    assert (quick.criterion, quick.note) == (
+        "bound",
+        "4 restarts leave 1 for each fold, which may end anywhere",
+    )
+    alone = quietly(pltf.select, MODEL, _overdispersed(), **options | {"r": [2]})
+    assert (alone.criterion, alone.note) == ("bound", "")
+
+
+def test_a_search_by_the_bound_is_gone_on_with_by_the_bound(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"r": [1, 2], "restarts": 5, "tol": 1e-3, "workers": 1}
+    counts, path = _overdispersed()[:30, :30], tmp_path / "search.nc"
+    whole = quietly(pltf.select, MODEL, counts, criterion="bound", checkpoint=path, **options)
+    assert_same_search(whole, quietly(pltf.select, MODEL, counts, checkpoint=path, resume=True, **options))
+
+
 def test_hidden_cells_find_the_order(both: pltf.Selection) -> None:
     assert both.best == {"r": 3}
     summary = both.summary()
@@ -219,9 +273,11 @@ def test_heldout_fits_only_the_winner_to_all_data(both: pltf.Selection) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [True, False])
 def test_scores_do_not_depend_on_the_workers(monkeypatch: pytest.MonkeyPatch, processes: bool) -> None:
+    monkeypatch.setattr(search, "_worth_processes", lambda *_: False)
+    options = SMALL | {"r": [2, 3], "folds": 2}
+    alone = quietly(pltf.select, MODEL, X, **options | {"workers": 1})
     monkeypatch.setattr(search, "_worth_processes", lambda *_: processes)
-    alone, several = (quietly(pltf.select, MODEL, X, **SMALL | {"workers": workers}) for workers in (1, 3))
-    assert_same_search(alone, several)
+    assert_same_search(alone, quietly(pltf.select, MODEL, X, **options | {"workers": 2}))
 
 
 def test_listed_and_coupled_data() -> None:
@@ -245,7 +301,7 @@ def test_the_grid_is_widened_while_the_best_is_at_its_edge() -> None:
     assert found.best == {"r": 3}
     assert found.edges == {}
     assert sorted(found.summary()["r"]) == [1, 2, 3, 4]
-    by_bound = quietly(pltf.select, MODEL, X, r=[4, 5], restarts=2, widen=True, workers=1)
+    by_bound = quietly(pltf.select, MODEL, X, r=[4, 5], restarts=2, widen=True, workers=1, criterion="bound")
     assert by_bound.best == {"r": 3}
 
 
@@ -347,7 +403,7 @@ def test_a_search_of_version_0_1_has_no_hidden_cells() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("criterion", ["heldout", "both"])
 def test_broken_off_in_the_folds_or_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, criterion: str) -> None:
-    options = SMALL | {"criterion": criterion, "r": [2, 3], "widen": True}
+    options = SMALL | {"criterion": criterion, "r": [2, 3], "folds": 2, "restarts": 1, "widen": True}
     path, kept, keep = tmp_path / "search.nc", list[bytes](), SearchCheckpoint.keep
     whole = quietly(pltf.select, MODEL, X, **options)
 
@@ -366,24 +422,41 @@ def test_broken_off_in_the_folds_or_after(tmp_path: Path, monkeypatch: pytest.Mo
         pltf.select(MODEL, X, checkpoint=path, resume=True, **options | {"criterion": "bound"})
 
 
-def test_a_fold_that_is_done_is_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, scored, count = tmp_path / "search.nc", heldout.scored, 0
+def _interrupting(monkeypatch: pytest.MonkeyPatch, at: int) -> list[int]:
+    """Have the search interrupted at one of the scores; gives what counts them."""
+    scored, calls = heldout.scored, [0]
 
     def stop(*args: Any) -> Any:
-        nonlocal count
-        count += 1
-        if count == 6:
+        calls[0] += 1
+        if calls[0] == at:
             raise KeyboardInterrupt
         return scored(*args)
 
-    options = SMALL | {"workers": 1, "restarts": 1}
     monkeypatch.setattr(search, "_worth_processes", lambda *_: False)
     monkeypatch.setattr(heldout, "scored", stop)
-    with pytest.raises(KeyboardInterrupt):
+    return calls
+
+
+@pytest.mark.parametrize("criterion", ["heldout", "both"])
+def test_an_interrupt_in_the_folds_gives_the_best_so_far(monkeypatch: pytest.MonkeyPatch, criterion: str) -> None:
+    _interrupting(monkeypatch, at=12)
+    options = SMALL | {"workers": 1, "restarts": 1, "criterion": criterion}
+    found = quietly(pltf.select, MODEL, X, **options | {"widen": True})
+    assert found.interrupted
+    assert found.doubts[0] == "the search was interrupted: 2 of 3 candidates have results"
+    assert found.best == {"r": 3}
+    assert found.table["r"].tolist() == [3]
+    assert found.heldout["r"].tolist() == [2] * 5 + [3] * 5
+    assert found.best_fit.bound == pltf.nmf(rank=3).fit(X).bound
+
+
+def test_a_fold_that_is_done_is_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, options = tmp_path / "search.nc", SMALL | {"workers": 1, "restarts": 1}
+    calls = _interrupting(monkeypatch, at=4)
+    with pytest.raises(KeyboardInterrupt):  # there is no candidate that is through with all folds
         pltf.select(MODEL, X, checkpoint=path, **options)
-    count = 7
     again = quietly(pltf.select, MODEL, X, checkpoint=path, resume=True, **options)
-    assert count == 7 + 3 * 5 - 5
+    assert calls == [4 + 3 * 5 - 3]
     assert_same_search(quietly(pltf.select, MODEL, X, **options), again)
 
 
@@ -393,10 +466,13 @@ def test_a_fold_that_is_done_is_not_done_again(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"criterion": "aic"}, "criterion must be one of 'bound', 'heldout', 'both'; got 'aic'"),
+        ({"criterion": "aic"}, "criterion must be one of 'auto', 'bound', 'heldout', 'both'; got 'aic'"),
         ({"criterion": "heldout", "folds": 1}, "folds must be a whole number of at least 2, got 1"),
         ({"criterion": "heldout", "score": "rmse"}, "score must be one of"),
-        ({"score": "auc"}, "score goes with criterion='heldout' or 'both', got criterion='bound'"),
+        (
+            {"criterion": "bound", "score": "auc"},
+            "score goes with criterion='heldout' or 'both', got criterion='bound'",
+        ),
         ({"widen": 1}, "widen must be True or False, got 1"),
     ],
 )

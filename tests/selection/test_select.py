@@ -10,7 +10,7 @@ import sys
 import textwrap
 import warnings
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -34,11 +34,12 @@ plt = optional("matplotlib.pyplot")
 MODEL = pltf.cp(rank=3)
 X = pltf.datasets.draw(MODEL, (16, 15, 14), prior=pltf.Gamma(0.5, 2.0), seed=0).counts["X"]
 KEEP = pltf.holdout(X, 0.3, seed=0)
+select = partial(pltf.select, criterion="bound")  # tests/selection/test_heldout.py has the others
 
 
 @pytest.fixture(scope="module")
 def found() -> pltf.Selection:
-    return pltf.select(MODEL, X, mask=KEEP, r=range(1, 6), restarts=4, race=False)
+    return select(MODEL, X, mask=KEEP, r=range(1, 6), restarts=4, race=False)
 
 
 # -- results ------------------------------------------------------------------------------------
@@ -77,7 +78,7 @@ def _bits(found: pltf.Selection) -> list[Any]:
 @cache
 def _alone(race: bool) -> pltf.Selection:
     """By one worker, which is this process."""
-    return pltf.select(MODEL, X, mask=KEEP, r=range(2, 5), restarts=3, race=race, workers=1)
+    return select(MODEL, X, mask=KEEP, r=range(2, 5), restarts=3, race=race, workers=1)
 
 
 @pytest.mark.slow
@@ -88,7 +89,7 @@ def test_results_do_not_depend_on_the_workers(
 ) -> None:
     expected = _bits(_alone(race))
     monkeypatch.setattr(search, "_worth_processes", lambda *_: processes)
-    found = pltf.select(MODEL, X, mask=KEEP, r=range(2, 5), restarts=3, race=race, workers=workers)
+    found = select(MODEL, X, mask=KEEP, r=range(2, 5), restarts=3, race=race, workers=workers)
     assert _bits(found) == expected
 
 
@@ -112,7 +113,7 @@ def test_processes_see_the_same_data(monkeypatch: pytest.MonkeyPatch, kind: str)
     for processes in (True, False):
         monkeypatch.setattr(search, "_worth_processes", lambda *_, processes=processes: processes)
         with warnings.catch_warnings(action="ignore", category=pltf.SelectionWarning):
-            found.append(pltf.select(model, data, r=[1, 2], restarts=2))
+            found.append(select(model, data, r=[1, 2], restarts=2))
     assert _bits(found[0]) == _bits(found[1])
 
 
@@ -137,7 +138,7 @@ def test_processes_are_for_long_searches_of_short_sweeps() -> None:
 @pytest.mark.slow
 def test_a_race_drops_restarts_that_are_behind_and_keeps_the_winner() -> None:
     X = pltf.datasets.draw(pltf.cp(rank=5), (30, 30, 30), prior=pltf.Gamma(0.5, 1.0), seed=3).counts["X"]
-    raced, full = (pltf.select(pltf.cp(rank=5), X, r=[3, 5, 7], restarts=6, race=race) for race in (None, False))
+    raced, full = (select(pltf.cp(rank=5), X, r=[3, 5, 7], restarts=6, race=race) for race in (None, False))
     assert raced.best == full.best == {"r": 5}
     assert raced.best_fit.bound == pytest.approx(full.best_fit.bound, rel=1e-6)
     table = raced.table
@@ -151,7 +152,7 @@ def test_a_race_drops_restarts_that_are_behind_and_keeps_the_winner() -> None:
 
 
 def test_no_race_ends_within_the_burn_in() -> None:
-    raced, full = (pltf.select(MODEL, X, r=[3], restarts=3, max_iter=7, tol=0, race=race) for race in (True, False))
+    raced, full = (select(MODEL, X, r=[3], restarts=3, max_iter=7, tol=0, race=race) for race in (True, False))
     assert _bits(raced) == _bits(full)
     assert set(raced.table["stopped"]) == {"max_iter"}
 
@@ -162,7 +163,7 @@ def test_no_race_ends_within_the_burn_in() -> None:
 def test_a_grid_over_several_indices() -> None:
     model = pltf.Model("ip,jq,kr,pqr->ijk", p=2, q=2, r=2)
     with warnings.catch_warnings(action="ignore"):
-        found = pltf.select(model, X, p=[1, 2], r=(2, 3), restarts=2, max_iter=30)
+        found = select(model, X, p=[1, 2], r=(2, 3), restarts=2, max_iter=30)
     assert found.table[["p", "q", "r"]].drop_duplicates().values.tolist() == [
         [1, 2, 2],
         [1, 2, 3],
@@ -174,7 +175,7 @@ def test_a_grid_over_several_indices() -> None:
 
 def test_models_of_different_form_are_compared() -> None:
     tucker = pltf.Model("X[i,j,k] = A[i,p] * B[j,q] * C[k,r] * G[p,q,r]", p=2, q=2, r=2)
-    found = pltf.select([pltf.cp(rank=3), tucker], X, mask=KEEP, restarts=3)
+    found = select([pltf.cp(rank=3), tucker], X, mask=KEEP, restarts=3)
     assert found.best["model"] == MODEL.text
     assert found.best["r"] == 3
     table = found.table
@@ -187,20 +188,20 @@ def test_models_of_different_form_are_compared() -> None:
 def test_sizes_go_to_the_models_that_have_the_index() -> None:
     tucker = pltf.tucker(ranks=(2, 2, 2))
     with warnings.catch_warnings(action="ignore"):
-        found = pltf.select([pltf.cp(rank=9), tucker], X, r=[1, 2], p=[3], restarts=1, max_iter=10)
+        found = select([pltf.cp(rank=9), tucker], X, r=[1, 2], p=[3], restarts=1, max_iter=10)
     sizes = found.table[["p", "q", "r"]].astype("float").values.tolist()
     np.testing.assert_array_equal(sizes, [[np.nan, np.nan, 1], [np.nan, np.nan, 2], [3, 2, 1], [3, 2, 2]])
 
 
 def test_models_that_come_twice_are_tried_once() -> None:
-    found = pltf.select([pltf.cp(rank=2), pltf.cp(rank=3), pltf.cp(rank=4)], X, mask=KEEP, r=[2, 3, 4, 3], restarts=2)
+    found = select([pltf.cp(rank=2), pltf.cp(rank=3), pltf.cp(rank=4)], X, mask=KEEP, r=[2, 3, 4, 3], restarts=2)
     assert found.table["r"].tolist() == [2, 2, 3, 3, 4, 4]
     assert found.best == {"r": 3}
 
 
 def test_priors_are_compared() -> None:
     priors = [pltf.Gamma(0.5, 10.0), None, {"A": pltf.Gamma(50.0, 0.01)}]
-    found = pltf.select(MODEL, X, prior=priors, restarts=2)
+    found = select(MODEL, X, prior=priors, restarts=2)
     assert found.best == {"r": 3, "prior": "default"}
     assert found.table["prior"].tolist()[::2] == [
         "Gamma(shape=0.5, mean=10.0)",
@@ -212,13 +213,13 @@ def test_priors_are_compared() -> None:
 
 @pytest.mark.parametrize("size", [3, np.int64(3), np.array(3)])
 def test_one_size_may_be_given_as_a_number(size: Any) -> None:
-    found = pltf.select(MODEL, X, r=size, restarts=2)
+    found = select(MODEL, X, r=size, restarts=2)
     assert (found.best, found.edges) == ({"r": 3}, {})
 
 
 @pytest.mark.extra("plot")
 def test_a_model_without_latent_index_is_one_candidate() -> None:
-    found = pltf.select(pltf.Model("X[i] = A[i]"), X[0, 0], restarts=1)
+    found = select(pltf.Model("X[i] = A[i]"), X[0, 0], restarts=1)
     assert found.best == {}
     assert "the only candidate" in repr(found)
     with pytest.raises(pltf.PltfError, match="there is nothing to draw the bound against"):
@@ -228,26 +229,26 @@ def test_a_model_without_latent_index_is_one_candidate() -> None:
 def test_bounds_that_are_the_same_go_to_the_smaller_model() -> None:
     """With a mean for each component, surplus ones cost nothing: from the true order on the bound is flat."""
     prior = pltf.Gamma(learn="mean", tie="component")
-    found = pltf.select(MODEL, X, r=[5, 4, 3, 2], prior=prior, restarts=4)
+    found = select(MODEL, X, r=[5, 4, 3, 2], prior=prior, restarts=4)
     assert found.best == {"r": 3}
     bounds = found.summary().set_index("r")["best"]
     assert abs(bounds[4] - bounds[3]) < 1e-6 * abs(bounds[3])
     assert found.summary()["r"].iloc[0] == 3
-    zeros = pltf.select(pltf.nmf(rank=1), np.zeros((4, 3)), r=[3, 2, 1], restarts=1)
+    zeros = select(pltf.nmf(rank=1), np.zeros((4, 3)), r=[3, 2, 1], restarts=1)
     assert zeros.best == {"r": 1}
 
 
 def test_priors_with_arrays_are_told_apart_and_equal_ones_tried_once() -> None:
     one, two = (pltf.Gamma(shape * np.ones((16, 1)), 1.0) for shape in (1, 2))
     priors = [{"A": one}, {"A": two}, None, None, pltf.Gamma(learn="mean"), pltf.Gamma(), pltf.Gamma()]
-    found = pltf.select(MODEL, X, prior=priors, restarts=1, max_iter=5, tol=0)
+    found = select(MODEL, X, prior=priors, restarts=1, max_iter=5, tol=0)
     name = "A: Gamma(shape=<16x1 array>, mean=1.0)"
     assert found.table["prior"].tolist() == [name, f"{name} #2", "default", "Gamma(shape=0.5, mean=10.0)"]
 
 
 def test_edges_are_those_of_models_of_the_same_form() -> None:
     rivals = [pltf.cp(rank=r) for r in (2, 3, 4)] + [pltf.tucker(ranks=(2, 2, r)) for r in (1, 2)]
-    found = pltf.select(rivals, X, mask=KEEP, restarts=2)
+    found = select(rivals, X, mask=KEEP, restarts=2)
     assert (found.best["r"], found.edges) == (3, {})
 
 
@@ -263,7 +264,7 @@ def test_restarts_race_where_it_is_safe() -> None:
         seen: list[bool] = []
         with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(action="ignore"):
             patch.setattr(search, "rounds", lambda most, racing, seen=seen: seen.append(racing) or [most])
-            pltf.select([MODEL, tucker], X, prior=priors, restarts=restarts, max_iter=3, tol=0, race=race, workers=1)
+            select([MODEL, tucker], X, prior=priors, restarts=restarts, max_iter=3, tol=0, race=race, workers=1)
         assert seen == expected
 
 
@@ -273,7 +274,7 @@ def test_restarts_race_where_it_is_safe() -> None:
 )
 def test_a_winner_at_the_edge_of_the_grid_is_told(sizes: list[int], edges: dict[str, str]) -> None:
     with warnings.catch_warnings(action="always", record=True) as told:
-        found = pltf.select(MODEL, X, r=sizes, restarts=2)
+        found = select(MODEL, X, r=sizes, restarts=2)
     assert found.edges == edges
     assert bool(edges) == any("widen the grid" in str(one.message) for one in told)
     row = found.summary().iloc[0]
@@ -281,7 +282,7 @@ def test_a_winner_at_the_edge_of_the_grid_is_told(sizes: list[int], edges: dict[
 
 
 def test_the_smallest_size_there_is_is_no_edge() -> None:
-    found = pltf.select(pltf.nmf(rank=1), np.outer(np.arange(1, 9), np.arange(1, 8)), r=[1, 2, 3], restarts=2)
+    found = select(pltf.nmf(rank=1), np.outer(np.arange(1, 9), np.arange(1, 8)), r=[1, 2, 3], restarts=2)
     assert (found.best, found.edges) == ({"r": 1}, {})
 
 
@@ -323,10 +324,8 @@ def test_plots(found: pltf.Selection) -> None:
     assert ax.get_xlabel() == "size of r"
     assert sum(len(line.get_xdata()) for line in ax.get_lines()) == 20 + 5 + 1  # runs, best of each, winner
     with warnings.catch_warnings(action="ignore"):
-        grid = pltf.select(pltf.tucker(ranks=(2, 2, 2)), X, p=[1, 2], q=[1, 2], restarts=1, max_iter=10)
-        rivals = pltf.select(
-            [MODEL, pltf.tucker(ranks=(2, 2, 2))], X, restarts=1, max_iter=10, prior=[None, pltf.Gamma()]
-        )
+        grid = select(pltf.tucker(ranks=(2, 2, 2)), X, p=[1, 2], q=[1, 2], restarts=1, max_iter=10)
+        rivals = select([MODEL, pltf.tucker(ranks=(2, 2, 2))], X, restarts=1, max_iter=10, prior=[None, pltf.Gamma()])
     assert grid.plot().shape == (2,)
     assert [ax.get_xlabel() for ax in grid.plot()] == ["size of p", "size of q"]
     assert [ax.get_xlabel() for ax in rivals.plot()] == ["model", "size of r", "prior"]
@@ -350,13 +349,13 @@ def test_a_candidate_that_fails_is_told_and_does_not_sink_the_search(monkeypatch
 
     monkeypatch.setattr(search, "go_on", fragile)
     with pytest.warns(pltf.SelectionWarning, match=r"1 of 4 candidates failed; r=4: out of luck"):
-        found = pltf.select(MODEL, X, r=[2, 3, 4, 5], restarts=2)
+        found = select(MODEL, X, r=[2, 3, 4, 5], restarts=2)
     assert found.best == {"r": 3}
     assert found.failures == ({"r": 4, "error": "out of luck"},)
     assert set(found.table["r"]) == {2, 3, 5}
     assert "failed" in repr(found)
     with pytest.raises(pltf.PltfError, match="out of luck"):
-        pltf.select(MODEL, X, r=[4], restarts=2)
+        select(MODEL, X, r=[4], restarts=2)
 
 
 def _dies_at_four(source: Any, ready: Any, *rest: Any) -> Any:
@@ -374,7 +373,7 @@ def test_a_worker_that_is_killed_does_not_sink_the_search(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(search, "Job", fragile)
     with pytest.warns(pltf.SelectionWarning, match="a worker process was killed, perhaps for want of memory"):
-        found = pltf.select(MODEL, X, r=[2, 3, 4, 5, 6], restarts=2, workers=1)
+        found = select(MODEL, X, r=[2, 3, 4, 5, 6], restarts=2, workers=1)
     assert found.best == {"r": 3}
     assert {"r": 4, "error": "a worker process was killed, perhaps for want of memory"} in found.failures
     assert {3, 6} <= set(found.table["r"])
@@ -384,7 +383,8 @@ def _interrupting(candidates: int) -> Any:
     """A show() that interrupts the search once so many candidates are done."""
 
     def show(_: Progress, done: float, text: str) -> None:
-        if int(text.split()[0]) >= candidates:
+        first = text.split()[0]  # of a search it is a number
+        if first.isdigit() and int(first) >= candidates:
             raise KeyboardInterrupt
 
     return show
@@ -397,7 +397,7 @@ def test_an_interrupt_returns_what_is_finished(monkeypatch: pytest.MonkeyPatch) 
     with monkeypatch.context() as patch:
         patch.setattr(Progress, "show", _interrupting(3))
         with pytest.warns(pltf.SelectionWarning, match="interrupted"):
-            found = pltf.select(model, X[0], r=sizes, restarts=3, workers=1)
+            found = select(model, X[0], r=sizes, restarts=3, workers=1)
     assert found.interrupted
     assert 9 <= len(found.table) < 33
     assert found.edges == ({"r": "largest"} if found.best["r"] == found.table["r"].max() else {})
@@ -405,7 +405,7 @@ def test_an_interrupt_returns_what_is_finished(monkeypatch: pytest.MonkeyPatch) 
         assert row.bound == pltf.nmf(rank=row.r).fit(X[0], seed=row.seed).bound or row.stopped == "dropped"
     monkeypatch.setattr(Progress, "show", _interrupting(0))
     with pytest.raises(KeyboardInterrupt):
-        pltf.select(model, X[0], r=sizes, restarts=3, workers=1)
+        select(model, X[0], r=sizes, restarts=3, workers=1)
 
 
 @pytest.mark.slow
@@ -426,7 +426,7 @@ def test_ctrl_c_in_a_real_process(processes: bool) -> None:
         warnings.simplefilter("ignore")
         import pltf.selection.course as choose
         choose.Progress = Watch
-        found = pltf.select(pltf.cp(rank=1), X, r=range(1, 100), restarts=3)
+        found = pltf.select(pltf.cp(rank=1), X, r=range(1, 100), restarts=3, criterion="bound")
         print("returned", found.interrupted, len(found.outcomes), flush=True)
     """
     child = subprocess.Popen(
@@ -477,7 +477,7 @@ def test_an_outcome_is_told_by_runs_that_came_to_their_ends() -> None:
 
 def test_the_warning_of_a_fit_that_has_not_converged_is_passed_on() -> None:
     with pytest.warns(pltf.ConvergenceWarning, match="has not converged"), pytest.warns(pltf.SelectionWarning) as told:
-        found = pltf.select(MODEL, X, r=[3], restarts=2, max_iter=4)
+        found = select(MODEL, X, r=[3], restarts=2, max_iter=4)
     assert found.doubts == ("2 of 2 runs ended before they converged: raise max_iter",)
     assert any(str(one.message) == found.doubts[0] for one in told)
 
@@ -485,7 +485,7 @@ def test_the_warning_of_a_fit_that_has_not_converged_is_passed_on() -> None:
 def test_inputs_are_not_changed() -> None:
     data, mask, fixed = X.astype(float), KEEP.copy(), np.ones((16, 2))
     copies = data.copy(), mask.copy(), fixed.copy()
-    pltf.select(pltf.cp(rank=2), data, mask=mask, fixed={"A": fixed}, restarts=2)
+    select(pltf.cp(rank=2), data, mask=mask, fixed={"A": fixed}, restarts=2)
     for now, before in zip((data, mask, fixed), copies, strict=True):
         np.testing.assert_array_equal(now, before)
 
@@ -523,27 +523,27 @@ def test_inputs_are_not_changed() -> None:
 )
 def test_bad_arguments_are_refused_in_one_sentence(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(pltf.PltfError, match=re.escape(message)) as refusal:
-        pltf.select(MODEL, X, **arguments)
+        select(MODEL, X, **arguments)
     assert "\n" not in str(refusal.value)
 
 
 def test_what_is_wrong_at_one_size_only_names_it() -> None:
     with pytest.raises(pltf.PltfError, match=re.escape("at r=3: fixed['A'] must have shape (16, 3)")):
-        pltf.select(MODEL, X, r=[2, 3], fixed={"A": np.ones((16, 2))})
+        select(MODEL, X, r=[2, 3], fixed={"A": np.ones((16, 2))})
 
 
 def test_in_a_daemonic_process_threads_do_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "_worth_processes", lambda *_: True)
     monkeypatch.setattr(search, "may_have_children", lambda: False)
     monkeypatch.setattr(search, "shared", None)
-    assert pltf.select(MODEL, X, r=[3], restarts=2).best == {"r": 3}
+    assert select(MODEL, X, r=[3], restarts=2).best == {"r": 3}
 
 
 def test_without_a_folder_for_the_data_threads_do_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "_worth_processes", lambda *_: True)
     with monkeypatch.context() as patch:
         patch.setattr("tempfile.tempdir", os.path.join(os.sep, "nowhere", "at", "all"))
-        assert pltf.select(MODEL, X, r=[3], restarts=2).best == {"r": 3}
+        assert select(MODEL, X, r=[3], restarts=2).best == {"r": 3}
 
 
 @pytest.mark.parametrize(
@@ -561,15 +561,15 @@ def test_without_a_folder_for_the_data_threads_do_the_work(monkeypatch: pytest.M
 )
 def test_models_that_cannot_be_compared_are_refused(model: Any, message: str) -> None:
     with pytest.raises(pltf.PltfError, match=re.escape(message)):
-        pltf.select(model, X)
+        select(model, X)
 
 
 def test_a_search_that_cannot_fit_in_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = 3 * (16 + 15 + 14)
     monkeypatch.setattr(search, "physical_memory", lambda: 5 * 8 * search.STATE_ARRAYS * entries)
-    assert pltf.select(MODEL, X, r=[3], restarts=5, max_iter=3, tol=0).best == {"r": 3}
+    assert select(MODEL, X, r=[3], restarts=5, max_iter=3, tol=0).best == {"r": 3}
     with pytest.raises(pltf.PltfError, match=r"10 restarts of r=3 need .* lower restarts"):
-        pltf.select(MODEL, X, r=[3])
+        select(MODEL, X, r=[3])
 
 
 @pytest.fixture(autouse=True)

@@ -107,6 +107,7 @@ class MethodName(StrEnum):
 class CriterionName(StrEnum):
     """What chooses among candidates."""
 
+    auto = "auto"
     bound = "bound"
     heldout = "heldout"
     both = "both"
@@ -405,9 +406,11 @@ def select(
     criterion: Annotated[
         CriterionName,
         typer.Option(
-            "--criterion", rich_help_panel=FITTING, help="What chooses: the bound, or the prediction of hidden cells."
+            "--criterion",
+            rich_help_panel=FITTING,
+            help="What chooses: the bound, or the prediction of hidden cells (auto: these, if there are enough).",
         ),
-    ] = CriterionName.bound,
+    ] = CriterionName.auto,
     folds: Annotated[
         int, typer.Option("--folds", min=2, metavar="N", rich_help_panel=FITTING, help="Folds of hidden cells.")
     ] = 5,

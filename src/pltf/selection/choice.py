@@ -80,14 +80,14 @@ def allowances(found: Sequence[FoldScores]) -> Array:
 
 
 def one_standard_error(means: Sequence[float] | Array, allowed: Array, sizes: Sequence[int]) -> int:
-    """The smallest candidate whose mean lies within one standard error of the best; of equal ones the first.
+    """The smallest candidate whose mean lies within one standard error of the best; of equal size the best of them.
 
     ``allowed`` has the standard errors, from :func:`allowances`.
 
     >>> one_standard_error([-2.0, -1.02, -1.0], np.full((3, 3), 0.05), [3, 6, 9])
     1
     """
-    return min(within_errors(means, allowed, 1.0), key=lambda n: (sizes[n], n))
+    return min(within_errors(means, allowed, 1.0), key=lambda n: (sizes[n], -means[n], n))
 
 
 def within_errors(means: Sequence[float] | Array, allowed: Array, number: float) -> list[int]:

@@ -14,11 +14,13 @@ from pltf.errors import PltfError
 from pltf.inference.progress import Progress
 from pltf.inference.race import BEHIND
 from pltf.inference.run import Row
+from pltf.interrupts import first_interrupt_waits
 from pltf.selection.choice import FoldScores, allowances, one_standard_error
-from pltf.selection.folds import BLOCKS, Data, make_folds
+from pltf.selection.folds import BLOCKS, Data, make_folds, too_few
 from pltf.selection.grid import GridPoint, edges
 from pltf.selection.grid import shown as in_words
 from pltf.selection.heldout import (
+    FEWEST_STARTS,
     LOG_LIKELIHOOD,
     FoldCandidate,
     FoldFindings,
@@ -33,7 +35,8 @@ if TYPE_CHECKING:
     from pltf.fit import Fit
     from pltf.selection.checkpoint import SearchCheckpoint
 
-CRITERIA = ("bound", "heldout", "both")
+AUTO = "auto"
+CRITERIA = (AUTO, "bound", "heldout", "both")
 WIDENINGS = 5  # of a grid at most
 
 Wider = Callable[[Mapping[str, str]], Sequence[GridPoint]]  # from the ends of a grid to a wider one
@@ -46,6 +49,21 @@ class Asked(NamedTuple):
     folds: int
     score: str
     widen: bool
+    note: str = ""  # why the bound chooses, where hidden cells would be asked
+
+    def settled(self, seen: Mapping[str, Observation], candidates: int, options: Options) -> Asked:
+        """The same with a criterion in place of "auto": hidden cells, unless they could not choose or need not."""
+        if self.criterion != AUTO:
+            return self
+        if candidates == 1 and not self.widen:
+            return self._replace(criterion="bound")
+        starts = fold_options(options).restarts
+        why = too_few(seen, self.folds)
+        if starts < FEWEST_STARTS:
+            why = f"{options.restarts} restarts leave {starts} for each fold, which may end anywhere"
+        if self.score != LOG_LIKELIHOOD:
+            why = ""  # who asks for a score of hidden cells wants it
+        return self._replace(criterion="bound" if why else "both", note=why)
 
     @property
     def heldout(self) -> bool:
@@ -107,15 +125,16 @@ class Course:
             return self._highest().number
 
         number = decide()
-        for _ in range(WIDENINGS if asked.widen and not self.fits.interrupted else 0):
+        for _ in range(WIDENINGS if asked.widen else 0):
             before = len(self.points)
-            self.add(wider(self._edges(number)))
+            self.add(() if self.interrupted else wider(self._edges(number)))
             if len(self.points) == before:
                 break
             number = decide()
         while asked.heldout:
             self.fits.chosen = number
-            self._search(self.candidates, self.fits, fit_stage, None if asked.bound else [number])
+            some = None if asked.bound and not self.interrupted else [number]
+            self._search(self.candidates, self.fits, fit_stage, some)
             if number not in self.fits.failures:
                 break
             number = self._best_predicting()  # of the others
@@ -151,8 +170,11 @@ class Course:
         work = sum(candidate.work for candidate in some)
         with Progress(self.options.fitting.progress, work, time_left=True) as bar:
             search(candidates, self._data, self.options, found, bar.show, keeper, only)
-        if isinstance(found, FoldFindings) and found.interrupted:
-            raise KeyboardInterrupt  # nothing is fitted to all data yet
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether it was interrupted, while fitting to folds or to all data."""
+        return self.folds.interrupted or self.fits.interrupted
 
     # -- choosing -------------------------------------------------------------------------------
 
@@ -168,6 +190,8 @@ class Course:
         """The smallest candidate within one standard error of the best, of those that did not fail."""
         scores = {n: one for n, one in self.folds.scores().items() if n not in self.fits.failures}
         if not scores:
+            if self.interrupted:
+                raise KeyboardInterrupt
             raise next(iter({**self.folds.failed(), **self.fits.failures}.values()))
         numbers = list(scores)
         sizes = [self.candidates[n].entries for n in numbers]
@@ -197,12 +221,13 @@ class Course:
             best=dict(self.points[number].label),
             edges=self._edges(number),
             failures=tuple({**self.points[n].label, "error": _said(failures[n])} for n in sorted(failures)),
-            interrupted=self.fits.interrupted,
+            interrupted=self.interrupted,
             n_candidates=len(self.candidates),
             unsettled=self._unsettled(),
             seed=self.options.seed,
             criterion=self.asked.criterion,
             score=self.asked.score,
+            note=self.asked.note,
         )
 
     def _outcomes(self) -> dict[int, Outcome]:
@@ -222,7 +247,10 @@ class Course:
         number, _, run = self._winner
         ready = self.candidates[number].ready
         fit = ready.result(ready.problem(seen), run, self.fits.outcomes[number].rows, self.options.seed, seen)
-        return fit if self.fits.interrupted else ready.with_dispersion(fit, seen)
+        if self.interrupted:
+            return fit
+        with first_interrupt_waits() as pressed:  # the search is done: all that can be lost is the dispersion
+            return ready.with_dispersion(fit, seen, pressed)
 
     def warn_of_winner(self, stacklevel: int) -> None:
         """Tell if the fit that won has not settled."""

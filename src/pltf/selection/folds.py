@@ -20,6 +20,7 @@ from pltf.gamma import Array
 # Measured: benchmarks/NOTES.md
 HIDDEN, MOST_HIDDEN = 0.1, 0.9  # share of the observed cells that each fold hides, and all of them together at most
 ENOUGH = 40  # non-zeros that a fold should hide; of fewer data a larger share is hidden
+FEWEST = 30  # non-zeros that a fold should hide for hidden cells to choose unasked
 BLOCKS = 10  # parts of a fold whose scores are kept apart, for the standard error
 LEAST = 4  # non-zeros that a fold must hide at least
 SAMPLED = 20_000  # zeros of a list that are hidden at least, if they are too many to hide a share of them all
@@ -66,8 +67,7 @@ def make_folds(seen: Mapping[str, Observation], count: int, seed: int, blocks: i
     A tensor that lists its non-zeros may have far more zeros than can be hidden. Then only some of them are, and each
     stands for many: scores are weighted means.
     """
-    positive = sum(one.n_positive for one in seen.values())
-    share = min(max(HIDDEN, ENOUGH / max(positive, 1)), MOST_HIDDEN / count)
+    positive, share = _share(seen, count)
     if positive * share < LEAST:
         least = math.ceil(LEAST / share)
         text = f"needs at least {least} observed non-zeros, to hide {share:.0%} of them {count} times"
@@ -78,6 +78,20 @@ def make_folds(seen: Mapping[str, Observation], count: int, seed: int, blocks: i
         for n, (name, one) in enumerate(seen.items())
     }
     return tuple(Fold({name: hidden[fold] for name, hidden in parts.items()}, blocks) for fold in range(count))
+
+
+def too_few(seen: Mapping[str, Observation], count: int) -> str:
+    """Why data are too few for hidden cells to choose well; empty if they are not."""
+    positive, share = _share(seen, count)
+    if positive * share >= FEWEST:
+        return ""
+    return f"{positive} observed non-zeros are too few to hide {FEWEST} of them {count} times"
+
+
+def _share(seen: Mapping[str, Observation], count: int) -> tuple[int, float]:
+    """Observed non-zeros, and the share of them that each fold hides."""
+    positive = sum(one.n_positive for one in seen.values())
+    return positive, min(max(HIDDEN, ENOUGH / max(positive, 1)), MOST_HIDDEN / count)
 
 
 def _dealt(seen: Observation, count: int, share: float, blocks: int, seed: np.random.SeedSequence) -> list[HiddenCells]:

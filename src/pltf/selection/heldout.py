@@ -14,9 +14,11 @@ from pltf.gamma import Array
 from pltf.inference.race import BEHIND
 from pltf.inference.run import Run
 from pltf.inference.state import Problem
+from pltf.likelihoods import BERNOULLI
 from pltf.metrics.measures import Judged
+from pltf.prediction.dispersion import Dispersion
 from pltf.selection.choice import FoldScores
-from pltf.selection.folds import Data, Fold
+from pltf.selection.folds import ENOUGH, Data, Fold, HiddenCells
 from pltf.selection.grid import Label
 from pltf.selection.search import Candidate, Here, Options, RemoteProblem
 from pltf.threads import single_threaded_blas
@@ -29,8 +31,11 @@ if TYPE_CHECKING:
 # Measured: benchmarks/NOTES.md
 TOLERANCE = 1e-5  # of a fit to a fold, unless a coarser one is asked for
 SHARE = 3  # a fold has one restart for so many of a candidate
+FEWEST_STARTS = 2  # in each fold, for hidden cells to choose unasked
 DRAWS = 100  # of the posterior, for the log-likelihood of hidden cells
+FEWEST_HIDDEN = 200  # hidden cells that can tell how much counts vary beyond Poisson
 LOWEST = -1e6  # log-likelihood of a cell that a fixed factor makes impossible
+_TINY = float(np.finfo(np.float64).tiny)
 
 LOG_LIKELIHOOD, RANKING = "log_likelihood", ("auc", "average_precision")
 SCORES = (LOG_LIKELIHOOD, *RANKING)
@@ -148,20 +153,49 @@ def scored(
     with single_threaded_blas:
         fit = ready.result(problem, run, (run.row,), seed, data.seen)
         hidden = data.folds[fold]
-        return ranked(fit, hidden, score) if score in RANKING else log_likelihood(fit, hidden, seed)
+        if score in RANKING:
+            return ranked(fit, hidden, score)
+        return log_likelihood(fit, hidden, seed, ready.options.dispersion)
 
 
-def log_likelihood(fit: Fit, fold: Fold, seed: int) -> Array:
-    """Mean posterior-predictive log-likelihood of a hidden cell, for each block of a fold."""
+def log_likelihood(fit: Fit, fold: Fold, seed: int, dispersion: float | str | None = None) -> Array:
+    """Mean posterior-predictive log-likelihood of a hidden cell, for each block of a fold.
+
+    Counts vary beyond Poisson as ``dispersion`` says: as the fit has it, None, by a size, or as the hidden cells do.
+    """
     total, cells = np.zeros((2, fold.n_blocks))
     for name, hidden in fold.hidden.items():
         if hidden.values.size:
-            at = tuple(hidden.cells)
-            found = fit.log_prob(at, hidden.values, draws=DRAWS, seed=seed, of=name, progress=False)
+            ask = None if fit.likelihoods.get(name) == BERNOULLI else dispersion
+            found = _log_prob(fit, name, hidden, seed, ask)
             total += np.bincount(hidden.blocks, hidden.weights * np.maximum(found, LOWEST), fold.n_blocks)
             cells += np.bincount(hidden.blocks, hidden.weights, fold.n_blocks)
     mean: Array = total / cells
     return mean
+
+
+def _log_prob(fit: Fit, name: str, hidden: HiddenCells, seed: int, dispersion: float | str | None) -> Array:
+    """Log-probability of each hidden cell of a tensor.
+
+    Where counts vary beyond Poisson, a score that allows none of it is made by a few cells with large counts. So the
+    cells that judge a candidate also say how much its counts vary: that is how its predictions would be used.
+    """
+    from pltf.dispersion import HeldBack, quick_estimate  # brings optimizers, which `import pltf` should not wait for
+
+    if dispersion is None or (isinstance(dispersion, str) and not _may_vary(hidden.values)):
+        at = tuple(hidden.cells)
+        return fit.log_prob(at, hidden.values, draws=DRAWS, seed=seed, of=name, progress=False)
+    mean = fit.mean(hidden.cells.T, of=name, progress=False)
+    variance = fit.var(hidden.cells.T, of=name, progress=False)
+    each = hidden.weights / hidden.weights[hidden.values > 0].max(initial=_TINY)  # so that a non-zero counts once
+    held = HeldBack(hidden.cells, hidden.values, each, mean, variance)
+    return held.log_prob(quick_estimate(held) if isinstance(dispersion, str) else Dispersion(float(dispersion)))
+
+
+def _may_vary(values: Array) -> bool:
+    """Whether hidden cells can tell how much counts vary: many of them, whole, and not only zeros and ones."""
+    enough = values.size >= FEWEST_HIDDEN and np.count_nonzero(values) >= ENOUGH / 2
+    return bool(enough and values.max() > 1 and not (values % 1).any())
 
 
 def ranked(fit: Fit, fold: Fold, score: str) -> Array:

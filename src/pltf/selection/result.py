@@ -56,6 +56,7 @@ class Selection:
     seed: int
     criterion: str = "bound"  # what chose: "bound", "heldout", or "both" (hidden cells, with the bounds beside them)
     score: str = "log_likelihood"  # of hidden cells
+    note: str = ""  # why the bound chose, where hidden cells would have been asked
 
     @property
     def table(self) -> pd.DataFrame:
@@ -298,6 +299,8 @@ def described(found: Selection, spell: Callable[[str], str] | None = None) -> st
         name = found.score.replace("_", " ")
         own = f"{name} {found.winner.folds.mean:.4f} +- {found.winner.folds.se:.4f} on hidden cells"
         lines.append(f"  hidden   {own}; {_level(found)}")
+    if found.note:
+        lines.append(f"  chosen   by the bound: {found.note}")
     lines.append(f"  search   {count} candidate{'s' * (count > 1)}, {runs} runs, {seconds:.1f} s of fitting")
     if len(found.winner.rows) > 1:
         row = _summed_up(found.winner)

@@ -17,7 +17,11 @@ from pltf.store.fits import as_path, fit_boxes, fit_from
 from pltf.store.serialize import rows_as_text, rows_from_text, told
 
 SEARCH = "search"
-_LATER: dict[str, tuple[type, Any]] = {"criterion": (str, "bound"), "score": (str, "log_likelihood")}  # since 0.2
+_LATER: dict[str, tuple[type, Any]] = {
+    "criterion": (str, "bound"),
+    "score": (str, "log_likelihood"),
+    "note": (str, ""),
+}  # since 0.2
 _TOLD = {"best": dict, "edges": dict, "interrupted": bool, "n_candidates": int, "unsettled": int, "seed": int}
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pltf.data import Observation
 from pltf.errors import PltfError, SelectionWarning, choice, flag, py, whole
 from pltf.notation import Model
-from pltf.selection.course import CRITERIA, Asked, Course
+from pltf.selection.course import AUTO, CRITERIA, Asked, Course
 from pltf.selection.grid import Prior, grid_points, wider
 from pltf.selection.heldout import LOG_LIKELIHOOD, SCORES
 from pltf.selection.result import Selection, marked_doubts
@@ -46,7 +46,7 @@ def select(
     resume: bool = False,
     likelihood: str | Mapping[str, str] = "poisson",
     dispersion: float | str | None = "auto",
-    criterion: str = "bound",
+    criterion: str = "auto",
     folds: int = 5,
     score: str = "log_likelihood",
     widen: bool = False,
@@ -77,17 +77,22 @@ def select(
         A file in which the search is kept, run by run, and when it has ended, as for :meth:`pltf.Model.fit`: broken off
         at any moment, the same call with ``resume=True`` goes on from there and ends with the same bits.
     criterion
+        ``"auto"``: as ``"both"``. But the bound chooses alone, and ``note`` says why, where data are too few to hide 30
+        non-zeros in each fold, and with fewer than 5 restarts, of which a fold would have only one. It does so as well
+        where there is only one candidate, and in a search that goes on from a file in which it did.
+
         ``"bound"``: the candidate with the highest bound on the evidence (ELBO) wins. Bounds that differ by less than
         ``tol`` are the same, and of those the candidate with the smallest factors wins.
 
         ``"heldout"``: every candidate is fitted to ``folds`` parts of the data, each without another tenth of the
         observed cells, and scored by how well it predicts these. The smallest candidate within one standard error of
-        the best score wins, and is fitted to all data.
+        the best score wins, and is fitted to all data. How much counts vary beyond Poisson is found from the hidden
+        cells as well, unless ``dispersion`` says it.
 
         ``"both"``: hidden cells choose, and all candidates are fitted to all data as well, so that bounds and scores
         are in one table; there is a warning where they disagree.
     folds, score
-        For ``"heldout"`` and ``"both"``: the number of folds, and what is scored: ``"log_likelihood"``, the mean
+        Of hidden cells: the number of folds, and what is scored: ``"log_likelihood"``, the mean
         posterior-predictive log-likelihood of a hidden cell; ``"auc"`` or ``"average_precision"``, how well non-zeros
         are ranked above zeros.
     widen
@@ -138,9 +143,9 @@ def select(
         workers=available_threads() if workers is None else whole("workers", workers, 1),
     )
     data, masks = tensors(tried[0].model, X, mask)
-    course = Course(data, masks, options, asked)
-    course.add(tried)
     seen = observations(data, masks)
+    course = Course(data, masks, options, _settled(asked, seen, len(tried), options, place))
+    course.add(tried)
     course.candidates[0].ready.likelihoods(seen)  # refuses data that do not go with them, before any work
     keeper = _keeper(place, seen, course)
     if keeper is not None and keeper.finished is not None:
@@ -164,9 +169,18 @@ def _asked(criterion: Any, folds: Any, score: Any, widen: Any) -> Asked:
         choice("score", score, SCORES),
         flag("widen", widen),
     )
-    if asked.criterion == "bound" and asked.score != LOG_LIKELIHOOD:
+    if not asked.heldout and asked.score != LOG_LIKELIHOOD:
         raise PltfError(f"{py:score} goes with {py:criterion='heldout'} or 'both', got {py:criterion='bound'}")
     return asked
+
+
+def _settled(asked: Asked, seen: Mapping[str, Observation], candidates: int, options: Options, place: Place) -> Asked:
+    """What is to choose, if that was left open: what chose in a search that is gone on with, or what data allow."""
+    settled, earlier = asked.settled(seen, candidates, options), place.identity
+    if asked.criterion != AUTO or earlier is None:
+        return settled
+    before = earlier.get("criterion", "bound")  # 0.1 had no other
+    return settled if settled.criterion == before else settled._replace(criterion=before, note="")
 
 
 def _keeper(place: Place, seen: Mapping[str, Observation], course: Course) -> SearchCheckpoint | None:
