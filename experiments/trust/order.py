@@ -22,7 +22,7 @@ CRITERIA = ("bound", "heldout", "both")
 def run(store: Store, quick: bool) -> Json:
     """For each set and mask: the hidden log-likelihood at every order, and the orders that were chosen."""
     rows = []
-    for one in sets.SMALL if quick else sets.SETS:
+    for one in sets.SMALL[:-1] if quick else sets.SETS:
         try:
             one.load()
         except ImportError as error:

@@ -30,7 +30,7 @@ Score = Callable[[Task, int], Array]  # from a task and a rank to a number for e
 
 def run(store: Store, quick: bool) -> Json:
     """AUC and average precision of every line, on some masks."""
-    some = [one for one in (sets.SMALL if quick else sets.SETS) if one.name in RANKS]
+    some = [one for one in (sets.SMALL[:-1] if quick else sets.SETS) if one.name in RANKS]
     rows = []
     for one in some:
         try:

@@ -8,19 +8,19 @@ from functools import partial
 import pltf
 from experiments.common import Json, console
 from experiments.trust import sets
-from experiments.trust.contest import result, tools
+from experiments.trust.contest import in_turn, result, tools
 from experiments.trust.sets import RealSet
-from experiments.trust.store import Store, complete
+from experiments.trust.store import Key, Store, complete
 
 
 def run(store: Store, quick: bool) -> Json:
     """The five sets."""
-    return _contest(store, sets.SMALL if quick else sets.SETS)
+    return _contest(store, sets.SMALL[:-1] if quick else sets.SETS)
 
 
 def run_links(store: Store, quick: bool) -> Json:
     """UCLAF."""
-    return _contest(store, [sets.SMALL_UCLAF if quick else sets.UCLAF])
+    return _contest(store, sets.SMALL[-1:] if quick else [sets.UCLAF])
 
 
 def _contest(store: Store, some: Iterable[RealSet]) -> Json:
@@ -34,8 +34,11 @@ def _contest(store: Store, some: Iterable[RealSet]) -> Json:
             console.print(f"  {one.name} is left out: {error}")
             continue
         names = [name for name, tool in tools().items() if name not in absent and tool.takes(one)]
-        keys = [(level, mask, name) for level in one.levels for name in names for mask in range(one.masks)]
-        found = dict(complete(store.part(one.name), one.name, partial(result, one), keys))
+        found: dict[Key, Json] = {}
+        for group in in_turn(names):
+            keys = [(level, mask, name) for mask in range(one.masks) for level in one.levels for name in group]
+            settled = {key: done["setting"] for key, done in found.items()}
+            found |= complete(store.part(one.name), one.name, partial(result, one, settled), keys)
         about = {"set": one.name, "about": one.about, "shape": list(X.shape), "links": one.links}
         for level in one.levels:
             for name in names:

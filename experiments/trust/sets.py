@@ -11,10 +11,11 @@ import numpy as np
 
 import pltf.datasets
 from experiments.common import Array
+from experiments.trust.tasks import SWEEPS
 
 IMPORTS = Path(__file__).with_name("imports.txt")
 REUTERS_WORDS = 1000  # the most frequent of 4258: the rest hold a few counts each, and would double every time
-QUICK = 60  # rows of a quick run
+QUICK, QUICK_SWEEPS = 30, 20  # rows of a quick run, and how long its chains are
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class RealSet:
     links: bool = False  # 0 and 1 only
     levels: tuple[float, ...] = (0.2, 0.5, 0.8)  # shares of the cells that are hidden
     masks: int = 5
+    sweeps: int = SWEEPS  # of each chain of a sampler
 
 
 @cache
@@ -140,8 +142,7 @@ UCLAF = RealSet(
     levels=(0.4, 0.6, 0.8),
     masks=10,
 )
-SMALL = (
-    RealSet("digits", f"the first {QUICK} digits", few_digits, ranks=(4,), levels=(0.5,), masks=1),
-    RealSet("imports", f"the first {QUICK} modules", few_imports, ranks=(2,), links=True, levels=(0.5,), masks=1),
+SMALL = tuple(
+    replace(one, about=f"its first {QUICK} rows", load=load, ranks=(2,), levels=(level,), masks=1, sweeps=QUICK_SWEEPS)
+    for one, load, level in ((SETS[2], few_digits, 0.5), (SETS[4], few_imports, 0.5), (UCLAF, few_uclaf, 0.4))
 )
-SMALL_UCLAF = replace(UCLAF, load=few_uclaf, ranks=(2,), levels=(0.4,), masks=1)

@@ -13,6 +13,7 @@ from experiments.common import Array
 INNER = 0.1  # share of the training cells that are held back to choose settings
 FEW = 20_000  # training cells below which settings are chosen on several such shares, one after the other
 FOLDS = 3
+SWEEPS = 400  # of each chain of a sampler
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Task:
     hidden: NDArray[np.bool_]
     links: bool
     seed: int
+    sweeps: int = SWEEPS
 
     @property
     def asked(self) -> Array:
@@ -46,7 +48,7 @@ class Task:
         return tasks
 
 
-def task(X: Array, level: float, mask: int, *, links: bool = False) -> Task:
+def task(X: Array, level: float, mask: int, *, links: bool = False, sweeps: int = SWEEPS) -> Task:
     """Hide a share of the cells at random."""
     keep = np.asarray(pltf.holdout(X, level, seed=mask))
-    return Task(X, keep, ~keep, links, mask)
+    return Task(X, keep, ~keep, links, mask, sweeps)
