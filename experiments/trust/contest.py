@@ -112,7 +112,7 @@ def result(one: RealSet, settled: Mapping[Key, Any], level: float, mask: int, na
     """What a tool reached on one mask, given the settings that others have chosen."""
     tool, leader = tools()[name], _leader(name)
     began = perf_counter()
-    outer = task(one.load(), level, mask, links=one.links, sweeps=one.sweeps)
+    outer = task(one.load(), level, mask, links=one.links, quick=one.quick)
     settings = [settled[level, mask, leader]] if leader else tool.settings(one)
     choice = chosen(tool, settings, outer)
     said = tool.predict(outer, choice.setting, choice.learned)

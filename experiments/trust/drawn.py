@@ -10,9 +10,8 @@ import pltf
 import pltf.datasets
 from experiments.common import Json, quietly
 from experiments.trust import measures, ours
-from experiments.trust.sets import QUICK_SWEEPS
 from experiments.trust.store import Store, complete
-from experiments.trust.tasks import SWEEPS
+from experiments.trust.tasks import QUICK_SWEEPS, SWEEPS
 
 PRIOR = pltf.Gamma(0.5, 1.0)
 MISSING = 0.2

@@ -11,11 +11,10 @@ import numpy as np
 
 import pltf.datasets
 from experiments.common import Array
-from experiments.trust.tasks import SWEEPS
 
 IMPORTS = Path(__file__).with_name("imports.txt")
 REUTERS_WORDS = 1000  # the most frequent of 4258: the rest hold a few counts each, and would double every time
-QUICK, QUICK_SWEEPS = 30, 20  # rows of a quick run, and how long its chains are
+QUICK = 30  # rows of a quick run
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class RealSet:
     links: bool = False  # 0 and 1 only
     levels: tuple[float, ...] = (0.2, 0.5, 0.8)  # shares of the cells that are hidden
     masks: int = 5
-    sweeps: int = SWEEPS  # of each chain of a sampler
+    quick: bool = False  # to see that all of it works
 
 
 @cache
@@ -143,6 +142,6 @@ UCLAF = RealSet(
     masks=10,
 )
 SMALL = tuple(
-    replace(one, about=f"its first {QUICK} rows", load=load, ranks=(2,), levels=(level,), masks=1, sweeps=QUICK_SWEEPS)
+    replace(one, about=f"its first {QUICK} rows", load=load, ranks=(2,), levels=(level,), masks=1, quick=True)
     for one, load, level in ((SETS[2], few_digits, 0.5), (SETS[4], few_imports, 0.5), (UCLAF, few_uclaf, 0.4))
 )
