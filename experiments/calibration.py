@@ -19,7 +19,7 @@ from scipy import stats
 import pltf
 from pltf.fitting import prepare
 from pltf.gamma import PARTS, Gamma
-from pltf.inference.gibbs import Hyperprior, Sampler
+from pltf.inference.gibbs import WEAK, Sampler
 from pltf.inference.state import Problem, State
 from pltf.options import FitOptions
 from pltf.planning import observations, tensors
@@ -27,7 +27,7 @@ from pltf.prediction.rates import rates
 
 Array = NDArray[np.float64]
 
-HYPERPRIOR = Hyperprior(weight=3.0, spread=0.5)  # tighter than that of fits, so that data drawn from it are sensible
+HYPERPRIOR = replace(WEAK, weight=3.0, spread=0.5)  # tighter than that of fits, so that data drawn from it are sensible
 
 
 @dataclass(frozen=True)

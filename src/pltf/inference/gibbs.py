@@ -5,7 +5,8 @@ configurations (a pass of the engine); given the allocated counts, factor by fac
 
     Z_a ~ Gamma( A_a + counts_a, rate A_a/B_a + Delta_a^Z(M) )
 
-Then hyperparameters that are learned, with weak hyperpriors, and the trade of scales.
+Hyperparameters that are learned have weak hyperpriors; those of a factor are drawn just before it, given its counts
+alone. The trade of scales ends the sweep.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from pltf.engines.base import Counts
 from pltf.engines.factors import Versioned
 from pltf.gamma import Gamma
 from pltf.inference.algebra import Factors, Key
-from pltf.inference.algebra.chance import mean_draws, shape_draws, trade_draws
+from pltf.inference.algebra.chance import trade_draws
+from pltf.inference.algebra.collapsed import Hyperprior, prior_draws
 from pltf.inference.algebra.host import shapes_along
 from pltf.inference.balance import Trade
 from pltf.inference.priors import MEANS, SHAPES
@@ -26,23 +28,10 @@ from pltf.inference.state import Problem, State
 
 NAME, OBJECTIVE = "gibbs", "log-likelihood"
 
-_ALLOCATE, _FACTOR, _MEAN, _SHAPE, _TRADE = range(5)  # in keys: what is drawn
+_ALLOCATE, _FACTOR, _PRIOR, _TRADE = range(4)  # in keys: what is drawn
 
 
-@dataclass(frozen=True)
-class Hyperprior:
-    """What is believed of learned hyperparameters before the data, around the values that a prior begins with.
-
-    1/B ~ Gamma(shape ``weight``, mean 1/B_0): it weighs as much as ``weight`` entries of shape 1 would. It is there to
-    keep the scales of factors, which only their product ties down, within some orders of magnitude.
-    log A ~ Normal(log A_0, ``spread``).
-    """
-
-    weight: float = 1e-3
-    spread: float = 2.0
-
-
-WEAK = Hyperprior()
+WEAK = Hyperprior(weight=1e-3, spread=2.0, shapes=SHAPES, means=MEANS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,17 +49,18 @@ class Sampler:
     def sweep(self, state: State, key: Key) -> State:
         """One sweep; ``key`` is a seed and the number of the sweep."""
         problem, algebra, engine = self.problem, self.problem.algebra, self.problem.engine
-        Z, counts = Versioned.of(state.E), dict(state.counts.by_factor)
+        Z, counts, priors = Versioned.of(state.E), dict(state.counts.by_factor), dict(state.priors)
         for number, group in enumerate(engine.together):
             if number:  # for the first group they were drawn with the state
                 counts |= self._allocated(Z, number, key).by_factor
             for place, a in enumerate(problem.free):
                 if a in group:
-                    C = algebra.shapes({a: state.priors[a]}, counts)[a]
-                    D, _ = algebra.scales(C, engine.exposure(Z, a), state.priors[a])
+                    exposure = engine.exposure(Z, a)
+                    priors[a] = self._hyperparameters(a, counts[a], exposure, priors[a], (*key, _PRIOR, place))
+                    C = algebra.shapes({a: priors[a]}, counts)[a]
+                    D, _ = algebra.scales(C, exposure, priors[a])
                     Z = Z.updated({a: algebra.gamma_draws(C, D, (*key, _FACTOR, place))})
         expected = engine.total(Z)  # before the trade, which does not change it: known for free here
-        priors = self._hyperparameters(Z, state.priors, key)
         Z = self._traded(Z, priors, key)
         return self._state(Z, priors, counts, expected, key)
 
@@ -88,22 +78,14 @@ class Sampler:
         known = Counts({**counts, **first.by_factor}, first.log_term)
         return State(Z, Z, {}, {}, known, priors, self.problem.log_likelihood(first.log_term, expected))
 
-    def _hyperparameters(self, Z: Factors, priors: Mapping[str, Gamma], key: Key) -> dict[str, Gamma]:
-        """Learned means from their conjugate conditionals, then learned shapes by a slice step."""
-        problem, algebra, drawn = self.problem, self.problem.algebra, dict(priors)
-        for place, (a, groups) in enumerate(problem.learns.items()):
-            given = problem.priors[a]
-            if "mean" in given.learns:
-                sums = algebra.prior_sums(Z[a], drawn[a], groups)
-                mean_key, weight = (*key, _MEAN, place), self.hyperprior.weight
-                B = mean_draws(*sums, given.mean, groups, weight, MEANS, mean_key)
-                drawn[a] = given.with_values(drawn[a].shape, B)
-            if "shape" in given.learns:
-                spread = algebra.spreads(Z[a], algebra.log(Z[a]), drawn[a].mean, groups)
-                shape_key, sd = (*key, _SHAPE, place), self.hyperprior.spread
-                A = shape_draws(drawn[a].shape, spread, given.shape, groups, sd, SHAPES, shape_key)
-                drawn[a] = given.with_values(A, drawn[a].mean)
-        return drawn
+    def _hyperparameters(self, a: str, counts: Any, exposure: Any, prior: Gamma, key: Key) -> Gamma:
+        """The prior of a factor with what it learns drawn, given the counts and not the factor: that is drawn next."""
+        problem, get = self.problem, self.problem.algebra.get
+        if a not in problem.learns:
+            return prior
+        return prior_draws(
+            prior, problem.priors[a], get(counts), get(exposure), problem.learns[a], self.hyperprior, key
+        )
 
     def _traded(self, Z: Versioned[Any], priors: Mapping[str, Gamma], key: Key) -> Versioned[Any]:
         """Z after a trade of scales along every index that free factors share."""

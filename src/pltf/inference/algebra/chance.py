@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from pltf.gamma import Array
-from pltf.inference.algebra.base import Groups, Key
-from pltf.inference.algebra.host import prior_value
+from pltf.inference.algebra.base import Key
 from pltf.threads import PART, in_parts, run_all
 
 TINY = float(np.finfo(np.float64).tiny)  # draws of tiny shapes underflow: they stop here, and have a logarithm
@@ -49,49 +46,6 @@ def _gamma_part(C: Array, D: Array, rng: np.random.Generator) -> Array:
     return np.maximum(z * D, TINY)
 
 
-# -- hyperparameters ----------------------------------------------------------------------------
-
-
-def mean_draws(
-    alpha: Array, beta: Array, centre: ArrayLike, groups: Groups, weight: float, limits: tuple[float, float], key: Key
-) -> float | Array:
-    """Draws of B given its group, where 1/B has the hyperprior Gamma(shape ``weight``, mean 1/``centre``).
-
-    An entry of shape A has the density proportional to (1/B)^A exp(-A z/B). So 1/B has the shape ``weight + alpha`` and
-    the rate ``weight*centre + beta``, with alpha the sum of A and beta that of A*z.
-    """
-    rate = weight * _by_group(centre, groups) + beta.reshape(-1)
-    inverse = stream(key).standard_gamma(weight + alpha.reshape(-1)) / rate
-    return prior_value(np.clip(1 / np.maximum(inverse, TINY), *limits), groups)
-
-
-def shape_draws(
-    A: ArrayLike, spread: Array, centre: ArrayLike, groups: Groups, sd: float, limits: tuple[float, float], key: Key
-) -> float | Array:
-    """A slice step on log A given its group, where log A ~ Normal(log ``centre``, ``sd``) within limits.
-
-    ``spread`` is mean( z/B + log B - log z ) - 1. The log density of n entries is, but for what does not depend on A,
-    ``n * (A log A - log Gamma(A) - A*(spread + 1))``.
-    """
-    from scipy.special import gammaln
-
-    n = math.prod(groups.shape) // groups.count
-    middle, (least, most) = np.log(_by_group(centre, groups)), np.log(limits)
-    needed = spread.reshape(-1) + 1
-
-    def log_density(y: Array) -> Array:
-        shape = np.exp(np.clip(y, least, most))
-        value = n * (shape * y - gammaln(shape) - shape * needed) - 0.5 * ((y - middle) / sd) ** 2
-        return np.where((y < least) | (y > most), -np.inf, value)
-
-    start = np.log(np.clip(_by_group(A, groups), *limits))
-    return prior_value(np.exp(slice_step(log_density, start, stream(key))), groups)
-
-
-def _by_group(value: ArrayLike, groups: Groups) -> Array:
-    return np.broadcast_to(np.asarray(value, dtype=np.float64), groups.value_shape).reshape(-1)
-
-
 # -- trade of scales ----------------------------------------------------------------------------
 
 
@@ -119,7 +73,9 @@ def _along(slope: Array, weight: Array, along: Array, t: Array) -> Array:
     return np.asarray(slope * t - (weight * np.exp(along * t)).sum(axis=0))
 
 
-def slice_step(log_density: Callable[[Array], Array], x: Array, rng: np.random.Generator, width: float = 1.0) -> Array:
+def slice_step(
+    log_density: Callable[[Array], Array], x: Array, rng: np.random.Generator, width: float | Array = 1.0
+) -> Array:
     """One step of slice sampling of every x by itself, stepping out by ``width`` and shrinking (Neal 2003)."""
     with np.errstate(over="ignore", invalid="ignore"):
         level = log_density(x) - rng.standard_exponential(x.shape)

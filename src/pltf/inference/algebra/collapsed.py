@@ -1,0 +1,136 @@
+"""Draws of the learned hyperparameters of a factor with the factor itself integrated out.
+
+Given its allocated counts n and its exposure Delta, an entry z ~ Gamma(A, mean B) has the marginal
+
+    integral of z^n exp(-Delta*z) p(z) dz  =  Gamma(A + n)/Gamma(A) * (A/B)^A / (A/B + Delta)^(A + n)
+
+A and B are drawn from the product of these over a group of entries, times their hyperprior. Given z they would hardly
+move: entries without counts, of which there are many, are near zero because A is small, and A because they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pltf.gamma import Array, Gamma
+from pltf.inference.algebra.base import Groups, Key
+from pltf.inference.algebra.chance import slice_step, stream
+from pltf.inference.algebra.host import prior_value
+
+# In the plane of (log A, log B): the shape at one mean, the mean at one shape, and both at one rate A/B.
+_DIRECTIONS = {("shape",): ((1, 0),), ("mean",): ((0, 1),), ("shape", "mean"): ((1, 0), (0, 1), (1, 1))}
+
+
+@dataclass(frozen=True)
+class Hyperprior:
+    """What is believed of learned hyperparameters before the data, around the values that a prior begins with.
+
+    1/B ~ Gamma(shape ``weight``, mean 1/B_0): it weighs as much as ``weight`` entries of shape 1 would. It is there to
+    keep the scales of factors, which only their product ties down, within some orders of magnitude.
+    log A ~ Normal(log A_0, ``spread``). Both lie within limits.
+    """
+
+    weight: float
+    spread: float
+    shapes: tuple[float, float]
+    means: tuple[float, float]
+
+    def of_shape(self, A: Array, centre: Array) -> Array:
+        """Log density of log A, but for a constant."""
+        return self._within(A, self.shapes, -0.5 * (np.log(A / centre) / self.spread) ** 2)
+
+    def of_mean(self, B: Array, centre: Array) -> Array:
+        """Log density of log B, but for a constant."""
+        return self._within(B, self.means, -self.weight * (np.log(B) + centre / B))
+
+    def _within(self, value: Array, limits: tuple[float, float], log_density: Array) -> Array:
+        return np.where((value < limits[0]) | (value > limits[1]), -np.inf, log_density)
+
+
+class Marginal:
+    """The log density of the counts of each group of entries. Arrays have a row for each group."""
+
+    def __init__(self, counts: Array, exposure: Array, groups: Groups) -> None:
+        self._groups = groups
+        n, self._exposure = self.rows(counts), self.rows(exposure)
+        self._at = np.nonzero(n)  # entries without counts need no Gamma functions
+        self._n = n[self._at]
+
+    def rows(self, values: ArrayLike) -> Array:
+        """Values that broadcast to the factor as (groups, entries), or as (groups, 1) if they do not vary in a group."""
+        given, groups = np.asarray(values, dtype=np.float64), self._groups
+        shape = groups.shape if groups.vary(given) else groups.value_shape
+        full = np.broadcast_to(given, shape).transpose((*groups.apart, *groups.shared))
+        return full.reshape(groups.count, -1)
+
+    @property
+    def width(self) -> Array:
+        """Of a slice: about that of the density of a logarithm, which the number of entries with counts tells."""
+        return np.minimum(1.0, 3.0 / np.sqrt(1 + np.bincount(self._at[0], minlength=self._groups.count)))
+
+    def log_density(self, A: Array, B: Array) -> Array:
+        """Of each group, at shapes A and means B."""
+        from scipy.special import gammaln
+
+        rate = A / B
+        without = np.log1p(self._exposure / rate)  # log( (A/B + Delta) / (A/B) )
+        ratio = gammaln(self._with_counts(A) + self._n) - self._with_counts(gammaln(A))
+        counted = ratio - self._n * (self._with_counts(without) + self._with_counts(np.log(rate)))
+        sums = np.bincount(self._at[0], counted, minlength=self._groups.count)
+        return np.asarray(sums - np.einsum("ge,ge->g", np.broadcast_to(A, without.shape), without))
+
+    def _with_counts(self, rows: Array) -> Array:
+        """Of the entries with counts."""
+        group, place = self._at
+        return rows[group, place] if rows.shape[1] > 1 else rows[group, 0]
+
+
+def prior_draws(
+    present: Gamma, given: Gamma, counts: Array, exposure: Array, groups: Groups, hyperprior: Hyperprior, key: Key
+) -> Gamma:
+    """The prior after a slice step along each direction in which it is learned; ``given`` is what it began with.
+
+    The factor has to be drawn next, before anything else is drawn given it: the two steps together are a draw of the
+    hyperparameters and of the factor.
+    """
+    marginal, rng = Marginal(counts, exposure, groups), stream(key)
+    centres = marginal.rows(given.shape), marginal.rows(given.mean)
+    A, B = marginal.rows(present.shape), marginal.rows(present.mean)
+    if "shape" in given.learns:
+        A = np.clip(A, *hyperprior.shapes)
+    if "mean" in given.learns:
+        B = np.clip(B, *hyperprior.means)
+    for direction in _DIRECTIONS[given.learns]:
+        log_density = partial(_along, marginal, hyperprior, centres, (A, B), direction)
+        t = slice_step(log_density, np.zeros(groups.count), rng, marginal.width)
+        A, B = _moved((A, B), direction, t)
+    shape = prior_value(A, groups) if "shape" in given.learns else present.shape
+    mean = prior_value(B, groups) if "mean" in given.learns else present.mean
+    return given.with_values(shape, mean)
+
+
+def _along(
+    marginal: Marginal,
+    hyperprior: Hyperprior,
+    centres: tuple[Array, Array],
+    start: tuple[Array, Array],
+    direction: tuple[int, int],
+    t: Array,
+) -> Array:
+    """The log density at t along a direction, of each group."""
+    A, B = _moved(start, direction, t)
+    value = np.zeros(t.shape)
+    if direction[0]:
+        value += hyperprior.of_shape(A, centres[0])[:, 0]
+    if direction[1]:
+        value += hyperprior.of_mean(B, centres[1])[:, 0]
+    return value + marginal.log_density(A, B)
+
+
+def _moved(start: tuple[Array, Array], direction: tuple[int, int], t: Array) -> tuple[Array, Array]:
+    A, B = (one * np.exp(t)[:, None] if moves else one for one, moves in zip(start, direction, strict=True))
+    return A, B
