@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from itertools import product
-from time import perf_counter
+from time import process_time
 from typing import Any, Protocol
 
 import numpy as np
@@ -111,12 +111,12 @@ def _leader(name: str) -> str:
 def result(one: RealSet, settled: Mapping[Key, Any], level: float, mask: int, name: str) -> Json:
     """What a tool reached on one mask, given the settings that others have chosen."""
     tool, leader = tools()[name], _leader(name)
-    began = perf_counter()
+    began = process_time()
     outer = task(one.load(), level, mask, links=one.links, quick=one.quick)
     settings = [settled[level, mask, leader]] if leader else tool.settings(one)
     choice = chosen(tool, settings, outer)
     said = tool.predict(outer, choice.setting, choice.learned)
-    about = {"setting": choice.setting, "inner": choice.value, "seconds": perf_counter() - began}
+    about = {"setting": choice.setting, "inner": choice.value, "seconds": process_time() - began}
     return {**measured(outer.asked, said), **about}
 
 

@@ -29,9 +29,9 @@ WAYS = (
 )
 
 
-def run(store: Store, quick: bool) -> Json:
+def run(store: Store, quick: bool, draws: int) -> Json:
     """Coverage for every model and way, each draw apart."""
-    cases, draws = (list(CASES)[:1], 1) if quick else (list(CASES), 10)
+    cases = list(CASES)[:1] if quick else list(CASES)
     ways = [way.name for way in WAYS if ours.known(way)]
     keys = [(case, way, draw) for case in cases for way in ways for draw in range(draws)]
     found = dict(complete(store, "drawn data", partial(covered, QUICK_SWEEPS if quick else SWEEPS), keys))

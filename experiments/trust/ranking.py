@@ -24,11 +24,10 @@ LEVEL = 0.2
 STARTS = 8
 SWEEPS = 300
 RANKS = {"digits": 16, "Reuters": 24}
-MASKS = 3
 Score = Callable[[Task, int], Array]  # from a task and a rank to a number for every cell
 
 
-def run(store: Store, quick: bool) -> Json:
+def run(store: Store, quick: bool, masks: int) -> Json:
     """AUC and average precision of every line, on some masks."""
     some = [one for one in (sets.SMALL[:-1] if quick else sets.SETS) if one.name in RANKS]
     rows = []
@@ -39,7 +38,6 @@ def run(store: Store, quick: bool) -> Json:
             console.print(f"  {one.name} is left out: {error}")
             continue
         names = [name for name in LINES if one.name in ONLY.get(name, RANKS) and (not quick or name in QUICK_LINES)]
-        masks = 1 if quick else MASKS
         keys = [(name, mask) for name in names for mask in range(masks)]
         found = dict(complete(store.part(one.name), one.name, partial(ranked, one.name, X), keys))
         rows += [

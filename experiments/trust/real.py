@@ -13,17 +13,17 @@ from experiments.trust.sets import RealSet
 from experiments.trust.store import Key, Store, complete
 
 
-def run(store: Store, quick: bool) -> Json:
+def run(store: Store, quick: bool, masks: int) -> Json:
     """The five sets."""
-    return _contest(store, sets.SMALL[:-1] if quick else sets.SETS)
+    return _contest(store, sets.SMALL[:-1] if quick else sets.SETS, masks)
 
 
-def run_links(store: Store, quick: bool) -> Json:
+def run_links(store: Store, quick: bool, masks: int) -> Json:
     """UCLAF."""
-    return _contest(store, sets.SMALL[-1:] if quick else [sets.UCLAF])
+    return _contest(store, sets.SMALL[-1:] if quick else [sets.UCLAF], masks)
 
 
-def _contest(store: Store, some: Iterable[RealSet]) -> Json:
+def _contest(store: Store, some: Iterable[RealSet], number: int) -> Json:
     """A row for every set, level and tool, with the measures of each mask; and who could not take part."""
     absent = {name: tool.lacks() for name, tool in tools().items() if tool.lacks()}
     rows: list[Json] = []
@@ -36,12 +36,12 @@ def _contest(store: Store, some: Iterable[RealSet]) -> Json:
         names = [name for name, tool in tools().items() if name not in absent and tool.takes(one)]
         found: dict[Key, Json] = {}
         for group in in_turn(names):
-            keys = [(level, mask, name) for mask in range(one.masks) for level in one.levels for name in group]
+            keys = [(level, mask, name) for mask in range(number) for level in one.levels for name in group]
             settled = {key: done["setting"] for key, done in found.items()}
             found |= complete(store.part(one.name), one.name, partial(result, one, settled), keys)
         about = {"set": one.name, "about": one.about, "shape": list(X.shape), "links": one.links}
         for level in one.levels:
             for name in names:
-                masks = [found[level, mask, name] for mask in range(one.masks)]
+                masks = [found[level, mask, name] for mask in range(number)]
                 rows.append({**about, "level": level, "tool": name, "masks": masks})
     return {"rows": rows, "absent": absent}
