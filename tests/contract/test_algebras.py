@@ -540,16 +540,3 @@ def test_gamma_draws_are_the_same_anywhere(algebra: Algebra[Any]) -> None:
     drawn = algebra.get(algebra.gamma_draws(algebra.put(C), algebra.put(D), (5, 1)))
     np.testing.assert_array_equal(drawn, NumbaAlgebra(1).gamma_draws(C, D, (5, 1)))
     assert drawn.min() > 0
-
-
-def test_logarithms_stop_above_zero(algebra: Algebra[Any]) -> None:
-    Z = np.array([0.0, 1e-320, 1.0, 5.0])
-    same(algebra, algebra.log(algebra.put(Z)), np.log(np.maximum(Z, np.finfo(float).tiny)))
-
-
-@pytest.mark.parametrize("shared", [(0, 1, 2), (0, 2), (1,), ()])
-def test_sums_of_a_prior_over_groups(algebra: Algebra[Any], prior: Gamma, shared: tuple[int, ...]) -> None:
-    Z, A = positive(*FULL), prior.broadcast(FULL)[0]
-    alpha, beta = algebra.prior_sums(algebra.put(Z), prior, Groups(FULL, shared))
-    np.testing.assert_allclose(alpha, A.sum(axis=shared, keepdims=True), rtol=1e-13)
-    np.testing.assert_allclose(beta, (A * Z).sum(axis=shared, keepdims=True), rtol=1e-13)

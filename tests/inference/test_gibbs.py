@@ -16,8 +16,9 @@ import pltf
 from pltf.fitting import prepare
 from pltf.gamma import Array
 from pltf.inference.algebra import Groups
-from pltf.inference.algebra.chance import TINY, gamma_draws, mean_draws, shape_draws, stream, trade_draws
-from pltf.inference.gibbs import Sampler, traded
+from pltf.inference.algebra.chance import TINY, gamma_draws, stream, trade_draws
+from pltf.inference.algebra.collapsed import Marginal, prior_draws
+from pltf.inference.gibbs import WEAK, Sampler, traded
 from pltf.inference.state import Problem
 from pltf.options import FitOptions
 from pltf.planning import observations, tensors
@@ -140,11 +141,49 @@ def test_rates_of_links_have_their_exact_moments() -> None:
     check_moments(rates_of_chain(problem, 2500), mean, variance)
 
 
-def test_ranks_of_true_values_are_uniform() -> None:
+@pytest.mark.parametrize("learn", ["mean", "shape", "both"])
+def test_learned_hyperparameters_have_their_exact_moments(learn: str) -> None:
+    """With H fixed, entries of W are independent given A and B: two integrals over their logarithms."""
+    counts, H, spread, weight = np.array([[4, 1], [0, 0], [1, 2], [0, 0]]), np.array([[1.0, 0.4]]), 0.8, 3.0
+    prior = pltf.Gamma(A, B, learn=learn)
+    problem = problem_of(pltf.nmf(rank=1), counts, prior=prior, fixed={"H": H})
+    log_a, log_b = (np.linspace(np.log(one) - 7, np.log(one) + 7, 301) for one in (A, B))
+    a, b = np.meshgrid(
+        np.exp(log_a) if "shape" in prior.learns else [A], np.exp(log_b) if "mean" in prior.learns else [B]
+    )
+    logs = -0.5 * (np.log(a / A) / spread) ** 2 - weight * (np.log(b) + B / b)
+    n, rate = counts.sum(axis=1), a / b + H.sum()
+    for k in n:
+        logs = logs + special.gammaln(a + k) - special.gammaln(a) + a * np.log(a / b) - (a + k) * np.log(rate)
+    p = np.exp(logs - logs.max())
+    p /= p.sum()
+    mean = np.array([(p * (a + k) / rate).sum() for k in n])
+    second = np.array([(p * (a + k) * (a + k + 1) / rate**2).sum() for k in n])
+    sampler = Sampler(problem, hyperprior=replace(WEAK, weight=weight, spread=spread))
+    state, W, hyper = sampler.begin({"W": np.ones((4, 1)), "H": H}, problem.priors, (3, 0)), [], []
+    for sweep in range(1, 1001):
+        state = sampler.sweep(state, (3, sweep))
+        W.append(state.E["W"][:, 0])
+        hyper.append(np.log([state.priors["W"].shape, state.priors["W"].mean]))
+    check_moments(np.array(W), mean, second - mean**2)
+    for drawn, exact in zip(np.array(hyper).T, (np.log(a), np.log(b)), strict=True):
+        if np.ptp(exact) > 0:
+            middle = (p * exact).sum()
+            check_moments(10 + drawn - middle, np.array(10.0), (p * (exact - middle) ** 2).sum())
+
+
+SHORT = {
+    "CP": replace(CASES["CP"], burn_in=25, thin=3),
+    "NMF, learned mean and shape": replace(CASES["NMF, learned mean and shape"], burn_in=20, thin=3),
+    "NMF of links, learned mean and shape": replace(CASES["NMF of links, learned mean and shape"], burn_in=20, thin=3),
+}
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_ranks_of_true_values_are_uniform(name: str) -> None:
     """Simulation-based calibration in small; ``python -m experiments.calibration`` has the models that mix slower."""
-    case = replace(CASES["CP"], burn_in=25, draws=9, thin=3)
-    found = ranks(case, 25)
-    assert min(p_value(one, case.draws) for one in found.values()) > 0.01
+    found = ranks(SHORT[name], 25)
+    assert min(p_value(one, SHORT[name].draws) for one in found.values()) > 0.01
 
 
 # -- single draws -------------------------------------------------------------------------------
@@ -172,29 +211,49 @@ def test_gamma_draws_do_not_depend_on_threads(threads: int) -> None:
     assert not np.array_equal(gamma_draws(C, D, (1, 2)), gamma_draws(C, D, (1, 3)))
 
 
-def test_means_have_their_conjugate_distribution() -> None:
-    """1/B ~ Gamma(weight, mean 1/B_0) and z | B, drawn together: given z, 1/B has the same distribution again."""
-    rng, groups, weight, shape = stream((1,)), Groups((5, MANY), (0,)), 3.0, 0.8
-    inverse = rng.gamma(weight, 1 / (weight * 2.0), MANY)
-    z = rng.gamma(shape, size=(5, MANY)) / (shape * inverse)
-    sums = np.full((1, MANY), 5 * shape), (shape * z).sum(axis=0, keepdims=True)
-    drawn = np.asarray(mean_draws(*sums, 2.0, groups, weight, (1e-30, 1e30), (7,))).reshape(-1)
-    uniform(stats.gamma.cdf(1 / drawn, weight, scale=1 / (weight * 2.0)))
-    assert np.corrcoef(np.log(drawn), -np.log(inverse))[0, 1] > 0.3  # it did look at z
+@pytest.mark.parametrize("shared", [(0, 1), (0,), (1,), ()])
+def test_counts_have_their_density_with_the_factor_integrated_out(shared: tuple[int, ...]) -> None:
+    rng, groups = stream((1,)), Groups((3, 2), shared)
+    n, exposure = rng.poisson(1.0, groups.shape).astype(float), rng.gamma(2.0, size=groups.shape)
+    A, B = rng.gamma(2.0, size=groups.shape), rng.gamma(2.0, size=groups.value_shape)
+
+    def log_integral(n: float, delta: float, shape: float, mean: float) -> float:
+        def over(z: float) -> float:
+            return float(z**n * np.exp(-delta * z) * stats.gamma.pdf(z, shape, scale=mean / shape))
+
+        return float(np.log(sum(integrate.quad(over, *ends)[0] for ends in ((0, 1e-3), (1e-3, 1), (1, np.inf)))))
+
+    wanted = np.vectorize(log_integral)(n, exposure, A, B).sum(axis=shared)
+    marginal = Marginal(n, exposure, groups)
+    found = marginal.log_density(marginal.rows(A), marginal.rows(B))
+    np.testing.assert_allclose(found, wanted.reshape(-1), rtol=1e-6)
 
 
-def test_a_slice_step_leaves_the_distribution_of_shapes_as_it_is() -> None:
-    """log A ~ Normal and z | A, drawn together: after steps given z, log A has the same distribution."""
-    rng, groups, sd, n = stream((2,)), Groups((6, MANY), (0,)), 0.7, 6
-    A = np.exp(rng.normal(np.log(0.9), sd, MANY))
-    z = rng.gamma(A, size=(n, MANY)) / A * 3.0
-    spread = (z / 3.0 - np.log(z / 3.0)).mean(axis=0) - 1
-    stepped: Any = A.reshape(1, MANY)
-    for step in range(5):
-        stepped = shape_draws(stepped, spread, 0.9, groups, sd, (1e-9, 1e9), (9, step))
-    moved = np.log(stepped).reshape(-1)
-    uniform(stats.norm.cdf(moved, np.log(0.9), sd))
-    assert np.mean(np.abs(moved - np.log(A)) > 0.05) > 0.5  # it did move
+@pytest.mark.parametrize("learn", ["mean", "shape", "both"])
+def test_steps_leave_the_distribution_of_hyperparameters_as_it_is(learn: str) -> None:
+    """A and B of their hyperpriors, z given them and counts given z: after steps given the counts, the same again."""
+    rng, groups, hyperprior = stream((2,)), Groups((6, MANY), (0,)), replace(WEAK, weight=3.0, spread=0.7)
+    given = pltf.Gamma(0.9, 2.0, learn=learn, tie="component")
+    A, B = np.full((1, MANY), 0.9), np.full((1, MANY), 2.0)
+    if "shape" in given.learns:
+        A = A * np.exp(rng.normal(0, 0.7, A.shape))
+    if "mean" in given.learns:
+        B = B / rng.gamma(3.0, 1 / 3.0, B.shape)
+    exposure = rng.gamma(2.0, size=groups.shape)
+    n = rng.poisson(rng.gamma(A, B / A, groups.shape) * exposure).astype(float)
+    drawn = given.with_values(A, B)
+    for step in range(4):
+        drawn = prior_draws(drawn, given, n, exposure, groups, hyperprior, (9, step))
+    for before, after, cdf in (
+        (A, drawn.shape, lambda one: stats.norm.cdf(np.log(one / 0.9) / 0.7)),
+        (B, drawn.mean, lambda one: stats.gamma.cdf(2.0 / one, 3.0, scale=1 / 3.0)),
+    ):
+        if np.ptp(before) > 0:
+            uniform(cdf(np.asarray(after).reshape(-1)))
+            assert np.mean(np.abs(np.log(after / before)) > 0.05) > 0.5  # it did move
+            assert np.corrcoef(np.log(after), np.log(before))[0, 1] > 0.1  # and did look at the counts
+        else:
+            np.testing.assert_array_equal(after, before)
 
 
 @pytest.mark.parametrize(

@@ -168,15 +168,6 @@ class ArrayAlgebra:
         """Draws of Gamma(shape C, scale D), none of them zero: made on the host, so that they are the same anywhere."""
         return self.put(chance.gamma_draws(self.get(C), self.get(D), key))
 
-    def log(self, array: Any) -> Any:
-        """Logarithms; of zero, that of the smallest normal number."""
-        return self.xp.log(self.xp.maximum(array, self.xp.full_like(array, chance.TINY)))
-
-    def prior_sums(self, Z: Any, prior: Gamma, groups: Groups) -> tuple[Array, Array]:
-        """Sums of A and of A*Z over each group."""
-        A = self.xp.zeros_like(Z) + self._of(prior, "shape")
-        return self.get(self._sums(A, groups)), self.get(self._sums(A * Z, groups))
-
     # -- acceleration ---------------------------------------------------------------------------
 
     def stretch(self, old: Factors, new: Factors, eta: float, noise: float) -> Factors:

@@ -146,14 +146,6 @@ class Algebra(Protocol[A]):
         """Draws of Gamma(shape C, scale D), none of them zero; one key has one result."""
         ...
 
-    def log(self, array: A) -> A:
-        """Logarithms; of zero, that of the smallest normal number."""
-        ...
-
-    def prior_sums(self, Z: A, prior: Gamma, groups: Groups) -> tuple[Host, Host]:
-        """Sums of A and of A*Z over each group."""
-        ...
-
     # -- acceleration ---------------------------------------------------------------------------
 
     def stretch(self, old: Factors, new: Factors, eta: float, noise: float) -> Factors:

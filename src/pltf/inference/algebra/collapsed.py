@@ -61,7 +61,7 @@ class Marginal:
         self._n = n[self._at]
 
     def rows(self, values: ArrayLike) -> Array:
-        """Values that broadcast to the factor as (groups, entries), or as (groups, 1) if they do not vary in a group."""
+        """Values that broadcast to the factor, as (groups, entries); as (groups, 1) if they do not vary in a group."""
         given, groups = np.asarray(values, dtype=np.float64), self._groups
         shape = groups.shape if groups.vary(given) else groups.value_shape
         full = np.broadcast_to(given, shape).transpose((*groups.apart, *groups.shared))

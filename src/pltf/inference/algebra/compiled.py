@@ -238,16 +238,6 @@ class NumbaAlgebra:
         """Draws of Gamma(shape C, scale D), none of them zero."""
         return _frozen(chance.gamma_draws(C, D, key, self.threads))
 
-    def log(self, array: Array) -> Array:
-        """Logarithms; of zero, that of the smallest normal number."""
-        return _frozen(np.log(np.maximum(array, chance.TINY)))
-
-    def prior_sums(self, Z: Array, prior: Gamma, groups: Groups) -> tuple[Array, Array]:
-        """Sums of A and of A*Z over each group."""
-        A = prior.broadcast(groups.shape)[0]
-        alpha, beta = (np.asarray(one.sum(axis=groups.shared, keepdims=True)) for one in (A, A * Z))
-        return alpha, beta
-
     # -- acceleration ---------------------------------------------------------------------------
 
     def stretch(self, old: Factors, new: Factors, eta: float, noise: float) -> FactorRow:
