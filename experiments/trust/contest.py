@@ -108,13 +108,20 @@ def _leader(name: str) -> str:
     return f"pltf, {tool.way.like}" if isinstance(tool, OurTool) and tool.way.like else ""
 
 
+def _settings(tool: Tool, one: RealSet, settled: Mapping[str, Any]) -> list[Any]:
+    """What it may choose from, given what others have chosen."""
+    if isinstance(tool, OurTool) and tool.way.like:
+        return tool.way.following(settled[_leader(tool.name)])
+    return tool.settings(one)
+
+
 def result(one: RealSet, settled: Mapping[Key, Any], level: float, mask: int, name: str) -> Json:
     """What a tool reached on one mask, given the settings that others have chosen."""
-    tool, leader = tools()[name], _leader(name)
+    tool = tools()[name]
     began = process_time()
     outer = task(one.load(), level, mask, links=one.links, quick=one.quick)
-    settings = [settled[level, mask, leader]] if leader else tool.settings(one)
-    choice = chosen(tool, settings, outer)
+    others = {other: setting for (*place, other), setting in settled.items() if place == [level, mask]}
+    choice = chosen(tool, _settings(tool, one, others), outer)
     said = tool.predict(outer, choice.setting, choice.learned)
     about = {"setting": choice.setting, "inner": choice.value, "seconds": process_time() - began}
     return {**measured(outer.asked, said), **about}

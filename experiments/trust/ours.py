@@ -16,8 +16,8 @@ from experiments.trust.measures import Predicted
 from experiments.trust.tasks import Task
 from pltf.options import FitOptions
 
-MAX_ITER, TOL = 1000, 1e-5
-DRAWS, FEWEST = 200, 50  # of the posterior, to predict from: of a single fit, and of one of many
+MAX_ITER, TOL = 300, 1e-5
+DRAWS, FEWEST = 100, 50  # of the posterior, to predict from: of a single fit, and of one of many
 CHAINS = 2
 Prior = pltf.Gamma | Mapping[str, pltf.Gamma]
 
@@ -65,11 +65,16 @@ class Way:
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    priors: tuple[str, ...] = ("default",)
+    priors: tuple[str, ...] = ("default",)  # none: that of the way it is like
     pairs: bool = False  # may also choose a factor over pairs of the first two indices of a tensor
     links: bool | None = None  # for links only, for counts only; None: for both
     starts: int = 1  # fits from as many random starts, whose predictive distributions are averaged
-    like: str = ""  # takes the setting that this way chose, as choosing again would take long
+    like: str = ""  # takes model and rank that this way chose, as choosing again would take long; the prior is its own
+
+    def following(self, setting: Sequence[Any]) -> list[tuple[str, int, str]]:
+        """What it may choose from where another way has chosen model and rank."""
+        model, rank, prior = setting
+        return [(model, rank, own) for own in self.priors or (prior,)]
 
     def takes(self, links: bool) -> bool:
         """Whether it is for data of this kind."""
@@ -82,14 +87,14 @@ WAYS = (
     Way("VB", links=False),
     Way("VB, 4 starts", starts=4, links=False, like="VB"),
     Way("VB, links", {"likelihood": "bernoulli"}, ("default", "a mean for each position"), pairs=True, links=True),
-    Way("VB, links, 4 starts", {"likelihood": "bernoulli"}, starts=4, links=True, like="VB, links"),
+    Way("VB, links, 4 starts", {"likelihood": "bernoulli"}, (), starts=4, links=True, like="VB, links"),
     Way("Gibbs", GIBBS, links=False, like="VB"),
     Way(
         "Gibbs, links",
         {**GIBBS, "likelihood": "bernoulli"},
         ("learned shapes", "sparse, a mean for each position"),
-        pairs=True,
         links=True,
+        like="VB, links",
     ),
 )
 

@@ -36,7 +36,7 @@ def _opening(saved: Saved) -> str:
         prose(f"""
             A prediction is worth what its uncertainty is worth. This page measures both on data that nobody drew from
             the model: cells are hidden, predicted, and compared with what they held, beside other tools on the same
-            cells. `make trust` writes it from its results.
+            cells. `make trust` writes it from its results: {_number_of_masks(saved)}.
 
             Every tool chooses its settings, the number of components among them, on {percent(INNER)} of the training
             cells ({FOLDS} times {percent(INNER)} where cells are few). No choice on a mask
@@ -48,7 +48,24 @@ def _opening(saved: Saved) -> str:
             they are judged by how well they predict, not by a likelihood that they never promised.
             """),
         table(("goal", "wanted", "reached", "met"), rows) if rows else "",
+        _missed(saved),
     )
+
+
+def _number_of_masks(saved: Saved) -> str:
+    """How often cells were hidden anew, in each part."""
+    parts = {"real": "five sets", "links": "UCLAF", "order": "numbers of components", "ranking": "ranking"}
+    masks = {title: len(saved[part]["rows"][0]["masks"]) for part, title in parts.items() if part in saved}
+    if "drawn" in saved:
+        masks["drawn data"] = len(saved["drawn"]["rows"][0]["draws"])
+    told = ", ".join(f"{title} {number}" for title, number in masks.items())
+    return f"cells were hidden anew this often at each level: {told}"
+
+
+def _missed(saved: Saved) -> str:
+    """Where goals were missed, and by how much."""
+    missed = [f"- {goal.what}: {'; '.join(goal.missed)}." for goal in goals(saved) if goal.missed]
+    return page("Where they are missed (set, share of hidden cells, what was reached instead):", "\n".join(missed)) if missed else ""
 
 
 def _real(found: Json) -> str:

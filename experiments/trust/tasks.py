@@ -13,7 +13,7 @@ from experiments.common import Array
 INNER = 0.1  # share of the training cells that are held back to choose settings
 FEW = 20_000  # training cells below which settings are chosen on several such shares, one after the other
 FOLDS = 3
-SWEEPS, QUICK_SWEEPS = 400, 20  # of each chain of a sampler
+SWEEPS, QUICK_SWEEPS = 300, 20  # of each chain of a sampler
 
 
 @dataclass(frozen=True)

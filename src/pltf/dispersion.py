@@ -27,6 +27,7 @@ from pltf.prediction.dispersion import Dispersion
 
 SHARE = 0.1  # of the observed cells that are held back
 MOST_POSITIVE, MOST_ZEROS, MOST_JUDGED = 1 << 12, 1 << 17, 1 << 13  # held-back cells, and zeros that are looked at
+ENOUGH_POSITIVE, MOST_FOLDS = 200, 4  # held-back cells above zero below which other cells are hidden too, how often
 FEWEST_CELLS, FEWEST_POSITIVE = 200, 20  # observed, for an estimate
 SEED = 0x0D15  # of what is held back: the fit has a stream of its own
 LEAST_SIZE, LARGEST_SIZE, LARGEST_POWER = 1e-4, 1e6, 2.0
@@ -67,17 +68,35 @@ def dispersions(
     if not hidden:
         return found
     try:
-        judge = refit({**seen, **{name: one.train for name, one in hidden.items()}})
+        held = _held_back(hidden, seen, refit)
     except PltfError as error:
         return found | {name: Dispersion(note=f"without some cells, {error}") for name in hidden}
-    if judge is None:
+    if held is None:
         return found | {name: Dispersion(note="the estimate was interrupted") for name in hidden}
     index = ask.removeprefix("index:")
-    for name, one in hidden.items():
+    for name, one in held.items():
         indices = fit.model.observed[name]
         along = (index, indices.index(index), fit.sizes[index]) if index in indices and ask != "auto" else None
-        found[name] = estimate(one.judged_by(judge, name), along)
+        found[name] = estimate(one, along)
     return {name: found[name] for name in counts}
+
+
+def _held_back(
+    hidden: Mapping[str, Hidden], seen: Mapping[str, Observation], refit: Refit
+) -> dict[str, HeldBack] | None:
+    """Hidden cells with what fits to the others believe of them; None if a fit was interrupted.
+
+    Where few of them are above zero, cells are hidden several times: a few dozen counts cannot tell.
+    """
+    folds: list[dict[str, HeldBack]] = []
+    fewest = min(int(np.count_nonzero(one.x)) for one in hidden.values())
+    for fold in range(min(MOST_FOLDS, math.ceil(ENOUGH_POSITIVE / max(fewest, 1)))):
+        now = hidden if fold == 0 else {name: _hide(seen[name], fold) for name in hidden}
+        judge = refit({**seen, **{name: one.train for name, one in now.items()}})
+        if judge is None:
+            return None
+        folds.append({name: one.judged_by(judge, name) for name, one in now.items()})
+    return {name: _together([one[name] for one in folds]) for name in hidden}
 
 
 def _unfit(seen: Observation) -> str:
@@ -108,13 +127,13 @@ class Hidden:
         return HeldBack(self.cells, self.x, self.weight, mean, variance)
 
 
-def _hide(seen: Observation) -> Hidden:
-    """Hide cells: the same share of zeros as of others, as long as they can be listed."""
+def _hide(seen: Observation, fold: int = 0) -> Hidden:
+    """Hide cells: the same share of zeros as of others, as long as they can be listed. Each fold hides others."""
     positive, zeros = seen.n_positive, seen.n_observed - seen.n_positive
     share: float = min(SHARE, MOST_POSITIVE / positive)
     some = round(share * positive)
     n_zeros = min(round(share * min(zeros, 10**300)), MOST_ZEROS)
-    split = holdout(seen, share, by="nonzeros", negatives=n_zeros / some, seed=SEED)
+    split = holdout(seen, share, by="nonzeros", negatives=n_zeros / some, seed=SEED + fold)
     train: Observation
     if isinstance(split, Holdout):
         train, cells, x = split.train, split.cells.T, split.values
@@ -199,6 +218,14 @@ class HeldBack:
     def _sizes(self, found: Dispersion, along: Along) -> Array:
         sizes: Array = np.asarray(found.size)[self.cells[along[1]]]
         return sizes
+
+
+def _together(held: list[HeldBack]) -> HeldBack:
+    """The cells of all folds."""
+    if len(held) == 1:
+        return held[0]
+    parts = ((one.cells, one.x, one.weight, one.mean, one.variance) for one in held)
+    return HeldBack(*(np.concatenate(same, axis=-1) for same in zip(*parts, strict=True)))
 
 
 def _parameters(found: Dispersion) -> int:
