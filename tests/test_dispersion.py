@@ -182,7 +182,7 @@ def test_predictions_use_it() -> None:
     assert (fit.surprise(at, far) > 1e3 * plain.surprise(at, far)).all()
     assert (fit.prob(at) < plain.prob(at)).all()
     assert fit.sample(5, at, counts=True).shape == (5, 3)
-    assert fit.top(3, "zero", draws=50).shape == (3, 5)
+    assert fit.top(3, "zero", draws=50).shape == (3, 6)
     mask = pltf.holdout(X, 0.2, seed=1)
     judged = MODEL.fit(X, mask=mask)
     scores = [

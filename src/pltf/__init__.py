@@ -27,12 +27,14 @@ if TYPE_CHECKING:
         ScoreWarning,
         SelectionWarning,
     )
+    from pltf.evidence import Evidence
     from pltf.fit import Fit
     from pltf.gamma import Gamma, Point, Posterior, Samples
     from pltf.inference.run import Sweep
     from pltf.io import load
     from pltf.matching import Match, match
     from pltf.notation import Model, cp, nmf, tucker
+    from pltf.prediction.dispersion import Dispersion
     from pltf.selection import Selection, select
 
 # Where each public name lives: imported when it is first asked for, so that `pltf --help` waits for nothing.
@@ -47,12 +49,14 @@ _HOMES = {
         "ScoreWarning",
         "SelectionWarning",
     ),
+    "pltf.evidence": ("Evidence",),
     "pltf.fit": ("Fit",),
     "pltf.gamma": ("Gamma", "Point", "Posterior", "Samples"),
     "pltf.inference.run": ("Sweep",),
     "pltf.io": ("load",),
     "pltf.matching": ("Match", "match"),
     "pltf.notation": ("Model", "cp", "nmf", "tucker"),
+    "pltf.prediction.dispersion": ("Dispersion",),
     "pltf.selection": ("Selection", "select"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
@@ -62,7 +66,9 @@ __version__ = _version("pltf")
 
 __all__ = [
     "ConvergenceWarning",
+    "Dispersion",
     "EngineError",
+    "Evidence",
     "Fit",
     "Gamma",
     "Holdout",

@@ -29,8 +29,10 @@ SHARE = 0.1  # of the observed cells that are held back
 MOST_POSITIVE, MOST_ZEROS, MOST_JUDGED = 1 << 12, 1 << 17, 1 << 13  # held-back cells, and zeros that are looked at
 ENOUGH_POSITIVE, MOST_FOLDS = 200, 4  # held-back cells above zero below which other cells are hidden too, how often
 FEWEST_CELLS, FEWEST_POSITIVE = 200, 20  # observed, for an estimate
+AT_A_TIME = 1 << 20  # cells of an array
 SEED = 0x0D15  # of what is held back: the fit has a stream of its own
 LEAST_SIZE, LARGEST_SIZE, LARGEST_POWER = 1e-4, 1e6, 2.0
+LEAST_RATE = 1e-30  # whose power is taken: the count of such a cell is zero whatever the noise
 FEWEST_ZEROS = 1e-3  # extra ones, of all cells
 GRID, REACH = 41, 4.0  # sizes that are tried along an index, and how far their logarithms go from the common one
 SURE = 2.0  # standard errors by which a richer noise must be better
@@ -131,17 +133,16 @@ def _hide(seen: Observation, fold: int = 0) -> Hidden:
     """Hide cells: the same share of zeros as of others, as long as they can be listed. Each fold hides others."""
     positive, zeros = seen.n_positive, seen.n_observed - seen.n_positive
     share: float = min(SHARE, MOST_POSITIVE / positive)
-    some = round(share * positive)
-    n_zeros = min(round(share * min(zeros, 10**300)), MOST_ZEROS)
-    split = holdout(seen, share, by="nonzeros", negatives=n_zeros / some, seed=SEED + fold)
+    n_zeros = round(share * min(zeros, 10**300))
     train: Observation
-    if isinstance(split, Holdout):
-        train, cells, x = split.train, split.cells.T, split.values
-    else:
-        assert isinstance(seen, DenseObservation)
-        train = replace(observe(seen.values, split), dims=seen.dims, labels=seen.labels)
-        cells = np.stack(np.nonzero(~split if seen.mask is None else seen.mask & ~split))
+    if isinstance(seen, DenseObservation):
+        train, cells = _hidden_in_array(seen, share, SEED + fold)
         x = seen.values[tuple(cells)].astype(np.float64)
+    else:
+        n_zeros = min(n_zeros, MOST_ZEROS)
+        split = holdout(seen, share, by="nonzeros", negatives=n_zeros / round(share * positive), seed=SEED + fold)
+        assert isinstance(split, Holdout)
+        train, cells, x = split.train, split.cells.T, split.values
     empty = np.flatnonzero(x == 0)
     left_out = np.random.default_rng(SEED).permutation(empty)[MOST_JUDGED:]
     judged = np.ones(x.size, dtype=bool)
@@ -150,6 +151,24 @@ def _hide(seen: Observation, fold: int = 0) -> Hidden:
     stand_for = share * float(min(zeros, 10**300)) / max(1, int(np.count_nonzero(x == 0)))
     correction = (1 - (n_zeros / zeros if zeros else share)) / (1.0 - share)
     return Hidden(train, cells, x, np.where(x == 0, stand_for, 1.0), correction)
+
+
+def _hidden_in_array(seen: DenseObservation, share: float, seed: int) -> tuple[DenseObservation, Coords]:
+    """An array without a share of its cells, and the observed ones among these; it takes the room of a mask."""
+    rng, known = np.random.default_rng(seed), np.empty_like(seen.values, dtype=bool)
+    rows, cells = max(1, AT_A_TIME // max(1, known[0].size)), []
+    for start in range(0, len(known), rows):
+        part = slice(start, start + rows)
+        hidden = rng.random(known[part].shape) < share
+        np.logical_not(hidden, out=known[part])
+        if seen.mask is not None:
+            hidden &= seen.mask[part]
+            known[part] &= seen.mask[part]
+        cells.append(np.stack(np.nonzero(hidden)))
+        cells[-1][0] += start
+    train = replace(observe(seen.values, known), dims=seen.dims, labels=seen.labels)
+    assert isinstance(train, DenseObservation)
+    return train, np.concatenate(cells, axis=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,7 +202,7 @@ class HeldBack:
         """
         zeros, others, factorials, known = self._parts
         mean = self._mean / (1 - found.zeros)
-        extra = 1 / np.asarray(found.size) * (self._mean**-found.power if found.power else 1.0)
+        extra = 1 / np.asarray(found.size) * (np.maximum(mean, LEAST_RATE) ** -found.power if found.power else 1.0)
         shape = 1 / np.maximum(known + (1 + known) * extra, 1e-10)
         out = -shape * np.log1p(mean / shape)  # of a zero
         s, x = shape[others], self.x[others]

@@ -1,10 +1,12 @@
-"""The evidence of counts under a model, for small problems: an estimate with its error, to judge bounds by."""
+"""The evidence of a fit, for small problems: an estimate with its error, to judge the bound by."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,119 +14,322 @@ from numpy.typing import NDArray
 from scipy.special import gammaln, xlogy
 
 from pltf.data import CooObservation, DenseObservation, Observation, observe
-from pltf.engines import registry
-from pltf.engines.registry import facts_of
+from pltf.data.observe import observed_again
+from pltf.data.pattern import kept
+from pltf.engines.base import Engine
+from pltf.engines.plan import in_time
+from pltf.engines.registry import facts_of, tensor_engine
 from pltf.engines.scaled import Scaled
-from pltf.errors import PltfError, py, whole
+from pltf.engines.sum import Part, SumEngine
+from pltf.errors import ConvergenceWarning, PltfError, py, whole
+from pltf.fit import Fit
 from pltf.fitting import Prepared, prepare
+from pltf.gamma import Gamma
 from pltf.inference.evidence import Stage, log_evidence, log_mean
 from pltf.inference.factors import Factors
+from pltf.inference.gibbs import NAME as GIBBS
+from pltf.inference.progress import Progress
 from pltf.inference.state import Problem
-from pltf.notation import Model
+from pltf.inference.vb import VB
+from pltf.interrupts import first_interrupt_waits
+from pltf.likelihoods import BERNOULLI, POISSON, as_option
 from pltf.options import FitOptions
 from pltf.planning import observations, tensors
+from pltf.prediction.cells import check_labels
+from pltf.sampling import refuse_fractions
+from pltf.threads import single_threaded_blas
 
-_TIMES, _PRIOR, _MOVES = range(3)  # in keys: what is drawn
+MOST_SECONDS = 3600.0  # of an estimate; more is refused
+MOST_CELLS = 1 << 20  # of a tensor of links: they arrive one by one, and are all listed for that
+MOST_ERROR = 0.5  # standard error above which an estimate comes with a warning; no error of four runs is above 1
+MOVE_SECONDS = 4e-4  # of a Gibbs sweep of the smallest problem
+GIBBS_SWEEP = 3.0  # times that of a sweep of VB
+FEWEST_STAGES = 8
+_ARRIVAL, _PRIOR, _MOVES = range(3)  # in keys: what is drawn
+
+
+@dataclass(frozen=True, repr=False)
+class Evidence:
+    """An estimate of the log evidence, as :meth:`pltf.Fit.evidence` makes it.
+
+    >>> import numpy as np, pltf
+    >>> fit = pltf.Model("X[i] = A[i]").fit(np.array([3, 0, 2]), prior=pltf.Gamma(2.0, 2.0))
+    >>> fit.evidence(particles=40, stages=8, seed=1)  # the bound is exact here   # doctest: +ELLIPSIS
+    <Evidence
+      log p(X)  -5.1... with a standard error of 0.1... (4 runs of 40 particles)
+      bound     -5.14, 0.0... nats below
+      time      ...>
+    """
+
+    log: float  # the logarithm of the mean of the runs' estimates of p(X)
+    error: float  # its standard error; at most 1 with four runs, and to be trusted while it is well below that
+    gap: float | None  # log less the bound of the fit; None for a Gibbs fit, which has no bound
+    runs: tuple[float, ...]  # the estimates of independent runs
+    particles: int  # of each run
+    learned: bool  # it is the evidence given learned priors, at their learned values
+    seconds: float = field(compare=False)
+
+    @classmethod
+    def of_runs(cls, runs: Sequence[float], fit: Fit, particles: int, seconds: float) -> Evidence:
+        """The runs together, beside the bound of the fit."""
+        log = log_mean(runs)
+        if log == -math.inf:
+            raise PltfError(f"no particle explains the data: raise {py:particles} or {py:stages}")
+        error = float(np.std(np.exp(np.array(runs) - log), ddof=1)) / math.sqrt(len(runs))
+        gap = log - fit.bound if fit.method == VB.name else None
+        learned = any(prior.learns for prior in fit.priors.values())
+        return cls(log, error, gap, tuple(runs), particles, learned, seconds)
+
+    def __repr__(self) -> str:
+        effort = f"{len(self.runs)} runs of {self.particles} particles"
+        lines = [f"log p(X)  {self.log:.2f} with a standard error of {self.error:.2g} ({effort})"]
+        if self.gap is not None:
+            side = "below" if self.gap >= 0 else "above"
+            lines.append(f"bound     {self.log - self.gap:.2f}, {abs(self.gap):.2f} nats {side}")
+        if self.learned:
+            lines.append("priors    given the learned priors")
+        return "\n  ".join(["<Evidence", *lines, f"time      {self.seconds:.2f} s>"])
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """An estimate of log p(X).
+class Effort:
+    """How much to sample."""
 
-    ``runs`` are the estimates of independent runs; ``log`` is the logarithm of their mean, and ``error`` its standard
-    error, which can be trusted while it is well below 1.
-    """
+    particles: int
+    stages: int | None  # None: as many as the problem asks for
+    sweeps: int
+    runs: int
 
-    log: float
-    error: float
-    runs: tuple[float, ...]
+    def __post_init__(self) -> None:
+        for name, least in (("particles", 2), ("sweeps", 1), ("runs", 2)):
+            whole(name, getattr(self, name), least)
+        if self.stages is not None:
+            whole("stages", self.stages, 1)
 
-    @classmethod
-    def of(cls, runs: Sequence[float]) -> Evidence:
-        """The runs together."""
-        log = log_mean(runs)
-        spread = float(np.std(np.exp(np.array(runs) - log), ddof=1)) if len(runs) > 1 else math.nan
-        return cls(log, spread / math.sqrt(len(runs)), tuple(runs))
+    def stages_of(self, problem: Problem, size: float) -> int:
+        """Stages for data that grow to ``size`` counts.
 
-    def __str__(self) -> str:
-        return f"log evidence {self.log:.2f} +- {self.error:.2f}"
+        If data grow by a factor of 1 + e, the logarithm of a weight has a variance of about e^2/2 for every entry that
+        the data tell about. Stages are so many that this adds up to some 0.5 in each.
+        """
+        if self.stages is not None:
+            return self.stages
+        entries = sum(math.prod(problem.shapes[a]) for a in problem.free)
+        return max(FEWEST_STAGES, math.ceil(math.log(size) * math.sqrt(entries)))
 
 
-def evidence(
-    model: Model, X: Any, *, mask: Any = None, stages: int = 40, particles: int = 100, sweeps: int = 2, runs: int = 4,
-    **options: Any,
-) -> Evidence:  # fmt: skip
-    """Estimate log p(X) by sequential Monte Carlo; ``options`` are those of a fit: prior, fixed, seed, threads.
+def evidence(fit: Fit, X: Any, *, mask: Any, effort: Effort, options: FitOptions) -> Evidence:
+    """Estimate the evidence of a fit; :meth:`pltf.Fit.evidence` says what the arguments mean."""
+    if fit.method not in (VB.name, GIBBS):
+        came = f"this is a fit by {py:method={fit.method!r}}"
+        raise PltfError(f"the evidence goes with a posterior, and {came}: use {py:method='vb'} or {py:method='gibbs'}")
+    seen = _data(fit, X, mask)
+    refuse_fractions(seen, "the evidence")
+    likelihoods = {name: fit.likelihoods.get(name, POISSON) for name in seen}
+    seen = {name: _all_listed(one, name) if likelihoods[name] == BERNOULLI else one for name, one in seen.items()}
+    options = replace(
+        options,
+        method=GIBBS,
+        prior={a: Gamma(prior.shape, prior.mean) for a, prior in fit.priors.items()},
+        fixed={a: fit.factors[a].mean for a in fit.fixed},
+        likelihood=as_option(likelihoods),
+        dispersion=None,
+    )
+    job = Job.of(prepare(fit.model, seen, {}, options), seen, effort)
+    began = time.perf_counter()
+    runs = job.runs()
+    found = Evidence.of_runs(runs, fit, effort.particles, time.perf_counter() - began)
+    _warn(found, effort)
+    return found
 
-    Counts come in by stages, the first of about one count, each larger than the one before by the same factor. The
-    estimate of p(X) is unbiased; more stages, particles and sweeps make it more precise.
 
-    >>> import numpy as np, pltf
-    >>> from pltf.evidence import evidence
-    >>> counts, prior = np.array([[3, 1], [4, 2]]), pltf.Gamma(0.5, 10.0)
-    >>> found = evidence(pltf.nmf(rank=1), counts, prior=prior, seed=0, stages=5, particles=10, runs=2)
-    >>> len(found.runs)
-    2
-    """
-    for name, value in (("stages", stages), ("particles", particles), ("sweeps", sweeps), ("runs", runs)):
-        whole(name, value, 1)
-    made = FitOptions(method="gibbs", accelerate=True, **options)
-    made = replace(made, seed=made.entropy(None))
-    data, masks = tensors(model, X, mask)
-    ready = prepare(model, data, masks, made)
-    if ready.learns:
-        raise PltfError(f"{py:prior} must not be learned for the evidence, but that of {next(iter(ready.learns))} is")
-    seen = observations(data, masks)
-    if "bernoulli" in ready.likelihoods(seen).values():
-        raise PltfError(f"the evidence is known for counts only: {py:likelihood} must be 'poisson'")
-    assert made.seed is not None
-    job = _Job(ready, seen, ready.problem(seen), stages, particles, sweeps, made.seed)
-    return Evidence.of([job.run(number) for number in range(runs)])
+def _data(fit: Fit, X: Any, mask: Any) -> dict[str, Observation]:
+    """The data of the fit: those that it kept, or the ones given, if they can be the same."""
+    if X is None:
+        if mask is not None:
+            raise PltfError(f"{py:mask} goes with {py:X}, which was not given")
+        patterns = {name: kept(fit.patterns[name], f"pass its data, {py:fit.evidence(X)}") for name in fit.patterns}
+        return {name: observed_again(pattern) for name, pattern in patterns.items()}
+    seen = observations(*tensors(fit.model, X, mask))
+    for name, one in seen.items():
+        check_labels(one, fit.labels, name)
+        shape = tuple(fit.sizes[index] for index in fit.model.observed[name])
+        if (one.shape, one.n_observed) != (shape, fit.n_observed[name]):
+            came, was = (f"{'x'.join(map(str, s))}, {n:,} cells observed" for s, n in
+                         ((one.shape, one.n_observed), (shape, fit.n_observed[name])))  # fmt: skip
+            raise PltfError(f"{py:X} must be the data of the fit: {name} was {was}; got {came}")
+    return seen
+
+
+def _warn(found: Evidence, effort: Effort) -> None:
+    if len(found.runs) < effort.runs:
+        text = f"the evidence was interrupted: this is the estimate of {len(found.runs)} of {effort.runs} runs"
+        warnings.warn(text, ConvergenceWarning, stacklevel=4)
+    elif found.error > MOST_ERROR:
+        text = f"the runs differ too much: the standard error is {found.error:.2g}, and the log evidence may be too low"
+        warnings.warn(f"{text}; raise {py:particles} or {py:stages}", ConvergenceWarning, stacklevel=4)
+
+
+class _Interrupted(Exception):
+    """Ctrl-C was pressed."""
 
 
 @dataclass(frozen=True, eq=False)
-class _Job:
+class Job:
+    """An estimate that may begin."""
+
     ready: Prepared
     seen: Mapping[str, Observation]
+    likelihoods: Mapping[str, str]
     problem: Problem
+    effort: Effort
+    size: float  # counts, and cells of links
     stages: int
-    particles: int
-    sweeps: int
-    seed: int
 
-    def run(self, number: int) -> float:
+    @classmethod
+    def of(cls, ready: Prepared, seen: Mapping[str, Observation], effort: Effort) -> Job:
+        """Refuses what would take too long."""
+        likelihoods, problem = ready.likelihoods(seen), ready.problem(seen)
+        size = max(2.0, math.fsum(
+            one.n_observed if likelihoods[name] == BERNOULLI else one.total for name, one in seen.items()
+        ))  # fmt: skip
+        stages = effort.stages_of(problem, size)
+        sweeps = effort.runs * stages * effort.particles * (effort.sweeps + 1)
+        seconds = sweeps * (MOVE_SECONDS + GIBBS_SWEEP * ready.planned.seconds)
+        if seconds > MOST_SECONDS:
+            number = f"{sweeps:,} sweeps would take about {in_time(seconds)}"
+            raise PltfError(
+                f"the evidence is for small problems, and here {number}: lower {py:particles}, {py:stages} or {py:runs}"
+            )
+        return cls(ready, seen, likelihoods, problem, effort, size, stages)
+
+    def runs(self) -> list[float]:
+        """The estimates of all runs; of those that are done, if it is interrupted after two."""
+        effort, found, done = self.effort, list[float](), 0
+        total = effort.runs * (self.stages - 1) * effort.particles
+        with (
+            single_threaded_blas,
+            first_interrupt_waits() as interrupted,
+            Progress(self.ready.options.progress, total, time_left=True) as progress,
+        ):
+
+            def moved(stage: int) -> None:
+                nonlocal done
+                done += 1
+                progress.show(done, f"evidence, run {len(found) + 1}/{effort.runs}, stage {stage + 1}/{self.stages}")
+                if interrupted():
+                    raise _Interrupted
+
+            try:
+                while len(found) < effort.runs:
+                    found.append(self._run(len(found), moved))
+            except _Interrupted:
+                if len(found) < 2:
+                    raise KeyboardInterrupt from None
+        return found
+
+    def _run(self, number: int, moved: Any) -> float:
         """One estimate."""
-        key = (self.seed, number)
-        constant = math.fsum(float(gammaln(_counts(one) + 1).sum()) for one in self.seen.values())
+        assert self.ready.options.seed is not None
+        key = (self.ready.options.seed, number)
         rng = np.random.default_rng((*key, _PRIOR))
-        drawn = [self._from_prior(rng) for _ in range(self.particles)]
-        return log_evidence(self._stages((*key, _TIMES)), drawn, self.sweeps, (*key, _MOVES)) - constant
+        drawn = [self._from_prior(rng) for _ in range(self.effort.particles)]
+        counts = [_counts(one) for name, one in self.seen.items() if self.likelihoods[name] == POISSON]
+        constant = math.fsum(float(gammaln(one + 1).sum()) for one in counts)
+        stages = self._stages(np.random.default_rng((*key, _ARRIVAL)))
+        return log_evidence(stages, drawn, self.effort.sweeps, (*key, _MOVES), moved) - constant
 
     def _from_prior(self, rng: np.random.Generator) -> Factors:
         shapes, algebra = self.problem.shapes, self.problem.algebra
         free = {a: algebra.put(prior.sample(shapes[a], rng)) for a, prior in self.problem.priors.items()}
         return {**self.problem.fixed, **free}
 
-    def _stages(self, key: tuple[int, ...]) -> list[Stage]:
-        """The slices of time, with the counts that fall into each at random."""
-        ends = np.geomspace(1 / max(self.problem.total, 2.0), 1.0, self.stages) if self.stages > 1 else np.ones(1)
-        lengths = np.diff(ends, prepend=0.0)
-        rng = np.random.default_rng(key)
-        arrived = {a: rng.multinomial(_counts(one).astype(np.int64), lengths) for a, one in self.seen.items()}
-        found = []
-        for k, (length, end) in enumerate(zip(lengths, ends, strict=True)):
-            new = {a: _with_counts(one, arrived[a][..., k]) for a, one in self.seen.items()}
-            so_far = {a: _with_counts(one, arrived[a][..., : k + 1].sum(axis=-1)) for a, one in self.seen.items()}
-            saturated = math.fsum(float(xlogy(arrived[a][..., k], arrived[a][..., k]).sum()) for a in arrived)
-            problem = replace(self.problem, engine=Scaled(self._engine(so_far), float(end)))
-            found.append(Stage(self._engine(new), saturated, float(length), problem))
-        return found
+    def _stages(self, rng: np.random.Generator) -> Iterator[Stage]:
+        """The first stage brings about one count, and each of the others a number that grows by the same factor."""
+        ends = np.geomspace(1 / self.size, 1.0, self.stages) if self.stages > 1 else np.ones(1)
+        arrivals = {name: self._arrival(name, rng) for name in self.seen}
+        for begin, end in zip([0.0, *ends[:-1]], ends, strict=True):
+            slices = {name: arrival.slice(begin, end) for name, arrival in arrivals.items()}
+            if any(one.share != 1 or one.new.n_observed for one in slices.values()):
+                new = self._engine({name: (one.new, one.share) for name, one in slices.items()})
+                so_far = self._engine({name: (one.so_far, one.share_so_far) for name, one in slices.items()})
+                saturated = math.fsum(one.saturated for one in slices.values())
+                yield Stage(new, saturated, replace(self.problem, engine=so_far))
 
-    def _engine(self, seen: Mapping[str, Observation]) -> Any:
-        likelihoods = dict.fromkeys(seen, "poisson")
-        return registry.build(
-            self.ready.planned.knowing({a: facts_of(one) for a, one in seen.items()}, likelihoods), seen
-        )
+    def _arrival(self, name: str, rng: np.random.Generator) -> CountArrival | LinkArrival:
+        seen = self.seen[name]
+        if self.likelihoods[name] == POISSON:
+            return CountArrival(seen, rng)
+        assert isinstance(seen, CooObservation)
+        return LinkArrival(seen, rng.permutation(seen.coords.shape[1]))
+
+    def _engine(self, parts: Mapping[str, tuple[Observation, float]]) -> Engine:
+        """The sums over the tensors, each with a share of its exposure."""
+        planned = self.ready.planned.knowing({a: facts_of(one) for a, (one, _) in parts.items()}, self.likelihoods)
+        engines = [
+            Scaled(tensor_engine(plan, parts[plan.name][0], planned.threads), parts[plan.name][1])
+            for plan in planned.equations
+        ]
+        return engines[0] if len(engines) == 1 else SumEngine([Part(engine) for engine in engines])
+
+
+# -- what arrives -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Slice:
+    """What a tensor gets in a stage, and what it has after it, with shares of the whole exposure."""
+
+    new: Observation
+    share: float
+    so_far: Observation
+    share_so_far: float
+    saturated: float = 0.0  # sum y*log y of the new counts
+
+
+class CountArrival:
+    """Counts whose events have times at random."""
+
+    def __init__(self, seen: Observation, rng: np.random.Generator) -> None:
+        self._seen, self._rng = seen, rng
+        self._to_come = _counts(seen).astype(np.int64)
+        self._arrived = np.zeros_like(self._to_come)
+
+    def slice(self, begin: float, end: float) -> Slice:
+        """The events from one time to another."""
+        new = self._rng.binomial(self._to_come, min(1.0, (end - begin) / (1 - begin)))
+        self._to_come, self._arrived = self._to_come - new, self._arrived + new
+        now, so_far = _with_counts(self._seen, new), _with_counts(self._seen, self._arrived)
+        return Slice(now, float(end - begin), so_far, float(end), float(xlogy(new, new).sum()))
+
+
+class LinkArrival:
+    """Cells with and without links, in random order."""
+
+    def __init__(self, seen: CooObservation, order: NDArray[np.intp]) -> None:
+        self._seen, self._order, self._arrived = seen, order, 0
+
+    def slice(self, _: float, end: float) -> Slice:
+        """The cells until a time."""
+        before, self._arrived = self._arrived, math.ceil(len(self._order) * end)
+        now, so_far = self._order[before : self._arrived], self._order[: self._arrived]
+        return Slice(self._cells(now), 1.0, self._cells(so_far), 1.0)
+
+    def _cells(self, some: NDArray[np.intp]) -> Observation:
+        cells = self._seen.coords[:, some].T, self._seen.values[some]
+        return observe(cells, shape=self._seen.shape, unlisted="missing")
+
+
+def _all_listed(seen: Observation, name: str) -> Observation:
+    """The same observed cells, all of them listed."""
+    if isinstance(seen, CooObservation) and seen.unlisted == "missing":
+        return seen
+    if math.prod(seen.shape) > MOST_CELLS:
+        came = f"got {math.prod(seen.shape):,}"
+        raise PltfError(f"the evidence is for small problems: {name} must have at most {MOST_CELLS:,} cells, {came}")
+    cells, pattern = np.indices(seen.shape).reshape(len(seen.shape), -1), seen.pattern()
+    cells = cells[:, pattern.observed(cells)]
+    return observe((cells.T, pattern.positive(cells).astype(float)), shape=seen.shape, unlisted="missing")
 
 
 def _counts(seen: Observation) -> NDArray[np.float64]:

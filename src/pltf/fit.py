@@ -33,12 +33,14 @@ from pltf.prediction.draws import Sampling, at_least, at_most
 from pltf.prediction.moments import Belief, mean, variance
 from pltf.prediction.noise import Bernoulli, Noise, Poisson
 from pltf.prediction.spread import spread_of, widened
-from pltf.prediction.support import Slices, slices_of, supported
+from pltf.prediction.support import Slices, joined, slices_of, supported
 from pltf.prediction.top import Choice, most_probable
 
 if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
+
+    from pltf.evidence import Evidence
 
 AMONG = ("missing", "zero", "all")
 TAILS = ("upper", "lower", "both")
@@ -110,7 +112,7 @@ class Fit:
     likelihoods: Mapping[str, str] = field(default_factory=dict)  # of each tensor; those not named are "poisson"
     notes: tuple[str, ...] = ()  # what a reader should know of the data and of what was chosen for them
     dispersion: Mapping[str, Dispersion] = field(default_factory=dict)  # of tensors: what counts vary beyond Poisson
-    draws: Mapping[str, Array] = field(default_factory=dict)  # by Gibbs sampling: factor -> (chain, draw, *shape)
+    draws: Mapping[str, Array] = field(default_factory=dict)  # of Gibbs sampling, by factor; axes: chain, draw, its own
     sampled: Sampled | None = None  # how, and what else was drawn
     spread: float = 1.0  # predictions divide the counts behind the posterior by it: prediction/spread.py says why
     _last: LastSweep | None = field(default=None, init=False)  # of this very object: copies and files do without
@@ -371,7 +373,8 @@ class Fit:
     def _slices(self) -> Mapping[str, Slices | None]:
         """What was observed in the slices of each tensor."""
         shapes = {name: tuple(self.sizes[i] for i in indices) for name, indices in self.model.observed.items()}
-        return {name: slices_of(self.patterns[name], shape) for name, shape in shapes.items()}
+        found = {name: slices_of(self.patterns[name], shape) for name, shape in shapes.items()}
+        return joined(self.model, found, self.fixed)
 
     def top(
         self,
@@ -518,6 +521,41 @@ class Fit:
             progress=progress,
         )
         return fold_in(self, X_new, index, mask=mask, options=options)
+
+    def evidence(
+        self,
+        X: Any = None,
+        *,
+        mask: Any = None,
+        particles: int = 100,
+        stages: int | None = None,
+        sweeps: int = 2,
+        runs: int = 4,
+        seed: int = 0,
+        threads: int | None = None,
+        progress: bool = True,
+    ) -> Evidence:
+        """An estimate of the log evidence, log p(X), and how far the bound lies below it. For small problems.
+
+        Sequential Monte Carlo: data arrive in ``stages`` (by default as many as the size of the problem asks for),
+        ``particles`` follow the posterior from the prior on, moved by ``sweeps`` of Gibbs sampling at each stage. The
+        estimate of p(X) is unbiased; independent ``runs`` tell its standard error. Where that is large, the
+        logarithm is probably too low: use more particles. What would take more than an hour is refused.
+
+        Learned priors are taken at their learned values, as in the bound. Fits by EM and MAP have no evidence. ``X``
+        and ``mask`` are the data as they were given to the fit, needed only if that was made with ``keep_data=False``.
+
+        >>> import numpy as np, pltf
+        >>> fit = pltf.nmf(rank=1).fit(np.array([[3, 1], [4, 2]]), prior=pltf.Gamma(2.0, 2.0))
+        >>> found = fit.evidence(particles=40, stages=8)
+        >>> bool(found.error < 0.2), bool(found.log > fit.bound), found.gap == found.log - fit.bound
+        (True, True, True)
+        """
+        from pltf.evidence import Effort, evidence
+        from pltf.options import FitOptions
+
+        options = FitOptions(seed=whole("seed", seed, 0), threads=threads, progress=progress)
+        return evidence(self, X, mask=mask, effort=Effort(particles, stages, sweeps, runs), options=options)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit to a netCDF file that :func:`pltf.load`, and xarray, can read.

@@ -51,7 +51,7 @@ def sample(model: Model, X: Any, *, mask: Any, options: FitOptions, _callers: in
         raise PltfError(f"{py:restarts} must be 1 when {py:init} gives the starting point, got {options.restarts}")
     _check_memory(ready, schedule)
     seen = observations(data, masks)
-    _refuse_fractions(seen)
+    refuse_fractions(seen, f"{py:method='gibbs'}", f": use {py:method='vb'}")
     likelihoods = ready.likelihoods(seen)
     if place.identity is not None and options.engine == "auto":
         ready = replace(ready, planned=as_before(ready.planned, place.identity, seen, likelihoods))
@@ -84,7 +84,7 @@ def _check_memory(ready: Prepared, schedule: Schedule) -> None:
         raise PltfError(f"{number}, and this machine has {human(memory, 'B')}: {advice}")
 
 
-def _refuse_fractions(seen: Mapping[str, Observation]) -> None:
+def refuse_fractions(seen: Mapping[str, Observation], purpose: str, advice: str = "") -> None:
     """A count that is to be allocated must be whole."""
     for name, one in seen.items():
         values = np.asarray(one.values)  # type: ignore[attr-defined]
@@ -94,9 +94,7 @@ def _refuse_fractions(seen: Mapping[str, Observation]) -> None:
         wrong = known & (values != np.floor(values))
         if wrong.any():
             value = values[wrong].flat[0]
-            raise ObservationError(
-                f"{name} must hold whole counts for {py:method='gibbs'}, got {value:g}: use {py:method='vb'}"
-            )
+            raise ObservationError(f"{name} must hold whole counts for {purpose}, got {value:g}{advice}")
 
 
 @dataclass(frozen=True, eq=False)

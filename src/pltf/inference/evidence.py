@@ -1,4 +1,4 @@
-"""The evidence of counts by sequential Monte Carlo: counts arrive in stages, and particles follow the posterior.
+"""The evidence by sequential Monte Carlo: data arrive in stages, and particles follow the posterior.
 
 A count of rate Xhat is a Poisson process of that rate over a time from 0 to 1, of which only the number of events is
 known. Give every event a time at random, and let the events come in by stages: stage k adds the counts y_k of a slice
@@ -11,12 +11,15 @@ them:
 holds for any times that were drawn. Posteriors of the stages are those of the same model with fewer counts and less
 exposure, so Gibbs sweeps move particles within them (Chopin 2002; Del Moral, Doucet and Jasra 2006): the estimate of
 p(x) is unbiased with any number of particles and sweeps.
+
+A link only says that there was an event, so its event cannot be given a time. Links arrive cell by cell instead, each
+with its whole exposure; the cells that are still to come are missing.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -28,29 +31,38 @@ from pltf.inference.state import Problem
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """What a slice of time adds, and the posterior after it."""
+    """What a stage adds, and the posterior after it."""
 
-    new: Engine  # the cells with the counts of the slice
+    new: Engine  # what arrives: the counts of a slice of time with the exposure of the slice, and the cells of links
     saturated: float  # sum y*log y of these counts
-    length: float  # of the slice
-    problem: Problem  # all counts so far, with the exposure so far
+    problem: Problem  # all that has arrived so far
 
     def log_weight(self, Z: Factors) -> float:
-        """sum M*( y*log Xhat - d*Xhat )."""
-        return self.new.counts(Z, ()).log_term + self.saturated - self.length * self.new.total(Z)
+        """sum y*log Xhat - d*Xhat over the counts, and the log-likelihood of the links."""
+        return self.new.counts(Z, ()).log_term + self.saturated - self.new.total(Z)
 
 
-def log_evidence(stages: Sequence[Stage], particles: Sequence[Factors], sweeps: int, key: Key) -> float:
-    """An estimate of log p(x) + sum log x!, from particles that were drawn from the prior."""
-    total = 0.0
+def log_evidence(
+    stages: Iterable[Stage], particles: Sequence[Factors], sweeps: int, key: Key, moved: Callable[[int], None]
+) -> float:
+    """An estimate of log p(x) + sum log x! of the counts, from particles that were drawn from the prior.
+
+    ``moved`` is called after every move of a particle, with the number of the stage.
+    """
+    total, weights = 0.0, list[float]()
+    earlier: Problem | None = None
     for number, stage in enumerate(stages):
+        if earlier is not None:
+            sampler, new = Sampler(earlier), []
+            for place, n in enumerate(resampled(weights, Random(repr((*key, number))).random())):
+                new.append(_moved(sampler, particles[n], sweeps, (*key, number, place)))
+                moved(number)
+            particles = new
         weights = [stage.log_weight(Z) for Z in particles]
         total += log_mean(weights)
-        if total == -math.inf or stage is stages[-1]:
+        if total == -math.inf:
             break
-        chosen = resampled(weights, Random(repr((*key, number))).random())
-        sampler = Sampler(stage.problem)
-        particles = [_moved(sampler, particles[n], sweeps, (*key, number, place)) for place, n in enumerate(chosen)]
+        earlier = stage.problem
     return total
 
 

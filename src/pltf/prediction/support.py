@@ -6,7 +6,7 @@ Three tests, chosen by what flags gross errors on held-out cells of real tables 
 - the variance of its rate is more than five times what a single count of the cell itself would leave: entries of
   factors that never met in the data multiply to anything, far from where they were learned;
 - it is more than twice the largest value in any slice (row, column, ...) of the cell;
-- nothing at all was observed in one of its slices.
+- nothing at all was observed in one of its slices, in this tensor or in another one that has the index.
 
 The last two need the observed cells. A fit made with ``keep_data=False`` has the first test alone.
 """
@@ -14,6 +14,7 @@ The last two need the observed cells. A fit made with ``keep_data=False`` has th
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 
 from pltf.data.cell_index import Coords
 from pltf.data.pattern import DensePattern, ListedPattern, Pattern
+from pltf.notation import Model
 from pltf.prediction.cells import Asked
 from pltf.prediction.moments import Belief, mean, variance
 from pltf.prediction.spread import noise_unit
@@ -53,6 +55,30 @@ def slices_of(pattern: Pattern, shape: tuple[int, ...]) -> Slices | None:
     if isinstance(pattern, DensePattern):
         return _of_array(pattern)
     return _of_list(pattern, shape) if isinstance(pattern, ListedPattern) else None
+
+
+def joined(model: Model, slices: Mapping[str, Slices | None], fixed: Collection[str]) -> dict[str, Slices | None]:
+    """Slices of the tensors of a model, which may learn of a slice from each other.
+
+    What was observed in a row of one tensor supports that row in all of them. Where all factors of an index are fixed,
+    as those that a fold-in keeps, nothing needs to be observed, and nothing is known of the largest value.
+    """
+    observed = {index for indices in model.observed.values() for index in indices}
+    given = {i for i in observed if all(a in fixed for a, held in model.factors.items() if i in held)}
+    seen: dict[str, Bools] = {}
+    for name, one in slices.items():
+        if one is not None:
+            for index, here in zip(model.observed[name], one.seen, strict=True):
+                seen[index] = seen.get(index, False) | here | (index in given)
+
+    def with_others(name: str, one: Slices) -> Slices:
+        indices = model.observed[name]
+        largest = (
+            np.full_like(held, np.inf) if i in given else held for i, held in zip(indices, one.largest, strict=True)
+        )
+        return Slices(tuple(largest), tuple(seen[index] for index in indices))
+
+    return {name: None if one is None else with_others(name, one) for name, one in slices.items()}
 
 
 def supported(belief: Belief, slices: Slices | None, cells: Coords) -> Bools:

@@ -41,8 +41,7 @@ def most_probable(
 
     If the choice is listed, four times as many are chosen by what mean and variance tell, and drawn. Otherwise they are
     looked for among the cells of largest mean, four times as many each time, until no other cell can be among
-    them: P(X >= 1) <= 1 - exp(-mean) by Jensen, P(X >= n) <= mean / n by Markov, whatever the noise: all kinds are
-    mixtures of Poissons, or cut off.
+    them: P(X >= 1) is at most that of a rate known to be the mean, by Jensen, and P(X >= n) <= mean / n, by Markov.
     """
     if choice.listed is not None:
         likely = _likely(belief, choice.listed, atleast)
@@ -66,7 +65,7 @@ def most_probable(
             boxes = f"the search ended after {MOST_BOXES:,} boxes of cells"
             warnings.warn(f"{boxes}: others may have means of up to {found.rest:.3g}", ScoreWarning, stacklevel=3)
             return cells, probability
-        most_else = min(-math.expm1(-found.rest), found.rest / atleast)
+        most_else = min(float(belief.noise.at_least(1, np.array([found.rest])).max()), found.rest / atleast)
         if len(found.means) < count or most_else <= probability[-1]:
             return cells, probability
         if count >= MOST_TRIED * k:

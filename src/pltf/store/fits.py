@@ -110,7 +110,7 @@ def fit_from(boxes: Boxes) -> Fit:
     sizes = {index: int(size) for index, size in about["sizes"].items()}
     if sizes != sizes | dict(model.sizes) or min(sizes.values()) < 1:
         raise ValueError(f"sizes cannot be {sizes}")
-    if about["method"] not in METHODS:
+    if about["method"] not in tuple(METHODS):
         raise ValueError(f"no method is called {about['method']!r}")
     if not about["rows"]:
         raise ValueError("there must be a row for each restart")
