@@ -65,7 +65,11 @@ def _number_of_masks(saved: Saved) -> str:
 def _missed(saved: Saved) -> str:
     """Where goals were missed, and by how much."""
     missed = [f"- {goal.what}: {'; '.join(goal.missed)}." for goal in goals(saved) if goal.missed]
-    return page("Where they are missed (set, share of hidden cells, what was reached instead):", "\n".join(missed)) if missed else ""
+    return (
+        page("Where they are missed (set, share of hidden cells, what was reached instead):", "\n".join(missed))
+        if missed
+        else ""
+    )
 
 
 def _real(found: Json) -> str:

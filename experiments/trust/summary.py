@@ -78,7 +78,9 @@ def goals(saved: Saved) -> list[Goal]:
 
 
 def _real_goals(rows: Rows) -> list[Goal]:
-    cases = [(f"{name} {100 * level:.0f} %", some) for name, levels in by_set(rows).items() for level, some in levels.items()]
+    cases = [
+        (f"{name} {100 * level:.0f} %", some) for name, levels in by_set(rows).items() for level, some in levels.items()
+    ]
 
     def count(what: str, miss: Callable[[Rows], str], among: str = "") -> Goal:
         asked = [(place, miss(some)) for place, some in cases if place.startswith(among)]
