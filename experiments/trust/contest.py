@@ -108,6 +108,12 @@ def _leader(name: str) -> str:
     return f"pltf, {tool.way.like}" if isinstance(tool, OurTool) and tool.way.like else ""
 
 
+def leaders(key: Key) -> list[Key]:
+    """Whose choice a result waits for."""
+    *place, name = key
+    return [(*place, leader)] if (leader := _leader(name)) else []
+
+
 def _settings(tool: Tool, one: RealSet, settled: Mapping[str, Any]) -> list[Any]:
     """What it may choose from, given what others have chosen."""
     if isinstance(tool, OurTool) and tool.way.like:

@@ -36,9 +36,10 @@ def run(store: Store, quick: bool, draws: int) -> Json:
     keys = [(case, way, draw) for case in cases for way in ways for draw in range(draws)]
     found = dict(complete(store, "drawn data", partial(covered, QUICK_SWEEPS if quick else SWEEPS), keys))
     rows = [
-        {"case": case, "way": way, "draws": [found[case, way, draw] for draw in range(draws)]}
+        {"case": case, "way": way, "draws": done}
         for case in cases
         for way in ways
+        if (done := [found[case, way, draw] for draw in range(draws) if (case, way, draw) in found])
     ]
     return {"rows": rows, "level": measures.LEVEL, "missing": MISSING}
 

@@ -30,7 +30,8 @@ def run(store: Store, quick: bool, masks: int) -> Json:
             continue
         keys = [(mask,) for mask in range(masks)]
         found = [row for _, row in complete(store.part(one.name), one.name, partial(searched, one), keys)]
-        rows.append({"set": one.name, "ranks": list(one.ranks), "masks": found})
+        if found:
+            rows.append({"set": one.name, "ranks": list(one.ranks), "masks": found})
     return {"rows": rows, "criteria": list(_criteria())}
 
 

@@ -8,7 +8,7 @@ from functools import partial
 import pltf
 from experiments.common import Json, console
 from experiments.trust import sets
-from experiments.trust.contest import in_turn, result, tools
+from experiments.trust.contest import in_turn, leaders, result, tools
 from experiments.trust.sets import RealSet
 from experiments.trust.store import Key, Store, complete
 
@@ -36,12 +36,14 @@ def _contest(store: Store, some: Iterable[RealSet], number: int) -> Json:
         names = [name for name, tool in tools().items() if name not in absent and tool.takes(one)]
         found: dict[Key, Json] = {}
         for group in in_turn(names):
-            keys = [(level, mask, name) for mask in range(number) for level in one.levels for name in group]
             settled = {key: done["setting"] for key, done in found.items()}
+            keys = [(level, mask, name) for mask in range(number) for level in one.levels for name in group]
+            keys = [key for key in keys if set(leaders(key)) <= set(settled)]
             found |= complete(store.part(one.name), one.name, partial(result, one, settled), keys)
         about = {"set": one.name, "about": one.about, "shape": list(X.shape), "links": one.links}
         for level in one.levels:
-            for name in names:
-                masks = [found[level, mask, name] for mask in range(number)]
+            done = [mask for mask in range(number) if all((level, mask, name) in found for name in names)]
+            for name in names if done else ():
+                masks = [found[level, mask, name] for mask in done]
                 rows.append({**about, "level": level, "tool": name, "masks": masks})
     return {"rows": rows, "absent": absent}
