@@ -119,8 +119,8 @@ def test_cells_that_were_seen_say_far_less() -> None:
 def test_the_second_fit_never_sees_the_cells_it_is_judged_by(monkeypatch: pytest.MonkeyPatch) -> None:
     hide, told = estimating._hide, list[estimating.Hidden]()
 
-    def recorded(seen: pltf.Observation) -> estimating.Hidden:
-        told.append(hide(seen))
+    def recorded(seen: pltf.Observation, fold: int = 0) -> estimating.Hidden:
+        told.append(hide(seen, fold))
         return told[-1]
 
     monkeypatch.setattr(estimating, "_hide", recorded)
@@ -132,6 +132,13 @@ def test_the_second_fit_never_sees_the_cells_it_is_judged_by(monkeypatch: pytest
         assert np.array_equal(one.x, X[tuple(one.cells)])
         share = 1 - one.train.n_observed / pltf.observe(data).n_observed
         assert share == pytest.approx(0.1, abs=0.01)
+
+
+def test_few_counts_are_hidden_several_times() -> None:
+    """A tenth of them would be a few dozen, which cannot tell."""
+    many, few = overdispersed(0, 1.0), overdispersed(0, 1.0)[:20, :20]
+    judged = [MODEL.fit(X, max_iter=20, tol=0).dispersion["X"].cells / X.size for X in (many, few)]
+    assert judged == pytest.approx([estimating.SHARE, estimating.MOST_FOLDS * estimating.SHARE], rel=0.2)
 
 
 def test_zeros_of_long_lists_are_weighted() -> None:

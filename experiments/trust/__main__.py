@@ -1,6 +1,7 @@
 """Measure on real data how far predictions and their uncertainty hold, beside other tools, and write the page.
 
-    python -m experiments.trust              everything, into docs/trust.md (hours; broken off, it goes on)
+    python -m experiments.trust              everything, into docs/trust.md (some 90 minutes on two quiet cores)
+    python -m experiments.trust --masks 1    the same with one mask of each set (a fifth of the time)
     python -m experiments.trust --quick      a little of everything, into trust-output/ (half a minute)
     python -m experiments.trust --only real  one part; "--only page" writes the page from saved results
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,7 +23,8 @@ from experiments.trust import drawn, figures, order, page, ranking, real
 from experiments.trust.store import Store
 from experiments.trust.summary import goals
 
-PARTS: dict[str, Callable[[Store, bool], Json]] = {
+MASKS = 5
+PARTS: dict[str, Callable[[Store, bool, int], Json]] = {
     "real": real.run,
     "links": real.run_links,
     "order": order.run,
@@ -37,15 +40,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--quick", action="store_true", help="one mask, small data")
     parser.add_argument("--only", nargs="+", choices=[*PARTS, "page"], metavar="PART", help=", ".join([*PARTS, "page"]))
+    parser.add_argument("--masks", type=int, default=MASKS, help=f"how often cells are hidden anew (default: {MASKS})")
+    parser.add_argument("--cores", type=int, default=-1, help="processes side by side (default: one for each core)")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin nothing more after so long")
     parser.add_argument("--out", type=Path, help="folder for the page, with figures/ in it, and for results")
     asked = parser.parse_args(arguments)
 
     out = asked.out or Path("trust-output" if asked.quick else "docs")
     results = (asked.out or Path("trust-output")) / ("quick-results" if asked.quick else "results")
     results.mkdir(parents=True, exist_ok=True)
+    until = time.time() + 60 * asked.minutes
     for name in asked.only or PARTS:
         if name != "page":
-            _run(name, asked.quick, results)
+            _run(name, asked, results, until)
     saved = {name: json.loads(path.read_text()) for name in PARTS if (path := results / f"{name}.json").exists()}
     figures.draw(saved, out / "figures")
     page.write(saved, out / "trust.md")
@@ -54,11 +61,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     console.print(f"written: {out / 'trust.md'} and figures in {out / 'figures'}")
 
 
-def _run(name: str, quick: bool, results: Path) -> None:
+def _run(name: str, asked: argparse.Namespace, results: Path, until: float) -> None:
     console.print(f"{name} ...")
     began = time.perf_counter()
-    cores = 1 if quick else -1  # to start processes would take longer than the work
-    found = PARTS[name](Store(results / name, cores), quick)
+    quick = asked.quick
+    cores = 1 if quick else asked.cores  # to start processes would take longer than the work
+    found = PARTS[name](Store(results / name, cores, until), quick, 1 if quick else asked.masks)
     seconds = time.perf_counter() - began
     about = {"seconds": round(seconds, 1), "quick": quick, "machine": machine()}
     (results / f"{name}.json").write_text(json.dumps({**found, **about}) + "\n")

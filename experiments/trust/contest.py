@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from itertools import product
-from time import perf_counter
+from time import process_time
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,6 +16,7 @@ from experiments.common import Json
 from experiments.trust import noise, ours, peers
 from experiments.trust.measures import Predicted, measured
 from experiments.trust.sets import RealSet
+from experiments.trust.store import Key
 from experiments.trust.tasks import Task, task
 
 
@@ -81,7 +83,7 @@ class OurTool:
         return list(product(ours.models(one.load().ndim, self.way), one.ranks, self.way.priors))
 
     def inside(self, inner: list[Task], setting: Any) -> tuple[float, None]:
-        said = [ours.predicted(ours.fits(fold, self.way, *setting), fold).log_prob for fold in inner]
+        said = [ours.log_prob(ours.fits(fold, self.way, *setting), fold) for fold in inner]
         return float(np.concatenate(said).mean()), None
 
     def predict(self, outer: Task, setting: Any, learned: None) -> Predicted:
@@ -95,14 +97,39 @@ def tools() -> dict[str, Tool]:
     return {tool.name: tool for tool in all_tools}
 
 
-def result(one: RealSet, level: float, mask: int, name: str) -> Json:
-    """What a tool reached on one mask."""
+def in_turn(names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Those that choose for themselves, and then those that take what another one chose."""
+    followers = [name for name in names if _leader(name)]
+    return [name for name in names if name not in followers], followers
+
+
+def _leader(name: str) -> str:
     tool = tools()[name]
-    began = perf_counter()
-    outer = task(one.load(), level, mask, links=one.links)
-    choice = chosen(tool, one, outer)
+    return f"pltf, {tool.way.like}" if isinstance(tool, OurTool) and tool.way.like else ""
+
+
+def leaders(key: Key) -> list[Key]:
+    """Whose choice a result waits for."""
+    *place, name = key
+    return [(*place, leader)] if (leader := _leader(name)) else []
+
+
+def _settings(tool: Tool, one: RealSet, settled: Mapping[str, Any]) -> list[Any]:
+    """What it may choose from, given what others have chosen."""
+    if isinstance(tool, OurTool) and tool.way.like:
+        return tool.way.following(settled[_leader(tool.name)])
+    return tool.settings(one)
+
+
+def result(one: RealSet, settled: Mapping[Key, Any], level: float, mask: int, name: str) -> Json:
+    """What a tool reached on one mask, given the settings that others have chosen."""
+    tool = tools()[name]
+    began = process_time()
+    outer = task(one.load(), level, mask, links=one.links, quick=one.quick)
+    others = {other: setting for (*place, other), setting in settled.items() if place == [level, mask]}
+    choice = chosen(tool, _settings(tool, one, others), outer)
     said = tool.predict(outer, choice.setting, choice.learned)
-    about = {"setting": choice.setting, "inner": choice.value, "seconds": perf_counter() - began}
+    about = {"setting": choice.setting, "inner": choice.value, "seconds": process_time() - began}
     return {**measured(outer.asked, said), **about}
 
 
@@ -115,11 +142,8 @@ class Choice:
     learned: Any
 
 
-def chosen(tool: Tool, one: RealSet, outer: Task) -> Choice:
+def chosen(tool: Tool, settings: Sequence[Any], outer: Task) -> Choice:
     """The setting under which held-back training cells are most probable."""
-    inner, settings = outer.inner(), tool.settings(one)
-    like = isinstance(tool, OurTool) and tool.way.like
-    if like:
-        settings = [chosen(tools()[f"pltf, {like}"], one, outer).setting]
+    inner = outer.inner()
     tried = (Choice(setting, *tool.inside(inner, setting)) for setting in settings)
     return max(tried, key=lambda choice: choice.value)

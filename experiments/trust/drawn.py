@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 import pltf
@@ -9,6 +11,7 @@ import pltf.datasets
 from experiments.common import Json, quietly
 from experiments.trust import measures, ours
 from experiments.trust.store import Store, complete
+from experiments.trust.tasks import QUICK_SWEEPS, SWEEPS
 
 PRIOR = pltf.Gamma(0.5, 1.0)
 MISSING = 0.2
@@ -22,36 +25,36 @@ CASES: dict[str, tuple[pltf.Model, tuple[int, ...]]] = {
 }
 WAYS = (
     ours.Way("VB"),
-    ours.Way("Gibbs", {"method": "gibbs", **ours.SHORT}),
+    ours.Way("Gibbs", ours.GIBBS),
 )
 
 
-def run(store: Store, quick: bool) -> Json:
+def run(store: Store, quick: bool, draws: int) -> Json:
     """Coverage for every model and way, each draw apart."""
-    cases, draws = (list(CASES)[:1], 1) if quick else (list(CASES), 10)
+    cases = list(CASES)[:1] if quick else list(CASES)
     ways = [way.name for way in WAYS if ours.known(way)]
     keys = [(case, way, draw) for case in cases for way in ways for draw in range(draws)]
-    found = dict(complete(store, "drawn data", covered, keys))
+    found = dict(complete(store, "drawn data", partial(covered, QUICK_SWEEPS if quick else SWEEPS), keys))
     rows = [
-        {"case": case, "way": way, "draws": [found[case, way, draw] for draw in range(draws)]}
+        {"case": case, "way": way, "draws": done}
         for case in cases
         for way in ways
+        if (done := [found[case, way, draw] for draw in range(draws) if (case, way, draw) in found])
     ]
     return {"rows": rows, "level": measures.LEVEL, "missing": MISSING}
 
 
-def covered(case: str, name: str, draw: int) -> Json:
+def covered(sweeps: int, case: str, name: str, draw: int) -> Json:
     """The share of true rates, and of hidden counts, inside their intervals; for one draw of the data."""
     model, shape = CASES[case]
     way = next(way for way in WAYS if way.name == name)
     data = pltf.datasets.draw(model, shape, prior=PRIOR, seed=draw)
     X, truth = data.counts["X"], data.rates["X"]
     keep = pltf.holdout(X, MISSING, seed=draw)
+    options = {**way.options, **(ours.chain(sweeps) if "method" in way.options else {})}
     with quietly():
-        fit = model.fit(
-            X, mask=keep, seed=draw, restarts=3, max_iter=2000, threads=1, progress=False, **dict(way.options)
-        )
+        fit = model.fit(X, mask=keep, seed=draw, restarts=3, max_iter=2000, threads=1, progress=False, **options)
     hidden = ~keep
     low, high = fit.interval(at=hidden, level=measures.LEVEL, draws=DRAWS, progress=False)
     rates = float(np.mean((low <= truth[hidden]) & (truth[hidden] <= high)))
-    return {"rates": rates, "counts": measures.covered(ours.said_of(fit, hidden, X[hidden]))}
+    return {"rates": rates, "counts": measures.covered(ours.said_of(fit, hidden, X[hidden], DRAWS))}

@@ -19,18 +19,19 @@ RESTARTS = 3
 CRITERIA = ("bound", "heldout", "both")
 
 
-def run(store: Store, quick: bool) -> Json:
+def run(store: Store, quick: bool, masks: int) -> Json:
     """For each set and mask: the hidden log-likelihood at every order, and the orders that were chosen."""
     rows = []
-    for one in sets.SMALL if quick else sets.SETS:
+    for one in sets.SMALL[:-1] if quick else sets.SETS:
         try:
             one.load()
         except ImportError as error:
             console.print(f"  {one.name} is left out: {error}")
             continue
-        keys = [(mask,) for mask in range(one.masks)]
+        keys = [(mask,) for mask in range(masks)]
         found = [row for _, row in complete(store.part(one.name), one.name, partial(searched, one), keys)]
-        rows.append({"set": one.name, "ranks": list(one.ranks), "masks": found})
+        if found:
+            rows.append({"set": one.name, "ranks": list(one.ranks), "masks": found})
     return {"rows": rows, "criteria": list(_criteria())}
 
 

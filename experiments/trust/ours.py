@@ -16,8 +16,9 @@ from experiments.trust.measures import Predicted
 from experiments.trust.tasks import Task
 from pltf.options import FitOptions
 
-MAX_ITER, TOL = 1000, 1e-5
-DRAWS = 200
+MAX_ITER, TOL = 300, 1e-5
+DRAWS, FEWEST = 100, 50  # of the posterior, to predict from: of a single fit, and of one of many
+CHAINS = 2
 Prior = pltf.Gamma | Mapping[str, pltf.Gamma]
 
 
@@ -64,31 +65,36 @@ class Way:
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    priors: tuple[str, ...] = ("default",)
+    priors: tuple[str, ...] = ("default",)  # none: that of the way it is like
     pairs: bool = False  # may also choose a factor over pairs of the first two indices of a tensor
     links: bool | None = None  # for links only, for counts only; None: for both
     starts: int = 1  # fits from as many random starts, whose predictive distributions are averaged
-    like: str = ""  # takes the setting that this way chose, as choosing again would take long
+    like: str = ""  # takes model and rank that this way chose, as choosing again would take long; the prior is its own
+
+    def following(self, setting: Sequence[Any]) -> list[tuple[str, int, str]]:
+        """What it may choose from where another way has chosen model and rank."""
+        model, rank, prior = setting
+        return [(model, rank, own) for own in self.priors or (prior,)]
 
     def takes(self, links: bool) -> bool:
         """Whether it is for data of this kind."""
         return self.links is None or self.links == links
 
 
-SHORT = {"burn_in": 200, "draws": 200}  # from a fit by VB, which is where the chain starts
+GIBBS = {"method": "gibbs"}
 WAYS = (
     Way("VB, Poisson", {"dispersion": None}),
     Way("VB", links=False),
-    Way("VB, 8 starts", starts=8, links=False, like="VB"),
+    Way("VB, 4 starts", starts=4, links=False, like="VB"),
     Way("VB, links", {"likelihood": "bernoulli"}, ("default", "a mean for each position"), pairs=True, links=True),
-    Way("VB, links, 8 starts", {"likelihood": "bernoulli"}, starts=8, links=True, like="VB, links"),
-    Way("Gibbs", {"method": "gibbs", **SHORT}, links=False, like="VB"),
+    Way("VB, links, 4 starts", {"likelihood": "bernoulli"}, (), starts=4, links=True, like="VB, links"),
+    Way("Gibbs", GIBBS, links=False, like="VB"),
     Way(
         "Gibbs, links",
-        {"method": "gibbs", "likelihood": "bernoulli", **SHORT},
+        {**GIBBS, "likelihood": "bernoulli"},
         ("learned shapes", "sparse, a mean for each position"),
-        pairs=True,
         links=True,
+        like="VB, links",
     ),
 )
 
@@ -125,22 +131,50 @@ def _fit(task: Task, way: Way, model: pltf.Model, prior: str, start: int) -> plt
             threads=1,
             progress=False,
             **_new(way),
+            **(chain(task.sweeps) if "method" in way.options else {}),
         )
+
+
+def chain(sweeps: int) -> dict[str, int]:
+    """The chains of a sampler: they start at a fit by VB, so half of them is burn-in enough."""
+    return {"chains": CHAINS, "burn_in": sweeps // 2, "draws": sweeps - sweeps // 2}
 
 
 def predicted(found: Sequence[pltf.Fit], task: Task) -> Predicted:
     """What fits say of the hidden cells: the mixture of what each of them says."""
-    said = [said_of(fit, task.hidden, task.asked) for fit in found]
+    said = [said_of(fit, task.hidden, task.asked, draws=_draws(found)) for fit in found]
     return Predicted(
         score=np.mean([one.score for one in said], axis=0),
-        log_prob=np.asarray(logsumexp([one.log_prob for one in said], axis=0) - np.log(len(said))),
+        log_prob=_mixed([one.log_prob for one in said]),
         at_least=np.mean([one.at_least for one in said], axis=0),
         at_most=np.mean([one.at_most for one in said], axis=0),
     )
 
 
-def said_of(fit: pltf.Fit, hidden: Array, x: Array) -> Predicted:
-    """What one fit says of cells that hold ``x``; they are ranked by the probability of a count above zero."""
-    told: dict[str, Any] = {"draws": DRAWS, "progress": False}
-    upper, lower = (fit.surprise(hidden, x, tail=tail, **told) for tail in ("upper", "lower"))
-    return Predicted(fit.prob(at=hidden, **told), fit.log_prob(hidden, x, **told), upper, lower)
+def log_prob(found: Sequence[pltf.Fit], task: Task) -> Array:
+    """Of the hidden cells alone: all that a choice of settings needs."""
+    said = [fit.log_prob(task.hidden, task.asked, draws=_draws(found), progress=False) for fit in found]
+    return _mixed(said)
+
+
+def _draws(found: Sequence[pltf.Fit]) -> int:
+    """Of each fit: several share the number of one, for they are averaged."""
+    return max(DRAWS // len(found), FEWEST)
+
+
+def _mixed(log_probs: Sequence[Array]) -> Array:
+    return np.asarray(logsumexp(log_probs, axis=0) - np.log(len(log_probs)))
+
+
+def said_of(fit: pltf.Fit, hidden: Array, x: Array, draws: int) -> Predicted:
+    """What one fit says of cells that hold ``x``; they are ranked by the probability of a count above zero.
+
+    Tails take long, so the upper one is asked of cells above zero only, and the lower one is what is left.
+    """
+    told: dict[str, Any] = {"draws": draws, "progress": False}
+    log_probs, above = fit.log_prob(hidden, x, **told), x > 0
+    cells, upper = np.zeros(hidden.shape, dtype=bool), np.ones(x.shape)
+    cells[hidden] = above
+    upper[above] = fit.surprise(cells, x[above], **told)
+    lower = np.clip(1 - upper + np.exp(log_probs), 0, 1)
+    return Predicted(fit.prob(at=hidden, **told), log_probs, upper, lower)

@@ -8,22 +8,22 @@ from functools import partial
 import pltf
 from experiments.common import Json, console
 from experiments.trust import sets
-from experiments.trust.contest import result, tools
+from experiments.trust.contest import in_turn, leaders, result, tools
 from experiments.trust.sets import RealSet
-from experiments.trust.store import Store, complete
+from experiments.trust.store import Key, Store, complete
 
 
-def run(store: Store, quick: bool) -> Json:
+def run(store: Store, quick: bool, masks: int) -> Json:
     """The five sets."""
-    return _contest(store, sets.SMALL if quick else sets.SETS)
+    return _contest(store, sets.SMALL[:-1] if quick else sets.SETS, masks)
 
 
-def run_links(store: Store, quick: bool) -> Json:
+def run_links(store: Store, quick: bool, masks: int) -> Json:
     """UCLAF."""
-    return _contest(store, [sets.SMALL_UCLAF if quick else sets.UCLAF])
+    return _contest(store, sets.SMALL[-1:] if quick else [sets.UCLAF], masks)
 
 
-def _contest(store: Store, some: Iterable[RealSet]) -> Json:
+def _contest(store: Store, some: Iterable[RealSet], number: int) -> Json:
     """A row for every set, level and tool, with the measures of each mask; and who could not take part."""
     absent = {name: tool.lacks() for name, tool in tools().items() if tool.lacks()}
     rows: list[Json] = []
@@ -34,11 +34,16 @@ def _contest(store: Store, some: Iterable[RealSet]) -> Json:
             console.print(f"  {one.name} is left out: {error}")
             continue
         names = [name for name, tool in tools().items() if name not in absent and tool.takes(one)]
-        keys = [(level, mask, name) for level in one.levels for name in names for mask in range(one.masks)]
-        found = dict(complete(store.part(one.name), one.name, partial(result, one), keys))
+        found: dict[Key, Json] = {}
+        for group in in_turn(names):
+            settled = {key: done["setting"] for key, done in found.items()}
+            keys = [(level, mask, name) for mask in range(number) for level in one.levels for name in group]
+            keys = [key for key in keys if set(leaders(key)) <= set(settled)]
+            found |= complete(store.part(one.name), one.name, partial(result, one, settled), keys)
         about = {"set": one.name, "about": one.about, "shape": list(X.shape), "links": one.links}
         for level in one.levels:
-            for name in names:
-                masks = [found[level, mask, name] for mask in range(one.masks)]
+            done = [mask for mask in range(number) if all((level, mask, name) in found for name in names)]
+            for name in names if done else ():
+                masks = [found[level, mask, name] for mask in done]
                 rows.append({**about, "level": level, "tool": name, "masks": masks})
     return {"rows": rows, "absent": absent}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,13 +22,13 @@ Key = tuple[Any, ...]
 class Store:
     """A folder of results."""
 
-    def __init__(self, folder: Path, cores: int = -1) -> None:
-        self.folder, self.cores = folder, cores  # -1: all of them
+    def __init__(self, folder: Path, cores: int = -1, until: float = math.inf) -> None:
+        self.folder, self.cores, self.until = folder, cores, until  # -1: all of them; and when to begin nothing more
         folder.mkdir(parents=True, exist_ok=True)
 
     def part(self, name: str) -> Store:
         """A folder in it."""
-        return Store(self.folder / name, self.cores)
+        return Store(self.folder / name, self.cores, self.until)
 
     def path(self, key: Key) -> Path:
         """The file of a result."""
@@ -47,7 +49,7 @@ class Store:
 
 
 def complete(store: Store, title: str, work: Callable[..., Json], keys: Iterable[Key]) -> Iterator[tuple[Key, Json]]:
-    """Do what is not there yet; then all results with their keys."""
+    """Do what is not there yet, as long as there is time; then all results that are there, with their keys."""
     keys = list(keys)
     todo = [key for key in keys if store.get(key) is None]
     runs = Parallel(n_jobs=store.cores, return_as="generator_unordered")(
@@ -56,11 +58,12 @@ def complete(store: Store, title: str, work: Callable[..., Json], keys: Iterable
     for _ in bar(runs, title, len(todo)):
         pass
     for key in keys:
-        found = store.get(key)
-        assert found is not None
-        yield key, found
+        if (found := store.get(key)) is not None:
+            yield key, found
 
 
 def _kept(store: Store, work: Callable[..., Json], key: Key) -> None:
+    if time.time() > store.until:
+        return
     with threadpool_limits(1):  # runs go side by side, and small tables gain nothing
         store.put(key, work(*key))

@@ -13,6 +13,7 @@ from experiments.common import Array
 INNER = 0.1  # share of the training cells that are held back to choose settings
 FEW = 20_000  # training cells below which settings are chosen on several such shares, one after the other
 FOLDS = 3
+SWEEPS, QUICK_SWEEPS = 300, 20  # of each chain of a sampler
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,12 @@ class Task:
     hidden: NDArray[np.bool_]
     links: bool
     seed: int
+    quick: bool = False  # one fold, and short chains
+
+    @property
+    def sweeps(self) -> int:
+        """Of each chain of a sampler."""
+        return QUICK_SWEEPS if self.quick else SWEEPS
 
     @property
     def asked(self) -> Array:
@@ -35,7 +42,7 @@ class Task:
 
         The cells of different folds are different ones.
         """
-        folds = FOLDS if self.keep.sum() < FEW else 1
+        folds = FOLDS if self.keep.sum() < FEW and not self.quick else 1
         left, tasks = self.keep, []
         for fold in range(folds):
             share = INNER * self.keep.sum() / left.sum()
@@ -46,7 +53,7 @@ class Task:
         return tasks
 
 
-def task(X: Array, level: float, mask: int, *, links: bool = False) -> Task:
+def task(X: Array, level: float, mask: int, *, links: bool = False, quick: bool = False) -> Task:
     """Hide a share of the cells at random."""
     keep = np.asarray(pltf.holdout(X, level, seed=mask))
-    return Task(X, keep, ~keep, links, mask)
+    return Task(X, keep, ~keep, links, mask, quick)

@@ -27,6 +27,7 @@ from pltf.prediction.dispersion import Dispersion
 
 SHARE = 0.1  # of the observed cells that are held back
 MOST_POSITIVE, MOST_ZEROS, MOST_JUDGED = 1 << 12, 1 << 17, 1 << 13  # held-back cells, and zeros that are looked at
+ENOUGH_POSITIVE, MOST_FOLDS = 200, 4  # held-back cells above zero below which other cells are hidden too, how often
 FEWEST_CELLS, FEWEST_POSITIVE = 200, 20  # observed, for an estimate
 AT_A_TIME = 1 << 20  # cells of an array
 SEED = 0x0D15  # of what is held back: the fit has a stream of its own
@@ -69,17 +70,35 @@ def dispersions(
     if not hidden:
         return found
     try:
-        judge = refit({**seen, **{name: one.train for name, one in hidden.items()}})
+        held = _held_back(hidden, seen, refit)
     except PltfError as error:
         return found | {name: Dispersion(note=f"without some cells, {error}") for name in hidden}
-    if judge is None:
+    if held is None:
         return found | {name: Dispersion(note="the estimate was interrupted") for name in hidden}
     index = ask.removeprefix("index:")
-    for name, one in hidden.items():
+    for name, one in held.items():
         indices = fit.model.observed[name]
         along = (index, indices.index(index), fit.sizes[index]) if index in indices and ask != "auto" else None
-        found[name] = estimate(one.judged_by(judge, name), along)
+        found[name] = estimate(one, along)
     return {name: found[name] for name in counts}
+
+
+def _held_back(
+    hidden: Mapping[str, Hidden], seen: Mapping[str, Observation], refit: Refit
+) -> dict[str, HeldBack] | None:
+    """Hidden cells with what fits to the others believe of them; None if a fit was interrupted.
+
+    Where few of them are above zero, cells are hidden several times: a few dozen counts cannot tell.
+    """
+    folds: list[dict[str, HeldBack]] = []
+    fewest = min(int(np.count_nonzero(one.x)) for one in hidden.values())
+    for fold in range(min(MOST_FOLDS, math.ceil(ENOUGH_POSITIVE / max(fewest, 1)))):
+        now = hidden if fold == 0 else {name: _hide(seen[name], fold) for name in hidden}
+        judge = refit({**seen, **{name: one.train for name, one in now.items()}})
+        if judge is None:
+            return None
+        folds.append({name: one.judged_by(judge, name) for name, one in now.items()})
+    return {name: _together([one[name] for one in folds]) for name in hidden}
 
 
 def _unfit(seen: Observation) -> str:
@@ -110,18 +129,18 @@ class Hidden:
         return HeldBack(self.cells, self.x, self.weight, mean, variance)
 
 
-def _hide(seen: Observation) -> Hidden:
-    """Hide cells: the same share of zeros as of others, as long as they can be listed."""
+def _hide(seen: Observation, fold: int = 0) -> Hidden:
+    """Hide cells: the same share of zeros as of others, as long as they can be listed. Each fold hides others."""
     positive, zeros = seen.n_positive, seen.n_observed - seen.n_positive
     share: float = min(SHARE, MOST_POSITIVE / positive)
     n_zeros = round(share * min(zeros, 10**300))
     train: Observation
     if isinstance(seen, DenseObservation):
-        train, cells = _hidden_in_array(seen, share)
+        train, cells = _hidden_in_array(seen, share, SEED + fold)
         x = seen.values[tuple(cells)].astype(np.float64)
     else:
         n_zeros = min(n_zeros, MOST_ZEROS)
-        split = holdout(seen, share, by="nonzeros", negatives=n_zeros / round(share * positive), seed=SEED)
+        split = holdout(seen, share, by="nonzeros", negatives=n_zeros / round(share * positive), seed=SEED + fold)
         assert isinstance(split, Holdout)
         train, cells, x = split.train, split.cells.T, split.values
     empty = np.flatnonzero(x == 0)
@@ -134,9 +153,9 @@ def _hide(seen: Observation) -> Hidden:
     return Hidden(train, cells, x, np.where(x == 0, stand_for, 1.0), correction)
 
 
-def _hidden_in_array(seen: DenseObservation, share: float) -> tuple[DenseObservation, Coords]:
+def _hidden_in_array(seen: DenseObservation, share: float, seed: int) -> tuple[DenseObservation, Coords]:
     """An array without a share of its cells, and the observed ones among these; it takes the room of a mask."""
-    rng, known = np.random.default_rng(SEED), np.empty_like(seen.values, dtype=bool)
+    rng, known = np.random.default_rng(seed), np.empty_like(seen.values, dtype=bool)
     rows, cells = max(1, AT_A_TIME // max(1, known[0].size)), []
     for start in range(0, len(known), rows):
         part = slice(start, start + rows)
@@ -218,6 +237,14 @@ class HeldBack:
     def _sizes(self, found: Dispersion, along: Along) -> Array:
         sizes: Array = np.asarray(found.size)[self.cells[along[1]]]
         return sizes
+
+
+def _together(held: list[HeldBack]) -> HeldBack:
+    """The cells of all folds."""
+    if len(held) == 1:
+        return held[0]
+    parts = ((one.cells, one.x, one.weight, one.mean, one.variance) for one in held)
+    return HeldBack(*(np.concatenate(same, axis=-1) for same in zip(*parts, strict=True)))
 
 
 def _parameters(found: Dispersion) -> int:

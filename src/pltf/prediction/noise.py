@@ -243,10 +243,12 @@ class ZeroInflated:
 
 def _beta_tail(k: Array | int, size: Array, rates: Array, *, upper: bool) -> Array:
     """P(X >= k) of a negative binomial, or P(X < k), for k >= 1, from the smaller of the two shares of its mean."""
-    few = rates <= size
-    counted, other = rates / (size + rates), size / (size + rates)
+    k, size, rates = np.broadcast_arrays(k, size, rates)
     of_counted, of_other = (special.betainc, special.betaincc) if upper else (special.betaincc, special.betainc)
-    return np.asarray(np.where(few, of_counted(k, size, counted), of_other(size, k, other)))
+    few, sums, out = rates <= size, size + rates, np.empty(rates.shape)
+    out[few] = of_counted(k[few], size[few], (rates / sums)[few])  # not both for every cell: they are slow
+    out[~few] = of_other(size[~few], k[~few], (size / sums)[~few])
+    return out
 
 
 def _log_prob_of_large(x: Array, rates: Array, size: Array) -> Array:
