@@ -34,7 +34,7 @@ from pltf.inference.priors import groups
 from pltf.inference.run import ASKED, INTERRUPTED, Row, Run, Stop, best_of
 from pltf.inference.state import Method, Problem, State, fetched, placed
 from pltf.interrupts import first_interrupt_waits
-from pltf.likelihoods import BERNOULLI, POISSON, by_tensor, likelihoods_of, remarks
+from pltf.likelihoods import BERNOULLI, POISSON, as_option, by_tensor, likelihoods_of, remarks
 from pltf.notation import Model
 from pltf.options import FitOptions
 from pltf.planning import labels_by_index, observations, plan, tensors
@@ -270,9 +270,8 @@ def _judge(
     """
     begin = known.init if isinstance(known.init, str) else "prior"
     seed = start.restart_seed(fit.seed, fit.best_restart)
-    options = replace(
-        known.options, init=begin, restarts=1, seed=seed, callback=None, checkpoint=None, resume=False, keep_data=False
-    )
+    once: dict[str, Any] = {"restarts": 1, "callback": None, "checkpoint": None, "resume": False, "keep_data": False}
+    options = replace(known.options, init=begin, seed=seed, likelihood=as_option(fit.likelihoods), **once)
     ready = prepare(known.model, train, {}, options)
     problem = ready.problem(train)
     cheap = int(np.clip(JUDGING_FLOPS / ready.planned.flops, *JUDGING_SWEEPS))

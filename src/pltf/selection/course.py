@@ -15,6 +15,7 @@ from pltf.inference.progress import Progress
 from pltf.inference.race import BEHIND
 from pltf.inference.run import Row
 from pltf.interrupts import first_interrupt_waits
+from pltf.likelihoods import as_option
 from pltf.selection.choice import FoldScores, allowances, one_standard_error
 from pltf.selection.folds import BLOCKS, Data, make_folds, too_few
 from pltf.selection.grid import GridPoint, edges
@@ -150,10 +151,11 @@ class Course:
         """Every candidate in every fold; ready made for the first fold, for the others differ in nothing but cells."""
         from pltf.fitting import prepare
 
-        options, train = fold_options(self.options), self._data.part(0)
+        first, train = self.candidates[0].ready, self._data.part(0)
+        options = fold_options(self.options, as_option(first.likelihoods(self._data.seen)))
         for point in self.points[len(self._on_folds) // self.asked.folds :]:
-            threads = self.candidates[0].ready.options.threads
-            ready = prepare(point.model, train, {}, replace(options.fitting, prior=point.prior, threads=threads))
+            fitting = replace(options.fitting, prior=point.prior, threads=first.options.threads)
+            ready = prepare(point.model, train, {}, fitting)
             self._on_folds += [
                 FoldCandidate(point.label, ready, options, fold, self.asked.score) for fold in range(self.asked.folds)
             ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ HIDDEN, MOST_HIDDEN = 0.1, 0.9  # share of the observed cells that each fold hid
 ENOUGH = 40  # non-zeros that a fold should hide; of fewer data a larger share is hidden
 FEWEST = 30  # non-zeros that a fold should hide for hidden cells to choose unasked
 BLOCKS = 10  # parts of a fold whose scores are kept apart, for the standard error
+MOSTLY = 0.9  # of the zeros that a fold should hide: with fewer of them rates are corrected
 LEAST = 4  # non-zeros that a fold must hide at least
 SAMPLED = 20_000  # zeros of a list that are hidden at least, if they are too many to hide a share of them all
 
@@ -36,6 +37,7 @@ class HiddenCells:
     values: Array
     weights: Array  # how many observed cells each of them stands for
     blocks: Numbers  # the part of the fold that each is in
+    correction: float = 1.0  # of rates that were learned without these non-zeros, but with too many of the zeros
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +75,12 @@ def make_folds(seen: Mapping[str, Observation], count: int, seed: int, blocks: i
         text = f"needs at least {least} observed non-zeros, to hide {share:.0%} of them {count} times"
         raise PltfError(f"{py:criterion='heldout'} {text}; got {positive}: use {py:criterion='bound'}")
     blocks = max(1, min(blocks, int(positive * share) // 2))
+    folds = _folds(seen, count, share, blocks, seed)
+    full = all(len(set().union(*(one.blocks.tolist() for one in fold.hidden.values()))) == blocks for fold in folds)
+    return folds if full else _folds(seen, count, share, 1, seed)
+
+
+def _folds(seen: Mapping[str, Observation], count: int, share: float, blocks: int, seed: int) -> tuple[Fold, ...]:
     parts = {
         name: _dealt(one, count, share, blocks, np.random.SeedSequence(seed, spawn_key=(n,)))
         for n, (name, one) in enumerate(seen.items())
@@ -111,8 +119,17 @@ def _dealt(seen: Observation, count: int, share: float, blocks: int, seed: np.ra
     for fold in range(count):
         mine = np.flatnonzero(place % count == fold)
         block = place[mine] // count % blocks
-        dealt.append(HiddenCells(np.ascontiguousarray(cells[:, mine]), values[mine], stands_for[mine], block))
+        one = HiddenCells(np.ascontiguousarray(cells[:, mine]), values[mine], stands_for[mine], block)
+        dealt.append(replace(one, correction=_correction(seen, one)))
     return dealt
+
+
+def _correction(seen: Observation, hidden: HiddenCells) -> float:
+    """What rates have to be multiplied by if only some zeros are hidden, and so non-zeros more often than they."""
+    n_positive, n_zeros = np.count_nonzero(hidden.values), np.count_nonzero(hidden.values == 0)
+    zeros = seen.n_observed - seen.n_positive
+    sampled = isinstance(seen, CooObservation) and seen.unlisted == "zero" and n_zeros < MOSTLY * HIDDEN * zeros
+    return float((1 - n_zeros / zeros) / (1 - n_positive / seen.n_positive)) if sampled else 1.0
 
 
 def _hidden(seen: Observation, share: float, seed: int) -> tuple[Coords, Array]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from pltf.gamma import Array
 from pltf.inference.race import BEHIND
 from pltf.inference.run import Run
 from pltf.inference.state import Problem
-from pltf.likelihoods import BERNOULLI
+from pltf.likelihoods import BERNOULLI, POISSON
 from pltf.metrics.measures import Judged
 from pltf.prediction.dispersion import Dispersion
 from pltf.selection.choice import FoldScores
@@ -41,10 +41,14 @@ LOG_LIKELIHOOD, RANKING = "log_likelihood", ("auc", "average_precision")
 SCORES = (LOG_LIKELIHOOD, *RANKING)
 
 
-def fold_options(options: Options) -> Options:
-    """The options of a fit to a fold: few restarts and a coarse tolerance, for there are many of them."""
+def fold_options(options: Options, likelihood: Any = POISSON) -> Options:
+    """The options of a fit to a fold: few restarts and a coarse tolerance, for there are many of them.
+
+    The likelihood is that of all data: what a fold leaves may look otherwise.
+    """
     fitting = replace(
         options.fitting,
+        likelihood=likelihood,
         restarts=max(1, round(options.restarts / SHARE)),
         tol=max(options.fitting.tol, TOLERANCE),
         keep_data=False,
@@ -151,7 +155,7 @@ def scored(
     assert data is not None
     problem = replace(source, engine=source.engine.fresh())  # others may run beside this one
     with single_threaded_blas:
-        fit = ready.result(problem, run, (run.row,), seed, data.seen)
+        fit = ready.result(problem, run, (run.row,), seed, data.part(fold))
         hidden = data.folds[fold]
         if score in RANKING:
             return ranked(fit, hidden, score)
@@ -167,11 +171,20 @@ def log_likelihood(fit: Fit, fold: Fold, seed: int, dispersion: float | str | No
     for name, hidden in fold.hidden.items():
         if hidden.values.size:
             ask = None if fit.likelihoods.get(name) == BERNOULLI else dispersion
-            found = _log_prob(fit, name, hidden, seed, ask)
+            found = _log_prob(_scaled(fit, name, hidden.correction), name, hidden, seed, ask)
             total += np.bincount(hidden.blocks, hidden.weights * np.maximum(found, LOWEST), fold.n_blocks)
             cells += np.bincount(hidden.blocks, hidden.weights, fold.n_blocks)
     mean: Array = total / cells
     return mean
+
+
+def _scaled(fit: Fit, name: str, correction: float) -> Fit:
+    """The fit with the rates of a tensor times a number."""
+    equation = next(one for one in fit.model.equations if one.output.name == name)
+    a = next((term.name for term in equation.factors if term.name in fit.D), None)
+    if correction == 1 or a is None:
+        return fit
+    return replace(fit, D={**fit.D, a: fit.D[a] * correction})
 
 
 def _log_prob(fit: Fit, name: str, hidden: HiddenCells, seed: int, dispersion: float | str | None) -> Array:
