@@ -164,7 +164,7 @@ def test_learned_hyperparameters_have_their_exact_moments(learn: str) -> None:
     for sweep in range(1, 1001):
         state = sampler.sweep(state, (3, sweep))
         W.append(state.E["W"][:, 0])
-        hyper.append([float(np.log(value)) for value in (state.priors["W"].shape, state.priors["W"].mean)])
+        hyper.append([np.log(value) for value in (state.priors["W"].shape, state.priors["W"].mean)])
     check_moments(np.array(W), mean, second - mean**2)
     for drawn, exact in zip(np.array(hyper).T, (np.log(a), np.log(b)), strict=True):
         if np.ptp(exact) > 0:
@@ -244,13 +244,13 @@ def test_steps_leave_the_distribution_of_hyperparameters_as_it_is(learn: str) ->
     drawn = given.with_values(A, B)
     for step in range(4):
         drawn = prior_draws(drawn, given, n, exposure, groups, hyperprior, (9, step))
-    shape, mean = np.asarray(drawn.shape), np.asarray(drawn.mean)
-    for before, after, at in (
-        (A, shape, stats.norm.cdf(np.log(shape / 0.9) / 0.7)),
-        (B, mean, stats.gamma.cdf(2.0 / mean, 3.0, scale=1 / 3.0)),
+    after_A, after_B = (np.asarray(one) for one in (drawn.shape, drawn.mean))
+    for before, after, p in (
+        (A, after_A, stats.norm.cdf(np.log(after_A / 0.9) / 0.7)),
+        (B, after_B, stats.gamma.cdf(2.0 / after_B, 3.0, scale=1 / 3.0)),
     ):
         if np.ptp(before) > 0:
-            uniform(at.reshape(-1))
+            uniform(p.reshape(-1))
             assert np.mean(np.abs(np.log(after / before)) > 0.05) > 0.5  # it did move
             assert np.corrcoef(np.log(after), np.log(before))[0, 1] > 0.1  # and did look at the counts
         else:

@@ -4,8 +4,8 @@ Given its allocated counts n and its exposure Delta, an entry z ~ Gamma(A, mean 
 
     integral of z^n exp(-Delta*z) p(z) dz  =  Gamma(A + n)/Gamma(A) * (A/B)^A / (A/B + Delta)^(A + n)
 
-A and B are drawn from the product of these over a group of entries, times their hyperprior. Given z they would hardly
-move: entries without counts, of which there are many, are near zero because A is small, and A because they are.
+A and B are drawn from the product of these over a group of entries, times their hyperprior. Given z they move slowly
+where most entries have no counts: these are near zero because A is small, and A is small because they are.
 """
 
 from __future__ import annotations
