@@ -1,8 +1,8 @@
 """Measure on real data how far predictions and their uncertainty hold, beside other tools, and write the page.
 
-    python -m experiments.trust              everything, into docs/trust.md (some 90 minutes on two quiet cores)
-    python -m experiments.trust --masks 1    the same with one mask of each set (a fifth of the time)
-    python -m experiments.trust --quick      a little of everything, into trust-output/ (half a minute)
+    python -m experiments.trust              everything, into docs/trust.md (long; broken off, it goes on)
+    python -m experiments.trust --masks 1    the same with one mask of each set
+    python -m experiments.trust --quick      a little of everything, into trust-output/
     python -m experiments.trust --only real  one part; "--only page" writes the page from saved results
 
 Every result is kept in trust-output/ as soon as it is there. To do one again, delete its file. UCLAF is read from the

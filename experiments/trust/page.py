@@ -225,7 +225,7 @@ def _again(saved: Saved) -> str:
     minutes = ", ".join(f"{name} {found['seconds'] / 60:.1f}" for name, found in saved.items())
     return page(
         "## Run it again",
-        "    make trust                               # all of it, into docs/: some 90 minutes on two quiet cores\n"
+        "    make trust                               # all of it, into docs/; broken off, it goes on\n"
         "    make trust ARGS='--masks 1 --minutes 30' # less of it; what is there already is not done again\n"
         "    make trust QUICK=1                       # a little of everything, into trust-output/",
         prose(f"""
