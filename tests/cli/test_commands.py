@@ -116,7 +116,7 @@ def test_select_by_hidden_cells(folder: Path) -> None:
     told = facts(here(*command, "--score", "auc", "--json"))
     assert told["best"] == {"r": 2}
     assert all(0 < one["heldout"] <= 1 for one in told["candidates"])
-    refused = here(*command[:-2], "--score", "auc")
+    refused = here(*command[:-1], "bound", "--score", "auc")
     assert refused.code == 2
     assert "--score goes with --criterion heldout or 'both', got --criterion bound" in refused.err
 
