@@ -135,7 +135,7 @@ def _fit(task: Task, way: Way, model: pltf.Model, prior: str, start: int) -> plt
         )
 
 
-def chain(sweeps: int) -> dict[str, int]:
+def chain(sweeps: int) -> dict[str, Any]:
     """The chains of a sampler: they start at a fit by VB, so half of them is burn-in enough."""
     return {"chains": CHAINS, "burn_in": sweeps // 2, "draws": sweeps - sweeps // 2}
 
