@@ -12,7 +12,7 @@ from experiments.formatting import page, percent, prose, spread, table
 from experiments.results import Saved
 from experiments.trust import measures, ranking
 from experiments.trust.sets import SETS
-from experiments.trust.summary import ALARMS, by_set, goals, mean_of, recommended, tools_of
+from experiments.trust.summary import ALARMS, by_set, goals, mean_of, outranked, recommended, tools_of
 from experiments.trust.tasks import FOLDS, INNER
 
 Rows = Sequence[Json]
@@ -51,7 +51,14 @@ def _opening(saved: Saved) -> str:
             """),
         table(("goal", "wanted", "reached", "met"), rows) if rows else "",
         _missed(saved),
+        _outranked(saved),
     )
+
+
+def _outranked(saved: Saved) -> str:
+    found = [one for part in ("real", "links") if _has(saved, part) for one in outranked(saved[part]["rows"])]
+    lead = "Where another tool ranks the hidden cells better:"
+    return page(lead, "\n".join(f"- {one}." for one in found)) if found else ""
 
 
 def _number_of_masks(saved: Saved) -> str:
@@ -222,7 +229,12 @@ def _drawn(found: Json) -> str:
 
 
 def _again(saved: Saved) -> str:
-    minutes = ", ".join(f"{name} {found['seconds'] / 60:.1f}" for name, found in saved.items())
+    spent = {
+        part: sum(mask["seconds"] for row in saved[part]["rows"] for mask in row["masks"]) / 60
+        for part in ("real", "links")
+        if _has(saved, part)
+    }
+    minutes = ", ".join(f"{part} {some:.1f}" for part, some in spent.items())
     return page(
         "## Run it again",
         "    make trust                               # all of it, into docs/; broken off, it goes on\n"
@@ -230,8 +242,8 @@ def _again(saved: Saved) -> str:
         "    make trust QUICK=1                       # a little of everything, into trust-output/",
         prose(f"""
             Results are kept one by one in `trust-output/`; delete a file to do it again. `make trust ARGS="--only
-            real"` runs one part. Minutes of the last run of each part, which has only done what was not there yet:
-            {minutes}.
+            real"` runs one part. Minutes of one core behind the tables above: {minutes}.
+            The whole run has not been timed.
             """),
     )
 

@@ -129,8 +129,24 @@ def _link_goals(rows: Rows) -> list[Goal]:
         levels = by_set(rows)[UCLAF.name]
         got = {level: mean_of(recommended(some), measure) for level, some in levels.items()}
         met = all(value >= least[level] for level, value in got.items())
-        goals.append(Goal(f"UCLAF, {name}", _slashed(least[level] for level in got), _slashed(got.values()), met))
+        at = "/".join(f"{100 * level:.0f}" for level in got)
+        goals.append(
+            Goal(f"UCLAF, {name}, {at} % hidden", _slashed(least[level] for level in got), _slashed(got.values()), met)
+        )
     return goals
+
+
+def outranked(rows: Rows) -> list[str]:
+    """Where another tool ranks hidden cells better than the chosen way of pltf."""
+    found = []
+    for name, levels in by_set(rows).items():
+        for level, some in levels.items():
+            for measure, told in (("auc", "AUC"), ("ap", "average precision")):
+                peer = best_of(some, ours=False, measure=measure)
+                mine, theirs = mean_of(recommended(some), measure), mean_of(peer, measure)
+                if theirs > mine:
+                    found.append(f"{name} {100 * level:.0f} %, {told}: {peer['tool']} {theirs:.3f}, pltf {mine:.3f}")
+    return found
 
 
 def _slashed(values: Iterable[float]) -> str:
