@@ -184,7 +184,7 @@ def test_a_fit_has_all_options_in_their_order() -> None:
             pltf.select,
             {
                 **{"mask": None, "race": None, "workers": None, "restarts": 10},
-                **{"criterion": "bound", "folds": 5, "score": "log_likelihood", "widen": False},
+                **{"criterion": "auto", "folds": 5, "score": "log_likelihood", "widen": False},
             },
         ),
     ],
