@@ -41,7 +41,7 @@ def _covered(missing: float, run: int, settings: Settings) -> Json:
     drawn = pltf.datasets.draw(model, (settings.coverage_edge,) * 3, prior=pltf.Gamma(0.5, 1.0), seed=run)
     X, truth = drawn.counts["X"], drawn.rates["X"]
     keep = pltf.holdout(X, missing, seed=run)
-    fit = fitted(model, X, mask=keep, restarts=RESTARTS, run=run)
+    fit = replace(fitted(model, X, mask=keep, restarts=RESTARTS, run=run), spread=1.0)  # the posterior as it is
     cells = {"hidden": _some(~keep, settings, run), "observed": _some(keep, settings, run)}
     held = {kind: [_share(fit, truth, at, level, settings) for level in LEVELS] for kind, at in cells.items()}
     return {**held, **starts(fit)}
