@@ -207,8 +207,8 @@ def sure(saved: Saved) -> str:
             The posterior takes all entries of all factors as independent, which they are not, and such posteriors are
             known to be too narrow. By how much: counts were drawn from the model ({edge}x{edge}x{edge}, CP
             R={found["rank"]}, factors from Gamma(shape 0.5, mean 1)) and fitted with the true rank and the default
-            prior. The tables have the share of true rates within intervals of that
-            posterior itself, `replace(fit, spread=1.0).interval(at=cells, level=...)`; docs/prediction.md has what the spread does.
+            prior. The tables have the share of true rates within intervals of that posterior itself,
+            `replace(fit, spread=1.0).interval(at=cells, level=...)`; docs/prediction.md has what the spread does.
             """),
         table(
             (
