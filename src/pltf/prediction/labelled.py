@@ -78,7 +78,7 @@ def as_inference_data(fit: Fit, name: str, draws: int, seed: int) -> Any:
 
 
 def _drawn(fit: Fit, draws: int, seed: int) -> dict[str, Array]:
-    """Draws of all factors, (chain, draw, *shape): those of chains, at most so many of each, or independent ones."""
+    """Draws of all factors, with axes for chain and draw first: those of the chains, or independent ones."""
     if fit.draws:
         chains, number = next(iter(fit.draws.values())).shape[:2]
         chosen = np.arange(min(draws, number)) * number // min(draws, number)

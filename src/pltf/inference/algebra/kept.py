@@ -25,7 +25,7 @@ class Kept:
 
     @classmethod
     def empty(cls, chains: int, draws: int, sweeps: int, factors: Shapes, shapes: Shapes, mass: Shapes) -> Kept:
-        """Room for so many of them."""
+        """Arrays with room for these numbers of chains, draws and sweeps."""
 
         def room(of: Shapes) -> dict[str, Array]:
             return {name: np.full((chains, draws, *shape), math.nan) for name, shape in of.items()}
@@ -44,7 +44,7 @@ class Kept:
             array[chain, draw] = mass[index]
 
     def until(self, draws: int, sweeps: int) -> Kept:
-        """What there is after so many of them."""
+        """The first draws, and what belongs to the first sweeps."""
         factors, shapes, mass = (
             {name: array[:, :draws] for name, array in part.items()} for part in (self.factors, self.shapes, self.mass)
         )
