@@ -51,6 +51,22 @@ def test_estimate_recovers_what_was_drawn(size: float, power: float, zeros: floa
     assert found.zeros == pytest.approx(zeros, abs=0.02)
 
 
+@pytest.mark.parametrize("share", [0.003, 0.02])
+def test_counts_far_too_large_for_their_rates_are_strays(share: float) -> None:
+    held = known(rates(0, (100, 60), mean=2.0), 2.0)
+    rng = np.random.default_rng(5)
+    stray = rng.random(held.x.size) < share
+    found = estimate(replace(held, x=np.where(stray, rng.geometric(1 / 300, held.x.size), held.x)))
+    assert found.strays == pytest.approx(stray.mean(), rel=0.35)
+    assert found.typical == pytest.approx(300, rel=0.35)
+    assert f"{found.strays:.2%} strays" in str(found)
+
+
+def test_no_stray_among_n_cells_leaves_room_for_one() -> None:
+    held = known(rates(0, (100, 60), mean=2.0), 2.0)
+    assert 0.1 / held.x.size < estimate(held).strays < 5 / held.x.size
+
+
 def test_estimate_finds_nothing_in_poisson_counts() -> None:
     for seed in range(20):
         rng, mean = np.random.default_rng(seed), rates(seed)

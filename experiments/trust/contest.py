@@ -18,6 +18,7 @@ from experiments.trust.measures import Predicted, measured
 from experiments.trust.sets import RealSet
 from experiments.trust.store import Key
 from experiments.trust.tasks import Task, task
+from pltf import Dispersion
 
 
 class Tool(Protocol):
@@ -68,7 +69,7 @@ class PeerTool:
 
 
 class OurTool:
-    """A way of pltf: its noise is its own."""
+    """A way of pltf: its noise is its own, or that of the average where several starts are averaged."""
 
     def __init__(self, way: ours.Way) -> None:
         self.way, self.name = way, f"pltf, {way.name}"
@@ -82,12 +83,14 @@ class OurTool:
     def settings(self, one: RealSet) -> list[Any]:
         return list(product(ours.models(one.load().ndim, self.way), one.ranks, self.way.priors))
 
-    def inside(self, inner: list[Task], setting: Any) -> tuple[float, None]:
-        said = [ours.log_prob(ours.fits(fold, self.way, *setting), fold) for fold in inner]
-        return float(np.concatenate(said).mean()), None
+    def inside(self, inner: list[Task], setting: Any) -> tuple[float, Dispersion | None]:
+        found = [ours.fits(fold, self.way, *setting) for fold in inner]
+        around = ours.around_average(found, inner) if self.way.starts > 1 and not self.way.links else None
+        said = [ours.log_prob(ours.with_noise(some, around), fold) for some, fold in zip(found, inner, strict=True)]
+        return float(np.concatenate(said).mean()), around
 
-    def predict(self, outer: Task, setting: Any, learned: None) -> Predicted:
-        return ours.predicted(ours.fits(outer, self.way, *setting), outer)
+    def predict(self, outer: Task, setting: Any, learned: Dispersion | None) -> Predicted:
+        return ours.predicted(ours.with_noise(ours.fits(outer, self.way, *setting), learned), outer)
 
 
 @cache

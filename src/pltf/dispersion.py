@@ -24,6 +24,7 @@ from pltf.fit import Fit
 from pltf.gamma import Array
 from pltf.notation import Model
 from pltf.prediction.dispersion import Dispersion
+from pltf.prediction.noise import log_prob_of_strays
 
 SHARE = 0.1  # of the observed cells that are held back
 MOST_POSITIVE, MOST_ZEROS, MOST_JUDGED = 1 << 12, 1 << 17, 1 << 13  # held-back cells, and zeros that are looked at
@@ -34,6 +35,7 @@ SEED = 0x0D15  # of what is held back: the fit has a stream of its own
 LEAST_SIZE, LARGEST_SIZE, LARGEST_POWER = 1e-4, 1e6, 2.0
 LEAST_RATE = 1e-30  # whose power is taken: the count of such a cell is zero whatever the noise
 FEWEST_ZEROS = 1e-3  # extra ones, of all cells
+LEAST_TYPICAL = 0.1  # of strays, above one
 GRID, REACH = 41, 4.0  # sizes that are tried along an index, and how far their logarithms go from the common one
 SURE = 2.0  # standard errors by which a richer noise must be better
 _TINY = float(np.finfo(np.float64).tiny)
@@ -98,7 +100,7 @@ def _held_back(
         if judge is None:
             return None
         folds.append({name: one.judged_by(judge, name) for name, one in now.items()})
-    return {name: _together([one[name] for one in folds]) for name in hidden}
+    return {name: together([one[name] for one in folds]) for name in hidden}
 
 
 def _unfit(seen: Observation) -> str:
@@ -210,6 +212,9 @@ class HeldBack:
         if found.zeros:
             out += math.log1p(-found.zeros)
             out[zeros] = np.logaddexp(math.log(found.zeros), out[zeros])
+        if found.strays:
+            out += math.log1p(-found.strays)
+            out[others] = np.logaddexp(math.log(found.strays) + log_prob_of_strays(x, found.typical), out[others])
         return out
 
     def total(self, found: Dispersion) -> float:
@@ -239,7 +244,7 @@ class HeldBack:
         return sizes
 
 
-def _together(held: list[HeldBack]) -> HeldBack:
+def together(held: list[HeldBack]) -> HeldBack:
     """The cells of all folds."""
     if len(held) == 1:
         return held[0]
@@ -255,18 +260,36 @@ def estimate(held: HeldBack, along: Along | None = None) -> Dispersion:
     """The dispersion that held-back cells support; ``along`` is an index, its axis and its size.
 
     A size, a power of the rate and extra zeros are tried one after the other; each is kept if it is clearly better than
-    what was found without it. Sizes along an index take the place of extra zeros, which they can look like.
+    what was found without it. Sizes along an index take the place of extra zeros, which they can look like. Counts that
+    vary more than Poisson may also be strays.
     """
     found, tried = Dispersion(), Dispersion(1.0)
     for free in (("size",), ("size", "power"), ("size", "power", "zeros")):
         tried = _most_likely(held, tried, free)
         if held.prefers(tried, found):
             found = tried
+    if not found.is_poisson:
+        found = _with_strays(held, found)
     if along is not None and not found.is_poisson:
         index, axis, length = along
         common = replace(found, zeros=0.0)
         found = replace(common, size=_sizes_along(held, axis, length, common), index=index)
     return replace(found, cells=held.x.size, factor=held.factor(found, along))
+
+
+def _with_strays(held: HeldBack, plain: Dispersion) -> Dispersion:
+    """The same with strays: counts far too large for their rates.
+
+    They are rare: a handful of cells must do to tell, and would pass no test. So there is always a share of them, with
+    a prior as if one more had been seen: that none is among n cells does not mean that there are none. What they are
+    typically is drawn towards the mean count of an event; what was found without them is left as it is.
+    """
+    common = max(float(held.x @ held.x / held.x.sum()) - 1, LEAST_TYPICAL)
+
+    def log_prior(tried: Dispersion) -> float:
+        return math.log(max(tried.strays, _TINY)) - 0.5 * math.log((tried.typical - 1) / common) ** 2
+
+    return _most_likely(held, replace(plain, strays=1e-3, typical=1 + common), ("strays", "typical"), log_prior)
 
 
 def quick_estimate(held: HeldBack) -> Dispersion:
@@ -291,23 +314,31 @@ _AXES: Mapping[str, Axis] = {
     "zeros": Axis(
         special.logit, lambda at: float(special.expit(at)) if at > special.logit(FEWEST_ZEROS) else 0.0, -3.0, 1.0
     ),
+    "strays": Axis(special.logit, lambda at: float(special.expit(at)), -7.0, 1.0),
+    "typical": Axis(lambda mean: math.log(mean - 1), lambda at: 1 + math.exp(np.clip(at, -9.0, 30.0)), 0.0, 1.0),
 }
 
 
-def _most_likely(held: HeldBack, begin: Dispersion, free: tuple[str, ...]) -> Dispersion:
-    """The most likely values of some parameters."""
+def _most_likely(
+    held: HeldBack, begin: Dispersion, free: tuple[str, ...], log_prior: Callable[[Dispersion], float] = lambda _: 0.0
+) -> Dispersion:
+    """The most likely values of some parameters, or with a prior the most probable ones."""
     axes = [_AXES[name] for name in free]
     known = [float(getattr(begin, name)) for name in free]
     start = np.array([axis.place(value) if value else axis.begin for axis, value in zip(axes, known, strict=True)])
 
     def at(place: Array) -> Dispersion:
         values: dict[str, Any] = {name: _AXES[name].value(one) for name, one in zip(free, place, strict=True)}
-        return Dispersion(**values)
+        return replace(begin, **values)
 
     simplex = np.vstack([start, start + np.diag([axis.step for axis in axes])])
     options = {"xatol": 0.03, "fatol": 0.1, "initial_simplex": simplex}
-    found = optimize.minimize(lambda place: -held.total(at(place)), start, method="Nelder-Mead", options=options)
-    return at(found.x)
+
+    def cost(place: Array) -> float:
+        tried = at(place)
+        return -held.total(tried) - log_prior(tried)
+
+    return at(optimize.minimize(cost, start, method="Nelder-Mead", options=options).x)
 
 
 def _sizes_along(held: HeldBack, axis: int, length: int, common: Dispersion) -> Array:

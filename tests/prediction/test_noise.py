@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from pltf.errors import PltfError
-from pltf.prediction.noise import Bernoulli, NegativeBinomial, Noise, Poisson, ZeroInflated, draw_counts
+from pltf.prediction.noise import Bernoulli, NegativeBinomial, Noise, Poisson, Strays, ZeroInflated, draw_counts
 
 RATES = np.array([1e-12, 1e-3, 0.4, 1.0, 7.5, 300.0, 1e6])
 COUNTS = np.array([0.0, 1.0, 2.0, 5.0, 60.0, 1000.0, 1e6])
@@ -107,7 +107,17 @@ NOISES: list[Noise] = [
     NegativeBinomial(50.0),
     ZeroInflated(0.3, Poisson()),
     ZeroInflated(0.1, NegativeBinomial(2.0)),
+    Strays(0.02, 40.0, Poisson()),
+    Strays(0.3, 1.0, Poisson()),
+    Strays(0.1, 3.0, ZeroInflated(0.1, NegativeBinomial(2.0))),
 ]
+
+
+def expected(noise: Noise, rate: float) -> float:
+    """The mean of a value."""
+    if isinstance(noise, Strays):
+        return (1 - noise.share) * rate + noise.share * noise.typical
+    return float(-np.expm1(-rate)) if isinstance(noise, Bernoulli) else rate
 
 
 @pytest.mark.parametrize("noise", NOISES, ids=repr)
@@ -123,7 +133,7 @@ def test_the_parts_of_a_noise_agree(noise: Noise, rate: float) -> None:
     for k in (0, 1, 4):
         assert noise.at_least(k, np.array([rate]))[0] == pytest.approx(p[k:].sum(), abs=1e-9)
     mean, variance = p @ x, p @ x**2 - (p @ x) ** 2
-    assert mean == pytest.approx(-np.expm1(-rate) if isinstance(noise, Bernoulli) else rate, rel=1e-6)
+    assert mean == pytest.approx(expected(noise, rate), rel=1e-6)
     assert noise.variance(np.array(rate), np.array(0.0)) == pytest.approx(variance, rel=1e-6)
     drawn = noise.draw(np.random.default_rng(1), np.full(40_000, rate))
     assert drawn.dtype == np.int64

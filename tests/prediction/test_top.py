@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 import pltf
 from pltf.inference.progress import Progress
 from pltf.prediction import top as module
+from pltf.prediction.dispersion import Dispersion
 from tests.prediction import COUPLED, CP, STORAGES, TRAIN, TUCKER, believing, every_cell, fitted, small_fit, stored
 from tests.reference import Array
 from tests.strategies import Case, cases
@@ -249,3 +251,16 @@ def test_a_search_that_is_too_long_ends_with_the_best_so_far(monkeypatch: pytest
     monkeypatch.setattr(module, "MOST_BOXES", 10**6)
     best = fit.top(5, among="zero")
     assert best["prob"].min() >= some["prob"].min()
+
+
+@pytest.mark.parametrize("atleast", [1, 4])
+def test_strays_raise_all_probabilities_alike(atleast: int) -> None:
+    fit = small_fit(CP)
+    plain, strayed = (
+        replace(fit, dispersion={"X": Dispersion(2.0, strays=share, typical=9.0)}).top(
+            5, "all", draws=500, atleast=atleast, unsupported=True
+        )
+        for share in (0.0, 0.1)
+    )
+    assert plain.drop(columns="prob").equals(strayed.drop(columns="prob"))
+    np.testing.assert_allclose(strayed["prob"], 0.9 * plain["prob"] + 0.1 * (8 / 9) ** (atleast - 1))

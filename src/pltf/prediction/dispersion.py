@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pltf.gamma import Array
-from pltf.prediction.noise import NegativeBinomial, Noise, Poisson, ZeroInflated
+from pltf.prediction.noise import NegativeBinomial, Noise, Poisson, Strays, ZeroInflated
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,9 +17,10 @@ class Dispersion:
 
     A count of rate m has the variance m + m^2 / (size * m^power): the usual negative binomial, where ``power`` is 0.
     ``size`` is infinite where nothing beyond Poisson was found. It is an array where it differs along an index
-    (``index``). ``zeros`` is the share of cells that are zero for another reason than their rate. ``cells`` says from
-    how many held-back cells it was estimated: 0 if it was given, or if it could not be, which ``note`` explains.
-    ``factor`` is the variance of these cells over that of Poisson counts with the same rates, both summed.
+    (``index``). ``zeros`` is the share of cells that are zero for another reason than their rate, and ``strays`` that
+    of cells whose count has nothing to do with their rate: it is ``typical`` on average. ``cells`` says from how many
+    held-back cells it was estimated: 0 if it was given, or if it could not be, which ``note`` explains. ``factor`` is
+    the variance of these cells over that of Poisson counts with the same rates, both summed.
 
     >>> print(Dispersion(0.5, cells=4200, factor=41.3))
     counts vary 41 times more than Poisson allows (size 0.5, from 4,200 held-back cells)
@@ -36,6 +37,8 @@ class Dispersion:
     cells: int = 0
     factor: float = math.nan
     note: str = ""
+    strays: float = 0.0
+    typical: float = 1.0
 
     @property
     def is_poisson(self) -> bool:
@@ -44,7 +47,7 @@ class Dispersion:
         >>> Dispersion().is_poisson, Dispersion(2.0).is_poisson
         (True, False)
         """
-        return bool(np.isinf(self.size).all()) and not self.zeros
+        return bool(np.isinf(self.size).all()) and not self.zeros and not self.strays
 
     def noise(self, indices: tuple[str, ...]) -> Noise:
         """The noise of a tensor with these indices.
@@ -54,7 +57,8 @@ class Dispersion:
         """
         axis = None if self.index is None else indices.index(self.index)
         inner = Poisson() if np.isinf(self.size).all() else NegativeBinomial(self.size, axis, self.power)
-        return ZeroInflated(self.zeros, inner) if self.zeros else inner
+        counted = ZeroInflated(self.zeros, inner) if self.zeros else inner
+        return Strays(self.strays, self.typical, counted) if self.strays else counted
 
     def without(self, index: str) -> Dispersion:
         """The same for new rows of an index: where it differs along that, its geometric mean.
@@ -73,7 +77,7 @@ class Dispersion:
         if self.is_poisson:
             return f"no more variance than Poisson ({source})"
         times = "" if math.isnan(self.factor) else f" {_times(self.factor)} times"
-        return f"counts vary{times} more than Poisson allows ({self._size()}{self._zeros()}, {source})"
+        return f"counts vary{times} more than Poisson allows ({self._size()}{self._others()}, {source})"
 
     def _size(self) -> str:
         rate = f" * rate^{self.power:.2g}" if self.power else ""
@@ -81,8 +85,9 @@ class Dispersion:
             return f"size {self.size:.3g}{rate}"
         return f"size {np.min(self.size):.3g} to {np.max(self.size):.3g}{rate} along '{self.index}'"
 
-    def _zeros(self) -> str:
-        return f", {self.zeros:.1%} extra zeros" if self.zeros else ""
+    def _others(self) -> str:
+        zeros = f", {self.zeros:.1%} extra zeros" if self.zeros else ""
+        return zeros + (f", {self.strays:.2%} strays" if self.strays else "")
 
 
 def _times(factor: float) -> str:

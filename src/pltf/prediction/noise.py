@@ -1,7 +1,8 @@
-"""How a value scatters around its rate: Poisson, with more variance than that, with extra zeros, or 0/1.
+"""How a value scatters around its rate: Poisson, with more variance than that, with extra zeros or strays, or 0/1.
 
-A fit believes something about rates. What a cell holds, given its rate, is a matter of its :class:`Noise`. All of them
-have the rate as their mean, but for :class:`Bernoulli`, so that means and rankings do not depend on it.
+A fit believes something about rates. What a cell holds, given its rate, is a matter of its :class:`Noise`. Most have
+the rate as their mean; with :class:`Bernoulli` and :class:`Strays` the mean is another, but it grows with the rate. So
+rates and rankings do not depend on the noise.
 """
 
 from __future__ import annotations
@@ -239,6 +240,68 @@ class ZeroInflated:
 
     def variance(self, mean: Array, of_rate: Array) -> Array:
         return np.asarray(self.excess(mean, of_rate) + mean)
+
+
+@dataclass(frozen=True, eq=False)
+class Strays:
+    """Counts that have nothing to do with their rate in a ``share`` of all cases.
+
+    Such a count is above zero and geometric, with the mean ``typical``. Only a rate of zero has none of them.
+
+    >>> noise = Strays(0.01, 50.0, Poisson())
+    >>> noise.at_least(40, np.array([0.0, 0.1, 5.0])).round(5).tolist()
+    [0.0, 0.00455, 0.00455]
+    """
+
+    share: float
+    typical: float
+    inner: Noise
+
+    def at(self, cells: Places) -> Strays:
+        return Strays(self.share, self.typical, self.inner.at(cells))
+
+    def log_prob(self, x: Array, rates: Array) -> Array:
+        inner, stray = self.inner.log_prob(x, rates), log_prob_of_strays(x, self.typical)
+        with np.errstate(invalid="ignore"):  # the lesser of two impossible things
+            mixed = np.logaddexp(np.log1p(-self.share) + inner, np.log(self.share) + stray)
+        return np.where(rates > 0, mixed, inner)
+
+    def at_least(self, k: Array | int, rates: Array) -> Array:
+        return self.mixed(self.inner.at_least(k, rates), k, rates)
+
+    def at_most(self, k: Array | int, rates: Array) -> Array:
+        share = np.where(rates > 0, self.share, 0.0)
+        return (1 - share) * self.inner.at_most(k, rates) + share * (1 - self._longer(np.asarray(k)))
+
+    def mixed(self, at_least: Array, k: Array | int, rates: Array) -> Array:
+        """P(X >= k) from that of the inner noise."""
+        share = np.where(rates > 0, self.share, 0.0)
+        return (1 - share) * at_least + share * self._longer(np.asarray(k) - 1)
+
+    def _longer(self, k: Array) -> Array:
+        """P(X > k) of a stray."""
+        return np.asarray(np.exp(special.xlog1py(np.maximum(k, 0), -1 / self.typical)))
+
+    def draw(self, rng: np.random.Generator, rates: Array) -> NDArray[np.int64]:
+        stray = (rng.random(np.shape(rates)) < self.share) & (rates > 0)
+        return np.where(stray, rng.geometric(1 / self.typical, np.shape(rates)), self.inner.draw(rng, rates))
+
+    def excess(self, mean: Array, of_rate: Array) -> Array:
+        return self.variance(mean, of_rate) - mean
+
+    def variance(self, mean: Array, of_rate: Array) -> Array:
+        within = (1 - self.share) * self.inner.variance(mean, of_rate) + self.share * self.typical * (self.typical - 1)
+        between = self.share * (1 - self.share) * (mean - self.typical) ** 2
+        return np.where(mean > 0, within + between, 0.0)
+
+
+def log_prob_of_strays(x: Array, typical: float) -> Array:
+    """log P(X = x) of a count that is above zero and geometric.
+
+    >>> log_prob_of_strays(np.array([0.0, 1.0, 2.0]), 2.0).round(4).tolist()
+    [-inf, -0.6931, -1.3863]
+    """
+    return np.where(x > 0, special.xlog1py(np.maximum(x - 1, 0), -1 / typical) - np.log(typical), -np.inf)
 
 
 def _beta_tail(k: Array | int, size: Array, rates: Array, *, upper: bool) -> Array:

@@ -25,7 +25,7 @@ from pltf.inference.progress import Progress
 from pltf.prediction.cells import Asked
 from pltf.prediction.draws import Sampling, at_least
 from pltf.prediction.moments import Belief, mean, variance
-from pltf.prediction.noise import NegativeBinomial, Noise, Poisson, ZeroInflated
+from pltf.prediction.noise import NegativeBinomial, Noise, Poisson, Strays, ZeroInflated
 
 MOST_CHILDREN = 1 << 12  # boxes, or cells, that are looked at in one step
 MOST_TRIED = 1024  # cells that are looked at for each of those that are wanted
@@ -43,7 +43,19 @@ def most_probable(
     If the choice is listed, four times as many are chosen by what mean and variance tell, and drawn. Otherwise they are
     looked for among the cells of largest mean, four times as many each time, until no other cell can be among
     them: P(X >= 1) is at most that of a rate known to be the mean, by Jensen, and P(X >= n) <= mean / n, by Markov.
+    Strays are as probable in one cell as in another: the search leaves them out.
     """
+    noise = belief.noise
+    if not isinstance(noise, Strays):
+        return _most_probable(belief, k, atleast, choice, draws, seed, shown)
+    cells, p = _most_probable(replace(belief, noise=noise.inner), k, atleast, choice, draws, seed, shown)
+    return cells, noise.mixed(p, atleast, mean(belief, Asked(belief.shape, cells)))
+
+
+def _most_probable(
+    belief: Belief, k: int, atleast: int, choice: Choice, draws: int, seed: int, shown: bool
+) -> tuple[Coords, Array]:
+    """The same where there are no strays."""
     if choice.listed is not None:
         likely = _likely(belief, choice.listed, atleast)
         means = mean(belief, Asked(belief.shape, choice.listed))
@@ -60,11 +72,11 @@ def most_probable(
                 count *= 4
                 continue
             text = f"of the {count:,} cells of largest mean the data tie down {probability.size:,}"
-            warnings.warn(f"{text}: others may follow", ScoreWarning, stacklevel=3)
+            warnings.warn(f"{text}: others may follow", ScoreWarning, stacklevel=4)
             return cells, probability
         if not found.certain:
             boxes = f"the search ended after {MOST_BOXES:,} boxes of cells"
-            warnings.warn(f"{boxes}: others may have means of up to {found.rest:.3g}", ScoreWarning, stacklevel=3)
+            warnings.warn(f"{boxes}: others may have means of up to {found.rest:.3g}", ScoreWarning, stacklevel=4)
             return cells, probability
         most_else = min(_most_likely(belief.noise, found.rest), found.rest / atleast)
         if len(found.means) < count or most_else <= probability[-1]:
@@ -73,7 +85,7 @@ def most_probable(
             if most_else <= 2 * probability[-1]:  # no more than rows alike and draws that differ
                 return cells, probability
             text = f"of the {count:,} cells of largest mean these are the most probable; others may be more so"
-            warnings.warn(f"{text}, for the posterior of some rates is very wide", ScoreWarning, stacklevel=3)
+            warnings.warn(f"{text}, for the posterior of some rates is very wide", ScoreWarning, stacklevel=4)
             return cells, probability
         count *= 4
 

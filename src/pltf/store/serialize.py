@@ -215,7 +215,10 @@ _DISPERSION: dict[str, type | tuple[type, ...]] = {
     "cells": int,
     "factor": float,
     "note": str,
+    "strays": float,
+    "typical": float,
 }
+_WITHOUT_STRAYS = {"strays": 0.0, "typical": 1.0}  # in files from before there were any
 
 
 def put_dispersion(box: Box, dispersion: Mapping[str, Dispersion]) -> None:
@@ -233,14 +236,15 @@ def get_dispersion(box: Box, model: Model, sizes: Mapping[str, int]) -> dict[str
     """The dispersion that was put there; older files have none."""
     found = {}
     for name, about in box.about.get("dispersion", {}).items():
-        parts = {key: about[key] for key in _DISPERSION}
+        parts = {key: (_WITHOUT_STRAYS | about)[key] for key in _DISPERSION}
         index = parts["index"]
         if not all(isinstance(parts[key], kind) for key, kind in _DISPERSION.items()):
             raise ValueError(f"the dispersion of {name} cannot be {about}")
         if name not in model.observed or (index is not None and index not in model.observed[name]):
             raise ValueError(f"there is no tensor {name} with index {index}")
         size = float(about["size"]) if index is None else frozen(box.get(f"{name}.dispersion", (sizes[index],)))
-        if not np.all(np.asarray(size) > 0) or not 0 <= parts["zeros"] < 1:
+        shares = parts["zeros"], parts["strays"]
+        if not np.all(np.asarray(size) > 0) or not all(0 <= one < 1 for one in shares) or not parts["typical"] >= 1:
             raise ValueError(f"the dispersion of {name} is out of range")
         found[name] = Dispersion(size, **parts)
     return found
