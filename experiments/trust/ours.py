@@ -86,9 +86,9 @@ GIBBS = {"method": "gibbs"}
 WAYS = (
     Way("VB, Poisson", {"dispersion": None}),
     Way("VB", links=False),
-    Way("VB, 4 starts", {"dispersion": None}, starts=4, links=False, like="VB"),
+    Way("VB, 8 starts", {"dispersion": None}, starts=8, links=False, like="VB"),
     Way("VB, links", {"likelihood": "bernoulli"}, ("default", "a mean for each position"), pairs=True, links=True),
-    Way("VB, links, 4 starts", {"likelihood": "bernoulli"}, (), starts=4, links=True, like="VB, links"),
+    Way("VB, links, 8 starts", {"likelihood": "bernoulli"}, (), starts=8, links=True, like="VB, links"),
     Way("Gibbs", GIBBS, links=False, like="VB"),
     Way(
         "Gibbs, links",

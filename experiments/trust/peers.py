@@ -17,7 +17,7 @@ import pltf.metrics
 from experiments.common import Array
 from experiments.trust.tasks import Task
 
-SHRINKAGE = (0.2, 0.12, 0.07, 0.04, 0.02)  # of singular values, over the largest
+SHRINKAGE = (0.5, 0.3, 0.2, 0.12, 0.07, 0.04, 0.02)
 ROUNDS, SWEEPS = 15, 20  # of filling in hidden cells, and between two of them
 
 

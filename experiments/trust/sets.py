@@ -113,7 +113,7 @@ SETS = (
         "Reuters",
         f"how often each of the {REUTERS_WORDS} most frequent words is in each of 395 news stories (package lda)",
         reuters,
-        ranks=(4, 12, 24),
+        ranks=(12, 24, 40),
     ),
     RealSet("digits", "ink of 64 pixels, 0 to 16, in 1797 digits (scikit-learn)", digits, ranks=(8, 16, 24)),
     RealSet(
