@@ -57,14 +57,25 @@ def test_counts_far_too_large_for_their_rates_are_strays(share: float) -> None:
     rng = np.random.default_rng(5)
     stray = rng.random(held.x.size) < share
     found = estimate(replace(held, x=np.where(stray, rng.geometric(1 / 300, held.x.size), held.x)))
-    assert found.strays == pytest.approx(stray.mean(), rel=0.35)
-    assert found.typical == pytest.approx(300, rel=0.35)
+    assert found.strays == pytest.approx(stray.mean(), rel=0.25)
+    assert found.typical == pytest.approx(300, rel=0.25)
+    assert found.size == pytest.approx(2.0, rel=0.15)
+    assert abs(found.power) < 0.1
     assert f"{found.strays:.2%} strays" in str(found)
 
 
 def test_no_stray_among_n_cells_leaves_room_for_one() -> None:
     held = known(rates(0, (100, 60), mean=2.0), 2.0)
     assert 0.1 / held.x.size < estimate(held).strays < 5 / held.x.size
+
+
+def test_counts_that_look_like_strays_throughout_are_not_all_called_so() -> None:
+    """Geometric counts of one rate are strays as well as negative binomials of size 1."""
+    for seed in range(12):
+        X = np.random.default_rng(seed).geometric(0.1, 400).astype(float)
+        held = HeldBack(np.arange(400)[None], X, np.ones(400), np.full(400, 10.0), np.zeros(400))
+        assert estimate(held).strays <= 0.2
+    assert pltf.nmf(rank=1).fit(np.random.default_rng(2).geometric(0.1, (30, 30))).dispersion["X"].strays <= 0.2
 
 
 def test_estimate_finds_nothing_in_poisson_counts() -> None:
@@ -194,7 +205,7 @@ def test_predictions_use_it() -> None:
     assert (wide[1] >= narrow[1]).all()
     far = X[tuple(np.array(at).T)] + 60
     assert (fit.surprise(at, far) > 1e3 * plain.surprise(at, far)).all()
-    assert (fit.prob(at) < plain.prob(at)).all()
+    assert fit.prob(at)[2] < plain.prob(at)[2]  # of a large rate: where it is small, a stray may make up for it
     assert fit.sample(5, at, counts=True).shape == (5, 3)
     assert fit.top(3, "zero", draws=50).shape == (3, 6)
     mask = pltf.holdout(X, 0.2, seed=1)

@@ -86,7 +86,7 @@ GIBBS = {"method": "gibbs"}
 WAYS = (
     Way("VB, Poisson", {"dispersion": None}),
     Way("VB", links=False),
-    Way("VB, 8 starts", {"dispersion": None}, starts=8, links=False, like="VB"),
+    Way("VB, 8 starts", {"dispersion": None}, starts=8, links=False),
     Way("VB, links", {"likelihood": "bernoulli"}, ("default", "a mean for each position"), pairs=True, links=True),
     Way("VB, links, 8 starts", {"likelihood": "bernoulli"}, (), starts=8, links=True, like="VB, links"),
     Way("Gibbs", GIBBS, links=False, like="VB"),

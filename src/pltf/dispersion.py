@@ -35,7 +35,7 @@ SEED = 0x0D15  # of what is held back: the fit has a stream of its own
 LEAST_SIZE, LARGEST_SIZE, LARGEST_POWER = 1e-4, 1e6, 2.0
 LEAST_RATE = 1e-30  # whose power is taken: the count of such a cell is zero whatever the noise
 FEWEST_ZEROS = 1e-3  # extra ones, of all cells
-LEAST_TYPICAL = 0.1  # of strays, above one
+MOST_STRAYS, LEAST_TYPICAL = 0.2, 0.1  # their share, and their mean above one
 GRID, REACH = 41, 4.0  # sizes that are tried along an index, and how far their logarithms go from the common one
 SURE = 2.0  # standard errors by which a richer noise must be better
 _TINY = float(np.finfo(np.float64).tiny)
@@ -282,14 +282,16 @@ def _with_strays(held: HeldBack, plain: Dispersion) -> Dispersion:
 
     They are rare: a handful of cells must do to tell, and would pass no test. So there is always a share of them, with
     a prior as if one more had been seen: that none is among n cells does not mean that there are none. What they are
-    typically is drawn towards the mean count of an event; what was found without them is left as it is.
+    typically is drawn towards the mean over events of the count of their cell. All that was found without them is
+    estimated again, for they had a part in it.
     """
+    free = (*(name for name in ("size", "power", "zeros") if getattr(plain, name)), "strays", "typical")
     common = max(float(held.x @ held.x / held.x.sum()) - 1, LEAST_TYPICAL)
 
     def log_prior(tried: Dispersion) -> float:
         return math.log(max(tried.strays, _TINY)) - 0.5 * math.log((tried.typical - 1) / common) ** 2
 
-    return _most_likely(held, replace(plain, strays=1e-3, typical=1 + common), ("strays", "typical"), log_prior)
+    return _most_likely(held, replace(plain, strays=1e-3, typical=1 + common), free, log_prior)
 
 
 def quick_estimate(held: HeldBack) -> Dispersion:
@@ -314,7 +316,9 @@ _AXES: Mapping[str, Axis] = {
     "zeros": Axis(
         special.logit, lambda at: float(special.expit(at)) if at > special.logit(FEWEST_ZEROS) else 0.0, -3.0, 1.0
     ),
-    "strays": Axis(special.logit, lambda at: float(special.expit(at)), -7.0, 1.0),
+    "strays": Axis(
+        lambda share: special.logit(share / MOST_STRAYS), lambda at: MOST_STRAYS * float(special.expit(at)), -5.0, 1.0
+    ),
     "typical": Axis(lambda mean: math.log(mean - 1), lambda at: 1 + math.exp(np.clip(at, -9.0, 30.0)), 0.0, 1.0),
 }
 
