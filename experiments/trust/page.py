@@ -10,7 +10,7 @@ import numpy as np
 from experiments.common import Json
 from experiments.formatting import page, percent, prose, spread, table
 from experiments.results import Saved
-from experiments.trust import measures, ranking
+from experiments.trust import measures, order, ranking
 from experiments.trust.sets import SETS
 from experiments.trust.summary import ALARMS, by_set, goals, mean_of, outranked, recommended, tools_of
 from experiments.trust.tasks import FOLDS, INNER
@@ -187,29 +187,39 @@ prior = {name: pltf.Gamma(0.5, 1.0, learn="both") for name in "ABC"} | {"V": plt
 def _order(found: Json) -> str:
     lines = []
     for row in found["rows"]:
-        means = np.mean([[one["log_likelihood"] for one in mask["judged"]] for mask in row["masks"]], axis=0)
-        best = row["ranks"][int(np.argmax(means))]
-        chosen = [
-            f"{'/'.join(str(mask['chosen'][name]) for mask in row['masks'])} "
-            f"({sum(_near(row['ranks'], mask, name) for mask in row['masks'])} of {len(row['masks'])})"
-            for name in found["criteria"]
-        ]
-        lines.append([row["set"], str(best), *chosen])
+        masks, orders = row["masks"], row["orders"]
+        means = np.mean([[one["log_likelihood"] for one in mask["judged"]] for mask in masks], axis=0)
+        line = [row["set"], str(orders[int(np.argmax(means))]), f"{means.max():.4f}"]
+        for name in order.CRITERIA:
+            reached = np.mean([_reached(orders, mask, name)["log_likelihood"] for mask in masks])
+            near = sum(_near(orders, mask, name) for mask in masks)
+            chosen = ", ".join(str(mask["chosen"][name]) for mask in masks)
+            line += [chosen, f"{reached:.4f} ({near} of {len(masks)})"]
+        lines.append([*line, f"{np.mean([mask['weight'] for mask in masks]):.2f}"])
+    header = ["set", "best order", "its log-likelihood"]
+    header += [text for name in order.CRITERIA for text in (f"chosen by {name}", "log-likelihood")]
     return page(
-        prose("""
-            The number of components that `pltf.select` chooses on each mask, with 20 % of the cells hidden from it.
-            In parentheses: how often the log-likelihood of these hidden cells is within one standard error of that
-            of the best number.
+        prose(f"""
+            The number of components that `pltf.select` chooses on each mask, with {percent(order.LEVEL)} of the cells
+            hidden from it: by hidden cells of its own, which is the default, and by the bound. Beside it the
+            log-likelihood of the cells that no search saw, mean over the masks, and in parentheses on how many masks
+            it is within one standard error of the best on that mask. The best order on a mask owes something to
+            chance: the first columns have the order that is best over all masks. The weight is how sure the search
+            says it is.
             """),
-        table(("set", "best on hidden cells", *(f'`criterion="{name}"`' for name in found["criteria"])), lines),
+        table((*header, "weight"), lines),
     )
 
 
-def _near(ranks: Sequence[int], mask: Json, criterion: str) -> bool:
-    judged = dict(zip(ranks, mask["judged"], strict=True))
-    best = max(judged.values(), key=lambda one: float(one["log_likelihood"]))
-    mine = judged[mask["chosen"][criterion]]
-    return bool(mine["log_likelihood"] >= best["log_likelihood"] - best["se"])
+def _reached(orders: Sequence[int], mask: Json, criterion: str) -> Json:
+    judged: Json = mask["judged"][orders.index(mask["chosen"][criterion])]
+    return judged
+
+
+def _near(orders: Sequence[int], mask: Json, criterion: str) -> bool:
+    best = max(mask["judged"], key=lambda one: float(one["log_likelihood"]))
+    reached = _reached(orders, mask, criterion)["log_likelihood"]
+    return bool(reached >= best["log_likelihood"] - best["se"])
 
 
 def _drawn(found: Json) -> str:

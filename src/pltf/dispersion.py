@@ -294,10 +294,13 @@ def _with_strays(held: HeldBack, plain: Dispersion) -> Dispersion:
     return _most_likely(held, replace(plain, strays=1e-3, typical=1 + common), free, log_prior)
 
 
-def quick_estimate(held: HeldBack) -> Dispersion:
-    """The same, if a size alone is clearly better than none: a seventh of the time where counts are Poisson."""
-    size = _most_likely(held, Dispersion(1.0), ("size",))
-    return estimate(held) if held.prefers(size, Dispersion()) else Dispersion()
+def likeliest(held: HeldBack) -> Dispersion:
+    """The most likely size and strays, whether cells support them or not.
+
+    Candidates that are compared by a handful of cells must not be Poisson here and more than that there, as a test
+    may have it. Where counts are Poisson, the size is large and costs nothing.
+    """
+    return _with_strays(held, _most_likely(held, Dispersion(1.0), ("size",)))
 
 
 @dataclass(frozen=True)

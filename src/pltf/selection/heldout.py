@@ -193,7 +193,7 @@ def _log_prob(fit: Fit, name: str, hidden: HiddenCells, seed: int, dispersion: f
     Where counts vary beyond Poisson, a score that allows none of it is made by a few cells with large counts. So the
     cells that judge a candidate also say how much its counts vary: that is how its predictions would be used.
     """
-    from pltf.dispersion import HeldBack, quick_estimate  # brings optimizers, which `import pltf` should not wait for
+    from pltf.dispersion import HeldBack, likeliest  # brings optimizers, which `import pltf` should not wait for
 
     if dispersion is None or (isinstance(dispersion, str) and not _may_vary(hidden.values)):
         at = tuple(hidden.cells)
@@ -202,7 +202,7 @@ def _log_prob(fit: Fit, name: str, hidden: HiddenCells, seed: int, dispersion: f
     variance = fit.var(hidden.cells.T, of=name, progress=False)
     each = hidden.weights / hidden.weights[hidden.values > 0].max(initial=_TINY)  # so that a non-zero counts once
     held = HeldBack(hidden.cells, hidden.values, each, mean, variance)
-    return held.log_prob(quick_estimate(held) if isinstance(dispersion, str) else Dispersion(float(dispersion)))
+    return held.log_prob(likeliest(held) if isinstance(dispersion, str) else Dispersion(float(dispersion)))
 
 
 def _may_vary(values: Array) -> bool:
