@@ -122,7 +122,7 @@ def test_folds_are_scored_with_the_dispersion_that_they_show() -> None:
         heldout.log_likelihood(fit, fold, 0, dispersion)[0] for dispersion in (None, "auto", 1.0, 0.01)
     )
     assert shown > poisson + 0.5
-    assert shown == pytest.approx(given, abs=0.02)
+    assert shown == pytest.approx(given, abs=0.03)  # strays make up for rates that are far off
     assert shown >= given > far
     few = make_folds({"X": pltf.observe(X)}, 5, seed=0)[0]  # cannot tell
     fit = MODEL.fit(X)
