@@ -20,7 +20,7 @@ help:
 	@echo "make test-minimal  pytest without the extras: what needs none (own environment; QUICK=1: some of the tests)"
 	@echo "make docs     the documentation, in docs/_build/html; warnings are errors"
 	@echo "make paper    the experiments of the paper: figures, tables, docs/paper.md (an hour; QUICK=1: a few minutes, in paper-output)"
-	@echo "make trust    predictions and their uncertainty on real data, beside other tools: docs/trust.md (own environment; long, not yet timed in full, and goes on where it was broken off; ARGS='--masks 1 --minutes 30': less of it; QUICK=1: a little of everything, in trust-output)"
+	@echo "make trust    predictions and their uncertainty on real data, beside other tools: docs/trust.md (own environment; hours, goes on where it was broken off; ARGS='--masks 1 --minutes 30': less of it; QUICK=1: a little of everything, in trust-output)"
 	@echo "make bench    pltf beside its peers on the same problems (own environment)"
 	@echo "make scaling  time and memory of pltf as the number of non-zeros grows (own environment)"
 	@echo "make clean    remove environments and caches"

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from itertools import product
-from time import process_time
 from typing import Any, Protocol
 
 import numpy as np
@@ -127,13 +126,11 @@ def _settings(tool: Tool, one: RealSet, settled: Mapping[str, Any]) -> list[Any]
 def result(one: RealSet, settled: Mapping[Key, Any], level: float, mask: int, name: str) -> Json:
     """What a tool reached on one mask, given the settings that others have chosen."""
     tool = tools()[name]
-    began = process_time()
     outer = task(one.load(), level, mask, links=one.links, quick=one.quick)
     others = {other: setting for (*place, other), setting in settled.items() if place == [level, mask]}
     choice = chosen(tool, _settings(tool, one, others), outer)
     said = tool.predict(outer, choice.setting, choice.learned)
-    about = {"setting": choice.setting, "inner": choice.value, "seconds": process_time() - began}
-    return {**measured(outer.asked, said), **about}
+    return {**measured(outer.asked, said), "setting": choice.setting, "inner": choice.value}
 
 
 @dataclass(frozen=True)

@@ -239,12 +239,8 @@ def _drawn(found: Json) -> str:
 
 
 def _again(saved: Saved) -> str:
-    spent = {
-        part: sum(mask["seconds"] for row in saved[part]["rows"] for mask in row["masks"]) / 60
-        for part in ("real", "links")
-        if _has(saved, part)
-    }
-    minutes = ", ".join(f"{part} {some:.1f}" for part, some in spent.items())
+    spent = {part: sum(one["seconds"] for row in saved[part]["rows"] for one in _runs(row)) / 60 for part in saved}
+    minutes = ", ".join(f"{part} {some:.0f}" for part, some in spent.items())
     return page(
         "## Run it again",
         "    make trust                               # all of it, into docs/; broken off, it goes on\n"
@@ -253,9 +249,14 @@ def _again(saved: Saved) -> str:
         prose(f"""
             Results are kept one by one in `trust-output/`; delete a file to do it again. `make trust ARGS="--only
             real"` runs one part. Minutes of one core behind the tables above: {minutes}.
-            The whole run has not been timed.
             """),
     )
+
+
+def _runs(row: Json) -> list[Json]:
+    """The results behind a row."""
+    runs: list[Json] = row.get("masks") or row["draws"]
+    return runs
 
 
 def _missing(part: str) -> str:
