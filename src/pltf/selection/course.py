@@ -123,7 +123,9 @@ class Course:
                 self._search(self._fold_candidates(), self.folds, fold_stage)
                 return self._best_predicting()
             self._search(self.candidates, self.fits, fit_stage)
-            return self._highest().number
+            highest = self._highest().number
+            self.fits.chosen.add(highest)  # a search that is resumed has to widen the same grid at the same end
+            return highest
 
         number = decide()
         for _ in range(WIDENINGS if asked.widen else 0):
@@ -133,7 +135,7 @@ class Course:
                 break
             number = decide()
         while asked.heldout:
-            self.fits.chosen = number
+            self.fits.chosen.add(number)
             some = None if asked.bound and not self.interrupted else [number]
             self._search(self.candidates, self.fits, fit_stage, some)
             if number not in self.fits.failures:
@@ -183,22 +185,25 @@ class Course:
     def _highest(self) -> Contender:
         """The candidate with the highest bound."""
         if self.fits.winner is None:
-            if self.fits.interrupted:
-                raise KeyboardInterrupt
-            raise next(iter(self.fits.failures.values()))
+            raise self._why_nothing()
         return self.fits.winner
 
     def _best_predicting(self) -> int:
         """The smallest candidate within one standard error of the best, of those that did not fail."""
         scores = {n: one for n, one in self.folds.scores().items() if n not in self.fits.failures}
         if not scores:
-            if self.interrupted:
-                raise KeyboardInterrupt
-            raise next(iter({**self.folds.failed(), **self.fits.failures}.values()))
+            raise self._why_nothing()
         numbers = list(scores)
         sizes = [self.candidates[n].entries for n in numbers]
         found = list(scores.values())
         return numbers[one_standard_error([one.mean for one in found], allowances(found), sizes)]
+
+    def _why_nothing(self) -> BaseException:
+        """Why no candidate has a result: it was interrupted, or all failed, of which the first is told."""
+        if self.interrupted:
+            return KeyboardInterrupt()
+        failures = {**self.folds.failed(), **self.fits.failures}
+        return next(iter(failures.values()), PltfError("no candidate has a result"))
 
     def _run_of(self, number: int) -> Contender:
         """The best run of a candidate on all data; after an interrupt perhaps that of another."""
