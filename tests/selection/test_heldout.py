@@ -450,6 +450,18 @@ def test_an_interrupt_in_the_folds_gives_the_best_so_far(monkeypatch: pytest.Mon
     assert found.best_fit.bound == pltf.nmf(rank=3).fit(X).bound
 
 
+def test_a_fold_is_done_when_all_its_restarts_have_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a restart that was not scored in time would count as dropped, in the file as well."""
+    path = tmp_path / "search.nc"
+    options = SMALL | {"r": [2, 3], "folds": 2, "workers": 1, "restarts": 6, "every": 0, "race": False}
+    whole = quietly(pltf.select, MODEL, X, **options)
+    _interrupting(monkeypatch, at=6)  # of two starts in each of four folds: the second of the third fold
+    part = quietly(pltf.select, MODEL, X, checkpoint=path, **options)
+    assert part.interrupted
+    assert part.heldout["r"].unique().tolist() == [2]
+    assert_same_search(whole, quietly(pltf.select, MODEL, X, checkpoint=path, resume=True, **options))
+
+
 def test_a_fold_that_is_done_is_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, options = tmp_path / "search.nc", SMALL | {"workers": 1, "restarts": 1}
     calls = _interrupting(monkeypatch, at=4)

@@ -90,11 +90,11 @@ class FoldCandidate(Candidate):
     def result(self) -> FoldOutcome | None:
         """What came of it, if all of it was done; a restart that was dropped counts as the worst."""
         runs = self.ended
-        if len(runs) < self._options.restarts or not self.scores:
-            return None
+        to_score = {run.restart for run in runs if run.stopped != BEHIND}
+        if len(runs) < self._options.restarts or not to_score or self.scores.keys() != to_score:
+            return None  # it was interrupted
         nothing = np.full_like(next(iter(self.scores.values())), np.nan)
-        known = [run.restart in self.scores for run in runs]
-        bounds = np.where(known, [run.objective for run in runs], -np.inf)
+        bounds = np.array([run.objective if run.restart in to_score else -np.inf for run in runs])
         scores = np.stack([self.scores.get(run.restart, nothing) for run in runs])
         return FoldOutcome(bounds, scores, sum(len(run.trace) for run in runs), sum(run.seconds for run in runs))
 
