@@ -26,6 +26,7 @@ from pltf.selection.choice import (
     within_errors,
 )
 from pltf.selection.folds import HIDDEN, Fold, HiddenCells, make_folds
+from pltf.selection.grid import GridPoint, wider
 from pltf.selection.search import Outcome
 from tests.selection.test_checkpoint import assert_same_search, loaded
 from tests.store import quietly
@@ -303,6 +304,28 @@ def test_the_grid_is_widened_while_the_best_is_at_its_edge() -> None:
     assert sorted(found.summary()["r"]) == [1, 2, 3, 4]
     by_bound = quietly(pltf.select, MODEL, X, r=[4, 5], restarts=2, widen=True, workers=1, criterion="bound")
     assert by_bound.best == {"r": 3}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "wide"),
+    [
+        ([2, 4, 6], [1, 2, 4, 6]),  # a whole step down would be 0
+        ([5, 10], [1, 3, 5, 10]),
+        ([10, 20], [5, 10, 20]),
+        ([7, 9, 11], [3, 5, 7, 9, 11]),
+        ([2, 50], [1, 2, 50]),
+    ],
+)
+def test_a_grid_is_widened_down_to_one(sizes: list[int], wide: list[int]) -> None:
+    points = [GridPoint({"r": r}, pltf.nmf(rank=r), None) for r in sizes]
+    assert wider(points, {"r": "smallest"}) == {"r": wide}
+
+
+def test_a_search_is_widened_down_to_one() -> None:
+    flat = np.random.default_rng(0).poisson(3.0, (12, 10))
+    found = quietly(pltf.select, MODEL, flat, r=[2, 4, 6], restarts=2, widen=True, workers=1, criterion="bound")
+    assert found.best == {"r": 1}
+    assert not any("widen" in text for text in found.doubts)
 
 
 def test_doubts_when_criteria_disagree_or_nothing_is_clear(both: pltf.Selection) -> None:
