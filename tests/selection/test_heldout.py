@@ -226,7 +226,8 @@ def test_hidden_cells_choose_if_nobody_says_what_and_data_suffice(tmp_path: Path
     few, path = X[:, :6], tmp_path / "search.nc"
     found = quietly(pltf.select, MODEL, few, checkpoint=path, **options)
     assert found.criterion == "bound"
-    assert found.note == f"{np.count_nonzero(few)} observed non-zeros are too few to hide 30 of them 5 times"
+    non_zeros = f"{np.count_nonzero(few)} observed non-zeros are too few"
+    assert found.note == f"{non_zeros}: 5 folds of 30 would hide more than 90% of them"
     assert f"chosen   by the bound: {found.note}" in repr(found)
     assert loaded(path).note == found.note
     assert quietly(pltf.select, MODEL, few, score="auc", **options).criterion == "both"  # which asks for them
@@ -234,8 +235,10 @@ def test_hidden_cells_choose_if_nobody_says_what_and_data_suffice(tmp_path: Path
     quick = quietly(pltf.select, MODEL, _overdispersed()[:30, :30], **options | {"restarts": 4})
     assert (quick.criterion, quick.note) == (
         "bound",
-        "4 restarts leave 1 for each fold, which may end anywhere",
+        "with 4 restarts each fold has only 1, which may end anywhere",
     )
+    once = quietly(pltf.select, MODEL, _overdispersed()[:30, :30], **options | {"restarts": 1})
+    assert once.note == "with 1 restart each fold has only 1, which may end anywhere"
     alone = quietly(pltf.select, MODEL, _overdispersed(), **options | {"r": [2]})
     assert (alone.criterion, alone.note) == ("bound", "")
 
@@ -383,6 +386,13 @@ def test_a_doubt_when_restarts_differ_by_more_than_the_lead() -> None:
     assert lucky.doubts[0].startswith("restarts of r=3 differ by 81.0 nats and it leads by 1.0; with other restarts")
 
 
+def test_no_doubt_about_rounding_when_bounds_are_near_zero(both: pltf.Selection) -> None:
+    assert not _by_bound([-2e-9, -2e-9], [-1e-9, -1e-9], [0.0, -9e-9]).doubts
+    zeros = tuple(replace(one, bound=1e-9 * one.label["r"]) for one in both.outcomes)
+    found = pltf.Selection(**vars_of(both) | {"outcomes": zeros, "winner": zeros[2]})
+    assert not any("disagree" in text for text in found.doubts)
+
+
 @pytest.mark.extra("plot")
 def test_plots_show_both_curves(both: pltf.Selection) -> None:
     ax = both.plot()
@@ -506,7 +516,7 @@ def test_a_fold_that_is_done_is_not_done_again(tmp_path: Path, monkeypatch: pyte
         ({"criterion": "heldout", "score": "rmse"}, "score must be one of"),
         (
             {"criterion": "bound", "score": "auc"},
-            "score goes with criterion='heldout' or 'both', got criterion='bound'",
+            "score='auc' goes with criterion='heldout' or criterion='both', got criterion='bound'",
         ),
         ({"widen": 1}, "widen must be True or False, got 1"),
     ],
@@ -517,9 +527,11 @@ def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
 
 
 def test_data_that_are_too_few_to_hide_some_are_refused() -> None:
-    message = r"criterion='heldout' needs at least 23 observed non-zeros, to hide 18% of them 5 times; got 6"
-    with pytest.raises(pltf.PltfError, match=message):
+    message = "criterion='heldout' needs at least 23 observed non-zeros, to hide 18% of them 5 times; got 6"
+    with pytest.raises(pltf.PltfError, match=f"^{message}: use criterion='bound'$"):
         pltf.select(MODEL, np.eye(6), r=[1, 2], criterion="heldout")
+    with pytest.raises(pltf.PltfError, match=f"^{message}: use criterion='bound' and score='log_likelihood'$"):
+        pltf.select(MODEL, np.eye(6), r=[1, 2], score="auc")
     with pytest.raises(pltf.PltfError, match=r"score='auc' needs zeros and non-zeros among the hidden cells"):
         pltf.select(MODEL, X + 1, r=[1, 2], criterion="heldout", score="auc")
 

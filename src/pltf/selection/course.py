@@ -25,6 +25,7 @@ from pltf.selection.heldout import (
     LOG_LIKELIHOOD,
     FoldCandidate,
     FoldFindings,
+    check_enough,
     check_rankable,
     fold_options,
 )
@@ -61,7 +62,8 @@ class Asked(NamedTuple):
         starts = fold_options(options).restarts
         why = too_few(seen, self.folds)
         if starts < FEWEST_STARTS:
-            why = f"{options.restarts} restarts leave {starts} for each fold, which may end anywhere"
+            restarts = f"{options.restarts} restart{'s' * (options.restarts > 1)}"
+            why = f"with {restarts} each fold has only {starts}, which may end anywhere"
         if self.score != LOG_LIKELIHOOD:
             why = ""  # who asks for a score of hidden cells wants it
         return self._replace(criterion="bound" if why else "both", note=why)
@@ -144,6 +146,7 @@ class Course:
         self._winner = self._run_of(number)
 
     def _hidden(self, seen: Mapping[str, Observation]) -> Any:
+        check_enough(seen, self.asked.folds, self.asked.score)
         blocks = BLOCKS if self.asked.score == LOG_LIKELIHOOD else 1  # ranks of a few cells tell little
         folds = make_folds(seen, self.asked.folds, self.options.seed, blocks)
         check_rankable(folds, self.asked.score)
