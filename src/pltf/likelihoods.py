@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pltf.data import Observation
+from pltf.data.labels import named_cell
 from pltf.errors import ObservationError, PltfError, py
 
 POISSON, BERNOULLI = LIKELIHOODS = "poisson", "bernoulli"
@@ -45,10 +46,14 @@ def likelihoods_of(asked: str | Mapping[str, str], seen: Mapping[str, Observatio
         if found[name] == AUTO:
             found[name] = BERNOULLI if looks_like_links(one) else POISSON
         elif found[name] == BERNOULLI and not is_binary(one):
-            other = first_other(one)
-            held = "" if other is None else f", but cell {other[0]} holds {other[1]:g}"
-            raise ObservationError(f"{name} must hold only 0 and 1 under {py:likelihood='bernoulli'}{held}")
+            raise ObservationError(f"{name} must hold only 0 and 1 under {py:likelihood='bernoulli'}{_other_in(one)}")
     return found
+
+
+def _other_in(seen: Observation) -> str:
+    """Where data hold something else than 0 and 1, as the end of a sentence."""
+    other = first_other(seen)
+    return "" if other is None else f", but cell {named_cell(other[0], seen.dims, seen.labels)} holds {other[1]:g}"
 
 
 def remarks(asked: str | Mapping[str, str], seen: Mapping[str, Observation]) -> tuple[str, ...]:

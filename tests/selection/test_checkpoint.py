@@ -187,6 +187,32 @@ def test_broken_off_in_the_middle_of_a_round(tmp_path: Path, monkeypatch: pytest
         assert_same_search(whole, quietly(pltf.select, MODEL, data, checkpoint=path, resume=True, **options))
 
 
+def test_a_widened_search_broken_off_at_any_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The winner of the first grid is needed to widen it again, when those of wider grids are far ahead."""
+    counts = np.random.default_rng(0).poisson(np.kron(np.diag([9, 5, 7, 8, 6]), np.ones((4, 4))) + 0.05)
+    options = SMALL | {"r": [1, 2, 3], "restarts": 2, "workers": 1, "widen": True}
+    path, kept, keep = tmp_path / "search.nc", list[bytes](), SearchCheckpoint.keep
+
+    def take(self: SearchCheckpoint) -> None:
+        keep(self)
+        kept.append(path.read_bytes())
+
+    monkeypatch.setattr(SearchCheckpoint, "keep", take)
+    monkeypatch.setattr(SearchCheckpoint, "due", lambda self: self._n_done > self._done)
+    whole = quietly(pltf.select, MODEL, counts, checkpoint=path, **options)
+    monkeypatch.undo()
+    assert whole.best == {"r": 5}
+    assert len(kept) > 3
+    for content in kept:
+        path.write_bytes(content)
+        assert_same_search(whole, quietly(pltf.select, MODEL, counts, checkpoint=path, resume=True, **options))
+
+    path.write_bytes(kept[-1])
+    change_about(path, lambda about: about.update(contenders=[]), "pltf.checkpoint")
+    with pytest.raises(pltf.PltfError, match=r"search\.nc is damaged or was not saved by pltf"):
+        pltf.select(MODEL, counts, checkpoint=path, resume=True, **options)
+
+
 @pytest.mark.filterwarnings("ignore::pltf.errors.SelectionWarning")  # what comes out depends on the seed
 def test_a_seed_that_nobody_gave_is_kept(tmp_path: Path) -> None:
     first = pltf.select(MODEL, X, seed=None, checkpoint=tmp_path / "a.nc", **SMALL)

@@ -26,6 +26,7 @@ from pltf.selection.choice import (
     within_errors,
 )
 from pltf.selection.folds import HIDDEN, Fold, HiddenCells, make_folds
+from pltf.selection.grid import GridPoint, wider
 from pltf.selection.search import Outcome
 from tests.selection.test_checkpoint import assert_same_search, loaded
 from tests.store import quietly
@@ -225,7 +226,8 @@ def test_hidden_cells_choose_if_nobody_says_what_and_data_suffice(tmp_path: Path
     few, path = X[:, :6], tmp_path / "search.nc"
     found = quietly(pltf.select, MODEL, few, checkpoint=path, **options)
     assert found.criterion == "bound"
-    assert found.note == f"{np.count_nonzero(few)} observed non-zeros are too few to hide 30 of them 5 times"
+    non_zeros = f"{np.count_nonzero(few)} observed non-zeros are too few"
+    assert found.note == f"{non_zeros}: 5 folds of 30 would hide more than 90% of them"
     assert f"chosen   by the bound: {found.note}" in repr(found)
     assert loaded(path).note == found.note
     assert quietly(pltf.select, MODEL, few, score="auc", **options).criterion == "both"  # which asks for them
@@ -233,8 +235,10 @@ def test_hidden_cells_choose_if_nobody_says_what_and_data_suffice(tmp_path: Path
     quick = quietly(pltf.select, MODEL, _overdispersed()[:30, :30], **options | {"restarts": 4})
     assert (quick.criterion, quick.note) == (
         "bound",
-        "4 restarts leave 1 for each fold, which may end anywhere",
+        "with 4 restarts each fold has only 1, which may end anywhere",
     )
+    once = quietly(pltf.select, MODEL, _overdispersed()[:30, :30], **options | {"restarts": 1})
+    assert once.note == "with 1 restart each fold has only 1, which may end anywhere"
     alone = quietly(pltf.select, MODEL, _overdispersed(), **options | {"r": [2]})
     assert (alone.criterion, alone.note) == ("bound", "")
 
@@ -305,6 +309,28 @@ def test_the_grid_is_widened_while_the_best_is_at_its_edge() -> None:
     assert by_bound.best == {"r": 3}
 
 
+@pytest.mark.parametrize(
+    ("sizes", "wide"),
+    [
+        ([2, 4, 6], [1, 2, 4, 6]),  # a whole step down would be 0
+        ([5, 10], [1, 3, 5, 10]),
+        ([10, 20], [5, 10, 20]),
+        ([7, 9, 11], [3, 5, 7, 9, 11]),
+        ([2, 50], [1, 2, 50]),
+    ],
+)
+def test_a_grid_is_widened_down_to_one(sizes: list[int], wide: list[int]) -> None:
+    points = [GridPoint({"r": r}, pltf.nmf(rank=r), None) for r in sizes]
+    assert wider(points, {"r": "smallest"}) == {"r": wide}
+
+
+def test_a_search_is_widened_down_to_one() -> None:
+    flat = np.random.default_rng(0).poisson(3.0, (12, 10))
+    found = quietly(pltf.select, MODEL, flat, r=[2, 4, 6], restarts=2, widen=True, workers=1, criterion="bound")
+    assert found.best == {"r": 1}
+    assert not any("widen" in text for text in found.doubts)
+
+
 def test_doubts_when_criteria_disagree_or_nothing_is_clear(both: pltf.Selection) -> None:
     assert not any("disagree" in text for text in both.doubts)
     outcomes = {one.label["r"]: one for one in both.outcomes}
@@ -358,6 +384,13 @@ def test_a_doubt_when_restarts_differ_by_more_than_the_lead() -> None:
     lucky = _by_bound([-110.0, -110.0], [-111.0, -111.0], [-109.0, -190.0, -190.0, -190.0])
     assert lucky.weights[2] < 0.5
     assert lucky.doubts[0].startswith("restarts of r=3 differ by 81.0 nats and it leads by 1.0; with other restarts")
+
+
+def test_no_doubt_about_rounding_when_bounds_are_near_zero(both: pltf.Selection) -> None:
+    assert not _by_bound([-2e-9, -2e-9], [-1e-9, -1e-9], [0.0, -9e-9]).doubts
+    zeros = tuple(replace(one, bound=1e-9 * one.label["r"]) for one in both.outcomes)
+    found = pltf.Selection(**vars_of(both) | {"outcomes": zeros, "winner": zeros[2]})
+    assert not any("disagree" in text for text in found.doubts)
 
 
 @pytest.mark.extra("plot")
@@ -450,6 +483,18 @@ def test_an_interrupt_in_the_folds_gives_the_best_so_far(monkeypatch: pytest.Mon
     assert found.best_fit.bound == pltf.nmf(rank=3).fit(X).bound
 
 
+def test_a_fold_is_done_when_all_its_restarts_have_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a restart that was not scored in time would count as dropped, in the file as well."""
+    path = tmp_path / "search.nc"
+    options = SMALL | {"r": [2, 3], "folds": 2, "workers": 1, "restarts": 6, "every": 0, "race": False}
+    whole = quietly(pltf.select, MODEL, X, **options)
+    _interrupting(monkeypatch, at=6)  # of two starts in each of four folds: the second of the third fold
+    part = quietly(pltf.select, MODEL, X, checkpoint=path, **options)
+    assert part.interrupted
+    assert part.heldout["r"].unique().tolist() == [2]
+    assert_same_search(whole, quietly(pltf.select, MODEL, X, checkpoint=path, resume=True, **options))
+
+
 def test_a_fold_that_is_done_is_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, options = tmp_path / "search.nc", SMALL | {"workers": 1, "restarts": 1}
     calls = _interrupting(monkeypatch, at=4)
@@ -471,7 +516,7 @@ def test_a_fold_that_is_done_is_not_done_again(tmp_path: Path, monkeypatch: pyte
         ({"criterion": "heldout", "score": "rmse"}, "score must be one of"),
         (
             {"criterion": "bound", "score": "auc"},
-            "score goes with criterion='heldout' or 'both', got criterion='bound'",
+            "score='auc' goes with criterion='heldout' or criterion='both', got criterion='bound'",
         ),
         ({"widen": 1}, "widen must be True or False, got 1"),
     ],
@@ -482,9 +527,11 @@ def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
 
 
 def test_data_that_are_too_few_to_hide_some_are_refused() -> None:
-    message = r"criterion='heldout' needs at least 23 observed non-zeros, to hide 18% of them 5 times; got 6"
-    with pytest.raises(pltf.PltfError, match=message):
+    message = "criterion='heldout' needs at least 23 observed non-zeros, to hide 18% of them 5 times; got 6"
+    with pytest.raises(pltf.PltfError, match=f"^{message}: use criterion='bound'$"):
         pltf.select(MODEL, np.eye(6), r=[1, 2], criterion="heldout")
+    with pytest.raises(pltf.PltfError, match=f"^{message}: use criterion='bound' and score='log_likelihood'$"):
+        pltf.select(MODEL, np.eye(6), r=[1, 2], score="auc")
     with pytest.raises(pltf.PltfError, match=r"score='auc' needs zeros and non-zeros among the hidden cells"):
         pltf.select(MODEL, X + 1, r=[1, 2], criterion="heldout", score="auc")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import timezone, tzinfo
 from typing import TYPE_CHECKING, Any
@@ -130,6 +130,19 @@ def shown(label: Any) -> str:
     if isinstance(label, np.generic):
         label = label.item()
     return str(label).removesuffix(" 00:00:00") if hasattr(label, "isoformat") else brief(label)
+
+
+def named_cell(cell: Iterable[int], dims: Sequence[str] | None, labels: Mapping[str, Labels]) -> str:
+    """A cell by its labels, or its positions where an index has no labels.
+
+    >>> import pandas as pd
+    >>> named_cell((1, 4), ("user", "week"), {"user": Labels(pd.Index(["ann", "bob"]))}), named_cell((1, 4), None, {})
+    ("('bob', 4)", '(1, 4)')
+    """
+    if dims is None:
+        return str(tuple(map(int, cell)))
+    named = zip(dims, cell, strict=True)
+    return f"({', '.join(shown(labels[i].index[n]) if i in labels else str(n) for i, n in named)})"
 
 
 def in_short(labels: Sequence[Any] | pd.Index) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pltf.data.labels import Labels, clean, labels_of, shown, split_bin
+from pltf.data.labels import Labels, clean, labels_of, named_cell, split_bin
 from pltf.data.numeric import EXACT, brief, find_bad
 from pltf.errors import ObservationError, PltfError, py, py_only
 
@@ -98,14 +98,13 @@ def refuse_twice(table: EventTable, absent: NDArray[np.bool_], duplicates: str, 
         return
     position = table.coords[cells.index[int(np.argmax(again))]]
     first, second = np.flatnonzero((table.coords == position).all(axis=1))[:2]
-    named = zip(table.dims, position, strict=True)
-    at = ", ".join(shown(table.labels[i].index[n]) if i in table.labels else str(n) for i, n in named)
+    cell = named_cell(position, table.dims, table.labels)
     advice = (
         "one of them has no value"
         if duplicates == "sum"
         else f"pass {py:duplicates='sum'}{py_only: to observe} to add them up"
     )
-    raise ObservationError(f"{name}: cell ({at}) is listed more than once, in {py:rows {first} and {second}}; {advice}")
+    raise ObservationError(f"{name}: cell {cell} is listed more than once, in {py:rows {first} and {second}}; {advice}")
 
 
 def cells_of(

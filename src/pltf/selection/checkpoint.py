@@ -142,6 +142,8 @@ class FitStage(Stage):
             for n, restart in about["contenders"]
             if n in new
         ]
+        if found.outcomes and not found.contenders:
+            raise ValueError("the best run is not there")
 
     def put(self, head: Box, boxes: Boxes) -> None:
         """Add this stage to what is written."""

@@ -25,6 +25,7 @@ from pltf.selection.heldout import (
     LOG_LIKELIHOOD,
     FoldCandidate,
     FoldFindings,
+    check_enough,
     check_rankable,
     fold_options,
 )
@@ -61,7 +62,8 @@ class Asked(NamedTuple):
         starts = fold_options(options).restarts
         why = too_few(seen, self.folds)
         if starts < FEWEST_STARTS:
-            why = f"{options.restarts} restarts leave {starts} for each fold, which may end anywhere"
+            restarts = f"{options.restarts} restart{'s' * (options.restarts > 1)}"
+            why = f"with {restarts} each fold has only {starts}, which may end anywhere"
         if self.score != LOG_LIKELIHOOD:
             why = ""  # who asks for a score of hidden cells wants it
         return self._replace(criterion="bound" if why else "both", note=why)
@@ -123,7 +125,9 @@ class Course:
                 self._search(self._fold_candidates(), self.folds, fold_stage)
                 return self._best_predicting()
             self._search(self.candidates, self.fits, fit_stage)
-            return self._highest().number
+            highest = self._highest().number
+            self.fits.chosen.add(highest)  # a search that is resumed has to widen the same grid at the same end
+            return highest
 
         number = decide()
         for _ in range(WIDENINGS if asked.widen else 0):
@@ -133,7 +137,7 @@ class Course:
                 break
             number = decide()
         while asked.heldout:
-            self.fits.chosen = number
+            self.fits.chosen.add(number)
             some = None if asked.bound and not self.interrupted else [number]
             self._search(self.candidates, self.fits, fit_stage, some)
             if number not in self.fits.failures:
@@ -142,6 +146,7 @@ class Course:
         self._winner = self._run_of(number)
 
     def _hidden(self, seen: Mapping[str, Observation]) -> Any:
+        check_enough(seen, self.asked.folds, self.asked.score)
         blocks = BLOCKS if self.asked.score == LOG_LIKELIHOOD else 1  # ranks of a few cells tell little
         folds = make_folds(seen, self.asked.folds, self.options.seed, blocks)
         check_rankable(folds, self.asked.score)
@@ -183,22 +188,25 @@ class Course:
     def _highest(self) -> Contender:
         """The candidate with the highest bound."""
         if self.fits.winner is None:
-            if self.fits.interrupted:
-                raise KeyboardInterrupt
-            raise next(iter(self.fits.failures.values()))
+            raise self._why_nothing()
         return self.fits.winner
 
     def _best_predicting(self) -> int:
         """The smallest candidate within one standard error of the best, of those that did not fail."""
         scores = {n: one for n, one in self.folds.scores().items() if n not in self.fits.failures}
         if not scores:
-            if self.interrupted:
-                raise KeyboardInterrupt
-            raise next(iter({**self.folds.failed(), **self.fits.failures}.values()))
+            raise self._why_nothing()
         numbers = list(scores)
         sizes = [self.candidates[n].entries for n in numbers]
         found = list(scores.values())
         return numbers[one_standard_error([one.mean for one in found], allowances(found), sizes)]
+
+    def _why_nothing(self) -> BaseException:
+        """Why no candidate has a result: it was interrupted, or all failed, of which the first is told."""
+        if self.interrupted:
+            return KeyboardInterrupt()
+        failures = {**self.folds.failed(), **self.fits.failures}
+        return next(iter(failures.values()), PltfError("no candidate has a result"))
 
     def _run_of(self, number: int) -> Contender:
         """The best run of a candidate on all data; after an interrupt perhaps that of another."""

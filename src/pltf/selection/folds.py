@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -14,7 +13,6 @@ from pltf.data import DenseObservation, Observation
 from pltf.data.cell_index import Coords
 from pltf.data.coo import CooObservation
 from pltf.data.split import holdout, without
-from pltf.errors import PltfError, py
 from pltf.gamma import Array
 
 # Measured: benchmarks/NOTES.md
@@ -69,11 +67,7 @@ def make_folds(seen: Mapping[str, Observation], count: int, seed: int, blocks: i
     A tensor that lists its non-zeros may have far more zeros than can be hidden. Then only some of them are, and each
     stands for many: scores are weighted means.
     """
-    positive, share = _share(seen, count)
-    if positive * share < LEAST:
-        least = math.ceil(LEAST / share)
-        text = f"needs at least {least} observed non-zeros, to hide {share:.0%} of them {count} times"
-        raise PltfError(f"{py:criterion='heldout'} {text}; got {positive}: use {py:criterion='bound'}")
+    positive, share = hidden_share(seen, count)
     blocks = max(1, min(blocks, int(positive * share) // 2))
     folds = _folds(seen, count, share, blocks, seed)
     full = all(len(set().union(*(one.blocks.tolist() for one in fold.hidden.values()))) == blocks for fold in folds)
@@ -90,13 +84,14 @@ def _folds(seen: Mapping[str, Observation], count: int, share: float, blocks: in
 
 def too_few(seen: Mapping[str, Observation], count: int) -> str:
     """Why data are too few for hidden cells to choose well; empty if they are not."""
-    positive, share = _share(seen, count)
+    positive, share = hidden_share(seen, count)
     if positive * share >= FEWEST:
         return ""
-    return f"{positive} observed non-zeros are too few to hide {FEWEST} of them {count} times"
+    folds = f"{count} folds of {FEWEST} would hide more than {MOST_HIDDEN:.0%} of them"
+    return f"{positive} observed non-zeros are too few: {folds}"
 
 
-def _share(seen: Mapping[str, Observation], count: int) -> tuple[int, float]:
+def hidden_share(seen: Mapping[str, Observation], count: int) -> tuple[int, float]:
     """Observed non-zeros, and the share of them that each fold hides."""
     positive = sum(one.n_positive for one in seen.values())
     return positive, min(max(HIDDEN, ENOUGH / max(positive, 1)), MOST_HIDDEN / count)

@@ -142,13 +142,13 @@ def edges(winner: Model, tried: Iterable[Model]) -> dict[str, str]:
 
 
 def wider(points: Sequence[GridPoint], ends: Mapping[str, str]) -> dict[str, list[int]]:
-    """The sizes of all latent indices, and further ones where the winner was at an end.
+    """The sizes of all latent indices, and further ones where the winner was at an end; below it in steps that fit.
 
     >>> points = [GridPoint({"r": r}, Model("ir,jr->ij", r=r), None) for r in (2, 4, 6)]
     >>> wider(points, {"r": "largest"})
     {'r': [2, 4, 6, 8, 10]}
     >>> wider(points[:2], {"r": "smallest"})
-    {'r': [2, 4]}
+    {'r': [1, 2, 4]}
     """
     grown = {}
     for index in dict.fromkeys(index for one in points for index in one.model.sizes):
@@ -159,6 +159,8 @@ def wider(points: Sequence[GridPoint], ends: Mapping[str, str]) -> dict[str, lis
             sizes += [sizes[-1] + step * n for n in more]
         elif ends.get(index) == "smallest":
             step = sizes[1] - sizes[0]
+            while step > 1 and sizes[0] - step < 1:
+                step //= 2
             sizes = [sizes[0] - step * n for n in reversed(more) if sizes[0] - step * n >= 1] + sizes
         grown[index] = sizes
     return grown

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from pltf.data import Observation
 from pltf.errors import PltfError, py
 from pltf.gamma import Array
 from pltf.inference.race import BEHIND
@@ -18,7 +20,7 @@ from pltf.likelihoods import BERNOULLI, POISSON
 from pltf.metrics.measures import Judged
 from pltf.prediction.dispersion import Dispersion
 from pltf.selection.choice import FoldScores
-from pltf.selection.folds import ENOUGH, Data, Fold, HiddenCells
+from pltf.selection.folds import ENOUGH, LEAST, Data, Fold, HiddenCells, hidden_share
 from pltf.selection.grid import Label
 from pltf.selection.search import Candidate, Here, Options, RemoteProblem
 from pltf.threads import single_threaded_blas
@@ -90,11 +92,11 @@ class FoldCandidate(Candidate):
     def result(self) -> FoldOutcome | None:
         """What came of it, if all of it was done; a restart that was dropped counts as the worst."""
         runs = self.ended
-        if len(runs) < self._options.restarts or not self.scores:
-            return None
+        to_score = {run.restart for run in runs if run.stopped != BEHIND}
+        if len(runs) < self._options.restarts or not to_score or self.scores.keys() != to_score:
+            return None  # it was interrupted
         nothing = np.full_like(next(iter(self.scores.values())), np.nan)
-        known = [run.restart in self.scores for run in runs]
-        bounds = np.where(known, [run.objective for run in runs], -np.inf)
+        bounds = np.array([run.objective if run.restart in to_score else -np.inf for run in runs])
         scores = np.stack([self.scores.get(run.restart, nothing) for run in runs])
         return FoldOutcome(bounds, scores, sum(len(run.trace) for run in runs), sum(run.seconds for run in runs))
 
@@ -221,6 +223,16 @@ def ranked(fit: Fit, fold: Fold, score: str) -> Array:
             measures = Judged(hidden.values, mean, np.zeros_like(mean)).weighted(hidden.weights)
             found.append(measures[RANKING.index(score)])
     return np.array([np.mean(found)])
+
+
+def check_enough(seen: Mapping[str, Observation], count: int, score: str) -> None:
+    """Refuse to hide cells of data that have too few non-zeros."""
+    positive, share = hidden_share(seen, count)
+    if positive * share < LEAST:
+        least = math.ceil(LEAST / share)
+        text = f"needs at least {least} observed non-zeros, to hide {share:.0%} of them {count} times"
+        other = "" if score == LOG_LIKELIHOOD else f" and {py:score='log_likelihood'}"
+        raise PltfError(f"{py:criterion='heldout'} {text}; got {positive}: use {py:criterion='bound'}{other}")
 
 
 def check_rankable(folds: Sequence[Fold], score: str) -> None:

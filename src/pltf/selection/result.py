@@ -224,16 +224,21 @@ def _unclear(found: Selection) -> list[str]:
             texts.append(f"hidden cells hardly tell: {_level(found)}; {best} wins {_often(weight)}")
         top = max(fitted, key=lambda one: one.bound)
         ahead = top.bound - found.winner.bound
-        if ahead > TOLERANCE * abs(top.bound):
+        if ahead > _rounding(top.bound):
             bound = f"the bound is highest at {shown(top.label)}, by {ahead:,.1f} nats"
             texts.append(f"the criteria disagree: {bound}, and hidden cells chose {best}")
     elif len(fitted) > 1:
         lead = found.winner.bound - max(one.bound for one in fitted if one is not found.winner)
         spread = _spread(found.winner)
-        if weight < SURE and spread > max(lead, TOLERANCE * abs(found.winner.bound)):
+        if weight < SURE and spread > max(lead, _rounding(found.winner.bound)):
             text = f"restarts of {best} differ by {spread:,.1f} nats and it leads by {lead:,.1f}"
             texts.append(f"{text}; with other restarts it wins {_often(weight)}: raise {py:restarts}")
     return texts
+
+
+def _rounding(bound: float) -> float:
+    """The largest difference between two bounds that tells nothing."""
+    return TOLERANCE * max(abs(bound), 1.0)
 
 
 def _often(weight: float) -> str:

@@ -94,7 +94,7 @@ class Findings:
     failures: dict[int, Exception] = field(default_factory=dict)
     contenders: list[Contender] = field(default_factory=list)
     interrupted: bool = False
-    chosen: int | None = None  # a candidate whose best run is kept, whatever its bound
+    chosen: set[int] = field(default_factory=set)  # candidates whose best runs are kept, whatever their bounds
 
     @property
     def winner(self) -> Contender | None:
@@ -124,7 +124,7 @@ class Findings:
         self.outcomes[number] = candidate.outcome(runs, best)
         self.contenders = [*self.contenders, Contender(number, candidate.entries, best)]
         level = self._level
-        self.contenders = [one for one in self.contenders if one in level or one.number == self.chosen]
+        self.contenders = [one for one in self.contenders if one in level or one.number in self.chosen]
 
 
 class Gathering(Protocol):

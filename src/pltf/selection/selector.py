@@ -170,7 +170,8 @@ def _asked(criterion: Any, folds: Any, score: Any, widen: Any) -> Asked:
         flag("widen", widen),
     )
     if not asked.heldout and asked.score != LOG_LIKELIHOOD:
-        raise PltfError(f"{py:score} goes with {py:criterion='heldout'} or 'both', got {py:criterion='bound'}")
+        either = f"{py:criterion='heldout'} or {py:criterion='both'}"
+        raise PltfError(f"{py:score={score!r}} goes with {either}, got {py:criterion='bound'}")
     return asked
 
 
