@@ -170,7 +170,7 @@ def _check_data(fit: Fit, problem: Problem) -> None:
     """Refuse other data than those of the fit: they would give it another bound, or its draws another likelihood."""
     was, found = (_of_bound if fit.method == VB.name else _of_last_draw)(fit, problem)
     size = abs(was) + problem.total + sum(math.prod(shape) for shape in problem.shapes.values())
-    if not abs(found - was) <= max(ROUNDING, 100 * np.finfo(fit.dtype).eps) * size:
+    if not abs(found - was) <= max(ROUNDING, 100 * float(np.finfo(fit.dtype).eps)) * size:
         raise PltfError(
             f"{py:X} must be the data of the fit: its {fit.objective} was {was:.6g} and is {found:.6g} here"
         )

@@ -107,7 +107,7 @@ def log_gamma_ratio(A: Array, n: Array) -> Array:
     """
     from scipy.special import gammaln
 
-    found = gammaln(A + n)
+    found: Array = gammaln(A + n)
     large = n >= _LARGE
     if large.any():
         A, n = A[large], n[large]
