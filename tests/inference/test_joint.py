@@ -60,7 +60,7 @@ def problem_given(case: Case, X: NDArray[np.int64]) -> Problem:
 
 def rates(Z: Factors) -> Array:
     W, H = (np.reshape(Z[a], (CHAINS, -1, RANK)) for a in "WH")
-    return np.einsum("bir,bjr->bij", W, H)
+    return np.asarray(np.einsum("bir,bjr->bij", W, H))
 
 
 def from_prior(problem: Problem, rng: np.random.Generator) -> tuple[dict[str, Gamma], dict[str, Array]]:
