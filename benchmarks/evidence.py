@@ -41,9 +41,11 @@ def figure(bounds: NDArray[np.float64], logs: NDArray[np.float64], errors: NDArr
     matplotlib.rcParams["svg.hashsalt"] = "pltf"
     import matplotlib.pyplot as plt
 
-    true = logs[:, [ORDERS.index(TRUE_ORDER)]]
+    reference = ORDERS.index(TRUE_ORDER)
+    true = logs[:, [reference]]
     drawn, ax = plt.subplots(figsize=(4.6, 3.2), layout="constrained")
-    error = np.sqrt((errors**2).sum(axis=0)) / len(errors)
+    error = np.sqrt((errors**2 + errors[:, [reference]] ** 2).sum(axis=0)) / len(errors)  # of differences
+    error[reference] = 0.0
     ax.errorbar(
         ORDERS, (logs - true).mean(axis=0), error, color="C1", marker="s", capsize=2, label="log evidence, 1 SE"
     )

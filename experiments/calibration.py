@@ -36,7 +36,7 @@ class Case:
 
     model: pltf.Model
     shape: tuple[int, ...]
-    prior: Gamma
+    prior: Gamma | Mapping[str, Gamma]
     likelihood: str = "poisson"
     burn_in: int = 100
     draws: int = 9
@@ -76,13 +76,13 @@ def p_value(found: NDArray[np.intp], draws: int) -> float:
 def _replicate(case: Case, rng: np.random.Generator) -> dict[str, int]:
     sizes = case.model.index_sizes({"X": case.shape})
     shapes = {a: tuple(sizes[i] for i in indices) for a, indices in case.model.factors.items()}
-    blank = _problem(case, np.ones(case.shape, dtype=int), np.ones(case.shape, dtype=bool))
-    priors = {a: _drawn_prior(blank, a, rng) for a in shapes}
+    blank = problem_of(case, np.ones(case.shape, dtype=int), np.ones(case.shape, dtype=bool))
+    priors = {a: drawn_prior(blank, a, rng) for a in shapes}
     Z = {a: priors[a].sample(shape, rng) for a, shape in shapes.items()}
     (equation,) = case.model.equations
     X = rng.poisson(rates(equation, Z, sizes))
     X = np.minimum(X, 1) if case.likelihood == "bernoulli" else X
-    problem = _problem(case, X, rng.random(case.shape) < 0.85)
+    problem = problem_of(case, X, rng.random(case.shape) < 0.85)
     sampler, key = Sampler(problem, hyperprior=HYPERPRIOR), int(rng.integers(2**62))
     truth = _quantities(case, sizes, sampler.begin(Z, priors, (key, 0)))
     begin = {a: np.maximum(problem.priors[a].sample(shape, rng), 1e-3) for a, shape in shapes.items()}
@@ -98,13 +98,14 @@ def _replicate(case: Case, rng: np.random.Generator) -> dict[str, int]:
     }
 
 
-def _problem(case: Case, X: NDArray[np.int64], mask: NDArray[np.bool_]) -> Problem:
+def problem_of(case: Case, X: NDArray[np.int64], mask: NDArray[np.bool_]) -> Problem:
+    """The model of a case with these data."""
     options = FitOptions(method="gibbs", prior=case.prior, likelihood=case.likelihood, threads=1)
     data, masks = tensors(case.model, X, mask)
     return prepare(case.model, data, masks, options).problem(observations(data, masks))
 
 
-def _drawn_prior(problem: Problem, a: str, rng: np.random.Generator) -> Gamma:
+def drawn_prior(problem: Problem, a: str, rng: np.random.Generator) -> Gamma:
     """A prior with hyperparameters from the hyperprior, where they are learned."""
     prior = problem.priors[a]
     if a not in problem.learns:

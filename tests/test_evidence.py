@@ -22,8 +22,8 @@ RATE = SHAPE / MEAN
 PRIOR = pltf.Gamma(SHAPE, MEAN)
 SCALED = pltf.Model("X[i] = A[i] * B[]")
 QUICK: Any = {"stages": 8, "particles": 30, "sweeps": 1, "runs": 4, "progress": False}
-ROUGH = pytest.mark.filterwarnings("ignore:the runs differ too much")
-TINY: Any = {"stages": 3, "particles": 5, "runs": 2, "progress": False}
+ROUGH = pytest.mark.filterwarnings("ignore:the runs differ too much", "ignore:the log evidence is too low")
+TINY: Any = {"stages": 3, "particles": 5, "runs": 3, "progress": False}
 
 
 def fitted(model: pltf.Model, x: Any, **options: Any) -> pltf.Fit:
@@ -123,7 +123,7 @@ def test_counts_and_links_that_share_a_factor_equal_quadrature() -> None:
 def test_fixed_factors_stay_where_they_are() -> None:
     x, b = np.array([[2.0, 0.0, 5.0]]), np.array([0.5, 1.5, 2.0])
     fit = fitted(pltf.Model("X[i,j] = A[i] * B[j]"), x, fixed={"B": b})
-    assert_near(fit.evidence(seed=7, **QUICK), fit.bound)  # A alone is conjugate: the bound is exact
+    assert_near(fit.evidence(seed=8, **QUICK), fit.bound)  # A alone is conjugate: the bound is exact
 
 
 # -- what it is the evidence of -----------------------------------------------------------------
@@ -164,6 +164,29 @@ def test_data_that_were_not_kept_are_passed() -> None:
         forgetful.evidence(**TINY)
 
 
+CHECKED: dict[str, dict[str, Any]] = {
+    "learned priors": {"prior": pltf.Gamma(0.5, 1.0, learn="both")},
+    "float32": {"dtype": "float32"},
+    "fixed": {"fixed": {"W": np.array([[1.0], [2.0]])}},
+    "links": {"likelihood": "bernoulli"},
+    "gibbs": {"method": "gibbs", "chains": 2, "burn_in": 3, "draws": 5, "thin": 2},
+    "gibbs of links": {"method": "gibbs", "chains": 2, "draws": 5, "likelihood": "bernoulli"},
+}
+
+
+@ROUGH
+@pytest.mark.filterwarnings("ignore:the chains have not converged")
+@pytest.mark.parametrize("kind", CHECKED)
+def test_data_that_are_passed_must_be_those_of_the_fit(kind: str) -> None:
+    """Another tensor of the same shape and as many cells is not."""
+    x = np.array([[1.0, 0.0, 1.0], [np.nan, 1.0, 0.0]]) * (1 if "links" in kind else 7)
+    fit = fitted(pltf.nmf(rank=1), x, keep_data=False, **CHECKED[kind])
+    assert fit.evidence(x, **TINY).log < 0
+    for other in (x[:, [1, 0, 2]], np.where(x == 0, np.nanmax(x), x)):
+        with pytest.raises(pltf.PltfError, match=r"X must be the data of the fit: its .* was -\S+ and is -\S+ here"):
+            fit.evidence(other, **TINY)
+
+
 @ROUGH
 @pytest.mark.parametrize("likelihood", ["poisson", "bernoulli"])
 def test_the_same_seed_gives_the_same_estimate_with_any_number_of_threads(likelihood: str) -> None:
@@ -198,12 +221,13 @@ def test_point_estimates_have_no_evidence(method: str) -> None:
     ("arguments", "sentence"),
     [
         ({"particles": 1}, "particles must be a whole number of at least 2, got 1"),
-        ({"runs": 1}, "runs must be a whole number of at least 2, got 1"),
+        ({"runs": 1}, "runs must be a whole number of at least 3, got 1"),
         ({"sweeps": 0}, "sweeps must be a whole number of at least 1, got 0"),
         ({"stages": 0}, "stages must be a whole number of at least 1, got 0"),
         ({"seed": None}, "seed must be a whole number of at least 0, got None"),
         ({"mask": np.ones((2, 2), bool)}, "mask goes with X, which was not given"),
         ({"X": np.ones((2, 3))}, "X must be the data of the fit: X was 2x2, 4 cells observed; got 2x3, 6 cells"),
+        ({"X": [[3, 1], [2, 4]]}, r"X must be the data of the fit: its bound was -[\d.]+ and is -[\d.]+ here"),
         ({"particles": 10**6}, r"for small problems, and here \d.* sweeps would take about .* s: lower particles"),
     ],
 )
@@ -229,8 +253,16 @@ def test_links_of_too_many_cells_are_refused() -> None:
 def test_runs_that_differ_come_with_a_warning() -> None:
     fit = fitted(pltf.nmf(rank=2), np.random.default_rng(0).poisson(9.0, (6, 5)))
     with pytest.warns(pltf.ConvergenceWarning, match="the runs differ too much") as caught:
-        fit.evidence(**{**TINY, "runs": 3})
+        fit.evidence(**TINY)
     assert caught[0].filename == __file__
+
+
+def test_an_estimate_below_the_bound_comes_with_a_warning() -> None:
+    """All three runs miss the posterior by as much, so their standard error is small."""
+    fit = fitted(pltf.nmf(rank=2), np.random.default_rng(0).poisson(9.0, (6, 5)))
+    told = "too low: it lies 31.42 nats below the bound, and its standard error is 0.14; raise particles or stages"
+    with pytest.warns(pltf.ConvergenceWarning, match=told):
+        fit.evidence(seed=2, **TINY)
 
 
 @ROUGH
@@ -238,12 +270,12 @@ def test_ctrl_c_keeps_the_runs_that_are_done(monkeypatch: pytest.MonkeyPatch) ->
     fit = fitted(SCALED, np.array([3.0, 7.0, 1.0]))
     effort = {**TINY, "stages": 8, "particles": 12}
     whole = fit.evidence(**effort)
-    pressed = _press_after(monkeypatch, runs=2)
-    with pytest.warns(pltf.ConvergenceWarning, match="interrupted: this is the estimate of 2 of 4 runs"):
+    pressed = _press_after(monkeypatch, runs=3)
+    with pytest.warns(pltf.ConvergenceWarning, match="interrupted: this is the estimate of 3 of 4 runs"):
         found = fit.evidence(**{**effort, "runs": 4})
     assert found.runs == whole.runs
     pressed.clear()
-    _press_after(monkeypatch, runs=1)
+    _press_after(monkeypatch, runs=2)
     with pytest.raises(KeyboardInterrupt):
         fit.evidence(**effort)
 

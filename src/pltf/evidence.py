@@ -30,7 +30,7 @@ from pltf.inference.factors import Factors
 from pltf.inference.gibbs import NAME as GIBBS
 from pltf.inference.progress import Progress
 from pltf.inference.state import Problem
-from pltf.inference.vb import VB
+from pltf.inference.vb import VB, posterior_state
 from pltf.interrupts import first_interrupt_waits
 from pltf.likelihoods import BERNOULLI, POISSON, as_option
 from pltf.options import FitOptions
@@ -45,6 +45,9 @@ MOST_ERROR = 0.5  # standard error above which an estimate comes with a warning;
 MOVE_SECONDS = 4e-4  # of a Gibbs sweep of the smallest problem
 GIBBS_SWEEP = 3.0  # times that of a sweep of VB
 FEWEST_STAGES = 8
+FEWEST_RUNS = 3  # two may agree by chance, and their standard error with them
+BELOW = 2  # standard errors: an estimate farther below the bound than that is worse than it seems
+ROUNDING = 1e-8  # relative, of a bound or a log-likelihood
 _ARRIVAL, _PRIOR, _MOVES = range(3)  # in keys: what is drawn
 
 
@@ -101,7 +104,7 @@ class Effort:
     runs: int
 
     def __post_init__(self) -> None:
-        for name, least in (("particles", 2), ("sweeps", 1), ("runs", 2)):
+        for name, least in (("particles", 2), ("sweeps", 1), ("runs", FEWEST_RUNS)):
             whole(name, getattr(self, name), least)
         if self.stages is not None:
             whole("stages", self.stages, 1)
@@ -136,6 +139,8 @@ def evidence(fit: Fit, X: Any, *, mask: Any, effort: Effort, options: FitOptions
         dispersion=None,
     )
     job = Job.of(prepare(fit.model, seen, {}, options), seen, effort)
+    if X is not None:
+        _check_data(fit, job.problem)
     began = time.perf_counter()
     runs = job.runs()
     found = Evidence.of_runs(runs, fit, effort.particles, time.perf_counter() - began)
@@ -161,13 +166,49 @@ def _data(fit: Fit, X: Any, mask: Any) -> dict[str, Observation]:
     return seen
 
 
+def _check_data(fit: Fit, problem: Problem) -> None:
+    """Refuse other data than those of the fit: they would give it another bound, or its draws another likelihood."""
+    was, found = (_of_bound if fit.method == VB.name else _of_last_draw)(fit, problem)
+    size = abs(was) + problem.total + sum(math.prod(shape) for shape in problem.shapes.values())
+    if not abs(found - was) <= max(ROUNDING, 100 * float(np.finfo(fit.dtype).eps)) * size:
+        raise PltfError(
+            f"{py:X} must be the data of the fit: its {fit.objective} was {was:.6g} and is {found:.6g} here"
+        )
+
+
+def _of_bound(fit: Fit, problem: Problem) -> tuple[float, float]:
+    """The bound of a VB fit, and what it is with these data."""
+    put = problem.algebra.put
+    E = {a: put(mean) for a, mean in fit._means.items()} | dict(problem.fixed)
+    C, D = ({a: put(part[a]) for a in problem.free} for part in (fit.C, fit.D))
+    return fit.bound, posterior_state(problem, problem.priors, E, C, D, problem.engine.total(E)).objective
+
+
+def _of_last_draw(fit: Fit, problem: Problem) -> tuple[float, float]:
+    """The log-likelihood of the last draw of a chain, and what it is with these data."""
+    assert fit.sampled is not None
+    Z = {a: problem.algebra.put(draws[0, -1].copy()) for a, draws in fit.draws.items()} | dict(problem.fixed)
+    kept = max(draws.shape[1] for draws in fit.draws.values())
+    was = float(fit.sampled.log_likelihood[0, fit.sampled.burn_in + kept * fit.sampled.thin - 1])
+    return was, problem.log_likelihood(problem.engine.counts(Z, ()).log_term, problem.engine.total(Z))
+
+
 def _warn(found: Evidence, effort: Effort) -> None:
-    if len(found.runs) < effort.runs:
-        text = f"the evidence was interrupted: this is the estimate of {len(found.runs)} of {effort.runs} runs"
+    for text in _doubts(found, effort):
         warnings.warn(text, ConvergenceWarning, stacklevel=4)
+
+
+def _doubts(found: Evidence, effort: Effort) -> Iterator[str]:
+    """What is wrong with an estimate."""
+    if len(found.runs) < effort.runs:
+        yield f"the evidence was interrupted: this is the estimate of {len(found.runs)} of {effort.runs} runs"
+    advice = f"raise {py:particles} or {py:stages}"
+    if found.gap is not None and found.gap < -BELOW * found.error - ROUNDING * abs(found.log):
+        told = f"it lies {-found.gap:.2f} nats below the bound, and its standard error is {found.error:.2g}"
+        yield f"the log evidence is too low: {told}; {advice}"
     elif found.error > MOST_ERROR:
         text = f"the runs differ too much: the standard error is {found.error:.2g}, and the log evidence may be too low"
-        warnings.warn(f"{text}; raise {py:particles} or {py:stages}", ConvergenceWarning, stacklevel=4)
+        yield f"{text}; {advice}"
 
 
 class _Interrupted(Exception):
@@ -204,7 +245,7 @@ class Job:
         return cls(ready, seen, likelihoods, problem, effort, size, stages)
 
     def runs(self) -> list[float]:
-        """The estimates of all runs; of those that are done, if it is interrupted after two."""
+        """The estimates of all runs; of those that are done, if it is interrupted after a few."""
         effort, found, done = self.effort, list[float](), 0
         total = effort.runs * (self.stages - 1) * effort.particles
         with (
@@ -224,7 +265,7 @@ class Job:
                 while len(found) < effort.runs:
                     found.append(self._run(len(found), moved))
             except _Interrupted:
-                if len(found) < 2:
+                if len(found) < FEWEST_RUNS:
                     raise KeyboardInterrupt from None
         return found
 

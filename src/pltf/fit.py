@@ -543,7 +543,8 @@ class Fit:
         logarithm is probably too low: use more particles. What would take more than an hour is refused.
 
         Learned priors are taken at their learned values, as in the bound. Fits by EM and MAP have no evidence. ``X``
-        and ``mask`` are the data as they were given to the fit, needed only if that was made with ``keep_data=False``.
+        and ``mask`` are the data as they were given to the fit, needed only if that was made with ``keep_data=False``;
+        others are refused.
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.array([[3, 1], [4, 2]]), prior=pltf.Gamma(2.0, 2.0))

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 INITS = ("prior", "random")
 DTYPES = ("float64", "float32")
 SAMPLING = ("chains", "burn_in", "draws", "thin")  # options of Gibbs sampling alone
+FEWEST_DRAWS = 4  # of a chain: diagnostics halve it, and need two in each half
 
 Check = Callable[[str, Any], Any]  # name and value to the value that is used; refuses with a PltfError
 
@@ -156,7 +157,7 @@ class FitOptions:
     )
     chains: int | None = field(default=None, metadata=_rule(_optional(_at_least(1)), same=IF_SET, told=True))
     burn_in: int | None = field(default=None, metadata=_rule(_optional(_at_least(0)), same=IF_SET, told=True))
-    draws: int | None = field(default=None, metadata=_rule(_optional(_at_least(1)), same=IF_SET, told=True))
+    draws: int | None = field(default=None, metadata=_rule(_optional(_at_least(FEWEST_DRAWS)), same=IF_SET, told=True))
     thin: int | None = field(default=None, metadata=_rule(_optional(_at_least(1)), same=IF_SET, told=True))
     dispersion: float | str | None = field(default="auto", metadata=_rule(_dispersion, same=IF_SET, told=True))
 

@@ -6,14 +6,14 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pltf.alignment import align
 from pltf.data import DenseObservation, Observation
 from pltf.engines.plan import human, physical_memory
-from pltf.errors import ConvergenceWarning, ObservationError, PltfError, py, py_only, whole
+from pltf.errors import ConvergenceWarning, ObservationError, PltfError, py, py_only
 from pltf.fit import Fit, Sampled, counted_factors
 from pltf.fitting import Prepared, as_before, patterns_of, prepare
 from pltf.gamma import Gamma
@@ -30,9 +30,9 @@ from pltf.inference.vb import gone_on
 from pltf.interrupts import first_interrupt_waits
 from pltf.likelihoods import remarks
 from pltf.notation import Model
-from pltf.options import SAMPLING, FitOptions
+from pltf.options import FEWEST_DRAWS, SAMPLING, FitOptions
 from pltf.planning import labels_by_index, observations, tensors
-from pltf.prediction.diagnostics import FEWEST, trouble
+from pltf.prediction.diagnostics import trouble
 from pltf.store.chains import ChainsCheckpoint
 from pltf.store.checkpoint import Place
 from pltf.threads import single_threaded_blas
@@ -62,16 +62,15 @@ def sample(model: Model, X: Any, *, mask: Any, options: FitOptions, _callers: in
         keeper = ChainsCheckpoint(place, ready.identity(seen), model.factors, ready.planned.factor_shapes)
         if keeper.fit.finished is not None:
             return replace(keeper.fit.finished, patterns=patterns_of(seen, options.keep_data))
-    result, stopped = Job(ready, options, schedule, seen, keeper).run()
-    _warn(result, stopped, schedule, keeper is not None, _callers + 1)
-    return result
+    ended = Job(ready, options, schedule, seen, keeper).run()
+    _warn(ended, schedule, keeper is not None, _callers + 1)
+    return ended.fit
 
 
 def _schedule(options: FitOptions) -> Schedule:
     """How much to sample: what is asked for, or the defaults; chains that go on need no burn-in."""
     given = {name: getattr(options, name) for name in SAMPLING if getattr(options, name) is not None}
     going_on = isinstance(options.init, Fit) and bool(options.init.draws)
-    whole("draws", given.get("draws", DEFAULTS.draws), FEWEST)
     return replace(DEFAULTS, **{"burn_in": 0 if going_on else DEFAULTS.burn_in, **given})
 
 
@@ -99,6 +98,14 @@ def refuse_fractions(seen: Mapping[str, Observation], purpose: str, advice: str 
             raise ObservationError(f"{name} must hold whole counts for {purpose}, got {value:g}{advice}")
 
 
+class Ended(NamedTuple):
+    """How a fit by sampling came to its end."""
+
+    fit: Fit
+    stopped: str
+    draws: int  # of each chain; 0: the fit is what the chains were to start from
+
+
 @dataclass(frozen=True, eq=False)
 class Job:
     """A fit by sampling that may begin."""
@@ -109,14 +116,14 @@ class Job:
     seen: Mapping[str, Observation]
     keeper: ChainsCheckpoint | None
 
-    def run(self) -> tuple[Fit, str]:
-        """The fit, and why it stopped; interrupted before there are draws, it is the VB fit so far."""
+    def run(self) -> Ended:
+        """Sample. Interrupted before there are enough draws, the fit is the one to start from."""
         problem = self.ready.problem(self.seen)
         with single_threaded_blas, first_interrupt_waits() as interrupted:
             stop = replace(self.options.stop, interrupted=interrupted)
             start, ended = self._start(problem, stop)
             if not ended:
-                return start, INTERRUPTED
+                return Ended(start, INTERRUPTED, 0)
             sampling = self._sampling(problem, start)
             chains = self.keeper.chains if self.keeper is not None else None
             if chains is None:
@@ -125,14 +132,15 @@ class Job:
                 chains, stopped = sampling.run(chains, stop, progress, self.keeper)
             if stopped == INTERRUPTED and self.keeper is not None:
                 self.keeper.keep(chains)
-            if self.schedule.kept(chains.sweeps) < FEWEST and stopped == INTERRUPTED:
-                return start, stopped
+            draws = self.schedule.kept(chains.sweeps)
+            if draws < FEWEST_DRAWS and stopped == INTERRUPTED:
+                return Ended(start, stopped, 0)
             result = self._result(problem, start, chains, stopped)
             if stopped != INTERRUPTED:
                 result = self.ready.with_dispersion(result, self.seen, interrupted)
             if self.keeper is not None and stopped != INTERRUPTED:
                 self.keeper.fit.end(result)
-        return result, stopped
+        return Ended(result, stopped, draws)
 
     # -- the start ------------------------------------------------------------------------------
 
@@ -228,8 +236,8 @@ class Job:
     def _result(self, problem: Problem, start: Fit, chains: Chains, stopped: str) -> Fit:
         schedule, model = self.schedule, self.ready.model
         number = schedule.kept(chains.sweeps)
-        if number < FEWEST:
-            raise PltfError(f"the chains stopped after {number} draws, and {FEWEST} are needed: {stopped}")
+        if number < FEWEST_DRAWS:
+            raise PltfError(f"the chains stopped after {number} draws, and {FEWEST_DRAWS} are needed: {stopped}")
         kept = chains.kept.until(number, chains.sweeps)
         # A short start tells no components apart.
         told = {a: draws[0, -1].copy() for a, draws in kept.factors.items()} if problem.learns_shapes else start._means
@@ -279,15 +287,15 @@ def _learned(problem: Problem, kept: Kept) -> dict[str, Gamma]:
     return learned
 
 
-def _warn(fit: Fit, stopped: str, schedule: Schedule, kept: bool, stacklevel: int) -> None:
-    if stopped == INTERRUPTED:
+def _warn(ended: Ended, schedule: Schedule, kept: bool, stacklevel: int) -> None:
+    if ended.stopped == INTERRUPTED:
         advice = f"{py_only:go on with init=fit, or }give {py:checkpoint=} next time"
         advice = f"go on with {py:resume=True}" if kept else advice
-        what = "this is the VB fit that chains were to start from"
-        for draws in list(fit.draws.values())[:1]:
-            what = f"these are the first {draws.shape[1]} of {schedule.draws} draws"
+        what = f"these are the first {ended.draws} of {schedule.draws} draws"
+        if not ended.draws:
+            what = f"there are fewer than {FEWEST_DRAWS} draws, and this is the fit that the chains were to start from"
         warnings.warn(f"the sampling was interrupted: {what}; {advice}", ConvergenceWarning, stacklevel=stacklevel + 1)
-    elif not fit.converged:
+    elif not ended.fit.converged:
         advice = f"raise {py:draws} or {py:burn_in}{py_only:, or go on with init=fit}"
-        text = f"the chains have not converged: {trouble(fit.diagnostics())}; {advice}"
+        text = f"the chains have not converged: {trouble(ended.fit.diagnostics())}; {advice}"
         warnings.warn(text, ConvergenceWarning, stacklevel=stacklevel + 1)

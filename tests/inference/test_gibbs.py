@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 from experiments.calibration import CASES, p_value, ranks
@@ -223,10 +225,39 @@ def test_counts_have_their_density_with_the_factor_integrated_out(shared: tuple[
 
         return float(np.log(sum(integrate.quad(over, *ends)[0] for ends in ((0, 1e-3), (1e-3, 1), (1, np.inf)))))
 
-    wanted = np.vectorize(log_integral)(n, exposure, A, B).sum(axis=shared)
     marginal = Marginal(n, exposure, groups)
-    found = marginal.log_density(marginal.rows(A), marginal.rows(B))
-    np.testing.assert_allclose(found, wanted.reshape(-1), rtol=1e-6)
+
+    def differences(of: Callable[[Array, Array], Array]) -> Array:
+        """Constants do not matter."""
+        return of(A, B) - of(2 * A, B / 3)
+
+    found = differences(lambda A, B: marginal.log_density(marginal.rows(A), marginal.rows(B)))
+    wanted = differences(lambda A, B: np.vectorize(log_integral)(n, exposure, A, B).sum(axis=shared).reshape(-1))
+    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("size", "exposure"),
+    [*itertools.product([1.0, 2_500.0, 9_999.0, 1e10, 1e15], [1e-3, 1e9]), (1.0, 0.0), (1.0, 1e-320)],
+)
+def test_the_density_keeps_its_digits_however_large_counts_are(size: float, exposure: float) -> None:
+    """Against the same formula in 60 digits."""
+    n = np.array([1.0, 2.0, 3.0, 4.0]) * size
+
+    def exact(A: float, B: float) -> Any:
+        rate = mpmath.mpf(A) / mpmath.mpf(B)
+        each = (mpmath.loggamma(A + mpmath.mpf(k)) - k * mpmath.log(rate + exposure) for k in n)
+        return sum(each) + n.size * (A * mpmath.log(rate / (rate + exposure)) - mpmath.loggamma(A))
+
+    def found(A: float, B: float) -> float:
+        return float(marginal.log_density(np.array([[A]]), np.array([[B]]))[0])
+
+    marginal = Marginal(n, np.full(n.size, exposure), Groups((n.size,), (0,)))
+    A, B = 0.5, size / exposure if exposure > 1e-300 else 1.0
+    for near in ((A * 1.01, B), (A, B * 1.01), (300 * A, B / 3)):
+        with mpmath.workdps(60):
+            wanted = float(exact(*near) - exact(A, B))
+        assert found(*near) - found(A, B) == pytest.approx(wanted, rel=1e-12, abs=1e-9)
 
 
 @pytest.mark.parametrize("learn", ["mean", "shape", "both"])

@@ -332,7 +332,7 @@ def fit(
     ] = None,
     draws: Annotated[
         int | None,
-        typer.Option("--draws", min=1, metavar="N", rich_help_panel=FITTING,
+        typer.Option("--draws", min=4, metavar="N", rich_help_panel=FITTING,
                      help="For gibbs: draws of each chain that are kept. Default: 200."),
     ] = None,
     thin: Annotated[

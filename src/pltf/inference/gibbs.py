@@ -36,7 +36,12 @@ WEAK = Hyperprior(weight=1e-3, spread=2.0, shapes=SHAPES, means=MEANS)
 
 @dataclass(frozen=True, eq=False)
 class Sampler:
-    """Sweeps over a problem. The state of a chain has its factors in E and L, and counts allocated at them."""
+    """Sweeps over a problem. The state of a chain has its factors in both E and L.
+
+    Its counts of the first group of factors (``engine.together``) are allocated at them, for the next sweep to begin
+    with. Those of other groups are from within the sweep, where the factors of earlier groups were already drawn; the
+    next sweep allocates them anew.
+    """
 
     problem: Problem
     counted: frozenset[str] = frozenset()  # factors whose counts are wanted although they are fixed

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CELLS = 200  # whose rates are looked at, of each tensor
-FEWEST = 4  # draws of a chain, for there to be two in each half
 LARGEST_RHAT, FEWEST_EFFECTIVE = 1.05, 100  # what good chains keep to
 LARGEST_OF_SHARES = 1.2  # and the R-hat of shares of components
 

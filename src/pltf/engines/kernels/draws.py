@@ -66,16 +66,8 @@ def _stirling(k):  # type: ignore[no-untyped-def]
 
 
 @_helper
-def binomial(stream, n, p):  # type: ignore[no-untyped-def]
-    """How many of n (a whole number) succeed, each with probability p."""
-    if p > 0.5:
-        return n - rarer(stream, n, 1 - p)
-    return rarer(stream, n, p)
-
-
-@_helper
 def rarer(stream, n, p):  # type: ignore[no-untyped-def]
-    """:func:`binomial` for p of at most 1/2."""
+    """Binomial: how many of n (a whole number) succeed, each with probability p of at most 1/2."""
     if n * p < INVERTED:
         return _counted_up(stream, n, p)
     return _by_rejection(stream, n, p)

@@ -24,6 +24,8 @@ from pltf.inference.algebra.host import prior_value
 # In the plane of (log A, log B): the shape at one mean, the mean at one shape, and both at one rate A/B.
 _DIRECTIONS = {("shape",): ((1, 0),), ("mean",): ((0, 1),), ("shape", "mean"): ((1, 0), (0, 1), (1, 1))}
 
+_LARGE = 1e4  # counts: log Gamma has eleven digits behind the point up to there, and Stirling's formula from there on
+
 
 @dataclass(frozen=True)
 class Hyperprior:
@@ -52,13 +54,21 @@ class Hyperprior:
 
 
 class Marginal:
-    """The log density of the counts of each group of entries. Arrays have a row for each group."""
+    """The log density of the counts of each group of entries. Arrays have a row for each group.
+
+    Parts that depend on the counts alone are left out. They are far larger than the rest where counts are huge, and
+    their rounding errors would be as large as the differences that a slice step looks at.
+    """
 
     def __init__(self, counts: Array, exposure: Array, groups: Groups) -> None:
         self._groups = groups
         n, self._exposure = self.rows(counts), self.rows(exposure)
         self._at = np.nonzero(n)  # entries without counts need no Gamma functions
         self._n = n[self._at]
+        seen = self._with_counts(self._exposure)
+        exposed = seen > 0
+        self._log_exposure = np.log(np.where(exposed, seen, 1.0))
+        self._exposed = np.where(exposed, 0.0, -np.inf)  # log(1) or log(0)
 
     def rows(self, values: ArrayLike) -> Array:
         """Values that broadcast to the factor, as (groups, entries); as (groups, 1) if they do not vary in a group."""
@@ -73,13 +83,14 @@ class Marginal:
         return np.minimum(1.0, 3.0 / np.sqrt(1 + np.bincount(self._at[0], minlength=self._groups.count)))
 
     def log_density(self, A: Array, B: Array) -> Array:
-        """Of each group, at shapes A and means B."""
+        """Of each group, at shapes A and means B; but for a constant."""
         from scipy.special import gammaln
 
         rate = A / B
         without = np.log1p(self._exposure / rate)  # log( (A/B + Delta) / (A/B) )
-        ratio = gammaln(self._with_counts(A) + self._n) - self._with_counts(gammaln(A))
-        counted = ratio - self._n * (self._with_counts(without) + self._with_counts(np.log(rate)))
+        relative = self._with_counts(np.log(rate)) - self._log_exposure
+        ratio = log_gamma_ratio(self._with_counts(A), self._n) - self._with_counts(gammaln(A))
+        counted = ratio - self._n * np.logaddexp(relative, self._exposed)  # n * log( (A/B + Delta) / Delta )
         sums = np.bincount(self._at[0], counted, minlength=self._groups.count)
         return np.asarray(sums - np.einsum("ge,ge->g", np.broadcast_to(A, without.shape), without))
 
@@ -87,6 +98,21 @@ class Marginal:
         """Of the entries with counts."""
         group, place = self._at
         return rows[group, place] if rows.shape[1] > 1 else rows[group, 0]
+
+
+def log_gamma_ratio(A: Array, n: Array) -> Array:
+    """log Gamma(A + n), less log Gamma(n) where n is so large that both would lose digits in the difference.
+
+    There by Stirling's formula, log Gamma(x) = (x - 1/2) log x - x + log(2 pi)/2 + 1/(12 x).
+    """
+    from scipy.special import gammaln
+
+    found: Array = gammaln(A + n)
+    large = n >= _LARGE
+    if large.any():
+        A, n = A[large], n[large]
+        found[large] = (n - 0.5) * np.log1p(A / n) + A * (np.log(A + n) - 1) - A / (12 * n * (A + n))
+    return found
 
 
 def prior_draws(
