@@ -176,7 +176,7 @@ def test_whole_numbers_have_the_limits_of_the_library() -> None:
     """So help and messages agree."""
     hints = get_type_hints(fit, include_extras=True)
     options = {name: hint.__metadata__[0] for name, hint in hints.items() if hasattr(hint, "__metadata__")}
-    limits = {name: int(one.min) for name, one in options.items() if one.min is not None}
+    limits: dict[str, Any] = {name: int(one.min) for name, one in options.items() if one.min is not None}
     known = {one.name for one in fields(FitOptions)} & set(limits) - {"tol", "every"}  # these are no whole numbers
     assert known >= {"restarts", "max_iter", *SAMPLING}
     for name in known:
