@@ -61,7 +61,7 @@ def test_counts_far_too_large_for_their_rates_are_strays(share: float) -> None:
     assert found.typical == pytest.approx(300, rel=0.25)
     assert found.size == pytest.approx(2.0, rel=0.15)
     assert abs(found.power) < 0.1
-    assert f"{found.strays:.2%} strays" in str(found)
+    assert f"{100 * found.strays:.2g}% strays" in str(found)
 
 
 def test_no_stray_among_n_cells_leaves_room_for_one() -> None:

@@ -43,8 +43,10 @@ def _opening(saved: Saved) -> str:
             cells ({FOLDS} times {percent(INNER)} where cells are few). No choice on a mask
             looks at its hidden cells: *pltf, chosen* is the way of pltf under which those held-back cells were most
             probable. The list of ways to choose from is not as innocent: it was drawn up after trials that were
-            judged on hidden cells, on two masks of UCLAF and one each of digits, Reuters and imports; and that the
-            dispersion of few counts is judged by several folds was decided on the first two masks of Les Miserables.
+            judged on hidden cells, on two masks of UCLAF and one each of digits, Reuters and imports. That the
+            dispersion of few counts is judged by several folds was decided on the first two masks of Les Miserables;
+            that counts may be strays, and how these are estimated, on the first three of Les Miserables, flights,
+            Reuters and digits.
             Tools that give a single number for a cell get the best noise around it that held-back cells can tell: a
             negative binomial (for links: a Bernoulli probability) with its own scale, power, floor and dispersion. So
             they are judged by how well they predict, not by a likelihood that they never promised.

@@ -87,7 +87,7 @@ class Dispersion:
 
     def _others(self) -> str:
         zeros = f", {self.zeros:.1%} extra zeros" if self.zeros else ""
-        return zeros + (f", {self.strays:.2%} strays" if self.strays else "")
+        return zeros + (f", {100 * self.strays:.2g}% strays" if self.strays else "")
 
 
 def _times(factor: float) -> str:
