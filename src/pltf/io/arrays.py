@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,11 @@ import numpy as np
 from pltf.data import observe
 from pltf.data.labels import counted, known_labels, with_bin
 from pltf.data.numeric import EXACT
+from pltf.data.sparse_parts import sparse_array
 from pltf.errors import PltfError, py
 from pltf.io.columns import in_words
 from pltf.io.listed import ListedFile
-from pltf.io.matlab import stored_arrays
+from pltf.io.matlab import matlab_sparse, stored_arrays
 from pltf.io.opening import beginning
 from pltf.io.saved import is_saved
 
@@ -28,8 +29,6 @@ def read_npy(path: Path, variable: str | None) -> Any:
 
 def read_npz(path: Path, variable: str | None) -> Any:
     """An array of a .npz file, or the tensor that SciPy, sparse or pltf keeps in several of them."""
-    from scipy import sparse
-
     _refuse_other(path, b"PK", "npz")
     with np.load(path, allow_pickle=False) as held:
         names = {name for name in held.files if f"{name}.npy" in held.zip.namelist()}
@@ -38,10 +37,20 @@ def read_npz(path: Path, variable: str | None) -> Any:
         if variable is None and {"coords", "data", "shape"} <= names:  # as pydata sparse writes it
             return ListedFile(held["coords"].T, held["data"], tuple(map(int, held["shape"])))
         if variable is None and {"format", "shape", "data"} <= names:
-            return _sound(sparse.load_npz(path))
+            return _from_scipy(path, held, names)
         if variable is None and {"pltf", "dims"} <= names:
             return _from_our_own(held)
         return held[_chosen(path, variable, sorted(names))]
+
+
+def _from_scipy(path: Path, held: Mapping[str, Any], names: Set[str]) -> Any:
+    """A sparse matrix as ``scipy.sparse.save_npz`` writes it."""
+    format = held["format"].item()
+    format = format.decode("ascii") if isinstance(format, bytes) else str(format)
+    parts = {part: held[part] for part in ("data", "indices", "indptr", "offsets") if part in names}
+    if format == "coo":
+        parts["coords"] = [held["row"], held["col"]]
+    return sparse_array(format, parts, held["shape"], str(path))
 
 
 def _from_our_own(held: Mapping[str, Any]) -> Any:
@@ -70,7 +79,7 @@ def read_mat(path: Path, variable: str | None) -> Any:
         return _mat_73(path, variable)
     stored = stored_arrays(path)
     if stored is not None:
-        return _sound(stored[_chosen(path, variable, list(stored))].array())
+        return stored[_chosen(path, variable, list(stored))].array(str(path))
     names = [name for name, _, kind in io.whosmat(path) if kind not in ("char", "cell", "struct", "object", "function")]
     name = _chosen(path, variable, names)
     return io.loadmat(path, variable_names=[name])[name]
@@ -79,23 +88,14 @@ def read_mat(path: Path, variable: str | None) -> Any:
 def _mat_73(path: Path, variable: str | None) -> Any:
     """MATLAB 7.3 is HDF5, with the axes the other way round, and sparse matrices by their columns."""
     import h5py
-    from scipy import sparse
 
     with h5py.File(path, "r") as file:
         names = [name for name, one in file.items() if _is_array(one)]
         one = file[_chosen(path, variable, names)]
         if not isinstance(one, h5py.Group):
             return np.asarray(one).T
-        data, rows, starts = (np.asarray(one[part]) for part in ("data", "ir", "jc"))
-        shape = (int(one.attrs["MATLAB_sparse"]), len(starts) - 1)
-        return _sound(sparse.csc_array((data, rows.astype(np.int64), starts.astype(np.int64)), shape=shape))
-
-
-def _sound(array: Any) -> Any:
-    """An array; of a sparse one, its parts fit together, or those who go through it would leave their memory."""
-    if hasattr(array, "check_format"):
-        array.check_format(full_check=True)
-    return array
+        parts = [np.asarray(one[part]) for part in ("data", "ir", "jc")]
+        return matlab_sparse(*parts, int(one.attrs["MATLAB_sparse"]), str(path))
 
 
 def _is_array(one: Any) -> bool:

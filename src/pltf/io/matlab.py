@@ -12,6 +12,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pltf.data.sparse_parts import sparse_array
+
 Order = Literal["little", "big"]
 
 _HEADER = 128  # bytes: a text, and two letters that tell the order of bytes
@@ -47,27 +49,37 @@ class Stored:
     sizes: tuple[int, ...]
     element: Element  # packed as it lies there: others may not be wanted
 
-    def array(self) -> Any:
-        """The array, dense or sparse."""
+    def array(self, name: str) -> Any:
+        """The array, dense or sparse; ``name`` stands in messages."""
         parts = _parts(self.element)[3:]
         if self.flags & _COMPLEX:
             raise ValueError("it holds complex numbers")
         if self.flags & 0xFF == _SPARSE:
-            return self._sparse(*parts)
+            return self._sparse(*parts, name)
         (values,) = parts
         if values.numbers().size != math.prod(self.sizes):
             raise ValueError(f"an array of the sizes {self.sizes} has {values.numbers().size} numbers")
         return values.numbers().astype(_CLASSES[self.flags & 0xFF]).reshape(self.sizes, order="F")
 
-    def _sparse(self, rows: Element, starts: Element, values: Element) -> Any:
-        from scipy import sparse
-
-        ends = starts.numbers().astype(np.int64)
-        count = int(ends[-1])
-        if self.flags & _LOGICAL and len(values.content) < 8 * count:  # called doubles, and they are single bytes
+    def _sparse(self, rows: Element, starts: Element, values: Element, name: str) -> Any:
+        ends = starts.numbers()
+        if self.flags & _LOGICAL and len(values.content) < 8 * int(ends[-1]):  # called doubles, and they are bytes
             values = values._replace(kind=_BYTES)
-        held = values.numbers()[:count].astype(np.float64), rows.numbers()[:count].astype(np.int64), ends
-        return sparse.csc_array(held, shape=self.sizes)
+        if len(self.sizes) != 2 or ends.size != self.sizes[1] + 1:
+            raise ValueError(f"a sparse array of the sizes {self.sizes} has {ends.size} starts of columns")
+        return matlab_sparse(values.numbers().astype(np.float64), rows.numbers(), ends, self.sizes[0], name)
+
+
+def matlab_sparse(values: NDArray[Any], rows: NDArray[Any], starts: NDArray[Any], height: int, name: str) -> Any:
+    """A sparse matrix by its columns; what MATLAB has set aside for more of it than there is, is left out.
+
+    >>> matlab_sparse(np.array([7.0, 0.0]), np.array([1, 0]), np.array([0, 0, 1]), 2, "X").toarray().tolist()
+    [[0.0, 0.0], [0.0, 7.0]]
+    """
+    count = int(starts[-1]) if starts.size else 0
+    room = slice(count) if count >= 0 else slice(None)  # below 0 it is refused
+    parts = {"data": values[room], "indices": rows[room], "indptr": starts}
+    return sparse_array("csc", parts, (height, starts.size - 1), name)
 
 
 def stored_arrays(path: Path) -> dict[str, Stored] | None:
