@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import h5py
+import numpy as np
 import pytest
 
 from pltf.errors import PltfError
 from pltf.io.files import read_data
-from tests.crafted import ROWS, SOUND, SPARSE, UNSOUND, VALUES
+from tests.crafted import OUTSIDE, ROWS, SOUND, SPARSE, UNSOUND, VALUES, as_mat_73, reads_another
 
 
 def refusal(path: Path, **options: Any) -> str:
@@ -47,3 +49,26 @@ def test_csr_and_wrong_kinds_of_numbers(tmp_path: Path) -> None:
     assert "indptr must be whole" in refusal(make(tmp_path / "b.npz", starts=[0.0, 3, 6, 9, 12]))
     assert "indices must be a list" in refusal(make(tmp_path / "c.npz", rows=[ROWS]))
     assert "'xyz' is unsupported" in refusal(make(tmp_path / "d.npz", starts=SOUND, format="xyz"))
+
+
+# -- other files ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", OUTSIDE)
+@pytest.mark.parametrize("ending", ["mat", "nc"])
+def test_no_other_file_is_read(ending: str, how: str, tmp_path: Path) -> None:
+    told = refusal(reads_another(tmp_path / f"a.{ending}", how, tmp_path / "other.h5"))
+    assert "from another file" in told
+
+
+@pytest.mark.parametrize("ending", ["mat", "nc"])
+def test_a_link_to_a_name_in_the_same_file(ending: str, tmp_path: Path) -> None:
+    path = tmp_path / f"a.{ending}"
+    with h5py.File(path, "w", userblock_size=512 if ending == "mat" else 0) as file:
+        file["X"] = np.arange(4.0)
+        file["Y"] = h5py.SoftLink("/X")
+        if ending == "mat":
+            file["Z"] = h5py.SoftLink("/nothing")
+    if ending == "mat":
+        as_mat_73(path)
+    assert np.asarray(read_data(path, variable="Y")).tolist() == [0, 1, 2, 3]

@@ -19,6 +19,7 @@ from pltf.io.listed import ListedFile
 from pltf.io.matlab import matlab_sparse, stored_arrays
 from pltf.io.opening import beginning
 from pltf.io.saved import is_saved
+from pltf.store.inside import refuse_outside
 
 
 def read_npy(path: Path, variable: str | None) -> Any:
@@ -90,6 +91,7 @@ def _mat_73(path: Path, variable: str | None) -> Any:
     import h5py
 
     with h5py.File(path, "r") as file:
+        refuse_outside(path, file)
         names = [name for name, one in file.items() if _is_array(one)]
         one = file[_chosen(path, variable, names)]
         if not isinstance(one, h5py.Group):
@@ -100,6 +102,8 @@ def _mat_73(path: Path, variable: str | None) -> Any:
 
 def _is_array(one: Any) -> bool:
     """Whether something in a MATLAB file is an array of numbers."""
+    if one is None:  # a link to nothing
+        return False
     if "MATLAB_sparse" in one.attrs:
         return "data" in one
     kind = getattr(getattr(one, "dtype", None), "kind", "")
@@ -110,10 +114,14 @@ def _is_array(one: Any) -> bool:
 
 def read_netcdf(path: Path, variable: str | None) -> Any:
     """An array of numbers from a netCDF file, with its labels."""
+    import h5py
     import xarray as xr
 
     if is_saved(path):  # which opens it, too: what HDF5 cannot open is not to reach others
         raise PltfError(f"{path} is a fit or a search that pltf saved, and data are wanted here")
+    if h5py.is_hdf5(path):
+        with h5py.File(path, "r") as file:
+            refuse_outside(path, file)
     with warnings.catch_warnings(action="ignore"), xr.open_dataset(path, decode_timedelta=False) as data:
         names = [str(name) for name, one in data.data_vars.items() if one.dtype.kind in "iufb" and one.ndim]
         array = data[_chosen(path, variable, names)].load()

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from pltf.errors import PltfError
 from pltf.stale_files import remove, sweep
+from pltf.store.inside import refuse_outside
 
 FORMAT = 2  # raised when older versions of pltf could not read what is written
 _SIGN = "pltf"
@@ -170,6 +171,7 @@ def read(path: Path) -> tuple[str, Boxes]:
     _refuse_foreign(path)
     with readable(path), h5py.File(path, "r") as file:
         kind = _checked_kind(path, file.attrs)
+        refuse_outside(path, file)
         stored = _stored(file)
         most = _TIGHTEST * path.stat().st_size
         if sum(one.size * one.dtype.itemsize for one in stored.values()) > most:
@@ -201,8 +203,6 @@ def _stored(file: Any) -> dict[str, Any]:
 
 def _array(stored: Any, most: int) -> NDArray[Any]:
     """Numbers or strings, laid out as they were; strings of so many characters in all."""
-    if stored.is_virtual or stored.external:
-        raise ValueError(f"{stored.name} lies in another file")
     array = _texts(stored, most) if stored.dtype.kind == "O" else np.asarray(stored[...])
     if array.dtype.kind not in "iufO":
         raise ValueError(f"{stored.name} cannot be {array.dtype}")
