@@ -6,6 +6,7 @@ import math
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -13,9 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.sparse_parts import sparse_array
+from pltf.memory import Allowance
 
 Order = Literal["little", "big"]
 
+_TAG, _BEGINNING = 8, 4096  # bytes of a type and a size; and in which flags, sizes and name lie
 _HEADER = 128  # bytes: a text, and two letters that tell the order of bytes
 _ORDERS: dict[bytes, Order] = {b"IM": "little", b"MI": "big"}
 # Codes as the description of the format has them: types of elements, and classes of arrays.
@@ -49,8 +52,12 @@ class Stored:
     sizes: tuple[int, ...]
     element: Element  # packed as it lies there: others may not be wanted
 
-    def array(self, name: str) -> Any:
+    def array(self, name: str, allowance: Allowance) -> Any:
         """The array, dense or sparse; ``name`` stands in messages."""
+        packed = _unpacked_size(self.element)
+        dense = self.flags & 0xFF != _SPARSE
+        made = math.prod(self.sizes) * np.dtype(_CLASSES[self.flags & 0xFF]).itemsize if dense else packed
+        allowance.take(packed + 2 * made)
         parts = _parts(self.element)[3:]
         if self.flags & _COMPLEX:
             raise ValueError("it holds complex numbers")
@@ -90,7 +97,7 @@ def stored_arrays(path: Path) -> dict[str, Stored] | None:
         return None
     found = {}
     for one in _elements(memoryview(content)[_HEADER:], order):
-        flags, sizes, name, *_ = _parts(one)
+        flags, sizes, name = _head(one)
         if int(flags.numbers()[0]) & 0xFF in (_SPARSE, *_CLASSES) and name.content:
             shape = tuple(map(int, sizes.numbers()))
             found[bytes(name.content).decode("ascii")] = Stored(int(flags.numbers()[0]), shape, one)
@@ -100,10 +107,36 @@ def stored_arrays(path: Path) -> dict[str, Stored] | None:
 def _parts(array: Element) -> list[Element]:
     """What an array is made of: flags, sizes, name, and what it holds."""
     if array.kind == _COMPRESSED:
-        array = next(_elements(memoryview(zlib.decompress(array.content)), array.order))
+        array = next(_elements(_unpacked(array, _unpacked_size(array), whole=True), array.order))
     if array.kind != _MATRIX:
         raise ValueError(f"an array was expected, and there is an element of type {array.kind}")
     return list(_elements(array.content, array.order))
+
+
+def _head(array: Element) -> list[Element]:
+    """Flags, sizes and name of an array; no more of it is unpacked."""
+    packed = array.kind == _COMPRESSED
+    kind = int.from_bytes(_unpacked(array, 4), array.order) if packed else array.kind
+    if kind != _MATRIX:
+        raise ValueError(f"an array was expected, and there is an element of type {kind}")
+    content = _unpacked(array, _BEGINNING)[_TAG:] if packed else array.content
+    return list(islice(_elements(content, array.order), 3))
+
+
+def _unpacked(array: Element, size: int, *, whole: bool = False) -> memoryview:
+    """So many bytes of what was packed, or fewer if there are no more; if it is the whole, its checksum is right."""
+    packer = zlib.decompressobj()
+    content = packer.decompress(array.content, size + (_TAG if whole else 0))  # only beyond its end is it checked
+    if whole and not packer.eof:
+        raise ValueError("a packed array is longer or shorter than it says")
+    return memoryview(content)
+
+
+def _unpacked_size(array: Element) -> int:
+    """The bytes of an array, by its own tag if it is packed."""
+    if array.kind != _COMPRESSED:
+        return len(array.content)
+    return _TAG + int.from_bytes(_unpacked(array, _TAG)[4:], array.order)
 
 
 def _elements(part: memoryview, order: Order) -> Iterator[Element]:
