@@ -32,7 +32,7 @@ UNSOUND: dict[str, dict[str, Any]] = {
 
 def sparse_npz(path: Path, starts: Any = SOUND, rows: Any = ROWS, format: str = "csc") -> Path:
     """A sparse matrix as SciPy saves it."""
-    parts = {"data": VALUES, "indices": np.array(rows), "indptr": np.array(starts)}
+    parts: dict[str, Any] = {"data": VALUES, "indices": np.array(rows), "indptr": np.array(starts)}
     shape = [3, 4] if format == "csc" else [4, 3]
     np.savez(path, format=np.array(format.encode()), shape=np.array(shape), **parts)
     return path
@@ -154,4 +154,14 @@ def hdf5_bomb(path: Path, size: int) -> Path:
 def npz_bomb(path: Path, size: int) -> Path:
     """Zeros of so many bytes in a packed .npz file."""
     np.savez_compressed(path, X=np.zeros(size // 8))
+    return path
+
+
+def parquet_bomb(path: Path, rows: int, word: int = 1) -> Path:
+    """A column of one word, which is stored once."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    codes = pa.array(np.zeros(rows, dtype=np.int32))
+    parquet.write_table(pa.table({"who": pa.DictionaryArray.from_arrays(codes, pa.array(["x" * word]))}), path)
     return path

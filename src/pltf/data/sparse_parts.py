@@ -28,7 +28,8 @@ def check_sparse(data: Any, name: str) -> None:
             _check_parts(data.format, parts, data.shape, name)
     elif type(data).__module__.split(".")[0] == "sparse":
         if hasattr(data, "indptr") and len(data.shape) > 1:  # GCXS: a matrix whose rows and columns are several modes
-            _check_compressed(data.indptr, data.indices, len(data.data), *data._compressed_shape, name)
+            major, minor = data._compressed_shape
+            _check_compressed(data.indptr, data.indices, len(data.data), major, minor, name)
         elif hasattr(data, "coords"):
             _check_coords(data.coords, len(data.data), data.shape, name)
 

@@ -139,14 +139,14 @@ def _mat_73(path: Path, variable: str | None, allowance: Allowance) -> Any:
             allowance.take(_hdf5_size(one))
             return np.asarray(one).T
         allowance.take(sum(_hdf5_size(one[part]) for part in ("data", "ir", "jc")))
-        parts = [np.asarray(one[part]) for part in ("data", "ir", "jc")]
-        return matlab_sparse(*parts, int(one.attrs["MATLAB_sparse"]), str(path))
+        values, rows, starts = (np.asarray(one[part]) for part in ("data", "ir", "jc"))
+        return matlab_sparse(values, rows, starts, int(one.attrs["MATLAB_sparse"]), str(path))
 
 
 def _hdf5_size(stored: Any) -> float:
     """What an array in HDF5 takes: all of it, and a chunk, which may be larger. Whoever reads it makes floats of it."""
     chunk = math.prod(stored.chunks or ()) * float(stored.dtype.itemsize)
-    return _COPIES * float(stored.size) * max(stored.dtype.itemsize, 8) + chunk
+    return float(_COPIES * stored.size * max(stored.dtype.itemsize, 8) + chunk)
 
 
 def _is_array(one: Any) -> bool:

@@ -62,13 +62,13 @@ class Stored:
         if self.flags & _COMPLEX:
             raise ValueError("it holds complex numbers")
         if self.flags & 0xFF == _SPARSE:
-            return self._sparse(*parts, name)
+            return self._sparse(name, *parts)
         (values,) = parts
         if values.numbers().size != math.prod(self.sizes):
             raise ValueError(f"an array of the sizes {self.sizes} has {values.numbers().size} numbers")
         return values.numbers().astype(_CLASSES[self.flags & 0xFF]).reshape(self.sizes, order="F")
 
-    def _sparse(self, rows: Element, starts: Element, values: Element, name: str) -> Any:
+    def _sparse(self, name: str, rows: Element, starts: Element, values: Element) -> Any:
         ends = starts.numbers()
         if self.flags & _LOGICAL and len(values.content) < 8 * int(ends[-1]):  # called doubles, and they are bytes
             values = values._replace(kind=_BYTES)
