@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from pltf.data import Observation, observe
 from pltf.data.labels import known_labels
+from pltf.data.sparse_parts import check_sparse
 from pltf.errors import ConvergenceWarning as PltfConvergenceWarning
 from pltf.errors import PltfError, py, whole
 from pltf.fit import Fit
@@ -248,6 +249,7 @@ class PoissonNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """What was seen, checked as scikit-learn does it."""
         if isinstance(X, np.ma.MaskedArray):  # NumPy would drop the mask
             X = np.ma.filled(X.astype(np.float64), np.nan)
+        check_sparse(X, "X")  # scikit-learn goes through it first
         X = validate_data(self, X, reset=reset, accept_sparse="csr", dtype="numeric", ensure_all_finite="allow-nan")
         least = np.fmin.reduce(X.data if sparse.issparse(X) else X, axis=None, initial=0)
         if least < 0:

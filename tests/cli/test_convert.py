@@ -27,7 +27,7 @@ WAYS = [".csv", ".tsv", ".csv.gz", *([] if MINIMAL else [".parquet"]), ".tns", "
 
 def read(path: Path, index: str | None = None, missing: str = "nan") -> Observation:
     """What the commands take a file for."""
-    options = dict.fromkeys(("value", "variable", "format")) | {"count": False, "sum": False}
+    options = dict.fromkeys(("value", "variable", "format", "limit")) | {"count": False, "sum": False}
     return observed(path, {**options, "index": index, "missing": missing})[0]
 
 

@@ -22,6 +22,7 @@ from pltf.io.files import FORMATS, guess, read_data, table_columns
 from pltf.io.listed import ListedFile
 from pltf.io.saved import is_saved
 from pltf.io.word_columns import number_in
+from tests.crafted import as_mat_73, matlab
 from tests.extras import optional
 
 pydata = optional("sparse")
@@ -344,15 +345,6 @@ def test_sparse_mat_as_matlab_writes_it(tmp_path: Path) -> None:
         assert read_data(tmp_path / "a.mat").toarray().tolist() == [[1, 0, 0], [0, 0, 1]]
 
 
-def matlab(elements: list[Any]) -> bytes:
-    """A file of one array: its elements are a code with whole numbers of four bytes, or with bytes."""
-    parts = b""
-    for code, *held in elements:
-        content = held[0] if isinstance(held[0], bytes) else np.array(held, dtype="<i4").tobytes()
-        parts += np.array([code, len(content)], dtype="<u4").tobytes() + content + bytes(-len(content) % 8)
-    return b" " * 124 + b"\x00\x01IM" + np.array([14, len(parts)], dtype="<u4").tobytes() + parts
-
-
 def test_mat_of_the_other_order_of_bytes(tmp_path: Path) -> None:
     """Every word of a small file turned round, as a machine with the other order would have written it."""
     words = [14, 56, 6, 8, 6, 0, 5, 8, 1, 2, 0x10001, int.from_bytes(b"X\0\0\0", "big"), 5, 8, 7, 8]
@@ -373,14 +365,6 @@ def test_mat_that_cannot_be_used(tmp_path: Path) -> None:
         assert f"of type {code}" in refusal(path)
 
 
-@pytest.mark.parametrize("starts", [[0, 10**6, 2], [0, -5, 2], [0, 1, 9]])
-def test_sparse_files_whose_parts_do_not_fit(starts: list[int], tmp_path: Path) -> None:
-    parts = {"indices": np.array([0, 1]), "indptr": np.array(starts), "data": np.array([1.0, 2.0])}
-    arrays: dict[str, Any] = {"format": np.array(b"csr"), "shape": np.array([2, 2]), **parts}
-    np.savez(tmp_path / "a.npz", **arrays)
-    assert "cannot be read" in refusal(tmp_path / "a.npz")
-
-
 def mat_73(path: Path) -> Path:
     """A file as MATLAB 7.3 writes it: HDF5 after 512 bytes of text."""
     with h5py.File(path, "w", userblock_size=512) as file:
@@ -392,9 +376,7 @@ def mat_73(path: Path) -> Path:
         group.attrs["MATLAB_sparse"] = np.uint64(5)
         for name, part in (("data", columns.data), ("ir", columns.indices), ("jc", columns.indptr)):
             group.create_dataset(name, data=part.astype(float if name == "data" else np.uint64))
-    with path.open("r+b") as plain:
-        plain.write(b"MATLAB 7.3 MAT-file, Platform: any".ljust(128))
-    return path
+    return as_mat_73(path)
 
 
 def test_mat_73(tmp_path: Path) -> None:

@@ -55,8 +55,11 @@ def _main(
 
 def _do(command: str, options: dict[str, Any]) -> int:
     from pltf.cli import commands  # brings NumPy and more, for which --help does not wait
+    from pltf.cli.parsing import limit_of
     from pltf.cli.telling import Teller
 
+    if "limit" in options:
+        options["limit"] = limit_of(options["limit"])
     options = {name: one.value if isinstance(one, StrEnum) else one for name, one in options.items()}
     kept = options.get("checkpoint")
     known = kept is not None and kept.exists() and not options.get("resume")  # somebody else's
@@ -267,6 +270,11 @@ Json = Annotated[
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", metavar="", rich_help_panel=TALK, help="Print no progress, notes or results.")
 ]
+Limit = Annotated[
+    str | None,
+    typer.Option("--limit", metavar="SIZE", rich_help_panel=DATA,
+                 help="Memory that reading a file may take, such as 8GB. Default: half of what is free."),
+]  # fmt: skip
 Level = Annotated[float, typer.Option("--level", metavar="SHARE", help="Share that intervals hold.")]
 
 
@@ -340,6 +348,7 @@ def fit(
         typer.Option("--thin", min=1, metavar="N", rich_help_panel=FITTING,
                      help="For gibbs: sweeps from one draw to the next. Default: 1."),
     ] = None,
+    limit: Limit = None,
 ) -> int:  # fmt: skip
     r"""Learn the factors of a model from a file, and save what was learned.
 
@@ -421,6 +430,7 @@ def select(
         bool,
         typer.Option("--widen", rich_help_panel=FITTING, help="Try further sizes while the best is at the edge."),
     ] = False,
+    limit: Limit = None,
 ) -> int:
     """Find out how many components the data support: fit a model at several sizes.
 
@@ -474,6 +484,7 @@ def predict(
             help="With --top: also cells that the data do not tie down (column supported).",
         ),
     ] = False,
+    limit: Limit = None,
 ) -> int:
     """Predict cells: their rate (mean, sd, rate_low, rate_high), their count (count_low, count_high, prob).
 
@@ -507,6 +518,7 @@ def score(
     seed: Seed = 0,
     json: Json = False,
     quiet: Quiet = False,
+    limit: Limit = None,
 ) -> int:
     """Tell how well hidden cells were predicted, beside the popularity of rows and columns alone.
 
@@ -530,6 +542,7 @@ def report(
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
+    limit: Limit = None,
 ) -> int:
     """Write a report: one HTML file that opens anywhere, with components, predictions and checks.
 
@@ -558,6 +571,7 @@ def plan(
     dtype: Dtype = DtypeName.float64,
     json: Json = False,
     quiet: Quiet = False,
+    limit: Limit = None,
 ) -> int:
     """Tell what a fit would take, before any work: memory, operations, order of the contractions.
 
@@ -575,6 +589,7 @@ def info(
     variable: Variable = None,
     json: Json = False,
     quiet: Quiet = False,
+    limit: Limit = None,
 ) -> int:
     """Tell what is in a file: a fit with its components, or data with their columns.
 
@@ -601,6 +616,7 @@ def convert(
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
+    limit: Limit = None,
 ) -> int:
     """Write data in another format: events become counts, labels are kept.
 

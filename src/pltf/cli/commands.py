@@ -25,7 +25,7 @@ from pltf.cli.data import (
     wanted_of,
     write_table,
 )
-from pltf.cli.parsing import dispersion_of, ending_of, output_path, priors_of
+from pltf.cli.parsing import dispersion_of, ending_of, output_path, priors_of, same_place
 from pltf.cli.spelling import option
 from pltf.cli.telling import Teller, human_bytes, is_terminal
 from pltf.data import CooObservation, DenseObservation, Observation
@@ -40,7 +40,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_SHOWN = 12  # components in a listing
+MOST_COLUMNS = 10_000  # of a table that are described
 _PASSING = {"--resume", "--force", "--quiet", "-q", "--json"}  # options that change nothing of a result
+_HELD = {"i": "whole numbers", "u": "whole numbers", "f": "numbers", "b": "True and False", "O": "words"}
 _PREDICTED = ("mean", "sd", "prob", "supported", "rate_low", "rate_high", "count_low", "count_high")
 
 
@@ -72,7 +74,7 @@ def fit(tell: Teller, file: Path, output: Path, force: bool, **options: Any) -> 
 
 def _target(output: Path, force: bool, file: Path, options: Mapping[str, Any]) -> Path:
     """Where a run is saved."""
-    if options["checkpoint"] is not None and options["checkpoint"].resolve() == output.resolve():
+    if options["checkpoint"] is not None and same_place(options["checkpoint"], output):
         raise PltfError(f"--checkpoint and the output must be two files, and both are {output}")
     target = output_path(output, force or _goes_on(output, options), file)
     ending_of(target, [".nc"])
@@ -119,7 +121,7 @@ def _fitting(tell: Teller, options: Mapping[str, Any], file: Path) -> dict[str, 
     given = {one.name: options[one.name] for one in fields(FitOptions) if one.name in options}
     given |= {"prior": priors_of(options["prior"]), "progress": tell.shown}
     given["dispersion"] = dispersion_of(options["dispersion"])
-    if given["checkpoint"] is not None and given["checkpoint"].resolve() == file.resolve():
+    if given["checkpoint"] is not None and same_place(given["checkpoint"], file):
         raise PltfError(f"--checkpoint must be a file of its own, and {file} holds the data")
     checked = FitOptions(**given)
     Place(checked.checkpoint, checked.every, checked.resume)
@@ -140,6 +142,7 @@ def predict(
     format: str | None,
     force: bool,
     unsupported: bool,
+    limit: float | None,
 ) -> int:
     """Predict cells of a saved fit."""
     if (cells is None) == (top is None):
@@ -151,7 +154,7 @@ def predict(
     if output is not None:
         output_path(output, force, run, cells)
         ending_of(output, TABLE_ENDINGS)
-    known = _fit_of(run)
+    known = _fit_of(run, limit)
     indices = list(known.model.observed[known.tensor()])
     how: dict[str, Any] = {"draws": draws, "seed": seed, "progress": tell.shown}
     if top is not None:
@@ -159,7 +162,7 @@ def predict(
         at = table[indices]
     else:
         assert cells is not None
-        table = _asked(cells, format, indices)
+        table = _asked(cells, format, indices, limit)
         at = as_labelled(table[indices], known)
         spread = np.sqrt(known.var(at, progress=tell.shown))
         table = table.assign(mean=known.mean(at), sd=spread, prob=known.prob(at, atleast, **how))
@@ -176,7 +179,7 @@ def predict(
     return 0
 
 
-def _asked(cells: Path, format: str | None, indices: list[str]) -> pd.DataFrame:
+def _asked(cells: Path, format: str | None, indices: list[str], limit: float | None) -> pd.DataFrame:
     """The table of cells to predict; all its columns stay as they are written."""
     from pltf.cli.data import TABLES
     from pltf.io.columns import refuse_absent
@@ -185,12 +188,12 @@ def _asked(cells: Path, format: str | None, indices: list[str]) -> pd.DataFrame:
     kind = format or guess(cells)
     if kind not in TABLES:
         raise PltfError(f"--cells must be a table with the columns {', '.join(indices)}, and {cells} is none")
-    columns = table_columns(cells, kind)
+    columns = table_columns(cells, kind, limit)
     refuse_absent(cells, indices, columns)
     taken = [name for name in _PREDICTED if name in columns]
     if taken:
         raise PltfError(f"{cells} has a column {taken[0]!r}, as the answer has: rename it")
-    table: pd.DataFrame = read_data(cells, format=kind, keys=columns)
+    table: pd.DataFrame = read_data(cells, format=kind, keys=columns, limit=limit)
     if not len(table):
         raise PltfError(f"{cells} has no rows")
     return table
@@ -220,19 +223,20 @@ def score(
     level: float,
     ranking: bool,
     seed: int,
+    limit: float | None,
 ) -> int:
     """Score hidden cells."""
     from pltf import metrics
     from pltf.cli.data import held_in
 
-    known = _fit_of(run)
+    known = _fit_of(run, limit)
     if not known.keeps_data:
         raise PltfError(f"{run} was fitted with --no-keep-data: it does not know the cells it has seen, as scores must")
     if file is None and (value is not None or format is not None):
         raise PltfError("--value and --format go with a table of cells, and none is named")
     if file is None and known.held_out is None:
         raise PltfError(f"no cells were hidden when {run} was fitted: name a table of cells, or fit with --holdout")
-    held = known.held_out if file is None else held_in(file, known, value, format)
+    held = known.held_out if file is None else held_in(file, known, value, format, limit)
     scores = metrics.score(known, held, level=level, ranking=ranking, seed=seed, progress=tell.shown)
     tell.say("", repr(scores).strip("<>"))
     rows = {str(name): row for name, row in scores.table.to_dict("index").items()}
@@ -242,13 +246,13 @@ def score(
     return 0
 
 
-def report(tell: Teller, run: Path, output: Path, title: str | None, top: int, force: bool) -> int:
+def report(tell: Teller, run: Path, output: Path, title: str | None, top: int, force: bool, limit: float | None) -> int:
     """Write a report."""
     from pltf.report import write
 
     target = output_path(output, force, run)
     ending_of(target, [".html", ".htm"])
-    write(load(run), target, title=title, top=top, progress=tell.shown)
+    write(load(run, limit=limit), target, title=title, top=top, progress=tell.shown)
     _tell_saved(tell, target)
     return 0
 
@@ -265,13 +269,14 @@ def plan(tell: Teller, file: Path, **options: Any) -> int:
     return 0
 
 
-def info(tell: Teller, file: Path, format: str | None, variable: str | None) -> int:
+def info(tell: Teller, file: Path, format: str | None, variable: str | None, limit: float | None) -> int:
     """Tell what is in a file."""
-    from pltf.io.files import read_data
+    from pltf.cli.data import TABLES
+    from pltf.io.files import guess, read_data, table_columns
     from pltf.io.saved import is_saved
 
     if format is None and variable is None and is_saved(file):
-        result = load(file)
+        result = load(file, limit=limit)
         if isinstance(result, Selection):
             tell.say("", described(result, option))
             tell.know(kind="search", best=result.best, candidates=result.summary().to_dict("records"))
@@ -283,40 +288,57 @@ def info(tell: Teller, file: Path, format: str | None, variable: str | None) -> 
         _know_fit(tell, result)
         _tell_origin(tell, result.origin)
         return 0
-    held = read_data(file, format=format, variable=variable)
-    if hasattr(held, "columns"):
-        _tell_table(tell, held)
+    held = read_data(file, format=format, variable=variable, limit=limit, most=MOST_COLUMNS)
+    kind = format or guess(file)
+    if kind in TABLES:
+        _tell_table(tell, held, len(table_columns(file, kind, limit)))
     else:
         _tell_array(tell, held)
     return 0
 
 
-def _tell_table(tell: Teller, table: pd.DataFrame) -> None:
-    """What columns a table has."""
-    tell.say("table", f"{len(table):,} rows, {table.shape[1]} columns")
+def _tell_table(tell: Teller, table: pd.DataFrame, width: int) -> None:
+    """What columns a table has; of very many, the first."""
+    tell.say("table", f"{len(table):,} rows, {width} columns")
     columns = [_column(table.iloc[:, at], str(name)) for at, name in enumerate(table.columns)]
-    width = min(max((len(one["name"]) for one in columns), default=0), 30)
+    longest = min(max((len(one["name"]) for one in columns), default=0), 30)
     for one in columns:
         absent = f"; {one['absent']:,} absent" if one["absent"] else ""
         span = f": {one['first']} to {one['last']}" if one["different"] else ""
         name = one["name"] or "(no name)"
-        tell.say("", f"  {name:<{width}}  {one['holds']}, {one['different']:,} different{span}{absent}")
-    tell.know(kind="table", rows=len(table), columns=columns)
+        tell.say("", f"  {name:<{longest}}  {one['holds']}, {one['different']:,} different{span}{absent}")
+    if len(columns) < width:
+        tell.say("", f"  and {width - len(columns):,} more columns")
+    tell.know(kind="table", rows=len(table), columns=columns, more_columns=width - len(columns))
 
 
 def _column(column: pd.Series, name: str) -> dict[str, Any]:
     """What a column holds."""
-    present = column.dropna()
-    kind = present.infer_objects().dtype.kind if len(present) else "O"
-    words = kind in "OUS" or not present.map(np.isscalar).all()
-    different = present.astype(str).unique() if words else present.unique()
-    dates = words and len(different) > 0 and all(_looks_like_a_date(word) for word in different)
-    held = {"i": "whole numbers", "u": "whole numbers", "f": "numbers", "b": "True and False", "M": "dates"}
+    kind, different, absent = _different(column)
+    dates = kind == "O" and len(different) > 0 and all(_looks_like_a_date(word) for word in different)
     ends = (min(different), max(different)) if len(different) else (None, None)
     first, last = (one if one is None else str(one).removesuffix(" 00:00:00")[:40] for one in ends)
-    holds = "dates" if dates else held.get(kind, "words")
-    facts = {"name": name, "holds": holds, "different": len(different), "first": first, "last": last}
-    return {**facts, "absent": len(column) - len(present)}
+    facts = {"name": name, "holds": "dates" if dates else _HELD[kind], "different": len(different)}
+    return {**facts, "first": first, "last": last, "absent": absent}
+
+
+def _different(column: pd.Series) -> tuple[str, Any, int]:
+    """The kind of what a column holds, each of it once, and how many are absent; what is no number is in words."""
+    import pandas as pd
+
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iufb":  # at once: there may be many such columns
+        values = column.to_numpy()
+        present = values[~np.isnan(values)] if column.dtype.kind == "f" else values
+        return column.dtype.kind, pd.unique(present), values.size - present.size
+    present = column.dropna()
+    try:
+        once = present.unique()
+    except TypeError:  # lists, for example
+        once = present
+    kind = present.infer_objects().dtype.kind if len(present) else "O"
+    if kind not in "iufb":
+        kind, once = "O", list(dict.fromkeys(map(str, once)))
+    return kind, once, len(column) - len(present)
 
 
 def _looks_like_a_date(word: str) -> bool:
@@ -527,6 +549,6 @@ def _as_written() -> list[str]:
     return ["pltf", *COMMAND.get()]
 
 
-def _fit_of(path: Path) -> Fit:
-    result = load(path)
+def _fit_of(path: Path, limit: float | None = None) -> Fit:
+    result = load(path, limit=limit)
     return result.best_fit if isinstance(result, Selection) else result

@@ -125,7 +125,7 @@ def observed(file: Path, options: Mapping[str, Any], wanted: Wanted | None = Non
         )
     if kind in ("tns", "npy"):
         _refuse(options, ["variable"], f"{file} has one array")
-    held = read_data(file, format=options["format"], variable=options["variable"])
+    held = read_data(file, format=options["format"], variable=options["variable"], limit=options["limit"])
     names = tuple(indices.values()) or None
     if kind == "tns":
         return _from_tns(held, names, wanted, listed, file.name), str(file)
@@ -176,7 +176,7 @@ def _table(
     file: Path, kind: str, options: Mapping[str, Any], dims: Mapping[str, str], listed: Mapping[str, Any]
 ) -> tuple[Observation, str]:
     """A table: the columns that are named, and no others, are read."""
-    columns = table_columns(file, kind)
+    columns = table_columns(file, kind, options["limit"])
     if not dims:
         raise PltfError(f"--index must say which columns are indices; {file} has {in_words(columns)}")
     keys = [one if one in columns else one.rpartition(":")[0] or one for one in dims]
@@ -185,7 +185,7 @@ def _table(
     if value is None and not options["count"]:
         value = _only_other(file, keys, columns)
     wanted = [*keys, *([] if value is None else [value])]
-    table = read_data(file, format=kind, columns=wanted, keys=keys)
+    table = read_data(file, format=kind, columns=wanted, keys=keys, limit=options["limit"])
     if not len(table):
         raise PltfError(f"{file} has no rows")
     if value is not None:
@@ -243,7 +243,7 @@ def _is_whole(column: pd.Series) -> bool:
     return column.dtype.kind in "iu" if categories is None else categories.dtype.kind in "iu"
 
 
-def held_in(file: Path, fit: Fit, value: str | None, format: str | None) -> HeldOut:
+def held_in(file: Path, fit: Fit, value: str | None, format: str | None, limit: float | None = None) -> HeldOut:
     """Cells with their values, from a table."""
     from pltf.prediction.cells import observed_like
 
@@ -251,7 +251,7 @@ def held_in(file: Path, fit: Fit, value: str | None, format: str | None) -> Held
     indices = fit.model.observed[fit.tensor()]
     if kind not in TABLES:
         raise PltfError(f"{file} must be a table with the columns {', '.join(indices)} and one of values")
-    columns = table_columns(file, kind)
+    columns = table_columns(file, kind, limit)
     refuse_absent(file, indices, columns)
     rest = [column for column in columns if column not in indices]
     if value is None and (len(rest) != 1 or is_nameless(rest[0])):
@@ -259,7 +259,7 @@ def held_in(file: Path, fit: Fit, value: str | None, format: str | None) -> Held
     value = value or rest[0]
     if value in indices:
         raise PltfError(f"--value must be a column of values, and {value!r} is an index")
-    table = read_data(file, format=kind, columns=[*indices, value], keys=indices)
+    table = read_data(file, format=kind, columns=[*indices, value], keys=indices, limit=limit)
     _refuse_words(table[value], file, value)
     again = np.asarray(table.duplicated(list(indices)))
     if again.any():

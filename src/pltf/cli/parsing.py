@@ -53,6 +53,21 @@ def number_of(text: str, option: str) -> int:
     return int(text)
 
 
+def limit_of(text: str | None) -> float | None:
+    """A size of memory in bytes.
+
+    >>> limit_of("8GB"), limit_of("1.5 MiB"), limit_of(None)
+    (8000000000.0, 1572864.0, None)
+    """
+    if text is None:
+        return None
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?)b?", text.strip().lower())
+    size = float(found[1]) * (1024 if found[3] else 1000) ** " kmgt".index(found[2] or " ") if found else 0.0
+    if not 0 < size < math.inf:
+        raise PltfError(f"--limit must be a size of memory such as 8GB or 500MB, got {text!r}")
+    return size
+
+
 def dispersion_of(text: str) -> float | str | None:
     """How much counts vary beyond Poisson, as the library takes it.
 
@@ -149,7 +164,7 @@ def output_path(path: Path, force: bool, *inputs: Path | None) -> Path:
         raise PltfError(f"the output must be the name of a file, got {str(path)!r}")
     if path.is_dir():
         raise PltfError(f"{path} is a folder, and the output must be a file")
-    if any(one is not None and path.resolve() == one.resolve() for one in inputs):
+    if any(one is not None and same_place(path, one) for one in inputs):
         raise PltfError(f"{path} is what is read here: write to another file")
     if path.exists() and not force:
         raise PltfError(f"{path} exists: --force replaces it")
@@ -160,6 +175,11 @@ def output_path(path: Path, force: bool, *inputs: Path | None) -> Path:
     if not os.access(path.parent, os.W_OK):
         raise PltfError(f"the folder {path.parent} cannot be written to")
     return path
+
+
+def same_place(one: Path, other: Path) -> bool:
+    """Whether two names are of one file, as far as links can be followed: some go round."""
+    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def ending_of(path: Path, known: Sequence[str]) -> str:

@@ -17,6 +17,7 @@ from pltf.data.dense import dense_observation
 from pltf.data.labels import Labels, known_labels
 from pltf.data.numeric import brief, has_masked, numeric
 from pltf.data.pattern import DensePattern, ListedPattern, Pattern
+from pltf.data.sparse_parts import check_sparse
 from pltf.data.tables import cells_of, is_table, read_table, refuse_twice
 from pltf.errors import ObservationError, flag, py
 
@@ -89,6 +90,7 @@ def observe(
         option = "value" if value is not None else "count"
         raise ObservationError(f"{py:{option}} goes with a table, but {name} is {_article(data)}")
     known = _known(labels, name)
+    check_sparse(data, name)
     if is_table(data):
         if mask is not None:
             raise _masks_a_list(name)
@@ -212,6 +214,7 @@ def _of_xarray(
     """The array, its mask, its dims in the order asked for, and its labels. A plain mask has the axes of the data."""
     if not hasattr(type(data), "coords") or hasattr(type(data), "data_vars"):
         raise ObservationError(f"{name} must be the data of one tensor, got an xarray {type(data).__name__}")
+    check_sparse(data.data, name)
     wanted = tuple(map(str, data.dims)) if dims is None else _names(dims, name)
     if sorted(wanted) != sorted(map(str, data.dims)):
         came, want = ", ".join(map(str, data.dims)), ", ".join(wanted)

@@ -2,46 +2,96 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pltf.data import observe
 from pltf.data.labels import counted, known_labels, with_bin
 from pltf.data.numeric import EXACT
+from pltf.data.sparse_parts import sparse_array
 from pltf.errors import PltfError, py
 from pltf.io.columns import in_words
 from pltf.io.listed import ListedFile
-from pltf.io.matlab import stored_arrays
+from pltf.io.matlab import matlab_sparse, stored_arrays
 from pltf.io.opening import beginning
 from pltf.io.saved import is_saved
+from pltf.memory import Allowance
+from pltf.store.container import texts
+from pltf.store.inside import refuse_outside
+
+_COPIES = 2  # of an array, at the peak, until it is an observation
 
 
-def read_npy(path: Path, variable: str | None) -> Any:
+def read_npy(path: Path, variable: str | None, allowance: Allowance) -> Any:
     """The array of a .npy file."""
     _refuse_other(path, b"\x93NUMPY", "npy")
+    with path.open("rb") as file:
+        allowance.take(_COPIES * _npy_size(file))
     return np.load(path, allow_pickle=False)
 
 
-def read_npz(path: Path, variable: str | None) -> Any:
+def read_npz(path: Path, variable: str | None, allowance: Allowance) -> Any:
     """An array of a .npz file, or the tensor that SciPy, sparse or pltf keeps in several of them."""
-    from scipy import sparse
-
     _refuse_other(path, b"PK", "npz")
-    with np.load(path, allow_pickle=False) as held:
-        names = {name for name in held.files if f"{name}.npy" in held.zip.namelist()}
+    with np.load(path, allow_pickle=False) as loaded:
+        held = _Arrays(loaded, allowance)
+        names = held.keys()
         if variable is None and "fill_value" in names and held["fill_value"] != 0:
             raise PltfError(f"{path} must be filled with 0, got fill value {held['fill_value']}")
         if variable is None and {"coords", "data", "shape"} <= names:  # as pydata sparse writes it
             return ListedFile(held["coords"].T, held["data"], tuple(map(int, held["shape"])))
         if variable is None and {"format", "shape", "data"} <= names:
-            return _sound(sparse.load_npz(path))
+            return _from_scipy(path, held)
         if variable is None and {"pltf", "dims"} <= names:
             return _from_our_own(held)
         return held[_chosen(path, variable, sorted(names))]
+
+
+class _Arrays(Mapping[str, NDArray[Any]]):
+    """The arrays of a .npz file, each measured by what its header says before it is read."""
+
+    def __init__(self, loaded: Any, allowance: Allowance) -> None:
+        self._loaded, self._allowance = loaded, allowance
+        members = set(loaded.zip.namelist())
+        self._names = [name for name in loaded.files if f"{name}.npy" in members]
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        if name not in self._names:
+            raise KeyError(name)
+        with self._loaded.zip.open(f"{name}.npy") as file:
+            self._allowance.take(_COPIES * _npy_size(file))
+        found: NDArray[Any] = self._loaded[name]
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def _npy_size(file: Any) -> float:
+    """The bytes of an array, by the header before it."""
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(file)
+    return float(dtype.itemsize) * math.prod(shape)
+
+
+def _from_scipy(path: Path, held: Mapping[str, Any]) -> Any:
+    """A sparse matrix as ``scipy.sparse.save_npz`` writes it."""
+    format = held["format"].item()
+    format = format.decode("ascii") if isinstance(format, bytes) else str(format)
+    parts = {part: held[part] for part in ("data", "indices", "indptr", "offsets") if part in held}
+    if format == "coo":
+        parts["coords"] = [held["row"], held["col"]]
+    return sparse_array(format, parts, held["shape"], str(path))
 
 
 def _from_our_own(held: Mapping[str, Any]) -> Any:
@@ -62,44 +112,47 @@ def _from_our_own(held: Mapping[str, Any]) -> Any:
     return observe(listed, shape=shape, missing=held.get("missing"), unlisted=str(held["unlisted"]), **named)
 
 
-def read_mat(path: Path, variable: str | None) -> Any:
+def read_mat(path: Path, variable: str | None, allowance: Allowance) -> Any:
     """An array of numbers from a MATLAB file of any version."""
     from scipy import io
 
     if beginning(path).startswith((b"MATLAB 7.3", b"\x89HDF")):
-        return _mat_73(path, variable)
+        return _mat_73(path, variable, allowance)
+    allowance.take(path.stat().st_size)
     stored = stored_arrays(path)
     if stored is not None:
-        return _sound(stored[_chosen(path, variable, list(stored))].array())
+        return stored[_chosen(path, variable, list(stored))].array(str(path), allowance)
     names = [name for name, _, kind in io.whosmat(path) if kind not in ("char", "cell", "struct", "object", "function")]
     name = _chosen(path, variable, names)
     return io.loadmat(path, variable_names=[name])[name]
 
 
-def _mat_73(path: Path, variable: str | None) -> Any:
+def _mat_73(path: Path, variable: str | None, allowance: Allowance) -> Any:
     """MATLAB 7.3 is HDF5, with the axes the other way round, and sparse matrices by their columns."""
     import h5py
-    from scipy import sparse
 
     with h5py.File(path, "r") as file:
+        refuse_outside(path, file)
         names = [name for name, one in file.items() if _is_array(one)]
         one = file[_chosen(path, variable, names)]
         if not isinstance(one, h5py.Group):
+            allowance.take(_hdf5_size(one))
             return np.asarray(one).T
-        data, rows, starts = (np.asarray(one[part]) for part in ("data", "ir", "jc"))
-        shape = (int(one.attrs["MATLAB_sparse"]), len(starts) - 1)
-        return _sound(sparse.csc_array((data, rows.astype(np.int64), starts.astype(np.int64)), shape=shape))
+        allowance.take(sum(_hdf5_size(one[part]) for part in ("data", "ir", "jc")))
+        values, rows, starts = (np.asarray(one[part]) for part in ("data", "ir", "jc"))
+        return matlab_sparse(values, rows, starts, int(one.attrs["MATLAB_sparse"]), str(path))
 
 
-def _sound(array: Any) -> Any:
-    """An array; of a sparse one, its parts fit together, or those who go through it would leave their memory."""
-    if hasattr(array, "check_format"):
-        array.check_format(full_check=True)
-    return array
+def _hdf5_size(stored: Any) -> float:
+    """What an array in HDF5 takes: all of it, and a chunk, which may be larger. Whoever reads it makes floats of it."""
+    chunk = math.prod(stored.chunks or ()) * float(stored.dtype.itemsize)
+    return float(_COPIES * stored.size * max(stored.dtype.itemsize, 8) + chunk)
 
 
 def _is_array(one: Any) -> bool:
     """Whether something in a MATLAB file is an array of numbers."""
+    if one is None:  # a link to nothing
+        return False
     if "MATLAB_sparse" in one.attrs:
         return "data" in one
     kind = getattr(getattr(one, "dtype", None), "kind", "")
@@ -108,19 +161,39 @@ def _is_array(one: Any) -> bool:
     )
 
 
-def read_netcdf(path: Path, variable: str | None) -> Any:
+def read_netcdf(path: Path, variable: str | None, allowance: Allowance) -> Any:
     """An array of numbers from a netCDF file, with its labels."""
+    import h5py
     import xarray as xr
 
     if is_saved(path):  # which opens it, too: what HDF5 cannot open is not to reach others
         raise PltfError(f"{path} is a fit or a search that pltf saved, and data are wanted here")
+    if h5py.is_hdf5(path):
+        with h5py.File(path, "r") as file:
+            refuse_outside(path, file)
+            _take_labels(file, allowance)
     with warnings.catch_warnings(action="ignore"), xr.open_dataset(path, decode_timedelta=False) as data:
         names = [str(name) for name, one in data.data_vars.items() if one.dtype.kind in "iufb" and one.ndim]
-        array = data[_chosen(path, variable, names)].load()
+        chosen = data[_chosen(path, variable, names)]
+        allowance.take(_COPIES * float(chosen.size) * max(chosen.dtype.itemsize, 8))
+        array = chosen.load()
     stored = np.dtype(array.encoding.get("dtype", array.dtype))
     if stored.kind in "iu" and array.dtype.kind == "f" and array.size and float(array.max()) >= EXACT:
         raise PltfError(f"{path} has whole numbers beyond 2**53 and cells without a value: float64 would round them")
     return array
+
+
+def _take_labels(file: Any, allowance: Allowance) -> None:
+    """Ask for the labels, which xarray reads at once; of strings, one may stand for many."""
+    import h5py
+
+    for one in file.values():
+        if isinstance(one, h5py.Dataset) and one.is_scale:
+            allowance.take(_hdf5_size(one))
+            if one.ndim and one.dtype.kind == "O" and h5py.check_string_dtype(one.dtype) is not None:
+                texts(one, int(min(allowance.left, 2**62)))
+        elif isinstance(one, h5py.Dataset) and one.chunks:
+            allowance.take(math.prod(one.chunks) * float(one.dtype.itemsize))
 
 
 def _chosen(path: Path, variable: str | None, names: Sequence[str]) -> str:

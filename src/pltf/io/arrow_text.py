@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.io.opening import unpacked
-from pltf.io.word_columns import WordColumn
+from pltf.io.word_columns import CELL, WordColumn
+from pltf.memory import Allowance
 
 _BLOCK = 1 << 20  # bytes read at a time
 _NEWLINE, _RETURN, _QUOTE = b'\n\r"'
@@ -23,7 +24,9 @@ class _UnsureError(Exception):
     """pyarrow might read this text in another way than the strict parser, or not at all."""
 
 
-def arrow_columns(path: Path, width: int, wanted: Sequence[int], separator: str) -> list[WordColumn] | None:
+def arrow_columns(
+    path: Path, width: int, wanted: Sequence[int], separator: str, allowance: Allowance
+) -> list[WordColumn] | None:
     """The wanted columns of a table with ``width`` columns, or None where the strict parser has to read it.
 
     That is if pyarrow is not installed, if the text is broken, and if it is unusual enough for the two to differ: line
@@ -37,13 +40,17 @@ def arrow_columns(path: Path, width: int, wanted: Sequence[int], separator: str)
     if not wanted:
         return None
     parts: list[list[Any]] = [[] for _ in wanted]
+    before = allowance.taken
     try:
         with unpacked(path) as file:
             for block in _rows_of(file, ord(separator)):
-                for part, column in zip(parts, _parsed(block, width, wanted, separator), strict=True):
+                table = _parsed(block, width, wanted, separator)
+                allowance.take(CELL * table.num_rows * len(wanted) + sum(_letters(column) for column in table.columns))
+                for part, column in zip(parts, table.columns, strict=True):
                     part += column.chunks
         return [_merged(parts.pop(0)) for _ in wanted]  # each part is freed before the next one is made whole
     except (_UnsureError, UnicodeDecodeError, pa.ArrowException, OSError, EOFError, zlib.error):
+        allowance.taken = before
         return None
 
 
@@ -107,7 +114,7 @@ def _is_well_quoted(text: NDArray[np.uint8], separator: int) -> bool:
 
 
 def _parsed(block: bytes, width: int, wanted: Sequence[int], separator: str) -> Any:
-    """The wanted columns of a block, each word of a column once."""
+    """A table of the wanted columns of a block, each word of a column once."""
     import pyarrow as pa
     from pyarrow import csv as arrow
 
@@ -120,7 +127,12 @@ def _parsed(block: bytes, width: int, wanted: Sequence[int], separator: str) -> 
         arrow.ConvertOptions(include_columns=chosen, column_types=dict.fromkeys(chosen, _words())),
         memory_pool=pa.system_memory_pool(),  # pyarrow's own keeps what it has freed
     )
-    return table.columns
+    return table
+
+
+def _letters(column: Any) -> float:
+    """What the words of a block take, each once."""
+    return float(sum(one.dictionary.nbytes for one in column.chunks))
 
 
 def _merged(parts: list[Any]) -> WordColumn:

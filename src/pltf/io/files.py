@@ -6,18 +6,16 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pltf.errors import PltfError, py
 from pltf.io.arrays import read_mat, read_netcdf, read_npy, read_npz
-from pltf.io.columns import refuse_absent
 from pltf.io.delimited import delimited_columns, read_delimited
 from pltf.io.listed import read_tns
 from pltf.io.opening import beginning, is_gzip, readable
+from pltf.io.parquet import parquet_columns, read_parquet
+from pltf.memory import Allowance
 from pltf.store.fits import as_path
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FORMATS = ("csv", "tsv", "parquet", "tns", "npz", "npy", "mat", "netcdf")
 _TEXTS = ("csv", "tsv", "tns")
@@ -53,12 +51,16 @@ def read_data(
     columns: Sequence[str] | None = None,
     keys: Sequence[str] = (),
     variable: str | None = None,
+    limit: float | None = None,
+    most: int | None = None,
 ) -> Any:
     """What a file holds, as :func:`pltf.observe` takes it: a table, an array, or listed cells with their shape.
 
     ``format`` is one of ``FORMATS``; if it is not said, it is guessed from the content, then from the ending. Of tables
     only ``columns`` are read, all if none are named; in text, ``keys`` are labels, which stay as they are written but
-    for plain whole numbers. ``variable`` names the array in a file that has several.
+    for plain whole numbers; at most ``most`` columns are read. ``variable`` names the array in a file that has several.
+
+    A file that would take more than ``limit`` bytes of memory is refused; by default, more than half of what is free.
 
     >>> import pandas as pd, tempfile, os
     >>> path = os.path.join(tempfile.mkdtemp(), "events.csv")
@@ -69,12 +71,13 @@ def read_data(
     where = as_path(path)
     kind = guess(where) if format is None else _known(format)
     beginning(where)
+    allowance = Allowance(where, limit)
     with readable(where, kind):
         if kind in ("csv", "tsv"):
-            return read_delimited(where, kind, columns, keys)
+            return read_delimited(where, kind, columns, keys, allowance, most)
         if kind == "parquet":
-            return _parquet(where, columns)
-        return _READERS[kind](where, variable)
+            return read_parquet(where, columns, allowance, most)
+        return _READERS[kind](where, variable, allowance)
 
 
 def guess(path: Path) -> str:
@@ -107,28 +110,16 @@ def _known(format: Any) -> str:
     return str(format)
 
 
-def _parquet(path: Path, columns: Sequence[str] | None) -> pd.DataFrame:
-    """A table in Parquet, with the columns that it has in the file: whole numbers with gaps stay whole."""
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(path) as file:
-        refuse_absent(path, columns or (), file.schema_arrow.names)
-        held = file.read(columns=None if columns is None else list(columns))
-        return held.to_pandas(integer_object_nulls=True, ignore_metadata=True)
-
-
-def table_columns(path: Path, kind: str) -> list[str]:
+def table_columns(path: Path, kind: str, limit: float | None = None) -> list[str]:
     """The columns of a table in a file."""
     beginning(path)
     with readable(path, kind):
         if kind == "parquet":
-            import pyarrow.parquet as pq
-
-            return list(pq.read_schema(path).names)
-        return delimited_columns(path, kind)
+            return parquet_columns(path)
+        return delimited_columns(path, kind, Allowance(path, limit))
 
 
-_READERS: dict[str, Callable[[Path, str | None], Any]] = {
+_READERS: dict[str, Callable[[Path, str | None, Allowance], Any]] = {
     "tns": read_tns,
     "npz": read_npz,
     "npy": read_npy,

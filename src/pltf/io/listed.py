@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from pltf.data.numeric import brief
 from pltf.errors import PltfError
-from pltf.io.opening import opened
+from pltf.io.opening import Lines, opened
 from pltf.io.word_columns import Rows, WordColumn, as_numbers, word_columns
+from pltf.memory import Allowance
 
 _ROWS = 1 << 10  # of a text that are read at a time
 
@@ -29,15 +30,15 @@ class ListedFile:
     shape: tuple[int, ...]
 
 
-def read_tns(path: Path, variable: str | None) -> Any:
+def read_tns(path: Path, variable: str | None, allowance: Allowance) -> Any:
     """FROSTT: a line for each cell, its positions from 1 on, then its value."""
     with opened(path) as file:
-        lines = enumerate(file, 1)
+        lines = enumerate(_single(Lines(file, allowance)), 1)
         shape, first = _tns_head(lines)
         width = len(first[1]) if first is not None else len(shape or ()) + 1
         if width < 2:
             raise PltfError(f"{path} must have at least one position and a value in each line")
-        *places, values = word_columns(_tns_rows(path, lines, first, width), range(width))
+        *places, values = word_columns(_tns_rows(path, lines, first, width), range(width), allowance)
     coords = np.stack([_positions(path, column) for column in places], axis=1)
     if not len(coords) and shape is None:
         raise PltfError(f"{path} lists no cells")
@@ -56,6 +57,13 @@ def _tns_rows(path: Path, lines: Iterator[tuple[int, str]], first: Any, width: i
             if len(words) != width:
                 raise PltfError(f"{path}: line {number} has {len(words)} numbers, and the first one {width}")
         yield [words for _, words in block]
+
+
+def _single(lines: Lines) -> Iterator[str]:
+    """Lines that are a row each."""
+    for line in lines:
+        lines.row_ended()
+        yield line
 
 
 def _words(line: str) -> list[str]:

@@ -6,14 +6,19 @@ import math
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pltf.data.sparse_parts import sparse_array
+from pltf.memory import Allowance
+
 Order = Literal["little", "big"]
 
+_TAG, _BEGINNING = 8, 4096  # bytes of a type and a size; and in which flags, sizes and name lie
 _HEADER = 128  # bytes: a text, and two letters that tell the order of bytes
 _ORDERS: dict[bytes, Order] = {b"IM": "little", b"MI": "big"}
 # Codes as the description of the format has them: types of elements, and classes of arrays.
@@ -47,27 +52,41 @@ class Stored:
     sizes: tuple[int, ...]
     element: Element  # packed as it lies there: others may not be wanted
 
-    def array(self) -> Any:
-        """The array, dense or sparse."""
+    def array(self, name: str, allowance: Allowance) -> Any:
+        """The array, dense or sparse; ``name`` stands in messages."""
+        packed = _unpacked_size(self.element)
+        dense = self.flags & 0xFF != _SPARSE
+        made = math.prod(self.sizes) * np.dtype(_CLASSES[self.flags & 0xFF]).itemsize if dense else packed
+        allowance.take(packed + 2 * made)
         parts = _parts(self.element)[3:]
         if self.flags & _COMPLEX:
             raise ValueError("it holds complex numbers")
         if self.flags & 0xFF == _SPARSE:
-            return self._sparse(*parts)
+            return self._sparse(name, *parts)
         (values,) = parts
         if values.numbers().size != math.prod(self.sizes):
             raise ValueError(f"an array of the sizes {self.sizes} has {values.numbers().size} numbers")
         return values.numbers().astype(_CLASSES[self.flags & 0xFF]).reshape(self.sizes, order="F")
 
-    def _sparse(self, rows: Element, starts: Element, values: Element) -> Any:
-        from scipy import sparse
-
-        ends = starts.numbers().astype(np.int64)
-        count = int(ends[-1])
-        if self.flags & _LOGICAL and len(values.content) < 8 * count:  # called doubles, and they are single bytes
+    def _sparse(self, name: str, rows: Element, starts: Element, values: Element) -> Any:
+        ends = starts.numbers()
+        if self.flags & _LOGICAL and len(values.content) < 8 * int(ends[-1]):  # called doubles, and they are bytes
             values = values._replace(kind=_BYTES)
-        held = values.numbers()[:count].astype(np.float64), rows.numbers()[:count].astype(np.int64), ends
-        return sparse.csc_array(held, shape=self.sizes)
+        if len(self.sizes) != 2 or ends.size != self.sizes[1] + 1:
+            raise ValueError(f"a sparse array of the sizes {self.sizes} has {ends.size} starts of columns")
+        return matlab_sparse(values.numbers().astype(np.float64), rows.numbers(), ends, self.sizes[0], name)
+
+
+def matlab_sparse(values: NDArray[Any], rows: NDArray[Any], starts: NDArray[Any], height: int, name: str) -> Any:
+    """A sparse matrix by its columns; what MATLAB has set aside for more of it than there is, is left out.
+
+    >>> matlab_sparse(np.array([7.0, 0.0]), np.array([1, 0]), np.array([0, 0, 1]), 2, "X").toarray().tolist()
+    [[0.0, 0.0], [0.0, 7.0]]
+    """
+    count = int(starts[-1]) if starts.size else 0
+    room = slice(count) if count >= 0 else slice(None)  # below 0 it is refused
+    parts = {"data": values[room], "indices": rows[room], "indptr": starts}
+    return sparse_array("csc", parts, (height, starts.size - 1), name)
 
 
 def stored_arrays(path: Path) -> dict[str, Stored] | None:
@@ -78,7 +97,7 @@ def stored_arrays(path: Path) -> dict[str, Stored] | None:
         return None
     found = {}
     for one in _elements(memoryview(content)[_HEADER:], order):
-        flags, sizes, name, *_ = _parts(one)
+        flags, sizes, name = _head(one)
         if int(flags.numbers()[0]) & 0xFF in (_SPARSE, *_CLASSES) and name.content:
             shape = tuple(map(int, sizes.numbers()))
             found[bytes(name.content).decode("ascii")] = Stored(int(flags.numbers()[0]), shape, one)
@@ -88,10 +107,36 @@ def stored_arrays(path: Path) -> dict[str, Stored] | None:
 def _parts(array: Element) -> list[Element]:
     """What an array is made of: flags, sizes, name, and what it holds."""
     if array.kind == _COMPRESSED:
-        array = next(_elements(memoryview(zlib.decompress(array.content)), array.order))
+        array = next(_elements(_unpacked(array, _unpacked_size(array), whole=True), array.order))
     if array.kind != _MATRIX:
         raise ValueError(f"an array was expected, and there is an element of type {array.kind}")
     return list(_elements(array.content, array.order))
+
+
+def _head(array: Element) -> list[Element]:
+    """Flags, sizes and name of an array; no more of it is unpacked."""
+    packed = array.kind == _COMPRESSED
+    kind = int.from_bytes(_unpacked(array, 4), array.order) if packed else array.kind
+    if kind != _MATRIX:
+        raise ValueError(f"an array was expected, and there is an element of type {kind}")
+    content = _unpacked(array, _BEGINNING)[_TAG:] if packed else array.content
+    return list(islice(_elements(content, array.order), 3))
+
+
+def _unpacked(array: Element, size: int, *, whole: bool = False) -> memoryview:
+    """So many bytes of what was packed, or fewer if there are no more; if it is the whole, its checksum is right."""
+    packer = zlib.decompressobj()
+    content = packer.decompress(array.content, size + (_TAG if whole else 0))  # only beyond its end is it checked
+    if whole and not packer.eof:
+        raise ValueError("a packed array is longer or shorter than it says")
+    return memoryview(content)
+
+
+def _unpacked_size(array: Element) -> int:
+    """The bytes of an array, by its own tag if it is packed."""
+    if array.kind != _COMPRESSED:
+        return len(array.content)
+    return _TAG + int.from_bytes(_unpacked(array, _TAG)[4:], array.order)
 
 
 def _elements(part: memoryview, order: Order) -> Iterator[Element]:

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import IO, cast
 
 from pltf.errors import PltfError
+from pltf.memory import Allowance
+from pltf.store.plain_file import check_plain_file
 
 _GZIP = b"\x1f\x8b"
+_FIELD = 64  # bytes that a field of a line takes, which has at least one character
 
 
 def beginning(path: Path) -> bytes:
     """The first bytes of a file, unpacked."""
-    if path.is_dir():
-        raise PltfError(f"{path} is a folder, and a file is wanted")
-    if path.exists() and not path.is_file():  # it could be read once only
-        raise PltfError(f"{path} is no plain file: save what comes out of a pipe first")
+    check_plain_file(path)
     with readable(path, "data"):
         with path.open("rb") as file:
             begin = file.read(1024)
@@ -58,6 +58,35 @@ def opened(path: Path) -> Iterator[TextIOWrapper]:
     """A text in UTF-8, unpacked, with its line ends as they are."""
     with unpacked(path) as file, TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
         yield text
+
+
+class Lines:
+    """The lines of a text, and how many characters were read since the last whole row.
+
+    A line, or a row that goes on over several, is never longer than its fields may be: a packed file can be one line.
+    """
+
+    def __init__(self, file: TextIOWrapper, allowance: Allowance) -> None:
+        self._file, self._allowance = file, allowance
+        self._longest = int(min(allowance.left / _FIELD, 2**62))
+        self._pending = 0
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = self._file.readline(self._longest + 1)
+        if not line:
+            raise StopIteration
+        self._pending += len(line)
+        if self._pending > self._longest:
+            self._allowance.refuse()
+        return line
+
+    def row_ended(self) -> int:
+        """The characters of the row that has ended."""
+        size, self._pending = self._pending, 0
+        return size
 
 
 def unpacked(path: Path) -> IO[bytes]:

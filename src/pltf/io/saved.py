@@ -19,10 +19,11 @@ from pltf.store.fits import FIT, as_path, fit_from
 _READERS: dict[str, Callable[[Boxes], Fit | Selection]] = {FIT: fit_from, SEARCH: search_from}
 
 
-def load(path: str | os.PathLike[str]) -> Fit | Selection:
+def load(path: str | os.PathLike[str], *, limit: float | None = None) -> Fit | Selection:
     """A fit, or a search, from the file that it was saved in.
 
     Loading runs no code of the file, whoever it comes from. Files of older versions of pltf can be read.
+    A file that would take more than ``limit`` bytes of memory is refused; by default, more than half of what is free.
 
     >>> import numpy as np, pltf, tempfile, os
     >>> fit = pltf.nmf(rank=2).fit(np.diag([1, 2, 3, 4]))
@@ -33,7 +34,7 @@ def load(path: str | os.PathLike[str]) -> Fit | Selection:
     (True, True)
     """
     where = as_path(path)
-    kind, boxes = read(where)
+    kind, boxes = read(where, limit)
     if kind in (FIT_UNFINISHED, SEARCH_UNFINISHED):
         raise PltfError(f"{where} is a {kind} that has not ended: go on with {py:resume=True}")
     with readable(where):

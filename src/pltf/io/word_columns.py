@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from pltf.data.numeric import EXACT
 from pltf.errors import PltfError
+from pltf.memory import Allowance
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,6 +24,9 @@ _NO_VALUE = frozenset(("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "<
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")  # as a label: nothing is lost when it is a number
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|[+-]?inf(?:inity)?", re.IGNORECASE | re.ASCII)
 _TRUTH = {"true": 1, "false": 0}
+
+# Bytes at the peak, from a table in words to the cells of an observation: of a field, and of a word beside its letters.
+CELL, WORD = 32, 150
 
 Rows = list[list[str]]  # in words
 
@@ -33,16 +38,20 @@ class WordColumn(NamedTuple):
     codes: NDArray[np.int32] | NDArray[np.int64]
 
 
-def word_columns(rows: Iterator[Rows], wanted: Sequence[int]) -> list[WordColumn]:
+def word_columns(rows: Iterator[Rows], wanted: Sequence[int], allowance: Allowance) -> list[WordColumn]:
     """The wanted columns of rows."""
     words: list[defaultdict[str, int]] = [defaultdict(count().__next__) for _ in wanted]
-    codes: list[list[NDArray[np.int64]]] = [[np.empty(0, dtype=np.int64)] for _ in wanted]
+    codes = [array("q") for _ in wanted]
     for block in rows:
+        allowance.take(CELL * len(block) * len(wanted))
         held = list(zip(*block, strict=True))
-        for number, at in enumerate(wanted):
-            found = map(words[number].__getitem__, held[at])
-            codes[number].append(np.fromiter(found, dtype=np.int64, count=len(block)))
-    return [WordColumn(list(known), np.concatenate(parts)) for known, parts in zip(words, codes, strict=True)]
+        for known, places, at in zip(words, codes, wanted, strict=True):
+            before = len(known)
+            places.extend(map(known.__getitem__, held[at]))
+            new = len(known) - before
+            if new:
+                allowance.take(WORD * new + sum(map(len, islice(reversed(known), new))))
+    return [WordColumn(list(known), np.asarray(places)) for known, places in zip(words, codes, strict=True)]
 
 
 def as_labels(column: WordColumn, path: Path) -> pd.Categorical:

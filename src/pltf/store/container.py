@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -17,7 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.errors import PltfError
+from pltf.memory import Allowance
 from pltf.stale_files import remove, sweep
+from pltf.store.inside import refuse_outside
+from pltf.store.plain_file import check_plain_file
 
 FORMAT = 2  # raised when older versions of pltf could not read what is written
 _SIGN = "pltf"
@@ -160,8 +164,8 @@ def as_text(plain: Any) -> str:
     return json.dumps(plain, default=lambda number: number.item())
 
 
-def read(path: Path) -> tuple[str, Boxes]:
-    """The kind of a file and what is in it.
+def read(path: Path, limit: float | None = math.inf) -> tuple[str, Boxes]:
+    """The kind of a file and what is in it, if that is not more than so many bytes; None: by the memory at hand.
 
     Readers of netCDF would take hints of the file on how to decode it, and follow its links to other files.
     """
@@ -170,10 +174,13 @@ def read(path: Path) -> tuple[str, Boxes]:
     _refuse_foreign(path)
     with readable(path), h5py.File(path, "r") as file:
         kind = _checked_kind(path, file.attrs)
+        refuse_outside(path, file)
         stored = _stored(file)
         most = _TIGHTEST * path.stat().st_size
-        if sum(one.size * one.dtype.itemsize for one in stored.values()) > most:
+        size = sum(one.size * one.dtype.itemsize for one in stored.values())
+        if size > most:
             raise ValueError(_TOO_MUCH)
+        Allowance(path, limit).take(size)
         boxes = Boxes()
         for name, one in stored.items():
             group, _, key = name.rpartition("/")
@@ -201,15 +208,13 @@ def _stored(file: Any) -> dict[str, Any]:
 
 def _array(stored: Any, most: int) -> NDArray[Any]:
     """Numbers or strings, laid out as they were; strings of so many characters in all."""
-    if stored.is_virtual or stored.external:
-        raise ValueError(f"{stored.name} lies in another file")
-    array = _texts(stored, most) if stored.dtype.kind == "O" else np.asarray(stored[...])
+    array = texts(stored, most) if stored.dtype.kind == "O" else np.asarray(stored[...])
     if array.dtype.kind not in "iufO":
         raise ValueError(f"{stored.name} cannot be {array.dtype}")
     return array.transpose(stored.attrs.get("axes", range(array.ndim)))
 
 
-def _texts(stored: Any, most: int) -> NDArray[Any]:
+def texts(stored: Any, most: int) -> NDArray[Any]:
     """Strings, some at a time: a file may have one of them stand for many."""
     found: list[str] = []
     for at in range(0, len(stored), _TEXTS):
@@ -223,12 +228,11 @@ def _texts(stored: Any, most: int) -> NDArray[Any]:
 
 def _refuse_foreign(path: Path) -> None:
     """Tell at once what is no file of the right kind, or not whole."""
+    check_plain_file(path)
     try:
         with path.open("rb") as file:
             begin = file.read(len(_MARK))
         whole = begin == _MARK and _signed(path)
-    except FileNotFoundError:
-        raise PltfError(f"there is no file {path}") from None
     except OSError as reason:
         raise PltfError(f"{path} cannot be read: {reason.strerror or reason}") from None
     if begin != _MARK:

@@ -1,0 +1,146 @@
+"""Parts of sparse arrays, checked before compiled code goes through them: SciPy believes them and leaves its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from pltf.data.numeric import brief
+from pltf.errors import ObservationError
+
+_COMPRESSED = ("csr", "csc", "bsr")
+_PARTS = dict.fromkeys(_COMPRESSED, ("data", "indices", "indptr")) | {
+    "coo": ("data", "coords"),
+    "dia": ("data", "offsets"),
+}
+_LARGEST = 2**63 - 1
+
+
+def check_sparse(data: Any, name: str) -> None:
+    """Refuse a sparse array, of SciPy or pydata, whose parts do not fit together; other data pass."""
+    if sparse.issparse(data):
+        if data.format in _PARTS:  # others are of Python's lists and dictionaries
+            parts = {part: getattr(data, part) for part in _PARTS[data.format]}
+            _check_parts(data.format, parts, data.shape, name)
+    elif type(data).__module__.split(".")[0] == "sparse":
+        if hasattr(data, "indptr") and len(data.shape) > 1:  # GCXS: a matrix whose rows and columns are several modes
+            major, minor = data._compressed_shape
+            _check_compressed(data.indptr, data.indices, len(data.data), major, minor, name)
+        elif hasattr(data, "coords"):
+            _check_coords(data.coords, len(data.data), data.shape, name)
+
+
+def sparse_array(format: str, parts: Mapping[str, Any], shape: Sequence[int], name: str) -> Any:
+    """A SciPy array of parts with the names that SciPy gives them, which have to fit together.
+
+    >>> parts = {"data": np.array([5.0]), "indices": np.array([1]), "indptr": np.array([0, 0, 1])}
+    >>> sparse_array("csr", parts, (2, 3), "data").toarray().tolist()
+    [[0.0, 0.0, 0.0], [0.0, 5.0, 0.0]]
+    >>> sparse_array("csr", parts | {"indptr": np.array([0, 9, 1])}, (2, 3), "data")
+    Traceback (most recent call last):
+        ...
+    pltf.errors.ObservationError: data: indptr must never fall, but 9 stands before 1
+    """
+    shape = _checked_shape(shape, name)
+    _check_parts(format, parts, shape, name)
+    if format == "coo":
+        return sparse.coo_array((parts["data"], tuple(parts["coords"])), shape=shape)
+    if format == "dia":
+        return sparse.dia_array((parts["data"], parts["offsets"]), shape=shape)
+    kind = {"csr": sparse.csr_array, "csc": sparse.csc_array, "bsr": sparse.bsr_array}[format]
+    return kind((parts["data"], _native(parts["indices"]), _native(parts["indptr"])), shape=shape)
+
+
+def _native(numbers: NDArray[Any]) -> NDArray[Any]:
+    """Whole numbers as SciPy has them: others, as uint64 or in the other order of bytes, it would take as they lie."""
+    return numbers if numbers.dtype in (np.int32, np.int64) else numbers.astype(np.int64)
+
+
+def _check_parts(format: str, parts: Mapping[str, Any], shape: tuple[int, ...], name: str) -> None:
+    values = np.asarray(parts["data"])
+    if format == "coo":
+        _check_list(values, "data", name)
+        _check_coords(parts["coords"], len(values), shape, name)
+    elif format == "dia":
+        offsets = _whole(parts["offsets"], "offsets", name)
+        if values.ndim != 2 or len(values) != offsets.size or len(shape) != 2:
+            raise ObservationError(f"{name}: data must have a row for each of {offsets.size} offsets")
+    elif format in _COMPRESSED:
+        rows, columns = shape if len(shape) == 2 else (1, shape[0])  # SciPy has csr_array of one axis
+        if format == "bsr":
+            rows, columns = _in_blocks(values, shape, name)
+        else:
+            _check_list(values, "data", name)
+        major, minor = (columns, rows) if format == "csc" else (rows, columns)
+        _check_compressed(parts["indptr"], parts["indices"], len(values), major, minor, name)
+    else:
+        raise ObservationError(f"{name}: sparse format {brief(format)} is unsupported")
+
+
+def _checked_shape(shape: Any, name: str) -> tuple[int, ...]:
+    sizes = _whole(shape, "shape", name)
+    if not sizes.size or (sizes < 0).any() or (sizes > _LARGEST).any():
+        raise ObservationError(f"{name}: shape must be sizes from 0 on, got {brief(sizes.tolist())}")
+    return tuple(sizes.tolist())
+
+
+def _in_blocks(values: NDArray[Any], shape: tuple[int, ...], name: str) -> tuple[int, int]:
+    """The numbers of rows and columns of blocks."""
+    if values.ndim != 3 or len(shape) != 2 or 0 in values.shape[1:]:
+        raise ObservationError(f"{name}: data must be blocks of a matrix, got shape {values.shape}")
+    if shape[0] % values.shape[1] or shape[1] % values.shape[2]:
+        raise ObservationError(f"{name}: blocks of {values.shape[1:]} do not fill the shape {shape}")
+    return shape[0] // values.shape[1], shape[1] // values.shape[2]
+
+
+def _check_compressed(starts: Any, indices: Any, count: int, major: int, minor: int, name: str) -> None:
+    """Refuse a compressed matrix in which a row (a column of csc) would reach beyond the lists, or the shape."""
+    starts, indices = _whole(starts, "indptr", name), _whole(indices, "indices", name)
+    if starts.size != major + 1:
+        raise ObservationError(f"{name}: indptr must have {major + 1} entries, got {starts.size}")
+    if starts[0] != 0:
+        raise ObservationError(f"{name}: indptr must start at 0, got {starts[0]}")
+    falls = starts[1:] < starts[:-1]
+    if falls.any():
+        at = int(np.argmax(falls))
+        raise ObservationError(f"{name}: indptr must never fall, but {starts[at]} stands before {starts[at + 1]}")
+    if starts[-1] != indices.size:
+        raise ObservationError(f"{name}: indptr must end at the number of indices, {indices.size}; got {starts[-1]}")
+    if indices.size != count:
+        raise ObservationError(f"{name}: there must be an index for each of {count} values, got {indices.size}")
+    _check_within(indices, minor, "indices", name)
+
+
+def _check_coords(coords: Any, count: int, shape: tuple[int, ...], name: str) -> None:
+    if len(coords) != len(shape):
+        raise ObservationError(f"{name}: coords must be {len(shape)} lists, got {len(coords)}")
+    for axis, (places, size) in enumerate(zip(coords, shape, strict=True)):
+        places = _whole(places, f"coords of axis {axis}", name)
+        if places.size != count:
+            raise ObservationError(
+                f"{name}: coords of axis {axis} must be one for each of {count} values, got {places.size}"
+            )
+        _check_within(places, size, f"coords of axis {axis}", name)
+
+
+def _check_within(places: NDArray[Any], size: int, what: str, name: str) -> None:
+    wrong = (places < 0) | (places >= size)
+    if wrong.any():
+        raise ObservationError(f"{name}: {what} must be from 0 to {size - 1}, got {places[np.argmax(wrong)]}")
+
+
+def _check_list(values: NDArray[Any], what: str, name: str) -> None:
+    if values.ndim != 1:
+        raise ObservationError(f"{name}: {what} must be a list, got shape {values.shape}")
+
+
+def _whole(part: Any, what: str, name: str) -> NDArray[Any]:
+    numbers = np.asarray(part)
+    _check_list(numbers, what, name)
+    if numbers.dtype.kind not in "iu" and numbers.size:
+        raise ObservationError(f"{name}: {what} must be whole numbers, got dtype {numbers.dtype}")
+    return numbers

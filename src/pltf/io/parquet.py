@@ -1,0 +1,65 @@
+"""Tables in Parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pltf.errors import PltfError
+from pltf.io.columns import refuse_absent
+from pltf.io.word_columns import CELL
+from pltf.memory import Allowance
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_ROWS = 1 << 16  # that are read at a time
+
+
+def read_parquet(
+    path: Path, columns: Sequence[str] | None, allowance: Allowance, most: int | None = None
+) -> pd.DataFrame:
+    """A table with the columns that it has in the file: whole numbers with gaps stay whole."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        names = file.schema_arrow.names
+        refuse_absent(path, columns or (), names)
+        cut = names[:most] if most is not None and len(names) > most else None
+        wanted = cut if columns is None else list(columns)
+        allowance.take(CELL * float(file.metadata.num_rows) * len(wanted or names))
+        batches = []
+        for batch in file.iter_batches(_rows_at_a_time(file.metadata, allowance), columns=wanted):
+            allowance.take(batch.nbytes)
+            batches.append(batch)
+        kinds = batches[0].schema if batches else file.read(columns=wanted).schema
+        held = pa.Table.from_batches(batches, kinds)
+    _refuse_broken(path, held)
+    return held.to_pandas(integer_object_nulls=True, ignore_metadata=True)
+
+
+def parquet_columns(path: Path) -> list[str]:
+    """The names of the columns."""
+    import pyarrow.parquet as pq
+
+    return list(pq.read_schema(path).names)
+
+
+def _rows_at_a_time(facts: Any, allowance: Allowance) -> int:
+    """So many rows that they can be held even if each has the longest word that may be in the file."""
+    sizes = (facts.row_group(group).total_byte_size for group in range(facts.num_row_groups))
+    return int(min(max(allowance.left // max(1, *sizes, 1), 1), _ROWS))
+
+
+def _refuse_broken(path: Path, table: Any) -> None:
+    """Refuse a table with a column that is not what its type says, as text that is not UTF-8."""
+    import pyarrow as pa
+
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid as reason:
+            told = "must be text in UTF-8, and it is not" if "UTF" in str(reason) else f"is damaged: {reason}"
+            raise PltfError(f"{path}: column {name!r} {told}") from None

@@ -1,0 +1,117 @@
+"""How much memory there is: of the machine, of a container, and of the limits that a process has."""
+
+from __future__ import annotations
+
+import math
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from pltf.errors import PltfError, py
+
+SHARE = 0.5  # of the memory at hand that reading a file may take: a fit needs some, too
+_GROUPS = Path("/sys/fs/cgroup")
+
+
+def at_hand() -> float:
+    """Bytes that this process can still take; infinite where nothing tells.
+
+    >>> at_hand() > 0
+    True
+    """
+    return max(min(_of_machine(), _of_container(), _of_process()), 0.0)
+
+
+def _of_machine() -> float:
+    with suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return 1024.0 * int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1])
+    with suppress(OSError, ValueError, AttributeError):
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    return math.inf
+
+
+def _of_container() -> float:
+    """What the control groups of this process, one inside the other, leave it (Linux)."""
+    left = math.inf
+    with suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            _, kinds, inner = line.split(":", 2)
+            if kinds == "":
+                left = min(left, _of_group(_GROUPS, inner, "memory.max", "memory.current", "inactive_file"))
+            elif "memory" in kinds.split(","):
+                names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+                left = min(left, _of_group(_GROUPS / "memory", inner, *names))
+    return left
+
+
+def _of_group(root: Path, inner: str, most: str, used: str, cached: str) -> float:
+    """What a control group and those around it leave; files that are only cached are given back when asked for."""
+    folder, left = root / inner.lstrip("/"), math.inf
+    for group in (folder, *folder.parents):
+        if not group.is_relative_to(root):
+            break
+        with suppress(OSError, ValueError):  # no such group, or "max"
+            limit, taken = (int((group / name).read_text()) for name in (most, used))
+            counts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+            left = min(left, float(limit - taken + int(counts.get(cached, 0))))
+    return left
+
+
+def _of_process() -> float:
+    """What ``ulimit`` leaves."""
+    left = math.inf
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        pages = Path("/proc/self/statm").read_text().split()
+        for kind, taken in ((resource.RLIMIT_AS, pages[0]), (resource.RLIMIT_DATA, pages[5])):
+            most = resource.getrlimit(kind)[0]
+            if most != resource.RLIM_INFINITY:
+                left = min(left, float(most - int(taken) * resource.getpagesize()))
+    return left
+
+
+class Allowance:
+    """The memory that reading a file may take: readers ask for theirs before they take it.
+
+    >>> allowance = Allowance("events.csv.gz", 1e9)
+    >>> allowance.take(6e8)
+    >>> allowance.take(6e8)
+    Traceback (most recent call last):
+        ...
+    pltf.errors.PltfError: events.csv.gz would take more than 1.0 GB of memory to read: raise this with limit=
+    """
+
+    def __init__(self, path: str | os.PathLike[str], limit: float | None = None) -> None:
+        """``limit`` is in bytes; if it is None, a share of the memory at hand."""
+        self._path = path
+        self._why = "" if limit is not None else f", {SHARE:.0%} of what is free"
+        self.limit = SHARE * at_hand() if limit is None else checked_limit(limit)
+        self.taken = 0.0
+
+    @property
+    def left(self) -> float:
+        """Bytes that can still be taken."""
+        return self.limit - self.taken
+
+    def take(self, size: float) -> None:
+        """Ask for so many bytes."""
+        self.taken += size
+        if self.taken > self.limit:
+            self.refuse()
+
+    def refuse(self) -> None:
+        """Tell that it is too much."""
+        most = f"{self.limit / 1e9:.1f} GB" if self.limit >= 1e9 else f"{self.limit / 1e6:.1f} MB"
+        raise PltfError(
+            f"{self._path} would take more than {most} of memory to read{self._why}: raise this with {py:limit=}"
+        )
+
+
+def checked_limit(limit: object) -> float:
+    """A number of bytes above 0, or one sentence."""
+    number = isinstance(limit, (int, float)) and not isinstance(limit, bool)
+    if not number or not limit > 0:  # type: ignore[operator]
+        raise PltfError(f"{py:limit} must be a number of bytes above 0, got {limit!r}")
+    return float(limit)  # type: ignore[arg-type]

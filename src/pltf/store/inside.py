@@ -1,0 +1,38 @@
+"""HDF5 files that take numbers from other files: links, external storage, virtual data sets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pltf.errors import PltfError
+
+
+def outside(file: Any) -> str | None:
+    """The name of something that an open HDF5 file takes from another one; None if all of it lies inside.
+
+    A soft link leads to a name in the same file, and leaves it only over an external link.
+
+    >>> import h5py, io
+    >>> with h5py.File(io.BytesIO(), "w") as file:
+    ...     file["link"] = h5py.ExternalLink("other.nc", "/")
+    ...     outside(file)
+    'link'
+    """
+    import h5py
+
+    def leads_out(name: bytes, link: Any) -> str | None:
+        return None if link.type in (h5py.h5l.TYPE_HARD, h5py.h5l.TYPE_SOFT) else name.decode(errors="replace")
+
+    def lies_out(name: str, one: Any) -> str | None:
+        return name if isinstance(one, h5py.Dataset) and (one.is_virtual or one.external) else None
+
+    found: str | None = file.id.links.visit(leads_out, info=True) or file.visititems(lies_out)
+    return found
+
+
+def refuse_outside(path: Path, file: Any) -> None:
+    """Refuse a file that would have another one read: who sent it may not be meant to know that one."""
+    name = outside(file)
+    if name is not None:
+        raise PltfError(f"{path} takes {name!r} from another file, and other files are not opened: store it inside")

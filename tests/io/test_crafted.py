@@ -1,0 +1,269 @@
+"""Files that strangers may send: they are refused in one sentence, or read right."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+import pltf
+from pltf.cli.main import run
+from pltf.errors import PltfError
+from pltf.io.files import read_data
+from pltf.memory import SHARE, Allowance, at_hand
+from tests import crafted
+from tests.crafted import OUTSIDE, ROWS, SOUND, SPARSE, UNSOUND, VALUES, as_mat_73, reads_another
+from tests.extras import optional
+
+pa, pq = optional("pyarrow"), optional("pyarrow.parquet")
+
+
+def refusal(path: Path, **options: Any) -> str:
+    """Why a file is not read: one line that names it."""
+    with pytest.raises(PltfError) as caught:
+        read_data(path, **options)
+    text = str(caught.value)
+    assert path.name in text
+    assert "\n" not in text
+    return text
+
+
+# -- sparse matrices ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", SPARSE)
+def test_a_sound_sparse_file(kind: str, tmp_path: Path) -> None:
+    found = read_data(SPARSE[kind](tmp_path / f"a.{kind}"))
+    assert found.toarray().T.ravel().tolist() == VALUES.tolist()
+
+
+FAULTS = [(kind, fault) for kind in SPARSE for fault in UNSOUND]
+FAULTS.remove(("73.mat", "too few columns"))  # there the starts tell how many there are
+
+
+@pytest.mark.parametrize(("kind", "fault"), FAULTS)
+def test_sparse_files_whose_parts_do_not_fit(kind: str, fault: str, tmp_path: Path) -> None:
+    """In this process: the check comes before any compiled code."""
+    refusal(SPARSE[kind](tmp_path / f"a.{kind}", **UNSOUND[fault]))
+
+
+def test_csr_and_wrong_kinds_of_numbers(tmp_path: Path) -> None:
+    make = SPARSE["npz"]
+    assert read_data(make(tmp_path / "a.npz", format="csr")).toarray().ravel().tolist() == VALUES.tolist()
+    assert "indptr must be whole" in refusal(make(tmp_path / "b.npz", starts=[0.0, 3, 6, 9, 12]))
+    assert "indices must be a list" in refusal(make(tmp_path / "c.npz", rows=[ROWS]))
+    assert "'xyz' is unsupported" in refusal(make(tmp_path / "d.npz", starts=SOUND, format="xyz"))
+
+
+# -- other files ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", OUTSIDE)
+@pytest.mark.parametrize("ending", ["mat", "nc"])
+def test_no_other_file_is_read(ending: str, how: str, tmp_path: Path) -> None:
+    told = refusal(reads_another(tmp_path / f"a.{ending}", how, tmp_path / "other.h5"))
+    assert "from another file" in told
+
+
+@pytest.mark.parametrize("ending", ["mat", "nc"])
+def test_a_link_to_a_name_in_the_same_file(ending: str, tmp_path: Path) -> None:
+    path = tmp_path / f"a.{ending}"
+    with h5py.File(path, "w", userblock_size=512 if ending == "mat" else 0) as file:
+        file["X"] = np.arange(4.0)
+        file["Y"] = h5py.SoftLink("/X")
+        if ending == "mat":
+            file["Z"] = h5py.SoftLink("/nothing")
+    if ending == "mat":
+        as_mat_73(path)
+    assert np.asarray(read_data(path, variable="Y")).tolist() == [0, 1, 2, 3]
+
+
+# -- bombs ----------------------------------------------------------------------------------------
+
+MB = 1_000_000
+BOMBS: dict[str, Callable[[Path], Path]] = {
+    "a.csv.gz": lambda path: crafted.gzip_bomb(path, 8 * MB),
+    "long_line.csv.gz": lambda path: crafted.gzip_bomb(path, 8 * MB, row=b"a,"),
+    "long_header.csv.gz": lambda path: crafted.gzip_bomb(path, 8 * MB, row=b"a,", head=b""),
+    "one_row.csv.gz": lambda path: crafted.gzip_bomb(path, 8 * MB, row=b'"a\nb",'),
+    "words.csv.gz": lambda path: crafted.gzip_bomb(path, 40 * MB, row=b"a" * 100_000 + b',"\n",1\n'),
+    "a.tns.gz": lambda path: crafted.gzip_bomb(path, 2 * MB, row=b"1 1 1\n", head=b"1 1 1\n"),
+    "long_line.tns.gz": lambda path: crafted.gzip_bomb(path, 8 * MB, row=b"1 ", head=b"1 1 1\n"),
+    "a.mat": lambda path: crafted.mat_bomb(path, 50 * MB),
+    "73.mat": lambda path: crafted.hdf5_bomb(path, 50 * MB),
+    "a.nc": lambda path: crafted.hdf5_bomb(path, 50 * MB),
+    "a.npz": lambda path: crafted.npz_bomb(path, 50 * MB),
+}
+LIMIT = 20 * MB
+
+
+@pytest.mark.parametrize("name", [name for name in BOMBS if name != "words.csv.gz"])
+def test_what_would_take_too_much_is_refused(name: str, tmp_path: Path) -> None:
+    path = BOMBS[name](tmp_path / name)
+    assert path.stat().st_size < MB
+    assert "would take more than 20.0 MB of memory to read: raise this with limit=" in refusal(path, limit=LIMIT)
+
+
+@pytest.mark.parametrize("name", ["a.csv.gz", "a.mat", "73.mat", "a.nc", "a.npz"])
+def test_the_limit_can_be_raised(name: str, tmp_path: Path) -> None:
+    assert math.prod(read_data(BOMBS[name](tmp_path / name), limit=1000 * MB).shape) > MB
+
+
+def test_words_that_are_long_but_few_are_read(tmp_path: Path) -> None:
+    assert len(read_data(BOMBS["words.csv.gz"](tmp_path / "words.csv.gz"), limit=LIMIT)) > 300
+
+
+@pytest.mark.extra("io")
+def test_bombs_in_parquet(tmp_path: Path) -> None:
+    many = crafted.parquet_bomb(tmp_path / "many.parquet", 3 * MB)
+    assert "raise this with limit=" in refusal(many, limit=LIMIT)
+    long = crafted.parquet_bomb(tmp_path / "long.parquet", 10_000, word=MB)
+    assert "raise this with limit=" in refusal(long, limit=LIMIT)
+    assert len(read_data(many, limit=1000 * MB)) == 3 * MB
+
+
+def test_a_saved_fit_is_bounded_too(tmp_path: Path) -> None:
+    pltf.nmf(rank=2).fit(np.eye(30), max_iter=2, tol=0).save(tmp_path / "run.nc")
+    pltf.load(tmp_path / "run.nc", limit=MB)
+    with pytest.raises(
+        PltfError, match=r"run\.nc would take more than 0\.0 MB of memory to read: raise this with limit="
+    ):
+        pltf.load(tmp_path / "run.nc", limit=1000)
+
+
+@pytest.mark.parametrize("limit", [0, -1, math.nan, "8GB", True])
+def test_limits_that_are_none(limit: Any, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", VALUES)
+    with pytest.raises(PltfError, match="limit must be a number of bytes above 0"):
+        read_data(tmp_path / "a.npy", limit=limit)
+
+
+def test_the_command_line_names_its_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(BOMBS["a.csv.gz"](tmp_path / "a.csv.gz"))
+    for command in (["info", path], ["fit", path, "-i", "i,j", "--sum", "--nmf", "1", "-o", str(tmp_path / "run.nc")]):
+        assert run([*command, "--limit", "20MB"]) == 2
+        assert capsys.readouterr().err.endswith("more than 20.0 MB of memory to read: raise this with --limit\n")
+    assert run(["info", path, "--limit", "lots"]) == 2
+    assert "--limit must be a size of memory such as 8GB or 500MB, got 'lots'" in capsys.readouterr().err
+
+
+def test_the_memory_at_hand_is_the_least_of_all() -> None:
+    """In a process of its own: ulimit holds for good."""
+    code = """
+import resource
+from pltf.memory import Allowance, at_hand
+resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
+print(at_hand())
+try:
+    Allowance("a.csv").take(6 << 30)
+except ValueError as error:
+    print(error)
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert 0 < float(told[0]) < 6 << 30
+    assert told[1].startswith("a.csv would take more than ")
+    assert f"{SHARE:.0%} of what is free" in told[1]
+    assert Allowance("a.csv").limit <= at_hand()
+
+
+def test_a_packed_array_whose_checksum_is_wrong(tmp_path: Path) -> None:
+    path = crafted.mat_bomb(tmp_path / "a.mat", 800)
+    assert read_data(path).shape == (1, 100)
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert "cannot be read" in refusal(path)
+
+
+def test_very_many_columns_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    many = 20_000
+    (tmp_path / "wide.csv").write_text(",".join(f"c{n}" for n in range(many)) + "\n" + ",".join("7" * many) + "\n")
+    assert run(["info", str(tmp_path / "wide.csv")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith("1 rows, 20000 columns")
+    assert lines[-1] == "  and 10,000 more columns"
+    assert len(lines) == 10_002
+    assert lines[1] == "  c0     whole numbers, 1 different: 7 to 7"
+
+
+# -- what is no plain file ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Path:
+    path = tmp_path / "pipe.nc"
+    os.mkfifo(path)
+    return path
+
+
+def test_pipes_are_refused_and_not_waited_for(pipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A hang would be ended by the time limit of the tests."""
+    with pytest.raises(PltfError, match="is no plain file"):
+        pltf.load(pipe)
+    with pytest.raises(PltfError, match="is no plain file"):
+        pltf.nmf(rank=1).fit(np.eye(2), checkpoint=pipe, resume=True)
+    pltf.nmf(rank=1).fit(np.eye(2)).save(tmp_path / "run.nc")
+    saved, out = str(tmp_path / "run.nc"), str(tmp_path / "out")
+    for command in (
+        ["report", str(pipe), "-o", f"{out}.html"],
+        ["predict", str(pipe), "--top", "1"],
+        ["predict", saved, "--cells", str(pipe), "--format", "csv"],
+        ["score", str(pipe)],
+        ["score", saved, str(pipe)],
+        ["info", str(pipe)],
+        ["convert", str(pipe), f"{out}.npz", "--format", "csv"],
+    ):
+        assert run(command) == 2, command
+        assert f"{pipe} is no plain file: save what comes out of a pipe first" in capsys.readouterr().err
+
+
+def test_a_file_on_standard_input_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("i,n\na,1\n")
+    with (tmp_path / "a.csv").open() as file:
+        told = subprocess.run(
+            [sys.executable, "-m", "pltf", "info", "/dev/stdin"], stdin=file, capture_output=True, text=True, check=True
+        )
+    assert "1 rows, 2 columns" in told.stdout
+
+
+def test_links_that_go_round(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    loop = tmp_path / "loop.csv"
+    loop.symlink_to(loop)
+    for command in (
+        ["info", str(loop)],
+        ["convert", str(loop), str(tmp_path / "out.npz"), "-i", "i,j"],
+        ["fit", str(loop), "-i", "i,j", "--nmf", "1", "-o", str(tmp_path / "run.nc"), "--checkpoint", str(loop)],
+        ["report", str(loop), "-o", str(tmp_path / "out.html")],
+    ):
+        assert run(command) == 2, command
+        told = capsys.readouterr().err
+        assert "should not have happened" not in told
+        assert "loop.csv" in told
+    with pytest.raises(PltfError, match=r"loop\.csv cannot be read: Too many levels of symbolic links"):
+        pltf.load(loop)
+
+
+# -- Parquet --------------------------------------------------------------------------------------
+
+
+@pytest.mark.extra("io")
+def test_binary_in_parquet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    binary = pa.array([b"\xff\xfe", b"ok", b"ok"])
+    text = pa.Array.from_buffers(pa.string(), 3, binary.buffers())  # which it is not
+    for name, column in (("string", text), ("dictionary", text.dictionary_encode())):
+        pq.write_table(pa.table({"who": column, "n": [1, 2, 3]}), tmp_path / f"{name}.parquet")
+        told = refusal(tmp_path / f"{name}.parquet")
+        assert told.endswith(f"{name}.parquet: column 'who' must be text in UTF-8, and it is not")
+    path = tmp_path / "binary.parquet"
+    pq.write_table(pa.table({"who": binary, "n": [1, 2, 3]}), path)
+    assert run(["info", str(path)]) == 0
+    assert "words, 2 different: b'\\xff\\xfe' to b'ok'" in capsys.readouterr().out
+    assert run(["convert", str(path), str(tmp_path / "out.npz"), "--index", "who", "--sum"]) == 2
+    assert "column 'who' must hold strings, numbers or dates, got bytes" in capsys.readouterr().err
