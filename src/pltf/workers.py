@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -25,12 +25,13 @@ from typing import Any, NamedTuple
 
 from pltf.errors import PltfError
 from pltf.interrupts import interrupts_wait
-from pltf.stale_files import sweep
+from pltf.stale_files import held_folder
 
 _PERIOD = 0.2  # seconds after which the main thread looks up, to hear an interrupt
 RETRIES = 2  # of a job whose worker was killed
 _LOOK = 2.0  # seconds between two looks for the parent
 _IDLE = 60  # seconds after which processes with nothing to do end
+_PREFIX, _GO, _STOP = "pltf-", "go", "stop"  # names of a shared folder, and of files in it
 
 
 class Job(NamedTuple):
@@ -188,26 +189,29 @@ def shared(value: Any) -> Iterator[Shared]:
 
     Arrays are written once, as they lie in memory, and mapped from there: all processes look at the same pages.
     """
-    with _folder() as folder:
+    with held_folder(Path(tempfile.gettempdir()), _PREFIX) as folder:
         buffers: list[pickle.PickleBuffer] = []
         head = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
         raw = [buffer.raw() for buffer in buffers]
-        Path(folder, "head").write_bytes(pickle.dumps((head, [part.nbytes for part in raw])))
-        with Path(folder, "arrays").open("wb") as file:
+        (folder / "head").write_bytes(pickle.dumps((head, [part.nbytes for part in raw])))
+        with (folder / "arrays").open("wb") as file:
             for part in raw:
                 file.write(part)
                 file.write(bytes(-part.nbytes % mmap.PAGESIZE))
-        Path(folder, "go").touch()
-        yield Shared(folder)
+        (folder / _GO).touch()
+        yield Shared(str(folder))
 
 
-@contextmanager
-def _folder() -> Iterator[str]:
-    """A folder for nobody else; gone afterwards, or when another process asks for one, if this one is killed."""
-    sweep(Path(tempfile.gettempdir()), r"pltf-([0-9]+)-\w+")
-    prefix = f"pltf-{os.getpid()}-"
-    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
-        yield folder
+class SharedFolderLost(PltfError):
+    """The folder that processes share was removed while they needed it."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        cause = "a program that cleans up temporary files may have done that; TMPDIR names another place"
+        super().__init__(f"the folder {folder} that the worker processes share was removed: {cause}")
+
+    def __reduce__(self) -> tuple[type[SharedFolderLost], tuple[str]]:
+        return type(self), (self.folder,)
 
 
 @dataclass(frozen=True)
@@ -218,15 +222,23 @@ class Shared:
 
     def value(self) -> Any:
         """The value; its arrays are read-only."""
-        return _taken(self.folder)
+        try:
+            return _taken(self.folder)
+        except FileNotFoundError:
+            raise SharedFolderLost(self.folder) from None
 
     def stop(self) -> None:
         """Tell whoever looks at :meth:`stopping`, in any process."""
-        Path(self.folder, "go").unlink(missing_ok=True)
+        with suppress(OSError):  # renamed, as that needs no space; a folder that is gone tells by itself
+            os.rename(os.path.join(self.folder, _GO), os.path.join(self.folder, _STOP))
 
     def stopping(self, *_: object) -> bool:
-        """Whether it was told to stop, or is gone."""
-        return not os.path.exists(os.path.join(self.folder, "go"))  # looked at after each sweep: no Path
+        """Whether it was told to stop; an error if the folder is gone."""
+        if os.path.exists(os.path.join(self.folder, _GO)):  # looked at after each sweep: no Path
+            return False
+        if os.path.exists(os.path.join(self.folder, _STOP)):
+            return True
+        raise SharedFolderLost(self.folder)
 
 
 @lru_cache(maxsize=1)
@@ -246,7 +258,7 @@ def _taken(folder: str) -> Any:
 
 def drive(
     tasks: Iterable[Task], pool: Pool, show: Callable[[], None], stop: Callable[[], None]
-) -> Iterator[tuple[int, Exception | None]]:
+) -> Generator[tuple[int, Exception | None]]:
     """Do the jobs of many tasks; yields (number of the task, its error if there was one) as they end.
 
     A task is begun only when a worker would otherwise have nothing to do. ``show`` is called from time to time. At an

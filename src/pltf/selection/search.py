@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
@@ -25,7 +25,7 @@ from pltf.selection.choice import FoldScores
 from pltf.selection.folds import Data
 from pltf.selection.grid import Label, shown
 from pltf.threads import single_threaded_blas
-from pltf.workers import Job, Pool, Shared, Task, drive, may_have_children, shared
+from pltf.workers import Job, Pool, Shared, SharedFolderLost, Task, drive, may_have_children, shared
 
 if TYPE_CHECKING:
     from pltf.fitting import Prepared
@@ -188,13 +188,20 @@ def search(
         pool = Pool(options.workers, processes=isinstance(source, Shared))
         tasks = (candidates[number].task(number, source) for number in left)
         try:
-            for place, error in drive(tasks, pool, look_up, source.stop):
-                number = left[place]
-                if error is not None:
-                    found.failures[number] = error
-                else:
-                    found.take(number, candidates[number])
-                candidates[number].clear()
+            with closing(drive(tasks, pool, look_up, source.stop)) as ends:
+                for place, error in ends:
+                    number = left[place]
+                    if isinstance(error, SharedFolderLost):  # none of the others has data either
+                        raise error
+                    if error is not None:
+                        found.failures[number] = error
+                    else:
+                        found.take(number, candidates[number])
+                    candidates[number].clear()
+        except SharedFolderLost:
+            if keeper is not None:
+                keeper.keep()
+            raise
         except KeyboardInterrupt:
             found.interrupted = True
             if keeper is not None:
