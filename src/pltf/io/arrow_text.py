@@ -29,7 +29,8 @@ def arrow_columns(path: Path, width: int, wanted: Sequence[int], separator: str)
     """The wanted columns of a table with ``width`` columns, or None where the strict parser has to read it.
 
     That is if pyarrow is not installed, if it could not start its threads and would end the process, if the text is
-    broken, and if it is unusual enough for the two to differ: line ends of ``\\r`` alone, line ends inside quotes, quotes inside a field without quotes, NUL, and very long lines.
+    broken, and if it is unusual enough for the two to differ: line ends of ``\\r`` alone, line ends inside quotes,
+    quotes inside a field without quotes, NUL, and very long lines.
     Nothing is inferred: fields stay words, and an empty field is the empty word.
     """
     threads = _ARROW_THREADS + available_threads()
