@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache, partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,9 @@ if re.fullmatch(r"\s*(-\d+|\+?0+)\s*", _threads):  # Numba could not be imported
     raise PltfError(f"NUMBA_NUM_THREADS must be a whole number of at least 1, got {_threads}")
 
 import numba  # noqa: E402
-from numba.core import caching  # noqa: E402
 
-if numba.config.DISABLE_JIT:
+caching: Any = import_module("numba.core.caching")  # has types for half of its names
+if import_module("numba.core.config").DISABLE_JIT:
     raise PltfError("pltf needs the compiler of Numba: unset NUMBA_DISABLE_JIT")
 
 _ANEW = "every process compiles them again, unless NUMBA_CACHE_DIR names a folder with space"
@@ -102,7 +103,7 @@ class _TemporaryLocator(caching._SourceFileBackedLocatorMixin, caching._CacheLoc
 class _Places(caching.CompileResultCacheImpl):  # type: ignore[misc]
     """Where a function may be kept: as Numba has it, and in the temporary folder."""
 
-    _locator_classes = (*caching.CompileResultCacheImpl._locator_classes, _TemporaryLocator)
+    _locator_classes = [*caching.CompileResultCacheImpl._locator_classes, _TemporaryLocator]  # noqa: RUF012
 
 
 _KernelCache._impl_class = _Places
