@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -37,7 +38,8 @@ def test_a_search_goes_on_with_the_threads_there_are(spare: int) -> None:
     done = run_limited([sys.executable, "-c", SEARCH], few_processes(spare))
     assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
     assert "4 worker processes cannot be started: threads do the work; limits on processes" in done.stderr
-    assert ("only 2 of 4 threads can be started: the work goes on with these" in done.stderr) == (spare == 2)
+    fewer = re.search(r"only [123] of 4 threads can be started: the work goes on with these", done.stderr)
+    assert (fewer is not None) == (spare == 2)
 
 
 @linux
