@@ -435,7 +435,7 @@ def test_whoever_turns_away_ends_everything() -> None:
     tasks = [one_round(Job(started.wait, (LONG,), nothing)), one_round(Job(long, (), results.append))]
     driven = drive(tasks, threads(2), nothing, stop)
     assert next(driven) == (0, None)
-    driven.close()  # type: ignore[attr-defined]
+    driven.close()
     assert stop.calls == 1
     assert results == [True]
     assert not living_workers()

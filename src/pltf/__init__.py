@@ -12,7 +12,6 @@ a bound on the evidence that tells how many components the data support, and pre
 """
 
 from importlib import import_module as _import_module
-from importlib.metadata import version as _version
 from typing import TYPE_CHECKING
 from typing import Any as _Any
 
@@ -62,7 +61,7 @@ _HOMES = {
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 _MODULES = ("datasets", "io", "metrics", "plotting", "report", "sklearn")
 
-__version__ = _version("pltf")
+__version__: str  # looked up when it is asked for
 
 __all__ = [
     "ConvergenceWarning",
@@ -97,6 +96,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> _Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("pltf")
     if name in _HOME_OF:
         found = getattr(_import_module(_HOME_OF[name]), name)
         globals()[name] = found

@@ -244,6 +244,6 @@ def _axes(ax: Any) -> Any:
 def _pyplot() -> Any:
     try:
         import matplotlib.pyplot as plt
-    except ImportError:
+    except ModuleNotFoundError:
         raise PltfError("plots need matplotlib: pip install 'pltf[plot]'") from None
     return plt

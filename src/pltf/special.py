@@ -11,6 +11,10 @@ import math
 from collections.abc import Set
 from typing import Any
 
+from pltf.compiling import njit  # before Numba: it refuses settings with which that cannot be imported
+
+# isort: split
+
 import numba
 import numpy as np
 from llvmlite import ir
@@ -30,7 +34,7 @@ def compiled(fastmath: Set[str], inside: bool = False) -> Any:
     """
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": fastmath, "no_cfunc_wrapper": True}
     options |= {"no_cpython_wrapper": True} if inside else {"cache": True}
-    return numba.njit(**options)
+    return njit(**options)
 
 
 _helper = compiled(AS_WRITTEN, inside=True)
@@ -323,7 +327,7 @@ def move_loop(old, plain, step, out):  # type: ignore[no-untyped-def]
         out[n] = far if (old[n] > 0) & (plain[n] > 0) else plain[n]
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def combine_loop(shares, rows, longest, out):  # type: ignore[no-untyped-def]
     """``out[:] = shares @ rows``, cut to +-longest; rows are added in their order, those of share 0 are left out."""
     for n in range(out.size):

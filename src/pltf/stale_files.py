@@ -1,21 +1,71 @@
-"""Files that carry the number of the process that works on them: what is left of a killed one can be told."""
+"""Files and folders of work in progress, held by a lock, so that what killed processes left behind can be told.
+
+The system gives a lock back when its owner ends, however it ends. The number of the owner would not do: in another
+container that shares the folder it belongs to another process, or to none.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import secrets
 import shutil
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import ModuleType
+
+_fcntl: ModuleType | None
+try:
+    import fcntl as _fcntl
+except ImportError:  # on Windows: without locks nothing is known to be stale, and nothing is removed
+    _fcntl = None
+
+LOCK = "lock"  # the file that holds a folder
+_RANDOM = "[0-9a-f]{16}"
+_OPEN = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
-def sweep(folder: Path, pattern: str) -> None:
-    """Remove what processes that are no more have left; the first group of the pattern is the number of the process."""
+@contextmanager
+def held_file(folder: Path, prefix: str, suffix: str) -> Iterator[Path]:
+    """A new file with a name that no other has, held until the block ends; removed then, unless it was renamed."""
+    sweep(folder, prefix, suffix)
+    while True:
+        path = _random(folder, prefix, suffix)
+        with _held(path) as ours:
+            if ours:
+                try:
+                    yield path
+                finally:
+                    remove(path)
+                return
+
+
+@contextmanager
+def held_folder(parent: Path, prefix: str) -> Iterator[Path]:
+    """A new folder for this user alone, held until the block ends; removed then, or by the next owner of one."""
+    sweep(parent, prefix, "")
+    while True:
+        path = _random(parent, prefix, "")
+        path.mkdir(mode=0o700)
+        with _held(path / LOCK) as ours:
+            if ours:
+                try:
+                    yield path
+                finally:
+                    remove(path)
+                return
+
+
+def sweep(folder: Path, prefix: str, suffix: str) -> None:
+    """Remove the files and folders of these names that no living process holds."""
+    pattern = re.compile(re.escape(prefix) + _RANDOM + re.escape(suffix))
     with suppress(OSError):
         for one in folder.iterdir():
-            match = re.fullmatch(pattern, one.name)
-            if match is not None and not _living(int(match[1])):
-                remove(one)
+            if pattern.fullmatch(one.name) and not one.is_symlink():
+                with _abandoned(one / LOCK if one.is_dir() else one) as gone:
+                    if gone:
+                        remove(one)
 
 
 def remove(path: Path) -> None:
@@ -27,11 +77,55 @@ def remove(path: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def _living(pid: int) -> bool:
+def _random(folder: Path, prefix: str, suffix: str) -> Path:
+    return folder / f"{prefix}{secrets.token_hex(8)}{suffix}"
+
+
+@contextmanager
+def _held(path: Path) -> Iterator[bool]:
+    """Create a file, which must not exist, and hold it; False if another process swept it before it was locked."""
+    handle = os.open(path, _OPEN | os.O_CREAT | os.O_EXCL, 0o666)
+    if _fcntl is None:  # where there are no locks, an open file cannot be renamed either
+        os.close(handle)
+        yield True
+        return
     try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
+        yield _locked(handle) is not False and _is_at(handle, path)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _abandoned(path: Path) -> Iterator[bool]:
+    """Whether a file is there, ours, and held by nobody; it is held by this process meanwhile."""
+    try:
+        handle = os.open(path, _OPEN)
+    except OSError:
+        yield False
+        return
+    try:
+        ours = not hasattr(os, "geteuid") or os.fstat(handle).st_uid == os.geteuid()
+        yield ours and _locked(handle) is True and _is_at(handle, path)
+    finally:
+        os.close(handle)
+
+
+def _locked(handle: int) -> bool | None:
+    """Lock an open file; False if another one has it, None if this file system has no locks."""
+    if _fcntl is None:
+        return None
+    try:
+        _fcntl.flock(handle, _fcntl.LOCK_EX | _fcntl.LOCK_NB)
+    except BlockingIOError:
         return False
-    except OSError:  # it is somebody else's
-        return True
+    except OSError:
+        return None
     return True
+
+
+def _is_at(handle: int, path: Path) -> bool:
+    """Whether an open file still has this name."""
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(path, follow_symlinks=False))
+    except OSError:
+        return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from queue import SimpleQueue
@@ -19,6 +20,34 @@ R = TypeVar("R")
 def available_threads() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def startable_threads(count: int) -> int:
+    """How many threads, of so many at most, the system lets this process have now beside those that it has.
+
+    >>> startable_threads(2)
+    2
+    """
+    end, started = threading.Event(), list[threading.Thread]()
+    try:
+        for _ in range(count):
+            one = threading.Thread(target=end.wait, daemon=True)
+            one.start()
+            started.append(one)
+    except (RuntimeError, MemoryError):  # a limit on processes, or on memory: each has a stack
+        pass
+    finally:
+        end.set()
+        for one in started:
+            one.join()
+    return len(started)
+
+
+def note_limit(text: str) -> None:
+    """Tell that a limit of the system makes the work slower."""
+    warnings.warn(
+        f"{text}; limits on processes (ulimit -u) or memory (ulimit -v) are low", RuntimeWarning, stacklevel=2
+    )
 
 
 class _SingleThreadedBlas:
@@ -148,7 +177,11 @@ def _workers(threads: int) -> SimpleQueue[_Task]:
     """What so many threads take their tasks from."""
     queue: SimpleQueue[_Task] = SimpleQueue()
     for n in range(threads):
-        threading.Thread(target=_work, args=(queue,), name=f"pltf_{n}", daemon=True).start()
+        try:
+            threading.Thread(target=_work, args=(queue,), name=f"pltf_{n}", daemon=True).start()
+        except RuntimeError:  # the calling thread does what nobody else does
+            note_limit(f"only {n + 1} of {threads + 1} threads can be started: the work goes on with these")
+            break
     return queue
 
 

@@ -16,8 +16,16 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    Executor,
+    Future,
+    InvalidStateError,
+    ThreadPoolExecutor,
+    wait,
+)
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -25,12 +33,16 @@ from typing import Any, NamedTuple
 
 from pltf.errors import PltfError
 from pltf.interrupts import interrupts_wait
-from pltf.stale_files import sweep
+from pltf.stale_files import held_folder
+from pltf.threads import available_threads, note_limit, startable_threads
 
 _PERIOD = 0.2  # seconds after which the main thread looks up, to hear an interrupt
 RETRIES = 2  # of a job whose worker was killed
 _LOOK = 2.0  # seconds between two looks for the parent
 _IDLE = 60  # seconds after which processes with nothing to do end
+_START = 60  # seconds in which processes must start
+_THREADS_EACH, _THREADS_HERE = 2, 4  # of a worker process; to serve them, with the process that cleans up after them
+_PREFIX, _GO, _STOP = "pltf-", "go", "stop"  # names of a shared folder, and of files in it
 
 
 class Job(NamedTuple):
@@ -47,12 +59,21 @@ Task = Generator[Sequence[Job], None, None]  # yields jobs, and goes on when all
 # -- pools --------------------------------------------------------------------------------------
 
 
-class Pool:
-    """Threads, or processes that are kept for the next pool of their number."""
+class CannotStart(Exception):
+    """The system does not let this process start the workers that were asked for."""
 
-    def __init__(self, workers: int, *, processes: bool) -> None:
-        self.workers, self._processes = workers, processes
-        self._executor: Executor = _waiting_processes(workers) if processes else ThreadPoolExecutor(workers)
+
+class Pool:
+    """Threads, or processes that are kept for the next pool of their number.
+
+    Of threads there may be fewer than were asked for, where the system does not let more of them start. Processes are
+    all there, and each has done ``trial``, which should import what their jobs need; otherwise CannotStart is raised.
+    """
+
+    def __init__(self, workers: int, *, processes: bool, trial: Callable[[], object] = os.getpid) -> None:
+        self._processes, self._trial = processes, trial
+        self._executor: Executor = _waiting_processes(workers, trial) if processes else _new_threads(workers)
+        self.workers = workers if processes else self._executor._max_workers  # type: ignore[attr-defined]
 
     def submit(self, job: Job) -> Future[Any]:
         """Have a job done; by new processes, if one of the old ones was killed."""
@@ -60,9 +81,17 @@ class Pool:
             with _deaf_children():
                 return self._executor.submit(job.function, *job.args)
         except BrokenExecutor:
-            self._executor = _new_processes(self.workers)
+            self._executor = _new_processes(self.workers, self._trial)
             with _deaf_children():
                 return self._executor.submit(job.function, *job.args)
+
+    def watch(self, futures: Iterable[Future[Any]]) -> None:
+        """Have jobs fail that will never end: loky before 3.7 keeps to itself that the thread that serves them died."""
+        manager = getattr(self._executor, "_executor_manager_thread", None)
+        if manager is not None and not manager.is_alive():
+            for future in futures:
+                with suppress(InvalidStateError):  # it was told after all
+                    future.set_exception(BrokenExecutor("nobody waits for the worker processes"))
 
     def withdraw(self, futures: Iterable[Future[Any]]) -> None:
         """Have jobs that have not begun left undone; processes do them, and find out that they are to stop."""
@@ -76,6 +105,25 @@ class Pool:
             _keep(self.workers, self._executor)
         else:
             self._executor.shutdown(wait=True, cancel_futures=True)
+
+
+def _new_threads(workers: int) -> Executor:
+    """Threads that have started, as many of them as can be."""
+    count = startable_threads(workers)
+    if 0 < count < workers:
+        note_limit(f"only {count} of {workers} threads can be started: the work goes on with these")
+    if not count:
+        raise PltfError("no thread can be started: raise the limit on processes (ulimit -u) or memory (ulimit -v)")
+    executor, begin = ThreadPoolExecutor(count), threading.Event()
+    try:
+        for _ in range(count):  # each has a thread wait: the next one starts another
+            executor.submit(begin.wait)
+    except RuntimeError:  # another program was quicker
+        begin.set()
+        executor.shutdown(wait=True, cancel_futures=True)
+        return _new_threads(count - 1)
+    begin.set()
+    return executor
 
 
 class _Kept(NamedTuple):
@@ -111,7 +159,10 @@ def _keep(workers: int, executor: Executor) -> None:
     timer.daemon = True
     with _idle_lock:
         _idle.append(_Kept(workers, executor, timer))
-    timer.start()
+    try:
+        timer.start()
+    except RuntimeError:  # no thread is left for it
+        _end(executor)
 
 
 def _end(executor: Executor) -> None:
@@ -130,7 +181,7 @@ def _end_processes() -> None:
         _end(kept.executor)
 
 
-def _waiting_processes(workers: int) -> Executor:
+def _waiting_processes(workers: int, trial: Callable[[], object]) -> Executor:
     """Processes that have nothing to do, or new ones."""
     with _idle_lock:
         for number, kept in enumerate(_idle):
@@ -138,14 +189,42 @@ def _waiting_processes(workers: int) -> Executor:
                 del _idle[number]
                 kept.timer.cancel()
                 return kept.executor
-    return _new_processes(workers)
+    return _new_processes(workers, trial)
 
 
-def _new_processes(workers: int) -> Executor:
+def _new_processes(workers: int, trial: Callable[[], object]) -> Executor:
+    """Processes that have done a trial: loky waits for ever for those that a limit keeps from starting."""
     from loky import ProcessPoolExecutor
 
-    executor: Executor = ProcessPoolExecutor(workers, initializer=_begin_work, initargs=(os.getpid(),))
+    needed = _THREADS_EACH * workers + _THREADS_HERE + available_threads()  # BLAS starts its own again after a fork
+    if startable_threads(needed) < needed:
+        raise CannotStart
+    executor: Executor | None = None
+    try:
+        with _deaf_children():
+            executor = ProcessPoolExecutor(
+                workers, initializer=_begin_work, initargs=(os.getpid(),), env={"OPENBLAS_NUM_THREADS": "1"}
+            )
+            trials = [executor.submit(trial) for _ in range(workers)]
+        for one in trials:
+            one.result(timeout=_START)
+    except BaseException as error:
+        _abandon(executor)
+        if isinstance(error, Exception):
+            raise CannotStart from error
+        raise
     return executor
+
+
+def _abandon(executor: Any) -> None:
+    """End processes that may not have started, without waiting for what may never come."""
+    if executor is None:
+        return
+    with suppress(Exception):
+        executor.shutdown(wait=False, kill_workers=True)
+    for process in list(getattr(executor, "_processes", {}).values()):
+        with suppress(Exception):
+            process.kill()
 
 
 def _begin_work(parent: int) -> None:
@@ -163,11 +242,15 @@ def _end_with(parent: int) -> None:
 
 @contextmanager
 def _deaf_children() -> Iterator[None]:
-    """Processes that are started here never hear of a Ctrl-C: they have what is blocked here blocked from the first."""
+    """Processes that are started here never hear of a Ctrl-C, nor of a terminal that is closed.
+
+    They have what is blocked here blocked from the first. Workers end with this process; the one that loky starts to
+    remove semaphores has to live longer.
+    """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGHUP])
     try:
         yield
     finally:
@@ -188,26 +271,29 @@ def shared(value: Any) -> Iterator[Shared]:
 
     Arrays are written once, as they lie in memory, and mapped from there: all processes look at the same pages.
     """
-    with _folder() as folder:
+    with held_folder(Path(tempfile.gettempdir()), _PREFIX) as folder:
         buffers: list[pickle.PickleBuffer] = []
         head = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
         raw = [buffer.raw() for buffer in buffers]
-        Path(folder, "head").write_bytes(pickle.dumps((head, [part.nbytes for part in raw])))
-        with Path(folder, "arrays").open("wb") as file:
+        (folder / "head").write_bytes(pickle.dumps((head, [part.nbytes for part in raw])))
+        with (folder / "arrays").open("wb") as file:
             for part in raw:
                 file.write(part)
                 file.write(bytes(-part.nbytes % mmap.PAGESIZE))
-        Path(folder, "go").touch()
-        yield Shared(folder)
+        (folder / _GO).touch()
+        yield Shared(str(folder))
 
 
-@contextmanager
-def _folder() -> Iterator[str]:
-    """A folder for nobody else; gone afterwards, or when another process asks for one, if this one is killed."""
-    sweep(Path(tempfile.gettempdir()), r"pltf-([0-9]+)-\w+")
-    prefix = f"pltf-{os.getpid()}-"
-    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
-        yield folder
+class SharedFolderLost(PltfError):
+    """The folder that processes share was removed while they needed it."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        cause = "a program that cleans up temporary files may have done that; TMPDIR names another place"
+        super().__init__(f"the folder {folder} that the worker processes share was removed: {cause}")
+
+    def __reduce__(self) -> tuple[type[SharedFolderLost], tuple[str]]:
+        return type(self), (self.folder,)
 
 
 @dataclass(frozen=True)
@@ -218,15 +304,23 @@ class Shared:
 
     def value(self) -> Any:
         """The value; its arrays are read-only."""
-        return _taken(self.folder)
+        try:
+            return _taken(self.folder)
+        except FileNotFoundError:
+            raise SharedFolderLost(self.folder) from None
 
     def stop(self) -> None:
         """Tell whoever looks at :meth:`stopping`, in any process."""
-        Path(self.folder, "go").unlink(missing_ok=True)
+        with suppress(OSError):  # renamed, as that needs no space; a folder that is gone tells by itself
+            os.rename(os.path.join(self.folder, _GO), os.path.join(self.folder, _STOP))
 
     def stopping(self, *_: object) -> bool:
-        """Whether it was told to stop, or is gone."""
-        return not os.path.exists(os.path.join(self.folder, "go"))  # looked at after each sweep: no Path
+        """Whether it was told to stop; an error if the folder is gone."""
+        if os.path.exists(os.path.join(self.folder, _GO)):  # looked at after each sweep: no Path
+            return False
+        if os.path.exists(os.path.join(self.folder, _STOP)):
+            return True
+        raise SharedFolderLost(self.folder)
 
 
 @lru_cache(maxsize=1)
@@ -246,7 +340,7 @@ def _taken(folder: str) -> Any:
 
 def drive(
     tasks: Iterable[Task], pool: Pool, show: Callable[[], None], stop: Callable[[], None]
-) -> Iterator[tuple[int, Exception | None]]:
+) -> Generator[tuple[int, Exception | None]]:
     """Do the jobs of many tasks; yields (number of the task, its error if there was one) as they end.
 
     A task is begun only when a worker would otherwise have nothing to do. ``show`` is called from time to time. At an
@@ -312,6 +406,7 @@ class _Open:
     def completed(self) -> list[tuple[int, Task, Exception | None]]:
         """Wait for a job to end; the tasks that have none left, with the error of one that failed."""
         wait(self._jobs, timeout=_PERIOD, return_when=FIRST_COMPLETED)
+        self._pool.watch(self._jobs)
         self._take()
         left = {number for number, _, _ in self._jobs.values()}
         through = [number for number in self._tasks if number not in left]
@@ -343,5 +438,6 @@ class _Open:
         self._pool.withdraw(self._jobs)
         while self.busy:
             wait(self._jobs, timeout=_PERIOD)
+            self._pool.watch(self._jobs)
             deliver()
         self._take()

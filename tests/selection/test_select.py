@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import warnings
 from collections.abc import Iterator
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -544,6 +547,26 @@ def test_without_a_folder_for_the_data_threads_do_the_work(monkeypatch: pytest.M
     with monkeypatch.context() as patch:
         patch.setattr("tempfile.tempdir", os.path.join(os.sep, "nowhere", "at", "all"))
         assert select(MODEL, X, r=[3], restarts=2).best == {"r": 3}
+
+
+def test_losing_the_shared_folder_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not a search that was interrupted: what is done is kept, and the same call goes on to the same result."""
+    monkeypatch.setattr(search, "_worth_processes", lambda *_: True)
+    asked: dict[str, Any] = {"r": range(1, 7), "restarts": 2, "seed": 3, "workers": 2, "checkpoint": tmp_path / "c.nc"}
+
+    def lose(_: Any, done: float, text: str) -> None:
+        if not text.startswith(("0 of", "1 of")):
+            for folder in Path(tempfile.gettempdir()).glob("pltf-*"):
+                shutil.rmtree(folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "show", lose)
+        with pytest.raises(pltf.PltfError, match="that the worker processes share was removed"):
+            select(MODEL, X, every=0, **asked)
+    found = select(MODEL, X, resume=True, **asked)
+    assert len(found.outcomes) == 6
+    assert not found.failures
+    assert _bits(found) == _bits(select(MODEL, X, **{**asked, "checkpoint": None}))
 
 
 @pytest.mark.parametrize(

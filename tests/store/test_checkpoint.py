@@ -313,8 +313,8 @@ def test_a_folder_that_goes_away_costs_no_work(tmp_path: Path) -> None:
         )
 
 
-def test_what_was_left_of_a_write_is_written_over(tmp_path: Path) -> None:
-    (tmp_path / ".run.nc.999999999.part").write_bytes(b"half a file")
+def test_what_was_left_of_a_write_is_removed(tmp_path: Path) -> None:
+    (tmp_path / ".run.nc.0123456789abcdef.part").write_bytes(b"half a file")
     CP.fit(X, checkpoint=tmp_path / "run.nc")
     assert os.listdir(tmp_path) == ["run.nc"]
 

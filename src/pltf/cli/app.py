@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
+from pltf.cli.main import INTERRUPTED, NOTHING, REFUSED, too_little_memory
+
 COMMAND: ContextVar[Sequence[str]] = ContextVar("COMMAND", default=())  # what was written after pltf
-INTERRUPTED = 130  # exit code
-NOTHING = "interrupted before anything was finished: nothing is saved"
 
 app = typer.Typer(
     name="pltf",
@@ -54,6 +54,9 @@ def _main(
 
 
 def _do(command: str, options: dict[str, Any]) -> int:
+    if told := too_little_memory():
+        print(f"pltf: {told}", file=sys.stderr)
+        return REFUSED
     from pltf.cli import commands  # brings NumPy and more, for which --help does not wait
     from pltf.cli.parsing import limit_of
     from pltf.cli.telling import Teller

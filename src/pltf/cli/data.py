@@ -280,9 +280,10 @@ def write_table(table: pd.DataFrame, path: Path) -> None:
     with replacing(path) as part:
         if ending in (".parquet", ".pq"):
             try:
-                table.to_parquet(part, engine="pyarrow", index=False)
-            except ImportError:
+                import pyarrow  # noqa: F401
+            except ModuleNotFoundError:
                 raise PltfError("Parquet needs pyarrow: pip install 'pltf[io]'") from None
+            table.to_parquet(part, engine="pyarrow", index=False)
         else:
             packed = "gzip" if path.suffix.lower() == ".gz" else None
             table.to_csv(part, index=False, sep="\t" if ending == ".tsv" else ",", compression=packed)

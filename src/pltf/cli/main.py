@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 import traceback
@@ -10,10 +11,13 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from pltf.cli.app import COMMAND, INTERRUPTED, NOTHING, app
-from pltf.cli.spelling import option
+# What takes longer to import is imported where a Ctrl-C, or too little memory, is told in a sentence.
 
-REFUSED, BROKEN = 2, 1  # exit codes; INTERRUPTED is another
+REFUSED, BROKEN, INTERRUPTED = 2, 1, 130  # exit codes
+NOTHING = "interrupted before anything was finished: nothing is saved"
+_FEW, _LITTLE = 1024, 16 << 30  # processes, and bytes of memory: a limit below these may be met
+_LEAST = 640 << 20  # bytes that the libraries take; some of them end the process if they cannot be had
+_UNMAPPED = ("failed to map segment", "cannot allocate memory")  # as libraries say it
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -21,7 +25,32 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if "--debug" not in given:
         sys.unraisablehook = _quietly  # what fails while others clean up after a broken file
+    _spare_threads()
     sys.exit(run(given))
+
+
+def _spare_threads() -> None:
+    """Where limits are low, have BLAS start no threads: it starts one for each core, and interrupts us if it cannot."""
+    if _limit("NPROC") < _FEW or _limit("AS") < _LITTLE:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+def too_little_memory() -> str:
+    """What to tell where the limit on memory is below what the libraries take; "" elsewhere."""
+    most = _limit("AS")
+    least, given = f"{_LEAST >> 20} MB", f"{most / (1 << 20):.0f} MB"
+    return f"pltf needs at least {least} of memory, and the limit (ulimit -v) is {given}" if most < _LEAST else ""
+
+
+def _limit(name: str) -> float:
+    """A limit of the system on this process."""
+    try:
+        import resource
+
+        most = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[0]
+    except (ImportError, AttributeError, OSError, ValueError):
+        return math.inf
+    return math.inf if most == resource.RLIM_INFINITY else most
 
 
 def run(arguments: list[str]) -> int:
@@ -47,6 +76,8 @@ def run(arguments: list[str]) -> int:
 
 
 def _run(arguments: list[str]) -> int:
+    from pltf.cli.app import COMMAND, app
+
     before = COMMAND.set(arguments)
     try:
         code = app(arguments, prog_name="pltf", standalone_mode=False)
@@ -63,6 +94,10 @@ def _run(arguments: list[str]) -> int:
 
 def _explained(error: Exception) -> int:
     """One sentence about an error."""
+    if _lacks_memory(error):
+        return _told("there is not enough memory for this: pltf plan tells what it takes", REFUSED)
+
+    from pltf.cli.spelling import option
     from pltf.errors import NotationError, PltfError
 
     if hasattr(error, "format_message"):  # of the command line itself: an option that is not there, for example
@@ -76,12 +111,20 @@ def _explained(error: Exception) -> int:
         return _told(str(error), REFUSED)
     if isinstance(error, PltfError):
         return _told(_one_line(error.spelled(option)), REFUSED)
-    if isinstance(error, MemoryError):
-        return _told("there is not enough memory for this: pltf plan tells what it takes", REFUSED)
     if isinstance(error, OSError):
         return _silenced(_told(_one_line(str(error)), REFUSED))
     told = f"{type(error).__name__}: {_one_line(str(error))}"
     return _told(f"this should not have happened ({told}); --debug shows where", BROKEN)
+
+
+def _lacks_memory(error: BaseException | None) -> bool:
+    """Whether an error, or one that led to it, comes from too little memory, for data or for the libraries."""
+    while error is not None:
+        unloaded = isinstance(error, (ImportError, OSError)) and any(sign in str(error).lower() for sign in _UNMAPPED)
+        if isinstance(error, MemoryError) or unloaded:
+            return True
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return False
 
 
 def _one_line(text: str) -> str:
@@ -103,6 +146,7 @@ def _silenced(code: int) -> int:
 
 
 def _as_note(message: Any, *_: Any, **__: Any) -> None:
+    from pltf.cli.spelling import option
     from pltf.errors import Sentence
 
     text = message.spelled(option) if isinstance(message, Sentence) else str(message)

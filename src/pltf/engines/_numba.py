@@ -6,16 +6,16 @@ clear it.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from pltf.compiling import njit
 from pltf.special import ANY_ORDER, link_probability, natural_log
 
 APART = 128  # entries between the small arrays of a kernel: see benchmarks/NOTES.md, "Bits and chance"
 TILE = 512  # listed cells between two rounds of logarithms
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER)
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER)
 def cp_counts(rows, x, Z, own, others, private, to_own, to_others, log, links, start, stop):  # type: ignore[no-untyped-def]
     """Expected counts of a CP model over listed cells [start, stop): gather, rate, ratio, scatter in one pass.
 
@@ -92,7 +92,7 @@ def cp_counts(rows, x, Z, own, others, private, to_own, to_others, log, links, s
     return log_term
 
 
-@numba.njit(cache=True, nogil=True, fastmath=ANY_ORDER)
+@njit(cache=True, nogil=True, fastmath=ANY_ORDER)
 def cp_exposure(rows, Z, of, sums, first_row, start, stop):  # type: ignore[no-untyped-def]
     """Delta of mode ``of`` over listed cells [start, stop): the product of the other modes' rows, scattered.
 
@@ -112,7 +112,7 @@ def cp_exposure(rows, Z, of, sums, first_row, start, stop):  # type: ignore[no-u
             sums[target, r] += product[r]
 
 
-@numba.njit(cache=True, nogil=True, fastmath=ANY_ORDER)
+@njit(cache=True, nogil=True, fastmath=ANY_ORDER)
 def cp_rates(rows, Z, out):  # type: ignore[no-untyped-def]
     """Rates of a CP model at listed cells; ``rows`` (modes, cells) are rows of ``Z``, all factors one under the other.
 

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 
 from pltf import special
+from pltf.compiling import njit, temporary_folder
 from pltf.engines._numba import APART, TILE
 from pltf.engines.chain import Chain, ChainStep
 from pltf.engines.contraction import Indices
 from pltf.notation import Equation, Term
+from pltf.stale_files import held_file
 
 Named = tuple[str, Indices]  # an array of the kernel and its indices
 
@@ -40,7 +40,7 @@ def _compiled(text: str) -> Callable[..., float]:
     names |= {"natural_log": special.natural_log, "link_ratio": special.link_ratio}
     exec(compile(text, str(path or "<chain>"), "exec"), names)
     keep = path is not None
-    kernel: Callable[..., float] = numba.njit(
+    kernel: Callable[..., float] = njit(
         names["kernel"], cache=keep, nogil=True, error_model="numpy", fastmath=special.ANY_ORDER
     )
     return kernel
@@ -69,15 +69,17 @@ def _folders() -> Iterator[Path]:
         yield Path(named) / "pltf-chains"
     yield Path(__file__).parent / "__pycache__" / "chains"
     yield Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "pltf" / "chains"
+    temporary = temporary_folder()
+    if temporary is not None:
+        yield temporary / "chains"
 
 
 def _write(path: Path, text: str) -> None:
     """Replace the file at once: others may be looking at it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, part = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".part")
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
-    os.replace(part, path)
+    with held_file(path.parent, f"{path.stem}.", ".part") as part:
+        part.write_text(text)
+        os.replace(part, path)
 
 
 def source(chain: Chain) -> str:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from pltf.compiling import njit
 from pltf.engines._numba import APART, TILE
 from pltf.engines.chain import Chain, ChainStep
 from pltf.engines.contraction import Indices
@@ -106,7 +106,7 @@ def _offsets(over: Indices, arrays: Sequence[Indices], sizes: Mapping[str, int])
     return np.ascontiguousarray((np.array(strides, dtype=np.int64).reshape(len(arrays), len(over)) @ at).T)
 
 
-@numba.njit(cache=True, nogil=True, fastmath=ANY_ORDER)
+@njit(cache=True, nogil=True, fastmath=ANY_ORDER)
 def _add_products(a, a_at, a_long, b, b_at, b_long, out, out_at, out_long, strips, columns, length):  # type: ignore[no-untyped-def]
     """``out += a * b`` strip by strip: each of them is a strip, or one number for the whole strip."""
     to_a, to_b, to_out = columns
@@ -131,7 +131,7 @@ def _add_products(a, a_at, a_long, b, b_at, b_long, out, out_at, out_long, strip
                 w[m] += u[m] * v[m]
 
 
-@numba.njit(cache=True, nogil=True, fastmath=ANY_ORDER)
+@njit(cache=True, nogil=True, fastmath=ANY_ORDER)
 def _forward(step, strips, F, at, T):  # type: ignore[no-untyped-def]
     """``T_out = sum T_in * F``."""
     here = strips[step[FIRST] : step[FIRST] + step[COUNT]]
@@ -140,7 +140,7 @@ def _forward(step, strips, F, at, T):  # type: ignore[no-untyped-def]
     _add_products(T, step[T_IN], before, F, at, held, T, step[T_OUT], after, here, (0, 1, 2), step[LENGTH])
 
 
-@numba.njit(cache=True, nogil=True, fastmath=ANY_ORDER)
+@njit(cache=True, nogil=True, fastmath=ANY_ORDER)
 def _backward(step, todo, strips, F, at, T, dT, sums, sums_at):  # type: ignore[no-untyped-def]
     """Pass what came back to T_out on to the factor and to T_in, and begin anew."""
     here = strips[step[FIRST] : step[FIRST] + step[COUNT]]
@@ -153,7 +153,7 @@ def _backward(step, todo, strips, F, at, T, dT, sums, sums_at):  # type: ignore[
     dT[t_out : t_out + step[WIDTH]] = 0
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER)
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER)
 def run(tables, rows, x, what, log, todo, F, F_at, own, others, sums_at, owned, out, start, stop):  # type: ignore[no-untyped-def]
     """Run a chain over cells [start, stop); ``rows`` (modes in the order of the chain, cells) are sorted.
 

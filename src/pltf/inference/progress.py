@@ -5,8 +5,11 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
+
+from pltf.threads import startable_threads
 
 _PATIENCE = 1.0  # seconds before a bar appears
 _PERIOD = 0.1  # seconds between two drawings
@@ -31,7 +34,8 @@ class Progress:
         self._lines = self._shown and not terminal and self.lines_every is not None
         if self._shown and terminal:
             self._timer.daemon = True
-            self._timer.start()
+            with suppress(RuntimeError):  # no thread can be started: the bar comes with the first sweep
+                self._timer.start()
         elif self.lines_every is not None:
             self._next = time.monotonic() + self.lines_every
         return self
@@ -89,7 +93,12 @@ class Progress:
         # The time left is guessed from all that was done so far: single steps may take minutes.
         period = float("inf")
         self._bar = Bar(
-            *columns, console=console, transient=True, disable=not console.is_terminal, speed_estimate_period=period
+            *columns,
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+            speed_estimate_period=period,
+            auto_refresh=startable_threads(1) == 1,
         )
         self._task = self._bar.add_task(text, total=self._total)
         self._bar.start()

@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from pltf.io.opening import unpacked
 from pltf.io.word_columns import CELL, WordColumn
 from pltf.memory import Allowance
+from pltf.threads import available_threads, startable_threads
 
 _BLOCK = 1 << 20  # bytes read at a time
+_ARROW_THREADS = 8  # that it may start beside one for each core
 _NEWLINE, _RETURN, _QUOTE = b'\n\r"'
 
 
@@ -29,15 +31,17 @@ def arrow_columns(
 ) -> list[WordColumn] | None:
     """The wanted columns of a table with ``width`` columns, or None where the strict parser has to read it.
 
-    That is if pyarrow is not installed, if the text is broken, and if it is unusual enough for the two to differ: line
-    ends of ``\\r`` alone, line ends inside quotes, quotes inside a field without quotes, NUL, and very long lines.
+    That is if pyarrow is not installed, if it could not start its threads and would end the process, if the text is
+    broken, and if it is unusual enough for the two to differ: line ends of ``\\r`` alone, line ends inside quotes,
+    quotes inside a field without quotes, NUL, and very long lines.
     Nothing is inferred: fields stay words, and an empty field is the empty word.
     """
+    threads = _ARROW_THREADS + available_threads()
+    if not wanted or startable_threads(threads) < threads:
+        return None
     try:
         import pyarrow as pa
     except ImportError:
-        return None
-    if not wanted:
         return None
     parts: list[list[Any]] = [[] for _ in wanted]
     before = allowance.taken

@@ -41,6 +41,8 @@ def readable(path: Path, kind: str) -> Iterator[None]:
     except FileNotFoundError:
         raise PltfError(f"there is no file {path}") from None
     except ImportError as reason:
+        if "failed to map segment" in str(reason):  # it is there, and too large for the memory that is left
+            raise MemoryError(str(reason)) from reason
         package = (reason.name or "another package").split(".")[0]
         raise PltfError(f"{path} needs {package} to be read: pip install 'pltf[io]'") from None
     except UnicodeDecodeError as reason:

@@ -50,7 +50,7 @@ def as_inference_data(fit: Fit, name: str, draws: int, seed: int) -> Any:
     """Draws of all factors, and of the counts of one tensor beside what was observed of it."""
     try:
         import arviz as az
-    except ImportError:
+    except ModuleNotFoundError:
         raise PltfError("to_arviz needs ArviZ: pip install 'pltf[arviz]'") from None
     indices, pattern = fit.model.observed[name], kept(fit.patterns[name], "there are no data to give to ArviZ")
     cells, observed, shape, dims = _observed(pattern)

@@ -45,7 +45,7 @@ def graph_objects() -> Any:
     """plotly, or one sentence."""
     try:
         import plotly.graph_objects as go
-    except ImportError:
+    except ModuleNotFoundError:
         raise PltfError("reports need plotly: pip install 'pltf[plot]'") from None
     return go
 

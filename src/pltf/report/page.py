@@ -99,7 +99,7 @@ def _need_tools() -> None:
         import plotly.graph_objects  # noqa: F401
 
         del jinja2
-    except ImportError as reason:
+    except ModuleNotFoundError as reason:
         missing = (reason.name or "plotly").split(".")[0]
         raise PltfError(f"reports need {missing}: pip install 'pltf[plot]'") from None
 

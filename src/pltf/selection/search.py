@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
@@ -24,8 +24,8 @@ from pltf.matching import similarity
 from pltf.selection.choice import FoldScores
 from pltf.selection.folds import Data
 from pltf.selection.grid import Label, shown
-from pltf.threads import single_threaded_blas
-from pltf.workers import Job, Pool, Shared, Task, drive, may_have_children, shared
+from pltf.threads import note_limit, single_threaded_blas
+from pltf.workers import CannotStart, Job, Pool, Shared, SharedFolderLost, Task, drive, may_have_children, shared
 
 if TYPE_CHECKING:
     from pltf.fitting import Prepared
@@ -184,17 +184,23 @@ def search(
         show(sum(candidate.done for candidate in candidates), found.told(candidates))
 
     with ExitStack() as stack:
-        source = _shared([candidates[number] for number in left], data, options, stack)
-        pool = Pool(options.workers, processes=isinstance(source, Shared))
+        source, pool = _workplace([candidates[number] for number in left], data, options, stack)
         tasks = (candidates[number].task(number, source) for number in left)
         try:
-            for place, error in drive(tasks, pool, look_up, source.stop):
-                number = left[place]
-                if error is not None:
-                    found.failures[number] = error
-                else:
-                    found.take(number, candidates[number])
-                candidates[number].clear()
+            with closing(drive(tasks, pool, look_up, source.stop)) as ends:
+                for place, error in ends:
+                    number = left[place]
+                    if isinstance(error, SharedFolderLost):  # none of the others has data either
+                        raise error
+                    if error is not None:
+                        found.failures[number] = error
+                    else:
+                        found.take(number, candidates[number])
+                    candidates[number].clear()
+        except SharedFolderLost:
+            if keeper is not None:
+                keeper.keep()
+            raise
         except KeyboardInterrupt:
             found.interrupted = True
             if keeper is not None:
@@ -219,12 +225,23 @@ class Here:
         return self._told.is_set()
 
 
-def _shared(candidates: Sequence[Candidate], data: Data, options: Options, stack: ExitStack) -> Here | Shared:
-    """The data where workers will find them: threads here, processes in a file, if one can be written."""
+def _workplace(
+    candidates: Sequence[Candidate], data: Data, options: Options, stack: ExitStack
+) -> tuple[Here | Shared, Pool]:
+    """Workers, and the data where they find them: threads here, processes in a file, if both can be had."""
     if candidates and _worth_processes(candidates, data.seen, options) and may_have_children():
-        with suppress(OSError):
-            return stack.enter_context(shared(Data(dict(data.seen), data.folds)))
-    return Here(data)
+        try:
+            source = stack.enter_context(shared(Data(dict(data.seen), data.folds)))
+            return source, Pool(options.workers, processes=True, trial=_get_ready)
+        except OSError:  # no room for the file
+            pass
+        except CannotStart:
+            note_limit(f"{options.workers} worker processes cannot be started: threads do the work")
+    return Here(data), Pool(options.workers, processes=False)
+
+
+def _get_ready() -> None:
+    """Import what the jobs of a worker need, as unpickling this does."""
 
 
 class Candidate:

@@ -7,7 +7,6 @@ import io
 import json
 import math
 import os
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 
 from pltf.errors import PltfError
 from pltf.memory import Allowance
-from pltf.stale_files import remove, sweep
+from pltf.stale_files import held_file
 from pltf.store.inside import refuse_outside
 from pltf.store.plain_file import check_plain_file
 
@@ -29,6 +28,7 @@ _MARK, _END = b"\x89HDF\r\n\x1a\n", b"pltf checksum "
 _CHECK, _PART = 16, 1 << 20  # bytes of a checksum, and that are read at a time for it
 _ABOUT, _GROUP = "about.json", "pltf."  # a dot: no index and no factor is called so
 _PACKED = 1 << 16  # entries from which on an array is worth packing
+_NAME = 100  # bytes of the name of a file that its part has
 _TEXTS = 1000  # that are read at a time
 _TOO_MUCH = "it tells of more than can be in it"
 _TIGHTEST = 1100  # times that packing can make an array smaller: zlib's limit is 1032
@@ -82,20 +82,16 @@ def write(path: Path, kind: str, boxes: Mapping[str, Box]) -> None:
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Another name to write to, which is then given the right one; nothing is left of it if that fails."""
-    name = f".{path.name[:100]}."
-    sweep(path.parent, re.escape(name) + r"([0-9]+)\.part")
-    part = path.with_name(f"{name}{os.getpid()}.part")
-    remove(part)  # somebody may have put a link there
+    begin = os.fsencode(path.name)[:_NAME].decode(errors="ignore")  # names have a limit in bytes
     try:
-        yield part
-        with part.open("rb+") as file:
-            os.fsync(file.fileno())
-        part.replace(path)
+        with held_file(path.parent, f".{begin}.", ".part") as part:
+            yield part
+            with part.open("rb+") as file:
+                os.fsync(file.fileno())
+            part.replace(path)
     except (OSError, MemoryError) as reason:
         told = getattr(reason, "strerror", None) or str(reason) or "out of memory"
         raise PltfError(f"{path} cannot be written: {told}") from None
-    finally:
-        remove(part)
 
 
 def _image(kind: str, boxes: Mapping[str, Box]) -> memoryview:

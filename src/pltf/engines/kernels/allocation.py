@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
 
+from pltf.compiling import njit
 from pltf.engines._numba import APART, TILE
 from pltf.engines.interpreted import FACTOR, LINKS, T_IN, T_OUT, TO_FACTOR, TO_T_IN, _forward
 from pltf.engines.kernels.draws import positive_poisson, rarer, uniform
@@ -86,7 +86,7 @@ def _hidden(links, x, rate, stream):  # type: ignore[no-untyped-def]
     return count, 1 / link_probability(rate), rate
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER)
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER)
 def cp_allocation(rows, x, Z, own, others, private, to_own, to_others, log, links, stream, start, stop):  # type: ignore[no-untyped-def]
     """Counts of a CP model over listed cells [start, stop), allocated at random: ``cp_counts`` with a stream.
 
@@ -185,7 +185,7 @@ def _split_back(s, tables, splits, todo, F, F_at, row_of, T, dT, own, others, su
         dT[t_out + o] = 0
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER)
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER)
 def chain_allocation(  # type: ignore[no-untyped-def]
     tables, splits, rows, x, what, log, todo, F, F_at, own, others, sums_at, owned, stream, start, stop
 ):
@@ -236,7 +236,7 @@ def chain_allocation(  # type: ignore[no-untyped-def]
     return log_term
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def split_rows(stream, counts, weights, drawn):  # type: ignore[no-untyped-def]
     """``drawn[n]`` = multinomial of ``counts[n]`` over the weights of row n: (rows), (rows, terms), (rows, terms)."""
     weight, sums = np.zeros(weights.shape[1]), np.zeros(weights.shape[1])

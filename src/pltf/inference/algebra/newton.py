@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from pltf.compiling import njit
 from pltf.special import ANY_ORDER, compiled
 
 _STEPS, _SETTLED = 30, 1e-8  # for the mean of a prior
@@ -14,7 +14,7 @@ _BALANCE_SETTLED = 1e-12  # what the last Newton step promised, relative to alph
 
 # One function, for a call of another one may be inlined or not, depending on which of them comes from the cache: the
 # order of its sums would then change from process to process.
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER)
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER)
 def best_scales(C, x, A, B, least, most, D, E):  # type: ignore[no-untyped-def]
     """Solve ``sum A*C/(A + B*x) = sum A`` over the column of each group for B, in place; D = 1 / (A/B + x) and E = C*D.
 
@@ -64,7 +64,7 @@ def best_scales(C, x, A, B, least, most, D, E):  # type: ignore[no-untyped-def]
 _helper = compiled(set(), inside=True)
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def trade_log_scales(E, sizes, shapes, rates, directions, log_s):  # type: ignore[no-untyped-def]
     """:func:`maximize` for factors (entries, x) that stand end to end in E, each with one shape and one rate."""
     factors, width = log_s.shape
@@ -80,7 +80,7 @@ def trade_log_scales(E, sizes, shapes, rates, directions, log_s):  # type: ignor
     maximize(alpha, beta, directions, log_s)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def scale_columns(E, D, sizes, s, new_E, new_D):  # type: ignore[no-untyped-def]
     """The columns of factors (entries, x) that stand end to end, E and D alike, times those of s: (factors, x)."""
     end = 0
@@ -198,7 +198,7 @@ def _value(a, b, log_s):  # type: ignore[no-untyped-def]
     return value
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
+@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
 def two_loops(G, q):  # type: ignore[no-untyped-def]
     """What the step of L-BFGS takes of each row, from the inner products of the rows; False if one is not finite."""
     size = q.size
@@ -219,7 +219,7 @@ def two_loops(G, q):  # type: ignore[no-untyped-def]
     return True
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(cache=True, nogil=True, fastmath={"contract"})
 def _inner(G, i, q):  # type: ignore[no-untyped-def]
     total = 0.0
     for j in range(q.size):
