@@ -25,7 +25,7 @@ from pltf.cli.data import (
     wanted_of,
     write_table,
 )
-from pltf.cli.parsing import dispersion_of, ending_of, output_path, priors_of
+from pltf.cli.parsing import dispersion_of, ending_of, free_path, output_path, priors_of
 from pltf.cli.spelling import option
 from pltf.cli.telling import Teller, human_bytes, is_terminal
 from pltf.data import CooObservation, DenseObservation, Observation
@@ -46,7 +46,8 @@ _PREDICTED = ("mean", "sd", "prob", "supported", "rate_low", "rate_high", "count
 
 def fit(tell: Teller, file: Path, output: Path, force: bool, **options: Any) -> int:
     """Read, fit, save."""
-    target = _target(output, force, file, options)
+    goes_on = _goes_on(output, options)
+    target = _target(output, force or goes_on, file, options)
     if options["holdout"] is not None and not 0 < options["holdout"] < 1:
         raise PltfError(f"--holdout must be a share between 0 and 1, got {options['holdout']:g}")
     fitting, wanted = _fitting(tell, options, file), wanted_of(options)
@@ -62,6 +63,7 @@ def fit(tell: Teller, file: Path, output: Path, force: bool, **options: Any) -> 
             tell.say("", f"of so many cells only few zeros are hidden, {low}: fit without --holdout to predict")
     fitted = model.fit(train, **fitting)
     fitted = replace(fitted, held_out=held, origin=_origin(file))
+    target = _still_free(tell, target, force or goes_on)
     fitted.save(target)
     _tell_fit(tell, fitted)
     interrupted = len(fitted.rows) < options["restarts"] or INTERRUPTED in (fitted.rows[-1].stopped, fitted.stopped)
@@ -70,13 +72,21 @@ def fit(tell: Teller, file: Path, output: Path, force: bool, **options: Any) -> 
     return 130 if interrupted else 0
 
 
-def _target(output: Path, force: bool, file: Path, options: Mapping[str, Any]) -> Path:
+def _target(output: Path, replaces: bool, file: Path, options: Mapping[str, Any]) -> Path:
     """Where a run is saved."""
     if options["checkpoint"] is not None and options["checkpoint"].resolve() == output.resolve():
         raise PltfError(f"--checkpoint and the output must be two files, and both are {output}")
-    target = output_path(output, force or _goes_on(output, options), file)
+    target = output_path(output, replaces, file)
     ending_of(target, [".nc"])
     return target
+
+
+def _still_free(tell: Teller, target: Path, replaces: bool) -> Path:
+    """Where the result goes now that it is there: what has appeared meanwhile is not replaced unasked."""
+    free = target if replaces else free_path(target)
+    if free != target:
+        tell.insist(f"{target} has appeared meanwhile and is left as it is: the result is in {free}")
+    return free
 
 
 def _goes_on(output: Path, options: Mapping[str, Any]) -> bool:
@@ -95,7 +105,8 @@ def select(tell: Teller, file: Path, output: Path | None, force: bool, **options
     """Read, search, save."""
     from pltf.selection import select as search
 
-    target = None if output is None else _target(output, force, file, options)
+    replaces = force or (output is not None and _goes_on(output, options))
+    target = None if output is None else _target(output, replaces, file, options)
     fitting, wanted = _fitting(tell, options, file), wanted_of(options, several=True)
     seen = _read(tell, file, options, wanted)
     model, sizes = model_of(seen, wanted)
@@ -104,6 +115,7 @@ def select(tell: Teller, file: Path, output: Path | None, force: bool, **options
     found = search(model, seen, **settings)
     found = replace(found, best_fit=replace(found.best_fit, origin=_origin(file)))
     if target is not None:
+        target = _still_free(tell, target, replaces)
         found.save(target)
     _tell_search(tell, found)
     if target is not None:
@@ -169,6 +181,7 @@ def predict(
         table = table.assign(**{f"{kind}_low": low, f"{kind}_high": high})
     tell.know(cells=table.astype(object).to_dict("records"), level=level, atleast=atleast)
     if output is not None:
+        output = _still_free(tell, output, force)
         write_table(table, output)
         _tell_saved(tell, output, f"{len(table):,} cells")
     elif tell.talks:
@@ -244,11 +257,13 @@ def score(
 
 def report(tell: Teller, run: Path, output: Path, title: str | None, top: int, force: bool) -> int:
     """Write a report."""
-    from pltf.report import write
+    from pltf.report.page import save, text_of
 
     target = output_path(output, force, run)
     ending_of(target, [".html", ".htm"])
-    write(load(run), target, title=title, top=top, progress=tell.shown)
+    text = text_of(load(run), title=title, top=top, progress=tell.shown)
+    target = _still_free(tell, target, force)
+    save(text, target)
     _tell_saved(tell, target)
     return 0
 
@@ -346,10 +361,13 @@ def convert(tell: Teller, file: Path, output: Path, force: bool, **options: Any)
     from pltf.cli.data import write_observation
 
     target = output_path(output, force, file)
-    labels = output.with_name(f"{output.name}.labels.csv")
-    if ending_of(target, ENDINGS) == ".tns":
-        output_path(labels, force, file)
+    labels_apart = ending_of(target, ENDINGS) == ".tns"
+    if labels_apart:
+        output_path(_labels_beside(target), force, file)
     seen = _read(tell, file, options)
+    target = _still_free(tell, target, force)
+    labels = _labels_beside(target)
+    labels = _still_free(tell, labels, force) if labels_apart else labels
     path, *others = write_observation(seen, target, labels)
     _tell_saved(tell, path)
     for one in others:
@@ -360,6 +378,11 @@ def convert(tell: Teller, file: Path, output: Path, force: bool, **options: Any)
         tell.say("", f"{'':<12} read it with --missing unlisted, or cells without a row are zeros")
     tell.know(read_with=["--missing", "unlisted"] if alone else [])
     return 0
+
+
+def _labels_beside(target: Path) -> Path:
+    """The file for labels that the format of another one cannot hold."""
+    return target.with_name(f"{target.name}.labels.csv")
 
 
 def demo(tell: Teller, folder: Path, force: bool) -> int:

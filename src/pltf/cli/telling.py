@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -48,6 +49,12 @@ class Teller:
                 print(f"{name:<12} {text}" if name else text, flush=True)
             except BrokenPipeError:  # whoever was reading has seen enough; the work goes on
                 self._quiet = True
+
+    def insist(self, text: str) -> None:
+        """A note that is shown even to those who asked for quiet, where they can be: on stderr."""
+        if sys.stderr is not None:
+            with suppress(BrokenPipeError):
+                print(f"pltf: note: {text}", file=sys.stderr)
 
     def know(self, **facts: Any) -> None:
         """Facts for machines."""

@@ -7,8 +7,9 @@ import io
 import json
 import os
 import re
+import secrets
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -78,7 +79,7 @@ def write(path: Path, kind: str, boxes: Mapping[str, Box]) -> None:
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Another name to write to, which is then given the right one; nothing is left of it if that fails."""
-    name = f".{path.name[:100]}."
+    name = _part_name(path)
     sweep(path.parent, re.escape(name) + r"([0-9]+)\.part")
     part = path.with_name(f"{name}{os.getpid()}.part")
     remove(part)  # somebody may have put a link there
@@ -92,6 +93,36 @@ def replacing(path: Path) -> Iterator[Path]:
         raise PltfError(f"{path} cannot be written: {told}") from None
     finally:
         remove(part)
+
+
+def _part_name(path: Path) -> str:
+    """How the name of a part begins: cut by bytes, which file systems count, and not within a character."""
+    return f".{path.name.encode('utf-8', 'surrogateescape')[:100].decode('utf-8', 'ignore')}."
+
+
+def check_writable(path: Path) -> None:
+    """Refuse, before any work, a file that could not be created in the end: the name may be too long, the folder full.
+
+    >>> check_writable(Path("run" * 100 + ".nc"))
+    Traceback (most recent call last):
+        ...
+    pltf.errors.PltfError: runrun...run.nc cannot be written: File name too long
+    """
+    part = path.with_name(f"{_part_name(path)}{secrets.token_hex(8)}.part")
+    try:
+        with suppress(FileNotFoundError):
+            path.lstat()
+        part.touch(exist_ok=False)
+    except OSError as reason:
+        raise PltfError(f"{_shortened(path)} cannot be written: {reason.strerror or reason}") from None
+    finally:
+        remove(part)
+
+
+def _shortened(path: Path) -> Path:
+    """A path whose name can be read, however long it is."""
+    name = path.name
+    return path if len(name) <= 100 else path.with_name(f"{name[:6]}...{name[-6:]}")
 
 
 def _image(kind: str, boxes: Mapping[str, Box]) -> memoryview:
