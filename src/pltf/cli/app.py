@@ -267,6 +267,11 @@ Json = Annotated[
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", metavar="", rich_help_panel=TALK, help="Print no progress, notes or results.")
 ]
+SpreadsheetSafe = Annotated[
+    bool,
+    typer.Option("--spreadsheet-safe", metavar="", rich_help_panel=TALK,
+                 help="In CSV and TSV, put a ' before labels that spreadsheets take for formulas."),
+]  # fmt: skip
 Level = Annotated[float, typer.Option("--level", metavar="SHARE", help="Share that intervals hold.")]
 
 
@@ -474,6 +479,7 @@ def predict(
             help="With --top: also cells that the data do not tie down (column supported).",
         ),
     ] = False,
+    spreadsheet_safe: SpreadsheetSafe = False,
 ) -> int:
     """Predict cells: their rate (mean, sd, rate_low, rate_high), their count (count_low, count_high, prob).
 
@@ -601,6 +607,7 @@ def convert(
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
+    spreadsheet_safe: SpreadsheetSafe = False,
 ) -> int:
     """Write data in another format: events become counts, labels are kept.
 

@@ -19,9 +19,11 @@ from pltf.cli.data import (
     TABLE_ENDINGS,
     Wanted,
     as_labelled,
+    for_csv,
     hidden,
     model_of,
     observed,
+    refuse_no_text,
     wanted_of,
     write_table,
 )
@@ -35,6 +37,7 @@ from pltf.inference.run import INTERRUPTED
 from pltf.io import load
 from pltf.selection import Selection
 from pltf.selection.result import described, marked_doubts
+from pltf.terminal import printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -152,6 +155,7 @@ def predict(
     format: str | None,
     force: bool,
     unsupported: bool,
+    spreadsheet_safe: bool,
 ) -> int:
     """Predict cells of a saved fit."""
     if (cells is None) == (top is None):
@@ -162,7 +166,7 @@ def predict(
         raise PltfError("--unsupported goes with --top, and --cells says itself which cells")
     if output is not None:
         output_path(output, force, run, cells)
-        ending_of(output, TABLE_ENDINGS)
+        refuse_no_text(ending_of(output, TABLE_ENDINGS), spreadsheet_safe)
     known = _fit_of(run)
     indices = list(known.model.observed[known.tensor()])
     how: dict[str, Any] = {"draws": draws, "seed": seed, "progress": tell.shown}
@@ -182,10 +186,10 @@ def predict(
     tell.know(cells=table.astype(object).to_dict("records"), level=level, atleast=atleast)
     if output is not None:
         output = _still_free(tell, output, force)
-        write_table(table, output)
+        write_table(table, output, safe=spreadsheet_safe)
         _tell_saved(tell, output, f"{len(table):,} cells")
     elif tell.talks:
-        _print_table(table)
+        _print_table(table, spreadsheet_safe)
     return 0
 
 
@@ -209,12 +213,24 @@ def _asked(cells: Path, format: str | None, indices: list[str]) -> pd.DataFrame:
     return table
 
 
-def _print_table(table: pd.DataFrame) -> None:
+def _print_table(table: pd.DataFrame, safe: bool) -> None:
     """Numbers that can be read on a terminal, and all their digits in a pipe."""
     if is_terminal():
-        print(table.to_string(index=False, float_format=lambda number: f"{number:.4g}"))
+        print(_for_terminal(table).to_string(index=False, float_format=lambda number: f"{number:.4g}"))
     else:
-        table.to_csv(sys.stdout, index=False)
+        for_csv(table, safe).to_csv(sys.stdout, index=False)
+
+
+def _for_terminal(table: pd.DataFrame) -> pd.DataFrame:
+    """A table with nothing in its text that would drive a terminal."""
+    texts = table.select_dtypes(exclude=["number", "bool", "datetime", "datetimetz"])
+    shown = texts.astype(object).map(lambda one: _plain(one) if isinstance(one, str) else one)
+    return table.assign(**{name: shown[name] for name in shown}).rename(columns=_plain)
+
+
+def _plain(text: object) -> str:
+    """Text of data on one line."""
+    return printable(text, keep="")
 
 
 def _most_asked(known: Fit) -> str:
@@ -310,11 +326,11 @@ def _tell_table(tell: Teller, table: pd.DataFrame) -> None:
     """What columns a table has."""
     tell.say("table", f"{len(table):,} rows, {table.shape[1]} columns")
     columns = [_column(table.iloc[:, at], str(name)) for at, name in enumerate(table.columns)]
-    width = min(max((len(one["name"]) for one in columns), default=0), 30)
+    width = min(max((len(_plain(one["name"])) for one in columns), default=0), 30)
     for one in columns:
         absent = f"; {one['absent']:,} absent" if one["absent"] else ""
-        span = f": {one['first']} to {one['last']}" if one["different"] else ""
-        name = one["name"] or "(no name)"
+        span = f": {_plain(one['first'])} to {_plain(one['last'])}" if one["different"] else ""
+        name = _plain(one["name"]) or "(no name)"
         tell.say("", f"  {name:<{width}}  {one['holds']}, {one['different']:,} different{span}{absent}")
     tell.know(kind="table", rows=len(table), columns=columns)
 
@@ -356,19 +372,21 @@ def _tell_array(tell: Teller, held: Any) -> None:
     tell.know(kind="listed cells" if isinstance(seen, CooObservation) else "array")
 
 
-def convert(tell: Teller, file: Path, output: Path, force: bool, **options: Any) -> int:
+def convert(tell: Teller, file: Path, output: Path, force: bool, spreadsheet_safe: bool, **options: Any) -> int:
     """Write data in another format."""
     from pltf.cli.data import write_observation
 
     target = output_path(output, force, file)
-    labels_apart = ending_of(target, ENDINGS) == ".tns"
+    ending = ending_of(target, ENDINGS)
+    refuse_no_text(ending, spreadsheet_safe)
+    labels_apart = ending == ".tns"
     if labels_apart:
         output_path(_labels_beside(target), force, file)
     seen = _read(tell, file, options)
     target = _still_free(tell, target, force)
     labels = _labels_beside(target)
     labels = _still_free(tell, labels, force) if labels_apart else labels
-    path, *others = write_observation(seen, target, labels)
+    path, *others = write_observation(seen, target, labels, safe=spreadsheet_safe)
     _tell_saved(tell, path)
     for one in others:
         tell.say("", f"{'':<12} {one} has the labels, which the format cannot hold")
@@ -432,7 +450,7 @@ def _tell_data(tell: Teller, seen: Observation, source: str) -> None:
     shape = " x ".join(f"{dim} {size:,}".strip() for dim, size in zip(dims, seen.shape, strict=True))
     above = _above_zero(seen)
     cells = f"{seen.n_observed:,} cells observed" if seen.has_missing else "all cells observed"
-    tell.say("data", ": ".join(part for part in (source, shape) if part))
+    tell.say("data", ": ".join(_plain(part) for part in (source, shape) if part))
     tell.say("", f"{'':<12} {cells}, {above:,} of them above zero, total {seen.total:g}")
     listed = isinstance(seen, CooObservation)
     facts = {"source": source, "shape": seen.shape, "dims": seen.dims, "total": seen.total, "observed": seen.n_observed}
@@ -451,7 +469,7 @@ def _tell_fit(tell: Teller, fitted: Fit) -> None:
     sizes = ", ".join(f"{index}={size}" for index, size in fitted.model.sizes.items())
     tell.say("model", f"{' '.join(fitted.model.text.split())}; {sizes}")
     for note in fitted.notes:
-        tell.say("note", note)
+        tell.say("note", _plain(note))
     tell.say(fitted.objective, f"{fitted.bound:.6f} after {fitted.n_iter} sweeps, {state}; {fitted.seconds:.1f} s")
     for name, found in fitted.dispersion.items():
         tell.say("counts", f"{f'{name}: ' if len(fitted.dispersion) > 1 else ''}{found}")
@@ -487,7 +505,7 @@ def _tell_components(tell: Teller, fitted: Fit) -> None:
     tell.know(components=[{"component": number, **row} for number, row in table.to_dict("index").items()])
     alive = table[table["mass"] >= min(1.0, table["mass"].sum() / 1000)]
     for rank, (number, row) in enumerate(list(alive.iterrows())[:MOST_SHOWN], 1):
-        tops = "; ".join(f"{name} {', '.join(map(str, row[name]))}" for name in table.columns[2:])
+        tops = "; ".join(f"{name} {', '.join(map(_plain, row[name]))}" for name in table.columns[2:])
         tell.say(f"component {rank}", f"{row['share']:6.1%} of the counts ({latent}={number}): {tops}")
     if len(alive) > MOST_SHOWN:
         tell.say("", f"{'':<12} and {len(alive) - MOST_SHOWN} more components")
@@ -537,9 +555,9 @@ def _tell_origin(tell: Teller, origin: Mapping[str, str]) -> None:
     tell.know(origin=dict(origin))
     for name in ("source", "command"):
         if name in told:
-            tell.say(name, told.pop(name))
+            tell.say(name, _plain(told.pop(name)))
     when = told.pop("saved", "")
-    tell.say("saved", f"{when} by {', '.join(f'{name} {version}' for name, version in told.items())}")
+    tell.say("saved", _plain(f"{when} by {', '.join(f'{name} {version}' for name, version in told.items())}"))
 
 
 def _origin(file: Path) -> dict[str, str]:

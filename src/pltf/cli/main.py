@@ -12,6 +12,7 @@ from typing import Any
 
 from pltf.cli.app import COMMAND, INTERRUPTED, NOTHING, app
 from pltf.cli.spelling import option
+from pltf.terminal import printable
 
 REFUSED, BROKEN = 2, 1  # exit codes; INTERRUPTED is another
 
@@ -91,7 +92,7 @@ def _one_line(text: str) -> str:
 def _told(text: str, code: int) -> int:
     if text and sys.stderr is not None:
         with contextlib.suppress(BrokenPipeError):  # nobody reads it
-            print(f"pltf: {text}", file=sys.stderr)
+            print(f"pltf: {printable(text)}", file=sys.stderr)
     return code
 
 

@@ -9,6 +9,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
+from pltf.terminal import printable
+
 
 class Teller:
     """Tells people what came out, line by line, or machines, in one JSON object."""
@@ -46,7 +48,7 @@ class Teller:
         """A line for people."""
         if self.talks:
             try:
-                print(f"{name:<12} {text}" if name else text, flush=True)
+                print(printable(f"{name:<12} {text}" if name else text), flush=True)
             except BrokenPipeError:  # whoever was reading has seen enough; the work goes on
                 self._quiet = True
 
@@ -54,7 +56,7 @@ class Teller:
         """A note that is shown even to those who asked for quiet, where they can be: on stderr."""
         if sys.stderr is not None:
             with suppress(BrokenPipeError):
-                print(f"pltf: note: {text}", file=sys.stderr)
+                print(f"pltf: note: {printable(text)}", file=sys.stderr)
 
     def know(self, **facts: Any) -> None:
         """Facts for machines."""

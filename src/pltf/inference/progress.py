@@ -8,6 +8,8 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
+from pltf.terminal import printable
+
 _PATIENCE = 1.0  # seconds before a bar appears
 _PERIOD = 0.1  # seconds between two drawings
 
@@ -54,7 +56,7 @@ class Progress:
         """Tell how much is done."""
         if not self.due:
             return
-        now = time.monotonic()
+        now, text = time.monotonic(), printable(text, keep="")
         if self._lines:
             self._next = now + (self.lines_every or 0)
             try:
