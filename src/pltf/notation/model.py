@@ -150,7 +150,8 @@ class Model:
         method
             ``"vb"``: posterior of every factor and a bound on the evidence. ``"em"``: maximum
             likelihood. ``"map"``: maximum of the posterior; where a prior shape is below 1 there is none, and it
-            sets entries to zero: its objective can then be compared only as long as none is added.
+            sets entries to zero: its objective can then be compared only as long as none is added, and the trace may
+            fall when one is (docs/concepts/em.md).
             ``"gibbs"``: draws from the posterior itself, for whole counts; slower than VB, with intervals that hold
             what they promise.
         prior
