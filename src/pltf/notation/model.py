@@ -260,6 +260,8 @@ class Model:
         dtype: Any = "float64",
         engine: str = "auto",
         threads: int | None = None,
+        method: str = "vb",
+        dispersion: float | str | None = "auto",
     ) -> Plan:
         """The way of a fit through the data, its memory and the time of a sweep; of arrays few cells are looked at.
 
@@ -271,7 +273,8 @@ class Model:
         from pltf.options import FitOptions
         from pltf.planning import plan
 
-        return plan(self, X, mask=mask, options=FitOptions(dtype=dtype, engine=engine, threads=threads))
+        options = FitOptions(dtype=dtype, engine=engine, threads=threads, method=method, dispersion=dispersion)
+        return plan(self, X, mask=mask, options=options)
 
     def __str__(self) -> str:
         return self.text
