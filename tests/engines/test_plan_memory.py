@@ -44,7 +44,7 @@ def _listed(cells: int, shape: tuple[int, ...], unlisted: str = "zero") -> pltf.
     return pltf.observe((at, 1.0 + rng.poisson(2.0, cells)), shape=shape, duplicates="sum", unlisted=unlisted)
 
 
-FITS = {
+FITS: dict[str, tuple[pltf.Model, Callable[[], pltf.Observation], int]] = {
     "array": (pltf.cp(rank=4), lambda: _array(250, 200, 150), 5),
     "list": (pltf.cp(rank=3), lambda: _listed(600_000, (3000, 2000, 200)), 5),
     "list with holes": (pltf.cp(rank=3), lambda: _listed(600_000, (3000, 2000, 200), "missing"), 5),
