@@ -18,6 +18,7 @@ from scipy import optimize, special
 
 from pltf.data import DenseObservation, Observation, observe
 from pltf.data.cell_index import Coords
+from pltf.data.numeric import EXACT
 from pltf.data.split import Holdout, holdout
 from pltf.errors import PltfError, py
 from pltf.fit import Fit
@@ -112,6 +113,8 @@ def _unfit(seen: Observation) -> str:
         return f"there are fewer than {FEWEST_POSITIVE} cells above zero to judge by"
     if seen.largest <= 1:
         return "zeros and ones cannot vary more"
+    if seen.largest > EXACT:
+        return "its values go beyond 2**53, where numbers are whole only by rounding"
     return ""
 
 

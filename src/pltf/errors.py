@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from pltf.terminal import printable
+
 _OPEN, _CLOSE = "\x0e", "\x0f"  # shift out, shift in: neither a value nor the name of a file has them
 _SPELLED, _ONLY = "=", "-"  # kinds of pieces
 _PIECE = re.compile(f"{_OPEN}([{_SPELLED}{_ONLY}])(.*?){_CLOSE}", re.DOTALL)
@@ -63,11 +65,11 @@ class Sentence(Exception):
         self.marked = str(message)
         named = (_ARGUMENT.match(text) for kind, text in _PIECE.findall(self.marked) if kind == _SPELLED)
         self.argument = argument or next((found[1] for found in named if found), None)
-        super().__init__(spelled(self.marked))
+        super().__init__(printable(spelled(self.marked)))
 
     def spelled(self, spell: Callable[[str], str]) -> str:
         """The message with each marked piece of Python replaced by ``spell(piece)``."""
-        return spelled(self.marked, spell)
+        return printable(spelled(self.marked, spell))
 
 
 class PltfError(Sentence, ValueError):

@@ -11,10 +11,11 @@ import numpy as np
 from pltf.data import Observation, observe
 from pltf.data.labels import Labels
 from pltf.data.observe import check_mask, has_names, in_order, is_listed, shape_and_dtype
-from pltf.engines.plan import Plan, plan_tensor
+from pltf.engines.plan import HELD, HELD_BY_ESTIMATES, HELD_PLAINLY, Plan, plan_tensor
 from pltf.engines.registry import facts_of
 from pltf.engines.ways import DENSE, Facts, Task
 from pltf.errors import ObservationError, PltfError, py, py_only
+from pltf.inference.gibbs import NAME as GIBBS
 from pltf.notation import Model
 from pltf.options import FitOptions
 from pltf.threads import available_threads
@@ -35,7 +36,16 @@ def plan(model: Model, X: Any, *, mask: Any, options: FitOptions) -> Plan:
     }
     allocates = options.method == "gibbs"
     tasks = [Task(e, sizes, compute, facts[e.output.name], allocates=allocates) for e in model.equations]
-    return Plan(model, options.engine, compute, threads, tuple(plan_tensor(task, options.engine) for task in tasks))
+    plans = tuple(plan_tensor(task, options.engine) for task in tasks)
+    judges = isinstance(options.dispersion, str) and not allocates
+    return Plan(model, options.engine, compute, threads, plans, held=_held(options), judges=judges)
+
+
+def _held(options: FitOptions) -> int:
+    """Arrays of the size of the factors that a fit holds at a time."""
+    if not options.accelerate or options.method == GIBBS:
+        return HELD_PLAINLY
+    return HELD_BY_ESTIMATES if options.method in ("em", "map") else HELD
 
 
 _RUNS, _RUN = 64, 1024  # a sample of an array: so many short runs of cells

@@ -140,3 +140,16 @@ def test_float32_keeps_the_bound_of_large_counts() -> None:
     )
     assert narrow.n_iter == 30
     np.testing.assert_allclose(narrow.trace, wide.trace, rtol=2e-6)
+
+
+def test_the_trace_of_map_falls_only_where_entries_become_zero() -> None:
+    """Their density has no bound and counts nothing: docs/concepts/em.md explains the fall."""
+    X, zeros = np.random.default_rng(0).poisson(1.0, (20, 15)), list[int]()
+
+    def count(sweep: pltf.Sweep) -> None:
+        zeros.append(sum(int(np.count_nonzero(mean == 0)) for mean in sweep.means.values()))
+
+    fit = pltf.nmf(rank=4).fit(X, method="map", prior=pltf.Gamma(0.5, 10.0), callback=count, dispersion=None)
+    fell, more = np.diff(fit.trace) < 0, np.diff(zeros) > 0
+    assert fell.any()
+    assert more[fell].all()

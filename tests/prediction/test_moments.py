@@ -9,6 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+import pltf
 from pltf.prediction import moments
 from tests.prediction import (
     COUPLED,
@@ -105,3 +106,34 @@ def test_sampling_agrees(name: str) -> None:
     var = (off**2).mean(axis=0)
     assert (abs(off.mean(axis=0)) < 5 * np.sqrt(var / n)).all()
     assert (abs(var - fit.var(of="X")) < 5 * (off**2).std(axis=0) / np.sqrt(n)).all()
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [(pltf.nmf(rank=2), (8, 7)), (pltf.cp(rank=2), (6, 5, 4)), (pltf.tucker(ranks=(2, 2, 2)), (6, 5, 4))],
+    ids=["nmf", "cp", "tucker"],
+)
+@pytest.mark.parametrize("accelerate", [True, False])  # without, one factor alone takes the size of the counts
+def test_the_variance_of_huge_rates_is_a_number(model: pltf.Model, shape: tuple[int, ...], accelerate: bool) -> None:
+    X = np.random.default_rng(0).poisson(5.0, shape)
+    large, huge = (
+        model.fit(X * scale, max_iter=20, tol=0, accelerate=accelerate, dispersion=None) for scale in (1e100, 1e300)
+    )
+    for at in (None, every_cell(shape)):
+        for counts in (False, True):
+            variance = huge.var(at, counts=counts)
+            assert np.isfinite(variance).all()
+            np.testing.assert_allclose(variance / 1e200, large.var(at, counts=counts), rtol=0.1)
+
+
+def test_dividing_by_powers_of_two_loses_no_digit(monkeypatch: pytest.MonkeyPatch) -> None:
+    fit = small_fit(TUCKER)
+    plain = fit.var()
+    monkeypatch.setattr(moments, "_LARGE", -64)
+    assert np.array_equal(fit.var(), plain)
+
+
+def test_huge_counts_have_no_dispersion() -> None:
+    X = np.random.default_rng(0).poisson(5.0, (20, 15)) * 1e300
+    fit = pltf.nmf(rank=1).fit(X, method="em", max_iter=20, tol=0)
+    assert "2**53" in fit.dispersion["X"].note

@@ -278,6 +278,11 @@ Limit = Annotated[
     typer.Option("--limit", metavar="SIZE", rich_help_panel=DATA,
                  help="Memory that reading a file may take, such as 8GB. Default: half of what is free."),
 ]  # fmt: skip
+SpreadsheetSafe = Annotated[
+    bool,
+    typer.Option("--spreadsheet-safe", metavar="", rich_help_panel=TALK,
+                 help="In CSV and TSV, put a ' before labels that spreadsheets take for formulas."),
+]  # fmt: skip
 Level = Annotated[float, typer.Option("--level", metavar="SHARE", help="Share that intervals hold.")]
 
 
@@ -488,6 +493,7 @@ def predict(
         ),
     ] = False,
     limit: Limit = None,
+    spreadsheet_safe: SpreadsheetSafe = False,
 ) -> int:
     """Predict cells: their rate (mean, sd, rate_low, rate_high), their count (count_low, count_high, prob).
 
@@ -620,6 +626,7 @@ def convert(
     json: Json = False,
     quiet: Quiet = False,
     limit: Limit = None,
+    spreadsheet_safe: SpreadsheetSafe = False,
 ) -> int:
     """Write data in another format: events become counts, labels are kept.
 

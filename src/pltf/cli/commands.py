@@ -19,13 +19,15 @@ from pltf.cli.data import (
     TABLE_ENDINGS,
     Wanted,
     as_labelled,
+    for_csv,
     hidden,
     model_of,
     observed,
+    refuse_no_text,
     wanted_of,
     write_table,
 )
-from pltf.cli.parsing import dispersion_of, ending_of, output_path, priors_of, same_place
+from pltf.cli.parsing import dispersion_of, ending_of, free_path, output_path, priors_of, same_place
 from pltf.cli.spelling import option
 from pltf.cli.telling import Teller, human_bytes, is_terminal
 from pltf.data import CooObservation, DenseObservation, Observation
@@ -35,6 +37,7 @@ from pltf.inference.run import INTERRUPTED
 from pltf.io import load
 from pltf.selection import Selection
 from pltf.selection.result import described, marked_doubts
+from pltf.terminal import printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,7 +51,8 @@ _PREDICTED = ("mean", "sd", "prob", "supported", "rate_low", "rate_high", "count
 
 def fit(tell: Teller, file: Path, output: Path, force: bool, **options: Any) -> int:
     """Read, fit, save."""
-    target = _target(output, force, file, options)
+    goes_on = _goes_on(output, options)
+    target = _target(output, force or goes_on, file, options)
     if options["holdout"] is not None and not 0 < options["holdout"] < 1:
         raise PltfError(f"--holdout must be a share between 0 and 1, got {options['holdout']:g}")
     fitting, wanted = _fitting(tell, options, file), wanted_of(options)
@@ -64,6 +68,7 @@ def fit(tell: Teller, file: Path, output: Path, force: bool, **options: Any) -> 
             tell.say("", f"of so many cells only few zeros are hidden, {low}: fit without --holdout to predict")
     fitted = model.fit(train, **fitting)
     fitted = replace(fitted, held_out=held, origin=_origin(file))
+    target = _still_free(tell, target, force or goes_on)
     fitted.save(target)
     _tell_fit(tell, fitted)
     interrupted = len(fitted.rows) < options["restarts"] or INTERRUPTED in (fitted.rows[-1].stopped, fitted.stopped)
@@ -72,13 +77,21 @@ def fit(tell: Teller, file: Path, output: Path, force: bool, **options: Any) -> 
     return 130 if interrupted else 0
 
 
-def _target(output: Path, force: bool, file: Path, options: Mapping[str, Any]) -> Path:
+def _target(output: Path, replaces: bool, file: Path, options: Mapping[str, Any]) -> Path:
     """Where a run is saved."""
     if options["checkpoint"] is not None and same_place(options["checkpoint"], output):
         raise PltfError(f"--checkpoint and the output must be two files, and both are {output}")
-    target = output_path(output, force or _goes_on(output, options), file)
+    target = output_path(output, replaces, file)
     ending_of(target, [".nc"])
     return target
+
+
+def _still_free(tell: Teller, target: Path, replaces: bool) -> Path:
+    """Where the result goes now that it is there: what has appeared meanwhile is not replaced unasked."""
+    free = target if replaces else free_path(target)
+    if free != target:
+        tell.insist(f"{target} has appeared meanwhile and is left as it is: the result is in {free}")
+    return free
 
 
 def _goes_on(output: Path, options: Mapping[str, Any]) -> bool:
@@ -97,7 +110,8 @@ def select(tell: Teller, file: Path, output: Path | None, force: bool, **options
     """Read, search, save."""
     from pltf.selection import select as search
 
-    target = None if output is None else _target(output, force, file, options)
+    replaces = force or (output is not None and _goes_on(output, options))
+    target = None if output is None else _target(output, replaces, file, options)
     fitting, wanted = _fitting(tell, options, file), wanted_of(options, several=True)
     seen = _read(tell, file, options, wanted)
     model, sizes = model_of(seen, wanted)
@@ -106,6 +120,7 @@ def select(tell: Teller, file: Path, output: Path | None, force: bool, **options
     found = search(model, seen, **settings)
     found = replace(found, best_fit=replace(found.best_fit, origin=_origin(file)))
     if target is not None:
+        target = _still_free(tell, target, replaces)
         found.save(target)
     _tell_search(tell, found)
     if target is not None:
@@ -143,6 +158,7 @@ def predict(
     force: bool,
     unsupported: bool,
     limit: float | None,
+    spreadsheet_safe: bool,
 ) -> int:
     """Predict cells of a saved fit."""
     if (cells is None) == (top is None):
@@ -153,7 +169,7 @@ def predict(
         raise PltfError("--unsupported goes with --top, and --cells says itself which cells")
     if output is not None:
         output_path(output, force, run, cells)
-        ending_of(output, TABLE_ENDINGS)
+        refuse_no_text(ending_of(output, TABLE_ENDINGS), spreadsheet_safe)
     known = _fit_of(run, limit)
     indices = list(known.model.observed[known.tensor()])
     how: dict[str, Any] = {"draws": draws, "seed": seed, "progress": tell.shown}
@@ -172,10 +188,11 @@ def predict(
         table = table.assign(**{f"{kind}_low": low, f"{kind}_high": high})
     tell.know(cells=table.astype(object).to_dict("records"), level=level, atleast=atleast)
     if output is not None:
-        write_table(table, output)
+        output = _still_free(tell, output, force)
+        write_table(table, output, safe=spreadsheet_safe)
         _tell_saved(tell, output, f"{len(table):,} cells")
     elif tell.talks:
-        _print_table(table)
+        _print_table(table, spreadsheet_safe)
     return 0
 
 
@@ -199,12 +216,24 @@ def _asked(cells: Path, format: str | None, indices: list[str], limit: float | N
     return table
 
 
-def _print_table(table: pd.DataFrame) -> None:
+def _print_table(table: pd.DataFrame, safe: bool) -> None:
     """Numbers that can be read on a terminal, and all their digits in a pipe."""
     if is_terminal():
-        print(table.to_string(index=False, float_format=lambda number: f"{number:.4g}"))
+        print(_for_terminal(table).to_string(index=False, float_format=lambda number: f"{number:.4g}"))
     else:
-        table.to_csv(sys.stdout, index=False)
+        for_csv(table, safe).to_csv(sys.stdout, index=False)
+
+
+def _for_terminal(table: pd.DataFrame) -> pd.DataFrame:
+    """A table with nothing in its text that would drive a terminal."""
+    texts = table.select_dtypes(exclude=["number", "bool", "datetime", "datetimetz"])
+    shown = texts.astype(object).map(lambda one: _plain(one) if isinstance(one, str) else one)
+    return table.assign(**{name: shown[name] for name in shown}).rename(columns=_plain)
+
+
+def _plain(text: object) -> str:
+    """Text of data on one line."""
+    return printable(text, keep="")
 
 
 def _most_asked(known: Fit) -> str:
@@ -248,11 +277,13 @@ def score(
 
 def report(tell: Teller, run: Path, output: Path, title: str | None, top: int, force: bool, limit: float | None) -> int:
     """Write a report."""
-    from pltf.report import write
+    from pltf.report.page import save, text_of
 
     target = output_path(output, force, run)
     ending_of(target, [".html", ".htm"])
-    write(load(run, limit=limit), target, title=title, top=top, progress=tell.shown)
+    text = text_of(load(run, limit=limit), title=title, top=top, progress=tell.shown)
+    target = _still_free(tell, target, force)
+    save(text, target)
     _tell_saved(tell, target)
     return 0
 
@@ -301,11 +332,11 @@ def _tell_table(tell: Teller, table: pd.DataFrame, width: int) -> None:
     """What columns a table has; of very many, the first."""
     tell.say("table", f"{len(table):,} rows, {width} columns")
     columns = [_column(table.iloc[:, at], str(name)) for at, name in enumerate(table.columns)]
-    longest = min(max((len(one["name"]) for one in columns), default=0), 30)
+    longest = min(max((len(_plain(one["name"])) for one in columns), default=0), 30)
     for one in columns:
         absent = f"; {one['absent']:,} absent" if one["absent"] else ""
-        span = f": {one['first']} to {one['last']}" if one["different"] else ""
-        name = one["name"] or "(no name)"
+        span = f": {_plain(one['first'])} to {_plain(one['last'])}" if one["different"] else ""
+        name = _plain(one["name"]) or "(no name)"
         tell.say("", f"  {name:<{longest}}  {one['holds']}, {one['different']:,} different{span}{absent}")
     if len(columns) < width:
         tell.say("", f"  and {width - len(columns):,} more columns")
@@ -363,16 +394,21 @@ def _tell_array(tell: Teller, held: Any) -> None:
     tell.know(kind="listed cells" if isinstance(seen, CooObservation) else "array")
 
 
-def convert(tell: Teller, file: Path, output: Path, force: bool, **options: Any) -> int:
+def convert(tell: Teller, file: Path, output: Path, force: bool, spreadsheet_safe: bool, **options: Any) -> int:
     """Write data in another format."""
     from pltf.cli.data import write_observation
 
     target = output_path(output, force, file)
-    labels = output.with_name(f"{output.name}.labels.csv")
-    if ending_of(target, ENDINGS) == ".tns":
-        output_path(labels, force, file)
+    ending = ending_of(target, ENDINGS)
+    refuse_no_text(ending, spreadsheet_safe)
+    labels_apart = ending == ".tns"
+    if labels_apart:
+        output_path(_labels_beside(target), force, file)
     seen = _read(tell, file, options)
-    path, *others = write_observation(seen, target, labels)
+    target = _still_free(tell, target, force)
+    labels = _labels_beside(target)
+    labels = _still_free(tell, labels, force) if labels_apart else labels
+    path, *others = write_observation(seen, target, labels, safe=spreadsheet_safe)
     _tell_saved(tell, path)
     for one in others:
         tell.say("", f"{'':<12} {one} has the labels, which the format cannot hold")
@@ -382,6 +418,11 @@ def convert(tell: Teller, file: Path, output: Path, force: bool, **options: Any)
         tell.say("", f"{'':<12} read it with --missing unlisted, or cells without a row are zeros")
     tell.know(read_with=["--missing", "unlisted"] if alone else [])
     return 0
+
+
+def _labels_beside(target: Path) -> Path:
+    """The file for labels that the format of another one cannot hold."""
+    return target.with_name(f"{target.name}.labels.csv")
 
 
 def demo(tell: Teller, folder: Path, force: bool) -> int:
@@ -431,7 +472,7 @@ def _tell_data(tell: Teller, seen: Observation, source: str) -> None:
     shape = " x ".join(f"{dim} {size:,}".strip() for dim, size in zip(dims, seen.shape, strict=True))
     above = _above_zero(seen)
     cells = f"{seen.n_observed:,} cells observed" if seen.has_missing else "all cells observed"
-    tell.say("data", ": ".join(part for part in (source, shape) if part))
+    tell.say("data", ": ".join(_plain(part) for part in (source, shape) if part))
     tell.say("", f"{'':<12} {cells}, {above:,} of them above zero, total {seen.total:g}")
     listed = isinstance(seen, CooObservation)
     facts = {"source": source, "shape": seen.shape, "dims": seen.dims, "total": seen.total, "observed": seen.n_observed}
@@ -450,7 +491,7 @@ def _tell_fit(tell: Teller, fitted: Fit) -> None:
     sizes = ", ".join(f"{index}={size}" for index, size in fitted.model.sizes.items())
     tell.say("model", f"{' '.join(fitted.model.text.split())}; {sizes}")
     for note in fitted.notes:
-        tell.say("note", note)
+        tell.say("note", _plain(note))
     tell.say(fitted.objective, f"{fitted.bound:.6f} after {fitted.n_iter} sweeps, {state}; {fitted.seconds:.1f} s")
     for name, found in fitted.dispersion.items():
         tell.say("counts", f"{f'{name}: ' if len(fitted.dispersion) > 1 else ''}{found}")
@@ -486,7 +527,7 @@ def _tell_components(tell: Teller, fitted: Fit) -> None:
     tell.know(components=[{"component": number, **row} for number, row in table.to_dict("index").items()])
     alive = table[table["mass"] >= min(1.0, table["mass"].sum() / 1000)]
     for rank, (number, row) in enumerate(list(alive.iterrows())[:MOST_SHOWN], 1):
-        tops = "; ".join(f"{name} {', '.join(map(str, row[name]))}" for name in table.columns[2:])
+        tops = "; ".join(f"{name} {', '.join(map(_plain, row[name]))}" for name in table.columns[2:])
         tell.say(f"component {rank}", f"{row['share']:6.1%} of the counts ({latent}={number}): {tops}")
     if len(alive) > MOST_SHOWN:
         tell.say("", f"{'':<12} and {len(alive) - MOST_SHOWN} more components")
@@ -536,9 +577,9 @@ def _tell_origin(tell: Teller, origin: Mapping[str, str]) -> None:
     tell.know(origin=dict(origin))
     for name in ("source", "command"):
         if name in told:
-            tell.say(name, told.pop(name))
+            tell.say(name, _plain(told.pop(name)))
     when = told.pop("saved", "")
-    tell.say("saved", f"{when} by {', '.join(f'{name} {version}' for name, version in told.items())}")
+    tell.say("saved", _plain(f"{when} by {', '.join(f'{name} {version}' for name, version in told.items())}"))
 
 
 def _origin(file: Path) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from pltf.fit import Fit
 from pltf.io.columns import in_words, is_nameless, refuse_absent
 from pltf.io.files import guess, read_data, table_columns
 from pltf.io.listed import ListedFile
+from pltf.io.spreadsheets import formulas_in, spreadsheet_safe
 from pltf.io.word_columns import number_in
 from pltf.notation import Model, cp, nmf, tucker
 from pltf.store.container import replacing
@@ -274,8 +276,26 @@ def held_in(file: Path, fit: Fit, value: str | None, format: str | None, limit: 
 # -- writing ------------------------------------------------------------------------------------
 
 
-def write_table(table: pd.DataFrame, path: Path) -> None:
-    """A table in a file, whole or not at all."""
+def refuse_no_text(ending: str, safe: bool) -> None:
+    """Refuse to make safe for spreadsheets what they read as no text."""
+    if safe and ending not in (".csv", ".tsv", ".tns"):
+        raise PltfError(f"--spreadsheet-safe goes with .csv and .tsv, and the output ends in {ending}")
+
+
+def for_csv(table: pd.DataFrame, safe: bool) -> pd.DataFrame:
+    """A table as it is written to CSV: with formulas quoted, or with a note that there are some."""
+    if safe:
+        return spreadsheet_safe(table)
+    found = formulas_in(table)
+    if found:
+        first = f"{len(found):,} labels begin as formulas do" if len(found) > 1 else "a label begins as formulas do"
+        text = f"{first} ({brief(found[0])}), and spreadsheets may run them"
+        warnings.warn(f"{text}: --spreadsheet-safe puts a ' before such labels", stacklevel=2)
+    return table
+
+
+def write_table(table: pd.DataFrame, path: Path, safe: bool = False) -> None:
+    """A table in a file, whole or not at all; ``safe`` quotes what spreadsheets take for formulas."""
     ending = ending_of(path, TABLE_ENDINGS)
     with replacing(path) as part:
         if ending in (".parquet", ".pq"):
@@ -286,20 +306,21 @@ def write_table(table: pd.DataFrame, path: Path) -> None:
             table.to_parquet(part, engine="pyarrow", index=False)
         else:
             packed = "gzip" if path.suffix.lower() == ".gz" else None
-            table.to_csv(part, index=False, sep="\t" if ending == ".tsv" else ",", compression=packed)
+            text = for_csv(table, safe)
+            text.to_csv(part, index=False, sep="\t" if ending == ".tsv" else ",", compression=packed)
 
 
-def write_observation(seen: Observation, path: Path, labels: Path) -> list[Path]:
+def write_observation(seen: Observation, path: Path, labels: Path, safe: bool = False) -> list[Path]:
     """Data in a file, and their labels in a second one if the format cannot hold them; what was written."""
     ending = ending_of(path, ENDINGS)
     if ending == ".tns":
-        return _write_tns(seen, path, labels)
+        return _write_tns(seen, path, labels, safe)
     if ending == ".npz":
         _write_npz(seen, path)
     elif ending == ".nc":
         _write_netcdf(seen, path)
     else:
-        write_table(_long(seen, zoned=ending in (".parquet", ".pq")), path)
+        write_table(_long(seen, zoned=ending in (".parquet", ".pq")), path, safe)
     return [path]
 
 
@@ -370,7 +391,7 @@ def _whole(values: NDArray[np.float64]) -> Any:
     return pd.array(values, dtype="Int64") if absent.any() else values.astype(np.int64)
 
 
-def _write_tns(seen: Observation, path: Path, beside: Path) -> list[Path]:
+def _write_tns(seen: Observation, path: Path, beside: Path, safe: bool) -> list[Path]:
     """FROSTT, with the sizes in a comment, or slices without a cell at the end would be lost."""
     import pandas as pd
 
@@ -389,7 +410,7 @@ def _write_tns(seen: Observation, path: Path, beside: Path) -> list[Path]:
         ]
         if not named:
             return [path]
-        write_table(pd.concat(named), beside)
+        write_table(pd.concat(named), beside, safe)
     return [path, beside]
 
 

@@ -132,9 +132,11 @@ def _one_line(text: str) -> str:
 
 
 def _told(text: str, code: int) -> int:
+    from pltf.terminal import printable
+
     if text and sys.stderr is not None:
         with contextlib.suppress(BrokenPipeError):  # nobody reads it
-            print(f"pltf: {text}", file=sys.stderr)
+            print(f"pltf: {printable(text)}", file=sys.stderr)
     return code
 
 

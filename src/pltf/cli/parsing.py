@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import math
 import os
 import re
@@ -11,11 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pltf.errors import PltfError
+from pltf.store.container import check_writable
 
 if TYPE_CHECKING:
     from pltf.gamma import Gamma
 
 _PRIOR = ("shape", "mean", "learn", "tie")
+_LONGEST_NAME = 255  # bytes that file systems allow
 
 
 def indices_of(text: str | None) -> dict[str, str]:
@@ -174,12 +177,36 @@ def output_path(path: Path, force: bool, *inputs: Path | None) -> Path:
         raise PltfError(f"there is no folder {path.parent} to write {path.name} to")
     if not os.access(path.parent, os.W_OK):
         raise PltfError(f"the folder {path.parent} cannot be written to")
+    check_writable(path)
     return path
 
 
 def same_place(one: Path, other: Path) -> bool:
     """Whether two names are of one file, as far as links can be followed: some go round."""
     return os.path.realpath(one) == os.path.realpath(other)
+
+
+def free_path(path: Path) -> Path:
+    """The output, or a name beside it that nothing has, if a file has appeared there since the command began.
+
+    >>> free_path(Path("nowhere/answers.csv.gz")).name
+    'answers.csv.gz'
+    """
+    stem, ending = _stem_and_ending(path)
+    for number in itertools.count(2):
+        if not os.path.lexists(path):
+            return path
+        tail = f"-{number}{ending}"
+        kept = stem.encode("utf-8", "surrogateescape")[: _LONGEST_NAME - len(tail.encode())].decode("utf-8", "ignore")
+        path = path.with_name(kept + tail)
+    raise AssertionError
+
+
+def _stem_and_ending(path: Path) -> tuple[str, str]:
+    packed = path.suffix if path.suffix.lower() == ".gz" else ""
+    plain = path.name.removesuffix(packed)
+    ending = Path(plain).suffix
+    return plain.removesuffix(ending), ending + packed
 
 
 def ending_of(path: Path, known: Sequence[str]) -> str:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
+
+from pltf.terminal import printable
 
 
 class Teller:
@@ -45,9 +48,15 @@ class Teller:
         """A line for people."""
         if self.talks:
             try:
-                print(f"{name:<12} {text}" if name else text, flush=True)
+                print(printable(f"{name:<12} {text}" if name else text), flush=True)
             except BrokenPipeError:  # whoever was reading has seen enough; the work goes on
                 self._quiet = True
+
+    def insist(self, text: str) -> None:
+        """A note that is shown even to those who asked for quiet, where they can be: on stderr."""
+        if sys.stderr is not None:
+            with suppress(BrokenPipeError):
+                print(f"pltf: note: {printable(text)}", file=sys.stderr)
 
     def know(self, **facts: Any) -> None:
         """Facts for machines."""

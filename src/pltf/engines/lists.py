@@ -104,13 +104,20 @@ def _cells(seen: Observation, role: str, dtype: np.dtype[Any]) -> tuple[Coords, 
         return _positive(seen, dtype) if role == "positive" else (_listed(seen, role), None)
     assert isinstance(seen, DenseObservation)
     if role == "positive":
-        with np.errstate(invalid="ignore", over="ignore"):  # what a missing cell holds does not matter
-            chosen = seen.values.astype(dtype, copy=False) > 0
+        chosen = _above_zero(seen.values, dtype)
         chosen &= True if seen.mask is None else seen.mask
         coords = _where(chosen)
         return coords, seen.values[tuple(coords)].astype(dtype)
     mask = np.ones(seen.shape, dtype=bool) if seen.mask is None else seen.mask
     return _where(mask if role == "observed" else ~mask), None
+
+
+def _above_zero(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[np.bool_]:
+    """Which values are positive in a dtype: of wider ones small values may be zero in it."""
+    with np.errstate(invalid="ignore", over="ignore", under="ignore"):  # what a missing cell holds does not matter
+        if values.dtype.kind != "f" or np.can_cast(values.dtype, dtype):  # comparing takes no copy
+            return np.asarray(values > 0)
+        return np.asarray(values.astype(dtype) > 0)
 
 
 def _positive(seen: CooObservation, dtype: np.dtype[Any]) -> tuple[Coords, AnyArray]:

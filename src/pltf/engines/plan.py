@@ -35,6 +35,19 @@ PRIVATE_BYTES = 256 << 20  # sums that the chunks of a list may hold for themsel
 SHARE_OF_MEMORY = 0.25  # that copies of the data may take
 SHARED_BYTES = 16 << 20  # a partial contraction of the whole mask that is always worth keeping
 
+# Memory of a fit beside the data, as measured: benchmarks/NOTES.md
+HELD = 36  # arrays of the size of the factors: two states, the last steps of L-BFGS, end to end and by factor
+HELD_BY_ESTIMATES = 26  # of EM and MAP, which have no scales
+HELD_PLAINLY = 18  # without acceleration
+HELD_WHILE_JUDGING = 14  # of the fit that is done, while another one judges the dispersion
+_SORTING, _FINDING_ZEROS = 16, 12  # bytes of a listed cell: while it is sorted, to tell it from those not listed
+_HIDING = 2  # bytes of a cell of an array some of whose cells are hidden
+_DRAWN = 256 << 20  # bytes of draws that predictions sort at a time, and as much to sort them
+_PREDICTED = 240  # bytes of a cell for its mean, variance, probability and intervals
+_HELD_BY_PREDICTIONS = 12  # arrays of the size of the factors: the posterior, widened, and drawn
+_HELD_BY_A_RUN = 13  # of a run of a search that is done
+_PAGE = 80 << 20  # bytes of a report: charts, and the library that draws them
+
 
 @dataclass(frozen=True)
 class EquationPlan:
@@ -171,7 +184,22 @@ class TensorPlan:
     def made_bytes(self) -> int:
         """Copies of the data made for the chosen ways, and partial results kept between factors."""
         kept = self.dense.shared_bytes if self.exposure.name == MASK else 0
-        return self.counts.bytes + self.exposure.bytes + kept
+        return self.counts.bytes + self.exposure.bytes + kept + self._listing_bytes
+
+    @property
+    def _listing_bytes(self) -> int:
+        """What sorting a list takes for a while, and looking for cells that it does not have."""
+        facts = self.task.facts
+        if facts.storage != LISTED:
+            return 0
+        return _SORTING * facts.positive + _FINDING_ZEROS * facts.listed * (facts.unlisted == "zero")
+
+    @property
+    def judging_bytes(self) -> int:
+        """The data without some cells, by which a second fit judges the dispersion, and copies of them."""
+        if self.task.facts.storage == LISTED:
+            return self.data_bytes + self.made_bytes
+        return _HIDING * self.task.facts.cells + self.made_bytes
 
     @property
     def flight_bytes(self) -> int:
@@ -267,6 +295,8 @@ class Plan:
     threads: int
     equations: tuple[TensorPlan, ...]
     pinned: Mapping[str, tuple[str, str]] | None = None  # ways that were chosen earlier, by tensor
+    held: int = HELD  # arrays of the size of the factors that a fit holds at a time
+    judges: bool = True  # whether a second fit judges the dispersion
 
     @property
     def engine(self) -> str:
@@ -309,13 +339,48 @@ class Plan:
 
     @property
     def work_bytes(self) -> int:
-        """Memory of a fit besides the data: parameters, blocks in flight, copies."""
-        parameters = sum(prod(shape) for shape in self.factor_shapes.values())
-        flight = [e.flight_bytes * min(self.threads, e.pieces) for e in self.equations]
+        """Memory of a fit besides the data: parameters, blocks in flight, copies, and the fit that judges it."""
+        flight = max(e.flight_bytes * min(self.threads, e.pieces) for e in self.equations)
         made = sum(e.made_bytes for e in self.equations)
-        return (
-            20 * parameters * 8 + max(flight) + made
-        )  # 20: C, D, E, L, counts of two states, their last steps, copies
+        judging = HELD_WHILE_JUDGING * self._factor_bytes + sum(e.judging_bytes for e in self.equations)
+        return self.held * self._factor_bytes + flight + made + (judging if self.judges else 0)
+
+    @property
+    def _factor_bytes(self) -> int:
+        return 8 * sum(prod(shape) for shape in self.factor_shapes.values())
+
+    @property
+    def peak_bytes(self) -> int:
+        """Memory of a fit: the data and :attr:`work_bytes`. Interpreter, packages and kernels take 0.2 GB more."""
+        return self.data_bytes + self.work_bytes
+
+    def search_bytes(self, workers: int = 1, restarts: int = 10) -> int:
+        """Memory of a search whose largest candidate this is: that of a fit, and of what runs beside it or is done.
+
+        >>> import numpy as np, pltf
+        >>> plan = pltf.cp(rank=7).plan(np.ones((50, 40, 30), dtype=int), threads=1)
+        >>> plan.search_bytes(workers=1, restarts=1) == plan.peak_bytes + 13 * 8 * 7 * (50 + 40 + 30)
+        True
+        """
+        flight = max(e.flight_bytes for e in self.equations)
+        beside = (workers - 1) * (self.held * self._factor_bytes + flight)
+        return self.peak_bytes + beside + restarts * _HELD_BY_A_RUN * self._factor_bytes
+
+    def predict_bytes(self, cells: int, draws: int = 1000) -> int:
+        """Memory of predictions of so many cells, intervals and probabilities included, with the fit and its data.
+
+        >>> import numpy as np, pltf
+        >>> plan = pltf.cp(rank=7).plan(np.ones((50, 40, 30), dtype=int))
+        >>> human(plan.predict_bytes(cells=1000), "B")
+        '16.8 MB'
+        """
+        drawn = 2 * min(8 * draws * cells, _DRAWN)
+        return self.data_bytes + _HELD_BY_PREDICTIONS * self._factor_bytes + drawn + _PREDICTED * cells
+
+    @property
+    def report_bytes(self) -> int:
+        """Memory of a report, with the fit and its data."""
+        return self.data_bytes + _HELD_BY_PREDICTIONS * self._factor_bytes + _PAGE
 
     @property
     def flops(self) -> int:
@@ -341,7 +406,7 @@ class Plan:
         rows.append(("compute", f"{self.dtype.name}, {threads}, {cut}"))
         rows += [("order", "; ".join(str(s.forward) for s in e.task.tree.steps) or "none") for e in self.equations]
         memory = f"data {human(self.data_bytes, 'B')} (not copied) + work {human(self.work_bytes, 'B')}"
-        rows.append(("memory", memory))
+        rows.append(("memory", f"{memory}; the program itself takes 0.2 GB"))
         rows.append(("sweep", f"{human(self.flops, 'flop')}, about {in_time(self.seconds)}"))
         width = max(len(name) for name, _ in rows)
         return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)

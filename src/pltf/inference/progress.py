@@ -9,6 +9,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
+from pltf.terminal import printable
 from pltf.threads import startable_threads
 
 _PATIENCE = 1.0  # seconds before a bar appears
@@ -58,7 +59,7 @@ class Progress:
         """Tell how much is done."""
         if not self.due:
             return
-        now = time.monotonic()
+        now, text = time.monotonic(), printable(text, keep="")
         if self._lines:
             self._next = now + (self.lines_every or 0)
             try:

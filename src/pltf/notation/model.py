@@ -150,7 +150,8 @@ class Model:
         method
             ``"vb"``: posterior of every factor and a bound on the evidence. ``"em"``: maximum
             likelihood. ``"map"``: maximum of the posterior; where a prior shape is below 1 there is none, and it
-            sets entries to zero: its objective can then be compared only as long as none is added.
+            sets entries to zero: its objective can then be compared only as long as none is added, and the trace may
+            fall when one is (docs/concepts/em.md).
             ``"gibbs"``: draws from the posterior itself, for whole counts; slower than VB, with intervals that hold
             what they promise.
         prior
@@ -259,6 +260,8 @@ class Model:
         dtype: Any = "float64",
         engine: str = "auto",
         threads: int | None = None,
+        method: str = "vb",
+        dispersion: float | str | None = "auto",
     ) -> Plan:
         """The way of a fit through the data, its memory and the time of a sweep; of arrays few cells are looked at.
 
@@ -270,7 +273,8 @@ class Model:
         from pltf.options import FitOptions
         from pltf.planning import plan
 
-        return plan(self, X, mask=mask, options=FitOptions(dtype=dtype, engine=engine, threads=threads))
+        options = FitOptions(dtype=dtype, engine=engine, threads=threads, method=method, dispersion=dispersion)
+        return plan(self, X, mask=mask, options=options)
 
     def __str__(self) -> str:
         return self.text

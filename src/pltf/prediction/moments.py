@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -20,6 +20,8 @@ from pltf.threads import available_threads, ordered_map, single_threaded_blas
 
 COPY = "'"  # marks an index of the second copy of Xhat; no index has such a name
 DRAW = "'draw"  # numbers the draws; no index has such a name either
+_LARGE = 480  # powers of two, of rates and factors whose squares are numbers: those go up to 1024
+_SMALL = 1e-150  # whose square is a number
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +67,24 @@ def variance(belief: Belief, cells: Asked, progress: bool = False) -> Array:
     """
     if belief.draws:
         return variance_of_draws(belief, cells, progress)
-    return _sum(belief, list(_terms(belief)), cells, progress)
+    small, exponent = _within_range(belief)
+    found = _sum(small, list(_terms(small)), cells, progress)
+    return np.ldexp(found, 2 * exponent, out=found) if exponent else found
+
+
+def _within_range(belief: Belief) -> tuple[Belief, int]:
+    """A belief whose rates have squares, and 2^exponent, by which its rates have to be multiplied.
+
+    At counts of 1e300 the squares of factors overflow, although the variance does not. Powers of two lose no digit.
+    """
+    names = [term.name for term in belief.equation.factors]
+    exponents = {a: int(np.frexp(np.max(belief.E[a], initial=0.0))[1]) for a in names}
+    if max(exponents.values()) <= _LARGE and sum(exponents.values()) <= _LARGE:
+        return belief, 0
+    each = _LARGE // (2 * len(names))  # together half of it: variances are as far below the squares of rates
+    E = {a: np.ldexp(belief.E[a], each - exponents[a]) for a in names}
+    D = {a: np.ldexp(belief.D[a], each - exponents[a]) for a in names if a in belief.D}
+    return replace(belief, E={**belief.E, **E}, D={**belief.D, **D}), sum(exponents.values()) - each * len(names)
 
 
 def _sum(belief: Belief, terms: Sequence[tuple[Equation, Mapping[str, Array]]], cells: Asked, progress: bool) -> Array:
@@ -91,13 +110,19 @@ def _sum(belief: Belief, terms: Sequence[tuple[Equation, Mapping[str, Array]]], 
 def _terms(belief: Belief) -> Iterator[tuple[Equation, dict[str, Array]]]:
     equation = belief.equation
     squares = {term.name: belief.E[term.name] ** 2 for term in equation.factors}
-    spread = {a: belief.C[a] * belief.D[a] ** 2 for a in squares if a in belief.C}
+    spread = {a: _variance_of(belief, a) for a in squares if a in belief.C}
     if all(set(equation.summed) <= set(term.indices) for term in equation.factors):
         yield from _telescoped(equation, squares, spread)
         return
     for count in range(1, len(spread) + 1):
         for chosen in itertools.combinations(spread, count):
             yield _of_subset(belief, chosen, squares, spread)
+
+
+def _variance_of(belief: Belief, a: str) -> Array:
+    """C*D^2 of a factor; the square of a scale that is next to nothing would be zero."""
+    C, D = belief.C[a], belief.D[a]
+    return C * D**2 if np.min(D, initial=1.0) > _SMALL else C * D * D
 
 
 def _telescoped(

@@ -65,15 +65,26 @@ def write(
     >>> "<h1>A small fit</h1>" in path.read_text(encoding="utf-8")
     True
     """
-    fit, found = _checked(result)
     where = _file(path)
+    save(text_of(result, title=title, scores=scores, top=top, progress=progress), where)
+
+
+def text_of(
+    result: Fit | Selection, *, title: str | None, scores: Scores | None = None, top: int, progress: bool
+) -> str:
+    """The report of a fit or of a search, as it is written to a file."""
+    fit, found = _checked(result)
     if title is not None and not isinstance(title, str):
         raise PltfError(f"{py:title} must be a text or None, got {brief(title)}")
     if scores is not None and not isinstance(scores, Scores):
         raise PltfError(f"{py:scores} must be what pltf.metrics.score gives, or None; got {brief(scores)}")
     top, progress = whole("top", top, 1), flag("progress", progress)
     _need_tools()
-    text = page(fit, found, title, scores, top, progress)
+    return page(fit, found, title, scores, top, progress)
+
+
+def save(text: str, where: Path) -> None:
+    """Write a report, whole or not at all."""
     with replacing(where) as part:
         part.write_bytes(text.encode("utf-8", "replace"))
 

@@ -17,7 +17,7 @@ from pltf.errors import PltfError, py
 from pltf.fit import Fit
 from pltf.gamma import Gamma
 from pltf.inference.run import Standing
-from pltf.store.container import Box, Boxes, as_text, read, readable, write
+from pltf.store.container import Box, Boxes, as_text, check_writable, read, readable, write
 from pltf.store.fits import FIT, fit_from, save_fit
 from pltf.store.serialize import Indices, get_run, put_run, rows_as_text, rows_from_text, told
 
@@ -41,6 +41,7 @@ class Place:
             return
         if not self.path.parent.is_dir():
             raise PltfError(f"{py:checkpoint} must lie in a folder that exists, and {self.path.parent} does not")
+        check_writable(self.path)
         if self.path.exists():
             if not resume:
                 raise PltfError(f"{self.path} exists: go on from there with {py:resume=True}, or remove it")

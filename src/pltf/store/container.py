@@ -8,7 +8,7 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -82,9 +82,8 @@ def write(path: Path, kind: str, boxes: Mapping[str, Box]) -> None:
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Another name to write to, which is then given the right one; nothing is left of it if that fails."""
-    begin = os.fsencode(path.name)[:_NAME].decode(errors="ignore")  # names have a limit in bytes
     try:
-        with held_file(path.parent, f".{begin}.", ".part") as part:
+        with held_file(path.parent, _part_name(path), ".part") as part:
             yield part
             with part.open("rb+") as file:
                 os.fsync(file.fileno())
@@ -92,6 +91,34 @@ def replacing(path: Path) -> Iterator[Path]:
     except (OSError, MemoryError) as reason:
         told = getattr(reason, "strerror", None) or str(reason) or "out of memory"
         raise PltfError(f"{path} cannot be written: {told}") from None
+
+
+def _part_name(path: Path) -> str:
+    """How the name of a part begins: cut by bytes, which file systems count, and not within a character."""
+    return f".{path.name.encode('utf-8', 'surrogateescape')[:_NAME].decode('utf-8', 'ignore')}."
+
+
+def check_writable(path: Path) -> None:
+    """Refuse, before any work, a file that could not be created in the end: the name may be too long, the folder full.
+
+    >>> check_writable(Path("run" * 100 + ".nc"))
+    Traceback (most recent call last):
+        ...
+    pltf.errors.PltfError: runrun...run.nc cannot be written: File name too long
+    """
+    try:
+        with suppress(FileNotFoundError):
+            path.lstat()
+        with held_file(path.parent, _part_name(path), ".part"):
+            pass
+    except OSError as reason:
+        raise PltfError(f"{_shortened(path)} cannot be written: {reason.strerror or reason}") from None
+
+
+def _shortened(path: Path) -> Path:
+    """A path whose name can be read, however long it is."""
+    name = path.name
+    return path if len(name) <= 100 else path.with_name(f"{name[:6]}...{name[-6:]}")
 
 
 def _image(kind: str, boxes: Mapping[str, Box]) -> memoryview:

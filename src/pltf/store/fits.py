@@ -60,7 +60,11 @@ def as_path(path: Any, argument: str = "path") -> Path:
     if not isinstance(text, str) or not text or "\0" in text:
         raise PltfError(f"{py:{argument}} must be the name of a file, got {brief(path)}")
     where = Path(text)
-    if where.is_dir():
+    try:
+        is_folder = where.is_dir()
+    except OSError as reason:  # a name that is too long, for example
+        raise PltfError(f"{py:{argument}} cannot be {brief(path)}: {reason.strerror or reason}") from None
+    if is_folder:
         raise PltfError(f"{py:{argument}} must be the name of a file, and {where} is a folder")
     return where
 
