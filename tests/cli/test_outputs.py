@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import pltf
+from pltf import stale_files
 from pltf.cli import commands
 from pltf.cli.parsing import free_path
 from tests.cli import here
@@ -107,7 +108,7 @@ def test_a_folder_that_takes_no_file_is_told_before_any_work(folder: Path, monke
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "touch", full)
+    monkeypatch.setattr(stale_files, "_held", full)
     monkeypatch.setattr(commands, "_read", lambda *_: pytest.fail("the data were read"))
     refusal = here("fit", "x.npy", "--nmf", "1", "-o", "out.nc").refusal
     assert refusal == "out.nc cannot be written: No space left on device"
