@@ -37,7 +37,6 @@ LEAST_SIZE, LARGEST_SIZE, LARGEST_POWER = 1e-4, 1e6, 2.0
 LEAST_RATE = 1e-30  # whose power is taken: the count of such a cell is zero whatever the noise
 FEWEST_ZEROS = 1e-3  # extra ones, of all cells
 MOST_STRAYS, LEAST_TYPICAL = 0.2, 0.1  # their share, and their mean above one
-FREEDOM = 0.3  # of the power, when strays are allowed for: the standard deviation of a prior
 GRID, REACH = 41, 4.0  # sizes that are tried along an index, and how far their logarithms go from the common one
 SURE = 2.0  # standard errors by which a richer noise must be better
 _TINY = float(np.finfo(np.float64).tiny)
@@ -287,17 +286,20 @@ def _with_strays(held: HeldBack, plain: Dispersion) -> Dispersion:
     They are rare: a handful of cells must do to tell, and would pass no test. So there is always a share of them, with
     a prior as if one more had been seen: that none is among n cells does not mean that there are none. What they are
     typically is drawn towards the mean over events of the count of their cell. All that was found without them is
-    estimated again, for they had a part in it, but drawn towards what it was: where strays explain every count, it is
-    not to wander off.
+    estimated again, for they had a part in it. The power may only fall: a large one makes large counts likelier where
+    rates are small, which is what strays are for, and where they explain every count it would go to its limit.
     """
     free = (*(name for name in ("size", "power", "zeros") if getattr(plain, name)), "strays", "typical")
     common = max(float(held.x @ held.x / held.x.sum()) - 1, LEAST_TYPICAL)
 
     def log_prior(tried: Dispersion) -> float:
-        far = math.log((tried.typical - 1) / common), (tried.power - plain.power) / FREEDOM
-        return math.log(max(tried.strays, _TINY)) - 0.5 * math.hypot(*far) ** 2
+        if tried.power > plain.power:
+            return -math.inf
+        return math.log(max(tried.strays, _TINY)) - 0.5 * math.log((tried.typical - 1) / common) ** 2
 
-    return _most_likely(held, replace(plain, strays=1e-3, typical=1 + common), free, log_prior)
+    few = math.sqrt(float(held.weight[held.x > 0].sum())) / float(held.weight.sum())  # between one and all above zero
+    begin = replace(plain, strays=min(few, MOST_STRAYS / 2), typical=1 + common)
+    return _most_likely(held, begin, free, log_prior)
 
 
 def likeliest(held: HeldBack) -> Dispersion:
@@ -321,7 +323,7 @@ class Axis:
 
 _AXES: Mapping[str, Axis] = {
     "size": Axis(math.log, lambda at: math.exp(np.clip(at, math.log(LEAST_SIZE), math.log(LARGEST_SIZE))), 0.0, 1.0),
-    "power": Axis(float, lambda at: float(np.clip(at, 0.0, LARGEST_POWER)), 0.3, 0.3),
+    "power": Axis(float, lambda at: float(np.clip(at, 0.0, LARGEST_POWER)), 0.3, -0.2),
     "zeros": Axis(
         special.logit, lambda at: float(special.expit(at)) if at > special.logit(FEWEST_ZEROS) else 0.0, -3.0, 1.0
     ),
