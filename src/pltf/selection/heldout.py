@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 # Measured: benchmarks/NOTES.md
 TOLERANCE = 1e-5  # of a fit to a fold, unless a coarser one is asked for
-SHARE = 3  # a fold has one restart for so many of a candidate
+SHARE = 4  # a fold has one restart for so many of a candidate,
+TWO_FROM = 5  # and two from so many on
 FEWEST_STARTS = 2  # in each fold, for hidden cells to choose unasked
 DRAWS = 100  # of the posterior, for the log-likelihood of hidden cells
 FEWEST_HIDDEN = 200  # hidden cells that can tell how much counts vary beyond Poisson
@@ -51,7 +52,7 @@ def fold_options(options: Options, likelihood: Any = POISSON) -> Options:
     fitting = replace(
         options.fitting,
         likelihood=likelihood,
-        restarts=max(1, round(options.restarts / SHARE)),
+        restarts=max(2 if options.restarts >= TWO_FROM else 1, round(options.restarts / SHARE)),
         tol=max(options.fitting.tol, TOLERANCE),
         keep_data=False,
     )
