@@ -11,13 +11,14 @@ PYTEST := -m pytest -n auto --maxprocesses 4 --dist worksteal
 # What shows quickest that a set of packages works: files, labels, the command line, results to the last digits.
 SHORT := -m 'not slow' tests/data tests/io tests/store tests/notation tests/test_extras.py tests/test_package.py tests/inference/test_golden.py
 
-.PHONY: demo test test-lowest test-minimal docs paper trust bench scaling clean help
+.PHONY: demo test test-lowest test-minimal faults docs paper trust bench scaling clean help
 
 help:
 	@echo "make demo     draw a count tensor, find its order, predict its hidden cells"
 	@echo "make test     ruff, mypy, import-linter, pytest"
 	@echo "make test-lowest   pytest with the lowest versions of all dependencies (own environment; QUICK=1: some of the tests)"
 	@echo "make test-minimal  pytest without the extras: what needs none (own environment; QUICK=1: some of the tests)"
+	@echo "make faults   inject faults: kills, full disks, limits, damaged files, signals (10 minutes; QUICK=1: about one; Linux)"
 	@echo "make docs     the documentation, in docs/_build/html; warnings are errors"
 	@echo "make paper    the experiments of the paper: figures, tables, docs/paper.md (an hour; QUICK=1: a few minutes, in paper-output)"
 	@echo "make trust    predictions and their uncertainty on real data, beside other tools: docs/trust.md (own environment; hours, goes on where it was broken off; ARGS='--masks 1 --minutes 30': less of it; QUICK=1: a little of everything, in trust-output)"
@@ -41,6 +42,9 @@ test-lowest: $(LOWEST)/.test
 
 test-minimal: $(MINIMAL)/.test
 	PLTF_TEST_MINIMAL=1 $(MINIMAL)/bin/python $(PYTEST) $(if $(QUICK),$(SHORT)) $(ARGS)
+
+faults: $(VENV)/.dev
+	$(VENV)/bin/python -m faults $(if $(QUICK),--quick) $(ARGS)
 
 docs: $(VENV)/.dev
 	$(VENV)/bin/sphinx-build -W --keep-going -q -b html docs docs/_build/html

@@ -1,0 +1,164 @@
+"""Damaged and crafted files of every format, each opened in a process of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+from scipy import io as scipy_io
+from scipy import sparse
+from tests import crafted
+
+from faults.children import command
+from faults.samples import convert_of, done, events, fit_of, search_of
+from faults.tally import Bench, Tally, folder
+
+MEMORY = 300e6  # bytes that bombs may take, told with --limit
+BOMB = 2_000_000_000  # bytes that they would
+
+
+def tallies(bench: Bench) -> Iterator[Tally]:
+    """Damaged files of each format, then crafted ones."""
+    with folder() as where:
+        sound = _sound(where)
+        for path in sound:
+            yield _damaged(bench, path, 0.8 / len(sound))
+        yield _crafted(where)
+        yield _others(where)
+        yield _bombs(where)
+
+
+def _sound(where: Path) -> list[Path]:
+    """A file of every format that pltf reads."""
+    data = events(where)
+    done(*fit_of(data, where / "fit.nc"), "--holdout", 0.1)
+    (where / "kept.nc").rename(where / "checkpoint.nc")
+    done(*search_of(data, where / "search.nc"))
+    files = ["events.csv", "fit.nc", "checkpoint.nc", "search.nc"]
+    for name in ("table.tsv", "table.csv.gz", "table.tns", "table.npz", "table.parquet", "table.nc"):
+        done(*convert_of(data, where / name))
+        files.append(name)
+    X = np.random.default_rng(0).poisson(1.0, (9, 7)).astype(float)
+    np.save(where / "array.npy", X)
+    sparse.save_npz(where / "sparse.npz", sparse.csc_matrix(X))
+    scipy_io.savemat(where / "array.mat", {"X": X, "S": sparse.csc_matrix(X)}, do_compression=True)
+    crafted.sparse_mat_73(where / "new.mat")
+    return [where / name for name in (*files, "array.npy", "sparse.npz", "array.mat", "new.mat")]
+
+
+# -- damage ---------------------------------------------------------------------------------------
+
+Change = Callable[[bytearray, np.random.Generator], bytes | bytearray]
+
+
+def _flip(content: bytearray, rng: np.random.Generator) -> bytes | bytearray:
+    for at in rng.integers(len(content), size=rng.integers(1, 9)):
+        content[at] ^= 1 << int(rng.integers(8))
+    return content
+
+
+def _extreme(content: bytearray, rng: np.random.Generator) -> bytes | bytearray:
+    at, length = int(rng.integers(len(content))), int(rng.choice([1, 2, 4, 8]))
+    content[at : at + length] = bytes([int(rng.choice([0, 0x7F, 0x80, 0xFF]))]) * length
+    return content
+
+
+def _cut(content: bytearray, rng: np.random.Generator) -> bytes | bytearray:
+    return content[: int(rng.integers(len(content)))]
+
+
+def _without(content: bytearray, rng: np.random.Generator) -> bytes | bytearray:
+    at, length = int(rng.integers(len(content))), int(rng.integers(1, 64))
+    return content[:at] + content[at + length :]
+
+
+def _repeated(content: bytearray, rng: np.random.Generator) -> bytes | bytearray:
+    at, length = int(rng.integers(len(content))), int(rng.integers(1, 512))
+    return content[:at] + content[at : at + length] * int(rng.integers(2, 5)) + content[at:]
+
+
+def _noise(content: bytearray, rng: np.random.Generator) -> bytes | bytearray:
+    at, length = int(rng.integers(len(content))), int(rng.integers(1, 64))
+    content[at : at + length] = rng.bytes(length)
+    return content
+
+
+CHANGES: tuple[Change, ...] = (_flip, _extreme, _cut, _without, _repeated, _noise)
+
+
+def _damaged(bench: Bench, path: Path, share: float) -> Tally:
+    tally = Tally(f"damaged: {path.name}")
+    content = path.read_bytes()
+    kind = path.name.removeprefix(path.name.split(".")[0])
+    for number in bench.rounds(share):
+        changed = CHANGES[number % len(CHANGES)](bytearray(content), bench.rng)
+        with folder() as inside:
+            file = inside / f"file{kind}"
+            file.write_bytes(changed)
+            ended = command(*_reading(path, file, inside), said=inside / "said").wait()
+            fault = ended.fault()
+            left = [one.name for one in inside.iterdir() if one not in (file, inside / "out.nc", inside / "said")]
+            tally.count(fault and f"{CHANGES[number % len(CHANGES)].__name__}: {fault}", f"left {left}" if left else "")
+    return tally
+
+
+def _reading(sound: Path, file: Path, inside: Path) -> list[object]:
+    """A command that reads all of a file."""
+    if sound.name == "fit.nc":
+        return ["predict", file, "--at", "user-1,place-1,week-1"]
+    if sound.name == "checkpoint.nc":
+        return fit_of(sound.with_name("events.csv"), inside / "out.nc", "--holdout", 0.1, "--checkpoint", file)
+    return ["info", file]
+
+
+# -- made to harm ---------------------------------------------------------------------------------
+
+
+def _crafted(where: Path) -> Tally:
+    """Sparse matrices whose parts do not fit together."""
+    tally = Tally("crafted: sparse matrices")
+    for suffix, make in crafted.SPARSE.items():
+        for name, parts in crafted.UNSOUND.items():
+            if (suffix, name) == ("73.mat", "too few columns"):
+                continue  # this format has as many columns as it has starts
+            path = make(where / f"unsound.{suffix}", **parts)
+            ended = command("info", path, said=where / "said").wait()
+            tally.count(ended.fault(), "" if ended.code == 2 else "was read")
+    return tally
+
+
+def _others(where: Path) -> Tally:
+    """Files that name another one: it must not be read."""
+    tally = Tally("crafted: links to other files")
+    secret = where / "secret.h5"
+    for suffix in (".nc", ".mat"):
+        for how in crafted.OUTSIDE:
+            path = crafted.reads_another(where / f"links{suffix}", how, secret)
+            os.utime(secret, (0, secret.stat().st_mtime))
+            ended = command("info", path, said=where / "said").wait()
+            read = "" if secret.stat().st_atime == 0 else "the other file was read"
+            tally.count(ended.fault(), read, "" if ended.code == 2 else "was not refused")
+    secret.read_bytes()
+    if secret.stat().st_atime == 0:
+        tally.what += " (reading leaves no trace on this disk: judged by refusals alone)"
+    return tally
+
+
+def _bombs(where: Path) -> Tally:
+    """Small files of large content, under a limit."""
+    tally = Tally("crafted: bombs")
+    for make, name, size in (
+        (crafted.gzip_bomb, "bomb.csv.gz", BOMB),
+        (crafted.mat_bomb, "bomb.mat", BOMB // 4),
+        (crafted.hdf5_bomb, "bomb.nc", BOMB),
+        (crafted.hdf5_bomb, "bomb73.mat", BOMB),
+        (crafted.npz_bomb, "bomb.npz", BOMB // 4),
+        (crafted.parquet_bomb, "bomb.parquet", BOMB // 8),
+    ):
+        path = make(where / name, size)
+        ended = command("info", path, "--limit", f"{MEMORY / 1e6:.0f}MB", said=where / "said").wait()
+        tally.count(ended.fault(), "" if ended.code == 2 else "was read")
+        path.unlink()
+    return tally
