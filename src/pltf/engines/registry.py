@@ -130,7 +130,9 @@ class _Observed:
     known: dict[str, NDArray[np.bool_]] = field(default_factory=dict)  # what was asked for before
 
     def engine(self) -> Engine | None:
-        """Goes through them one by one; None if they are too many."""
+        """By the mask of an array, or one by one from a list; None if a list would have too many."""
+        if isinstance(self.seen, DenseObservation):
+            return _slabs(self.plan, as_dense(self.seen, self.plan.task.dtype, values=False), self.threads, 1)[0]
         if self.plan.task.facts.cells > MOST_CELLS:
             return None
         return _listed(self.plan, self.seen, "observed", self.threads)[0]
