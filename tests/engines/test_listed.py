@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,29 @@ def test_a_warning_where_digits_are_lost_and_cells_are_too_many(monkeypatch: pyt
     with pytest.warns(pltf.ConvergenceWarning, match="exposures keep few digits"):
         exposure = engine.exposure(factors, "A")
     assert (exposure >= 0).all()
+
+
+def test_an_array_is_not_listed_where_holes_cancel_exposures() -> None:
+    """Its mask tells as much: a list would take 33 bytes for each of its observed cells."""
+    rng = np.random.default_rng(0)
+    keep = rng.random((2000, 2000)) < 0.99
+    keep[:, 0] = False
+    keep[0, 0] = True
+    seen = {"X": pltf.observe(rng.poisson(0.02, keep.shape), keep)}
+    plan = pltf.Model("X[i,j] = A[i,r] * B[j,r]", r=2).plan(seen)
+    assert plan.equations[0].exposure.name == "holes"
+    engine = registry.build(plan, seen)
+    factors = {"A": np.ones((2000, 2)), "B": np.ones((2000, 2))}
+    factors["B"][0] = 1e17
+    engine.exposure(factors, "B")
+    tracemalloc.start()
+    try:
+        exposure = engine.exposure(factors, "A")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_allclose(exposure, keep @ factors["B"], rtol=1e-12)
+    assert peak < 8 * keep.size
 
 
 def test_float32_adds_up_a_long_row_in_float64() -> None:
