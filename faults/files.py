@@ -159,6 +159,6 @@ def _bombs(where: Path) -> Tally:
     ):
         path = make(where / name, size)
         ended = command("info", path, "--limit", f"{MEMORY / 1e6:.0f}MB", said=where / "said").wait()
-        tally.count(ended.fault(), "" if ended.code == 2 else "was read")
+        tally.count(ended.fault(), "" if "memory to read" in ended.said else "was not refused for its size")
         path.unlink()
     return tally
