@@ -8,6 +8,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from pltf.cli.main import run
 
 LONG, LARGE = 10.0, 1 << 30  # seconds and bytes that no command here may need
 WORKERS_ARE_PROCESSES = "from pltf.selection import search; search._worth_processes = lambda *_: True"
-_COMMAND = "from pltf.cli.main import main; main()"
+_IMPORT = "from pltf.cli.main import main"
 
 
 class Ended(NamedTuple):
@@ -85,7 +86,8 @@ def forked(action: Callable[[], int | None], said: Path) -> Child:
     """Do something in a copy of this process, which has everything imported and compiled."""
     process = os.fork()
     if process:
-        os.setpgid(process, process)  # both do it: nobody knows who comes first
+        with suppress(PermissionError, ProcessLookupError):  # it was faster, and did it itself
+            os.setpgid(process, process)
         return Child(process, said)
     code = 1
     try:
@@ -118,7 +120,7 @@ def started(
     env: Mapping[str, str] | None = None,
 ) -> Child:
     """A command in a new Python, as a shell starts it; ``before`` is done first in it, ``under`` names a wrapper."""
-    words = [*under, sys.executable, "-c", f"{before}\n{_COMMAND}", *map(str, arguments)]
+    words = [*under, sys.executable, "-c", f"{_IMPORT}\n{before}\nmain()", *map(str, arguments)]
 
     def replace_it() -> None:
         if limit is not None:

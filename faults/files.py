@@ -33,7 +33,7 @@ def tallies(bench: Bench) -> Iterator[Tally]:
 def _sound(where: Path) -> list[Path]:
     """A file of every format that pltf reads."""
     data = events(where)
-    done(*fit_of(data, where / "fit.nc"), "--holdout", 0.1)
+    done(*fit_of(data, where / "fit.nc"))
     (where / "kept.nc").rename(where / "checkpoint.nc")
     done(*search_of(data, where / "search.nc"))
     files = ["events.csv", "fit.nc", "checkpoint.nc", "search.nc"]
@@ -43,9 +43,10 @@ def _sound(where: Path) -> list[Path]:
     X = np.random.default_rng(0).poisson(1.0, (9, 7)).astype(float)
     np.save(where / "array.npy", X)
     sparse.save_npz(where / "sparse.npz", sparse.csc_matrix(X))
-    scipy_io.savemat(where / "array.mat", {"X": X, "S": sparse.csc_matrix(X)}, do_compression=True)
+    scipy_io.savemat(where / "array.mat", {"X": X}, do_compression=True)
+    scipy_io.savemat(where / "sparse.mat", {"X": sparse.csc_matrix(X)})
     crafted.sparse_mat_73(where / "new.mat")
-    return [where / name for name in (*files, "array.npy", "sparse.npz", "array.mat", "new.mat")]
+    return [where / name for name in (*files, "array.npy", "sparse.npz", "array.mat", "sparse.mat", "new.mat")]
 
 
 # -- damage ---------------------------------------------------------------------------------------
@@ -91,6 +92,7 @@ CHANGES: tuple[Change, ...] = (_flip, _extreme, _cut, _without, _repeated, _nois
 def _damaged(bench: Bench, path: Path, share: float) -> Tally:
     tally = Tally(f"damaged: {path.name}")
     content = path.read_bytes()
+    assert not command(*_reading(path, path, path.parent), said=path.with_name("said")).wait(60).code
     kind = path.name.removeprefix(path.name.split(".")[0])
     for number in bench.rounds(share):
         changed = CHANGES[number % len(CHANGES)](bytearray(content), bench.rng)
@@ -107,9 +109,9 @@ def _damaged(bench: Bench, path: Path, share: float) -> Tally:
 def _reading(sound: Path, file: Path, inside: Path) -> list[object]:
     """A command that reads all of a file."""
     if sound.name == "fit.nc":
-        return ["predict", file, "--at", "user-1,place-1,week-1"]
+        return ["predict", file, "--top", 5]
     if sound.name == "checkpoint.nc":
-        return fit_of(sound.with_name("events.csv"), inside / "out.nc", "--holdout", 0.1, "--checkpoint", file)
+        return fit_of(sound.with_name("events.csv"), inside / "out.nc", "--checkpoint", file)
     return ["info", file]
 
 

@@ -50,7 +50,7 @@ def _commands(data: Path, fit: Path) -> dict[str, Work]:
 
 
 def _signalled(work: Work, number: signal.Signals, seconds: float, outside: Path) -> str:
-    """What went wrong after a signal, so long after Python was up: before that nobody can say anything."""
+    """What went wrong after a signal, so long after the command was there: before that Python speaks for itself."""
     with folder() as inside:
         up = inside / "up"
         child = started(work(inside), outside / "said", before=f"open({str(up)!r}, 'w').close()")
@@ -58,4 +58,4 @@ def _signalled(work: Work, number: signal.Signals, seconds: float, outside: Path
         while not up.exists() and time.monotonic() < until:
             time.sleep(0.001)
         ended = child.kill_after(seconds, number)
-        return ended.fault(INTERRUPTED, *(() if number == signal.SIGINT else (-number,))) or loads(inside / "out.nc")
+        return ended.fault(INTERRUPTED, -number) or loads(inside / "out.nc")

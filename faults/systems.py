@@ -42,17 +42,23 @@ def _full_disk(bench: Bench, share: float) -> Iterator[Tally]:
         disk.mkdir()
 
         def within() -> int:
-            _alone()
+            try:
+                _alone()
+                _mount(b"tmpfs", os.fsencode(disk), b"tmpfs", 0, b"size=4096")
+                _unmount(disk)
+            except OSError as error:
+                found.write_text(json.dumps([0, [], f"small disks cannot be had here ({error})"]))
+                return 0
             for number in bench.rounds(share):
                 _on_small_disk(bench, number, where, disk, tally)
-            found.write_text(json.dumps([tally.tried, tally.faults]))
+                found.write_text(json.dumps([tally.tried, tally.faults, ""]))
             return 0
 
-        ended = forked(within, where / "within").wait(share * bench.seconds + 60)
+        ended = forked(within, where / "within").wait(share * bench.seconds + 300)
         if found.exists():
-            tally.tried, tally.faults = json.loads(found.read_text())
-        else:
-            tally.why_not = f"small disks cannot be had here ({ended.said.strip().splitlines()[-1]})"
+            tally.tried, tally.faults, tally.why_not = json.loads(found.read_text())
+        if ended.code:
+            tally.count(f"the trial itself failed: {ended.said[-500:]}")
     yield tally
 
 
@@ -98,7 +104,11 @@ def _on_small_disk(bench: Bench, number: int, where: Path, disk: Path, tally: Ta
         loads(out),
         left_over(disk),
     )
-    ctypes.CDLL(None).umount2(os.fsencode(disk), 2)
+    _unmount(disk)
+
+
+def _unmount(disk: Path) -> None:
+    ctypes.CDLL(None).umount2(os.fsencode(disk), 2)  # even if somebody is still in it
 
 
 # -- little memory, few processes -------------------------------------------------------------------
@@ -148,14 +158,14 @@ def _vanishing(bench: Bench, share: float) -> Tally:
             env = {"TMPDIR": str(temporary)}
             work = search_of(events(inside), out, "--max-iter", 400)
             child = started(work, inside / "said", before=WORKERS_ARE_PROCESSES, env=env)
-            until = time.monotonic() + 20
+            until = time.monotonic() + 60
             while not (held := list(temporary.glob("pltf-*"))) and time.monotonic() < until:
                 time.sleep(0.002)
             time.sleep(bench.rng.uniform(0, 1.5))
             for one in held:
                 shutil.rmtree(one, ignore_errors=True)
-            ended = child.wait(60)
-            tally.count(ended.fault(seconds=60), "" if held else "no folder was shared", _part_of_search(out))
+            ended = child.wait(120)
+            tally.count(ended.fault(seconds=120), "" if held else "no folder was shared", _part_of_search(out))
     return tally
 
 
@@ -192,7 +202,7 @@ def _containers(bench: Bench, share: float) -> Tally:
                             env={"TMPDIR": str(temporary)},
                         )
                     )
-                faults = [child.wait(60).fault(seconds=60) for child in children]
+                faults = [child.wait(120).fault(seconds=120) for child in children]
                 tally.count(*faults, *(same(out, whole) for out in outs), left_over(temporary))
                 for out in outs:
                     shutil.rmtree(out.parent)
