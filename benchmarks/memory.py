@@ -26,6 +26,7 @@ import pltf.report
 from benchmarks.measure import _forget_peak, _peak_mb, _resident_mb
 from benchmarks.processes import Failed, last_line, python
 from pltf.engines.plan import Plan
+from pltf.selection import search as searching
 
 SWEEPS = 60  # enough for the steps of L-BFGS, which hold most
 SHARE_MISSING = 0.2
@@ -85,7 +86,8 @@ def fit(case: Case, seen: pltf.Observation, sweeps: int = SWEEPS) -> pltf.Fit:
 
 
 def search(case: Case, seen: pltf.Observation) -> None:
-    """A search over two sizes."""
+    """A search over two sizes; workers are threads, for what processes take would not be seen."""
+    searching._worth_processes = lambda *_: False
     model = case.model()
     index, size = next(iter(model.sizes.items()))
     how: dict[str, Any] = {"restarts": RESTARTS, "workers": WORKERS, "criterion": "bound", **case.options}

@@ -342,13 +342,8 @@ class Plan:
         """Memory of a fit besides the data: parameters, blocks in flight, copies, and the fit that judges it."""
         flight = max(e.flight_bytes * min(self.threads, e.pieces) for e in self.equations)
         made = sum(e.made_bytes for e in self.equations)
-        return self.held * self._factor_bytes + flight + made + self._judging_bytes
-
-    @property
-    def _judging_bytes(self) -> int:
-        if not self.judges:
-            return 0
-        return HELD_WHILE_JUDGING * self._factor_bytes + sum(e.judging_bytes for e in self.equations)
+        judging = HELD_WHILE_JUDGING * self._factor_bytes + sum(e.judging_bytes for e in self.equations)
+        return self.held * self._factor_bytes + flight + made + (judging if self.judges else 0)
 
     @property
     def _factor_bytes(self) -> int:
@@ -362,16 +357,17 @@ class Plan:
     def search_bytes(self, workers: int = 1, restarts: int = 10) -> int:
         """Memory of a search by the bound whose largest candidate this is, with the data.
 
-        The dispersion of the winner is judged when no other fit runs any more.
+        That is the memory of a fit, of the fits beside it, and of those that are done. Workers that are processes of
+        their own take 0.2 GB more each, for interpreter and packages.
 
         >>> import numpy as np, pltf
         >>> plan = pltf.cp(rank=7).plan(np.ones((50, 40, 30), dtype=int), threads=1)
         >>> plan.search_bytes(workers=1, restarts=1) == plan.peak_bytes + 13 * 8 * 7 * (50 + 40 + 30)
         True
         """
-        beside = (workers - 1) * (self.held * self._factor_bytes + max(e.flight_bytes for e in self.equations))
-        more = max(beside - self._judging_bytes, 0) + restarts * _HELD_BY_A_RUN * self._factor_bytes
-        return self.peak_bytes + more
+        flight = max(e.flight_bytes for e in self.equations)
+        beside = (workers - 1) * (self.held * self._factor_bytes + flight)
+        return self.peak_bytes + beside + restarts * _HELD_BY_A_RUN * self._factor_bytes
 
     def predict_bytes(self, cells: int, draws: int = 1000) -> int:
         """Memory of predictions of so many cells, intervals and probabilities included, with the fit and its data.
