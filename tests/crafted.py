@@ -78,6 +78,26 @@ def matlab(elements: list[Any], packed: bool = False) -> bytes:
     return b" " * 124 + b"\x00\x01IM" + whole
 
 
+def mat_of_no_version(path: Path) -> Path:
+    """A file of version 5, but for the letters that tell the order of bytes: SciPy reads it, unchecked."""
+    content = sparse_mat(path).read_bytes()
+    path.write_bytes(content[:124] + b"\x00\x01??" + content[128:])
+    return path
+
+
+def mat_4(path: Path, code: int, rows: int, columns: int, held: bytes) -> Path:
+    """A MATLAB file of version 4 with one array, of a type and a class that its code tells."""
+    path.write_bytes(np.array([code, rows, columns, 0, 2], dtype="<i4").tobytes() + b"A\x00" + held)
+    return path
+
+
+def sparse_mat_4(path: Path, starts: Any = SOUND, rows: Any = ROWS) -> Path:
+    """A sparse matrix in a MATLAB file of version 4, whose columns are listed for each value."""
+    columns = np.repeat(np.arange(4), np.diff(starts))
+    table = np.array([[*(np.array(rows) + 1), 3], [*(columns + 1), 4], [*VALUES, 0]])
+    return mat_4(path, 2, table.shape[1], 3, table.tobytes())
+
+
 # -- links out of the file ------------------------------------------------------------------------
 
 
@@ -141,6 +161,12 @@ def gzip_bomb(path: Path, size: int, row: bytes = b"a,b,1\n", head: bytes = b"i,
 def mat_bomb(path: Path, size: int) -> Path:
     """Zeros of so many bytes in a MATLAB file."""
     path.write_bytes(matlab([(6, 0x0006, 0), (5, 1, size // 8), (1, b"X"), (9, bytes(size))], packed=True))
+    return path
+
+
+def mat_of_sizes_below_0(path: Path, size: int) -> Path:
+    """Zeros of so many bytes in a MATLAB file, whose sizes would give memory back."""
+    path.write_bytes(matlab([(6, 0x0006, 0), (5, -1, size // 8), (1, b"X"), (9, bytes(size))], packed=True))
     return path
 
 

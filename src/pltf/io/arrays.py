@@ -114,17 +114,11 @@ def _from_our_own(held: Mapping[str, Any]) -> Any:
 
 def read_mat(path: Path, variable: str | None, allowance: Allowance) -> Any:
     """An array of numbers from a MATLAB file of any version."""
-    from scipy import io
-
     if beginning(path).startswith((b"MATLAB 7.3", b"\x89HDF")):
         return _mat_73(path, variable, allowance)
     allowance.take(path.stat().st_size)
     stored = stored_arrays(path)
-    if stored is not None:
-        return stored[_chosen(path, variable, list(stored))].array(str(path), allowance)
-    names = [name for name, _, kind in io.whosmat(path) if kind not in ("char", "cell", "struct", "object", "function")]
-    name = _chosen(path, variable, names)
-    return io.loadmat(path, variable_names=[name])[name]
+    return stored[_chosen(path, variable, list(stored))].array(str(path), allowance)
 
 
 def _mat_73(path: Path, variable: str | None, allowance: Allowance) -> Any:
