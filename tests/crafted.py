@@ -177,6 +177,19 @@ def hdf5_bomb(path: Path, size: int) -> Path:
     return as_mat_73(path) if path.suffix == ".mat" else path
 
 
+def netcdf_coordinate(path: Path, size: int) -> Path:
+    """Ten numbers with a coordinate that is not their index and takes so many bytes, packed."""
+    with h5py.File(path, "w") as file:
+        file["row"] = np.arange(10)
+        file["row"].make_scale("row")
+        file["X"] = np.arange(10.0)
+        file.create_dataset("big", (10,), f"S{size // 10}", chunks=(1,), compression="gzip")
+        for name in ("X", "big"):
+            file[name].dims[0].attach_scale(file["row"])
+        file["X"].attrs["coordinates"] = "big"
+    return path
+
+
 def npz_bomb(path: Path, size: int) -> Path:
     """Zeros of so many bytes in a packed .npz file."""
     np.savez_compressed(path, X=np.zeros(size // 8))
@@ -190,4 +203,14 @@ def parquet_bomb(path: Path, rows: int, word: int = 1) -> Path:
 
     codes = pa.array(np.zeros(rows, dtype=np.int32))
     parquet.write_table(pa.table({"who": pa.DictionaryArray.from_arrays(codes, pa.array(["x" * word]))}), path)
+    return path
+
+
+def parquet_word(path: Path, size: int) -> Path:
+    """A table of one row with one word of so many letters, in a column whose name has a dot, beside a number."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    table = pa.table({"who.called": ["x" * size], "n": [1]})
+    parquet.write_table(table, path, compression="zstd", use_dictionary=False)
     return path

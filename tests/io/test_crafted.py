@@ -13,7 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from scipy import io
+from scipy import io, sparse
 
 import pltf
 from pltf.cli.main import run
@@ -186,6 +186,30 @@ def test_bombs_in_parquet(tmp_path: Path) -> None:
     long = crafted.parquet_bomb(tmp_path / "long.parquet", 10_000, word=MB)
     assert "raise this with limit=" in refusal(long, limit=LIMIT)
     assert len(read_data(many, limit=1000 * MB)) == 3 * MB
+
+
+@pytest.mark.extra("io")
+def test_a_long_word_in_parquet_is_measured_before_it_is_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = crafted.parquet_word(tmp_path / "a.parquet", 30 * MB)
+    assert path.stat().st_size < MB
+    assert read_data(path, limit=100 * MB)["who.called"].str.len().tolist() == [30 * MB]
+    assert read_data(path, columns=["n"], limit=LIMIT)["n"].tolist() == [1]
+    monkeypatch.delattr(pq.ParquetFile, "iter_batches")
+    assert "raise this with limit=" in refusal(path, limit=LIMIT)
+
+
+def test_coordinates_that_are_no_labels_are_not_read(tmp_path: Path) -> None:
+    found = read_data(crafted.netcdf_coordinate(tmp_path / "a.nc", 50 * MB), limit=LIMIT)
+    assert list(found.coords) == ["row"]
+    assert found.values.tolist() == list(range(10))
+
+
+def test_arrays_of_npz_are_counted_once(tmp_path: Path) -> None:
+    matrix = sparse.csr_array(np.ones((1, MB)))  # 12 MB, counted twice
+    sparse.save_npz(tmp_path / "a.npz", matrix)
+    assert read_data(tmp_path / "a.npz", limit=25 * MB).nnz == MB
 
 
 def test_a_saved_fit_is_bounded_too(tmp_path: Path) -> None:
