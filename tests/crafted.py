@@ -78,6 +78,26 @@ def matlab(elements: list[Any], packed: bool = False) -> bytes:
     return b" " * 124 + b"\x00\x01IM" + whole
 
 
+def mat_of_no_version(path: Path) -> Path:
+    """A file of version 5, but for the letters that tell the order of bytes: SciPy reads it, unchecked."""
+    content = sparse_mat(path).read_bytes()
+    path.write_bytes(content[:124] + b"\x00\x01??" + content[128:])
+    return path
+
+
+def mat_4(path: Path, code: int, rows: int, columns: int, held: bytes) -> Path:
+    """A MATLAB file of version 4 with one array, of a type and a class that its code tells."""
+    path.write_bytes(np.array([code, rows, columns, 0, 2], dtype="<i4").tobytes() + b"A\x00" + held)
+    return path
+
+
+def sparse_mat_4(path: Path, starts: Any = SOUND, rows: Any = ROWS) -> Path:
+    """A sparse matrix in a MATLAB file of version 4, whose columns are listed for each value."""
+    columns = np.repeat(np.arange(4), np.diff(starts))
+    table = np.array([[*(np.array(rows) + 1), 3], [*(columns + 1), 4], [*VALUES, 0]])
+    return mat_4(path, 2, table.shape[1], 3, table.tobytes())
+
+
 # -- links out of the file ------------------------------------------------------------------------
 
 
@@ -144,11 +164,30 @@ def mat_bomb(path: Path, size: int) -> Path:
     return path
 
 
+def mat_of_sizes_below_0(path: Path, size: int) -> Path:
+    """Zeros of so many bytes in a MATLAB file, whose sizes would give memory back."""
+    path.write_bytes(matlab([(6, 0x0006, 0), (5, -1, size // 8), (1, b"X"), (9, bytes(size))], packed=True))
+    return path
+
+
 def hdf5_bomb(path: Path, size: int) -> Path:
     """Zeros of so many bytes in an HDF5 file, none of which is written."""
     with h5py.File(path, "w", userblock_size=512 if path.suffix == ".mat" else 0) as file:
         file.create_dataset("X", (size // 8,), "<f8", chunks=True, compression="gzip")
     return as_mat_73(path) if path.suffix == ".mat" else path
+
+
+def netcdf_coordinate(path: Path, size: int) -> Path:
+    """Ten numbers with a coordinate that is not their index and takes so many bytes, packed."""
+    with h5py.File(path, "w") as file:
+        file["row"] = np.arange(10)
+        file["row"].make_scale("row")
+        file["X"] = np.arange(10.0)
+        file.create_dataset("big", (10,), f"S{size // 10}", chunks=(1,), compression="gzip")
+        for name in ("X", "big"):
+            file[name].dims[0].attach_scale(file["row"])
+        file["X"].attrs["coordinates"] = "big"
+    return path
 
 
 def npz_bomb(path: Path, size: int) -> Path:
@@ -164,4 +203,14 @@ def parquet_bomb(path: Path, rows: int, word: int = 1) -> Path:
 
     codes = pa.array(np.zeros(rows, dtype=np.int32))
     parquet.write_table(pa.table({"who": pa.DictionaryArray.from_arrays(codes, pa.array(["x" * word]))}), path)
+    return path
+
+
+def parquet_word(path: Path, size: int) -> Path:
+    """A table of one row with one word of so many letters, in a column whose name has a dot, beside a number."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    table = pa.table({"who.called": ["x" * size], "n": [1]})
+    parquet.write_table(table, path, compression="zstd", use_dictionary=False)
     return path

@@ -65,6 +65,59 @@ def test_dia_and_bsr_whose_parts_do_not_fit() -> None:
         pltf.observe(blocks)
 
 
+def spoilt_lists(rows: Any, values: Any) -> Any:
+    """A matrix of lists with others in its first row."""
+    array = sparse.lil_array((2, 3))
+    array.rows[0], array.data[0] = rows, values
+    return array
+
+
+UNSOUND_LISTS: dict[str, tuple[Any, Any, str]] = {
+    "more values": ([0], [1.0] * 5_000_000, "an index for each of 5000000 values of row 0, got 1"),
+    "fewer values": ([0, 1], [1.0], "an index for each of 1 values of row 0, got 2"),
+    "beyond": ([100], [1.0], "indices must be from 0 to 2, got 100"),
+    "far beyond": ([2**70], [1.0], "indices must be from 0 to 2, got 1180591620717411303424"),
+    "below 0": ([-1], [1.0], "indices must be from 0 to 2, got -1"),
+    "no whole number": ([0.5], [1.0], "indices must be whole numbers"),
+    "a list within": ([[0]], [1.0], "indices must be whole numbers"),
+    "no list": (None, [1.0], "rows must be an array of 2 lists"),
+    "no list of values": ([0], (1.0,), "data must be an array of 2 lists"),
+}
+
+
+@pytest.mark.parametrize("fault", UNSOUND_LISTS)
+def test_lil_whose_parts_do_not_fit(fault: str) -> None:
+    *lists, told = UNSOUND_LISTS[fault]
+    with pytest.raises(PltfError, match=told):
+        pltf.observe(spoilt_lists(*lists))
+    with pytest.raises(PltfError, match=f"X: .*{told}"):
+        PoissonNMF(2).fit(spoilt_lists(*lists))
+
+
+def test_lil_with_more_rows_than_its_shape() -> None:
+    bad = sparse.lil_array((2, 3))
+    bad.rows = sparse.lil_array((2000, 3)).rows
+    with pytest.raises(PltfError, match="rows must be an array of 2 lists"):
+        pltf.observe(bad)
+
+
+def test_what_scipy_cannot_convert() -> None:
+    with pytest.raises(PltfError, match=r"data is a damaged lil array: .*not str"):
+        pltf.observe(spoilt_lists([0], ["many"]))
+    bad = sparse.dok_array((2, 3))
+    bad._dict[100, 0] = 1.0
+    with pytest.raises(PltfError, match=r"data is a damaged dok array: .*exceeds"):
+        pltf.observe(bad)
+
+
+@pytest.mark.parametrize("offset", [2**62, -(2**62), 4, -3])
+def test_dia_with_offsets_beyond_its_shape(offset: int) -> None:
+    diagonals = sparse.dia_array(np.ones((3, 4)))
+    diagonals.offsets = np.array([*diagonals.offsets[:-1], offset])
+    with pytest.raises(PltfError, match=f"offsets must be from -2 to 3, got {offset}"):
+        pltf.observe(diagonals)
+
+
 @pytest.mark.parametrize("format", ["csr", "csc", "bsr", "coo", "dia", "lil", "dok"])
 def test_sound_ones_are_read_as_before(format: str) -> None:
     X = np.arange(12).reshape(4, 3) % 5

@@ -13,6 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from scipy import io, sparse
 
 import pltf
 from pltf.cli.main import run
@@ -24,6 +25,8 @@ from tests.crafted import OUTSIDE, ROWS, SOUND, SPARSE, UNSOUND, VALUES, as_mat_
 from tests.extras import optional
 
 pa, pq = optional("pyarrow"), optional("pyarrow.parquet")
+MB = 1_000_000
+LIMIT = 20 * MB
 
 
 def refusal(path: Path, **options: Any) -> str:
@@ -63,6 +66,63 @@ def test_csr_and_wrong_kinds_of_numbers(tmp_path: Path) -> None:
     assert "'xyz' is unsupported" in refusal(make(tmp_path / "d.npz", starts=SOUND, format="xyz"))
 
 
+# -- MATLAB ---------------------------------------------------------------------------------------
+
+
+def test_a_header_of_no_version(tmp_path: Path) -> None:
+    assert "its header is not of a known version of MATLAB" in refusal(crafted.mat_of_no_version(tmp_path / "a.mat"))
+
+
+@pytest.mark.parametrize("row", [0, -1, 4, crafted.FAR, 0.5, math.nan, math.inf])
+def test_sparse_version_4_whose_parts_do_not_fit(row: float, tmp_path: Path) -> None:
+    assert read_data(crafted.sparse_mat_4(tmp_path / "a.mat")).toarray().T.ravel().tolist() == VALUES.tolist()
+    told = refusal(crafted.sparse_mat_4(tmp_path / "b.mat", rows=[row - 1, *ROWS[1:]]))
+    assert "coords of axis 0 must be from 0 to 2" in told or "positions that are not whole numbers" in told
+
+
+VERSION_4: dict[str, tuple[int, int, int, bytes, str]] = {
+    "back to its own header": (50, -1, 22, b"", "sizes -1 and 22"),
+    "sizes whose product is above 0": (0, -1, -1, bytes(8), "sizes -1 and -1"),
+    "sizes whose product is beyond 64 bits": (0, 2**31 - 1, 2**31 - 1, b"", "reaches beyond the end"),
+    "too short": (0, 2, 2, bytes(31), "reaches beyond the end"),
+    "ends within a header": (0, 1, 1, bytes(10), "ends within a header"),
+    "numbers of a VAX": (2000, 1, 1, bytes(8), "unknown type 2000"),
+    "a type that is none": (60, 1, 1, bytes(8), "unknown type 60"),
+    "a sparse table of two columns": (2, 1, 2, bytes(16), "table of the sizes (1, 2)"),
+    "an empty sparse table": (2, 0, 3, b"", "table of the sizes (0, 3)"),
+}
+
+
+@pytest.mark.parametrize("fault", VERSION_4)
+def test_version_4_that_is_spoilt(fault: str, tmp_path: Path) -> None:
+    """SciPy's reader never ends on the first of them; a hang would be ended by the time limit of the tests."""
+    code, rows, columns, held, told = VERSION_4[fault]
+    assert told in refusal(crafted.mat_4(tmp_path / "a.mat", code, rows, columns, held))
+
+
+def test_version_4_is_bounded(tmp_path: Path) -> None:
+    path = crafted.mat_4(tmp_path / "a.mat", 0, 1, MB, bytes(8 * MB))
+    assert "raise this with limit=" in refusal(path, limit=LIMIT)
+    assert read_data(path, limit=30 * MB).shape == (1, MB)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("kind", ["f8", "f4", "i4", "i2", "u2", "u1"])
+def test_version_4_is_read_as_scipy_reads_it(kind: str, order: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.mat"
+    held = np.arange(6).reshape(2, 3)
+    code = (1000 if order == ">" else 0) + 10 * ["f8", "f4", "i4", "i2", "u2", "u1"].index(kind)
+    head = np.array([code, 2, 3, 0, 2], dtype=f"{order}i4").tobytes()
+    path.write_bytes(head + b"A\x00" + held.astype(order + kind).tobytes(order="F"))
+    assert read_data(path).dtype == np.dtype(kind)
+    assert read_data(path).tolist() == io.loadmat(path)["A"].tolist() == held.tolist()
+
+
+def test_sizes_below_0_give_no_memory_back(tmp_path: Path) -> None:
+    path = crafted.mat_of_sizes_below_0(tmp_path / "a.mat", 50 * MB)
+    assert "an array has a size below 0" in refusal(path, limit=LIMIT)
+
+
 # -- other files ----------------------------------------------------------------------------------
 
 
@@ -88,7 +148,6 @@ def test_a_link_to_a_name_in_the_same_file(ending: str, tmp_path: Path) -> None:
 
 # -- bombs ----------------------------------------------------------------------------------------
 
-MB = 1_000_000
 BOMBS: dict[str, Callable[[Path], Path]] = {
     "a.csv.gz": lambda path: crafted.gzip_bomb(path, 8 * MB),
     "long_line.csv.gz": lambda path: crafted.gzip_bomb(path, 8 * MB, row=b"a,"),
@@ -102,7 +161,6 @@ BOMBS: dict[str, Callable[[Path], Path]] = {
     "a.nc": lambda path: crafted.hdf5_bomb(path, 50 * MB),
     "a.npz": lambda path: crafted.npz_bomb(path, 50 * MB),
 }
-LIMIT = 20 * MB
 
 
 @pytest.mark.parametrize("name", [name for name in BOMBS if name != "words.csv.gz"])
@@ -128,6 +186,30 @@ def test_bombs_in_parquet(tmp_path: Path) -> None:
     long = crafted.parquet_bomb(tmp_path / "long.parquet", 10_000, word=MB)
     assert "raise this with limit=" in refusal(long, limit=LIMIT)
     assert len(read_data(many, limit=1000 * MB)) == 3 * MB
+
+
+@pytest.mark.extra("io")
+def test_a_long_word_in_parquet_is_measured_before_it_is_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = crafted.parquet_word(tmp_path / "a.parquet", 30 * MB)
+    assert path.stat().st_size < MB
+    assert read_data(path, limit=100 * MB)["who.called"].str.len().tolist() == [30 * MB]
+    assert read_data(path, columns=["n"], limit=LIMIT)["n"].tolist() == [1]
+    monkeypatch.delattr(pq.ParquetFile, "iter_batches")
+    assert "raise this with limit=" in refusal(path, limit=LIMIT)
+
+
+def test_coordinates_that_are_no_labels_are_not_read(tmp_path: Path) -> None:
+    found = read_data(crafted.netcdf_coordinate(tmp_path / "a.nc", 50 * MB), limit=LIMIT)
+    assert list(found.coords) == ["row"]
+    assert found.values.tolist() == list(range(10))
+
+
+def test_arrays_of_npz_are_counted_once(tmp_path: Path) -> None:
+    matrix = sparse.csr_array(np.ones((1, MB)))  # 12 MB, counted twice
+    sparse.save_npz(tmp_path / "a.npz", matrix)
+    assert read_data(tmp_path / "a.npz", limit=25 * MB).nnz == MB
 
 
 def test_a_saved_fit_is_bounded_too(tmp_path: Path) -> None:

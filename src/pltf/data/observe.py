@@ -17,7 +17,7 @@ from pltf.data.dense import dense_observation
 from pltf.data.labels import Labels, known_labels
 from pltf.data.numeric import brief, has_masked, numeric
 from pltf.data.pattern import DensePattern, ListedPattern, Pattern
-from pltf.data.sparse_parts import check_sparse
+from pltf.data.sparse_parts import as_coo, check_sparse
 from pltf.data.tables import cells_of, is_table, read_table, refuse_twice
 from pltf.errors import ObservationError, flag, py
 
@@ -358,13 +358,12 @@ def _listed(data: Any, shape: Sequence[int] | None, name: str) -> tuple[Any, Any
         return data[0], data[1], shape
     if shape is not None:
         raise ObservationError(f"{name} has a shape of its own, {data.shape}: {py:shape} must be None")
+    coo = as_coo(data, name)
     if sparse.issparse(data):
-        coo = data.tocoo()
         return np.stack(coo.coords, axis=1), coo.data, coo.shape
-    data = data.asformat("coo")
-    if data.fill_value != 0:
-        raise ObservationError(f"{name}: a sparse array must be filled with 0, got fill value {data.fill_value}")
-    return data.coords.T, data.data, data.shape
+    if coo.fill_value != 0:
+        raise ObservationError(f"{name}: a sparse array must be filled with 0, got fill value {coo.fill_value}")
+    return coo.coords.T, coo.data, coo.shape
 
 
 def _as_array(data: Any, name: str) -> NDArray[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,9 @@ _LARGEST = 2**63 - 1
 def check_sparse(data: Any, name: str) -> None:
     """Refuse a sparse array, of SciPy or pydata, whose parts do not fit together; other data pass."""
     if sparse.issparse(data):
-        if data.format in _PARTS:  # others are of Python's lists and dictionaries
+        if data.format == "lil":
+            _check_lists(data.rows, data.data, data.shape, name)
+        elif data.format in _PARTS:  # the other one is a dictionary, which compiled code does not go through
             parts = {part: getattr(data, part) for part in _PARTS[data.format]}
             _check_parts(data.format, parts, data.shape, name)
     elif type(data).__module__.split(".")[0] == "sparse":
@@ -32,6 +35,14 @@ def check_sparse(data: Any, name: str) -> None:
             _check_compressed(data.indptr, data.indices, len(data.data), major, minor, name)
         elif hasattr(data, "coords"):
             _check_coords(data.coords, len(data.data), data.shape, name)
+
+
+def as_coo(data: Any, name: str) -> Any:
+    """A sparse array, checked before, as COO; what its own library cannot convert is refused in our words."""
+    try:
+        return data.asformat("coo")
+    except (ArithmeticError, LookupError, TypeError, ValueError) as reason:
+        raise ObservationError(f"{name} is a damaged {data.format} array: {reason}") from reason
 
 
 def sparse_array(format: str, parts: Mapping[str, Any], shape: Sequence[int], name: str) -> Any:
@@ -69,6 +80,7 @@ def _check_parts(format: str, parts: Mapping[str, Any], shape: tuple[int, ...], 
         offsets = _whole(parts["offsets"], "offsets", name)
         if values.ndim != 2 or len(values) != offsets.size or len(shape) != 2:
             raise ObservationError(f"{name}: data must have a row for each of {offsets.size} offsets")
+        _check_between(offsets, 1 - shape[0], shape[1] - 1, "offsets", name)
     elif format in _COMPRESSED:
         rows, columns = shape if len(shape) == 2 else (1, shape[0])  # SciPy has csr_array of one axis
         if format == "bsr":
@@ -127,10 +139,31 @@ def _check_coords(coords: Any, count: int, shape: tuple[int, ...], name: str) ->
         _check_within(places, size, f"coords of axis {axis}", name)
 
 
+def _check_lists(rows: Any, values: Any, shape: tuple[int, ...], name: str) -> None:
+    """Refuse a matrix of lists (LIL) in which a row has more values than indices: SciPy makes room for the indices."""
+    for part, what in ((rows, "rows"), (values, "data")):
+        lists = isinstance(part, np.ndarray) and part.shape == shape[:1] and all(type(one) is list for one in part)
+        if not lists:
+            raise ObservationError(f"{name}: {what} must be an array of {shape[0]} lists")
+    for row, (places, held) in enumerate(zip(rows, values, strict=True)):
+        if len(places) != len(held):
+            raise ObservationError(
+                f"{name}: there must be an index for each of {len(held)} values of row {row}, got {len(places)}"
+            )
+    listed = list(chain.from_iterable(rows))
+    if not all(isinstance(place, (int, np.integer)) for place in listed):
+        raise ObservationError(f"{name}: indices must be whole numbers")
+    _check_within(np.array(listed), shape[1], "indices", name)
+
+
 def _check_within(places: NDArray[Any], size: int, what: str, name: str) -> None:
-    wrong = (places < 0) | (places >= size)
+    _check_between(places, 0, size - 1, what, name)
+
+
+def _check_between(numbers: NDArray[Any], least: int, most: int, what: str, name: str) -> None:
+    wrong = (numbers < least) | (numbers > most)
     if wrong.any():
-        raise ObservationError(f"{name}: {what} must be from 0 to {size - 1}, got {places[np.argmax(wrong)]}")
+        raise ObservationError(f"{name}: {what} must be from {least} to {most}, got {numbers[np.argmax(wrong)]}")
 
 
 def _check_list(values: NDArray[Any], what: str, name: str) -> None:

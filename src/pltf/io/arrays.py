@@ -69,6 +69,9 @@ class _Arrays(Mapping[str, NDArray[Any]]):
         found: NDArray[Any] = self._loaded[name]
         return found
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._names  # a Mapping would read the array to tell
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 
@@ -114,17 +117,11 @@ def _from_our_own(held: Mapping[str, Any]) -> Any:
 
 def read_mat(path: Path, variable: str | None, allowance: Allowance) -> Any:
     """An array of numbers from a MATLAB file of any version."""
-    from scipy import io
-
     if beginning(path).startswith((b"MATLAB 7.3", b"\x89HDF")):
         return _mat_73(path, variable, allowance)
     allowance.take(path.stat().st_size)
     stored = stored_arrays(path)
-    if stored is not None:
-        return stored[_chosen(path, variable, list(stored))].array(str(path), allowance)
-    names = [name for name, _, kind in io.whosmat(path) if kind not in ("char", "cell", "struct", "object", "function")]
-    name = _chosen(path, variable, names)
-    return io.loadmat(path, variable_names=[name])[name]
+    return stored[_chosen(path, variable, list(stored))].array(str(path), allowance)
 
 
 def _mat_73(path: Path, variable: str | None, allowance: Allowance) -> Any:
@@ -174,7 +171,7 @@ def read_netcdf(path: Path, variable: str | None, allowance: Allowance) -> Any:
             _take_labels(file, allowance)
     with warnings.catch_warnings(action="ignore"), xr.open_dataset(path, decode_timedelta=False) as data:
         names = [str(name) for name, one in data.data_vars.items() if one.dtype.kind in "iufb" and one.ndim]
-        chosen = data[_chosen(path, variable, names)]
+        chosen = data[_chosen(path, variable, names)].reset_coords(drop=True)  # they are not labels, and of any size
         allowance.take(_COPIES * float(chosen.size) * max(chosen.dtype.itemsize, 8))
         array = chosen.load()
     stored = np.dtype(array.encoding.get("dtype", array.dtype))

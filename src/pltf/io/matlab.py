@@ -1,10 +1,10 @@
-"""Arrays of numbers in MATLAB files of version 5, read by hand: scipy's reader crashes on files that are spoilt."""
+"""Arrays of numbers in MATLAB files of versions 4 and 5, read by hand: SciPy's reader crashes on spoilt ones."""
 
 from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.sparse_parts import sparse_array
+from pltf.io.matlab4 import Stored4, is_version_4, stored_arrays_4
 from pltf.memory import Allowance
 
 Order = Literal["little", "big"]
@@ -54,6 +55,8 @@ class Stored:
 
     def array(self, name: str, allowance: Allowance) -> Any:
         """The array, dense or sparse; ``name`` stands in messages."""
+        if min(self.sizes, default=0) < 0:  # it would give memory back
+            raise ValueError(f"an array has a size below 0: {self.sizes}")
         packed = _unpacked_size(self.element)
         dense = self.flags & 0xFF != _SPARSE
         made = math.prod(self.sizes) * np.dtype(_CLASSES[self.flags & 0xFF]).itemsize if dense else packed
@@ -89,12 +92,14 @@ def matlab_sparse(values: NDArray[Any], rows: NDArray[Any], starts: NDArray[Any]
     return sparse_array("csc", parts, (height, starts.size - 1), name)
 
 
-def stored_arrays(path: Path) -> dict[str, Stored] | None:
-    """The arrays of numbers in a file of version 5, by their names; None of a file of another version."""
+def stored_arrays(path: Path) -> Mapping[str, Stored | Stored4]:
+    """The arrays of numbers in a file of version 4 or 5, by their names."""
     content = path.read_bytes()
+    if is_version_4(content):
+        return stored_arrays_4(content)
     order = _ORDERS.get(content[_HEADER - 2 : _HEADER])
     if order is None:
-        return None
+        raise ValueError("its header is not of a known version of MATLAB")
     found = {}
     for one in _elements(memoryview(content)[_HEADER:], order):
         flags, sizes, name = _head(one)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ def read_parquet(
         cut = names[:most] if most is not None and len(names) > most else None
         wanted = cut if columns is None else list(columns)
         allowance.take(CELL * float(file.metadata.num_rows) * len(wanted or names))
+        allowance.take(_unpacked(file.metadata, set(wanted or names)))
         batches = []
         for batch in file.iter_batches(_rows_at_a_time(file.metadata, allowance), columns=wanted):
             allowance.take(batch.nbytes)
@@ -45,6 +47,21 @@ def parquet_columns(path: Path) -> list[str]:
     import pyarrow.parquet as pq
 
     return list(pq.read_schema(path).names)
+
+
+def _unpacked(facts: Any, wanted: set[str]) -> int:
+    """The bytes of the wanted columns in the largest group of rows: even to read one row, all may be unpacked."""
+    groups = (facts.row_group(number) for number in range(facts.num_row_groups))
+    return max((_wanted_bytes(group, wanted) for group in groups), default=0)
+
+
+def _wanted_bytes(group: Any, wanted: set[str]) -> int:
+    """The bytes of the wanted columns in a group of rows; parts of nested ones are called as ``column.part``."""
+    size = 0
+    for chunk in map(group.column, range(group.num_columns)):
+        if any(name in wanted for name in accumulate(chunk.path_in_schema.split("."), "{}.{}".format)):
+            size += max(chunk.total_uncompressed_size, 0)  # below 0 it would give memory back
+    return size
 
 
 def _rows_at_a_time(facts: Any, allowance: Allowance) -> int:
