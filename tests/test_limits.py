@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from concurrent.futures import BrokenExecutor, Future
 from pathlib import Path
 from typing import Any
@@ -99,6 +101,23 @@ def test_blocks_are_worked_on_by_the_threads_there_are(most: int, monkeypatch: p
     allow(monkeypatch, most)
     with pytest.warns(RuntimeWarning, match=rf"only {most + 1} of 4 threads can be started"):
         assert list(threads.ordered_map(abs, range(-9, 0), 4)) == list(range(9, 0, -1))
+    threads._workers.cache_clear()
+
+
+class Block:
+    """What is worked on."""
+
+
+@pytest.mark.filterwarnings("ignore:only 1 of 4 threads")
+def test_without_other_threads_nothing_waits_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads._workers.cache_clear()
+    allow(monkeypatch, 0)
+    blocks = [Block() for _ in range(9)]
+    seen = [weakref.ref(block) for block in blocks]
+    assert list(threads.ordered_map(type, blocks, 4)) == [Block] * 9
+    del blocks
+    gc.collect()
+    assert not any(ref() for ref in seen)
     threads._workers.cache_clear()
 
 
