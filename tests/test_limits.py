@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from pltf import threads, workers
+from pltf.errors import PltfError
 from pltf.workers import CannotStart, Job, Pool, drive
 from tests.cli import SCRIPT
 from tests.limits import few_processes, little_memory, run_limited
@@ -154,6 +155,16 @@ def test_processes_that_fail_their_trial_are_told(trial: Any, monkeypatch: pytes
     monkeypatch.setattr(workers, "_START", 0.1 if trial is wait_for_ever else 60)
     with pytest.raises(CannotStart):
         Pool(1, processes=True, trial=trial)
+
+
+def test_processes_that_cannot_be_started_again_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    workers._end_processes()
+    pool = Pool(1, processes=True)
+    allow(monkeypatch, 0)
+    ((_, error),) = drive([one_round(Job(leave, (), nothing))], pool, nothing, nothing)
+    assert isinstance(error, PltfError)
+    assert str(error).startswith("a worker process was killed and no others can be started: raise the limit")
+    assert not workers._idle  # the next pool does not get what is left of this one
 
 
 def test_jobs_that_nobody_serves_fail() -> None:
