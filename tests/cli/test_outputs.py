@@ -71,6 +71,15 @@ def test_force_replaces_what_appears_meanwhile(folder: Path, monkeypatch: pytest
     assert isinstance(pltf.load("out.nc"), pltf.Fit)
 
 
+def test_a_link_to_nothing_is_replaced_only_if_asked_for(folder: Path) -> None:
+    Path("out.nc").symlink_to("nowhere.nc")
+    command = ("fit", "x.npy", "--nmf", "1", "-o", "out.nc")
+    assert here(*command).refusal == "out.nc exists: --force replaces it"
+    told = here(*command, "--force")
+    assert (told.code, told.err) == (0, "")
+    assert isinstance(pltf.load("out.nc"), pltf.Fit)
+
+
 def test_labels_beside_converted_data_move_with_them(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _appears(monkeypatch, "_read", folder / "out.tns")
     told = here("convert", "labelled.csv", "out.tns", "-i", "user,place", "--count")
