@@ -226,9 +226,12 @@ def _print_table(table: pd.DataFrame, safe: bool) -> None:
 
 def _for_terminal(table: pd.DataFrame) -> pd.DataFrame:
     """A table with nothing in its text that would drive a terminal."""
-    texts = table.select_dtypes(exclude=["number", "bool", "datetime", "datetimetz"])
-    shown = texts.astype(object).map(lambda one: _plain(one) if isinstance(one, str) else one)
-    return table.assign(**{name: shown[name] for name in shown}).rename(columns=_plain)
+    shown = table.copy()
+    for at in range(table.shape[1]):
+        column = table.iloc[:, at]
+        if column.dtype.kind not in "biufcmM":
+            shown.isetitem(at, column.astype(object).map(lambda one: _plain(one) if isinstance(one, str) else one))
+    return shown.rename(columns=_plain)
 
 
 def _plain(text: object) -> str:
