@@ -6,7 +6,8 @@ import math
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,7 @@ from pltf.inference.run import INTERRUPTED
 from pltf.io import load
 from pltf.selection import Selection
 from pltf.selection.result import described, marked_doubts
+from pltf.store.container import leaving_others
 from pltf.terminal import printable
 
 if TYPE_CHECKING:
@@ -68,8 +70,7 @@ def fit(tell: Teller, file: Path, output: Path, force: bool, **options: Any) -> 
             tell.say("", f"of so many cells only few zeros are hidden, {low}: fit without --holdout to predict")
     fitted = model.fit(train, **fitting)
     fitted = replace(fitted, held_out=held, origin=_origin(file))
-    target = _still_free(tell, target, force or goes_on)
-    fitted.save(target)
+    target = _saved(tell, target, force or goes_on, fitted.save)
     _tell_fit(tell, fitted)
     interrupted = len(fitted.rows) < options["restarts"] or INTERRUPTED in (fitted.rows[-1].stopped, fitted.stopped)
     tell.know(interrupted=interrupted)
@@ -86,12 +87,28 @@ def _target(output: Path, replaces: bool, file: Path, options: Mapping[str, Any]
     return target
 
 
-def _still_free(tell: Teller, target: Path, replaces: bool) -> Path:
-    """Where the result goes now that it is there: what has appeared meanwhile is not replaced unasked."""
-    free = target if replaces else free_path(target)
-    if free != target:
-        tell.insist(f"{target} has appeared meanwhile and is left as it is: the result is in {free}")
-    return free
+def _saved(tell: Teller, target: Path, replaces: bool, save: Callable[[Path], object]) -> Path:
+    """Where the result is once it is saved."""
+    with _leaving_others(tell, replaces) as names:
+        save(target)
+    return names.get(target, target)
+
+
+@contextmanager
+def _leaving_others(tell: Teller, replaces: bool) -> Iterator[dict[Path, Path]]:
+    """Files that are written here do not replace unasked what has appeared meanwhile; yields the names they got."""
+    if replaces:
+        yield {}
+        return
+    with leaving_others(free_path) as names:
+        yield names
+    for asked, name in names.items():
+        _tell_of_others(tell, asked, name)
+
+
+def _tell_of_others(tell: Teller, asked: Path, name: Path) -> None:
+    if name != asked:
+        tell.insist(f"{asked} has appeared meanwhile and is left as it is: the result is in {name}")
 
 
 def _goes_on(output: Path, options: Mapping[str, Any]) -> bool:
@@ -120,8 +137,7 @@ def select(tell: Teller, file: Path, output: Path | None, force: bool, **options
     found = search(model, seen, **settings)
     found = replace(found, best_fit=replace(found.best_fit, origin=_origin(file)))
     if target is not None:
-        target = _still_free(tell, target, replaces)
-        found.save(target)
+        target = _saved(tell, target, replaces, found.save)
     _tell_search(tell, found)
     if target is not None:
         _tell_saved(tell, target)
@@ -188,8 +204,7 @@ def predict(
         table = table.assign(**{f"{kind}_low": low, f"{kind}_high": high})
     tell.know(cells=table.astype(object).to_dict("records"), level=level, atleast=atleast)
     if output is not None:
-        output = _still_free(tell, output, force)
-        write_table(table, output, safe=spreadsheet_safe)
+        output = _saved(tell, output, force, lambda path: write_table(table, path, safe=spreadsheet_safe))
         _tell_saved(tell, output, f"{len(table):,} cells")
     elif tell.talks:
         _print_table(table, spreadsheet_safe)
@@ -285,8 +300,7 @@ def report(tell: Teller, run: Path, output: Path, title: str | None, top: int, f
     target = output_path(output, force, run)
     ending_of(target, [".html", ".htm"])
     text = text_of(load(run, limit=limit), title=title, top=top, progress=tell.shown)
-    target = _still_free(tell, target, force)
-    save(text, target)
+    target = _saved(tell, target, force, lambda path: save(text, path))
     _tell_saved(tell, target)
     return 0
 
@@ -404,14 +418,14 @@ def convert(tell: Teller, file: Path, output: Path, force: bool, spreadsheet_saf
     target = output_path(output, force, file)
     ending = ending_of(target, ENDINGS)
     refuse_no_text(ending, spreadsheet_safe)
-    labels_apart = ending == ".tns"
-    if labels_apart:
+    if ending == ".tns":
         output_path(_labels_beside(target), force, file)
     seen = _read(tell, file, options)
-    target = _still_free(tell, target, force)
-    labels = _labels_beside(target)
-    labels = _still_free(tell, labels, force) if labels_apart else labels
-    path, *others = write_observation(seen, target, labels, safe=spreadsheet_safe)
+    free = target if force else free_path(target)  # the labels are named after it
+    _tell_of_others(tell, target, free)
+    with _leaving_others(tell, force) as names:
+        written = write_observation(seen, free, _labels_beside(free), safe=spreadsheet_safe)
+    path, *others = (names.get(one, one) for one in written)
     _tell_saved(tell, path)
     for one in others:
         tell.say("", f"{'':<12} {one} has the labels, which the format cannot hold")
