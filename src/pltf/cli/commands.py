@@ -40,11 +40,15 @@ from pltf.selection import Selection
 from pltf.selection.result import described, marked_doubts
 from pltf.store.container import leaving_others
 from pltf.terminal import printable
+from pltf.threads import available_threads
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from pltf.engines.plan import Plan
+
 MOST_SHOWN = 12  # components in a listing
+PLANNED_CELLS = 100_000  # of predictions whose memory is told
 MOST_COLUMNS = 10_000  # of a table that are described
 _PASSING = {"--resume", "--force", "--quiet", "-q", "--json"}  # options that change nothing of a result
 _HELD = {"i": "whole numbers", "u": "whole numbers", "f": "numbers", "b": "True and False", "O": "words"}
@@ -307,14 +311,26 @@ def report(tell: Teller, run: Path, output: Path, title: str | None, top: int, f
 
 def plan(tell: Teller, file: Path, **options: Any) -> int:
     """Tell what a fit would take."""
-    wanted = wanted_of(options)
+    wanted, dispersion = wanted_of(options), dispersion_of(options["dispersion"])
     seen = _read(tell, file, options, wanted)
     model, _ = model_of(seen, wanted)
-    planned = model.plan(seen, dtype=options["dtype"])
+    planned = model.plan(seen, dtype=options["dtype"], method=options["method"], dispersion=dispersion)
     tell.say("", str(planned))
     tell.know(model=model.text, latent=dict(model.sizes), engine=planned.engine, dtype=options["dtype"])
     tell.know(flops=planned.flops, work_bytes=planned.work_bytes, threads=planned.threads)
+    _tell_memory(tell, planned)
     return 0
+
+
+def _tell_memory(tell: Teller, planned: Plan) -> None:
+    """The memory of a fit, and of what comes before and after it, each with the data."""
+    workers = available_threads()  # as many as a search has if it is not told
+    search, answers = planned.search_bytes(workers), planned.predict_bytes(PLANNED_CELLS)
+    tell.say("", f"search    {human_bytes(search)} with 10 restarts, {workers} at a time")
+    tell.say("", f"predict   {human_bytes(answers)} for {PLANNED_CELLS:,} cells")
+    tell.say("", f"report    {human_bytes(planned.report_bytes)}")
+    tell.know(peak_bytes=planned.peak_bytes, search_bytes=search, search_workers=workers)
+    tell.know(predict_bytes=answers, predict_cells=PLANNED_CELLS, report_bytes=planned.report_bytes)
 
 
 def info(tell: Teller, file: Path, format: str | None, variable: str | None, limit: float | None) -> int:
