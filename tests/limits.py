@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 _DROP, _SYS_ADMIN, _SYS_RESOURCE = 24, 21, 24  # PR_CAPBSET_DROP, and capabilities that know no limits
-_SOMEBODY = 54321  # a user with no other process
+_USERS = range(54321, 64321)  # with no other process
 
 
 def few_processes(spare: int) -> Callable[[], None]:
@@ -18,13 +18,13 @@ def few_processes(spare: int) -> Callable[[], None]:
     import resource
 
     others = 0 if os.getuid() == 0 else _threads_of(os.getuid())
-    libc = ctypes.CDLL(None)
+    libc, somebody = ctypes.CDLL(None), _USERS[os.getpid() % len(_USERS)]  # tests that run beside this one have others
 
     def limit() -> None:
         if os.getuid() == 0:  # no limit holds for root: be somebody else, who may read what root may
             for capability in (_SYS_ADMIN, _SYS_RESOURCE):
                 libc.prctl(_DROP, capability, 0, 0, 0)
-            os.setresuid(_SOMEBODY, 0, 0)
+            os.setresuid(somebody, 0, 0)
         resource.setrlimit(resource.RLIMIT_NPROC, (others + 1 + spare,) * 2)
 
     return limit

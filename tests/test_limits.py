@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from concurrent.futures import BrokenExecutor, Future
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from typing import Any
 import pytest
 
 from pltf import threads, workers
+from pltf.errors import PltfError
 from pltf.workers import CannotStart, Job, Pool, drive
 from tests.cli import SCRIPT
 from tests.limits import few_processes, little_memory, run_limited
@@ -102,6 +105,23 @@ def test_blocks_are_worked_on_by_the_threads_there_are(most: int, monkeypatch: p
     threads._workers.cache_clear()
 
 
+class Block:
+    """What is worked on."""
+
+
+@pytest.mark.filterwarnings("ignore:only 1 of 4 threads")
+def test_without_other_threads_nothing_waits_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads._workers.cache_clear()
+    allow(monkeypatch, 0)
+    blocks = [Block() for _ in range(9)]
+    seen = [weakref.ref(block) for block in blocks]
+    assert list(threads.ordered_map(type, blocks, 4)) == [Block] * 9
+    del blocks
+    gc.collect()
+    assert not any(ref() for ref in seen)
+    threads._workers.cache_clear()
+
+
 @pytest.mark.parametrize("most", [1, 2])
 def test_jobs_are_done_by_the_threads_there_are(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     allow(monkeypatch, most)
@@ -135,6 +155,16 @@ def test_processes_that_fail_their_trial_are_told(trial: Any, monkeypatch: pytes
     monkeypatch.setattr(workers, "_START", 0.1 if trial is wait_for_ever else 60)
     with pytest.raises(CannotStart):
         Pool(1, processes=True, trial=trial)
+
+
+def test_processes_that_cannot_be_started_again_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    workers._end_processes()
+    pool = Pool(1, processes=True)
+    allow(monkeypatch, 0)
+    ((_, error),) = drive([one_round(Job(leave, (), nothing))], pool, nothing, nothing)
+    assert isinstance(error, PltfError)
+    assert str(error).startswith("a worker process was killed and no others can be started: raise the limit")
+    assert not workers._idle  # the next pool does not get what is left of this one
 
 
 def test_jobs_that_nobody_serves_fail() -> None:

@@ -139,6 +139,9 @@ def ordered_map(function: Callable[[T], R], items: Sequence[T], threads: int) ->
         yield from map(function, items)
         return
     queue, ahead = _workers(threads - 1), 2 * threads
+    if queue is None:
+        yield from map(function, items)
+        return
     begun: dict[int, _Task] = {}
     try:
         for n in range(len(items)):
@@ -173,15 +176,15 @@ def run_all(work: Iterator[object]) -> None:
 
 
 @lru_cache(maxsize=4)
-def _workers(threads: int) -> SimpleQueue[_Task]:
-    """What so many threads take their tasks from."""
+def _workers(threads: int) -> SimpleQueue[_Task] | None:
+    """What so many threads take their tasks from; None if no thread can be started to do so."""
     queue: SimpleQueue[_Task] = SimpleQueue()
     for n in range(threads):
         try:
             threading.Thread(target=_work, args=(queue,), name=f"pltf_{n}", daemon=True).start()
         except RuntimeError:  # the calling thread does what nobody else does
             note_limit(f"only {n + 1} of {threads + 1} threads can be started: the work goes on with these")
-            break
+            return queue if n else None
     return queue
 
 

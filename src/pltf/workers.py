@@ -31,7 +31,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pltf.errors import PltfError
+from pltf.errors import PltfError, py
 from pltf.interrupts import interrupts_wait
 from pltf.stale_files import held_folder
 from pltf.threads import available_threads, note_limit, startable_threads
@@ -74,6 +74,7 @@ class Pool:
         self._processes, self._trial = processes, trial
         self._executor: Executor = _waiting_processes(workers, trial) if processes else _new_threads(workers)
         self.workers = workers if processes else self._executor._max_workers  # type: ignore[attr-defined]
+        self._lost = False  # whether its processes were killed and no others could be started
 
     def submit(self, job: Job) -> Future[Any]:
         """Have a job done; by new processes, if one of the old ones was killed."""
@@ -81,9 +82,19 @@ class Pool:
             with _deaf_children():
                 return self._executor.submit(job.function, *job.args)
         except BrokenExecutor:
-            self._executor = _new_processes(self.workers, self._trial)
+            self._executor = self._started_again()
             with _deaf_children():
                 return self._executor.submit(job.function, *job.args)
+
+    def _started_again(self) -> Executor:
+        try:
+            return _new_processes(self.workers, self._trial)
+        except CannotStart as reason:
+            self._lost = True
+            raise PltfError(
+                "a worker process was killed and no others can be started: raise the limit on processes (ulimit -u) "
+                f"or memory (ulimit -v), or use {py:workers=1}"
+            ) from reason
 
     def watch(self, futures: Iterable[Future[Any]]) -> None:
         """Have jobs fail that will never end: loky before 3.7 keeps to itself that the thread that serves them died."""
@@ -101,7 +112,9 @@ class Pool:
 
     def close(self) -> None:
         """Wait for threads; let processes wait for more to do, for a while."""
-        if self._processes:
+        if self._lost:
+            _abandon(self._executor)
+        elif self._processes:
             _keep(self.workers, self._executor)
         else:
             self._executor.shutdown(wait=True, cancel_futures=True)

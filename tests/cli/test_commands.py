@@ -20,6 +20,7 @@ from scipy import io as scipy_io
 
 import pltf
 from pltf.cli import commands
+from pltf.cli.telling import human_bytes
 from tests.cli import SCRIPT, Outcome, here, script
 
 INDEX = ("--index", "user,place,act")
@@ -196,6 +197,30 @@ def test_plan(folder: Path) -> None:
     told = facts(here("plan", folder / "events.csv", *INDEX, "--tucker", "2,2,2", "--json"))
     assert told["latent"] == {"p": 2, "q": 2, "r": 2}
     assert told["flops"] > 0
+
+
+def test_plan_tells_the_memory_of_all_that_can_be_done(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "available_threads", lambda: 3)
+    np.save(folder / "x.npy", COUNTS)
+    command = ("plan", folder / "x.npy", "--cp", 2)
+    planned, told = pltf.cp(rank=2).plan(pltf.observe(COUNTS)), facts(here(*command, "--json"))
+    assert told["peak_bytes"] == planned.peak_bytes
+    assert (told["search_bytes"], told["search_workers"]) == (planned.search_bytes(workers=3), 3)
+    assert told["predict_bytes"] == planned.predict_bytes(cells=100_000)
+    assert told["report_bytes"] == planned.report_bytes
+    shown = here(*command).out
+    assert f"search    {human_bytes(planned.search_bytes(workers=3))} with 10 restarts, 3 at a time\n" in shown
+    assert f"predict   {human_bytes(planned.predict_bytes(cells=100_000))} for 100,000 cells\n" in shown
+    assert f"report    {human_bytes(planned.report_bytes)}\n" in shown
+
+
+@pytest.mark.parametrize("options", [{"method": "em"}, {"method": "gibbs"}, {"dispersion": None}, {"dispersion": 2.5}])
+def test_plan_of_other_fits(folder: Path, options: dict[str, Any]) -> None:
+    np.save(folder / "x.npy", COUNTS)
+    words = [word for name, one in options.items() for word in (f"--{name}", str(one).lower())]
+    told = facts(here("plan", folder / "x.npy", "--cp", 2, *words, "--json"))
+    assert told["work_bytes"] == pltf.cp(rank=2).plan(pltf.observe(COUNTS), **options).work_bytes
+    assert told["work_bytes"] != facts(here("plan", folder / "x.npy", "--cp", 2, "--json"))["work_bytes"]
 
 
 def test_info(folder: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,9 +45,9 @@ def _appears(monkeypatch: pytest.MonkeyPatch, name: str, path: Path) -> None:
 
 
 COMMANDS = [
-    ("_read", ("fit", "x.npy", "--nmf", "1"), "out.nc", "out-2.nc"),
-    ("_read", ("select", "x.npy", "--nmf", "1:2", "--restarts", "1"), "out.nc", "out-2.nc"),
-    ("_fit_of", ("predict", "run.nc", "--cells", "cells.csv"), "out.csv.gz", "out-2.csv.gz"),
+    pytest.param("_read", ("fit", "x.npy", "--nmf", "1"), "out.nc", "out-2.nc"),
+    pytest.param("_read", ("select", "x.npy", "--nmf", "1:2", "--restarts", "1"), "out.nc", "out-2.nc"),
+    pytest.param("_fit_of", ("predict", "run.nc", "--cells", "cells.csv"), "out.csv.gz", "out-2.csv.gz"),
     pytest.param("load", ("report", "run.nc"), "out.html", "out-2.html", marks=pytest.mark.extra("plot")),
 ]
 
@@ -64,9 +66,86 @@ def test_a_file_that_appears_meanwhile_is_not_replaced(
     assert json.loads(told.out)["saved"] == str(folder / other)
 
 
+def _appears_while_written(monkeypatch: pytest.MonkeyPatch, *paths: Path) -> None:
+    """Let files appear one after the other, each when a whole file lies beside it and only has to get its name."""
+    finish, left = os.fsync, iter(paths)
+
+    def disturbed(file: int) -> None:
+        finish(file)
+        for path in itertools.islice(left, 1):
+            path.write_text("of somebody else")
+
+    monkeypatch.setattr("os.fsync", disturbed)
+
+
+@pytest.mark.parametrize("links", [True, False])
+@pytest.mark.parametrize(
+    ("command", "name", "other"), [pytest.param(*one.values[1:], marks=one.marks) for one in COMMANDS]
+)
+def test_a_file_that_appears_while_the_result_is_written_is_not_replaced(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], name: str, other: str, links: bool
+) -> None:
+    def unsupported(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    if not links:
+        monkeypatch.setattr("os.link", unsupported)
+    _appears_while_written(monkeypatch, folder / name)
+    told = here(*command, "-o", name, "--json", "--quiet")
+    assert told.code == 0
+    assert Path(name).read_text() == "of somebody else"
+    assert Path(other).stat().st_size > 0
+    assert f"{name} {TOLD} {other}" in told.err
+    assert json.loads(told.out)["saved"] == other
+    assert not list(folder.glob(".*"))
+
+
+def test_a_file_that_appears_in_the_last_moment_is_not_replaced(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    link, names = os.link, list[str]()
+
+    def outrun(part: Path, name: Path) -> None:
+        names.append(name.name)
+        if len(names) < 3:
+            name.write_text("of somebody else")
+        link(part, name)
+
+    monkeypatch.setattr("os.link", outrun)
+    assert here("convert", "x.npy", "out.npz").code == 0
+    assert names == ["out.npz", "out-2.npz", "out-3.npz"]
+    assert Path("out.npz").read_text() == Path("out-2.npz").read_text() == "of somebody else"
+    assert np.array_equal(np.load("out-3.npz")["array"], np.load("x.npy"))
+
+
+def test_labels_that_appear_while_data_are_written_are_not_replaced(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _appears_while_written(monkeypatch, folder / "out.tns.labels.csv")
+    told = here("convert", "labelled.csv", "out.tns", "-i", "user,place", "--count")
+    assert told.code == 0
+    assert Path("out.tns.labels.csv").read_text() == "of somebody else"
+    assert "out.tns.labels-2.csv has the labels" in told.out
+    assert Path("out.tns.labels-2.csv").read_text().startswith("index,position,label")
+
+
+def test_force_and_python_replace_what_appears_while_they_write(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _appears_while_written(monkeypatch, folder / "out.nc", folder / "run.nc")
+    assert here("fit", "x.npy", "--nmf", "1", "-o", "out.nc", "--force").err == ""
+    pltf.load("out.nc").save("run.nc")
+    assert isinstance(pltf.load("run.nc"), pltf.Fit)
+
+
 def test_force_replaces_what_appears_meanwhile(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _appears(monkeypatch, "_read", folder / "out.nc")
     told = here("fit", "x.npy", "--nmf", "1", "-o", "out.nc", "--force")
+    assert (told.code, told.err) == (0, "")
+    assert isinstance(pltf.load("out.nc"), pltf.Fit)
+
+
+def test_a_link_to_nothing_is_replaced_only_if_asked_for(folder: Path) -> None:
+    Path("out.nc").symlink_to("nowhere.nc")
+    command = ("fit", "x.npy", "--nmf", "1", "-o", "out.nc")
+    assert here(*command).refusal == "out.nc exists: --force replaces it"
+    told = here(*command, "--force")
     assert (told.code, told.err) == (0, "")
     assert isinstance(pltf.load("out.nc"), pltf.Fit)
 

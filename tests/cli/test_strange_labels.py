@@ -68,6 +68,16 @@ def test_predictions_on_a_terminal_are_escaped(monkeypatch: pytest.MonkeyPatch) 
     assert f"ann{SHOWN}" in told.out
 
 
+def test_a_column_of_any_name_is_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also that of the first argument of a method."""
+    _table("a.csv", ["ann", "bob"], index="self")
+    assert here("fit", "a.csv", "-i", "self,place", "--nmf", "1", "-o", "run.nc").code == 0
+    monkeypatch.setattr(commands, "is_terminal", lambda: True)
+    told = here("predict", "run.nc", "--top", "2", "--among", "all")
+    assert (told.code, told.err) == (0, "")
+    assert told.out.split()[0] == "self"
+
+
 def test_files_with_strange_names_are_shown_escaped() -> None:
     assert SHOWN in _harmless(here("info", f"none{ESCAPE}.csv")).refusal
     _table(f"a{ESCAPE}.csv", ["ann", "bob"])

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import textwrap
 import warnings
 from collections.abc import Iterator
@@ -556,10 +555,11 @@ def test_losing_the_shared_folder_is_an_error(tmp_path: Path, monkeypatch: pytes
 
     def lose(_: Any, done: float, text: str) -> None:
         if not text.startswith(("0 of", "1 of")):
-            for folder in Path(tempfile.gettempdir()).glob("pltf-*"):
-                shutil.rmtree(folder)
+            for folder in tmp_path.glob("pltf-*"):
+                shutil.rmtree(folder, ignore_errors=True)
 
     with monkeypatch.context() as patch:
+        patch.setattr("tempfile.tempdir", str(tmp_path))  # no folder of another search is in there
         patch.setattr(Progress, "show", lose)
         with pytest.raises(pltf.PltfError, match="that the worker processes share was removed"):
             select(MODEL, X, every=0, **asked)

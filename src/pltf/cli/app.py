@@ -259,6 +259,11 @@ Likelihood = Annotated[
     typer.Option("--likelihood", rich_help_panel=FITTING,
                  help="Counts (poisson), links that are 0 or 1 (bernoulli), or what the data look like (auto)."),
 ]  # fmt: skip
+Method = Annotated[
+    MethodName,
+    typer.Option("--method", rich_help_panel=FITTING,
+                 help="Posterior (vb), its draws (gibbs) or single values (em, map)."),
+]  # fmt: skip
 DispersionText = Annotated[
     str,
     typer.Option("--dispersion", metavar="HOW", rich_help_panel=FITTING,
@@ -308,12 +313,7 @@ def fit(
     nmf: Nmf = None,
     size: Size = None,
     prior: Prior = None,
-    method: Annotated[
-        MethodName,
-        typer.Option(
-            "--method", rich_help_panel=FITTING, help="Posterior (vb), its draws (gibbs) or single values (em, map)."
-        ),
-    ] = MethodName.vb,
+    method: Method = MethodName.vb,
     restarts: Restarts = 1,
     seed: Seed = 0,
     max_iter: MaxIter = 2000,
@@ -581,8 +581,12 @@ def plan(
     json: Json = False,
     quiet: Quiet = False,
     limit: Limit = None,
+    method: Method = MethodName.vb,
+    dispersion: DispersionText = "auto",
 ) -> int:
     """Tell what a fit would take, before any work: memory, operations, order of the contractions.
+
+    It tells also the memory of a search, of predictions and of a report.
 
     pltf plan events.csv --index user,place,act --cp 7
 

@@ -6,7 +6,8 @@ import math
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,12 +38,17 @@ from pltf.inference.run import INTERRUPTED
 from pltf.io import load
 from pltf.selection import Selection
 from pltf.selection.result import described, marked_doubts
+from pltf.store.container import leaving_others
 from pltf.terminal import printable
+from pltf.threads import available_threads
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from pltf.engines.plan import Plan
+
 MOST_SHOWN = 12  # components in a listing
+PLANNED_CELLS = 100_000  # of predictions whose memory is told
 MOST_COLUMNS = 10_000  # of a table that are described
 _PASSING = {"--resume", "--force", "--quiet", "-q", "--json"}  # options that change nothing of a result
 _HELD = {"i": "whole numbers", "u": "whole numbers", "f": "numbers", "b": "True and False", "O": "words"}
@@ -68,8 +74,7 @@ def fit(tell: Teller, file: Path, output: Path, force: bool, **options: Any) -> 
             tell.say("", f"of so many cells only few zeros are hidden, {low}: fit without --holdout to predict")
     fitted = model.fit(train, **fitting)
     fitted = replace(fitted, held_out=held, origin=_origin(file))
-    target = _still_free(tell, target, force or goes_on)
-    fitted.save(target)
+    target = _saved(tell, target, force or goes_on, fitted.save)
     _tell_fit(tell, fitted)
     interrupted = len(fitted.rows) < options["restarts"] or INTERRUPTED in (fitted.rows[-1].stopped, fitted.stopped)
     tell.know(interrupted=interrupted)
@@ -86,12 +91,28 @@ def _target(output: Path, replaces: bool, file: Path, options: Mapping[str, Any]
     return target
 
 
-def _still_free(tell: Teller, target: Path, replaces: bool) -> Path:
-    """Where the result goes now that it is there: what has appeared meanwhile is not replaced unasked."""
-    free = target if replaces else free_path(target)
-    if free != target:
-        tell.insist(f"{target} has appeared meanwhile and is left as it is: the result is in {free}")
-    return free
+def _saved(tell: Teller, target: Path, replaces: bool, save: Callable[[Path], object]) -> Path:
+    """Where the result is once it is saved."""
+    with _leaving_others(tell, replaces) as names:
+        save(target)
+    return names.get(target, target)
+
+
+@contextmanager
+def _leaving_others(tell: Teller, replaces: bool) -> Iterator[dict[Path, Path]]:
+    """Files that are written here do not replace unasked what has appeared meanwhile; yields the names they got."""
+    if replaces:
+        yield {}
+        return
+    with leaving_others(free_path) as names:
+        yield names
+    for asked, name in names.items():
+        _tell_of_others(tell, asked, name)
+
+
+def _tell_of_others(tell: Teller, asked: Path, name: Path) -> None:
+    if name != asked:
+        tell.insist(f"{asked} has appeared meanwhile and is left as it is: the result is in {name}")
 
 
 def _goes_on(output: Path, options: Mapping[str, Any]) -> bool:
@@ -120,8 +141,7 @@ def select(tell: Teller, file: Path, output: Path | None, force: bool, **options
     found = search(model, seen, **settings)
     found = replace(found, best_fit=replace(found.best_fit, origin=_origin(file)))
     if target is not None:
-        target = _still_free(tell, target, replaces)
-        found.save(target)
+        target = _saved(tell, target, replaces, found.save)
     _tell_search(tell, found)
     if target is not None:
         _tell_saved(tell, target)
@@ -188,8 +208,7 @@ def predict(
         table = table.assign(**{f"{kind}_low": low, f"{kind}_high": high})
     tell.know(cells=table.astype(object).to_dict("records"), level=level, atleast=atleast)
     if output is not None:
-        output = _still_free(tell, output, force)
-        write_table(table, output, safe=spreadsheet_safe)
+        output = _saved(tell, output, force, lambda path: write_table(table, path, safe=spreadsheet_safe))
         _tell_saved(tell, output, f"{len(table):,} cells")
     elif tell.talks:
         _print_table(table, spreadsheet_safe)
@@ -226,9 +245,12 @@ def _print_table(table: pd.DataFrame, safe: bool) -> None:
 
 def _for_terminal(table: pd.DataFrame) -> pd.DataFrame:
     """A table with nothing in its text that would drive a terminal."""
-    texts = table.select_dtypes(exclude=["number", "bool", "datetime", "datetimetz"])
-    shown = texts.astype(object).map(lambda one: _plain(one) if isinstance(one, str) else one)
-    return table.assign(**{name: shown[name] for name in shown}).rename(columns=_plain)
+    shown = table.copy()
+    for at in range(table.shape[1]):
+        column = table.iloc[:, at]
+        if column.dtype.kind not in "biufcmM":
+            shown.isetitem(at, column.astype(object).map(lambda one: _plain(one) if isinstance(one, str) else one))
+    return shown.rename(columns=_plain)
 
 
 def _plain(text: object) -> str:
@@ -282,22 +304,33 @@ def report(tell: Teller, run: Path, output: Path, title: str | None, top: int, f
     target = output_path(output, force, run)
     ending_of(target, [".html", ".htm"])
     text = text_of(load(run, limit=limit), title=title, top=top, progress=tell.shown)
-    target = _still_free(tell, target, force)
-    save(text, target)
+    target = _saved(tell, target, force, lambda path: save(text, path))
     _tell_saved(tell, target)
     return 0
 
 
 def plan(tell: Teller, file: Path, **options: Any) -> int:
     """Tell what a fit would take."""
-    wanted = wanted_of(options)
+    wanted, dispersion = wanted_of(options), dispersion_of(options["dispersion"])
     seen = _read(tell, file, options, wanted)
     model, _ = model_of(seen, wanted)
-    planned = model.plan(seen, dtype=options["dtype"])
+    planned = model.plan(seen, dtype=options["dtype"], method=options["method"], dispersion=dispersion)
     tell.say("", str(planned))
     tell.know(model=model.text, latent=dict(model.sizes), engine=planned.engine, dtype=options["dtype"])
     tell.know(flops=planned.flops, work_bytes=planned.work_bytes, threads=planned.threads)
+    _tell_memory(tell, planned)
     return 0
+
+
+def _tell_memory(tell: Teller, planned: Plan) -> None:
+    """The memory of a fit, and of what comes before and after it, each with the data."""
+    workers = available_threads()  # as many as a search has if it is not told
+    search, answers = planned.search_bytes(workers), planned.predict_bytes(PLANNED_CELLS)
+    tell.say("", f"search    {human_bytes(search)} with 10 restarts, {workers} at a time")
+    tell.say("", f"predict   {human_bytes(answers)} for {PLANNED_CELLS:,} cells")
+    tell.say("", f"report    {human_bytes(planned.report_bytes)}")
+    tell.know(peak_bytes=planned.peak_bytes, search_bytes=search, search_workers=workers)
+    tell.know(predict_bytes=answers, predict_cells=PLANNED_CELLS, report_bytes=planned.report_bytes)
 
 
 def info(tell: Teller, file: Path, format: str | None, variable: str | None, limit: float | None) -> int:
@@ -401,14 +434,14 @@ def convert(tell: Teller, file: Path, output: Path, force: bool, spreadsheet_saf
     target = output_path(output, force, file)
     ending = ending_of(target, ENDINGS)
     refuse_no_text(ending, spreadsheet_safe)
-    labels_apart = ending == ".tns"
-    if labels_apart:
+    if ending == ".tns":
         output_path(_labels_beside(target), force, file)
     seen = _read(tell, file, options)
-    target = _still_free(tell, target, force)
-    labels = _labels_beside(target)
-    labels = _still_free(tell, labels, force) if labels_apart else labels
-    path, *others = write_observation(seen, target, labels, safe=spreadsheet_safe)
+    free = target if force else free_path(target)  # the labels are named after it
+    _tell_of_others(tell, target, free)
+    with _leaving_others(tell, force) as names:
+        written = write_observation(seen, free, _labels_beside(free), safe=spreadsheet_safe)
+    path, *others = (names.get(one, one) for one in written)
     _tell_saved(tell, path)
     for one in others:
         tell.say("", f"{'':<12} {one} has the labels, which the format cannot hold")

@@ -169,7 +169,7 @@ def output_path(path: Path, force: bool, *inputs: Path | None) -> Path:
         raise PltfError(f"{path} is a folder, and the output must be a file")
     if any(one is not None and same_place(path, one) for one in inputs):
         raise PltfError(f"{path} is what is read here: write to another file")
-    if path.exists() and not force:
+    if os.path.lexists(path) and not force:  # also a link to nothing
         raise PltfError(f"{path} exists: --force replaces it")
     if path.exists() and not path.is_file():
         raise PltfError(f"{path} is no plain file, and cannot be replaced")

@@ -7,8 +7,9 @@ import io
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -87,10 +88,45 @@ def replacing(path: Path) -> Iterator[Path]:
             yield part
             with part.open("rb+") as file:
                 os.fsync(file.fileno())
-            part.replace(path)
+            _publish(part, path)
     except (OSError, MemoryError) as reason:
         told = getattr(reason, "strerror", None) or str(reason) or "out of memory"
         raise PltfError(f"{path} cannot be written: {told}") from None
+
+
+_free_names: ContextVar[tuple[Callable[[Path], Path], dict[Path, Path]] | None] = ContextVar("names", default=None)
+
+
+@contextmanager
+def leaving_others(free: Callable[[Path], Path]) -> Iterator[dict[Path, Path]]:
+    """Have files that are written in this block replace no others; yields, by what was asked for, the names they got.
+
+    ``free`` finds a name that nothing has.
+    """
+    names: dict[Path, Path] = {}
+    before = _free_names.set((free, names))
+    try:
+        yield names
+    finally:
+        _free_names.reset(before)
+
+
+def _publish(part: Path, path: Path) -> None:
+    """Give what is written its name, in one step: in place of what has it, or if that is to be left, a free one."""
+    asked = _free_names.get()
+    if asked is None:
+        part.replace(path)
+        return
+    free, names = asked
+    while True:
+        names[path] = free(path)
+        try:
+            os.link(part, names[path])  # unlike a new name, a second one never replaces
+        except FileExistsError:  # another program was quicker
+            continue
+        except OSError:  # a file has one name only on this file system
+            part.replace(names[path])
+        return
 
 
 def _part_name(path: Path) -> str:
