@@ -46,7 +46,9 @@ _DRAWN = 256 << 20  # bytes of draws that predictions sort at a time, and as muc
 _PREDICTED = 240  # bytes of a cell for its mean, variance, probability and intervals
 _HELD_BY_PREDICTIONS = 12  # arrays of the size of the factors: the posterior, widened, and drawn
 _HELD_BY_A_RUN = 13  # of a run of a search that is done
+_HELD_BY_REPORTS = 2
 _PAGE = 80 << 20  # bytes of a report: charts, and the library that draws them
+_LOOKED_UP = 130  # bytes of a listed cell, to find the most probable of the zeros that are not listed
 
 
 @dataclass(frozen=True)
@@ -383,7 +385,8 @@ class Plan:
     @property
     def report_bytes(self) -> int:
         """Memory of a report, with the fit and its data."""
-        return self.data_bytes + _HELD_BY_PREDICTIONS * self._factor_bytes + _PAGE
+        zeros = sum(e.task.facts.listed for e in self.equations if e.task.facts.unlisted == "zero")
+        return self.data_bytes + _HELD_BY_REPORTS * self._factor_bytes + _PAGE + _LOOKED_UP * zeros
 
     @property
     def flops(self) -> int:
