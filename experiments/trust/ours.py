@@ -19,7 +19,7 @@ from pltf.options import FitOptions
 
 MAX_ITER, TOL = 300, 1e-5
 DRAWS, FEWEST = 100, 50  # of the posterior, to predict from: of a single fit, and of one of many
-CHAINS = 2
+CHAINS = 2  # of a sampler, to save time
 Prior = pltf.Gamma | Mapping[str, pltf.Gamma]
 
 
@@ -70,6 +70,7 @@ class Way:
     pairs: bool = False  # may also choose a factor over pairs of the first two indices of a tensor
     links: bool | None = None  # for links only, for counts only; None: for both
     starts: int = 1  # fits from as many random starts, whose predictive distributions are averaged
+    chains: int = CHAINS
     like: str = ""  # takes model and rank that this way chose, as choosing again would take long; the prior is its own
 
     def following(self, setting: Sequence[Any]) -> list[tuple[str, int, str]]:
@@ -95,6 +96,7 @@ WAYS = (
         {**GIBBS, "likelihood": "bernoulli"},
         ("learned shapes", "sparse, a mean for each position"),
         links=True,
+        chains=4,  # the default of pltf
         like="VB, links",
     ),
 )
@@ -132,13 +134,13 @@ def _fit(task: Task, way: Way, model: pltf.Model, prior: str, start: int) -> plt
             threads=1,
             progress=False,
             **_new(way),
-            **(chain(task.sweeps) if "method" in way.options else {}),
+            **(chain(task.sweeps, way.chains) if "method" in way.options else {}),
         )
 
 
-def chain(sweeps: int) -> dict[str, Any]:
+def chain(sweeps: int, chains: int = CHAINS) -> dict[str, Any]:
     """The chains of a sampler: they start at a fit by VB, so half of them is burn-in enough."""
-    return {"chains": CHAINS, "burn_in": sweeps // 2, "draws": sweeps - sweeps // 2}
+    return {"chains": chains, "burn_in": sweeps // 2, "draws": sweeps - sweeps // 2}
 
 
 def around_average(found: Sequence[Sequence[pltf.Fit]], inner: Sequence[Task]) -> pltf.Dispersion:
