@@ -45,7 +45,7 @@ _HIDING = 2  # bytes of a cell of an array some of whose cells are hidden
 _DRAWN = 256 << 20  # bytes of draws that predictions sort at a time, and as much to sort them
 _PREDICTED = 240  # bytes of a cell for its mean, variance, probability and intervals
 _HELD_BY_PREDICTIONS = 12  # arrays of the size of the factors: the posterior, widened, and drawn
-_HELD_BY_A_RUN = 13  # of a run of a search that is done
+_HELD_BY_A_RUN = 6  # of each restart of a search
 _HELD_BY_REPORTS = 2
 _PAGE = 80 << 20  # bytes of a report: charts, and the library that draws them
 _LOOKED_UP = 130  # bytes of a listed cell, to find the most probable of the zeros that are not listed
@@ -344,8 +344,13 @@ class Plan:
         """Memory of a fit besides the data: parameters, blocks in flight, copies, and the fit that judges it."""
         flight = max(e.flight_bytes * min(self.threads, e.pieces) for e in self.equations)
         made = sum(e.made_bytes for e in self.equations)
-        judging = HELD_WHILE_JUDGING * self._factor_bytes + sum(e.judging_bytes for e in self.equations)
-        return self.held * self._factor_bytes + flight + made + (judging if self.judges else 0)
+        return self.held * self._factor_bytes + flight + made + self._judging_bytes
+
+    @property
+    def _judging_bytes(self) -> int:
+        if not self.judges:
+            return 0
+        return HELD_WHILE_JUDGING * self._factor_bytes + sum(e.judging_bytes for e in self.equations)
 
     @property
     def _factor_bytes(self) -> int:
@@ -359,17 +364,17 @@ class Plan:
     def search_bytes(self, workers: int = 1, restarts: int = 10) -> int:
         """Memory of a search by the bound whose largest candidate this is, with the data.
 
-        That is the memory of a fit, of the fits beside it, and of those that are done. Workers that are processes of
-        their own take 0.2 GB more each, for interpreter and packages.
+        That is the memory of a fit and of its other restarts, and of the fits beside it or the one that judges the
+        dispersion, which waits for them. Workers that are processes take 0.2 GB more each, for interpreter and packages.
 
         >>> import numpy as np, pltf
         >>> plan = pltf.cp(rank=7).plan(np.ones((50, 40, 30), dtype=int), threads=1)
-        >>> plan.search_bytes(workers=1, restarts=1) == plan.peak_bytes + 13 * 8 * 7 * (50 + 40 + 30)
+        >>> plan.search_bytes(workers=1, restarts=1) == plan.peak_bytes + 6 * 8 * 7 * (50 + 40 + 30)
         True
         """
-        flight = max(e.flight_bytes for e in self.equations)
-        beside = (workers - 1) * (self.held * self._factor_bytes + flight)
-        return self.peak_bytes + beside + restarts * _HELD_BY_A_RUN * self._factor_bytes
+        beside = (workers - 1) * (self.held * self._factor_bytes + max(e.flight_bytes for e in self.equations))
+        more = max(beside - self._judging_bytes, 0)
+        return self.peak_bytes + more + restarts * _HELD_BY_A_RUN * self._factor_bytes
 
     def predict_bytes(self, cells: int, draws: int = 1000) -> int:
         """Memory of predictions of so many cells, intervals and probabilities included, with the fit and its data.
