@@ -364,8 +364,8 @@ class Plan:
     def search_bytes(self, workers: int = 1, restarts: int = 10) -> int:
         """Memory of a search by the bound whose largest candidate this is, with the data.
 
-        That is the memory of a fit and of its other restarts, and of the fits beside it or the one that judges the
-        dispersion, which waits for them. Workers that are processes take 0.2 GB more each, for interpreter and packages.
+        That is the memory of a fit and of its other restarts, and of the fits beside it or of the one that judges the
+        dispersion, which waits for them. Workers that are processes take 0.2 GB more each.
 
         >>> import numpy as np, pltf
         >>> plan = pltf.cp(rank=7).plan(np.ones((50, 40, 30), dtype=int), threads=1)
