@@ -123,6 +123,8 @@ def started(
     words = [*under, sys.executable, "-c", f"{_IMPORT}\n{before}\nmain()", *map(str, arguments)]
 
     def replace_it() -> None:
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):  # whoever started this may have them ignored
+            signal.signal(number, signal.SIG_DFL)
         if limit is not None:
             limit()
         os.execvpe(words[0], words, {**os.environ, **(env or {})})

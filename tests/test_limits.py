@@ -180,7 +180,8 @@ def test_jobs_that_nobody_serves_fail() -> None:
 # -- signals --------------------------------------------------------------------------------------
 
 HANG_UP = """
-import sys
+import signal, sys
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever started the tests may have it ignored, as nohup does
 sys.path.insert(0, sys.argv[1])
 from tests.test_limits import Job, Pool, drive, nothing, one_round, wait_for_ever
 pool = Pool(2, processes=True)

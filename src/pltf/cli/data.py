@@ -300,7 +300,7 @@ def write_table(table: pd.DataFrame, path: Path, safe: bool = False) -> None:
     with replacing(path) as part:
         if ending in (".parquet", ".pq"):
             try:
-                import pyarrow  # noqa: F401
+                import pyarrow.parquet  # noqa: F401
             except ModuleNotFoundError:
                 raise PltfError("Parquet needs pyarrow: pip install 'pltf[io]'") from None
             table.to_parquet(part, engine="pyarrow", index=False)
