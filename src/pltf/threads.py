@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
@@ -22,12 +23,26 @@ def available_threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+_ATTEMPTS, _LAG = 3, 0.02  # the system counts a thread for a moment longer than it lives, in seconds
+
+
 def startable_threads(count: int) -> int:
     """How many threads, of so many at most, the system lets this process have now beside those that it has.
 
     >>> startable_threads(2)
     2
     """
+    most = 0
+    for _ in range(_ATTEMPTS):
+        most = max(most, _started_at_once(count))
+        if most == count:
+            break
+        time.sleep(_LAG)
+    return most
+
+
+def _started_at_once(count: int) -> int:
+    """How many threads could be started, of so many; all have ended."""
     end, started = threading.Event(), list[threading.Thread]()
     try:
         for _ in range(count):
