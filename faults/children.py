@@ -84,6 +84,7 @@ class Child:
 
 def forked(action: Callable[[], int | None], said: Path) -> Child:
     """Do something in a copy of this process, which has everything imported and compiled."""
+    said.write_text("")
     process = os.fork()
     if process:
         with suppress(PermissionError, ProcessLookupError):  # it was faster, and did it itself
@@ -94,8 +95,7 @@ def forked(action: Callable[[], int | None], said: Path) -> Child:
         os.setpgid(0, 0)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         for number in (1, 2):
-            os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), number)
-        os.truncate(1, 0)
+            os.dup2(os.open(said, os.O_WRONLY | os.O_APPEND), number)
         code = action() or 0
     except BaseException:
         traceback.print_exc()
