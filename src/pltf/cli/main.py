@@ -121,7 +121,8 @@ def _lacks_memory(error: BaseException | None) -> bool:
     """Whether an error, or one that led to it, comes from too little memory, for data or for the libraries."""
     while error is not None:
         unloaded = isinstance(error, (ImportError, OSError)) and any(sign in str(error).lower() for sign in _UNMAPPED)
-        if isinstance(error, MemoryError) or unloaded:
+        hidden = isinstance(error, ImportError) and _limit("AS") < _LITTLE  # some packages say that another is missing
+        if isinstance(error, MemoryError) or unloaded or hidden:
             return True
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return False
