@@ -181,7 +181,7 @@ def test_jobs_that_nobody_serves_fail() -> None:
 
 HANG_UP = """
 import signal, sys
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever started the tests may have it ignored, as nohup does
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup makes children ignore it
 sys.path.insert(0, sys.argv[1])
 from tests.test_limits import Job, Pool, drive, nothing, one_round, wait_for_ever
 pool = Pool(2, processes=True)

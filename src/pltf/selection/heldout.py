@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 # Measured: benchmarks/NOTES.md
 TOLERANCE = 1e-5  # of a fit to a fold, unless a coarser one is asked for
-SHARE = 4  # a fold has one restart for so many of a candidate,
-TWO_FROM = 5  # and two from so many on
+SHARE = 4  # restarts of a candidate per restart in a fold
+TWO_FROM = 5  # restarts from which on a fold has at least two
 FEWEST_STARTS = 2  # in each fold, for hidden cells to choose unasked
 DRAWS = 100  # of the posterior, for the log-likelihood of hidden cells
 FEWEST_HIDDEN = 200  # hidden cells that can tell how much counts vary beyond Poisson
