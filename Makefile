@@ -18,7 +18,7 @@ help:
 	@echo "make test     ruff, mypy, import-linter, pytest"
 	@echo "make test-lowest   pytest with the lowest versions of all dependencies (own environment; QUICK=1: some of the tests)"
 	@echo "make test-minimal  pytest without the extras: what needs none (own environment; QUICK=1: some of the tests)"
-	@echo "make faults   inject faults: kills, full disks, limits, damaged files, signals (10 minutes; QUICK=1: about one; Linux)"
+	@echo "make faults   inject faults: kills, full disks, limits, damaged files, signals (10 minutes; QUICK=1: two; Linux)"
 	@echo "make docs     the documentation, in docs/_build/html; warnings are errors"
 	@echo "make paper    the experiments of the paper: figures, tables, docs/paper.md (an hour; QUICK=1: a few minutes, in paper-output)"
 	@echo "make trust    predictions and their uncertainty on real data, beside other tools: docs/trust.md (own environment; hours, goes on where it was broken off; ARGS='--masks 1 --minutes 30': less of it; QUICK=1: a little of everything, in trust-output)"

@@ -1,7 +1,7 @@
 """Break things on purpose, and count what is survived.
 
     python -m faults                ten minutes; the table goes into docs/faults.inc
-    python -m faults --quick        a minute, and no table
+    python -m faults --quick        two minutes, and no table
     python -m faults --only kills   one part: kills, files, systems or signals
 
 It fails if anything was not survived, and says what. Linux only: other systems have other limits and signals.
@@ -33,7 +33,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m faults", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK:g} minute")
+    parser.add_argument("--quick", action="store_true", help="about two minutes")
     parser.add_argument("--only", nargs="+", choices=PARTS, help="parts")
     parser.add_argument("--minutes", type=float, help=f"how long (default: {MINUTES:g})")
     parser.add_argument("--seed", type=int, default=0, help="of all that is random")

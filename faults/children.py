@@ -123,7 +123,7 @@ def started(
     words = [*under, sys.executable, "-c", f"{_IMPORT}\n{before}\nmain()", *map(str, arguments)]
 
     def replace_it() -> None:
-        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):  # nohup and shells may have set these to be ignored
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):  # nohup makes children ignore some
             signal.signal(number, signal.SIG_DFL)
         if limit is not None:
             limit()
