@@ -9,7 +9,6 @@ import pltf
 from pltf.alignment import align, exchangeable
 from pltf.inference.balance import trades
 
-RNG = np.random.default_rng(0)
 SIZES = {"i": 6, "j": 5, "k": 4, "r": 3, "p": 2, "q": 3}
 CP, TUCKER = pltf.Model("ir,jr,kr->ijk", r=3), pltf.Model("ip,jq,kr,pqr->ijk", p=2, q=3, r=3)
 
@@ -17,7 +16,8 @@ CP, TUCKER = pltf.Model("ir,jr,kr->ijk", r=3), pltf.Model("ip,jq,kr,pqr->ijk", p
 @pytest.mark.parametrize("model", [CP, TUCKER])
 def test_order_and_scale_come_back(model: pltf.Model) -> None:
     shapes = {a: tuple(SIZES[i] for i in indices) for a, indices in model.factors.items()}
-    reference = {a: RNG.gamma(0.5, size=shape) + 0.01 for a, shape in shapes.items()}
+    rng = np.random.default_rng(0)
+    reference = {a: rng.gamma(0.5, size=shape) + 0.01 for a, shape in shapes.items()}
     draws = {a: np.stack([[one, one.copy()]]) for a, one in reference.items()}
     mass = {index: np.tile(np.arange(float(size)), (1, 2, 1)) for index, size in model.sizes.items()}
     for index, size in model.sizes.items():

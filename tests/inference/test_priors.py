@@ -24,9 +24,8 @@ from pltf.inference.priors import SHAPES, with_best_mean
 from tests.reference import Array, Reference
 from tests.strategies import Case, cases
 
-RNG = np.random.default_rng(0)
 X = pltf.datasets.draw(pltf.cp(rank=2), (12, 10, 8), prior=pltf.Gamma(0.5, 2.0), seed=1).counts["X"].astype(float)
-HOLES = RNG.random(X.shape) < 0.3
+HOLES = np.random.default_rng(0).random(X.shape) < 0.3
 LEARN = [(learn, tie) for learn in ("mean", "shape", "both") for tie in ("factor", "component")]
 
 
@@ -69,7 +68,7 @@ def test_the_learned_shape_maximizes_the_expected_log_prior(shared: tuple[int, .
 
 def test_a_learned_shape_with_a_mean_that_is_given_and_varies() -> None:
     C, D = _posterior((5, 4))
-    mean = RNG.uniform(0.5, 2, (5, 4))
+    mean = np.random.default_rng(0).uniform(0.5, 2, (5, 4))
     (shape,) = best_shape(C * D, digamma(C) + np.log(D), mean, (0, 1)).ravel()
     found = minimize_scalar(
         lambda log_A: -_expected_log_prior(C, D, np.exp(log_A), mean).sum(), bounds=(-6, 6), options={"xatol": 1e-10}
@@ -195,7 +194,8 @@ def test_learning_recovers_the_priors_that_drew_the_data() -> None:
 def test_plain_sweeps_follow_the_equations() -> None:
     """Algorithm 1 with means learned, sweep by sweep; the root for B by bisection."""
     model, counts = pltf.nmf(rank=2), X[0]
-    init = {"W": RNG.gamma(1.0, 1.0, (10, 2)) + 0.1, "H": RNG.gamma(1.0, 1.0, (2, 8)) + 0.1}
+    rng = np.random.default_rng(0)
+    init = {"W": rng.gamma(1.0, 1.0, (10, 2)) + 0.1, "H": rng.gamma(1.0, 1.0, (2, 8)) + 0.1}
     prior = pltf.Gamma(0.5, 3.0, learn="mean", tie="component")
     fit = model.fit(counts, prior=prior, init=init, tol=0, max_iter=4, accelerate=False)
     A, L, E, C = 0.5, dict(init), dict(init), dict[str, Array]()
