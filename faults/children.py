@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from faults.opens import Openings
 from pltf.cli.main import run
 
 LONG, LARGE = 10.0, 1 << 30  # seconds and bytes that no command here may need
@@ -82,11 +83,13 @@ class Child:
         return self.wait()
 
 
-def forked(action: Callable[[], int | None], said: Path) -> Child:
+def forked(action: Callable[[], int | None], said: Path, openings: Openings | None = None) -> Child:
     """Do something in a copy of this process, which has everything imported and compiled."""
     said.write_text("")
     process = os.fork()
     if process:
+        if openings is not None:
+            openings.watch()
         with suppress(PermissionError, ProcessLookupError):  # it was faster, and did it itself
             os.setpgid(process, process)
         return Child(process, said)
@@ -96,6 +99,8 @@ def forked(action: Callable[[], int | None], said: Path) -> Child:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         for number in (1, 2):
             os.dup2(os.open(said, os.O_WRONLY | os.O_APPEND), number)
+        if openings is not None:
+            openings.tell()
         code = action() or 0
     except BaseException:
         traceback.print_exc()
@@ -105,9 +110,9 @@ def forked(action: Callable[[], int | None], said: Path) -> Child:
         os._exit(code)
 
 
-def command(*arguments: object, said: Path) -> Child:
+def command(*arguments: object, said: Path, openings: Openings | None = None) -> Child:
     """A command, forked."""
-    return forked(lambda: run([str(one) for one in arguments]), said)
+    return forked(lambda: run([str(one) for one in arguments]), said, openings)
 
 
 def started(

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import h5py
 import numpy as np
 from scipy import io as scipy_io
 from scipy import sparse
 from tests import crafted
 
-from faults.children import command
+from faults.children import Ended, command, forked
+from faults.opens import Openings
 from faults.samples import convert_of, done, events, fit_of, search_of
 from faults.tally import Bench, Tally, folder
 
@@ -22,6 +23,8 @@ BOMB = 2_000_000_000  # bytes that they would
 def tallies(bench: Bench) -> Iterator[Tally]:
     """Damaged files of each format, then crafted ones."""
     with folder() as where:
+        if not _opening_is_seen(where):
+            yield Tally("other files read", why_not="openings cannot be watched here")
         sound = _sound(where)
         for path in sound:
             yield _damaged(bench, path, 0.8 / len(sound))
@@ -47,6 +50,15 @@ def _sound(where: Path) -> list[Path]:
     scipy_io.savemat(where / "sparse.mat", {"X": sparse.csc_matrix(X)})
     crafted.sparse_mat_73(where / "new.mat")
     return [where / name for name in (*files, "array.npy", "sparse.npz", "array.mat", "sparse.mat", "new.mat")]
+
+
+def _opening_is_seen(where: Path) -> bool:
+    """Whether it would be told if a library opened another file."""
+    other = where / "other.nc"
+    with h5py.File(other, "w"):
+        openings = Openings()
+    forked(lambda: h5py.File(other).close(), where / "said", openings).wait()
+    return str(other) in openings.fault()
 
 
 # -- damage ---------------------------------------------------------------------------------------
@@ -99,11 +111,18 @@ def _damaged(bench: Bench, path: Path, share: float) -> Tally:
         with folder() as inside:
             file = inside / f"file{kind}"
             file.write_bytes(changed)
-            ended = command(*_reading(path, file, inside), said=inside / "said").wait()
-            fault = ended.fault()
+            _, fault = _watched(inside / "said", *_reading(path, file, inside))
             left = [one.name for one in inside.iterdir() if one not in (file, inside / "out.nc", inside / "said")]
             tally.count(fault and f"{CHANGES[number % len(CHANGES)].__name__}: {fault}", f"left {left}" if left else "")
     return tally
+
+
+def _watched(said: Path, *arguments: object) -> tuple[Ended, str]:
+    """How a command ended, and what is wrong with that; it may read no file but those that it names."""
+    openings = Openings()
+    ended = command(*arguments, said=said, openings=openings).wait()
+    read = openings.fault(*(one for one in arguments if isinstance(one, Path)))
+    return ended, "; ".join(filter(None, (ended.fault(), read)))
 
 
 def _reading(sound: Path, file: Path, inside: Path) -> list[object]:
@@ -126,8 +145,8 @@ def _crafted(where: Path) -> Tally:
             if (suffix, name) == ("73.mat", "too few columns"):
                 continue  # this format has as many columns as it has starts
             path = make(where / f"unsound.{suffix}", **parts)
-            ended = command("info", path, said=where / "said").wait()
-            tally.count(ended.fault(), "" if ended.code == 2 else "was read")
+            ended, fault = _watched(where / "said", "info", path)
+            tally.count(fault, "" if ended.code == 2 else "was read")
     return tally
 
 
@@ -138,13 +157,9 @@ def _others(where: Path) -> Tally:
     for suffix in (".nc", ".mat"):
         for how in crafted.OUTSIDE:
             path = crafted.reads_another(where / f"links{suffix}", how, secret)
-            os.utime(secret, (0, secret.stat().st_mtime))
-            ended = command("info", path, said=where / "said").wait()
-            read = "" if secret.stat().st_atime == 0 else "the other file was read"
-            tally.count(ended.fault(), read, "" if ended.code == 2 else "was not refused")
-    secret.read_bytes()
-    if secret.stat().st_atime == 0:
-        tally.what += " (reading leaves no trace on this disk: judged by refusals alone)"
+            ended, fault = _watched(where / "said", "info", path)
+            tally.count(fault, "" if ended.code == 2 else "was not refused")
+    tally.count(_watched(where / "said", "info", crafted.zone_of_another(where / "zone.npz", where / "zone"))[1])
     return tally
 
 
@@ -156,11 +171,13 @@ def _bombs(where: Path) -> Tally:
         (crafted.mat_bomb, "bomb.mat", BOMB // 4),
         (crafted.hdf5_bomb, "bomb.nc", BOMB),
         (crafted.hdf5_bomb, "bomb73.mat", BOMB),
+        (lambda path, size: crafted.netcdf_words(path, size // 200, "xy"), "words.nc", BOMB),
         (crafted.npz_bomb, "bomb.npz", BOMB // 4),
+        (lambda path, size: crafted.npz_of_names(path, size, 0), "names.npz", BOMB),
         (crafted.parquet_bomb, "bomb.parquet", BOMB // 8),
     ):
         path = make(where / name, size)
-        ended = command("info", path, "--limit", f"{MEMORY / 1e6:.0f}MB", said=where / "said").wait()
-        tally.count(ended.fault(), "" if "memory to read" in ended.said else "was not refused for its size")
+        ended, fault = _watched(where / "said", "info", path, "--limit", f"{MEMORY / 1e6:.0f}MB")
+        tally.count(fault, "" if "memory to read" in ended.said else "was not refused for its size")
         path.unlink()
     return tally

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import struct
+import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -145,6 +147,15 @@ def reads_another(path: Path, how: str, other: Path) -> Path:
     return as_mat_73(path) if path.suffix == ".mat" else path
 
 
+def zone_of_another(path: Path, other: Path) -> Path:
+    """Data as ``pltf convert`` writes them, whose dates have a time zone that pandas would read from another file."""
+    other.write_bytes(struct.pack(">4s16x6llbb4s", b"TZif", 0, 0, 0, 0, 1, 4, 3600, 0, 0, b"CET"))
+    dates = np.array(["2026-11-09", "2026-11-10"], dtype="datetime64[us]")
+    zone: dict[str, Any] = {"labels.when": dates, "zones.when": np.array(f"dateutil/{other}")}
+    np.savez(path, pltf=1, dims=np.array(["when", "row"]), array=np.eye(2), **zone)
+    return path
+
+
 # -- bombs ----------------------------------------------------------------------------------------
 
 
@@ -190,9 +201,72 @@ def netcdf_coordinate(path: Path, size: int) -> Path:
     return path
 
 
+def words_in_hdf5(file: h5py.File, name: str, count: int, word: str) -> None:
+    """A packed list of strings that are all the same one, which is stored once."""
+    _all_the_same(file, name, count, h5py.string_dtype(), word)
+
+
+def _all_the_same(group: h5py.Group, name: str, count: int, dtype: Any, one: Any) -> None:
+    group.create_dataset(name, (count,), dtype, chunks=(count,), compression="gzip")[0] = one
+    group.file.flush()
+    _, packed = group[name].id.read_direct_chunk((0,))
+    places = zlib.decompress(packed)
+    group[name].id.write_direct_chunk((0,), zlib.compress(places[: len(places) // count] * count))
+
+
+def sparse_mat_73_of_lists(path: Path, count: int, length: int) -> Path:
+    """A sparse matrix whose values are lists, all of them the same one."""
+    with h5py.File(path, "w", userblock_size=512) as file:
+        group = file.create_group("S")
+        group.attrs["MATLAB_sparse"] = np.uint64(1)
+        _all_the_same(group, "data", count, h5py.vlen_dtype("<f8"), np.zeros(length))
+        group["ir"], group["jc"] = np.zeros(count, dtype=int), np.array([0, count])
+    return as_mat_73(path)
+
+
+def netcdf_words(path: Path, count: int, word: str) -> Path:
+    """Numbers whose labels are all the same string."""
+    return _netcdf_labels(path, count, h5py.string_dtype(), word)
+
+
+def netcdf_lists(path: Path, count: int, length: int) -> Path:
+    """Numbers whose labels are lists, all of them the same one."""
+    return _netcdf_labels(path, count, h5py.vlen_dtype("<f8"), np.zeros(length))
+
+
+def _netcdf_labels(path: Path, count: int, dtype: Any, one: Any) -> Path:
+    with h5py.File(path, "w") as file:
+        _all_the_same(file, "row", count, dtype, one)
+        file["row"].make_scale("row")
+        file.create_dataset("X", (count,), "<f8", chunks=(count,), compression="gzip")
+        file["X"].dims[0].attach_scale(file["row"])
+    return path
+
+
 def npz_bomb(path: Path, size: int) -> Path:
     """Zeros of so many bytes in a packed .npz file."""
     np.savez_compressed(path, X=np.zeros(size // 8))
+    return path
+
+
+def npz_of_two_names(path: Path, size: int) -> Path:
+    """Beside a small array X.npy one of so many bytes called X, which NumPy takes for it."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, count in (("X.npy", 3), ("X", size // 8)):
+            with file.open(name, "w") as array:
+                np.save(array, np.zeros(count))
+    return path
+
+
+def npz_of_names(path: Path, count: int, letters: int) -> Path:
+    """Data as ``pltf convert`` writes them, with very many names of so few letters."""
+    head = {"descr": f"|S{letters}", "fortran_order": False, "shape": (count,)}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        with file.open("pltf.npy", "w") as array:
+            np.save(array, np.array(1))
+        with file.open("dims.npy", "w") as array:
+            np.lib.format.write_array_header_1_0(array, head)
+            array.write(bytes(count * letters))
     return path
 
 

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+import pltf
 from pltf import stale_files
 from pltf.stale_files import LOCK, held_file, held_folder, remove, sweep
+from pltf.store import container
 from pltf.store.container import replacing
 from pltf.workers import SharedFolderLost, shared
 
@@ -99,15 +101,25 @@ def test_without_locks_nothing_is_swept(tmp_path: Path, monkeypatch: pytest.Monk
 def test_one_that_is_swept_before_it_is_locked_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, swept = stale_files._locked, list[Path]()
 
-    def late(handle: int) -> bool | None:
+    def late(handle: int, *, alone: bool) -> bool | None:
         if not swept:
             swept.extend(tmp_path.iterdir())
             remove(swept[0])
-        return whole(handle)
+        return whole(handle, alone=alone)
 
     monkeypatch.setattr(stale_files, "_locked", late)
     with held_file(tmp_path, ".run.nc.", ".part") as part:
         assert names(tmp_path) == {part.name} != {swept[0].name}
+
+
+def test_a_folder_that_cannot_be_held_is_not_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(stale_files, "_held", full)
+    with pytest.raises(OSError, match="No space left"), held_folder(tmp_path, "pltf-"):
+        pass
+    assert names(tmp_path) == set()
 
 
 def test_many_writers_of_one_file_never_see_a_part(tmp_path: Path) -> None:
@@ -160,3 +172,18 @@ def test_a_shared_file_that_is_gone_alone_is_no_stop_either() -> None:
         (Path(given.folder) / "go").unlink()
         with pytest.raises(SharedFolderLost):
             given.stopping()
+
+
+def test_a_new_file_can_be_read_from_the_moment_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HDF5 locks what it reads, and its writer still holds it."""
+    publish, seen = container._publish, list[object]()
+
+    def then_read(part: Path, path: Path) -> None:
+        publish(part, path)
+        seen.append(pltf.load(path))
+
+    monkeypatch.setattr(container, "_publish", then_read)
+    pltf.nmf(rank=1).fit([[1, 2], [3, 4]]).save(tmp_path / "run.nc")
+    assert len(seen) == 1

@@ -9,6 +9,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import defaultdict
@@ -692,8 +693,13 @@ def test_a_daemonic_process_may_not_have_children() -> None:
         assert daemons.apply_async(may_have_children).get(LONG) is False
 
 
-def test_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
-    """Killed, it cannot tell them; nor can it remove what it shared with them, which the next one does."""
+def test_processes_end_with_the_one_that_started_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed, it cannot tell them; nor can it remove what it shared with them, which the next one does.
+
+    In a temporary folder of its own: in the usual one the next one may be any process of another test.
+    """
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
     code = (
         "import os, sys; from pathlib import Path; sys.path.insert(0, sys.argv[2])\n"
         "from tests.test_workers import die_here, drive, nothing, one_round, Job, processes, shared\n"
@@ -711,6 +717,7 @@ def test_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
         time.sleep(0.1)
     assert not living(worker)
     assert folder.exists()
+    assert folder.parent == tmp_path
     with shared([2]):
         assert not folder.exists()
 

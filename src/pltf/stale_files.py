@@ -2,6 +2,8 @@
 
 The system gives a lock back when its owner ends, however it ends. The number of the owner would not do: in another
 container that shares the folder it belongs to another process, or to none.
+
+An owner shares its lock with readers, as HDF5 takes one of what it reads; who sweeps wants it alone.
 """
 
 from __future__ import annotations
@@ -48,13 +50,13 @@ def held_folder(parent: Path, prefix: str) -> Iterator[Path]:
     while True:
         path = _random(parent, prefix, "")
         path.mkdir(mode=0o700)
-        with _held(path / LOCK) as ours:
-            if ours:
-                try:
+        try:
+            with _held(path / LOCK) as ours:
+                if ours:
                     yield path
-                finally:
-                    remove(path)
-                return
+                    return
+        finally:
+            remove(path)
 
 
 def sweep(folder: Path, prefix: str, suffix: str) -> None:
@@ -90,7 +92,7 @@ def _held(path: Path) -> Iterator[bool]:
         yield True
         return
     try:
-        yield _locked(handle) is not False and _is_at(handle, path)
+        yield _locked(handle, alone=False) is not False and _is_at(handle, path)
     finally:
         os.close(handle)
 
@@ -105,17 +107,17 @@ def _abandoned(path: Path) -> Iterator[bool]:
         return
     try:
         ours = not hasattr(os, "geteuid") or os.fstat(handle).st_uid == os.geteuid()
-        yield ours and _locked(handle) is True and _is_at(handle, path)
+        yield ours and _locked(handle, alone=True) is True and _is_at(handle, path)
     finally:
         os.close(handle)
 
 
-def _locked(handle: int) -> bool | None:
-    """Lock an open file; False if another one has it, None if this file system has no locks."""
+def _locked(handle: int, *, alone: bool) -> bool | None:
+    """Lock an open file, with others or alone; False if they do not let us, None if this file system has no locks."""
     if _fcntl is None:
         return None
     try:
-        _fcntl.flock(handle, _fcntl.LOCK_EX | _fcntl.LOCK_NB)
+        _fcntl.flock(handle, (_fcntl.LOCK_EX if alone else _fcntl.LOCK_SH) | _fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:

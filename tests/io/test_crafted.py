@@ -6,12 +6,14 @@ import math
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import io, sparse
 
@@ -20,6 +22,7 @@ from pltf.cli.main import run
 from pltf.errors import PltfError
 from pltf.io.files import read_data
 from pltf.memory import SHARE, Allowance, at_hand
+from pltf.store.container import sign
 from tests import crafted
 from tests.crafted import OUTSIDE, ROWS, SOUND, SPARSE, UNSOUND, VALUES, as_mat_73, reads_another
 from tests.extras import optional
@@ -126,6 +129,13 @@ def test_sizes_below_0_give_no_memory_back(tmp_path: Path) -> None:
 # -- other files ----------------------------------------------------------------------------------
 
 
+def test_time_zones_are_not_read_from_files(tmp_path: Path) -> None:
+    """pandas opens any file that a zone of this kind names, and waits for ever if it is a pipe."""
+    path = crafted.zone_of_another(tmp_path / "a.npz", tmp_path / "other")
+    assert pd.DatetimeTZDtype(tz=str(np.load(path)["zones.when"]))
+    assert read_data(path).labels["when"].zone is None
+
+
 @pytest.mark.parametrize("how", OUTSIDE)
 @pytest.mark.parametrize("ending", ["mat", "nc"])
 def test_no_other_file_is_read(ending: str, how: str, tmp_path: Path) -> None:
@@ -160,6 +170,9 @@ BOMBS: dict[str, Callable[[Path], Path]] = {
     "73.mat": lambda path: crafted.hdf5_bomb(path, 50 * MB),
     "a.nc": lambda path: crafted.hdf5_bomb(path, 50 * MB),
     "a.npz": lambda path: crafted.npz_bomb(path, 50 * MB),
+    "names.npz": lambda path: crafted.npz_of_names(path, 5 * MB, 1),
+    "empty.npz": lambda path: crafted.npz_of_names(path, 1000 * MB, 0),
+    "words.nc": lambda path: crafted.netcdf_words(path, 400_000, "xy"),
 }
 
 
@@ -210,6 +223,38 @@ def test_arrays_of_npz_are_counted_once(tmp_path: Path) -> None:
     matrix = sparse.csr_array(np.ones((1, MB)))  # 12 MB, counted twice
     sparse.save_npz(tmp_path / "a.npz", matrix)
     assert read_data(tmp_path / "a.npz", limit=25 * MB).nnz == MB
+
+
+@pytest.mark.parametrize("make", [crafted.netcdf_lists, crafted.sparse_mat_73_of_lists])
+def test_lists_are_no_numbers(make: Callable[..., Path], tmp_path: Path) -> None:
+    """One list may stand for all, and each takes memory of its own."""
+    path = make(tmp_path / ("a.nc" if make is crafted.netcdf_lists else "a.mat"), 20_000, 1000)
+    assert "numbers" in refusal(path, limit=LIMIT)
+
+
+def test_the_array_of_npz_that_is_measured_is_the_one_that_is_read(tmp_path: Path) -> None:
+    assert read_data(crafted.npz_of_two_names(tmp_path / "a.npz", 50 * MB), variable="X", limit=LIMIT).shape == (3,)
+
+
+@pytest.mark.parametrize(("count", "word"), [(400_000, "xy"), (20_000, "x" * 1000)])
+def test_strings_of_a_saved_fit_are_bounded_too(count: int, word: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.nc"
+    pltf.nmf(rank=1).fit(np.eye(3), max_iter=2, tol=0).save(path)
+    with h5py.File(path, "r+") as file:
+        crafted.words_in_hdf5(file, "words", count, word)
+        file["noise"] = np.random.default_rng(0).random(10_000)  # or it would tell of more than can be in it
+    sign(path)
+    pltf.load(path, limit=1000 * MB)
+    with pytest.raises(PltfError, match="raise this with limit="):
+        pltf.load(path, limit=LIMIT)
+
+
+def test_a_large_chunk_of_strings_is_unpacked_once(tmp_path: Path) -> None:
+    """HDF5 keeps small ones only, and labels are looked at some at a time: it took minutes."""
+    path = crafted.netcdf_words(tmp_path / "a.nc", MB, "x")
+    began = time.process_time()
+    assert "would take more than" in refusal(path, limit=70 * MB)
+    assert time.process_time() - began < 10
 
 
 def test_a_saved_fit_is_bounded_too(tmp_path: Path) -> None:

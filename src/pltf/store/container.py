@@ -7,6 +7,7 @@ import io
 import json
 import math
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -31,6 +32,7 @@ _ABOUT, _GROUP = "about.json", "pltf."  # a dot: no index and no factor is calle
 _PACKED = 1 << 16  # entries from which on an array is worth packing
 _NAME = 100  # bytes of the name of a file that its part has
 _TEXTS = 1000  # that are read at a time
+_STRING = 24  # bytes that a string takes beside its letters: where it is in the file, and in memory
 _TOO_MUCH = "it tells of more than can be in it"
 _TIGHTEST = 1100  # times that packing can make an array smaller: zlib's limit is 1032
 _BARE = b"This is a netCDF dimension but not a netCDF variable"  # as netCDF marks the length of an axis
@@ -231,56 +233,61 @@ def read(path: Path, limit: float | None = math.inf) -> tuple[str, Boxes]:
     import h5py
 
     _refuse_foreign(path)
-    with readable(path), h5py.File(path, "r") as file:
+    most, allowance = _TIGHTEST * path.stat().st_size, Allowance(path, limit)
+    with readable(path), h5py.File(path, "r", rdcc_nbytes=most) as file:  # or a chunk of strings is unpacked for each
         kind = _checked_kind(path, file.attrs)
         refuse_outside(path, file)
         stored = _stored(file)
-        most = _TIGHTEST * path.stat().st_size
-        size = sum(one.size * one.dtype.itemsize for one in stored.values())
+        size = sum(stored.values())
         if size > most:
             raise ValueError(_TOO_MUCH)
-        Allowance(path, limit).take(size)
+        allowance.take(size)
         boxes = Boxes()
-        for name, one in stored.items():
+        for name in stored:
             group, _, key = name.rpartition("/")
             box = boxes.setdefault(group.removeprefix(_GROUP), Box())
             if key == _ABOUT:
-                box.about = json.loads(one.asstr()[()])
+                box.about = json.loads(file[name].asstr()[()])
             else:
-                box.put(key, _array(one, most))
+                box.put(key, _array(file[name], allowance, most))
         return kind, boxes
 
 
-def _stored(file: Any) -> dict[str, Any]:
-    """What is stored in a file by its full name; links are not followed, so nothing goes round."""
+def _stored(file: Any) -> dict[str, int]:
+    """What is stored in a file by its full name, with its bytes; links are not followed, so nothing goes round.
+
+    Nothing of it is left open: that would keep what was unpacked of it.
+    """
     import h5py
 
     found = {}
 
     def note(name: str, one: Any) -> None:
         if isinstance(one, h5py.Dataset) and not bytes(one.attrs.get("NAME", b"")).startswith(_BARE):
-            found[name] = one
+            each = one.dtype.itemsize if one.dtype.kind != "O" else _STRING
+            found[name] = max(one.size, math.prod(one.chunks or ())) * each
 
     file.visititems(note)
     return found
 
 
-def _array(stored: Any, most: int) -> NDArray[Any]:
+def _array(stored: Any, allowance: Allowance, most: int) -> NDArray[Any]:
     """Numbers or strings, laid out as they were; strings of so many characters in all."""
-    array = texts(stored, most) if stored.dtype.kind == "O" else np.asarray(stored[...])
+    array = texts(stored, allowance, most) if stored.dtype.kind == "O" else np.asarray(stored[...])
     if array.dtype.kind not in "iufO":
         raise ValueError(f"{stored.name} cannot be {array.dtype}")
     return array.transpose(stored.attrs.get("axes", range(array.ndim)))
 
 
-def texts(stored: Any, most: int) -> NDArray[Any]:
-    """Strings, some at a time: a file may have one of them stand for many."""
+def texts(stored: Any, allowance: Allowance, most: float = math.inf) -> NDArray[Any]:
+    """Strings, some at a time: a file may have one of them stand for many, and each takes memory of its own."""
     found: list[str] = []
     for at in range(0, len(stored), _TEXTS):
         part = stored.asstr()[at : at + _TEXTS].tolist()
         most -= sum(map(len, part))
         if most < 0:
             raise ValueError(_TOO_MUCH)
+        allowance.take(sum(map(sys.getsizeof, part)))
         found += part
     return np.array(found, dtype=object)
 
