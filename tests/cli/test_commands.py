@@ -323,6 +323,16 @@ def test_ctrl_c_before_anything_is_finished(tmp_path: Path, monkeypatch: pytest.
     assert "keeps the work" in here(*command, "--checkpoint", kept, "--resume").err
 
 
+def test_ctrl_c_after_the_result_is_saved(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands, "_tell_fit", stop)
+    told = here("fit", folder / "events.csv", *INDEX, "--cp", 1, "-o", tmp_path / "run.nc", "--quiet")
+    assert (told.code, told.err) == (130, f"pltf: interrupted: {tmp_path / 'run.nc'} is saved\n")
+    assert isinstance(pltf.load(tmp_path / "run.nc"), pltf.Fit)
+
+
 def test_a_checkpoint_is_gone_on_with(folder: Path, tmp_path: Path) -> None:
     command = ("fit", folder / "events.csv", *INDEX, "--cp", 2, "--every", 0, "--checkpoint", tmp_path / "kept.nc")
     assert here(*command, "-o", tmp_path / "a.nc").code == 0

@@ -1,17 +1,13 @@
 """From the shell and back: one sentence for whatever goes wrong, and a code that says so."""
 
-from __future__ import annotations
-
-import contextlib
-import math
+# What Python has imported by now; all else is imported where a Ctrl-C, or too little memory, is told in a sentence.
 import os
 import sys
-import traceback
-import warnings
-from collections.abc import Sequence
-from typing import Any
 
-# What takes longer to import is imported where a Ctrl-C, or too little memory, is told in a sentence.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
 
 REFUSED, BROKEN, INTERRUPTED = 2, 1, 130  # exit codes
 NOTHING = "interrupted before anything was finished: nothing is saved"
@@ -20,13 +16,21 @@ _LEAST = 640 << 20  # bytes that the libraries take; some of them end the proces
 _UNMAPPED = ("failed to map segment", "cannot allocate memory")  # as libraries say it
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+class Ended(int):
+    """The exit code of a command, which told how it ended; a plain number is typer's, which does not."""
+
+
+def main(arguments: "Sequence[str] | None" = None) -> None:
     """Run a command and leave with its exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if "--debug" not in given:
-        sys.unraisablehook = _quietly  # what fails while others clean up after a broken file
-    _spare_threads()
-    sys.exit(run(given))
+    try:
+        given = list(sys.argv[1:] if arguments is None else arguments)
+        if "--debug" not in given:
+            sys.unraisablehook = _quietly  # what fails while others clean up after a broken file
+        _spare_threads()
+        code = run(given)
+    except KeyboardInterrupt:  # before or after what is guarded there
+        code = told("interrupted", INTERRUPTED)
+    sys.exit(code)
 
 
 def _spare_threads() -> None:
@@ -44,6 +48,8 @@ def too_little_memory() -> str:
 
 def _limit(name: str) -> float:
     """A limit of the system on this process."""
+    import math
+
     try:
         import resource
 
@@ -55,6 +61,8 @@ def _limit(name: str) -> float:
 
 def run(arguments: list[str]) -> int:
     """Run a command; its exit code."""
+    import warnings
+
     debug = "--debug" in arguments
     arguments = [one for one in arguments if one != "--debug"]
     quiet = "--quiet" in arguments or "-q" in arguments
@@ -66,21 +74,25 @@ def run(arguments: list[str]) -> int:
         try:
             return _run(arguments)
         except KeyboardInterrupt:
-            return _told(NOTHING, INTERRUPTED)
+            return told(NOTHING, INTERRUPTED)
         except BrokenPipeError:  # whoever was reading has seen enough
             return _silenced(0)
         except Exception as error:
             if debug:
+                import traceback
+
                 traceback.print_exc()
             return _explained(error)
 
 
 def _run(arguments: list[str]) -> int:
-    from pltf.cli.app import COMMAND, app
+    from pltf.cli.app import COMMAND, command_line
 
     before = COMMAND.set(arguments)
     try:
-        code = app(arguments, prog_name="pltf", standalone_mode=False)
+        code = command_line()(arguments, prog_name="pltf", standalone_mode=False)
+        if code == INTERRUPTED and not isinstance(code, Ended):
+            raise KeyboardInterrupt
         if sys.stdout is not None:
             sys.stdout.flush()
     except SystemExit as leaving:
@@ -94,27 +106,29 @@ def _run(arguments: list[str]) -> int:
 
 def _explained(error: Exception) -> int:
     """One sentence about an error."""
+    if isinstance(error.__cause__, KeyboardInterrupt):  # Python makes another error of one in the body of a class
+        return told(NOTHING, INTERRUPTED)
     if _lacks_memory(error):
-        return _told("there is not enough memory for this: pltf plan tells what it takes", REFUSED)
+        return told("there is not enough memory for this: pltf plan tells what it takes", REFUSED)
 
     from pltf.cli.spelling import option
     from pltf.errors import NotationError, PltfError
 
     if hasattr(error, "format_message"):  # of the command line itself: an option that is not there, for example
         text = _one_line(error.format_message()).replace("Value error, ", "").removesuffix(".")
-        return _told(text, REFUSED)
+        return told(text, REFUSED)
     if type(error).__name__ == "Abort":
-        return _told(NOTHING, INTERRUPTED)
+        return told(NOTHING, INTERRUPTED)
     if type(error).__name__ == "Exit":
         return int(getattr(error, "exit_code", 0))
     if isinstance(error, NotationError):  # shows the place in the text of the model
-        return _told(str(error), REFUSED)
+        return told(str(error), REFUSED)
     if isinstance(error, PltfError):
-        return _told(_one_line(error.spelled(option)), REFUSED)
+        return told(_one_line(error.spelled(option)), REFUSED)
     if isinstance(error, OSError):
-        return _silenced(_told(_one_line(str(error)), REFUSED))
-    told = f"{type(error).__name__}: {_one_line(str(error))}"
-    return _told(f"this should not have happened ({told}); --debug shows where", BROKEN)
+        return _silenced(told(_one_line(str(error)), REFUSED))
+    named = f"{type(error).__name__}: {_one_line(str(error))}"
+    return told(f"this should not have happened ({named}); --debug shows where", BROKEN)
 
 
 def _lacks_memory(error: BaseException | None) -> bool:
@@ -132,29 +146,34 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _told(text: str, code: int) -> int:
+def told(text: str, code: int) -> int:
+    """Tell on stderr in one sentence how a command ends; gives the code back."""
+    from contextlib import suppress
+
     from pltf.terminal import printable
 
     if text and sys.stderr is not None:
-        with contextlib.suppress(BrokenPipeError):  # nobody reads it
+        with suppress(BrokenPipeError):  # nobody reads it
             print(f"pltf: {printable(text)}", file=sys.stderr)
     return code
 
 
 def _silenced(code: int) -> int:
     """Python writes what is left when it ends: to nowhere, if it could not be written before."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):
+    from contextlib import suppress
+
+    with suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return code
 
 
-def _as_note(message: Any, *_: Any, **__: Any) -> None:
+def _as_note(message: "Any", *_: "Any", **__: "Any") -> None:
     from pltf.cli.spelling import option
     from pltf.errors import Sentence
 
     text = message.spelled(option) if isinstance(message, Sentence) else str(message)
-    _told(f"note: {_one_line(text)}", 0)
+    told(f"note: {_one_line(text)}", 0)
 
 
-def _quietly(*_: Any, **__: Any) -> None:
+def _quietly(*_: "Any", **__: "Any") -> None:
     pass

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,6 +19,7 @@ class Teller:
     def __init__(self, as_json: bool, quiet: bool) -> None:
         self._json, self._quiet = as_json, quiet
         self._facts: dict[str, Any] = {}
+        self.saved: Path | None = None  # what is there already if a command is interrupted
 
     def __enter__(self) -> Self:
         from pltf.inference.progress import Progress
