@@ -11,6 +11,7 @@ import pytest
 
 import pltf
 from pltf.datasets import draw
+from pltf.fit import with_spread
 from pltf.prediction import spread as module
 from pltf.prediction.spread import observed_sample, widened
 from tests.prediction import COUPLED, CP, every_cell, small_fit
@@ -120,3 +121,13 @@ def test_files_keep_it_and_older_ones_have_none(tmp_path: Path) -> None:
 def test_new_rows_are_as_uncertain() -> None:
     fit, rates, _ = drawn("nmf", 2)
     assert fit.fold_in(np.round(rates[:2]), "i").spread == fit.spread
+
+
+def test_rates_that_are_next_to_nothing_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of components that have died: the quotient of variance and rate would be out of range."""
+    X = np.random.default_rng(0).poisson(3.0, (30, 20))
+    fit = pltf.nmf(rank=3).fit(X, dispersion=None)
+    scales = {a: D.copy() for a, D in fit.D.items()}
+    scales["W"][:10], scales["H"][:, :7] = 1e-160, 1e-160
+    monkeypatch.setattr(module, "MOST_CELLS", 100)  # each stands for six
+    assert with_spread(replace(fit, D=scales), {"X": module.Sample(pltf.observe(X))}).spread > 1

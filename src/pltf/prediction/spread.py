@@ -11,8 +11,8 @@ prior. docs/prediction.md has what this does to intervals.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,7 @@ MOST_DETERMINED = 0.75  # parameters of each observed cell
 CLOSE = 0.01  # relative, to the sum that is wanted
 _STEPS = 12
 _TINY = float(np.finfo(np.float64).tiny)
+_NOTHING = 1e-150  # a rate
 
 
 def widened(C: Factors, E: Factors, priors: Mapping[str, Gamma], spread: float) -> tuple[Factors, Factors]:
@@ -50,20 +51,29 @@ def widened(C: Factors, E: Factors, priors: Mapping[str, Gamma], spread: float) 
     return shapes, {a: frozen(E[a] / shape) for a, shape in shapes.items()}
 
 
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Data, or the last of several batches: they stand for all of them."""
+
+    seen: Observation
+    places: Sequence[NDArray[np.intp]] | None = None  # of its positions in the tensor; None: the same
+    repeats: float = 1.0  # how many times as many cells were observed in all
+
+
 def spread_of(
-    model: Model, beliefs: Mapping[str, Belief], priors: Mapping[str, Gamma], seen: Mapping[str, Observation]
+    model: Model, beliefs: Mapping[str, Belief], priors: Mapping[str, Gamma], samples: Mapping[str, Sample]
 ) -> float:
     """The number by which the counts behind a posterior are divided in predictions; at least 1."""
     if all(size == 1 for size in model.sizes.values()):
         return 1.0  # no components that could share a cell
-    some = [_Cells(belief, seen[name]) for name, belief in beliefs.items()]
+    some = [_Cells(belief, samples[name]) for name, belief in beliefs.items()]
     own = next(iter(beliefs.values()))
 
     def total(spread: float) -> float:
         wide = widened(own.C, own.E, priors, spread)
         return math.fsum(one.noise_units(*wide) for one in some)
 
-    n = float(sum(one.n_observed for one in seen.values()))
+    n = math.fsum(one.repeats * one.seen.n_observed for one in samples.values())
     determined, independent = min(_determined(model, own.C, priors), MOST_DETERMINED * n), total(1.0)
     if not 0 < independent < determined:
         return 1.0
@@ -75,10 +85,14 @@ def spread_of(
 class _Cells:
     """Some observed cells of a tensor, to estimate sums over all of them."""
 
-    def __init__(self, belief: Belief, seen: Observation) -> None:
-        coords, weights = observed_sample(seen, MOST_CELLS)
+    def __init__(self, belief: Belief, sample: Sample) -> None:
+        coords, weights = observed_sample(sample.seen, MOST_CELLS)
+        if sample.places is not None:
+            coords = np.stack([at[mode] for at, mode in zip(sample.places, coords, strict=True)])
         self._belief, self._cells = belief, Asked(belief.shape, coords)
-        self._information = weights / noise_unit(belief, mean(belief, self._cells))
+        unit = noise_unit(belief, mean(belief, self._cells))
+        # Where a rate is next to nothing, so is its variance in these units, and the quotient would be out of range.
+        self._information = np.where(unit > _NOTHING, sample.repeats * weights / np.maximum(unit, _NOTHING), 0.0)
 
     def noise_units(self, C: Factors, D: Factors) -> float:
         """The sum over the observed cells of Var(rate) in units of what one observation tells of the rate."""
