@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 import warnings
@@ -78,7 +79,7 @@ class _SingleThreadedBlas:
             self._users += 1
             if self._users == 1:
                 _let_any_thread_set_limits()
-                self._limit = ThreadpoolController().limit(limits=1, user_api="blas")
+                self._limit = _libraries(len(sys.modules)).limit(limits=1, user_api="blas")
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
@@ -87,6 +88,12 @@ class _SingleThreadedBlas:
                 _let_any_thread_set_limits()
                 self._limit.restore_original_limits()
                 _let_any_thread_set_limits()
+
+
+@lru_cache(maxsize=1)
+def _libraries(modules: int) -> Any:
+    """The libraries that bring threads; looked for again once more modules are imported, as that takes milliseconds."""
+    return ThreadpoolController()
 
 
 def _let_any_thread_set_limits() -> None:
