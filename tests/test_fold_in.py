@@ -277,8 +277,8 @@ def test_what_was_learned_for_each_row_is_learned_for_each_new_row(learn: str, c
     new = fit.fold_in(3 * X[:1].repeat(2, axis=0), "i", max_iter=40, tol=0)
     assert new.priors["W"].learn == learn
     assert new.priors["W"].tie == "index:i"
-    learned = fit.priors["W"]
-    shape, mean = (float(np.exp(np.log(np.asarray(part)).mean())) for part in (learned.shape, learned.mean))
+    learned = [np.asarray(part) for part in (fit.priors["W"].shape, fit.priors["W"].mean)]
+    shape, mean = (float(np.exp(np.log(part).mean())) if part.ndim else float(part) for part in learned)
     start = pltf.Gamma(shape, mean, learn=learn, tie="index:i")
     expected = by_hand(fit, new, 3 * X[:1].repeat(2, axis=0), "i", prior={"W": start}, max_iter=40)
     assert_same(new, expected, fit, "i")

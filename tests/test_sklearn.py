@@ -131,6 +131,69 @@ def test_a_row_depends_on_itself_alone(prior_shape: float | str, share: float) -
         assert np.mean(moved < 1e-4) >= share
 
 
+# -- batches --------------------------------------------------------------------------------------
+
+
+def test_the_first_batch_is_a_fit() -> None:
+    first, fitted = model().partial_fit(X), fitted_model()
+    np.testing.assert_array_equal(first.components_, fitted.components_)
+    assert (first.bound_, first.n_iter_, first.n_components_) == (fitted.bound_, fitted.n_iter_, 3)
+
+
+def test_later_batches_update_the_components() -> None:
+    """They are those of Fit.update, which keeps the rows of all batches."""
+    parts = np.array_split(WITH_HOLES, 3)
+    found, fit = model(), pltf.nmf(rank=3).fit(parts[0], seed=0, restarts=3, dispersion=None)
+    for number, part in enumerate(parts):
+        found.partial_fit(part)
+        fit = fit if number == 0 else fit.update(part, append="i", restarts=3)
+        np.testing.assert_allclose(found.fit_.C["H"], fit.C["H"], rtol=1e-12)
+        assert (found.bound_, found.n_iter_) == (fit.bound, fit.n_iter)
+        assert found.fit_.sizes["i"] == len(part)
+    assert fit.sizes["i"] == 60
+    np.testing.assert_array_equal(found.components_, found.fit_.factors["H"].mean)
+    assert found.fit_.batches["n_observed"].tolist() == [int(np.isfinite(one).sum()) for one in parts]
+    assert found.fit_.priors["W"].learn == "mean"
+    again = pickle.loads(pickle.dumps(found)).partial_fit(parts[0])
+    np.testing.assert_array_equal(again.components_, found.partial_fit(parts[0]).components_)
+
+
+def test_batches_come_close_to_a_fit_of_all() -> None:
+    rows = np.random.default_rng(0).permutation(60)
+    found = model(n_init=10)
+    for part in np.array_split(X[rows], 4):
+        found.partial_fit(part)
+    first, whole = model(n_init=10).fit(X[rows[:15]]).score(X), fitted_model().score(X)
+    assert whole - found.score(X) < 0.5 * (whole - first)
+
+
+def test_batches_of_every_kind() -> None:
+    names = [f"f{j}" for j in range(25)]
+    table = pd.DataFrame(X, columns=names)
+    found = model().partial_fit(table[:30]).partial_fit(table[30:])
+    plain = model().partial_fit(X[:30]).partial_fit(sparse.csr_array(X[30:]))
+    np.testing.assert_allclose(found.components_, plain.components_, rtol=1e-3, atol=1e-6)
+    before = plain.components_
+    nothing = plain.partial_fit(np.full((2, 25), NAN))
+    np.testing.assert_array_equal(nothing.components_, before)
+    one = plain.partial_fit(X[:1])
+    assert one.fit_.sizes["i"] == 1
+    np.testing.assert_array_equal(one.fit(X).components_, fitted_model().components_)  # begins anew
+
+
+def test_batches_that_are_refused() -> None:
+    found = model().partial_fit(X)
+    with pytest.raises(ValueError, match="X has 24 features, but PoissonNMF is expecting 25 features"):
+        found.partial_fit(X[:, 1:])
+    with pytest.raises(ValueError, match="Negative values in data"):
+        found.partial_fit(-X)
+    with pytest.raises(pltf.PltfError, match="n_init must be a whole number of at least 1, got 0"):
+        clone(found).set_params(n_init=0).partial_fit(X)
+    with pytest.warns(sklearn.exceptions.ConvergenceWarning, match="2 sweeps are done") as told:
+        found.set_params(max_iter=2).partial_fit(X)
+    assert told[0].filename == __file__
+
+
 # -- what it finds --------------------------------------------------------------------------------
 
 

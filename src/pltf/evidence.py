@@ -126,6 +126,8 @@ def evidence(fit: Fit, X: Any, *, mask: Any, effort: Effort, options: FitOptions
     if fit.method not in (VB.name, GIBBS):
         came = f"this is a fit by {py:method={fit.method!r}}"
         raise PltfError(f"the evidence goes with a posterior, and {came}: use {py:method='vb'} or {py:method='gibbs'}")
+    if fit.history:
+        raise PltfError("the evidence goes with one batch of data, and this fit was updated with more")
     seen = _data(fit, X, mask)
     refuse_fractions(seen, "the evidence")
     likelihoods = {name: fit.likelihoods.get(name, POISSON) for name in seen}

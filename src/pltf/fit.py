@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pltf.data.base import Observation
 from pltf.data.labels import Labels
 from pltf.data.numeric import EXACT, brief
 from pltf.data.pattern import ForgottenPattern, Pattern, kept
@@ -32,7 +31,7 @@ from pltf.prediction.dispersion import Dispersion
 from pltf.prediction.draws import Sampling, at_least, at_most
 from pltf.prediction.moments import Belief, mean, variance
 from pltf.prediction.noise import Bernoulli, Noise, Poisson
-from pltf.prediction.spread import spread_of, widened
+from pltf.prediction.spread import Sample, spread_of, widened
 from pltf.prediction.support import Slices, joined, slices_of, supported
 from pltf.prediction.top import Choice, most_probable
 
@@ -64,6 +63,17 @@ class Sampled:
     log_likelihood: Array  # (chain, sweep), burn-in included
     mass: Mapping[str, Array]  # of a latent index: the counts of each component, (chain, draw, component)
     seconds: float  # of the chains
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One of several batches of data that a fit has learned from, one after the other."""
+
+    bound: float  # on the log evidence of this batch, given those before it
+    n_iter: int
+    converged: bool
+    n_observed: Mapping[str, int]  # cells of this batch, by tensor
+    forget: float  # how much of what was known before it was forgotten
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -115,6 +125,7 @@ class Fit:
     draws: Mapping[str, Array] = field(default_factory=dict)  # of Gibbs sampling, by factor; axes: chain, draw, its own
     sampled: Sampled | None = None  # how, and what else was drawn
     spread: float = 1.0  # predictions divide the counts behind the posterior by it: prediction/spread.py says why
+    history: tuple[Batch, ...] = ()  # of a fit that was updated: all batches, its own the last
     _last: LastSweep | None = field(default=None, init=False)  # of this very object: copies and files do without
 
     @property
@@ -182,6 +193,27 @@ class Fit:
         table.insert(0, "seed", [restart_seed(self.seed, row.restart) for row in self.rows])
         table["best"] = table.index == self.best_restart
         return table
+
+    @property
+    def batches(self) -> pd.DataFrame:
+        """One row a batch of data that the fit has learned from: a single one unless it was updated.
+
+        ``bound`` is that of a batch given those before it; ``n_observed`` are its own cells. Of several fits that were
+        updated with the same batches, the one with the largest sum of bounds has predicted them best.
+
+        >>> import numpy as np, pltf
+        >>> fit = pltf.nmf(rank=1).fit(np.ones((3, 2))).update(np.ones((3, 2)), forget=0.1)
+        >>> fit.batches[["n_observed", "forget"]].values.tolist()
+        [[6.0, 0.0], [6.0, 0.1]]
+        """
+        import pandas as pd
+
+        rows = [vars(one) | {"n_observed": sum(one.n_observed.values())} for one in self.history or (self._batch(),)]
+        return pd.DataFrame(rows).rename_axis("batch")
+
+    def _batch(self) -> Batch:
+        """The data of a fit that was not updated, as a batch."""
+        return Batch(self.bound, self.n_iter, self.converged, dict(self.n_observed), forget=0.0)
 
     def mean(self, at: Any = None, *, of: str | None = None, progress: bool = True) -> Array:
         """Mean rate of cells, exact under the posterior: the count to expect.
@@ -522,6 +554,81 @@ class Fit:
         )
         return fold_in(self, X_new, index, mask=mask, options=options)
 
+    def update(
+        self,
+        new: Any,
+        *,
+        forget: float = 0.0,
+        mask: Any = None,
+        append: str | Sequence[str] = (),
+        zeros: str | Sequence[str] = (),
+        max_iter: int = 2000,
+        tol: float = 1e-6,
+        restarts: int = 1,
+        seed: int | None = 0,
+        threads: int | None = None,
+        progress: bool = True,
+        keep_data: bool = True,
+    ) -> Fit:
+        """The fit after one more batch of data: its posterior is their prior. For data that keep coming; VB only.
+
+        A rate is what one batch has: the count to expect of a cell in a batch, if batches are of one length (a day, for
+        example). Of n batches to come it is n times that. Cells may be observed in one batch, in several or in all.
+
+        Parameters
+        ----------
+        new
+            Data as for :meth:`pltf.Model.fit`; of a coupled model some of its tensors will do. Columns of a table have
+            the names of the indices, and dates are binned as in the fit. Rows go by their labels, in any order. New
+            labels get new rows, which begin at the prior, with hyperparameters as they were learned. Rows of labels
+            that the data do not have stay as they are. Data without labels have the sizes of the fit.
+        forget
+            Share of the past that fades with this batch, from 0 to below 1: the counts and the exposure behind every
+            entry are multiplied by ``1 - forget``.
+        mask
+            True where a cell was observed; with arrays.
+        append
+            Indices without labels of which all rows are new: the rows of the fit stay, and these follow.
+        zeros
+            Indices along which the data are complete: cells of labels that they do not have are observed zeros. Without
+            it they are missing, so of someone who is absent nothing is learned. For events, in which whoever did
+            nothing has no row: ``zeros="user"``.
+        max_iter, tol, restarts, seed, threads, progress
+            As for :meth:`pltf.Model.fit`. A start is the posterior itself; only new rows are drawn.
+        keep_data
+            Keep which cells were observed, in this batch and before, and the largest value of each. False drops all.
+
+        Returns
+        -------
+        Fit
+            With the factors, sizes and labels of all rows. ``bound`` and ``trace`` are of this batch: a bound on
+            log p(new | posterior before it). ``batches`` has one row for each batch. ``n_observed`` counts cells that
+            were observed in any batch (of fits that did not keep them: in the largest batch), ``components()`` the
+            counts of all batches. ``dispersion`` is judged anew by the new data, before they are learned from, where
+            they have as many cells as it was judged by before; ``spread`` is judged anew. ``priors``, ``fixed``,
+            ``options``, ``held_out`` and ``origin`` stay.
+
+        >>> import pandas as pd, pltf
+        >>> monday = pd.DataFrame({"user": ["ann", "bob", "bob"], "place": ["gym", "bar", "gym"]})
+        >>> tuesday = pd.DataFrame({"user": ["cid", "bob"], "place": ["bar", "bar"]})
+        >>> fit = pltf.nmf(("user", "place"), rank=1).fit(monday).update(tuesday)
+        >>> fit.labels["user"], len(fit.batches)
+        (<Labels ann, bob, cid>, 2)
+        """
+        from pltf.options import FitOptions
+        from pltf.update import update  # the front door again: an update is a fit
+
+        options = FitOptions(
+            max_iter=max_iter,
+            tol=tol,
+            restarts=restarts,
+            seed=seed,
+            threads=threads,
+            progress=progress,
+            keep_data=keep_data,
+        )
+        return update(self, new, mask=mask, forget=forget, append=append, zeros=zeros, options=options)
+
     def evidence(
         self,
         X: Any = None,
@@ -744,6 +851,8 @@ class Fit:
             spread = f"{min(bounds):.6g} to {max(bounds):.6g}"
             kept = f"kept restart {self.best_restart} (counted from 0)"
             lines.append(f"  restarts {len(bounds)}, {kept}; {'bound' if self.draws else objective} {spread}")
+        if self.history:
+            lines.append(f"  batches  {len(self.history)}; the bound is that of the last, given those before it")
         for name, found in self.dispersion.items():
             lines.append(f"  counts   {f'{name}: ' if len(self.dispersion) > 1 else ''}{found}")
         lines.append(f"  time     {self.seconds:.2f} s>")
@@ -776,12 +885,12 @@ def dispersed(fit: Fit, dispersion: Mapping[str, Dispersion]) -> Fit:
     return fit
 
 
-def with_spread(fit: Fit, seen: Mapping[str, Observation]) -> Fit:
+def with_spread(fit: Fit, samples: Mapping[str, Sample]) -> Fit:
     """The fit with the spread of its predictions, which the data that it was made from tell."""
     if not fit.C:
         return fit
     beliefs = {name: fit._belief(name) for name in fit.model.observed}
-    return replace(fit, spread=spread_of(fit.model, beliefs, fit.priors, seen))
+    return replace(fit, spread=spread_of(fit.model, beliefs, fit.priors, samples))
 
 
 def counted_factors(model: Model) -> dict[str, str]:

@@ -24,7 +24,9 @@ from pltf.fit import Fit
 from pltf.gamma import PARTS, Array, Gamma
 from pltf.inference.run import ASKED, Sweep
 from pltf.notation import nmf
+from pltf.options import FitOptions
 from pltf.threads import available_threads
+from pltf.update import next_batch
 
 __all__ = ["ConvergenceWarning", "PoissonNMF"]
 
@@ -140,22 +142,62 @@ class PoissonNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         rank, prior = whole("n_components", self.n_components, 1), self._prior()
         restarts, seed = whole("n_init", self.n_init, 1), _seed(self.random_state)
         seen = self._named(self._observed(X, reset=True))
-        self.fit_ = self._run(
+        fitted = self._run(
             seen,
             rank,
             prior=prior,
             restarts=restarts,
             seed=seed,
             tol=self.tol,
-            callback=lambda sweep: sweep.n_iter >= self.max_iter,  # pltf does not warn of a fit that was ended
+            callback=self._at_the_end,
             likelihood=self.likelihood,
         )
-        self.components_ = self.fit_.factors["H"].mean
-        self.n_components_, self.n_iter_, self.bound_ = rank, self.fit_.n_iter, self.fit_.bound
-        if self.tol > 0 and not self.fit_.converged:
-            stopped = self.fit_.stopped
+        self.n_components_ = rank
+        return self._learned(fitted)
+
+    def _at_the_end(self, sweep: Sweep) -> bool:
+        """Ends a fit after its last sweep: pltf does not warn of one that was ended."""
+        return bool(sweep.n_iter >= self.max_iter)
+
+    def _learned(self, fitted: Fit) -> PoissonNMF:
+        """The estimator itself, with what a fit has learned."""
+        self.fit_, self.components_ = fitted, fitted.factors["H"].mean
+        self.n_iter_, self.bound_ = fitted.n_iter, fitted.bound
+        if self.tol > 0 and not fitted.converged:
+            stopped = fitted.stopped
             _warn(f"{self.n_iter_} sweeps are done" if stopped == ASKED else stopped)
         return self
+
+    def partial_fit(self, X: Any, y: Any = None) -> PoissonNMF:
+        """Learn from one more batch of rows: ``H`` as it is known so far is their prior; ``y`` is not used.
+
+        The first call is :meth:`fit`. In later ones all rows are new samples, and the features are those of the first.
+        ``components_`` and ``fit_`` are then of all batches, but for the rows: ``fit_.factors["W"]`` has those of the
+        last batch, and ``bound_`` bounds its evidence given the batches before it. Hyperparameters stay as the first
+        batch told them, so that should not be too small. :meth:`fit` begins anew.
+
+        >>> import numpy as np
+        >>> from pltf.sklearn import PoissonNMF
+        >>> X = np.random.default_rng(0).poisson(np.outer(np.full(60, 3.0), [1, 2, 4]))
+        >>> model = PoissonNMF(n_components=1, random_state=0)
+        >>> for batch in np.split(X, 3):
+        ...     model = model.partial_fit(batch)
+        >>> model.transform(X).shape
+        (60, 1)
+        """
+        if not hasattr(self, "fit_"):
+            return self.fit(X)
+        options = FitOptions(
+            max_iter=whole("max_iter", self.max_iter, 1),
+            tol=self.tol,
+            restarts=whole("n_init", self.n_init, 1),
+            seed=_seed(self.random_state),
+            callback=self._at_the_end,
+            progress=bool(self.verbose),
+            threads=_threads(),
+        )
+        seen = self._named(self._observed(X, reset=False))
+        return self._learned(next_batch(self.fit_, seen, append="i", options=options))
 
     def transform(self, X: Any) -> Array:
         """Posterior mean of ``W`` for rows that may be new, with ``H`` kept at its mean.
@@ -304,7 +346,7 @@ class _Settled:
 
 def _warn(reason: str) -> None:
     text = f"PoissonNMF has not converged: {reason}; raise {py:max_iter} or {py:tol}"
-    warnings.warn(text, ConvergenceWarning, stacklevel=3)
+    warnings.warn(text, ConvergenceWarning, stacklevel=4)
 
 
 def _listed(X: Any) -> Observation:

@@ -47,6 +47,7 @@ def _appears(monkeypatch: pytest.MonkeyPatch, name: str, path: Path) -> None:
 COMMANDS = [
     pytest.param("_read", ("fit", "x.npy", "--nmf", "1"), "out.nc", "out-2.nc"),
     pytest.param("_read", ("select", "x.npy", "--nmf", "1:2", "--restarts", "1"), "out.nc", "out-2.nc"),
+    pytest.param("_read", ("update", "run.nc", "x.npy"), "out.nc", "out-2.nc"),
     pytest.param("_fit_of", ("predict", "run.nc", "--cells", "cells.csv"), "out.csv.gz", "out-2.csv.gz"),
     pytest.param("load", ("report", "run.nc"), "out.html", "out-2.html", marks=pytest.mark.extra("plot")),
 ]

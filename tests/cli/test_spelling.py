@@ -28,6 +28,7 @@ NMF = ("fit", "a.csv", "-i", "user,place", "--nmf", "1", "-o", "out.nc", "--forc
 RIGHT = {
     "fit": (*NMF, "--max-iter", "2", "--tol", "0"),
     "select": ("select", "a.csv", "-i", "user,place", "--nmf", "1:2", "--restarts", "1", "--workers", "1"),
+    "update": ("update", "held.nc", "a.csv", "-o", "out.nc", "--force", "--max-iter", "2", "--tol", "0"),
     "predict": ("predict", "run.nc", "--top", "2", "--among", "all"),
     "score": ("score", "held.nc"),
     "report": ("report", "run.nc", "-o", "out.html", "--force"),

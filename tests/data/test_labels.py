@@ -491,3 +491,56 @@ def test_a_digest_tells_labels_of_other_types_and_zones_apart() -> None:
     assert len(digests) == len(labels)
     fine = pltf.observe(np.ones(2), dims=["i"], labels={"i": days.as_unit("s")})
     assert fine.digest() == pltf.observe(np.ones(2), dims=["i"], labels={"i": days.as_unit("ns")}).digest()
+
+
+# -- more of them ---------------------------------------------------------------------------------
+
+
+def named(values: Any, bin: str | None = None, zone: str | None = None) -> Labels:
+    found = pd.Index(values, dtype=object) if isinstance(values[0], str) else pd.Index(values)
+    return Labels(found, bin, zone)
+
+
+WEEK = pd.DatetimeIndex(["2026-11-09"])
+
+
+@pytest.mark.parametrize(
+    ("known", "others", "names", "at"),
+    [
+        (named(["ann", "bob"]), named(["cid", "ann"]), ["ann", "bob", "cid"], [2, 0]),
+        (named(["ann", "bob"]), named(["bob"]), ["ann", "bob"], [1]),
+        (Labels(pd.RangeIndex(1, 3)), Labels(pd.RangeIndex(1, 5)), ["1", "2", "3", "4"], [0, 1, 2, 3]),
+        (named([3, 1]), named([1.0, 7.0]), ["3", "1", "7"], [1, 2]),
+        (named([0.5]), named([2]), ["0.5", "2.0"], [1]),
+        (named(WEEK, "week"), named(["2026-11-11"]), ["2026-11-09"], [0]),
+        (named(WEEK), named(["2026-11-11"]), ["2026-11-09", "2026-11-11"], [1]),
+        (named(WEEK, "week", "UTC"), named(WEEK + pd.Timedelta(7, "D"), "week", "UTC"), None, [1]),
+        (named(["Monday", "Tuesday"], "weekday"), named(["Tuesday"]), ["Monday", "Tuesday"], [1]),
+    ],
+)
+def test_joined(known: Labels, others: Labels, names: list[str] | None, at: list[int]) -> None:
+    both, found = known.joined(others, "X")
+    assert names is None or both.names() == names
+    assert found.tolist() == at
+    assert (both.bin, both.zone) == (known.bin, known.zone)
+    assert both.index.dtype.kind == known.index.dtype.kind
+    assert both.index.dtype == object or known.index.dtype != object
+    assert both.positions(both.index, "X").tolist() == list(range(len(both)))
+
+
+@pytest.mark.parametrize(
+    ("known", "others", "message"),
+    [
+        (named(["ann"]), named([1]), "X must be words, as those that are known; got numbers"),
+        (named([1]), named(["ann"]), "X must be numbers, as those that are known; got words"),
+        (named([True]), named([1]), "X must be True and False, as those that are known; got numbers"),
+        (named([1]), named([2.0, 2.5]), "X must be int64, as those that are known; got 2.5"),
+        (named(WEEK, "week"), named(WEEK.union(WEEK + pd.Timedelta(1, "D")), "day"), "several .* the same week"),
+        (named(WEEK, "week"), named(WEEK, "week", "UTC"), "the time zone UTC and no time zone differ"),
+        (named(WEEK), named([3]), "X must be dates, as those that are known; got numbers"),
+        (named(WEEK), named(["soon"]), "X must hold dates such as 2026-11-09"),
+    ],
+)
+def test_labels_of_another_kind_are_not_joined(known: Labels, others: Labels, message: str) -> None:
+    with pytest.raises(pltf.PltfError, match=message):
+        known.joined(others, "X")

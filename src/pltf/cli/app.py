@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from contextvars import ContextVar
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from pltf.cli.main import INTERRUPTED, NOTHING, REFUSED, too_little_memory
+from pltf.cli.main import INTERRUPTED, NOTHING, REFUSED, Ended, told, too_little_memory
 
 COMMAND: ContextVar[Sequence[str]] = ContextVar("COMMAND", default=())  # what was written after pltf
 
@@ -36,6 +36,12 @@ Errors are one sentence, with exit code 2; --debug, anywhere, shows where they c
 )
 
 
+@cache
+def command_line() -> Any:
+    """What typer makes of all that is here: once, as it takes longer than some commands, and the demo runs several."""
+    return typer.main.get_command(app)
+
+
 def _version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
@@ -54,9 +60,8 @@ def _main(
 
 
 def _do(command: str, options: dict[str, Any]) -> int:
-    if told := too_little_memory():
-        print(f"pltf: {told}", file=sys.stderr)
-        return REFUSED
+    if lack := too_little_memory():
+        return told(lack, REFUSED)
     from pltf.cli import commands  # brings NumPy and more, for which --help does not wait
     from pltf.cli.parsing import limit_of
     from pltf.cli.telling import Teller
@@ -66,14 +71,17 @@ def _do(command: str, options: dict[str, Any]) -> int:
     options = {name: one.value if isinstance(one, StrEnum) else one for name, one in options.items()}
     kept = options.get("checkpoint")
     known = kept is not None and kept.exists() and not options.get("resume")  # somebody else's
+    tell = Teller(options.pop("json"), options.pop("quiet"))
     try:
-        with Teller(options.pop("json"), options.pop("quiet")) as tell:
-            return int(getattr(commands, command)(tell, **options))
-    except KeyboardInterrupt:  # typer would leave without a word
-        own = kept is not None and kept.exists() and not known
-        told = f"interrupted: {kept} keeps the work, to go on with --resume" if own else NOTHING
-        print(f"pltf: {told}", file=sys.stderr)
-        return INTERRUPTED
+        with tell:
+            return Ended(getattr(commands, command)(tell, **options))
+    except KeyboardInterrupt:
+        text = NOTHING
+        if tell.saved is not None:
+            text = f"interrupted: {tell.saved} is saved"
+        elif kept is not None and kept.exists() and not known:
+            text = f"interrupted: {kept} keeps the work, to go on with --resume"
+        return Ended(told(text, INTERRUPTED))
 
 
 # -- options that several commands have -----------------------------------------------------------
@@ -269,6 +277,11 @@ DispersionText = Annotated[
     typer.Option("--dispersion", metavar="HOW", rich_help_panel=FITTING,
                  help="How much counts vary beyond Poisson: auto, none, a size, or index:NAME."),
 ]  # fmt: skip
+DeviceName = Annotated[
+    str,
+    typer.Option("--device", metavar="DEVICE", rich_help_panel=FITTING,
+                 help="Where to compute: cpu, cuda, cuda:1, or auto (a GPU where it pays)."),
+]  # fmt: skip
 Force = Annotated[
     bool, typer.Option("--force", metavar="", rich_help_panel=TALK, help="Replace the output if it exists.")
 ]
@@ -334,6 +347,7 @@ def fit(
     keep_data: KeepData = True,
     likelihood: Likelihood = LikelihoodName.poisson,
     dispersion: DispersionText = "auto",
+    device: DeviceName = "cpu",
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -417,6 +431,7 @@ def select(
     resume: Resume = False,
     likelihood: Likelihood = LikelihoodName.poisson,
     dispersion: DispersionText = "auto",
+    device: DeviceName = "cpu",
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -449,6 +464,68 @@ def select(
     pltf select links.csv -m 'ir,jr->ij' --size r=2:8 --restarts 5
     """
     return _do("select", locals())
+
+
+@app.command()
+def update(
+    run: Run,
+    file: File,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="File for the updated fit.", rich_help_panel=TALK)
+    ],
+    index: Annotated[
+        str | None,
+        typer.Option(
+            "--index", "-i", metavar="NAMES", rich_help_panel=DATA,
+            help="Columns that are indices, if they are called otherwise than when RUN was fitted.",
+        ),
+    ] = None,
+    value: Value = None,
+    count: Count = False,
+    sum: Sum = False,
+    missing: Annotated[
+        MissingCells | None,
+        typer.Option("--missing", rich_help_panel=DATA, help="What was not observed. Default: as RUN was fitted."),
+    ] = None,
+    format: Format = None,
+    variable: Variable = None,
+    forget: Annotated[
+        float,
+        typer.Option("--forget", metavar="SHARE", rich_help_panel=FITTING,
+                     help="Share of what RUN has learned that fades, from 0 to below 1."),
+    ] = 0.0,
+    zeros: Annotated[
+        str | None,
+        typer.Option(
+            "--zeros", metavar="NAMES", rich_help_panel=DATA,
+            help="Indices whose labels are all there: cells of labels without a row are zeros. "
+            "Without it nothing is learned of them.",
+        ),
+    ] = None,
+    append: Annotated[
+        str | None,
+        typer.Option("--append", metavar="NAMES", rich_help_panel=DATA,
+                     help="Indices without labels of which all positions are new."),
+    ] = None,
+    restarts: Restarts = 1,
+    seed: Seed = 0,
+    max_iter: MaxIter = 2000,
+    tol: Tol = 1e-6,
+    keep_data: KeepData = True,
+    force: Force = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    limit: Limit = None,
+) -> int:  # fmt: skip
+    """Update a fit with further data: what it has learned is their prior. New labels get new rows.
+
+    The file is read as the one that RUN was fitted to, unless options say otherwise.
+
+    pltf update run.nc today.csv -o run2.nc
+
+    pltf update run.nc today.csv -o run2.nc --zeros user,place --forget 0.05
+    """
+    return _do("update", locals())
 
 
 @app.command()
@@ -583,6 +660,7 @@ def plan(
     limit: Limit = None,
     method: Method = MethodName.vb,
     dispersion: DispersionText = "auto",
+    device: DeviceName = "cpu",
 ) -> int:
     """Tell what a fit would take, before any work: memory, operations, order of the contractions.
 

@@ -24,11 +24,13 @@ from pltf.cli.data import (
     hidden,
     model_of,
     observed,
+    read_alike,
+    reading_in_words,
     refuse_no_text,
     wanted_of,
     write_table,
 )
-from pltf.cli.parsing import dispersion_of, ending_of, free_path, output_path, priors_of, same_place
+from pltf.cli.parsing import dispersion_of, ending_of, free_path, names_of, output_path, priors_of, same_place
 from pltf.cli.spelling import option
 from pltf.cli.telling import Teller, human_bytes, is_terminal
 from pltf.data import CooObservation, DenseObservation, Observation
@@ -73,7 +75,7 @@ def fit(tell: Teller, file: Path, output: Path, force: bool, **options: Any) -> 
             low = f"so expected counts come out about {options['holdout']:.0%} low"
             tell.say("", f"of so many cells only few zeros are hidden, {low}: fit without --holdout to predict")
     fitted = model.fit(train, **fitting)
-    fitted = replace(fitted, held_out=held, origin=_origin(file))
+    fitted = replace(fitted, held_out=held, origin=_origin(file, options))
     target = _saved(tell, target, force or goes_on, fitted.save)
     _tell_fit(tell, fitted)
     interrupted = len(fitted.rows) < options["restarts"] or INTERRUPTED in (fitted.rows[-1].stopped, fitted.stopped)
@@ -95,7 +97,8 @@ def _saved(tell: Teller, target: Path, replaces: bool, save: Callable[[Path], ob
     """Where the result is once it is saved."""
     with _leaving_others(tell, replaces) as names:
         save(target)
-    return names.get(target, target)
+    tell.saved = names.get(target, target)
+    return tell.saved
 
 
 @contextmanager
@@ -139,7 +142,7 @@ def select(tell: Teller, file: Path, output: Path | None, force: bool, **options
     names = ("workers", "race", "criterion", "folds", "score", "widen")
     settings: dict[str, Any] = {**fitting, **{name: options[name] for name in names}, **sizes}
     found = search(model, seen, **settings)
-    found = replace(found, best_fit=replace(found.best_fit, origin=_origin(file)))
+    found = replace(found, best_fit=replace(found.best_fit, origin=_origin(file, options)))
     if target is not None:
         target = _saved(tell, target, replaces, found.save)
     _tell_search(tell, found)
@@ -161,6 +164,39 @@ def _fitting(tell: Teller, options: Mapping[str, Any], file: Path) -> dict[str, 
     checked = FitOptions(**given)
     Place(checked.checkpoint, checked.every, checked.resume)
     return given
+
+
+def update(tell: Teller, run: Path, file: Path, output: Path, force: bool, **options: Any) -> int:
+    """Read further data, update a saved fit, save it anew."""
+    from pltf.update import judged
+
+    target = output_path(output, force, run, file)
+    ending_of(target, [".nc"])
+    how = {name: options[name] for name in ("forget", "restarts", "seed", "max_iter", "tol", "keep_data")}
+    how |= {name: names_of(options[name], f"--{name}") for name in ("append", "zeros")}
+    known = _fit_of(run, options["limit"])
+    judged(known, how["forget"], how["append"], how["zeros"])
+    if len(known.model.observed) > 1:
+        raise PltfError(f"{run} is a fit of several tensors: these are updated in Python")
+    reading = read_alike(known, options)
+    seen = _read(tell, file, reading, known=known)
+    fitted = known.update(seen, progress=tell.shown, **how)
+    fitted = replace(fitted, origin=_origin(file, reading))
+    target = _saved(tell, target, force, fitted.save)
+    _tell_new_rows(tell, known, fitted)
+    _tell_fit(tell, fitted)
+    interrupted = fitted.stopped == INTERRUPTED
+    tell.know(interrupted=interrupted, batches=fitted.batches.to_dict("records"))
+    _tell_saved(tell, target, "the best so far, for it was interrupted" if interrupted else "")
+    return 130 if interrupted else 0
+
+
+def _tell_new_rows(tell: Teller, known: Fit, fitted: Fit) -> None:
+    """How many rows an update has added."""
+    new = {index: size - known.sizes[index] for index, size in fitted.sizes.items() if size > known.sizes[index]}
+    tell.know(new=new)
+    if new:
+        tell.say("new", ", ".join(f"{index} {size:,}" for index, size in new.items()))
 
 
 def predict(
@@ -314,7 +350,8 @@ def plan(tell: Teller, file: Path, **options: Any) -> int:
     wanted, dispersion = wanted_of(options), dispersion_of(options["dispersion"])
     seen = _read(tell, file, options, wanted)
     model, _ = model_of(seen, wanted)
-    planned = model.plan(seen, dtype=options["dtype"], method=options["method"], dispersion=dispersion)
+    chosen = {name: options[name] for name in ("dtype", "method", "device")}
+    planned = model.plan(seen, dispersion=dispersion, **chosen)
     tell.say("", str(planned))
     tell.know(model=model.text, latent=dict(model.sizes), engine=planned.engine, dtype=options["dtype"])
     tell.know(flops=planned.flops, work_bytes=planned.work_bytes, threads=planned.threads)
@@ -494,8 +531,10 @@ def demo(tell: Teller, folder: Path, force: bool) -> int:
 # -- what is told -------------------------------------------------------------------------------
 
 
-def _read(tell: Teller, file: Path, options: Mapping[str, Any], wanted: Wanted | None = None) -> Observation:
-    seen, source = observed(file, options, wanted)
+def _read(
+    tell: Teller, file: Path, options: Mapping[str, Any], wanted: Wanted | None = None, known: Fit | None = None
+) -> Observation:
+    seen, source = observed(file, options, wanted, known)
     _tell_data(tell, seen, source)
     return seen
 
@@ -608,15 +647,15 @@ def _tell_origin(tell: Teller, origin: Mapping[str, str]) -> None:
     """Where a fit comes from: what it was made of, when and by what."""
     told = dict(origin)
     tell.know(origin=dict(origin))
-    for name in ("source", "command"):
+    for name in ("source", "read", "command"):
         if name in told:
             tell.say(name, _plain(told.pop(name)))
     when = told.pop("saved", "")
     tell.say("saved", _plain(f"{when} by {', '.join(f'{name} {version}' for name, version in told.items())}"))
 
 
-def _origin(file: Path) -> dict[str, str]:
-    return {"source": str(file), "command": shlex.join(_as_written())}
+def _origin(file: Path, options: Mapping[str, Any]) -> dict[str, str]:
+    return {"source": str(file), "read": reading_in_words(options), "command": shlex.join(_as_written())}
 
 
 def _as_written() -> list[str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import gzip
 import io
 import re
+import shlex
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,8 +110,50 @@ def letters(modes: int) -> tuple[str, ...]:
 # -- reading ------------------------------------------------------------------------------------
 
 
-def observed(file: Path, options: Mapping[str, Any], wanted: Wanted | None = None) -> tuple[Observation, str]:
-    """What a file holds, by the options of the command; and where it comes from, in words."""
+READING = ("index", "value", "count", "sum", "missing")  # options that say how a file is read
+
+
+def reading_in_words(options: Mapping[str, Any]) -> str:
+    """How a file was read, to read others alike.
+
+    >>> reading_in_words({"index": "who=user,place", "value": None, "count": True, "sum": False, "missing": "nan"})
+    '--index who=user,place --count --missing nan'
+    """
+    given = {name: options[name] for name in READING if options[name]}
+    return shlex.join(word for name, one in given.items() for word in (f"--{name}", *([] if one is True else [one])))
+
+
+def read_alike(known: Fit, options: Mapping[str, Any]) -> dict[str, Any]:
+    """How to read further data of a fit: as its own were read, but for what the options say."""
+    words = shlex.split(known.origin.get("read", ""))
+    earlier = {
+        word.removeprefix("--"): words[at + 1] if at + 1 < len(words) and not words[at + 1].startswith("--") else True
+        for at, word in enumerate(words)
+        if word.startswith("--")
+    }
+    name = known.tensor()
+    unlisted = {one: option for option, one in _UNLISTED.items()}
+    usual = {"missing": unlisted[known.patterns[name].unlisted], "index": ",".join(_columns_of(known, name))}
+    values = ("value", "count")  # one of them rules out the other
+    if any(options[one] for one in values):
+        earlier = {one: given for one, given in earlier.items() if one not in values}
+    return {**options, **{one: options[one] or earlier.get(one, usual.get(one, options[one])) for one in READING}}
+
+
+def _columns_of(known: Fit, name: str) -> Iterator[str]:
+    """The columns that would have given the labels of a fit."""
+    for index in known.model.observed[name]:
+        bin = known.labels[index].bin if index in known.labels else None
+        yield index if bin is None else f"{index}:{bin}"
+
+
+def observed(
+    file: Path, options: Mapping[str, Any], wanted: Wanted | None = None, known: Fit | None = None
+) -> tuple[Observation, str]:
+    """What a file holds, by the options of the command; and where it comes from, in words.
+
+    Of a table that is read for a fit, numbers are words where the fit has words.
+    """
     indices = indices_of(options["index"])
     if options["value"] is not None and options["count"]:
         raise PltfError("--value names a column, and --count counts rows: give one of them")
@@ -119,7 +162,7 @@ def observed(file: Path, options: Mapping[str, Any], wanted: Wanted | None = Non
     listed: dict[str, Any] = {"unlisted": unlisted, "duplicates": "sum" if options["sum"] else "error"}
     if kind in TABLES:
         _refuse(options, ["variable"], f"{file} is a table")
-        return _table(file, kind, options, indices or (wanted.indices() if wanted else {}), listed)
+        return _table(file, kind, options, indices or (wanted.indices() if wanted else {}), listed, known)
     _refuse(options, ["value", "count"], f"{file} is no table, but a {kind} file")
     if any(column != name for column, name in indices.items()):
         raise PltfError(
@@ -175,7 +218,12 @@ def _refuse(options: Mapping[str, Any], names: list[str], why: str) -> None:
 
 
 def _table(
-    file: Path, kind: str, options: Mapping[str, Any], dims: Mapping[str, str], listed: Mapping[str, Any]
+    file: Path,
+    kind: str,
+    options: Mapping[str, Any],
+    dims: Mapping[str, str],
+    listed: Mapping[str, Any],
+    known: Fit | None,
 ) -> tuple[Observation, str]:
     """A table: the columns that are named, and no others, are read."""
     columns = table_columns(file, kind, options["limit"])
@@ -192,6 +240,8 @@ def _table(
         raise PltfError(f"{file} has no rows")
     if value is not None:
         _refuse_words(table[value], file, value)
+    if known is not None:
+        table = as_labelled(table, known, dict(zip(keys, dims.values(), strict=True)))
     seen = observe(table, dims=dims, value=value, count=value is None, **listed, name=file.name)
     return seen, f"{len(table):,} rows of {file}, " + ("each one count" if value is None else f"values from {value!r}")
 
@@ -234,10 +284,11 @@ def hidden(seen: Observation, share: float | None, seed: int) -> tuple[Observati
     return train, HeldOut(cells, seen.values_at(cells.T))
 
 
-def as_labelled(table: pd.DataFrame, fit: Fit) -> pd.DataFrame:
-    """Whole numbers of a file as words, where they are words in the fit."""
-    words = [index for index, one in fit.labels.items() if one.index.dtype == object and index in table.columns]
-    return table.assign(**{index: table[index].astype(str) for index in words if _is_whole(table[index])})
+def as_labelled(table: pd.DataFrame, fit: Fit, columns: Mapping[str, str] | None = None) -> pd.DataFrame:
+    """Whole numbers of a file as words, where they are words in the fit; ``columns`` are called as their indices."""
+    named = {index: index for index in fit.labels if index in table.columns} if columns is None else columns
+    words = [c for c, index in named.items() if index in fit.labels and fit.labels[index].index.dtype == object]
+    return table.assign(**{column: table[column].astype(str) for column in words if _is_whole(table[column])})
 
 
 def _is_whole(column: pd.Series) -> bool:

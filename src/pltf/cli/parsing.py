@@ -49,6 +49,18 @@ def indices_of(text: str | None) -> dict[str, str]:
     return found
 
 
+def names_of(text: str | None, option: str) -> tuple[str, ...]:
+    """Names with commas between them.
+
+    >>> names_of("user, place", "--zeros"), names_of(None, "--zeros")
+    (('user', 'place'), ())
+    """
+    names = tuple(one.strip() for one in text.split(",")) if text is not None else ()
+    if not all(names):
+        raise PltfError(f"{option} must be names with commas between them, got {text!r}")
+    return names
+
+
 def number_of(text: str, option: str) -> int:
     """A whole number of at least 1."""
     if not re.fullmatch(r"[0-9]{1,9}", text.strip()) or int(text) < 1:

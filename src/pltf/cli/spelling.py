@@ -11,8 +11,8 @@ from typing import Any
 _SAME = (
     "among", "atleast", "checkpoint", "count", "draws", "dtype", "every", "format", "keep_data", "level", "likelihood",
     "max_iter", "method", "prior", "race", "ranking", "restarts", "resume", "seed", "title", "tol", "top", "value",
-    "variable", "workers", "burn_in", "chains", "thin", "dispersion", "criterion", "folds", "score", "widen",
-    "unsupported", "limit",
+    "variable", "workers", "burn_in", "chains", "thin", "dispersion", "device", "criterion", "folds", "score", "widen",
+    "unsupported", "limit", "append", "forget", "zeros",
 )  # fmt: skip
 OPTIONS: Mapping[str, str] = {name: f"--{name.replace('_', '-')}" for name in _SAME} | {
     "at": "--cells",
@@ -27,6 +27,7 @@ _PHRASES: Mapping[str, str] = {
     "duplicates='sum'": "--sum",
     "model.plan(X)": "pltf plan",
     "unlisted='missing'": "--missing unlisted",
+    "unlisted='zero'": "--missing nan",
 }
 _ARGUMENT = re.compile(r"(\w+)(=?)(.*)", re.DOTALL)
 _OF_PRIOR = re.compile(r"(Gamma: )?(shape|mean|learn|tie)(=?)(?:'(.*)')?")  # --prior has the parts of a Gamma

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timezone, tzinfo
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday",
 BINS = (*PERIODS, "weekday", "hourofday")  # the last two go round
 _MOST_BINS = 10_000_000
 _NAMED = {"string": str, "integer": np.int64, "floating": np.float64, "boolean": bool}  # what columns of objects hold
+_KINDS = {"O": "words", "i": "numbers", "f": "numbers", "b": "True and False", "M": "dates"}
 _DATES = ("datetime", "datetime64", "date")
 
 
@@ -85,6 +86,40 @@ class Labels:
             raise error(f"{what} must be all {len(self):,} labels, each of them once: {told}")
         return source
 
+    def joined(self, others: Labels, what: str, error: type[PltfError] = PltfError) -> tuple[Labels, NDArray[np.intp]]:
+        """These labels followed by those of ``others`` that are new, and the positions of ``others`` among all.
+
+        >>> import pandas as pd
+        >>> known, others = Labels(pd.Index(["ann", "bob"])), Labels(pd.Index(["cid", "ann"]))
+        >>> all_of_them, at = known.joined(others, "who")
+        >>> all_of_them, at.tolist()
+        (<Labels ann, bob, cid>, [2, 0])
+        """
+        column = self._of_same_kind(others, what, error)
+        if column.has_duplicates:
+            raise error(f"{what}: several of them are one and the same {self.bin}: add them up first")
+        at = np.asarray(self.index.get_indexer(column), dtype=np.intp)
+        new = at < 0
+        at[new] = len(self) + np.arange(int(new.sum()))
+        return (replace(self, index=_appended(self.index, column[new])) if new.any() else self), at
+
+    def _of_same_kind(self, others: Labels, what: str, error: type[PltfError]) -> pd.Index:
+        """Other labels as they would stand here: with the same bins and of the same type."""
+        dates = self.index.dtype.kind == "M" or self.bin is not None
+        if dates and others.zone != self.zone:
+            zones = (f"the time zone {zone}" if zone else "no time zone" for zone in (others.zone, self.zone))
+            raise error(f"{what} must be of one time zone: {' and '.join(zones)} differ")
+        column = self._as_here(others.index, what, error)
+        kind, own = (_KINDS[one.dtype.kind] for one in (column, self.index))
+        if kind != own:
+            raise error(f"{what} must be {own}, as those that are known; got {kind}")
+        if column.dtype.kind not in "if" or column.dtype == self.index.dtype:
+            return column
+        same = column.astype(self.index.dtype)
+        if not bool((same == column).all()):
+            raise error(f"{what} must be {self.index.dtype}, as those that are known; got {column[same != column][0]}")
+        return same
+
     def _as_here(self, column: pd.Index, what: str, error: type[PltfError]) -> pd.Index:
         """Labels as they stand here: dates by the clock of these and as their bins, dates in words as dates."""
         if self.bin is None and self.index.dtype.kind != "M":
@@ -118,6 +153,15 @@ class Labels:
 
     def __repr__(self) -> str:
         return f"<Labels {in_short(self.index)}>"
+
+
+def _appended(labels: pd.Index, new: pd.Index) -> pd.Index:
+    """Labels and others behind them; words stay objects, of which pandas 3 would make strings of its own."""
+    import pandas as pd
+
+    if labels.dtype != object:
+        return labels.append(new)
+    return pd.Index(np.concatenate([np.asarray(one, dtype=object) for one in (labels, new)]), dtype=object)
 
 
 def shown(label: Any) -> str:
@@ -394,10 +438,13 @@ def _name_of(zone: tzinfo, what: str, error: type[PltfError]) -> str:
 
 
 def readable_zone(name: Any) -> str | None:
-    """The name of a time zone from a file; None if there is none, or none that is called so here."""
+    """The name of a time zone from a file; None if there is none, or none that is called so here.
+
+    After "dateutil/" pandas takes the name of any file, and opens it.
+    """
     import pandas as pd
 
-    if name is None:
+    if name is None or str(name).startswith("dateutil/"):
         return None
     try:
         pd.DatetimeTZDtype(tz=str(name))

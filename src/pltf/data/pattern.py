@@ -144,7 +144,7 @@ def _packed(shape: tuple[int, ...], bools: Callable[[slice], Bools]) -> NDArray[
 def _collected(shape: tuple[int, ...], some: Callable[[slice], NDArray[Any]]) -> NDArray[Any]:
     """Some numbers of each slab, one after the other, in the narrowest type that holds them all."""
     every = slabs(shape, _PACKED, multiple=1)
-    kinds = [(part.size, _narrowest(part)) for part in map(some, every)]
+    kinds = [(part.size, narrowest(part)) for part in map(some, every)]
     held, end = np.empty(sum(size for size, _ in kinds), dtype=np.result_type(*(dtype for _, dtype in kinds))), 0
     for part in map(some, every):
         held[end : end + part.size] = part
@@ -152,7 +152,7 @@ def _collected(shape: tuple[int, ...], some: Callable[[slice], NDArray[Any]]) ->
     return held
 
 
-def _narrowest(values: NDArray[Any]) -> np.dtype[Any]:
+def narrowest(values: NDArray[Any]) -> np.dtype[Any]:
     """The smallest type that holds numbers exactly."""
     largest = values.max(initial=0)
     for dtype in (np.uint8, np.uint16, np.uint32):
@@ -169,12 +169,17 @@ def slabs(shape: tuple[int, ...], cells: int = _SLAB, multiple: int = 8) -> list
 
 @dataclass(frozen=True, eq=False)
 class ListedPattern:
-    """Lists of cells: those with a value, and the holes; all others are holes too, or zeros."""
+    """Lists of cells: those with a value, and the holes; all others are holes too, or zeros.
+
+    Where they are zeros, ``reached`` tells of each mode which of its positions any data have had: a cell that has
+    another position is a hole. None: data have had all of them.
+    """
 
     sizes: tuple[int, ...]
     coords: Coords
     values: NDArray[Any]  # of each of them
     missing: Coords | None  # None: what is not listed is missing
+    reached: tuple[Bools, ...] | None = None
 
     @property
     def unlisted(self) -> str:
@@ -190,19 +195,28 @@ class ListedPattern:
         return None if self.missing is None else CellIndex(self.missing, self.sizes)
 
     def observed(self, cells: Coords) -> Bools:
-        return self.listed.find(cells) >= 0 if self._holes is None else self._holes.find(cells) < 0
+        if self._holes is None:
+            return self.listed.find(cells) >= 0
+        found: Bools = self._holes.find(cells) < 0
+        for mode, reached in zip(cells, self.reached or (), strict=False):
+            found &= reached[mode]
+        return found
 
     def positive(self, cells: Coords) -> Bools:
         return np.append(self.values > 0, [False])[self.listed.find(cells)]  # position -1, of none, is the last
 
     def missing_cells(self, most: int) -> Coords | None:
-        if self.missing is None or self.missing.shape[1] > most:
+        if self.missing is None or self.reached is not None or self.missing.shape[1] > most:
             return None
         return self.missing.astype(np.intp)
 
 
 def listed_pattern(
-    sizes: tuple[int, ...], coords: Coords, values: NDArray[Any], missing: Coords | None
+    sizes: tuple[int, ...],
+    coords: Coords,
+    values: NDArray[Any],
+    missing: Coords | None,
+    reached: tuple[Bools, ...] | None = None,
 ) -> ListedPattern:
     """The pattern of listed cells, in the narrowest numbers that hold them."""
     found = next((dtype for dtype in (np.uint8, np.uint16) if max(sizes) <= np.iinfo(dtype).max + 1), None)
@@ -210,5 +224,5 @@ def listed_pattern(
     def narrow(cells: Coords) -> Coords:
         return cells if found is None else cells.astype(found, copy=False)
 
-    held = values.astype(_narrowest(values), copy=False)
-    return ListedPattern(sizes, narrow(coords), held, None if missing is None else narrow(missing))
+    held = values.astype(narrowest(values), copy=False)
+    return ListedPattern(sizes, narrow(coords), held, None if missing is None else narrow(missing), reached)

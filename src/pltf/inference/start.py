@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pltf.gamma import Gamma
+from pltf.gamma import Array, Gamma, Posterior
 from pltf.inference.algebra import Factors
 from pltf.inference.algebra.draws import generator, restart_seed
 from pltf.inference.state import Problem
@@ -14,7 +15,7 @@ from pltf.inference.state import Problem
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["DEFAULT_PRIOR", "MAP_PRIOR", "at_random", "from_prior", "generator", "restart_seed"]
+__all__ = ["DEFAULT_PRIOR", "MAP_PRIOR", "Known", "at_random", "from_prior", "generator", "restart_seed"]
 
 DEFAULT_PRIOR = Gamma(shape=0.5, mean=10.0, learn="mean")  # measured: docs/priors.md
 MAP_PRIOR = Gamma(shape=1.0, mean=10.0)  # below 1 the density is unbounded at zero: it has no maximum
@@ -36,6 +37,26 @@ def from_prior(problem: Problem, rng: np.random.Generator, smallest: float) -> t
         return {**problem.fixed, **{a: problem.algebra.put(z) for a, z in drawn.items()}}
 
     return draw(), draw()
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """Where a fit begins that goes on from what is known: at the posteriors, and at draws where nothing is known.
+
+    Entries of which nothing is known, as those of new rows, would be alike in all components, and stay so.
+    """
+
+    posteriors: Mapping[str, Posterior]  # of the free factors
+    known: Mapping[str, Array]  # 1 for entries with counts behind them, 0 for others; broadcasts to the factor
+
+    def draw(self, problem: Problem, rng: np.random.Generator, smallest: float) -> tuple[Factors, Factors]:
+        """L and E of every factor."""
+        floor, L, E = smallest ** (1 / (len(problem.shapes) + 1)), dict(problem.fixed), dict(problem.fixed)
+        for a, z in self.posteriors.items():
+            for Z, value in ((L, z.geomean), (E, z.mean)):
+                drawn = rng.standard_gamma(z.shape) * z.scale
+                Z[a] = problem.algebra.put((self.known[a] * value + (1 - self.known[a]) * drawn).clip(floor))
+        return L, E
 
 
 def at_random(problem: Problem, rng: np.random.Generator) -> tuple[Factors, Factors]:

@@ -49,10 +49,19 @@ class Problem:
         """
         return self.saturated + log_term + ((self.total - self.links) - expected)
 
+    @cached_property
+    def _size(self) -> float:
+        """Of the terms of an objective: counts, those that priors stand for, and entries."""
+        size = self.total
+        for a in self.free:
+            size += math.prod(self.shapes[a])
+            if a in self.priors:
+                size += float((self.priors[a].broadcast(self.shapes[a])[0] - 1).clip(0).sum())
+        return size
+
     def rounding(self, objective: float) -> float:
-        """How much rounding alone may change an objective: its terms are of the size of counts and entries."""
-        entries = sum(math.prod(self.shapes[name]) for name in self.free)
-        return 100 * self.eps * (self.total + entries + abs(objective))
+        """How much rounding alone may change an objective."""
+        return 100 * self.eps * (self._size + abs(objective))
 
 
 @dataclass(frozen=True, eq=False)

@@ -70,6 +70,17 @@ class Dispersion:
             return self
         return replace(self, size=float(np.exp(np.log(self.size).mean())), index=None)
 
+    def extended(self, index: str, size: int) -> Dispersion:
+        """The same for an index that has grown: where it differs along that, new rows have its geometric mean.
+
+        >>> Dispersion(np.array([1.0, 4.0]), "i").extended("i", 3).size.tolist()
+        [1.0, 4.0, 2.0]
+        """
+        if self.index != index:
+            return self
+        new = size - np.asarray(self.size).size
+        return replace(self, size=np.append(self.size, np.full(new, self.without(index).size)))
+
     def __str__(self) -> str:
         if self.note:
             return f"Poisson: {self.note}"

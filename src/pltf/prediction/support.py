@@ -99,6 +99,8 @@ def supported(belief: Belief, slices: Slices | None, cells: Coords) -> Bools:
 
 def _of_list(pattern: ListedPattern, shape: tuple[int, ...]) -> Slices:
     largest, seen = [], []
+    reached = pattern.reached or tuple(np.ones(size, dtype=bool) for size in shape)
+    cells = math.prod(int(one.sum()) for one in reached)
     for mode, size in enumerate(shape):
         top = np.zeros(size)
         np.maximum.at(top, pattern.coords[mode], pattern.values.astype(np.float64))
@@ -106,7 +108,8 @@ def _of_list(pattern: ListedPattern, shape: tuple[int, ...]) -> Slices:
         if pattern.missing is None:
             seen.append(np.bincount(pattern.coords[mode], minlength=size) > 0)
         else:
-            seen.append(np.bincount(pattern.missing[mode], minlength=size) < math.prod(shape) // size)
+            holes = np.bincount(pattern.missing[mode], minlength=size)
+            seen.append(reached[mode] & (holes < cells // max(int(reached[mode].sum()), 1)))
     return Slices(tuple(largest), tuple(seen))
 
 

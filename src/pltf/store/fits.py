@@ -14,7 +14,7 @@ from typing import Any
 from pltf.data.numeric import brief
 from pltf.data.split import HeldOut
 from pltf.errors import PltfError, py
-from pltf.fit import Fit
+from pltf.fit import Batch, Fit
 from pltf.inference.methods import METHODS
 from pltf.likelihoods import LIKELIHOODS, by_tensor
 from pltf.notation import Model
@@ -89,6 +89,7 @@ def fit_boxes(fit: Fit) -> Boxes:
         "likelihoods": dict(fit.likelihoods),
         "notes": list(fit.notes),
         "spread": fit.spread,
+        "history": [vars(one) for one in fit.history],
     }
     boxes = {"": root}
     for name, pattern in fit.patterns.items():
@@ -137,7 +138,17 @@ def fit_from(boxes: Boxes) -> Fit:
         notes=tuple(map(str, about.get("notes", ()))),
         dispersion=get_dispersion(root, model, sizes),
         spread=_spread(about.get("spread", 1.0)),
+        history=tuple(_batch(one, tuple(seen)) for one in about.get("history", ())),
     )
+
+
+_BATCH = {"bound": float, "n_iter": int, "converged": bool, "forget": float}
+
+
+def _batch(about: Mapping[str, Any], tensors: tuple[str, ...]) -> Batch:
+    """One of the batches that a fit was updated with; it need not have data of every tensor."""
+    counts = {name: int(about["n_observed"][name]) for name in tensors if name in about["n_observed"]}
+    return Batch(**told(about, _BATCH), n_observed=counts)
 
 
 def _likelihoods(kept: Mapping[str, str], tensors: tuple[str, ...]) -> dict[str, str]:

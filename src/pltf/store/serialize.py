@@ -414,6 +414,8 @@ def put_pattern(box: Box, pattern: Pattern) -> None:
         box.put("cells", pattern.coords)
         if pattern.missing is not None:
             box.put("missing", pattern.missing)
+        for mode, reached in enumerate(pattern.reached or ()):
+            box.put(f"reached.{mode}", np.packbits(reached))
     else:
         raise PltfError(f"a {type(pattern).__name__} cannot be saved")
     if pattern.values is not None:
@@ -441,7 +443,15 @@ def get_pattern(box: Box, shape: tuple[int, ...]) -> Pattern:
         raise ValueError("not every cell has a value")
     for some in (cells,) if missing is None else (cells, missing):
         _check_cells(some, shape)
-    return listed_pattern(shape, cells, values, missing)
+    return listed_pattern(shape, cells, values, missing, _reached(box, shape))
+
+
+def _reached(box: Box, shape: tuple[int, ...]) -> tuple[NDArray[np.bool_], ...] | None:
+    """The positions of each mode that data have had, if not all of them."""
+    if "reached.0" not in box.arrays:
+        return None
+    packed = [box.get(f"reached.{mode}", (-(-size // 8),), "u") for mode, size in enumerate(shape)]
+    return tuple(np.unpackbits(one, count=size).view(bool) for one, size in zip(packed, shape, strict=True))
 
 
 def _check_cells(cells: Coords, shape: tuple[int, ...]) -> None:

@@ -1,0 +1,204 @@
+"""Data that keep coming: what was observed so far, and new data beside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pltf.data.base import Observation
+from pltf.data.cell_index import Coords
+from pltf.data.coo import CooObservation
+from pltf.data.dense import DenseObservation
+from pltf.data.observe import observe
+from pltf.data.pattern import (
+    MOST_KEPT,
+    Bools,
+    DensePattern,
+    ForgottenPattern,
+    ListedPattern,
+    Pattern,
+    listed_pattern,
+    narrowest,
+    slabs,
+)
+
+_AT_A_TIME = 1 << 17  # cells of an array
+Places = Sequence[NDArray[np.intp]]  # for each mode, where the positions of new data stand among all
+
+
+def spread_out(seen: Observation, places: Mapping[int, NDArray[np.intp]], shape: tuple[int, ...]) -> Observation:
+    """Data along more positions of some modes; the cells of positions that they do not have are zeros.
+
+    >>> import numpy as np
+    >>> spread_out(observe(np.array([[3, 4]])), {0: np.array([2])}, (3, 2)).values.tolist()
+    [[0, 0], [0, 0], [3, 4]]
+    """
+    at = [places.get(mode, np.arange(size)) for mode, size in enumerate(seen.shape)]
+    wide: Observation
+    if isinstance(seen, CooObservation):
+        coords, missing = (_mapped(cells, at).T for cells in (seen.coords, seen.missing))
+        wide = observe((coords, seen.values), shape=shape, missing=missing)
+    else:
+        assert isinstance(seen, DenseObservation)
+        values, mask = np.zeros(shape, dtype=seen.values.dtype), np.ones(shape, dtype=bool)
+        values[np.ix_(*at)] = seen.values
+        mask[np.ix_(*at)] = True if seen.mask is None else seen.mask
+        wide = observe(values, mask)
+    return replace(wide, dims=seen.dims, labels=seen.labels)
+
+
+def united(old: Pattern, shape: tuple[int, ...], new: Observation | None = None, places: Places = ()) -> Pattern:
+    """What was observed so far or is now, in a tensor that may have grown to a shape; of each cell the largest value.
+
+    ``places`` tells where the positions of the new data stand. In lists whose other cells are zeros, a cell of which
+    some data had one position and others another counts as observed too, as if all had come at once.
+    """
+    if isinstance(old, ForgottenPattern):
+        return old
+    if isinstance(old, DensePattern):
+        return _of_arrays(old, shape, new, places)
+    assert isinstance(old, ListedPattern)
+    return _of_lists(old, shape, new, places)
+
+
+def n_observed(pattern: Pattern) -> int:
+    """How many cells were observed.
+
+    >>> n_observed(observe(np.array([[1.0, np.nan]])).pattern())
+    1
+    """
+    if isinstance(pattern, DensePattern):
+        return math.prod(pattern.shape) if pattern.known is None else int(np.bitwise_count(pattern.known).sum())
+    assert isinstance(pattern, ListedPattern)
+    if pattern.missing is None:
+        return int(pattern.coords.shape[1])
+    sizes = pattern.sizes if pattern.reached is None else [int(one.sum()) for one in pattern.reached]
+    return int(math.prod(sizes) - pattern.missing.shape[1])
+
+
+def _mapped(cells: Coords, places: Places) -> Coords:
+    """Cells (modes, n) of new data, where they stand among all."""
+    return np.stack([at[mode] for at, mode in zip(places, cells, strict=True)])
+
+
+def _values_at(new: Observation | None, places: Places, cells: Coords) -> NDArray[np.float64]:
+    """What cells of the whole tensor hold in new data; NaN where they do not have them, or where they are missing."""
+    held = np.full(cells.shape[1], np.nan)
+    if new is None:
+        return held
+    local = []
+    for at, mode in zip(places, cells, strict=True):
+        order = np.argsort(at, kind="stable")
+        found = order[np.minimum(np.searchsorted(at, mode, sorter=order), at.size - 1)]
+        local.append(np.where(at[found] == mode, found, -1))
+    inside = np.logical_and.reduce([one >= 0 for one in local])
+    held[inside] = new.values_at(np.stack(local)[:, inside])
+    return held
+
+
+# -- arrays -------------------------------------------------------------------------------------
+
+
+def _of_arrays(old: DensePattern, shape: tuple[int, ...], new: Observation | None, places: Places) -> DensePattern:
+    keeps = old.values is not None and math.prod(shape) <= MOST_KEPT
+    known, above, values = [], [], []
+    for cells, before in _held(old, shape):
+        now = np.fmax(before, _values_at(new, places, cells))
+        known.append(np.packbits(~np.isnan(now)))
+        above.append(np.packbits(now > 0))
+        values.append(now[now > 0] if keeps else now[:0])
+    bits = np.concatenate(known)
+    whole = bool(np.unpackbits(bits, count=math.prod(shape)).all())
+    held = np.concatenate(values)
+    kept = held.astype(narrowest(held), copy=False) if keeps else None
+    return DensePattern(shape, None if whole else bits, np.concatenate(above), kept)
+
+
+def _held(old: DensePattern, shape: tuple[int, ...]) -> Iterator[tuple[Coords, NDArray[np.float64]]]:
+    """The cells of a shape, slab by slab, and what they held; NaN if nothing, 1 if the value was not kept."""
+    taken = 0
+    for rows in slabs(shape, _AT_A_TIME):
+        slab = (min(rows.stop, shape[0]) - rows.start, *shape[1:])
+        cells = np.indices(slab).reshape(len(shape), -1)
+        cells[0] += rows.start
+        inside = np.flatnonzero((cells < np.array(old.shape)[:, None]).all(axis=0))
+        held = np.full(cells.shape[1], np.nan)
+        held[inside[old.observed(cells[:, inside])]] = 0.0
+        positive = inside[old.positive(cells[:, inside])]  # in the order of the values: positions are added at the end
+        held[positive] = 1.0 if old.values is None else old.values[taken : taken + positive.size]
+        taken += positive.size
+        yield cells, held
+
+
+# -- lists --------------------------------------------------------------------------------------
+
+
+def _of_lists(old: ListedPattern, shape: tuple[int, ...], new: Observation | None, places: Places) -> ListedPattern:
+    coords, values = old.coords.astype(np.intp), old.values.astype(np.float64)
+    if new is not None:
+        cells, held = _listed(new, old.unlisted)
+        coords = np.concatenate([coords, _mapped(cells, places)], axis=1)
+        values = np.concatenate([values, held])
+    order = np.lexsort(coords[::-1])
+    coords, values = coords[:, order], values[order]
+    first = np.ones(values.size, dtype=bool)
+    first[1:] = (coords[:, 1:] != coords[:, :-1]).any(axis=0)
+    if values.size:
+        coords, values = coords[:, first], np.maximum.reduceat(values, np.flatnonzero(first))
+    if old.missing is None:
+        return listed_pattern(shape, _narrow(coords, shape), values, None)
+    holes = _narrow(_common_holes(old, new, places), shape)
+    return listed_pattern(shape, _narrow(coords, shape), values, holes, _reached(old, shape, new, places))
+
+
+def _narrow(cells: Coords, shape: tuple[int, ...]) -> Coords:
+    return cells.astype(np.int32) if max(shape) <= np.iinfo(np.int32).max else cells
+
+
+def _listed(new: Observation, unlisted: str) -> tuple[Coords, NDArray[np.float64]]:
+    """The cells to list of new data: those above zero at least, and all observed ones where others are missing."""
+    if isinstance(new, CooObservation):
+        return new.coords, new.values
+    assert isinstance(new, DenseObservation)
+    known = np.ones(new.shape, dtype=bool) if new.mask is None else new.mask
+    cells = np.stack(np.nonzero(known if unlisted == "missing" else known & (new.values > 0)))
+    return cells, new.values_at(cells)
+
+
+def _holes(new: Observation) -> Coords:
+    if isinstance(new, CooObservation):
+        return new.missing
+    assert isinstance(new, DenseObservation)
+    return np.stack(np.nonzero(np.zeros(new.shape, dtype=bool) if new.mask is None else ~new.mask))
+
+
+def _common_holes(old: ListedPattern, new: Observation | None, places: Places) -> Coords:
+    """Holes of the old data or of the new that neither has observed."""
+    assert old.missing is not None
+    before = old.missing.astype(np.intp)
+    if new is None:
+        return before
+    now = _mapped(_holes(new), places)
+    known = np.asarray((now < np.array(old.sizes)[:, None]).all(axis=0))
+    known[known] = old.observed(now[:, known])
+    both = np.concatenate([before[:, np.isnan(_values_at(new, places, before))], now[:, ~known]], axis=1)
+    return np.unique(both, axis=1) if both.shape[1] else both
+
+
+def _reached(
+    old: ListedPattern, shape: tuple[int, ...], new: Observation | None, places: Places
+) -> tuple[Bools, ...] | None:
+    """The positions that old or new data have had; None if that is all."""
+    found: list[Bools] = []
+    for mode, size in enumerate(shape):
+        before = np.ones(old.sizes[mode], dtype=bool) if old.reached is None else old.reached[mode]
+        one: Bools = np.zeros(size, dtype=bool)
+        one[: before.size] = before
+        if new is not None:
+            one[places[mode]] = True
+        found.append(one)
+    return None if all(one.all() for one in found) else tuple(found)

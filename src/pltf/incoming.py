@@ -1,0 +1,221 @@
+"""New data for a fit: whose rows they have, which of these are new, and where they stand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pltf.data import CooObservation, Observation, observe
+from pltf.data.labels import PERIODS, Labels
+from pltf.data.observe import in_order, is_xarray
+from pltf.data.pattern import ListedPattern, Pattern
+from pltf.data.tables import column_names, is_table
+from pltf.data.union import spread_out
+from pltf.errors import ObservationError, PltfError, py, py_only
+from pltf.fit import Fit
+from pltf.planning import by_tensor
+
+Positions = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Incoming:
+    """New data by tensor, their axes in the order of the model, and the indices that they may have made longer."""
+
+    seen: Mapping[str, Observation]
+    rows: Mapping[str, Positions]  # of an index of these tensors: where the positions of the data stand in the fit
+    sizes: Mapping[str, int]  # of all indices of the fit, new rows included
+    labels: Mapping[str, Labels]  # of those that have labels, new ones last
+
+    def places(self, indices: Sequence[str]) -> list[Positions]:
+        """Where the positions of a tensor or of a factor stand, axis by axis."""
+        return [self.rows[i] if i in self.rows else np.arange(self.sizes[i]) for i in indices]
+
+    @property
+    def n_observed(self) -> int:
+        """How many cells were observed."""
+        return sum(one.n_observed for one in self.seen.values())
+
+
+@dataclass(frozen=True)
+class Axes:
+    """How the rows of new data go with those of a fit: indices by name, none of them twice."""
+
+    append: tuple[str, ...]  # all positions of these are new
+    zeros: tuple[str, ...]  # of these, labels that the data lack were observed as zeros
+
+
+def axes_of(known: Fit, append: Any, zeros: Any) -> Axes:
+    """The indices that are named, checked."""
+    observed = dict.fromkeys(i for indices in known.model.observed.values() for i in indices)
+    named: dict[str, tuple[str, ...]] = {}
+    for argument, given in (("append", append), ("zeros", zeros)):
+        many = (given,) if isinstance(given, str) else given
+        if not isinstance(many, Sequence) or not all(isinstance(one, str) and one in observed for one in many):
+            expected = f"an observed index of the model ({', '.join(observed)}), or several"
+            raise PltfError(f"{py:{argument}} must name {expected}; got {given!r}")
+        named[argument] = tuple(dict.fromkeys(many))
+    for index in named["append"]:
+        if index in known.labels:
+            advice = "new rows are told by their labels"
+            raise PltfError(f"{py:append} names {index!r}, which has labels in the fit: {advice}", argument="append")
+    for index in named["zeros"]:
+        if index not in known.labels:
+            reason = "which has no labels in the fit: an array has all of its positions"
+            raise PltfError(f"{py:zeros} names {index!r}, {reason}", argument="zeros")
+    return Axes(**named)
+
+
+def incoming(known: Fit, new: Any, mask: Any, axes: Axes) -> Incoming:
+    """Read new data along the rows of a fit."""
+    given = by_tensor(known.model, new, "new", partial=True)
+    if not given:
+        raise PltfError(f"{py:new} must have data for one of {', '.join(known.model.observed)} at least, got none")
+    masks = {} if mask is None else by_tensor(known.model, mask, "mask", partial=True)
+    unmatched = [name for name in masks if name not in given]
+    if unmatched:
+        raise PltfError(f"{py:mask} names {unmatched[0]}, of which {py:new} has no data")
+    seen = {}
+    for name, one in given.items():
+        if not (is_table(one) and not len(one)) or _whole(known, name, axes):  # an empty table tells of no cell
+            seen[name] = _read(known, name, one, masks.get(name), axes)
+            _refuse_unlike(known.patterns[name], seen[name], name)
+    return _placed(known, seen, axes)
+
+
+def _whole(known: Fit, name: str, axes: Axes) -> bool:
+    """Whether all cells of a tensor are observed, whatever a table lists."""
+    return set(known.model.observed[name]) <= set(axes.zeros)
+
+
+# -- reading ------------------------------------------------------------------------------------
+
+
+def _read(known: Fit, name: str, given: Any, mask: Any, axes: Axes) -> Observation:
+    """The data of a tensor, along labels of their own or along all positions of the fit."""
+    indices, unlisted = known.model.observed[name], known.patterns[name].unlisted
+    if isinstance(given, Observation):
+        seen = in_order(observe(given, mask, name=name), indices, name)
+    elif is_table(given):
+        seen = _from_table(known, name, given, mask)
+    elif isinstance(given, tuple):
+        sizes = tuple(2**62 if i in axes.append else known.sizes[i] for i in indices)
+        seen = _cut(observe(given, mask, shape=sizes, unlisted=unlisted, name=name), indices, axes)
+    else:
+        seen = observe(given, mask, dims=indices if is_xarray(given) else None, name=name)
+    if len(seen.shape) != len(indices):
+        raise ObservationError(f"{name} must have the indices {', '.join(indices)}, got shape {seen.shape}")
+    return seen
+
+
+def _from_table(known: Fit, name: str, table: Any, mask: Any) -> Observation:
+    """A table: its columns have the names of the indices, and hold labels, or positions where the fit has none."""
+    import pandas as pd
+
+    indices, unlisted = known.model.observed[name], known.patterns[name].unlisted
+    columns = column_names(table)
+    absent = [index for index in indices if index not in columns]
+    if absent:
+        told = f"a table must have a column for each of {', '.join(indices)}"
+        raise ObservationError(f"{name}: {told}; {absent[0]} is absent")
+    dims, given = [], {}
+    for index in indices:
+        labels = known.labels.get(index)
+        if labels is None:
+            given[index] = Labels(pd.RangeIndex(known.sizes[index]))
+        elif labels.bin not in (None, *PERIODS) or not len(table):  # of weekdays and of hours there are no others
+            given[index] = labels
+        dims.append(f"{index}:{labels.bin}" if labels is not None and labels.bin in PERIODS else index)
+    seen = observe(table, mask, dims=dims, labels=given, unlisted=unlisted, name=name)
+    return replace(seen, labels={i: one for i, one in seen.labels.items() if i in known.labels})
+
+
+def _cut(seen: Observation, indices: tuple[str, ...], axes: Axes) -> Observation:
+    """Listed cells, as long as the last that is listed along indices whose length only the list can tell."""
+    assert isinstance(seen, CooObservation)
+    longest = seen.coords.max(axis=1, initial=0) + 1
+    sizes = tuple(
+        int(last) if i in axes.append else size for i, size, last in zip(indices, seen.shape, longest, strict=True)
+    )
+    return observe((seen.coords.T, seen.values), shape=sizes, unlisted=seen.unlisted)
+
+
+def _refuse_unlike(pattern: Pattern, seen: Observation, name: str) -> None:
+    """Refuse lists whose other cells are zeros beside lists whose other cells are missing."""
+    if isinstance(pattern, ListedPattern) and isinstance(seen, CooObservation) and seen.unlisted != pattern.unlisted:
+        words = {"zero": "zeros", "missing": "missing"}
+        came, was = words[seen.unlisted], words[pattern.unlisted]
+        raise ObservationError(
+            f"{name}: cells that are not listed are {came}, and in the data of the fit they are {was}: "
+            f"pass {py:unlisted={pattern.unlisted!r}}{py_only: to observe}"
+        )
+
+
+# -- places -------------------------------------------------------------------------------------
+
+
+def _placed(known: Fit, seen: Mapping[str, Observation], axes: Axes) -> Incoming:
+    """The data with the places of their rows."""
+    rows: dict[str, Positions] = {}
+    source: dict[str, str] = {}
+    sizes, labels = dict(known.sizes), dict(known.labels)
+    for name, one in seen.items():
+        for index, size in zip(known.model.observed[name], one.shape, strict=True):
+            at, labels_now = _rows(known, name, index, size, one.labels.get(index), axes)
+            if index in rows and not np.array_equal(rows[index], at):
+                raise ObservationError(
+                    f"the rows of '{index}' must be the same in {source[index]} and {name}, in the same order"
+                )
+            rows[index], source[index] = at, name
+            if labels_now is not None:
+                labels[index] = labels_now
+            sizes[index] = max(known.sizes[index], int(at.max()) + 1)
+    wide = {name: _widened(known, name, one, rows, sizes, labels, axes) for name, one in seen.items()}
+    return Incoming(wide, rows | {i: np.arange(sizes[i]) for i in axes.zeros if i in rows}, sizes, labels)
+
+
+def _rows(
+    known: Fit, name: str, index: str, size: int, labels: Labels | None, axes: Axes
+) -> tuple[Positions, Labels | None]:
+    """The places of the rows of an index, and its labels with new ones."""
+    before = known.sizes[index]
+    if labels is None and index in axes.append:
+        return before + np.arange(size), None
+    if labels is None:
+        if size != before:
+            advice = f"give labels, or {py:append={index!r}} if all of its rows are new"
+            raise ObservationError(f"index '{index}' is {size} in {name} and {before} in the fit: {advice}")
+        return np.arange(size), None
+    if index not in known.labels:
+        raise ObservationError(
+            f"{name} has labels of '{index}', and the fit has none to compare them with: pass data without labels"
+        )
+    joined, at = known.labels[index].joined(labels, f"{name}: labels of {index!r}", ObservationError)
+    return at, joined
+
+
+def _widened(
+    known: Fit,
+    name: str,
+    seen: Observation,
+    rows: Mapping[str, Positions],
+    sizes: Mapping[str, int],
+    labels: Mapping[str, Labels],
+    axes: Axes,
+) -> Observation:
+    """Data with all labels along the indices whose absent labels are zeros."""
+    indices = known.model.observed[name]
+    wide = [index for index in indices if index in axes.zeros]
+    if not wide:
+        return seen
+    if isinstance(seen, CooObservation) and seen.unlisted == "missing":
+        raise ObservationError(f"{name}: {py:zeros} goes with data in which cells that are not listed are zeros")
+    shape = tuple(sizes[i] if i in wide else size for i, size in zip(indices, seen.shape, strict=True))
+    along = {axis: rows[index] for axis, index in enumerate(indices) if index in wide}
+    return replace(
+        spread_out(seen, along, shape), labels={**seen.labels, **{i: labels[i] for i in wide if i in labels}}
+    )

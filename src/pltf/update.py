@@ -1,0 +1,275 @@
+"""Data that keep coming: the posterior of a fit is the prior of the next batch.
+
+What is known of an entry is its posterior, Gamma(shape C, scale D). It becomes the prior of the new data, tempered
+towards the prior (A, B) that the fit began with if the past is to fade:
+
+    C' = A + (1 - forget) * (C - A)        1/D' = A/B + (1 - forget) * (1/D - A/B)
+
+Rows that the fit does not know have C' = A and 1/D' = A/B. Rows without new data keep C' and D'.
+docs/concepts/update.md has the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pltf.data.pattern import ForgottenPattern, Pattern
+from pltf.data.union import n_observed, united
+from pltf.dispersion import dispersions_in_new
+from pltf.errors import PltfError, py
+from pltf.fit import Batch, Fit, with_spread
+from pltf.fitting import fit
+from pltf.gamma import PARTS, Array, Gamma, Posterior
+from pltf.incoming import Axes, Incoming, axes_of, incoming
+from pltf.inference.factors import Factors, frozen
+from pltf.inference.run import Row
+from pltf.inference.start import Known
+from pltf.inference.state import FIRST_PACE
+from pltf.inference.vb import VB
+from pltf.likelihoods import POISSON, as_option
+from pltf.notation import Model
+from pltf.options import FitOptions
+from pltf.prediction.dispersion import Dispersion
+from pltf.prediction.spread import Sample
+
+FEWEST_FOR_SPREAD = 200  # cells of new data by which the spread of predictions is judged again
+_TINY = float(np.finfo(np.float64).tiny)
+
+
+def update(known: Fit, new: Any, *, mask: Any, forget: Any, append: Any, zeros: Any, options: FitOptions) -> Fit:
+    """Learn from further data; :meth:`pltf.Fit.update` says what the arguments mean."""
+    share, axes = judged(known, forget, append, zeros)
+    came = incoming(known, new, mask, axes)
+    before = beliefs(known, came, share)
+    today = learned(known, came, before, options)
+    return _merged(known, came, before, today, options)
+
+
+def next_batch(known: Fit, new: Any, *, append: str, options: FitOptions) -> Fit:
+    """The same without the rows of earlier batches along an index of which all rows are new: the fit does not grow.
+
+    Of no observed cell nothing is learned, and the fit is the one that it was.
+    """
+    share, axes = judged(known, 0.0, append, ())
+    came = incoming(known, new, None, axes)
+    before = beliefs(known, came, share)
+    today = learned(known, came, before, options)
+    if today is None:
+        return known
+    history = _history(known, came, share, today)
+    kept = {name: getattr(known, name) for name in ("priors", "options", "dispersion", "spread", "likelihoods")}
+    return replace(today, **kept, history=history, notes=(*_other_notes(known), _note(len(history))))
+
+
+def judged(known: Fit, forget: Any, append: Any, zeros: Any) -> tuple[float, Axes]:
+    """The share to forget and the indices named; refuses fits that cannot be updated."""
+    if known.method != VB.name:
+        told = f"this is a fit by {py:method={known.method!r}}"
+        raise PltfError(f"update goes on from a posterior of {py:method='vb'}, and {told}")
+    number = isinstance(forget, (int, float, np.integer, np.floating)) and not isinstance(forget, bool)
+    if not number or not 0 <= forget < 1:
+        raise PltfError(f"{py:forget} must be a number from 0 to below 1, got {forget!r}")
+    return float(forget), axes_of(known, append, zeros)
+
+
+# -- what was known -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Beliefs:
+    """What is believed of all entries when new data come, new rows included."""
+
+    priors: Mapping[str, Gamma]  # of the free factors: as learned, for new rows too
+    posteriors: Mapping[str, Posterior]  # C' and D'
+    counts: Factors  # C' - A, the counts behind them
+    forget: float
+
+
+def beliefs(known: Fit, came: Incoming, forget: float) -> Beliefs:
+    """The posteriors of a fit, faded, with rows from the prior for new labels."""
+    priors, posteriors, counts = {}, {}, {}
+    for a, indices in known.model.factors.items():
+        if a in known.fixed:
+            _refuse_new_rows(known, came, a)
+            continue
+        shape = tuple(came.sizes[i] for i in indices)
+        priors[a] = _grown_prior(known, came, a)
+        A, B = priors[a].broadcast(shape)
+        C, D = A.copy(), B / A
+        old = tuple(slice(known.sizes[i]) for i in indices)
+        C[old] = (1 - forget) * known.C[a] + forget * A[old]
+        D[old] = known.D[a] / ((1 - forget) + forget * known.D[a] / D[old])  # the same bits where nothing is forgotten
+        posteriors[a], counts[a] = Posterior(indices, C, D), C - A
+    return Beliefs(priors, posteriors, counts, forget)
+
+
+def _refuse_new_rows(known: Fit, came: Incoming, a: str) -> None:
+    for index in known.model.factors[a]:
+        if came.sizes[index] > known.sizes[index]:
+            new = f"the new data have new rows of '{index}'"
+            raise PltfError(f"{a} was fixed in the fit, so it has no values for new rows, and {new}")
+
+
+def _grown_prior(known: Fit, came: Incoming, a: str) -> Gamma:
+    """The prior of a factor whose rows have become more; of a value learned for each row, new rows have the mean."""
+    prior, indices = known.priors[a], known.model.factors[a]
+    values = {part: np.asarray(getattr(prior, part)) for part in PARTS}
+    for axis, index in enumerate(indices):
+        more, back = came.sizes[index] - known.sizes[index], axis - len(indices)
+        for part, value in values.items():
+            if not more or value.ndim < -back or value.shape[back] == 1:
+                continue
+            if not (part in prior.learns and prior.tie == f"index:{index}"):
+                advice = "fit all data at once"
+                raise PltfError(f"the prior of {a} differs along '{index}', so new rows have none: {advice}")
+            typical = np.exp(np.log(value).mean(axis=back, keepdims=True))
+            values[part] = np.concatenate([value, np.repeat(typical, more, axis=back)], axis=back)
+    return Gamma(values["shape"], values["mean"], prior.learn, prior.tie)
+
+
+# -- what is learned ----------------------------------------------------------------------------
+
+
+def learned(known: Fit, came: Incoming, before: Beliefs, options: FitOptions, *, _callers: int = 4) -> Fit | None:
+    """The fit of the new data alone, of the rows that they have; None if no cell of them was observed."""
+    if not came.n_observed:
+        return None
+    model = _part(known.model, came)
+    places = {a: np.ix_(*came.places(indices)) for a, indices in model.factors.items()}
+    own = {
+        a: Posterior(z.indices, z.shape[places[a]], z.scale[places[a]])
+        for a, z in before.posteriors.items()
+        if a in places
+    }
+    sums = {a: _sum_of_components(known.model, a, before.counts[a][places[a]]) for a in own}
+    options = replace(
+        options,
+        method=VB.name,
+        prior={a: Gamma(z.shape, np.maximum(z.mean, _TINY)) for a, z in own.items()},
+        init=Known(own, {a: (counts > 0).astype(np.float64) for a, counts in sums.items()}),
+        fixed={a: known.factors[a].mean[places[a]] for a in known.fixed if a in places},
+        dtype=known.dtype,
+        likelihood=as_option({name: known.likelihoods.get(name, POISSON) for name in came.seen}),
+        dispersion=None,
+    )
+    return fit(model, dict(came.seen), mask=None, options=options, _callers=_callers)
+
+
+def _part(model: Model, came: Incoming) -> Model:
+    """The equations of the tensors that have new data."""
+    equations = [e for e in model.equations if e.output.name in came.seen]
+    latent = dict.fromkeys(i for e in equations for i in e.summed if i in model.sizes)
+    return Model("\n".join(map(str, equations)), **{i: model.sizes[i] for i in latent})
+
+
+def _sum_of_components(model: Model, a: str, counts: Array) -> Array:
+    """The counts behind each row of a factor."""
+    axes = tuple(axis for axis, index in enumerate(model.factors[a]) if index in model.sizes)
+    return np.asarray(counts.sum(axis=axes, keepdims=True))
+
+
+# -- all together -------------------------------------------------------------------------------
+
+
+def _merged(known: Fit, came: Incoming, before: Beliefs, today: Fit | None, options: FitOptions) -> Fit:
+    """The fit with what was learned, beside what has not changed."""
+    merged = replace(
+        known,
+        **_beliefs_after(known, came, before, today),
+        **_outcome(today),
+        **_data(known, came, options.keep_data),
+        sizes=came.sizes,
+        labels=came.labels,
+        priors=before.priors,
+        dispersion=_dispersion(known, came),
+    )
+    history = _history(known, came, before.forget, merged)
+    merged = replace(merged, history=history, notes=(*_other_notes(known), _note(len(history))))
+    samples = _samples(merged, came)
+    return with_spread(replace(merged, spread=1.0), samples) if samples else merged
+
+
+def _beliefs_after(known: Fit, came: Incoming, before: Beliefs, today: Fit | None) -> dict[str, Any]:
+    """Posteriors of all rows, and the counts that components explain, with those of the past."""
+    C, D = dict(known.C), dict(known.D)
+    for a, z in before.posteriors.items():
+        C[a], D[a] = z.shape.copy(), z.scale.copy()
+        if today is not None and a in today.C:
+            rows = np.ix_(*came.places(z.indices))
+            C[a][rows], D[a][rows] = today.C[a], today.D[a]
+    mass = {index: (1 - before.forget) * one for index, one in known.mass.items()}
+    if today is not None:
+        mass = {index: one + today.mass.get(index, 0.0) for index, one in mass.items()}
+    return {
+        "C": {a: frozen(one) for a, one in C.items()},
+        "D": {a: frozen(one) for a, one in D.items()},
+        "mass": {index: frozen(one) for index, one in mass.items()},
+    }
+
+
+def _outcome(today: Fit | None) -> dict[str, Any]:
+    """How the fit of the new data went. Of no data the evidence is 1."""
+    if today is None:
+        ended: dict[str, Any] = {"bound": 0.0, "converged": True, "stopped": "no cell was observed"}
+        row = Row(restart=0, n_iter=1, seconds=0.0, **ended)
+        return {**ended, "trace": frozen(np.zeros(1)), "rows": (row,), "best_restart": 0, "pace": FIRST_PACE}
+    names = ("bound", "converged", "stopped", "trace", "rows", "best_restart", "seed", "engine", "pace")
+    return {name: getattr(today, name) for name in names}
+
+
+def _data(known: Fit, came: Incoming, keep: bool) -> dict[str, Any]:
+    """Which cells were observed so far, and how many."""
+    patterns: dict[str, Pattern] = {}
+    counts = {}
+    for name, indices in known.model.observed.items():
+        old, new, shape = known.patterns[name], came.seen.get(name), tuple(came.sizes[i] for i in indices)
+        pattern = united(old, shape, new, came.places(indices)) if keep else ForgottenPattern(old.unlisted)
+        patterns[name] = pattern
+        if isinstance(pattern, ForgottenPattern):  # which of the cells are the same is not known
+            counts[name] = max(known.n_observed[name], 0 if new is None else new.n_observed)
+        else:
+            counts[name] = n_observed(pattern)
+    return {"patterns": patterns, "n_observed": counts}
+
+
+def _dispersion(known: Fit, came: Incoming) -> dict[str, Dispersion]:
+    """What counts vary beyond Poisson: judged by the new data, before they were learned from."""
+    places = {name: came.places(known.model.observed[name]) for name in came.seen}
+    found = dispersions_in_new(known, came.seen, places)
+    return {
+        name: one if one.index is None else one.extended(one.index, came.sizes[one.index])
+        for name, one in found.items()
+    }
+
+
+def _history(known: Fit, came: Incoming, forget: float, today: Fit) -> tuple[Batch, ...]:
+    counts = {name: one.n_observed for name, one in came.seen.items()}
+    batch = Batch(today.bound, today.n_iter, today.converged, counts, forget)
+    return (*(known.history or (known._batch(),)), batch)
+
+
+def _note(batches: int) -> str:
+    rates = "a rate is the count to expect of a cell in one batch"
+    return f"learned from {batches} batches of data: {rates}; the bound is that of the last, given those before it"
+
+
+def _other_notes(known: Fit) -> tuple[str, ...]:
+    return tuple(note for note in known.notes if note != _note(len(known.history)))
+
+
+def _samples(merged: Fit, came: Incoming) -> dict[str, Sample]:
+    """The new data, to judge the spread of predictions by; none where they are too few, or a tensor has none."""
+    samples = {}
+    for name, indices in merged.model.observed.items():
+        seen = came.seen.get(name)
+        if seen is None or seen.n_observed < FEWEST_FOR_SPREAD:
+            return {}
+        remembered = 0.0
+        for batch in merged.history:
+            remembered = (1 - batch.forget) * remembered + batch.n_observed.get(name, 0)
+        samples[name] = Sample(seen, came.places(indices), remembered / seen.n_observed)
+    return samples
