@@ -1,5 +1,7 @@
 # Everything is set up from here: `make demo`, `make test`, `make paper`, `make trust`, `make bench`. Needs Python >= 3.11 and make.
 PYTHON ?= python3
+# Of the developers' environment. From an index with CPU builds it is small; PyPI's build for Linux brings CUDA.
+TORCH ?= torch==2.13.0
 VENV := .venv
 BENCH := .venv-bench
 TRUST := .venv-trust
@@ -11,13 +13,15 @@ PYTEST := -m pytest -n auto --maxprocesses 4 --dist worksteal
 # What shows quickest that a set of packages works: files, labels, the command line, results to the last digits.
 SHORT := -m 'not slow' tests/data tests/io tests/store tests/notation tests/test_extras.py tests/test_package.py tests/inference/test_golden.py
 
-.PHONY: demo test test-lowest test-minimal faults docs paper trust bench scaling clean help
+.PHONY: demo test test-gpu bench-gpu test-lowest test-minimal faults docs paper trust bench scaling clean help
 
 help:
 	@echo "make demo     draw a count tensor, find its order, predict its hidden cells"
 	@echo "make test     ruff, mypy, import-linter, pytest"
 	@echo "make test-lowest   pytest with the lowest versions of all dependencies (own environment; QUICK=1: some of the tests)"
 	@echo "make test-minimal  pytest without the extras: what needs none (own environment; QUICK=1: some of the tests)"
+	@echo "make test-gpu  the tests that run on a GPU, with the Python at hand (CUDA, PyTorch, Triton)"
+	@echo "make bench-gpu  sweeps on a GPU beside what the card needs at least"
 	@echo "make faults   inject faults: kills, full disks, limits, damaged files, signals (10 minutes; QUICK=1: two; Linux)"
 	@echo "make docs     the documentation, in docs/_build/html; warnings are errors"
 	@echo "make paper    the experiments of the paper: figures, tables, docs/paper.md (an hour; QUICK=1: a few minutes, in paper-output)"
@@ -38,7 +42,7 @@ test: $(VENV)/.dev
 
 # What the dependencies of dependencies say to versions as old as these is not about pltf.
 test-lowest: $(LOWEST)/.test
-	$(LOWEST)/bin/python $(PYTEST) -W ignore::DeprecationWarning -W ignore::FutureWarning --ignore tests/report/test_browser.py $(if $(QUICK),$(SHORT)) $(ARGS)
+	PLTF_TEST_WITHOUT_TORCH=1 $(LOWEST)/bin/python $(PYTEST) -W ignore::DeprecationWarning -W ignore::FutureWarning --ignore tests/report/test_browser.py $(if $(QUICK),$(SHORT)) $(ARGS)
 
 test-minimal: $(MINIMAL)/.test
 	PLTF_TEST_MINIMAL=1 $(MINIMAL)/bin/python $(PYTEST) $(if $(QUICK),$(SHORT)) $(ARGS)
@@ -59,6 +63,13 @@ bench: $(BENCH)/.bench
 	$(BENCH)/bin/python -m benchmarks $(ARGS)
 	$(if $(ARGS),,$(BENCH)/bin/python -m benchmarks.convergence)
 
+# On a machine with CUDA, with the PyTorch and Triton that it has; what needs another absent package is left out.
+test-gpu:
+	PLTF_TEST_GPU=1 PYTHONPATH=src $(PYTHON) -m pytest -p no:cacheprovider $(or $(ARGS),tests/test_devices.py tests/contract tests/engines/torch tests/inference/test_golden.py)
+
+bench-gpu:
+	PYTHONPATH=src $(PYTHON) -m benchmarks.gpu $(ARGS)
+
 scaling: $(BENCH)/.bench
 	$(BENCH)/bin/python -m benchmarks.scaling $(ARGS)
 
@@ -75,6 +86,7 @@ $(VENV)/.run: pyproject.toml
 
 $(VENV)/.dev: pyproject.toml
 	$(call environment,$(VENV))
+	$(VENV)/bin/python $(PIP) $(TORCH)
 	$(VENV)/bin/python $(PIP) --editable '.[dev]'
 	touch $@ $(VENV)/.run
 

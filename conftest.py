@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.extras import MINIMAL, optional
+from tests.extras import MINIMAL, TORCH, optional
+from tests.on_device import ON_GPU
 
 # Examples in docstrings that need an extra: of these names, and of all that is in them.
 EXAMPLES_OF_EXTRAS = (
@@ -18,10 +19,20 @@ EXAMPLES_OF_EXTRAS = (
     "pltf.report.page.write",
     "pltf.selection.result.Selection.plot",
 )
+EXAMPLES_OF_TORCH = ("pltf.devices.Device", "pltf.engines.torch", "pltf.inference.algebra.on_device")
+_OF_TRITON = [
+    "src/pltf/*/torch/*",
+    "src/pltf/inference/algebra/*_kernels.py",
+    "tests/*_sm90.py",
+    "tests/*/alone_kernels.py",
+]
+collect_ignore_glob = [] if TORCH else _OF_TRITON
 
 # What a shell starts in the background ignores Ctrl-C, and so would everything that is started from here.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ["MPLBACKEND"] = "agg"
+if TORCH and not ON_GPU:  # before Triton is imported: its kernels run in Python
+    os.environ["TRITON_INTERPRET"] = "1"
 
 
 @pytest.fixture(autouse=not MINIMAL)
@@ -33,13 +44,14 @@ def _figures_are_closed() -> Iterator[None]:
 
 def _needs_extra(item: pytest.Item) -> bool:
     if isinstance(item, pytest.DoctestItem):
-        return any(item.name == name or item.name.startswith(f"{name}.") for name in EXAMPLES_OF_EXTRAS)
-    return item.get_closest_marker("extra") is not None
+        absent = (*(EXAMPLES_OF_EXTRAS if MINIMAL else ()), *(() if TORCH else EXAMPLES_OF_TORCH))
+        return any(item.name == name or item.name.startswith(f"{name}.") for name in absent)
+    return MINIMAL and item.get_closest_marker("extra") is not None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In a minimal run, leave out what needs an extra."""
-    if MINIMAL:
+    """In a minimal run, leave out what needs an extra; without PyTorch what needs that."""
+    if not TORCH:
         config.hook.pytest_deselected(items=[item for item in items if _needs_extra(item)])
         items[:] = [item for item in items if not _needs_extra(item)]
 

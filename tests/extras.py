@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import pytest
 
 MINIMAL = bool(os.environ.get("PLTF_TEST_MINIMAL"))
+TORCH = not (MINIMAL or os.environ.get("PLTF_TEST_WITHOUT_TORCH"))  # the lowest versions are tested without it
 
 
 class _Absent:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 import pltf
 from pltf.engines import dense_cp
 from pltf.engines import plan as planning
+from pltf.engines.torch import blocks, cp_lists, plain, sums
 from tests.reference import Array, Reference
 
 OBSERVED = ("user", "place", "act", "w")
@@ -125,5 +126,9 @@ def cases(
 def cut_small(patch: pytest.MonkeyPatch, size: int) -> None:
     """Have every engine cut its cells into blocks of about so many bytes."""
     patch.setattr(planning, "BLOCK_BYTES", size)
+    patch.setattr(plain, "ON_HOST", 4 * size)
     for name in ("LEAST_CELLS", "MOST_CELLS", "LEAST_MASK_CELLS"):
         patch.setattr(dense_cp, name, max(1, size // 16))
+    patch.setattr(blocks, "HOST_BYTES", 32 * size)
+    patch.setattr(cp_lists, "MOST_CELLS", max(2, size // 32))
+    patch.setattr(sums, "MOST_PARTS", 2)

@@ -43,6 +43,9 @@ def fitted() -> pltf.Fit:
         ({"dtype": "int32"}, "dtype must be one of 'float64', 'float32'; got 'int32'"),
         ({"dtype": "nonsense"}, "dtype must be one of 'float64', 'float32'; got 'nonsense'"),
         ({"engine": "gpu"}, "engine must be one of 'auto', 'dense', 'sparse'; got 'gpu'"),
+        ({"device": "gpu"}, "device must be 'cpu', 'cuda', 'cuda:1' .or another number. or 'auto', got 'gpu'"),
+        ({"device": 0}, "device must be 'cpu', 'cuda', .*, got 0"),
+        ({"device": "mps"}, "device='mps' is not supported: Apple's GPUs have no float64"),
         ({"threads": 0}, "threads must be a whole number of at least 1, got 0"),
         ({"method": np.array(["vb"])}, "method must be one of"),
         ({"dtype": None}, "dtype must be one of"),
@@ -180,6 +183,7 @@ def test_a_fit_has_all_options_in_their_order() -> None:
     [
         (pltf.Model.plan, {"mask": None}),
         (pltf.Fit.fold_in, {"mask": None}),
+        (pltf.Fit.update, {"mask": None, "forget": 0.0, "append": (), "zeros": ()}),
         (
             pltf.select,
             {
@@ -247,6 +251,7 @@ def test_every_option_is_handed_on(fitted: pltf.Fit, recorded: dict[str, Any]) -
         (pltf.Model.fit, (MODEL, X), set()),
         (pltf.Model.plan, (MODEL, X), set()),
         (pltf.Fit.fold_in, (fitted, X, "i"), set()),
+        (pltf.Fit.update, (fitted, X), {"forget", "append", "zeros"}),
         (pltf.select, (MODEL, X), of_search),
     )
     for function, arguments, others in calls:

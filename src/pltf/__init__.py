@@ -11,11 +11,11 @@ a bound on the evidence that tells how many components the data support, and pre
 (1,)
 """
 
-from importlib import import_module as _import_module
-from typing import TYPE_CHECKING
-from typing import Any as _Any
-
+# Nothing is imported here: the command line cannot answer a Ctrl-C before this module is through.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any as _Any
+
     from pltf.data import Holdout, Observation, holdout, observe
     from pltf.errors import (
         ConvergenceWarning,
@@ -95,17 +95,19 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> _Any:
+def __getattr__(name: str) -> "_Any":
+    from importlib import import_module
+
     if name == "__version__":
         from importlib.metadata import version
 
         return version("pltf")
     if name in _HOME_OF:
-        found = getattr(_import_module(_HOME_OF[name]), name)
+        found = getattr(import_module(_HOME_OF[name]), name)
         globals()[name] = found
         return found
     if name in _MODULES:
-        return _import_module(f"pltf.{name}")
+        return import_module(f"pltf.{name}")
     raise AttributeError(f"module 'pltf' has no attribute {name!r}")
 
 

@@ -7,7 +7,7 @@ rest, and the dispersion is what makes the hidden values most probable under the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -27,7 +27,7 @@ from pltf.notation import Model
 from pltf.prediction.dispersion import Dispersion
 from pltf.prediction.noise import log_prob_of_strays
 
-SHARE = 0.1  # of the observed cells that are held back
+SHARE, SHARE_OF_NEW = 0.1, 0.5  # of the observed cells that are held back; of new data, that are looked at
 MOST_POSITIVE, MOST_ZEROS, MOST_JUDGED = 1 << 12, 1 << 17, 1 << 13  # held-back cells, and zeros that are looked at
 ENOUGH_POSITIVE, MOST_FOLDS = 200, 4  # held-back cells above zero below which other cells are hidden too, how often
 FEWEST_CELLS, FEWEST_POSITIVE = 200, 20  # observed, for an estimate
@@ -86,6 +86,37 @@ def dispersions(
     return {name: found[name] for name in counts}
 
 
+def dispersions_in_new(
+    fit: Fit, seen: Mapping[str, Observation], places: Mapping[str, Sequence[NDArray[np.intp]]]
+) -> dict[str, Dispersion]:
+    """What counts vary beyond Poisson, by data that are new to a fit: nothing has to be held back from it.
+
+    ``places`` tells for each mode where the positions of the data stand in the fit; rows that it does not know are left
+    out. An estimate stays where the data have fewer cells than it was made from, and a value that was given always.
+    """
+    found = dict(fit.dispersion)
+    for name, earlier in fit.dispersion.items():
+        given = not earlier.cells and not earlier.note
+        if given or name not in seen or _unfit(seen[name]):
+            continue
+        held = _in_new(fit, name, _hide(seen[name], most=SHARE_OF_NEW), places[name])
+        few = held.x.size < max(earlier.cells, FEWEST_CELLS) or np.count_nonzero(held.x) < FEWEST_POSITIVE
+        if not few and not (held.x % 1 != 0).any():
+            index, indices = earlier.index, fit.model.observed[name]
+            along = None if index is None else (index, indices.index(index), fit.sizes[index])
+            found[name] = estimate(held, along)
+    return found
+
+
+def _in_new(fit: Fit, name: str, hidden: Hidden, places: Sequence[NDArray[np.intp]]) -> HeldBack:
+    """Cells of new data with what a fit believes of them, of rows that it knows."""
+    cells = np.stack([at[mode] for at, mode in zip(places, hidden.cells, strict=True)])
+    sizes = [fit.sizes[index] for index in fit.model.observed[name]]
+    known = (cells < np.array(sizes)[:, None]).all(axis=0)
+    weight = hidden.weight[known]
+    return replace(hidden, cells=cells[:, known], x=hidden.x[known], weight=weight, correction=1.0).judged_by(fit, name)
+
+
 def _held_back(
     hidden: Mapping[str, Hidden], seen: Mapping[str, Observation], refit: Refit
 ) -> dict[str, HeldBack] | None:
@@ -134,10 +165,10 @@ class Hidden:
         return HeldBack(self.cells, self.x, self.weight, mean, variance)
 
 
-def _hide(seen: Observation, fold: int = 0) -> Hidden:
+def _hide(seen: Observation, fold: int = 0, most: float = SHARE) -> Hidden:
     """Hide cells: the same share of zeros as of others, as long as they can be listed. Each fold hides others."""
     positive, zeros = seen.n_positive, seen.n_observed - seen.n_positive
-    share: float = min(SHARE, MOST_POSITIVE / positive)
+    share: float = min(most, MOST_POSITIVE / positive)
     n_zeros = round(share * min(zeros, 10**300))
     train: Observation
     if isinstance(seen, DenseObservation):

@@ -24,7 +24,7 @@ from pltf.errors import ConvergenceWarning, PltfError, py, py_only
 from pltf.fit import Fit, counted_factors, dispersed, masses, remembering, resumable, with_spread
 from pltf.gamma import Array, Gamma, Point, Posterior, Samples
 from pltf.inference import start
-from pltf.inference.algebra import Groups
+from pltf.inference.algebra import Algebra, Groups
 from pltf.inference.algebra.compiled import NumbaAlgebra
 from pltf.inference.balance import trades
 from pltf.inference.em import EM, MAP
@@ -32,6 +32,7 @@ from pltf.inference.factors import Factors, frozen
 from pltf.inference.methods import METHODS
 from pltf.inference.priors import groups
 from pltf.inference.run import ASKED, INTERRUPTED, Row, Run, Stop, best_of
+from pltf.inference.start import Known
 from pltf.inference.state import Method, Problem, State, fetched, placed
 from pltf.interrupts import first_interrupt_waits
 from pltf.likelihoods import BERNOULLI, POISSON, as_option, by_tensor, likelihoods_of, remarks
@@ -39,6 +40,7 @@ from pltf.notation import Model
 from pltf.options import FitOptions
 from pltf.planning import labels_by_index, observations, plan, tensors
 from pltf.prediction.cells import labelled_array
+from pltf.prediction.spread import Sample
 from pltf.store.checkpoint import FitCheckpoint, Identity, Place, digest_of
 from pltf.threads import single_threaded_blas
 
@@ -54,7 +56,7 @@ def fit(model: Model, X: Any, *, mask: Any, options: FitOptions, _callers: int =
     data, masks = tensors(model, X, mask)
     ready = prepare(model, data, masks, options)
     restarts, stop = options.restarts, options.stop
-    if restarts > 1 and not isinstance(ready.init, str):
+    if restarts > 1 and not isinstance(ready.init, str | Known):
         raise PltfError(f"{py:restarts} must be 1 when {py:init} gives the starting point, got {restarts}")
     seen = observations(data, masks)
     likelihoods = ready.likelihoods(seen)
@@ -132,7 +134,7 @@ class Prepared:
     priors: Mapping[str, Gamma]
     learns: Mapping[str, Groups]
     held: Factors
-    init: str | Factors | Fit
+    init: str | Factors | Fit | Known
     options: FitOptions  # as the caller gave them, with a seed
 
     def identity(self, seen: Mapping[str, Observation]) -> Identity:
@@ -164,7 +166,7 @@ class Prepared:
     def problem(self, seen: Mapping[str, Observation]) -> Problem:
         """The model bound to its data."""
         planned, likelihoods = self.planned_for(seen), self.likelihoods(seen)
-        algebra = NumbaAlgebra(planned.threads)
+        algebra = _algebra(planned)
         return Problem(
             engine=registry.build(planned, seen),
             algebra=algebra,
@@ -191,6 +193,8 @@ class Prepared:
 
         def draw(restart: int) -> State:
             rng = start.generator(start.restart_seed(seed, restart))
+            if isinstance(init, Known):
+                return method.begin(problem, *init.draw(problem, rng, smallest))
             drawn = start.from_prior(problem, rng, smallest) if init == "prior" else start.at_random(problem, rng)
             return method.begin(problem, *drawn)
 
@@ -232,7 +236,7 @@ class Prepared:
             likelihoods=self.likelihoods(seen),
             notes=remarks(self.options.likelihood, seen),
         )
-        fit = with_spread(fit, seen)
+        fit = with_spread(fit, {name: Sample(one) for name, one in seen.items()})
         return fit if run.converged else remembering(fit, state)  # few go on from what has converged
 
     def with_dispersion(
@@ -258,6 +262,15 @@ class Prepared:
         if float32 and lost > 0.01 * abs(run.objective):
             text = f"float32 gives the {self.method.objective} only to about {lost:.2g} with counts as large as these"
             warnings.warn(f"{text}: use {py:dtype='float64'}", ConvergenceWarning, stacklevel=stacklevel)
+
+
+def _algebra(planned: Plan) -> Algebra[Any]:
+    """Arithmetic on factors, where the plan has them."""
+    if planned.device is None:
+        return NumbaAlgebra(planned.threads)
+    from pltf.inference.algebra.on_device import DeviceAlgebra
+
+    return DeviceAlgebra(planned.device)
 
 
 def _judge(
@@ -327,6 +340,10 @@ def _check_memory(planned: Plan) -> None:
     if planned.work_bytes > memory:
         need, have = human(planned.work_bytes, "B"), human(memory, "B")
         raise PltfError(f"the fit needs {need} beside the data, and this machine has {have}: see {py:model.plan(X)}")
+    device = planned.device
+    if device is not None and planned.device_bytes > device.memory()[0]:
+        need, have = human(planned.device_bytes, "B"), human(device.memory()[0], "B")
+        raise PltfError(f"the fit needs {need} on {py:device={device.name!r}}, which has {have} free")
 
 
 def _fixed(fixed: Any, model: Model, planned: Plan, labels: Mapping[str, Labels]) -> Factors:
@@ -409,9 +426,11 @@ def _learns(
     return {a: groups(prior, shapes[a], model.factors[a], model.sizes, a) for a, prior in learning.items()}
 
 
-def _init(init: Any, model: Model, planned: Plan, fixed: Factors, labels: Mapping[str, Labels]) -> str | Factors | Fit:
+def _init(
+    init: Any, model: Model, planned: Plan, fixed: Factors, labels: Mapping[str, Labels]
+) -> str | Factors | Fit | Known:
     """The starting point, checked."""
-    if isinstance(init, str):
+    if isinstance(init, str | Known):
         return init
     if isinstance(init, Fit):
         if init.model != model:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pltf.devices import HOST, check_device, device_of
 from pltf.engines.ways import ENGINES
 from pltf.errors import EngineError, PltfError, choice, flag, py, whole
 from pltf.gamma import Gamma
@@ -29,6 +30,7 @@ from pltf.store.fits import as_path
 
 if TYPE_CHECKING:
     from pltf.fit import Fit
+    from pltf.inference.start import Known
 
 INITS = ("prior", "random")
 DTYPES = ("float64", "float32")
@@ -98,6 +100,12 @@ def _dispersion(name: str, value: Any) -> Any:
     return float(value)
 
 
+def _device(name: str, value: Any) -> str:
+    device = check_device(name, value)
+    device_of(device)  # refuses one that is not there
+    return device
+
+
 _tolerance = partial(_number, expected="a number from 0 to below 1", below=1.0)
 _seconds = partial(_number, expected="a number of seconds of at least 0", below=math.inf)
 
@@ -140,7 +148,7 @@ class FitOptions:
     tol: float = field(default=1e-6, metadata=_rule(_tolerance, same=ALWAYS, told=True))
     restarts: int = field(default=1, metadata=_rule(_at_least(1), same=ALWAYS))
     seed: int | None = field(default=0, metadata=_rule(_optional(_at_least(0)), same=ALWAYS))
-    init: str | Mapping[str, Any] | Fit = field(default="prior", metadata=_rule(_init, same=ALWAYS, told=True))
+    init: str | Mapping[str, Any] | Fit | Known = field(default="prior", metadata=_rule(_init, same=ALWAYS, told=True))
     fixed: Mapping[str, Any] | None = field(default=None, metadata=_rule(same=ALWAYS, told=True))
     dtype: Any = field(default="float64", metadata=_rule(_dtype, same=ALWAYS))
     engine: str = field(default="auto", metadata=_rule(_one_of(ENGINES, EngineError), same=ALWAYS, told=True))
@@ -160,6 +168,7 @@ class FitOptions:
     draws: int | None = field(default=None, metadata=_rule(_optional(_at_least(FEWEST_DRAWS)), same=IF_SET, told=True))
     thin: int | None = field(default=None, metadata=_rule(_optional(_at_least(1)), same=IF_SET, told=True))
     dispersion: float | str | None = field(default="auto", metadata=_rule(_dispersion, same=IF_SET, told=True))
+    device: str = field(default=HOST, metadata=_rule(_device, same=IF_SET, told=True))
 
     def __post_init__(self) -> None:
         for one in fields(self):

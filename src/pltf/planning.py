@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from pltf.data import Observation, observe
 from pltf.data.labels import Labels
 from pltf.data.observe import check_mask, has_names, in_order, is_listed, shape_and_dtype
+from pltf.devices import AUTO, Device, device_of, gpu
 from pltf.engines.plan import HELD, HELD_BY_ESTIMATES, HELD_PLAINLY, Plan, plan_tensor
 from pltf.engines.registry import facts_of
 from pltf.engines.ways import DENSE, Facts, Task
@@ -19,6 +20,8 @@ from pltf.inference.gibbs import NAME as GIBBS
 from pltf.notation import Model
 from pltf.options import FitOptions
 from pltf.threads import available_threads
+
+PAYS = 2.0  # times as fast as the host a device must be to be taken unasked: starting it takes seconds
 
 
 def plan(model: Model, X: Any, *, mask: Any, options: FitOptions) -> Plan:
@@ -36,9 +39,23 @@ def plan(model: Model, X: Any, *, mask: Any, options: FitOptions) -> Plan:
     }
     allocates = options.method == "gibbs"
     tasks = [Task(e, sizes, compute, facts[e.output.name], allocates=allocates) for e in model.equations]
-    plans = tuple(plan_tensor(task, options.engine) for task in tasks)
     judges = isinstance(options.dispersion, str) and not allocates
-    return Plan(model, options.engine, compute, threads, plans, held=_held(options), judges=judges)
+
+    def on(device: Device | None) -> Plan:
+        plans = tuple(plan_tensor(task, options.engine, device=device) for task in tasks)
+        return Plan(model, options.engine, compute, threads, plans, None, _held(options), judges, device)
+
+    return _where_it_pays(on) if options.device == AUTO else on(device_of(options.device))
+
+
+def _where_it_pays(on: Callable[[Device | None], Plan]) -> Plan:
+    """The plan on the GPU, if there is one, the fit has room there and its sweeps take clearly less time."""
+    here, device = on(None), gpu()
+    if device is None:
+        return here
+    there = on(device)
+    fits = there.device_bytes <= device.memory()[0]
+    return there if fits and there.seconds * PAYS <= here.seconds else here
 
 
 def _held(options: FitOptions) -> int:

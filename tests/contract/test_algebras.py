@@ -31,6 +31,8 @@ from pltf.inference.run import Run, Stop, Sweep, run
 from pltf.inference.state import Method, Problem
 from pltf.inference.vb import VB
 from pltf.threads import PART
+from tests.extras import TORCH
+from tests.on_device import device
 
 ALGEBRAS: dict[str, Callable[[], Algebra[Any]]] = {
     "numba, 1 thread": lambda: NumbaAlgebra(1),
@@ -38,6 +40,17 @@ ALGEBRAS: dict[str, Callable[[], Algebra[Any]]] = {
     "arrays, numpy": lambda: ArrayAlgebra(np),
     "arrays, strict": lambda: ArrayAlgebra(array_api_strict),
 }
+if TORCH:
+    ALGEBRAS["device"] = lambda: on_device(kernels=False)
+    ALGEBRAS["device, kernels"] = lambda: on_device(kernels=True)
+
+
+def on_device(*, kernels: bool) -> Algebra[Any]:
+    """With Triton's kernels or without them."""
+    from pltf.inference.algebra.on_device import DeviceAlgebra
+
+    return DeviceAlgebra(device(kernels=kernels))
+
 
 RNG = np.random.default_rng(0)
 LARGE = 2 * PART + 3  # more than two parts
@@ -535,8 +548,20 @@ def test_the_scaled_random_start_is_the_same_in_every_algebra() -> None:
 # -- draws --------------------------------------------------------------------------------------
 
 
-def test_gamma_draws_are_the_same_anywhere(algebra: Algebra[Any]) -> None:
+@pytest.mark.parametrize("name", [name for name in ALGEBRAS if "device" not in name])
+def test_gamma_draws_of_the_host_are_the_same_anywhere(name: str) -> None:
+    algebra = ALGEBRAS[name]()
     C, D = RNG.gamma(0.5, size=LARGE), RNG.gamma(1.0, size=LARGE)
     drawn = algebra.get(algebra.gamma_draws(algebra.put(C), algebra.put(D), (5, 1)))
     np.testing.assert_array_equal(drawn, NumbaAlgebra(1).gamma_draws(C, D, (5, 1)))
-    assert drawn.min() > 0
+
+
+@pytest.mark.parametrize("shape", [0.02, 0.7, 1.0, 30.0])
+def test_gamma_draws_are_gamma_and_go_by_their_key(algebra: Algebra[Any], shape: float) -> None:
+    C, D = algebra.put(np.full(20_000, shape)), algebra.put(np.full(20_000, 3.0))
+    first, again, other = (algebra.get(algebra.gamma_draws(C, D, key)) for key in ((5, 1), (5, 1), (5, 2)))
+    np.testing.assert_array_equal(first, again)
+    assert first.min() > 0
+    assert abs(np.corrcoef(first, other)[0, 1]) < 0.05
+    # of a shape of 0.02 some draws lie below the least number; there the distribution has a step
+    assert stats.kstest(np.concatenate([first, other]), stats.gamma(shape, scale=3.0).cdf).pvalue > 1e-3

@@ -20,7 +20,7 @@ from pltf.engines import registry
 from pltf.engines.base import Engine
 from pltf.engines.plan import PRIVATE_BYTES, Plan, plan_tensor
 from pltf.engines.ways import DENSE, LISTED, Task
-from tests.contract.test_engines import ENGINES, Build, reference_log_term
+from tests.contract.test_engines import ENGINES, Build, interpreted, reference_log_term
 from tests.reference import Array
 from tests.strategies import Case, cases, cp_cases
 
@@ -47,7 +47,15 @@ def _parts(case: Case, dtype: str = "float64", threads: int = 1) -> Engine:
 
 
 LISTS = ("sparse, absent is zero", "sparse, absent is missing", "sparse, chains", "list and mask")
-ALLOCATING: Mapping[str, Build] = {**{name: ENGINES[name] for name in LISTS}, "array": _array, "parts": _parts}
+ON_DEVICE = tuple(name for name in ENGINES if name.startswith("torch, list"))
+ALLOCATING: Mapping[str, Build] = {
+    **{name: ENGINES[name] for name in (*LISTS, *ON_DEVICE)},
+    "array": _array,
+    "parts": _parts,
+}
+
+
+MANY = ("array", "sparse, chains", *(name for name in ON_DEVICE if not interpreted(ENGINES[name])))  # for many draws
 
 
 @pytest.fixture(params=ALLOCATING, scope="session")
@@ -199,10 +207,10 @@ def samples(engine: Engine, case: Case, count: int, key: int = 0) -> Array:
 @pytest.mark.parametrize("name", MODELS)
 def test_the_mean_is_what_counts_expects(name: str, build: Build) -> None:
     case = problem(name, 12.0)
-    assert_mean(build(case), case, 120)
+    assert_mean(build(case), case, 5 if interpreted(build) else 120)
 
 
-@pytest.mark.parametrize("way", ["array", "sparse, chains"])
+@pytest.mark.parametrize("way", MANY)
 @pytest.mark.parametrize("name", ["nmf", "cp of order 4", "tucker", "lone latent index"])
 def test_the_mean_of_many_counts(name: str, way: str) -> None:
     """So many that all are drawn by binomials."""
@@ -214,15 +222,16 @@ def assert_mean(engine: Engine, case: Case, count: int) -> None:
     exact, cov = moments(case)
     expected = engine.counts(case.init).by_factor
     np.testing.assert_allclose(np.concatenate([expected[a].reshape(-1) for a in case.init]), exact, rtol=1e-9)
-    sd, found = np.sqrt(np.diag(cov)), samples(engine, case, count).mean(axis=0)
+    sd, found = np.sqrt(np.diag(cov)), samples(engine, case, count, key=1).mean(axis=0)
     sure = sd < 1e-6
     np.testing.assert_allclose(found[sure], exact[sure], rtol=1e-9)
     z = (found - exact)[~sure] / sd[~sure] * math.sqrt(count)
-    assert abs(z).max(initial=0) < 4.5
+    rarity = 6.75 / (sd[~sure] * math.sqrt(count)) if count < 100 else 0.0  # few draws are not normal (Bernstein)
+    assert (abs(z) < 4.5 + rarity).all()
     assert (z**2).mean() < 3 if z.size else True  # not 1: entries of one draw hang together
 
 
-@pytest.mark.parametrize("way", ["array", "sparse, chains"])
+@pytest.mark.parametrize("way", MANY)
 @pytest.mark.parametrize("name", ["large cp", "nmf", "tucker", "train", "lone latent index", "coupled"])
 def test_variances_and_covariances_between_factors_are_those_of_the_multinomial(name: str, way: str) -> None:
     case, count = large_problem() if name == "large cp" else problem(name, 2.0), 1000

@@ -13,11 +13,15 @@ from numpy.typing import NDArray
 
 import pltf
 from pltf.data import Observation
+from pltf.devices import Device
 from pltf.engines import listed as listed_module
 from pltf.engines import plan as planning
 from pltf.engines import registry
 from pltf.engines.base import Engine
 from pltf.engines.ways import Task, counts_ways, exposure_ways
+from tests.contract.on_device import OnDevice
+from tests.extras import TORCH
+from tests.on_device import device as on_device
 from tests.reference import Array, log_odds
 from tests.strategies import Case, cases, cp_cases, cut_small
 
@@ -25,9 +29,15 @@ Build = Callable[..., Engine]
 
 
 def _built(
-    case: Case, seen: Mapping[str, Observation], dtype: str, threads: int, counts: str = "", exposure: str = ""
+    case: Case,
+    seen: Mapping[str, Observation],
+    dtype: str,
+    threads: int,
+    counts: str = "",
+    exposure: str = "",
+    device: Device | None = None,
 ) -> Engine:
-    """An engine that goes the usual way for the storage of the data, or another one."""
+    """An engine that goes the usual way for the storage of the data, or another one, on the host or on a device."""
     plan = case.model.plan(dict(seen), dtype=dtype, threads=threads)
     equations = []
     for e in plan.equations:
@@ -35,7 +45,8 @@ def _built(
         ways = (by_counts[counts or e.task.facts.storage], by_exposure.get(exposure or "closed form", e.exposure))
         task = replace(e.task, likelihood=case.likelihoods.get(e.name, "poisson"))
         equations.append(planning.TensorPlan(task, *ways))
-    return registry.build(replace(plan, equations=tuple(equations)), seen)
+    engine = registry.build(replace(plan, equations=tuple(equations), device=device), seen)
+    return engine if device is None else OnDevice(engine, device)
 
 
 def _arrays(case: Case) -> dict[str, Observation]:
@@ -101,6 +112,31 @@ def _made_dense(case: Case, dtype: str = "float64", threads: int = 1) -> Engine:
     return _built(case, _lists(case, "missing"), dtype, threads, "dense", "mask")
 
 
+def _torch_dense(case: Case, dtype: str = "float64", threads: int = 1) -> Engine:
+    return _built(case, _arrays(case), dtype, threads, device=on_device(kernels=False))
+
+
+def _torch_dense_kernels(case: Case, dtype: str = "float64", threads: int = 1) -> Engine:
+    return _built(case, _arrays(case), dtype, threads, device=on_device(kernels=True))
+
+
+def _torch_lists(case: Case, dtype: str = "float64", threads: int = 1) -> Engine:
+    return _built(case, _lists(case, "zero"), dtype, threads, exposure="holes", device=on_device(kernels=False))
+
+
+def _torch_list_kernels(case: Case, dtype: str = "float64", threads: int = 1) -> Engine:
+    """By Triton's kernels. Its interpreter takes 2 ms a program: of random cases one in eight goes there."""
+    is_random, key = bool(case.priors), next(iter(case.init.values())).sum()
+    device = on_device(kernels=not is_random or int(1e6 * key) % 8 == 0)
+    return _built(case, _lists(case, "missing"), dtype, threads, exposure="observed", device=device)
+
+
+ON_DEVICE: Mapping[str, Build] = {
+    "torch, dense": _torch_dense,
+    "torch, dense kernels": _torch_dense_kernels,
+    "torch, lists": _torch_lists,
+    "torch, list kernels": _torch_list_kernels,
+}
 ENGINES: Mapping[str, Build] = {
     "dense": _dense,
     "dense, contracted": _contracted,
@@ -110,7 +146,13 @@ ENGINES: Mapping[str, Build] = {
     "list and mask": _list_and_mask,
     "array and holes": _array_and_holes,
     "list made dense": _made_dense,
+    **(ON_DEVICE if TORCH else {}),
 }
+
+
+def interpreted(build: Build) -> bool:
+    """Whether an engine takes seconds for what takes others milliseconds."""
+    return build in (_torch_list_kernels, _torch_dense_kernels)
 
 
 @pytest.fixture(params=ENGINES, scope="session")
@@ -352,7 +394,7 @@ def test_where_arrays_lie_does_not_change_a_bit(build: Build, rank: int) -> None
     init = {name: rng.random((size, rank)) + 0.1 for name, size in zip("ABC", x.shape, strict=True)}
     case = Case(pltf.cp(rank=rank), {"X": x}, {"X": rng.random(x.shape) < 0.8}, {}, init)
     engine, seen, kept = build(case, threads=2), set(), []
-    for _ in range(60):
+    for _ in range(3 if interpreted(build) else 60):
         counts = engine.counts(init)
         seen.add((counts.log_term, *(part.tobytes() for part in counts.by_factor.values())))
         kept += [np.empty(rng.integers(1, 300), np.uint8) for _ in range(40)]

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from pltf.data.device_arrays import is_foreign, on_host
 from pltf.errors import ObservationError, PltfError
 
 EXACT = 1 << 53  # above this float64 does not hold every whole number
@@ -23,6 +24,8 @@ def numeric(value: Any, what: str, error: type[PltfError] = PltfError) -> NDArra
     """A plain array of real numbers, or an error that names ``what``."""
     if has_masked(value):
         raise error(f"{what} must not have masked entries")
+    if is_foreign(value):
+        value = on_host(value, what)
     try:
         array = np.asarray(value)
     except (ValueError, TypeError) as reason:

@@ -14,6 +14,7 @@ from scipy import sparse
 from pltf.data.base import Observation
 from pltf.data.coo import coo_observation
 from pltf.data.dense import dense_observation
+from pltf.data.device_arrays import is_sparse, sparse_parts
 from pltf.data.labels import Labels, known_labels
 from pltf.data.numeric import brief, has_masked, numeric
 from pltf.data.pattern import DensePattern, ListedPattern, Pattern
@@ -38,7 +39,8 @@ def observe(
 ) -> Observation:
     """Check data once and say which of its cells were observed. Inputs are never changed, dense ones never copied.
 
-    Dense: an array of any real or integer type, or an xarray DataArray with its dims and labels. A cell is missing
+    Dense: an array of any real or integer type, of NumPy or of a library that speaks DLPack (PyTorch, CuPy, also on a
+    GPU), or an xarray DataArray with its dims and labels. A cell is missing
     where ``mask`` is False, where the array holds NaN, and where a ``numpy.ma`` array is masked; zero is a value.
 
     Tables (pandas, polars, pyarrow): a row for each cell or each event. ``dims`` names the columns that are indices,
@@ -49,7 +51,8 @@ def observe(
     with labels is such a table too.
 
     Listed cells: ``(coords, values)`` with a row of positions for each value and ``shape=``, any ``scipy.sparse``
-    matrix or array, a pydata ``sparse.COO``, or a table whose columns hold positions, if ``shape=`` says so.
+    matrix or array, a pydata ``sparse.COO``, a sparse tensor of PyTorch, or a table whose columns hold positions, if
+    ``shape=`` says so.
 
     Of tables and listed cells, ``unlisted`` says what an absent cell is: ``"zero"`` (counts) or ``"missing"``
     (ratings); ``missing`` lists holes in the first kind, a row of positions each or a table. A listed zero is an
@@ -340,7 +343,7 @@ def shape_and_dtype(data: Any, name: str) -> tuple[tuple[int, ...], np.dtype[Any
 def is_listed(data: Any) -> bool:
     """Whether data list their cells, rather than holding all of them."""
     kind = type(data).__module__.split(".")[0]
-    return isinstance(data, tuple) or sparse.issparse(data) or kind == "sparse" or is_table(data)
+    return isinstance(data, tuple) or sparse.issparse(data) or kind == "sparse" or is_table(data) or is_sparse(data)
 
 
 def has_names(data: Any) -> bool:
@@ -358,6 +361,8 @@ def _listed(data: Any, shape: Sequence[int] | None, name: str) -> tuple[Any, Any
         return data[0], data[1], shape
     if shape is not None:
         raise ObservationError(f"{name} has a shape of its own, {data.shape}: {py:shape} must be None")
+    if is_sparse(data):
+        return sparse_parts(data)
     coo = as_coo(data, name)
     if sparse.issparse(data):
         return np.stack(coo.coords, axis=1), coo.data, coo.shape
@@ -390,7 +395,7 @@ def check_mask(mask: Any, shape: tuple[int, ...], name: str, data: Any) -> None:
 
 def _as_mask(mask: Any, shape: tuple[int, ...], name: str) -> NDArray[np.bool_]:
     check_mask(mask, shape, name, None)
-    known = np.asarray(mask)
+    known = numeric(mask, f"{py:mask}", ObservationError)
     if known.dtype.kind == "b":
         return known
     if ((known == 0) | (known == 1)).all():

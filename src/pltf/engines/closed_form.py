@@ -1,15 +1,18 @@
-"""Exposure of a tensor as if nothing were missing: no cell is touched, sums factorise."""
+"""Exposure of a tensor as if nothing were missing: no cell is touched, sums factorise.
+
+Factors may be arrays of NumPy or of PyTorch; sums are of the same kind.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Self
+from typing import Any, Self
 
-import numpy as np
 import opt_einsum as oe
 
 from pltf.engines.base import Counts
 from pltf.engines.contraction import subscripts
+from pltf.engines.either import library, spread, summed, with_axes
 from pltf.gamma import Array
 from pltf.notation import Equation, Term
 
@@ -24,7 +27,7 @@ class ClosedForm:
     def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
         """None: there is no cell here."""
         names = self.names if wanted is None else [name for name in self.names if name in wanted]
-        return Counts({name: np.zeros_like(factors[name]) for name in names}, 0.0)
+        return Counts({name: library(factors[name]).zeros_like(factors[name]) for name in names}, 0.0)
 
     def allocate(self, factors: Mapping[str, Array], wanted: Collection[str] | None, key: tuple[int, ...]) -> Counts:
         """Nothing: there is no cell here."""
@@ -35,9 +38,10 @@ class ClosedForm:
         return (frozenset(self.names),)
 
     def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
-        return np.array(np.broadcast_to(self.compact(factors, of), factors[of].shape), order="C")
+        exposure: Array = spread(self.compact(factors, of), factors[of].shape)
+        return exposure
 
-    def compact(self, factors: Mapping[str, Array], of: str) -> Array:
+    def compact(self, factors: Mapping[str, Array], of: str) -> Any:
         """Delta of ``of``, with axes of size 1 where it does not vary."""
         return self._one_factor[of](factors)
 
@@ -51,22 +55,25 @@ class ClosedForm:
 
 class _OneFactor:
     def __init__(self, equation: Equation, of: Term, sizes: Mapping[str, int]) -> None:
+        self._of = of.name
         self._others = [term for term in equation.factors if term is not of]
         places = [index for term in (*self._others, of) for index in term.indices]
         # An index that only one of the others has, and not this factor, is summed before anything else.
-        self._kept = [tuple(i for i in term.indices if places.count(i) > 1) for term in self._others]
+        kept = [tuple(i for i in term.indices if places.count(i) > 1) for term in self._others]
+        self._summed = [
+            tuple(axis for axis, index in enumerate(term.indices) if index not in indices)
+            for term, indices in zip(self._others, kept, strict=True)
+        ]
         held = tuple(index for index in of.indices if places.count(index) > 1)
         self._new_axes = tuple(axis for axis, index in enumerate(of.indices) if index not in held)
         self._contract = None  # with no others there is nothing to contract
         if self._others:
-            shapes = [tuple(sizes[index] for index in indices) for indices in self._kept]
-            self._contract = oe.contract_expression(subscripts(self._kept, held), *shapes)
+            shapes = [tuple(sizes[index] for index in indices) for indices in kept]
+            self._contract = oe.contract_expression(subscripts(kept, held), *shapes)
 
-    def __call__(self, factors: Mapping[str, Array]) -> Array:
+    def __call__(self, factors: Mapping[str, Array]) -> Any:
+        like = library(factors[self._of])
         if self._contract is None:
-            return np.ones((1,) * len(self._new_axes))
-        summed = [
-            factors[term.name].sum(axis=tuple(a for a, i in enumerate(term.indices) if i not in kept))
-            for term, kept in zip(self._others, self._kept, strict=True)
-        ]
-        return np.expand_dims(np.asarray(self._contract(*summed)), self._new_axes)
+            return like.ones_like(factors[self._of][(slice(1),) * len(self._new_axes)])
+        terms = [summed(factors[term.name], axes) for term, axes in zip(self._others, self._summed, strict=True)]
+        return with_axes(like.asarray(self._contract(*terms)), self._new_axes)

@@ -14,11 +14,11 @@ from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
 
-import numpy as np
 import opt_einsum as oe
 from numpy.typing import NDArray
 
 from pltf.data.blocks import Block
+from pltf.engines.either import permuted, summed, with_axes
 from pltf.notation.grammar import Equation
 
 Indices = tuple[str, ...]
@@ -113,16 +113,17 @@ class Tree:
         """A factor as the tree wants it: indices that nothing else has are summed out."""
         indices, kept = self.equation.factors[number].indices, self.nodes[number]
         lone = tuple(axis for axis, index in enumerate(indices) if index not in kept)
-        summed = factor.sum(axis=lone) if lone else factor
         order = [index for index in indices if index in kept]
-        return summed.transpose([order.index(index) for index in kept])
+        leaf: AnyArray = permuted(summed(factor, lone), [order.index(index) for index in kept])
+        return leaf
 
     def unleaf(self, number: int, array: AnyArray) -> AnyArray:
         """A leaf's array with the axes of its factor; summed-out axes come back with size 1."""
         indices, kept = self.equation.factors[number].indices, self.nodes[number]
         order = [kept.index(index) for index in indices if index in kept]
         lone = tuple(axis for axis, index in enumerate(indices) if index not in kept)
-        return np.expand_dims(array.transpose(order), lone)
+        unleafed: AnyArray = with_axes(permuted(array, order), lone)
+        return unleafed
 
     def forward(self, leaves: Sequence[AnyArray], root: bool = True) -> list[AnyArray]:
         """The value of every node, with or without the last one, which is Xhat."""
@@ -133,7 +134,13 @@ class Tree:
 
     def backward(self, values: Sequence[AnyArray], cells: AnyArray, wanted: Collection[int]) -> dict[int, AnyArray]:
         """``Delta(cells)`` of the wanted leaves; ``values`` come from :meth:`forward`, with or without root."""
-        delta = {len(self.nodes) - 1: cells}
+        return self.backward_from(values, {len(self.nodes) - 1: cells}, wanted)
+
+    def backward_from(
+        self, values: Sequence[AnyArray], known: Mapping[int, AnyArray], wanted: Collection[int]
+    ) -> dict[int, AnyArray]:
+        """The same from ``Delta(cells)`` of some nodes, such as those that the root joins."""
+        delta = dict(known)
         for step in reversed(self.steps):
             above = delta.pop(step.out, None)
             if above is None:

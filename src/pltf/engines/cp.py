@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -34,4 +35,8 @@ class CpFactors:
 
     def as_factor(self, rows: AnyArray, mode: int) -> AnyArray:
         """The rows of a mode in the layout of its factor."""
-        return np.ascontiguousarray(rows.T if self._flipped[mode] else rows)
+        return np.ascontiguousarray(self.turned(rows, mode))
+
+    def turned(self, rows: Any, mode: int) -> Any:
+        """The same as a view, of an array of any library."""
+        return rows.T if self._flipped[mode] else rows

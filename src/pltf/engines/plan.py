@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pltf.data.blocks import Block, block_shape, blocks
+from pltf.devices import Device
 from pltf.engines.contraction import Indices, Tree, plan_tree
 from pltf.engines.lists import MOST_CHUNKS
 from pltf.engines.ways import (
@@ -39,6 +40,7 @@ SHARED_BYTES = 16 << 20  # a partial contraction of the whole mask that is alway
 HELD = 36  # arrays of the size of the factors: two states, the last steps of L-BFGS, end to end and by factor
 HELD_BY_ESTIMATES = 26  # of EM and MAP, which have no scales
 HELD_PLAINLY = 18  # without acceleration
+HELD_ON_DEVICE = 24  # two states of five, the last steps of L-BFGS, and what a step makes
 HELD_WHILE_JUDGING = 14  # of the fit that is done, while another one judges the dispersion
 _SORTING, _FINDING_ZEROS = 16, 12  # bytes of a listed cell: while it is sorted, to tell it from those not listed
 _HIDING = 2  # bytes of a cell of an array some of whose cells are hidden
@@ -299,6 +301,7 @@ class Plan:
     pinned: Mapping[str, tuple[str, str]] | None = None  # ways that were chosen earlier, by tensor
     held: int = HELD  # arrays of the size of the factors that a fit holds at a time
     judges: bool = True  # whether a second fit judges the dispersion
+    device: Device | None = None  # where sums and factors are; None: the host
 
     @property
     def engine(self) -> str:
@@ -326,7 +329,7 @@ class Plan:
         """The plan once the data are read."""
         tasks = [replace(e.task, facts=facts[e.name], likelihood=likelihoods[e.name]) for e in self.equations]
         pins = self.pinned or {}
-        plans = (plan_tensor(task, self.asked, pins.get(task.equation.output.name)) for task in tasks)
+        plans = (plan_tensor(task, self.asked, pins.get(task.equation.output.name), self.device) for task in tasks)
         return replace(self, equations=tuple(plans))
 
     @property
@@ -399,8 +402,23 @@ class Plan:
         return sum(equation.flops for equation in self.equations)
 
     @property
+    def device_bytes(self) -> float:
+        """Memory on the device: factors, cells and partial sums; 0 on the host."""
+        if self.device is None:
+            return 0.0
+        from pltf.engines.torch import cost
+
+        tensors = sum(cost.bytes_of(e, self.device) for e in self.equations)
+        return HELD_ON_DEVICE * self._factor_bytes + tensors
+
+    @property
     def seconds(self) -> float:
-        """Of one sweep, roughly: on this many threads of a machine like that of benchmarks/NOTES.md."""
+        """Of one sweep, roughly: on this many threads of a machine like that of benchmarks/NOTES.md, or on an H200."""
+        if self.device is not None:
+            from pltf.engines.torch import cost
+
+            tensors = sum(cost.seconds_of(e.task, e.counts, e.exposure) for e in self.equations)
+            return tensors + self._factor_bytes / 8 * cost.ENTRY_BYTES / cost.BANDWIDTH + cost.LAUNCHES * cost.LAUNCH
         parallel = sum(e.seconds / min(self.threads, e.pieces) for e in self.equations)
         return parallel + 2e-8 * sum(prod(shape) for shape in self.factor_shapes.values()) + 2e-4
 
@@ -413,11 +431,15 @@ class Plan:
         rows.append(("engine", f"{self.engine}: {self.reason}"))
         rows += [row for e in self.equations for row in e.rows()]
         threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
+        where = threads if self.device is None else f"on {self.device.name} ({self.device.label})"
         cut = ", ".join(_work(e) for e in self.equations)
-        rows.append(("compute", f"{self.dtype.name}, {threads}, {cut}"))
+        rows.append(("compute", f"{self.dtype.name}, {where}, {cut}"))
         rows += [("order", "; ".join(str(s.forward) for s in e.task.tree.steps) or "none") for e in self.equations]
         memory = f"data {human(self.data_bytes, 'B')} (not copied) + work {human(self.work_bytes, 'B')}"
         rows.append(("memory", f"{memory}; the program itself takes 0.2 GB"))
+        if self.device is not None:
+            free, total = (human(amount, "B") for amount in self.device.memory())
+            rows.append(("device", f"{human(self.device_bytes, 'B')} of {free} free; it has {total}"))
         rows.append(("sweep", f"{human(self.flops, 'flop')}, about {in_time(self.seconds)}"))
         width = max(len(name) for name, _ in rows)
         return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
@@ -441,12 +463,15 @@ def _work(plan: TensorPlan) -> str:
     return "chains of contractions"
 
 
-def plan_tensor(task: Task, engine: str, pinned: tuple[str, str] | None = None) -> TensorPlan:
+def plan_tensor(
+    task: Task, engine: str, pinned: tuple[str, str] | None = None, device: Device | None = None
+) -> TensorPlan:
     """The cheapest ways through one tensor; those that were chosen earlier, if there are such for these data."""
     counts, exposures = counts_ways(task), exposure_ways(task)
     if pinned is not None and pinned[0] in counts and pinned[1] in exposures:
         return TensorPlan(task, counts[pinned[0]], exposures[pinned[1]])
-    return TensorPlan(task, *choose(task, engine, SHARE_OF_MEMORY * physical_memory()))
+    memory = physical_memory() if device is None else device.memory()[1]
+    return TensorPlan(task, *choose(task, engine, SHARE_OF_MEMORY * memory))
 
 
 def plan_equation(

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data import CooObservation, DenseObservation, Observation
+from pltf.devices import Device
 from pltf.engines.base import Engine
 from pltf.engines.closed_form import ClosedForm
 from pltf.engines.dense import DenseEngine
@@ -23,6 +24,8 @@ from pltf.engines.slab import Slab
 from pltf.engines.sum import Part, SumEngine
 from pltf.engines.ways import CLOSED_FORM, DENSE, HOLES, LISTED, MASK, Facts
 from pltf.errors import EngineError, py
+
+Where = int | Device  # threads of the host, or a device
 
 MOST_CELLS = 1 << 24  # that may be added up one by one where exposures would lose their digits
 
@@ -53,39 +56,39 @@ def build(plan: Plan, seen: Mapping[str, Observation], parts: int = 1) -> Engine
             raise EngineError(
                 f"{name} holds {one.largest:.3g}, which {plan.dtype.name} cannot: use {py:dtype='float64'}"
             )
-    engines = [tensor_engine(e, seen[e.name], plan.threads, parts) for e in plan.equations]
+    engines = [tensor_engine(e, seen[e.name], plan.device or plan.threads, parts) for e in plan.equations]
     return engines[0] if len(engines) == 1 else SumEngine([Part(engine) for engine in engines])
 
 
-def tensor_engine(plan: TensorPlan, seen: Observation, threads: int, parts: int = 1) -> Engine:
+def tensor_engine(plan: TensorPlan, seen: Observation, where: Where, parts: int = 1) -> Engine:
     """The sums over one tensor: counts in one way, exposures in the same or in another."""
-    counted = _counted(plan, seen, threads, parts)
+    counted = _counted(plan, seen, where, parts)
     if plan.counts.name == DENSE and plan.exposure.name in (CLOSED_FORM, MASK):
         return counted[0] if parts == 1 else SumEngine([Part(engine) for engine in counted])
-    observed = _Observed(plan, seen, threads) if plan.exposure.name == HOLES else None
-    exposures = _exposures(plan, seen, threads, parts)
+    observed = _Observed(plan, seen, where) if plan.exposure.name == HOLES else None
+    exposures = _exposures(plan, seen, where, parts)
     return SumEngine([*(Part(engine, exposure=0) for engine in counted), *exposures], observed)
 
 
-def _counted(plan: TensorPlan, seen: Observation, threads: int, parts: int) -> list[Engine]:
+def _counted(plan: TensorPlan, seen: Observation, where: Where, parts: int) -> list[Engine]:
     """Engines whose counts add up to those of a tensor."""
     if plan.counts.name == LISTED:
-        return _listed(plan, seen, "positive", threads, parts)
-    return _slabs(plan, as_dense(seen, plan.task.dtype, values=True), threads, parts)
+        return _listed(plan, seen, "positive", where, parts)
+    return _slabs(plan, as_dense(seen, plan.task.dtype, values=True), where, parts)
 
 
-def _exposures(plan: TensorPlan, seen: Observation, threads: int, parts: int) -> list[Part]:
+def _exposures(plan: TensorPlan, seen: Observation, where: Where, parts: int) -> list[Part]:
     """Parts that add up to the exposures of a tensor, and have no counts."""
     closed_form = Part(ClosedForm(plan.equation, plan.task.sizes), counts=False)  # once, however many parts there are
     if plan.exposure.name == CLOSED_FORM:
         return [closed_form]
     if plan.exposure.name == MASK:
-        masks = _slabs(plan, as_dense(seen, plan.task.dtype, values=False), threads, parts)
+        masks = _slabs(plan, as_dense(seen, plan.task.dtype, values=False), where, parts)
         return [Part(engine, counts=False) for engine in masks]
     if plan.exposure.name == HOLES:
-        holes = _listed(plan, seen, "holes", threads, parts)
+        holes = _listed(plan, seen, "holes", where, parts)
         return [closed_form, *(Part(engine, counts=False, exposure=-1) for engine in holes)]
-    return [Part(engine, counts=False) for engine in _listed(plan, seen, _observed_role(plan, seen), threads, parts)]
+    return [Part(engine, counts=False) for engine in _listed(plan, seen, _observed_role(plan, seen), where, parts)]
 
 
 def _observed_role(plan: TensorPlan, seen: Observation) -> str:
@@ -94,30 +97,39 @@ def _observed_role(plan: TensorPlan, seen: Observation) -> str:
     return "positive" if same else "observed"
 
 
-def _listed(plan: TensorPlan, seen: Observation, role: str, threads: int, parts: int = 1) -> list[Engine]:
+def _listed(plan: TensorPlan, seen: Observation, role: str, where: Where, parts: int = 1) -> list[Engine]:
     task = plan.task
-    return [ListedEngine(task, CellList(seen, role, task.dtype, (n, parts)), threads) for n in range(parts)]
+    lists = [CellList(seen, role, task.dtype, (n, parts)) for n in range(parts)]
+    if isinstance(where, Device):
+        from pltf.engines.torch.listed import TorchListedEngine
+
+        return [TorchListedEngine(task, cells, where) for cells in lists]
+    return [ListedEngine(task, cells, where) for cells in lists]
 
 
-def _slabs(plan: TensorPlan, seen: DenseObservation, threads: int, parts: int) -> list[Engine]:
+def _slabs(plan: TensorPlan, seen: DenseObservation, where: Where, parts: int) -> list[Engine]:
     """Engines on an array, or on slabs of it along its longest index."""
     if parts == 1:
-        return [_array(plan.dense, seen, plan.task.is_cp, threads)]
+        return [_array(plan.dense, seen, plan.task.is_cp, where)]
     index, size = max(zip(plan.equation.output.indices, seen.shape, strict=True), key=lambda one: one[1])
     axis = plan.equation.output.indices.index(index)
     slabs: list[Engine] = []
     for start, stop in itertools.pairwise(sorted({size * n // parts for n in range(parts + 1)})):
-        where = (*(slice(None),) * axis, slice(start, stop))
-        mask = None if seen.mask is None else seen.mask[where]
+        cut = (*(slice(None),) * axis, slice(start, stop))
+        mask = None if seen.mask is None else seen.mask[cut]
         dense = replace(plan.dense, sizes={**plan.dense.sizes, index: stop - start})
-        engine = _array(dense, replace(seen, values=seen.values[where], mask=mask), plan.task.is_cp, threads)
+        engine = _array(dense, replace(seen, values=seen.values[cut], mask=mask), plan.task.is_cp, where)
         slabs.append(Slab(engine, plan.equation, index, slice(start, stop)))
     return slabs
 
 
-def _array(plan: EquationPlan, seen: DenseObservation, cp: bool, threads: int) -> Engine:
+def _array(plan: EquationPlan, seen: DenseObservation, cp: bool, where: Where) -> Engine:
+    if isinstance(where, Device):
+        from pltf.engines.torch.dense import TorchDenseEngine
+
+        return TorchDenseEngine(plan, seen, where)
     fused = cp and CellTable.fits(seen.values)
-    return DenseCpEngine(plan, seen, threads) if fused else DenseEngine(plan, seen, threads)
+    return DenseCpEngine(plan, seen, where) if fused else DenseEngine(plan, seen, where)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,16 +138,16 @@ class _Observed:
 
     plan: TensorPlan
     seen: Observation
-    threads: int
+    where: Where
     known: dict[str, NDArray[np.bool_]] = field(default_factory=dict)  # what was asked for before
 
     def engine(self) -> Engine | None:
         """By the mask of an array, or one by one from a list; None if a list would have too many."""
         if isinstance(self.seen, DenseObservation):
-            return _slabs(self.plan, as_dense(self.seen, self.plan.task.dtype, values=False), self.threads, 1)[0]
+            return _slabs(self.plan, as_dense(self.seen, self.plan.task.dtype, values=False), self.where, 1)[0]
         if self.plan.task.facts.cells > MOST_CELLS:
             return None
-        return _listed(self.plan, self.seen, "observed", self.threads)[0]
+        return _listed(self.plan, self.seen, "observed", self.where)[0]
 
     def untouched(self, of: str) -> NDArray[np.bool_]:
         """Entries of a factor that no observed cell touches."""

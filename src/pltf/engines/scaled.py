@@ -35,7 +35,7 @@ class Scaled:
         return self.engine.allocate(factors, wanted, key)
 
     def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
-        return self.share * self.engine.exposure(factors, of)
+        return self.engine.exposure(factors, of) * self.share  # this way round: NumPy's numbers do not know tensors
 
     def total(self, factors: Mapping[str, Array]) -> float:
         return self.share * self.engine.total(factors)

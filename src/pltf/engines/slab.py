@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-import numpy as np
-
 from pltf.engines.base import Counts, Engine, OverArrays
+from pltf.engines.either import library, spread
 from pltf.engines.factors import Versioned
 from pltf.gamma import Array
 from pltf.notation import Equation
@@ -41,13 +40,15 @@ class Slab(OverArrays):
         """The factors at these positions; a slice has the version of the whole, for it is always the same slice."""
         whole = Versioned.of(factors)
         arrays = {name: whole[name] for name in self.names}
-        arrays |= {name: np.ascontiguousarray(arrays[name][self._where(name)]) for name in self._axes}
+        for name in self._axes:
+            part = arrays[name][self._where(name)]
+            arrays[name] = spread(part, part.shape)
         return Versioned(arrays, dict(zip(self.names, whole.versions(self.names), strict=True)))
 
     def _put(self, sums: Array, factors: Mapping[str, Array], name: str) -> Array:
         if name not in self._axes:
             return sums
-        whole = np.zeros_like(factors[name])
+        whole: Array = library(sums).zeros_like(factors[name])
         whole[self._where(name)] = sums
         return whole
 

@@ -1,4 +1,7 @@
-"""Engines add: parts of a tensor, coupled tensors, cells on other machines."""
+"""Engines add: parts of a tensor, coupled tensors, cells on other machines.
+
+Sums may be arrays of NumPy or of PyTorch.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.engines.base import Counts, Engine
+from pltf.engines.either import library, like
 from pltf.engines.factors import Version, Versioned
 from pltf.engines.memo import Memo
 from pltf.errors import ConvergenceWarning, py
@@ -113,9 +117,9 @@ class SumEngine:
         """The difference, or what the observed cells give where holes take so much that no digits are left."""
         cancelled = exposure < CANCELLED * added
         if not cancelled.any() or self._observed is None:
-            return np.maximum(exposure, 0.0)
-        untouched = np.broadcast_to(self._observed.untouched(of), exposure.shape)
-        exposure = np.where(untouched, 0.0, exposure)
+            return exposure.clip(0.0)
+        untouched = like(self._observed.untouched(of), exposure)
+        exposure = library(exposure).where(untouched, 0.0, exposure)
         if not (cancelled & ~untouched).any():
             return exposure
         if self._exact is None:
@@ -125,7 +129,7 @@ class SumEngine:
         text = "missing cells have rates so far above the observed ones that exposures keep few digits"
         advice = f"list the observed cells, with {py:unlisted='missing'}"
         warnings.warn(f"{text}: {advice}", ConvergenceWarning, stacklevel=2)
-        return np.maximum(exposure, 0.0)
+        return exposure.clip(0.0)
 
     def total(self, factors: Mapping[str, Array]) -> float:
         """Of one tensor from the exposure of any factor, a known one if possible; of several tensors, one by one."""

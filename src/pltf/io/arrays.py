@@ -26,13 +26,14 @@ from pltf.store.container import texts
 from pltf.store.inside import refuse_outside
 
 _COPIES = 2  # of an array, at the peak, until it is an observation
+_STRING = 60  # bytes that a string takes as an object, beside its letters
 
 
 def read_npy(path: Path, variable: str | None, allowance: Allowance) -> Any:
     """The array of a .npy file."""
     _refuse_other(path, b"\x93NUMPY", "npy")
     with path.open("rb") as file:
-        allowance.take(_COPIES * _npy_size(file))
+        allowance.take(_npy_size(file))
     return np.load(path, allow_pickle=False)
 
 
@@ -64,9 +65,10 @@ class _Arrays(Mapping[str, NDArray[Any]]):
     def __getitem__(self, name: str) -> NDArray[Any]:
         if name not in self._names:
             raise KeyError(name)
-        with self._loaded.zip.open(f"{name}.npy") as file:
-            self._allowance.take(_COPIES * _npy_size(file))
-        found: NDArray[Any] = self._loaded[name]
+        member = f"{name}.npy"  # by its whole name: there may be another one that is called as the array
+        with self._loaded.zip.open(member) as file:
+            self._allowance.take(_npy_size(file))
+        found: NDArray[Any] = self._loaded[member]
         return found
 
     def __contains__(self, name: object) -> bool:
@@ -80,11 +82,12 @@ class _Arrays(Mapping[str, NDArray[Any]]):
 
 
 def _npy_size(file: Any) -> float:
-    """The bytes of an array, by the header before it."""
+    """What an array takes, by the header before it: strings may have no letters, and become objects."""
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, dtype = read(file)
-    return float(dtype.itemsize) * math.prod(shape)
+    each = _COPIES * dtype.itemsize + (0 if dtype.kind in "biufcmM" else _STRING)
+    return float(each) * math.prod(shape)
 
 
 def _from_scipy(path: Path, held: Mapping[str, Any]) -> Any:
@@ -135,7 +138,10 @@ def _mat_73(path: Path, variable: str | None, allowance: Allowance) -> Any:
         if not isinstance(one, h5py.Group):
             allowance.take(_hdf5_size(one))
             return np.asarray(one).T
-        allowance.take(sum(_hdf5_size(one[part]) for part in ("data", "ir", "jc")))
+        for part in ("data", "ir", "jc"):
+            if one[part].dtype.kind not in "iufb":  # of lists, one may stand for many
+                raise ValueError(f"the part {part!r} of a sparse array must be numbers")
+            allowance.take(_hdf5_size(one[part]))
         values, rows, starts = (np.asarray(one[part]) for part in ("data", "ir", "jc"))
         return matlab_sparse(values, rows, starts, int(one.attrs["MATLAB_sparse"]), str(path))
 
@@ -166,7 +172,7 @@ def read_netcdf(path: Path, variable: str | None, allowance: Allowance) -> Any:
     if is_saved(path):  # which opens it, too: what HDF5 cannot open is not to reach others
         raise PltfError(f"{path} is a fit or a search that pltf saved, and data are wanted here")
     if h5py.is_hdf5(path):
-        with h5py.File(path, "r") as file:
+        with h5py.File(path, "r", rdcc_nbytes=_room(allowance)) as file:
             refuse_outside(path, file)
             _take_labels(file, allowance)
     with warnings.catch_warnings(action="ignore"), xr.open_dataset(path, decode_timedelta=False) as data:
@@ -180,6 +186,11 @@ def read_netcdf(path: Path, variable: str | None, allowance: Allowance) -> Any:
     return array
 
 
+def _room(allowance: Allowance) -> int:
+    """Bytes of what was unpacked that HDF5 may keep: strings are read in parts, and their chunks may be large."""
+    return int(min(max(allowance.left, 0), 2**62))
+
+
 def _take_labels(file: Any, allowance: Allowance) -> None:
     """Ask for the labels, which xarray reads at once; of strings, one may stand for many."""
     import h5py
@@ -187,8 +198,10 @@ def _take_labels(file: Any, allowance: Allowance) -> None:
     for one in file.values():
         if isinstance(one, h5py.Dataset) and one.is_scale:
             allowance.take(_hdf5_size(one))
-            if one.ndim and one.dtype.kind == "O" and h5py.check_string_dtype(one.dtype) is not None:
-                texts(one, int(min(allowance.left, 2**62)))
+            if one.ndim and one.dtype.kind == "O":
+                if h5py.check_string_dtype(one.dtype) is None:
+                    raise ValueError(f"labels must be strings or numbers, and {one.name} has others")
+                texts(one, allowance)
         elif isinstance(one, h5py.Dataset) and one.chunks:
             allowance.take(math.prod(one.chunks) * float(one.dtype.itemsize))
 

@@ -136,6 +136,7 @@ class Model:
         draws: int | None = None,
         thin: int | None = None,
         dispersion: float | str | None = "auto",
+        device: str = "cpu",
     ) -> Fit:
         """Learn the factors from data with holes.
 
@@ -210,6 +211,10 @@ class Model:
             factors. ``"auto"`` estimates it after the fit, with a second, shorter fit that some observed cells are
             held back from (docs/prediction.md). ``"index:NAME"`` estimates a value for each position of an index. A
             number is taken as it is: a count of rate m has the variance m + m^2 / number. None: counts are Poisson.
+        device
+            Where to compute: ``"cpu"``, a GPU by its PyTorch name (``"cuda"``, ``"cuda:1"``), or ``"auto"``: a GPU if
+            there is one and the plan says it pays. Needs ``pip install 'pltf[gpu]'`` (docs/gpu.md). The result is an
+            ordinary Fit on the host.
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.array([[1.0, 2.0], [2.0, np.nan]]))
@@ -249,6 +254,7 @@ class Model:
             draws=draws,
             thin=thin,
             dispersion=dispersion,
+            device=device,
         )
         return (sample if options.method == "gibbs" else fit)(self, X, mask=mask, options=options)
 
@@ -262,6 +268,7 @@ class Model:
         threads: int | None = None,
         method: str = "vb",
         dispersion: float | str | None = "auto",
+        device: str = "cpu",
     ) -> Plan:
         """The way of a fit through the data, its memory and the time of a sweep; of arrays few cells are looked at.
 
@@ -273,7 +280,9 @@ class Model:
         from pltf.options import FitOptions
         from pltf.planning import plan
 
-        options = FitOptions(dtype=dtype, engine=engine, threads=threads, method=method, dispersion=dispersion)
+        options = FitOptions(
+            dtype=dtype, engine=engine, threads=threads, method=method, dispersion=dispersion, device=device
+        )
         return plan(self, X, mask=mask, options=options)
 
     def __str__(self) -> str:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pltf.data import Observation
+from pltf.devices import HOST
 from pltf.errors import PltfError, SelectionWarning, choice, flag, py, whole
 from pltf.notation import Model
 from pltf.selection.course import AUTO, CRITERIA, Asked, Course
@@ -50,6 +51,7 @@ def select(
     folds: int = 5,
     score: str = "log_likelihood",
     widen: bool = False,
+    device: str = "cpu",
     **sizes: int | Iterable[int],
 ) -> Selection:
     """Fit a model at every size of a grid, from several starts each; the bound or hidden cells choose.
@@ -58,7 +60,7 @@ def select(
     ----------
     model
         A model, or several: their bounds can be compared as long as they describe the same tensors.
-    X, mask, max_iter, tol, init, fixed, dtype, engine, accelerate, likelihood, dispersion
+    X, mask, max_iter, tol, init, fixed, dtype, engine, accelerate, likelihood, dispersion, device
         As for :meth:`pltf.Model.fit`; the method is variational Bayes. The dispersion is that of the winner.
     prior
         As for :meth:`pltf.Model.fit`, or a list of such priors: each of them is tried.
@@ -70,7 +72,8 @@ def select(
         False. If it is not said, candidates race where that was measured to be safe: five starts or more of CP without
         learned shapes.
     workers
-        Fits at a time (default: one a core). Their number does not change a bit of any result. The data are shared.
+        Fits at a time (default: one a core; on a GPU one, which has it to itself). Their number does not change a bit
+        of any result. The data are shared.
     progress
         Show a bar with the time left on a terminal. Ctrl-C ends the search and gives what is finished.
     checkpoint, every, resume
@@ -135,12 +138,13 @@ def select(
         resume=resume,
         likelihood=likelihood,
         dispersion=dispersion,
+        device=device,
     )
     place = Place(fitting.checkpoint, fitting.every, fitting.resume)
     options = Options(
         fitting=replace(fitting, seed=fitting.entropy(place.identity)),
         race=None if race is None else flag("race", race),
-        workers=available_threads() if workers is None else whole("workers", workers, 1),
+        workers=_workers(workers, device),
     )
     data, masks = tensors(tried[0].model, X, mask)
     seen = observations(data, masks)
@@ -159,6 +163,13 @@ def select(
     for text in marked_doubts(selection):
         warnings.warn(text, SelectionWarning, stacklevel=2)
     return selection
+
+
+def _workers(asked: int | None, device: str) -> int:
+    """Fits at a time."""
+    if asked is None:
+        return available_threads() if device == HOST else 1
+    return whole("workers", asked, 1)
 
 
 def _asked(criterion: Any, folds: Any, score: Any, widen: Any) -> Asked:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -88,26 +88,16 @@ class ArrayAlgebra:
     def best_scales(
         self, C: Any, exposure: Any, prior: Gamma, groups: Groups, limits: tuple[float, float]
     ) -> tuple[float | Array, Any, Any]:
-        """The B of each group with mean( A*C/(A + B*exposure) ) = mean(A), and the D and E that go with it.
-
-        The reciprocal of the left side is concave in B: from below Newton's steps never go too far.
-        """
+        """The B of each group with mean( A*C/(A + B*exposure) ) = mean(A), and the D and E that go with it."""
         xp = self.xp
         A, B = (xp.zeros_like(C) + self._of(prior, "shape"), xp.zeros_like(C) + self._of(prior, "mean"))
         B = self._sums(B, groups) / (math.prod(groups.shape) // groups.count)
-        norm = self._sums(A, groups)
-        for _ in range(_NEWTON_STEPS):
-            part = 1 / (A + B * exposure)
-            left = self._sums(A * C * part, groups)
-            slope = self._sums(A * C * part * part * exposure, groups)
-            moves = slope > 0
-            step = (left / norm - 1) * left / xp.where(moves, slope, xp.ones_like(slope))
-            new = xp.clip(xp.maximum(B + step, B / 100), *limits)
-            new = xp.where(moves, new, B)
-            change = float(xp.max(xp.abs(new - B) / B))
-            B = new
-            if change <= _SETTLED:
-                break
+
+        def sums(B: Any) -> tuple[Any, Any]:
+            part = A * C / (A + B * exposure)
+            return self._sums(part, groups), self._sums(part / (A + B * exposure) * exposure, groups)
+
+        B = newton(xp, sums, B, self._sums(A, groups), limits)
         D = 1 / (exposure + A / B)
         return prior_value(np.array(self.get(B)), groups), D, C * D
 
@@ -238,6 +228,23 @@ class ArrayAlgebra:
 
     def _sum(self, array: Any, axes: tuple[int, ...], *, keepdims: bool) -> Any:
         return self.xp.sum(array, axis=axes, keepdims=keepdims) if axes else array  # () may mean all of them
+
+
+def newton(xp: Any, sums: Callable[[Any], tuple[Any, Any]], B: Any, norm: Any, limits: tuple[float, float]) -> Any:
+    """The B of each group where a sum, which falls with B, is ``norm``; ``sums`` gives it and minus its slope.
+
+    The reciprocal of the sum is concave in B: from below Newton's steps never go too far.
+    """
+    for _ in range(_NEWTON_STEPS):
+        left, slope = sums(B)
+        moves = slope > 0
+        step = (left / norm - 1) * left / xp.where(moves, slope, xp.ones_like(slope))
+        new = xp.where(moves, xp.clip(xp.maximum(B + step, B / 100), *limits), B)
+        change = float(xp.max(xp.abs(new - B) / B))
+        B = new
+        if change <= _SETTLED:
+            break
+    return B
 
 
 def _psi_parts(x: Any) -> tuple[Any, Any, Any]:

@@ -1,0 +1,127 @@
+"""Where the arithmetic of a fit runs: on the host with compiled code, or on a GPU with PyTorch and Triton.
+
+Names are those of PyTorch: ``"cpu"``, ``"cuda"``, ``"cuda:1"``. Two more run the code of the GPU on the host, slowly,
+for tests: ``"torch:cpu"`` its plain PyTorch, and ``"triton:cpu"`` its kernels, in Triton's interpreter, which needs
+``TRITON_INTERPRET=1`` in the environment. PyTorch is imported only when a device other than the host is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from pltf.errors import PltfError, py
+
+HOST, AUTO, CUDA = "cpu", "auto", "cuda"
+PLAIN, INTERPRETED = "torch:cpu", "triton:cpu"
+_NAMES = re.compile(rf"{HOST}|{AUTO}|{CUDA}(:\d+)?|{PLAIN}|{INTERPRETED}")
+
+
+def check_device(name: str, value: Any) -> str:
+    """The name of a device; refuses what is none. Whether it is there is found out by :func:`device_of`."""
+    text = str(value) if type(value).__module__ == "torch" else value  # torch.device("cuda:0")
+    if text == "mps":
+        reason = "Apple's GPUs have no float64, in which factors and the bound are kept"
+        raise PltfError(f"{py:{name}='mps'} is not supported: {reason}")
+    if not isinstance(text, str) or not _NAMES.fullmatch(text):
+        raise PltfError(f"{py:{name}} must be 'cpu', 'cuda', 'cuda:1' (or another number) or 'auto', got {value!r}")
+    return text
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device of PyTorch.
+
+    >>> device = Device("cpu", kernels=False)
+    >>> device.torch.ones(2, device=device.place)
+    tensor([1., 1.])
+    """
+
+    where: str  # as PyTorch names it
+    kernels: bool  # whether Triton kernels run there; plain PyTorch does elsewhere
+
+    @property
+    def torch(self) -> Any:
+        """The library."""
+        return importlib.import_module("torch")
+
+    @property
+    def place(self) -> Any:
+        """As PyTorch wants it."""
+        return self.torch.device(self.where)
+
+    @property
+    def name(self) -> str:
+        """As users name it."""
+        return self.where if self.where != "cpu" else INTERPRETED if self.kernels else PLAIN
+
+    @property
+    def label(self) -> str:
+        """What it is, in words."""
+        return "the CPU, with PyTorch" if self.where == "cpu" else str(self.torch.cuda.get_device_name(self.place))
+
+    def memory(self) -> tuple[float, float]:
+        """Bytes that are free, counting what PyTorch holds for later use, and bytes in all."""
+        if self.where == "cpu":
+            from pltf.memory import at_hand
+
+            return at_hand(), at_hand()
+        cuda = self.torch.cuda
+        free, total = cuda.mem_get_info(self.place)
+        return float(free + cuda.memory_reserved(self.place) - cuda.memory_allocated(self.place)), float(total)
+
+    def put(self, array: Any, dtype: Any = None) -> Any:
+        """A copy of an array of the host in the memory of the device."""
+        return self.torch.tensor(array, dtype=dtype, device=self.place)
+
+
+def device_of(name: str) -> Device | None:
+    """The device of this name, or None for the host; refuses one that is not there.
+
+    >>> device_of("cpu")
+    """
+    if name in (HOST, AUTO):
+        return None
+    torch = _torch(name)
+    if name in (PLAIN, INTERPRETED):
+        if name == INTERPRETED and not _interprets():
+            raise PltfError(f"{py:device={name!r}} needs Triton, and TRITON_INTERPRET=1 in the environment")
+        return Device("cpu", kernels=name == INTERPRETED)
+    if not torch.cuda.is_available():
+        found = f"PyTorch {torch.__version__} finds none"
+        raise PltfError(f"{py:device={name!r}} needs a GPU, and {found}: use {py:device='cpu'}")
+    number = int(name.partition(":")[2] or torch.cuda.current_device())
+    if number >= torch.cuda.device_count():
+        raise PltfError(f"{py:device={name!r}} is not there: PyTorch finds {torch.cuda.device_count()} GPUs, from 0 on")
+    return Device(f"{CUDA}:{number}", kernels=_has_triton())
+
+
+def gpu() -> Device | None:
+    """The GPU that ``"auto"`` may take, if there is one."""
+    try:
+        return device_of(CUDA)
+    except PltfError:
+        return None
+
+
+def _torch(name: str) -> Any:
+    try:
+        return importlib.import_module("torch")
+    except ImportError:
+        raise PltfError(f"{py:device={name!r}} needs PyTorch: pip install 'pltf[gpu]'") from None
+
+
+def _has_triton() -> bool:
+    try:
+        importlib.import_module("triton")
+    except ImportError:
+        return False
+    return True
+
+
+def _interprets() -> bool:
+    """Whether Triton runs its kernels in Python, one program after the other."""
+    return os.environ.get("TRITON_INTERPRET") == "1" and _has_triton()

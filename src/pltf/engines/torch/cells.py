@@ -1,0 +1,55 @@
+"""What one observed cell adds, in plain PyTorch: its ratio, and its part of the log term."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+Tensor = Any  # torch.Tensor, which is not imported before it is needed
+Torch = Any
+
+
+def ratios(
+    torch: Torch, x: Tensor, rate: Tensor, known: Tensor | None, *, links: bool, log: bool
+) -> tuple[Tensor, float]:
+    """M*X/Xhat of every cell, and sum M*X*log(Xhat/X), or NaN without ``log``.
+
+    Of links M*X/(1-exp(-Xhat)), and sum M*X*log(exp(Xhat)-1). A zero rate under a positive count gives -inf.
+
+    >>> import torch
+    >>> ratios(torch, torch.tensor([2.0, 0.0]), torch.tensor([1.0, 3.0]), None, links=False, log=False)
+    (tensor([2., 0.]), nan)
+    """
+    seen = x > 0 if known is None else (x > 0) & known
+    odds = -torch.expm1(-rate) if links else rate
+    ratio = torch.where(seen, x / odds, 0)
+    if not log:
+        return ratio, math.nan
+    # In float64: a float32 logarithm would lose a part of every count that is as large as that of the rates.
+    terms = torch.where(seen, x, 0).double().mul_(torch.where(seen, ratio, 1).double().log_())
+    linked = torch.where(seen, rate, 0).sum(dtype=torch.float64) if links else 0.0
+    return ratio, float(linked - terms.sum())
+
+
+def lost_in_cast(
+    torch: Torch, log_term: float, counts: Mapping[str, Tensor], factors: Mapping[str, Tensor], dtype: np.dtype[Any]
+) -> float:
+    """What the log term loses when every L is rounded to L': sum of counts * log(L/L'), as ``base.lost_in_cast``.
+
+    >>> import torch
+    >>> one = torch.ones(1, dtype=torch.float64)
+    >>> round(lost_in_cast(torch, 0.0, {"A": 1e8 * one}, {"A": one * (1 + 3e-8)}, np.dtype(np.float32)), 6)
+    3.0
+    """
+    if dtype == np.float64 or not math.isfinite(log_term):
+        return 0.0
+    return math.fsum(_lost(torch, counts[name], factors[name], getattr(torch, dtype.name)) for name in counts)
+
+
+def _lost(torch: Torch, counts: Tensor, L: Tensor, dtype: Any) -> float:
+    rounded = L.to(dtype).double()
+    logs = torch.where(rounded > 0, L / rounded, 1).log_()
+    return float(logs.mul_(counts).sum())

@@ -1,0 +1,149 @@
+"""A CP model over listed cells on a device: one fused kernel, and a pass for every mode."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from pltf.devices import Device
+from pltf.engines.cp import CpFactors
+from pltf.engines.lists import CellList
+from pltf.engines.torch.cells import Tensor
+from pltf.engines.torch.cp_lists import CpLists, RowList
+from pltf.engines.torch.draws import Key, seed_on
+from pltf.engines.torch.launch import launched, power_of_two
+from pltf.engines.ways import Task
+
+WIDEST = 1024  # components that a program has room for
+TILE = 2048  # bytes of cells by components that a warp works on
+LEAST, MOST = 4, 32  # cells of a program at a time
+DRAWN = 32  # cells of a program that allocates: one a thread
+
+
+def is_fused(task: Task, device: Device) -> bool:
+    """Whether kernels take it."""
+    return task.is_cp and device.kernels and width_of(task.rank) <= WIDEST
+
+
+class CpPasses:
+    """CP of any order, NMF included: a fused kernel goes through the cells once for each mode, sorted by it."""
+
+    def __init__(self, task: Task, cells: CellList, device: Device, copies: str) -> None:
+        self._task, self._device, self._factors = task, device, CpFactors(task.equation)
+        self._width = width_of(task.rank)
+        key = ("torch", device.where, copies)
+        self._lists: CpLists = cells.once(key, lambda whole: CpLists(device, task.shape, whole, copies))
+
+    def counts(
+        self, factors: Mapping[str, Tensor], names: Collection[str], log: bool, key: Key = None
+    ) -> tuple[dict[str, Tensor], float]:
+        table = self._table(factors, self._task.dtype if key is None else np.dtype(np.float64))
+        wanted = [mode for mode, name in enumerate(self._factors.names) if name in names]
+        # The log term comes from the first pass always, so that which factors are wanted changes none of its bits. But
+        # to allocate, that would be a pass more for every group of factors.
+        logged = wanted[0] if wanted and key is not None else 0
+        sums: dict[str, Tensor] = {}
+        log_term = math.nan
+        for mode in sorted({*wanted, logged} if log else wanted):
+            with_log = log and mode == logged
+            found, term = self._pass(mode, table, with_log, key)
+            sums[self._factors.names[mode]] = found
+            log_term = term if with_log else log_term
+        return {name: sums[name] for name in names}, log_term
+
+    @property
+    def together(self) -> tuple[frozenset[str], ...]:
+        return tuple(frozenset([name]) for name in self._factors.names)
+
+    def exposure(self, factors: Mapping[str, Tensor], of: str) -> Tensor:
+        from pltf.engines.torch.listed_kernels import ONES
+
+        mode, dtype = self._factors.names.index(of), np.dtype(np.float64)
+        return self._expected(mode, self._table(factors, dtype), dtype, ONES, log=False)[0]
+
+    def _pass(self, mode: int, table: Tensor, log: bool, key: Key) -> tuple[Tensor, float]:
+        """Counts of one factor, and the log term or NaN."""
+        from pltf.engines.torch.listed_kernels import COUNTS, LINKS
+
+        if key is None:
+            return self._expected(mode, table, self._task.dtype, LINKS if self._task.links else COUNTS, log)
+        return self._drawn(mode, table, seed_on(self._device, key, mode))
+
+    def _expected(self, mode: int, table: Tensor, dtype: np.dtype[Any], kind: int, log: bool) -> tuple[Tensor, float]:
+        """Sums of one pass by the rows of its mode, and the log term or NaN."""
+        from pltf.engines.torch.listed_kernels import cp_sums
+
+        one = self._lists.by_mode[mode]
+        parts = table.new_empty((one.n_chunks, self._width))
+        logs = self._logs(one, log)
+        arrays = (one.starts, one.owners, one.positions, one.order, one.x, table, parts, logs, one.positions.shape[1])
+        sizes = {"MODES": len(one.positions), "SKIPPED": one.skipped, "KIND": kind, "LOG": log}
+        launched(self._device, cp_sums, (one.n_chunks,), *arrays, **sizes, **tile(self._task.rank, dtype))
+        return self._as_factor(mode, one, parts), float(logs.sum()) if log else math.nan
+
+    def _drawn(self, mode: int, table: Tensor, seed: Tensor) -> tuple[Tensor, float]:
+        """Counts that are drawn, and the log term."""
+        from pltf.engines.torch.allocation_kernels import DIRECT, cp_draws
+
+        one, logs = self._lists.by_mode[mode], self._logs(self._lists.by_mode[mode], log=True)
+        parts = logs.new_empty((one.n_chunks, self._width))
+        arrays = (one.starts, one.owners, one.positions, one.order, one.x, table, parts, logs, seed)
+        links = bool(self._task.links)
+        sizes = {"MODES": len(one.positions), "SKIPPED": one.skipped, "LINKS": links}
+        sizes |= {"MANY": links or self._lists.largest > DIRECT.value}
+        sizes |= drawing_tile(self._task.rank)
+        launched(self._device, cp_draws, (one.n_chunks,), *arrays, one.positions.shape[1], self._task.rank, **sizes)
+        return self._as_factor(mode, one, parts), float(logs.sum())
+
+    def _logs(self, one: RowList, log: bool) -> Tensor:
+        """Room for the log term of every chunk."""
+        torch = self._device.torch
+        return torch.zeros(one.n_chunks if log else 0, dtype=torch.float64, device=self._device.place)
+
+    def _as_factor(self, mode: int, one: RowList, parts: Tensor) -> Tensor:
+        """What the chunks of each row add up to, in the layout of the factor."""
+        sums = parts.new_zeros((one.size, self._task.rank), dtype=self._device.torch.float64)
+        one.sums.add(parts, sums)
+        return self._factors.turned(sums, mode).contiguous()
+
+    def _table(self, factors: Mapping[str, Tensor], dtype: np.dtype[Any]) -> Tensor:
+        """All factors one under the other, a row for each position, with zeros up to the width."""
+        torch, rows = self._device.torch, self._factors.rows(factors)
+        ends = list(itertools.accumulate(map(len, rows)))
+        table = torch.zeros((ends[-1], self._width), dtype=getattr(torch, dtype.name), device=self._device.place)
+        for end, factor in zip(ends, rows, strict=True):
+            table[end - len(factor) : end, : self._task.rank] = factor
+        return table
+
+
+def width_of(rank: int) -> int:
+    """Columns of a table of so many components: as many as are read together.
+
+    >>> width_of(7), width_of(20)
+    (8, 20)
+    """
+    return -(-rank // 4) * 4
+
+
+def tile(rank: int, dtype: np.dtype[Any]) -> dict[str, int]:
+    """What a program of ``cp_sums`` works on at a time: some cells by all components, 64 bytes a thread.
+
+    >>> tile(20, np.dtype(np.float32))
+    {'WIDTH': 20, 'COMPONENTS': 32, 'CELLS': 16, 'num_warps': 1}
+    """
+    width = width_of(rank)
+    components = power_of_two(width)
+    entries = TILE // dtype.itemsize
+    cells = min(max(entries // components, LEAST), MOST)
+    warps = max(cells * components // entries, 1)
+    return {"WIDTH": width, "COMPONENTS": components, "CELLS": cells, "num_warps": warps}
+
+
+def drawing_tile(rank: int) -> dict[str, int]:
+    """What a program of ``cp_draws`` works on at a time: some cells, component after component."""
+    width = width_of(rank)
+    return {"WIDTH": width, "COMPONENTS": power_of_two(width), "CELLS": DRAWN, "num_warps": 1}

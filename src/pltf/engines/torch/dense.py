@@ -1,0 +1,174 @@
+"""The dense engine on a device: all cells as a table of rates, and sums as products with both sides of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from pltf.data import DenseObservation
+from pltf.devices import Device
+from pltf.engines.base import Counts, OverArrays
+from pltf.engines.closed_form import ClosedForm
+from pltf.engines.either import spread
+from pltf.engines.factors import Version, Versioned
+from pltf.engines.memo import Memo, Remembering
+from pltf.engines.plan import EquationPlan
+from pltf.engines.torch.cells import Tensor, lost_in_cast
+from pltf.engines.torch.fused import FusedPasses
+from pltf.engines.torch.plain import PlainPasses
+from pltf.engines.torch.table import Table, stored_dtype
+
+_SIDE_BYTES = 72  # of an entry of the nodes that the root joins: value, matrix, rounded ones, sums, logarithms
+_KEPT_BYTES = 16  # of an entry of a node: value and exposure, where cells are missing
+
+
+class Cells:
+    """The cells of a tensor as a table on a device: copied there when they are first asked for."""
+
+    def __init__(self, copy: Callable[[], Tensor]) -> None:
+        self._copy, self._cells = copy, None
+
+    @property
+    def table(self) -> Tensor:
+        """All of them."""
+        if self._cells is None:
+            self._cells = self._copy()
+        return self._cells
+
+
+class TorchDenseEngine(OverArrays, Remembering):
+    """Sums over the cells of one dense tensor, on a device.
+
+    Nodes of the contraction tree are float64, and so is all that is made of the sums over cells. In float32 the two
+    nodes that the root joins are rounded once for the pass, and what this takes from the log term is given back.
+    """
+
+    def __init__(self, plan: EquationPlan, seen: DenseObservation, device: Device) -> None:
+        self._tree, self._dtype, self._device = plan.tree, plan.dtype, device
+        self.names = plan.tree.names
+        table = self._table = Table(plan.tree, plan.sizes)
+        passes = self._passes = passes_over(table, plan, device)
+        self._values = Cells(partial(table.cells, seen, plan.dtype, device, passes.width))
+        self._mask = Cells(partial(table.mask, seen, device, passes.width))
+        self._one = device.torch.ones(1, 1, 1, dtype=device.torch.float64, device=device.place)
+        self._memo = Memo()
+        self._closed_form = None if seen.mask is not None else ClosedForm(plan.equation, plan.sizes)
+
+    # -- counts ---------------------------------------------------------------------------------
+
+    def counts(self, factors: Mapping[str, Any], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
+        tree = self._tree
+        leaves = [n for n, name in enumerate(tree.names) if wanted is None or name in wanted]
+        values = tree.forward([tree.leaf(n, factors[name]) for n, name in enumerate(tree.names)], root=False)
+        H, C = self._table.rows_of(values[self._table.sides[0]]), self._columns(values.__getitem__)
+        G, S, log_term = self._sums(H, C, leaves, log)
+        delta = tree.backward_from(values, self._table.deltas(G, S), leaves)
+        by_factor = {tree.names[n]: (factors[tree.names[n]] * tree.unleaf(n, delta[n])).contiguous() for n in leaves}
+        return Counts(by_factor, log_term)
+
+    def _sums(self, H: Tensor, C: Tensor, leaves: Collection[int], log: bool) -> tuple[Tensor, Tensor, float]:
+        """The sums for rows and for columns, where there are leaves below, and the log term or NaN."""
+        corrects = log and self._dtype != np.float64  # with the counts of both sides
+        to_rows, to_columns = (
+            node is not None and (corrects or not self._tree.below[node].isdisjoint(leaves))
+            for node in self._table.sides
+        )
+        dtype = getattr(self._device.torch, self._dtype.name)
+        h, c, X = H.to(dtype), C.to(dtype), self._values.table
+        G, S, log_term = self._passes.counts(X, h, c, to_rows=to_rows, to_columns=to_columns, log=log)
+        if not log:
+            return G, S, math.nan
+        held = {"H": (G, H), "C": (S, C)}
+        counts = {side: sums * exact for side, (sums, exact) in held.items() if sums is not None}
+        exact = {side: held[side][1] for side in counts}
+        return G, S, log_term + lost_in_cast(self._device.torch, log_term, counts, exact, self._dtype)
+
+    # -- exposure, in float64 always: the bound takes its total from it -------------------------
+
+    def exposure(self, factors: Mapping[str, Any], of: str) -> Any:
+        if self._closed_form is not None:
+            return self._closed_form.exposure(factors, of)
+        leaf = self._tree.names.index(of)
+        delta = self._mask_delta(leaf, Versioned.of(factors))
+        return spread(self._tree.unleaf(leaf, delta), factors[of].shape)
+
+    def total(self, factors: Mapping[str, Any]) -> float:
+        of = self._cheapest(factors)
+        return float((factors[of] * self.exposure(factors, of)).sum())
+
+    def _cheapest(self, factors: Mapping[str, Any]) -> str:
+        """A factor whose exposure is known already, if there is one: any of them gives the total."""
+        names = self._tree.names
+        if self._closed_form is None and isinstance(factors, Versioned):
+            for leaf, name in enumerate(names):
+                if self._memo.holds(("delta", leaf), self._outside(leaf, factors)):
+                    return name
+        return names[-1]
+
+    def _mask_delta(self, node: int, factors: Versioned[Any]) -> Tensor:
+        """Delta(M) of a node, remembered while the factors outside it stay the same."""
+        outside = self._outside(node, factors)
+        return self._memo.get(("delta", node), outside, lambda: self._new_mask_delta(node, factors))
+
+    def _new_mask_delta(self, node: int, factors: Versioned[Any]) -> Tensor:
+        """From that of the node above; a pass over the cells only for the nodes that the root joins."""
+        parents = self._tree.parents
+        if node in parents and parents[node][0] in parents:
+            parent, sibling, down = parents[node]
+            return down(self._mask_delta(parent, factors), self._value(sibling, factors))
+        passes, table, mask = self._passes, self._table, self._mask.table
+        if node == table.sides[0]:
+            C = self._columns(lambda node: self._value(node, factors))
+            return table.deltas(passes.seen_by_rows(mask, C), None)[node]
+        H = table.rows_of(self._value(table.sides[0], factors))
+        return table.deltas(None, passes.seen_by_columns(mask, H))[node]
+
+    def _columns(self, value: Callable[[int], Tensor]) -> Tensor:
+        """C, from the values of nodes; 1 where no node has the columns."""
+        node = self._table.sides[1]
+        return self._one if node is None else self._table.columns_of(value(node))
+
+    def _value(self, node: int, factors: Versioned[Any]) -> Tensor:
+        """Value of a node, remembered while its factors stay the same."""
+        tree = self._tree
+        if node < len(tree.names):
+            return tree.leaf(node, factors[tree.names[node]])
+        step = tree.steps[node - len(tree.names)]
+        below = factors.versions(tree.names[leaf] for leaf in sorted(tree.below[node]))
+        return self._memo.get(
+            ("value", node),
+            below,
+            lambda: step.forward(self._value(step.left, factors), self._value(step.right, factors)),
+        )
+
+    def _outside(self, node: int, factors: Versioned[Any]) -> tuple[Version, ...]:
+        return factors.versions(
+            name for leaf, name in enumerate(self._tree.names) if leaf not in self._tree.below[node]
+        )
+
+
+def passes_over(table: Table, plan: EquationPlan, device: Device) -> FusedPasses | PlainPasses:
+    """By kernels, where they run and can take the table."""
+    links = plan.links is not None
+    if FusedPasses.take(table, plan.dtype, device):
+        return FusedPasses(table, plan.dtype, device, links)
+    return PlainPasses(table, device, links)
+
+
+def bytes_of(plan: EquationPlan, device: Device, *, counts: bool = True) -> int:
+    """Memory of the device that the sums over a tensor take: cells, mask, nodes of the tree, and parts of sums.
+
+    Without ``counts`` only exposures are asked for, and of the cells only the mask is there.
+    """
+    table = Table(plan.tree, plan.sizes)
+    passes = passes_over(table, plan, device)
+    batch, rows, columns = table.shape
+    value = stored_dtype(plan.data_dtype, plan.dtype).itemsize if counts else 0
+    cells = batch * rows * passes.width * (value + plan.masked)
+    sides = batch * (rows + columns) * table.bond
+    kept = sum(plan.node_size(node) for node in plan.tree.nodes[:-1]) if plan.masked else 0
+    return cells + passes.bytes + _SIDE_BYTES * sides + _KEPT_BYTES * kept

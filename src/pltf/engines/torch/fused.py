@@ -1,0 +1,200 @@
+"""Passes over a table of cells by kernels, which go through the cells once: rates, ratios, log term and all sums."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pltf.devices import Device
+from pltf.engines.torch.cells import Tensor
+from pltf.engines.torch.launch import launched, power_of_two
+from pltf.engines.torch.table import Table
+
+PROGRAMS = 1024  # that a pass is cut into, if it has as many tiles: some for each multiprocessor, of any GPU
+PARTS, ENTRIES = 16, 128  # that a program adds up at a time
+WARPS = 4  # of a program: as many as a product on Hopper's tensor cores takes
+PARTS_BYTES = 256 << 20  # of the sums for rows that blocks of columns hold before they are added up
+MOST_BOND = {4: 128, 8: 64}  # by the bytes of a number: what tiles of more terms take is beyond registers
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """How kernels cut a table, and how Triton compiles them.
+
+    From what it makes of the kernels for an H200 (benchmarks/NOTES.md): instructions of a cell, and registers.
+    """
+
+    rows: int = 64
+    columns: int = 64
+    mask_outer: int = 64
+    mask_inner: int = 32
+    stages: int = 2
+
+    @classmethod
+    def of(cls, dtype: np.dtype[Any], device: Device) -> Tiles:
+        """For numbers of this type."""
+        if device.where == "cpu":  # small ones, as they come in tests
+            return cls(16, 16, 16, 16)
+        return cls() if dtype == np.float32 else cls(columns=32, stages=1)
+
+    def width(self, columns: int) -> int:
+        """Columns, filled up to whole tiles."""
+        return -(-columns // self.columns) * self.columns
+
+
+def cut(tiles: int, many: int) -> tuple[int, int]:
+    """Tiles of a group, and groups: so many that with this many programs of each there are enough."""
+    each = -(-tiles // min(tiles, -(-PROGRAMS // many)))
+    return each, -(-tiles // each)
+
+
+def has_tensor_cores(device: Device) -> bool:
+    """Whether a GPU multiplies bfloat16 on tensor cores that Triton knows by PTX."""
+    torch = device.torch
+    return not torch.version.hip and bool(torch.cuda.get_device_capability(device.place) >= (8, 0))
+
+
+class FusedPasses:
+    """The sums over a table of one matrix, whose cells X (1, rows, width) have the rates H (1, rows, bond) @ C."""
+
+    def __init__(self, table: Table, dtype: np.dtype[Any], device: Device, links: bool) -> None:
+        self._device, self._dtype, self._links = device, dtype, links
+        self._tiles = Tiles.of(dtype, device)
+        _, self._rows, self._columns = table.shape
+        self._bond, self._terms = table.bond, max(16, power_of_two(table.bond))
+        self.width = self._tiles.width(self._columns)
+        self._cut_rows()
+
+    @staticmethod
+    def take(table: Table, dtype: np.dtype[Any], device: Device) -> bool:
+        """Whether they can take a table."""
+        one_matrix = bool(table.tree.steps) and table.shape[0] == 1
+        runs = device.kernels and (device.where == "cpu" or has_tensor_cores(device))
+        return runs and one_matrix and table.bond <= MOST_BOND[dtype.itemsize]
+
+    def _cut_rows(self) -> None:
+        """Slabs of blocks whose parts have room, and groups of rows: enough programs, none of them without a tile."""
+        blocks, tiles = self.width // self._tiles.columns, -(-self._rows // self._tiles.rows)
+        self._slab = min(blocks, max(1, PARTS_BYTES // (self._rows * self._bond * self._dtype.itemsize)))
+        self._row_tiles, self._groups = cut(tiles, self._slab)
+
+    @property
+    def bytes(self) -> int:
+        """What a pass takes beside cells, nodes and their sums."""
+        parts = self._slab * self._rows + self._groups * self._slab * self._tiles.columns
+        return (parts + self._rows + self.width) * self._bond * self._dtype.itemsize
+
+    # -- counts ---------------------------------------------------------------------------------
+
+    def counts(
+        self, X: Tensor, H: Tensor, C: Tensor, *, to_rows: bool, to_columns: bool, log: bool
+    ) -> tuple[Tensor | None, Tensor | None, float]:
+        """(X/Xhat) @ C.T and H.T @ (X/Xhat) in float64, as far as they are wanted, and the log term or NaN."""
+        torch, H, C = self._device.torch, H[0], C[0]
+        h, c = self._filled_up(H, C)
+        G = torch.zeros_like(H, dtype=torch.float64) if to_rows else None
+        S = torch.zeros_like(C, dtype=torch.float64) if to_columns else None
+        logs = []
+        for first in range(0, self.width, self._slab * self._tiles.columns):
+            slab = slice(first, min(first + self._slab * self._tiles.columns, self.width))
+            parts = self._over_slab(X[0], h, c, slab, (G is not None, S is not None, log))
+            if G is not None:
+                G += self._added(parts[0])
+            if S is not None:
+                S[:, slab] = self._added(parts[1])[:, : self._columns - first]
+            logs.append(parts[2].sum(1))
+        log_term = self._log_term(torch.stack(logs).sum(0), H, C, G) if log else math.nan
+        return None if G is None else G[None], None if S is None else S[None], log_term
+
+    def _filled_up(self, H: Tensor, C: Tensor) -> tuple[Tensor, Tensor]:
+        """Both with zeros, to whole tiles: then nothing but cells has to be masked."""
+        h = H.new_zeros(self._groups * self._row_tiles * self._tiles.rows, self._terms)
+        c = C.new_zeros(self._terms, self.width)
+        h[: self._rows, : self._bond] = H
+        c[: self._bond, : self._columns] = C
+        return h, c
+
+    def _over_slab(
+        self, X: Tensor, h: Tensor, c: Tensor, slab: slice, wanted: tuple[bool, bool, bool]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """What the programs of a slab write: sums for rows, for columns, and log terms with sums of rates."""
+        from pltf.engines.torch.dense_kernels import table_counts
+
+        tiles, columns = self._tiles, slab.stop - slab.start
+        blocks, groups = columns // tiles.columns, self._groups
+        to_rows, to_columns, log = wanted
+        G = h.new_empty(blocks * to_rows, self._rows, self._bond)
+        S = h.new_empty(groups * to_columns, self._bond, columns)
+        sums = h.new_empty(2, blocks * groups * log, dtype=self._device.torch.float64)
+        launched(
+            self._device,
+            table_counts,
+            (blocks, groups),
+            *(X[:, slab], h, c[:, slab], G, S, sums),
+            *(self._rows, self.width, columns, self._row_tiles),
+            BOND=self._bond,
+            TERMS=self._terms,
+            ROWS=tiles.rows,
+            COLUMNS=tiles.columns,
+            LINKS=self._links,
+            LOG=log,
+            TO_ROWS=to_rows,
+            TO_COLUMNS=to_columns,
+            NATIVE=self._device.where != "cpu",
+            num_warps=WARPS,
+            num_stages=tiles.stages,
+        )
+        return G, S, sums
+
+    def _added(self, parts: Tensor) -> Tensor:
+        """The parts, added up in float64 and in fixed order."""
+        if parts.shape[0] == 1:
+            return parts[0].double()
+        from pltf.engines.torch.dense_kernels import add_parts
+
+        count, size = parts.shape[0], parts[0].numel()
+        many = -(-size // ENTRIES)
+        each, groups = cut(-(-count // PARTS), many)
+        out = parts.new_empty(groups, *parts.shape[1:], dtype=self._device.torch.float64)
+        operands = (parts, out, count, size, each * PARTS)
+        launched(self._device, add_parts, (many, groups), *operands, PARTS=PARTS, ENTRIES=ENTRIES, num_warps=WARPS)
+        return out.sum(0)
+
+    def _log_term(self, sums: Tensor, H: Tensor, C: Tensor, G: Tensor | None) -> float:
+        """The log term with what it loses where rates are a little too small, as tensor cores make them.
+
+        That is the same share of all of them but for chance: their sum, which is known, tells it.
+        """
+        if self._dtype == np.float64 or G is None:
+            return float(sums[0].item())
+        torch = self._device.torch
+        exact = (H.sum(0, dtype=torch.float64) * C.sum(1, dtype=torch.float64)).sum()
+        log_term, rates, exact, counts = torch.stack([*sums, exact, (G * H).sum()]).tolist()
+        known = math.isfinite(log_term) and math.isfinite(rates) and min(rates, exact) > 0
+        return float(log_term + counts * math.log(exact / rates) if known else log_term)
+
+    # -- exposure -------------------------------------------------------------------------------
+
+    def seen_by_rows(self, mask: Tensor, C: Tensor) -> Tensor:
+        """mask @ C.T: what the rows see of the mask."""
+        return self._seen(mask, C[0].T, (self._rows, self._columns), (self.width, 1))[None]
+
+    def seen_by_columns(self, mask: Tensor, H: Tensor) -> Tensor:
+        """H.T @ mask: what the columns see of the mask."""
+        return self._seen(mask, H[0], (self._columns, self._rows), (1, self.width)).T[None]
+
+    def _seen(self, mask: Tensor, W: Tensor, sizes: tuple[int, int], steps: tuple[int, int]) -> Tensor:
+        """M @ W, where M has these sizes, and its positions lie these steps apart in the mask."""
+        from pltf.engines.torch.dense_kernels import mask_sums
+
+        outer, inner = self._tiles.mask_outer, self._tiles.mask_inner
+        many, tiles = -(-sizes[0] // outer), -(-sizes[1] // inner)
+        each, groups = cut(tiles, many)
+        parts = W.new_empty(groups, sizes[0], self._bond)
+        operands = (mask, W, parts, *sizes, each, *steps, *W.stride())
+        shape = {"BOND": self._bond, "TERMS": self._terms, "OUTER": outer, "INNER": inner}
+        launched(self._device, mask_sums, (many, groups), *operands, **shape, num_warps=WARPS)
+        return parts.sum(0)

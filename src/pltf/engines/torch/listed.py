@@ -1,0 +1,78 @@
+"""Sums over a list of cells, on a device; an absent cell costs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Protocol, Self
+
+import numpy as np
+
+from pltf.devices import Device
+from pltf.engines.base import Counts
+from pltf.engines.lists import CellList
+from pltf.engines.torch.blocks import BlockPasses
+from pltf.engines.torch.cells import Tensor, lost_in_cast
+from pltf.engines.torch.cp_lists import ALL
+from pltf.engines.torch.cp_passes import CpPasses, is_fused
+from pltf.engines.torch.draws import Key
+from pltf.engines.ways import Task
+
+
+class TorchListedEngine:
+    """Sums over one list of cells of one tensor, which may be a part of it. ``copies`` is of ``cp_lists.py``."""
+
+    def __init__(self, task: Task, cells: CellList, device: Device, copies: str = ALL) -> None:
+        self.names = tuple(term.name for term in task.equation.factors)
+        self._dtype, self._device = task.dtype, device
+        passes = CpPasses if is_fused(task, device) else BlockPasses
+        self._passes: Passes = passes(task, cells, device, copies)
+
+    def counts(self, factors: Mapping[str, Tensor], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
+        return self._summed(factors, wanted, log)
+
+    def allocate(self, factors: Mapping[str, Tensor], wanted: Collection[str] | None, key: tuple[int, ...]) -> Counts:
+        return self._summed(factors, wanted, log=True, key=key)
+
+    def _summed(
+        self, factors: Mapping[str, Tensor], wanted: Collection[str] | None, log: bool, key: Key = None
+    ) -> Counts:
+        names = [name for name in self.names if wanted is None or name in wanted]
+        # What rounding takes from the log term needs the counts of all. Draws are made from factors in float64.
+        rounded = log and key is None and self._dtype == np.float32
+        sums, log_term = self._passes.counts(factors, self.names if rounded else names, log, key)
+        if rounded:
+            log_term += lost_in_cast(self._device.torch, log_term, sums, factors, self._dtype)
+        return Counts({name: sums[name] for name in names}, log_term)
+
+    @property
+    def together(self) -> tuple[frozenset[str], ...]:
+        return self._passes.together
+
+    def exposure(self, factors: Mapping[str, Tensor], of: str) -> Tensor:
+        return self._passes.exposure(factors, of)
+
+    def total(self, factors: Mapping[str, Tensor]) -> float:
+        of = self.names[-1]
+        return float((factors[of] * self.exposure(factors, of)).sum())
+
+    def fresh(self) -> Self:
+        return self  # it remembers nothing
+
+
+class Passes(Protocol):
+    """Ways through a list of cells."""
+
+    def counts(
+        self, factors: Mapping[str, Tensor], names: Collection[str], log: bool, key: Key = None
+    ) -> tuple[dict[str, Tensor], float]:
+        """Counts of the named factors, expected or, with a key, drawn; and the log term or NaN."""
+        ...
+
+    @property
+    def together(self) -> tuple[frozenset[str], ...]:
+        """Names of the factors whose counts come from one draw."""
+        ...
+
+    def exposure(self, factors: Mapping[str, Tensor], of: str) -> Tensor:
+        """Delta of one factor over the cells of the list."""
+        ...

@@ -1,0 +1,192 @@
+"""Factors on a device of PyTorch: the arithmetic of arrays, with what goes through whole factors as kernels."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pltf.data.numeric import frozen
+from pltf.devices import Device
+from pltf.engines.torch.launch import launched
+from pltf.gamma import Array, Gamma
+from pltf.inference.algebra.arrays import ArrayAlgebra, newton
+from pltf.inference.algebra.base import Factors, Groups, Key
+from pltf.inference.algebra.chance import TINY
+
+
+class DeviceAlgebra(ArrayAlgebra):
+    """Float64 tensors in the memory of a device.
+
+    Where kernels run, each step reads its arrays once (``entry_kernels.py``); plain arithmetic would go through them
+    up to sixty times. Priors that are arrays go the plain way.
+
+    >>> import numpy as np, pltf
+    >>> from pltf.devices import device_of
+    >>> algebra = DeviceAlgebra(device_of("torch:cpu"))
+    >>> D, E = algebra.scales(algebra.put(np.array([2.0])), algebra.put(np.array([3.5])), pltf.Gamma(1.0, 2.0))
+    >>> algebra.get(D), algebra.get(E)
+    (array([0.25]), array([0.5]))
+    """
+
+    def __init__(self, device: Device) -> None:
+        from array_api_compat import torch as xp
+
+        super().__init__(xp, device.place)
+        self._on = device
+
+    def __reduce__(self) -> Any:
+        return DeviceAlgebra, (self._on,)
+
+    def get(self, array: Any) -> Array:
+        """A copy in the memory of the host."""
+        return frozen(np.array(array.cpu().numpy()))
+
+    # -- posteriors -----------------------------------------------------------------------------
+
+    def scales(self, C: Any, exposure: Any, prior: Gamma) -> tuple[Any, Any]:
+        """D = 1 / (A/B + exposure) and E = C*D."""
+        if not self._fused(prior):
+            return super().scales(C, exposure, prior)
+        D, E = self._like(C), self._like(C)
+        self._run("scales", C, exposure, D, E, self._of(prior, "rate"))
+        return D, E
+
+    def geomean_kl(self, C: Any, D: Any, prior: Gamma) -> tuple[Any, float]:
+        """L = exp(digamma(C)) * D, and the sum of KL( Gamma(C, scale D) || prior )."""
+        if not self._fused(prior):
+            return super().geomean_kl(C, D, prior)
+        L, sums = self._like(C), self._sums_of(C)
+        self._run("geomean_kl", C, D, L, sums, *(self._of(prior, part) for part in ("shape", "rate", "log_norm")))
+        return L, float(sums.sum())
+
+    def best_scales(
+        self, C: Any, exposure: Any, prior: Gamma, groups: Groups, limits: tuple[float, float]
+    ) -> tuple[float | Array, Any, Any]:
+        """The B of each group with mean( A*C/(A + B*exposure) ) = mean(A), and the D and E that go with it."""
+        if not self._fused(prior) or groups.count > 1:
+            return super().best_scales(C, exposure, prior, groups, limits)
+        A, norm = self._of(prior, "shape"), self._of(prior, "shape") * math.prod(groups.shape)
+
+        def sums(B: Any) -> tuple[Any, Any]:
+            left, slope = self._sums_of(C), self._sums_of(C)
+            self._run("newton_sums", C, exposure, left, slope, A, float(B))
+            return left.sum(), slope.sum()
+
+        B = float(newton(self.xp, sums, self.put(np.asarray(prior.mean)), norm, limits))
+        D, E = self._like(C), self._like(C)
+        self._run("scales", C, exposure, D, E, A / B)
+        return B, D, E
+
+    # -- draws ----------------------------------------------------------------------------------
+
+    def gamma_draws(self, C: Any, D: Any, key: Key) -> Any:
+        """Draws of Gamma(shape C, scale D), none of them zero: on the device, whose draws are its own.
+
+        Below shape 1 the draw of shape C + 1 times U^(1/C), whose logarithm does not underflow.
+        """
+        torch, source = self._on.torch, self._generator(key)
+        small = C < 1
+        z = torch._standard_gamma(C + small, generator=source)
+        exponential = torch.empty_like(C).exponential_(generator=source)
+        z = torch.where(small, z * torch.exp(-exponential / C), z)
+        return torch.clip(z * D, min=TINY)
+
+    def _generator(self, key: Key) -> Any:
+        """The random numbers of a key."""
+        digest = hashlib.sha256(repr(tuple(map(int, key))).encode()).digest()
+        source = self._on.torch.Generator(device=self._on.place)
+        return source.manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+
+    # -- acceleration ---------------------------------------------------------------------------
+
+    def stretch(self, old: Factors, new: Factors, eta: float, noise: float) -> Factors:
+        """``old * (new/old)**eta``; ``new`` where either is zero, and where it differs by no more than ``noise``."""
+        if not self._on.kernels:
+            return super().stretch(old, new, eta, noise)
+        return {name: self._made("stretch", old[name], b, eta, noise) for name, b in new.items()}
+
+    def log_ratio(self, a: Factors, b: Factors) -> Factors:
+        """``log(a / b)``; 0 where either is zero."""
+        if not self._on.kernels:
+            return super().log_ratio(a, b)
+        return {name: self._made("log_ratio", x, b[name]) for name, x in a.items()}
+
+    def move(self, old: Factors, plain: Factors, step: Factors, length: float) -> Factors:
+        """``old * exp(length*step)``; ``plain`` where it or ``old`` is zero."""
+        if not self._on.kernels:
+            return super().move(old, plain, step, length)
+        return {name: self._made("move", old[name], b, step[name], length) for name, b in plain.items()}
+
+    def stack(self, rows: Sequence[Factors]) -> dict[str, Any]:
+        """Rows, each a set of factors, for :meth:`gram` and :meth:`combine`; kernels take them where they are."""
+        if not self._on.kernels:
+            return super().stack(rows)
+        return {name: [row[name] for row in rows] for name in rows[0]}
+
+    def gram(self, rows: Mapping[str, Any], weight: Factors) -> Array:
+        """The weighted inner product of every two rows."""
+        if not self._on.kernels:
+            return super().gram(rows, weight)
+        total: Any = 0.0
+        for name, own in rows.items():
+            sums = self._sums_of(own[0], len(own) ** 2)
+            self._run("gram", *self._seven(own), weight[name], sums, like=own[0], K=len(own))
+            total = sums.reshape(-1, len(own), len(own)).sum(0) + total
+        lower = total.tril()
+        return self.get(lower + lower.tril(-1).T)
+
+    def combine(self, coefficients: Sequence[float], rows: Mapping[str, Any], longest: float) -> Factors:
+        """The rows times their coefficients, added up and cut to +-longest; rows of coefficient 0 do not count."""
+        if not self._on.kernels:
+            return super().combine(coefficients, rows, longest)
+        shares = self.put(np.asarray(coefficients))
+        combined = {}
+        for name, own in rows.items():
+            combined[name] = self._like(own[0])
+            self._run("combine", *self._seven(own), shares, combined[name], longest, like=own[0], K=len(own))
+        return combined
+
+    # -- kernels --------------------------------------------------------------------------------
+
+    def _fused(self, prior: Gamma) -> bool:
+        """Whether kernels take this prior."""
+        return self._on.kernels and all(isinstance(self._of(prior, part), float) for part in ("shape", "rate"))
+
+    def _made(self, name: str, *arguments: Any) -> Any:
+        """What a kernel makes of some arrays, in an array of its own, given before the numbers."""
+        arrays = [one for one in arguments if not isinstance(one, float)]
+        out = self._like(arrays[0])
+        self._run(name, *arrays, out, *arguments[len(arrays) :])
+        return out
+
+    def _run(self, name: str, *arguments: Any, like: Any = None, **constants: int) -> None:
+        """Run a kernel over all entries; arrays are taken as they lie in memory, one like the other."""
+        from pltf.inference.algebra import entry_kernels as kernels
+
+        first = arguments[0] if like is None else like
+        given = [one if isinstance(one, float) else one.contiguous() for one in arguments]
+        operands = (*given, first.numel())
+        options = {**constants, "BLOCK": kernels.BLOCK, "num_warps": kernels.WARPS}
+        launched(self._on, getattr(kernels, name), (self._programs(first),), *operands, **options)
+
+    def _programs(self, array: Any) -> int:
+        from pltf.inference.algebra.entry_kernels import BLOCK
+
+        return -(-int(array.numel()) // BLOCK)
+
+    def _like(self, array: Any) -> Any:
+        """Room for an array of this shape."""
+        return self._on.torch.empty(array.shape, dtype=array.dtype, device=array.device)
+
+    def _sums_of(self, array: Any, each: int = 1) -> Any:
+        """Room for the sums of all programs over an array; entries that no program writes are 0."""
+        return self._on.torch.zeros(self._programs(array) * each, dtype=array.dtype, device=array.device)
+
+    @staticmethod
+    def _seven(rows: Sequence[Any]) -> list[Any]:
+        """As many rows as kernels have arguments for: the first one fills up."""
+        return [*rows, *[rows[0]] * (7 - len(rows))]

@@ -1,0 +1,115 @@
+"""Closed forms and sums of engines take tensors of PyTorch as they take arrays of NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from pltf.engines.base import Counts, OverArrays
+from pltf.engines.closed_form import ClosedForm
+from pltf.engines.contraction import plan_tree
+from pltf.engines.scaled import Scaled
+from pltf.engines.sum import Part, SumEngine
+from tests.extras import TORCH
+from tests.strategies import Case, cases
+
+if not TORCH:
+    pytest.skip("needs PyTorch", allow_module_level=True)
+import torch
+
+
+def on_device(factors: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: torch.tensor(array) for name, array in factors.items()}
+
+
+def assert_same(tensor: Any, array: Any) -> None:
+    assert tensor.dtype == torch.float64
+    assert tensor.is_contiguous()
+    assert tensor.shape == array.shape
+    np.testing.assert_allclose(tensor.numpy(), array, rtol=1e-13)
+
+
+@given(case=cases(whole=True))
+def test_closed_form(case: Case) -> None:
+    for equation in case.model.equations:
+        engine = ClosedForm(equation, case.sizes)
+        host = {name: case.init[name] for name in engine.names}
+        device = on_device(host)
+        assert engine.total(device) == pytest.approx(engine.total(host))
+        counts = engine.counts(device)
+        for name in engine.names:
+            assert_same(engine.exposure(device, name), engine.exposure(host, name))
+            assert_same(counts.by_factor[name], np.zeros(host[name].shape))
+
+
+@given(case=cases())
+def test_trees(case: Case) -> None:
+    for equation in case.model.equations:
+        tree = plan_tree(equation, case.sizes)
+        host = [case.init[name] for name in tree.names]
+        device = [torch.tensor(array) for array in host]
+        everything = tuple(slice(None) for _ in equation.output.indices)
+        theirs, ours = (tree.forward(tree.block_leaves(arrays, everything)) for arrays in (host, device))
+        np.testing.assert_allclose(np.asarray(ours[-1]), theirs[-1], rtol=1e-13)
+        leaves = range(len(host))
+        down, twin = tree.backward(ours, ours[-1], leaves), tree.backward(theirs, theirs[-1], leaves)
+        for leaf in leaves:
+            np.testing.assert_allclose(
+                np.asarray(tree.unleaf(leaf, down[leaf])), tree.unleaf(leaf, twin[leaf]), rtol=1e-13
+            )
+
+
+class Fixed(OverArrays):
+    """An engine of one factor whose sums are known."""
+
+    names = ("A",)
+
+    def __init__(self, exposure: Any) -> None:
+        self._exposure = exposure
+
+    def counts(self, factors: Mapping[str, Any], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
+        return Counts({"A": factors["A"] * 2}, 1.0)
+
+    def exposure(self, factors: Mapping[str, Any], of: str) -> Any:
+        return self._exposure
+
+    def total(self, factors: Mapping[str, Any]) -> float:
+        return float((factors["A"] * self._exposure).sum())
+
+    def fresh(self) -> Fixed:
+        return self
+
+
+class Observed:
+    """The observed cells of that engine, of which the second entry has none."""
+
+    def __init__(self, exact: Any) -> None:
+        self._exact = exact
+
+    def engine(self) -> Any:
+        return None if self._exact is None else Fixed(self._exact)
+
+    def untouched(self, of: str) -> Any:
+        return np.array([False, True, False])
+
+
+def test_sums_with_holes() -> None:
+    def tensor(*numbers: float) -> Any:
+        return torch.tensor(numbers, dtype=torch.float64)
+
+    factors = {"A": tensor(1, 2, 3)}
+    whole = Scaled(Fixed(tensor(4, 4, 4)), np.float64(0.5))
+    parts = [Part(whole), Part(Fixed(tensor(0.5, 2 + 1e-12, 1)), exposure=-1)]
+    assert SumEngine(parts).exposure(factors, "A").tolist() == [1.5, 0, 1]
+    engine = SumEngine(parts, Observed(None))
+    assert engine.exposure(factors, "A").tolist() == [1.5, 0, 1]
+    assert engine.total(factors) == 4.5
+    counts = engine.counts(factors)
+    assert counts.by_factor["A"].tolist() == [4, 8, 12]
+    assert counts.log_term == 2
+    lost = [parts[0], Part(Fixed(tensor(0.5, 2, 2)), exposure=-1)]
+    assert SumEngine(lost, Observed(tensor(7, 8, 9))).exposure(factors, "A").tolist() == [7, 8, 9]
