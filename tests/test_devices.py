@@ -84,12 +84,21 @@ def fitted(problem: Problem, **options: Any) -> pltf.Fit:
 @pytest.mark.parametrize("device", NAMES)
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_a_fit_is_that_of_the_host(name: str, device: str) -> None:
+    """Acceleration amplifies rounding: a change of 1e-15 in the start of links is one of 2e-10 after 12 iterations."""
     sweeps = 5 if device == INTERPRETED else 12  # the interpreter takes milliseconds for each program
     here, there = (fitted(PROBLEMS[name], device=where, max_iter=sweeps) for where in ("cpu", device))
-    np.testing.assert_allclose(there.trace, here.trace, rtol=1e-10)
+    np.testing.assert_allclose(there.trace, here.trace, rtol=1e-8)
     for a, factor in here.factors.items():
         np.testing.assert_allclose(there.factors[a].mean, factor.mean, rtol=1e-6, atol=1e-9)
         assert isinstance(there.factors[a].mean, np.ndarray)
+
+
+@pytest.mark.parametrize("device", NAMES)
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_plain_sweeps_keep_all_digits(name: str, device: str) -> None:
+    options: dict[str, Any] = {"accelerate": False, "max_iter": 3}
+    here, there = (fitted(PROBLEMS[name], device=where, **options) for where in ("cpu", device))
+    np.testing.assert_allclose(there.trace, here.trace, rtol=1e-12)
 
 
 @pytest.mark.parametrize("device", NAMES)
