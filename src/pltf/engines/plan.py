@@ -391,6 +391,15 @@ class Plan:
         return self.data_bytes + _HELD_BY_PREDICTIONS * self._factor_bytes + drawn + _PREDICTED * cells
 
     @property
+    def predict_device_bytes(self) -> int:
+        """Memory on the device that predictions take, however many cells are asked for; 0 on the host."""
+        if self.device is None:
+            return 0
+        from pltf.engines.torch import cost
+
+        return cost.predict_bytes(self.device, self._factor_bytes // 8)
+
+    @property
     def report_bytes(self) -> int:
         """Memory of a report, with the fit and its data."""
         zeros = sum(e.task.facts.listed for e in self.equations if e.task.facts.unlisted == "zero")

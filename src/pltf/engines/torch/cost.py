@@ -16,6 +16,8 @@ LISTED_RATE = 186e9  # cells times components a second, of all passes over a lis
 CHAINED = 8.0  # times as long for another model of as many operations
 LAUNCHES, LAUNCH = 60, 8e-6  # kernels that a sweep starts, and the seconds that each of them takes at least
 ENTRY_BYTES = 400  # that the arithmetic on factors reads and writes, for an entry
+PREDICTED_ENTRY = 32  # bytes of an entry of a factor of which rates are predicted: as it came, and as a table
+PREDICTED_BLOCKS = 4  # blocks that a prediction holds: of rates, or of draws and what it takes to sort them
 
 
 def seconds_of(task: Task, counts: Way, exposure: Way) -> float:
@@ -64,3 +66,14 @@ def bytes_of(plan: TensorPlan, device: Device) -> int:
     counted = 0 if plan.counts.name == DENSE else list_bytes(plan.task, facts.positive, device, counted=True).peak
     exposed = list_bytes(plan.task, cells, device, counted=False).peak if cells else 0
     return array + counted + exposed
+
+
+def predict_bytes(device: Device, entries: int) -> int:
+    """Memory of a device that predictions take from factors of so many entries, however many cells are asked for.
+
+    >>> predict_bytes(Device("cpu", kernels=False), 10**6)
+    300435456
+    """
+    from pltf.engines.torch.blocks import budget
+
+    return PREDICTED_ENTRY * entries + PREDICTED_BLOCKS * budget(device)
