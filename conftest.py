@@ -20,6 +20,8 @@ EXAMPLES_OF_EXTRAS = (
     "pltf.selection.result.Selection.plot",
 )
 EXAMPLES_OF_TORCH = (
+    "pltf.data.device_arrays",
+    "pltf.data.on_device",
     "pltf.devices.Device",
     "pltf.engines.torch",
     "pltf.inference.algebra.on_device",

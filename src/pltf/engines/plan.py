@@ -70,6 +70,7 @@ class EquationPlan:
     dtype: np.dtype[Any]
     tree: Tree
     links: Literal[True] | None = None  # as that of Task
+    place: str = ""  # as that of Facts
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -169,7 +170,8 @@ class TensorPlan:
         """Contractions over an array."""
         task = self.task
         known = task.facts.data_dtype if task.facts.storage == DENSE else task.dtype
-        return EquationPlan(task.equation, task.sizes, known, task.facts.missing > 0, task.dtype, task.tree, task.links)
+        masked, place = task.facts.missing > 0, task.facts.place
+        return EquationPlan(task.equation, task.sizes, known, masked, task.dtype, task.tree, task.links, place)
 
     @property
     def is_array(self) -> bool:
@@ -265,7 +267,8 @@ class TensorPlan:
                 f"{shape} {facts.data_dtype.name}; missing cells are unknown until the data are read, some are assumed"
             )
         missing = f"{facts.missing / facts.cells:.1%} missing" if facts.missing else "nothing missing"
-        return f"{shape} {facts.data_dtype.name}; {missing}"
+        where = f" on {facts.place}" if facts.place else ""
+        return f"{shape} {facts.data_dtype.name}{where}; {missing}"
 
     def _others(self, chosen: Way, ways: Mapping[str, Way]) -> str:
         """The memory that this way takes, and the time that the others would take."""

@@ -48,6 +48,7 @@ class Facts:
     listed: int = 0  # cells of the list
     holes: int = 0  # and holes that it names
     table: bool = True  # whether the array is one piece of memory with rows that are not too long
+    place: str = ""  # the device that has the array already, its cells in their order
 
     @property
     def observed(self) -> int:
