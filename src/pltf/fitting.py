@@ -108,7 +108,7 @@ def as_before(
         plans = (replace(planned, asked=engine).knowing(facts, likelihoods) for engine in KINDS)
         by_storage = dict(zip(KINDS, (plan.ways for plan in plans), strict=True))
         earlier = {name: by_storage[one.storage][name] for name, one in facts.items()}
-    return replace(planned, pinned={name: (counts, exposure) for name, (counts, exposure) in earlier.items()})
+    return replace(planned, pinned={name: tuple(ways) for name, ways in earlier.items()})
 
 
 def prepare(model: Model, data: Mapping[str, Any], masks: Mapping[str, Any], options: FitOptions) -> Prepared:

@@ -44,7 +44,8 @@ def plan(model: Model, X: Any, *, mask: Any, options: FitOptions) -> Plan:
 
     def on(device: Device | None) -> Plan:
         plans = tuple(plan_tensor(task, options.engine, device=device) for task in tasks)
-        return Plan(model, options.engine, compute, threads, plans, None, _held(options), judges, device)
+        held = _held(options)
+        return Plan(model, options.engine, compute, threads, plans, None, held, judges, device).with_room()
 
     return _where_it_pays(on) if options.device == AUTO else on(device_of(options.device))
 

@@ -106,7 +106,7 @@ def _listed(plan: TensorPlan, seen: Observation, role: str, where: Where, parts:
     if isinstance(where, Device):
         from pltf.engines.torch.listed import TorchListedEngine
 
-        return [TorchListedEngine(task, cells, where) for cells in lists]
+        return [TorchListedEngine(task, cells, where, plan.copies) for cells in lists]
     return [ListedEngine(task, cells, where) for cells in lists]
 
 

@@ -26,10 +26,9 @@ from pltf.engines.base import sum_of
 from pltf.engines.contraction import Indices, Pair, Tree, plan_tree
 from pltf.engines.lists import CellList, WholeList
 from pltf.engines.torch.cells import Tensor, ratios
-from pltf.engines.torch.cp_lists import ALL
 from pltf.engines.torch.draws import Draws, Key
 from pltf.engines.torch.sums import SegmentSums, narrow
-from pltf.engines.ways import Task
+from pltf.engines.ways import ALL, Task
 from pltf.notation import Equation, Term
 
 CELL = "(cell)"  # no name of an index that a model can have
