@@ -19,7 +19,15 @@ EXAMPLES_OF_EXTRAS = (
     "pltf.report.page.write",
     "pltf.selection.result.Selection.plot",
 )
-EXAMPLES_OF_TORCH = ("pltf.devices.Device", "pltf.engines.torch", "pltf.inference.algebra.on_device")
+EXAMPLES_OF_TORCH = (
+    "pltf.data.device_arrays",
+    "pltf.data.on_device",
+    "pltf.devices.Device",
+    "pltf.engines.torch",
+    "pltf.inference.algebra.on_device",
+    "pltf.prediction.device_noise",
+    "pltf.prediction.on_device",
+)
 _OF_TRITON = [
     "src/pltf/*/torch/*",
     "src/pltf/inference/algebra/*_kernels.py",

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+from typing import Any
+
+import pytest
 
 from pltf.devices import CUDA, INTERPRETED, PLAIN, Device
 from tests.extras import TORCH
@@ -17,3 +20,12 @@ def device(*, kernels: bool) -> Device:
     if kernels and not ON_GPU:
         quicken()
     return Device(f"{CUDA}:0" if ON_GPU else "cpu", kernels)
+
+
+def put(array: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A tensor in the memory of the device; where that is the host's, it is taken for one of a device."""
+    import torch
+
+    if not ON_GPU:
+        monkeypatch.setattr("pltf.data.device_arrays.lies_on_host", lambda _: False)
+    return torch.tensor(array, device="cuda:0" if ON_GPU else "cpu")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ import pytest
 import pltf
 import pltf.datasets
 from pltf.devices import CUDA, INTERPRETED, PLAIN, check_device, device_of
+from pltf.engines.torch.listed import TorchListedEngine
+from pltf.engines.ways import ALL, ONE
 from tests.extras import TORCH
 from tests.interpreter import quicken
 from tests.on_device import NAMES, ON_GPU
@@ -188,6 +191,76 @@ def test_a_fit_that_does_not_fit_is_refused_before_any_work(monkeypatch: pytest.
     monkeypatch.setattr("pltf.devices.Device.memory", lambda _: (1000.0, 2000.0))
     with pytest.raises(pltf.PltfError, match=r"the fit needs .*B on device='.*', which has 1.0 kB free"):
         fitted(PROBLEMS["cp"], device=NAMES[0])
+
+
+@pytest.fixture
+def tight(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Sets how many bytes of the device are free."""
+    return lambda free: monkeypatch.setattr("pltf.devices.Device.memory", lambda _: (free, 1e9))
+
+
+LISTS = CP, listed(CUBE)
+ONE_COPY = "; one sorted copy of each list, as there is no room for one for each mode\n"
+
+
+def test_lists_are_held_once_where_memory_needs_it(tight: Callable[[float], None]) -> None:
+    model, X = LISTS
+    here, device = model.fit(X, engine="sparse", max_iter=2, tol=0, dispersion=None), NAMES[-1]
+    tight(1e8)
+    plenty = model.plan(X, engine="sparse", device=device)
+    assert ONE_COPY not in str(plenty)
+    tight(plenty.device_bytes - 1)
+    plan = model.plan(X, engine="sparse", device=device)
+    assert [e.copies for e in plan.equations] == [ONE]
+    assert plan.device_bytes < plenty.device_bytes
+    assert plan.seconds > plenty.seconds
+    assert ONE_COPY in str(plan)
+    with engines_made() as made:
+        there = model.fit(X, engine="sparse", device=device, max_iter=2, tol=0, dispersion=None)
+    assert made == [ONE]
+    np.testing.assert_allclose(there.trace, here.trace, rtol=1e-10)
+    tight(plan.device_bytes - 1)
+    with pytest.raises(pltf.PltfError, match=r"the fit needs .*B on device='.*', which has .*B free"):
+        model.fit(X, engine="sparse", device=device)
+
+
+@contextmanager
+def engines_made() -> Iterator[list[str]]:
+    """How often each engine that is made holds its list."""
+    made: list[str] = []
+    init = TorchListedEngine.__init__
+
+    def spy(self: TorchListedEngine, task: Any, cells: Any, device: Any, copies: str = ALL) -> None:
+        made.append(copies)
+        init(self, task, cells, device, copies)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TorchListedEngine, "__init__", spy)
+        yield made
+
+
+def test_a_fit_that_is_resumed_holds_its_lists_as_before(tight: Callable[[float], None], tmp_path: Path) -> None:
+    model, X = LISTS
+    device, path = NAMES[-1], tmp_path / "run.nc"
+    options: dict[str, Any] = {"engine": "auto", "device": device, "tol": 0, "max_iter": 3, "dispersion": None}
+    tight(1e8)
+    plenty = model.plan(X, device=device)
+    assert plenty.engine == "sparse"
+    tight(plenty.device_bytes - 1)
+    whole = model.fit(X, **options)
+
+    def press(sweep: pltf.Sweep) -> bool:
+        if sweep.n_iter == 2:
+            raise KeyboardInterrupt
+        return False
+
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, callback=press, checkpoint=path, every=0, **options)
+    tight(1e8)
+    with engines_made() as made:
+        resumed = model.fit(X, checkpoint=path, every=0, resume=True, **options)
+    assert made == [ONE]
+    np.testing.assert_array_equal(resumed.trace, whole.trace)
 
 
 def test_auto_takes_the_host_for_small_problems() -> None:

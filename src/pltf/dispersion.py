@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, special
 
-from pltf.data import DenseObservation, Observation, observe
+from pltf.data import DenseObservation, Observation
 from pltf.data.cell_index import Coords
 from pltf.data.numeric import EXACT
 from pltf.data.split import Holdout, holdout
@@ -173,7 +173,7 @@ def _hide(seen: Observation, fold: int = 0, most: float = SHARE) -> Hidden:
     train: Observation
     if isinstance(seen, DenseObservation):
         train, cells = _hidden_in_array(seen, share, SEED + fold)
-        x = seen.values[tuple(cells)].astype(np.float64)
+        x = seen.values_at(cells)
     else:
         n_zeros = min(n_zeros, MOST_ZEROS)
         split = holdout(seen, share, by="nonzeros", negatives=n_zeros / round(share * positive), seed=SEED + fold)
@@ -191,7 +191,7 @@ def _hide(seen: Observation, fold: int = 0, most: float = SHARE) -> Hidden:
 
 def _hidden_in_array(seen: DenseObservation, share: float, seed: int) -> tuple[DenseObservation, Coords]:
     """An array without a share of its cells, and the observed ones among these; it takes the room of a mask."""
-    rng, known = np.random.default_rng(seed), np.empty_like(seen.values, dtype=bool)
+    rng, known = np.random.default_rng(seed), np.empty(seen.shape, dtype=bool)
     rows, cells = max(1, AT_A_TIME // max(1, known[0].size)), []
     for start in range(0, len(known), rows):
         part = slice(start, start + rows)
@@ -202,9 +202,7 @@ def _hidden_in_array(seen: DenseObservation, share: float, seed: int) -> tuple[D
             known[part] &= seen.mask[part]
         cells.append(np.stack(np.nonzero(hidden)))
         cells[-1][0] += start
-    train = replace(observe(seen.values, known), dims=seen.dims, labels=seen.labels)
-    assert isinstance(train, DenseObservation)
-    return train, np.concatenate(cells, axis=1)
+    return seen.within(known), np.concatenate(cells, axis=1)
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,7 @@ from pltf.data.labels import Labels
 from pltf.data.numeric import EXACT, brief
 from pltf.data.pattern import ForgottenPattern, Pattern, kept
 from pltf.data.split import HeldOut
+from pltf.devices import AUTO, HOST, check_device, device_of, gpu
 from pltf.engines.base import Counts
 from pltf.errors import PltfError, flag, py, whole
 from pltf.gamma import Array, Factor, Gamma, Point, Posterior, Samples, level_of
@@ -126,6 +127,7 @@ class Fit:
     sampled: Sampled | None = None  # how, and what else was drawn
     spread: float = 1.0  # predictions divide the counts behind the posterior by it: prediction/spread.py says why
     history: tuple[Batch, ...] = ()  # of a fit that was updated: all batches, its own the last
+    device: str = HOST  # where large predictions are computed; files and pickles leave it out
     _last: LastSweep | None = field(default=None, init=False)  # of this very object: copies and files do without
 
     @property
@@ -485,7 +487,8 @@ class Fit:
         equation = self._equation(of)
         names = [term.name for term in equation.factors if term.name in self.draws]
         draws = {a: self.draws[a].reshape(-1, *self.draws[a].shape[2:]) for a in names}
-        return Belief(equation, self.sizes, self._means, *self._wide, self._noise(of), draws)
+        device = device_of(self.device)
+        return Belief(equation, self.sizes, self._means, *self._wide, self._noise(of), draws, device)
 
     def _noise(self, of: str | None) -> Noise:
         """How values of a tensor scatter around their rates."""
@@ -665,6 +668,25 @@ class Fit:
         options = FitOptions(seed=whole("seed", seed, 0), threads=threads, progress=progress)
         return evidence(self, X, mask=mask, effort=Effort(particles, stages, sweeps, runs), options=options)
 
+    def to(self, device: str) -> Fit:
+        """The same fit, which computes its large predictions on a device: ``"cpu"``, ``"cuda"``, ``"cuda:1"``.
+
+        ``"auto"`` is a GPU if there is one. A fit that was made with ``device="cuda"`` predicts there; one that was
+        loaded from a file, or pickled, predicts on the host until it is told otherwise. This holds for all
+        predictions and for :func:`pltf.metrics.score`. Answers are NumPy arrays, and small requests stay on the host.
+        Random numbers are drawn on the host always: a seed has the same draws on every device.
+
+        >>> import numpy as np, pltf
+        >>> fit = pltf.nmf(rank=1).fit(np.ones((2, 3)))
+        >>> fit.to("auto").mean().shape, fit.to("cpu").device
+        ((2, 3), 'cpu')
+        """
+        name = check_device("device", device)
+        found = gpu() if name == AUTO else device_of(name)
+        moved = replace(self, device=HOST if found is None else found.name)
+        object.__setattr__(moved, "_last", self._last)  # it resumes as this one does
+        return moved
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit to a netCDF file that :func:`pltf.load`, and xarray, can read.
 
@@ -801,7 +823,7 @@ class Fit:
         return self.mass[index]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {one.name: getattr(self, one.name) for one in fields(self) if one.init}
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.init and one.name != "device"}
 
     def tensor(self, of: str | None = None) -> str:
         """Name of an observed tensor: the one that is named, or the only one.

@@ -15,6 +15,7 @@ from pltf.data.labels import Labels
 from pltf.data.numeric import numeric
 from pltf.data.observe import frame_as_array, is_frame, is_xarray
 from pltf.data.pattern import ForgottenPattern, Pattern
+from pltf.devices import HOST, Device
 from pltf.dispersion import checked, dispersions
 from pltf.engines import registry
 from pltf.engines.plan import Plan, human, physical_memory
@@ -66,7 +67,8 @@ def fit(model: Model, X: Any, *, mask: Any, options: FitOptions, _callers: int =
     if place.path is not None:
         keeper = FitCheckpoint(place, ready.identity(seen), model.factors, ready.planned.factor_shapes)
         if keeper.finished is not None:
-            return replace(keeper.finished, patterns=patterns_of(seen, options.keep_data))
+            where = _name_of(ready.planned.device)
+            return replace(keeper.finished, patterns=patterns_of(seen, options.keep_data), device=where)
     problem = ready.problem(seen)
     with single_threaded_blas, first_interrupt_waits() as interrupted:
         stop = replace(stop, interrupted=interrupted)
@@ -106,7 +108,7 @@ def as_before(
         plans = (replace(planned, asked=engine).knowing(facts, likelihoods) for engine in KINDS)
         by_storage = dict(zip(KINDS, (plan.ways for plan in plans), strict=True))
         earlier = {name: by_storage[one.storage][name] for name, one in facts.items()}
-    return replace(planned, pinned={name: (counts, exposure) for name, (counts, exposure) in earlier.items()})
+    return replace(planned, pinned={name: tuple(ways) for name, ways in earlier.items()})
 
 
 def prepare(model: Model, data: Mapping[str, Any], masks: Mapping[str, Any], options: FitOptions) -> Prepared:
@@ -235,6 +237,7 @@ class Prepared:
             waiting=state.waiting,
             likelihoods=self.likelihoods(seen),
             notes=remarks(self.options.likelihood, seen),
+            device=_name_of(self.planned.device),
         )
         fit = with_spread(fit, {name: Sample(one) for name, one in seen.items()})
         return fit if run.converged else remembering(fit, state)  # few go on from what has converged
@@ -271,6 +274,10 @@ def _algebra(planned: Plan) -> Algebra[Any]:
     from pltf.inference.algebra.on_device import DeviceAlgebra
 
     return DeviceAlgebra(planned.device)
+
+
+def _name_of(device: Device | None) -> str:
+    return HOST if device is None else device.name
 
 
 def _judge(

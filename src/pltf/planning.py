@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pltf.data import Observation, observe
+from pltf.data.device_arrays import on_device
 from pltf.data.labels import Labels
 from pltf.data.observe import check_mask, has_names, in_order, is_listed, shape_and_dtype
 from pltf.devices import AUTO, Device, device_of, gpu
@@ -43,7 +44,8 @@ def plan(model: Model, X: Any, *, mask: Any, options: FitOptions) -> Plan:
 
     def on(device: Device | None) -> Plan:
         plans = tuple(plan_tensor(task, options.engine, device=device) for task in tasks)
-        return Plan(model, options.engine, compute, threads, plans, None, _held(options), judges, device)
+        held = _held(options)
+        return Plan(model, options.engine, compute, threads, plans, None, held, judges, device).with_room()
 
     return _where_it_pays(on) if options.device == AUTO else on(device_of(options.device))
 
@@ -107,12 +109,12 @@ def by_tensor(model: Model, given: Any, argument: str, partial: bool = False) ->
 
 
 def tensors(model: Model, X: Any, mask: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Data and masks by tensor. Cells that are listed or have labels are read here, once; arrays are left unread."""
+    """Data and masks by tensor. Cells that are listed, have labels or are on a device are read here, once."""
     data = by_tensor(model, X, "the data")
     masks = {} if mask is None else by_tensor(model, mask, "mask", partial=True)
     for name, one in data.items():
         indices = model.observed[name]
-        if is_listed(one) or has_names(one):
+        if is_listed(one) or has_names(one) or on_device(one) is not None:
             data[name] = observe(one, masks.pop(name, None), dims=indices, name=name)
         elif isinstance(one, Observation):
             data[name] = in_order(one, indices, name)

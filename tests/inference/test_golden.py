@@ -1,4 +1,4 @@
-"""Reference traces, written by a separate program from the equations."""
+"""Reference traces, written by a separate program from the equations, on the host and on a device."""
 
 from __future__ import annotations
 
@@ -10,10 +10,22 @@ import numpy as np
 import pytest
 
 import pltf
+from pltf.devices import INTERPRETED
+from tests.extras import TORCH
+from tests.interpreter import quicken
+from tests.on_device import NAMES, ON_GPU
 
 FILES = sorted((Path(__file__).parents[1] / "golden").glob("*.npz"))
 STORAGES = ("dense", "zeros unlisted", "holes unlisted")
 TOLERANCE = {"float64": 1e-9, "float32": 1e-4}
+OF_HOST = {"float64": 1e-10, "float32": 1e-6}  # that a device may differ from it
+SWEEPS = 50
+INTERPRETED_SWEEPS = 2  # the interpreter takes milliseconds for each program
+ON_DEVICES = [(method, name) for name in NAMES for method in ("vb", "em") if (method, name) != ("em", INTERPRETED)]
+VANISHED = 1e-30  # below the range of float32 one zero is as good as another
+
+if TORCH and not ON_GPU:
+    quicken()
 
 
 def test_all_traces_are_here() -> None:
@@ -47,15 +59,22 @@ def _by_factor(golden: Any, model: pltf.Model, key: str) -> dict[str, Any]:
     return {name: golden[f"{key}{number}"] for number, name in enumerate(model.factors)}
 
 
+def _fit(golden: Any, storage: str, method: str, dtype: str, sweeps: int = 25, device: str = "cpu") -> pltf.Fit:
+    """Plain sweeps from the start that is stored."""
+    model = _model(golden)
+    options: dict[str, Any] = {"init": _by_factor(golden, model, "init"), "dtype": dtype, "device": device}
+    if method == "vb":
+        shapes, means = _by_factor(golden, model, "prior_shape"), _by_factor(golden, model, "prior_mean")
+        options["prior"] = {name: pltf.Gamma(shapes[name], means[name]) for name in model.factors}
+    options |= {"max_iter": sweeps, "tol": 0, "accelerate": False, "dispersion": None}
+    return model.fit(_stored(golden, storage), method=method, **options)
+
+
 @pytest.mark.parametrize("storage", STORAGES)
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_vb(golden: Any, dtype: str, storage: str) -> None:
     model, rtol = _model(golden), TOLERANCE[dtype]
-    shapes, means = _by_factor(golden, model, "prior_shape"), _by_factor(golden, model, "prior_mean")
-    priors = {name: pltf.Gamma(shapes[name], means[name]) for name in model.factors}
-    init = _by_factor(golden, model, "init")
-    options: Any = {"init": init, "max_iter": 25, "tol": 0, "dtype": dtype, "accelerate": False}
-    fit = model.fit(_stored(golden, storage), prior=priors, **options)
+    fit = _fit(golden, storage, "vb", dtype)
     np.testing.assert_allclose(fit.trace, golden["bound"], rtol=rtol)
     for name, factor in fit.factors.items():
         np.testing.assert_allclose(factor.shape, _by_factor(golden, model, "shape")[name], rtol=rtol)
@@ -66,9 +85,19 @@ def test_vb(golden: Any, dtype: str, storage: str) -> None:
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_em(golden: Any, dtype: str, storage: str) -> None:
     model, rtol = _model(golden), TOLERANCE[dtype]
-    init = _by_factor(golden, model, "init")
-    options: Any = {"init": init, "max_iter": 25, "tol": 0, "dtype": dtype, "accelerate": False}
-    fit = model.fit(_stored(golden, storage), method="em", **options)
+    fit = _fit(golden, storage, "em", dtype)
     np.testing.assert_allclose(fit.trace, golden["loglik"], rtol=rtol)
     for name, factor in fit.factors.items():
         np.testing.assert_allclose(factor.mean, _by_factor(golden, model, "em")[name], rtol=rtol)
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize("dtype", OF_HOST)
+@pytest.mark.parametrize(("method", "device"), ON_DEVICES)
+def test_a_device_follows_the_host(golden: Any, method: str, dtype: str, storage: str, device: str) -> None:
+    sweeps = INTERPRETED_SWEEPS if device == INTERPRETED else SWEEPS
+    there, here = (_fit(golden, storage, method, dtype, sweeps, where) for where in (device, "cpu"))
+    assert len(there.trace) == sweeps
+    np.testing.assert_allclose(there.trace, here.trace, rtol=OF_HOST[dtype])
+    for name, factor in here.factors.items():
+        np.testing.assert_allclose(there.factors[name].mean, factor.mean, rtol=TOLERANCE[dtype], atol=VANISHED)

@@ -282,6 +282,11 @@ DeviceName = Annotated[
     typer.Option("--device", metavar="DEVICE", rich_help_panel=FITTING,
                  help="Where to compute: cpu, cuda, cuda:1, or auto (a GPU where it pays)."),
 ]  # fmt: skip
+PredictDevice = Annotated[
+    str,
+    typer.Option("--device", metavar="DEVICE",
+                 help="Where to compute large requests: cpu, cuda, cuda:1, or auto (a GPU if there is one)."),
+]  # fmt: skip
 Force = Annotated[
     bool, typer.Option("--force", metavar="", rich_help_panel=TALK, help="Replace the output if it exists.")
 ]
@@ -548,6 +553,7 @@ def predict(
     level: Level = 0.9,
     draws: Annotated[int, typer.Option("--draws", min=1, metavar="N", help="Draws from the posterior.")] = 1000,
     seed: Seed = 0,
+    device: PredictDevice = "cpu",
     output: Annotated[
         Path | None,
         typer.Option(
@@ -602,6 +608,7 @@ def score(
         typer.Option("--ranking/--no-ranking", help="With AUC and average precision, which need zeros and counts."),
     ] = True,
     seed: Seed = 0,
+    device: PredictDevice = "cpu",
     json: Json = False,
     quiet: Quiet = False,
     limit: Limit = None,

@@ -209,6 +209,7 @@ def predict(
     level: float,
     draws: int,
     seed: int,
+    device: str,
     output: Path | None,
     format: str | None,
     force: bool,
@@ -226,7 +227,7 @@ def predict(
     if output is not None:
         output_path(output, force, run, cells)
         refuse_no_text(ending_of(output, TABLE_ENDINGS), spreadsheet_safe)
-    known = _fit_of(run, limit)
+    known = _fit_of(run, limit).to(device)
     indices = list(known.model.observed[known.tensor()])
     how: dict[str, Any] = {"draws": draws, "seed": seed, "progress": tell.shown}
     if top is not None:
@@ -310,13 +311,14 @@ def score(
     level: float,
     ranking: bool,
     seed: int,
+    device: str,
     limit: float | None,
 ) -> int:
     """Score hidden cells."""
     from pltf import metrics
     from pltf.cli.data import held_in
 
-    known = _fit_of(run, limit)
+    known = _fit_of(run, limit).to(device)
     if not known.keeps_data:
         raise PltfError(f"{run} was fitted with --no-keep-data: it does not know the cells it has seen, as scores must")
     if file is None and (value is not None or format is not None):
@@ -364,10 +366,13 @@ def _tell_memory(tell: Teller, planned: Plan) -> None:
     workers = available_threads()  # as many as a search has if it is not told
     search, answers = planned.search_bytes(workers), planned.predict_bytes(PLANNED_CELLS)
     tell.say("", f"search    {human_bytes(search)} with 10 restarts, {workers} at a time")
-    tell.say("", f"predict   {human_bytes(answers)} for {PLANNED_CELLS:,} cells")
+    there = f", and {human_bytes(planned.predict_device_bytes)} on the device" if planned.device else ""
+    tell.say("", f"predict   {human_bytes(answers)} for {PLANNED_CELLS:,} cells{there}")
     tell.say("", f"report    {human_bytes(planned.report_bytes)}")
     tell.know(peak_bytes=planned.peak_bytes, search_bytes=search, search_workers=workers)
     tell.know(predict_bytes=answers, predict_cells=PLANNED_CELLS, report_bytes=planned.report_bytes)
+    if planned.device is not None:
+        tell.know(device_bytes=planned.device_bytes, predict_device_bytes=planned.predict_device_bytes)
 
 
 def info(tell: Teller, file: Path, format: str | None, variable: str | None, limit: float | None) -> int:

@@ -52,7 +52,7 @@ class DenseObservation(Observation):
     @cached_property
     def n_positive(self) -> int:
         """How many observed cells are above zero."""
-        return sum(int(np.count_nonzero(seen)) for _, seen in _observed(self.values, self.mask))
+        return sum(int(np.count_nonzero(seen)) for _, seen in _observed(*self._read()))
 
     @property
     def has_missing(self) -> bool:
@@ -61,30 +61,50 @@ class DenseObservation(Observation):
 
     def pattern(self) -> Pattern:
         """Which cells were observed."""
-        return dense_pattern(self.values, self.mask)
+        return dense_pattern(*self._read())
 
     def values_at(self, cells: Coords) -> NDArray[np.float64]:
         """What cells hold; NaN where they are missing."""
-        at = tuple(cells)
-        values = self.values[at].astype(np.float64)
-        return values if self.mask is None else np.where(self.mask[at], values, np.nan)
+        at, (values, mask) = tuple(cells), self._read()
+        found = np.asarray(values[at], dtype=np.float64)
+        return found if mask is None else np.where(mask[at], found, np.nan)
 
     def first_where(self, wrong: Callable[[NDArray[Any]], NDArray[np.bool_]]) -> tuple[tuple[int, ...], float] | None:
         """The first cell with a wrong value, block by block, and the value."""
-        for block, seen in _observed(self.values, self.mask):
+        values, mask = self._read()
+        for block, seen in _observed(values, mask):
             found = wrong(seen)
             if found.any():
-                cell = _cell(self.values, self.mask, block, int(np.argmax(found)))
-                return cell, float(self.values[cell])
+                position = int(np.argmax(found))
+                return _cell(values, mask, block, position), float(seen[position])
         return None
 
+    def _read(self) -> tuple[Any, Any]:
+        """Values and mask, or what reads them part by part as arrays of the host."""
+        return self.values, self.mask
+
     def _parts(self) -> Iterator[NDArray[Any]]:
+        values, mask = self._read()
         for rows in slabs(self.shape):
-            if self.mask is None:
-                yield self.values[rows]
+            if mask is None:
+                yield values[rows]
             else:
-                yield self.mask[rows]
-                yield self.values[rows][self.mask[rows]]
+                known = mask[rows]
+                yield known
+                yield values[rows][known]
+
+    def cut(self, part: Block) -> DenseObservation:
+        """A part of the cells; total and such are still those of all."""
+        return replace(self, values=self.values[part], mask=None if self.mask is None else self.mask[part])
+
+    def mask_alone(self) -> DenseObservation:
+        """The mask as values too, for those who ask for nothing else."""
+        assert self.mask is not None
+        return replace(self, values=self.mask)
+
+    def within(self, known: NDArray[np.bool_]) -> DenseObservation:
+        """The same data, observed only where this mask is True."""
+        return replace(dense_observation(self.values, known, "X"), dims=self.dims, labels=self.labels)
 
     def transposed(self, order: tuple[int, ...]) -> Self:
         """The same data with their axes in another order."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pltf.errors import ObservationError
 
 _ON_HOST = (1, 3)  # kDLCPU and kDLCUDAHost, which is memory of the host
+_CHECKED_THERE = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
 
 
 def is_foreign(data: Any) -> bool:
@@ -21,6 +22,42 @@ def is_foreign(data: Any) -> bool:
     (True, False)
     """
     return hasattr(data, "__dlpack_device__") and not isinstance(data, (np.ndarray, np.generic))
+
+
+def lies_on_host(data: Any) -> bool:
+    """Whether an array is in the memory of the host.
+
+    >>> import torch
+    >>> lies_on_host(torch.ones(2))
+    True
+    """
+    return int(data.__dlpack_device__()[0]) in _ON_HOST
+
+
+def on_device(data: Any) -> Any:
+    """An array that is in the memory of a device, as a tensor of PyTorch without a copy; None for any other data.
+
+    Numbers of kinds that PyTorch hardly computes with are left to the host, which takes or refuses them.
+
+    >>> on_device(np.ones(2))
+    """
+    if not is_foreign(data) or is_sparse(data) or lies_on_host(data):
+        return None
+    try:
+        tensor = importlib.import_module("torch").from_dlpack(_plain(data))
+    except (BufferError, RuntimeError, TypeError, ValueError, ImportError):
+        return None
+    return tensor if kind_of(tensor) in _CHECKED_THERE else None
+
+
+def kind_of(tensor: Any) -> str:
+    """The type of the numbers of a tensor, as NumPy names it.
+
+    >>> import torch
+    >>> kind_of(torch.ones(2))
+    'float32'
+    """
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def on_host(data: Any, name: str) -> NDArray[Any]:
@@ -34,7 +71,7 @@ def on_host(data: Any, name: str) -> NDArray[Any]:
     array([7., 1.], dtype=float32)
     """
     try:
-        if int(data.__dlpack_device__()[0]) in _ON_HOST:
+        if lies_on_host(data):
             return np.from_dlpack(_plain(data))
         return np.asarray(importlib.import_module("torch").from_dlpack(_plain(data)).cpu().numpy())
     except (BufferError, RuntimeError, TypeError, ValueError, ImportError) as reason:

@@ -15,9 +15,10 @@ from pltf.data.device_arrays import is_foreign, on_host
 from pltf.errors import ObservationError, PltfError
 
 EXACT = 1 << 53  # above this float64 does not hold every whole number
-_HISTOGRAM = 1 << 16  # counts below this are summed through a histogram
+HISTOGRAM = 1 << 16  # counts below this are summed through a histogram
+NEGATIVE, INFINITE, ROUNDED = ">= 0", "finite", "at most 2**53, or float64 would round them"  # what values must be
 _NUMBERS = frozenset((bool, int, float))
-_STIRLING = 1e4  # above this the asymptotic series is exact to float64
+STIRLING = 1e4  # above this the asymptotic series is exact to float64
 
 
 def numeric(value: Any, what: str, error: type[PltfError] = PltfError) -> NDArray[Any]:
@@ -65,11 +66,11 @@ def find_bad(seen: NDArray[Any]) -> tuple[int, str] | None:
         return None
     low, high = seen.min(), seen.max()
     if low < 0:
-        return int(np.argmax(seen < 0)), ">= 0"
+        return int(np.argmax(seen < 0)), NEGATIVE
     if kind == "f" and not np.isfinite(high):
-        return int(np.argmax(~np.isfinite(seen))), "finite"
+        return int(np.argmax(~np.isfinite(seen))), INFINITE
     if kind in "iu" and high > EXACT:
-        return int(np.argmax(seen > EXACT)), "at most 2**53, or float64 would round them"
+        return int(np.argmax(seen > EXACT)), ROUNDED
     if kind == "f" and seen.dtype.itemsize > 8:
         with np.errstate(over="ignore"):
             rounded = seen.astype(np.float64) != seen
@@ -86,16 +87,24 @@ def constants(seen: NDArray[Any]) -> tuple[float, float]:
     """
     if not seen.size:
         return 0.0, 0.0
-    if float(seen.max()) < _HISTOGRAM:
+    if float(seen.max()) < HISTOGRAM:
         whole = seen.astype(np.int64)
         if seen.dtype.kind != "f" or (whole == seen).all():
-            cells = np.bincount(whole)  # how many cells hold 0, 1, 2, ...
-            counts = np.flatnonzero(cells)
-            cells = cells[counts]
-            return float(cells @ counts), float(cells @ saturated_log_likelihood(counts))
+            return constants_of_counts(np.bincount(whole))
     x = seen.astype(np.float64)
     with np.errstate(over="ignore"):  # a total that is too large is refused when all of it is known
         return float(x.sum()), float(saturated_log_likelihood(x).sum())
+
+
+def constants_of_counts(cells: NDArray[np.int64]) -> tuple[float, float]:
+    """The same from how many cells hold 0, 1, 2, ...
+
+    >>> constants_of_counts(np.array([1, 1, 1]))[0]
+    3.0
+    """
+    counts = np.flatnonzero(cells)
+    cells = cells[counts]
+    return float(cells @ counts), float(cells @ saturated_log_likelihood(counts))
 
 
 def finite_total(parts: Iterable[float], name: str) -> float:
@@ -117,10 +126,10 @@ def saturated_log_likelihood(x: NDArray[Any]) -> NDArray[np.float64]:
     array([ 0., -1.])
     """
     x = np.asarray(x, dtype=np.float64)
-    small, big = np.minimum(x, _STIRLING), np.maximum(x, _STIRLING)
+    small, big = np.minimum(x, STIRLING), np.maximum(x, STIRLING)
     exact = special.xlogy(small, small) - small - special.gammaln(small + 1)
     series = -0.5 * (math.log(2 * math.pi) + np.log(big)) - 1 / (12 * big)
-    return np.asarray(np.where(x > _STIRLING, series, exact))
+    return np.asarray(np.where(x > STIRLING, series, exact))
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:

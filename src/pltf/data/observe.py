@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,9 +15,10 @@ from scipy import sparse
 from pltf.data.base import Observation
 from pltf.data.coo import coo_observation
 from pltf.data.dense import dense_observation
-from pltf.data.device_arrays import is_sparse, sparse_parts
+from pltf.data.device_arrays import is_sparse, kind_of, on_device, sparse_parts
 from pltf.data.labels import Labels, known_labels
 from pltf.data.numeric import brief, has_masked, numeric
+from pltf.data.on_device import device_observation
 from pltf.data.pattern import DensePattern, ListedPattern, Pattern
 from pltf.data.sparse_parts import as_coo, check_sparse
 from pltf.data.tables import cells_of, is_table, read_table, refuse_twice
@@ -119,9 +121,13 @@ def observe(
     if given:
         advice = f": use {py:mask=}" if given[0] in ("missing", "unlisted") else f" ({type(data).__name__})"
         raise ObservationError(f"{py:{given[0]}} goes with listed cells, but {name} is a dense array{advice}")
-    array = _as_array(data, name)
+    tensor = on_device(data)
+    array = _as_array(data, name) if tensor is None else tensor
     if not array.ndim:
         raise ObservationError(f"{name} must be an array with at least one axis, got a single number")
+    if tensor is not None:
+        there = None if mask is None else _mask_there(mask, tensor, name)
+        return _named(device_observation(tensor, there, name), dims, known, name)
     kept = None if mask is None else _as_mask(mask, array.shape, name)
     if isinstance(data, np.ma.MaskedArray) and data.mask is not np.ma.nomask:
         unmasked = ~np.ma.getmaskarray(data)
@@ -388,9 +394,12 @@ def check_mask(mask: Any, shape: tuple[int, ...], name: str, data: Any) -> None:
         raise ObservationError(
             f"{name} is an observation and has its holes already: {py:mask} and {py:missing} must be None"
         )
-    known = numeric(mask, f"{py:mask}", ObservationError)
-    if known.shape != shape:
-        raise ObservationError(f"{py:mask} must have the shape of {name}, {shape}; got {known.shape}")
+    _check_shape(numeric(mask, f"{py:mask}", ObservationError).shape, shape, name)
+
+
+def _check_shape(came: tuple[int, ...], shape: tuple[int, ...], name: str) -> None:
+    if came != shape:
+        raise ObservationError(f"{py:mask} must have the shape of {name}, {shape}; got {came}")
 
 
 def _as_mask(mask: Any, shape: tuple[int, ...], name: str) -> NDArray[np.bool_]:
@@ -400,4 +409,19 @@ def _as_mask(mask: Any, shape: tuple[int, ...], name: str) -> NDArray[np.bool_]:
         return known
     if ((known == 0) | (known == 1)).all():
         return known.astype(bool)
-    raise ObservationError(f"{py:mask} must be boolean (True = observed), got {known.dtype} values other than 0 and 1")
+    raise _no_mask(known.dtype)
+
+
+def _mask_there(mask: Any, tensor: Any, name: str) -> Any:
+    """A mask on the device of the data, wherever it came from."""
+    torch, shape, known = importlib.import_module("torch"), tuple(tensor.shape), on_device(mask)
+    if known is None:
+        return torch.tensor(_as_mask(mask, shape, name), device=tensor.device)
+    _check_shape(tuple(known.shape), shape, name)
+    if kind_of(known) != "bool" and not bool(((known == 0) | (known == 1)).all()):
+        raise _no_mask(kind_of(known))
+    return known.to(device=tensor.device, dtype=torch.bool)
+
+
+def _no_mask(dtype: object) -> ObservationError:
+    return ObservationError(f"{py:mask} must be boolean (True = observed), got {dtype} values other than 0 and 1")

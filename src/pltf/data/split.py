@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pltf.data.base import Observation
 from pltf.data.cell_index import CellIndex, Coords
 from pltf.data.coo import CooObservation
-from pltf.data.dense import DenseObservation, dense_observation
+from pltf.data.dense import DenseObservation
 from pltf.data.numeric import brief, constants, read_only
 from pltf.data.observe import is_xarray, observe
 from pltf.data.random_cells import (
@@ -403,7 +403,7 @@ def without(seen: Observation, cells: Coords) -> Observation:
     assert isinstance(seen, DenseObservation)
     keep = np.ones(seen.shape, dtype=bool) if seen.mask is None else seen.mask.copy()
     keep[tuple(cells)] = False
-    return replace(dense_observation(seen.values, keep, "X"), dims=seen.dims, labels=seen.labels)
+    return seen.within(keep)
 
 
 def _split(seen: CooObservation, cells: Coords) -> Holdout:

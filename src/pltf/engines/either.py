@@ -54,3 +54,8 @@ def spread(array: Any, shape: Sequence[int]) -> Any:
 def like(host: Any, array: Any) -> Any:
     """An array of the host in the library, and on the device, of another one; it keeps its dtype."""
     return host if isinstance(array, _OF_NUMPY) else library(array).tensor(host, device=array.device)
+
+
+def fetched(array: Any) -> Any:
+    """An array as one of NumPy, on the host."""
+    return array if isinstance(array, _OF_NUMPY) else array.cpu().numpy()

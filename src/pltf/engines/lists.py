@@ -155,7 +155,7 @@ def _where(chosen: NDArray[np.bool_]) -> Coords:
 def as_dense(seen: Observation, dtype: np.dtype[Any], values: bool) -> DenseObservation:
     """Data as an array with a mask, or the mask alone: then the mask stands for the values, which are not asked for."""
     if isinstance(seen, DenseObservation):
-        return seen if values or seen.mask is None else _masked(seen, seen.mask, seen.mask)
+        return seen if values or not seen.has_missing else seen.mask_alone()
     assert isinstance(seen, CooObservation)
     return shared(seen, ("dense", dtype.name if values else None), lambda: _made_dense(seen, dtype, values))
 

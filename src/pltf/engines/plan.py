@@ -16,12 +16,14 @@ from pltf.devices import Device
 from pltf.engines.contraction import Indices, Tree, plan_tree
 from pltf.engines.lists import MOST_CHUNKS
 from pltf.engines.ways import (
+    ALL,
     CLOSED_FORM,
     DENSE,
     HOLES,
     LISTED,
     MASK,
     OBSERVED,
+    ONE,
     Facts,
     Task,
     Way,
@@ -70,6 +72,7 @@ class EquationPlan:
     dtype: np.dtype[Any]
     tree: Tree
     links: Literal[True] | None = None  # as that of Task
+    place: str = ""  # as that of Facts
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -153,6 +156,7 @@ class TensorPlan:
     task: Task
     counts: Way
     exposure: Way
+    copies: str = ALL  # of lists, on a device
 
     @property
     def equation(self) -> Equation:
@@ -169,7 +173,13 @@ class TensorPlan:
         """Contractions over an array."""
         task = self.task
         known = task.facts.data_dtype if task.facts.storage == DENSE else task.dtype
-        return EquationPlan(task.equation, task.sizes, known, task.facts.missing > 0, task.dtype, task.tree, task.links)
+        masked, place = task.facts.missing > 0, task.facts.place
+        return EquationPlan(task.equation, task.sizes, known, masked, task.dtype, task.tree, task.links, place)
+
+    @property
+    def has_lists(self) -> bool:
+        """Whether a pass visits the cells of a list."""
+        return self.counts.name == LISTED or self.exposure.name in (HOLES, OBSERVED)
 
     @property
     def is_array(self) -> bool:
@@ -208,8 +218,11 @@ class TensorPlan:
     @property
     def flight_bytes(self) -> int:
         """Temporaries of one thread."""
-        lists = self.counts.name == LISTED or self.exposure.name in (HOLES, OBSERVED)
-        return (self._private_bytes() if lists else 0) + (self.dense.flight_bytes if self.is_array else 0) + (1 << 20)
+        return (
+            (self._private_bytes() if self.has_lists else 0)
+            + (self.dense.flight_bytes if self.is_array else 0)
+            + (1 << 20)
+        )
 
     def _private_bytes(self) -> int:
         """Sums that a chunk of a list has of its own: of all factors without the longest index."""
@@ -265,7 +278,8 @@ class TensorPlan:
                 f"{shape} {facts.data_dtype.name}; missing cells are unknown until the data are read, some are assumed"
             )
         missing = f"{facts.missing / facts.cells:.1%} missing" if facts.missing else "nothing missing"
-        return f"{shape} {facts.data_dtype.name}; {missing}"
+        where = f" on {facts.place}" if facts.place else ""
+        return f"{shape} {facts.data_dtype.name}{where}; {missing}"
 
     def _others(self, chosen: Way, ways: Mapping[str, Way]) -> str:
         """The memory that this way takes, and the time that the others would take."""
@@ -298,7 +312,7 @@ class Plan:
     dtype: np.dtype[Any]
     threads: int
     equations: tuple[TensorPlan, ...]
-    pinned: Mapping[str, tuple[str, str]] | None = None  # ways that were chosen earlier, by tensor
+    pinned: Mapping[str, tuple[str, ...]] | None = None  # ways that were chosen earlier, by tensor
     held: int = HELD  # arrays of the size of the factors that a fit holds at a time
     judges: bool = True  # whether a second fit judges the dispersion
     device: Device | None = None  # where sums and factors are; None: the host
@@ -326,16 +340,25 @@ class Plan:
         return {name: tuple(self.sizes[i] for i in indices) for name, indices in self.model.factors.items()}
 
     def knowing(self, facts: Mapping[str, Facts], likelihoods: Mapping[str, str]) -> Plan:
-        """The plan once the data are read."""
-        tasks = [replace(e.task, facts=facts[e.name], likelihood=likelihoods[e.name]) for e in self.equations]
-        pins = self.pinned or {}
-        plans = (plan_tensor(task, self.asked, pins.get(task.equation.output.name), self.device) for task in tasks)
+        """The plan once the data are read. How often a device holds lists stays: what is free there changes."""
+        plans = []
+        for e in self.equations:
+            task = replace(e.task, facts=facts[e.name], likelihood=likelihoods[e.name])
+            ways = (self.pinned or {}).get(e.name)
+            copies = e.copies if ways is None else ONE if ONE in ways else ALL
+            plans.append(replace(plan_tensor(task, self.asked, ways, self.device), copies=copies))
         return replace(self, equations=tuple(plans))
 
+    def with_room(self) -> Plan:
+        """The plan with a single copy of each list, if the device has no room for one for each mode."""
+        if self.device is None or self.device_bytes <= self.device.memory()[0]:
+            return self
+        return replace(self, equations=tuple(replace(e, copies=ONE) if e.has_lists else e for e in self.equations))
+
     @property
-    def ways(self) -> dict[str, tuple[str, str]]:
-        """How counts and exposures of every tensor are taken."""
-        return {e.name: (e.counts.name, e.exposure.name) for e in self.equations}
+    def ways(self) -> dict[str, tuple[str, ...]]:
+        """How counts and exposures of every tensor are taken, and whether a device holds lists only once."""
+        return {e.name: (e.counts.name, e.exposure.name, *((ONE,) if e.copies == ONE else ())) for e in self.equations}
 
     @property
     def data_bytes(self) -> int:
@@ -391,6 +414,15 @@ class Plan:
         return self.data_bytes + _HELD_BY_PREDICTIONS * self._factor_bytes + drawn + _PREDICTED * cells
 
     @property
+    def predict_device_bytes(self) -> int:
+        """Memory on the device that predictions take, however many cells are asked for; 0 on the host."""
+        if self.device is None:
+            return 0
+        from pltf.engines.torch import cost
+
+        return cost.predict_bytes(self.device, self._factor_bytes // 8)
+
+    @property
     def report_bytes(self) -> int:
         """Memory of a report, with the fit and its data."""
         zeros = sum(e.task.facts.listed for e in self.equations if e.task.facts.unlisted == "zero")
@@ -417,7 +449,7 @@ class Plan:
         if self.device is not None:
             from pltf.engines.torch import cost
 
-            tensors = sum(cost.seconds_of(e.task, e.counts, e.exposure) for e in self.equations)
+            tensors = sum(cost.seconds_of(e.task, e.counts, e.exposure, e.copies) for e in self.equations)
             return tensors + self._factor_bytes / 8 * cost.ENTRY_BYTES / cost.BANDWIDTH + cost.LAUNCHES * cost.LAUNCH
         parallel = sum(e.seconds / min(self.threads, e.pieces) for e in self.equations)
         return parallel + 2e-8 * sum(prod(shape) for shape in self.factor_shapes.values()) + 2e-4
@@ -439,7 +471,9 @@ class Plan:
         rows.append(("memory", f"{memory}; the program itself takes 0.2 GB"))
         if self.device is not None:
             free, total = (human(amount, "B") for amount in self.device.memory())
-            rows.append(("device", f"{human(self.device_bytes, 'B')} of {free} free; it has {total}"))
+            once = any(e.copies == ONE for e in self.equations)
+            lists = "; one sorted copy of each list, as there is no room for one for each mode" if once else ""
+            rows.append(("device", f"{human(self.device_bytes, 'B')} of {free} free; it has {total}{lists}"))
         rows.append(("sweep", f"{human(self.flops, 'flop')}, about {in_time(self.seconds)}"))
         width = max(len(name) for name, _ in rows)
         return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
@@ -464,7 +498,7 @@ def _work(plan: TensorPlan) -> str:
 
 
 def plan_tensor(
-    task: Task, engine: str, pinned: tuple[str, str] | None = None, device: Device | None = None
+    task: Task, engine: str, pinned: tuple[str, ...] | None = None, device: Device | None = None
 ) -> TensorPlan:
     """The cheapest ways through one tensor; those that were chosen earlier, if there are such for these data."""
     counts, exposures = counts_ways(task), exposure_ways(task)

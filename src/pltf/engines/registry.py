@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data import CooObservation, DenseObservation, Observation
+from pltf.data.on_device import DeviceObservation
 from pltf.devices import Device
 from pltf.engines.base import Engine
 from pltf.engines.closed_form import ClosedForm
@@ -45,8 +46,10 @@ def facts_of(seen: Observation) -> Facts:
         }
         return Facts(LISTED, dtype, cells, seen.n_positive, missing, **told)
     assert isinstance(seen, DenseObservation)
-    table = CellTable.fits(seen.values)
-    return Facts(DENSE, seen.values.dtype, cells, seen.n_positive, missing, table=table)
+    dtype = np.dtype(seen.dtype_name)
+    if isinstance(seen, DeviceObservation):
+        return Facts(DENSE, dtype, cells, seen.n_positive, missing, place=seen.place)
+    return Facts(DENSE, dtype, cells, seen.n_positive, missing, table=CellTable.fits(seen.values))
 
 
 def build(plan: Plan, seen: Mapping[str, Observation], parts: int = 1) -> Engine:
@@ -103,7 +106,7 @@ def _listed(plan: TensorPlan, seen: Observation, role: str, where: Where, parts:
     if isinstance(where, Device):
         from pltf.engines.torch.listed import TorchListedEngine
 
-        return [TorchListedEngine(task, cells, where) for cells in lists]
+        return [TorchListedEngine(task, cells, where, plan.copies) for cells in lists]
     return [ListedEngine(task, cells, where) for cells in lists]
 
 
@@ -116,9 +119,8 @@ def _slabs(plan: TensorPlan, seen: DenseObservation, where: Where, parts: int) -
     slabs: list[Engine] = []
     for start, stop in itertools.pairwise(sorted({size * n // parts for n in range(parts + 1)})):
         cut = (*(slice(None),) * axis, slice(start, stop))
-        mask = None if seen.mask is None else seen.mask[cut]
         dense = replace(plan.dense, sizes={**plan.dense.sizes, index: stop - start})
-        engine = _array(dense, replace(seen, values=seen.values[cut], mask=mask), plan.task.is_cp, where)
+        engine = _array(dense, seen.cut(cut), plan.task.is_cp, where)
         slabs.append(Slab(engine, plan.equation, index, slice(start, stop)))
     return slabs
 

@@ -23,6 +23,7 @@ from pltf.notation import Equation
 
 ENGINES = ("auto", "dense", "sparse")
 DENSE, LISTED = KINDS = "dense", "sparse"  # counts
+ALL, ONE = "all", "one"  # on a device: a copy of a list sorted by each mode, or one and permutations for the others
 CLOSED_FORM, MASK, HOLES, OBSERVED = "closed form", "mask", "holes", "observed"  # exposures
 
 WORTH_COMPILING = 300_000  # cells: from here on a kernel of its own is written for a model that is not CP
@@ -48,6 +49,7 @@ class Facts:
     listed: int = 0  # cells of the list
     holes: int = 0  # and holes that it names
     table: bool = True  # whether the array is one piece of memory with rows that are not too long
+    place: str = ""  # the device that has the array already, its cells in their order
 
     @property
     def observed(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -50,7 +50,17 @@ def _of_part(
         for one in (False, True)
     )
     for drawn, whole in ((rates, False), (counts, True)):
-        low, high = np.quantile(drawn, ends, axis=0, method="inverted_cdf" if whole else "linear")
+        low, high = _quantiles(fit, name, drawn, ends, "inverted_cdf" if whole else "linear")
         inside.append(float(np.count_nonzero((low <= x) & (x <= high))))
         expected.append(float(((low <= counts) & (counts <= high)).mean(axis=0).sum()))
     return inside, expected
+
+
+def _quantiles(fit: Fit, name: str, drawn: Array, levels: Array, method: Literal["inverted_cdf", "linear"]) -> Array:
+    """Quantiles of the draws of each cell (draws, cells), on the device of the fit if there are many."""
+    device = fit._belief(name).device_for(drawn.size)
+    if device is None:
+        return np.asarray(np.quantile(drawn, levels, axis=0, method=method))
+    from pltf.prediction.on_device import quantiles
+
+    return quantiles(device, drawn, levels, method)

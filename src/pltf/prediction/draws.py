@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.cell_index import Coords
+from pltf.devices import Device
+from pltf.engines.either import fetched, library
 from pltf.gamma import Array
 from pltf.inference.progress import Progress
 from pltf.prediction.cells import Asked
@@ -24,7 +27,6 @@ LEAST_SPREAD, LARGEST_SPREAD = 1e-9, 4.0  # relative variance of a rate for whic
 FEWEST_DRAWS = 50  # that are worth it
 _TINY = np.finfo(np.float64).tiny
 
-Tail = Callable[[Noise, Array, slice], Array]  # probabilities of counts, given noise and rates of some cells
 Drawn = NDArray[np.float64] | NDArray[np.int64]  # rates or counts
 
 
@@ -32,9 +34,10 @@ class Draws:
     """Rates of some cells under factors drawn from the posterior; only entries that the cells touch are drawn.
 
     Draws of a chain are not drawn again: they are taken in turn, or evenly if ``draws`` are fewer than there are.
+    On a device, rates are tensors there; the factors are drawn on the host, and are the same.
     """
 
-    def __init__(self, belief: Belief, cells: Coords, seed: int, draws: int) -> None:
+    def __init__(self, belief: Belief, cells: Coords, seed: int, draws: int, device: Device | None = None) -> None:
         self._seed, self.noise = seed, belief.noise.at(cells)
         self._chosen = _evenly(draws, belief.n_draws) if belief.draws else None
         sizes, positions, at = dict(belief.sizes), {}, np.empty_like(cells)
@@ -44,7 +47,7 @@ class Draws:
             positions[index] = np.flatnonzero(touched)
             sizes[index] = positions[index].size
             at[mode] = (np.cumsum(touched) - 1)[cells[mode]]
-        self._rates = RatesAt(belief.equation, sizes, at)
+        self._rates = RatesAt(belief.equation, sizes, at) if device is None else _rates_on(belief, sizes, at, device)
         self._terms = belief.equation.factors
         self._part = [
             {
@@ -60,21 +63,33 @@ class Draws:
             if term.name in belief.draws
         }
 
-    def rates(self, number: int) -> Array:
-        """Rates of all cells under draw ``number``, which is the same however many there are."""
+    def factors(self, number: int) -> dict[str, Array]:
+        """Draw ``number`` of the factors, which is the same however many there are."""
         rng, (C, D, E) = self.generator(number), self._part
         if self._chosen is not None:
             which = self._chosen[number % len(self._chosen)]
-            return self._rates({**E, **{a: array[which] for a, array in self._chain.items()}})
+            return {**E, **{a: array[which] for a, array in self._chain.items()}}
         drawn = {term.name: term.name in C for term in self._terms}
-        return self._rates({a: rng.standard_gamma(C[a]) * D[a] if random else E[a] for a, random in drawn.items()})
+        return {a: rng.standard_gamma(C[a]) * D[a] if random else E[a] for a, random in drawn.items()}
 
-    def counts(self, number: int) -> NDArray[np.int64]:
-        """Counts of all cells under draw ``number``."""
-        return draw_counts(self.noise, self.generator(number, 1), self.rates(number))
+    def rates(self, factors: Mapping[str, Array]) -> Array:
+        """Rates of all cells under drawn factors."""
+        return self._rates(factors)
+
+    def counts(self, number: int, rates: Array) -> NDArray[np.int64]:
+        """Counts of all cells that have the rates of draw ``number``."""
+        return draw_counts(self.noise, self.generator(number, 1), fetched(rates))
 
     def generator(self, *number: int) -> np.random.Generator:
         return np.random.default_rng(np.random.SeedSequence(self._seed, spawn_key=number))
+
+
+def _rates_on(belief: Belief, sizes: Mapping[str, int], cells: Coords, device: Device) -> Callable[..., Any]:
+    """Rates of cells as tensors."""
+    from pltf.prediction.on_device import RatesOn
+
+    rates, at = RatesOn(belief.equation, sizes, device), device.put(cells)
+    return lambda factors: rates.at(rates.tables(factors), at)
 
 
 def _evenly(wanted: int, number: int) -> NDArray[np.intp]:
@@ -91,12 +106,20 @@ def _taken(array: Array, indices: tuple[str, ...], positions: dict[str, NDArray[
 
 
 class Sampling:
-    """Goes through cells in parts and through the draws of each part, on all threads, with a bar."""
+    """Goes through cells in parts and through the draws of each part, on all threads, with a bar.
+
+    On a device if there are many: then arrays of a part are tensors, and what is said of arrays holds of these.
+    """
 
     def __init__(self, belief: Belief, cells: Asked, draws: int, seed: int, progress: bool) -> None:
         self._belief, self.cells, self._draws, self._seed = belief, cells, draws, seed
         self._progress = progress
         self._different = min(draws, belief.n_draws or draws)  # of a chain there are no more
+        self._device = belief.device_for(cells.size * self._different)
+        if self._device is not None:
+            from pltf.prediction.on_device import check_room
+
+            check_room(self._device, sum(belief.E[term.name].size for term in belief.equation.factors))
 
     def sample(self, counts: bool) -> Drawn:
         """All draws of all cells together, along a new first axis."""
@@ -104,7 +127,7 @@ class Sampling:
         out = out.view(np.int64) if counts else out
         for _, _, draws in self._parts(max(self.cells.size, 1), self._draws, counts=counts):
             for number, drawn in enumerate(draws):
-                out[number] = drawn
+                out[number] = fetched(drawn)
         return out.reshape(self._draws, *self.cells.shape)
 
     def average(self, tail: Tail) -> Array:
@@ -118,32 +141,36 @@ class Sampling:
             return self._plain_average(tail)
         out, (exact, spread) = self.cells.empty(), self._moments()
         for part, noise, draws in self._parts(MOST_CELLS, self._different):
-            known, n = exact[part], self._draws
-            p, off, p_off, off_off = np.zeros((4, known.size))
-            least, most = np.full((2, known.size), [[np.inf], [-np.inf]])
+            of_part, known, n = tail.of(part, self._put), self._put(exact[part]), self._draws
+            xp, above_zero = library(known), library(known).clip(known, _TINY, None)
+            p, off, p_off, off_off = (xp.zeros_like(known) for _ in range(4))
+            least, most = xp.full_like(known, np.inf), xp.full_like(known, -np.inf)
             for rates in draws:
-                one, beside = tail(noise, rates, part), rates / np.maximum(known, _TINY) - 1
+                one, beside = of_part(noise, rates), rates / above_zero - 1
                 p += one
                 off += beside
                 p_off += one * beside
                 off_off += beside * beside
-                np.minimum(least, beside, out=least)
-                np.maximum(most, beside, out=most)
+                xp.minimum(least, beside, out=least)
+                xp.maximum(most, beside, out=most)
             p, off = p / n, off / n
-            useful = (spread[part] > LEAST_SPREAD) & (spread[part] < LARGEST_SPREAD) & (n >= FEWEST_DRAWS)
-            step = np.where(useful, off / np.where(useful, off_off / n - off * off, 1.0), 0.0)
-            furthest = step * (np.where(step > 0, most, least) - off)  # a draw has the weight 1 - step * (beside - off)
-            out[part] = np.clip(p - step / np.maximum(furthest, 1.0) * (p_off / n - p * off), 0.0, 1.0)
+            relative = self._put(spread[part])
+            useful = (relative > LEAST_SPREAD) & (relative < LARGEST_SPREAD) & (n >= FEWEST_DRAWS)
+            step = xp.where(useful, off / xp.where(useful, off_off / n - off * off, 1.0), 0.0)
+            furthest = step * (xp.where(step > 0, most, least) - off)  # a draw has the weight 1 - step * (beside - off)
+            weighted = p - step / xp.clip(furthest, 1.0, None) * (p_off / n - p * off)
+            out[part] = fetched(xp.clip(weighted, 0.0, 1.0))
         return out.reshape(self.cells.shape)
 
     def _plain_average(self, tail: Tail) -> Array:
         """The mean over the draws of a chain: their mean rate is the best that is known."""
         out = self.cells.empty()
         for part, noise, draws in self._parts(MOST_CELLS, self._different):
-            total = np.zeros(part.stop - part.start)
+            of_part = tail.of(part, self._put)
+            total: Any = 0.0
             for rates in draws:
-                total += tail(noise, rates, part)
-            out[part] = total / self._different
+                total = of_part(noise, rates) + total
+            out[part] = fetched(total / self._different)
         return out.reshape(self.cells.shape)
 
     def _moments(self) -> tuple[Array, Array]:
@@ -157,10 +184,11 @@ class Sampling:
         """log P(X = x) of each cell: the logarithm of its mean over the draws."""
         out = self.cells.empty()
         for part, noise, draws in self._parts(MOST_CELLS, self._different):
-            total = np.full(part.stop - part.start, -np.inf)
+            held = self._put(x[part])
+            xp, total = library(held), library(held).full_like(held, -np.inf)
             for rates in draws:
-                np.logaddexp(total, noise.log_prob(x[part], rates), out=total)
-            out[part] = total - np.log(self._different)
+                xp.logaddexp(total, noise.log_prob(held, rates), out=total)
+            out[part] = fetched(total) - np.log(self._different)
         return out.reshape(self.cells.shape)
 
     def quantiles(self, levels: tuple[float, ...], counts: bool) -> Array:
@@ -169,31 +197,89 @@ class Sampling:
         method: Literal["inverted_cdf", "linear"] = "inverted_cdf" if counts else "linear"
         number = self._draws if counts else self._different
         for part, _, draws in self._parts(max(1, MOST_BYTES // (8 * number)), number, counts=counts):
-            drawn = np.empty((part.stop - part.start, number))
-            for place, one in enumerate(draws):
-                drawn[:, place] = one
-            out[:, part] = np.quantile(drawn, np.asarray(levels), axis=1, method=method, overwrite_input=True)
+            if self._device is None:
+                drawn = np.empty((part.stop - part.start, number))
+                for place, one in enumerate(draws):
+                    drawn[:, place] = one
+                found = np.quantile(drawn, np.asarray(levels), axis=1, method=method, overwrite_input=True)
+            else:
+                found = self._sorted_there(draws, part.stop - part.start, number, np.asarray(levels), method)
+            out[:, part] = found
         return out.reshape(len(levels), *self.cells.shape)
 
-    def _parts(self, most: int, number: int, counts: bool = False) -> Iterator[tuple[slice, Noise, Iterator[Any]]]:
+    def _sorted_there(self, draws: Iterator[Any], cells: int, number: int, levels: Array, method: str) -> Array:
+        """Quantiles of the draws of a part, which are held by the device."""
+        from pltf.prediction.on_device import of_draws
+
+        assert self._device is not None
+        torch = self._device.torch
+        drawn = torch.empty(number, cells, dtype=torch.float64, device=self._device.place)
+        for place, one in enumerate(draws):
+            drawn[place] = self._put(one) if isinstance(one, np.ndarray) else one
+        return np.asarray(fetched(of_draws(drawn, levels, method)))
+
+    def _put(self, array: Any) -> Any:
+        """An array where the draws are, in float64."""
+        array = np.asarray(array, dtype=np.float64)
+        return array if self._device is None else self._device.put(array)
+
+    def _parts(self, most: int, number: int, counts: bool = False) -> Iterator[tuple[slice, Any, Iterator[Any]]]:
+        """Parts of the cells, the noise of each, and its draws: rates, or counts, which are on the host always."""
         total = max(1, self.cells.size * number)
         with single_threaded_blas, Progress(self._progress, total, time_left=True) as progress:
             for part in self.cells.parts(most):
-                draws = Draws(self._belief, self.cells.coords(part), self._seed, number)
-                yield part, draws.noise, self._shown(draws.counts if counts else draws.rates, part, number, progress)
+                draws = Draws(self._belief, self.cells.coords(part), self._seed, number, self._device)
+                yield (
+                    part,
+                    self._noise(draws.noise),
+                    self._shown(self._drawn(draws, number, counts), part, number, progress),
+                )
 
-    def _shown(self, draw: Callable[[int], Drawn], part: slice, number: int, progress: Progress) -> Iterator[Any]:
+    def _noise(self, noise: Noise) -> Any:
+        """Noise that takes the rates of a part."""
+        if self._device is None:
+            return noise
+        from pltf.prediction.device_noise import noise_on
+
+        return noise_on(noise, self._put)
+
+    def _drawn(self, draws: Draws, number: int, counts: bool) -> Iterator[Any]:
+        """What is drawn, one draw after the other. A device computes one at a time: it has room for no more."""
+        every, threads = range(number), available_threads()
+
+        def end(place: int, factors: Mapping[str, Array]) -> Any:
+            rates = draws.rates(factors)
+            return draws.counts(place, rates) if counts else rates
+
+        if self._device is None:
+            return ordered_map(lambda place: end(place, draws.factors(place)), every, threads)
+        return map(end, every, ordered_map(draws.factors, every, threads))
+
+    def _shown(self, drawn: Iterator[Any], part: slice, number: int, progress: Progress) -> Iterator[Any]:
         cells, text = part.stop - part.start, f"{number} draws of {self.cells.size:,} cells"
-        for done, drawn in enumerate(ordered_map(draw, range(number), available_threads()), start=1):
+        for done, one in enumerate(drawn, start=1):
             progress.show(part.start * number + cells * done, text)
-            yield drawn
+            yield one
+
+
+@dataclass(frozen=True, eq=False)
+class Tail:
+    """P(X >= k), or P(X <= k); ``k`` has a number for each cell, or is one for all."""
+
+    upper: bool
+    k: Array | int
+
+    def of(self, part: slice, put: Callable[[Array], Any]) -> Callable[[Any, Any], Any]:
+        """The probability for some cells, given their noise and rates; ``put`` brings ``k`` to where these are."""
+        k = self.k if isinstance(self.k, int) else put(self.k[part])
+        return lambda noise, rates: noise.at_least(k, rates) if self.upper else noise.at_most(k, rates)
 
 
 def at_least(k: Array | int) -> Tail:
-    """P(X >= k); ``k`` has a number for each cell, or is one for all."""
-    return lambda noise, rates, part: noise.at_least(k if isinstance(k, int) else k[part], rates)
+    """P(X >= k)."""
+    return Tail(upper=True, k=k)
 
 
 def at_most(k: Array) -> Tail:
-    """P(X <= k); ``k`` has a number for each cell."""
-    return lambda noise, rates, part: noise.at_most(k[part], rates)
+    """P(X <= k)."""
+    return Tail(upper=False, k=k)

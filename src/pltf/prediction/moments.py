@@ -9,6 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
+from pltf.devices import Device
 from pltf.engines.cp import is_cp
 from pltf.gamma import Array
 from pltf.inference.progress import Progress
@@ -35,6 +36,15 @@ class Belief:
     D: Mapping[str, Array]
     noise: Noise = field(default_factory=Poisson)
     draws: Mapping[str, Array] = field(default_factory=dict)  # factors known by draws: (draw, *shape)
+    device: Device | None = None  # where large requests are computed; None: the host
+
+    def device_for(self, rates: int) -> Device | None:
+        """Where so many rates are computed."""
+        if self.device is None:
+            return None
+        from pltf.prediction.on_device import pays
+
+        return self.device if pays(self.equation, self.sizes, rates) else None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -98,6 +108,11 @@ def _sum(belief: Belief, terms: Sequence[tuple[Equation, Mapping[str, Array]]], 
             done += more
             shown.show(done, f"moments of {cells.size:,} cells")
 
+        device = belief.device_for(cells.size * len(terms))
+        if device is not None and terms:
+            from pltf.prediction.on_device import sums
+
+            return sums(terms, sizes, cells, device, tell)
         for number, (equation, arrays) in enumerate(terms):
             if cells.listed is None:
                 term = rates(equation, arrays, sizes, tell)
@@ -179,12 +194,13 @@ def averaged(belief: Belief) -> Belief:
             for term in equation.factors
         }
         sizes = {**belief.sizes, index: number * belief.sizes[index]}
-        return Belief(equation, sizes, arrays, {}, {})
+        return Belief(equation, sizes, arrays, {}, {}, device=belief.device)
     terms = tuple(
         Term(term.name, (DRAW, *term.indices)) if term.name in belief.draws else term for term in equation.factors
     )
     arrays = {a: weight[a] * belief.draws[a] if a in belief.draws else array for a, array in belief.E.items()}
-    return Belief(Equation(equation.output, terms), {**belief.sizes, DRAW: number}, arrays, {}, {})
+    sizes = {**belief.sizes, DRAW: number}
+    return Belief(Equation(equation.output, terms), sizes, arrays, {}, {}, device=belief.device)
 
 
 def _draws_beside(draws: Array, axis: int) -> Array:
@@ -213,13 +229,19 @@ def variance_of_draws(belief: Belief, cells: Asked, progress: bool) -> Array:
 def rates_of_draws(belief: Belief, cells: Asked, progress: bool = False) -> Iterator[Array]:
     """Xhat of the cells under every draw, one after the other."""
     equation, sizes, number = belief.equation, belief.sizes, belief.n_draws
-    at = None if cells.listed is None else RatesAt(equation, sizes, cells.listed)
+    device = belief.device_for(cells.size * number)
+    at = None if cells.listed is None or device is not None else RatesAt(equation, sizes, cells.listed)
 
     def one(draw: int) -> Array:
         factors = {**belief.E, **{a: array[draw] for a, array in belief.draws.items()}}
+        if device is not None:
+            from pltf.prediction.on_device import sums
+
+            return sums([(equation, factors)], sizes, cells, device)
         return rates(equation, factors, sizes) if at is None else at(factors)
 
+    threads = available_threads() if device is None else 1  # one after the other in the memory of a device
     with single_threaded_blas, Progress(progress, number, time_left=True) as shown:
-        for draw, rate in enumerate(ordered_map(one, range(number), available_threads()), start=1):
+        for draw, rate in enumerate(ordered_map(one, range(number), threads), start=1):
             shown.show(draw, f"{number} draws of {cells.size:,} cells")
             yield rate

@@ -22,14 +22,13 @@ from pltf.engines.lists import CellList
 from pltf.engines.torch import blocks, cp_lists, cp_passes, sums
 from pltf.engines.torch import draws as draws_module
 from pltf.engines.torch.cell_kernels import wide_log
-from pltf.engines.torch.cp_lists import ALL, ONE
 from pltf.engines.torch.cp_passes import CpPasses
 from pltf.engines.torch.draws import Draws
 from pltf.engines.torch.launch import launched
 from pltf.engines.torch.listed import TorchListedEngine
 from pltf.engines.torch.listed_memory import list_bytes
 from pltf.engines.torch.sums import SegmentSums
-from pltf.engines.ways import Task
+from pltf.engines.ways import ALL, ONE, Task
 from tests.interpreter import quicken
 from tests.sm90 import compiled
 

@@ -26,10 +26,9 @@ from pltf.engines.base import sum_of
 from pltf.engines.contraction import Indices, Pair, Tree, plan_tree
 from pltf.engines.lists import CellList, WholeList
 from pltf.engines.torch.cells import Tensor, ratios
-from pltf.engines.torch.cp_lists import ALL
 from pltf.engines.torch.draws import Draws, Key
 from pltf.engines.torch.sums import SegmentSums, narrow
-from pltf.engines.ways import Task
+from pltf.engines.ways import ALL, Task
 from pltf.notation import Equation, Term
 
 CELL = "(cell)"  # no name of an index that a model can have
@@ -235,12 +234,7 @@ class BlockPasses:
 
     def _forward(self, tables: Sequence[Tensor], block: slice, nodes: Collection[int]) -> dict[int, Tensor]:
         """Values of some nodes of the tree for a block of cells, and of no others."""
-        at = self._list.at[:, block]
-        values = {n: self._leaves[n].gathered(tables[n], at) for n in range(len(tables)) if n in nodes}
-        for step in self._tree.steps:
-            if step.out in nodes:
-                values[step.out] = _contracted(step.forward, values[step.left], values[step.right])
-        return values
+        return forward(self._tree, self._leaves, tables, self._list.at[:, block], nodes)
 
     def _backward(self, values: Mapping[int, Tensor], cells: Tensor, wanted: Collection[int]) -> dict[int, Tensor]:
         """What every cell gives to the wanted leaves."""
@@ -293,6 +287,22 @@ class BlockPasses:
             if self._keeps:
                 self._groupings[key] = found
         return found
+
+
+def forward(
+    tree: Tree,
+    leaves: Sequence[Leaf],
+    tables: Sequence[Tensor],
+    at: Tensor,
+    nodes: Collection[int] | None = None,
+) -> dict[int, Tensor]:
+    """Values of the nodes of a tree, or of some of them, for cells at ``at`` (modes, cells)."""
+    nodes = range(len(tree.nodes)) if nodes is None else nodes
+    values = {n: leaf.gathered(tables[n], at) for n, leaf in enumerate(leaves) if n in nodes}
+    for step in tree.steps:
+        if step.out in nodes:
+            values[step.out] = _contracted(step.forward, values[step.left], values[step.right])
+    return values
 
 
 def _down(pair: Pair, above: Tensor, sibling: Tensor) -> Tensor:

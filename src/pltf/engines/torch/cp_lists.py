@@ -10,10 +10,10 @@ from pltf.devices import Device
 from pltf.engines.lists import WholeList
 from pltf.engines.torch.cells import Tensor
 from pltf.engines.torch.sums import SegmentSums, cut, narrow, starts_of, type_of
+from pltf.engines.ways import ALL
 
 MOST_CELLS = 1024  # of a chunk
 PIECE = 1 << 24  # cells that are sorted at a time
-ALL, ONE = "all", "one"  # a copy of the list sorted by each mode, or one copy and a permutation for each other mode
 
 
 @dataclass(frozen=True, eq=False)

@@ -50,13 +50,12 @@ class TorchDenseEngine(OverArrays, Remembering):
     def __init__(self, plan: EquationPlan, seen: DenseObservation, device: Device) -> None:
         self._tree, self._dtype, self._device = plan.tree, plan.dtype, device
         self.names = plan.tree.names
-        table = self._table = Table(plan.tree, plan.sizes)
-        passes = self._passes = passes_over(table, plan, device)
+        table, passes = self._table, self._passes = table_of(plan, device)
         self._values = Cells(partial(table.cells, seen, plan.dtype, device, passes.width))
         self._mask = Cells(partial(table.mask, seen, device, passes.width))
         self._one = device.torch.ones(1, 1, 1, dtype=device.torch.float64, device=device.place)
         self._memo = Memo()
-        self._closed_form = None if seen.mask is not None else ClosedForm(plan.equation, plan.sizes)
+        self._closed_form = None if seen.has_missing else ClosedForm(plan.equation, plan.sizes)
 
     # -- counts ---------------------------------------------------------------------------------
 
@@ -151,6 +150,18 @@ class TorchDenseEngine(OverArrays, Remembering):
         )
 
 
+def table_of(plan: EquationPlan, device: Device) -> tuple[Table, FusedPasses | PlainPasses]:
+    """The table of a tensor and the passes over it: turned, if that saves a copy of cells that are on the device."""
+    table = Table(plan.tree, plan.sizes)
+    passes = passes_over(table, plan, device)
+    if plan.place == device.where and table.copies(plan, device, passes.width):
+        turned = Table(plan.tree, plan.sizes, turned=True)
+        over_turned = passes_over(turned, plan, device)
+        if not turned.copies(plan, device, over_turned.width):
+            return turned, over_turned
+    return table, passes
+
+
 def passes_over(table: Table, plan: EquationPlan, device: Device) -> FusedPasses | PlainPasses:
     """By kernels, where they run and can take the table."""
     links = plan.links is not None
@@ -164,10 +175,10 @@ def bytes_of(plan: EquationPlan, device: Device, *, counts: bool = True) -> int:
 
     Without ``counts`` only exposures are asked for, and of the cells only the mask is there.
     """
-    table = Table(plan.tree, plan.sizes)
-    passes = passes_over(table, plan, device)
+    table, passes = table_of(plan, device)
     batch, rows, columns = table.shape
-    value = stored_dtype(plan.data_dtype, plan.dtype).itemsize if counts else 0
+    copied = counts and table.copies(plan, device, passes.width)
+    value = stored_dtype(plan.data_dtype, plan.dtype).itemsize if copied else 0
     cells = batch * rows * passes.width * (value + plan.masked)
     sides = batch * (rows + columns) * table.bond
     kept = sum(plan.node_size(node) for node in plan.tree.nodes[:-1]) if plan.masked else 0

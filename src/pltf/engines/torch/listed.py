@@ -12,14 +12,13 @@ from pltf.engines.base import Counts
 from pltf.engines.lists import CellList
 from pltf.engines.torch.blocks import BlockPasses
 from pltf.engines.torch.cells import Tensor, lost_in_cast
-from pltf.engines.torch.cp_lists import ALL
 from pltf.engines.torch.cp_passes import CpPasses, is_fused
 from pltf.engines.torch.draws import Key
-from pltf.engines.ways import Task
+from pltf.engines.ways import ALL, Task
 
 
 class TorchListedEngine:
-    """Sums over one list of cells of one tensor, which may be a part of it. ``copies`` is of ``cp_lists.py``."""
+    """Sums over one list of cells of one tensor, which may be a part of it. ``copies`` is of ``ways.py``."""
 
     def __init__(self, task: Task, cells: CellList, device: Device, copies: str = ALL) -> None:
         self.names = tuple(term.name for term in task.equation.factors)

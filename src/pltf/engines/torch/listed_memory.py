@@ -9,9 +9,8 @@ from math import prod
 from pltf.devices import Device
 from pltf.engines.torch import cp_lists, sums
 from pltf.engines.torch.blocks import Leaf, block_of, cell_bytes, cells_tree
-from pltf.engines.torch.cp_lists import ALL
 from pltf.engines.torch.cp_passes import is_fused, width_of
-from pltf.engines.ways import Task
+from pltf.engines.ways import ALL, Task
 
 WIDE = 8  # bytes of a float64
 _SORTED = 56  # bytes of a cell while it is sorted, beside itself

@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data import DenseObservation
-from pltf.data.blocks import block_shape, blocks
+from pltf.data.blocks import Block, block_shape, blocks
+from pltf.data.on_device import DeviceObservation
 from pltf.devices import Device
 from pltf.engines.contraction import Indices, Tree
 from pltf.engines.either import permuted
+from pltf.engines.plan import EquationPlan
 from pltf.engines.torch.cells import Tensor
 
 Piece = Callable[[NDArray[Any], NDArray[np.bool_] | None], NDArray[Any]]  # from values and mask to what is copied
@@ -45,11 +47,13 @@ class Table:
 
     Batch are the observed indices that both sides of the root have: mostly there are none. Rows are those of one side
     alone, columns those of the other one, which has more positions; the bond are the latent indices that both sides
-    have. A tree without steps has all of its cells as rows, of one column, and C = 1.
+    have. A tree without steps has all of its cells as rows, of one column, and C = 1. In a table that is ``turned`` the
+    columns are the side with fewer positions: so an array may lie already.
     """
 
     tree: Tree
     sizes: Mapping[str, int]
+    turned: bool = False
 
     @cached_property
     def sides(self) -> tuple[int, int | None]:
@@ -58,7 +62,7 @@ class Table:
             return 0, None
         root = self.tree.steps[-1]
         longer, shorter = (root.left, root.right)[:: 1 if self._own(root.left) >= self._own(root.right) else -1]
-        return shorter, longer
+        return (longer, shorter) if self.turned else (shorter, longer)
 
     def _own(self, node: int) -> int:
         """Positions of the observed indices of a node."""
@@ -131,7 +135,9 @@ class Table:
 
     def cells(self, seen: DenseObservation, engine: np.dtype[Any], device: Device, width: int) -> Tensor:
         """The values on the device. A missing cell holds 0: it adds no more than one without a count."""
-        dtype = stored_dtype(seen.values.dtype, engine)
+        dtype = stored_dtype(np.dtype(seen.dtype_name), engine)
+        if isinstance(seen, DeviceObservation):
+            return self._taken(seen.tensor, seen.known, dtype, device, width)
 
         def piece(values: NDArray[Any], mask: NDArray[np.bool_] | None) -> NDArray[Any]:
             with np.errstate(over="ignore", invalid="ignore"):  # what missing cells hold
@@ -141,17 +147,57 @@ class Table:
 
     def mask(self, seen: DenseObservation, device: Device, width: int) -> Tensor:
         """Bytes on the device: 1 where a cell is observed."""
+        if isinstance(seen, DeviceObservation):
+            return self._taken(seen.known, None, np.dtype("u1"), device, width)
         return self._copied(seen, np.dtype("u1"), device, width, lambda _, mask: np.array(mask, np.uint8, order="C"))
+
+    def copies(self, plan: EquationPlan, device: Device, width: int) -> bool:
+        """Whether the device needs a copy of the values: it does not of those that it has in this very layout."""
+        kept = "uint8" if plan.data_dtype.kind == "b" else plan.data_dtype.name
+        same = stored_dtype(plan.data_dtype, plan.dtype).name == kept and width == self.shape[2]
+        in_order = self._axes == sorted(self._axes)
+        return not (same and in_order and not plan.masked and plan.place == device.where)
+
+    @cached_property
+    def _axes(self) -> list[int]:
+        """The axes of the tensor in the order of the table."""
+        return [self._output.index(index) for group in self.groups[:3] for index in group]
+
+    def _taken(self, tensor: Tensor, known: Tensor, dtype: np.dtype[Any], device: Device, width: int) -> Tensor:
+        """Cells that are on a device: where they are, if it is this one and they lie so; else a copy."""
+        torch = device.torch
+        wanted = getattr(torch, dtype.name)
+        values = tensor.permute(self._axes)
+        values = values.view(torch.uint8) if (values.dtype, wanted) == (torch.bool, torch.uint8) else values
+        there = values.device == device.place and values.dtype == wanted
+        if there and known is None and width == self.shape[2] and values.is_contiguous():
+            return values.view(self.shape)
+        mask = None if known is None else known.permute(self._axes)
+        table = self._room(dtype, device, width)
+        cells = self._cells_of(table, tuple(values.shape))
+        for block in _pieces(tuple(values.shape)):
+            cells[block] = values[block] if mask is None else torch.where(mask[block], values[block], 0)
+        return table
 
     def _copied(self, seen: DenseObservation, dtype: np.dtype[Any], device: Device, width: int, piece: Piece) -> Tensor:
         """Rows of this width, filled up with zeros; piece by piece: nothing holds cells twice."""
-        torch = device.torch
-        axes = [self._output.index(index) for group in self.groups[:3] for index in group]
-        values = seen.values.transpose(axes)
-        mask = None if seen.mask is None else seen.mask.transpose(axes)
-        batch, rows, columns = self.shape
-        table = torch.zeros((batch, rows, width), dtype=getattr(torch, dtype.name), device=device.place)
-        cells = table[:, :, :columns].view(values.shape)
-        for block in blocks(values.shape, block_shape(values.shape, lambda shape: prod(shape) * 8 <= PIECE_BYTES)):
-            cells[block] = torch.from_numpy(piece(values[block], None if mask is None else mask[block]))
+        values = seen.values.transpose(self._axes)
+        mask = None if seen.mask is None else seen.mask.transpose(self._axes)
+        table = self._room(dtype, device, width)
+        cells = self._cells_of(table, values.shape)
+        for block in _pieces(values.shape):
+            cells[block] = device.torch.from_numpy(piece(values[block], None if mask is None else mask[block]))
         return table
+
+    def _room(self, dtype: np.dtype[Any], device: Device, width: int) -> Tensor:
+        torch, (batch, rows, _) = device.torch, self.shape
+        return torch.zeros((batch, rows, width), dtype=getattr(torch, dtype.name), device=device.place)
+
+    def _cells_of(self, table: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """The cells of a table, which may have columns that fill it up, as a tensor."""
+        return table[:, :, : self.shape[2]].view(shape)
+
+
+def _pieces(shape: tuple[int, ...]) -> list[Block]:
+    """Blocks of cells on their way to the device."""
+    return blocks(shape, block_shape(shape, lambda block: prod(block) * 8 <= PIECE_BYTES))

@@ -1,0 +1,202 @@
+"""A dense array in the memory of a device, which is checked there and stays there."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pltf.data.blocks import Block, block_shape, blocks
+from pltf.data.dense import DenseObservation
+from pltf.data.device_arrays import kind_of
+from pltf.data.numeric import (
+    EXACT,
+    HISTOGRAM,
+    INFINITE,
+    NEGATIVE,
+    ROUNDED,
+    STIRLING,
+    constants_of_counts,
+    finite_total,
+    read_only,
+)
+from pltf.errors import ObservationError
+
+Tensor = Any  # torch.Tensor, which is not imported before it is needed
+BLOCK_CELLS = 1 << 24  # that are checked at a time
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DeviceObservation(DenseObservation):
+    """A dense tensor in the memory of a device, which engines there use where it is.
+
+    ``values`` and ``mask`` are copies on the host, made when something there first asks for them.
+
+    >>> import torch
+    >>> seen = device_observation(torch.tensor([[1.0, float("nan")], [0.0, 3.0]]), None, "X")
+    >>> seen
+    <DeviceObservation 2x2 float32: 3 of 4 cells observed, total 4>
+    >>> seen.values
+    array([[ 1., nan],
+           [ 0.,  3.]], dtype=float32)
+    """
+
+    values: NDArray[Any] = field(init=False)
+    mask: NDArray[np.bool_] | None = field(init=False)
+    tensor: Tensor
+    known: Tensor  # True = observed; None = all of them
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("values", "mask"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        tensor = self.tensor if name == "values" else self.known
+        held = None if tensor is None else read_only(tensor.cpu().numpy())
+        object.__setattr__(self, name, held)
+        return held
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the axes."""
+        return tuple(self.tensor.shape)
+
+    @property
+    def dtype_name(self) -> str:
+        """Type of the values."""
+        return kind_of(self.tensor)
+
+    @cached_property
+    def n_positive(self) -> int:
+        """How many observed cells are above zero."""
+        return sum(int((seen > 0).sum()) for _, seen in _observed(self.tensor, self.known))
+
+    @property
+    def has_missing(self) -> bool:
+        """Whether any cell is missing."""
+        return self.known is not None
+
+    @property
+    def place(self) -> str:
+        """The device, as PyTorch names it, if cells lie there in their order; otherwise nothing."""
+        return str(self.tensor.device) if self.tensor.is_contiguous() else ""
+
+    def _read(self) -> tuple[Any, Any]:
+        values = self.values if "values" in vars(self) else _Reader(self.tensor)
+        return values, None if self.known is None else _Reader(self.known)
+
+    def cut(self, part: Block) -> DenseObservation:
+        """A part of the cells; total and such are still those of all."""
+        return replace(self, tensor=self.tensor[part], known=None if self.known is None else self.known[part])
+
+    def mask_alone(self) -> DenseObservation:
+        """The mask as values too, for those who ask for nothing else."""
+        return replace(self, tensor=self.known)
+
+    def within(self, known: NDArray[np.bool_]) -> DenseObservation:
+        """The same data, observed only where this mask is True."""
+        there = _torch().tensor(known, device=self.tensor.device)
+        return replace(device_observation(self.tensor, there, "X"), dims=self.dims, labels=self.labels)
+
+    def transposed(self, order: tuple[int, ...]) -> Self:
+        """The same data with their axes in another order."""
+        known = None if self.known is None else self.known.permute(order)
+        dims = None if self.dims is None else tuple(self.dims[axis] for axis in order)
+        return replace(self, tensor=self.tensor.permute(order), known=known, dims=dims)
+
+
+class _Reader:
+    """A tensor that is read part by part, each of them as an array of the host."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor, self.shape = tensor, tuple(tensor.shape)
+        self.size, self.dtype = math.prod(self.shape), np.dtype(kind_of(tensor))
+
+    def __getitem__(self, part: Any) -> NDArray[Any]:
+        if isinstance(part, tuple):
+            part = tuple(_torch().tensor(at.astype(np.int64)) if isinstance(at, np.ndarray) else at for at in part)
+        return np.asarray(self._tensor[part].cpu().numpy())
+
+
+def _torch() -> Any:
+    return importlib.import_module("torch")
+
+
+def device_observation(tensor: Tensor, known: Tensor, name: str) -> DeviceObservation:
+    """Check the observed cells of a tensor and sum up the constants, where it is; ``name`` is for messages."""
+    known = _without_nan(tensor, known)
+    if known is not None and bool(known.all()):
+        known = None
+    n_observed, largest, totals, saturated = 0, 0.0, [], []
+    for block, seen in _observed(tensor, known):
+        if not seen.numel():
+            continue
+        bad = _find_bad(seen)
+        if bad is not None:
+            cell = _cell(known, block, tuple(tensor[block].shape), bad[0])
+            held = f"cell {cell} holds {tensor[cell].cpu().numpy()[()]}"
+            raise ObservationError(f"{name}: observed values must be {bad[1]}, but {held}")
+        total, peak = _constants(seen)
+        totals.append(total)
+        saturated.append(peak)
+        n_observed += int(seen.numel())
+        largest = max(largest, float(seen.max()))
+    return DeviceObservation(n_observed, finite_total(totals, name), math.fsum(saturated), largest, tensor, known)
+
+
+def _observed(tensor: Tensor, known: Tensor) -> Any:
+    """The observed values, block by block; what is true or false as 1 and 0."""
+    shape = tuple(tensor.shape)
+    for block in blocks(shape, block_shape(shape, lambda block: math.prod(block) <= BLOCK_CELLS)):
+        seen = tensor[block].reshape(-1) if known is None else tensor[block][known[block]]
+        yield block, seen.to(_torch().uint8) if kind_of(seen) == "bool" else seen
+
+
+def _without_nan(tensor: Tensor, known: Tensor) -> Tensor:
+    """The mask less the cells that hold NaN."""
+    if not tensor.is_floating_point() or not any(bool(seen.isnan().any()) for _, seen in _observed(tensor, known)):
+        return known
+    present = tensor.isnan().logical_not_()
+    return present if known is None else present.logical_and_(known)
+
+
+def _find_bad(seen: Tensor) -> tuple[int, str] | None:
+    """Position of the first value that cannot be a count, and the rule that it breaks: as for arrays of the host."""
+    low, high = seen.min(), seen.max()
+    if bool(low < 0):
+        return _first(seen < 0), NEGATIVE
+    if seen.is_floating_point() and not bool(high.isfinite()):
+        return _first(seen.isfinite().logical_not_()), INFINITE
+    if kind_of(seen) == "int64" and int(high) > EXACT:
+        return _first(seen > EXACT), ROUNDED
+    return None
+
+
+def _first(wrong: Tensor) -> int:
+    return int(wrong.nonzero()[0])
+
+
+def _cell(known: Tensor, block: Block, shape: tuple[int, ...], position: int) -> tuple[int, ...]:
+    """The cell that an observed value of a block comes from."""
+    if known is None:
+        inside = tuple(map(int, np.unravel_index(position, shape)))
+    else:
+        inside = tuple(known[block].nonzero()[position].tolist())
+    return tuple(cut.start + at for cut, at in zip(block, inside, strict=True))
+
+
+def _constants(seen: Tensor) -> tuple[float, float]:
+    """sum of x and sum of log Poisson(x; x); whole counts go through a histogram, which is the host's to sum up."""
+    torch = _torch()
+    if float(seen.max()) < HISTOGRAM:
+        whole = seen.to(torch.int64)
+        if not seen.is_floating_point() or bool((whole == seen).all()):
+            return constants_of_counts(torch.bincount(whole).cpu().numpy())
+    x = seen.double()
+    small, big = x.clip(max=STIRLING), x.clip(min=STIRLING)
+    exact = torch.xlogy(small, small) - small - torch.lgamma(small + 1)
+    series = -0.5 * (math.log(2 * math.pi) + big.log()) - 1 / (12 * big)
+    return float(x.sum()), float(torch.where(x > STIRLING, series, exact).sum())
