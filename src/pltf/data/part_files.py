@@ -17,9 +17,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +36,9 @@ VALUE = "value"
 CELLS_OF_A_PART = 1 << 21  # about so many: a part ends where a position of the longest mode ends
 LONGEST = 2**31 - 1  # positions are int32
 VALUE_TYPES = ("uint8", "uint16", "uint32", "float64")
-_READ = 1 << 22  # bytes at a time
+_READ, _LOOKED_AT = 1 << 22, 1 << 20  # bytes, and cells, at a time
 
-_checked: dict[Path, tuple[int, int, int, str]] = {}  # files whose checksum was right: size, time, inode, checksum
+_checked: dict[Path, tuple[Any, ...]] = {}  # files that were right: size, time, inode, checksum, what it was held to
 
 
 @dataclass(frozen=True)
@@ -49,18 +49,33 @@ class File:
     size: int  # bytes
     checksum: str
 
-    def check(self) -> None:
-        """Refuse a file that is missing or has changed; its bytes are read once in a process."""
+    def check(self, also: Callable[[], None] | None = None, known_by: tuple[Any, ...] = ()) -> None:
+        """Refuse a file that is missing or has changed; once in a process its bytes are read, and ``also`` is called.
+
+        ``known_by`` is what ``also`` depends on: with other values it is called again.
+        """
+        stat = self.check_size()
+        known = stat.st_size, stat.st_mtime_ns, stat.st_ino, self.checksum, known_by
+        if _checked.get(self.path) == known:
+            return
+        if checksum_of(self.path) != self.checksum:
+            raise self._changed()
+        if also is not None:
+            also()
+        _checked[self.path] = known
+
+    def check_size(self) -> os.stat_result:
+        """Refuse a file that is missing or has another size; what the system says of it."""
         try:
             stat = self.path.stat()
         except OSError as reason:
             raise ObservationError(f"{self.path} of a cell store is missing: {reason.strerror}") from None
-        known = stat.st_size, stat.st_mtime_ns, stat.st_ino, self.checksum
-        if _checked.get(self.path) == known:
-            return
-        if stat.st_size != self.size or checksum_of(self.path) != self.checksum:
-            raise ObservationError(f"{self.path} of a cell store has changed since it was written: prepare it again")
-        _checked[self.path] = known
+        if stat.st_size != self.size:
+            raise self._changed()
+        return stat
+
+    def _changed(self) -> ObservationError:
+        return ObservationError(f"{self.path} of a cell store has changed since it was written: prepare it again")
 
     def about(self) -> dict[str, Any]:
         """The line of store.json."""
@@ -75,6 +90,18 @@ class Part:
     cells: int
     first: int
     last: int
+    skipped: NDArray[np.int64] | None = field(default=None, kw_only=True, compare=False, repr=False)  # rows, sorted
+
+    def kept(self, rows: slice) -> NDArray[np.bool_] | None:
+        """Which of some rows are not skipped; None if that is all of them."""
+        if self.skipped is None:
+            return None
+        first, last = np.searchsorted(self.skipped, (rows.start, rows.stop))
+        if first == last:
+            return None
+        keep = np.ones(rows.stop - rows.start, dtype=bool)
+        keep[self.skipped[first:last] - rows.start] = False
+        return keep
 
     def load(self) -> tuple[list[NDArray[np.int32]], NDArray[Any]]:
         """Positions of each mode, in the order of the store's modes, and values; they may be mapped files."""
@@ -86,17 +113,44 @@ class Part:
 
 @dataclass(frozen=True)
 class FilePart(Part):
-    """A part in a file of a store."""
+    """A part in a file of a store; where ``sizes`` are known, its cells are checked when it is first read."""
 
     file: File
     names: tuple[str, ...]  # of the columns of positions
+    value_type: str | None = field(default=None, kw_only=True)
+    sizes: tuple[int, ...] = field(default=(), kw_only=True)  # of the modes, as the columns
+    owner: int = field(default=0, kw_only=True)  # the column by which it is sorted
 
     def load(self) -> tuple[list[NDArray[np.int32]], NDArray[Any]]:
-        self.file.check()
-        columns = read_columns(self.file.path, (*self.names, VALUE))
-        if any(len(column) != self.cells for column in columns):
+        held_to = (self.cells, self.first, self.last, self.names, self.sizes, self.owner)
+        self.file.check(self._check if self.sizes else None, held_to)
+        return self._read()
+
+    def _read(self) -> tuple[list[NDArray[np.int32]], NDArray[Any]]:
+        *columns, x = read_columns(self.file.path, (*self.names, VALUE))
+        if any(len(column) != self.cells for column in (*columns, x)):
             raise ObservationError(f"{self.file.path} must have {self.cells:,} cells")
-        return columns[:-1], columns[-1]
+        if any(column.dtype != np.int32 for column in columns) or self.value_type not in (None, x.dtype.name):
+            raise ObservationError(f"{self.file.path} must have int32 positions and {self.value_type} values")
+        return columns, x
+
+    def _check(self) -> None:
+        """Refuse cells outside the tensor: compiled code would leave its memory; a right checksum does not tell."""
+        columns, x = self._read()
+        for start in range(0, self.cells, _LOOKED_AT):
+            rows = slice(start, start + _LOOKED_AT)
+            for name, column, size in zip(self.names, columns, self.sizes, strict=True):
+                if column[rows].min() < 0 or column[rows].max() >= size:
+                    raise self._damaged(f"must have positions of {name!r} from 0 to {size - 1}")
+            own = columns[self.owner][max(start - 1, 0) : rows.stop]
+            if own.min() < self.first or own.max() >= self.last or (own[1:] < own[:-1]).any():
+                wanted = f"must be sorted by {self.names[self.owner]!r}, from {self.first} to {self.last - 1}"
+                raise self._damaged(wanted)
+            if x.dtype.kind == "f" and not (np.isfinite(x[rows]) & (x[rows] >= 0)).all():
+                raise self._damaged("must have values that are finite and not negative")
+
+    def _damaged(self, wanted: str) -> ObservationError:
+        return ObservationError(f"{self.file.path} {wanted}: prepare the store again")
 
     def ahead(self) -> None:
         with suppress(OSError, AttributeError):  # Linux has it
@@ -128,6 +182,7 @@ def read_columns(path: Path, names: Sequence[str]) -> list[NDArray[Any]]:
     try:
         with pa.memory_map(os.fspath(path)) as source:
             batch = pa.ipc.open_file(source).get_batch(0)
+            batch.validate()
         return [read_only(batch.column(name).to_numpy(zero_copy_only=True)) for name in names]
     except (pa.ArrowException, KeyError, OSError) as reason:
         raise ObservationError(f"{path} cannot be read as a part of a cell store: {reason}") from None
