@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Any as _Any
 
     from pltf.data import Holdout, Observation, holdout, observe
+    from pltf.data import open_store as open
     from pltf.errors import (
         ConvergenceWarning,
         EngineError,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 # Where each public name lives: imported when it is first asked for, so that `pltf --help` waits for nothing.
 _HOMES = {
-    "pltf.data": ("Holdout", "Observation", "holdout", "observe"),
+    "pltf.data": ("Holdout", "Observation", "holdout", "observe", "open"),
     "pltf.errors": (
         "ConvergenceWarning",
         "EngineError",
@@ -58,6 +59,7 @@ _HOMES = {
     "pltf.prediction.dispersion": ("Dispersion",),
     "pltf.selection": ("Selection", "select"),
 }
+_CALLED = {"open": "open_store"}  # there, so that it hides no builtin
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 _MODULES = ("datasets", "io", "metrics", "plotting", "report", "sklearn")
 
@@ -90,6 +92,7 @@ __all__ = [
     "match",
     "nmf",
     "observe",
+    "open",
     "select",
     "tucker",
 ]
@@ -103,7 +106,7 @@ def __getattr__(name: str) -> "_Any":
 
         return version("pltf")
     if name in _HOME_OF:
-        found = getattr(import_module(_HOME_OF[name]), name)
+        found = getattr(import_module(_HOME_OF[name]), _CALLED.get(name, name))
         globals()[name] = found
         return found
     if name in _MODULES:

@@ -12,7 +12,7 @@ from hypothesis import given
 from numpy.typing import NDArray
 
 import pltf
-from pltf.data import Observation
+from pltf.data import CooObservation, Observation
 from pltf.devices import Device
 from pltf.engines import listed as listed_module
 from pltf.engines import plan as planning
@@ -58,9 +58,9 @@ def _dense(case: Case, dtype: str = "float64", threads: int = 1) -> Engine:
     return _built(case, _arrays(case), dtype, threads)
 
 
-def _lists(case: Case, unlisted: str) -> dict[str, Observation]:
+def _lists(case: Case, unlisted: str) -> dict[str, CooObservation]:
     """The same observations as lists: of all observed cells, or of the non-zeros and the holes."""
-    seen = {}
+    seen: dict[str, CooObservation] = {}
     for name, x in case.data.items():
         mask = case.masks[name]
         # Some observed zeros are listed too: a listed zero is an observed zero.
@@ -72,7 +72,9 @@ def _lists(case: Case, unlisted: str) -> dict[str, Observation]:
         options: Any = {"unlisted": unlisted} | ({} if unlisted == "missing" else {"missing": np.argwhere(~mask)})
         cells = np.argwhere(listed)
         order = np.random.default_rng(0).permutation(len(cells))
-        seen[name] = pltf.observe((cells[order], x[listed][order]), shape=x.shape, **options)
+        one = pltf.observe((cells[order], x[listed][order]), shape=x.shape, **options)
+        assert isinstance(one, CooObservation)
+        seen[name] = one
     return seen
 
 

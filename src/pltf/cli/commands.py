@@ -22,18 +22,22 @@ from pltf.cli.data import (
     as_labelled,
     for_csv,
     hidden,
+    letters,
     model_of,
     observed,
     read_alike,
     reading_in_words,
     refuse_no_text,
     wanted_of,
+    with_store,
     write_table,
 )
 from pltf.cli.parsing import dispersion_of, ending_of, free_path, names_of, output_path, priors_of, same_place
 from pltf.cli.spelling import option
 from pltf.cli.telling import Teller, human_bytes, is_terminal
-from pltf.data import CooObservation, DenseObservation, Observation
+from pltf.data import CooObservation, Observation, StoredObservation
+from pltf.data.pattern import ForgottenPattern
+from pltf.data.stored import is_store, open_store
 from pltf.errors import PltfError, spelled
 from pltf.fit import Fit
 from pltf.inference.run import INTERRUPTED
@@ -317,7 +321,11 @@ def score(
     from pltf.cli.data import held_in
 
     known = _fit_of(run, limit)
+    if file is not None and is_store(file):
+        known, file = with_store(known, file), None
     if not known.keeps_data:
+        if any(pattern.digest for pattern in known.patterns.values() if isinstance(pattern, ForgottenPattern)):
+            raise PltfError(f"{run} was fitted to a cell store, which a file does not hold: name the store after it")
         raise PltfError(f"{run} was fitted with --no-keep-data: it does not know the cells it has seen, as scores must")
     if file is None and (value is not None or format is not None):
         raise PltfError("--value and --format go with a table of cells, and none is named")
@@ -388,6 +396,12 @@ def info(tell: Teller, file: Path, format: str | None, variable: str | None, lim
         _tell_components(tell, result)
         _know_fit(tell, result)
         _tell_origin(tell, result.origin)
+        return 0
+    if is_store(file):
+        seen = open_store(file)
+        _tell_data(tell, seen, str(file))
+        tell.say("", f"{'':<12} {len(seen.parts):,} parts on disk, sorted by {(seen.dims or letters(9))[seen.owner]}")
+        tell.know(kind="cell store", parts=len(seen.parts))
         return 0
     held = read_data(file, format=format, variable=variable, limit=limit, most=MOST_COLUMNS)
     kind = format or guess(file)
@@ -483,7 +497,11 @@ def convert(tell: Teller, file: Path, output: Path, force: bool, spreadsheet_saf
     for one in others:
         tell.say("", f"{'':<12} {one} has the labels, which the format cannot hold")
     tell.know(labels=str(others[0]) if others else None)
-    alone = isinstance(seen, CooObservation) and seen.unlisted == "missing" and path.suffix not in (".npz", ".nc")
+    alone = (
+        isinstance(seen, CooObservation | StoredObservation)
+        and seen.unlisted == "missing"
+        and path.suffix not in (".npz", ".nc")
+    )
     if alone:
         tell.say("", f"{'':<12} read it with --missing unlisted, or cells without a row are zeros")
     tell.know(read_with=["--missing", "unlisted"] if alone else [])
@@ -542,20 +560,13 @@ def _read(
 def _tell_data(tell: Teller, seen: Observation, source: str) -> None:
     dims = seen.dims or ("",) * len(seen.shape)
     shape = " x ".join(f"{dim} {size:,}".strip() for dim, size in zip(dims, seen.shape, strict=True))
-    above = _above_zero(seen)
+    above = seen.n_positive
     cells = f"{seen.n_observed:,} cells observed" if seen.has_missing else "all cells observed"
     tell.say("data", ": ".join(_plain(part) for part in (source, shape) if part))
     tell.say("", f"{'':<12} {cells}, {above:,} of them above zero, total {seen.total:g}")
-    listed = isinstance(seen, CooObservation)
+    storage = {CooObservation: "listed", StoredObservation: "parts"}.get(type(seen), "dense")
     facts = {"source": source, "shape": seen.shape, "dims": seen.dims, "total": seen.total, "observed": seen.n_observed}
-    tell.know(data={**facts, "above_zero": above, "largest": seen.largest, "storage": "listed" if listed else "dense"})
-
-
-def _above_zero(seen: Observation) -> int:
-    if isinstance(seen, CooObservation):
-        return int(np.count_nonzero(seen.values))
-    assert isinstance(seen, DenseObservation)
-    return int(np.count_nonzero(seen.values if seen.mask is None else (seen.values > 0) & seen.mask))
+    tell.know(data={**facts, "above_zero": above, "largest": seen.largest, "storage": storage})
 
 
 def _tell_fit(tell: Teller, fitted: Fit) -> None:

@@ -103,6 +103,12 @@ class Part:
         keep[self.skipped[first:last] - rows.start] = False
         return keep
 
+    def unskipped(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The rows with these ranks among those that are not skipped."""
+        if self.skipped is None:
+            return ranks
+        return ranks + np.searchsorted(self.skipped - np.arange(self.skipped.size), ranks, side="right")
+
     def load(self) -> tuple[list[NDArray[np.int32]], NDArray[Any]]:
         """Positions of each mode, in the order of the store's modes, and values; they may be mapped files."""
         raise NotImplementedError

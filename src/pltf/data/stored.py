@@ -14,7 +14,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pltf import memory
 from pltf.data.base import Observation
 from pltf.data.cell_index import CellIndex, Coords
 from pltf.data.coo import UNLISTED, CooObservation, sort_cells
@@ -33,8 +32,10 @@ from pltf.data.part_files import (
     read_columns,
 )
 from pltf.data.pattern import Bools, Pattern
-from pltf.data.random_cells import numbered, order_of
+from pltf.data.random_cells import distinct_numbers, numbered, order_of
+from pltf.data.stored_labels import read_labels
 from pltf.errors import ObservationError
+from pltf.memory import SHARE, at_hand
 
 BLOCK = 1 << 18  # rows that are looked at at a time
 _LONGEST_TEXT = 1 << 28  # bytes of store.json that are read
@@ -93,11 +94,14 @@ class StoredObservation(Observation):
     def blocks(self) -> Iterator[tuple[Coords, NDArray[Any]]]:
         """All listed cells, a block at a time: positions (modes, n) and values."""
         for part in self.parts:
-            columns, x = part.load()
-            for start in range(0, part.cells, BLOCK):
-                rows = slice(start, min(start + BLOCK, part.cells))
-                coords, values, keep = self._positions(columns, rows), x[rows], part.kept(rows)
-                yield (coords, values) if keep is None else (coords[:, keep], values[keep])
+            yield from self._blocks_of(part)
+
+    def _blocks_of(self, part: Part) -> Iterator[tuple[Coords, NDArray[Any]]]:
+        columns, x = part.load()
+        for start in range(0, part.cells, BLOCK):
+            rows = slice(start, min(start + BLOCK, part.cells))
+            coords, values, keep = self._positions(columns, rows), x[rows], part.kept(rows)
+            yield (coords, values) if keep is None else (coords[:, keep], values[keep])
 
     def _positions(self, columns: Sequence[NDArray[np.int32]], rows: Any) -> Coords:
         return np.stack([columns[column][rows] for column in self.columns])
@@ -153,6 +157,31 @@ class StoredObservation(Observation):
         values[rows >= 0] = x[rows[rows >= 0]]
         return rows[rank], values[rank]
 
+    def pick(self, ranks: NDArray[np.int64], of: Callable[[NDArray[Any]], Bools] | None = None) -> Coords:
+        """The cells of these ranks, sorted, among the listed cells; or among those whose values ``of`` says."""
+        found: list[Coords] = [np.empty((len(self.sizes), 0), dtype=np.int32)]
+        done = 0
+        for part in self.parts:
+            count = part.cells - (0 if part.skipped is None else part.skipped.size)
+            if of is None:
+                mine = ranks[slice(*np.searchsorted(ranks, (done, done + count)))] - done
+                if mine.size:
+                    found.append(self._positions(part.load()[0], part.unskipped(mine)))
+                done += count
+                continue
+            for coords, values in self._blocks_of(part):
+                rows = np.flatnonzero(of(values))
+                mine = ranks[slice(*np.searchsorted(ranks, (done, done + rows.size)))] - done
+                found.append(coords[:, rows[mine]])
+                done += rows.size
+        return np.concatenate(found, axis=1)
+
+    def sample(self, rng: np.random.Generator, most: int) -> Coords:
+        """Listed cells at random, each as probable as any other; all, if they are no more than so many."""
+        if self.listed <= most:
+            return self.pick(np.arange(self.listed))
+        return self.pick(distinct_numbers(rng, self.listed, most))
+
     def first_where(self, wrong: Callable[[NDArray[Any]], NDArray[np.bool_]]) -> tuple[tuple[int, ...], float] | None:
         """The first listed cell with a wrong value, and the value."""
         for coords, values in self.blocks():
@@ -195,11 +224,11 @@ class StoredObservation(Observation):
     def cells(self) -> CooObservation:
         """All cells as a list in memory, if they fit."""
         modes = len(self.sizes)
-        need, have = self.listed * (8 * modes + 40), memory.SHARE * memory.at_hand()
+        need, have = self.listed * (8 * modes + 40), SHARE * at_hand()
         if need > have:
             raise ObservationError(
                 f"{self.listed:,} cells of a store would take {need / 1e9:.1f} GB of memory, "
-                f"and half of what is free are {have / 1e9:.1f} GB"
+                f"and half of what is free is {have / 1e9:.1f} GB"
             )
         places, held = np.empty((modes, self.listed), dtype=np.int32), np.empty(self.listed)
         at = 0
@@ -492,8 +521,3 @@ def _is_finite(value: float) -> bool:
         return math.isfinite(value)
     except OverflowError:  # a whole number beyond float64
         return False
-
-
-def read_labels(folder: Path, told: Mapping[str, Any]) -> Labels:
-    """The labels of a mode."""
-    raise ObservationError(f"{folder} has labels, which this version of pltf does not read")
