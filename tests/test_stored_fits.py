@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 
 import pltf
 import pltf.metrics
-from pltf.cli.main import main
+from pltf.cli.main import run
 from pltf.data import CooObservation
+from pltf.data.stored import StoredPattern
 from pltf.prediction import spread
 from tests.stores import in_memory, stored, write
 
@@ -42,21 +44,10 @@ def fit(data: Any, model: pltf.Model = MODEL, **options: Any) -> pltf.Fit:
     return model.fit(data, **{"progress": False, "max_iter": 60, "tol": 0.0, **options})
 
 
-def quiet(data: Any, model: pltf.Model = MODEL, **options: Any) -> pltf.Fit:
-    with pytest.warns(pltf.ConvergenceWarning) if options.get("tol", 0.0) else _nothing():
-        return fit(data, model, **options)
-
-
-def _nothing() -> Any:
-    from contextlib import nullcontext
-
-    return nullcontext()
-
-
-def assert_alike(one: pltf.Fit, other: pltf.Fit, rtol: float = 1e-6) -> None:
+def assert_alike(one: pltf.Fit, other: pltf.Fit, rtol: float = 1e-4) -> None:
     assert one.bound == pytest.approx(other.bound, rel=1e-10)
     for name in one.factors:
-        np.testing.assert_allclose(one.factors[name].mean, other.factors[name].mean, rtol=rtol)
+        np.testing.assert_allclose(one.factors[name].mean, other.factors[name].mean, rtol=rtol, atol=1e-6)
 
 
 MODELS = {
@@ -89,7 +80,7 @@ def test_memory_files_and_threads_give_the_same_bits(seen: CooObservation, tmp_p
         np.testing.assert_array_equal(one.trace, fits[0].trace)
         np.testing.assert_array_equal(one.factors["A"].mean, fits[0].factors["A"].mean)
         assert one.spread == fits[0].spread
-        assert one.dispersion == fits[0].dispersion
+        assert str(one.dispersion) == str(fits[0].dispersion)
 
 
 def test_the_order_of_the_axes_is_that_of_the_model(seen: CooObservation, tmp_path: Path) -> None:
@@ -111,9 +102,10 @@ def test_links_and_float32(tmp_path: Path) -> None:
 def test_gibbs(seen: CooObservation, tmp_path: Path) -> None:
     opened = stored(seen, tmp_path / "cells")
     options: dict[str, Any] = {"method": "gibbs", "draws": 20, "burn_in": 10, "chains": 2, "progress": False}
-    one, other = (
-        MODEL.fit(data, threads=threads, **options) for data, threads in ((opened, 1), (opened.in_memory(), 2))
-    )
+    with pytest.warns(pltf.ConvergenceWarning):
+        one, other = (
+            MODEL.fit(data, threads=threads, **options) for data, threads in ((opened, 1), (opened.in_memory(), 2))
+        )
     np.testing.assert_array_equal(one.draws["A"], other.draws["A"])
     np.testing.assert_allclose(one.mean().sum(), fit(seen).mean().sum(), rtol=0.1)
 
@@ -122,7 +114,7 @@ def test_gibbs_refuses_fractions(tmp_path: Path) -> None:
     seen = pltf.observe(([(0, 1), (3, 2)], [1.5, 2.0]), shape=(5, 5))
     assert isinstance(seen, CooObservation)
     with pytest.raises(pltf.ObservationError, match=r"X must hold whole counts for .*, got 1\.5"):
-        pltf.nmf(rank=1).fit(stored(seen, tmp_path / "cells"), method="gibbs")
+        pltf.nmf(("a", "b"), rank=1).fit(stored(seen, tmp_path / "cells"), method="gibbs")
 
 
 def test_scores_of_hidden_cells(seen: CooObservation, tmp_path: Path) -> None:
@@ -180,7 +172,7 @@ def test_fits_go_on_and_checkpoints_know_the_store(tmp_path: Path) -> None:
     one = fit(opened, max_iter=15, **kept)
     again = fit(opened, max_iter=15, resume=True, **kept)
     np.testing.assert_array_equal(again.trace, one.trace)
-    assert isinstance(again.pattern if False else again.patterns["X"], type(one.patterns["X"]))
+    assert isinstance(again.patterns["X"], StoredPattern)
     other = stored(cells(seed=4), tmp_path / "other")
     with pytest.raises(pltf.PltfError, match="data"):
         fit(other, max_iter=15, resume=True, **kept)
@@ -229,8 +221,6 @@ def test_the_plan_tells_that_cells_stay_on_disk(tmp_path: Path) -> None:
 def test_memory_does_not_grow_with_the_cells() -> None:
     small, large = cells(), in_memory(cells())
     more = MODEL.plan(large).work_bytes
-    from dataclasses import replace
-
     ten = replace(large, parts=large.parts * 10, listed=10 * large.listed, positive=10 * large.positive)
     assert MODEL.plan(ten).work_bytes < more + 50_000
     assert MODEL.plan(large).data_bytes == small.missing.shape[1] * 12
@@ -239,7 +229,7 @@ def test_memory_does_not_grow_with_the_cells() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"device": "plain"}, "device='plain' needs the cells in memory, and X is a cell store"),
+        ({"device": "torch:cpu"}, "device='torch:cpu' needs the cells in memory, and X is a cell store"),
         ({"engine": "dense"}, "engine='dense' needs the cells in memory, and X is a cell store"),
     ],
 )
@@ -260,7 +250,7 @@ def test_the_evidence_and_arviz_are_refused(tmp_path: Path) -> None:
 
 def test_lists_that_do_not_fit_are_told_of_stores() -> None:
     with pytest.raises(pltf.PltfError, match=r"write a cell store with pltf\.prepare"):
-        pltf.cp(rank=10**7).fit(cells())
+        pltf.cp(("user", "place", "act"), rank=10**7).fit(cells())
 
 
 # -- the command line ---------------------------------------------------------------------------
@@ -273,29 +263,29 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_commands_take_a_store(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["info", "cells.pltf"]) == 0
+    assert run(["info", "cells.pltf"]) == 0
     assert "3 parts on disk, sorted by user" in capsys.readouterr().out
-    assert main(["plan", "cells.pltf", "--cp", "2"]) == 0
+    assert run(["plan", "cells.pltf", "--cp", "2"]) == 0
     assert "stays on disk" in capsys.readouterr().out
     fitted = ["fit", "cells.pltf", "--cp", "2", "--max-iter", "40", "--tol", "1e-3", "-o", "run.nc", "--holdout", "0.2"]
-    assert main(fitted) == 0
-    assert main(["score", "run.nc", "cells.pltf"]) == 0
+    assert run(fitted) == 0
+    assert run(["score", "run.nc", "cells.pltf"]) == 0
     assert "popularity" in capsys.readouterr().out
-    assert main(["predict", "run.nc", "--top", "3", "--among", "all"]) == 0
-    assert main(["report", "run.nc", "-o", "report.html"]) == 0
-    assert main(["select", "cells.pltf", "--cp", "1:2", "--restarts", "2", "-o", "search.nc", "--max-iter", "30"]) == 0
-    assert main(["convert", "cells.pltf", "cells.npz"]) == 0
-    assert main(["info", "cells.npz"]) == 0
+    assert run(["predict", "run.nc", "--top", "3", "--among", "all"]) == 0
+    assert run(["report", "run.nc", "-o", "report.html"]) == 0
+    assert run(["select", "cells.pltf", "--cp", "1:2", "--restarts", "2", "-o", "search.nc", "--max-iter", "30"]) == 0
+    assert run(["convert", "cells.pltf", "cells.npz"]) == 0
+    assert run(["info", "cells.npz"]) == 0
 
 
 def test_commands_refuse_what_a_store_says_itself(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["fit", "cells.pltf", "--cp", "2", "--index", "a,b,c", "-o", "run.nc"]) == 2
+    assert run(["fit", "cells.pltf", "--cp", "2", "--index", "a,b,c", "-o", "run.nc"]) == 2
     assert "--index cannot be used here: cells.pltf is a cell store" in capsys.readouterr().err
-    assert main(["fit", "cells.pltf", "--cp", "2", "--missing", "unlisted", "-o", "run.nc"]) == 2
+    assert run(["fit", "cells.pltf", "--cp", "2", "--missing", "unlisted", "-o", "run.nc"]) == 2
     assert "is a cell store, which says so itself" in capsys.readouterr().err
-    assert main(["fit", "cells.pltf", "--cp", "2", "--max-iter", "30", "-o", "run.nc", "--holdout", "0.2"]) == 0
-    assert main(["score", "run.nc"]) == 2
+    assert run(["fit", "cells.pltf", "--cp", "2", "--max-iter", "30", "-o", "run.nc", "--holdout", "0.2"]) == 0
+    assert run(["score", "run.nc"]) == 2
     assert "name the store after it" in capsys.readouterr().err
     write(cells(seed=9), store.parent / "other.pltf")
-    assert main(["score", "run.nc", "other.pltf"]) == 2
+    assert run(["score", "run.nc", "other.pltf"]) == 2
     assert "is not the cell store that the run was fitted to" in capsys.readouterr().err

@@ -22,7 +22,6 @@ from pltf.cli.data import (
     as_labelled,
     for_csv,
     hidden,
-    letters,
     model_of,
     observed,
     read_alike,
@@ -384,6 +383,9 @@ def info(tell: Teller, file: Path, format: str | None, variable: str | None, lim
     from pltf.io.files import guess, read_data, table_columns
     from pltf.io.saved import is_saved
 
+    if is_store(file):
+        _tell_store(tell, file)
+        return 0
     if format is None and variable is None and is_saved(file):
         result = load(file, limit=limit)
         if isinstance(result, Selection):
@@ -397,12 +399,6 @@ def info(tell: Teller, file: Path, format: str | None, variable: str | None, lim
         _know_fit(tell, result)
         _tell_origin(tell, result.origin)
         return 0
-    if is_store(file):
-        seen = open_store(file)
-        _tell_data(tell, seen, str(file))
-        tell.say("", f"{'':<12} {len(seen.parts):,} parts on disk, sorted by {(seen.dims or letters(9))[seen.owner]}")
-        tell.know(kind="cell store", parts=len(seen.parts))
-        return 0
     held = read_data(file, format=format, variable=variable, limit=limit, most=MOST_COLUMNS)
     kind = format or guess(file)
     if kind in TABLES:
@@ -410,6 +406,15 @@ def info(tell: Teller, file: Path, format: str | None, variable: str | None, lim
     else:
         _tell_array(tell, held)
     return 0
+
+
+def _tell_store(tell: Teller, path: Path) -> None:
+    """What a cell store has."""
+    seen = open_store(path)
+    _tell_data(tell, seen, str(path))
+    owner = seen.owner if seen.dims is None else _plain(seen.dims[seen.owner])
+    tell.say("", f"{'':<12} {len(seen.parts):,} parts on disk, sorted by {owner}; {human_bytes(seen.cell_bytes)}")
+    tell.know(kind="cell store", parts=len(seen.parts))
 
 
 def _tell_table(tell: Teller, table: pd.DataFrame, width: int) -> None:
