@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pltf.gamma import Gamma, Point, Posterior, Samples
     from pltf.inference.run import Sweep
     from pltf.io import load
+    from pltf.io.prepare import prepare
     from pltf.matching import Match, match
     from pltf.notation import Model, cp, nmf, tucker
     from pltf.prediction.dispersion import Dispersion
@@ -53,6 +54,7 @@ _HOMES = {
     "pltf.gamma": ("Gamma", "Point", "Posterior", "Samples"),
     "pltf.inference.run": ("Sweep",),
     "pltf.io": ("load",),
+    "pltf.io.prepare": ("prepare",),
     "pltf.matching": ("Match", "match"),
     "pltf.notation": ("Model", "cp", "nmf", "tucker"),
     "pltf.prediction.dispersion": ("Dispersion",),
@@ -90,6 +92,7 @@ __all__ = [
     "match",
     "nmf",
     "observe",
+    "prepare",
     "select",
     "tucker",
 ]
