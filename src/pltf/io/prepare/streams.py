@@ -134,6 +134,8 @@ def _labels(array: Any, type_: Any, what: str, number: int) -> Any:
         raise ObservationError(
             f"{what} must be of one kind, and holds {first} in the first batch and {its} in batch {number + 1}"
         )
+    if pa.types.is_dictionary(array.type):  # of views, as polars has them, not all casts are known
+        array = pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(type_))
     try:
         return array.cast(type_)
     except pa.ArrowInvalid as reason:
