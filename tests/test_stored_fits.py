@@ -127,8 +127,10 @@ def test_scores_of_hidden_cells(seen: CooObservation, tmp_path: Path) -> None:
         others = pltf.metrics.score(one, data, split.cells, resamples=0).table
         np.testing.assert_array_equal(others["value"], tables[-1]["value"])
         assert pltf.metrics.popularity(data, split.cells).shape == split.values.shape
-    np.testing.assert_allclose(*(table[["value", "popularity"]].to_numpy() for table in tables), rtol=1e-5)
-    np.testing.assert_allclose(*(pltf.metrics.popularity(data, [(0, 0, 0), (3, 2, 1)]) for data in (opened, seen)))
+    one, other = (table[["value", "popularity"]].to_numpy() for table in tables)
+    np.testing.assert_allclose(one, other, rtol=1e-5)
+    busy, same = (pltf.metrics.popularity(data, [(0, 0, 0), (3, 2, 1)]) for data in (opened, seen))
+    np.testing.assert_allclose(busy, same)
 
 
 def test_a_search(seen: CooObservation, tmp_path: Path) -> None:
@@ -150,6 +152,7 @@ def test_a_saved_fit_does_not_open_the_store(seen: CooObservation, tmp_path: Pat
     for file in (tmp_path / "cells").iterdir():
         file.unlink()
     again = pltf.load(tmp_path / "run.nc")
+    assert isinstance(again, pltf.Fit)
     np.testing.assert_array_equal(again.mean(at=[(0, 1, 2)]), one.mean(at=[(0, 1, 2)]))
     assert not again.keeps_data
     assert again.n_observed == one.n_observed
@@ -157,7 +160,9 @@ def test_a_saved_fit_does_not_open_the_store(seen: CooObservation, tmp_path: Pat
     with pytest.raises(pltf.PltfError, match="a saved fit does not refer to its cell store, so it does not know"):
         again.top(3, "missing")
     again.save(tmp_path / "twice.nc")
-    assert pltf.load(tmp_path / "twice.nc").patterns == again.patterns
+    twice = pltf.load(tmp_path / "twice.nc")
+    assert isinstance(twice, pltf.Fit)
+    assert twice.patterns == again.patterns
 
 
 def test_without_keep_data(tmp_path: Path) -> None:
@@ -168,7 +173,7 @@ def test_without_keep_data(tmp_path: Path) -> None:
 
 def test_fits_go_on_and_checkpoints_know_the_store(tmp_path: Path) -> None:
     opened = stored(cells(), tmp_path / "cells")
-    kept = {"checkpoint": tmp_path / "kept.nc"}
+    kept: dict[str, Any] = {"checkpoint": tmp_path / "kept.nc"}
     one = fit(opened, max_iter=15, **kept)
     again = fit(opened, max_iter=15, resume=True, **kept)
     np.testing.assert_array_equal(again.trace, one.trace)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pltf.gamma import Gamma, Point, Posterior, Samples
     from pltf.inference.run import Sweep
     from pltf.io import load
+    from pltf.io.prepare import prepare
     from pltf.matching import Match, match
     from pltf.notation import Model, cp, nmf, tucker
     from pltf.prediction.dispersion import Dispersion
@@ -54,6 +55,7 @@ _HOMES = {
     "pltf.gamma": ("Gamma", "Point", "Posterior", "Samples"),
     "pltf.inference.run": ("Sweep",),
     "pltf.io": ("load",),
+    "pltf.io.prepare": ("prepare",),
     "pltf.matching": ("Match", "match"),
     "pltf.notation": ("Model", "cp", "nmf", "tucker"),
     "pltf.prediction.dispersion": ("Dispersion",),
@@ -93,6 +95,7 @@ __all__ = [
     "nmf",
     "observe",
     "open",
+    "prepare",
     "select",
     "tucker",
 ]

@@ -19,7 +19,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +243,29 @@ class StoreWriter:
         file = write_columns(self._folder / f"part-{number:05}.arrow", named)
         self._parts.append(FilePart(number, len(x), first, last, file, self._dims))
         self._totals = self._totals.with_values(x)
+
+    @property
+    def totals(self) -> Totals:
+        """Of the parts so far."""
+        return self._totals
+
+    @property
+    def parts(self) -> int:
+        """How many parts there are."""
+        return len(self._parts)
+
+    def widen(self, value_type: str) -> None:
+        """See to it that values of a type fit: the parts so far are written again, if theirs is narrower."""
+        wider, names = np.dtype(value_type), [*self._dims, VALUE]
+        if VALUE_TYPES.index(wider.name) <= VALUE_TYPES.index(self._value_type.name):
+            return
+        self._value_type = wider
+        for number, part in enumerate(self._parts):
+            columns, values = part.load()
+            new = self._folder / f"{part.file.path.name}.new"
+            file = write_columns(new, dict(zip(names, [*columns, values.astype(wider)], strict=True)))
+            new.replace(part.file.path)
+            self._parts[number] = replace(part, file=replace(file, path=part.file.path))
 
     def finish(self, sizes: Sequence[int], labels: Mapping[str, Mapping[str, Any]], missing: Coords | None) -> None:
         """Write what is left; ``labels`` has the line of store.json for each mode that has labels."""

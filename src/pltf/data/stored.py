@@ -344,6 +344,16 @@ def open_store(path: str | os.PathLike[str]) -> StoredObservation:
     Fits, predictions, scores, held-out cells and searches take it like other data. A fit reads the parts of the store
     one after the other at each sweep; it takes memory for factors and for the cells in hand, never for all of them.
     A store that is not whole, or has changed since it was written, is refused.
+
+    >>> import os, tempfile, pandas as pd, pltf
+    >>> visits = pd.DataFrame({"user": ["ann", "bob", "ann"], "place": ["bar", "bar", "gym"]})
+    >>> path = os.path.join(tempfile.mkdtemp(), "visits.pltf")
+    >>> _ = pltf.prepare(visits, path, dims=("user", "place"), progress=False)
+    >>> pltf.open(path)
+    <StoredObservation 2x2 uint8: 4 of 4 cells observed, total 3>
+    >>> fit = pltf.nmf(("user", "place"), rank=1).fit(pltf.open(path))
+    >>> fit.factors["W"].mean.shape
+    (2, 1)
     """
     folder = Path(path).absolute()
     about = _About(folder, _read_about(folder))

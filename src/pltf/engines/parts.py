@@ -114,7 +114,8 @@ class Spec:
     def chain(self) -> Chain:
         """Of an equation that is not CP: the cheapest chain in the order of the cells."""
         others = [mode for mode in range(len(self.columns)) if mode != self.owner]
-        order = (self.owner, *sorted(others, key=lambda mode: self.columns[mode]))
+        by_size = sorted(others, key=lambda mode: (-self.task.shape[mode], self.columns[mode]))  # as pltf.prepare sorts
+        order = (self.owner, *by_size)
         return plan_chain_in_order(self.task.equation, self.task.sizes, self.task.facts.positive, order)
 
     def sizes(self, span: Span) -> dict[str, int]:
