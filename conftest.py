@@ -13,6 +13,7 @@ from tests.on_device import ON_GPU
 
 # Examples in docstrings that need an extra: of these names, and of all that is in them.
 EXAMPLES_OF_EXTRAS = (
+    "pltf.data.stored.open_store",
     "pltf.fit.Fit.to_arviz",
     "pltf.metrics.scores.Scores.plot",
     "pltf.plotting",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import pltf
-from pltf.engines import dense_cp
+from pltf.engines import dense_cp, parts
 from pltf.engines import plan as planning
 from pltf.engines.torch import blocks, cp_lists, plain, sums
 from tests.reference import Array, Reference
@@ -127,6 +127,7 @@ def cut_small(patch: pytest.MonkeyPatch, size: int) -> None:
     """Have every engine cut its cells into blocks of about so many bytes."""
     patch.setattr(planning, "BLOCK_BYTES", size)
     patch.setattr(plain, "ON_HOST", 4 * size)
+    patch.setattr(parts, "BLOCK", max(1, size // 16))
     for name in ("LEAST_CELLS", "MOST_CELLS", "LEAST_MASK_CELLS"):
         patch.setattr(dense_cp, name, max(1, size // 16))
     patch.setattr(blocks, "HOST_BYTES", 32 * size)

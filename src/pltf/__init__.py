@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Any as _Any
 
     from pltf.data import Holdout, Observation, holdout, observe
+    from pltf.data import open_store as open
     from pltf.errors import (
         ConvergenceWarning,
         EngineError,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from pltf.gamma import Gamma, Point, Posterior, Samples
     from pltf.inference.run import Sweep
     from pltf.io import load
+    from pltf.io.prepare import prepare
     from pltf.matching import Match, match
     from pltf.notation import Model, cp, nmf, tucker
     from pltf.prediction.dispersion import Dispersion
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 
 # Where each public name lives: imported when it is first asked for, so that `pltf --help` waits for nothing.
 _HOMES = {
-    "pltf.data": ("Holdout", "Observation", "holdout", "observe"),
+    "pltf.data": ("Holdout", "Observation", "holdout", "observe", "open"),
     "pltf.errors": (
         "ConvergenceWarning",
         "EngineError",
@@ -53,11 +55,13 @@ _HOMES = {
     "pltf.gamma": ("Gamma", "Point", "Posterior", "Samples"),
     "pltf.inference.run": ("Sweep",),
     "pltf.io": ("load",),
+    "pltf.io.prepare": ("prepare",),
     "pltf.matching": ("Match", "match"),
     "pltf.notation": ("Model", "cp", "nmf", "tucker"),
     "pltf.prediction.dispersion": ("Dispersion",),
     "pltf.selection": ("Selection", "select"),
 }
+_CALLED = {"open": "open_store"}  # there, so that it hides no builtin
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 _MODULES = ("datasets", "io", "metrics", "plotting", "report", "sklearn")
 
@@ -90,6 +94,8 @@ __all__ = [
     "match",
     "nmf",
     "observe",
+    "open",
+    "prepare",
     "select",
     "tucker",
 ]
@@ -103,7 +109,7 @@ def __getattr__(name: str) -> "_Any":
 
         return version("pltf")
     if name in _HOME_OF:
-        found = getattr(import_module(_HOME_OF[name]), name)
+        found = getattr(import_module(_HOME_OF[name]), _CALLED.get(name, name))
         globals()[name] = found
         return found
     if name in _MODULES:

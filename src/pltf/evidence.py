@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, xlogy
 
-from pltf.data import CooObservation, DenseObservation, Observation, observe
+from pltf.data import CooObservation, DenseObservation, Observation, StoredObservation, observe
 from pltf.data.observe import observed_again
 from pltf.data.pattern import kept
 from pltf.engines.base import Engine
@@ -129,6 +129,9 @@ def evidence(fit: Fit, X: Any, *, mask: Any, effort: Effort, options: FitOptions
     if fit.history:
         raise PltfError("the evidence goes with one batch of data, and this fit was updated with more")
     seen = _data(fit, X, mask)
+    for name, one in seen.items():
+        if isinstance(one, StoredObservation):
+            raise PltfError(f"the evidence is for small problems: {name} must be in memory, and it is a cell store")
     refuse_fractions(seen, "the evidence")
     likelihoods = {name: fit.likelihoods.get(name, POISSON) for name in seen}
     seen = {name: _all_listed(one, name) if likelihoods[name] == BERNOULLI else one for name, one in seen.items()}

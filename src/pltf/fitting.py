@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pltf.data import CooObservation, Observation
+from pltf.data import CooObservation, Observation, StoredObservation
 from pltf.data.labels import Labels
 from pltf.data.numeric import numeric
 from pltf.data.observe import frame_as_array, is_frame, is_xarray
@@ -20,7 +20,7 @@ from pltf.dispersion import checked, dispersions
 from pltf.engines import registry
 from pltf.engines.plan import Plan, human, physical_memory
 from pltf.engines.registry import facts_of
-from pltf.engines.ways import KINDS
+from pltf.engines.ways import KINDS, LISTED
 from pltf.errors import ConvergenceWarning, PltfError, py, py_only
 from pltf.fit import Fit, counted_factors, dispersed, masses, remembering, resumable, with_spread
 from pltf.gamma import Array, Gamma, Point, Posterior, Samples
@@ -312,7 +312,7 @@ def patterns_of(seen: Mapping[str, Observation], keep_data: bool) -> dict[str, P
 
 
 def _unlisted(seen: Observation) -> str:
-    return seen.unlisted if isinstance(seen, CooObservation) else "zero"
+    return seen.unlisted if isinstance(seen, CooObservation | StoredObservation) else "zero"
 
 
 def _component_counts(model: Model, problem: Problem, state: State) -> Factors:
@@ -346,7 +346,10 @@ def _check_memory(planned: Plan) -> None:
     memory = physical_memory()
     if planned.work_bytes > memory:
         need, have = human(planned.work_bytes, "B"), human(memory, "B")
-        raise PltfError(f"the fit needs {need} beside the data, and this machine has {have}: see {py:model.plan(X)}")
+        copies = sum(e.made_bytes for e in planned.equations if e.task.facts.storage == LISTED)
+        advice = f", or write a cell store with {py:pltf.prepare}" if copies else ""
+        text = f"the fit needs {need} beside the data, and this machine has {have}: see {py:model.plan(X)}{advice}"
+        raise PltfError(text)
     device = planned.device
     if device is not None and planned.device_bytes > device.memory()[0]:
         need, have = human(planned.device_bytes, "B"), human(device.memory()[0], "B")

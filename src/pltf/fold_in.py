@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pltf.data import CooObservation, DenseObservation, Observation, observe
+from pltf.data import CooObservation, DenseObservation, Observation, StoredObservation, observe
 from pltf.data.observe import has_names, in_order, is_listed, is_xarray, shape_and_dtype
 from pltf.data.tables import column_names, is_table
 from pltf.errors import ObservationError, PltfError, py
@@ -158,6 +158,8 @@ def _with_axis(row: Any, place: int) -> Any:
     if isinstance(row, DenseObservation):
         mask = None if row.mask is None else np.expand_dims(row.mask, place)
         return replace(row, values=np.expand_dims(row.values, place), mask=mask, dims=None)
+    if isinstance(row, StoredObservation):
+        raise PltfError("a cell store must have all indices of the tensor to be folded in")
     return np.expand_dims(row, place)
 
 

@@ -13,6 +13,7 @@ from pltf.data import CooObservation, Observation, observe
 from pltf.data.labels import PERIODS, Labels
 from pltf.data.observe import in_order, is_xarray
 from pltf.data.pattern import ListedPattern, Pattern
+from pltf.data.stored import StoredObservation, StoredPattern
 from pltf.data.tables import column_names, is_table
 from pltf.data.union import spread_out
 from pltf.errors import ObservationError, PltfError, py, py_only
@@ -146,7 +147,11 @@ def _cut(seen: Observation, indices: tuple[str, ...], axes: Axes) -> Observation
 
 def _refuse_unlike(pattern: Pattern, seen: Observation, name: str) -> None:
     """Refuse lists whose other cells are zeros beside lists whose other cells are missing."""
-    if isinstance(pattern, ListedPattern) and isinstance(seen, CooObservation) and seen.unlisted != pattern.unlisted:
+    if not isinstance(pattern, ListedPattern | StoredPattern) or not isinstance(
+        seen, CooObservation | StoredObservation
+    ):
+        return
+    if seen.unlisted != pattern.unlisted:
         words = {"zero": "zeros", "missing": "missing"}
         came, was = words[seen.unlisted], words[pattern.unlisted]
         raise ObservationError(

@@ -77,10 +77,10 @@ class Allowance:
 
     >>> allowance = Allowance("events.csv.gz", 1e9)
     >>> allowance.take(6e8)
-    >>> allowance.take(6e8)
+    >>> allowance.take(6e8)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
-    pltf.errors.PltfError: events.csv.gz would take more than 1.0 GB of memory to read: raise this with limit=
+    pltf.errors.PltfError: events.csv.gz would take more than 1.0 GB of memory to read: raise this with limit=, or ...
     """
 
     def __init__(self, path: str | os.PathLike[str], limit: float | None = None) -> None:
@@ -105,7 +105,8 @@ class Allowance:
         """Tell that it is too much."""
         most = f"{self.limit / 1e9:.1f} GB" if self.limit >= 1e9 else f"{self.limit / 1e6:.1f} MB"
         raise PltfError(
-            f"{self._path} would take more than {most} of memory to read{self._why}: raise this with {py:limit=}"
+            f"{self._path} would take more than {most} of memory to read{self._why}: raise this with {py:limit=}, "
+            f"or write a cell store with {py:pltf.prepare}"
         )
 
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from pltf.data import Observation, observe
+from pltf.data import Observation, StoredObservation, observe
 from pltf.data.device_arrays import on_device
 from pltf.data.labels import Labels
 from pltf.data.observe import check_mask, has_names, in_order, is_listed, shape_and_dtype
-from pltf.devices import AUTO, Device, device_of, gpu
+from pltf.devices import AUTO, HOST, Device, device_of, gpu
 from pltf.engines.plan import HELD, HELD_BY_ESTIMATES, HELD_PLAINLY, Plan, plan_tensor
 from pltf.engines.registry import facts_of
-from pltf.engines.ways import DENSE, Facts, Task
+from pltf.engines.ways import DENSE, STORED, Facts, Task
 from pltf.errors import ObservationError, PltfError, py, py_only
 from pltf.inference.gibbs import NAME as GIBBS
 from pltf.notation import Model
@@ -34,6 +34,7 @@ def plan(model: Model, X: Any, *, mask: Any, options: FitOptions) -> Plan:
         check_mask(given, arrays[name][0], name, data[name])
     compute: np.dtype[Any] = np.dtype(options.dtype)
     threads = available_threads() if options.threads is None else options.threads
+    _refuse_for_stores(data, options)
     facts = {
         name: facts_of(one) if isinstance(one, Observation) else _guessed_facts(one, masks.get(name))
         for name, one in data.items()
@@ -47,7 +48,19 @@ def plan(model: Model, X: Any, *, mask: Any, options: FitOptions) -> Plan:
         held = _held(options)
         return Plan(model, options.engine, compute, threads, plans, None, held, judges, device).with_room()
 
-    return _where_it_pays(on) if options.device == AUTO else on(device_of(options.device))
+    stored = any(task.facts.storage == STORED for task in tasks)
+    return _where_it_pays(on) if options.device == AUTO and not stored else on(device_of(options.device))
+
+
+def _refuse_for_stores(data: Mapping[str, Any], options: FitOptions) -> None:
+    """Refuse what cells that stay on disk cannot have."""
+    name = next((name for name, one in data.items() if isinstance(one, StoredObservation)), None)
+    if name is None:
+        return
+    if options.device not in (AUTO, HOST):
+        raise PltfError(f"{py:device={options.device!r}} needs the cells in memory, and {name} is a cell store")
+    if options.engine == DENSE:
+        raise PltfError(f"{py:engine={options.engine!r}} needs the cells in memory, and {name} is a cell store")
 
 
 def _where_it_pays(on: Callable[[Device | None], Plan]) -> Plan:

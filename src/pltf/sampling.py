@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pltf.alignment import align
-from pltf.data import DenseObservation, Observation
+from pltf.data import Observation
 from pltf.engines.plan import human, physical_memory
 from pltf.errors import ConvergenceWarning, ObservationError, PltfError, py, py_only
 from pltf.fit import Fit, Sampled, counted_factors
@@ -88,14 +88,11 @@ def _check_memory(ready: Prepared, schedule: Schedule) -> None:
 def refuse_fractions(seen: Mapping[str, Observation], purpose: str, advice: str = "") -> None:
     """A count that is to be allocated must be whole."""
     for name, one in seen.items():
-        values = np.asarray(one.values)  # type: ignore[attr-defined]
-        if values.dtype.kind != "f":
+        if np.dtype(one.dtype_name).kind != "f":
             continue
-        known = one.mask if isinstance(one, DenseObservation) and one.mask is not None else np.isfinite(values)
-        wrong = known & (values != np.floor(values))
-        if wrong.any():
-            value = values[wrong].flat[0]
-            raise ObservationError(f"{name} must hold whole counts for {purpose}, got {value:g}{advice}")
+        wrong = one.first_where(lambda values: values != np.floor(values))
+        if wrong is not None:
+            raise ObservationError(f"{name} must hold whole counts for {purpose}, got {wrong[1]:g}{advice}")
 
 
 class Ended(NamedTuple):

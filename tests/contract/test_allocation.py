@@ -46,12 +46,19 @@ def _parts(case: Case, dtype: str = "float64", threads: int = 1) -> Engine:
     return registry.build(planned(case, seen, dtype=dtype, threads=threads), seen, parts=3)
 
 
-LISTS = ("sparse, absent is zero", "sparse, absent is missing", "sparse, chains", "list and mask")
+LISTS = (
+    "parts",
+    "parts, chains",
+    "sparse, absent is zero",
+    "sparse, absent is missing",
+    "sparse, chains",
+    "list and mask",
+)
 ON_DEVICE = tuple(name for name in ENGINES if name.startswith("torch, list"))
 ALLOCATING: Mapping[str, Build] = {
     **{name: ENGINES[name] for name in (*LISTS, *ON_DEVICE)},
     "array": _array,
-    "parts": _parts,
+    "in three parts": _parts,
 }
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from numpy.typing import NDArray
 
 import pltf
-from pltf.data import Observation
+from pltf.data import CooObservation, Observation
 from pltf.devices import Device
 from pltf.engines import listed as listed_module
 from pltf.engines import plan as planning
@@ -23,6 +23,7 @@ from tests.contract.on_device import OnDevice
 from tests.extras import TORCH
 from tests.on_device import device as on_device
 from tests.reference import Array, log_odds
+from tests.stores import in_memory
 from tests.strategies import Case, cases, cp_cases, cut_small
 
 Build = Callable[..., Engine]
@@ -57,9 +58,9 @@ def _dense(case: Case, dtype: str = "float64", threads: int = 1) -> Engine:
     return _built(case, _arrays(case), dtype, threads)
 
 
-def _lists(case: Case, unlisted: str) -> dict[str, Observation]:
+def _lists(case: Case, unlisted: str) -> dict[str, CooObservation]:
     """The same observations as lists: of all observed cells, or of the non-zeros and the holes."""
-    seen = {}
+    seen: dict[str, CooObservation] = {}
     for name, x in case.data.items():
         mask = case.masks[name]
         # Some observed zeros are listed too: a listed zero is an observed zero.
@@ -71,7 +72,9 @@ def _lists(case: Case, unlisted: str) -> dict[str, Observation]:
         options: Any = {"unlisted": unlisted} | ({} if unlisted == "missing" else {"missing": np.argwhere(~mask)})
         cells = np.argwhere(listed)
         order = np.random.default_rng(0).permutation(len(cells))
-        seen[name] = pltf.observe((cells[order], x[listed][order]), shape=x.shape, **options)
+        one = pltf.observe((cells[order], x[listed][order]), shape=x.shape, **options)
+        assert isinstance(one, CooObservation)
+        seen[name] = one
     return seen
 
 
@@ -112,6 +115,22 @@ def _made_dense(case: Case, dtype: str = "float64", threads: int = 1) -> Engine:
     return _built(case, _lists(case, "missing"), dtype, threads, "dense", "mask")
 
 
+def _stored(case: Case, dtype: str = "float64", threads: int = 1) -> Engine:
+    """Cells in parts; what is not listed is zero."""
+    seen = {name: in_memory(one, parts=5) for name, one in _lists(case, "zero").items()}
+    return _built(case, seen, dtype, threads)
+
+
+def _stored_chains(case: Case, dtype: str = "float64", threads: int = 1) -> Engine:
+    """Parts sorted by the last mode, whose cells are all that was observed; chains, for CP too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Task, "is_cp", False)
+        lists = _lists(case, "missing")
+        return _built(
+            case, {name: in_memory(one, 4, len(one.shape) - 1) for name, one in lists.items()}, dtype, threads
+        )
+
+
 def _torch_dense(case: Case, dtype: str = "float64", threads: int = 1) -> Engine:
     return _built(case, _arrays(case), dtype, threads, device=on_device(kernels=False))
 
@@ -146,6 +165,8 @@ ENGINES: Mapping[str, Build] = {
     "list and mask": _list_and_mask,
     "array and holes": _array_and_holes,
     "list made dense": _made_dense,
+    "parts": _stored,
+    "parts, chains": _stored_chains,
     **(ON_DEVICE if TORCH else {}),
 }
 

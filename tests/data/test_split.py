@@ -66,6 +66,7 @@ def assert_parts_make_up(answer: pltf.Holdout, X: Array, known: Bools) -> None:
     """What is left to fit is what observe makes of the data without the hidden cells, which hold what they held."""
     hidden = hidden_cells(answer, known)
     train = answer.train
+    assert isinstance(train, CooObservation)
     np.testing.assert_array_equal(answer.values, X[hidden])
     left = as_list(X, known & ~hidden, train.unlisted)
     assert [train.n_observed, train.total, train.largest] == [left.n_observed, left.total, left.largest]

@@ -28,12 +28,15 @@ from pltf.cli.data import (
     reading_in_words,
     refuse_no_text,
     wanted_of,
+    with_store,
     write_table,
 )
 from pltf.cli.parsing import dispersion_of, ending_of, free_path, names_of, output_path, priors_of, same_place
 from pltf.cli.spelling import option
 from pltf.cli.telling import Teller, human_bytes, is_terminal
-from pltf.data import CooObservation, DenseObservation, Observation
+from pltf.data import CooObservation, Observation, StoredObservation
+from pltf.data.pattern import ForgottenPattern
+from pltf.data.stored import is_store, open_store
 from pltf.errors import PltfError, spelled
 from pltf.fit import Fit
 from pltf.inference.run import INTERRUPTED
@@ -318,8 +321,13 @@ def score(
     from pltf import metrics
     from pltf.cli.data import held_in
 
-    known = _fit_of(run, limit).to(device)
+    known = _fit_of(run, limit)
+    if file is not None and is_store(file):
+        known, file = with_store(known, file), None
+    known = known.to(device)
     if not known.keeps_data:
+        if any(pattern.digest for pattern in known.patterns.values() if isinstance(pattern, ForgottenPattern)):
+            raise PltfError(f"{run} was fitted to a cell store, which a file does not hold: name the store after it")
         raise PltfError(f"{run} was fitted with --no-keep-data: it does not know the cells it has seen, as scores must")
     if file is None and (value is not None or format is not None):
         raise PltfError("--value and --format go with a table of cells, and none is named")
@@ -381,6 +389,9 @@ def info(tell: Teller, file: Path, format: str | None, variable: str | None, lim
     from pltf.io.files import guess, read_data, table_columns
     from pltf.io.saved import is_saved
 
+    if is_store(file):
+        _tell_store(tell, file)
+        return 0
     if format is None and variable is None and is_saved(file):
         result = load(file, limit=limit)
         if isinstance(result, Selection):
@@ -401,6 +412,15 @@ def info(tell: Teller, file: Path, format: str | None, variable: str | None, lim
     else:
         _tell_array(tell, held)
     return 0
+
+
+def _tell_store(tell: Teller, path: Path) -> None:
+    """What a cell store has."""
+    seen = open_store(path)
+    _tell_data(tell, seen, str(path))
+    owner = seen.owner if seen.dims is None else _plain(seen.dims[seen.owner])
+    tell.say("", f"{'':<12} {len(seen.parts):,} parts on disk, sorted by {owner}; {human_bytes(seen.cell_bytes)}")
+    tell.know(kind="cell store", parts=len(seen.parts))
 
 
 def _tell_table(tell: Teller, table: pd.DataFrame, width: int) -> None:
@@ -488,7 +508,11 @@ def convert(tell: Teller, file: Path, output: Path, force: bool, spreadsheet_saf
     for one in others:
         tell.say("", f"{'':<12} {one} has the labels, which the format cannot hold")
     tell.know(labels=str(others[0]) if others else None)
-    alone = isinstance(seen, CooObservation) and seen.unlisted == "missing" and path.suffix not in (".npz", ".nc")
+    alone = (
+        isinstance(seen, CooObservation | StoredObservation)
+        and seen.unlisted == "missing"
+        and path.suffix not in (".npz", ".nc")
+    )
     if alone:
         tell.say("", f"{'':<12} read it with --missing unlisted, or cells without a row are zeros")
     tell.know(read_with=["--missing", "unlisted"] if alone else [])
@@ -547,20 +571,13 @@ def _read(
 def _tell_data(tell: Teller, seen: Observation, source: str) -> None:
     dims = seen.dims or ("",) * len(seen.shape)
     shape = " x ".join(f"{dim} {size:,}".strip() for dim, size in zip(dims, seen.shape, strict=True))
-    above = _above_zero(seen)
+    above = seen.n_positive
     cells = f"{seen.n_observed:,} cells observed" if seen.has_missing else "all cells observed"
     tell.say("data", ": ".join(_plain(part) for part in (source, shape) if part))
     tell.say("", f"{'':<12} {cells}, {above:,} of them above zero, total {seen.total:g}")
-    listed = isinstance(seen, CooObservation)
+    storage = {CooObservation: "listed", StoredObservation: "parts"}.get(type(seen), "dense")
     facts = {"source": source, "shape": seen.shape, "dims": seen.dims, "total": seen.total, "observed": seen.n_observed}
-    tell.know(data={**facts, "above_zero": above, "largest": seen.largest, "storage": "listed" if listed else "dense"})
-
-
-def _above_zero(seen: Observation) -> int:
-    if isinstance(seen, CooObservation):
-        return int(np.count_nonzero(seen.values))
-    assert isinstance(seen, DenseObservation)
-    return int(np.count_nonzero(seen.values if seen.mask is None else (seen.values > 0) & seen.mask))
+    tell.know(data={**facts, "above_zero": above, "largest": seen.largest, "storage": storage})
 
 
 def _tell_fit(tell: Teller, fitted: Fit) -> None:

@@ -26,6 +26,7 @@ OPTIONS: Mapping[str, str] = {name: f"--{name.replace('_', '-')}" for name in _S
 _PHRASES: Mapping[str, str] = {
     "duplicates='sum'": "--sum",
     "model.plan(X)": "pltf plan",
+    "pltf.prepare": "pltf prepare",
     "unlisted='missing'": "--missing unlisted",
     "unlisted='zero'": "--missing nan",
 }

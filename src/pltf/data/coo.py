@@ -91,7 +91,7 @@ class CooObservation(Observation):
     def transposed(self, order: tuple[int, ...]) -> Self:
         """The same data with their axes in another order."""
         sizes = tuple(self.sizes[axis] for axis in order)
-        coords, values = _sorted(self.coords[list(order)], self.values, sizes)
+        coords, values = sort_cells(self.coords[list(order)], self.values, sizes)
         missing = self.missing[list(order)]
         return replace(
             self,
@@ -126,7 +126,7 @@ def coo_observation(
     if at.shape[1] != x.size:
         raise ObservationError(f"{name}: coords and values must be of one length, got {at.shape[1]} and {x.size}")
     _check_values(at, x, name)
-    at, x = _merged(*_sorted(at, x, sizes), duplicates, name)
+    at, x = _merged(*sort_cells(at, x, sizes), duplicates, name)
     _check_values(at, x, name)  # once more: values that were added up may have become too large
     holes = _positions(np.empty((0, len(sizes)), dtype=int) if missing is None else missing, sizes, f"{py:missing}")
     holes = np.unique(holes, axis=1) if holes.shape[1] else holes
@@ -191,7 +191,7 @@ def _positions(cells: Any, sizes: tuple[int, ...], what: str) -> Coords:
     return np.ascontiguousarray(rows.T, dtype=narrow)
 
 
-def _sorted(at: Coords, x: NDArray[Any], sizes: tuple[int, ...]) -> tuple[Coords, NDArray[Any]]:
+def sort_cells(at: Coords, x: NDArray[Any], sizes: tuple[int, ...]) -> tuple[Coords, NDArray[Any]]:
     """Cells in the order of their positions; equal ones stay in the order in which they came."""
     order = np.lexsort(at[::-1]) if math.prod(sizes) >= 2**63 else np.argsort(_keys(at, sizes), kind="stable")
     return at[:, order], x[order]

@@ -21,6 +21,7 @@ from pltf.data.numeric import brief, has_masked, numeric
 from pltf.data.on_device import device_observation
 from pltf.data.pattern import DensePattern, ListedPattern, Pattern
 from pltf.data.sparse_parts import as_coo, check_sparse
+from pltf.data.stored import StoredPattern
 from pltf.data.tables import cells_of, is_table, read_table, refuse_twice
 from pltf.errors import ObservationError, flag, py
 
@@ -178,6 +179,8 @@ def observed_again(pattern: Pattern) -> Observation:
     """The data of which only a pattern was kept."""
     if isinstance(pattern, DensePattern):
         return observe(pattern.array())
+    if isinstance(pattern, StoredPattern):
+        return pattern.seen
     assert isinstance(pattern, ListedPattern)
     missing = None if pattern.missing is None else pattern.missing.T
     cells = pattern.coords.T, pattern.values

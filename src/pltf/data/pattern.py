@@ -44,30 +44,37 @@ class Pattern(Protocol):
 
 @dataclass(frozen=True)
 class ForgottenPattern:
-    """Stands for cells that were not kept: of them it only knows what one that is not listed would be."""
+    """Stands for cells that were not kept: of them it only knows what one that is not listed would be.
+
+    ``digest`` is that of a cell store, which a saved fit does not refer to.
+    """
 
     unlisted: str
+    digest: str = ""
 
     def observed(self, cells: Coords) -> Bools:
-        raise _forgotten()
+        raise _forgotten(self)
 
     def positive(self, cells: Coords) -> Bools:
-        raise _forgotten()
+        raise _forgotten(self)
 
     def missing_cells(self, most: int) -> Coords | None:
-        raise _forgotten()
+        raise _forgotten(self)
 
 
 def kept(pattern: Pattern, otherwise: str) -> Pattern:
     """The pattern; if it was not kept, a sentence that ends with what can be done about it, or cannot."""
     if isinstance(pattern, ForgottenPattern):
-        raise _forgotten(otherwise)
+        raise _forgotten(pattern, otherwise)
     return pattern
 
 
-def _forgotten(otherwise: str = f"fit with {py:keep_data=True} to ask for them") -> PltfError:
+def _forgotten(pattern: ForgottenPattern, otherwise: str = "") -> PltfError:
+    if pattern.digest:
+        reason = "a saved fit does not refer to its cell store, so it does not know which cells were observed"
+        return PltfError(f"{reason}: {otherwise or 'ask for them in the process that made it'}")
     reason = f"this fit was made with {py:keep_data=False}, so it does not know which cells were observed"
-    return PltfError(f"{reason}: {otherwise}")
+    return PltfError(f"{reason}: {otherwise or f'fit with {py:keep_data=True} to ask for them'}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -66,6 +66,19 @@ def draw_cells(rng: np.random.Generator, sizes: tuple[int, ...], barred: Coords,
     return drawn
 
 
+def distinct_numbers(rng: np.random.Generator, volume: int, n: int) -> NDArray[np.int64]:
+    """``n`` different numbers below ``volume``, sorted; each set has the same probability, and memory is that of n."""
+    if 2 * n > volume:  # choose those that stay out
+        out = distinct_numbers(rng, volume, volume - n)
+        return np.delete(np.arange(volume), out)
+    drawn = np.empty(0, dtype=np.int64)
+    while drawn.size < n:
+        more = np.concatenate([drawn, rng.integers(volume, size=n + n // 4 + 64)])
+        first = np.unique(more, return_index=True)[1]
+        drawn = more[np.sort(first)[:n]]  # the first to be drawn, not the smallest
+    return np.sort(drawn)
+
+
 def sizes_of(sizes: tuple[int, ...], axes: Sequence[int]) -> tuple[int, ...]:
     """The sizes of some axes."""
     return tuple(sizes[axis] for axis in axes)

@@ -20,6 +20,7 @@ from pltf.data.random_cells import (
     SMALL,
     Picks,
     check_listable,
+    distinct_numbers,
     draw_cells,
     evenly,
     numbered,
@@ -27,8 +28,11 @@ from pltf.data.random_cells import (
     shares_of,
     sizes_of,
 )
+from pltf.data.stored import StoredObservation
 from pltf.data.tables import is_table
 from pltf.errors import ObservationError, PltfError, py, whole
+
+MOST_PLACES = 1 << 27  # along axes of a store that are hidden whole
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -49,7 +53,7 @@ class Holdout:
     <CooObservation 4x4 float64: 13 of 16 cells observed, total 6>
     """
 
-    train: CooObservation
+    train: CooObservation | StoredObservation
     cells: NDArray[np.integer[Any]]  # (cells, modes)
     values: NDArray[np.float64]
 
@@ -156,6 +160,8 @@ def holdout(
     if isinstance(seen, DenseObservation):
         mask = _mask(rng, ask, seen)
         return data.copy(data=mask) if is_xarray(data) else mask  # a mask that goes by the same names
+    if isinstance(seen, StoredObservation):
+        return _split(seen, _from_store(rng, ask, seen))
     assert isinstance(seen, CooObservation)
     return _split(seen, _from_list(rng, ask, seen) if seen.unlisted == "missing" else _from_box(rng, ask, seen))
 
@@ -282,13 +288,19 @@ def _two_kinds(
         some, n_zeros = map(int, shares_of(rng, ask.fraction, (nonzeros, zeros)))
         return rng.choice(nonzeros, some, replace=False), n_zeros
     some = _count(ask, nonzeros, "observed non-zeros")
-    n_zeros = round(ask.negatives * some)
-    if n_zeros > zeros:
-        asked = f"{ask.negatives:g} for each of {some:,} non-zeros"
-        raise PltfError(f"{py:negatives} must ask for at most {zeros:,} observed zeros, got {asked}")
+    n_zeros = _negatives(ask, some, zeros)
     if ask.stratify is None:
         return rng.choice(nonzeros, some, replace=False), n_zeros
     return evenly(rng, ask.fraction, group(int(ask.stratify))), n_zeros
+
+
+def _negatives(ask: _Ask, nonzeros: int, zeros: int) -> int:
+    """How many zeros to hide beside so many non-zeros."""
+    n_zeros = round(ask.negatives * nonzeros)
+    if n_zeros > zeros:
+        asked = f"{ask.negatives:g} for each of {nonzeros:,} non-zeros"
+        raise PltfError(f"{py:negatives} must ask for at most {zeros:,} observed zeros, got {asked}")
+    return n_zeros
 
 
 def _pick(
@@ -360,6 +372,78 @@ def _from_box(rng: np.random.Generator, ask: _Ask, seen: CooObservation) -> Coor
     return _of_each_slice(rng, ask.fraction, seen, int(ask.stratify))
 
 
+def _from_store(rng: np.random.Generator, ask: _Ask, seen: StoredObservation) -> Coords:
+    """The cells to hide of a store: of a small one as if they were in memory, of others part by part."""
+    if seen.listed <= SMALL:
+        cells = seen.cells()
+        return _from_list(rng, ask, cells) if seen.unlisted == "missing" else _from_box(rng, ask, cells)
+    if seen.unlisted == "zero" and not ask.two_kinds:
+        return _from_box(rng, ask, _no_cells(seen))  # no value has a say
+    if ask.axes:
+        return _slices_of_store(rng, ask, seen)
+    if not ask.two_kinds and ask.stratify is None:
+        some = _count(ask, seen.listed, "observed cells")
+        check_listable(some)
+        return seen.pick(distinct_numbers(rng, seen.listed, some))
+    if ask.stratify not in (None, "value"):
+        raise PltfError(f"{py:stratify} must be None or 'value' for a store of more than {SMALL:,} cells")
+    return _two_kinds_of_store(rng, ask, seen)
+
+
+def _no_cells(seen: StoredObservation) -> CooObservation:
+    """The same tensor and holes with nothing listed."""
+    none: Coords = np.empty((len(seen.shape), 0), dtype=np.int32)
+    return CooObservation(seen.n_observed, 0.0, 0.0, 0.0, seen.sizes, none, np.empty(0), "zero", seen.missing)
+
+
+def _two_kinds_of_store(rng: np.random.Generator, ask: _Ask, seen: StoredObservation) -> Coords:
+    """Non-zeros and zeros, so many of each."""
+    zeros = seen.n_observed - seen.n_positive
+    if ask.stratify == "value":
+        _count(ask, seen.n_positive + zeros, "observed cells")
+        some, n_zeros = map(int, shares_of(rng, ask.fraction, (seen.n_positive, zeros)))
+    else:
+        some = _count(ask, seen.n_positive, "observed non-zeros")
+        n_zeros = _negatives(ask, some, zeros)
+    check_listable(some + n_zeros)
+    hidden = seen.pick(distinct_numbers(rng, seen.n_positive, some), lambda values: values > 0)
+    if seen.unlisted == "missing":
+        empty = seen.pick(distinct_numbers(rng, zeros, n_zeros), lambda values: values == 0)
+    else:
+        empty = _zeros_of_store(rng, seen, n_zeros)
+    return np.concatenate([hidden, empty], axis=1)
+
+
+def _zeros_of_store(rng: np.random.Generator, seen: StoredObservation, n: int) -> Coords:
+    """``n`` different observed zeros, listed or not: cells are drawn, and those kept that hold zero."""
+    kept = np.empty((len(seen.shape), 0), dtype=np.int64)
+    while kept.shape[1] < n:
+        share = max(1 - seen.n_positive / seen.n_observed, 1e-3)
+        more = np.stack([rng.integers(size, size=int((n - kept.shape[1]) / share) + 64) for size in seen.shape])
+        more = more[:, seen.values_at(more) == 0]
+        kept = np.concatenate([kept, more], axis=1)
+        first = np.unique(numbered(seen.sizes, kept), return_index=True)[1]
+        kept = kept[:, np.sort(first)[:n]]  # the first to be drawn, not the first by position
+    return kept
+
+
+def _slices_of_store(rng: np.random.Generator, ask: _Ask, seen: StoredObservation) -> Coords:
+    """All listed cells at some of the positions along some axes."""
+    axes, sizes = list(ask.axes), sizes_of(seen.shape, ask.axes)
+    if math.prod(sizes) > MOST_PLACES:
+        raise PltfError(f"{py:by} must name axes with at most {MOST_PLACES:,} positions for a cell store of this size")
+    cells = np.zeros(math.prod(sizes), dtype=np.int64)
+    for coords, _ in seen.blocks():
+        cells += np.bincount(np.ravel_multi_index(tuple(coords[axes]), sizes), minlength=cells.size)
+    present = np.flatnonzero(cells)
+    some = _count(ask, present.size, f"observed positions along {ask.along}")
+    chosen = np.zeros(cells.size, dtype=bool)
+    chosen[present[rng.choice(present.size, some, replace=False)]] = True
+    check_listable(int(cells[chosen].sum()))
+    found = [coords[:, chosen[np.ravel_multi_index(tuple(coords[axes]), sizes)]] for coords, _ in seen.blocks()]
+    return np.concatenate(found, axis=1)
+
+
 def _blocks(rng: np.random.Generator, ask: _Ask, seen: CooObservation) -> Coords:
     """All observed cells at some of the positions along some axes."""
     outer, inner = list(ask.axes), [axis for axis in range(len(seen.shape)) if axis not in ask.axes]
@@ -398,7 +482,7 @@ def without(seen: Observation, cells: Coords) -> Observation:
     >>> without(observe(np.arange(4.0)), np.array([[1, 3]]))
     <DenseObservation 4 float64: 2 of 4 cells observed, total 2>
     """
-    if isinstance(seen, CooObservation):
+    if isinstance(seen, CooObservation | StoredObservation):
         return _split(seen, cells).train
     assert isinstance(seen, DenseObservation)
     keep = np.ones(seen.shape, dtype=bool) if seen.mask is None else seen.mask.copy()
@@ -406,8 +490,12 @@ def without(seen: Observation, cells: Coords) -> Observation:
     return seen.within(keep)
 
 
-def _split(seen: CooObservation, cells: Coords) -> Holdout:
+def _split(seen: CooObservation | StoredObservation, cells: Coords) -> Holdout:
     """Take cells out of a list."""
+    if isinstance(seen, StoredObservation):
+        cells = cells[:, order_of(seen.shape, cells)].astype(np.int32)
+        left, held = seen.hiding(cells)
+        return Holdout(left, read_only(cells.T), read_only(held))
     cells = cells[:, order_of(seen.shape, cells)].astype(seen.coords.dtype)
     at = CellIndex(seen.coords, seen.shape).find(cells)
     listed = at >= 0

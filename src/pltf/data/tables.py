@@ -65,7 +65,7 @@ def read_table(
     _refuse_lazy(table, name)
     if not hasattr(table, "columns"):
         table, dims, value = _from_series(table, dims, value, count, name)
-    keys = _keys(dims, column_names(table), name)
+    keys = keys_of(dims, column_names(table), name)
     chosen = _value_column(table, keys, value, count, name)
     if shape is not None:
         if labels:
@@ -209,7 +209,7 @@ def _from_series(series: Any, dims: Any, value: Any, count: bool, name: str) -> 
     return frame, keys if dims is None else dims, called if value is None and not count else value
 
 
-def _keys(dims: Any, columns: list[Any], name: str) -> list[Key]:
+def keys_of(dims: Any, columns: list[Any], name: str) -> list[Key]:
     """The columns that are indices."""
     if dims is None:
         advice = f"{py_only:, as in pltf.observe(table, dims=['user', 'place'])}"

@@ -25,6 +25,8 @@ from pltf.data.pattern import (
     narrowest,
     slabs,
 )
+from pltf.data.stored import StoredObservation, StoredPattern
+from pltf.errors import ObservationError, py
 
 _AT_A_TIME = 1 << 17  # cells of an array
 Places = Sequence[NDArray[np.intp]]  # for each mode, where the positions of new data stand among all
@@ -39,6 +41,8 @@ def spread_out(seen: Observation, places: Mapping[int, NDArray[np.intp]], shape:
     """
     at = [places.get(mode, np.arange(size)) for mode, size in enumerate(seen.shape)]
     wide: Observation
+    if isinstance(seen, StoredObservation):
+        raise ObservationError(f"{py:zeros} goes with data in memory: prepare the store with all labels")
     if isinstance(seen, CooObservation):
         coords, missing = (_mapped(cells, at).T for cells in (seen.coords, seen.missing))
         wide = observe((coords, seen.values), shape=shape, missing=missing)
@@ -59,6 +63,8 @@ def united(old: Pattern, shape: tuple[int, ...], new: Observation | None = None,
     """
     if isinstance(old, ForgottenPattern):
         return old
+    if isinstance(old, StoredPattern) or isinstance(new, StoredObservation):  # cells of stores stay where they are
+        return ForgottenPattern(old.unlisted)
     if isinstance(old, DensePattern):
         return _of_arrays(old, shape, new, places)
     assert isinstance(old, ListedPattern)

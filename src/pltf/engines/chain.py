@@ -95,6 +95,17 @@ def plan_chain(equation: Equation, sizes: Mapping[str, int], cells: int, owner: 
     return _plan_chain(equation, tuple(sizes.items()), _rounded(cells), owner)
 
 
+@lru_cache(maxsize=256)
+def _plan_in_order(equation: Equation, known: tuple[tuple[str, int], ...], cells: int, modes: tuple[int, ...]) -> Chain:
+    chains = (_chain(equation, modes, factors) for factors in _factor_orders(equation, modes))
+    return min(itertools.islice(chains, MOST_ORDERS), key=lambda chain: chain.cost(dict(known), cells))
+
+
+def plan_chain_in_order(equation: Equation, sizes: Mapping[str, int], cells: int, modes: tuple[int, ...]) -> Chain:
+    """The cheapest chain over cells that are sorted by their modes in this order."""
+    return _plan_in_order(equation, tuple(sizes.items()), _rounded(cells), modes)
+
+
 def _rounded(cells: int) -> int:
     """Two digits: chains for nearly as many cells are the same, and are planned once."""
     return int(float(f"{max(cells, 1):.1e}"))
@@ -169,7 +180,7 @@ class Layout:
         self._lone = tuple(axis for axis, index in enumerate(indices) if index not in (*seen, *held))
         rest = [index for index in indices if index in (*seen, *held)]
         self._order = tuple(rest.index(index) for index in (*seen, *held))
-        self._shape = tuple(sizes[index] for index in (*seen, *held))
+        self.shape = tuple(sizes[index] for index in (*seen, *held))  # of flat sums
         self._full = tuple(sizes[index] for index in indices)
         axes = [indices.index(index) for index in (*seen, *held)]
         self._to_rows = (*axes, *self._lone)
@@ -181,12 +192,12 @@ class Layout:
 
     def unflat(self, sums: Array) -> Array:
         """Flat sums in the layout of the factor."""
-        back = sums.reshape(self._shape).transpose(np.argsort(self._order))
+        back = sums.reshape(self.shape).transpose(np.argsort(self._order))
         return np.array(np.broadcast_to(np.expand_dims(back, self._lone), self._full), order="C")
 
     def rows(self, factor: AnyArray) -> AnyArray:
         """A factor with a row for each entry of :meth:`flat`, of what is summed there."""
-        return np.ascontiguousarray(factor.transpose(self._to_rows)).reshape(prod(self._shape), -1)
+        return np.ascontiguousarray(factor.transpose(self._to_rows)).reshape(prod(self.shape), -1)
 
     def from_rows(self, rows: Array) -> Array:
         """The layout of the factor again."""

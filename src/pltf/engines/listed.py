@@ -335,43 +335,30 @@ class _ChainPass:
         for_chunks: Sequence[NDArray[Any]],
     ) -> tuple[dict[int, Array], float]:
         """Sums of the wanted factors as the kernel has them, and the log term or NaN; each chunk has its own array."""
-        flat = [layout.flat(factor) for layout, factor in zip(self.layouts, factors, strict=True)]
-        F, F_at = np.concatenate(flat), _starts([array.size for array in flat])
-        sizes = [array.size if n in wanted else 0 for n, array in enumerate(flat)]
-        owned = np.array([n in self.own for n in range(len(flat))])
-        own_at = _starts([size if n in self.own else 0 for n, size in enumerate(sizes)])
-        other_at = _starts([0 if n in self.own else size for n, size in enumerate(sizes)])
-        own, others = np.zeros(own_at[-1]), np.zeros(other_at[-1])
-        sums_at = np.where(owned, own_at[:-1], other_at[:-1])
-        x = read_only(np.empty(0, F.dtype)) if self.cells.x is None else self.cells.x
-        todo = self._todo(wanted, what)
+        held = FlatSums(self.chain, self.layouts, self.own, factors, wanted, what)
+        x = read_only(np.empty(0, held.F.dtype)) if self.cells.x is None else self.cells.x
 
         def one_chunk(numbered: tuple[NDArray[Any], tuple[int, int]]) -> tuple[Array, float]:
             array, chunk = numbered
-            private = np.zeros(others.size)
-            head = (self.cells.rows, x, what, log, todo, F, F_at[:-1], own, private, sums_at, owned, array)
-            return private, kernel(*head, *chunk)
+            private = held.private()
+            return private, held.call(kernel, self.cells.rows, x, log, private, array, *chunk)
 
-        log_terms = []
+        log_terms, others = [], held.private()
         chunks = list(zip(for_chunks, self.cells.chunks, strict=True))
         for private, log_term in ordered_map(one_chunk, chunks, threads):
             others += private
             log_terms.append(log_term)
-        found = {n: own if n in self.own else others for n in wanted}
-        sums = {n: array[sums_at[n] : sums_at[n] + sizes[n]] for n, array in found.items()}
-        return sums, sum_of(log_terms) if log else math.nan
+        return held.found(others), sum_of(log_terms) if log else math.nan
 
     @cached_property
     def layouts(self) -> list[Layout]:
         """How the kernel wants the factors."""
-        equation = self.chain.equation
-        return [Layout(equation, n, self.chain.latent, self.sizes) for n in range(len(equation.factors))]
+        return layouts_of(self.chain, self.sizes)
 
     def _kernel(self) -> Callable[..., float]:
         """A kernel written for this chain, if the list is long enough to make up for compiling it."""
         if self.cells.rows.shape[1] >= WORTH_COMPILING:
-            sizes = np.array([self.sizes[index] for index in self.chain.indices], dtype=np.int64)
-            return partial(compiled(self.chain), sizes)
+            return written(self.chain, self.sizes)
         return partial(run, self._tables)
 
     @cached_property
@@ -382,16 +369,82 @@ class _ChainPass:
     def _splits(self) -> Splits:
         return splits(self.chain, self.sizes)
 
-    def _todo(self, wanted: set[int], what: int) -> NDArray[np.bool_]:
-        """What each step has to do: go forward, give to its factor, give to the one before."""
-        at = [n for n, step in enumerate(self.chain.steps) if step.factor in wanted]
-        first, last = min(at, default=len(self.chain.steps)), max(at, default=-1)
-        todo = np.zeros((len(self.chain.steps), 3), dtype=bool)
-        for n, step in enumerate(self.chain.steps):
-            todo[n, FORWARD] = what != ONES or n < last
-            todo[n, TO_FACTOR] = step.factor in wanted
-            todo[n, TO_T_IN] = n > first
-        return todo
+
+def layouts_of(chain: Chain, sizes: Mapping[str, int]) -> list[Layout]:
+    """How the kernel of a chain wants the factors."""
+    return [Layout(chain.equation, n, chain.latent, sizes) for n in range(len(chain.equation.factors))]
+
+
+def written(chain: Chain, sizes: Mapping[str, int]) -> Callable[..., float]:
+    """The kernel that was written for a chain."""
+    return partial(compiled(chain), np.array([sizes[index] for index in chain.indices], dtype=np.int64))
+
+
+class FlatSums:
+    """Factors and sums as the kernel of a chain has them, end to end.
+
+    Sums of the factors that are owned are here; those of others go to an array that comes with every call.
+    """
+
+    def __init__(
+        self,
+        chain: Chain,
+        layouts: Sequence[Layout],
+        owned: Collection[int],
+        factors: Sequence[AnyArray],
+        wanted: Collection[int],
+        what: int,
+    ) -> None:
+        flat = [layout.flat(factor) for layout, factor in zip(layouts, factors, strict=True)]
+        self.F, self._F_at = np.concatenate(flat), _starts([array.size for array in flat])[:-1]
+        self._sizes = [array.size if n in wanted else 0 for n, array in enumerate(flat)]
+        self._wanted, self._what = wanted, what
+        self._owned = np.array([n in owned for n in range(len(flat))])
+        own_at = _starts([size if n in owned else 0 for n, size in enumerate(self._sizes)])
+        other_at = _starts([0 if n in owned else size for n, size in enumerate(self._sizes)])
+        self._own, self._n_private = np.zeros(own_at[-1]), int(other_at[-1])
+        self._sums_at = np.where(self._owned, own_at[:-1], other_at[:-1])
+        self._todo = todo_of(chain, wanted, what)
+
+    def private(self) -> Array:
+        """Zeros for the sums of factors that are not owned."""
+        return np.zeros(self._n_private)
+
+    def call(
+        self,
+        kernel: Callable[..., float],
+        rows: Coords,
+        x: AnyArray,
+        log: bool,
+        private: Array,
+        array: NDArray[Any],
+        start: int,
+        stop: int,
+    ) -> float:
+        """Add up cells [start, stop); the log term or NaN. ``array`` is what the kernel has besides: a stream."""
+        head = (rows, x, self._what, log, self._todo, self.F, self._F_at, self._own, private)
+        return kernel(*head, self._sums_at, self._owned, array, start, stop)
+
+    def found(self, others: Array) -> dict[int, Array]:
+        """Flat sums of every wanted factor."""
+        arrays = {n: self._own if self._owned[n] else others for n in self._wanted}
+        return {n: array[self.place(n)] for n, array in arrays.items()}
+
+    def place(self, n: int) -> slice:
+        """Where the sums of a factor are."""
+        return slice(int(self._sums_at[n]), int(self._sums_at[n]) + self._sizes[n])
+
+
+def todo_of(chain: Chain, wanted: Collection[int], what: int) -> NDArray[np.bool_]:
+    """What each step has to do: go forward, give to its factor, give to the one before."""
+    at = [n for n, step in enumerate(chain.steps) if step.factor in wanted]
+    first, last = min(at, default=len(chain.steps)), max(at, default=-1)
+    todo = np.zeros((len(chain.steps), 3), dtype=bool)
+    for n, step in enumerate(chain.steps):
+        todo[n, FORWARD] = what != ONES or n < last
+        todo[n, TO_FACTOR] = step.factor in wanted
+        todo[n, TO_T_IN] = n > first
+    return todo
 
 
 def _pass_with_log(passes: Sequence[frozenset[str]], names: Sequence[str], log: bool, key: Key) -> int:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pltf.data import CooObservation, DenseObservation, Observation
 from pltf.data.cell_index import Coords
 from pltf.data.numeric import read_only
+from pltf.data.stored import StoredObservation
 from pltf.engines.contraction import AnyArray
 
 MOST_CHUNKS = 8  # of a list of cells: more threads than that are not used
@@ -102,6 +103,10 @@ def _cells(seen: Observation, role: str, dtype: np.dtype[Any]) -> tuple[Coords, 
     """Positions (modes, cells), sorted, and counts of the positive ones."""
     if isinstance(seen, CooObservation):
         return _positive(seen, dtype) if role == "positive" else (_listed(seen, role), None)
+    if isinstance(seen, StoredObservation):
+        assert seen.unlisted == "zero", "listed cells of a store stay on disk"
+        assert role != "positive", "listed cells of a store stay on disk"
+        return seen.missing if role == "holes" else _where(~_mask_of(seen.missing, seen.shape)), None
     assert isinstance(seen, DenseObservation)
     if role == "positive":
         chosen = _above_zero(seen.values, dtype)
@@ -187,8 +192,8 @@ def untouched(seen: Observation, modes: Sequence[int]) -> NDArray[np.bool_]:
             return np.zeros(shape, dtype=bool)
         found: NDArray[np.bool_] = np.asarray(~seen.mask.any(axis=others))
         return found.transpose([sorted(modes).index(mode) for mode in modes])
-    assert isinstance(seen, CooObservation)
-    listed = seen.coords if seen.unlisted == "missing" else seen.missing
+    assert isinstance(seen, CooObservation) or (isinstance(seen, StoredObservation) and seen.unlisted == "zero")
+    listed = seen.coords if isinstance(seen, CooObservation) and seen.unlisted == "missing" else seen.missing
     numbers = np.ravel_multi_index(tuple(listed[list(modes)]), shape) if listed.shape[1] else np.empty(0, np.int64)
     counts = np.bincount(numbers, minlength=math.prod(shape)).reshape(shape)
     each = math.prod(seen.shape) // math.prod(shape)

@@ -24,6 +24,8 @@ from pltf.engines.ways import (
     MASK,
     OBSERVED,
     ONE,
+    PIECES,
+    STORED,
     Facts,
     Task,
     Way,
@@ -44,6 +46,7 @@ HELD_BY_ESTIMATES = 26  # of EM and MAP, which have no scales
 HELD_PLAINLY = 18  # without acceleration
 HELD_ON_DEVICE = 24  # two states of five, the last steps of L-BFGS, and what a step makes
 HELD_WHILE_JUDGING = 14  # of the fit that is done, while another one judges the dispersion
+_IN_HAND = 8 << 20  # bytes of the block of stored cells that a thread has in hand, and what is made of it
 _SORTING, _FINDING_ZEROS = 16, 12  # bytes of a listed cell: while it is sorted, to tell it from those not listed
 _HIDING = 2  # bytes of a cell of an array some of whose cells are hidden
 _DRAWN = 256 << 20  # bytes of draws that predictions sort at a time, and as much to sort them
@@ -192,13 +195,21 @@ class TensorPlan:
         facts = self.task.facts
         if facts.storage == DENSE:
             return facts.cells * (facts.data_dtype.itemsize + (facts.missing > 0 or facts.unread))
+        if facts.storage == STORED:
+            return facts.holes * self.task.list_bytes
         return facts.listed * (self.task.list_bytes + 8) + facts.holes * self.task.list_bytes
 
     @property
     def made_bytes(self) -> int:
         """Copies of the data made for the chosen ways, and partial results kept between factors."""
         kept = self.dense.shared_bytes if self.exposure.name == MASK else 0
-        return self.counts.bytes + self.exposure.bytes + kept + self._listing_bytes
+        return self.counts.bytes + self.exposure.bytes + kept + self._listing_bytes + self._tree_bytes
+
+    @property
+    def _tree_bytes(self) -> int:
+        """Private sums of parts that wait to be added to others."""
+        facts = self.task.facts
+        return 8 * self.task.private * (facts.parts.bit_length() + 3) if facts.storage == STORED else 0
 
     @property
     def _listing_bytes(self) -> int:
@@ -211,13 +222,15 @@ class TensorPlan:
     @property
     def judging_bytes(self) -> int:
         """The data without some cells, by which a second fit judges the dispersion, and copies of them."""
-        if self.task.facts.storage == LISTED:
+        if self.task.facts.storage in (LISTED, STORED):
             return self.data_bytes + self.made_bytes
         return _HIDING * self.task.facts.cells + self.made_bytes
 
     @property
     def flight_bytes(self) -> int:
         """Temporaries of one thread."""
+        if self.task.facts.storage == STORED:  # private sums of a piece, and of one that waits for its turn
+            return 2 * 8 * self.task.private + _IN_HAND
         return (
             (self._private_bytes() if self.has_lists else 0)
             + (self.dense.flight_bytes if self.is_array else 0)
@@ -234,6 +247,8 @@ class TensorPlan:
     @property
     def pieces(self) -> int:
         """How many threads can work at a time."""
+        if self.task.facts.storage == STORED:
+            return max(self.task.facts.parts, 1) * PIECES
         return self.dense.n_blocks if self.is_array else MOST_CHUNKS
 
     @property
@@ -270,9 +285,10 @@ class TensorPlan:
     def _data(self) -> str:
         facts, shape = self.task.facts, _by(self.task.shape)
         if facts.storage == LISTED:
-            holes = f", but for {facts.holes:,} that are missing" if facts.holes else ""
-            rest = {"zero": f"all others are zero{holes}", "missing": "all others are missing"}[facts.unlisted]
-            return f"{shape}; {facts.listed:,} cells listed, {rest}"
+            return f"{shape}; {facts.listed:,} cells listed, {self._rest()}"
+        if facts.storage == STORED:
+            parts = f"{facts.parts:,} part{'s' * (facts.parts != 1)} on disk, {human(facts.on_disk, 'B')}"
+            return f"{shape}; {facts.listed:,} cells in {parts}; {self._rest()}"
         if facts.unread:
             return (
                 f"{shape} {facts.data_dtype.name}; missing cells are unknown until the data are read, some are assumed"
@@ -280,6 +296,12 @@ class TensorPlan:
         missing = f"{facts.missing / facts.cells:.1%} missing" if facts.missing else "nothing missing"
         where = f" on {facts.place}" if facts.place else ""
         return f"{shape} {facts.data_dtype.name}{where}; {missing}"
+
+    def _rest(self) -> str:
+        """What the cells are that are not listed."""
+        facts = self.task.facts
+        holes = f", but for {facts.holes:,} that are missing" if facts.holes else ""
+        return {"zero": f"all others are zero{holes}", "missing": "all others are missing"}[facts.unlisted]
 
     def _others(self, chosen: Way, ways: Mapping[str, Way]) -> str:
         """The memory that this way takes, and the time that the others would take."""
@@ -467,7 +489,10 @@ class Plan:
         cut = ", ".join(_work(e) for e in self.equations)
         rows.append(("compute", f"{self.dtype.name}, {where}, {cut}"))
         rows += [("order", "; ".join(str(s.forward) for s in e.task.tree.steps) or "none") for e in self.equations]
-        memory = f"data {human(self.data_bytes, 'B')} (not copied) + work {human(self.work_bytes, 'B')}"
+        disk = sum(e.task.facts.on_disk for e in self.equations)
+        held = [f"data {human(self.data_bytes, 'B')} (not copied)"] if self.data_bytes or not disk else []
+        memory = " + ".join([*held, f"work {human(self.work_bytes, 'B')}"])
+        memory += f"; cells {human(disk, 'B')} (on disk)" if disk else ""
         rows.append(("memory", f"{memory}; the program itself takes 0.2 GB"))
         if self.device is not None:
             free, total = (human(amount, "B") for amount in self.device.memory())
@@ -481,7 +506,7 @@ class Plan:
 
 def _reason(plan: TensorPlan) -> str:
     facts = plan.task.facts
-    storage = {DENSE: "is an array", LISTED: "lists its cells"}[facts.storage]
+    storage = {DENSE: "is an array", LISTED: "lists its cells", STORED: "stays on disk"}[facts.storage]
     if plan.counts.name == facts.storage:
         return f"{plan.name} {storage}"
     about = "" if facts.exact else "about "

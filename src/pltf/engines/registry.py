@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from pltf.data import CooObservation, DenseObservation, Observation
 from pltf.data.on_device import DeviceObservation
+from pltf.data.stored import StoredObservation
 from pltf.devices import Device
 from pltf.engines.base import Engine
 from pltf.engines.closed_form import ClosedForm
@@ -20,10 +21,11 @@ from pltf.engines.dense import DenseEngine
 from pltf.engines.dense_cp import LONGEST_INNER, CellTable, DenseCpEngine
 from pltf.engines.listed import ListedEngine
 from pltf.engines.lists import CellList, as_dense, untouched
+from pltf.engines.parts import PartsEngine
 from pltf.engines.plan import EquationPlan, Plan, TensorPlan
 from pltf.engines.slab import Slab
 from pltf.engines.sum import Part, SumEngine
-from pltf.engines.ways import CLOSED_FORM, DENSE, HOLES, LISTED, MASK, Facts
+from pltf.engines.ways import CLOSED_FORM, DENSE, HOLES, LISTED, MASK, STORED, Facts
 from pltf.errors import EngineError, py
 
 Where = int | Device  # threads of the host, or a device
@@ -35,16 +37,21 @@ def facts_of(seen: Observation) -> Facts:
     """What is known of data that were read."""
     cells = math.prod(seen.shape)
     missing = cells - seen.n_observed
+    told: dict[str, Any]
     if isinstance(seen, CooObservation):
         listed, holes = seen.coords.shape[1], seen.missing.shape[1]
         dtype = np.dtype(seen.values.dtype)
-        told: dict[str, Any] = {
+        told = {
             "unlisted": seen.unlisted,
             "listed": listed,
             "holes": holes,
             "table": seen.shape[-1] <= LONGEST_INNER,
         }
         return Facts(LISTED, dtype, cells, seen.n_positive, missing, **told)
+    if isinstance(seen, StoredObservation):
+        told = {"unlisted": seen.unlisted, "listed": seen.listed, "holes": seen.missing.shape[1]}
+        told |= {"owner": seen.owner, "parts": len(seen.parts), "on_disk": seen.cell_bytes}
+        return Facts(STORED, np.dtype(seen.value_type), cells, seen.n_positive, missing, **told)
     assert isinstance(seen, DenseObservation)
     dtype = np.dtype(seen.dtype_name)
     if isinstance(seen, DeviceObservation):
@@ -77,6 +84,8 @@ def _counted(plan: TensorPlan, seen: Observation, where: Where, parts: int) -> l
     """Engines whose counts add up to those of a tensor."""
     if plan.counts.name == LISTED:
         return _listed(plan, seen, "positive", where, parts)
+    if plan.counts.name == STORED:
+        return [_stored(plan, seen, where)]
     return _slabs(plan, as_dense(seen, plan.task.dtype, values=True), where, parts)
 
 
@@ -91,7 +100,15 @@ def _exposures(plan: TensorPlan, seen: Observation, where: Where, parts: int) ->
     if plan.exposure.name == HOLES:
         holes = _listed(plan, seen, "holes", where, parts)
         return [closed_form, *(Part(engine, counts=False, exposure=-1) for engine in holes)]
+    if plan.counts.name == STORED:
+        return [Part(_stored(plan, seen, where), counts=False)]
     return [Part(engine, counts=False) for engine in _listed(plan, seen, _observed_role(plan, seen), where, parts)]
+
+
+def _stored(plan: TensorPlan, seen: Observation, where: Where) -> Engine:
+    assert isinstance(seen, StoredObservation)
+    assert isinstance(where, int)
+    return PartsEngine(plan.task, seen, where)
 
 
 def _observed_role(plan: TensorPlan, seen: Observation) -> str:

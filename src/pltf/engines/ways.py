@@ -24,10 +24,13 @@ from pltf.notation import Equation
 ENGINES = ("auto", "dense", "sparse")
 DENSE, LISTED = KINDS = "dense", "sparse"  # counts
 ALL, ONE = "all", "one"  # on a device: a copy of a list sorted by each mode, or one and permutations for the others
+STORED = "parts"  # counts of cells that stay on disk: there is no other way for them
 CLOSED_FORM, MASK, HOLES, OBSERVED = "closed form", "mask", "holes", "observed"  # exposures
 
+PIECES = 4  # of a part of stored cells: so a few parts keep several threads busy
 WORTH_COMPILING = 300_000  # cells: from here on a kernel of its own is written for a model that is not CP
 WRITTEN, INTERPRETED = 1.4, 5.0  # nanoseconds of a kernel written for a chain, and without one, for one of its cost
+IN_BLOCKS = 1.15  # times as long as over a list, for cells that are copied block by block
 ALLOCATED_CP, ALLOCATED_CHAIN = 2.0, 9.0  # times as long to allocate counts, mostly small ones, as to expect them
 CLEARLY = 1.25  # copy the data into another layout only if that is this many times faster,
 NOTICEABLE = 3e-4  # and saves this many seconds per sweep
@@ -38,7 +41,7 @@ _FINDING = 16  # bytes of a cell while an array is turned into a list
 class Facts:
     """What is known of the data of one tensor."""
 
-    storage: str  # DENSE or LISTED
+    storage: str  # DENSE, LISTED or STORED
     data_dtype: np.dtype[Any]
     cells: int
     positive: int
@@ -48,6 +51,9 @@ class Facts:
     unlisted: str = ""  # of a list: "zero" or "missing"
     listed: int = 0  # cells of the list
     holes: int = 0  # and holes that it names
+    owner: int = 0  # of cells that stay on disk: the mode that their parts are sorted by,
+    parts: int = 0  # how many parts there are,
+    on_disk: int = 0  # and their bytes
     table: bool = True  # whether the array is one piece of memory with rows that are not too long
     place: str = ""  # the device that has the array already, its cells in their order
 
@@ -112,6 +118,13 @@ class Task:
         return len(self.equation.factors)
 
     @property
+    def private(self) -> int:
+        """Entries of the sums that a part of stored cells has for itself: of factors without the owned mode."""
+        owned = self.equation.output.indices[self.facts.owner]
+        shared = [term.indices for term in self.equation.factors if owned not in term.indices]
+        return sum(prod(self.sizes[index] for index in indices) for indices in shared)
+
+    @property
     def list_bytes(self) -> int:
         """Of the positions of a cell."""
         return len(self.shape) * (4 if max(self.shape) < 2**31 else 8)
@@ -123,6 +136,9 @@ class Task:
 def counts_ways(task: Task) -> dict[str, Way]:
     """The ways to take counts; to allocate them, there is one."""
     facts = task.facts
+    if facts.storage == STORED:
+        drawn = (ALLOCATED_CP if task.is_cp else ALLOCATED_CHAIN) if task.allocates else 1.0
+        return {STORED: Way(STORED, 1e-9 * IN_BLOCKS * drawn * _listed_counts(task), 0)}
     wide = facts.storage == LISTED
     copied = facts.positive * (task.list_bytes + task.dtype.itemsize + _FINDING * (not wide))
     if task.allocates:
@@ -140,6 +156,8 @@ def exposure_ways(task: Task) -> dict[str, Way]:
     facts = task.facts
     if not facts.missing:
         return {CLOSED_FORM: Way(CLOSED_FORM, 0.0, 0)}
+    if facts.storage == STORED:
+        return _exposures_of_stored(task)
     mask = facts.cells if facts.storage == LISTED else 0  # to be made, also to find the cells that are not listed
     lists = {HOLES: facts.missing, OBSERVED: facts.observed}
     ways = {MASK: Way(MASK, 1e-9 * _mask_exposures(task), mask)}
@@ -147,6 +165,14 @@ def exposure_ways(task: Task) -> dict[str, Way]:
         made = 0 if name == _given(facts) else 2 * mask + _FINDING * cells
         ways[name] = Way(name, 1e-9 * _listed_exposures(task, cells), made + cells * task.list_bytes)
     return ways
+
+
+def _exposures_of_stored(task: Task) -> dict[str, Way]:
+    """Over the parts, or over the holes, which are in memory; no list or mask is made of the others."""
+    facts = task.facts
+    if facts.unlisted == "missing":
+        return {OBSERVED: Way(OBSERVED, 1e-9 * IN_BLOCKS * _listed_exposures(task, facts.observed), 0)}
+    return {HOLES: Way(HOLES, 1e-9 * _listed_exposures(task, facts.missing), facts.missing * task.list_bytes)}
 
 
 def _given(facts: Facts) -> str:
@@ -197,6 +223,8 @@ def choose(task: Task, engine: str, memory: float) -> tuple[Way, Way]:
     """Ways for the counts and for the exposures; ``memory`` is what they may take in all."""
     counts, exposures = counts_ways(task), exposure_ways(task)
     usual = exposures.get(CLOSED_FORM) or exposures[_given(task.facts)]
+    if task.facts.storage == STORED:
+        return counts[STORED], usual
     if engine == DENSE:
         return counts.get(DENSE, counts[LISTED]), exposures.get(CLOSED_FORM) or exposures[MASK]
     if engine == LISTED:

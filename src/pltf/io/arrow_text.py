@@ -61,7 +61,7 @@ def arrow_columns(
 def _rows_of(file: IO[bytes], separator: int) -> Iterator[bytes]:
     """Blocks of whole lines without the header, as far as they are sure to be read alike."""
     header = b""
-    for block in _whole_lines(file):
+    for block in whole_lines(file):
         _refuse_unsure(block, separator)
         rows = block
         if not header:
@@ -72,7 +72,7 @@ def _rows_of(file: IO[bytes], separator: int) -> Iterator[bytes]:
             yield rows
 
 
-def _whole_lines(file: IO[bytes]) -> Iterator[bytes]:
+def whole_lines(file: IO[bytes]) -> Iterator[bytes]:
     """The text in blocks that end where a line ends."""
     rest = file.read(len(BOM_UTF8)).removeprefix(BOM_UTF8)
     while more := file.read(_BLOCK):

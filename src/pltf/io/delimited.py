@@ -37,7 +37,7 @@ def read_delimited(
     """
     import pandas as pd
 
-    separator = _separator(path, kind)
+    separator = separator_of(path, kind)
     with _table_rows(path, separator, allowance) as (names, rows):
         refuse_absent(path, [*keys, *(columns or ())], names)
         wanted = [at for at, name in enumerate(names) if columns is None or name in columns or name in keys][:most]
@@ -55,7 +55,7 @@ def read_delimited(
 
 def delimited_columns(path: Path, kind: str, allowance: Allowance) -> list[str]:
     """The names of the columns."""
-    with _table_rows(path, _separator(path, kind), allowance) as (names, _):
+    with _table_rows(path, separator_of(path, kind), allowance) as (names, _):
         return names
 
 
@@ -88,7 +88,7 @@ def _whole_rows(reader: Any, lines: Lines, width: int, path: Path) -> Iterator[R
         yield rows
 
 
-def _separator(path: Path, kind: str) -> str:
+def separator_of(path: Path, kind: str) -> str:
     """What stands between the columns: the candidate that the first line has most of, outside quotes."""
     if kind == "tsv":
         return "\t"

@@ -33,8 +33,8 @@ class ListedFile:
 def read_tns(path: Path, variable: str | None, allowance: Allowance) -> Any:
     """FROSTT: a line for each cell, its positions from 1 on, then its value."""
     with opened(path) as file:
-        lines = enumerate(_single(Lines(file, allowance)), 1)
-        shape, first = _tns_head(lines)
+        lines = enumerate(single_lines(Lines(file, allowance)), 1)
+        shape, first = tns_head(lines)
         width = len(first[1]) if first is not None else len(shape or ()) + 1
         if width < 2:
             raise PltfError(f"{path} must have at least one position and a value in each line")
@@ -59,7 +59,7 @@ def _tns_rows(path: Path, lines: Iterator[tuple[int, str]], first: Any, width: i
         yield [words for _, words in block]
 
 
-def _single(lines: Lines) -> Iterator[str]:
+def single_lines(lines: Lines) -> Iterator[str]:
     """Lines that are a row each."""
     for line in lines:
         lines.row_ended()
@@ -77,7 +77,7 @@ def _positions(path: Path, column: WordColumn) -> NDArray[np.int64]:
     return np.array(column.words, dtype=np.int64)[column.codes]
 
 
-def _tns_head(lines: Iterator[tuple[int, str]]) -> tuple[tuple[int, ...] | None, tuple[int, list[str]] | None]:
+def tns_head(lines: Iterator[tuple[int, str]]) -> tuple[tuple[int, ...] | None, tuple[int, list[str]] | None]:
     """The sizes, if the top of the file tells them, and the first line of cells.
 
     A comment is how pltf writes sizes; others write two lines, the number of modes and the size of each.

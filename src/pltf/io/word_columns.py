@@ -20,10 +20,10 @@ from pltf.memory import Allowance
 if TYPE_CHECKING:
     import pandas as pd
 
-_NO_VALUE = frozenset(("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "<NA>", "-"))
+NO_VALUE = frozenset(("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "<NA>", "-"))
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")  # as a label: nothing is lost when it is a number
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|[+-]?inf(?:inity)?", re.IGNORECASE | re.ASCII)
-_TRUTH = {"true": 1, "false": 0}
+TRUTH = {"true": 1, "false": 0}
 
 # Bytes at the peak, from a table in words to the cells of an observation: of a field, and of a word beside its letters.
 CELL, WORD = 32, 150
@@ -113,4 +113,4 @@ def number_in(word: str) -> int | float | None:
     if _NUMBER.fullmatch(plain):
         digits = plain.lstrip("+-")
         return int(plain) if digits.isdecimal() and len(digits) < 4000 else float(plain)
-    return float("nan") if plain in _NO_VALUE else _TRUTH.get(plain.lower())
+    return float("nan") if plain in NO_VALUE else TRUTH.get(plain.lower())

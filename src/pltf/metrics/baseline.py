@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from pltf.data import CooObservation, Observation, observe
 from pltf.data.cell_index import CellIndex, Coords
-from pltf.data.pattern import ListedPattern, Pattern
+from pltf.data.pattern import Bools, ListedPattern, Pattern
+from pltf.data.stored import StoredObservation, StoredPattern
 from pltf.gamma import Array
 from pltf.prediction.cells import as_cells
 
@@ -50,17 +51,17 @@ def _marginals(seen: Observation, pattern: Pattern, hidden: Coords) -> tuple[lis
     totals, numbers = ([np.zeros(size) for size in seen.shape] for _ in range(2))
     apart = CellIndex(distinct(hidden), seen.shape)
     unlisted_zeros = _has_unlisted_zeros(seen, pattern)
-    for some in _with_all_values(seen, pattern):
-        values = seen.values_at(some)
-        used = pattern.observed(some) & ~np.isnan(values) & (apart.find(some) < 0)
+    known = _observed_by(pattern, seen)
+    for some, values in _with_all_values(seen, pattern):
+        used = known(some) & ~np.isnan(values) & (apart.find(some) < 0)
         for mode, at in enumerate(some[:, used]):
             totals[mode] += np.bincount(at, values[used], minlength=seen.shape[mode])
             numbers[mode] += 0 if unlisted_zeros else np.bincount(at, minlength=seen.shape[mode])
     if unlisted_zeros:
-        assert isinstance(seen, CooObservation)
-        assert isinstance(pattern, ListedPattern)
-        assert pattern.missing is not None
-        holes = distinct(np.concatenate([seen.missing, pattern.missing, hidden], axis=1))
+        assert isinstance(seen, CooObservation | StoredObservation)
+        missing = pattern.seen.missing if isinstance(pattern, StoredPattern) else getattr(pattern, "missing", None)
+        assert missing is not None
+        holes = distinct(np.concatenate([seen.missing, missing, hidden], axis=1))
         for mode, size in enumerate(seen.shape):
             numbers[mode] += float(math.prod(seen.shape) // size) - np.bincount(holes[mode], minlength=size)
     return totals, numbers
@@ -68,20 +69,30 @@ def _marginals(seen: Observation, pattern: Pattern, hidden: Coords) -> tuple[lis
 
 def _has_unlisted_zeros(seen: Observation, pattern: Pattern) -> bool:
     """Whether training cells are too many to be gone through: then those that are not listed are counted as zeros."""
-    listed = isinstance(seen, CooObservation) and seen.unlisted == "zero"
-    return listed and isinstance(pattern, ListedPattern) and pattern.missing is not None
+    listed = isinstance(seen, CooObservation | StoredObservation) and seen.unlisted == "zero"
+    return listed and isinstance(pattern, ListedPattern | StoredPattern) and pattern.unlisted == "zero"
 
 
-def _with_all_values(seen: Observation, pattern: Pattern) -> Iterator[Coords]:
-    """Cells among which are all training cells, or at least all that are not zero; some at a time."""
+def _observed_by(pattern: Pattern, seen: Observation) -> Callable[[Coords], Bools]:
+    """Whether cells are known to a pattern. Each cell of a store that it is the pattern of is, without a search."""
+    same = isinstance(pattern, StoredPattern) and pattern.seen.digest() == seen.digest()
+    return (lambda cells: np.ones(cells.shape[1], dtype=bool)) if same else pattern.observed
+
+
+def _with_all_values(seen: Observation, pattern: Pattern) -> Iterator[tuple[Coords, Array]]:
+    """Cells among which are all training cells, or at least all that are not zero, and their values; some at a time."""
+    if isinstance(seen, StoredObservation) and (seen.unlisted == "missing" or _has_unlisted_zeros(seen, pattern)):
+        yield from ((cells, values.astype(np.float64)) for cells, values in seen.blocks())
+        return
     listed = _listed(seen, pattern)
     number = math.prod(seen.shape) if listed is None else listed.shape[1]
     for start in range(0, number, _AT_A_TIME):
         some = slice(start, min(start + _AT_A_TIME, number))
         if listed is None:
-            yield np.stack(np.unravel_index(np.arange(some.start, some.stop), seen.shape))
+            cells: Coords = np.stack(np.unravel_index(np.arange(some.start, some.stop), seen.shape))
         else:
-            yield listed[:, some]
+            cells = listed[:, some]
+        yield cells, seen.values_at(cells)
 
 
 def _listed(seen: Observation, pattern: Pattern) -> Coords | None:

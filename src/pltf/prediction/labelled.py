@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pltf.data.cell_index import Coords
 from pltf.data.pattern import DensePattern, ListedPattern, Pattern, kept
+from pltf.data.stored import StoredPattern
 from pltf.engines.plan import human
 from pltf.errors import PltfError, py
 from pltf.gamma import Array, coords_of
@@ -96,6 +97,8 @@ def _observed(pattern: Pattern) -> tuple[Coords, NDArray[np.float64], tuple[int,
         _refuse_huge(8 * (2 + len(pattern.shape)) * math.prod(pattern.shape), "the tensor is too large for ArviZ")
         cells = np.indices(pattern.shape).reshape(len(pattern.shape), -1)
         return cells, pattern.array(), pattern.shape, []
+    if isinstance(pattern, StoredPattern):
+        raise PltfError("the cells of a store stay on disk, and ArviZ needs them in memory: fit them as a list")
     assert isinstance(pattern, ListedPattern)
     return pattern.coords.astype(np.intp), pattern.values.astype(np.float64), pattern.values.shape, ["cell"]
 

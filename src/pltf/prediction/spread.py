@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from pltf.data.base import Observation
 from pltf.data.cell_index import Coords
 from pltf.data.coo import CooObservation
+from pltf.data.stored import StoredObservation
 from pltf.gamma import Array, Gamma
 from pltf.inference.balance import trades
 from pltf.inference.factors import Factors, frozen
@@ -30,6 +31,7 @@ from pltf.prediction.moments import Belief, mean, variance
 from pltf.prediction.noise import Bernoulli
 
 MOST_CELLS = 1 << 14  # of each tensor that the sum is estimated from
+MOST_SAMPLED = 1 << 20  # listed cells of a store that tell where it has much
 MOST_SPREAD = 64.0
 PARAMETERS_PER_COUNT = 3  # that a component may have: one with hardly any counts has hardly any parameters
 MOST_DETERMINED = 0.75  # parameters of each observed cell
@@ -140,7 +142,9 @@ def observed_sample(seen: Observation, most: int) -> tuple[Coords, NDArray[np.fl
     """Observed cells (modes, n), and weights with which sums over them estimate sums over all observed cells."""
     rng = np.random.default_rng(0)  # the same cells every time
     if isinstance(seen, CooObservation):
-        return _of_list(seen, most, rng)
+        return _of_list(seen, seen.coords, most, rng)
+    if isinstance(seen, StoredObservation):
+        return _of_list(seen, seen.sample(rng, MOST_SAMPLED), most, rng)
     size = math.prod(seen.shape)
     flat = np.arange(size) if size <= most else rng.integers(size, size=most)
     cells = np.stack(np.unravel_index(flat, seen.shape))
@@ -148,18 +152,22 @@ def observed_sample(seen: Observation, most: int) -> tuple[Coords, NDArray[np.fl
     return cells, np.full(cells.shape[1], seen.n_observed / max(cells.shape[1], 1))
 
 
-def _of_list(seen: CooObservation, most: int, rng: np.random.Generator) -> tuple[Coords, NDArray[np.float64]]:
-    """Listed cells, and zeros beside them where those were observed."""
-    listed = seen.coords.shape[1]
-    chosen = np.arange(listed) if listed <= most else np.sort(rng.choice(listed, most, replace=False))
-    cells, weights = seen.coords[:, chosen].astype(np.intp), np.full(chosen.size, listed / max(chosen.size, 1))
+def _of_list(
+    seen: CooObservation | StoredObservation, coords: Coords, most: int, rng: np.random.Generator
+) -> tuple[Coords, NDArray[np.float64]]:
+    """Listed cells, and zeros beside them where those were observed; ``coords`` are listed cells, all or many."""
+    here, listed = coords.shape[1], seen.listed if isinstance(seen, StoredObservation) else coords.shape[1]
+    chosen = np.arange(here) if here <= most else np.sort(rng.choice(here, most, replace=False))
+    cells, weights = coords[:, chosen].astype(np.intp), np.full(chosen.size, listed / max(chosen.size, 1))
     if seen.unlisted == "missing":
         return cells, weights
-    zeros, of_zeros = _zeros(seen, most, rng)
+    zeros, of_zeros = _zeros(seen, coords, most, rng)
     return np.concatenate([cells, zeros], axis=1), np.concatenate([weights, of_zeros])
 
 
-def _zeros(seen: CooObservation, most: int, rng: np.random.Generator) -> tuple[Coords, NDArray[np.float64]]:
+def _zeros(
+    seen: CooObservation | StoredObservation, coords: Coords, most: int, rng: np.random.Generator
+) -> tuple[Coords, NDArray[np.float64]]:
     """Observed zeros that are not listed: rows, columns, ... that have much are drawn more often, and weigh less."""
     size = math.prod(seen.shape)
     if size <= most:
@@ -168,11 +176,12 @@ def _zeros(seen: CooObservation, most: int, rng: np.random.Generator) -> tuple[C
     else:
         drawn, weights = [], np.full(most, 1 / most)
         for mode, length in enumerate(seen.shape):
-            positions, share = _busy(seen.coords[mode], length, most, rng)
+            positions, share = _busy(coords[mode], length, most, rng)
             drawn.append(positions)
             weights = weights / share
         cells = np.stack(drawn)
-    kept = (seen.values_at(cells) == 0) & (seen._pattern.listed.find(cells) < 0)
+    found = seen.find(cells).listed if isinstance(seen, StoredObservation) else seen._pattern.listed.find(cells) >= 0
+    kept = (seen.values_at(cells) == 0) & ~found
     return cells[:, kept], weights[kept]
 
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from pltf.data.cell_index import Coords
 from pltf.data.pattern import DensePattern, ListedPattern, Pattern
+from pltf.data.stored import StoredObservation, StoredPattern
 from pltf.notation import Model
 from pltf.prediction.cells import Asked
 from pltf.prediction.moments import Belief, mean, variance
@@ -55,6 +56,8 @@ def slices_of(pattern: Pattern, shape: tuple[int, ...]) -> Slices | None:
     """The slices of a tensor; None if its cells were not kept."""
     if isinstance(pattern, DensePattern):
         return _of_array(pattern)
+    if isinstance(pattern, StoredPattern):
+        return _of_store(pattern.seen)
     return _of_list(pattern, shape) if isinstance(pattern, ListedPattern) else None
 
 
@@ -111,6 +114,20 @@ def _of_list(pattern: ListedPattern, shape: tuple[int, ...]) -> Slices:
             holes = np.bincount(pattern.missing[mode], minlength=size)
             seen.append(reached[mode] & (holes < cells // max(int(reached[mode].sum()), 1)))
     return Slices(tuple(largest), tuple(seen))
+
+
+def _of_store(data: StoredObservation) -> Slices:
+    largest = tuple(np.zeros(size) for size in data.shape)
+    listed = tuple(np.zeros(size, dtype=bool) for size in data.shape)
+    for coords, values in data.blocks():
+        for top, here, at in zip(largest, listed, coords, strict=True):
+            np.maximum.at(top, at, values.astype(np.float64))
+            here[at] = True
+    if data.unlisted == "missing":
+        return Slices(largest, listed)
+    cells = math.prod(data.shape)
+    holes = (np.bincount(at, minlength=size) for at, size in zip(data.missing, data.shape, strict=True))
+    return Slices(largest, tuple(one < cells // one.size for one in holes))
 
 
 def _of_array(pattern: DensePattern) -> Slices:

@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 import numpy as np
 
 from pltf.data.pattern import DensePattern, ListedPattern, Pattern
+from pltf.data.stored import StoredPattern
 from pltf.fit import Fit, Sampled
 from pltf.gamma import Gamma
 from pltf.inference.run import INTERRUPTED
@@ -106,6 +107,8 @@ def stored(pattern: Pattern) -> int:
     """How many cells were observed above zero."""
     if isinstance(pattern, DensePattern):
         return int(np.bitwise_count(pattern.above_zero).sum())
+    if isinstance(pattern, StoredPattern):
+        return pattern.seen.n_positive
     assert isinstance(pattern, ListedPattern)
     return int(np.count_nonzero(pattern.values > 0))
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pltf.data import DenseObservation, Observation
+from pltf.data import DenseObservation, Observation, StoredObservation
 from pltf.data.cell_index import Coords
 from pltf.data.coo import CooObservation
 from pltf.data.split import holdout, without
@@ -123,7 +123,11 @@ def _correction(seen: Observation, hidden: HiddenCells) -> float:
     """What rates have to be multiplied by if only some zeros are hidden, and so non-zeros more often than they."""
     n_positive, n_zeros = np.count_nonzero(hidden.values), np.count_nonzero(hidden.values == 0)
     zeros = seen.n_observed - seen.n_positive
-    sampled = isinstance(seen, CooObservation) and seen.unlisted == "zero" and n_zeros < MOSTLY * HIDDEN * zeros
+    sampled = (
+        isinstance(seen, CooObservation | StoredObservation)
+        and seen.unlisted == "zero"
+        and n_zeros < MOSTLY * HIDDEN * zeros
+    )
     return float((1 - n_zeros / zeros) / (1 - n_positive / seen.n_positive)) if sampled else 1.0
 
 
@@ -134,7 +138,7 @@ def _hidden(seen: Observation, share: float, seed: int) -> tuple[Coords, Array]:
         hidden = ~keep if seen.mask is None else seen.mask & ~keep
         cells = np.stack(np.nonzero(hidden))
         return cells, seen.values_at(cells)
-    assert isinstance(seen, CooObservation)
+    assert isinstance(seen, CooObservation | StoredObservation)
     zeros = seen.n_observed - seen.n_positive
     most = max(SAMPLED, seen.n_positive)
     how: dict[str, Any] = {"by": "cells", "stratify": "value"}

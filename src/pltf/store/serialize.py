@@ -15,6 +15,7 @@ from pltf.data.cell_index import Coords
 from pltf.data.coo import UNLISTED
 from pltf.data.labels import BINS, Labels, readable_zone
 from pltf.data.pattern import DensePattern, ForgottenPattern, ListedPattern, Pattern, listed_pattern
+from pltf.data.stored import StoredPattern
 from pltf.engines.base import Counts
 from pltf.errors import PltfError
 from pltf.fit import Fit, Sampled, masses
@@ -401,8 +402,11 @@ def get_labels(box: Box, sizes: Mapping[str, int]) -> dict[str, Labels]:
 
 def put_pattern(box: Box, pattern: Pattern) -> None:
     """Which cells were observed, and what they held."""
+    if isinstance(pattern, StoredPattern):
+        pattern = ForgottenPattern(pattern.unlisted, pattern.seen.digest())
     if isinstance(pattern, ForgottenPattern):
         box.about |= {"storage": "none", "unlisted": pattern.unlisted}
+        box.about |= {"digest": pattern.digest} if pattern.digest else {}
         return
     if isinstance(pattern, DensePattern):
         box.about["storage"] = "dense"
@@ -427,7 +431,7 @@ def get_pattern(box: Box, shape: tuple[int, ...]) -> Pattern:
     if box.about["storage"] == "none":
         if box.about["unlisted"] not in UNLISTED:
             raise ValueError(f"unlisted cells cannot be {box.about['unlisted']!r}")
-        return ForgottenPattern(box.about["unlisted"])
+        return ForgottenPattern(box.about["unlisted"], str(box.about.get("digest", "")))
     values = box.get("values", kinds="iuf") if "values" in box.arrays else None
     if values is not None and not (np.isfinite(values) & (values >= 0)).all():
         raise ValueError("values must be finite and not negative")

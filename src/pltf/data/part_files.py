@@ -1,0 +1,322 @@
+"""Cells in files: a folder of parts, sorted by the longest mode and cut at its positions.
+
+A store is a folder::
+
+    store.json          what is in it: names, sizes, totals, and a line for each other file, with its checksum
+    part-00000.arrow    cells: int32 positions of each mode, and a column "value"; uncompressed Arrow IPC, one batch
+    ...
+    missing.arrow       cells that are missing among observed zeros, if there are any: positions alone
+    labels-0.arrow      the labels of a mode, if it has any
+
+``store.json`` is written last, so a folder without it is not a store. Every file is checked against its checksum the
+first time that a process reads it. Nothing in a store is code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pltf.data.cell_index import Coords
+from pltf.data.numeric import read_only
+from pltf.errors import ObservationError
+
+ABOUT, MISSING = "store.json", "missing.arrow"
+FORMAT = 1  # raised when older versions of pltf could not read what is written
+VALUE = "value"
+CELLS_OF_A_PART = 1 << 21  # about so many: a part ends where a position of the longest mode ends
+LONGEST = 2**31 - 1  # positions are int32
+VALUE_TYPES = ("uint8", "uint16", "uint32", "float64")
+_READ, _LOOKED_AT = 1 << 22, 1 << 20  # bytes, and cells, at a time
+
+_checked: dict[Path, tuple[Any, ...]] = {}  # files that were right: size, time, inode, checksum, what it was held to
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of a store, as store.json has it."""
+
+    path: Path
+    size: int  # bytes
+    checksum: str
+
+    def check(self, also: Callable[[], None] | None = None, known_by: tuple[Any, ...] = ()) -> None:
+        """Refuse a file that is missing or has changed; once in a process its bytes are read, and ``also`` is called.
+
+        ``known_by`` is what ``also`` depends on: with other values it is called again.
+        """
+        stat = self.check_size()
+        known = stat.st_size, stat.st_mtime_ns, stat.st_ino, self.checksum, known_by
+        if _checked.get(self.path) == known:
+            return
+        if checksum_of(self.path) != self.checksum:
+            raise self._changed()
+        if also is not None:
+            also()
+        _checked[self.path] = known
+
+    def check_size(self) -> os.stat_result:
+        """Refuse a file that is missing or has another size; what the system says of it."""
+        try:
+            stat = self.path.stat()
+        except OSError as reason:
+            raise ObservationError(f"{self.path} of a cell store is missing: {reason.strerror}") from None
+        if stat.st_size != self.size:
+            raise self._changed()
+        return stat
+
+    def _changed(self) -> ObservationError:
+        return ObservationError(f"{self.path} of a cell store has changed since it was written: prepare it again")
+
+    def about(self) -> dict[str, Any]:
+        """The line of store.json."""
+        return {"file": self.path.name, "size": self.size, "checksum": self.checksum}
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some cells, sorted by the owned mode: all those at positions ``first`` to ``last`` - 1 of it."""
+
+    number: int
+    cells: int
+    first: int
+    last: int
+    skipped: NDArray[np.int64] | None = field(default=None, kw_only=True, compare=False, repr=False)  # rows, sorted
+
+    def kept(self, rows: slice) -> NDArray[np.bool_] | None:
+        """Which of some rows are not skipped; None if that is all of them."""
+        if self.skipped is None:
+            return None
+        first, last = np.searchsorted(self.skipped, (rows.start, rows.stop))
+        if first == last:
+            return None
+        keep = np.ones(rows.stop - rows.start, dtype=bool)
+        keep[self.skipped[first:last] - rows.start] = False
+        return keep
+
+    def unskipped(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The rows with these ranks among those that are not skipped."""
+        if self.skipped is None:
+            return ranks
+        return ranks + np.searchsorted(self.skipped - np.arange(self.skipped.size), ranks, side="right")
+
+    def load(self) -> tuple[list[NDArray[np.int32]], NDArray[Any]]:
+        """Positions of each mode, in the order of the store's modes, and values; they may be mapped files."""
+        raise NotImplementedError
+
+    def ahead(self) -> None:
+        """Tell the system that this part is read soon."""
+
+
+@dataclass(frozen=True)
+class FilePart(Part):
+    """A part in a file of a store; where ``sizes`` are known, its cells are checked when it is first read."""
+
+    file: File
+    names: tuple[str, ...]  # of the columns of positions
+    value_type: str | None = field(default=None, kw_only=True)
+    sizes: tuple[int, ...] = field(default=(), kw_only=True)  # of the modes, as the columns
+    owner: int = field(default=0, kw_only=True)  # the column by which it is sorted
+
+    def load(self) -> tuple[list[NDArray[np.int32]], NDArray[Any]]:
+        held_to = (self.cells, self.first, self.last, self.names, self.sizes, self.owner)
+        self.file.check(self._check if self.sizes else None, held_to)
+        return self._read()
+
+    def _read(self) -> tuple[list[NDArray[np.int32]], NDArray[Any]]:
+        *columns, x = read_columns(self.file.path, (*self.names, VALUE))
+        if any(len(column) != self.cells for column in (*columns, x)):
+            raise ObservationError(f"{self.file.path} must have {self.cells:,} cells")
+        if any(column.dtype != np.int32 for column in columns) or self.value_type not in (None, x.dtype.name):
+            raise ObservationError(f"{self.file.path} must have int32 positions and {self.value_type} values")
+        return columns, x
+
+    def _check(self) -> None:
+        """Refuse cells outside the tensor: compiled code would leave its memory; a right checksum does not tell."""
+        columns, x = self._read()
+        for start in range(0, self.cells, _LOOKED_AT):
+            rows = slice(start, start + _LOOKED_AT)
+            for name, column, size in zip(self.names, columns, self.sizes, strict=True):
+                if column[rows].min() < 0 or column[rows].max() >= size:
+                    raise self._damaged(f"must have positions of {name!r} from 0 to {size - 1}")
+            own = columns[self.owner][max(start - 1, 0) : rows.stop]
+            if own.min() < self.first or own.max() >= self.last or (own[1:] < own[:-1]).any():
+                wanted = f"must be sorted by {self.names[self.owner]!r}, from {self.first} to {self.last - 1}"
+                raise self._damaged(wanted)
+            if x.dtype.kind == "f" and not (np.isfinite(x[rows]) & (x[rows] >= 0)).all():
+                raise self._damaged("must have values that are finite and not negative")
+
+    def _damaged(self, wanted: str) -> ObservationError:
+        return ObservationError(f"{self.file.path} {wanted}: prepare the store again")
+
+    def ahead(self) -> None:
+        with suppress(OSError, AttributeError):  # Linux has it
+            handle = os.open(self.file.path, os.O_RDONLY)
+            try:
+                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_WILLNEED)
+            finally:
+                os.close(handle)
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryPart(Part):
+    """A part in memory."""
+
+    columns: tuple[NDArray[np.int32], ...]
+    values: NDArray[Any]
+
+    def load(self) -> tuple[list[NDArray[np.int32]], NDArray[Any]]:
+        return list(self.columns), self.values
+
+
+# -- Arrow files --------------------------------------------------------------------------------
+
+
+def read_columns(path: Path, names: Sequence[str]) -> list[NDArray[Any]]:
+    """Columns of an Arrow file of one batch, mapped and not copied."""
+    import pyarrow as pa
+
+    try:
+        with pa.memory_map(os.fspath(path)) as source:
+            batch = pa.ipc.open_file(source).get_batch(0)
+            batch.validate()
+        return [read_only(batch.column(name).to_numpy(zero_copy_only=True)) for name in names]
+    except (pa.ArrowException, KeyError, OSError) as reason:
+        raise ObservationError(f"{path} cannot be read as a part of a cell store: {reason}") from None
+
+
+def write_columns(path: Path, columns: Mapping[str, Any]) -> File:
+    """Write columns as an uncompressed Arrow file of one batch, to the disk."""
+    import pyarrow as pa
+
+    batch = pa.record_batch(dict(columns))
+    with path.open("xb") as stream:
+        with pa.ipc.new_file(stream, batch.schema) as writer:
+            writer.write_batch(batch)
+        stream.flush()
+        os.fsync(stream.fileno())
+    return File(path, path.stat().st_size, checksum_of(path))
+
+
+def checksum_of(path: Path) -> str:
+    """BLAKE2b of the bytes of a file."""
+    whole = hashlib.blake2b(digest_size=16)
+    with path.open("rb") as stream:
+        while block := stream.read(_READ):
+            whole.update(block)
+    return whole.hexdigest()
+
+
+# -- writing a store ----------------------------------------------------------------------------
+
+
+class StoreWriter:
+    """Writes a store into an empty folder, part by part; :meth:`finish` makes it one.
+
+    Parts come sorted by the owned mode and do not share positions of it. The caller renames the folder when all is
+    done, so that a killed process leaves no store behind.
+    """
+
+    def __init__(self, folder: Path, dims: Sequence[str], owner: int, unlisted: str, value_type: str) -> None:
+        self._folder, self._dims, self._owner = folder, tuple(dims), owner
+        self._unlisted, self._value_type = unlisted, np.dtype(value_type)
+        self._parts: list[FilePart] = []
+        self._totals = Totals()
+
+    def add(self, columns: Sequence[NDArray[np.int32]], values: NDArray[Any]) -> None:
+        """Write a part: a column of positions for each mode, in the order of ``dims``, and checked values."""
+        own = columns[self._owner]
+        first, last = int(own[0]), int(own[-1]) + 1
+        assert not self._parts or first >= self._parts[-1].last, "parts come in the order of the owned mode"
+        number = len(self._parts)
+        x = values.astype(self._value_type)
+        named = dict(zip(self._dims, columns, strict=True)) | {VALUE: x}
+        file = write_columns(self._folder / f"part-{number:05}.arrow", named)
+        self._parts.append(FilePart(number, len(x), first, last, file, self._dims))
+        self._totals = self._totals.with_values(x)
+
+    @property
+    def totals(self) -> Totals:
+        """Of the parts so far."""
+        return self._totals
+
+    @property
+    def parts(self) -> int:
+        """How many parts there are."""
+        return len(self._parts)
+
+    def widen(self, value_type: str) -> None:
+        """See to it that values of a type fit: the parts so far are written again, if theirs is narrower."""
+        wider, names = np.dtype(value_type), [*self._dims, VALUE]
+        if VALUE_TYPES.index(wider.name) <= VALUE_TYPES.index(self._value_type.name):
+            return
+        self._value_type = wider
+        for number, part in enumerate(self._parts):
+            columns, values = part.load()
+            new = self._folder / f"{part.file.path.name}.new"
+            file = write_columns(new, dict(zip(names, [*columns, values.astype(wider)], strict=True)))
+            new.replace(part.file.path)
+            self._parts[number] = replace(part, file=replace(file, path=part.file.path))
+
+    def finish(self, sizes: Sequence[int], labels: Mapping[str, Mapping[str, Any]], missing: Coords | None) -> None:
+        """Write what is left; ``labels`` has the line of store.json for each mode that has labels."""
+        about: dict[str, Any] = {
+            "format": "pltf cells",
+            "version": FORMAT,
+            "dims": list(self._dims),
+            "sizes": [int(size) for size in sizes],
+            "owner": self._owner,
+            "unlisted": self._unlisted,
+            "value_type": self._value_type.name,
+            **self._totals.about(),
+            "parts": [
+                {"cells": part.cells, "first": part.first, "last": part.last, **part.file.about()}
+                for part in self._parts
+            ],
+            "labels": dict(labels),
+        }
+        if missing is not None and missing.shape[1]:
+            columns = dict(zip(self._dims, missing.astype(np.int32), strict=True))
+            about["missing"] = {"cells": missing.shape[1], **write_columns(self._folder / MISSING, columns).about()}
+        text = json.dumps(about, indent=1)
+        with (self._folder / ABOUT).open("x", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Constants of the values, added up part by part."""
+
+    cells: int = 0
+    positive: int = 0
+    total: float = 0.0
+    saturated: float = 0.0
+    largest: float = 0.0
+
+    def with_values(self, values: NDArray[Any]) -> Totals:
+        """These and the values of one more part."""
+        from pltf.data.numeric import constants
+
+        total, saturated = constants(values)
+        return Totals(
+            self.cells + values.size,
+            self.positive + int(np.count_nonzero(values)),
+            self.total + total,
+            self.saturated + saturated,
+            max(self.largest, float(values.max(initial=0))),
+        )
+
+    def about(self) -> dict[str, Any]:
+        """The lines of store.json."""
+        return dict(vars(self))

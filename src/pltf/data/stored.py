@@ -1,0 +1,533 @@
+"""Cells that stay on disk: an observation over the parts of a store, which holds none of them itself."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pltf.data.base import Observation
+from pltf.data.cell_index import CellIndex, Coords
+from pltf.data.coo import UNLISTED, CooObservation, sort_cells
+from pltf.data.labels import Labels
+from pltf.data.numeric import brief, constants, read_only
+from pltf.data.part_files import (
+    ABOUT,
+    FORMAT,
+    LONGEST,
+    VALUE,
+    VALUE_TYPES,
+    File,
+    FilePart,
+    MemoryPart,
+    Part,
+    read_columns,
+)
+from pltf.data.pattern import Bools, Pattern
+from pltf.data.random_cells import distinct_numbers, numbered, order_of
+from pltf.data.stored_labels import read_labels
+from pltf.errors import ObservationError
+from pltf.memory import SHARE, at_hand
+
+BLOCK = 1 << 18  # rows that are looked at at a time
+_LONGEST_TEXT = 1 << 28  # bytes of store.json that are read
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StoredObservation(Observation):
+    """Cells in the parts of a store; :func:`pltf.open` makes it. Fits go through the parts and never hold all cells.
+
+    As a :class:`CooObservation`, it has a list of cells; an absent one is an observed zero, unless ``missing`` has it,
+    or a hole, as ``unlisted`` says.
+    """
+
+    sizes: tuple[int, ...]
+    unlisted: str
+    owner: int  # the axis by which parts are sorted and cut
+    columns: tuple[int, ...]  # of each axis, the column of a part that holds its positions
+    parts: tuple[Part, ...]
+    missing: Coords  # holes, where unlisted is "zero"
+    listed: int  # cells in the parts, without those that are skipped
+    positive: int  # of them above zero
+    value_type: str
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the axes."""
+        return self.sizes
+
+    @property
+    def dtype_name(self) -> str:
+        """Type of the values."""
+        return self.value_type
+
+    @property
+    def n_positive(self) -> int:
+        """How many cells are above zero."""
+        return self.positive
+
+    @property
+    def has_missing(self) -> bool:
+        """Whether any cell is missing."""
+        return self.n_observed < math.prod(self.sizes)
+
+    @property
+    def cell_bytes(self) -> int:
+        """Of all cells, as they are stored."""
+        each = 4 * len(self.sizes) + np.dtype(self.value_type).itemsize
+        return each * sum(part.cells for part in self.parts)
+
+    def pattern(self) -> Pattern:
+        """Which cells were observed; it looks into the store."""
+        return StoredPattern(self)
+
+    # -- cells ------------------------------------------------------------------------------
+
+    def blocks(self) -> Iterator[tuple[Coords, NDArray[Any]]]:
+        """All listed cells, a block at a time: positions (modes, n) and values."""
+        for part in self.parts:
+            yield from self._blocks_of(part)
+
+    def _blocks_of(self, part: Part) -> Iterator[tuple[Coords, NDArray[Any]]]:
+        columns, x = part.load()
+        for start in range(0, part.cells, BLOCK):
+            rows = slice(start, min(start + BLOCK, part.cells))
+            coords, values, keep = self._positions(columns, rows), x[rows], part.kept(rows)
+            yield (coords, values) if keep is None else (coords[:, keep], values[keep])
+
+    def _positions(self, columns: Sequence[NDArray[np.int32]], rows: Any) -> Coords:
+        return np.stack([columns[column][rows] for column in self.columns])
+
+    def values_at(self, cells: Coords) -> NDArray[np.float64]:
+        """What cells hold; NaN where they are missing."""
+        found = self.find(cells)
+        return np.where(self.observed(cells, found), found.values, np.nan)
+
+    def observed(self, cells: Coords, found: Found | None = None) -> Bools:
+        """Whether each cell was observed."""
+        if self.unlisted == "zero":
+            return np.asarray(self._holes.find(cells) < 0)
+        return (self.find(cells) if found is None else found).listed
+
+    @cached_property
+    def _holes(self) -> CellIndex:
+        return CellIndex(self.missing, self.sizes)
+
+    def find(self, cells: Coords) -> Found:
+        """Where cells (modes, n) are listed, and their values."""
+        firsts = np.array([part.first for part in self.parts], dtype=np.int64)
+        own = cells[self.owner]
+        number = np.searchsorted(firsts, own, side="right") - 1
+        rows, values = np.full(own.size, -1, dtype=np.int64), np.zeros(own.size)
+        order = np.argsort(number, kind="stable")
+        cuts = np.searchsorted(number[order], np.arange(len(self.parts) + 1))
+        for n in np.flatnonzero(np.diff(cuts)):
+            at = order[cuts[n] : cuts[n + 1]]
+            at = at[own[at] < self.parts[n].last]
+            if at.size:
+                rows[at], values[at] = self._find_in(self.parts[n], cells[:, at])
+        return Found(np.where(rows < 0, -1, number), rows, values)
+
+    def _find_in(self, part: Part, wanted: Coords) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Rows of a part and their values; -1 for a cell that it does not list. Only rows of their positions are read.
+
+        Nothing is assumed of the order of cells that share a position of the owned mode.
+        """
+        columns, x = part.load()
+        rank = numbered(self.sizes, wanted)
+        distinct = wanted[:, np.unique(rank, return_index=True)[1]]
+        index = CellIndex(distinct, self.sizes)
+        rows = np.full(distinct.shape[1], -1, dtype=np.int64)
+        own, places = columns[self.columns[self.owner]], np.unique(distinct[self.owner])
+        starts, stops = (np.searchsorted(own, places.astype(np.int32), side=side) for side in ("left", "right"))
+        for some in _runs(starts, stops):
+            at = index.find(self._positions(columns, some))
+            rows[at[at >= 0]] = some[at >= 0]
+        if part.skipped is not None:
+            rows[np.isin(rows, part.skipped)] = -1
+        values = np.zeros(rows.size)
+        values[rows >= 0] = x[rows[rows >= 0]]
+        return rows[rank], values[rank]
+
+    def pick(self, ranks: NDArray[np.int64], of: Callable[[NDArray[Any]], Bools] | None = None) -> Coords:
+        """The cells of these ranks, sorted, among the listed cells; or among those whose values ``of`` says."""
+        found: list[Coords] = [np.empty((len(self.sizes), 0), dtype=np.int32)]
+        done = 0
+        for part in self.parts:
+            count = part.cells - (0 if part.skipped is None else part.skipped.size)
+            if of is None:
+                mine = ranks[slice(*np.searchsorted(ranks, (done, done + count)))] - done
+                if mine.size:
+                    found.append(self._positions(part.load()[0], part.unskipped(mine)))
+                done += count
+                continue
+            for coords, values in self._blocks_of(part):
+                rows = np.flatnonzero(of(values))
+                mine = ranks[slice(*np.searchsorted(ranks, (done, done + rows.size)))] - done
+                found.append(coords[:, rows[mine]])
+                done += rows.size
+        return np.concatenate(found, axis=1)
+
+    def sample(self, rng: np.random.Generator, most: int) -> Coords:
+        """Listed cells at random, each as probable as any other; all, if they are no more than so many."""
+        if self.listed <= most:
+            return self.pick(np.arange(self.listed))
+        return self.pick(distinct_numbers(rng, self.listed, most))
+
+    def first_where(self, wrong: Callable[[NDArray[Any]], NDArray[np.bool_]]) -> tuple[tuple[int, ...], float] | None:
+        """The first listed cell with a wrong value, and the value."""
+        for coords, values in self.blocks():
+            found = wrong(values)
+            if found.any():
+                first = int(np.argmax(found))
+                return tuple(map(int, coords[:, first])), float(values[first])
+        return None
+
+    # -- other forms ------------------------------------------------------------------------
+
+    def _parts(self) -> Iterator[NDArray[Any]]:
+        yield np.frombuffer(self.unlisted.encode(), dtype=np.uint8)
+        yield np.array([self.owner, *self.columns])
+        for part in self.parts:
+            if isinstance(part, FilePart):
+                yield np.frombuffer(part.file.checksum.encode(), dtype=np.uint8)
+            else:
+                columns, x = part.load()
+                yield from (*columns, x)
+            yield from () if part.skipped is None else (part.skipped,)
+        yield self.missing
+
+    def transposed(self, order: tuple[int, ...]) -> Self:
+        """The same data with their axes in another order: a view."""
+        missing = self.missing[list(order)]
+        return replace(
+            self,
+            sizes=tuple(self.sizes[axis] for axis in order),
+            owner=order.index(self.owner),
+            columns=tuple(self.columns[axis] for axis in order),
+            missing=read_only(missing[:, np.lexsort(missing[::-1])]),
+            dims=None if self.dims is None else tuple(self.dims[axis] for axis in order),
+        )
+
+    def in_memory(self) -> Self:
+        """The same parts with their cells in memory."""
+        return replace(self, parts=tuple(_loaded(part) for part in self.parts))
+
+    def cells(self) -> CooObservation:
+        """All cells as a list in memory, if they fit."""
+        modes = len(self.sizes)
+        need, have = self.listed * (8 * modes + 40), SHARE * at_hand()
+        if need > have:
+            raise ObservationError(
+                f"{self.listed:,} cells of a store would take {need / 1e9:.1f} GB of memory, "
+                f"and half of what is free is {have / 1e9:.1f} GB"
+            )
+        places, held = np.empty((modes, self.listed), dtype=np.int32), np.empty(self.listed)
+        at = 0
+        for some, x in self.blocks():
+            places[:, at : at + x.size], held[at : at + x.size] = some, x
+            at += x.size
+        coords, values = sort_cells(places, held, self.sizes)
+        known = (self.n_observed, self.total, self.saturated, self.largest, self.sizes)
+        arrays = (read_only(coords), read_only(values), self.unlisted, self.missing)
+        return CooObservation(*known, *arrays, dims=self.dims, labels=self.labels)
+
+    def hiding(self, cells: Coords) -> tuple[Self, NDArray[np.float64]]:
+        """The data with some observed cells missing, and what these hold. Parts skip their rows; files stay."""
+        cells = cells.astype(np.int32)
+        found = self.find(cells)
+        values, listed = found.values[found.listed], int(found.listed.sum())
+        total, saturated = constants(values)
+        missing = self.missing
+        if self.unlisted == "zero":  # or the fit would take them for zeros
+            missing = np.concatenate([missing, cells], axis=1)
+            missing = read_only(missing[:, order_of(self.sizes, missing)])
+        parts = list(self.parts)
+        numbers, rows = found.number[found.listed], found.row[found.listed]
+        for n in np.unique(numbers):
+            parts[n] = _skipping(parts[n], rows[numbers == n])
+        train = replace(
+            self,
+            n_observed=self.n_observed - cells.shape[1],
+            total=self.total - total,
+            saturated=self.saturated - saturated,
+            parts=tuple(parts),
+            missing=missing,
+            listed=self.listed - listed,
+            positive=self.positive - int(np.count_nonzero(values)),
+        )
+        if values.size and values.max() == self.largest:
+            largest = max((float(x.max(initial=0)) for _, x in train.blocks()), default=0.0)
+            train = replace(train, largest=largest)
+        return train, found.values
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """Where cells are listed: number of the part, row in it (-1 of cells that are not) and value (0 then)."""
+
+    number: NDArray[np.intp]
+    row: NDArray[np.int64]
+    values: NDArray[np.float64]
+
+    @property
+    def listed(self) -> Bools:
+        """Whether each cell is."""
+        return np.asarray(self.row >= 0)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredPattern:
+    """Answers for cells from the store. In a saved fit it is left out: a file does not refer to other files."""
+
+    seen: StoredObservation
+
+    @property
+    def unlisted(self) -> str:
+        """What a cell is of which nothing is said."""
+        return self.seen.unlisted
+
+    def observed(self, cells: Coords) -> Bools:
+        """Whether each cell was observed."""
+        return self.seen.observed(cells)
+
+    def positive(self, cells: Coords) -> Bools:
+        """Whether each cell was observed with a value above zero."""
+        return np.asarray(self.seen.find(cells).values > 0)
+
+    def missing_cells(self, most: int) -> Coords | None:
+        """All cells that were not observed; None if they cannot be listed, or are more than so many."""
+        missing = self.seen.missing
+        if self.unlisted == "missing" or missing.shape[1] > most:
+            return None
+        return missing.astype(np.intp)
+
+
+def _runs(starts: NDArray[np.intp], stops: NDArray[np.intp]) -> Iterator[NDArray[np.int64]]:
+    """The rows of some ranges, a block at a time."""
+    lengths = stops - starts
+    ends = np.cumsum(lengths)
+    for start in range(0, int(ends[-1]) if ends.size else 0, BLOCK):
+        place = np.arange(start, min(start + BLOCK, int(ends[-1])))
+        run = np.searchsorted(ends, place, side="right")
+        yield starts[run] + place - (ends[run] - lengths[run])
+
+
+def _loaded(part: Part) -> MemoryPart:
+    columns, x = part.load()
+    copied = tuple(read_only(np.array(column)) for column in columns)
+    return MemoryPart(
+        part.number, part.cells, part.first, part.last, copied, read_only(np.array(x)), skipped=part.skipped
+    )
+
+
+def _skipping(part: Part, rows: NDArray[np.int64]) -> Part:
+    """A part with more of its rows left out."""
+    known = rows if part.skipped is None else np.concatenate([part.skipped, rows])
+    return replace(part, skipped=read_only(np.unique(known)))
+
+
+# -- opening a store ----------------------------------------------------------------------------
+
+
+def open_store(path: str | os.PathLike[str]) -> StoredObservation:
+    """Open a cell store, the folder that :func:`pltf.prepare` writes. Its cells stay on disk.
+
+    Fits, predictions, scores, held-out cells and searches take it like other data. A fit reads the parts of the store
+    one after the other at each sweep; it takes memory for factors and for the cells in hand, never for all of them.
+    A store that is not whole, or has changed since it was written, is refused.
+
+    >>> import os, tempfile, pandas as pd, pltf
+    >>> visits = pd.DataFrame({"user": ["ann", "bob", "ann"], "place": ["bar", "bar", "gym"]})
+    >>> path = os.path.join(tempfile.mkdtemp(), "visits.pltf")
+    >>> _ = pltf.prepare(visits, path, dims=("user", "place"), progress=False)
+    >>> pltf.open(path)
+    <StoredObservation 2x2 uint8: 4 of 4 cells observed, total 3>
+    >>> fit = pltf.nmf(("user", "place"), rank=1).fit(pltf.open(path))
+    >>> fit.factors["W"].mean.shape
+    (2, 1)
+    """
+    folder = Path(path).absolute()
+    about = _About(folder, _read_about(folder))
+    dims, sizes, owner = about.dims(), about.sizes(), about.number("owner", 0, len(about.dims()) - 1)
+    unlisted, value_type = about.one_of("unlisted", UNLISTED), about.one_of("value_type", VALUE_TYPES)
+    parts = about.parts(dims, sizes, owner, value_type)
+    missing = about.missing(dims, sizes, unlisted)
+    cells, positive = about.number("cells", 0, 2**62), about.number("positive", 0, 2**62)
+    total, saturated, largest = about.real("total"), about.real("saturated"), about.real("largest")
+    if cells != sum(part.cells for part in parts) or positive > cells:
+        raise about.wrong("the numbers of cells do not add up")
+    if total < 0 or largest < 0 or (positive > 0) != (largest > 0) or (positive > 0) != (total > 0):
+        raise about.wrong("the totals do not go together")
+    n_observed = cells if unlisted == "missing" else math.prod(sizes) - missing.shape[1]
+    if cells > n_observed:
+        raise about.wrong("it has more cells than the tensor")
+    rest = (sizes, unlisted, owner, tuple(range(len(dims))), parts, missing, cells, positive, value_type)
+    return StoredObservation(n_observed, total, saturated, largest, *rest, dims=dims, labels=about.labels(dims, sizes))
+
+
+def is_store(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is a folder that has the file of a store."""
+    return (Path(path) / ABOUT).is_file()
+
+
+def _read_about(folder: Path) -> Mapping[str, Any]:
+    if not folder.exists():
+        raise ObservationError(f"{folder} does not exist: write a cell store with pltf.prepare")
+    if not folder.is_dir():
+        raise ObservationError(f"{folder} is a file, but a cell store is a folder: write one with pltf.prepare")
+    path = folder / ABOUT
+    if not path.is_file():
+        raise ObservationError(f"{folder} is not a cell store: it has no {ABOUT}")
+    try:
+        if path.stat().st_size > _LONGEST_TEXT:
+            raise ObservationError(f"{path} is too large to describe a cell store")
+        about = json.loads(path.read_bytes())
+    except OSError as reason:
+        raise ObservationError(f"{path} cannot be read: {reason.strerror}") from None
+    except (ValueError, RecursionError):
+        raise ObservationError(f"{path} is damaged: it must be JSON") from None
+    if not isinstance(about, dict) or about.get("format") != "pltf cells":
+        raise ObservationError(f"{path} does not describe a cell store of pltf")
+    version = about.get("version")
+    if isinstance(version, int) and not isinstance(version, bool) and version > FORMAT:
+        raise ObservationError(
+            f"{folder} has version {version} of the format, and this pltf reads up to {FORMAT}: install a newer pltf"
+        )
+    return about
+
+
+@dataclass(frozen=True)
+class _About:
+    """What store.json says, checked field by field."""
+
+    folder: Path
+    told: Mapping[str, Any]
+
+    def wrong(self, what: str) -> ObservationError:
+        """One sentence."""
+        return ObservationError(f"{self.folder / ABOUT} is damaged: {what}")
+
+    def field(self, name: str, kind: type, told: Mapping[str, Any] | None = None) -> Any:
+        """Something of a type of JSON."""
+        value = (self.told if told is None else told).get(name)
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise self.wrong(f"{name!r} must be {_JSON[kind]}, got {brief(value)}")
+        return value
+
+    def number(self, name: str, least: int, most: int, told: Mapping[str, Any] | None = None) -> int:
+        """A whole number within limits."""
+        value: int = self.field(name, int, told)
+        if not least <= value <= most:
+            raise self.wrong(f"{name!r} must be from {least} to {most}, got {brief(value)}")
+        return value
+
+    def real(self, name: str) -> float:
+        """A finite number."""
+        value = self.told.get(name)
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not _is_finite(value):
+            raise self.wrong(f"{name!r} must be a finite number, got {brief(value)}")
+        return float(value)
+
+    def one_of(self, name: str, choices: Sequence[str]) -> str:
+        """A word."""
+        value: str = self.field(name, str)
+        if value not in choices:
+            raise self.wrong(f"{name!r} must be one of {', '.join(map(repr, choices))}, got {brief(value)}")
+        return value
+
+    def dims(self) -> tuple[str, ...]:
+        """The names of the modes."""
+        dims = self.field("dims", list)
+        named = all(isinstance(one, str) and one and one != VALUE for one in dims)
+        if not dims or not named or len(set(dims)) < len(dims):
+            raise self.wrong(f"'dims' must be different names, got {brief(dims)}")
+        return tuple(dims)
+
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes of the modes."""
+        sizes = self.field("sizes", list)
+        whole = all(isinstance(n, int) and not isinstance(n, bool) and 0 < n <= LONGEST for n in sizes)
+        if not whole or len(sizes) != len(self.dims()):
+            raise self.wrong(f"'sizes' must be a number from 1 to {LONGEST} for each mode, got {brief(sizes)}")
+        return tuple(sizes)
+
+    def parts(self, dims: tuple[str, ...], sizes: tuple[int, ...], owner: int, value_type: str) -> tuple[Part, ...]:
+        """The parts, which must be in the order of the owned mode and share none of its positions."""
+        parts: list[Part] = []
+        names: set[Path] = set()
+        for number, told in enumerate(self.field("parts", list)):
+            if not isinstance(told, dict):
+                raise self.wrong(f"a part must be an object, got {brief(told)}")
+            least = parts[-1].last if parts else 0
+            first = self.number("first", least, sizes[owner] - 1, told)
+            last = self.number("last", first + 1, sizes[owner], told)
+            cells = self.number("cells", 1, 2**62, told)
+            file = self.file(told)
+            if file.path in names:
+                raise self.wrong(f"{file.path.name} is named twice")
+            names.add(file.path)
+            known: Any = {"value_type": value_type, "sizes": sizes, "owner": owner}
+            parts.append(FilePart(number, cells, first, last, file, dims, **known))
+        return tuple(parts)
+
+    def file(self, told: Mapping[str, Any]) -> File:
+        """A file inside the folder, of the right size."""
+        name, checksum = self.field("file", str, told), self.field("checksum", str, told)
+        if name in ("", ".", "..") or any(sign in name for sign in "/\\\0:"):
+            raise self.wrong(f"a file must be a plain name inside the folder, got {brief(name)}")
+        file = File(self.folder / name, self.number("size", 0, 2**62, told), checksum)
+        file.check_size()
+        return file
+
+    def missing(self, dims: tuple[str, ...], sizes: tuple[int, ...], unlisted: str) -> Coords:
+        """Cells that are missing among observed zeros, sorted."""
+        if "missing" not in self.told:
+            return read_only(np.empty((len(dims), 0), dtype=np.int32))
+        told = self.field("missing", dict)
+        if unlisted == "missing":
+            raise self.wrong("'missing' lists holes, but all cells that are not listed are holes")
+        file, count = self.file(told), self.number("cells", 1, 2**62, told)
+        if count * 4 * len(dims) > file.size:
+            raise self.wrong(f"{file.path.name} is too small for {count:,} cells")
+        file.check()
+        columns = read_columns(file.path, dims)
+        good = all(column.dtype == np.int32 and len(column) == count for column in columns)
+        if not good or any(one.min() < 0 or one.max() >= size for one, size in zip(columns, sizes, strict=True)):
+            raise self.wrong(f"{file.path.name} must have {count:,} cells of the tensor")
+        cells = np.stack(columns)
+        cells = cells[:, order_of(sizes, cells)]
+        if (cells[:, 1:] == cells[:, :-1]).all(axis=0).any():
+            raise self.wrong(f"{file.path.name} has a cell twice")
+        return read_only(cells)
+
+    def labels(self, dims: tuple[str, ...], sizes: tuple[int, ...]) -> dict[str, Labels]:
+        """The labels of the modes that have some."""
+        found = {}
+        for dim, told in self.field("labels", dict).items():
+            if dim not in dims or not isinstance(told, dict):
+                raise self.wrong(f"'labels' must name a mode ({', '.join(dims)}), got {brief(dim)}")
+            labels = read_labels(self.folder, told)
+            if len(labels) != sizes[dims.index(dim)]:
+                wanted = sizes[dims.index(dim)]
+                raise self.wrong(f"{dim!r} has {wanted:,} positions and {len(labels):,} labels")
+            found[dim] = labels
+        return found
+
+
+_JSON: Mapping[type, str] = {int: "a whole number", str: "a text", list: "a list", dict: "an object"}
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond float64
+        return False

@@ -1,0 +1,218 @@
+"""Labels of a mode in a file of a cell store: an Arrow file of one column, longer than memory if need be."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pltf.data.labels import Labels, in_short, with_bin
+from pltf.data.part_files import File, checksum_of
+from pltf.errors import ObservationError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LABEL = "label"  # the column
+_UNITS = ("s", "ms", "us", "ns")
+KINDS = ("string", "int64", "float64", "bool", *(f"datetime64[{unit}]" for unit in _UNITS))
+_ROWS = 1 << 17  # of a batch
+
+
+class StoredLabels(Labels):
+    """Labels in a file: they are Python objects only once somebody asks for all of them."""
+
+    def __init__(
+        self,
+        index: pd.Index | None = None,
+        bin: str | None = None,
+        zone: str | None = None,
+        *,
+        file: File | None = None,
+        kind: str = "",
+        count: int = 0,
+    ) -> None:
+        """With an ``index``, as :func:`dataclasses.replace` gives it, these are plain labels."""
+        own: dict[str, Any] = {"bin": bin, "zone": zone, "_file": file, "_kind": kind, "_count": count}
+        self.__dict__.update(own if index is None else own | {"index": index, "_count": len(index)})
+
+    def __getattr__(self, name: str) -> Any:  # of what is not there yet
+        if name != "index" or self.__dict__.get("_file") is None:
+            raise AttributeError(name)
+        self.__dict__["index"] = index = self._checked()
+        return index
+
+    def _checked(self) -> pd.Index:
+        """All labels; each stands once."""
+        index = _as_index(self._column(), self._kind, self._file.path)
+        if not index.is_monotonic_increasing and index.has_duplicates:  # sorted ones are told apart on the way
+            raise ObservationError(f"{self._file.path} must have each label once")
+        return index
+
+    def _column(self) -> Any:
+        """The column of the file, mapped and not read."""
+        import pyarrow as pa
+
+        self._file.check()
+        path = self._file.path
+        try:
+            with pa.memory_map(os.fspath(path)) as source:
+                column = pa.ipc.open_file(source).read_all().column(LABEL)
+        except (pa.ArrowException, KeyError, OSError) as reason:
+            raise ObservationError(f"{path} cannot be read as the labels of a cell store: {reason}") from None
+        if len(column) != self._count or column.null_count or column.type != _arrow_type(self._kind):
+            raise ObservationError(f"{path} must have {self._count:,} labels of the type {self._kind}")
+        return column
+
+    def __len__(self) -> int:
+        return int(self._count)
+
+    def at(self, positions: Any) -> pd.Index:
+        """The labels of positions; the others are not read."""
+        if "index" in self.__dict__:
+            return super().at(positions)
+        at = np.asarray(positions, dtype=np.intp)
+        at = np.where(at < 0, at + len(self), at)
+        if at.size and not 0 <= at.min() <= at.max() < len(self):
+            raise IndexError(f"positions must be from 0 to {len(self) - 1}")
+        return _as_index(_taken(self._column(), at), self._kind, self._file.path)
+
+    def __repr__(self) -> str:
+        few = len(self) <= 4
+        shown = list(self.at(range(len(self)) if few else [0, 1, 1, 1, -1]))  # in_short drops those in the middle
+        return f"<Labels {in_short(shown)}>"
+
+
+def write_labels(
+    folder: Path, number: int, labels: Any, bin: str | None = None, zone: str | None = None
+) -> dict[str, Any]:
+    """Write the labels of mode ``number``, and tell the line that store.json has for them.
+
+    ``labels`` are :class:`Labels`, which know their bin and zone, an Arrow array, or an iterable of Arrow arrays: of
+    these only one is in memory at a time.
+    """
+    import pyarrow as pa
+
+    if isinstance(labels, Labels):
+        bin, zone = labels.bin, labels.zone
+        labels = pa.array(labels.index.to_numpy(), from_pandas=False)
+    arrays = iter(labels.chunks if isinstance(labels, pa.ChunkedArray) else [labels] if _is_array(labels) else labels)
+    path = folder / f"labels-{number}.arrow"
+    kind, count = _write(path, arrays)
+    file = File(path, path.stat().st_size, checksum_of(path))
+    return {**file.about(), "kind": kind, "bin": bin, "zone": zone, "count": count}
+
+
+def _is_array(labels: Any) -> bool:
+    import pyarrow as pa
+
+    return isinstance(labels, pa.Array)
+
+
+def _write(path: Path, arrays: Iterable[Any]) -> tuple[str, int]:
+    """Write arrays as the batches of a file; the kind of the labels and how many there are."""
+    import pyarrow as pa
+
+    writer, kind, count = None, "", 0
+    with path.open("xb") as stream:
+        try:
+            for array in arrays:
+                kind = kind or kind_of(array.type, path)
+                column = array.cast(_arrow_type(kind))
+                if column.null_count:
+                    raise ObservationError(f"{path}: a label is missing")
+                if writer is None:
+                    writer = pa.ipc.new_file(stream, pa.schema([(LABEL, column.type)]))
+                writer.write_table(pa.table({LABEL: column}), max_chunksize=_ROWS)
+                count += len(column)
+        finally:
+            if writer is not None:
+                writer.close()
+        stream.flush()
+        os.fsync(stream.fileno())
+    if not count:
+        raise ObservationError(f"{path}: an index must have a label")
+    return kind, count
+
+
+def kind_of(type_: Any, what: object) -> str:
+    """The kind of labels of an Arrow type: one of ``KINDS``."""
+    import pyarrow.types as of
+
+    if of.is_dictionary(type_):
+        return kind_of(type_.value_type, what)
+    if of.is_string(type_) or of.is_large_string(type_) or type_ == "string_view":
+        return "string"
+    if of.is_integer(type_):
+        return "int64"
+    if of.is_floating(type_):
+        return "float64"
+    if of.is_boolean(type_):
+        return "bool"
+    if of.is_date(type_):
+        return "datetime64[s]"
+    if of.is_timestamp(type_):
+        return f"datetime64[{type_.unit}]"
+    raise ObservationError(f"{what}: labels must be strings, numbers or dates, got {type_}")
+
+
+def _arrow_type(kind: str) -> Any:
+    """How labels of a kind are stored."""
+    import pyarrow as pa
+
+    if kind.startswith("datetime64"):
+        return pa.timestamp(kind[len("datetime64[") : -1])
+    return {"string": pa.large_string(), "int64": pa.int64(), "float64": pa.float64(), "bool": pa.bool_()}[kind]
+
+
+def _as_index(column: Any, kind: str, path: Path) -> pd.Index:
+    """Labels as pandas has them in memory."""
+    import pandas as pd
+
+    if kind == "string":
+        try:
+            words: NDArray[Any] = np.empty(len(column), dtype=object)
+            words[:] = column.to_pylist()
+        except UnicodeDecodeError:
+            raise ObservationError(f"{path} must hold text in UTF-8, and it does not") from None
+        return pd.Index(words, dtype=object)
+    return pd.Index(column.to_numpy())
+
+
+def _taken(column: Any, at: NDArray[np.intp]) -> Any:
+    import pyarrow as pa
+
+    return column.take(pa.array(at))
+
+
+def read_labels(folder: Path, line: Mapping[str, Any]) -> Labels:
+    """The labels of a line of store.json, as :func:`write_labels` told it; the file is read when they are asked for."""
+    file, kind, count = _file_of(folder, line), line.get("kind"), line.get("count")
+    if file is None or not isinstance(kind, str) or kind not in KINDS or not _is_size(count):
+        raise ObservationError(f"{folder} is not a cell store of this version: its labels cannot be read")
+    told = with_bin(_nothing_like(kind), line.get("bin"), line.get("zone"))
+    return StoredLabels(None, told.bin, told.zone, file=file, kind=kind, count=int(count or 0))
+
+
+def _nothing_like(kind: str) -> pd.Index:
+    """No labels, of a kind."""
+    import pandas as pd
+
+    return pd.Index(np.empty(0, dtype=object if kind == "string" else kind))
+
+
+def _file_of(folder: Path, line: Mapping[str, Any]) -> File | None:
+    """The file that a line names, which lies in the folder itself."""
+    name, size, checksum = (line.get(one) for one in ("file", "size", "checksum"))
+    plain = isinstance(name, str) and Path(name).name == name and name not in ("", ".", "..")
+    if not plain or not _is_size(size) or not isinstance(checksum, str):
+        return None
+    return File(folder / str(name), int(size or 0), checksum)
+
+
+def _is_size(number: Any) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and 0 < number < 2**63

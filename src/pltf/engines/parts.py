@@ -1,0 +1,555 @@
+"""Sums over cells in parts: each part is read, block by block, where it lies; no list of all cells is ever made.
+
+How a sum is made, here by threads and elsewhere by tasks of other processes:
+
+- A part is cut into a few *pieces*, at positions of the mode by which it is sorted. A piece is worked through by one
+  thread, in blocks of cells that are copied into a small buffer.
+- Sums of factors that have this mode (*owned* ones) go to their own rows: no two pieces share one.
+- Of all other factors a piece has *private* sums. They are added along a binary tree that depends on the parts alone:
+  node ``(level, k)`` is the sum of the pieces from ``k * 2**level`` to ``(k + 1) * 2**level`` - 1.
+
+:func:`sums_of_run` gives the sums of some parts that follow each other, with the nodes of the tree that lie inside this
+run; :func:`combined` completes the tree. So runs of any length, on any number of threads, finished in any order, give
+the same bits::
+
+    spec = spec_of(task, stored)                       # the same everywhere; all of these can be pickled
+    ask = Ask(COUNTS, ("A", "B", "C"), log=True)
+    found = [
+        sums_of_run(spec, ask, stored.parts[a:b], span, spec.cut(factors, span), threads)
+        for (a, b), span in ...                        # span: positions of the owned mode that a run answers for
+    ]
+    counts = spec.finished(ask, combined(spec, found), factors)
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache, partial
+from itertools import accumulate, pairwise
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pltf.data.cell_index import Coords
+from pltf.data.numeric import read_only
+from pltf.data.part_files import Part
+from pltf.data.stored import StoredObservation
+from pltf.engines._numba import cp_counts, cp_exposure
+from pltf.engines.base import Counts, lost_in_cast
+from pltf.engines.chain import Chain, Layout, plan_chain_in_order
+from pltf.engines.contraction import AnyArray
+from pltf.engines.cp import CpFactors
+from pltf.engines.interpreted import LINKS, ONES, RATIOS, program, run, splits
+from pltf.engines.kernels.allocation import chain_allocation, cp_allocation, split_rows
+from pltf.engines.kernels.draws import Stream, stream
+from pltf.engines.listed import LARGEST_ROW, FlatSums, layouts_of, written
+from pltf.engines.ways import PIECES, WORTH_COMPILING, Task
+from pltf.gamma import Array
+from pltf.threads import keep_freed_memory, ordered_map
+
+BLOCK = 1 << 15  # cells that are copied at a time: benchmarks/NOTES.md, "Cells on disk"
+
+COUNTS, EXPOSURE = "counts", "exposure"
+Span = tuple[int, int]  # positions of the owned mode: from the first to below the last
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What is to be summed: counts of some factors, expected or with a key drawn, or the exposure of one."""
+
+    what: str
+    wanted: tuple[str, ...]
+    log: bool = False
+    key: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What all runs of a sum have in common; small, and the same for every number of runs and threads."""
+
+    task: Task
+    owner: int  # the mode by which parts are sorted
+    columns: tuple[int, ...]  # of each mode, the column of a part that holds its positions
+    n_parts: int
+    pieces: int  # of a part: a power of two
+    zeros: bool  # whether parts may list zeros: they have no counts
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The factors."""
+        return tuple(term.name for term in self.task.equation.factors)
+
+    @cached_property
+    def owned(self) -> dict[str, int]:
+        """Factors that have the owned mode, and which of their axes it is."""
+        index = self.task.equation.output.indices[self.owner]
+        terms = self.task.equation.factors
+        return {term.name: term.indices.index(index) for term in terms if index in term.indices}
+
+    @property
+    def size(self) -> int:
+        """Of the owned mode."""
+        return self.task.shape[self.owner]
+
+    @property
+    def n_pieces(self) -> int:
+        """Of all parts: leaves of the tree."""
+        return self.n_parts * self.pieces
+
+    def cut(self, factors: Mapping[str, Array], span: Span) -> dict[str, Array]:
+        """The factors of a run: of owned ones its positions alone."""
+        if span == (0, self.size):
+            return {name: factors[name] for name in self.names}
+        some = slice(*span)
+        return {
+            name: factors[name][(slice(None),) * self.owned[name] + (some,)] if name in self.owned else factors[name]
+            for name in self.names
+        }
+
+    @cached_property
+    def chain(self) -> Chain:
+        """Of an equation that is not CP: the cheapest chain in the order of the cells."""
+        others = [mode for mode in range(len(self.columns)) if mode != self.owner]
+        by_size = sorted(others, key=lambda mode: (-self.task.shape[mode], self.columns[mode]))  # as pltf.prepare sorts
+        order = (self.owner, *by_size)
+        return plan_chain_in_order(self.task.equation, self.task.sizes, self.task.facts.positive, order)
+
+    def sizes(self, span: Span) -> dict[str, int]:
+        """Of all indices, of the owned one only the span."""
+        return {**self.task.sizes, self.task.equation.output.indices[self.owner]: span[1] - span[0]}
+
+    def finished(self, ask: Ask, sums: Sums, factors: Mapping[str, Array]) -> dict[str, Array]:
+        """Sums of all parts as arrays like the factors."""
+        if self.task.is_cp:
+            turn = CpFactors(self.task.equation)
+            return {name: turn.as_factor(sums.by_factor[name], turn.names.index(name)) for name in ask.wanted}
+        return _finished_chain(self, ask, sums, factors)
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """Sums of the pieces below a node of the tree: the private ones, as the kernel has them, and the log term."""
+
+    sums: Array
+    log_term: float
+
+
+@dataclass(frozen=True, eq=False)
+class RunSums:
+    """Sums of the parts of a run: owned factors within its span, and the nodes of the tree that it knows."""
+
+    span: Span
+    own: Mapping[str, Array]
+    nodes: Mapping[tuple[int, int], Node]
+    private: Mapping[str, tuple[slice, tuple[int, ...]]] = field(default_factory=dict)  # where in a node, in what shape
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """Sums of all parts, by factor, as the kernel has them; and the log term."""
+
+    by_factor: Mapping[str, Array]
+    log_term: float
+
+
+def spec_of(task: Task, stored: StoredObservation) -> Spec:
+    """What the sums over stored cells have in common."""
+    cells, pieces = sum(part.cells for part in stored.parts) // max(len(stored.parts), 1), PIECES
+    while pieces > 1 and cells < pieces * task.private:  # to clear and add private sums would take as long as the cells
+        pieces //= 2
+    zeros = stored.positive < stored.listed or task.dtype != np.float64  # a small count may be zero in float32
+    return Spec(task, stored.owner, stored.columns, len(stored.parts), pieces, zeros)
+
+
+# -- the tree -----------------------------------------------------------------------------------
+
+
+class Tree:
+    """Adds nodes that come in any order, each as soon as its sibling is there."""
+
+    def __init__(self, leaves: int, in_place: bool) -> None:
+        self._leaves, self._in_place = leaves, in_place  # in place: nodes that are added may be changed
+        self.nodes: dict[tuple[int, int], Node] = {}
+
+    def add(self, level: int, k: int, node: Node) -> None:
+        """Take in a node, and add what is complete."""
+        while 1 << level < self._leaves:
+            sibling = self.nodes.pop((level, k ^ 1), None)
+            if sibling is not None:
+                left, right = (sibling, node) if k & 1 else (node, sibling)
+                node = self._joined(left, right)
+            elif k & 1 or (k + 1) << level < self._leaves:  # there is a sibling, which has not come yet
+                break
+            level, k = level + 1, k >> 1
+        self.nodes[level, k] = node
+
+    def _joined(self, left: Node, right: Node) -> Node:
+        sums = np.add(left.sums, right.sums, out=left.sums if self._in_place else None)
+        return Node(sums, left.log_term + right.log_term)
+
+
+def combined(spec: Spec, runs: Iterable[RunSums]) -> Sums:
+    """Sums of all parts from those of runs, which may come in any order, and together have every part once."""
+    tree, own, private = Tree(spec.n_pieces, in_place=False), dict[str, Array](), RunSums((0, 0), {}, {}).private
+    for one in runs:
+        for (level, k), node in one.nodes.items():
+            tree.add(level, k, node)
+        for name, sums in one.own.items():
+            _put(spec, own, name, sums, one.span)
+        private = one.private
+    if not tree.nodes:
+        raise AssertionError("there must be a run, if only one of no parts")
+    (root,) = tree.nodes.values()
+    shared = {name: root.sums[at].reshape(shape) for name, (at, shape) in private.items()}
+    return Sums({**own, **shared}, root.log_term)
+
+
+def _put(spec: Spec, own: dict[str, Array], name: str, sums: Array, span: Span) -> None:
+    """Sums of a span at its place among those of all positions."""
+    if span == (0, spec.size):
+        own[name] = sums
+        return
+    axis = 0 if spec.task.is_cp else _axis_in_kernel(spec, name)
+    if name not in own:
+        shape = list(sums.shape)
+        shape[axis] = spec.size
+        own[name] = np.zeros(shape)
+    own[name][(slice(None),) * axis + (slice(*span),)] = sums
+
+
+# -- a run --------------------------------------------------------------------------------------
+
+
+def sums_of_run(
+    spec: Spec, ask: Ask, parts: Sequence[Part], span: Span, factors: Mapping[str, Array], threads: int
+) -> RunSums:
+    """Sums over parts that follow each other; ``factors`` are those of ``spec.cut`` for the span of the run."""
+    make: Callable[..., _Kernel] = _CpKernel if spec.task.is_cp else _ChainKernel
+    kernel = make(spec, ask, span, factors)
+    tree = Tree(spec.n_pieces, in_place=True)
+    opened = [_Opened(part, spec.pieces) for part in parts]
+    pieces = [(n, piece) for n in range(len(parts)) for piece in range(spec.pieces)]
+    lead = 1 + threads // spec.pieces
+
+    def one_piece(which: tuple[int, int]) -> Node:
+        n, piece = which
+        if not piece and n + lead < len(parts):
+            parts[n + lead].ahead()
+        private, key = kernel.private(), ask.key
+        number = parts[n].number * spec.pieces + piece
+        chance = None if key is None else stream((*key, number))
+        with opened[n] as (columns, x):
+            own = columns[spec.columns[spec.owner]]
+            terms = [
+                kernel.call(rows, values, private, chance, count)
+                for rows, values, count in _blocks(
+                    spec, ask, kernel, parts[n], columns, x, _cut(own, spec.pieces)[piece]
+                )
+            ]
+        return Node(private, _added(terms) if ask.log else math.nan)
+
+    for (n, piece), node in zip(pieces, ordered_map(one_piece, pieces, threads), strict=True):
+        tree.add(0, parts[n].number * spec.pieces + piece, node)
+    if not spec.n_parts:
+        tree.add(0, 0, Node(kernel.private(), 0.0 if ask.log else math.nan))
+    return RunSums(span, kernel.own(), tree.nodes, kernel.places())
+
+
+def _added(terms: Sequence[float]) -> float:
+    return math.fsum(terms) if np.isfinite(terms).all() else float(np.sum(terms))
+
+
+class _Opened:
+    """A part that is opened by the first of its pieces, and closed by the last."""
+
+    def __init__(self, part: Part, pieces: int) -> None:
+        self._part, self._left, self._lock = part, pieces, threading.Lock()
+        self._loaded: tuple[list[NDArray[np.int32]], NDArray[Any]] | None = None
+
+    def __enter__(self) -> tuple[list[NDArray[np.int32]], NDArray[Any]]:
+        with self._lock:
+            if self._loaded is None:
+                self._loaded = self._part.load()
+            return self._loaded
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._left -= 1
+            if not self._left:
+                self._loaded = None
+
+
+def _cut(own: NDArray[np.int32], pieces: int) -> list[tuple[int, int]]:
+    """Rows of each piece; they share no position of the owned mode, so some may have none."""
+    ends = [own.size * n // pieces for n in range(1, pieces)]
+    ends = [int(np.searchsorted(own, own[end], side="left")) for end in ends]
+    return list(pairwise([0, *ends, own.size]))
+
+
+def _blocks(
+    spec: Spec,
+    ask: Ask,
+    kernel: _Kernel,
+    part: Part,
+    columns: Sequence[NDArray[np.int32]],
+    x: NDArray[Any],
+    piece: tuple[int, int],
+) -> Iterator[tuple[Coords, AnyArray, int]]:
+    """The cells of a piece, block by block in one buffer: rows (modes, block), values and how many there are."""
+    start, stop = piece
+    size = min(BLOCK, stop - start)
+    rows, counted = np.empty((len(spec.columns), size), kernel.row_type), ask.what == COUNTS
+    values = np.empty(size if counted else 0, kernel.dtype)
+    for at in range(start, stop, BLOCK):
+        some = slice(at, min(at + BLOCK, stop))
+        count = some.stop - some.start
+        keep = part.kept(some)
+        if counted:
+            values[:count] = x[some]
+            keep = _above_zero(values[:count], keep) if spec.zeros else keep
+        for row, (mode, offset) in zip(rows, kernel.order, strict=True):
+            np.add(columns[spec.columns[mode]][some], offset, out=row[:count])
+        if keep is not None:
+            whole, count = count, int(np.count_nonzero(keep))
+            for row in rows:
+                row[:count] = row[:whole][keep]
+            if counted:
+                values[:count] = values[:whole][keep]
+        yield rows, values, count
+
+
+def _above_zero(values: AnyArray, keep: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
+    """Which rows are kept and have a positive count; None if that is all of them."""
+    positive = values > 0
+    if keep is not None:
+        positive &= keep
+    return None if positive.all() else positive
+
+
+class _Kernel(Protocol):
+    """A compiled kernel with all that it needs but the cells."""
+
+    dtype: np.dtype[Any]  # of values
+    row_type: np.dtype[Any]
+    order: Sequence[tuple[int, Any]]  # the modes as its rows have them, and what is added to positions
+
+    def private(self) -> Array:
+        """Zeros for private sums."""
+        ...
+
+    def call(self, rows: Coords, x: AnyArray, private: Array, chance: Stream | None, stop: int) -> float:
+        """Add up the first ``stop`` cells of a block."""
+        ...
+
+    def own(self) -> dict[str, Array]:
+        """Sums of owned factors."""
+        ...
+
+    def places(self) -> dict[str, tuple[slice, tuple[int, ...]]]:
+        """Where private sums are, by factor."""
+        ...
+
+
+class _CpKernel:
+    """CP: all factors one under the other, first the owned one; sums are counts, a row for each position."""
+
+    def __init__(self, spec: Spec, ask: Ask, span: Span, factors: Mapping[str, Array]) -> None:
+        task, turn = spec.task, CpFactors(spec.task.equation)
+        self._ask, self._links = ask, task.links
+        modes = [spec.owner, *(mode for mode in range(len(task.shape)) if mode != spec.owner)]
+        self._names = [turn.names[mode] for mode in modes]
+        rows = turn.rows(factors)
+        self.dtype: np.dtype[Any] = np.dtype(np.float64) if ask.what == EXPOSURE else task.dtype
+        self._Z = np.ascontiguousarray(np.concatenate([rows[mode] for mode in modes], dtype=self.dtype))
+        self._first: list[int] = [0, *accumulate(rows[mode].shape[0] for mode in modes)]
+        self.row_type: np.dtype[Any] = np.dtype(np.int32 if self._first[-1] <= LARGEST_ROW else np.int64)
+        offsets = [-span[0], *self._first[1:-1]]
+        self.order: Sequence[tuple[int, Any]] = [
+            (mode, self.row_type.type(at)) for mode, at in zip(modes, offsets, strict=True)
+        ]
+        self._to_own = self._names[0] in ask.wanted
+        self._to_others = any(name in ask.wanted for name in self._names[1:])
+        self._of = self._names.index(ask.wanted[0]) if ask.what == EXPOSURE else -1  # whose exposure
+        self._own = np.zeros((0 if self._of > 0 else self._first[1], self._Z.shape[1]))  # counts go there unasked
+        # The kernel tells from its length where private sums begin, wanted or not; untouched, it takes no memory.
+        self._unwanted = np.empty((self._private_rows, self._Z.shape[1]))
+
+    @property
+    def _private_rows(self) -> int:
+        """Of all other factors; of an exposure, of one."""
+        if self._of > 0:
+            return self._first[self._of + 1] - self._first[self._of]
+        return self._first[-1] - self._first[1] if self._of < 0 else 0
+
+    def private(self) -> Array:
+        rows = self._private_rows if self._to_others else 0
+        return np.zeros((rows, self._Z.shape[1]))
+
+    def call(self, rows: Coords, x: AnyArray, private: Array, chance: Stream | None, stop: int) -> float:
+        if self._ask.what == EXPOSURE:
+            sums = self._own if self._to_own else private
+            cp_exposure(rows, self._Z, self._of, sums, 0 if self._to_own else self._first[self._of], 0, stop)
+            return 0.0
+        others = private if self._to_others else self._unwanted
+        head = (rows, x, self._Z, self._own, others, len(self.order) - 1)
+        how = (self._to_own, self._to_others, self._ask.log, self._links)
+        term: float = cp_counts(*head, *how, 0, stop) if chance is None else cp_allocation(*head, *how, chance, 0, stop)
+        return term
+
+    def own(self) -> dict[str, Array]:
+        return {self._names[0]: self._own} if self._to_own else {}
+
+    def places(self) -> dict[str, tuple[slice, tuple[int, ...]]]:
+        R = self._Z.shape[1]
+        if self._ask.what == EXPOSURE:
+            name = self._names[self._of]
+            return {name: (slice(None), (self._private_rows, R))} if self._of else {}
+        places = {}
+        for n, name in enumerate(self._names[1:], 1):
+            at = slice(self._first[n] - self._first[1], self._first[n + 1] - self._first[1])
+            places[name] = (at, (at.stop - at.start, R))
+        return {name: place for name, place in places.items() if name in self._ask.wanted}
+
+
+class _ChainKernel:
+    """Any equation: a chain over the cells in their order (``chain.py``); sums are Delta.
+
+    Cells that are not sorted by all modes make it slower, for less is shared, but change nothing else.
+    """
+
+    def __init__(self, spec: Spec, ask: Ask, span: Span, factors: Mapping[str, Array]) -> None:
+        self._ask, chain, sizes = ask, spec.chain, spec.sizes(span)
+        self.dtype: np.dtype[Any] = np.dtype(np.float64) if ask.what == EXPOSURE else spec.task.dtype
+        self.row_type: np.dtype[Any] = np.dtype(np.int32)
+        self.order: Sequence[tuple[int, Any]] = [
+            (mode, np.int32(-span[0] if mode == spec.owner else 0)) for mode in chain.modes
+        ]
+        what = ONES if ask.what == EXPOSURE else LINKS if spec.task.links else RATIOS
+        arrays = [factors[name].astype(self.dtype, copy=False) for name in spec.names]
+        self._layouts = layouts_of(chain, sizes)
+        owned = [spec.names.index(name) for name in spec.owned]
+        wanted = [spec.names.index(name) for name in ask.wanted]
+        self._held = FlatSums(chain, self._layouts, owned, arrays, wanted, what)
+        self._found = {spec.names[n]: n for n in wanted}
+        self._owned = spec.owned
+        self._kernel = _compiled(spec, ask, chain, sizes)
+
+    def private(self) -> Array:
+        return self._held.private()
+
+    def call(self, rows: Coords, x: AnyArray, private: Array, chance: Stream | None, stop: int) -> float:
+        room: NDArray[Any] = np.empty(0) if chance is None else chance
+        return self._held.call(self._kernel, read_only(rows), read_only(x), self._ask.log, private, room, 0, stop)
+
+    def own(self) -> dict[str, Array]:
+        mine = {name: n for name, n in self._found.items() if name in self._owned}
+        sums = self._held.found(np.empty(0))
+        return {name: sums[n].reshape(self._layouts[n].shape) for name, n in mine.items()}
+
+    def places(self) -> dict[str, tuple[slice, tuple[int, ...]]]:
+        others = {name: n for name, n in self._found.items() if name not in self._owned}
+        return {name: (self._held.place(n), self._layouts[n].shape) for name, n in others.items()}
+
+
+def _compiled(spec: Spec, ask: Ask, chain: Chain, sizes: Mapping[str, int]) -> Callable[..., float]:
+    """The kernel of a chain: to draw, one written for it where there are cells enough, or one for all."""
+    known = tuple(sizes.items())
+    if ask.key is not None:
+        return partial(chain_allocation, _tables(chain, known), _splits(chain, known))
+    if max(spec.task.facts.positive, spec.task.facts.listed) >= WORTH_COMPILING:
+        return written(chain, sizes)
+    return partial(run, _tables(chain, known))
+
+
+@lru_cache(maxsize=64)
+def _tables(chain: Chain, sizes: tuple[tuple[str, int], ...]) -> tuple[Any, ...]:
+    return program(chain, dict(sizes)).tables
+
+
+@lru_cache(maxsize=64)
+def _splits(chain: Chain, sizes: tuple[tuple[str, int], ...]) -> Any:
+    return splits(chain, dict(sizes))
+
+
+def _finished_chain(spec: Spec, ask: Ask, sums: Sums, factors: Mapping[str, Array]) -> dict[str, Array]:
+    """Delta as counts, times the factor; counts that were drawn, over indices that only one factor has, too."""
+    found = {}
+    for name in ask.wanted:
+        n = spec.names.index(name)
+        layout = Layout(spec.task.equation, n, spec.chain.latent, spec.task.sizes)
+        flat = sums.by_factor[name].reshape(-1)
+        if ask.key is not None:
+            weights = layout.rows(factors[name].astype(spec.task.dtype, copy=False))
+            drawn = np.zeros(weights.shape)
+            split_rows(stream((*ask.key, spec.n_pieces + n)), flat, weights, drawn)
+            found[name] = layout.from_rows(drawn)
+        elif ask.what == COUNTS:
+            found[name] = layout.unflat(flat) * factors[name].astype(spec.task.dtype, copy=False)
+        else:
+            found[name] = layout.unflat(flat)
+    return found
+
+
+def _axis_in_kernel(spec: Spec, name: str) -> int:
+    """Where an owned factor of a chain has the owned mode, as the kernel has it."""
+    seen = spec.chain.seen(spec.names.index(name))
+    return seen.index(spec.task.equation.output.indices[spec.owner])
+
+
+# -- the engine ---------------------------------------------------------------------------------
+
+
+class PartsEngine:
+    """Sums over the parts of stored cells, on the threads of one machine."""
+
+    def __init__(self, task: Task, stored: StoredObservation, threads: int) -> None:
+        self._spec, self._parts, self._threads = spec_of(task, stored), stored.parts, threads
+        self.names = self._spec.names
+        keep_freed_memory()
+
+    def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
+        return self._counted(factors, wanted, log)
+
+    def allocate(self, factors: Mapping[str, Array], wanted: Collection[str] | None, key: tuple[int, ...]) -> Counts:
+        return self._counted(factors, wanted, log=True, key=key)
+
+    @np.errstate(invalid="ignore")  # a zero rate under a count makes NaN; log_term is -inf and says so
+    def _counted(
+        self,
+        factors: Mapping[str, Array],
+        wanted: Collection[str] | None,
+        log: bool,
+        key: tuple[int, ...] | None = None,
+    ) -> Counts:
+        names = tuple(name for name in self.names if wanted is None or name in wanted)
+        dtype = self._spec.task.dtype
+        every = log and dtype == np.float32  # what rounding takes from the log term needs the counts of all
+        ask = Ask(COUNTS, self.names if every else names, log, key)
+        sums = self._sums(ask, factors)
+        found = self._spec.finished(ask, sums, factors)
+        lost = lost_in_cast(sums.log_term, found, factors, dtype, self._threads) if log else 0.0
+        return Counts({name: found[name] for name in names}, sums.log_term + lost)
+
+    @property
+    def together(self) -> tuple[frozenset[str], ...]:
+        return (frozenset(self.names),)  # one pass has them all
+
+    def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
+        ask = Ask(EXPOSURE, (of,))
+        return self._spec.finished(ask, self._sums(ask, factors), factors)[of]
+
+    def _sums(self, ask: Ask, factors: Mapping[str, Array]) -> Sums:
+        whole = (0, self._spec.size)
+        cut = self._spec.cut(factors, whole)
+        return combined(self._spec, [sums_of_run(self._spec, ask, self._parts, whole, cut, self._threads)])
+
+    def total(self, factors: Mapping[str, Array]) -> float:
+        of = self.names[-1]
+        return float((factors[of] * self.exposure(factors, of)).sum())
+
+    def fresh(self) -> PartsEngine:
+        return self  # it remembers nothing

@@ -1,0 +1,243 @@
+"""From rows sorted by their keys to the parts of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pltf.data.numeric import EXACT
+from pltf.data.part_files import VALUE_TYPES, StoreWriter
+from pltf.errors import ObservationError, py, py_only
+
+MOST_MISSING = 50_000_000  # cells that are missing among observed zeros
+_BITS = 63
+
+Keys = NDArray[np.int64]  # (keys, cells)
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How the positions of a cell are packed into few numbers, which sort as the positions do."""
+
+    order: tuple[int, ...]  # modes: the owned one first, the others by falling size
+    places: tuple[tuple[int, int, int], ...]  # of each mode in that order: which number, shift, bits
+    numbers: int
+
+    @classmethod
+    def of(cls, sizes: Sequence[int]) -> Packing:
+        """The packing of a tensor.
+
+        >>> Packing.of((3, 1000, 20)).order
+        (1, 2, 0)
+        """
+        order = tuple(sorted(range(len(sizes)), key=lambda mode: (-sizes[mode], mode)))
+        groups: list[list[int]] = [[]]
+        bits = [max(1, (size - 1).bit_length()) for size in sizes]
+        for mode in order:
+            if sum(bits[one] for one in groups[-1]) + bits[mode] > _BITS:
+                groups.append([])
+            groups[-1].append(mode)
+        places = []
+        for number, group in enumerate(groups):
+            shift = sum(bits[one] for one in group)
+            for mode in group:
+                shift -= bits[mode]
+                places.append((number, shift, bits[mode]))
+        return cls(order, tuple(places), len(groups))
+
+    @property
+    def owner(self) -> int:
+        """The mode that has the parts."""
+        return self.order[0]
+
+    def sql(self, codes: Sequence[str]) -> list[str]:
+        """SQL of the numbers, from that of the positions."""
+        terms: list[list[str]] = [[] for _ in range(self.numbers)]
+        for mode, (number, shift, _) in zip(self.order, self.places, strict=True):
+            terms[number].append(f"(CAST({codes[mode]} AS BIGINT) << {shift})")
+        return [" | ".join(group) for group in terms]
+
+    def owners(self, keys: Keys) -> NDArray[np.int64]:
+        """The position of the owned mode."""
+        number, shift, _ = self.places[0]
+        own: NDArray[np.int64] = keys[number] >> shift
+        return own
+
+    def columns(self, keys: Keys) -> list[NDArray[np.int32]]:
+        """The positions of each mode."""
+        found: list[Any] = [None] * len(self.order)
+        for mode, (number, shift, bits) in zip(self.order, self.places, strict=True):
+            found[mode] = ((keys[number] >> shift) & ((1 << bits) - 1)).astype(np.int32)
+        return found
+
+
+@dataclass
+class Runs:
+    """Rows of cells, sorted and added up: each cell once, its value, how many rows it has, and how many without one."""
+
+    keys: Keys
+    sums: NDArray[np.float64]
+    rows: NDArray[np.int64]
+    absent: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, keys: Keys, values: NDArray[np.float64] | None) -> Runs:
+        """The cells of rows; without values each counts one."""
+        new = np.ones(keys.shape[1], dtype=bool)
+        new[1:] = (keys[:, 1:] != keys[:, :-1]).any(axis=0)
+        first = np.flatnonzero(new)
+        rows = np.diff(first, append=keys.shape[1])
+        if values is None:
+            return cls(keys[:, first], rows.astype(np.float64), rows, np.zeros_like(rows))
+        absent = np.isnan(values)
+        if first.size == absent.size:
+            return cls(keys, np.where(absent, 0.0, values), rows, absent.astype(np.int64))
+        with np.errstate(over="ignore"):
+            sums = np.add.reduceat(np.where(absent, 0.0, values), first)
+        return cls(keys[:, first], sums, rows, np.add.reduceat(absent.astype(np.int64), first))
+
+    def __getitem__(self, some: slice | NDArray[np.bool_]) -> Runs:
+        return Runs(self.keys[:, some], self.sums[some], self.rows[some], self.absent[some])
+
+    def followed_by(self, others: Runs) -> Runs:
+        """These, of which the last one may go on in the first of others."""
+        if self.sums.size and (self.keys[:, -1] == others.keys[:, 0]).all():
+            others.sums[0] += self.sums[-1]
+            others.rows[0] += self.rows[-1]
+            others.absent[0] += self.absent[-1]
+            return others if self.sums.size == 1 else self[:-1].followed_by(others)
+        return Runs.joined([self, others])
+
+    @classmethod
+    def joined(cls, some: Sequence[Runs]) -> Runs:
+        """Runs that follow one another."""
+        if len(some) == 1:
+            return some[0]
+        keys = np.concatenate([one.keys for one in some], axis=1)
+        sums = np.concatenate([one.sums for one in some])
+        return cls(keys, sums, *(np.concatenate([getattr(one, n) for one in some]) for n in ("rows", "absent")))
+
+
+class Cells:
+    """Takes sorted rows and writes parts."""
+
+    def __init__(
+        self,
+        writer: StoreWriter,
+        packing: Packing,
+        cells_of_a_part: int,
+        *,
+        counted: bool,
+        whole: bool,
+        duplicates: str,
+        unlisted: str,
+        called: Callable[[Keys], str],
+    ) -> None:
+        self._writer, self._packing, self._size = writer, packing, cells_of_a_part
+        self._counted, self._whole, self._twice, self._unlisted = counted, whole, duplicates, unlisted
+        self._called = called
+        self._open: Runs | None = None  # the last cell, which may go on
+        self._waiting: list[Runs] = []
+        self._missing: list[Keys] = []
+        self._n_waiting = self._n_missing = 0
+
+    def take(self, keys: Keys, values: NDArray[np.float64] | None) -> None:
+        """Rows that follow those so far."""
+        runs = Runs.of(keys, values)
+        runs = runs if self._open is None else self._open.followed_by(runs)
+        self._open = runs[-1:]
+        self._put(runs[:-1])
+
+    def finish(self) -> NDArray[np.int32]:
+        """Write what is left; gives the missing cells (modes, n)."""
+        if self._open is not None:
+            self._put(self._open)
+        if self._n_waiting:
+            self._write(Runs.joined(self._waiting))
+        modes = len(self._packing.order)
+        if not self._missing:
+            return np.empty((modes, 0), dtype=np.int32)
+        return np.stack(self._packing.columns(np.concatenate(self._missing, axis=1)))
+
+    def _put(self, runs: Runs) -> None:
+        """Cells that are complete."""
+        self._refuse_twice(runs)
+        hole = runs.absent > 0
+        if hole.any():
+            if self._unlisted == "zero":
+                self._missing.append(runs.keys[:, hole])
+                self._n_missing += int(hole.sum())
+            if self._n_missing > MOST_MISSING:
+                advice = f"use {py:unlisted='missing'} and list the zeros that were observed"
+                raise ObservationError(f"there are more than {MOST_MISSING:,} missing cells: {advice}")
+            runs = runs[~hole]
+        self._refuse_large(runs)
+        if runs.sums.size:
+            self._waiting.append(runs)
+            self._n_waiting += runs.sums.size
+        self._cut()
+
+    def _cut(self) -> None:
+        """Write the parts that are complete: each ends where a position of the owned mode ends."""
+        if self._n_waiting < self._size:
+            return
+        own = self._packing.owners
+        if own(self._waiting[0].keys[:, :1])[0] == own(self._waiting[-1].keys[:, -1:])[0]:
+            return  # a single position, so far
+        runs = Runs.joined(self._waiting)
+        owners = own(runs.keys)
+        begin, last = 0, int(np.searchsorted(owners, owners[-1]))  # the last position may go on
+        while last - begin and owners.size - begin >= self._size:
+            at = int(np.searchsorted(owners, owners[min(begin + self._size, owners.size - 1)]))
+            if at <= begin:  # a position that is longer than a part
+                at = int(np.searchsorted(owners, owners[begin], side="right"))
+            at = min(at, last)
+            self._write(runs[begin:at])
+            begin = at
+        self._waiting, self._n_waiting = [runs[begin:]], owners.size - begin
+
+    def _write(self, runs: Runs) -> None:
+        self._writer.widen(narrowest(runs.sums, self._whole))
+        self._writer.add(self._packing.columns(runs.keys), runs.sums)
+
+    def _refuse_twice(self, runs: Runs) -> None:
+        """Refuse cells with several rows, where these may not be added up."""
+        if self._counted:
+            return
+        again = runs.rows > 1
+        if self._twice == "sum":
+            again &= (runs.absent > 0) & (runs.absent < runs.rows)
+        if again.any():
+            advice = "one of them has no value"
+            if self._twice != "sum":
+                advice = f"pass {py:duplicates='sum'}{py_only: to pltf.prepare} to add them up"
+            cell = self._called(runs.keys[:, [int(np.argmax(again))]])
+            raise ObservationError(f"cell {cell} is listed more than once; {advice}")
+
+    def _refuse_large(self, runs: Runs) -> None:
+        """Refuse sums that float64 does not hold."""
+        wrong = ~np.isfinite(runs.sums)
+        if self._whole:
+            wrong |= (runs.sums >= EXACT) & (runs.rows > 1)
+        if wrong.any():
+            cell = self._called(runs.keys[:, [int(np.argmax(wrong))]])
+            limit = "less than 2**53, or float64 would round them" if self._whole else "less than 1.8e308"
+            raise ObservationError(f"the values of cell {cell} must add up to {limit}")
+
+
+def narrowest(values: NDArray[np.float64], whole: bool) -> str:
+    """The narrowest type that holds values exactly.
+
+    >>> narrowest(np.array([0.0, 300.0]), whole=True), narrowest(np.array([0.5]), whole=False)
+    ('uint16', 'float64')
+    """
+    high = float(values.max(initial=0.0))
+    if whole or not (values % 1).any():
+        for name in VALUE_TYPES[:-1]:
+            if high <= np.iinfo(name).max:
+                return name
+    return "float64"

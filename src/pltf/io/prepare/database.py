@@ -1,0 +1,161 @@
+"""DuckDB with a limit on memory, which reads the named files and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotYetError
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from pltf.errors import PltfError, py
+from pltf.inference.progress import Progress
+
+T = TypeVar("T")
+ROWS = 1 << 20  # of a batch that comes from the database
+_MOMENT = 0.2  # seconds between two looks at a query
+_LIMITS: dict[str, Any] = {
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "allow_community_extensions": False,
+    "preserve_insertion_order": False,  # what needs an order asks for it; without one it takes less memory
+    "default_collation": "",
+}
+
+
+class Database:
+    """A database in a folder of its own. Queries run in another thread, so that Ctrl-C is heard meanwhile."""
+
+    def __init__(self, folder: Path, files: Sequence[Path], memory: float, threads: int, told: Told) -> None:
+        try:
+            import duckdb
+        except ImportError:
+            raise PltfError("pltf.prepare needs duckdb: pip install 'pltf[io]'") from None
+        self._errors, self._told, self._memory, self._folder = duckdb.Error, told, memory, folder
+        spilled = str(folder / "spilled")
+        room: dict[str, Any] = {"memory_limit": f"{int(memory)}B", "threads": threads, "temp_directory": spilled}
+        self._connection = duckdb.connect(str(folder / "rows.duckdb"), config={**_LIMITS, **room})
+        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="pltf_prepare")
+        for setting in (
+            f"allowed_paths = [{', '.join(quoted(str(file)) for file in files)}]",
+            "enable_external_access = false",
+            "enable_progress_bar = true",
+            "enable_progress_bar_print = false",
+            "lock_configuration = true",
+        ):
+            self._connection.execute(f"SET {setting}").fetchall()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._connection.interrupt()
+        self._worker.shutdown(wait=True, cancel_futures=True)
+        with suppress(self._errors):
+            self._connection.close()
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """All rows of a small result."""
+        return [tuple(row.values()) for batch in self.batches(query) for row in batch.to_pylist()]
+
+    def run(self, statement: str) -> None:
+        """Make a table, for example."""
+        self._wait(lambda: self._connection.execute(statement).fetchall())
+
+    def batches(self, query: str) -> Iterator[Any]:
+        """The batches of a result, as Arrow has them; they never are all in memory."""
+        reader = self._wait(lambda: self._connection.sql(query).to_arrow_reader(ROWS))
+        while (batch := self._wait(lambda: next(reader, None))) is not None:
+            if len(batch):
+                yield batch
+
+    @contextmanager
+    def stream(self, name: str, schema: Any, batches: Iterator[Any]) -> Iterator[None]:
+        """Let a query read batches, once, by a name. What goes wrong in them is raised as it is."""
+        import pyarrow as pa
+
+        failed: list[BaseException] = []
+
+        def watched() -> Iterator[Any]:
+            try:
+                yield from batches
+            except BaseException as error:
+                failed.append(error)
+                raise
+
+        self._connection.register(name, pa.RecordBatchReader.from_batches(schema, watched()))
+        try:
+            yield
+        except PltfError:
+            if failed:
+                raise failed[0] from None
+            raise
+        finally:
+            with suppress(self._errors):
+                self._connection.unregister(name)
+
+    def _wait(self, work: Callable[[], T]) -> T:
+        """Have the thread do something, and tell how far it is."""
+        future = self._worker.submit(work)
+        try:
+            while True:
+                try:
+                    return future.result(_MOMENT)
+                except NotYetError:
+                    self._told.within(self._connection.query_progress())
+        except self._errors as error:
+            raise self._sentence(error) from error
+        except BaseException:
+            self._connection.interrupt()
+            raise
+
+    def _sentence(self, error: Exception) -> PltfError:
+        """One sentence about an error of DuckDB."""
+        text = " ".join(str(error).split("\n\n")[0].split())
+        if "No space left" in text or "max_temp_directory_size" in text:
+            return PltfError(f"the disk of {self._folder.parent.parent} is full: the work needs more space there")
+        if "memory" in type(error).__name__.lower():
+            return PltfError(f"{self._memory / 1e9:.1f} GB are too little for this: raise {py:memory_limit}")
+        text = text.split(" Possible ")[0].split(": ", 1)[-1]
+        return PltfError(f"{self._told.name} cannot be read: {text[:300]}")
+
+
+class Told:
+    """What is being done, for people."""
+
+    def __init__(self, name: str, progress: Progress) -> None:
+        self.name = name
+        self._progress, self._doing, self._share = progress, "", (0.0, 0.0)
+
+    def doing(self, what: str, first: float, last: float) -> None:
+        """Begin with something that takes the work from a share to another."""
+        self._doing, self._share = what, (first, last)
+        self._progress.show(first, what)
+
+    def within(self, percent: float) -> None:
+        """How much of it is done."""
+        first, last = self._share
+        self._progress.show(first + (last - first) * max(percent, 0.0) / 100, self._doing)
+
+
+def quoted(text: str) -> str:
+    """A text in SQL.
+
+    >>> quoted("it's")
+    "'it''s'"
+    """
+    return "'" + text.replace("'", "''") + "'"
+
+
+def named(name: str) -> str:
+    r"""The name of a column in SQL.
+
+    >>> print(named('a "b"'))
+    "a ""b""\"
+    """
+    return '"' + name.replace('"', '""') + '"'

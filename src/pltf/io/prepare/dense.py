@@ -1,0 +1,170 @@
+"""Dense arrays that lie on a disk, read block by block: Zarr, HDF5, NumPy."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pltf.data.labels import Labels
+from pltf.data.numeric import find_bad
+from pltf.data.tables import Key
+from pltf.errors import ObservationError, PltfError, py
+from pltf.io.columns import in_words
+from pltf.io.prepare.cells import MOST_MISSING
+from pltf.io.prepare.database import Database
+from pltf.io.prepare.sources import ROWS_TABLE, VALUE, Kind, Rows
+from pltf.store.inside import refuse_outside
+
+_CELLS = 1 << 22  # of a block
+
+
+class DenseArray:
+    """An array of which NaN is missing, zero is a value, and all else is listed."""
+
+    def __init__(self, array: Any, name: str, files: Sequence[Path] = ()) -> None:
+        kind = np.dtype(getattr(array, "dtype", object)).kind
+        if kind not in "biuf":
+            raise ObservationError(
+                f"{name} must hold real or whole numbers, got {getattr(array, 'dtype', type(array))}"
+            )
+        if not array.ndim or not math.prod(array.shape):
+            raise ObservationError(f"{name} must have cells, got an array of shape {tuple(array.shape)}")
+        _refuse_pickles(array, name)
+        self.name, self.files, self._array = name, list(files), array
+        self.unlisted = "zero"
+
+    def columns(self) -> list[str]:
+        """Names of the axes, if nobody gives others."""
+        return [f"i{axis}" for axis in range(self._array.ndim)]
+
+    def labels(self, keys: Sequence[Key]) -> Mapping[str, Labels]:
+        """An array has none."""
+        return {}
+
+    def sizes(self) -> tuple[int, ...]:
+        """Its shape."""
+        return tuple(map(int, self._array.shape))
+
+    def rows(self, database: Database, keys: Sequence[Key], value: str | None) -> Rows:
+        """A table of the cells that are to be listed."""
+        import pyarrow as pa
+
+        self.unlisted = self._choice()
+        names = [f"c{axis}" for axis in range(self._array.ndim)]
+        schema = pa.schema([*((name, pa.int64()) for name in names), (VALUE, pa.float64())])
+        with database.stream("coming", schema, self._listed(schema)):
+            database.run(f"CREATE TABLE {ROWS_TABLE} AS SELECT * FROM coming")
+        return Rows(ROWS_TABLE, [Kind("whole")] * len(names), Kind("real"))
+
+    def _choice(self) -> str:
+        """What is listed less often: missing cells among zeros, or observed cells among missing ones."""
+        absent = 0
+        for corner, block in _blocks(self._array):
+            missing = np.isnan(block) if block.dtype.kind == "f" else np.zeros(block.shape, dtype=bool)
+            bad = find_bad(block[~missing])
+            if bad is not None:
+                at = np.argwhere(~missing)[bad[0]]
+                cell = tuple(int(n) for n in at + corner)
+                raise ObservationError(
+                    f"{self.name}: observed values must be {bad[1]}, but cell {cell} holds {block[tuple(at)]}"
+                )
+            absent += int(missing.sum())
+        if 2 * absent > math.prod(self.sizes()):
+            return "missing"
+        if absent > MOST_MISSING:
+            raise ObservationError(f"{self.name} has {absent:,} missing cells, and {MOST_MISSING:,} can be listed")
+        return "zero"
+
+    def _listed(self, schema: Any) -> Iterator[Any]:
+        import pyarrow as pa
+
+        for corner, block in _blocks(self._array):
+            wanted = ~np.isnan(block) if self.unlisted == "missing" else block != 0  # NaN is not 0
+            at = np.nonzero(wanted)
+            values = pa.array(block[at].astype(np.float64), from_pandas=True)
+            columns = [pa.array(one.astype(np.int64) + first) for one, first in zip(at, corner, strict=True)]
+            yield pa.record_batch([*columns, values], schema=schema)
+
+
+def _blocks(array: Any) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
+    """Blocks of whole chunks, and where they begin."""
+    shape = tuple(map(int, array.shape))
+    steps = list(getattr(array, "chunks", None) or (1,) * len(shape))
+    for axis in reversed(range(len(shape))):
+        room = _CELLS // max(1, math.prod(steps))
+        steps[axis] = min(shape[axis], steps[axis] * max(1, room))
+    for corner in itertools.product(*(range(0, size, step) for size, step in zip(shape, steps, strict=True))):
+        inside = tuple(slice(at, min(at + step, size)) for at, step, size in zip(corner, steps, shape, strict=True))
+        yield np.array(corner), np.asarray(array[inside])
+
+
+def _refuse_pickles(array: Any, name: str) -> None:
+    """Refuse a Zarr array whose chunks are pickles: reading them would run code."""
+    metadata = getattr(array, "metadata", None)
+    if metadata is not None and "pickle" in json.dumps(metadata.to_dict(), default=str).lower():
+        raise PltfError(f"{name} holds pickled objects, which are not loaded: save numbers")
+
+
+# -- arrays in files ----------------------------------------------------------------------------
+
+
+def is_array(data: Any) -> bool:
+    """Whether data are an array that can be read block by block."""
+    return all(hasattr(data, name) for name in ("shape", "dtype", "ndim")) and not hasattr(data, "columns")
+
+
+def of_npy(path: Path) -> DenseArray:
+    """A .npy file, mapped."""
+    try:
+        return DenseArray(np.load(path, mmap_mode="r", allow_pickle=False), str(path), [path])
+    except (OSError, ValueError) as reason:
+        if isinstance(reason, PltfError):
+            raise
+        raise PltfError(f"{path} cannot be read as npy: {' '.join(str(reason).split())}") from None
+
+
+def of_zarr(path: Path, variable: str | None) -> DenseArray:
+    """An array in a folder of Zarr."""
+    try:
+        import zarr
+    except ImportError:
+        raise PltfError(f"{path} needs zarr to be read: pip install zarr") from None
+    try:
+        held = zarr.open(str(path), mode="r")
+    except Exception as reason:  # a folder may be broken in any way
+        raise PltfError(f"{path} cannot be read as Zarr: {' '.join(str(reason).split())[:200]}") from None
+    if hasattr(held, "dtype"):
+        if variable is not None:
+            raise PltfError(f"{path} has one array: {py:variable} must be None")
+        return DenseArray(held, str(path))
+    return DenseArray(held[_chosen(path, variable, sorted(name for name, _ in held.arrays()))], str(path))
+
+
+def of_hdf5(path: Path, variable: str | None) -> DenseArray:
+    """A dataset of an HDF5 file, which stays open as long as the array is used."""
+    import h5py
+
+    try:
+        file = h5py.File(path, "r")
+    except OSError as reason:
+        raise PltfError(f"{path} cannot be read as HDF5: {' '.join(str(reason).split())}") from None
+    refuse_outside(path, file)
+    found: list[str] = []
+    file.visititems(lambda name, one: found.append(name) if isinstance(one, h5py.Dataset) and one.ndim else None)
+    return DenseArray(file[_chosen(path, variable, found)], str(path), [path])
+
+
+def _chosen(path: Path, variable: str | None, found: Sequence[str]) -> str:
+    if variable is None and len(found) == 1:
+        return found[0]
+    if variable is None or variable not in found:
+        asked = f"has no array {variable!r}" if variable is not None else "has several arrays: name one with variable="
+        raise PltfError(f"{path} {asked}; it has {in_words(found)}")
+    return variable

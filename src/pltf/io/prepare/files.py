@@ -1,0 +1,176 @@
+"""Tables in files: Parquet, and delimited text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+
+from pltf.data.labels import Labels
+from pltf.data.tables import Key
+from pltf.errors import ObservationError, PltfError
+from pltf.io.columns import refuse_absent
+from pltf.io.delimited import delimited_columns, separator_of
+from pltf.io.opening import is_gzip, readable
+from pltf.io.prepare.database import Database, named, quoted
+from pltf.io.prepare.sources import BAD, ROWS_TABLE, VALUE, Kind, Rows, kind_of, same_kinds
+from pltf.io.word_columns import NO_VALUE, TRUTH, number_in
+from pltf.memory import Allowance
+
+_GLOB = frozenset("*?[")
+_NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
+
+
+class FileTable:
+    """Tables in files of one format."""
+
+    def __init__(self, files: Sequence[Path], links: Path) -> None:
+        self.original = list(files)
+        self.files = [_as_read(file, links / f"source-{number}") for number, file in enumerate(files)]
+        self.name = str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
+
+    def labels(self, keys: Sequence[Key]) -> Mapping[str, Labels]:
+        """None are known before."""
+        return {}
+
+    def sizes(self) -> None:
+        """The columns hold labels."""
+
+
+def _as_read(file: Path, link: Path) -> Path:
+    """A name of the file that cannot be taken for a pattern of names."""
+    if not _GLOB & set(str(file)):
+        return file.resolve() if not _GLOB & set(str(file.resolve())) else file.absolute()
+    link.symlink_to(file.absolute())
+    return link
+
+
+class ParquetTable(FileTable):
+    """Parquet is read again for each column: it need not be kept elsewhere."""
+
+    def __init__(self, files: Sequence[Path], links: Path) -> None:
+        super().__init__(files, links)
+        import pyarrow.parquet as pq
+
+        self._schemas = []
+        for file in files:
+            with readable(file, "parquet"):
+                self._schemas.append(pq.read_schema(file))
+
+    def columns(self) -> list[str]:
+        """The names of the columns of the first file."""
+        return list(self._schemas[0].names)
+
+    def _kind(self, column: str) -> Kind:
+        for file, schema in zip(self.original, self._schemas, strict=True):
+            refuse_absent(file, [column], schema.names)
+        found = [
+            (str(file), kind_of(one.field(column).type)) for file, one in zip(self.original, self._schemas, strict=True)
+        ]
+        return same_kinds(found, column)
+
+    def rows(self, database: Database, keys: Sequence[Key], value: str | None) -> Rows:
+        """The files themselves."""
+        kinds = [self._kind(key.column) for key in keys]
+        its = None if value is None else self._kind_of_values(value)
+        names = [f"{named(key.column)} AS c{number}" for number, key in enumerate(keys)]
+        if value is not None and its is not None:
+            names.append(f"{number_sql(named(value), its, self.name, value)} AS {VALUE}")
+        files = ", ".join(quoted(str(file)) for file in self.files)
+        read = f"read_parquet([{files}], union_by_name=true, hive_partitioning=false"
+        places = "filename AS file, file_row_number AS row"
+        located = f"(SELECT {', '.join(names)}, {places} FROM {read}, filename=true, file_row_number=true))"
+        known = dict(zip(map(str, self.files), self.original, strict=True))
+        return Rows(f"(SELECT {', '.join(names)} FROM {read}))", kinds, its, located=located, files=known)
+
+    def _kind_of_values(self, column: str) -> Kind:
+        """Of values whole and real numbers may be mixed."""
+        try:
+            return self._kind(column)
+        except ObservationError:
+            kinds = {kind_of(schema.field(column).type).name for schema in self._schemas}
+            if kinds <= {"whole", "real", "decimals"}:
+                return Kind("real")
+            raise
+
+
+def number_sql(cell: str, kind: Kind, name: str, column: str) -> str:
+    """SQL of values, NULL where there is none."""
+    if kind.name == "real":
+        return f"CASE WHEN isnan({cell}) THEN NULL ELSE CAST({cell} AS DOUBLE) END"
+    if kind.name in ("whole", "decimals", "nothing", "truth"):
+        return cell if kind.name == "whole" else f"CAST({cell} AS {'TINYINT' if kind.name == 'truth' else 'DOUBLE'})"
+    raise ObservationError(f"{name}: column {column!r} must hold numbers, got {kind.told}")
+
+
+class TextTable(FileTable):
+    """Delimited text, of which the wanted columns are read once and kept in the database."""
+
+    def __init__(self, files: Sequence[Path], links: Path, kind: str) -> None:
+        super().__init__(files, links)
+        self._heads = []
+        for file in files:
+            with readable(file, kind):
+                separator = separator_of(file, kind)
+                self._heads.append((separator, tuple(delimited_columns(file, kind, Allowance(file))), is_gzip(file)))
+
+    def columns(self) -> list[str]:
+        """The names of the columns of the first file."""
+        return list(self._heads[0][1])
+
+    def rows(self, database: Database, keys: Sequence[Key], value: str | None) -> Rows:
+        """A table in the database."""
+        wanted = [key.column for key in keys] + ([] if value is None else [value])
+        for file, (_, names, _) in zip(self.original, self._heads, strict=True):
+            refuse_absent(file, wanted, names)
+        groups = groupby(zip(self.files, self._heads, strict=True), key=lambda one: one[1])
+        parts = [_read_text([file for file, _ in some], head, keys, value) for head, some in groups]
+        database.run(f"CREATE TABLE {ROWS_TABLE} AS {' UNION ALL '.join(parts)}")
+        if value is not None:
+            self._refuse_words(database, value)
+        kinds = [Kind("words")] * len(keys)
+        return Rows(ROWS_TABLE, kinds, None if value is None else Kind("real"), text=True)
+
+    def _refuse_words(self, database: Database, value: str) -> None:
+        found = database.rows(f"SELECT {BAD} FROM {ROWS_TABLE} WHERE {BAD} IS NOT NULL LIMIT 1")
+        if not found:
+            return
+        word = found[0][0]
+        if number_in(word) is None:
+            advice = "to count the rows, name no column of values"
+            raise PltfError(f"{self.name}: column {value!r} has {word[:40]!r}, which is no number; {advice}")
+        limit = "finite" if "inf" in str(float(number_in(word) or 0)) else "at most 2**53, or float64 would round them"
+        raise ObservationError(f"{self.name}: observed values must be {limit}, but column {value!r} holds {word[:40]}")
+
+
+def _read_text(
+    files: Iterable[Path], head: tuple[str, tuple[str, ...], bool], keys: Sequence[Key], value: str | None
+) -> str:
+    """SQL of the wanted columns of files that have the same columns."""
+    separator, names, packed = head
+    columns = ", ".join(f"'k{number}': 'VARCHAR'" for number in range(len(names)))
+    how = (
+        f"auto_detect=false, columns={{{columns}}}, header=true, delim={quoted(separator)}, quote='\"', escape='\"', "
+        f"strict_mode=true, nullstr='', comment='', compression='{'gzip' if packed else 'none'}'"
+    )
+    wanted = [f"nullif(k{names.index(key.column)}, '') AS c{number}" for number, key in enumerate(keys)]
+    if value is not None:
+        word = f"trim(k{names.index(value)})"
+        wanted += [f"{_value_of(word)} AS {VALUE}", f"{_bad(word)} AS {BAD}"]
+    return f"SELECT {', '.join(wanted)} FROM read_csv([{', '.join(quoted(str(file)) for file in files)}], {how})"
+
+
+def _value_of(word: str) -> str:
+    """SQL of the number that a word is, as :func:`pltf.io.word_columns.number_in` has it."""
+    absent = ", ".join(map(quoted, sorted(NO_VALUE)))
+    truth = " ".join(f"WHEN lower({word}) = {quoted(one)} THEN {number}" for one, number in TRUTH.items())
+    number = f"WHEN regexp_full_match({word}, {quoted(_NUMBER)}) THEN TRY_CAST({word} AS DOUBLE)"
+    return f"CASE WHEN {word} IS NULL OR {word} IN ({absent}) THEN NULL {number} {truth} END"
+
+
+def _bad(word: str) -> str:
+    """SQL of a word that is no number, or one that cannot be kept."""
+    absent = ", ".join(map(quoted, sorted(NO_VALUE)))
+    value = _value_of(word)
+    rounded = f"({value} > 9007199254740992 AND regexp_full_match({word}, '[+-]?[0-9]+'))"
+    return f"CASE WHEN {word} NOT IN ({absent}) AND ({value} IS NULL OR isinf({value}) OR {rounded}) THEN {word} END"

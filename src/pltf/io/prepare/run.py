@@ -1,0 +1,357 @@
+"""Turning a source of any size into a store of cells."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pltf.data.coo import DUPLICATES, UNLISTED
+from pltf.data.labels import Labels, known_labels
+from pltf.data.numeric import EXACT, brief
+from pltf.data.part_files import CELLS_OF_A_PART, LONGEST, StoreWriter
+from pltf.data.stored_labels import LABEL
+from pltf.data.tables import Key, keys_of
+from pltf.errors import ObservationError, PltfError, choice, flag, py, whole
+from pltf.inference.progress import Progress
+from pltf.io.prepare.cells import Cells, Keys, Packing
+from pltf.io.prepare.coding import Column, Mode, coded, positions
+from pltf.io.prepare.database import Database, Told
+from pltf.io.prepare.dense import DenseArray
+from pltf.io.prepare.opening import opened_source
+from pltf.io.prepare.sources import VALUE, Fingerprint, Rows, Source
+from pltf.io.prepare.streams import TnsFile
+from pltf.io.prepare.target import checked_target, new_store
+from pltf.memory import at_hand, checked_limit
+from pltf.threads import available_threads
+
+_LARGEST_SHARE, _MOST_MEMORY, _LEAST_MEMORY = 0.25, 2 << 30, 64 << 20
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What :func:`pltf.prepare` has written; :func:`os.fspath` gives the path."""
+
+    path: Path
+    shape: tuple[int, ...]
+    dims: tuple[str, ...]
+    cells: int
+    missing: int
+    parts: int
+    total: float
+    size: int  # bytes
+    seconds: float
+
+    def __fspath__(self) -> str:
+        return os.fspath(self.path)
+
+    def __str__(self) -> str:
+        sizes = ", ".join(f"{size:,} {dim}" for dim, size in zip(self.dims, self.shape, strict=True))
+        parts = "1 part" if self.parts == 1 else f"{self.parts:,} parts"
+        missing = f", {self.missing:,} missing" if self.missing else ""
+        return (
+            f"{self.path}: {self.cells:,} cells{missing} of {sizes} in {parts}, total {self.total:g}, "
+            f"{self.size / 1e6:,.1f} MB, {self.seconds:.1f} s"
+        )
+
+
+def prepare(
+    source: Any,
+    path: str | os.PathLike[str],
+    *,
+    dims: Sequence[str] | Mapping[str, str] | None = None,
+    value: str | None = None,
+    unlisted: str = "zero",
+    shape: Sequence[int] | None = None,
+    labels: Mapping[str, Any] | None = None,
+    duplicates: str = "error",
+    variable: str | None = None,
+    connection: Any = None,
+    memory_limit: float | None = None,
+    threads: int | None = None,
+    cells_per_part: int = CELLS_OF_A_PART,
+    overwrite: bool = False,
+    progress: bool = True,
+    name: str | None = None,
+) -> Prepared:
+    """Turn a table of any size into a folder of sorted cells (a cell store), which need not fit in memory.
+
+    The arguments mean what they mean in :func:`pltf.observe`, with one difference: without ``value=`` every row counts
+    one, and no column is taken for values by itself. A row without a value makes its cell missing.
+
+    Parameters
+    ----------
+    source
+        Files: a path, a pattern such as ``"events/*.parquet"``, or a list of them, all CSV, all TSV (also .gz), or all
+        Parquet; one ``.tns``, ``.npy``, HDF5 or Zarr. Tables of pandas, polars, pyarrow or ``dask.dataframe``; an
+        iterable of tables or Arrow batches; a relation of DuckDB, or SQL with ``connection=``. Dense arrays of NumPy,
+        h5py and Zarr: NaN is missing, and zero is a value.
+    path
+        The folder to make. It appears when all is written, and not before.
+    dims, value, unlisted, shape, labels, duplicates
+        As for :func:`pltf.observe`.
+    variable
+        The array, in a file that has several.
+    connection
+        A connection of DuckDB, for a ``source`` in SQL.
+    memory_limit
+        Bytes for reading and sorting; what does not fit goes to the disk, beside ``path``. Python needs some 300 MB
+        more. Default: a quarter of what is free, at most 2 GiB.
+    threads
+        Default: all cores.
+    cells_per_part
+        About how many cells go into a file. A position of the longest mode is never cut.
+    overwrite
+        Replace a store that has this name.
+    progress
+        Show progress on the terminal.
+    name
+        What messages call the data.
+
+    Examples
+    --------
+    >>> import pandas as pd, pltf, tempfile, os
+    >>> events = pd.DataFrame({"who": ["ann", "bob", "ann"], "where": ["bar", "bar", "bar"]})
+    >>> path = os.path.join(tempfile.mkdtemp(), "cells.pltf")
+    >>> done = pltf.prepare(events, path, dims={"who": "user", "where": "place"})
+    >>> done.shape, done.cells, done.total
+    ((2, 1), 2, 3.0)
+    """
+    began = time.perf_counter()
+    target = checked_target(path, flag("overwrite", overwrite))
+    choice("unlisted", unlisted, UNLISTED, ObservationError)
+    choice("duplicates", duplicates, DUPLICATES, ObservationError)
+    whole("cells_per_part", cells_per_part, 1)
+    memory = _memory(memory_limit)
+    threads = available_threads() if threads is None else whole("threads", threads, 1)
+    given = _given_labels(labels)
+    with new_store(target) as (store, work), Progress(flag("progress", progress), 1.0, time_left=True) as bar:
+        data = opened_source(source, work, variable, connection, name)
+        before = Fingerprint(data.files)
+        keys = _keys(data, dims, shape)
+        _check_value(data, keys, value)
+        told = Told(data.name, bar)
+        with Database(work, data.files, memory, threads, told) as database:
+            told.doing("reading", 0.0, 0.2)
+            rows = data.rows(database, keys, _value_of(data, value))
+            unlisted = data.unlisted if isinstance(data, DenseArray) else unlisted
+            modes = _modes(database, data, rows, keys, shape, {**data.labels(keys), **given}, store, told)
+            work_on = _Work(database, data.name, rows, modes, store, told)
+            done = work_on.cells(unlisted, duplicates, cells_per_part)
+        before.check()
+        size = sum(file.stat().st_size for file in store.iterdir())
+    return Prepared(path=target, **done, size=size, seconds=time.perf_counter() - began)
+
+
+# -- arguments ----------------------------------------------------------------------------------
+
+
+def _memory(limit: float | None) -> float:
+    """Bytes that the database may take."""
+    if limit is None:
+        return max(min(_LARGEST_SHARE * at_hand(), _MOST_MEMORY), _LEAST_MEMORY)
+    try:
+        memory = checked_limit(limit)
+    except PltfError:
+        memory = 0.0
+    if not _LEAST_MEMORY <= memory < math.inf:
+        raise PltfError(f"{py:memory_limit} must be a number of bytes, at least {_LEAST_MEMORY:,}; got {brief(limit)}")
+    return memory
+
+
+def _given_labels(labels: Any) -> dict[str, Labels]:
+    if labels is None:
+        return {}
+    if not isinstance(labels, Mapping):
+        raise ObservationError(f"{py:labels} must map an index to its labels, got {brief(labels)}")
+    return {index: known_labels(some, f"labels of {index!r}") for index, some in labels.items()}
+
+
+def _keys(data: Source, dims: Any, shape: Any) -> list[Key]:
+    """The columns that are indices."""
+    columns = data.columns()
+    if isinstance(data, (DenseArray, TnsFile)):
+        return _axes(data, dims, shape)
+    return keys_of(dims, columns, data.name)
+
+
+def _axes(data: DenseArray | TnsFile, dims: Any, shape: Any) -> list[Key]:
+    """The axes of what has no columns with names."""
+    sizes = data.sizes()
+    if shape is not None and tuple(shape) != sizes:
+        raise ObservationError(f"{data.name} has a shape of its own, {sizes}: {py:shape} must be None")
+    columns, names = data.columns()[: len(sizes)], dims
+    if dims is None:
+        names = [*"ijklmnop"][: len(sizes)] if len(sizes) <= 8 else [f"i{axis}" for axis in range(len(sizes))]
+    listed = isinstance(names, (list, tuple)) and all(isinstance(one, str) for one in names)
+    if not listed or len(names) != len(sizes) or len(set(names)) != len(sizes):
+        raise ObservationError(f"{data.name}: {py:dims} must be {len(sizes)} different names, got {brief(dims)}")
+    return [Key(column, None, dim) for column, dim in zip(columns, names, strict=True)]
+
+
+def _check_value(data: Source, keys: Sequence[Key], value: Any) -> None:
+    """Refuse a column of values that is not there."""
+    if value is None:
+        return
+    if isinstance(data, (DenseArray, TnsFile)):
+        raise ObservationError(f"{py:value} goes with a table, but {data.name} is none")
+    columns = data.columns()
+    if value not in columns:
+        raise ObservationError(f"{data.name}: {py:value} must be a column of the table, got {brief(value)}")
+    if any(key.column == value and key.bin is None for key in keys):
+        raise ObservationError(f"{data.name}: column {value!r} cannot hold labels and values both")
+
+
+def _value_of(data: Source, value: str | None) -> str | None:
+    return VALUE if isinstance(data, (DenseArray, TnsFile)) else value
+
+
+# -- the work -----------------------------------------------------------------------------------
+
+
+def _modes(
+    database: Database,
+    data: Source,
+    rows: Rows,
+    keys: Sequence[Key],
+    shape: Any,
+    known: Mapping[str, Labels],
+    store: Path,
+    told: Told,
+) -> list[Mode]:
+    """The positions of each index, and its labels in the store."""
+    unknown = [index for index in known if index not in [key.dim for key in keys]]
+    if unknown:
+        dims = ", ".join(key.dim for key in keys)
+        raise ObservationError(f"{data.name}: {py:labels} names {unknown[0]!r}, but the indices are {dims}")
+    sizes = data.sizes() if shape is None else _sizes(shape, len(keys), data.name)
+    if sizes is not None and known and not isinstance(data, (DenseArray, TnsFile)):
+        raise ObservationError(
+            f"{data.name}: with {py:shape=} the columns hold positions, and with {py:labels=} labels: give one"
+        )
+    modes = []
+    for number, key in enumerate(keys):
+        told.doing(f"labels of {key.dim}", 0.2 + 0.3 * number / len(keys), 0.2 + 0.3 * (number + 1) / len(keys))
+        column = Column(database, rows, number, key, data.name)
+        if not database.rows(f"SELECT 1 FROM {rows.table} r LIMIT 1"):
+            _refuse_empty(data)
+        if sizes is None:
+            modes.append(coded(column, store, known.get(key.dim)))
+        else:
+            first = int(isinstance(data, TnsFile))
+            modes.append(positions(column, store, sizes[number] or None, first))
+    return modes
+
+
+def _sizes(shape: Any, modes: int, name: str) -> tuple[int, ...]:
+    """The sizes that somebody gives."""
+    ordered = isinstance(shape, Sequence) or (isinstance(shape, np.ndarray) and shape.ndim)
+    sizes = tuple(shape) if ordered else ()
+    whole_numbers = all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in sizes)
+    if len(sizes) != modes or not whole_numbers or not all(0 < n <= LONGEST for n in sizes):
+        raise ObservationError(
+            f"{name}: {py:shape} must be whole numbers from 1 to 2**31 - 1, one for each of {modes} modes; "
+            f"got {brief(shape)}"
+        )
+    return tuple(map(int, sizes))
+
+
+def _refuse_empty(data: Source) -> None:
+    if isinstance(data, DenseArray) and data.unlisted == "zero":
+        raise ObservationError(f"{data.name} has no cell that is not zero")
+    raise ObservationError(f"{data.name} has no rows")
+
+
+class _Work:
+    """What is known when the labels are."""
+
+    def __init__(self, database: Database, name: str, rows: Rows, modes: list[Mode], store: Path, told: Told) -> None:
+        self._database, self._name, self._rows, self._modes, self._told = database, name, rows, modes, told
+        self._store = store
+        self._sizes = tuple(mode.size for mode in modes)
+        self._packing = Packing.of(self._sizes)
+
+    def cells(self, unlisted: str, duplicates: str, cells_per_part: int) -> dict[str, Any]:
+        """Sort the rows and write the parts; the fields of what was prepared."""
+        counted = self._rows.value is None
+        whole_values = True if counted else self._checked_values()
+        packing, dims = self._packing, tuple(mode.dim for mode in self._modes)
+        writer = StoreWriter(self._store, dims, packing.owner, unlisted, "uint8")
+        cells = Cells(
+            writer,
+            packing,
+            cells_per_part,
+            counted=counted,
+            whole=whole_values,
+            duplicates=duplicates,
+            unlisted=unlisted,
+            called=self._called,
+        )
+        self._told.doing("sorting", 0.5, 0.8)
+        for keys, values in self._sorted(duplicates == "sum" and not whole_values):
+            cells.take(keys, values)
+            self._told.doing("writing", 0.8, 1.0)
+        missing = cells.finish()
+        totals = writer.totals
+        if not math.isfinite(totals.total):
+            raise ObservationError(
+                f"{self._name}: observed values must add up to less than 1.8e308, got {totals.total}"
+            )
+        lines = {mode.dim: mode.line for mode in self._modes if mode.line is not None}
+        writer.finish(self._sizes, lines, missing if unlisted == "zero" else None)
+        found = {"shape": self._sizes, "dims": dims, "cells": totals.cells, "missing": missing.shape[1]}
+        return found | {"parts": writer.parts, "total": totals.total}
+
+    def _sorted(self, by_value: bool) -> Any:
+        """Keys (keys, rows) and values of the rows, sorted; equal ones by their values, if the order tells in a sum."""
+        packed = self._packing.sql([mode.code for mode in self._modes])
+        names = [f"k{number}" for number in range(len(packed))]
+        columns = [f"{sql} AS {name}" for sql, name in zip(packed, names, strict=True)]
+        columns += [] if self._rows.value is None else [f"CAST(r.{VALUE} AS DOUBLE) AS {VALUE}"]
+        joins = " ".join(mode.join for mode in self._modes)
+        order = ", ".join([*names, VALUE] if by_value else names)
+        query = f"SELECT {', '.join(columns)} FROM {self._rows.table} r {joins} ORDER BY {order}"
+        for batch in self._database.batches(query):
+            keys = np.stack([batch.column(number).to_numpy() for number in range(len(names))])
+            yield keys, None if self._rows.value is None else batch.column(len(names)).to_numpy(zero_copy_only=False)
+
+    def _checked_values(self) -> bool:
+        """Refuse values that cannot be counts; whether all are whole."""
+        v = f"r.{VALUE}"
+        query = f"min({v}), max({v}), bool_and({v} % 1 = 0)"
+        low, high, whole_values = self._database.rows(f"SELECT {query} FROM {self._rows.table} r")[0]
+        exact = self._rows.value is not None and self._rows.value.name == "whole"
+        for wrong, rule in (
+            (low is not None and low < 0, ">= 0"),
+            (high is not None and math.isinf(high), "finite"),
+            (exact and high is not None and high > EXACT, "at most 2**53, or float64 would round them"),
+        ):
+            if wrong:
+                bad = low if rule == ">= 0" else high
+                where = self._rows.where(
+                    self._database, f"{VALUE} = {bad!r}" if math.isfinite(bad) else f"isinf({VALUE})"
+                )
+                raise ObservationError(f"{self._name}: observed values must be {rule}, but one is {bad}{where}")
+        return bool(whole_values is None or whole_values)
+
+    def _called(self, keys: Keys) -> str:
+        """A cell by its labels."""
+        import pyarrow as pa
+
+        from pltf.data.labels import shown
+
+        names = []
+        for mode, (position,) in zip(self._modes, self._packing.columns(keys), strict=True):
+            if mode.line is None:
+                names.append(str(position))
+                continue
+            with pa.memory_map(str(self._store / mode.line["file"])) as file:
+                label = pa.ipc.open_file(file).read_all().column(LABEL)[int(position)]
+            names.append(shown(label.as_py()))
+        return f"({', '.join(names)})"

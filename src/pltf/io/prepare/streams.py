@@ -1,0 +1,298 @@
+"""Rows that come in batches and are read once: tables in memory, iterables of them, relations of DuckDB, .tns files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from pltf.data.labels import Labels, known_labels
+from pltf.data.numeric import EXACT
+from pltf.data.tables import Key
+from pltf.errors import ObservationError, PltfError
+from pltf.io.arrow_text import whole_lines
+from pltf.io.columns import in_words
+from pltf.io.listed import single_lines, tns_head
+from pltf.io.opening import Lines, opened, readable, unpacked
+from pltf.io.prepare.database import Database, named
+from pltf.io.prepare.sources import ROWS_TABLE, VALUE, Kind, Rows, kind_of
+from pltf.memory import Allowance
+
+_ROWS = 1 << 18  # of a batch
+_KEPT = {"words": "large_string", "whole": "int64", "real": "float64", "truth": "bool"}
+
+
+class Stream:
+    """Batches of a table; ``begin`` gives them, with the wanted columns at least."""
+
+    files: Sequence[Path] = ()
+
+    def __init__(
+        self,
+        name: str,
+        columns: Sequence[str],
+        begin: Callable[[Sequence[str]], Iterable[Any]],
+        categories: Mapping[str, Labels] | None = None,
+    ) -> None:
+        self.name = name
+        self._columns, self._begin, self._categories = list(columns), begin, categories or {}
+
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return self._columns
+
+    def labels(self, keys: Sequence[Key]) -> Mapping[str, Labels]:
+        """Categories are labels in their order; dates are binned all the same."""
+        return {
+            key.dim: self._categories[key.column] for key in keys if key.column in self._categories and key.bin is None
+        }
+
+    def sizes(self) -> tuple[int, ...] | None:
+        """The columns hold labels."""
+        return None
+
+    def rows(self, database: Database, keys: Sequence[Key], value: str | None) -> Rows:
+        """A table in the database."""
+        wanted = [key.column for key in keys] + ([] if value is None else [value])
+        names = [f"c{number}" for number in range(len(keys))] + ([] if value is None else [VALUE])
+        batches = _alike(self._begin(list(dict.fromkeys(wanted))), wanted, names, len(keys), self.name)
+        first = next(batches, None)
+        if first is None:
+            raise ObservationError(f"{self.name} has no rows")
+        kinds = [kind_of(first.schema.field(name).type) for name in names[: len(keys)]]
+        with database.stream("coming", first.schema, chain([first], batches)):
+            database.run(f"CREATE TABLE {ROWS_TABLE} AS SELECT * FROM coming")
+        return Rows(ROWS_TABLE, kinds, None if value is None else Kind("real"))
+
+
+def _alike(blocks: Iterable[Any], wanted: Sequence[str], names: Sequence[str], keys: int, name: str) -> Iterator[Any]:
+    """Batches of the same types: those of the first one."""
+    import pyarrow as pa
+
+    types: list[Any] = []
+    for number, block in enumerate(blocks):
+        table = _as_table(block, wanted, name)
+        if not table.num_rows:
+            continue
+        held = []
+        for place, column in enumerate(wanted):
+            what = f"{name}: column {column!r}"
+            array = table.column(column).combine_chunks()
+            if place >= keys:
+                held.append(_values(array, what))
+                continue
+            type_ = _kept_type(array.type)
+            if len(types) <= place:
+                types.append(type_)
+            held.append(_labels(array, types[place], what, number))
+        yield from pa.table(held, names=list(names)).to_batches(_ROWS)
+
+
+def _as_table(block: Any, wanted: Sequence[str], name: str) -> Any:
+    """A batch of any library as an Arrow table."""
+    import pyarrow as pa
+
+    try:
+        if isinstance(block, pa.RecordBatch):
+            block = pa.Table.from_batches([block])
+        elif type(block).__module__.split(".")[0] == "pandas":
+            block = pa.Table.from_pandas(block[[one for one in wanted if one in block.columns]], preserve_index=False)
+        elif not isinstance(block, pa.Table):
+            block = pa.table(block)  # what speaks the Arrow interface, as polars does
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as reason:
+        raise ObservationError(f"{name} must be tables of columns of one type each: {_first_line(reason)}") from None
+    absent = [one for one in wanted if one not in block.column_names]
+    if absent:
+        raise ObservationError(f"{name} must have a column {absent[0]!r}; it has {in_words(block.column_names)}")
+    return block
+
+
+def _first_line(reason: Exception) -> str:
+    return " ".join(str(reason.args[0] if reason.args else reason).split())[:200]
+
+
+def _kept_type(type_: Any) -> Any:
+    """The type of labels in the database."""
+    import pyarrow as pa
+
+    kind = kind_of(type_).name
+    if kind in _KEPT:
+        return getattr(pa, _KEPT[kind] if kind != "truth" else "bool_")()
+    if kind == "dates" and pa.types.is_timestamp(type_) and type_.tz is not None:
+        return pa.timestamp("us", type_.tz)  # DuckDB has no others with a zone
+    return type_
+
+
+def _labels(array: Any, type_: Any, what: str, number: int) -> Any:
+    """A column of labels."""
+    import pyarrow as pa
+
+    if kind_of(array.type) != kind_of(type_) and not pa.types.is_null(array.type):
+        its, first = kind_of(array.type).told, kind_of(type_).told
+        raise ObservationError(
+            f"{what} must be of one kind, and holds {first} in the first batch and {its} in batch {number + 1}"
+        )
+    if pa.types.is_dictionary(array.type):  # of views, as polars has them, not all casts are known
+        array = pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(type_))
+    try:
+        return array.cast(type_)
+    except pa.ArrowInvalid as reason:
+        if pa.types.is_uint64(array.type):
+            raise ObservationError(f"{what}: whole numbers must be below 2**63") from None
+        raise ObservationError(f"{what} cannot be kept as {type_}: {_first_line(reason)}") from None
+
+
+def _values(array: Any, what: str) -> Any:
+    """A column of values in float64, null where there is none."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = kind_of(array.type)
+    if kind.name not in ("whole", "real", "truth", "decimals", "nothing"):
+        raise ObservationError(f"{what} must hold numbers, got {kind.told}")
+    if kind.name == "whole" and (pc.max(array).as_py() or 0) > EXACT:
+        high = pc.max(array).as_py()
+        raise ObservationError(f"{what} must hold at most 2**53, or float64 would round it; got {high}")
+    array = array.cast(pa.uint8()) if kind.name == "truth" else array
+    array = array.cast(pa.float64(), safe=False)
+    return pc.if_else(pc.is_nan(array), None, array) if kind.name == "real" else array
+
+
+# -- who has batches ----------------------------------------------------------------------------
+
+
+def of_table(table: Any, name: str) -> Stream:
+    """A table in memory: pandas, polars or pyarrow."""
+    import pyarrow as pa
+
+    if isinstance(table, pa.RecordBatch):
+        table = pa.Table.from_batches([table])
+    columns = list(table.column_names if hasattr(table, "column_names") else table.columns)
+
+    def begin(wanted: Sequence[str]) -> Iterator[Any]:
+        yield from _as_table(table, wanted, name).select(list(wanted)).to_batches(_ROWS)
+
+    return Stream(name, columns, begin, _categories(table, columns, name))
+
+
+def _categories(table: Any, columns: Sequence[str], name: str) -> dict[str, Labels]:
+    """The categories of columns that have some."""
+    found: dict[str, Labels] = {}
+    for column in columns:
+        categories = _categories_of(table[column])
+        if categories is not None:
+            found[column] = known_labels(categories, f"{name}: column {column!r}: categories")
+    return found
+
+
+def _categories_of(column: Any) -> Any:
+    """The categories of a column, None if it has none; those of polars that are no Enum have no order."""
+    import pyarrow as pa
+
+    if isinstance(column, pa.ChunkedArray):
+        if not pa.types.is_dictionary(column.type) or not column.num_chunks:
+            return None
+        return column.unify_dictionaries().chunk(0).dictionary.to_pandas()
+    kind = str(getattr(column, "dtype", ""))
+    if kind == "category":
+        return column.dtype.categories
+    return column.dtype.categories.to_list() if kind.startswith("Enum") else None
+
+
+def of_relation(relation: Any, name: str) -> Stream:
+    """A relation of DuckDB, on the connection that it has."""
+
+    def begin(wanted: Sequence[str]) -> Iterator[Any]:
+        yield from relation.project(", ".join(map(named, wanted))).to_arrow_reader(_ROWS)
+
+    return Stream(name, list(relation.columns), begin)
+
+
+def of_batches(blocks: Any, name: str) -> Stream:
+    """A RecordBatchReader, or an iterable of batches or tables."""
+    rest = iter(blocks)
+    first = next(rest, None)
+    if first is None:
+        raise ObservationError(f"{name} has no rows")
+    columns = _names_of(first)
+    if columns is None:
+        raise ObservationError(f"{name} must give tables or Arrow batches, got {type(first).__name__}")
+    return Stream(name, columns, lambda wanted: chain([first], rest))
+
+
+def _names_of(table: Any) -> list[str] | None:
+    import pyarrow as pa
+
+    if isinstance(table, (pa.RecordBatch, pa.Table)):
+        return list(table.schema.names)
+    return list(table.columns) if hasattr(table, "columns") else None
+
+
+def of_dask(frame: Any, name: str) -> Stream:
+    """A dask.dataframe, a partition at a time."""
+
+    def begin(wanted: Sequence[str]) -> Iterable[Any]:
+        some = frame[list(wanted)]
+        return (some.partitions[number].compute() for number in range(some.npartitions))
+
+    return Stream(name, list(frame.columns), begin)
+
+
+# -- FROSTT -------------------------------------------------------------------------------------
+
+
+class TnsFile(Stream):
+    """A .tns file: positions from 1 on and a value in each line."""
+
+    def __init__(self, path: Path) -> None:
+        with opened(path) as file:
+            lines = enumerate(single_lines(Lines(file, Allowance(path))), 1)
+            self._shape, first = tns_head(lines)
+        if first is None:
+            raise PltfError(f"{path} lists no cells")
+        self._skip, modes = first[0] - 1, len(first[1]) - 1
+        if modes < 1:
+            raise PltfError(f"{path} must have at least one position and a value in each line")
+        if self._shape is not None and len(self._shape) != modes:
+            raise PltfError(f"{path} has {modes} positions in a line, and {len(self._shape)} sizes at its top")
+        self._path, self.files, self.modes = path, [path], modes
+        super().__init__(str(path), [*map(str, range(modes)), VALUE], self._batches)
+
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes at the top of the file; zeros, where there are none."""
+        return self._shape or (0,) * self.modes
+
+    def _batches(self, wanted: Sequence[str]) -> Iterator[Any]:
+        import pyarrow as pa
+        from pyarrow import csv
+
+        names = [*map(str, range(self.modes)), VALUE]
+        types = {name: pa.int64() for name in names[:-1]} | {VALUE: pa.float64()}
+        skip = self._skip
+        with readable(self._path, "tns"), unpacked(self._path) as file:
+            for block in whole_lines(file):
+                while skip and block:
+                    block, skip = block.partition(b"\n")[2], skip - 1
+                block = _plain(block)
+                if not block.strip():
+                    continue
+                table = csv.read_csv(
+                    pa.BufferReader(block),
+                    csv.ReadOptions(column_names=names, block_size=len(block) + 1, use_threads=False),
+                    csv.ParseOptions(delimiter=" "),
+                    csv.ConvertOptions(column_types=types),
+                )
+                yield from table.to_batches()
+
+
+def _plain(block: bytes) -> bytes:
+    """Lines with one space between their numbers, and nothing else."""
+    if b"#" in block:
+        block = re.sub(rb"#[^\n]*", b"", block)
+    if b"\t" in block or b"  " in block or b"\r" in block:
+        block = re.sub(rb"[ \t\r]+", b" ", block)
+    if b"\n " in block or b" \n" in block or block[:1] == b" " or block[-1:] == b" ":
+        block = re.sub(rb"(?m)^ | $", b"", block)
+    return block

@@ -1,0 +1,306 @@
+"""Tables of every kind, prepared and observed: both have the same cells and labels."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pltf
+from pltf.data.labels import BINS
+from pltf.io.files import read_data
+from tests.extras import required
+from tests.io.prepare.reading import assert_same, refusal, stored
+
+pa = required("pyarrow")
+pq = required("pyarrow.parquet")
+duckdb = required("duckdb")
+pytestmark = pytest.mark.extra("io")
+
+ZONE = "Europe/Berlin"
+WORDS = ["b", "a", "é", "Z", "\U00010000", "\uffff", "aa", "", "a\x00b", "10", "9", "ａ"]
+LABELS: dict[str, Any] = {
+    "words": WORDS,
+    "whole": [3, -1, 2**62, 7],
+    "row": [5, 6, 7, 8, 9],
+    "small": np.array([3, 1, 2], dtype=np.int8),
+    "unsigned": np.array([3, 1, 200], dtype=np.uint8),
+    "real": [0.5, -2.0, 3.0, 1e300],
+    "single": np.array([0.5, -2.0], dtype=np.float32),
+    "truth": [True, False],
+    "dates": pd.to_datetime(["2026-11-09", "2024-02-29", "2026-11-09 18:30:01.25"], format="ISO8601"),
+    "nanoseconds": pd.to_datetime(["2026-11-09 00:00:00.000000001", "2026-11-09"], format="ISO8601").as_unit("ns"),
+    "seconds": pd.to_datetime(["1960-01-01", "2026-11-09"]).as_unit("s"),
+    "zoned": pd.to_datetime(["2026-03-29 00:59", "2026-03-29 01:01", "2026-11-09 00:00"], utc=True).tz_convert(ZONE),
+    "offset": pd.to_datetime(["2026-03-29 00:59", "2026-11-09 00:00"], utc=True).tz_convert("+05:30"),
+    "days": [datetime.date(2026, 11, 9), datetime.date(1999, 12, 31)],
+}
+
+
+def drawn(rng: np.random.Generator, kinds: list[str], rows: int) -> pd.DataFrame:
+    """A random table with columns of these kinds."""
+    columns = {}
+    for number, kind in enumerate(kinds):
+        labels = pd.Series(LABELS[kind])
+        columns[f"c{number}"] = labels.iloc[rng.integers(0, len(labels), rows)].reset_index(drop=True)
+    return pd.DataFrame(columns)
+
+
+def parquet(table: pd.DataFrame, path: Path) -> Path:
+    """The table in a file."""
+    pq.write_table(pa.Table.from_pandas(table, preserve_index=False), path, row_group_size=7)
+    return path
+
+
+def test_labels_of_every_kind_are_those_of_observe(tmp_path: Path) -> None:
+    table = drawn(np.random.default_rng(5), list(LABELS), 60)
+    dims = dict(zip(table.columns, LABELS, strict=True))
+    seen = pltf.observe(table, dims=dims, count=True)
+    pltf.prepare(table, tmp_path / "memory", dims=dims)
+    pltf.prepare(parquet(table, tmp_path / "t.parquet"), tmp_path / "file", dims=dims)
+    for name in ("memory", "file"):
+        found = assert_same(tmp_path / name, seen)
+        assert {dim: labels.zone for dim, labels in found.labels.items()} == {
+            d: seen.labels[d].zone for d in dims.values()
+        }
+
+
+@pytest.mark.parametrize("kind", ["us", "ns", ZONE, "+05:30", "date", "words", "odd words"])
+def test_bins_are_those_of_observe(kind: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(6)
+    moments = pd.Series(pd.Timestamp("1969-12-20") + pd.to_timedelta(rng.integers(0, 10**16, 40), unit="ns"))
+    moments[0] = pd.Timestamp("2026-03-29 00:59:59.999999999")
+    held = {
+        "us": lambda: moments.dt.as_unit("us"),
+        "ns": lambda: moments,
+        ZONE: lambda: moments.dt.as_unit("us").dt.tz_localize("UTC").dt.tz_convert(ZONE),
+        "+05:30": lambda: moments.dt.as_unit("us").dt.tz_localize("UTC").dt.tz_convert("+05:30"),
+        "date": lambda: moments.dt.date,
+        "words": lambda: moments.dt.strftime("%Y-%m-%dT%H:%M:%S.%f"),
+        "odd words": lambda: moments.dt.strftime("%Y%m%dT%H%M%S%z").where(
+            moments.index % 2 == 0, "1990-01-01T00Z"[:-1]
+        ),
+    }[kind]()
+    table = pd.DataFrame({"when": held})
+    dims = {f"when:{bin}": bin for bin in BINS if bin != "minute"}
+    seen = pltf.observe(table, dims=dims, count=True)
+    pltf.prepare(parquet(table, tmp_path / "t.parquet"), tmp_path / "file", dims=dims)
+    pltf.prepare(table, tmp_path / "memory", dims=dims)
+    for name in ("file", "memory"):
+        found = assert_same(tmp_path / name, seen)
+        assert all(found.labels[dim].zone == seen.labels[dim].zone for dim in seen.labels)
+
+
+def test_minutes(tmp_path: Path) -> None:
+    table = pd.DataFrame(
+        {"when": pd.to_datetime(["2026-11-09 18:30:59.999999999", "2026-11-09 18:00"], format="ISO8601")}
+    )
+    pltf.prepare(table, tmp_path / "cells", dims=["when:minute"])
+    assert_same(tmp_path / "cells", pltf.observe(table, dims=["when:minute"], count=True))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_tables_are_those_of_observe(seed: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(seed)
+    kinds = [str(one) for one in rng.choice(list(LABELS), size=rng.integers(1, 5))]
+    table, dims = drawn(rng, kinds, 300), [f"c{number}" for number in range(len(kinds))]
+    pltf.prepare(table, tmp_path / "counted", dims=dims, cells_per_part=9)
+    found = assert_same(tmp_path / "counted", pltf.observe(table, dims=dims, count=True))
+    assert len(found.parts) > 1 or max(found.about["sizes"]) < 6
+    table["x"] = rng.integers(0, 900, 300) if seed % 2 else rng.gamma(1.0, size=300)
+    pltf.prepare(parquet(table, tmp_path / "t.parquet"), tmp_path / "sums", dims=dims, value="x", duplicates="sum")
+    assert_same(tmp_path / "sums", pltf.observe(table, dims=dims, value="x", duplicates="sum"))
+    once = table.drop_duplicates(dims).reset_index(drop=True)
+    once.loc[rng.random(len(once)) < 0.3, "x"] = np.nan
+    for unlisted in ("zero", "missing"):
+        pltf.prepare(once, tmp_path / unlisted, dims=dims, value="x", unlisted=unlisted, cells_per_part=20)
+        assert_same(tmp_path / unlisted, pltf.observe(once, dims=dims, value="x", unlisted=unlisted))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_text_is_read_as_the_command_line_reads_it(packed: bool, tmp_path: Path) -> None:
+    ending = ".csv.gz" if packed else ".csv"
+    table = pd.DataFrame(
+        {
+            "zip": ["007", "123", "7", "NA", "a,b", 'say "x"', "two\nlines", "é"],
+            "number": ["12", "-3", "0", "12", "5", "12", "0", "-3"],
+            "when": ["2026-11-09", "2026-11-09T18:30", "2026-12-01 00:00:01.5", "2026-11-10"] * 2,
+            "odd": ["2026-11-09", "20261110", "2026-11-09T18:30:01.123456789", "2026-11-10"] * 2,
+            "x": ["1", "2.5", "NA", "", " 7 ", "1e2", "true", ".5"],
+        }
+    )
+    first, second = tmp_path / f"one{ending}", tmp_path / f"two{ending}"
+    table[:5].to_csv(first, index=False)
+    table[5:].to_csv(second, index=False, columns=["x", "zip", "when", "odd", "number"])
+    whole = tmp_path / "whole.csv"
+    table.to_csv(whole, index=False)
+    dims = ["zip", "number", "when:hour", "odd:week"]
+    keys = ["zip", "number", "when", "odd"]
+    seen = pltf.observe(read_data(whole, keys=keys, columns=[*keys, "x"]), dims=dims, value="x")
+    pltf.prepare([first, second], tmp_path / "cells", dims=dims, value="x")
+    found = assert_same(tmp_path / "cells", seen)
+    assert found.labels["zip"].index.dtype == object
+    assert found.labels["number"].index.tolist() == [-3, 0, 5, 12]
+    seen = pltf.observe(read_data(whole, keys=["when"], columns=["when"]), dims=["when"], count=True)
+    pltf.prepare(whole, tmp_path / "words", dims=["when"])
+    assert_same(tmp_path / "words", seen)
+
+
+def test_dates_in_words_may_have_a_zone(tmp_path: Path) -> None:
+    table = pd.DataFrame({"when": ["2026-11-09T23:30+01:00", "2026-11-10T00:30:00+01:00"], "who": ["a", "b"]})
+    pltf.prepare(table, tmp_path / "cells", dims=["when:day", "who"])
+    found = assert_same(tmp_path / "cells", pltf.observe(table, dims=["when:day", "who"], count=True))
+    assert found.labels["when"].zone == "UTC+01:00"
+
+
+def test_moments_that_are_one_by_the_clock_are_refused(tmp_path: Path) -> None:
+    moments = pd.to_datetime(["2026-10-25 00:30", "2026-10-25 01:30"], utc=True).tz_convert(ZONE)
+    told = refusal(pd.DataFrame({"t": moments}), tmp_path / "cells", dims=["t"])
+    assert "two moments that are the same by the clock of Europe/Berlin" in told
+
+
+def batches(table: pd.DataFrame) -> Iterator[Any]:
+    """A table in batches of different libraries and types."""
+    polars = required("polars")
+    yield table[:0]
+    yield table[:40]
+    yield pa.Table.from_pandas(table[40:80], preserve_index=False)
+    yield polars.from_pandas(table[80:120])
+    yield from pa.Table.from_pandas(table[120:].astype({"n": np.int16}), preserve_index=False).to_batches(50)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "arrow", "reader", "batches", "relation", "sql", "dask"])
+def test_sources_of_every_kind(kind: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(8)
+    table = drawn(rng, ["words", "dates"], 200).assign(n=rng.integers(0, 30_000, 200))
+    table["c1"] = table["c1"].dt.as_unit("us")
+    connection, options = duckdb.connect(), dict[str, Any]()
+    arrow = pa.Table.from_pandas(table, preserve_index=False)
+    if kind == "sql":
+        connection.register("events", arrow)
+        options["connection"] = connection
+    source: Any = {
+        "pandas": lambda: table,
+        "polars": lambda: required("polars").from_pandas(table),
+        "arrow": lambda: arrow,
+        "reader": lambda: pa.RecordBatchReader.from_batches(arrow.schema, iter(arrow.to_batches(17))),
+        "batches": lambda: batches(table),
+        "relation": lambda: connection.from_arrow(arrow),
+        "sql": lambda: "SELECT c0, c1, CAST(n AS HUGEINT) AS n FROM events",
+        "dask": lambda: required("dask.dataframe").from_pandas(table, npartitions=3),
+    }[kind]()
+    dims = {"c0": "user", "c1:month": "month"}
+    done = pltf.prepare(source, tmp_path / "cells", dims=dims, value="n", duplicates="sum", **options)
+    seen = pltf.observe(table, dims=dims, value="n", duplicates="sum")
+    assert_same(tmp_path / "cells", seen)
+    assert (done.cells, done.shape, done.total) == (seen.values.size, seen.shape, seen.total)
+    connection.close()
+
+
+def test_categories_are_labels_in_their_order(tmp_path: Path) -> None:
+    words = pd.Categorical(["low", "high", "low"], categories=["low", "middle", "high"])
+    table = pd.DataFrame({"size": words, "who": ["a", "b", "b"]})
+    seen = pltf.observe(table, dims=["size", "who"])
+    for number, source in enumerate((table, pa.Table.from_pandas(table), required("polars").from_pandas(table))):
+        pltf.prepare(source, tmp_path / f"{number}", dims=["size", "who"])
+        if number < 2:
+            assert_same(tmp_path / f"{number}", seen)
+    enum = required("polars").Enum(["low", "middle", "high"])
+    polars = required("polars").DataFrame(
+        {"size": ["low", "high", "low"], "who": ["a", "b", "b"]}, schema_overrides={"size": enum}
+    )
+    pltf.prepare(polars, tmp_path / "enum", dims=["size", "who"])
+    assert_same(tmp_path / "enum", pltf.observe(polars, dims=["size", "who"]))
+
+
+@pytest.mark.parametrize("kind", ["words", "whole", "real", "dates", "zoned", "truth"])
+def test_given_labels_are_all_labels_in_their_order(kind: str, tmp_path: Path) -> None:
+    table = drawn(np.random.default_rng(3), [kind, "row"], 30)
+    all_of_them = pd.Index(pd.unique(pd.Series(LABELS[kind])))[::-1]
+    options: Any = {"dims": ["c0", "c1"], "labels": {"c0": all_of_them}}
+    pltf.prepare(table, tmp_path / "cells", **options)
+    assert_same(tmp_path / "cells", pltf.observe(table, count=True, **options))
+    few: Any = {**options, "labels": {"c0": all_of_them[:1]}}
+    told = refusal(table, tmp_path / "few", **few)
+    assert "which is not one of its 1 labels" in told
+
+
+def test_given_bins(tmp_path: Path) -> None:
+    table = drawn(np.random.default_rng(3), ["dates", "row"], 30)
+    for bin, labels in (("month", pd.date_range("2024-01-01", "2026-12-01", freq="MS")), ("hourofday", [18, 0, 7])):
+        options: Any = {"dims": {f"c0:{bin}": "when", "c1": "c1"}, "labels": {"when": labels}}
+        pltf.prepare(table, tmp_path / bin, **options)
+        assert_same(tmp_path / bin, pltf.observe(table, count=True, **options))
+
+
+def test_columns_of_positions(tmp_path: Path) -> None:
+    table = pd.DataFrame({"i": [0, 4, 4], "j": [2, 0, 0]})
+    options: Any = {"dims": ["i", "j"], "shape": (6, 3)}
+    table.to_csv(tmp_path / "t.csv", index=False)
+    for number, source in enumerate((table, tmp_path / "t.csv")):
+        pltf.prepare(source, tmp_path / f"{number}", **options)
+        assert_same(tmp_path / f"{number}", pltf.observe(table, count=True, **options))
+    for source in (table, tmp_path / "t.csv"):
+        told = refusal(source, tmp_path / "x", dims=["i", "j"], shape=(4, 3))
+        assert "column 'i' must hold positions from 0 to 3, got 4" in told
+
+
+def test_many_modes_do_not_fit_in_one_number(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    sizes = (2**31 - 1, 2**20, 2**30, 2**31 - 1, 3)
+    table = pd.DataFrame({f"i{n}": rng.integers(0, 2, 90) * (size - 1) for n, size in enumerate(sizes)})
+    pltf.prepare(table, tmp_path / "cells", dims=list(table.columns), shape=sizes, cells_per_part=3)
+    assert_same(tmp_path / "cells", pltf.observe(table, dims=list(table.columns), shape=sizes, count=True))
+
+
+@pytest.mark.parametrize("counts", [[1, 255], [1, 256], [1] * 9 + [70_000], [3, 2**32], [1, 300, 0.5]])
+def test_values_have_the_narrowest_type_that_holds_them(counts: list[float], tmp_path: Path) -> None:
+    table = pd.DataFrame({"i": np.arange(len(counts)), "x": counts})
+    pltf.prepare(table, tmp_path / "cells", dims=["i"], value="x", cells_per_part=1)
+    found = assert_same(tmp_path / "cells", pltf.observe(table, dims=["i"], value="x"))
+    kinds = [kind for kind in ("uint8", "uint16", "uint32") if max(counts) <= np.iinfo(kind).max]
+    assert found.about["value_type"] == ("float64" if counts[-1] == 0.5 or not kinds else kinds[0])
+    assert len(found.parts) == len(counts)
+
+
+def test_a_position_is_never_cut(tmp_path: Path) -> None:
+    table = pd.DataFrame({"i": [0] + [1] * 50 + [2, 3, 4, 5, 6], "j": [0, *range(50), 0, 0, 0, 0, 0]})
+    table = pd.concat([table, pd.DataFrame({"i": np.arange(7, 60), "j": 0})])
+    pltf.prepare(table, tmp_path / "cells", dims=["i", "j"], cells_per_part=4)
+    found = assert_same(tmp_path / "cells", pltf.observe(table, dims=["i", "j"], count=True))
+    assert [at.shape[1] for at in found.parts[:3]] == [1, 50, 4]
+
+
+def test_threads_and_memory_do_not_change_a_bit(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    table = drawn(rng, ["words", "dates", "row"], 20_000).assign(x=rng.gamma(1.0, size=20_000))
+    for threads in (1, 2, 3):
+        options: Any = {"dims": ["c0", "c1", "c2"], "value": "x", "duplicates": "sum", "cells_per_part": 40}
+        pltf.prepare(table, tmp_path / f"{threads}", threads=threads, memory_limit=1e8, **options)
+    texts = [(tmp_path / f"{threads}" / "store.json").read_text() for threads in (1, 2, 3)]
+    assert texts[0] == texts[1] == texts[2]
+
+
+def test_rows_of_one_cell_may_have_to_be_one(tmp_path: Path) -> None:
+    table = pd.DataFrame({"i": ["a", "b", "a"], "j": [1, 2, 1], "x": [1.0, 2.0, 3.0]})
+    options: Any = {"dims": ["i", "j"], "value": "x"}
+    assert "cell ('a', 1) is listed more than once; pass duplicates='sum'" in refusal(table, tmp_path / "x", **options)
+    table.loc[2, "x"] = np.nan
+    told = refusal(table, tmp_path / "x", duplicates="sum", **options)
+    assert "cell ('a', 1) is listed more than once; one of them has no value" in told
+    table.loc[0, "x"] = np.nan
+    pltf.prepare(table, tmp_path / "cells", duplicates="sum", **options)
+    assert_same(tmp_path / "cells", pltf.observe(table, duplicates="sum", **options))
+
+
+def test_a_store_without_cells(tmp_path: Path) -> None:
+    table = pd.DataFrame({"i": ["a", "b"], "x": [np.nan, np.nan]})
+    pltf.prepare(table, tmp_path / "cells", dims=["i"], value="x")
+    found = stored(tmp_path / "cells")
+    assert found.missing.tolist() == [[0, 1]]
+    assert found.about["parts"] == []
