@@ -194,9 +194,9 @@ def test_sources_of_every_kind(kind: str, tmp_path: Path) -> None:
         "relation": lambda: connection.from_arrow(arrow),
         "sql": lambda: "SELECT c0, c1, CAST(n AS HUGEINT) AS n FROM events",
         "dask": lambda: required("dask.dataframe").from_pandas(table, npartitions=3),
-    }[kind]()
+    }[kind]
     dims = {"c0": "user", "c1:month": "month"}
-    done = pltf.prepare(source, tmp_path / "cells", dims=dims, value="n", duplicates="sum", **options)
+    done = pltf.prepare(source(), tmp_path / "cells", dims=dims, value="n", duplicates="sum", **options)
     seen = pltf.observe(table, dims=dims, value="n", duplicates="sum")
     found = assert_same(tmp_path / "cells", seen)
     assert (done.cells, done.shape, done.total) == (len(found.cells), seen.shape, seen.total)

@@ -81,9 +81,9 @@ class ParquetTable(FileTable):
         files = ", ".join(quoted(str(file)) for file in self.files)
         read = f"read_parquet([{files}], union_by_name=true, hive_partitioning=false"
         known = dict(zip(map(str, self.files), self.original, strict=True))
-        return Rows(
-            f"(SELECT {', '.join(names)} FROM {read}))", kinds, its, located=_located(names, kinds, read), files=known
-        )
+        columns, places = ", ".join(names), "filename AS file, file_row_number AS row"
+        located = f"(SELECT {columns}, {places} FROM {read}, filename=true, file_row_number=true))"
+        return Rows(f"(SELECT {columns} FROM {read}))", kinds, its, located=located, files=known)
 
     def _kind_of_values(self, column: str) -> Kind:
         """Of values whole and real numbers may be mixed."""
