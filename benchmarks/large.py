@@ -74,7 +74,10 @@ def main() -> None:
     preparing.add_argument("--memory", type=float, help="limit for DuckDB, in bytes")
     options = vars(parser.parse_args())
     began = time.perf_counter()
-    {"draw": draw, "prepare": prepare}[options.pop("command")](**options)
+    if options.pop("command") == "draw":
+        draw(**options)
+    else:
+        prepare(**options)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(f"{time.perf_counter() - began:.1f} s, at most {peak / 2**30:.2f} GiB of memory")
 

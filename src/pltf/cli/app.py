@@ -66,8 +66,9 @@ def _do(command: str, options: dict[str, Any]) -> int:
     from pltf.cli.parsing import limit_of
     from pltf.cli.telling import Teller
 
-    if "limit" in options:
-        options["limit"] = limit_of(options["limit"])
+    for size in ("limit", "memory"):
+        if size in options:
+            options[size] = limit_of(options[size], f"--{size}")
     options = {name: one.value if isinstance(one, StrEnum) else one for name, one in options.items()}
     kept = options.get("checkpoint")
     known = kept is not None and kept.exists() and not options.get("resume")  # somebody else's
@@ -724,6 +725,46 @@ def convert(
     pltf convert counts.npz counts.tns
     """
     return _do("convert", locals())
+
+
+@app.command()
+def prepare(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILES...",
+            help="Tables of one format: CSV, TSV (also .gz) or Parquet. Or one .tns, .npy, HDF5 or Zarr.",
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder for the cells.", rich_help_panel=TALK)
+    ],
+    index: Index = None,
+    value: Annotated[
+        str | None,
+        typer.Option("--value", metavar="COLUMN", rich_help_panel=DATA, help="Column of values. Default: count rows."),
+    ] = None,
+    sum: Sum = False,
+    missing: Missing = MissingCells.nan,
+    variable: Variable = None,
+    memory: Annotated[
+        str | None,
+        typer.Option("--memory", metavar="SIZE", rich_help_panel=DATA,
+                     help="Memory for sorting, such as 2GB. Default: a quarter of what is free, at most 2GiB."),
+    ] = None,
+    force: Force = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> int:  # fmt: skip
+    """Sort tables of any size into a folder of cells, which need not fit in memory.
+
+    pltf prepare events/*.parquet --index user,place,when:week -o cells.pltf
+
+    pltf prepare ratings.csv.gz -i user,film --value stars --missing unlisted -o ratings.pltf
+
+    pltf prepare 2025.csv 2026.csv -i who=user,when:day --value n --sum --memory 2GB -o days.pltf
+    """
+    return _do("prepare", locals())
 
 
 @app.command()

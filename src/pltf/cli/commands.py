@@ -18,6 +18,7 @@ from pltf.cli.app import COMMAND
 from pltf.cli.data import (
     ENDINGS,
     TABLE_ENDINGS,
+    UNLISTED,
     Wanted,
     as_labelled,
     for_csv,
@@ -31,7 +32,16 @@ from pltf.cli.data import (
     with_store,
     write_table,
 )
-from pltf.cli.parsing import dispersion_of, ending_of, free_path, names_of, output_path, priors_of, same_place
+from pltf.cli.parsing import (
+    dispersion_of,
+    ending_of,
+    free_path,
+    indices_of,
+    names_of,
+    output_path,
+    priors_of,
+    same_place,
+)
 from pltf.cli.spelling import option
 from pltf.cli.telling import Teller, human_bytes, is_terminal
 from pltf.data import CooObservation, Observation, StoredObservation
@@ -522,6 +532,42 @@ def convert(tell: Teller, file: Path, output: Path, force: bool, spreadsheet_saf
 def _labels_beside(target: Path) -> Path:
     """The file for labels that the format of another one cannot hold."""
     return target.with_name(f"{target.name}.labels.csv")
+
+
+def prepare(
+    tell: Teller,
+    files: list[Path],
+    output: Path,
+    index: str | None,
+    value: str | None,
+    sum: bool,
+    missing: str,
+    variable: str | None,
+    memory: float | None,
+    force: bool,
+) -> int:
+    """Sort tables of any size into a folder of cells."""
+    from pltf.io.prepare import prepare as prepared
+
+    done = prepared(
+        files,
+        output,
+        dims=indices_of(index) or None,
+        value=value,
+        unlisted=UNLISTED[missing],
+        duplicates="sum" if sum else "error",
+        variable=variable,
+        memory_limit=memory,
+        overwrite=force,
+        progress=tell.shown,
+    )
+    parts = "1 part" if done.parts == 1 else f"{done.parts:,} parts"
+    sizes = ", ".join(f"{size:,} {dim}" for dim, size in zip(done.dims, done.shape, strict=True))
+    holes = f", and {done.missing:,} are missing" if done.missing else ""
+    tell.say("cells", f"{done.cells:,} of {sizes}{holes}; total {done.total:g}")
+    tell.say("saved", f"{done.path} ({parts}, {human_bytes(done.size)}, {done.seconds:.1f} s)")
+    tell.know(**{**vars(done), "path": str(done.path), "shape": dict(zip(done.dims, done.shape, strict=True))})
+    return 0
 
 
 def demo(tell: Teller, folder: Path, force: bool) -> int:

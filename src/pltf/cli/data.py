@@ -42,7 +42,7 @@ ENDINGS = (*TABLE_ENDINGS, ".tns", ".npz", ".nc")
 MOST_DENSE = 20_000_000  # cells of an array that is made of a list, or listed
 MOST_HIDDEN = 1_000_000  # cells; of more, zeros are only sampled
 MOST_ADDED = 1_000_000  # rows of a table for positions that have none
-_UNLISTED = {"nan": "zero", "unlisted": "missing"}
+UNLISTED = {"nan": "zero", "unlisted": "missing"}
 
 
 # -- models -------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ def read_alike(known: Fit, options: Mapping[str, Any]) -> dict[str, Any]:
         if word.startswith("--")
     }
     name = known.tensor()
-    unlisted = {one: option for option, one in _UNLISTED.items()}
+    unlisted = {one: option for option, one in UNLISTED.items()}
     usual = {"missing": unlisted[known.patterns[name].unlisted], "index": ",".join(_columns_of(known, name))}
     values = ("value", "count")  # one of them rules out the other
     if any(options[one] for one in values):
@@ -166,7 +166,7 @@ def observed(
     if options["value"] is not None and options["count"]:
         raise PltfError("--value names a column, and --count counts rows: give one of them")
     kind = options["format"] or guess(file)
-    unlisted = _UNLISTED[options["missing"]]
+    unlisted = UNLISTED[options["missing"]]
     listed: dict[str, Any] = {"unlisted": unlisted, "duplicates": "sum" if options["sum"] else "error"}
     if kind in TABLES:
         _refuse(options, ["variable"], f"{file} is a table")

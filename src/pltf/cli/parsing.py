@@ -68,7 +68,7 @@ def number_of(text: str, option: str) -> int:
     return int(text)
 
 
-def limit_of(text: str | None) -> float | None:
+def limit_of(text: str | None, option: str = "--limit") -> float | None:
     """A size of memory in bytes.
 
     >>> limit_of("8GB"), limit_of("1.5 MiB"), limit_of(None)
@@ -79,7 +79,7 @@ def limit_of(text: str | None) -> float | None:
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?)b?", text.strip().lower())
     size = float(found[1]) * (1024 if found[3] else 1000) ** " kmgt".index(found[2] or " ") if found else 0.0
     if not 0 < size < math.inf:
-        raise PltfError(f"--limit must be a size of memory such as 8GB or 500MB, got {text!r}")
+        raise PltfError(f"{option} must be a size of memory such as 8GB or 500MB, got {text!r}")
     return size
 
 

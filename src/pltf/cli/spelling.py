@@ -20,6 +20,7 @@ OPTIONS: Mapping[str, str] = {name: f"--{name.replace('_', '-')}" for name in _S
     "fraction": "--holdout",
     "indices": "--index",
     "k": "--top",
+    "memory_limit": "--memory",
     "path": "--output",
 }
 # Other pieces of Python in messages.
@@ -27,6 +28,7 @@ _PHRASES: Mapping[str, str] = {
     "duplicates='sum'": "--sum",
     "model.plan(X)": "pltf plan",
     "pltf.prepare": "pltf prepare",
+    "overwrite=True": "--force",
     "unlisted='missing'": "--missing unlisted",
     "unlisted='zero'": "--missing nan",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -227,7 +228,10 @@ def keys_of(dims: Any, columns: list[Any], name: str) -> list[Key]:
             known = ", ".join(map(str, columns))
             example = {"user_id": "user"}
             advice = f"which column is which index can be said as in {py:dims={example}}"
-            if not any(one.column in columns for one in keys):
+            near = get_close_matches(str(key.column), list(map(str, columns)), 1)
+            if near:
+                advice = f"did you mean {near[0]!r}?"
+            if not near and not any(one.column in columns for one in keys):
                 advice = "a wide table is made long by .stack(), and an index becomes columns by .reset_index()"
             raise ObservationError(f"{name}: the table must have a column {key.column!r}; it has {known} ({advice})")
         if key.dim in [other.dim for other in keys[:place]]:

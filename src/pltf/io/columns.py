@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
 from pltf.errors import PltfError
@@ -17,7 +18,9 @@ def refuse_absent(path: Path, wanted: Sequence[str], names: Sequence[str]) -> No
     times = Counter(names)
     for name in wanted:
         if not times[name]:
-            raise PltfError(f"{path} has no column {name!r}; it has {in_words(names)}")
+            near = get_close_matches(name, names, 1)
+            meant = f" (did you mean {near[0]!r}?)" if near else ""
+            raise PltfError(f"{path} has no column {name!r}; it has {in_words(names)}{meant}")
         if times[name] > 1:
             raise PltfError(f"{path} has several columns {name!r}: rename them")
 

@@ -153,9 +153,9 @@ def quoted(text: str) -> str:
 
 
 def named(name: str) -> str:
-    r"""The name of a column in SQL.
+    """The name of a column in SQL.
 
-    >>> print(named('a "b"'))
-    "a ""b""\"
+    >>> print(named('a "b" c'))
+    "a ""b"" c"
     """
     return '"' + name.replace('"', '""') + '"'

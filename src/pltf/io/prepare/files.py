@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
 from pltf.data.labels import Labels
+from pltf.data.numeric import EXACT
 from pltf.data.tables import Key
 from pltf.errors import ObservationError, PltfError
 from pltf.io.columns import refuse_absent
@@ -78,10 +80,10 @@ class ParquetTable(FileTable):
             names.append(f"{number_sql(named(value), its, self.name, value)} AS {VALUE}")
         files = ", ".join(quoted(str(file)) for file in self.files)
         read = f"read_parquet([{files}], union_by_name=true, hive_partitioning=false"
-        places = "filename AS file, file_row_number AS row"
-        located = f"(SELECT {', '.join(names)}, {places} FROM {read}, filename=true, file_row_number=true))"
         known = dict(zip(map(str, self.files), self.original, strict=True))
-        return Rows(f"(SELECT {', '.join(names)} FROM {read}))", kinds, its, located=located, files=known)
+        columns, places = ", ".join(names), "filename AS file, file_row_number AS row"
+        located = f"(SELECT {columns}, {places} FROM {read}, filename=true, file_row_number=true))"
+        return Rows(f"(SELECT {columns} FROM {read}))", kinds, its, located=located, files=known)
 
     def _kind_of_values(self, column: str) -> Kind:
         """Of values whole and real numbers may be mixed."""
@@ -139,7 +141,7 @@ class TextTable(FileTable):
         if number_in(word) is None:
             advice = "to count the rows, name no column of values"
             raise PltfError(f"{self.name}: column {value!r} has {word[:40]!r}, which is no number; {advice}")
-        limit = "finite" if "inf" in str(float(number_in(word) or 0)) else "at most 2**53, or float64 would round them"
+        limit = "finite" if math.isinf(float(number_in(word) or 0)) else "at most 2**53, or float64 would round them"
         raise ObservationError(f"{self.name}: observed values must be {limit}, but column {value!r} holds {word[:40]}")
 
 
@@ -171,6 +173,6 @@ def _value_of(word: str) -> str:
 def _bad(word: str) -> str:
     """SQL of a word that is no number, or one that cannot be kept."""
     absent = ", ".join(map(quoted, sorted(NO_VALUE)))
-    value = _value_of(word)
-    rounded = f"({value} > 9007199254740992 AND regexp_full_match({word}, '[+-]?[0-9]+'))"
+    value, whole = _value_of(word), f"regexp_full_match({word}, '[+-]?[0-9]{{16,}}')"
+    rounded = f"({whole} AND coalesce(TRY_CAST({word} AS HUGEINT) > {EXACT}, true))"
     return f"CASE WHEN {word} NOT IN ({absent}) AND ({value} IS NULL OR isinf({value}) OR {rounded}) THEN {word} END"

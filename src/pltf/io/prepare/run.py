@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,11 @@ from pltf.data.coo import DUPLICATES, UNLISTED
 from pltf.data.labels import Labels, known_labels
 from pltf.data.numeric import EXACT, brief
 from pltf.data.part_files import CELLS_OF_A_PART, LONGEST, StoreWriter
-from pltf.data.stored_labels import LABEL
+from pltf.data.stored_labels import LABEL, write_labels
 from pltf.data.tables import Key, keys_of
 from pltf.errors import ObservationError, PltfError, choice, flag, py, whole
 from pltf.inference.progress import Progress
+from pltf.io.columns import in_words
 from pltf.io.prepare.cells import Cells, Keys, Packing
 from pltf.io.prepare.coding import Column, Mode, coded, positions
 from pltf.io.prepare.database import Database, Told
@@ -187,6 +188,8 @@ def _axes(data: DenseArray | TnsFile, dims: Any, shape: Any) -> list[Key]:
     if shape is not None and tuple(shape) != sizes:
         raise ObservationError(f"{data.name} has a shape of its own, {sizes}: {py:shape} must be None")
     columns, names = data.columns()[: len(sizes)], dims
+    if isinstance(dims, Mapping) and all(column == name for column, name in dims.items()):  # of the command line
+        names = list(dims)
     if dims is None:
         names = [*"ijklmnop"][: len(sizes)] if len(sizes) <= 8 else [f"i{axis}" for axis in range(len(sizes))]
     listed = isinstance(names, (list, tuple)) and all(isinstance(one, str) for one in names)
@@ -203,7 +206,8 @@ def _check_value(data: Source, keys: Sequence[Key], value: Any) -> None:
         raise ObservationError(f"{py:value} goes with a table, but {data.name} is none")
     columns = data.columns()
     if value not in columns:
-        raise ObservationError(f"{data.name}: {py:value} must be a column of the table, got {brief(value)}")
+        advice = f"it has {in_words(columns)}"
+        raise ObservationError(f"{data.name}: {py:value} must be a column of the table, got {brief(value)}; {advice}")
     if any(key.column == value and key.bin is None for key in keys):
         raise ObservationError(f"{data.name}: column {value!r} cannot hold labels and values both")
 
@@ -245,8 +249,20 @@ def _modes(
             modes.append(coded(column, store, known.get(key.dim)))
         else:
             first = int(isinstance(data, TnsFile))
-            modes.append(positions(column, store, sizes[number] or None, first))
+            mode = positions(column, store, sizes[number] or None, first)
+            modes.append(_labelled(mode, known.get(key.dim), store, number, data.name))
     return modes
+
+
+def _labelled(mode: Mode, labels: Labels | None, store: Path, number: int, name: str) -> Mode:
+    """An axis of an array with the labels that somebody gives."""
+    if labels is None or mode.line is not None:
+        return mode
+    if len(labels) != mode.size:
+        raise ObservationError(
+            f"{name}: index {mode.dim!r} has {mode.size} positions, and {py:labels} has {len(labels)} for it"
+        )
+    return replace(mode, line=write_labels(store, number, labels))
 
 
 def _sizes(shape: Any, modes: int, name: str) -> tuple[int, ...]:

@@ -45,7 +45,7 @@ class Rows:
         """The first row for which something is wrong, in words; "" if that cannot be told."""
         if self.located is None:
             return ""
-        query = f"SELECT file, row FROM {self.located} WHERE {wrong} ORDER BY file, row LIMIT 1"
+        query = f"SELECT file, row FROM {self.located} r WHERE {wrong} ORDER BY file, row LIMIT 1"
         try:
             found = database.rows(query)
         except PltfError:  # the file has columns of these names

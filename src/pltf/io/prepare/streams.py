@@ -94,19 +94,25 @@ def _as_table(block: Any, wanted: Sequence[str], name: str) -> Any:
     """A batch of any library as an Arrow table."""
     import pyarrow as pa
 
+    if hasattr(block, "columns") and not hasattr(block, "column_names"):
+        _refuse_absent(wanted, list(block.columns), name)
     try:
         if isinstance(block, pa.RecordBatch):
             block = pa.Table.from_batches([block])
         elif type(block).__module__.split(".")[0] == "pandas":
-            block = pa.Table.from_pandas(block[[one for one in wanted if one in block.columns]], preserve_index=False)
+            block = pa.Table.from_pandas(block[list(wanted)], preserve_index=False)
         elif not isinstance(block, pa.Table):
             block = pa.table(block)  # what speaks the Arrow interface, as polars does
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as reason:
         raise ObservationError(f"{name} must be tables of columns of one type each: {_first_line(reason)}") from None
-    absent = [one for one in wanted if one not in block.column_names]
-    if absent:
-        raise ObservationError(f"{name} must have a column {absent[0]!r}; it has {in_words(block.column_names)}")
+    _refuse_absent(wanted, block.column_names, name)
     return block
+
+
+def _refuse_absent(wanted: Sequence[str], names: Sequence[str], name: str) -> None:
+    absent = [one for one in wanted if one not in names]
+    if absent:
+        raise ObservationError(f"{name} must have a column {absent[0]!r}; it has {in_words(names)}")
 
 
 def _first_line(reason: Exception) -> str:
