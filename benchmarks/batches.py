@@ -9,17 +9,19 @@ starting points it counts passes over the data to within a relative gap of the b
 
     plain          sweeps without acceleration
     accelerated    as fits are made: balance, over-relaxation, L-BFGS; refused candidates are passes too
-    memoized       visits to parts from the first pass on, balance after each
-    n, then acc.   so many memoized passes, then accelerated sweeps
+    memoized       visits to parts after a first pass over all of them, balance after each update
+    growing        the first pass updates the factors too: parts come one by one, exposures are their share
+    n, then acc.   so many such passes, then a pass to renew all counts, then accelerated sweeps
+    sample         accelerated sweeps on one part alone, as many as n passes, before those on all data
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import math
+import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import geometric_mean
 from typing import Any
@@ -39,13 +41,39 @@ from pltf.fitting import prepare
 from pltf.gamma import Array
 from pltf.inference.balance import balanced
 from pltf.inference.priors import with_best_mean
+from pltf.inference.start import DEFAULT_PRIOR
 from pltf.inference.state import Problem, State
 from pltf.inference.vb import VB, posterior_state
 from pltf.options import FitOptions
 
-PRIORS = {"fixed": pltf.Gamma(0.5, 10.0), "learned": pltf.Gamma(0.5, 10.0, learn="mean")}
+PRIORS = {"fixed": pltf.Gamma(0.5, 10.0), "learned": DEFAULT_PRIOR}
 GAPS = (1e-2, 1e-3, 1e-4, 1e-6)
-Trace = list[tuple[float, float]]  # passes over the data so far, and the bound
+
+
+class Trace:
+    """Passes over the data so far, the bound there, and the processor time that it took."""
+
+    def __init__(self) -> None:
+        self.points: list[tuple[float, float, float]] = []
+        self._began, self._off = time.process_time(), 0.0
+
+    def add(self, passes: float, bound: float) -> None:
+        self.points.append((passes, bound, time.process_time() - self._began - self._off))
+
+    def uncounted(self, value: Callable[[], float]) -> float:
+        """A number that only the judge asks for."""
+        began = time.process_time()
+        found = value()
+        self._off += time.process_time() - began
+        return found
+
+    @property
+    def end(self) -> float:
+        return self.points[-1][1]
+
+    def reached(self, level: float) -> tuple[float, float] | None:
+        """Passes and seconds after which it is at a level."""
+        return next(((passes, seconds) for passes, bound, seconds in self.points if bound >= level), None)
 
 
 @dataclass(frozen=True)
@@ -55,7 +83,7 @@ class Case:
     name: str
     model: pltf.Model
     data: Observation
-    passes: int = 400
+    passes: int = 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +123,7 @@ class Memoized:
         self._update(1.0)
 
     def grow(self) -> None:
-        """The first pass in another way: parts come one by one, exposures are the share of the counts that have come."""
+        """The first pass in another way: parts come one by one; exposures are the share of the counts so far."""
         masses = []
         for n in range(len(self.parts)):
             self._count(n)
@@ -158,8 +186,10 @@ def _inner(counts: Mapping[str, Array], L: Mapping[str, Array]) -> float:
 
 # -- runs -----------------------------------------------------------------------------------------
 
+Way = Callable[[Problem, State, int], Trace]
 
-def swept(problem: Problem, state: State, passes: int, done: float, trace: Trace) -> Trace:
+
+def swept(problem: Problem, state: State, passes: float, done: float, trace: Trace) -> State:
     """Sweeps from a state on, until nothing rises any more or so many passes are done."""
     engine = Counting(problem.engine)
     problem = replace(problem, engine=engine)
@@ -168,54 +198,88 @@ def swept(problem: Problem, state: State, passes: int, done: float, trace: Trace
         if new.objective <= state.objective + 1e-11 * abs(new.objective):
             break
         state = new
-        trace.append((done + len(engine.passes), new.objective))
+        trace.add(done + len(engine.passes), new.objective)
+    return state
+
+
+def sweeps(problem: Problem, state: State, most: int) -> Trace:
+    """From the starting point on; its counts were the first pass."""
+    trace = Trace()
+    swept(problem, state, most, 1, trace)
     return trace
 
 
 def memoized(
-    problem: Problem, parts: list[Engine], state: State, passes: int, memo_passes: float, grow: bool = False
+    problem: Problem, parts: list[Engine], state: State, most: int, memo_passes: float, grow: bool = False
 ) -> Trace:
     """Memoized passes, then accelerated sweeps."""
-    memo, trace = Memoized(problem, parts, state), Trace()
+    trace, memo = Trace(), Memoized(problem, parts, state)
     (memo.grow if grow else memo.begin)()
-    trace.append((1, memo.true_bound()))
-    for done in itertools.count(2):
-        if done > min(passes, memo_passes):
-            break
-        before = -math.inf if done == 2 else memo.bound
+    trace.add(1, trace.uncounted(memo.true_bound))
+    for done in range(2, int(min(most, memo_passes)) + 1):
+        before = memo.bound
         for n in range(len(parts)):
             last = memo.bound
             memo.visit(n)
             if memo.bound < last - 1e-9 * abs(last) and not (grow and done == 2):
                 raise AssertionError(f"the memoized bound fell from {last} to {memo.bound}")
-        trace.append((done, memo.true_bound()))
-        if memo.bound <= before + 1e-11 * abs(before):
+        trace.add(done, trace.uncounted(memo.true_bound))
+        if done > 2 and memo.bound <= before + 1e-9 * abs(before):
             return trace
-    if memo_passes < passes:
-        done = max(1.0, memo_passes) + 1  # a pass to renew all counts at once
-        state = memo.settled(problem)
-        trace.append((done, state.objective))
-        swept(problem, state, passes, done, trace)
+    if memo_passes < most:
+        swept(problem, memo.settled(problem), most, max(1, memo_passes) + 1, trace)
     return trace
 
 
-def contenders(parts: Callable[[str], list[Engine]]) -> dict[str, Callable[[Problem, State, int], Trace]]:
+def sampled(problem: Problem, parts: list[Engine], state: State, most: int, passes: int) -> Trace:
+    """Accelerated sweeps on the first part alone, then on all."""
+    trace, share = Trace(), 1 / len(parts)
+    part = replace(problem, engine=Sampled(parts[0], problem.engine, share))
+    state = VB.begin(part, state.L, state.E)
+    some = swept(part, state, passes / share, 1, Trace())
+    memo = Memoized(problem, parts, some, expected=problem.engine.total(some.E))
+    swept(problem, memo.settled(problem), most, passes + 1, trace)
+    return trace
+
+
+@dataclass(frozen=True, eq=False)
+class Sampled:
+    """Counts of a part, and its share of the exposures."""
+
+    part: Engine
+    whole: Engine
+    share: float
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.whole.names
+
+    def counts(self, factors: Mapping[str, Array], wanted: Any = None, log: bool = True) -> Counts:
+        return self.part.counts(factors, wanted, log)
+
+    def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
+        return self.share * self.whole.exposure(factors, of)
+
+    def total(self, factors: Mapping[str, Array]) -> float:
+        return self.share * self.whole.total(factors)
+
+
+def contenders(parts: Callable[[int, str], list[Engine]], n: int) -> dict[str, Way]:
     """Ways to go, by name."""
 
-    def memo(passes: float, order: str = "random", grow: bool = False) -> Callable[[Problem, State, int], Trace]:
-        return lambda problem, state, most: memoized(problem, parts(order), state, most, passes, grow)
+    def memo(passes: float, order: str = "random", grow: bool = False, n: int = n) -> Way:
+        return lambda problem, state, most: memoized(problem, parts(n, order), state, most, passes, grow)
 
     return {
-        "plain": lambda problem, state, most: swept(replace(problem, trades=None), state, most, 1, []),
-        "accelerated": lambda problem, state, most: swept(problem, state, most, 1, []),
+        "plain": lambda problem, state, most: sweeps(replace(problem, trades=None), state, most),
+        "accelerated": sweeps,
         "memoized": memo(math.inf),
-        "memoized, parts in order": memo(math.inf, "order"),
-        "memoized, growing": memo(math.inf, grow=True),
-        "2, then acc.": memo(2),
-        "5, then acc.": memo(5),
-        "10, then acc.": memo(10),
+        "memoized 3, then acc.": memo(3),
         "growing 1, then acc.": memo(1, grow=True),
+        f"growing 1 in {3 * n} parts, then acc.": memo(1, grow=True, n=3 * n),
+        "growing 1, parts in order, then acc.": memo(1, "order", grow=True),
         "growing 3, then acc.": memo(3, grow=True),
+        "sample 1, then acc.": lambda problem, state, most: sampled(problem, parts(n, "random"), state, most, 1),
     }
 
 
@@ -262,11 +326,11 @@ def cases() -> Iterator[Case]:
     yield Case("flights CP R=8", pltf.cp(rank=8), flights())
     X = pltf.datasets.draw(pltf.cp(rank=7), (50, 50, 50), seed=3).counts["X"]
     yield Case("CP 50^3 R=7, 40% missing", pltf.cp(rank=7), pltf.observe(X, pltf.holdout(X, 0.4)))
-    yield Case("ratings NMF 1500x1000 R=10", pltf.nmf(rank=10), ratings())
+    yield Case("ratings NMF 1500x1000 R=10", pltf.nmf(rank=10), ratings(), passes=500)
     rng = np.random.default_rng(0)
     X = draw_cells(rng, [popular(rng, size, 20) for size in (5000, 4000, 200)], 1_000_000)
     listed = pltf.observe((X.coords, X.values), shape=X.shape)
-    yield Case("listed CP 5000x4000x200 R=20, 10^6 cells", pltf.cp(rank=20), listed, passes=80)
+    yield Case("listed CP 5000x4000x200 R=20, 10^6 cells", pltf.cp(rank=20), listed, passes=60)
 
 
 def flights() -> Observation:
@@ -297,41 +361,54 @@ def ratings() -> Observation:
 # -- the table ------------------------------------------------------------------------------------
 
 
-def reached(trace: Trace, level: float) -> float | None:
-    """Passes after which a trace is at a level."""
-    return next((passes for passes, bound in trace if bound >= level), None)
-
-
-def told(passes: list[float | None]) -> str:
+def told(numbers: Sequence[float | None]) -> str:
     """The geometric mean over starts that get there, and how many do, unless all."""
-    there = [one for one in passes if one is not None]
+    there = [one for one in numbers if one is not None]
     if not there:
         return "-"
-    few = "" if len(there) == len(passes) else f" ({len(there)})"
-    return f"{geometric_mean(there):.1f}{few}"
+    few = "" if len(there) == len(numbers) else f" ({len(there)})"
+    return f"{geometric_mean(there):.2g}{few}" if max(there) < 10 else f"{geometric_mean(there):.0f}{few}"
 
 
 def compare(case: Case, prior: str, starts: int, n_parts: int, console: Console) -> None:
     """Passes to the gaps, for one problem and prior. The gap is to where the accelerated run of that start ends."""
     problem, start = bound_to(case, PRIORS[prior])
-    engines = {order: engines_of(case, n_parts, order) for order in ("random", "order")}
-    ways = contenders(engines.__getitem__)
+    engines: dict[tuple[int, str], list[Engine]] = {}
+
+    def parts(n: int, order: str) -> list[Engine]:
+        if (n, order) not in engines:
+            engines[n, order] = engines_of(case, n, order)
+        return engines[n, order]
+
+    ways = contenders(parts, n_parts)
+    for way in ways.values():  # compiles
+        way(problem, start(0), 3)
     traces: dict[str, list[Trace]] = {name: [] for name in ways}
     for seed in range(starts):
         for name, way in ways.items():
             fresh = replace(problem, engine=problem.engine.fresh())
             traces[name].append(way(fresh, start(seed), case.passes))
-    ends = [trace[-1][1] for trace in traces["accelerated"]]
-    title = f"{case.name}, {prior} prior, {n_parts} parts, {starts} starts"
-    table = Table("passes to", *(f"{gap:g}" for gap in GAPS), "end", "passes", title=title)
+    console.print(table_of(f"{case.name}, {prior} prior, {n_parts} parts, {starts} starts", traces))
+
+
+def table_of(title: str, traces: Mapping[str, Sequence[Trace]]) -> Table:
+    """A row for each way: passes to each gap, seconds to the last but one, and where it ends."""
+    ends = np.array([trace.end for trace in traces["accelerated"]])
+    columns = (*(f"{gap:g}" for gap in GAPS), f"s to {GAPS[-2]:g}", "end", "s.e.", "higher", "lower")
+    table = Table("passes to", *columns, title=title)
     for name, of_way in traces.items():
         row = []
         for gap in GAPS:
-            levels = [end - gap * abs(end) for end in ends]
-            row.append(told([reached(trace, level) for trace, level in zip(of_way, levels, strict=True)]))
-        further = np.mean([trace[-1][1] - end for trace, end in zip(of_way, ends, strict=True)])
-        table.add_row(name, *row, f"{further:+.2f}", f"{np.mean([trace[-1][0] for trace in of_way]):.0f}")
-    console.print(table)
+            there = [trace.reached(end - gap * abs(end)) for trace, end in zip(of_way, ends, strict=True)]
+            row.append(told([None if one is None else one[0] for one in there]))
+            if gap == GAPS[-2]:
+                seconds = told([None if one is None else one[1] for one in there])
+        further = np.array([trace.end for trace in of_way]) - ends
+        error = further.std(ddof=1) / math.sqrt(len(further)) if len(further) > 1 else math.nan
+        near = GAPS[-2] * abs(ends)
+        counted = [str((further > near).sum()), str((further < -near).sum())]
+        table.add_row(name, *row, seconds, f"{further.mean():+.1f}", f"{error:.1f}", *counted)
+    return table
 
 
 def main() -> None:
@@ -341,7 +418,7 @@ def main() -> None:
     parser.add_argument("--parts", type=int, default=10, help="parts that the cells are cut into")
     parser.add_argument("--prior", choices=list(PRIORS), help="only this prior")
     options = parser.parse_args()
-    console = Console(width=120)
+    console = Console(width=150)
     for case in cases():
         for prior in PRIORS if options.prior is None else [options.prior]:
             if options.only in case.name:

@@ -201,12 +201,16 @@ def test_counts_that_have_become_huge_settle_by_rounding() -> None:
     assert fit.converged
 
 
-def test_components_that_were_alike_part() -> None:
-    """A posterior without a count is the same for all components: from there sweeps could not tell them apart."""
+@pytest.mark.parametrize(("shape", "forget"), [(0.5, 0.0), (0.3, 0.1)])
+def test_components_that_were_alike_part(shape: float, forget: float) -> None:
+    """A posterior without a count is the same for all components: from there sweeps could not tell them apart.
+
+    Forgetting rounds: 0.9 * 0.3 + 0.1 * 0.3 is more than 0.3, and no count stands behind that.
+    """
     X = np.kron(np.diag([9, 7]), np.ones((5, 4)))
-    prior = pltf.Gamma(0.5, 1.0)
+    prior = pltf.Gamma(shape, 1.0)
     nothing = pltf.nmf(rank=2).fit(pltf.observe(np.zeros((10, 8)), np.eye(10, 8) > 0), prior=prior, **PLAIN)
-    new = nothing.update(X, restarts=5)
+    new = nothing.update(X, restarts=5, forget=forget)
     assert new.effective_rank == 2
     assert len(new.restarts) == 5
     assert new.restarts["bound"].nunique() > 1

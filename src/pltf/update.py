@@ -37,6 +37,7 @@ from pltf.prediction.dispersion import Dispersion
 from pltf.prediction.spread import Sample
 
 FEWEST_FOR_SPREAD = 200  # cells of new data by which the spread of predictions is judged again
+NEXT_TO_NOTHING = 0.01  # counts behind a row, in units of its prior shape: fewer cannot tell its components apart
 _TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -145,12 +146,12 @@ def learned(known: Fit, came: Incoming, before: Beliefs, options: FitOptions, *,
         for a, z in before.posteriors.items()
         if a in places
     }
-    sums = {a: _sum_of_components(known.model, a, before.counts[a][places[a]]) for a in own}
+    counted = {a: _counted(known.model, a, own[a].shape, before.counts[a][places[a]]) for a in own}
     options = replace(
         options,
         method=VB.name,
         prior={a: Gamma(z.shape, np.maximum(z.mean, _TINY)) for a, z in own.items()},
-        init=Known(own, {a: (counts > 0).astype(np.float64) for a, counts in sums.items()}),
+        init=Known(own, counted),
         fixed={a: known.factors[a].mean[places[a]] for a in known.fixed if a in places},
         dtype=known.dtype,
         likelihood=as_option({name: known.likelihoods.get(name, POISSON) for name in came.seen}),
@@ -166,10 +167,15 @@ def _part(model: Model, came: Incoming) -> Model:
     return Model("\n".join(map(str, equations)), **{i: model.sizes[i] for i in latent})
 
 
-def _sum_of_components(model: Model, a: str, counts: Array) -> Array:
-    """The counts behind each row of a factor."""
+def _counted(model: Model, a: str, shapes: Array, counts: Array) -> Array:
+    """1 for each row of a factor that has counts behind it, else 0.
+
+    Where there are none, C' - A is still not zero to the last bit: fading rounds, and where the shape of the prior was
+    learned, C comes from the value before the last.
+    """
     axes = tuple(axis for axis, index in enumerate(model.factors[a]) if index in model.sizes)
-    return np.asarray(counts.sum(axis=axes, keepdims=True))
+    behind, prior = counts.sum(axis=axes, keepdims=True), (shapes - counts).sum(axis=axes, keepdims=True)
+    return np.asarray(behind > NEXT_TO_NOTHING * prior, dtype=np.float64)
 
 
 # -- all together -------------------------------------------------------------------------------
