@@ -370,7 +370,7 @@ def told(numbers: Sequence[float | None]) -> str:
     return f"{geometric_mean(there):.2g}{few}" if max(there) < 10 else f"{geometric_mean(there):.0f}{few}"
 
 
-def compare(case: Case, prior: str, starts: int, n_parts: int, console: Console) -> None:
+def compare(case: Case, prior: str, starts: int, n_parts: int, only: str, console: Console) -> None:
     """Passes to the gaps, for one problem and prior. The gap is to where the accelerated run of that start ends."""
     problem, start = bound_to(case, PRIORS[prior])
     engines: dict[tuple[int, str], list[Engine]] = {}
@@ -380,7 +380,8 @@ def compare(case: Case, prior: str, starts: int, n_parts: int, console: Console)
             engines[n, order] = engines_of(case, n, order)
         return engines[n, order]
 
-    ways = contenders(parts, n_parts)
+    named = [word.strip() for word in only.split(";")]
+    ways = {name: way for name, way in contenders(parts, n_parts).items() if any(word in name for word in named)}
     for way in ways.values():  # compiles
         way(problem, start(0), 3)
     traces: dict[str, list[Trace]] = {name: [] for name in ways}
@@ -416,6 +417,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="only problems with this in their name")
     parser.add_argument("--starts", type=int, default=5, help="starting points of each problem")
     parser.add_argument("--parts", type=int, default=10, help="parts that the cells are cut into")
+    parser.add_argument("--ways", default="", help="only ways with one of these in their name, apart by semicolons")
     parser.add_argument("--prior", choices=list(PRIORS), help="only this prior")
     options = parser.parse_args()
     console = Console(width=150)
@@ -424,7 +426,7 @@ def main() -> None:
             if options.only in case.name:
                 with warnings.catch_warnings(action="ignore"):
                     starts = min(options.starts, 2) if case.passes < 100 else options.starts
-                    compare(case, prior, starts, options.parts, console)
+                    compare(case, prior, starts, options.parts, options.ways, console)
 
 
 if __name__ == "__main__":
