@@ -24,7 +24,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import geometric_mean
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,7 @@ from rich.table import Table
 import pltf
 import pltf.datasets
 from benchmarks.listed import draw_cells, popular
-from pltf.data import Observation
+from pltf.data import CooObservation, DenseObservation, Observation
 from pltf.engines.base import Counts, Engine
 from pltf.engines.factors import Versioned
 from pltf.fitting import prepare
@@ -234,7 +234,7 @@ def memoized(
 def sampled(problem: Problem, parts: list[Engine], state: State, most: int, passes: int) -> Trace:
     """Accelerated sweeps on the first part alone, then on all."""
     trace, share = Trace(), 1 / len(parts)
-    part = replace(problem, engine=Sampled(parts[0], problem.engine, share))
+    part = replace(problem, engine=cast(Engine, Sampled(parts[0], problem.engine, share)))
     state = VB.begin(part, state.L, state.E)
     some = swept(part, state, passes / share, 1, Trace())
     memo = Memoized(problem, parts, some, expected=problem.engine.total(some.E))
@@ -309,11 +309,12 @@ def engines_of(case: Case, n_parts: int, order: str) -> list[Engine]:
 
 def positive(seen: Observation) -> tuple[NDArray[np.intp], Array]:
     """Cells with counts, and their counts."""
-    if hasattr(seen, "coords"):
+    if isinstance(seen, CooObservation):
         kept = seen.values > 0
         return seen.coords.T[kept].astype(np.intp), seen.values[kept].astype(np.float64)
-    values = np.nan_to_num(np.asarray(seen.values, dtype=np.float64))  # type: ignore[attr-defined]
-    chosen = (values > 0) & (True if seen.mask is None else seen.mask)  # type: ignore[attr-defined]
+    assert isinstance(seen, DenseObservation)
+    values = np.nan_to_num(np.asarray(seen.values, dtype=np.float64))
+    chosen = (values > 0) & (True if seen.mask is None else seen.mask)
     return np.argwhere(chosen), values[chosen]
 
 
@@ -328,8 +329,8 @@ def cases() -> Iterator[Case]:
     yield Case("CP 50^3 R=7, 40% missing", pltf.cp(rank=7), pltf.observe(X, pltf.holdout(X, 0.4)))
     yield Case("ratings NMF 1500x1000 R=10", pltf.nmf(rank=10), ratings(), passes=500)
     rng = np.random.default_rng(0)
-    X = draw_cells(rng, [popular(rng, size, 20) for size in (5000, 4000, 200)], 1_000_000)
-    listed = pltf.observe((X.coords, X.values), shape=X.shape)
+    drawn = draw_cells(rng, [popular(rng, size, 20) for size in (5000, 4000, 200)], 1_000_000)
+    listed = pltf.observe((drawn.coords, drawn.values), shape=drawn.shape)
     yield Case("listed CP 5000x4000x200 R=20, 10^6 cells", pltf.cp(rank=20), listed, passes=60)
 
 

@@ -61,7 +61,8 @@ def next_batch(known: Fit, new: Any, *, append: str, options: FitOptions) -> Fit
     """
     share, axes = judged(known, 0.0, append, ())
     came = incoming(known, new, None, axes)
-    before = beliefs(replace(known, spread=1.0), came, share)  # the spread is that of the first batch, and stays
+    # Not widened: without the rows of earlier batches there is no telling by how much, after the first.
+    before = beliefs(replace(known, spread=1.0), came, share)
     today = learned(known, came, before, options)
     if today is None:
         return known
