@@ -250,15 +250,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.online", description=__doc__)
     parser.add_argument("part", choices=["uclaf", "flights", "choices", "hyper"])
     parser.add_argument("--seeds", type=int, default=10, help="draws of hidden cells and batches")
+    parser.add_argument("--chains", type=int, default=CHAINS, help="fits that are updated side by side, at most")
     options = parser.parse_args()
     console, seeds = Console(width=150), options.seeds
+
+    def some(recipes: Sequence[Recipe]) -> list[Recipe]:
+        return [replace(one, chains=min(one.chains, options.chains)) for one in recipes]
+
     if options.part == "uclaf":
-        report("UCLAF", lambda: uclaf_streams(seeds), OF_UCLAF, console)
+        report("UCLAF", lambda: uclaf_streams(seeds), some(OF_UCLAF), console)
     elif options.part == "choices":
-        report("UCLAF", lambda: uclaf_streams(seeds), CHOICES, console)
+        report("UCLAF", lambda: uclaf_streams(seeds), some(CHOICES), console)
     elif options.part == "flights":
-        for by in ("random", "date"):
-            report(f"flights, batches by {by}", lambda by=by: flights_streams(seeds, by), OF_FLIGHTS, console)  # type: ignore[misc]
+        for by in ("date", "random"):
+            report(f"flights, batches by {by}", lambda by=by: flights_streams(seeds, by), some(OF_FLIGHTS), console)  # type: ignore[misc]
     else:
         hyper(seeds, console)
 

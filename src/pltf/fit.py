@@ -578,6 +578,9 @@ class Fit:
         A rate is what one batch has: the count to expect of a cell in a batch, if batches are of one length (a day, for
         example). Of n batches to come it is n times that. Cells may be observed in one batch, in several or in all.
 
+        In the first three updates the posterior is widened by ``spread`` before it becomes the prior: how a small first
+        batch divides counts among components is less certain than the posterior says.
+
         Parameters
         ----------
         new

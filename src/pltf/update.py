@@ -5,7 +5,8 @@ towards the prior (A, B) that the fit began with if the past is to fade:
 
     C' = A + (1 - forget) * (C - A)        1/D' = A/B + (1 - forget) * (1/D - A/B)
 
-Rows that the fit does not know have C' = A and 1/D' = A/B. Rows without new data keep C' and D'.
+Rows that the fit does not know have C' = A and 1/D' = A/B. Rows without new data keep C' and D'. After few batches, C
+and D are those of the wider posterior that predictions come from.
 docs/concepts/update.md has the rest.
 """
 
@@ -37,6 +38,10 @@ from pltf.prediction.dispersion import Dispersion
 from pltf.prediction.spread import Sample
 
 FEWEST_FOR_SPREAD = 200  # cells of new data by which the spread of predictions is judged again
+# Batches after which the posterior still becomes a prior only once it is widened. Later it does not: where every batch
+# brings new rows, the past would fade without end. Measured: benchmarks/NOTES.md
+EARLY = 3
+NEXT_TO_NOTHING = 0.01  # counts behind a row, in units of its prior shape: fewer cannot tell its components apart
 _TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -56,7 +61,8 @@ def next_batch(known: Fit, new: Any, *, append: str, options: FitOptions) -> Fit
     """
     share, axes = judged(known, 0.0, append, ())
     came = incoming(known, new, None, axes)
-    before = beliefs(known, came, share)
+    # Not widened: without the rows of earlier batches there is no telling by how much, after the first.
+    before = beliefs(replace(known, spread=1.0), came, share)
     today = learned(known, came, before, options)
     if today is None:
         return known
@@ -90,8 +96,9 @@ class Beliefs:
 
 
 def beliefs(known: Fit, came: Incoming, forget: float) -> Beliefs:
-    """The posteriors of a fit, faded, with rows from the prior for new labels."""
+    """The posteriors of a fit, widened and faded, with rows from the prior for new labels."""
     priors, posteriors, counts = {}, {}, {}
+    shapes, scales = known._wide if _is_early(known) else (known.C, known.D)
     for a, indices in known.model.factors.items():
         if a in known.fixed:
             _refuse_new_rows(known, came, a)
@@ -101,10 +108,15 @@ def beliefs(known: Fit, came: Incoming, forget: float) -> Beliefs:
         A, B = priors[a].broadcast(shape)
         C, D = A.copy(), B / A
         old = tuple(slice(known.sizes[i]) for i in indices)
-        C[old] = (1 - forget) * known.C[a] + forget * A[old]
-        D[old] = known.D[a] / ((1 - forget) + forget * known.D[a] / D[old])  # the same bits where nothing is forgotten
+        C[old] = (1 - forget) * shapes[a] + forget * A[old]
+        D[old] = scales[a] / ((1 - forget) + forget * scales[a] / D[old])  # the same bits where nothing is forgotten
         posteriors[a], counts[a] = Posterior(indices, C, D), C - A
     return Beliefs(priors, posteriors, counts, forget)
+
+
+def _is_early(known: Fit) -> bool:
+    """Whether a fit has seen so few batches that its division into components is not to be relied on."""
+    return max(len(known.history), 1) <= EARLY
 
 
 def _refuse_new_rows(known: Fit, came: Incoming, a: str) -> None:
@@ -145,12 +157,12 @@ def learned(known: Fit, came: Incoming, before: Beliefs, options: FitOptions, *,
         for a, z in before.posteriors.items()
         if a in places
     }
-    sums = {a: _sum_of_components(known.model, a, before.counts[a][places[a]]) for a in own}
+    counted = {a: _counted(known.model, a, own[a].shape, before.counts[a][places[a]]) for a in own}
     options = replace(
         options,
         method=VB.name,
         prior={a: Gamma(z.shape, np.maximum(z.mean, _TINY)) for a, z in own.items()},
-        init=Known(own, {a: (counts > 0).astype(np.float64) for a, counts in sums.items()}),
+        init=Known(own, counted),
         fixed={a: known.factors[a].mean[places[a]] for a in known.fixed if a in places},
         dtype=known.dtype,
         likelihood=as_option({name: known.likelihoods.get(name, POISSON) for name in came.seen}),
@@ -166,10 +178,15 @@ def _part(model: Model, came: Incoming) -> Model:
     return Model("\n".join(map(str, equations)), **{i: model.sizes[i] for i in latent})
 
 
-def _sum_of_components(model: Model, a: str, counts: Array) -> Array:
-    """The counts behind each row of a factor."""
+def _counted(model: Model, a: str, shapes: Array, counts: Array) -> Array:
+    """1 for each row of a factor that has counts behind it, else 0.
+
+    Where there are none, C' - A is still not zero to the last bit: fading rounds, and where the shape of the prior was
+    learned, C comes from the value before the last.
+    """
     axes = tuple(axis for axis, index in enumerate(model.factors[a]) if index in model.sizes)
-    return np.asarray(counts.sum(axis=axes, keepdims=True))
+    behind, prior = counts.sum(axis=axes, keepdims=True), (shapes - counts).sum(axis=axes, keepdims=True)
+    return np.asarray(behind > NEXT_TO_NOTHING * prior, dtype=np.float64)
 
 
 # -- all together -------------------------------------------------------------------------------
@@ -185,6 +202,7 @@ def _merged(known: Fit, came: Incoming, before: Beliefs, today: Fit | None, opti
         sizes=came.sizes,
         labels=came.labels,
         priors=before.priors,
+        spread=1.0 if _is_early(known) else known.spread,  # once widened, posteriors need no more of it
         dispersion=_dispersion(known, came),
     )
     history = _history(known, came, before.forget, merged)
