@@ -5,8 +5,8 @@ from __future__ import annotations
 import pickle
 import re
 import warnings
-from functools import cache
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import joblib
