@@ -48,7 +48,7 @@ def _arguments() -> set[str]:
     called: list[Callable[..., Any]] = [
         one for kind in classes for _, one in inspect.getmembers(kind, inspect.isfunction)
     ]
-    called += [pltf.observe, pltf.holdout, pltf.select, pltf.load, pltf.cp]
+    called += [pltf.observe, pltf.prepare, pltf.holdout, pltf.select, pltf.load, pltf.cp]
     called += [read_data, pltf.metrics.score, pltf.report.write]
     return {name for one in called for name in inspect.signature(one).parameters} - {"self"}
 

@@ -277,7 +277,9 @@ def test_the_command_line_names_its_option(tmp_path: Path, capsys: pytest.Captur
     path = str(BOMBS["a.csv.gz"](tmp_path / "a.csv.gz"))
     for command in (["info", path], ["fit", path, "-i", "i,j", "--sum", "--nmf", "1", "-o", str(tmp_path / "run.nc")]):
         assert run([*command, "--limit", "20MB"]) == 2
-        assert capsys.readouterr().err.endswith("more than 20.0 MB of memory to read: raise this with --limit\n")
+        said = capsys.readouterr().err
+        advice = "raise this with --limit, or write a cell store with pltf prepare\n"
+        assert said.endswith(f"20.0 MB of memory to read: {advice}")
     assert run(["info", path, "--limit", "lots"]) == 2
     assert "--limit must be a size of memory such as 8GB or 500MB, got 'lots'" in capsys.readouterr().err
 

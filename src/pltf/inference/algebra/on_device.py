@@ -41,6 +41,10 @@ class DeviceAlgebra(ArrayAlgebra):
     def __reduce__(self) -> Any:
         return DeviceAlgebra, (self._on,)
 
+    def put(self, host: Array) -> Any:
+        """A copy in the memory of the device. PyTorch's own ``asarray`` refuses to copy from the host to a GPU."""
+        return self._on.put(host, self._on.torch.float64)
+
     def get(self, array: Any) -> Array:
         """A copy in the memory of the host."""
         return frozen(np.array(array.cpu().numpy()))
