@@ -261,7 +261,7 @@ class Sampled:
         return self.share * self.whole.exposure(factors, of)
 
     def total(self, factors: Mapping[str, Array]) -> float:
-        return self.share * self.whole.total(factors)
+        return float(self.share * self.whole.total(factors))
 
 
 def contenders(parts: Callable[[int, str], list[Engine]], n: int) -> dict[str, Way]:

@@ -112,6 +112,14 @@ def test_float32_has_its_digits(name: str, device: str) -> None:
     np.testing.assert_allclose(there.trace, here.trace, rtol=1e-6)
 
 
+def test_an_empty_list_in_float32_has_a_log_term() -> None:
+    problem = Problem(NMF, listed(0 * TABLE), {"engine": "sparse", "dtype": "float32", "accelerate": False})
+    traces = [
+        fitted(problem, device=device, max_iter=3, prior=pltf.Gamma(0.5, 2.0)).trace for device in ("cpu", *NAMES)
+    ]
+    np.testing.assert_allclose(traces[1:], [traces[0]] * len(NAMES), rtol=1e-12)
+
+
 @pytest.mark.parametrize("name", ["cp with holes", "cp, listed", "tucker, listed", "coupled"])
 def test_one_device_gives_the_same_bits_again(name: str) -> None:
     first, again = (fitted(PROBLEMS[name], device=NAMES[0]) for _ in range(2))
@@ -136,6 +144,26 @@ def test_a_fit_goes_on_and_is_resumed_to_the_same_bits(tmp_path: Path) -> None:
     np.testing.assert_array_equal(resumed.trace, whole.trace)
     with pytest.raises(pltf.PltfError, match="is the fit of another call"):  # another device has other bits
         fitted(problem, resume=True, **{**options, "device": "cpu"})
+
+
+OUT_OF_RANGE: dict[str, dict[str, Any]] = {
+    "a positive count has rate zero": {"fixed": {"H": np.zeros((2, 6))}},
+    "the bound is -inf after the first sweep": {
+        "fixed": {"H": np.full((2, 6), 1e300)},
+        "prior": pltf.Gamma(0.5, 1e300),
+    },
+    "the log-likelihood is -inf after the first sweep": {
+        "method": "em",
+        "init": {"W": np.full((8, 2), 1e200), "H": np.full((2, 6), 1e200)},
+    },
+}
+
+
+@pytest.mark.parametrize("device", ["cpu", *NAMES])
+@pytest.mark.parametrize("told", OUT_OF_RANGE)
+def test_numbers_out_of_range_are_told_as_on_the_host(told: str, device: str) -> None:
+    with np.errstate(all="ignore"), pytest.raises(pltf.PltfError, match=told):
+        fitted(Problem(NMF, TABLE, OUT_OF_RANGE[told]), device=device)
 
 
 def test_the_dispersion_is_judged_on_the_device_too() -> None:

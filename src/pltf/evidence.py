@@ -195,7 +195,7 @@ def _of_last_draw(fit: Fit, problem: Problem) -> tuple[float, float]:
     Z = {a: problem.algebra.put(draws[0, -1].copy()) for a, draws in fit.draws.items()} | dict(problem.fixed)
     kept = max(draws.shape[1] for draws in fit.draws.values())
     was = float(fit.sampled.log_likelihood[0, fit.sampled.burn_in + kept * fit.sampled.thin - 1])
-    return was, problem.log_likelihood(problem.engine.counts(Z, ()).log_term, problem.engine.total(Z))
+    return was, float(problem.log_likelihood(problem.engine.counts(Z, ()).log_term, problem.engine.total(Z)))
 
 
 def _warn(found: Evidence, effort: Effort) -> None:

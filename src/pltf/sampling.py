@@ -25,7 +25,7 @@ from pltf.inference.chains import ChainProgress, Chains, Sampling, Schedule
 from pltf.inference.factors import Factors, frozen
 from pltf.inference.gibbs import NAME, OBJECTIVE, Sampler
 from pltf.inference.run import INTERRUPTED, best_of
-from pltf.inference.state import Pace, Problem, State
+from pltf.inference.state import Pace, Problem, State, fetched
 from pltf.inference.vb import gone_on
 from pltf.interrupts import first_interrupt_waits
 from pltf.likelihoods import remarks
@@ -200,7 +200,8 @@ class Job:
         """Chains before their first sweep."""
         schedule, sizes = self.schedule, self.ready.model.sizes
         priors = {a: gone_on(prior, start.priors.get(a, prior)) for a, prior in problem.priors.items()}
-        states = tuple(self._first_state(sampling, problem, start, priors, n) for n in range(schedule.chains))
+        first = (self._first_state(sampling, problem, start, priors, n) for n in range(schedule.chains))
+        states = tuple(fetched(state, problem.algebra) for state in first)
         kept = Kept.empty(
             schedule.chains,
             schedule.draws,

@@ -41,9 +41,7 @@ class OnDevice:
         return self._array(self._engine.exposure(self._put(factors), of))
 
     def total(self, factors: Mapping[str, Array]) -> float:
-        total = self._engine.total(self._put(factors))
-        assert type(total) is float
-        return total
+        return self._number(self._engine.total(self._put(factors)))
 
     def fresh(self) -> OnDevice:
         return OnDevice(self._engine.fresh(), self._device)
@@ -55,8 +53,15 @@ class OnDevice:
         return Versioned(tensors, dict(zip(factors, factors.versions(factors), strict=True)))
 
     def _fetched(self, counts: Counts) -> Counts:
-        assert type(counts.log_term) is float
-        return replace(counts, by_factor={name: self._array(sums) for name, sums in counts.by_factor.items()})
+        by_factor = {name: self._array(sums) for name, sums in counts.by_factor.items()}
+        return replace(counts, by_factor=by_factor, log_term=self._number(counts.log_term))
+
+    def _number(self, found: Any) -> float:
+        """A float, or what the device keeps to itself until it is asked for."""
+        if type(found) is not float:
+            assert (found.dtype, found.shape) == (self._device.torch.float64, ())
+            assert found.device == self._device.place
+        return float(found)
 
     def _array(self, tensor: Any) -> Array:
         assert tensor.device == self._device.place

@@ -13,6 +13,7 @@ from pltf.gamma import Array
 from pltf.threads import in_parts
 
 Factors = Mapping[str, Array]
+Number = Any  # a float; or a 0-d tensor of a device, for which only float() waits
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +30,7 @@ class Counts:
     """
 
     by_factor: Mapping[str, Array]
-    log_term: float
+    log_term: Number
 
 
 class Engine(Protocol):
@@ -73,7 +74,7 @@ class Engine(Protocol):
         """``Delta_a(M)``: the mask contracted with every factor but ``of``, shaped like ``of``."""
         ...
 
-    def total(self, factors: Mapping[str, Array]) -> float:
+    def total(self, factors: Mapping[str, Array]) -> Number:
         """``sum M*Xhat``, free after the exposure of the factor that changed last."""
         ...
 

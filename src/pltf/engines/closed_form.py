@@ -10,9 +10,9 @@ from typing import Any, Self
 
 import opt_einsum as oe
 
-from pltf.engines.base import Counts
+from pltf.engines.base import Counts, Number
 from pltf.engines.contraction import subscripts
-from pltf.engines.either import library, spread, summed, with_axes
+from pltf.engines.either import library, one_number, spread, summed, with_axes
 from pltf.gamma import Array
 from pltf.notation import Equation, Term
 
@@ -45,9 +45,9 @@ class ClosedForm:
         """Delta of ``of``, with axes of size 1 where it does not vary."""
         return self._one_factor[of](factors)
 
-    def total(self, factors: Mapping[str, Array]) -> float:
+    def total(self, factors: Mapping[str, Array]) -> Number:
         of = self.names[-1]
-        return float((factors[of] * self.compact(factors, of)).sum())
+        return one_number((factors[of] * self.compact(factors, of)).sum())
 
     def fresh(self) -> Self:
         return self

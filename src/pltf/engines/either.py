@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Collection, Sequence
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
+
+from pltf.engines.base import sum_of
 
 _OF_NUMPY: Any = (np.ndarray, np.generic)  # Any: what is none has methods too
 
@@ -49,6 +53,20 @@ def spread(array: Any, shape: Sequence[int]) -> Any:
     if isinstance(array, _OF_NUMPY):
         return np.array(np.broadcast_to(array, shape), order="C")
     return array.new_empty(tuple(shape)).copy_(array)
+
+
+def one_number(total: Any) -> Any:
+    """A sum that an array gave as a number: a float of NumPy, and of PyTorch the 0-d tensor."""
+    return float(total) if isinstance(total, _OF_NUMPY) else total
+
+
+def added(numbers: Sequence[Any]) -> Any:
+    """The sum of some numbers: exact for floats; 0-d tensors are added in their order, and nothing waits for the sum.
+
+    >>> added([1e16, 1.0, -1e16])
+    1.0
+    """
+    return sum_of(numbers) if all(isinstance(one, float) for one in numbers) else reduce(add, numbers)
 
 
 def like(host: Any, array: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from pltf.engines.base import Counts, Engine
+from pltf.engines.base import Counts, Engine, Number
 from pltf.gamma import Array
 
 
@@ -37,7 +37,7 @@ class Scaled:
     def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
         return self.engine.exposure(factors, of) * self.share  # this way round: NumPy's numbers do not know tensors
 
-    def total(self, factors: Mapping[str, Array]) -> float:
+    def total(self, factors: Mapping[str, Array]) -> Number:
         return self.share * self.engine.total(factors)
 
     def fresh(self) -> Scaled:

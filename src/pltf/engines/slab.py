@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from pltf.engines.base import Counts, Engine, OverArrays
+from pltf.engines.base import Counts, Engine, Number, OverArrays
 from pltf.engines.either import library, spread
 from pltf.engines.factors import Versioned
 from pltf.gamma import Array
@@ -27,7 +27,7 @@ class Slab(OverArrays):
     def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
         return self._put(self._engine.exposure(self._cut(factors), of), factors, of)
 
-    def total(self, factors: Mapping[str, Array]) -> float:
+    def total(self, factors: Mapping[str, Array]) -> Number:
         return self._engine.total(self._cut(factors))
 
     def fresh(self) -> Slab:

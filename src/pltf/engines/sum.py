@@ -5,7 +5,6 @@ Sums may be arrays of NumPy or of PyTorch.
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,8 +14,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pltf.engines.base import Counts, Engine
-from pltf.engines.either import library, like
+from pltf.engines.base import Counts, Engine, Number
+from pltf.engines.either import added, library, like, one_number
 from pltf.engines.factors import Version, Versioned
 from pltf.engines.memo import Memo
 from pltf.errors import ConvergenceWarning, py
@@ -69,7 +68,7 @@ class SumEngine:
     def _added(self, wanted: Collection[str] | None, of_part: Callable[[Engine, list[str], int], Counts]) -> Counts:
         names = self.names if wanted is None else tuple(name for name in self.names if name in wanted)
         sums: dict[str, Array] = {}
-        log_term = 0.0
+        log_term: Number = 0.0
         for number, engine in enumerate(self._counting):
             held = [name for name in names if name in engine.names]
             found = of_part(engine, held, number)
@@ -131,14 +130,14 @@ class SumEngine:
         warnings.warn(f"{text}: {advice}", ConvergenceWarning, stacklevel=2)
         return exposure.clip(0.0)
 
-    def total(self, factors: Mapping[str, Array]) -> float:
+    def total(self, factors: Mapping[str, Array]) -> Number:
         """Of one tensor from the exposure of any factor, a known one if possible; of several tensors, one by one."""
         if any(set(part.engine.names) != set(self.names) for part in self._parts):
-            return math.fsum(part.exposure * part.engine.total(factors) for part in self._parts)
+            return added([part.exposure * part.engine.total(factors) for part in self._parts])
         factors = Versioned.of(factors)
         known = [name for name in self.names if self._memo.holds(name, self._others(factors, name))]
         of = (known or self.names[-1:])[0]
-        return float((factors[of] * self.exposure(factors, of)).sum())
+        return one_number((factors[of] * self.exposure(factors, of)).sum())
 
     def fresh(self) -> SumEngine:
         """The same parts with nothing remembered."""

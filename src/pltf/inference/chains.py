@@ -40,7 +40,7 @@ class Schedule:
 class Chains:
     """Where chains stand after a number of sweeps, the same for each."""
 
-    states: tuple[State, ...]
+    states: tuple[State, ...]  # on the host, but for the loop
     sweeps: int
     kept: Kept  # filled as the chains go on
     seconds: float = 0.0
@@ -90,19 +90,20 @@ class Sampling:
         """Sweep until all draws are made; the chains then, and why they stopped."""
         algebra = self.sampler.problem.algebra
         states = [placed(state, algebra) for state in chains.states]
+        chains = replace(chains, states=tuple(states))
         asked, began = False, time.perf_counter() - chains.seconds
         while chains.sweeps < self.schedule.sweeps and not asked:
             new = []
             for chain, state in enumerate(states):
                 if stop.interrupted is not None and stop.interrupted():
-                    return chains, INTERRUPTED
+                    return self._fetched(chains), INTERRUPTED
                 new.append(self._swept(chain, state, chains, progress))
                 asked |= self._asked_to_stop(stop, chain, chains.sweeps + 1, new[-1])
             states = new
             chains = replace(self._kept(chains, states), seconds=time.perf_counter() - began)
             if keeper is not None and keeper.due():
-                keeper.keep(chains)
-        return chains, ASKED if asked else f"{self.schedule.sweeps} sweeps of every chain are done"
+                keeper.keep(self._fetched(chains))
+        return self._fetched(chains), ASKED if asked else f"{self.schedule.sweeps} sweeps of every chain are done"
 
     def _swept(self, chain: int, state: State, chains: Chains, progress: ChainProgress) -> State:
         sweep = chains.sweeps + 1
@@ -121,12 +122,17 @@ class Sampling:
 
     def _kept(self, chains: Chains, states: Sequence[State]) -> Chains:
         """The chains one sweep later; draws that are due are kept."""
-        sweeps, algebra = chains.sweeps + 1, self.sampler.problem.algebra
+        sweeps = chains.sweeps + 1
         number = self.schedule.kept(sweeps)
         if number > self.schedule.kept(sweeps - 1):
             for chain, state in enumerate(states):
                 chains.kept.keep(chain, number - 1, self._on_host(state.E), state.priors, self._mass(state))
-        return replace(chains, states=tuple(fetched(state, algebra) for state in states), sweeps=sweeps)
+        return replace(chains, states=tuple(states), sweeps=sweeps)
+
+    def _fetched(self, chains: Chains) -> Chains:
+        """The chains with their states on the host."""
+        algebra = self.sampler.problem.algebra
+        return replace(chains, states=tuple(fetched(state, algebra) for state in chains.states))
 
     def _mass(self, state: State) -> dict[str, Any]:
         """Allocated counts of the components of every latent index."""

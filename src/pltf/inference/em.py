@@ -30,8 +30,8 @@ def _state(problem: Problem, Z: Factors, pace: Pace = FIRST_PACE) -> State:
     counts = problem.engine.counts(Z, problem.free[:1])
     objective = problem.log_likelihood(counts.log_term, problem.engine.total(Z))
     objective += sum(algebra.log_prior(Z[a], prior) for a, prior in priors)
-    zeros = sum(algebra.unbounded_zeros(Z[a], prior) for a, prior in priors)
-    return State(Z, Z, {}, {}, counts, problem.priors, objective, zeros, pace)
+    zeros = int(sum(algebra.unbounded_zeros(Z[a], prior) for a, prior in priors))
+    return State(Z, Z, {}, {}, counts, problem.priors, float(objective), zeros, pace)
 
 
 def _begin(problem: Problem, L: Factors, E: Factors) -> State:

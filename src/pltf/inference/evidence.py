@@ -39,7 +39,7 @@ class Stage:
 
     def log_weight(self, Z: Factors) -> float:
         """sum y*log Xhat - d*Xhat over the counts, and the log-likelihood of the links."""
-        return self.new.counts(Z, ()).log_term + self.saturated - self.new.total(Z)
+        return float(self.new.counts(Z, ()).log_term + self.saturated - self.new.total(Z))
 
 
 def log_evidence(

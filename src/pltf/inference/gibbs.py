@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pltf.engines.base import Counts
+from pltf.engines.base import Counts, Number
 from pltf.engines.factors import Versioned
 from pltf.gamma import Gamma
 from pltf.inference.algebra import Factors, Key
@@ -76,12 +76,13 @@ class Sampler:
         return self.problem.engine.allocate(Z, wanted, (*key, _ALLOCATE, number))
 
     def _state(
-        self, Z: Factors, priors: Mapping[str, Gamma], counts: Mapping[str, Any], expected: float, key: Key
+        self, Z: Factors, priors: Mapping[str, Gamma], counts: Mapping[str, Any], expected: Number, key: Key
     ) -> State:
         """The state at Z, with its log-likelihood; the pass for it allocates the counts of the next sweep."""
         first = self._allocated(Z, 0, key)
         known = Counts({**counts, **first.by_factor}, first.log_term)
-        return State(Z, Z, {}, {}, known, priors, self.problem.log_likelihood(first.log_term, expected))
+        objective = float(self.problem.log_likelihood(first.log_term, expected))
+        return State(Z, Z, {}, {}, known, priors, objective)
 
     def _hyperparameters(self, a: str, counts: Any, exposure: Any, prior: Gamma, key: Key) -> Gamma:
         """The prior of a factor with what it learns drawn, given the counts and not the factor: that is drawn next."""

@@ -68,7 +68,7 @@ def at_random(problem: Problem, rng: np.random.Generator) -> tuple[Factors, Fact
 def _scaled(problem: Problem, drawn: Mapping[str, Any]) -> Factors:
     """Free factors that were drawn, with one scale for all of them so that the rates add up to the counts."""
     put = problem.algebra.put
-    expected = problem.engine.total({**problem.fixed, **{a: put(z) for a, z in drawn.items()}})
+    expected = float(problem.engine.total({**problem.fixed, **{a: put(z) for a, z in drawn.items()}}))
     ratio = problem.total / expected if expected > 0 and problem.total > 0 else 1.0
     scale = math.exp(math.log(ratio) / len(drawn))
     return {**problem.fixed, **{a: put(z * scale) for a, z in drawn.items()}}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from pltf.engines.base import Counts, Engine
+from pltf.engines.base import Counts, Engine, Number
 from pltf.gamma import Gamma
 from pltf.inference.algebra import Algebra, Factors, Groups
 
@@ -42,7 +42,7 @@ class Problem:
         """Whether the shape of any prior is to be learned."""
         return any("shape" in self.priors[a].learns for a in self.learns)
 
-    def log_likelihood(self, log_term: float, expected: float) -> float:
+    def log_likelihood(self, log_term: Number, expected: Number) -> Number:
         """The log-likelihood of all tensors, from the log term and the expected total sum M*Xhat.
 
         Counts: sum M*( X*log Xhat - Xhat - lgamma(X+1) ). Links: sum M*( X*log(exp(Xhat)-1) - Xhat ).
@@ -116,7 +116,8 @@ def _converted(state: State, convert: Callable[[Any], Any]) -> State:
         return {a: convert(array) for a, array in factors.items()}
 
     E, L, C, D = (all_of(factors) for factors in (state.E, state.L, state.C, state.D))
-    counts, pace, trail = Counts(all_of(state.counts.by_factor), state.counts.log_term), state.pace, state.pace.trail
+    counts = Counts(all_of(state.counts.by_factor), float(state.counts.log_term))
+    pace, trail = state.pace, state.pace.trail
     if trail is not None:
         pairs = tuple((all_of(s), all_of(y)) for s, y in trail.pairs)
         pace = replace(pace, trail=Trail(all_of(trail.before), all_of(trail.residual), pairs))

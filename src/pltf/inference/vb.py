@@ -8,6 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from pltf.engines.base import Number
+from pltf.engines.either import added
 from pltf.engines.factors import Versioned
 from pltf.gamma import PARTS, Gamma
 from pltf.inference.accelerate import accelerated
@@ -80,7 +82,7 @@ def posterior_state(
     E: Factors,
     C: Factors,
     D: Factors,
-    expected: float,
+    expected: Number,
     pace: Pace = FIRST_PACE,
 ) -> State:
     """Posteriors with their bound; the pass also gives the counts of the next sweep.
@@ -93,7 +95,7 @@ def posterior_state(
         L[a], part = problem.algebra.geomean_kl(C[a], D[a], priors[a])
         kl.append(part)
     counts = problem.engine.counts(L, problem.free)
-    bound = problem.log_likelihood(counts.log_term, expected) - math.fsum(kl)
+    bound = float(problem.log_likelihood(counts.log_term, expected) - added(kl))
     return State(E, L, C, D, counts, priors, bound, pace=pace)
 
 

@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 
 from pltf.devices import Device
-from pltf.engines.base import sum_of
+from pltf.engines.base import Number
 from pltf.engines.contraction import Indices, Pair, Tree, plan_tree
+from pltf.engines.either import added
 from pltf.engines.lists import CellList, WholeList
 from pltf.engines.torch.cells import Tensor, ratios
 from pltf.engines.torch.draws import Draws, Key
@@ -161,11 +162,11 @@ class BlockPasses:
 
     def counts(
         self, factors: Mapping[str, Tensor], names: Collection[str], log: bool, key: Key = None
-    ) -> tuple[dict[str, Tensor], float]:
+    ) -> tuple[dict[str, Tensor], Number]:
         if key is not None:
             return self._allocated(factors, names, Draws(self._device, key))
         tables, sums = self._tables(factors, self._task.dtype), self._zeros(self._numbers(names))
-        log_terms = []
+        log_terms = [self._zero()]
         for number, block in enumerate(self._blocks):
             values = self._forward(tables, block, range(len(self._tree.nodes)))
             ratio, term = self._ratios(block, values, log)
@@ -175,15 +176,15 @@ class BlockPasses:
         for n, table in sums.items():
             factor = self._rounded(factors[self._names[n]], self._task.dtype)
             found[self._names[n]] = (self._leaves[n].lying(table, factor.shape) * factor).contiguous()
-        return found, sum_of(log_terms) if log else math.nan
+        return found, added(log_terms) if log else math.nan
 
     def _allocated(
         self, factors: Mapping[str, Tensor], names: Collection[str], draws: Draws
-    ) -> tuple[dict[str, Tensor], float]:
+    ) -> tuple[dict[str, Tensor], Number]:
         """Counts that are drawn, and the log term."""
         tables = self._tables(factors, np.dtype(np.float64))
         sums = self._zeros(self._numbers(names))
-        log_terms = []
+        log_terms = [self._zero()]
         for number, block in enumerate(self._blocks):
             values = self._forward(tables, block, range(len(self._tree.nodes)))
             log_terms.append(self._ratios(block, values, log=True)[1])
@@ -193,7 +194,7 @@ class BlockPasses:
         found = {
             name: self._leaves[n].split(sums[n], factors[name], draws) for n, name in zip(sums, names, strict=True)
         }
-        return found, sum_of(log_terms)
+        return found, added(log_terms)
 
     @property
     def together(self) -> tuple[frozenset[str], ...]:
@@ -221,10 +222,14 @@ class BlockPasses:
         named = zip(self._names, self._leaves, strict=True)
         return [leaf.table(self._rounded(factors[name], dtype)) for name, leaf in named]
 
-    def _ratios(self, block: slice, values: Mapping[int, Tensor], log: bool) -> tuple[Tensor, float]:
+    def _ratios(self, block: slice, values: Mapping[int, Tensor], log: bool) -> tuple[Tensor, Number]:
         """Ratios of the cells of a block, and what they add to the log term."""
         x, rate = self._list.x[block], values[self._root]
         return ratios(self._device.torch, x, rate, None, links=bool(self._task.links), log=log)
+
+    def _zero(self) -> Tensor:
+        """What an empty list adds to the log term."""
+        return self._device.torch.zeros((), dtype=self._device.torch.float64, device=self._device.place)
 
     def _zeros(self, wanted: Collection[int]) -> dict[int, Tensor]:
         """Sums of the wanted leaves, as tables."""

@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from pltf.engines.base import Number
+
 Tensor = Any  # torch.Tensor, which is not imported before it is needed
 Torch = Any
 
 
 def ratios(
     torch: Torch, x: Tensor, rate: Tensor, known: Tensor | None, *, links: bool, log: bool
-) -> tuple[Tensor, float]:
+) -> tuple[Tensor, Number]:
     """M*X/Xhat of every cell, and sum M*X*log(Xhat/X), or NaN without ``log``.
 
     Of links M*X/(1-exp(-Xhat)), and sum M*X*log(exp(Xhat)-1). A zero rate under a positive count gives -inf.
@@ -31,25 +33,27 @@ def ratios(
     # In float64: a float32 logarithm would lose a part of every count that is as large as that of the rates.
     terms = torch.where(seen, x, 0).double().mul_(torch.where(seen, ratio, 1).double().log_())
     linked = torch.where(seen, rate, 0).sum(dtype=torch.float64) if links else 0.0
-    return ratio, float(linked - terms.sum())
+    return ratio, linked - terms.sum()
 
 
 def lost_in_cast(
-    torch: Torch, log_term: float, counts: Mapping[str, Tensor], factors: Mapping[str, Tensor], dtype: np.dtype[Any]
-) -> float:
+    torch: Torch, log_term: Tensor, counts: Mapping[str, Tensor], factors: Mapping[str, Tensor], dtype: np.dtype[Any]
+) -> Number:
     """What the log term loses when every L is rounded to L': sum of counts * log(L/L'), as ``base.lost_in_cast``.
 
     >>> import torch
     >>> one = torch.ones(1, dtype=torch.float64)
-    >>> round(lost_in_cast(torch, 0.0, {"A": 1e8 * one}, {"A": one * (1 + 3e-8)}, np.dtype(np.float32)), 6)
+    >>> lost = lost_in_cast(torch, one.sum(), {"A": 1e8 * one}, {"A": one * (1 + 3e-8)}, np.dtype(np.float32))
+    >>> round(float(lost), 6)
     3.0
     """
-    if dtype == np.float64 or not math.isfinite(log_term):
+    if dtype == np.float64:
         return 0.0
-    return math.fsum(_lost(torch, counts[name], factors[name], getattr(torch, dtype.name)) for name in counts)
+    lost = sum(_lost(torch, counts[name], factors[name], getattr(torch, dtype.name)) for name in counts)
+    return torch.where(torch.isfinite(log_term), lost, 0.0)
 
 
-def _lost(torch: Torch, counts: Tensor, L: Tensor, dtype: Any) -> float:
+def _lost(torch: Torch, counts: Tensor, L: Tensor, dtype: Any) -> Tensor:
     rounded = L.to(dtype).double()
     logs = torch.where(rounded > 0, L / rounded, 1).log_()
-    return float(logs.mul_(counts).sum())
+    return logs.mul_(counts).sum()

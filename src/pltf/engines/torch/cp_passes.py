@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pltf.devices import Device
+from pltf.engines.base import Number
 from pltf.engines.cp import CpFactors
 from pltf.engines.lists import CellList
 from pltf.engines.torch.cells import Tensor
@@ -40,14 +41,14 @@ class CpPasses:
 
     def counts(
         self, factors: Mapping[str, Tensor], names: Collection[str], log: bool, key: Key = None
-    ) -> tuple[dict[str, Tensor], float]:
+    ) -> tuple[dict[str, Tensor], Number]:
         table = self._table(factors, self._task.dtype if key is None else np.dtype(np.float64))
         wanted = [mode for mode, name in enumerate(self._factors.names) if name in names]
         # The log term comes from the first pass always, so that which factors are wanted changes none of its bits. But
         # to allocate, that would be a pass more for every group of factors.
         logged = wanted[0] if wanted and key is not None else 0
         sums: dict[str, Tensor] = {}
-        log_term = math.nan
+        log_term: Number = math.nan
         for mode in sorted({*wanted, logged} if log else wanted):
             with_log = log and mode == logged
             found, term = self._pass(mode, table, with_log, key)
@@ -65,7 +66,7 @@ class CpPasses:
         mode, dtype = self._factors.names.index(of), np.dtype(np.float64)
         return self._expected(mode, self._table(factors, dtype), dtype, ONES, log=False)[0]
 
-    def _pass(self, mode: int, table: Tensor, log: bool, key: Key) -> tuple[Tensor, float]:
+    def _pass(self, mode: int, table: Tensor, log: bool, key: Key) -> tuple[Tensor, Number]:
         """Counts of one factor, and the log term or NaN."""
         from pltf.engines.torch.listed_kernels import COUNTS, LINKS
 
@@ -73,7 +74,7 @@ class CpPasses:
             return self._expected(mode, table, self._task.dtype, LINKS if self._task.links else COUNTS, log)
         return self._drawn(mode, table, seed_on(self._device, key, mode))
 
-    def _expected(self, mode: int, table: Tensor, dtype: np.dtype[Any], kind: int, log: bool) -> tuple[Tensor, float]:
+    def _expected(self, mode: int, table: Tensor, dtype: np.dtype[Any], kind: int, log: bool) -> tuple[Tensor, Number]:
         """Sums of one pass by the rows of its mode, and the log term or NaN."""
         from pltf.engines.torch.listed_kernels import cp_sums
 
@@ -83,9 +84,9 @@ class CpPasses:
         arrays = (one.starts, one.owners, one.positions, one.order, one.x, table, parts, logs, one.positions.shape[1])
         sizes = {"MODES": len(one.positions), "SKIPPED": one.skipped, "KIND": kind, "LOG": log}
         launched(self._device, cp_sums, (one.n_chunks,), *arrays, **sizes, **tile(self._task.rank, dtype))
-        return self._as_factor(mode, one, parts), float(logs.sum()) if log else math.nan
+        return self._as_factor(mode, one, parts), logs.sum() if log else math.nan
 
-    def _drawn(self, mode: int, table: Tensor, seed: Tensor) -> tuple[Tensor, float]:
+    def _drawn(self, mode: int, table: Tensor, seed: Tensor) -> tuple[Tensor, Number]:
         """Counts that are drawn, and the log term."""
         from pltf.engines.torch.allocation_kernels import DIRECT, cp_draws
 
@@ -97,7 +98,7 @@ class CpPasses:
         sizes |= {"MANY": links or self._lists.largest > DIRECT.value}
         sizes |= drawing_tile(self._task.rank)
         launched(self._device, cp_draws, (one.n_chunks,), *arrays, one.positions.shape[1], self._task.rank, **sizes)
-        return self._as_factor(mode, one, parts), float(logs.sum())
+        return self._as_factor(mode, one, parts), logs.sum()
 
     def _logs(self, one: RowList, log: bool) -> Tensor:
         """Room for the log term of every chunk."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from pltf.data import DenseObservation
 from pltf.devices import Device
-from pltf.engines.base import Counts, OverArrays
+from pltf.engines.base import Counts, Number, OverArrays
 from pltf.engines.closed_form import ClosedForm
 from pltf.engines.either import spread
 from pltf.engines.factors import Version, Versioned
@@ -69,7 +69,7 @@ class TorchDenseEngine(OverArrays, Remembering):
         by_factor = {tree.names[n]: (factors[tree.names[n]] * tree.unleaf(n, delta[n])).contiguous() for n in leaves}
         return Counts(by_factor, log_term)
 
-    def _sums(self, H: Tensor, C: Tensor, leaves: Collection[int], log: bool) -> tuple[Tensor, Tensor, float]:
+    def _sums(self, H: Tensor, C: Tensor, leaves: Collection[int], log: bool) -> tuple[Tensor, Tensor, Number]:
         """The sums for rows and for columns, where there are leaves below, and the log term or NaN."""
         corrects = log and self._dtype != np.float64  # with the counts of both sides
         to_rows, to_columns = (
@@ -95,9 +95,9 @@ class TorchDenseEngine(OverArrays, Remembering):
         delta = self._mask_delta(leaf, Versioned.of(factors))
         return spread(self._tree.unleaf(leaf, delta), factors[of].shape)
 
-    def total(self, factors: Mapping[str, Any]) -> float:
+    def total(self, factors: Mapping[str, Any]) -> Number:
         of = self._cheapest(factors)
-        return float((factors[of] * self.exposure(factors, of)).sum())
+        return (factors[of] * self.exposure(factors, of)).sum()
 
     def _cheapest(self, factors: Mapping[str, Any]) -> str:
         """A factor whose exposure is known already, if there is one: any of them gives the total."""

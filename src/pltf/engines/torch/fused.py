@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pltf.devices import Device
+from pltf.engines.base import Number
 from pltf.engines.torch.cells import Tensor
 from pltf.engines.torch.launch import launched, power_of_two
 from pltf.engines.torch.table import Table
@@ -91,7 +92,7 @@ class FusedPasses:
 
     def counts(
         self, X: Tensor, H: Tensor, C: Tensor, *, to_rows: bool, to_columns: bool, log: bool
-    ) -> tuple[Tensor | None, Tensor | None, float]:
+    ) -> tuple[Tensor | None, Tensor | None, Number]:
         """(X/Xhat) @ C.T and H.T @ (X/Xhat) in float64, as far as they are wanted, and the log term or NaN."""
         torch, H, C = self._device.torch, H[0], C[0]
         h, c = self._filled_up(H, C)
@@ -163,18 +164,17 @@ class FusedPasses:
         launched(self._device, add_parts, (many, groups), *operands, PARTS=PARTS, ENTRIES=ENTRIES, num_warps=WARPS)
         return out.sum(0)
 
-    def _log_term(self, sums: Tensor, H: Tensor, C: Tensor, G: Tensor | None) -> float:
+    def _log_term(self, sums: Tensor, H: Tensor, C: Tensor, G: Tensor | None) -> Tensor:
         """The log term with what it loses where rates are a little too small, as tensor cores make them.
 
         That is the same share of all of them but for chance: their sum, which is known, tells it.
         """
         if self._dtype == np.float64 or G is None:
-            return float(sums[0].item())
-        torch = self._device.torch
+            return sums[0]
+        torch, (log_term, rates) = self._device.torch, sums
         exact = (H.sum(0, dtype=torch.float64) * C.sum(1, dtype=torch.float64)).sum()
-        log_term, rates, exact, counts = torch.stack([*sums, exact, (G * H).sum()]).tolist()
-        known = math.isfinite(log_term) and math.isfinite(rates) and min(rates, exact) > 0
-        return float(log_term + counts * math.log(exact / rates) if known else log_term)
+        lost = (G * H).sum() * torch.log(exact / rates)
+        return torch.where(torch.isfinite(log_term) & torch.isfinite(lost), log_term + lost, log_term)
 
     # -- exposure -------------------------------------------------------------------------------
 

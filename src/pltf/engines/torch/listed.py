@@ -8,7 +8,7 @@ from typing import Protocol, Self
 import numpy as np
 
 from pltf.devices import Device
-from pltf.engines.base import Counts
+from pltf.engines.base import Counts, Number
 from pltf.engines.lists import CellList
 from pltf.engines.torch.blocks import BlockPasses
 from pltf.engines.torch.cells import Tensor, lost_in_cast
@@ -40,7 +40,7 @@ class TorchListedEngine:
         rounded = log and key is None and self._dtype == np.float32
         sums, log_term = self._passes.counts(factors, self.names if rounded else names, log, key)
         if rounded:
-            log_term += lost_in_cast(self._device.torch, log_term, sums, factors, self._dtype)
+            log_term = log_term + lost_in_cast(self._device.torch, log_term, sums, factors, self._dtype)
         return Counts({name: sums[name] for name in names}, log_term)
 
     @property
@@ -50,9 +50,9 @@ class TorchListedEngine:
     def exposure(self, factors: Mapping[str, Tensor], of: str) -> Tensor:
         return self._passes.exposure(factors, of)
 
-    def total(self, factors: Mapping[str, Tensor]) -> float:
+    def total(self, factors: Mapping[str, Tensor]) -> Number:
         of = self.names[-1]
-        return float((factors[of] * self.exposure(factors, of)).sum())
+        return (factors[of] * self.exposure(factors, of)).sum()
 
     def fresh(self) -> Self:
         return self  # it remembers nothing
@@ -63,7 +63,7 @@ class Passes(Protocol):
 
     def counts(
         self, factors: Mapping[str, Tensor], names: Collection[str], log: bool, key: Key = None
-    ) -> tuple[dict[str, Tensor], float]:
+    ) -> tuple[dict[str, Tensor], Number]:
         """Counts of the named factors, expected or, with a key, drawn; and the log term or NaN."""
         ...
 

@@ -7,7 +7,8 @@ from math import prod
 
 from pltf.data.blocks import Block, block_shape, blocks
 from pltf.devices import Device
-from pltf.engines.base import sum_of
+from pltf.engines.base import Number
+from pltf.engines.either import added
 from pltf.engines.torch.cells import Tensor, ratios
 from pltf.engines.torch.table import Table
 
@@ -31,7 +32,7 @@ class PlainPasses:
 
     def counts(
         self, X: Tensor, H: Tensor, C: Tensor, *, to_rows: bool, to_columns: bool, log: bool
-    ) -> tuple[Tensor | None, Tensor | None, float]:
+    ) -> tuple[Tensor | None, Tensor | None, Number]:
         """(X/Xhat) @ C.T and H.T @ (X/Xhat) in float64, as far as they are wanted, and the log term or NaN."""
         G, S = (self._zeros(sums) if wanted else None for sums, wanted in ((H, to_rows), (C, to_columns)))
         log_terms = []
@@ -44,7 +45,7 @@ class PlainPasses:
                 G[batch, rows] += ratio @ c.mT
             if S is not None:
                 S[batch, :, columns] += h.mT @ ratio
-        return G, S, sum_of(log_terms)
+        return G, S, added(log_terms)
 
     def seen_by_rows(self, mask: Tensor, C: Tensor) -> Tensor:
         """mask @ C.T: what the rows see of the mask."""

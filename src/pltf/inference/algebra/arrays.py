@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pltf.data.numeric import frozen
+from pltf.engines.base import Number
 from pltf.gamma import Array, Gamma
 from pltf.inference.algebra import chance
 from pltf.inference.algebra.base import Factors, Groups, Key
-from pltf.inference.algebra.host import prior_value, traded
+from pltf.inference.algebra.host import log_scales, prior_value, shapes_along
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _NEWTON_STEPS, _SETTLED = 30, 1e-8  # for the mean of a prior
@@ -65,7 +66,7 @@ class ArrayAlgebra:
         D = 1 / (exposure + self._of(prior, "rate"))
         return D, C * D
 
-    def geomean_kl(self, C: Any, D: Any, prior: Gamma) -> tuple[Any, float]:
+    def geomean_kl(self, C: Any, D: Any, prior: Gamma) -> tuple[Any, Number]:
         """L = exp(digamma(C)) * D, and the sum of KL( Gamma(C, scale D) || prior ).
 
         The terms are those of :func:`pltf.special.kl_loop`, in which large ones do not go against each other.
@@ -76,7 +77,7 @@ class ArrayAlgebra:
         own = xp.log(rho * xp.sqrt(y)) + (C * b + 10.0) - stirling - _HALF_LOG_2PI
         scaled = D * rate
         kl = own - (xp.log(scaled * y) + b) * A + log_norm + C * scaled
-        return y * xp.exp(b) * D, float(xp.sum(kl))
+        return y * xp.exp(b) * D, self._number(xp.sum(kl))
 
     def log_geomean(self, C: Any, D: Any) -> Any:
         """log L, also where L itself would be zero."""
@@ -120,37 +121,42 @@ class ArrayAlgebra:
         above = self.xp.where(above > 0, above, self.xp.zeros_like(above))
         return above / (exposure + self._of(prior, "rate"))
 
-    def log_prior(self, Z: Any, prior: Gamma) -> float:
+    def log_prior(self, Z: Any, prior: Gamma) -> Number:
         """Sum of the log density over all entries; zeros count nothing where the shape is below 1."""
         xp, (rate, log_norm) = self.xp, (self._of(prior, part) for part in ("rate", "log_norm"))
         A = xp.zeros_like(Z) + self._of(prior, "shape")
         nothing = (Z == 0) & (A <= 1)
         power = (A - 1) * xp.log(xp.where(nothing, xp.ones_like(Z), Z))
         log_rate = xp.log(xp.zeros_like(Z) + rate)
-        return float(xp.sum(power - Z * rate + A * log_rate - log_norm))
+        return self._number(xp.sum(power - Z * rate + A * log_rate - log_norm))
 
-    def unbounded_zeros(self, Z: Any, prior: Gamma) -> int:
+    def unbounded_zeros(self, Z: Any, prior: Gamma) -> Number:
         """How many entries are zero where the density has no bound, because the shape is below 1."""
         xp = self.xp
+        if np.min(prior.shape) >= 1:
+            return 0
         zero = (Z == 0) & (xp.zeros_like(Z) + self._of(prior, "shape") < 1)
-        return int(xp.sum(xp.astype(zero, xp.int64)))
+        return self._number(xp.sum(xp.astype(zero, xp.float64)))
 
     # -- balance --------------------------------------------------------------------------------
 
     def trade(
         self, axes: Mapping[str, int], basis: Array, priors: Mapping[str, Gamma], E: Factors, D: Factors
     ) -> tuple[Factors, Factors]:
-        """E and D of the factors with an index after they have traded scale along it."""
-        return traded(self, axes, basis, priors, E, D)
+        """E and D of the factors with an index after they have traded scale along it: one copy each way."""
+        alpha = np.array([shapes_along(priors[a], tuple(E[a].shape), axis) for a, axis in axes.items()])
+        beta = self.xp.stack([self._along(E[a], self._of(priors[a], "rate"), axis) for a, axis in axes.items()])
+        scales = self.put(np.exp(log_scales(alpha, np.array(self.get(beta)), basis)))
+        means = {a: self._scaled(E[a], scales[n, ...], axis) for n, (a, axis) in enumerate(axes.items())}
+        return means, {a: self._scaled(D[a], scales[n, ...], axis) for n, (a, axis) in enumerate(axes.items())}
 
     def sum_along(self, E: Any, rate: ArrayLike, axis: int) -> Array:
         """Sum of E*rate over all axes but one."""
-        others = tuple(n for n in range(E.ndim) if n != axis)
-        return self.get(self._sum(E * self.put(np.asarray(rate)), others, keepdims=False))
+        return self.get(self._along(E, self._value(rate), axis))
 
     def scale_along(self, array: Any, s: Array, axis: int) -> Any:
         """The array times s along an axis."""
-        return array * self.put(s.reshape(-1, *(1,) * (array.ndim - 1 - axis)))
+        return self._scaled(array, self.put(s), axis)
 
     # -- draws ----------------------------------------------------------------------------------
 
@@ -214,9 +220,23 @@ class ArrayAlgebra:
         """A part of a prior: a number, or an array that broadcasts to the factor; it is put there once."""
         known = self._placed.setdefault(prior, {})
         if part not in known:
-            value = np.asarray(getattr(prior, part))
-            known[part] = float(value) if value.ndim == 0 else self.put(value)
+            known[part] = self._value(getattr(prior, part))
         return known[part]
+
+    def _value(self, value: ArrayLike) -> Any:
+        """A number, or an array there."""
+        host = np.asarray(value)
+        return float(host) if host.ndim == 0 else self.put(host)
+
+    def _number(self, total: Any) -> Number:
+        """A sum of all entries."""
+        return float(total)
+
+    def _along(self, E: Any, rate: Any, axis: int) -> Any:
+        return self._sum(E * rate, tuple(n for n in range(E.ndim) if n != axis), keepdims=False)
+
+    def _scaled(self, array: Any, s: Any, axis: int) -> Any:
+        return array * self.xp.reshape(s, (-1, *(1,) * (array.ndim - 1 - axis)))
 
     def _log_ratio(self, a: Any, b: Any) -> Any:
         xp, both = self.xp, (a > 0) & (b > 0)

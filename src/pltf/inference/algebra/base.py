@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from numpy.typing import ArrayLike, NDArray
 
+from pltf.engines.base import Number
 from pltf.gamma import Gamma
 
 A = TypeVar("A")
@@ -80,7 +81,7 @@ class Algebra(Protocol[A]):
         """D = 1 / (A/B + exposure) and E = C*D."""
         ...
 
-    def geomean_kl(self, C: A, D: A, prior: Gamma) -> tuple[A, float]:
+    def geomean_kl(self, C: A, D: A, prior: Gamma) -> tuple[A, Number]:
         """L = exp(digamma(C)) * D, and the sum over all entries of KL( Gamma(C, scale D) || prior )."""
         ...
 
@@ -113,11 +114,11 @@ class Algebra(Protocol[A]):
         """max(A - 1 + counts, 0) / (A/B + exposure)."""
         ...
 
-    def log_prior(self, Z: A, prior: Gamma) -> float:
+    def log_prior(self, Z: A, prior: Gamma) -> Number:
         """Sum of the log density over all entries; zeros count nothing where the shape is below 1."""
         ...
 
-    def unbounded_zeros(self, Z: A, prior: Gamma) -> int:
+    def unbounded_zeros(self, Z: A, prior: Gamma) -> Number:
         """How many entries are zero where the density has no bound, because the shape is below 1."""
         ...
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from pltf.data.numeric import frozen
 from pltf.devices import Device
+from pltf.engines.base import Number
 from pltf.engines.torch.launch import launched
 from pltf.gamma import Array, Gamma
 from pltf.inference.algebra.arrays import ArrayAlgebra, newton
@@ -59,13 +60,13 @@ class DeviceAlgebra(ArrayAlgebra):
         self._run("scales", C, exposure, D, E, self._of(prior, "rate"))
         return D, E
 
-    def geomean_kl(self, C: Any, D: Any, prior: Gamma) -> tuple[Any, float]:
+    def geomean_kl(self, C: Any, D: Any, prior: Gamma) -> tuple[Any, Number]:
         """L = exp(digamma(C)) * D, and the sum of KL( Gamma(C, scale D) || prior )."""
         if not self._fused(prior):
             return super().geomean_kl(C, D, prior)
         L, sums = self._like(C), self._sums_of(C)
         self._run("geomean_kl", C, D, L, sums, *(self._of(prior, part) for part in ("shape", "rate", "log_norm")))
-        return L, float(sums.sum())
+        return L, sums.sum()
 
     def best_scales(
         self, C: Any, exposure: Any, prior: Gamma, groups: Groups, limits: tuple[float, float]
@@ -75,12 +76,13 @@ class DeviceAlgebra(ArrayAlgebra):
             return super().best_scales(C, exposure, prior, groups, limits)
         A, norm = self._of(prior, "shape"), self._of(prior, "shape") * math.prod(groups.shape)
 
-        def sums(B: Any) -> tuple[Any, Any]:
-            left, slope = self._sums_of(C), self._sums_of(C)
-            self._run("newton_sums", C, exposure, left, slope, A, float(B))
-            return left.sum(), slope.sum()
+        def sums(B: Any) -> Any:
+            both = self._sums_of(C, 2).reshape(2, -1)
+            self._run("newton_sums", C, exposure, *both, A, float(B))
+            return self.get(both.sum(1))  # one copy for each of Newton's steps
 
-        B = float(newton(self.xp, sums, self.put(np.asarray(prior.mean)), norm, limits))
+        with np.errstate(all="ignore"):
+            B = float(newton(np, sums, np.float64(self._of(prior, "mean")), norm, limits))
         D, E = self._like(C), self._like(C)
         self._run("scales", C, exposure, D, E, A / B)
         return B, D, E
@@ -153,6 +155,10 @@ class DeviceAlgebra(ArrayAlgebra):
             combined[name] = self._like(own[0])
             self._run("combine", *self._seven(own), shares, combined[name], longest, like=own[0], K=len(own))
         return combined
+
+    def _number(self, total: Any) -> Number:
+        """A sum of all entries, which stays there."""
+        return total
 
     # -- kernels --------------------------------------------------------------------------------
 
