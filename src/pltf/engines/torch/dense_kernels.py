@@ -114,11 +114,13 @@ def table_counts(
     c = split(tl.load(C + term[:, None] * width.to(tl.int64) + n[None, :]), NATIVE)
     to_columns = tl.zeros((COLUMNS, TERMS), dtype)
     logs, rates = tl.zeros((ROWS,), tl.float64), tl.zeros((ROWS,), tl.float64)
+    above = H + group.to(tl.int64) * tiles * (ROWS * TERMS)  # of a tile: offsets from there are within 32 bits
     for tile in range(group * tiles, (group + 1) * tiles):
         m = tile * ROWS + tl.arange(0, ROWS)
         inside = (m < rows)[:, None]
         x = tl.load(X + m[:, None].to(tl.int64) * width + n[None, :], mask=inside, other=0).to(dtype)
-        h = split(tl.load(H + m[:, None] * TERMS + term[None, :]), NATIVE)
+        h = split(tl.load(above + tl.arange(0, ROWS)[:, None] * TERMS + term[None, :]), NATIVE)
+        above += ROWS * TERMS
         rate = product(h, c)
         ratio = quick_ratio_of(x, rate, LINKS, NATIVE) if dtype == tl.float32 else ratio_of(x, rate, inside, LINKS)
         if LOG:
