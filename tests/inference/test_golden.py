@@ -59,7 +59,7 @@ def _by_factor(golden: Any, model: pltf.Model, key: str) -> dict[str, Any]:
     return {name: golden[f"{key}{number}"] for number, name in enumerate(model.factors)}
 
 
-def _fit(golden: Any, storage: str, method: str, dtype: str, sweeps: int = 25, device: str = "cpu") -> pltf.Fit:
+def plain_fit(golden: Any, storage: str, method: str, dtype: str, sweeps: int = 25, device: str = "cpu") -> pltf.Fit:
     """Plain sweeps from the start that is stored."""
     model = _model(golden)
     options: dict[str, Any] = {"init": _by_factor(golden, model, "init"), "dtype": dtype, "device": device}
@@ -74,7 +74,7 @@ def _fit(golden: Any, storage: str, method: str, dtype: str, sweeps: int = 25, d
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_vb(golden: Any, dtype: str, storage: str) -> None:
     model, rtol = _model(golden), TOLERANCE[dtype]
-    fit = _fit(golden, storage, "vb", dtype)
+    fit = plain_fit(golden, storage, "vb", dtype)
     np.testing.assert_allclose(fit.trace, golden["bound"], rtol=rtol)
     for name, factor in fit.factors.items():
         np.testing.assert_allclose(factor.shape, _by_factor(golden, model, "shape")[name], rtol=rtol)
@@ -85,7 +85,7 @@ def test_vb(golden: Any, dtype: str, storage: str) -> None:
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_em(golden: Any, dtype: str, storage: str) -> None:
     model, rtol = _model(golden), TOLERANCE[dtype]
-    fit = _fit(golden, storage, "em", dtype)
+    fit = plain_fit(golden, storage, "em", dtype)
     np.testing.assert_allclose(fit.trace, golden["loglik"], rtol=rtol)
     for name, factor in fit.factors.items():
         np.testing.assert_allclose(factor.mean, _by_factor(golden, model, "em")[name], rtol=rtol)
@@ -96,7 +96,7 @@ def test_em(golden: Any, dtype: str, storage: str) -> None:
 @pytest.mark.parametrize(("method", "device"), ON_DEVICES)
 def test_a_device_follows_the_host(golden: Any, method: str, dtype: str, storage: str, device: str) -> None:
     sweeps = INTERPRETED_SWEEPS if device == INTERPRETED else SWEEPS
-    there, here = (_fit(golden, storage, method, dtype, sweeps, where) for where in (device, "cpu"))
+    there, here = (plain_fit(golden, storage, method, dtype, sweeps, where) for where in (device, "cpu"))
     assert len(there.trace) == sweeps
     np.testing.assert_allclose(there.trace, here.trace, rtol=OF_HOST[dtype])
     for name, factor in here.factors.items():
