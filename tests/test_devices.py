@@ -18,6 +18,8 @@ import pltf.datasets
 from pltf.devices import CUDA, INTERPRETED, PLAIN, check_device, device_of
 from pltf.engines.torch.listed import TorchListedEngine
 from pltf.engines.ways import ALL, ONE
+from pltf.selection import selector
+from pltf.selection.search import Options
 from tests.extras import TORCH
 from tests.interpreter import quicken
 from tests.on_device import NAMES, ON_GPU
@@ -197,6 +199,29 @@ def test_a_search_runs_on_a_device() -> None:
     )
     assert there.best == here.best == {"r": 2}
     np.testing.assert_allclose(there.table["bound"], here.table["bound"], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("device", "pays", "alone"), [("auto", False, False), ("auto", True, True), (NAMES[0], False, True)]
+)
+def test_fits_of_a_search_run_side_by_side_on_the_host(
+    monkeypatch: pytest.MonkeyPatch, device: str, pays: bool, alone: bool
+) -> None:
+    monkeypatch.setattr(selector, "gpu", lambda: device_of(NAMES[0]))
+    monkeypatch.setattr("pltf.planning.gpu", lambda: device_of(NAMES[0]))
+    monkeypatch.setattr("pltf.planning.PAYS", 0.0 if pays else np.inf)
+    monkeypatch.setattr(selector, "available_threads", lambda: 2)
+    made = []
+
+    def spy(**options: Any) -> Options:
+        made.append(Options(**options))
+        return made[-1]
+
+    monkeypatch.setattr(selector, "Options", spy)
+    options: dict[str, Any] = {"restarts": 1, "criterion": "bound", "max_iter": 2, "device": device}
+    with warnings.catch_warnings(action="ignore"):  # such fits have not converged
+        pltf.select(NMF, TABLE, r=[1, 2], **options)
+    assert [one.workers for one in made] == [1 if alone else 2]
 
 
 # -- the plan -----------------------------------------------------------------------------------

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pltf.data import Observation
-from pltf.devices import HOST
+from pltf.devices import AUTO as BY_PLAN
+from pltf.devices import HOST, gpu
 from pltf.errors import PltfError, SelectionWarning, choice, flag, py, whole
 from pltf.notation import Model
 from pltf.selection.course import AUTO, CRITERIA, Asked, Course
-from pltf.selection.grid import Prior, grid_points, wider
+from pltf.selection.grid import GridPoint, Prior, grid_points, wider
 from pltf.selection.heldout import LOG_LIKELIHOOD, SCORES
 from pltf.selection.result import Selection, marked_doubts
 from pltf.selection.search import Options
 from pltf.threads import available_threads, single_threaded_blas
 
 if TYPE_CHECKING:
+    from pltf.options import FitOptions
     from pltf.selection.checkpoint import SearchCheckpoint
     from pltf.store.checkpoint import Place
 
@@ -144,7 +146,7 @@ def select(
     options = Options(
         fitting=replace(fitting, seed=fitting.entropy(place.identity)),
         race=None if race is None else flag("race", race),
-        workers=_workers(workers, device),
+        workers=_workers(workers, lambda: _on_host(tried, X, mask, fitting)),
     )
     data, masks = tensors(tried[0].model, X, mask)
     seen = observations(data, masks)
@@ -165,11 +167,21 @@ def select(
     return selection
 
 
-def _workers(asked: int | None, device: str) -> int:
-    """Fits at a time."""
+def _workers(asked: int | None, on_host: Callable[[], bool]) -> int:
+    """Fits at a time: a GPU takes one after the other."""
     if asked is None:
-        return available_threads() if device == HOST else 1
+        return available_threads() if on_host() else 1
     return whole("workers", asked, 1)
+
+
+def _on_host(tried: Iterable[GridPoint], X: Any, mask: Any, fitting: FitOptions) -> bool:
+    """Whether all fits run on the host: of their own accord, if it is left to the plans."""
+    from pltf.planning import plan
+
+    if fitting.device != BY_PLAN or gpu() is None:
+        return fitting.device in (BY_PLAN, HOST)
+    plans = (plan(one.model, X, mask=mask, options=replace(fitting, prior=one.prior)) for one in tried)
+    return all(one.device is None for one in plans)
 
 
 def _asked(criterion: Any, folds: Any, score: Any, widen: Any) -> Asked:
