@@ -125,8 +125,8 @@ def test_kernels_are_their_twins(name: str, masked: bool, dtype: str, monkeypatc
         ours = OnDevice(built(model, X, mask, kernels=kernels, dtype=dtype), device(kernels=kernels))
         near: dict[str, Any] = {"rtol": 1e-12} if dtype == "float64" else {"rtol": 2e-5, "atol": 1e-8}
         got, wanted = ours.counts(factors), host.counts(factors)
-        assert got.log_term == pytest.approx(wanted.log_term, rel=1e-12 if dtype == "float64" else 1e-6)
-        assert ours.total(factors) == pytest.approx(host.total(factors), rel=1e-12)
+        assert float(got.log_term) == pytest.approx(wanted.log_term, rel=1e-12 if dtype == "float64" else 1e-6)
+        assert float(ours.total(factors)) == pytest.approx(host.total(factors), rel=1e-12)
         for a in factors:
             np.testing.assert_allclose(got.by_factor[a], wanted.by_factor[a], **near)
             np.testing.assert_allclose(ours.exposure(factors, a), host.exposure(factors, a), rtol=1e-12)
@@ -237,7 +237,7 @@ def test_rates_that_are_all_too_small_are_given_back() -> None:
     for share, known in ((1.0, True), (1 - 1e-7, True), (0.0, False), (math.inf, False), (math.nan, False)):
         sums = torch.tensor([-7.0, exact * share], dtype=torch.float64, device=H.device)
         lost = -total * math.log(share) if known else 0.0
-        assert passes._log_term(sums, H, C, G) == pytest.approx(-7.0 + lost, rel=1e-15)
+        assert float(passes._log_term(sums, H, C, G)) == pytest.approx(-7.0 + lost, rel=1e-15)
     assert passes._log_term(torch.tensor([-math.inf, exact], device=H.device), H, C, G) == -math.inf
 
 
@@ -249,7 +249,8 @@ def test_the_bound_of_large_counts_keeps_its_digits() -> None:
     exact = on_host(pltf.nmf(rank=5), X).counts(factors).log_term
     for kernels in (True, False):
         engine = built(pltf.nmf(rank=5), X, kernels=kernels, dtype="float32")
-        assert engine.counts(there(factors, kernels=kernels)).log_term == pytest.approx(exact, abs=3e-9 * X.sum())
+        log_term = float(engine.counts(there(factors, kernels=kernels)).log_term)
+        assert log_term == pytest.approx(exact, abs=3e-9 * X.sum())
 
 
 def ran(kernel: Any, *arrays: NDArray[np.float32], out: int, **constants: bool) -> list[NDArray[np.float32]]:

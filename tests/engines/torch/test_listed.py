@@ -66,7 +66,7 @@ def problem(
 def assert_equals_host(engine: TorchListedEngine, task: Task, cells: CellList, factors: Factors, rtol: float) -> None:
     host, arrays = ListedEngine(task, cells, 1), {name: factor.numpy() for name, factor in factors.items()}
     exact, found = host.counts(arrays), expected(engine, factors)
-    assert engine.counts(factors).log_term == pytest.approx(exact.log_term, rel=rtol)
+    assert float(engine.counts(factors).log_term) == pytest.approx(exact.log_term, rel=rtol)
     for name in factors:
         np.testing.assert_allclose(found[name], exact.by_factor[name], rtol=rtol)
         exposure: Any = engine.exposure(factors, name)
