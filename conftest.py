@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.extras import MINIMAL, TORCH, optional
+from tests.extras import MINIMAL, TORCH
 from tests.on_device import ON_GPU
 
 # Examples in docstrings that need an extra: of these names, and of all that is in them.
@@ -44,11 +45,24 @@ if TORCH and not ON_GPU:  # before Triton is imported: its kernels run in Python
     os.environ["TRITON_INTERPRET"] = "1"
 
 
-@pytest.fixture(autouse=not MINIMAL)
+@pytest.fixture(autouse=True)
 def _figures_are_closed() -> Iterator[None]:
     """Examples leave their figures open, as people do; matplotlib warns of the twenty-first."""
     yield
-    optional("matplotlib.pyplot").close("all")
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    if pyplot is not None:
+        pyplot.close("all")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    """On a machine with a GPU, leave out what needs a package that it does not have."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if not ON_GPU:
+            raise
+        pytest.skip(f"needs {error.name}")
 
 
 def _needs_extra(item: pytest.Item) -> bool:
