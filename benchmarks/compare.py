@@ -1,8 +1,8 @@
 """Compare commits: ``make compare BASE=v0.1.0``, or ``python -m benchmarks.compare COMMIT COMMIT ...``.
 
-The sources of each commit are put into a folder of their own, and the benchmarks of today run on them in alternation, so
-that all commits are disturbed alike. Times are ratios against the first commit; below 1 is faster. A result that differs
-is told: the comparison is worth nothing then.
+The sources of each commit go into a folder of their own. The benchmarks of the working tree run on them in alternation,
+so that other load disturbs all of them alike. Times are ratios to the first commit: below 1 is faster. If two commits
+reach different results, the table says so.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Draw the layers of the import contract in pyproject.toml: ``python docs/layers.py`` writes docs/figures/layers.svg."""
+"""Draw the layers of the import contract: ``python docs/layers.py`` writes docs/figures/layers.svg."""
 
 from __future__ import annotations
 
