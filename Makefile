@@ -1,8 +1,9 @@
-# Everything is set up from here: `make demo`, `make test`, `make paper`, `make trust`, `make bench`. Needs Python >= 3.11 and make.
+# Everything is set up from here; `make help` lists the targets. Needs Python >= 3.11 and make.
 PYTHON ?= python3
 # Of the developers' environment. From an index with CPU builds it is small; PyPI's build for Linux brings CUDA.
 TORCH ?= torch==2.13.0
 VENV := .venv
+VENV_BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 BENCH := .venv-bench
 TRUST := .venv-trust
 LOWEST := .venv-lowest
@@ -13,13 +14,17 @@ PYTEST := -m pytest -n auto --maxprocesses 4 --dist worksteal
 # What shows quickest that a set of packages works: files, labels, the command line, results to the last digits.
 SHORT := -m 'not slow' tests/data tests/io tests/store tests/notation tests/test_extras.py tests/test_package.py tests/inference/test_golden.py
 
-.PHONY: demo test test-gpu bench-gpu test-lowest test-minimal faults docs paper trust bench scaling clean help
+.PHONY: demo test test-gpu bench-gpu test-lowest test-minimal test-portable faults docs paper trust bench compare scaling coverage mutants release-check clean help
 
 help:
 	@echo "make demo     draw a count tensor, find its order, predict its hidden cells"
 	@echo "make test     ruff, mypy, import-linter, pytest"
 	@echo "make test-lowest   pytest with the lowest versions of all dependencies (own environment; QUICK=1: some of the tests)"
 	@echo "make test-minimal  pytest without the extras: what needs none (own environment; QUICK=1: some of the tests)"
+	@echo "make test-portable  pytest with the extras, but without PyTorch (macOS, Windows)"
+	@echo "make coverage  branch coverage of src/pltf by the tests"
+	@echo "make mutants   mutation testing of the engines and of inference, on a sample (ARGS='--sample 40 --seed 0')"
+	@echo "make release-check  build wheel and sdist, check them, install them in empty environments, try them"
 	@echo "make test-gpu  the tests that run on a GPU, with the Python at hand (CUDA, PyTorch, Triton)"
 	@echo "make bench-gpu  sweeps on a GPU beside what the card needs at least"
 	@echo "make faults   inject faults: kills, full disks, limits, damaged files, signals (10 minutes; QUICK=1: two; Linux)"
@@ -27,6 +32,7 @@ help:
 	@echo "make paper    the experiments of the paper: figures, tables, docs/paper.md (an hour; QUICK=1: a few minutes, in paper-output)"
 	@echo "make trust    predictions and their uncertainty on real data, beside other tools: docs/trust.md (own environment; hours, goes on where it was broken off; ARGS='--masks 1 --minutes 30': less of it; QUICK=1: a little of everything, in trust-output)"
 	@echo "make bench    pltf beside its peers on the same problems (own environment)"
+	@echo "make compare BASE=v0.1.0   benchmarks of a commit and of the working tree, side by side (own environment)"
 	@echo "make scaling  time and memory of pltf as the number of non-zeros grows (own environment)"
 	@echo "make clean    remove environments and caches"
 
@@ -46,6 +52,19 @@ test-lowest: $(LOWEST)/.test
 
 test-minimal: $(MINIMAL)/.test
 	PLTF_TEST_MINIMAL=1 $(MINIMAL)/bin/python $(PYTEST) $(if $(QUICK),$(SHORT)) $(ARGS)
+
+# Where PyTorch and Triton have no builds for the tests.
+test-portable: $(VENV)/.plain
+	PLTF_TEST_WITHOUT_TORCH=1 $(VENV_BIN)/python $(PYTEST) --ignore tests/report/test_browser.py $(ARGS)
+
+coverage: $(VENV)/.dev
+	$(VENV)/bin/python $(PYTEST) --cov --cov-report=term:skip-covered --cov-report=html $(ARGS)
+
+mutants: $(VENV)/.dev
+	$(VENV)/bin/python -m tests.mutants $(ARGS)
+
+release-check:
+	PYTHON=$(PYTHON) .ci/release
 
 faults: $(VENV)/.dev
 	$(VENV)/bin/python -m faults $(if $(QUICK),--quick) $(ARGS)
@@ -70,6 +89,9 @@ test-gpu:
 bench-gpu:
 	PYTHONPATH=src $(PYTHON) -m benchmarks.gpu $(ARGS)
 
+compare: $(BENCH)/.bench
+	$(BENCH)/bin/python -m benchmarks.compare $(BASE) $(ARGS)
+
 scaling: $(BENCH)/.bench
 	$(BENCH)/bin/python -m benchmarks.scaling $(ARGS)
 
@@ -89,6 +111,12 @@ $(VENV)/.dev: pyproject.toml
 	$(VENV)/bin/python $(PIP) $(TORCH)
 	$(VENV)/bin/python $(PIP) --editable '.[dev]'
 	touch $@ $(VENV)/.run
+
+$(VENV)/.plain: pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version.split()[0]; sys.exit(0 if sys.version_info >= (3, 11) else f"pltf needs Python 3.11 or later, and $(PYTHON) is {v}")'
+	test -d $(VENV_BIN) || $(PYTHON) -m venv $(VENV)
+	$(VENV_BIN)/python $(PIP) --editable '.[test-all]'
+	touch $@
 
 $(LOWEST)/.test: pyproject.toml .ci/lowest.py
 	$(call environment,$(LOWEST))
@@ -114,4 +142,4 @@ $(TRUST)/.trust: pyproject.toml experiments/trust/requirements.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(BENCH) $(TRUST) $(LOWEST) $(MINIMAL) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis demo-output pltf-demo paper-output trust-output docs/_build docs/gallery
+	rm -rf dist htmlcov .coverage $(VENV) $(BENCH) $(TRUST) $(LOWEST) $(MINIMAL) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis demo-output pltf-demo paper-output trust-output docs/_build docs/gallery

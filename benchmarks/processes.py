@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,11 +15,12 @@ class Failed(Exception):
     """A program came to no result; the message says why."""
 
 
-def python(module: str, *arguments: str) -> str:
-    """What a module of this package prints."""
+def python(module: str, *arguments: str, source: Path | None = None) -> str:
+    """What a module of this package prints; with the pltf in another folder of sources, if one is given."""
     command = [sys.executable, "-m", module, *arguments]
+    env = None if source is None else {**os.environ, "PYTHONPATH": str(source)}
     try:
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT, check=True)
+        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=LIMIT, check=True)
     except subprocess.TimeoutExpired:
         raise Failed(f"no result in {LIMIT} s") from None
     except subprocess.CalledProcessError as error:
