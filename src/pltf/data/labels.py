@@ -155,6 +155,35 @@ class Labels:
         return f"<Labels {in_short(self.index)}>"
 
 
+def together(one: Labels, other: Labels, what: str) -> Labels:
+    """The labels of both: sorted if both are, otherwise those of the second that are new after the first.
+
+    Of dates in bins, all bins from the first to the last.
+
+    >>> import pandas as pd
+    >>> together(Labels(pd.Index(["ann", "cid"])), Labels(pd.Index(["bob", "cid"])), "who")
+    <Labels ann, bob, cid>
+    """
+    if one == other:
+        return one
+    if one.bin != other.bin:
+        bins = (f"by the {bin}" if bin else "not at all" for bin in (one.bin, other.bin))
+        raise ObservationError(f"{what} must be binned alike: {' and '.join(bins)} differ")
+    kinds = [_KINDS[labels.index.dtype.kind] for labels in (one, other)]
+    if kinds[0] != kinds[1]:
+        raise ObservationError(f"{what} must be of one kind, but they are {kinds[0]} and {kinds[1]}")
+    joined, at = one.joined(other, what, ObservationError)
+    if (at >= len(one)).all():
+        raise ObservationError(
+            f"{what} have nothing in common: {in_short(one.index)} and {in_short(other.index)}; "
+            "tensors that share an index must share labels"
+        )
+    if one.bin in PERIODS:
+        return replace(joined, index=_all_bins(joined.index, str(one.bin), what))
+    in_order = one.index.is_monotonic_increasing and other.index.is_monotonic_increasing
+    return replace(joined, index=joined.index.sort_values()) if in_order else joined
+
+
 def _appended(labels: pd.Index, new: pd.Index) -> pd.Index:
     """Labels and others behind them; words stay objects, of which pandas 3 would make strings of its own."""
     import pandas as pd
