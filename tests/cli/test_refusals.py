@@ -48,7 +48,8 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 REFUSED = [
     ((), ""),
     (("frobnicate",), "No such command 'frobnicate'"),
-    (("fit", "a.csv"), "'--output' / '-o'"),
+    (("fit", "a.csv"), "for example: pltf fit a.csv --index user,place --value n --nmf 5 -o run.nc"),
+    (("fit", "a.csv", "-i", "user,place", "--nmf", "1"), "--output must name the file for the fit"),
     ((*NMF, "--frobnicate"), "--frobnicate"),
     ((*NMF, "--restarts", "0"), "--restarts"),
     ((*NMF, "--restarts", "two"), "--restarts"),
@@ -78,7 +79,7 @@ REFUSED = [
     ((*NMF, "--variable", "X"), "--variable cannot be used here"),
     (FIT, "one of --model, --cp, --tucker and --nmf must say what to fit, got none"),
     ((*NMF, "--cp", "2"), "got --cp and --nmf"),
-    ((*FIT, "--cp", "2:4"), "--cp must be one size, for only select tries several"),
+    ((*FIT, "--cp", "2:4"), "--cp must be one size here: to try several, use pltf select"),
     ((*FIT, "--cp", "none"), "--cp must be a whole number of at least 1, got 'none'"),
     ((*FIT, "--cp", "2", "--size", "r=3"), "--size goes with --model"),
     ((*FIT, "--tucker", "2"), "--tucker must have a rank for each of user, place, got 1"),
@@ -98,7 +99,8 @@ REFUSED = [
     (("fit", "run.nc", "--nmf", "1", "-o", "out.nc"), "that pltf saved, and data are wanted here"),
     (
         ("fit", "a.csv", "--nmf", "1", "-o", "out.nc"),
-        "--index must say which columns are indices; a.csv has user, place, n",
+        "--index must say which columns are indices, for example: "
+        "pltf fit a.csv --index user,place --value n --nmf 1 -o run.nc",
     ),
     (("fit", "a.csv", "--nmf", "1", "-o", "out.nc", "-i", "user,shop"), "no column 'shop'"),
     (("fit", "a.csv", "--nmf", "1", "-o", "out.nc", "-i", "user,user"), "--index names 'user' twice"),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import shlex
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,19 +20,19 @@ from pltf.cli.data import (
     ENDINGS,
     TABLE_ENDINGS,
     UNLISTED,
-    Wanted,
     as_labelled,
+    as_words_where_some_are,
     for_csv,
     hidden,
-    model_of,
     observed,
     read_alike,
     reading_in_words,
     refuse_no_text,
-    wanted_of,
     with_store,
     write_table,
 )
+from pltf.cli.guide import columns_of, described_column, guide
+from pltf.cli.models import Source, Wanted, model_of, sources_of, wanted_of, with_model_file
 from pltf.cli.parsing import (
     dispersion_of,
     ending_of,
@@ -45,10 +46,15 @@ from pltf.cli.parsing import (
 from pltf.cli.spelling import option
 from pltf.cli.telling import Teller, human_bytes, is_terminal
 from pltf.data import CooObservation, Observation, StoredObservation
+from pltf.data.aligned import aligned
+from pltf.data.labels import in_short
+from pltf.data.observe import in_order
 from pltf.data.pattern import ForgottenPattern
+from pltf.data.split import HeldOut
 from pltf.data.stored import is_store, open_store
 from pltf.errors import PltfError, spelled
 from pltf.fit import Fit
+from pltf.hints import suggestion
 from pltf.inference.run import INTERRUPTED
 from pltf.io import load
 from pltf.selection import Selection
@@ -65,43 +71,113 @@ if TYPE_CHECKING:
 MOST_SHOWN = 12  # components in a listing
 PLANNED_CELLS = 100_000  # of predictions whose memory is told
 MOST_COLUMNS = 10_000  # of a table that are described
+MOST_JUDGED, JUDGING_DRAWS = 20_000, 100  # held-out cells that are compared with popularity after a fit
 _PASSING = {"--resume", "--force", "--quiet", "-q", "--json"}  # options that change nothing of a result
-_HELD = {"i": "whole numbers", "u": "whole numbers", "f": "numbers", "b": "True and False", "O": "words"}
 _PREDICTED = ("mean", "sd", "prob", "supported", "rate_low", "rate_high", "count_low", "count_high")
 
 
-def fit(tell: Teller, file: Path, output: Path, force: bool, **options: Any) -> int:
+def fit(tell: Teller, file: Path | None, output: Path | None, force: bool, **options: Any) -> int:
     """Read, fit, save."""
+    guide(tell, "fit", file, options)
+    asked = _asked_for(file, options)
+    if output is None:
+        raise PltfError("--output must name the file for the fit, for example -o run.nc")
     goes_on = _goes_on(output, options)
-    target = _target(output, force or goes_on, file, options)
+    target = _target(output, force or goes_on, asked, options)
     if options["holdout"] is not None and not 0 < options["holdout"] < 1:
         raise PltfError(f"--holdout must be a share between 0 and 1, got {options['holdout']:g}")
-    fitting, wanted = _fitting(tell, options, file), wanted_of(options)
-    seen = _read(tell, file, options, wanted)
-    model, _ = model_of(seen, wanted)
-    train, held = hidden(seen, options["holdout"], options["seed"])
-    if held is not None:
-        above = np.count_nonzero(held.values)
-        tell.say("hidden", f"{len(held.values):,} cells, {above:,} of them above zero")
-        tell.know(hidden={"cells": len(held.values), "above_zero": int(above), "zeros_sampled": held.sampled})
-        if held.sampled:
-            low = f"so expected counts come out about {options['holdout']:.0%} low"
-            tell.say("", f"of so many cells only few zeros are hidden, {low}: fit without --holdout to predict")
-    fitted = model.fit(train, **fitting)
-    fitted = replace(fitted, held_out=held, origin=_origin(file, options))
+    fitting = _fitting(tell, asked)
+    seen = _read_all(tell, asked)
+    model, _ = model_of(_alone(seen), asked.wanted)
+    seen, held = _hidden(tell, seen, asked)
+    fitted = model.fit(_alone(seen), **fitting)
+    fitted = replace(fitted, held_out=held, origin=_origin(asked))
     target = _saved(tell, target, force or goes_on, fitted.save)
     _tell_fit(tell, fitted)
     interrupted = len(fitted.rows) < options["restarts"] or INTERRUPTED in (fitted.rows[-1].stopped, fitted.stopped)
+    if held is not None and not interrupted:
+        _tell_verdict(tell, fitted, held, seen)
     tell.know(interrupted=interrupted)
-    _tell_saved(tell, target, "the best so far, for it was interrupted" if interrupted else "")
+    _tell_saved(tell, target, "the best so far: it was interrupted" if interrupted else "")
     return 130 if interrupted else 0
 
 
-def _target(output: Path, replaces: bool, file: Path, options: Mapping[str, Any]) -> Path:
+class Asked(NamedTuple):
+    """What a command is to fit, and to what."""
+
+    options: Mapping[str, Any]  # with those of a model file
+    wanted: Wanted
+    sources: Mapping[str, Source]
+
+
+def _asked_for(file: Path | None, options: Mapping[str, Any], *, several: bool = False) -> Asked:
+    options = with_model_file(options)
+    wanted = wanted_of(options, several=several)
+    return Asked(options, wanted, sources_of(file, options, wanted))
+
+
+def _read_all(tell: Teller, asked: Asked) -> dict[str, Observation]:
+    """The data of all tensors; those that share an index along the same labels."""
+    coupled = len(asked.sources) > 1
+    seen = {}
+    for name, source in asked.sources.items():
+        wanted = replace(asked.wanted, tensor=name)
+        seen[name] = _read(tell, source.path, source.options, wanted, name=name if coupled else "")
+    zeros = names_of(asked.options["zeros"], "--zeros") if "zeros" in asked.options else ()
+    return _aligned(tell, seen, asked.wanted, zeros) if coupled else seen
+
+
+def _aligned(
+    tell: Teller, seen: Mapping[str, Observation], wanted: Wanted, zeros: tuple[str, ...]
+) -> dict[str, Observation]:
+    assert wanted.model is not None
+    known = list(dict.fromkeys(i for indices in wanted.model.observed.values() for i in indices))
+    for index in zeros:
+        if index not in known:
+            near = suggestion(index, known)
+            raise PltfError(f"--zeros names {index!r}, and the indices of the model are {', '.join(known)}{near}")
+    ordered = {name: in_order(one, wanted.model.observed[name], name) for name, one in seen.items()}
+    found, added = aligned(as_words_where_some_are(ordered), wanted.model.observed, zeros)
+    for one in added:
+        number = f"{len(one.labels):,} label{'s' * (len(one.labels) != 1)}"
+        absent = f"{one.tensor} has no row for {number} of {one.index!r} ({in_short(one.labels.index)})"
+        how = "zeros" if one.index in zeros else f"missing (--zeros {one.index}: zeros)"
+        tell.say("", f"{'':<12} {_plain(absent)}: their cells are {how}")
+    tell.know(added=[{"tensor": one.tensor, "index": one.index, "labels": len(one.labels)} for one in added])
+    return found
+
+
+def _alone(seen: Mapping[str, Observation]) -> Any:
+    """The data as a model takes them: by tensor, if there are several."""
+    return next(iter(seen.values())) if len(seen) == 1 else dict(seen)
+
+
+def _hidden(
+    tell: Teller, seen: Mapping[str, Observation], asked: Asked
+) -> tuple[dict[str, Observation], HeldOut | None]:
+    """The data without the cells that are held out, of one tensor, and these."""
+    share, of = asked.options["holdout"], asked.options["of"]
+    if of is not None and share is None:
+        raise PltfError("--of goes with --holdout: it names the tensor of which cells are hidden")
+    name = tensor_of(asked.wanted.tensors, of)
+    train, held = hidden(seen[name], share, asked.options["seed"])
+    if held is None:
+        return dict(seen), None
+    held = replace(held, of=name)
+    above, where = np.count_nonzero(held.values), f" of {name}" if len(seen) > 1 else ""
+    tell.say("held out", f"{len(held.values):,} cells{where}, {above:,} of them above zero")
+    tell.know(hidden={"of": name, "cells": len(held.values), "above_zero": int(above), "zeros_sampled": held.sampled})
+    if held.sampled:
+        low = f"so expected counts come out about {share:.0%} low"
+        tell.say("", f"only some zeros of so many cells are held out, {low}: fit without --holdout to predict")
+    return {**seen, name: train}, held
+
+
+def _target(output: Path, replaces: bool, asked: Asked, options: Mapping[str, Any]) -> Path:
     """Where a run is saved."""
     if options["checkpoint"] is not None and same_place(options["checkpoint"], output):
         raise PltfError(f"--checkpoint and the output must be two files, and both are {output}")
-    target = output_path(output, replaces, file)
+    target = output_path(output, replaces, *(source.path for source in asked.sources.values()))
     ending_of(target, [".nc"])
     return target
 
@@ -143,19 +219,21 @@ def _goes_on(output: Path, options: Mapping[str, Any]) -> bool:
     return not ((told - now) + (now - told)).keys() - _PASSING
 
 
-def select(tell: Teller, file: Path, output: Path | None, force: bool, **options: Any) -> int:
+def select(tell: Teller, file: Path | None, output: Path | None, force: bool, **options: Any) -> int:
     """Read, search, save."""
     from pltf.selection import select as search
 
+    guide(tell, "select", file, options)
+    asked = _asked_for(file, options, several=True)
     replaces = force or (output is not None and _goes_on(output, options))
-    target = None if output is None else _target(output, replaces, file, options)
-    fitting, wanted = _fitting(tell, options, file), wanted_of(options, several=True)
-    seen = _read(tell, file, options, wanted)
-    model, sizes = model_of(seen, wanted)
+    target = None if output is None else _target(output, replaces, asked, options)
+    fitting = _fitting(tell, asked)
+    seen = _read_all(tell, asked)
+    model, sizes = model_of(_alone(seen), asked.wanted)
     names = ("workers", "race", "criterion", "folds", "score", "widen")
     settings: dict[str, Any] = {**fitting, **{name: options[name] for name in names}, **sizes}
-    found = search(model, seen, **settings)
-    found = replace(found, best_fit=replace(found.best_fit, origin=_origin(file, options)))
+    found = search(model, _alone(seen), **settings)
+    found = replace(found, best_fit=replace(found.best_fit, origin=_origin(asked)))
     if target is not None:
         target = _saved(tell, target, replaces, found.save)
     _tell_search(tell, found)
@@ -164,16 +242,18 @@ def select(tell: Teller, file: Path, output: Path | None, force: bool, **options
     return 130 if found.interrupted else 0
 
 
-def _fitting(tell: Teller, options: Mapping[str, Any], file: Path) -> dict[str, Any]:
+def _fitting(tell: Teller, asked: Asked) -> dict[str, Any]:
     """The options of a fit, checked before the data are read."""
     from pltf.options import FitOptions
     from pltf.store.checkpoint import Place
 
+    options = asked.options
     given = {one.name: options[one.name] for one in fields(FitOptions) if one.name in options}
     given |= {"prior": priors_of(options["prior"]), "progress": tell.shown}
     given["dispersion"] = dispersion_of(options["dispersion"])
-    if given["checkpoint"] is not None and same_place(given["checkpoint"], file):
-        raise PltfError(f"--checkpoint must be a file of its own, and {file} holds the data")
+    for source in asked.sources.values():
+        if given["checkpoint"] is not None and same_place(given["checkpoint"], source.path):
+            raise PltfError(f"--checkpoint must be a file of its own, and {source.path} holds the data")
     checked = FitOptions(**given)
     Place(checked.checkpoint, checked.every, checked.resume)
     return given
@@ -190,11 +270,11 @@ def update(tell: Teller, run: Path, file: Path, output: Path, force: bool, **opt
     known = _fit_of(run, options["limit"])
     judged(known, how["forget"], how["append"], how["zeros"])
     if len(known.model.observed) > 1:
-        raise PltfError(f"{run} is a fit of several tensors: these are updated in Python")
+        raise PltfError(f"{run} is a fit of several tensors, which can be updated in Python only (fit.update)")
     reading = read_alike(known, options)
     seen = _read(tell, file, reading, known=known)
     fitted = known.update(seen, progress=tell.shown, **how)
-    fitted = replace(fitted, origin=_origin(file, reading))
+    fitted = replace(fitted, origin=_origin_of(str(file), reading_in_words(reading)))
     target = _saved(tell, target, force, fitted.save)
     _tell_new_rows(tell, known, fitted)
     _tell_fit(tell, fitted)
@@ -215,6 +295,7 @@ def _tell_new_rows(tell: Teller, known: Fit, fitted: Fit) -> None:
 def predict(
     tell: Teller,
     run: Path,
+    of: str | None,
     cells: Path | None,
     top: int | None,
     among: str | None,
@@ -241,22 +322,23 @@ def predict(
         output_path(output, force, run, cells)
         refuse_no_text(ending_of(output, TABLE_ENDINGS), spreadsheet_safe)
     known = _fit_of(run, limit).to(device)
-    indices = list(known.model.observed[known.tensor()])
-    how: dict[str, Any] = {"draws": draws, "seed": seed, "progress": tell.shown}
+    name = tensor_of(tuple(known.model.observed), of)
+    indices = list(known.model.observed[name])
+    how: dict[str, Any] = {"draws": draws, "seed": seed, "of": name, "progress": tell.shown}
     if top is not None:
-        table = known.top(top, among or _most_asked(known), atleast=atleast, unsupported=unsupported, **how)
+        table = known.top(top, among or _most_asked(known, name), atleast=atleast, unsupported=unsupported, **how)
         at = table[indices]
     else:
         assert cells is not None
         table = _asked(cells, format, indices, limit)
         at = as_labelled(table[indices], known)
-        spread = np.sqrt(known.var(at, progress=tell.shown))
-        table = table.assign(mean=known.mean(at), sd=spread, prob=known.prob(at, atleast, **how))
-        table = table.assign(supported=known.supported(at))
+        spread = np.sqrt(known.var(at, of=name, progress=tell.shown))
+        table = table.assign(mean=known.mean(at, of=name), sd=spread, prob=known.prob(at, atleast, **how))
+        table = table.assign(supported=known.supported(at, of=name))
     for kind, counts in (("rate", False), ("count", True)):
         low, high = known.interval(at, level, counts=counts, **how)
         table = table.assign(**{f"{kind}_low": low, f"{kind}_high": high})
-    tell.know(cells=table.astype(object).to_dict("records"), level=level, atleast=atleast)
+    tell.know(of=name, cells=table.astype(object).to_dict("records"), level=level, atleast=atleast)
     if output is not None:
         output = _saved(tell, output, force, lambda path: write_table(table, path, safe=spreadsheet_safe))
         _tell_saved(tell, output, f"{len(table):,} cells")
@@ -308,17 +390,27 @@ def _plain(text: object) -> str:
     return printable(text, keep="")
 
 
-def _most_asked(known: Fit) -> str:
-    """The cells that people mean if they do not say: missing ones, or zeros where nothing is missing."""
-    name = known.tensor()
+def _most_asked(known: Fit, name: str) -> str:
+    """The cells that people mean by default: missing ones, or zeros where nothing is missing."""
     shape = [known.sizes[index] for index in known.model.observed[name]]
     return "missing" if known.n_observed[name] < math.prod(shape) else "zero"
+
+
+def tensor_of(tensors: tuple[str, ...], of: str | None) -> str:
+    """The tensor that --of names; the first if it names none."""
+    if of is None:
+        return tensors[0]
+    if of not in tensors:
+        near = suggestion(of, tensors)
+        raise PltfError(f"--of must name a tensor of the model ({', '.join(tensors)}), got {of!r}{near}")
+    return of
 
 
 def score(
     tell: Teller,
     run: Path,
     file: Path | None,
+    of: str | None,
     value: str | None,
     format: str | None,
     level: float,
@@ -332,8 +424,10 @@ def score(
     from pltf.cli.data import held_in
 
     known = _fit_of(run, limit)
+    held_of = None if known.held_out is None else known.held_out.of
+    name = tensor_of(tuple(known.model.observed), of or (held_of if file is None else None))
     if file is not None and is_store(file):
-        known, file = with_store(known, file), None
+        known, file = with_store(known, file, name), None
     known = known.to(device)
     if not known.keeps_data:
         if any(pattern.digest for pattern in known.patterns.values() if isinstance(pattern, ForgottenPattern)):
@@ -343,9 +437,11 @@ def score(
         raise PltfError("--value and --format go with a table of cells, and none is named")
     if file is None and known.held_out is None:
         raise PltfError(f"no cells were hidden when {run} was fitted: name a table of cells, or fit with --holdout")
-    held = known.held_out if file is None else held_in(file, known, value, format, limit)
-    scores = metrics.score(known, held, level=level, ranking=ranking, seed=seed, progress=tell.shown)
+    held = known.held_out if file is None else held_in(file, known, name, value, format, limit)
+    scores = metrics.score(known, held, of=name, level=level, ranking=ranking, seed=seed, progress=tell.shown)
     tell.say("", repr(scores).strip("<>"))
+    tell.say("", f"  {scores.verdict()}")
+    tell.know(of=name, verdict=scores.verdict(), beats_popularity=scores.beats_popularity)
     rows = {str(name): row for name, row in scores.table.to_dict("index").items()}
     tell.know(cells=scores.values.size, above_zero=int((scores.values > 0).sum()), level=level, scores=rows)
     tell.know(calibration=scores.calibration.to_dict("records"))
@@ -365,13 +461,14 @@ def report(tell: Teller, run: Path, output: Path, title: str | None, top: int, f
     return 0
 
 
-def plan(tell: Teller, file: Path, **options: Any) -> int:
+def plan(tell: Teller, file: Path | None, **options: Any) -> int:
     """Tell what a fit would take."""
-    wanted, dispersion = wanted_of(options), dispersion_of(options["dispersion"])
-    seen = _read(tell, file, options, wanted)
-    model, _ = model_of(seen, wanted)
+    guide(tell, "plan", file, options)
+    asked, dispersion = _asked_for(file, options), dispersion_of(options["dispersion"])
+    seen = _read_all(tell, asked)
+    model, _ = model_of(_alone(seen), asked.wanted)
     chosen = {name: options[name] for name in ("dtype", "method", "device")}
-    planned = model.plan(seen, dispersion=dispersion, **chosen)
+    planned = model.plan(_alone(seen), dispersion=dispersion, **chosen)
     tell.say("", str(planned))
     tell.know(model=model.text, latent=dict(model.sizes), engine=planned.engine, dtype=options["dtype"])
     tell.know(flops=planned.flops, work_bytes=planned.work_bytes, threads=planned.threads)
@@ -436,49 +533,13 @@ def _tell_store(tell: Teller, path: Path) -> None:
 def _tell_table(tell: Teller, table: pd.DataFrame, width: int) -> None:
     """What columns a table has; of very many, the first."""
     tell.say("table", f"{len(table):,} rows, {width} columns")
-    columns = [_column(table.iloc[:, at], str(name)) for at, name in enumerate(table.columns)]
+    columns = columns_of(table)
     longest = min(max((len(_plain(one["name"])) for one in columns), default=0), 30)
     for one in columns:
-        absent = f"; {one['absent']:,} absent" if one["absent"] else ""
-        span = f": {_plain(one['first'])} to {_plain(one['last'])}" if one["different"] else ""
-        name = _plain(one["name"]) or "(no name)"
-        tell.say("", f"  {name:<{longest}}  {one['holds']}, {one['different']:,} different{span}{absent}")
+        tell.say("", f"  {_plain(one['name']) or '(no name)':<{longest}}  {described_column(one)}")
     if len(columns) < width:
         tell.say("", f"  and {width - len(columns):,} more columns")
     tell.know(kind="table", rows=len(table), columns=columns, more_columns=width - len(columns))
-
-
-def _column(column: pd.Series, name: str) -> dict[str, Any]:
-    """What a column holds."""
-    kind, different, absent = _different(column)
-    dates = kind == "O" and len(different) > 0 and all(_looks_like_a_date(word) for word in different)
-    ends = (min(different), max(different)) if len(different) else (None, None)
-    first, last = (one if one is None else str(one).removesuffix(" 00:00:00")[:40] for one in ends)
-    facts = {"name": name, "holds": "dates" if dates else _HELD[kind], "different": len(different)}
-    return {**facts, "first": first, "last": last, "absent": absent}
-
-
-def _different(column: pd.Series) -> tuple[str, Any, int]:
-    """The kind of what a column holds, each of it once, and how many are absent; what is no number is in words."""
-    import pandas as pd
-
-    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iufb":  # at once: there may be many such columns
-        values = column.to_numpy()
-        present = values[~np.isnan(values)] if column.dtype.kind == "f" else values
-        return column.dtype.kind, pd.unique(present), values.size - present.size
-    present = column.dropna()
-    try:
-        once = present.unique()
-    except TypeError:  # lists, for example
-        once = present
-    kind = present.infer_objects().dtype.kind if len(present) else "O"
-    if kind not in "iufb":
-        kind, once = "O", list(dict.fromkeys(map(str, once)))
-    return kind, once, len(column) - len(present)
-
-
-def _looks_like_a_date(word: str) -> bool:
-    return word[:4].isdigit() and word[4:5] == "-" and word[5:7].isdigit() and word[7:8] == "-"
 
 
 def _tell_array(tell: Teller, held: Any) -> None:
@@ -607,29 +668,39 @@ def demo(tell: Teller, folder: Path, force: bool) -> int:
 
 
 def _read(
-    tell: Teller, file: Path, options: Mapping[str, Any], wanted: Wanted | None = None, known: Fit | None = None
+    tell: Teller,
+    file: Path,
+    options: Mapping[str, Any],
+    wanted: Wanted | None = None,
+    known: Fit | None = None,
+    name: str = "",
 ) -> Observation:
     seen, source = observed(file, options, wanted, known)
-    _tell_data(tell, seen, source)
+    _tell_data(tell, seen, source, name)
     return seen
 
 
-def _tell_data(tell: Teller, seen: Observation, source: str) -> None:
+def _tell_data(tell: Teller, seen: Observation, source: str, name: str = "") -> None:
+    """What was read; of one of several tensors, with its name."""
     dims = seen.dims or ("",) * len(seen.shape)
     shape = " x ".join(f"{dim} {size:,}".strip() for dim, size in zip(dims, seen.shape, strict=True))
     above = seen.n_positive
     cells = f"{seen.n_observed:,} cells observed" if seen.has_missing else "all cells observed"
-    tell.say("data", ": ".join(_plain(part) for part in (source, shape) if part))
+    tell.say(f"data {name}".strip(), ": ".join(_plain(part) for part in (source, shape) if part))
     tell.say("", f"{'':<12} {cells}, {above:,} of them above zero, total {seen.total:g}")
     storage = {CooObservation: "listed", StoredObservation: "parts"}.get(type(seen), "dense")
     facts = {"source": source, "shape": seen.shape, "dims": seen.dims, "total": seen.total, "observed": seen.n_observed}
-    tell.know(data={**facts, "above_zero": above, "largest": seen.largest, "storage": storage})
+    facts |= {"above_zero": above, "largest": seen.largest, "storage": storage}
+    if name:
+        tell.know(data={**tell.known.get("data", {}), name: facts})
+    else:
+        tell.know(data=facts)
 
 
 def _tell_fit(tell: Teller, fitted: Fit) -> None:
     state = "converged" if fitted.converged else f"not converged ({fitted.stopped})"
     sizes = ", ".join(f"{index}={size}" for index, size in fitted.model.sizes.items())
-    tell.say("model", f"{' '.join(fitted.model.text.split())}; {sizes}")
+    tell.say("model", f"{'; '.join(fitted.model.text.splitlines())}; {sizes}")
     for note in fitted.notes:
         tell.say("note", _plain(note))
     tell.say(fitted.objective, f"{fitted.bound:.6f} after {fitted.n_iter} sweeps, {state}; {fitted.seconds:.1f} s")
@@ -637,6 +708,24 @@ def _tell_fit(tell: Teller, fitted: Fit) -> None:
         tell.say("counts", f"{f'{name}: ' if len(fitted.dispersion) > 1 else ''}{found}")
     _tell_components(tell, fitted)
     _know_fit(tell, fitted)
+
+
+def _tell_verdict(tell: Teller, fitted: Fit, held: HeldOut, train: Mapping[str, Observation]) -> None:
+    """Whether the fit predicts the cells that were hidden from it better than popularity does."""
+    from pltf import metrics
+
+    if len(held.values) > MOST_JUDGED:
+        some = np.sort(np.random.default_rng(0).choice(len(held.values), MOST_JUDGED, replace=False))
+        held = replace(held, cells=held.cells[some], values=held.values[some])
+    both = bool(0 < np.count_nonzero(held.values) < len(held.values))
+    knowing = replace(fitted, patterns={name: one.pattern() for name, one in train.items()}, held_out=held)
+    with warnings.catch_warnings(action="ignore"):  # of sampled zeros, which is said above
+        try:
+            scores = metrics.score(knowing, draws=JUDGING_DRAWS, ranking=both, progress=tell.shown)
+        except PltfError:  # pltf score says why
+            return
+    tell.say("score", scores.verdict())
+    tell.know(verdict=scores.verdict(), beats_popularity=scores.beats_popularity)
 
 
 def _know_fit(tell: Teller, fitted: Fit) -> None:
@@ -722,8 +811,18 @@ def _tell_origin(tell: Teller, origin: Mapping[str, str]) -> None:
     tell.say("saved", _plain(f"{when} by {', '.join(f'{name} {version}' for name, version in told.items())}"))
 
 
-def _origin(file: Path, options: Mapping[str, Any]) -> dict[str, str]:
-    return {"source": str(file), "read": reading_in_words(options), "command": shlex.join(_as_written())}
+def _origin(asked: Asked) -> dict[str, str]:
+    """Where the data came from and how they were read; of several tensors, each with its name."""
+    sources = asked.sources
+    if len(sources) == 1:
+        (source,) = sources.values()
+        return _origin_of(str(source.path), reading_in_words(source.options))
+    files = ", ".join(f"{name}={source.path}" for name, source in sources.items())
+    return _origin_of(files, "; ".join(f"{name}: {reading_in_words(one.options)}" for name, one in sources.items()))
+
+
+def _origin_of(source: str, read: str) -> dict[str, str]:
+    return {"source": source, "read": read, "command": shlex.join(_as_written())}
 
 
 def _as_written() -> list[str]:

@@ -18,7 +18,7 @@ class Teller:
 
     def __init__(self, as_json: bool, quiet: bool) -> None:
         self._json, self._quiet = as_json, quiet
-        self._facts: dict[str, Any] = {}
+        self.known: dict[str, Any] = {}
         self.saved: Path | None = None  # what is there already if a command is interrupted
 
     def __enter__(self) -> Self:
@@ -34,7 +34,7 @@ class Teller:
 
         Progress.lines_every = self._lines_every
         if self._json and error is None:
-            print(json.dumps(_plain(self._facts), indent=2, allow_nan=False))
+            print(json.dumps(_plain(self.known), indent=2, allow_nan=False))
 
     @property
     def shown(self) -> bool:
@@ -62,7 +62,7 @@ class Teller:
 
     def know(self, **facts: Any) -> None:
         """Facts for machines."""
-        self._facts |= facts
+        self.known |= facts
 
 
 def _plain(value: Any) -> Any:

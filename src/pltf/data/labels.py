@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pltf.data.numeric import EXACT, brief
 from pltf.errors import ObservationError, PltfError, py, py_only
+from pltf.hints import suggestion
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 PERIODS = {"minute": "min", "hour": "h", "day": "D", "week": "W-SUN", "month": "M", "quarter": "Q", "year": "Y"}
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 BINS = (*PERIODS, "weekday", "hourofday")  # the last two go round
+_SEARCHED = 100_000  # labels among which a word that somebody has meant is looked for
 _MOST_BINS = 10_000_000
 _NAMED = {"string": str, "integer": np.int64, "floating": np.float64, "boolean": bool}  # what columns of objects hold
 _KINDS = {"O": "words", "i": "numbers", "f": "numbers", "b": "True and False", "M": "dates"}
@@ -67,7 +69,8 @@ class Labels:
         if (found < 0).any():
             row = int(np.argmax(found < 0))
             known = f"one of its {len(self):,} labels, {in_short(self.index)}"
-            raise error(f"{what}: {py:row {row}} has {shown(column[row])}, which is not {known}")
+            near = suggestion(column[row], self.index[:_SEARCHED]) if column.dtype == object else ""
+            raise error(f"{what}: {py:row {row}} has {shown(column[row])}, which is not {known}{near}")
         return found
 
     def sources(self, values: Any, what: str, error: type[PltfError] = PltfError) -> NDArray[np.intp]:
@@ -359,7 +362,9 @@ def split_bin(column: Any, what: str) -> tuple[Any, str | None]:
         return column, None
     name, _, bin = column.rpartition(":")
     if bin not in BINS:
-        raise ObservationError(f"{what}: {column!r} must end in one of {', '.join(BINS)}, got {bin!r}")
+        raise ObservationError(
+            f"{what}: {column!r} must end in one of {', '.join(BINS)}, got {bin!r}{suggestion(bin, BINS)}"
+        )
     return name, bin
 
 
