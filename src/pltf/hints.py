@@ -29,13 +29,13 @@ def suggestion(word: Any, known: Iterable[Any]) -> str:
     >>> suggestion("plcae", ["user", "place"]), suggestion("colour", ["user", "place"])
     ("; did you mean 'place'?", '')
     >>> suggestion("User", ["user", "place"])
-    "; did you mean 'user'? Upper and lower case differ"
+    "; did you mean 'user'? Names are case-sensitive"
     """
     near = meant(word, known)
     if near is None:
         return ""
     case = str(word).casefold() == near.casefold() and str(word) != near
-    return f"; did you mean {near!r}?{' Upper and lower case differ' if case else ''}"
+    return f"; did you mean {near!r}?{' Names are case-sensitive' if case else ''}"
 
 
 def absent_column(name: Any, names: Sequence[Any]) -> str:

@@ -18,6 +18,7 @@ from pltf.engines.plan import HELD, HELD_BY_ESTIMATES, HELD_PLAINLY, Plan, plan_
 from pltf.engines.registry import facts_of
 from pltf.engines.ways import DENSE, STORED, Facts, Task
 from pltf.errors import ObservationError, PltfError, py, py_only
+from pltf.hints import suggestion
 from pltf.inference.gibbs import NAME as GIBBS
 from pltf.notation import Model
 from pltf.options import FitOptions
@@ -116,7 +117,8 @@ def by_tensor(model: Model, given: Any, argument: str, partial: bool = False) ->
     unknown = [name for name in given if name not in names]
     absent = [name for name in names if name not in given]
     if unknown:
-        raise PltfError(f"unknown tensor {unknown[0]!r} in {py:{argument}}: the model has {', '.join(names)}")
+        near = suggestion(unknown[0], names)
+        raise PltfError(f"unknown tensor {unknown[0]!r} in {py:{argument}}: the model has {', '.join(names)}{near}")
     if absent and not partial:
         raise PltfError(f"{py:{argument}} must have an array for every tensor of the model, but {absent[0]} is absent")
     return {name: given[name] for name in names if name in given}

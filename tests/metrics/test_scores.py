@@ -659,7 +659,7 @@ def test_coverage_of_rates_and_counts() -> None:
 def _scores_of_means(x: Array, means: Array, popularity: Array) -> metrics.Scores:
     """Scores of made-up predictions."""
     fitted, simple = (Judged(x, one, stats.poisson.logpmf(x, one)) for one in (means, popularity))
-    table, lead = _tables(fitted, simple, 50, 0.9, 0, False)
+    table, lead = _tables(fitted, simple, 50, 0.9, 0, progress=False)
     empty = pd.DataFrame()
     return metrics.Scores(table, empty, empty, x, means, popularity, 0.9, empty, lead)
 

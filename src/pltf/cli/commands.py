@@ -1,4 +1,4 @@
-"""What the commands do."""
+"""The commands: what runs after the options are parsed."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from pltf.engines.plan import Plan
 
 MOST_SHOWN = 12  # components in a listing
-PLANNED_CELLS = 100_000  # of predictions whose memory is told
+PLANNED_CELLS = 100_000  # of predictions whose memory is estimated
 MOST_COLUMNS = 10_000  # of a table that are described
 MOST_JUDGED, JUDGING_DRAWS = 20_000, 100  # held-out cells that are compared with popularity after a fit
 _PASSING = {"--resume", "--force", "--quiet", "-q", "--json"}  # options that change nothing of a result
@@ -158,7 +158,7 @@ def _hidden(
     """The data without the cells that are held out, of one tensor, and these."""
     share, of = asked.options["holdout"], asked.options["of"]
     if of is not None and share is None:
-        raise PltfError("--of goes with --holdout: it names the tensor of which cells are hidden")
+        raise PltfError("--of needs --holdout: it names the tensor whose cells are held out")
     name = tensor_of(asked.wanted.tensors, of)
     train, held = hidden(seen[name], share, asked.options["seed"])
     if held is None:
@@ -174,7 +174,7 @@ def _hidden(
 
 
 def _target(output: Path, replaces: bool, asked: Asked, options: Mapping[str, Any]) -> Path:
-    """Where a run is saved."""
+    """The checked output path of a run."""
     if options["checkpoint"] is not None and same_place(options["checkpoint"], output):
         raise PltfError(f"--checkpoint and the output must be two files, and both are {output}")
     target = output_path(output, replaces, *(source.path for source in asked.sources.values()))
@@ -183,7 +183,7 @@ def _target(output: Path, replaces: bool, asked: Asked, options: Mapping[str, An
 
 
 def _saved(tell: Teller, target: Path, replaces: bool, save: Callable[[Path], object]) -> Path:
-    """Where the result is once it is saved."""
+    """Save the result; the path it was saved to."""
     with _leaving_others(tell, replaces) as names:
         save(target)
     tell.saved = names.get(target, target)
@@ -192,7 +192,7 @@ def _saved(tell: Teller, target: Path, replaces: bool, save: Callable[[Path], ob
 
 @contextmanager
 def _leaving_others(tell: Teller, replaces: bool) -> Iterator[dict[Path, Path]]:
-    """Files that are written here do not replace unasked what has appeared meanwhile; yields the names they got."""
+    """Never overwrite files that have appeared meanwhile; yields the paths that are used instead."""
     if replaces:
         yield {}
         return
@@ -204,11 +204,11 @@ def _leaving_others(tell: Teller, replaces: bool) -> Iterator[dict[Path, Path]]:
 
 def _tell_of_others(tell: Teller, asked: Path, name: Path) -> None:
     if name != asked:
-        tell.insist(f"{asked} has appeared meanwhile and is left as it is: the result is in {name}")
+        tell.insist(f"{asked} was created by another process meanwhile and is not overwritten: the result is in {name}")
 
 
 def _goes_on(output: Path, options: Mapping[str, Any]) -> bool:
-    """Whether the output is that of the same call, which was interrupted, and which this one goes on with."""
+    """Whether the output is from the same command, interrupted earlier and resumed now."""
     if not (options["resume"] and output.is_file() and options["checkpoint"] and options["checkpoint"].exists()):
         return False
     try:
@@ -253,14 +253,14 @@ def _fitting(tell: Teller, asked: Asked) -> dict[str, Any]:
     given["dispersion"] = dispersion_of(options["dispersion"])
     for source in asked.sources.values():
         if given["checkpoint"] is not None and same_place(given["checkpoint"], source.path):
-            raise PltfError(f"--checkpoint must be a file of its own, and {source.path} holds the data")
+            raise PltfError(f"--checkpoint must be a separate file, and {source.path} holds the data")
     checked = FitOptions(**given)
     Place(checked.checkpoint, checked.every, checked.resume)
     return given
 
 
 def update(tell: Teller, run: Path, file: Path, output: Path, force: bool, **options: Any) -> int:
-    """Read further data, update a saved fit, save it anew."""
+    """Read new data, update a saved fit, save the result."""
     from pltf.update import judged
 
     target = output_path(output, force, run, file)
@@ -285,7 +285,7 @@ def update(tell: Teller, run: Path, file: Path, output: Path, force: bool, **opt
 
 
 def _tell_new_rows(tell: Teller, known: Fit, fitted: Fit) -> None:
-    """How many rows an update has added."""
+    """Say how many rows an update has added."""
     new = {index: size - known.sizes[index] for index, size in fitted.sizes.items() if size > known.sizes[index]}
     tell.know(new=new)
     if new:
@@ -313,11 +313,13 @@ def predict(
 ) -> int:
     """Predict cells of a saved fit."""
     if (cells is None) == (top is None):
-        raise PltfError("predict needs either --cells, a table of cells, or --top, a number of them")
+        raise PltfError(
+            "predict needs either --cells FILE, the cells to predict, or --top N, the N most probable cells"
+        )
     if cells is not None and among is not None:
-        raise PltfError("--among goes with --top, and --cells says itself which cells")
+        raise PltfError("--among needs --top, and cannot be used with --cells")
     if cells is not None and unsupported:
-        raise PltfError("--unsupported goes with --top, and --cells says itself which cells")
+        raise PltfError("--unsupported needs --top, and cannot be used with --cells")
     if output is not None:
         output_path(output, force, run, cells)
         refuse_no_text(ending_of(output, TABLE_ENDINGS), spreadsheet_safe)
@@ -348,19 +350,19 @@ def predict(
 
 
 def _asked(cells: Path, format: str | None, indices: list[str], limit: float | None) -> pd.DataFrame:
-    """The table of cells to predict; all its columns stay as they are written."""
+    """The table of cells to predict; other columns are kept as they are."""
     from pltf.cli.data import TABLES
     from pltf.io.columns import refuse_absent
     from pltf.io.files import guess, read_data, table_columns
 
     kind = format or guess(cells)
     if kind not in TABLES:
-        raise PltfError(f"--cells must be a table with the columns {', '.join(indices)}, and {cells} is none")
+        raise PltfError(f"--cells must be a table with the columns {', '.join(indices)}, and {cells} is not a table")
     columns = table_columns(cells, kind, limit)
     refuse_absent(cells, indices, columns)
     taken = [name for name in _PREDICTED if name in columns]
     if taken:
-        raise PltfError(f"{cells} has a column {taken[0]!r}, as the answer has: rename it")
+        raise PltfError(f"{cells} has a column {taken[0]!r}, which is also a column of the predictions: rename it")
     table: pd.DataFrame = read_data(cells, format=kind, keys=columns, limit=limit)
     if not len(table):
         raise PltfError(f"{cells} has no rows")
@@ -368,7 +370,7 @@ def _asked(cells: Path, format: str | None, indices: list[str], limit: float | N
 
 
 def _print_table(table: pd.DataFrame, safe: bool) -> None:
-    """Numbers that can be read on a terminal, and all their digits in a pipe."""
+    """Rounded numbers on a terminal, all digits in a pipe."""
     if is_terminal():
         print(_for_terminal(table).to_string(index=False, float_format=lambda number: f"{number:.4g}"))
     else:
@@ -376,7 +378,7 @@ def _print_table(table: pd.DataFrame, safe: bool) -> None:
 
 
 def _for_terminal(table: pd.DataFrame) -> pd.DataFrame:
-    """A table with nothing in its text that would drive a terminal."""
+    """A table without control characters in its text."""
     shown = table.copy()
     for at in range(table.shape[1]):
         column = table.iloc[:, at]
@@ -419,7 +421,7 @@ def score(
     device: str,
     limit: float | None,
 ) -> int:
-    """Score hidden cells."""
+    """Score held-out cells."""
     from pltf import metrics
     from pltf.cli.data import held_in
 
@@ -431,12 +433,12 @@ def score(
     known = known.to(device)
     if not known.keeps_data:
         if any(pattern.digest for pattern in known.patterns.values() if isinstance(pattern, ForgottenPattern)):
-            raise PltfError(f"{run} was fitted to a cell store, which a file does not hold: name the store after it")
-        raise PltfError(f"{run} was fitted with --no-keep-data: it does not know the cells it has seen, as scores must")
+            raise PltfError(f"{run} was fitted to a cell store, which it does not contain: pass the store as FILE")
+        raise PltfError(f"{run} was fitted with --no-keep-data, and scores need the observed cells")
     if file is None and (value is not None or format is not None):
-        raise PltfError("--value and --format go with a table of cells, and none is named")
+        raise PltfError("--value and --format need a table of cells, and no FILE is given")
     if file is None and known.held_out is None:
-        raise PltfError(f"no cells were hidden when {run} was fitted: name a table of cells, or fit with --holdout")
+        raise PltfError(f"{run} has no held-out cells: pass a table of cells, or fit with --holdout")
     held = known.held_out if file is None else held_in(file, known, name, value, format, limit)
     scores = metrics.score(known, held, of=name, level=level, ranking=ranking, seed=seed, progress=tell.shown)
     tell.say("", repr(scores).strip("<>"))
@@ -462,7 +464,7 @@ def report(tell: Teller, run: Path, output: Path, title: str | None, top: int, f
 
 
 def plan(tell: Teller, file: Path | None, **options: Any) -> int:
-    """Tell what a fit would take."""
+    """Estimate the cost of a fit."""
     guide(tell, "plan", file, options)
     asked, dispersion = _asked_for(file, options), dispersion_of(options["dispersion"])
     seen = _read_all(tell, asked)
@@ -477,8 +479,8 @@ def plan(tell: Teller, file: Path | None, **options: Any) -> int:
 
 
 def _tell_memory(tell: Teller, planned: Plan) -> None:
-    """The memory of a fit, and of what comes before and after it, each with the data."""
-    workers = available_threads()  # as many as a search has if it is not told
+    """The memory of a search, of predictions and of a report, each including the data."""
+    workers = available_threads()  # the default of a search
     search, answers = planned.search_bytes(workers), planned.predict_bytes(PLANNED_CELLS)
     tell.say("", f"search    {human_bytes(search)} with 10 restarts, {workers} at a time")
     there = f", and {human_bytes(planned.predict_device_bytes)} on the device" if planned.device else ""
@@ -491,7 +493,7 @@ def _tell_memory(tell: Teller, planned: Plan) -> None:
 
 
 def info(tell: Teller, file: Path, format: str | None, variable: str | None, limit: float | None) -> int:
-    """Tell what is in a file."""
+    """Show what is in a file."""
     from pltf.cli.data import TABLES
     from pltf.io.files import guess, read_data, table_columns
     from pltf.io.saved import is_saved
@@ -522,7 +524,7 @@ def info(tell: Teller, file: Path, format: str | None, variable: str | None, lim
 
 
 def _tell_store(tell: Teller, path: Path) -> None:
-    """What a cell store has."""
+    """Describe a cell store."""
     seen = open_store(path)
     _tell_data(tell, seen, str(path))
     owner = seen.owner if seen.dims is None else _plain(seen.dims[seen.owner])
@@ -531,7 +533,7 @@ def _tell_store(tell: Teller, path: Path) -> None:
 
 
 def _tell_table(tell: Teller, table: pd.DataFrame, width: int) -> None:
-    """What columns a table has; of very many, the first."""
+    """Describe the columns of a table; of very many, the first."""
     tell.say("table", f"{len(table):,} rows, {width} columns")
     columns = columns_of(table)
     longest = min(max((len(_plain(one["name"])) for one in columns), default=0), 30)
@@ -543,7 +545,7 @@ def _tell_table(tell: Teller, table: pd.DataFrame, width: int) -> None:
 
 
 def _tell_array(tell: Teller, held: Any) -> None:
-    """What cells an array has; an array that cannot be data is told as such."""
+    """Describe the cells of an array, or say why it cannot be fitted."""
     from pltf.data import observe
     from pltf.io.listed import ListedFile
 
@@ -577,7 +579,7 @@ def convert(tell: Teller, file: Path, output: Path, force: bool, spreadsheet_saf
     path, *others = (names.get(one, one) for one in written)
     _tell_saved(tell, path)
     for one in others:
-        tell.say("", f"{'':<12} {one} has the labels, which the format cannot hold")
+        tell.say("", f"{'':<12} {one} has the labels, which this format cannot store")
     tell.know(labels=str(others[0]) if others else None)
     alone = (
         isinstance(seen, CooObservation | StoredObservation)
@@ -585,13 +587,13 @@ def convert(tell: Teller, file: Path, output: Path, force: bool, spreadsheet_saf
         and path.suffix not in (".npz", ".nc")
     )
     if alone:
-        tell.say("", f"{'':<12} read it with --missing unlisted, or cells without a row are zeros")
+        tell.say("", f"{'':<12} read it with --missing unlisted: otherwise cells without a row are zeros")
     tell.know(read_with=["--missing", "unlisted"] if alone else [])
     return 0
 
 
 def _labels_beside(target: Path) -> Path:
-    """The file for labels that the format of another one cannot hold."""
+    """The file for labels that the format of another file cannot store."""
     return target.with_name(f"{target.name}.labels.csv")
 
 
@@ -632,7 +634,7 @@ def prepare(
 
 
 def demo(tell: Teller, folder: Path, force: bool) -> int:
-    """All of it, on events that are drawn."""
+    """Run every step on generated events."""
     from pltf.cli.data import demo_events
     from pltf.cli.main import run
 
@@ -641,7 +643,7 @@ def demo(tell: Teller, folder: Path, force: bool) -> int:
     files = [folder / name for name in ("events.csv", "search.nc", "run.nc", "report.html")]
     existing = [file for file in files if file.exists()]
     if existing and not force:
-        raise PltfError(f"{existing[0]} exists: --force replaces it")
+        raise PltfError(f"{existing[0]} exists: use --force to overwrite it")
     folder.mkdir(parents=True, exist_ok=True)
     events, search, saved, page = map(str, files)
     write_table(demo_events(), files[0])
@@ -664,7 +666,7 @@ def demo(tell: Teller, folder: Path, force: bool) -> int:
     return 0
 
 
-# -- what is told -------------------------------------------------------------------------------
+# -- output -------------------------------------------------------------------------------
 
 
 def _read(
@@ -703,7 +705,7 @@ def _tell_fit(tell: Teller, fitted: Fit) -> None:
     tell.say("model", f"{'; '.join(fitted.model.text.splitlines())}; {sizes}")
     for note in fitted.notes:
         tell.say("note", _plain(note))
-    tell.say(fitted.objective, f"{fitted.bound:.6f} after {fitted.n_iter} sweeps, {state}; {fitted.seconds:.1f} s")
+    tell.say(fitted.objective, f"{fitted.bound:.6f} after {fitted.n_iter} iterations, {state}; {fitted.seconds:.1f} s")
     for name, found in fitted.dispersion.items():
         tell.say("counts", f"{f'{name}: ' if len(fitted.dispersion) > 1 else ''}{found}")
     _tell_components(tell, fitted)
@@ -748,7 +750,7 @@ def _know_fit(tell: Teller, fitted: Fit) -> None:
 
 
 def _tell_components(tell: Teller, fitted: Fit) -> None:
-    """Components by what they explain, numbered as in the report; those that explain nothing are only counted."""
+    """List components by the counts they explain, numbered as in the report; empty ones are only counted."""
     if len(fitted.model.sizes) != 1:
         return
     (latent,) = fitted.model.sizes
@@ -761,7 +763,7 @@ def _tell_components(tell: Teller, fitted: Fit) -> None:
     if len(alive) > MOST_SHOWN:
         tell.say("", f"{'':<12} and {len(alive) - MOST_SHOWN} more components")
     if len(alive) < len(table):
-        tell.say("", f"{'':<12} {len(table) - len(alive)} of {len(table)} components explain nothing")
+        tell.say("", f"{'':<12} {len(table) - len(alive)} of {len(table)} components are empty")
 
 
 def _tell_search(tell: Teller, found: Selection) -> None:
@@ -779,7 +781,7 @@ def _tell_search(tell: Teller, found: Selection) -> None:
     shown: dict[str, Any] = {name: summary[name] for name in found.best}
     if found.by_hidden_cells:
         pairs = zip(summary["heldout"], summary["heldout_se"], strict=True)
-        shown["hidden cells"] = [_unless_unknown("{:.4f} +- {:.4f}", *pair) for pair in pairs]
+        shown["held out"] = [_unless_unknown("{:.4f} +- {:.4f}", *pair) for pair in pairs]
     shown["bound"] = [_unless_unknown("{:.2f}", one) for one in summary["best"]]
     shown["gap"] = [_unless_unknown("{:.1f} nats", one) for one in summary["gap"]]
     shown["agree"] = [_unless_unknown("{:.0%}", one) for one in summary["agree"]]
@@ -801,7 +803,7 @@ def _tell_saved(tell: Teller, path: Path, what: str = "") -> None:
 
 
 def _tell_origin(tell: Teller, origin: Mapping[str, str]) -> None:
-    """Where a fit comes from: what it was made of, when and by what."""
+    """Say where a fit comes from: data, command, time and versions."""
     told = dict(origin)
     tell.know(origin=dict(origin))
     for name in ("source", "read", "command"):

@@ -299,7 +299,7 @@ def held_in(
 def refuse_no_text(ending: str, safe: bool) -> None:
     """Refuse to make safe for spreadsheets what they read as no text."""
     if safe and ending not in (".csv", ".tsv", ".tns"):
-        raise PltfError(f"--spreadsheet-safe goes with .csv and .tsv, and the output ends in {ending}")
+        raise PltfError(f"--spreadsheet-safe is for .csv and .tsv, and the output ends in {ending}")
 
 
 def for_csv(table: pd.DataFrame, safe: bool) -> pd.DataFrame:
@@ -308,7 +308,7 @@ def for_csv(table: pd.DataFrame, safe: bool) -> pd.DataFrame:
         return spreadsheet_safe(table)
     found = formulas_in(table)
     if found:
-        first = f"{len(found):,} labels begin as formulas do" if len(found) > 1 else "a label begins as formulas do"
+        first = f"{len(found):,} labels look like formulas" if len(found) > 1 else "a label looks like a formula"
         text = f"{first} ({brief(found[0])}), and spreadsheets may run them"
         warnings.warn(f"{text}: --spreadsheet-safe puts a ' before such labels", stacklevel=2)
     return table
@@ -418,7 +418,7 @@ def _write_tns(seen: Observation, path: Path, beside: Path, safe: bool) -> list[
 
     listed = _listed(seen, "a list of cells")
     if listed.missing.shape[1]:
-        raise PltfError(f"a .tns file cannot say that cells are missing, and there are {listed.missing.shape[1]:,}")
+        raise PltfError(f"a .tns file cannot have missing cells, and there are {listed.missing.shape[1]:,}")
     rows = pd.DataFrame(listed.coords.astype(np.int64).T + 1).assign(value=_whole(listed.values))
     opener: Any = gzip.open if path.suffix.lower() == ".gz" else open
     with replacing(path) as part, opener(part, "wt", encoding="utf-8", newline="\n") as file:
@@ -489,7 +489,7 @@ def _write_netcdf(seen: Observation, path: Path) -> None:
 def _whole_array(seen: CooObservation) -> NDArray[np.float64]:
     size = float(np.prod([float(n) for n in seen.shape]))
     if size > MOST_DENSE:
-        raise PltfError(f"netCDF holds whole arrays, and this one has {size:.3g} cells: write .npz or .parquet")
+        raise PltfError(f"netCDF stores dense arrays, and this one has {size:.3g} cells: write .npz or .parquet")
     values = np.full(seen.shape, 0.0 if seen.unlisted == "zero" else np.nan)
     values[tuple(seen.coords)] = seen.values
     values[tuple(seen.missing)] = np.nan

@@ -165,7 +165,7 @@ def wanted_of(options: Mapping[str, Any], *, several: bool = False) -> Wanted:
     """What the options of a model say."""
     given = [name for name in KINDS if options[name] is not None]
     if len(given) != 1:
-        came = " and ".join(f"--{name}" for name in given) or "none"
+        came = " and ".join(f"--{name}" for name in given) or "none; for example --cp 5"
         raise PltfError(f"one of --model, --cp, --tucker and --nmf must say what to fit, got {came}")
     kind = given[0]
     text, sizes = options[kind], sizes_of(options["size"])

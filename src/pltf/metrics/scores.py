@@ -266,7 +266,7 @@ def score(
         fitted = Judged(x, fit.mean(at.T, of=name), log_prob, ranking)
         noise = fit._noise(name).at(at)  # the same for both: only what they expect is compared
         simple = Judged(x, busy, noise.log_prob(x, busy), ranking)
-    table, lead = _tables(fitted, simple, resamples, level, seed, progress)
+    table, lead = _tables(fitted, simple, resamples, level, seed, progress=progress)
     ours, theirs = (_calibration(x, said, resamples, level, seed, ranking) for said in (fitted.mean, busy))
     covered = coverage(fit, name, at, x, level, draws, seed)
     return Scores(table, ours, theirs, x, fitted.mean, busy, level, covered, lead)
@@ -347,7 +347,7 @@ def _are_positions(cells: Any) -> bool:
 
 
 def _tables(
-    fitted: Judged, simple: Judged, resamples: int, level: float, seed: int, progress: bool
+    fitted: Judged, simple: Judged, resamples: int, level: float, seed: int, *, progress: bool
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """A row for each measure: its value and interval, for the fit and for popularity; and by how much the fit leads."""
     import pandas as pd

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pltf.errors import PltfError, py, py_only, whole
+from pltf.hints import suggestion
 from pltf.notation.grammar import Equation, parse
 
 if TYPE_CHECKING:
@@ -302,7 +303,8 @@ def _latent_sizes(equations: tuple[Equation, ...], given: Mapping[str, int]) -> 
             raise PltfError(f"index '{index}' is observed in {observed[index]}: its size comes from the data")
         if index not in latent:
             known = ", ".join(latent) or "none"
-            raise PltfError(f"unknown size keyword '{index}': the latent indices of this model are {known}")
+            near = suggestion(index, latent)
+            raise PltfError(f"unknown size keyword '{index}': the latent indices of this model are {known}{near}")
     return {index: _size(index, given) for index in latent}
 
 
