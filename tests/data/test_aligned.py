@@ -17,10 +17,10 @@ Y = pd.DataFrame({"u": ["bob", "cid"], "w": ["yes", "no"], "n": [4, 5]})
 INDICES = {"X": ("u", "p"), "Y": ("u", "w")}
 
 
-def seen(**how: str) -> dict[str, Observation]:
+def seen(unlisted: str = "zero") -> dict[str, Observation]:
     return {
-        "X": pltf.observe(X, dims=["u", "p"], value="n", **how),
-        "Y": pltf.observe(Y, dims=["u", "w"], value="n", **how),
+        "X": pltf.observe(X, dims=["u", "p"], value="n", unlisted=unlisted),
+        "Y": pltf.observe(Y, dims=["u", "w"], value="n", unlisted=unlisted),
     }
 
 

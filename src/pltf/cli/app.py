@@ -25,12 +25,13 @@ app = typer.Typer(
 
 From a table of events to a report:
 
-    pltf fit events.csv                                                      (shows the columns and a command to run)
+    pltf fit events.csv
     pltf select events.csv --index user,place,act --cp 2:10 -o search.nc
     pltf fit events.csv --index user,place,act --cp 7 -o run.nc
     pltf report run.nc -o report.html
 
-pltf demo runs all of this on generated data. Every command has examples: pltf fit --help.
+The first shows the columns and suggests a command. pltf demo runs all of this on generated data.
+Every command has examples: pltf fit --help.
 
 Errors are one clear sentence, with exit code 2; --debug shows the traceback.""",
 )
@@ -363,11 +364,11 @@ Of = Annotated[str | None, typer.Option("--of", metavar="NAME", help="Tensor of 
 @app.command()
 def fit(
     file: OptionalFile = None,
+    data: Data = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="File for the fit (netCDF).", rich_help_panel=TALK),
     ] = None,
-    data: Data = None,
     index: Index = None,
     value: Values = None,
     count: Count = False,
@@ -458,13 +459,13 @@ def fit(
 @app.command()
 def select(
     file: OptionalFile = None,
+    data: Data = None,
     output: Annotated[
         Path | None,
         typer.Option(
             "--output", "-o", metavar="FILE", help="File for the search and its best fit.", rich_help_panel=TALK
         ),
     ] = None,
-    data: Data = None,
     index: Index = None,
     value: Values = None,
     count: Count = False,

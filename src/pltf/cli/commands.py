@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 MOST_SHOWN = 12  # components in a listing
 PLANNED_CELLS = 100_000  # of predictions whose memory is estimated
 MOST_COLUMNS = 10_000  # of a table that are described
-MOST_JUDGED, JUDGING_DRAWS = 20_000, 100  # held-out cells that are compared with popularity after a fit
+MOST_JUDGED = 20_000  # held-out cells that are compared with popularity after a fit
 _PASSING = {"--resume", "--force", "--quiet", "-q", "--json"}  # options that change nothing of a result
 _PREDICTED = ("mean", "sd", "prob", "supported", "rate_low", "rate_high", "count_low", "count_high")
 
@@ -723,7 +723,7 @@ def _tell_verdict(tell: Teller, fitted: Fit, held: HeldOut, train: Mapping[str, 
     knowing = replace(fitted, patterns={name: one.pattern() for name, one in train.items()}, held_out=held)
     with warnings.catch_warnings(action="ignore"):  # of sampled zeros, which is said above
         try:
-            scores = metrics.score(knowing, draws=JUDGING_DRAWS, ranking=both, progress=tell.shown)
+            scores = metrics.score(knowing, ranking=both, progress=tell.shown)
         except PltfError:  # pltf score says why
             return
     tell.say("score", scores.verdict())

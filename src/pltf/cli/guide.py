@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pltf.cli.telling import Teller
+from pltf.data.labels import PERIODS
 from pltf.data.stored import is_store
 from pltf.errors import PltfError
 from pltf.io.columns import is_nameless
@@ -22,14 +23,16 @@ if TYPE_CHECKING:
 
 TABLES = ("csv", "tsv", "parquet")
 MOST_SHOWN = 40  # columns
-MOST_INDICES = 3  # in the command that is suggested
+WIDE = 12  # columns of numbers
+MOST_INDICES, MOST_OF_CELLS = 3, 6  # in the command that is suggested: of a table of events, of one of cells
 LABELS, DATES, VALUES, UNUSED = "labels", "dates", "values", "not used"
 _HELD = {"i": "whole numbers", "u": "whole numbers", "f": "numbers", "b": "True and False", "O": "words"}
 _SPANS = {"hour": 4, "day": 60, "week": 400, "month": 4000}  # days up to which dates are binned by these; then by year
 _COUNTS = re.compile(r"n|.*(count|value|number|visits?|qty|quantity|amount|total|freq|weight|rating|stars|score|hits|"
                      r"clicks|plays|sales|trips|pieces|times)s?", re.IGNORECASE)  # fmt: skip
-_CODES = re.compile(r".*(id|code|zip|year|month|day|hour|week|key|type|class|group|station|flight|age)s?",
-                    re.IGNORECASE)  # fmt: skip
+_CODES = re.compile(
+    r".*(year|month|day|hour|week|(id|code|zip|key|type|class|group|station|flight|age)s?)", re.IGNORECASE
+)
 _NEARLY_EACH = 0.9  # share of different values from which on a column tells rows apart, rather than to group them
 
 
@@ -57,10 +60,19 @@ def guide(tell: Teller, command: str, file: Path | None, options: Mapping[str, A
     facts = columns_of(table)
     roles = _with_values(roles_of(facts, len(table)), facts, table)
     _show(tell, file, len(table), facts, roles, len(columns))
-    example, wide = shlex.join(_example(command, file, table, facts, roles, options)), ""
-    if len(columns) > MOST_SHOWN // 2 and sum(role == LABELS for role in roles) < 2:
-        wide = " (if each column stands for a label, the table is wide: make it long, with a row for each cell)"
-    raise PltfError(f"--index must say which columns are indices, for example: {example}{wide}")
+    if _looks_wide(facts, roles):
+        raise PltfError(
+            f"{file} looks like a wide table, with a column for each label: make it long, with a row for each cell, "
+            "or say with --index which columns are indices"
+        )
+    example = shlex.join(_example(command, file, table, facts, roles, options))
+    raise PltfError(f"--index must say which columns are indices, for example: {example}")
+
+
+def _looks_wide(facts: Sequence[Mapping[str, Any]], roles: Sequence[str]) -> bool:
+    """Whether all but one column are numbers, and many: then these are probably the values of a wide table."""
+    groups = sum(role in (LABELS, DATES) or one["holds"] == "words" for one, role in zip(facts, roles, strict=True))
+    return groups <= 1 and sum(map(_can_be_values, facts)) >= WIDE
 
 
 def roles_of(facts: Sequence[Mapping[str, Any]], rows: int) -> list[str]:
@@ -72,7 +84,9 @@ def roles_of(facts: Sequence[Mapping[str, Any]], rows: int) -> list[str]:
     ['labels', 'dates', 'values', 'not used']
     """
     roles = [_role(one, rows) for one in facts]
-    if sum(role in (LABELS, DATES) for role in roles) < 2:  # numbers that repeat may be labels as well
+    if (
+        not _looks_wide(facts, roles) and sum(role in (LABELS, DATES) for role in roles) < 2
+    ):  # numbers that repeat may be labels as well
         spare = [at for at, role in enumerate(roles) if role == UNUSED and _repeats(facts[at], rows)]
         for at in sorted(spare, key=lambda at: facts[at]["different"])[: 2 - roles.count(LABELS) - roles.count(DATES)]:
             roles[at] = LABELS
@@ -117,9 +131,9 @@ def _show(
     tell: Teller, file: Path, rows: int, facts: Sequence[Mapping[str, Any]], roles: Sequence[str], width: int
 ) -> None:
     tell.say("", f"{file}: {rows:,} rows, {width:,} columns")
-    longest = min(max((len(_plain(one["name"])) for one in facts), default=0), 30)
-    for one, role in zip(facts, roles, strict=True):
-        name = _plain(one["name"]) or "(no name)"
+    names = [_plain(one["name"]) or "(no name)" for one in facts]
+    longest = min(max(map(len, names), default=0), 30)
+    for name, one, role in zip(names, facts, roles, strict=True):
         tell.say("", f"  {name:<{longest}}  {role + '?' if role != UNUSED else role:<8}  {described_column(one)}")
     if width > len(facts):
         tell.say("", f"  and {width - len(facts):,} more columns")
@@ -136,15 +150,18 @@ def _example(
     """The command with the columns that are probably indices, those of fewest labels."""
     dates = [at for at, role in enumerate(roles) if role == DATES]
     labels = [at for at, role in enumerate(roles) if role == LABELS]
-    room = MOST_INDICES - bool(dates)
-    chosen = sorted(sorted(labels, key=lambda at: -facts[at]["different"])[:room] + dates[:1])
+    values = [str(facts[at]["name"]) for at, role in enumerate(roles) if role == VALUES]
+    if values and len(labels) <= MOST_OF_CELLS and not table.iloc[:, sorted(labels + dates)].duplicated().any():
+        chosen = sorted(labels + dates[:1])  # a row for each cell: all of them are indices
+    else:
+        room = MOST_INDICES - bool(dates)
+        chosen = sorted(sorted(labels, key=lambda at: -facts[at]["different"])[:room] + dates[:1])
     if len(chosen) < 2:
         return ["pltf", command, str(file), "--index", "COLUMN,COLUMN", "--cp", "5"]
     index = ",".join(_entry(facts[at], roles[at]) for at in chosen)
     words = ["pltf", command, str(file), "--index", index]
-    values = [str(facts[at]["name"]) for at, role in enumerate(roles) if role == VALUES]
     if values and not options["count"]:
-        several = any(at in dates for at in chosen) or table.iloc[:, chosen].duplicated().any()
+        several = _binned(table, facts, chosen, dates).duplicated().any()
         words += ["--value", values[0], *(["--sum"] if several else [])]
     given = next((name for name in ("cp", "nmf", "tucker") if options[name] is not None), None)
     kind = "nmf" if len(chosen) == 2 else "cp"
@@ -152,6 +169,22 @@ def _example(
     if command != "plan":
         words += ["-o", "search.nc" if command == "select" else "run.nc"]
     return words
+
+
+def _binned(
+    table: pd.DataFrame, facts: Sequence[Mapping[str, Any]], chosen: Sequence[int], dates: Sequence[int]
+) -> pd.DataFrame:
+    """Some columns, with dates in the bins that are suggested."""
+    import pandas as pd
+
+    columns = {}
+    for at in chosen:
+        column = table.iloc[:, at]
+        if at in dates:
+            moments = pd.to_datetime(column.astype(str), format="ISO8601", errors="coerce", utc=True)
+            column = moments.dt.tz_localize(None).dt.to_period(PERIODS[_bin_for(facts[at])])
+        columns[at] = column
+    return pd.DataFrame(columns)
 
 
 def _entry(one: Mapping[str, Any], role: str) -> str:

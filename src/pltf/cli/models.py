@@ -153,8 +153,9 @@ def _data_in(held: Any, path: Path) -> tuple[dict[str, Path], dict[str, dict[str
         if "file" in told:
             files[name] = path.parent / told["file"]
         reading[name] = {key: value for key, value in told.items() if key != "file"}
-        if isinstance(told.get("index"), dict):
-            reading[name]["index"] = _as_text({str(column): str(i) for column, i in told["index"].items()})
+        columns = told.get("index")
+        if isinstance(columns, dict):
+            reading[name]["index"] = _as_text({str(column): str(index) for column, index in columns.items()})
     return files, reading
 
 

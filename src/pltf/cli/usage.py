@@ -38,7 +38,7 @@ def sentence(error: Any, arguments: Sequence[str]) -> str:
     >>> told("fit", "a.csv", "--restarts", "0")
     --restarts must be at least 1, got '0'
     """
-    text = " ".join(error.format_message().split()).removesuffix(".")
+    text: str = " ".join(error.format_message().split()).removesuffix(".")
     if type(error).__name__ == "NoSuchOption":
         known = [name for one in error.ctx.command.params for name in one.opts]
         return (
@@ -62,7 +62,7 @@ def _called(parameter: Any) -> str:
     """An option by its long name, an argument as the help shows it."""
     if parameter.param_type_name == "argument":
         return str(parameter.metavar or parameter.name.upper()).strip("[]")
-    return max(parameter.opts, key=len)
+    return str(max(parameter.opts, key=len))
 
 
 def _between_columns(word: str, arguments: Sequence[str]) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +20,8 @@ from pltf.errors import ObservationError, py_only
 MOST_MISSING = 50_000_000  # cells of a list
 
 
-class Added(NamedTuple):
+@dataclass(frozen=True)
+class Added:
     """Labels of an index that a tensor did not have."""
 
     tensor: str
