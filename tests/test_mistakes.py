@@ -81,13 +81,12 @@ def test_mistake(typed: str, expected: str, names: dict[str, object]) -> None:
 
 def rewritten(text: str) -> str:
     """The page with the answers of today."""
-
-    def row(line: str) -> str:
-        found = _ROW.fullmatch(line)
-        return line if found is None else f"| `{found['typed']}` | {as_cell(answer(found['typed'], names))} |"
-
-    with tempfile.TemporaryDirectory() as folder, desk(Path(folder)) as names, warnings.catch_warnings(action="ignore"):
-        return "\n".join(map(row, text.splitlines())) + "\n"
+    lines = text.splitlines()
+    with tempfile.TemporaryDirectory() as folder, desk(Path(folder)) as known, warnings.catch_warnings(action="ignore"):
+        for at, line in enumerate(lines):
+            if row := _ROW.fullmatch(line):
+                lines[at] = f"| `{row['typed']}` | {as_cell(answer(row['typed'], known))} |"
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

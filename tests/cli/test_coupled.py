@@ -152,7 +152,7 @@ REFUSED = [
     ((*FIT, *FILES, "--missing", "Y:unlited"), "got 'unlited'; did you mean 'unlisted'?"),
     ((*FIT, *FILES, "--format", "csv"), "--format is for one file"),
     ((*FIT, *FILES, "-i", "Y:who=u", "--value", "Y:n", "--zeros", "v"), "--zeros names 'v'"),
-    ((*FIT, *FILES, "-i", "Y:who=u", "--value", "Y:n", "--of", "X"), "--of goes with --holdout"),
+    ((*FIT, *FILES, "-i", "Y:who=u", "--value", "Y:n", "--of", "X"), "--of needs --holdout"),
     ((*FIT, *FILES, "-i", "Y:who=u", "--value", "Y:n", "--holdout", "0.1", "--of", "x"), "--of must name a tensor"),
     (("fit", "-m", "none.toml", "-o", "out.nc"), "there is no model file none.toml"),
     (("fit", "-m", "model.yaml", "-o", "out.nc"), "a model file must be TOML, with the extension .toml"),

@@ -34,13 +34,15 @@ def test_lists_whose_other_cells_are_zeros() -> None:
 
 
 def test_zeros_where_they_are_asked_for() -> None:
-    both, _ = aligned(seen(), INDICES, zeros=("u",))
+    both, added = aligned(seen(), INDICES, zeros=("u",))
+    assert all(one.zeros for one in added)
     assert not both["X"].has_missing
     assert both["X"].total == 6
 
 
 def test_lists_whose_other_cells_are_missing() -> None:
-    both, _ = aligned(seen(unlisted="missing"), INDICES)
+    both, added = aligned(seen(unlisted="missing"), INDICES, zeros=("u",))
+    assert not any(one.zeros for one in added)
     assert [both[name].n_observed for name in "XY"] == [3, 2]
     assert both["X"].shape == (3, 2)
 

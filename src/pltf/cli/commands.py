@@ -113,7 +113,24 @@ class Asked(NamedTuple):
 def _asked_for(file: Path | None, options: Mapping[str, Any], *, several: bool = False) -> Asked:
     options = with_model_file(options)
     wanted = wanted_of(options, several=several)
+    if options.get("of") is not None and options["holdout"] is None:
+        raise PltfError("--of needs --holdout: it names the tensor whose cells are held out")
+    tensor_of(wanted.tensors, options.get("of"))
+    _refuse_unknown_zeros(options, wanted)
     return Asked(options, wanted, sources_of(file, options, wanted))
+
+
+def _refuse_unknown_zeros(options: Mapping[str, Any], wanted: Wanted) -> None:
+    zeros = names_of(options["zeros"], "--zeros")
+    if zeros and len(wanted.tensors) == 1:
+        raise PltfError("--zeros is for models with several tensors: with one, cells without a row are zeros already")
+    known = (
+        list(dict.fromkeys(i for indices in wanted.model.observed.values() for i in indices)) if wanted.model else []
+    )
+    for index in zeros:
+        if index not in known:
+            near = suggestion(index, known)
+            raise PltfError(f"--zeros names {index!r}, and the indices of the model are {', '.join(known)}{near}")
 
 
 def _read_all(tell: Teller, asked: Asked) -> dict[str, Observation]:
@@ -123,25 +140,20 @@ def _read_all(tell: Teller, asked: Asked) -> dict[str, Observation]:
     for name, source in asked.sources.items():
         wanted = replace(asked.wanted, tensor=name)
         seen[name] = _read(tell, source.path, source.options, wanted, name=name if coupled else "")
-    zeros = names_of(asked.options["zeros"], "--zeros") if "zeros" in asked.options else ()
-    return _aligned(tell, seen, asked.wanted, zeros) if coupled else seen
+    return _aligned(tell, seen, asked) if coupled else seen
 
 
-def _aligned(
-    tell: Teller, seen: Mapping[str, Observation], wanted: Wanted, zeros: tuple[str, ...]
-) -> dict[str, Observation]:
-    assert wanted.model is not None
-    known = list(dict.fromkeys(i for indices in wanted.model.observed.values() for i in indices))
-    for index in zeros:
-        if index not in known:
-            near = suggestion(index, known)
-            raise PltfError(f"--zeros names {index!r}, and the indices of the model are {', '.join(known)}{near}")
-    ordered = {name: in_order(one, wanted.model.observed[name], name) for name, one in seen.items()}
-    found, added = aligned(as_words_where_some_are(ordered), wanted.model.observed, zeros)
+def _aligned(tell: Teller, seen: Mapping[str, Observation], asked: Asked) -> dict[str, Observation]:
+    """Tensors along the same labels; what that has added to each is told."""
+    assert asked.wanted.model is not None
+    indices, zeros = asked.wanted.model.observed, names_of(asked.options["zeros"], "--zeros")
+    ordered = {name: in_order(one, indices[name], name) for name, one in seen.items()}
+    found, added = aligned(as_words_where_some_are(ordered), indices, zeros)
     for one in added:
         number = f"{len(one.labels):,} label{'s' * (len(one.labels) != 1)}"
         absent = f"{one.tensor} has no row for {number} of {one.index!r} ({in_short(one.labels.index)})"
-        how = "zeros" if one.index in zeros else f"missing (--zeros {one.index}: zeros)"
+        stays = one.index in zeros or asked.sources[one.tensor].options["missing"] == "unlisted"
+        how = "zeros" if one.zeros else "missing" if stays else f"missing (--zeros {one.index}: zeros)"
         tell.say("", f"{'':<12} {_plain(absent)}: their cells are {how}")
     tell.know(added=[{"tensor": one.tensor, "index": one.index, "labels": len(one.labels)} for one in added])
     return found
@@ -156,10 +168,8 @@ def _hidden(
     tell: Teller, seen: Mapping[str, Observation], asked: Asked
 ) -> tuple[dict[str, Observation], HeldOut | None]:
     """The data without the cells that are held out, of one tensor, and these."""
-    share, of = asked.options["holdout"], asked.options["of"]
-    if of is not None and share is None:
-        raise PltfError("--of needs --holdout: it names the tensor whose cells are held out")
-    name = tensor_of(asked.wanted.tensors, of)
+    share = asked.options["holdout"]
+    name = tensor_of(asked.wanted.tensors, asked.options["of"])
     train, held = hidden(seen[name], share, asked.options["seed"])
     if held is None:
         return dict(seen), None

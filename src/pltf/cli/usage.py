@@ -52,7 +52,7 @@ def sentence(error: Any, arguments: Sequence[str]) -> str:
         return f"{found[1]} needs a value"
     if type(error).__name__ == "MissingParameter" and error.param is not None:
         told = (getattr(error.param, "help", None) or "").removesuffix(".")
-        return f"{_called(error.param)} is missing{f': {told}' if told else ''}"
+        return f"{_called(error.param)} is missing{f' ({told})' if told else ''}"
     if type(error).__name__ == "BadParameter" and error.param is not None:
         return _of_value(error, arguments)
     return text

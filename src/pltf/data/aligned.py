@@ -27,6 +27,7 @@ class Added:
     tensor: str
     index: str
     labels: Labels
+    zeros: bool  # whether their cells are zeros, or missing
 
 
 def aligned(
@@ -34,7 +35,8 @@ def aligned(
 ) -> tuple[dict[str, Observation], list[Added]]:
     """Tensors with the same labels along the indices they share, and the labels that were added to each.
 
-    Cells of an added label are missing; along the indices named in ``zeros`` they are zeros.
+    Cells of an added label are missing; along the indices named in ``zeros`` they are zeros, but for lists of which
+    all cells that are not listed are missing.
 
     >>> import pandas as pd
     >>> X = observe(pd.DataFrame({"u": ["ann", "bob"], "p": ["bar", "gym"]}), dims=["u", "p"])
@@ -42,8 +44,8 @@ def aligned(
     >>> both, added = aligned({"X": X, "Y": Y}, {"X": ("u", "p"), "Y": ("u", "w")})
     >>> both["X"]
     <CooObservation 3x2 float64: 4 of 6 cells observed, total 2>
-    >>> added
-    [Added(tensor='X', index='u', labels=<Labels cid>), Added(tensor='Y', index='u', labels=<Labels ann>)]
+    >>> [(one.tensor, one.index, one.labels, one.zeros) for one in added]
+    [('X', 'u', <Labels cid>, False), ('Y', 'u', <Labels ann>, False)]
     """
     known = _joined(seen, indices)
     found, added = {}, []
@@ -53,7 +55,9 @@ def aligned(
         for index, labels in wider.items():
             new = ~labels.index.isin(one.labels[index].index)
             if new.any():
-                added.append(Added(name, index, replace(labels, index=labels.index[new])))
+                all_known = getattr(one, "unlisted", "zero") == "zero"
+                new_ones = replace(labels, index=labels.index[new])
+                added.append(Added(name, index, new_ones, zeros=index in zeros and all_known))
     return found, added
 
 
