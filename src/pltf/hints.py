@@ -46,7 +46,7 @@ def absent_column(name: Any, names: Sequence[Any]) -> str:
     >>> absent_column("user;place", ["user", "place"])
     '; separate columns with commas: user,place'
     >>> absent_column("user", ["user place n"])
-    "; it has only this one column: are its fields separated by ' '? Use commas, semicolons, tabs or |"
+    "; are its fields separated by ' '? Use commas, semicolons, tabs or |"
     >>> absent_column("month", ["user", *map(str, range(2000, 2020))])
     '; it looks like a wide table, with a column for each label: make it long, with a row for each cell'
     """
@@ -55,8 +55,7 @@ def absent_column(name: Any, names: Sequence[Any]) -> str:
     if len(pieces) > 1 and set(pieces) <= set(known):
         return f"; separate columns with commas: {','.join(pieces)}"
     if len(known) == 1 and (found := re.search(r"[^\w\"'.-]", known[0].strip())):
-        only = "; it has only this one column: are its fields separated by"
-        return f"{only} {found[0]!r}? Use commas, semicolons, tabs or |"
+        return f"; are its fields separated by {found[0]!r}? Use commas, semicolons, tabs or |"
     near = suggestion(text, known)
     if near or len(known) < _WIDE:
         return near

@@ -454,3 +454,19 @@ def test_a_bug_has_another_code(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     done = here("score", folder / "run.nc")
     assert done.code == 1
     assert "internal error, please report it (ZeroDivisionError: of all things)" in done.err
+
+
+def test_a_fit_that_is_worse_than_popularity_is_called_so(tmp_path: Path) -> None:
+    """Counts that are popularity and noise, and far too many components without a prior."""
+    rng = np.random.default_rng(0)
+    counts = rng.poisson(np.outer(rng.gamma(2.0, 1.0, 40), rng.gamma(2.0, 1.0, 30)))
+    cells = pd.DataFrame(np.argwhere(counts), columns=["user", "place"]).assign(n=counts[counts > 0])
+    cells.to_csv(tmp_path / "flat.csv", index=False)
+    command = ("fit", tmp_path / "flat.csv", "-i", "user,place", "--value", "n", "--nmf", 12, "--method", "em")
+    done = here(*command, "--holdout", 0.2, "-o", tmp_path / "flat.nc")
+    assert "score        Worse than popularity: the log-likelihood is -" in done.out
+    scores = here("score", tmp_path / "flat.nc")
+    verdict = scores.out.splitlines()[-1].strip()
+    assert f"score        {verdict}" in done.out
+    told = facts(here("score", tmp_path / "flat.nc", "--json"))
+    assert (told["verdict"], told["beats_popularity"]) == (verdict, False)

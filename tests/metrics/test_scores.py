@@ -686,6 +686,9 @@ def test_where_most_cells_are_zeros_auc_comes_first() -> None:
     x = rng.poisson(rate).astype(float)
     scores = _scores_of_means(x, rate * 40, np.full(2000, rate.mean()))  # ranked well, and much too many
     assert scores.headline == "auc"
+    half = _scores_of_means(np.append(x[x > 0], 0.0), *(np.ones((x > 0).sum() + 1),) * 2)
+    assert half.headline == "log_likelihood"
+    assert replace(half, sampled=True).headline == "auc"
     assert scores.beats_popularity
     assert "but the log-likelihood is worse" in scores.verdict()
 

@@ -727,8 +727,8 @@ def _tell_verdict(tell: Teller, fitted: Fit, held: HeldOut, train: Mapping[str, 
     from pltf import metrics
 
     if len(held.values) > MOST_JUDGED:
-        some = np.sort(np.random.default_rng(0).choice(len(held.values), MOST_JUDGED, replace=False))
-        held = replace(held, cells=held.cells[some], values=held.values[some])
+        chosen = np.sort(np.random.default_rng(0).choice(len(held.values), MOST_JUDGED, replace=False))
+        held = replace(held, cells=held.cells[chosen], values=held.values[chosen])
     both = bool(0 < np.count_nonzero(held.values) < len(held.values))
     knowing = replace(fitted, patterns={name: one.pattern() for name, one in train.items()}, held_out=held)
     with warnings.catch_warnings(action="ignore"):  # of sampled zeros, which is said above
@@ -736,7 +736,8 @@ def _tell_verdict(tell: Teller, fitted: Fit, held: HeldOut, train: Mapping[str, 
             scores = metrics.score(knowing, ranking=both, progress=tell.shown)
         except PltfError:  # pltf score says why
             return
-    tell.say("score", scores.verdict())
+    some = f" (of {MOST_JUDGED:,} held-out cells)" if len(held.values) == MOST_JUDGED else ""
+    tell.say("score", f"{scores.verdict()}{some}")
     tell.know(verdict=scores.verdict(), beats_popularity=scores.beats_popularity)
 
 

@@ -50,6 +50,8 @@ def described_column(one: Mapping[str, Any]) -> str:
 
 def guide(tell: Teller, command: str, file: Path | None, options: Mapping[str, Any]) -> None:
     """Where a table comes without --index: show its columns, and refuse with a command that would work."""
+    if file is None and options["model"] is None and not options["data"]:
+        raise PltfError(f"FILE is missing, for example: pltf {command} events.csv")
     if file is None or options["index"] or options["model"] is not None or is_store(file):
         return
     kind = options["format"] or guess(file)

@@ -67,6 +67,7 @@ class Scores:
     level: float  # of the intervals
     coverage: pd.DataFrame  # of intervals of rates and counts: the share of the values inside, and the expected one
     lead: pd.DataFrame  # a row for each measure: by how much it is better than that of popularity, with intervals
+    sampled: bool = False  # zeros are rarer among these cells than among all
 
     @property
     def ranking(self) -> bool:
@@ -103,9 +104,9 @@ class Scores:
         """The measure to look at first: the log-likelihood, or AUC if at least half of the cells are zeros.
 
         Where nearly all cells are zeros, most of the log-likelihood tells how few counts there are; which cells have
-        them is what AUC tells.
+        them is what AUC tells. So it is where zeros were sampled, which changes the log-likelihood.
         """
-        mostly_zeros = 2 * np.count_nonzero(self.values) <= self.values.size
+        mostly_zeros = self.sampled or 2 * np.count_nonzero(self.values) <= self.values.size
         return "auc" if self.ranking and mostly_zeros else "log_likelihood"
 
     @property
@@ -248,7 +249,8 @@ def score(
     if ranking:
         _need_both_kinds(x)
     held = fit.held_out if X is None else X
-    if isinstance(held, HeldOut) and held.sampled:
+    sampled = isinstance(held, HeldOut) and held.sampled
+    if sampled:
         text = "zeros are rarer among the hidden cells than among all: AUC does not mind, but the other scores do"
         warnings.warn(f"{text}, and observed counts seem higher than expected", ScoreWarning, stacklevel=2)
     again = int(np.count_nonzero(pattern.observed(at)))
@@ -269,7 +271,7 @@ def score(
     table, lead = _tables(fitted, simple, resamples, level, seed, progress=progress)
     ours, theirs = (_calibration(x, said, resamples, level, seed, ranking) for said in (fitted.mean, busy))
     covered = coverage(fit, name, at, x, level, draws, seed)
-    return Scores(table, ours, theirs, x, fitted.mean, busy, level, covered, lead)
+    return Scores(table, ours, theirs, x, fitted.mean, busy, level, covered, lead, sampled)
 
 
 def _tensor(fit: Fit, X: Any, of: str | None) -> str:

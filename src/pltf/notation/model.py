@@ -146,7 +146,8 @@ class Model:
         X
             An array, a table or an xarray DataArray with labels, listed cells, or an observation of
             :func:`pltf.observe`, which says what is taken; a mapping from tensor to data when the
-            model has several. NaN and masked entries of ``numpy.ma`` are missing. Never changed.
+            model has several. NaN and masked entries of ``numpy.ma`` are missing. Never changed. Tensors that
+            share an index are aligned by label: cells of labels that one of them does not have are missing there.
         mask
             True where a cell was observed; likewise a mapping when there are several tensors.
         method
