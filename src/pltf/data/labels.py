@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 PERIODS = {"minute": "min", "hour": "h", "day": "D", "week": "W-SUN", "month": "M", "quarter": "Q", "year": "Y"}
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 BINS = (*PERIODS, "weekday", "hourofday")  # the last two go round
-_SEARCHED = 100_000  # labels among which a word that somebody has meant is looked for
+_SEARCHED = 20_000  # labels among which a word that somebody has meant is looked for
 _MOST_BINS = 10_000_000
 _NAMED = {"string": str, "integer": np.int64, "floating": np.float64, "boolean": bool}  # what columns of objects hold
 _KINDS = {"O": "words", "i": "numbers", "f": "numbers", "b": "True and False", "M": "dates"}
