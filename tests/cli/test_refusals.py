@@ -154,6 +154,8 @@ REFUSED = [
     (("report", "run.nc", "-o", "run.nc", "--force"), "is the input"),
     (("plan", "x.npy"), "must say what to fit"),
     (("info", "none"), "there is no file none"),
+    (("info", "wrods.csv"), "there is no file wrods.csv; did you mean 'words.csv'?"),
+    (("report", "rnu.nc", "-o", "out.html"), "there is no file rnu.nc; did you mean 'run.nc'?"),
     (("convert", "a.csv", "out.xlsx", "-i", "user,place"), "must end in .csv, .tsv, .parquet, .pq, .tns, .npz, .nc"),
     (("convert", "a.csv", "out.npz.gz", "-i", "user,place"), "must end in"),
     (("convert", "a.csv", "out.npz"), "--index must say which columns"),

@@ -41,6 +41,7 @@ from pltf.cli.parsing import (
     names_of,
     output_path,
     priors_of,
+    refuse_misspelt,
     same_place,
 )
 from pltf.cli.spelling import option
@@ -467,6 +468,7 @@ def report(tell: Teller, run: Path, output: Path, title: str | None, top: int, f
 
     target = output_path(output, force, run)
     ending_of(target, [".html", ".htm"])
+    refuse_misspelt(run)
     text = text_of(load(run, limit=limit), title=title, top=top, progress=tell.shown)
     target = _saved(tell, target, force, lambda path: save(text, path))
     _tell_saved(tell, target)
@@ -508,6 +510,7 @@ def info(tell: Teller, file: Path, format: str | None, variable: str | None, lim
     from pltf.io.files import guess, read_data, table_columns
     from pltf.io.saved import is_saved
 
+    refuse_misspelt(file)
     if is_store(file):
         _tell_store(tell, file)
         return 0
@@ -843,5 +846,6 @@ def _as_written() -> list[str]:
 
 
 def _fit_of(path: Path, limit: float | None = None) -> Fit:
+    refuse_misspelt(path)
     result = load(path, limit=limit)
     return result.best_fit if isinstance(result, Selection) else result

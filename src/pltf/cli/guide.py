@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pltf.cli.parsing import refuse_misspelt
 from pltf.cli.telling import Teller
 from pltf.data.labels import PERIODS
 from pltf.data.stored import is_store
@@ -54,6 +55,7 @@ def guide(tell: Teller, command: str, file: Path | None, options: Mapping[str, A
         raise PltfError(f"FILE is missing, for example: pltf {command} events.csv")
     if file is None or options["index"] or options["model"] is not None or is_store(file):
         return
+    refuse_misspelt(file)
     kind = options["format"] or guess(file)
     if kind not in TABLES:
         return

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pltf.cli.parsing import indices_of, range_of, sizes_of
+from pltf.cli.parsing import indices_of, range_of, refuse_misspelt, sizes_of
 from pltf.data import Observation
 from pltf.errors import PltfError
 from pltf.hints import suggestion
@@ -243,6 +243,8 @@ def sources_of(file: Path | None, options: Mapping[str, Any], wanted: Wanted) ->
         raise PltfError(f"there are no data for {absent[0]}: name a file ({what})")
     read = {name: _reading(name, options, wanted) for name in tensors}
     _refuse_unused(options, wanted)
+    for path in files.values():
+        refuse_misspelt(path)
     return {name: Source(files[name], read[name]) for name in tensors}
 
 

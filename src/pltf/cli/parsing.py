@@ -8,17 +8,19 @@ import math
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pltf.errors import PltfError
-from pltf.hints import suggestion
+from pltf.hints import meant, suggestion
 from pltf.store.container import check_writable
 
 if TYPE_CHECKING:
     from pltf.gamma import Gamma
 
 _PRIOR = ("shape", "mean", "learn", "tie")
+_MOST_FILES = 10_000  # of a folder, among which a name is looked for
 _LONGEST_NAME = 255  # bytes that file systems allow
 
 
@@ -195,6 +197,17 @@ def output_path(path: Path, force: bool, *inputs: Path | None) -> Path:
         raise PltfError(f"the folder {path.parent} cannot be written to")
     check_writable(path)
     return path
+
+
+def refuse_misspelt(path: Path) -> None:
+    """Refuse the name of a file that does not exist if another one in its folder is much alike."""
+    with suppress(OSError):
+        if path.exists():
+            return
+        others = {one.stem: one.name for one in itertools.islice(path.parent.iterdir(), _MOST_FILES)}
+        near = meant(path.stem, others)
+        if near is not None:
+            raise PltfError(f"there is no file {path}; did you mean {others[near]!r}?")
 
 
 def same_place(one: Path, other: Path) -> bool:
