@@ -256,6 +256,4 @@ def test_a_package_that_does_not_fit_is_not_said_to_be_missing(tmp_path: Path, m
     with pytest.raises(MemoryError), readable(tmp_path / "x.parquet", "Parquet"):
         unloaded()
     monkeypatch.setattr("pltf.cli.commands.info", lambda *_, **__: unloaded())
-    assert here("info", tmp_path / "x.csv").refusal == (
-        "there is not enough memory for this: pltf plan tells what it takes"
-    )
+    assert here("info", tmp_path / "x.csv").refusal == ("out of memory: pltf plan estimates what a fit needs")

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from pltf.hints import suggestion
 from pltf.terminal import printable
 
 _OPEN, _CLOSE = "\x0e", "\x0f"  # shift out, shift in: neither a value nor the name of a file has them
@@ -194,5 +195,6 @@ def is_flag(value: Any) -> bool:
 def choice(argument: str, value: Any, choices: Sequence[str], error: type[PltfError] = PltfError) -> str:
     """One of several words, or an error that names the argument."""
     if not isinstance(value, str) or value not in choices:
-        raise error(f"{py:{argument}} must be one of {', '.join(map(repr, choices))}; got {value!r}")
+        near = suggestion(value, choices) if isinstance(value, str) else ""
+        raise error(f"{py:{argument}} must be one of {', '.join(map(repr, choices))}; got {value!r}{near}")
     return str(value)

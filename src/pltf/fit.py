@@ -21,6 +21,7 @@ from pltf.devices import AUTO, HOST, check_device, device_of, gpu
 from pltf.engines.base import Counts
 from pltf.errors import PltfError, flag, py, whole
 from pltf.gamma import Array, Factor, Gamma, Point, Posterior, Samples, level_of
+from pltf.hints import suggestion
 from pltf.inference.factors import Factors, frozen
 from pltf.inference.run import Row
 from pltf.inference.start import restart_seed
@@ -472,7 +473,8 @@ class Fit:
     def _choice(self, among: str, belief: Belief) -> Choice:
         """The cells that may be chosen."""
         if not isinstance(among, str) or among not in AMONG:
-            raise PltfError(f"{py:among} must be one of {', '.join(map(repr, AMONG))}; got {brief(among)}")
+            near = suggestion(among, AMONG) if isinstance(among, str) else ""
+            raise PltfError(f"{py:among} must be one of {', '.join(map(repr, AMONG))}; got {brief(among)}{near}")
         name = belief.equation.output.name
         if among == "all":
             return Choice(lambda cells: np.ones(cells.shape[1], dtype=bool))
@@ -839,7 +841,8 @@ class Fit:
         if of is None and len(tensors) == 1:
             return tensors[0]
         if not isinstance(of, str) or of not in tensors:
-            raise PltfError(f"{py:of} must name an observed tensor ({', '.join(tensors)}), got {of!r}")
+            near = suggestion(of, tensors) if isinstance(of, str) else ""
+            raise PltfError(f"{py:of} must name an observed tensor ({', '.join(tensors)}), got {of!r}{near}")
         return of
 
     def _equation(self, of: str | None) -> Equation:

@@ -24,6 +24,7 @@ from pltf.engines.ways import KINDS, LISTED
 from pltf.errors import ConvergenceWarning, PltfError, py, py_only
 from pltf.fit import Fit, counted_factors, dispersed, masses, remembering, resumable, with_spread
 from pltf.gamma import Array, Gamma, Point, Posterior, Samples
+from pltf.hints import suggestion
 from pltf.inference import start
 from pltf.inference.algebra import Algebra, Groups
 from pltf.inference.algebra.compiled import NumbaAlgebra
@@ -391,7 +392,8 @@ def _factor_arrays(
 
 def _known_factor(argument: str, name: str, shapes: Mapping[str, Any]) -> None:
     if name not in shapes:
-        raise PltfError(f"{py:{argument}} names {name!r}, but the factors of the model are {', '.join(shapes)}")
+        factors = f"{', '.join(shapes)}{suggestion(name, shapes)}"
+        raise PltfError(f"{py:{argument}} names {name!r}, but the factors of the model are {factors}")
 
 
 def _priors(

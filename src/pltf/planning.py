@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pltf.data import Observation, StoredObservation, observe
+from pltf.data.aligned import aligned
 from pltf.data.device_arrays import on_device
 from pltf.data.labels import Labels
 from pltf.data.observe import check_mask, has_names, in_order, is_listed, shape_and_dtype
@@ -17,6 +18,7 @@ from pltf.engines.plan import HELD, HELD_BY_ESTIMATES, HELD_PLAINLY, Plan, plan_
 from pltf.engines.registry import facts_of
 from pltf.engines.ways import DENSE, STORED, Facts, Task
 from pltf.errors import ObservationError, PltfError, py, py_only
+from pltf.hints import suggestion
 from pltf.inference.gibbs import NAME as GIBBS
 from pltf.notation import Model
 from pltf.options import FitOptions
@@ -115,14 +117,18 @@ def by_tensor(model: Model, given: Any, argument: str, partial: bool = False) ->
     unknown = [name for name in given if name not in names]
     absent = [name for name in names if name not in given]
     if unknown:
-        raise PltfError(f"unknown tensor {unknown[0]!r} in {py:{argument}}: the model has {', '.join(names)}")
+        near = suggestion(unknown[0], names)
+        raise PltfError(f"unknown tensor {unknown[0]!r} in {py:{argument}}: the model has {', '.join(names)}{near}")
     if absent and not partial:
         raise PltfError(f"{py:{argument}} must have an array for every tensor of the model, but {absent[0]} is absent")
     return {name: given[name] for name in names if name in given}
 
 
 def tensors(model: Model, X: Any, mask: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Data and masks by tensor. Cells that are listed, have labels or are on a device are read here, once."""
+    """Data and masks by tensor. Cells that are listed, have labels or are on a device are read here, once.
+
+    Tensors that share an index get the labels of all of them; cells of labels that one does not have are missing.
+    """
     data = by_tensor(model, X, "the data")
     masks = {} if mask is None else by_tensor(model, mask, "mask", partial=True)
     for name, one in data.items():
@@ -131,26 +137,15 @@ def tensors(model: Model, X: Any, mask: Any) -> tuple[dict[str, Any], dict[str, 
             data[name] = observe(one, masks.pop(name, None), dims=indices, name=name)
         elif isinstance(one, Observation):
             data[name] = in_order(one, indices, name)
+    if len(data) > 1:
+        seen = {name: one for name, one in data.items() if isinstance(one, Observation)}
+        data |= aligned(seen, model.observed)[0]
     return data, masks
 
 
 def labels_by_index(seen: Mapping[str, Observation]) -> dict[str, Labels]:
-    """The labels of every index that has some; tensors that share it must agree on them."""
-    found: dict[str, tuple[str, Labels]] = {}
-    for name, one in seen.items():
-        for index, labels in one.labels.items():
-            first, known = found.setdefault(index, (name, labels))
-            if known == labels:
-                continue
-            other = labels.index.symmetric_difference(known.index, sort=False)
-            differ = f"{other[0]!r} is only in one of them" if len(other) else "their order differs"
-            if labels.zone != known.zone:
-                differ = f"their time zones differ, {known.zone} and {labels.zone}"
-            advice = f"give both the same with pltf.observe(..., labels={{{index!r}: [...]}})"
-            raise ObservationError(
-                f"the labels of {index!r} must be the same in {first} and {name}: {differ}; {advice}"
-            )
-    return {index: labels for index, (_, labels) in found.items()}
+    """The labels of every index that has some; those of tensors that share an index have been aligned."""
+    return {index: labels for one in seen.values() for index, labels in one.labels.items()}
 
 
 def observations(data: Mapping[str, Any], masks: Mapping[str, Any]) -> dict[str, Observation]:

@@ -111,7 +111,7 @@ def test_select_by_hidden_cells(folder: Path) -> None:
     command = ("select", folder / "events.csv", *INDEX, "--cp", "1:3", "--restarts", 1, "--criterion", "heldout")
     done = here(*command, "--folds", 3)
     assert done.code == 0, done
-    assert "hidden cells" in done.out
+    assert "held out" in done.out
     assert "+-" in done.out
     assert "nan" not in done.out
     told = facts(here(*command, "--score", "auc", "--json"))
@@ -282,7 +282,7 @@ def test_demo(tmp_path: Path) -> None:
     assert done.code == 0, done
     assert sorted(os.listdir(tmp_path / "demo")) == ["events.csv", "report.html", "run.nc", "search.nc"]
     assert "best         r=3" in done.out
-    assert "exists: --force replaces it" in here("demo", tmp_path / "demo").refusal
+    assert "exists: use --force to overwrite it" in here("demo", tmp_path / "demo").refusal
 
 
 @pytest.mark.slow
@@ -318,9 +318,9 @@ def test_ctrl_c_before_anything_is_finished(tmp_path: Path, monkeypatch: pytest.
     assert (told.code, told.err) == (130, "pltf: interrupted before anything was finished: nothing is saved\n")
     kept = tmp_path / "kept.nc"
     told = here(*command, "--checkpoint", kept)
-    assert f"interrupted: {kept} keeps the work, to go on with --resume" in told.err
+    assert f"interrupted: {kept} has the progress so far, continue with --resume" in told.err
     assert "nothing is saved" in here(*command, "--checkpoint", kept).err  # it was there before
-    assert "keeps the work" in here(*command, "--checkpoint", kept, "--resume").err
+    assert "has the progress so far" in here(*command, "--checkpoint", kept, "--resume").err
 
 
 def test_ctrl_c_after_the_result_is_saved(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -354,11 +354,11 @@ def test_going_on_replaces_its_own_output_and_no_other(folder: Path, tmp_path: P
     for again in ("--resume", "--resume --quiet", "--resume --json"):
         assert fit(1, "one.nc", *again.split()).code == 0
     for rank, checkpoint in ((2, "one.nc"), (2, "none.nc"), (1, "none.nc")):
-        assert "exists: --force replaces it" in fit(rank, checkpoint, "--resume").refusal
+        assert "exists: use --force to overwrite it" in fit(rank, checkpoint, "--resume").refusal
     (tmp_path / "one.nc").unlink()
-    assert "exists: --force replaces it" in fit(1, "one.nc", "--resume").refusal
+    assert "exists: use --force to overwrite it" in fit(1, "one.nc", "--resume").refusal
     (tmp_path / "a.nc").write_bytes((tmp_path / "a.nc").read_bytes()[:-9])
-    assert "exists: --force replaces it" in fit(1, "one.nc", "--resume").refusal
+    assert "exists: use --force to overwrite it" in fit(1, "one.nc", "--resume").refusal
 
 
 def test_a_column_with_a_comma_in_its_name(tmp_path: Path) -> None:
@@ -453,4 +453,20 @@ def test_a_bug_has_another_code(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("pltf.cli.commands.load", broken)
     done = here("score", folder / "run.nc")
     assert done.code == 1
-    assert "should not have happened (ZeroDivisionError: of all things)" in done.err
+    assert "internal error, please report it (ZeroDivisionError: of all things)" in done.err
+
+
+def test_a_fit_that_is_worse_than_popularity_is_called_so(tmp_path: Path) -> None:
+    """Counts that are popularity and noise, and far too many components without a prior."""
+    rng = np.random.default_rng(0)
+    counts = rng.poisson(np.outer(rng.gamma(2.0, 1.0, 40), rng.gamma(2.0, 1.0, 30)))
+    cells = pd.DataFrame(np.argwhere(counts), columns=["user", "place"]).assign(n=counts[counts > 0])
+    cells.to_csv(tmp_path / "flat.csv", index=False)
+    command = ("fit", tmp_path / "flat.csv", "-i", "user,place", "--value", "n", "--nmf", 12, "--method", "em")
+    done = here(*command, "--holdout", 0.2, "-o", tmp_path / "flat.nc")
+    assert "score        Worse than popularity: the log-likelihood is -" in done.out
+    scores = here("score", tmp_path / "flat.nc")
+    verdict = scores.out.splitlines()[-1].strip()
+    assert f"score        {verdict}" in done.out
+    told = facts(here("score", tmp_path / "flat.nc", "--json"))
+    assert (told["verdict"], told["beats_popularity"]) == (verdict, False)

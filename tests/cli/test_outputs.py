@@ -19,7 +19,7 @@ from pltf.cli.parsing import free_path
 from tests.cli import here
 
 LONGEST = "日" * 84 + ".nc"  # 255 bytes in 87 characters
-TOLD = "has appeared meanwhile and is left as it is: the result is in"
+TOLD = "was created by another process meanwhile and is not overwritten: the result is in"
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def test_force_replaces_what_appears_meanwhile(folder: Path, monkeypatch: pytest
 def test_a_link_to_nothing_is_replaced_only_if_asked_for(folder: Path) -> None:
     Path("out.nc").symlink_to("nowhere.nc")
     command = ("fit", "x.npy", "--nmf", "1", "-o", "out.nc")
-    assert here(*command).refusal == "out.nc exists: --force replaces it"
+    assert here(*command).refusal == "out.nc exists: use --force to overwrite it"
     told = here(*command, "--force")
     assert (told.code, told.err) == (0, "")
     assert isinstance(pltf.load("out.nc"), pltf.Fit)

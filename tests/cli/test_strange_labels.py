@@ -19,7 +19,7 @@ ESCAPE = "\x1b]0;owned\x07"
 SHOWN = r"\x1b]0;owned\x07"
 LABEL = f"ann{ESCAPE}"
 FORMULAS = ["=1+2", "+1", "-2+3", "@SUM(A1)", "\tx"]
-NOTE = "labels begin as formulas do"
+NOTE = "labels look like formulas"
 
 
 @pytest.fixture(autouse=True)
@@ -136,7 +136,7 @@ def test_converted_labels_are_quoted_on_request() -> None:
         assert "'=1+2" in Path(labels).read_text()
         assert ",=1+2" not in Path(labels).read_text()
     refusal = here("convert", "a.csv", "b.npz", "-i", "user,place", "--spreadsheet-safe").refusal
-    assert refusal == "--spreadsheet-safe goes with .csv and .tsv, and the output ends in .npz"
+    assert refusal == "--spreadsheet-safe is for .csv and .tsv, and the output ends in .npz"
 
 
 def test_plain_tables_are_written_without_a_note() -> None:

@@ -121,9 +121,9 @@ def test_a_fit_that_does_not_know_how_it_was_read() -> None:
 @pytest.mark.parametrize(
     ("command", "why"),
     [
-        (("update", "run.nc"), "Missing argument 'FILE'"),
-        ((*UPDATE[:3],), "'--output' / '-o'"),
-        (("update", "run.nc", "b.csv", "-o", "run.nc", "--force"), "run.nc is what is read here: write to another"),
+        (("update", "run.nc"), "FILE is missing (Data: CSV, TSV"),
+        ((*UPDATE[:3],), "--output is missing (File for the updated fit)"),
+        (("update", "run.nc", "b.csv", "-o", "run.nc", "--force"), "run.nc is the input: write to another"),
         (("update", "run.nc", "b.csv", "-o", "out.csv"), "the output must end in .nc"),
         ((*UPDATE, "--forget", "1"), "--forget must be a number from 0 to below 1, got 1.0"),
         ((*UPDATE, "--zeros", "act"), "--zeros must name an observed index of the model (user, place, when)"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -18,9 +19,11 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 import pltf
 import pltf.metrics
 import pltf.plotting
+from pltf import metrics
+from pltf.data.split import HeldOut
 from pltf.datasets import draw
 from pltf.metrics.measures import Judged, resampled
-from pltf.metrics.scores import _calibration
+from pltf.metrics.scores import _calibration, _tables
 from tests.extras import optional
 from tests.prediction import COUPLED, believing, every_cell, small_fit
 from tests.reference import Array
@@ -648,3 +651,53 @@ def test_coverage_of_rates_and_counts() -> None:
     assert abs(table["inside"] - table["expected"]).max() < 0.04
     assert table.loc["rate", "expected"] < 0.7 < table.loc["count", "expected"]
     assert (table["level"] == 0.8).all()
+
+
+# -- against popularity ---------------------------------------------------------------------------
+
+
+def _scores_of_means(x: Array, means: Array, popularity: Array) -> metrics.Scores:
+    """Scores of made-up predictions."""
+    fitted, simple = (Judged(x, one, stats.poisson.logpmf(x, one)) for one in (means, popularity))
+    table, lead = _tables(fitted, simple, 50, 0.9, 0, progress=False)
+    empty = pd.DataFrame()
+    return metrics.Scores(table, empty, empty, x, means, popularity, 0.9, empty, lead)
+
+
+def test_the_verdict_says_which_of_two_predictions_is_better() -> None:
+    rng = np.random.default_rng(0)
+    rate = rng.gamma(2.0, 2.0, 500)
+    x, flat = rng.poisson(rate).astype(float), np.full(500, rate.mean())
+    alike = [rate * rng.gamma(50.0, 1 / 50, 500) for _ in range(2)]
+    better, worse, same = (_scores_of_means(x, *two) for two in ((rate, flat), (flat, rate), alike))
+    assert (better.beats_popularity, worse.beats_popularity, same.beats_popularity) == (True, False, None)
+    assert better.headline == "log_likelihood"
+    words = r"Better than popularity: the log-likelihood is -\d\.\d+ \(popularity -\d\.\d+\)\."
+    assert re.fullmatch(words, better.verdict())
+    assert "try fewer components" in worse.verdict()
+    assert "these 500 cells cannot tell from chance" in same.verdict()
+    np.testing.assert_allclose(better.lead["value"], -worse.lead["value"])
+    assert (better.lead["low"] <= better.lead["value"]).all()
+
+
+def test_where_most_cells_are_zeros_auc_comes_first() -> None:
+    rng = np.random.default_rng(1)
+    rate = rng.gamma(0.2, 0.5, 2000)
+    x = rng.poisson(rate).astype(float)
+    scores = _scores_of_means(x, rate * 40, np.full(2000, rate.mean()))  # ranked well, and much too many
+    assert scores.headline == "auc"
+    half = _scores_of_means(np.append(x[x > 0], 0.0), *(np.ones((x > 0).sum() + 1),) * 2)
+    assert half.headline == "log_likelihood"
+    assert replace(half, sampled=True).headline == "auc"
+    assert scores.beats_popularity
+    assert "but the log-likelihood is worse" in scores.verdict()
+
+
+def test_cells_hidden_from_one_of_several_tensors() -> None:
+    model = pltf.Model("X[i,j] = A[i,r] * B[j,r]; Y[i,k] = A[i,r] * C[k,r]", r=1)
+    data = {"X": np.outer([1, 2, 3], [2, 1, 0]), "Y": np.ones((3, 2))}
+    fit = replace(model.fit(data), held_out=HeldOut(np.array([[0, 0], [1, 2]]), np.array([2.0, 0.0]), of="X"))
+    with pytest.warns(pltf.ScoreWarning, match="were seen by the fit"):
+        assert metrics.score(fit).values.tolist() == [2, 0]
+    with pytest.raises(pltf.PltfError, match="of must be 'X', of which cells were hidden, got 'Y'"):
+        metrics.score(fit, of="Y")

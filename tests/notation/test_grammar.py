@@ -109,3 +109,11 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         position = 0
     assert 0 <= position <= len(text)
     assert equations is None or parse("\n".join(map(str, equations))) == equations
+
+
+def test_equations_with_semicolons_between_them() -> None:
+    lines = parse("X[i,j] = A[i,r] * B[j,r]\nY[i,k] = A[i,r] * C[k,r]")
+    assert parse("X[i,j] = A[i,r] * B[j,r]; Y[i,k] = A[i,r] * C[k,r]") == lines
+    assert parse("X[i,j]=A[i,r]*B[j,r];\n Y[i,k]=A[i,r]*C[k,r];") == lines
+    with pytest.raises(pltf.NotationError, match="found '='"):
+        parse("X[i,j] = A[i,r] *; Y[i,k] = A[i,r]")

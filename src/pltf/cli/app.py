@@ -21,24 +21,25 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="""Bayesian factorization of counts and links over several kinds of things, with holes in them.
+    help="""Bayesian factorization of count and link data with any number of modes and missing cells.
 
-From a table of events to a report that you can send around:
+From a table of events to a report:
 
-    pltf info events.csv
+    pltf fit events.csv
     pltf select events.csv --index user,place,act --cp 2:10 -o search.nc
     pltf fit events.csv --index user,place,act --cp 7 -o run.nc
     pltf report run.nc -o report.html
 
-pltf demo does all of it with a table of its own; pltf fit --help and so on have examples.
+The first shows the columns and suggests a command. pltf demo runs all of this on generated data.
+Every command has examples: pltf fit --help.
 
-Errors are one sentence, with exit code 2; --debug, anywhere, shows where they come from.""",
+Errors are one clear sentence, with exit code 2; --debug shows the traceback.""",
 )
 
 
 @cache
 def command_line() -> Any:
-    """What typer makes of all that is here: once, as it takes longer than some commands, and the demo runs several."""
+    """The click command of the app, built once: building takes longer than some commands, and the demo runs several."""
     return typer.main.get_command(app)
 
 
@@ -66,12 +67,14 @@ def _do(command: str, options: dict[str, Any]) -> int:
     from pltf.cli.parsing import limit_of
     from pltf.cli.telling import Teller
 
+    if command not in _OF_SEVERAL_TENSORS and "index" in options:
+        options["index"] = ",".join(options["index"] or ()) or None
     for size in ("limit", "memory"):
         if size in options:
             options[size] = limit_of(options[size], f"--{size}")
     options = {name: one.value if isinstance(one, StrEnum) else one for name, one in options.items()}
     kept = options.get("checkpoint")
-    known = kept is not None and kept.exists() and not options.get("resume")  # somebody else's
+    known = kept is not None and kept.exists() and not options.get("resume")  # of another run
     tell = Teller(options.pop("json"), options.pop("quiet"))
     try:
         with tell:
@@ -81,9 +84,11 @@ def _do(command: str, options: dict[str, Any]) -> int:
         if tell.saved is not None:
             text = f"interrupted: {tell.saved} is saved"
         elif kept is not None and kept.exists() and not known:
-            text = f"interrupted: {kept} keeps the work, to go on with --resume"
+            text = f"interrupted: {kept} has the progress so far, continue with --resume"
         return Ended(told(text, INTERRUPTED))
 
+
+_OF_SEVERAL_TENSORS = ("fit", "select", "plan")  # commands that take coupled models
 
 # -- options that several commands have -----------------------------------------------------------
 
@@ -91,7 +96,7 @@ DATA, MODEL, FITTING, TALK = "Data", "Model", "Fitting", "Output"
 
 
 class FileFormat(StrEnum):
-    """Formats of files."""
+    """File formats."""
 
     csv = "csv"
     tsv = "tsv"
@@ -111,7 +116,7 @@ class MissingCells(StrEnum):
 
 
 class MethodName(StrEnum):
-    """Ways of learning."""
+    """Inference methods."""
 
     vb = "vb"
     em = "em"
@@ -120,7 +125,7 @@ class MethodName(StrEnum):
 
 
 class CriterionName(StrEnum):
-    """What chooses among candidates."""
+    """Selection criteria."""
 
     auto = "auto"
     bound = "bound"
@@ -129,7 +134,7 @@ class CriterionName(StrEnum):
 
 
 class ScoreName(StrEnum):
-    """Scores of hidden cells."""
+    """Scores of held-out cells."""
 
     log_likelihood = "log_likelihood"
     auc = "auc"
@@ -137,14 +142,14 @@ class ScoreName(StrEnum):
 
 
 class DtypeName(StrEnum):
-    """Types of numbers."""
+    """Floating-point types."""
 
     float64 = "float64"
     float32 = "float32"
 
 
 class LikelihoodName(StrEnum):
-    """How values scatter around their rates."""
+    """Likelihoods."""
 
     poisson = "poisson"
     bernoulli = "bernoulli"
@@ -152,7 +157,7 @@ class LikelihoodName(StrEnum):
 
 
 class AmongCells(StrEnum):
-    """Cells of which the most probable are asked for."""
+    """Cells among which the most probable are searched."""
 
     missing = "missing"
     zero = "zero"
@@ -162,152 +167,195 @@ class AmongCells(StrEnum):
 File = Annotated[
     Path, typer.Argument(metavar="FILE", help="Data: CSV, TSV (also .gz), Parquet, .tns, .npz, .npy, .mat or netCDF.")
 ]
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="A file that fit or select has saved.")]
+OptionalFile = Annotated[
+    Path | None,
+    typer.Argument(metavar="FILE", help="Data: CSV, TSV (also .gz), Parquet, .tns, .npz, .npy, .mat or netCDF. "
+                   "For coupled models, use --data."),
+]  # fmt: skip
+Data = Annotated[
+    list[str] | None,
+    typer.Option("--data", "-d", metavar="X=FILE", rich_help_panel=DATA,
+                 help="File of one tensor of a coupled model; repeat for each tensor."),
+]  # fmt: skip
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="File saved by pltf fit or pltf select.")]
 Index = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
-        "--index", "-i", metavar="NAMES", rich_help_panel=DATA,
-        help="Columns that are indices: user,place or user_id=user,when:week. Dates are binned by minute, hour, day, "
-        "week, month, quarter, year, weekday or hourofday. For arrays: names of the axes.",
+        "--index", "-i", metavar="COLUMNS", rich_help_panel=DATA,
+        help="Columns that are indices: user,place. Rename with user_id=user. Bin dates with when:week or "
+        "datetime:hour=h; one column may be used twice: when:weekday=day,when:hourofday=hour. Bins: minute, hour, "
+        "day, week, month, quarter, year, weekday, hourofday. For arrays: names of the axes. "
+        "With several tensors: X:user_id=user.",
     ),
 ]  # fmt: skip
 Value = Annotated[
     str | None,
-    typer.Option("--value", metavar="COLUMN", rich_help_panel=DATA, help="Column of values, if there are several."),
+    typer.Option("--value", metavar="COLUMN", rich_help_panel=DATA, help="Column with the values."),
 ]
-Count = Annotated[bool, typer.Option("--count", metavar="", rich_help_panel=DATA, help="Every row is one count.")]
+Values = Annotated[
+    list[str] | None,
+    typer.Option("--value", metavar="COLUMN", rich_help_panel=DATA,
+                 help="Column with the values. With several tensors: X:COLUMN."),
+]  # fmt: skip
+Count = Annotated[bool, typer.Option("--count", metavar="", rich_help_panel=DATA, help="Count the rows.")]
 Sum = Annotated[bool, typer.Option("--sum", metavar="", rich_help_panel=DATA, help="Add up rows of the same cell.")]
 Missing = Annotated[
     MissingCells,
     typer.Option(
         "--missing", rich_help_panel=DATA,
-        help="What was not observed: cells without a value (nan), or all that are not listed (unlisted). "
-        "With nan, cells that are not listed are zeros.",
+        help="Which cells are missing: those with an empty value (nan; unlisted cells are zeros), or all cells "
+        "without a row (unlisted; for ratings).",
     ),
+]  # fmt: skip
+MissingOfTensors = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--missing", metavar="nan|unlisted", rich_help_panel=DATA,
+        help="Which cells are missing: those with an empty value (nan, the default; unlisted cells are zeros), or all "
+        "cells without a row (unlisted; for ratings). With several tensors: X:unlisted.",
+    ),
+]  # fmt: skip
+Zeros = Annotated[
+    str | None,
+    typer.Option("--zeros", metavar="NAMES", rich_help_panel=DATA,
+                 help="With several tensors: indices whose labels all tensors know. Cells of labels that have rows in "
+                 "another tensor only are zeros. Default: missing."),
 ]  # fmt: skip
 Format = Annotated[
     FileFormat | None,
     typer.Option("--format", metavar="FORMAT", rich_help_panel=DATA,
-                 help="csv, tsv, parquet, tns, npz, npy, mat or netcdf; else guessed."),
+                 help="csv, tsv, parquet, tns, npz, npy, mat or netcdf. Default: detected."),
 ]  # fmt: skip
 Variable = Annotated[
     str | None,
-    typer.Option("--variable", metavar="NAME", rich_help_panel=DATA, help="The array, in a file that has several."),
+    typer.Option("--variable", metavar="NAME", rich_help_panel=DATA, help="Array to read from a file with several."),
 ]
 ModelText = Annotated[
     str | None,
     typer.Option(
         "--model", "-m", metavar="TEXT", rich_help_panel=MODEL,
-        help=r"The equation: 'X\[i,j] = A\[i,r] * B\[j,r]', or for short 'ir,jr->ij'.",
+        help=r"Equation: 'X\[i,j] = A\[i,r] * B\[j,r]', in short 'ir,jr->ij'; several with ';' between them for "
+        "coupled tensors; or a model file (model.toml).",
     ),
 ]  # fmt: skip
 Cp = Annotated[
     str | None,
     typer.Option("--cp", metavar="R", rich_help_panel=MODEL,
-                 help="CP with so many components. For select: 2:10 or 2,4,8."),
+                 help="CP model with R components. For select: 2:10 or 2,4,8."),
 ]  # fmt: skip
 Tucker = Annotated[
     str | None,
     typer.Option("--tucker", metavar="P,Q,R", rich_help_panel=MODEL,
-                 help="Tucker with a rank for each index. For select: 1:3,1:3,2."),
+                 help="Tucker model, one rank per index. For select: 1:3,1:3,2."),
 ]  # fmt: skip
 Nmf = Annotated[
     str | None,
     typer.Option(
-        "--nmf", metavar="R", rich_help_panel=MODEL, help="A matrix with so many components. For select: 2:10."
+        "--nmf", metavar="R", rich_help_panel=MODEL, help="Matrix factorization with R components. For select: 2:10."
     ),
 ]
 Size = Annotated[
     list[str] | None,
     typer.Option("--size", "-s", metavar="r=R", rich_help_panel=MODEL,
-                 help="Size of a latent index of --model, as r=7. For select: r=2:10."),
+                 help="Size of a latent index of --model, for example r=7. For select: r=2:10."),
 ]  # fmt: skip
 Prior = Annotated[
     list[str] | None,
     typer.Option(
         "--prior", "-p", metavar="TEXT", rich_help_panel=MODEL,
-        help="shape=0.5,mean=10 for all factors, or U:shape=0.5,mean=10 for one. learn=mean|shape|both and "
-        "tie=factor|component|index:NAME learn it from the data.",
+        help="Gamma prior: shape=0.5,mean=10 for all factors, U:shape=0.5,mean=10 for one. "
+        "learn=mean|shape|both learns it from the data, tie=factor|component|index:NAME shares it.",
     ),
 ]  # fmt: skip
 Restarts = Annotated[
     int,
-    typer.Option("--restarts", min=1, metavar="N", rich_help_panel=FITTING, help="Random starts; the best is kept."),
+    typer.Option(
+        "--restarts", min=1, metavar="N", rich_help_panel=FITTING, help="Random starts; the best one is kept."
+    ),
 ]
 Seed = Annotated[
-    int, typer.Option("--seed", min=0, metavar="N", rich_help_panel=FITTING, help="One seed gives one result.")
+    int,
+    typer.Option(
+        "--seed", min=0, metavar="N", rich_help_panel=FITTING, help="Random seed; the same seed gives the same result."
+    ),
 ]
 MaxIter = Annotated[
-    int, typer.Option("--max-iter", min=1, metavar="N", rich_help_panel=FITTING, help="Most sweeps of a start.")
+    int,
+    typer.Option(
+        "--max-iter", min=1, metavar="N", rich_help_panel=FITTING, help="Maximum iterations per random start."
+    ),
 ]
 Tol = Annotated[
     float,
     typer.Option("--tol", min=0.0, max=1.0, metavar="SHARE", rich_help_panel=FITTING,
-                 help="Stop when three sweeps add less than this share of the bound."),
+                 help="Tolerance: stop when three iterations improve the bound by less than this share."),
 ]  # fmt: skip
-Dtype = Annotated[DtypeName, typer.Option("--dtype", rich_help_panel=FITTING, help="Numbers in the sums over cells.")]
+Dtype = Annotated[
+    DtypeName, typer.Option("--dtype", rich_help_panel=FITTING, help="Floating-point type of the sums over cells.")
+]
 Checkpoint = Annotated[
     Path | None,
     typer.Option("--checkpoint", metavar="FILE", rich_help_panel=FITTING,
-                 help="Keep the work in this file, to go on with --resume."),
+                 help="Save the progress to this file, to continue with --resume."),
 ]  # fmt: skip
 Every = Annotated[
-    float, typer.Option("--every", min=0.0, metavar="SECONDS", rich_help_panel=FITTING, help="Between checkpoints.")
+    float,
+    typer.Option("--every", min=0.0, metavar="SECONDS", rich_help_panel=FITTING, help="Seconds between checkpoints."),
 ]
 Resume = Annotated[
     bool,
-    typer.Option("--resume", metavar="", rich_help_panel=FITTING, help="Go on from the checkpoint, if there is one."),
+    typer.Option("--resume", metavar="", rich_help_panel=FITTING, help="Resume from the checkpoint, if it exists."),
 ]
 KeepData = Annotated[
     bool,
     typer.Option("--keep-data/--no-keep-data", metavar="", rich_help_panel=FITTING,
-                 help="Keep what was observed in the fit: predict --top and report need it."),
+                 help="Save the observed cells with the fit; predict --top, score and report need them."),
 ]  # fmt: skip
 Likelihood = Annotated[
     LikelihoodName,
     typer.Option("--likelihood", rich_help_panel=FITTING,
-                 help="Counts (poisson), links that are 0 or 1 (bernoulli), or what the data look like (auto)."),
+                 help="Counts (poisson), links that are 0 or 1 (bernoulli), or chosen from the data (auto)."),
 ]  # fmt: skip
 Method = Annotated[
     MethodName,
     typer.Option("--method", rich_help_panel=FITTING,
-                 help="Posterior (vb), its draws (gibbs) or single values (em, map)."),
+                 help="Variational Bayes (vb), sampling (gibbs), or point estimates (em, map)."),
 ]  # fmt: skip
 DispersionText = Annotated[
     str,
     typer.Option("--dispersion", metavar="HOW", rich_help_panel=FITTING,
-                 help="How much counts vary beyond Poisson: auto, none, a size, or index:NAME."),
+                 help="Overdispersion of the counts: auto (estimated), none, a number, or index:NAME (one per label)."),
 ]  # fmt: skip
 DeviceName = Annotated[
     str,
     typer.Option("--device", metavar="DEVICE", rich_help_panel=FITTING,
-                 help="Where to compute: cpu, cuda, cuda:1, or auto (a GPU where it pays)."),
+                 help="Device: cpu, cuda, cuda:1, or auto (a GPU if it is faster)."),
 ]  # fmt: skip
 PredictDevice = Annotated[
     str,
     typer.Option("--device", metavar="DEVICE",
-                 help="Where to compute large requests: cpu, cuda, cuda:1, or auto (a GPU if there is one)."),
+                 help="Device for large requests: cpu, cuda, cuda:1, or auto (a GPU if available)."),
 ]  # fmt: skip
-Force = Annotated[
-    bool, typer.Option("--force", metavar="", rich_help_panel=TALK, help="Replace the output if it exists.")
-]
-Json = Annotated[
-    bool, typer.Option("--json", metavar="", rich_help_panel=TALK, help="Print one JSON object, for machines.")
-]
+Force = Annotated[bool, typer.Option("--force", metavar="", rich_help_panel=TALK, help="Overwrite existing output.")]
+Json = Annotated[bool, typer.Option("--json", metavar="", rich_help_panel=TALK, help="Print one JSON object.")]
 Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", metavar="", rich_help_panel=TALK, help="Print no progress, notes or results.")
+    bool,
+    typer.Option(
+        "--quiet", "-q", metavar="", rich_help_panel=TALK, help="Print no progress, notes or results; errors only."
+    ),
 ]
 Limit = Annotated[
     str | None,
     typer.Option("--limit", metavar="SIZE", rich_help_panel=DATA,
-                 help="Memory that reading a file may take, such as 8GB. Default: half of what is free."),
+                 help="Memory limit for reading a file, for example 8GB. Default: half of the free memory."),
 ]  # fmt: skip
 SpreadsheetSafe = Annotated[
     bool,
     typer.Option("--spreadsheet-safe", metavar="", rich_help_panel=TALK,
-                 help="In CSV and TSV, put a ' before labels that spreadsheets take for formulas."),
+                 help="In CSV and TSV, put a ' before labels that spreadsheets would run as formulas."),
 ]  # fmt: skip
-Level = Annotated[float, typer.Option("--level", metavar="SHARE", help="Share that intervals hold.")]
+Level = Annotated[float, typer.Option("--level", metavar="SHARE", help="Interval probability.")]
+Of = Annotated[str | None, typer.Option("--of", metavar="NAME", help="Tensor of a coupled model. Default: the first.")]
 
 
 # -- commands -----------------------------------------------------------------------------------
@@ -315,15 +363,18 @@ Level = Annotated[float, typer.Option("--level", metavar="SHARE", help="Share th
 
 @app.command()
 def fit(
-    file: File,
+    file: OptionalFile = None,
+    data: Data = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="File for the fit (netCDF).", rich_help_panel=TALK)
-    ],
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="File for the fit (netCDF).", rich_help_panel=TALK),
+    ] = None,
     index: Index = None,
-    value: Value = None,
+    value: Values = None,
     count: Count = False,
     sum: Sum = False,
-    missing: Missing = MissingCells.nan,
+    missing: MissingOfTensors = None,
+    zeros: Zeros = None,
     format: Format = None,
     variable: Variable = None,
     model: ModelText = None,
@@ -344,8 +395,14 @@ def fit(
             "--holdout",
             metavar="SHARE",
             rich_help_panel=FITTING,
-            help="Hide this share of the cells, to be scored. Of over a million: of the counts, and as many zeros.",
+            help="Hold out this share of the cells to score the fit. Beyond a million cells: of the non-zeros, and as "
+            "many zeros.",
         ),
+    ] = None,
+    of: Annotated[
+        str | None,
+        typer.Option("--of", metavar="NAME", rich_help_panel=FITTING,
+                     help="With --holdout: the tensor of a coupled model. Default: the first."),
     ] = None,
     checkpoint: Checkpoint = None,
     every: Every = 60.0,
@@ -364,38 +421,45 @@ def fit(
     burn_in: Annotated[
         int | None,
         typer.Option("--burn-in", min=0, metavar="N", rich_help_panel=FITTING,
-                     help="For gibbs: sweeps of each chain that are left out first. Default: 200."),
+                     help="For gibbs: iterations to discard at the start of each chain. Default: 200."),
     ] = None,
     draws: Annotated[
         int | None,
         typer.Option("--draws", min=4, metavar="N", rich_help_panel=FITTING,
-                     help="For gibbs: draws of each chain that are kept. Default: 200."),
+                     help="For gibbs: draws to keep from each chain. Default: 200."),
     ] = None,
     thin: Annotated[
         int | None,
         typer.Option("--thin", min=1, metavar="N", rich_help_panel=FITTING,
-                     help="For gibbs: sweeps from one draw to the next. Default: 1."),
+                     help="For gibbs: iterations between draws. Default: 1."),
     ] = None,
     limit: Limit = None,
 ) -> int:  # fmt: skip
-    r"""Learn the factors of a model from a file, and save what was learned.
+    r"""Fit a model to a file and save the result. Without --index, show the columns and a command to run.
+
+    pltf fit events.csv
 
     pltf fit events.csv --index user,place,act --cp 7 -o run.nc
 
     pltf fit visits.csv -i who=user,when:week --value n --sum --nmf 5 -o run.nc
 
+    pltf fit rides.csv -i station,when:weekday=day,when:hourofday=hour --cp 5 --holdout 0.1 -o run.nc
+
+    pltf fit ratings.csv -i user,film --value stars --missing unlisted --nmf 9 -o run.nc
+
     pltf fit counts.npy -m 'X\[i,j] = A\[i,r] * B\[j,r]' -s r=7 -o run.nc
 
-    pltf fit stars.csv -i user,film --missing unlisted --nmf 9 -o run.nc
+    pltf fit -m 'X\[u,p]=U\[u,r]*P\[p,r]; Y\[u,w]=U\[u,r]*W\[w,r]' -s r=5 -d X=visits.csv -d Y=words.csv -o run.nc
 
-    pltf fit events.csv --index user,place,act --cp 7 --method gibbs --draws 300 -o run.nc
+    pltf fit -m model.toml -o run.nc
     """
     return _do("fit", locals())
 
 
 @app.command()
 def select(
-    file: File,
+    file: OptionalFile = None,
+    data: Data = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -403,10 +467,11 @@ def select(
         ),
     ] = None,
     index: Index = None,
-    value: Value = None,
+    value: Values = None,
     count: Count = False,
     sum: Sum = False,
-    missing: Missing = MissingCells.nan,
+    missing: MissingOfTensors = None,
+    zeros: Zeros = None,
     format: Format = None,
     variable: Variable = None,
     model: ModelText = None,
@@ -425,12 +490,14 @@ def select(
         typer.Option(
             "--race/--no-race",
             rich_help_panel=FITTING,
-            help="Drop starts that fall behind; if not said, from 5 restarts of CP on.",
+            help="Stop restarts that fall behind. Default: for CP models, from 5 restarts.",
         ),
     ] = None,
     workers: Annotated[
         int | None,
-        typer.Option("--workers", min=1, metavar="N", rich_help_panel=FITTING, help="Fits at a time; else one a core."),
+        typer.Option(
+            "--workers", min=1, metavar="N", rich_help_panel=FITTING, help="Fits in parallel. Default: one per core."
+        ),
     ] = None,
     checkpoint: Checkpoint = None,
     every: Every = 60.0,
@@ -446,22 +513,22 @@ def select(
         typer.Option(
             "--criterion",
             rich_help_panel=FITTING,
-            help="What chooses: the bound, or the prediction of hidden cells (auto: these, if there are enough).",
+            help="Criterion: the bound, or the prediction of held-out cells (auto: these, if there are enough).",
         ),
     ] = CriterionName.auto,
     folds: Annotated[
-        int, typer.Option("--folds", min=2, metavar="N", rich_help_panel=FITTING, help="Folds of hidden cells.")
+        int, typer.Option("--folds", min=2, metavar="N", rich_help_panel=FITTING, help="Folds of held-out cells.")
     ] = 5,
     score: Annotated[
-        ScoreName, typer.Option("--score", rich_help_panel=FITTING, help="Score of hidden cells.")
+        ScoreName, typer.Option("--score", rich_help_panel=FITTING, help="Score of held-out cells.")
     ] = ScoreName.log_likelihood,
     widen: Annotated[
         bool,
-        typer.Option("--widen", rich_help_panel=FITTING, help="Try further sizes while the best is at the edge."),
+        typer.Option("--widen", rich_help_panel=FITTING, help="Extend the range while the best size is at its edge."),
     ] = False,
     limit: Limit = None,
 ) -> int:
-    """Find out how many components the data support: fit a model at several sizes.
+    """Choose the number of components: fit a model at several sizes and compare.
 
     pltf select events.csv --index user,place,act --cp 2:10 -o search.nc
 
@@ -480,10 +547,10 @@ def update(
         Path, typer.Option("--output", "-o", metavar="FILE", help="File for the updated fit.", rich_help_panel=TALK)
     ],
     index: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
-            "--index", "-i", metavar="NAMES", rich_help_panel=DATA,
-            help="Columns that are indices, if they are called otherwise than when RUN was fitted.",
+            "--index", "-i", metavar="COLUMNS", rich_help_panel=DATA,
+            help="Columns that are indices, if their names differ from those that RUN was fitted to.",
         ),
     ] = None,
     value: Value = None,
@@ -491,27 +558,26 @@ def update(
     sum: Sum = False,
     missing: Annotated[
         MissingCells | None,
-        typer.Option("--missing", rich_help_panel=DATA, help="What was not observed. Default: as RUN was fitted."),
+        typer.Option("--missing", rich_help_panel=DATA, help="Which cells are missing. Default: as RUN was fitted."),
     ] = None,
     format: Format = None,
     variable: Variable = None,
     forget: Annotated[
         float,
         typer.Option("--forget", metavar="SHARE", rich_help_panel=FITTING,
-                     help="Share of what RUN has learned that fades, from 0 to below 1."),
+                     help="Share of the past to forget, from 0 to below 1."),
     ] = 0.0,
     zeros: Annotated[
         str | None,
         typer.Option(
             "--zeros", metavar="NAMES", rich_help_panel=DATA,
-            help="Indices whose labels are all there: cells of labels without a row are zeros. "
-            "Without it nothing is learned of them.",
+            help="Indices whose labels are complete: cells of labels without a row are zeros. Default: missing.",
         ),
     ] = None,
     append: Annotated[
         str | None,
         typer.Option("--append", metavar="NAMES", rich_help_panel=DATA,
-                     help="Indices without labels of which all positions are new."),
+                     help="Indices without labels whose positions are all new."),
     ] = None,
     restarts: Restarts = 1,
     seed: Seed = 0,
@@ -523,9 +589,9 @@ def update(
     quiet: Quiet = False,
     limit: Limit = None,
 ) -> int:  # fmt: skip
-    """Update a fit with further data: what it has learned is their prior. New labels get new rows.
+    """Update a fit with new data, using its posterior as the prior. New labels get new rows.
 
-    The file is read as the one that RUN was fitted to, unless options say otherwise.
+    By default, FILE is read with the options that RUN was fitted with.
 
     pltf update run.nc today.csv -o run2.nc
 
@@ -537,22 +603,24 @@ def update(
 @app.command()
 def predict(
     run: Run,
+    of: Of = None,
     cells: Annotated[
         Path | None,
-        typer.Option("--cells", metavar="FILE", help="Table with a column for each index: the cells to predict."),
+        typer.Option("--cells", metavar="FILE", help="Cells to predict: a table with one column per index."),
     ] = None,
-    top: Annotated[
-        int | None, typer.Option("--top", min=1, metavar="N", help="Instead: so many of the most probable cells.")
-    ] = None,
+    top: Annotated[int | None, typer.Option("--top", min=1, metavar="N", help="Or: the N most probable cells.")] = None,
     among: Annotated[
         AmongCells | None,
-        typer.Option("--among", help="For --top: of which cells. If not said: missing ones, else zeros."),
+        typer.Option("--among", help="For --top: which cells to search. Default: missing cells, otherwise zeros."),
     ] = None,
     atleast: Annotated[
-        int, typer.Option("--atleast", min=1, metavar="N", help="prob is the probability of so many, or more.")
+        int,
+        typer.Option(
+            "--atleast", min=1, metavar="N", help="The column prob is the probability of a count of at least N."
+        ),
     ] = 1,
     level: Level = 0.9,
-    draws: Annotated[int, typer.Option("--draws", min=1, metavar="N", help="Draws from the posterior.")] = 1000,
+    draws: Annotated[int, typer.Option("--draws", min=1, metavar="N", help="Number of posterior draws.")] = 1000,
     seed: Seed = 0,
     device: PredictDevice = "cpu",
     output: Annotated[
@@ -562,7 +630,7 @@ def predict(
             "-o",
             metavar="FILE",
             rich_help_panel=TALK,
-            help=".csv, .tsv (also .gz) or .parquet; else it is printed: as a table on a terminal, as CSV in a pipe.",
+            help=".csv, .tsv (also .gz) or .parquet. Default: print, as a table to a terminal and as CSV to a pipe.",
         ),
     ] = None,
     format: Format = None,
@@ -573,21 +641,23 @@ def predict(
         bool,
         typer.Option(
             "--unsupported",
-            help="With --top: also cells that the data do not tie down (column supported).",
+            help="With --top: include cells that the data do not support (column supported).",
         ),
     ] = False,
     limit: Limit = None,
     spreadsheet_safe: SpreadsheetSafe = False,
 ) -> int:
-    """Predict cells: their rate (mean, sd, rate_low, rate_high), their count (count_low, count_high, prob).
+    """Predict cells: the rate (mean, sd, rate_low, rate_high) and the count (count_low, count_high, prob).
 
-    The column supported is False where the data do not tie a prediction down; --top leaves such cells out.
+    The column supported is False where the data do not support a prediction; --top leaves such cells out.
 
     pltf predict run.nc --cells asked.csv -o answers.csv
 
     pltf predict run.nc --top 20
 
     pltf predict run.nc --top 100 --among zero --atleast 3 -o likely.parquet
+
+    pltf predict coupled.nc --of Y --top 20
     """
     return _do("predict", locals())
 
@@ -598,15 +668,18 @@ def score(
     file: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[FILE]", help="Table of cells that were hidden, with their values; else those of --holdout."
+            metavar="[FILE]", help="Table of held-out cells with their values. Default: those of fit --holdout."
         ),
     ] = None,
+    of: Of = None,
     value: Value = None,
     format: Format = None,
     level: Level = 0.9,
     ranking: Annotated[
         bool,
-        typer.Option("--ranking/--no-ranking", help="With AUC and average precision, which need zeros and counts."),
+        typer.Option(
+            "--ranking/--no-ranking", help="Compute AUC and average precision, which need both zeros and non-zeros."
+        ),
     ] = True,
     seed: Seed = 0,
     device: PredictDevice = "cpu",
@@ -614,7 +687,7 @@ def score(
     quiet: Quiet = False,
     limit: Limit = None,
 ) -> int:
-    """Tell how well hidden cells were predicted, beside the popularity of rows and columns alone.
+    """Score predictions of held-out cells, compared with the popularity of rows and columns alone.
 
     pltf score run.nc
 
@@ -631,14 +704,14 @@ def report(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="The HTML file.", rich_help_panel=TALK)
     ],
-    title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="What stands on top.")] = None,
-    top: Annotated[int, typer.Option("--top", min=1, metavar="N", help="How many labels and cells are shown.")] = 10,
+    title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="Report title.")] = None,
+    top: Annotated[int, typer.Option("--top", min=1, metavar="N", help="Number of labels and cells to show.")] = 10,
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
     limit: Limit = None,
 ) -> int:
-    """Write a report: one HTML file that opens anywhere, with components, predictions and checks.
+    """Write a report: one self-contained HTML file with components, predictions and checks.
 
     pltf report run.nc -o report.html
 
@@ -649,12 +722,14 @@ def report(
 
 @app.command()
 def plan(
-    file: File,
+    file: OptionalFile = None,
+    data: Data = None,
     index: Index = None,
-    value: Value = None,
+    value: Values = None,
     count: Count = False,
     sum: Sum = False,
-    missing: Missing = MissingCells.nan,
+    missing: MissingOfTensors = None,
+    zeros: Zeros = None,
     format: Format = None,
     variable: Variable = None,
     model: ModelText = None,
@@ -670,9 +745,9 @@ def plan(
     dispersion: DispersionText = "auto",
     device: DeviceName = "cpu",
 ) -> int:
-    """Tell what a fit would take, before any work: memory, operations, order of the contractions.
+    """Estimate the cost of a fit without running it: memory, operations, order of the contractions.
 
-    It tells also the memory of a search, of predictions and of a report.
+    Also estimates the memory of a search, of predictions and of a report.
 
     pltf plan events.csv --index user,place,act --cp 7
 
@@ -683,14 +758,14 @@ def plan(
 
 @app.command()
 def info(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A saved fit or search, or data.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Saved fit or search, or data.")],
     format: Format = None,
     variable: Variable = None,
     json: Json = False,
     quiet: Quiet = False,
     limit: Limit = None,
 ) -> int:
-    """Tell what is in a file: a fit with its components, or data with their columns.
+    """Show what is in a file: a fit with its components, or data with their columns.
 
     pltf info run.nc
 
@@ -703,7 +778,7 @@ def info(
 def convert(
     file: File,
     output: Annotated[
-        Path, typer.Argument(metavar="OUTPUT", help="Where to: .csv, .tsv, .tns (also .gz), .parquet, .npz or .nc.")
+        Path, typer.Argument(metavar="OUTPUT", help="Output: .csv, .tsv, .tns (also .gz), .parquet, .npz or .nc.")
     ],
     index: Index = None,
     value: Value = None,
@@ -718,7 +793,7 @@ def convert(
     limit: Limit = None,
     spreadsheet_safe: SpreadsheetSafe = False,
 ) -> int:
-    """Write data in another format: events become counts, labels are kept.
+    """Convert data to another format: events become counts, labels are kept.
 
     pltf convert events.csv counts.npz --index user,place,act
 
@@ -733,7 +808,7 @@ def prepare(
         list[Path],
         typer.Argument(
             metavar="FILES...",
-            help="Tables of one format: CSV, TSV (also .gz) or Parquet. Or one .tns, .npy, HDF5 or Zarr.",
+            help="Tables of one format: CSV, TSV (also .gz) or Parquet; or one .tns, .npy, HDF5 or Zarr file.",
         ),
     ],
     output: Annotated[
@@ -742,7 +817,8 @@ def prepare(
     index: Index = None,
     value: Annotated[
         str | None,
-        typer.Option("--value", metavar="COLUMN", rich_help_panel=DATA, help="Column of values. Default: count rows."),
+        typer.Option("--value", metavar="COLUMN", rich_help_panel=DATA,
+                     help="Column with the values. Default: count the rows."),
     ] = None,
     sum: Sum = False,
     missing: Missing = MissingCells.nan,
@@ -750,7 +826,7 @@ def prepare(
     memory: Annotated[
         str | None,
         typer.Option("--memory", metavar="SIZE", rich_help_panel=DATA,
-                     help="Memory for sorting, such as 2GB. Default: a quarter of what is free, at most 2GiB."),
+                     help="Memory for sorting, for example 2GB. Default: a quarter of the free memory, at most 2GiB."),
     ] = None,
     force: Force = False,
     json: Json = False,
@@ -769,14 +845,14 @@ def prepare(
 
 @app.command()
 def demo(
-    folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="A folder for the files of the demo.")] = Path(
+    folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Folder for the files of the demo.")] = Path(
         "pltf-demo"
     ),
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
-    """Draw a table of events, find its order, fit it, predict what is missing and write a report.
+    """Generate a table of events, choose the number of components, fit, predict and write a report.
 
     pltf demo
 

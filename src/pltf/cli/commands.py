@@ -1,16 +1,17 @@
-"""What the commands do."""
+"""The commands: what runs after the options are parsed."""
 
 from __future__ import annotations
 
 import math
 import shlex
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,19 +20,19 @@ from pltf.cli.data import (
     ENDINGS,
     TABLE_ENDINGS,
     UNLISTED,
-    Wanted,
     as_labelled,
+    as_words_where_some_are,
     for_csv,
     hidden,
-    model_of,
     observed,
     read_alike,
     reading_in_words,
     refuse_no_text,
-    wanted_of,
     with_store,
     write_table,
 )
+from pltf.cli.guide import columns_of, described_column, guide
+from pltf.cli.models import Source, Wanted, model_of, sources_of, wanted_of, with_model_file
 from pltf.cli.parsing import (
     dispersion_of,
     ending_of,
@@ -40,15 +41,21 @@ from pltf.cli.parsing import (
     names_of,
     output_path,
     priors_of,
+    refuse_misspelt,
     same_place,
 )
 from pltf.cli.spelling import option
 from pltf.cli.telling import Teller, human_bytes, is_terminal
 from pltf.data import CooObservation, Observation, StoredObservation
+from pltf.data.aligned import aligned
+from pltf.data.labels import in_short
+from pltf.data.observe import in_order
 from pltf.data.pattern import ForgottenPattern
+from pltf.data.split import HeldOut
 from pltf.data.stored import is_store, open_store
 from pltf.errors import PltfError, spelled
 from pltf.fit import Fit
+from pltf.hints import suggestion
 from pltf.inference.run import INTERRUPTED
 from pltf.io import load
 from pltf.selection import Selection
@@ -63,51 +70,131 @@ if TYPE_CHECKING:
     from pltf.engines.plan import Plan
 
 MOST_SHOWN = 12  # components in a listing
-PLANNED_CELLS = 100_000  # of predictions whose memory is told
+PLANNED_CELLS = 100_000  # of predictions whose memory is estimated
 MOST_COLUMNS = 10_000  # of a table that are described
+MOST_JUDGED = 20_000  # held-out cells that are compared with popularity after a fit
 _PASSING = {"--resume", "--force", "--quiet", "-q", "--json"}  # options that change nothing of a result
-_HELD = {"i": "whole numbers", "u": "whole numbers", "f": "numbers", "b": "True and False", "O": "words"}
 _PREDICTED = ("mean", "sd", "prob", "supported", "rate_low", "rate_high", "count_low", "count_high")
 
 
-def fit(tell: Teller, file: Path, output: Path, force: bool, **options: Any) -> int:
+def fit(tell: Teller, file: Path | None, output: Path | None, force: bool, **options: Any) -> int:
     """Read, fit, save."""
+    guide(tell, "fit", file, options)
+    asked = _asked_for(file, options)
+    if output is None:
+        raise PltfError("--output must name the file for the fit, for example -o run.nc")
     goes_on = _goes_on(output, options)
-    target = _target(output, force or goes_on, file, options)
+    target = _target(output, force or goes_on, asked, options)
     if options["holdout"] is not None and not 0 < options["holdout"] < 1:
         raise PltfError(f"--holdout must be a share between 0 and 1, got {options['holdout']:g}")
-    fitting, wanted = _fitting(tell, options, file), wanted_of(options)
-    seen = _read(tell, file, options, wanted)
-    model, _ = model_of(seen, wanted)
-    train, held = hidden(seen, options["holdout"], options["seed"])
-    if held is not None:
-        above = np.count_nonzero(held.values)
-        tell.say("hidden", f"{len(held.values):,} cells, {above:,} of them above zero")
-        tell.know(hidden={"cells": len(held.values), "above_zero": int(above), "zeros_sampled": held.sampled})
-        if held.sampled:
-            low = f"so expected counts come out about {options['holdout']:.0%} low"
-            tell.say("", f"of so many cells only few zeros are hidden, {low}: fit without --holdout to predict")
-    fitted = model.fit(train, **fitting)
-    fitted = replace(fitted, held_out=held, origin=_origin(file, options))
+    fitting = _fitting(tell, asked)
+    seen = _read_all(tell, asked)
+    model, _ = model_of(_alone(seen), asked.wanted)
+    seen, held = _hidden(tell, seen, asked)
+    fitted = model.fit(_alone(seen), **fitting)
+    fitted = replace(fitted, held_out=held, origin=_origin(asked))
     target = _saved(tell, target, force or goes_on, fitted.save)
     _tell_fit(tell, fitted)
     interrupted = len(fitted.rows) < options["restarts"] or INTERRUPTED in (fitted.rows[-1].stopped, fitted.stopped)
+    if held is not None and not interrupted:
+        _tell_verdict(tell, fitted, held, seen)
     tell.know(interrupted=interrupted)
-    _tell_saved(tell, target, "the best so far, for it was interrupted" if interrupted else "")
+    _tell_saved(tell, target, "the best so far: it was interrupted" if interrupted else "")
     return 130 if interrupted else 0
 
 
-def _target(output: Path, replaces: bool, file: Path, options: Mapping[str, Any]) -> Path:
-    """Where a run is saved."""
+class Asked(NamedTuple):
+    """What a command is to fit, and to what."""
+
+    options: Mapping[str, Any]  # with those of a model file
+    wanted: Wanted
+    sources: Mapping[str, Source]
+
+
+def _asked_for(file: Path | None, options: Mapping[str, Any], *, several: bool = False) -> Asked:
+    options = with_model_file(options)
+    wanted = wanted_of(options, several=several)
+    if options.get("of") is not None and options["holdout"] is None:
+        raise PltfError("--of needs --holdout: it names the tensor whose cells are held out")
+    tensor_of(wanted.tensors, options.get("of"))
+    _refuse_unknown_zeros(options, wanted)
+    return Asked(options, wanted, sources_of(file, options, wanted))
+
+
+def _refuse_unknown_zeros(options: Mapping[str, Any], wanted: Wanted) -> None:
+    zeros = names_of(options["zeros"], "--zeros")
+    if zeros and len(wanted.tensors) == 1:
+        raise PltfError("--zeros is for models with several tensors: with one, cells without a row are zeros already")
+    known = (
+        list(dict.fromkeys(i for indices in wanted.model.observed.values() for i in indices)) if wanted.model else []
+    )
+    for index in zeros:
+        if index not in known:
+            near = suggestion(index, known)
+            raise PltfError(f"--zeros names {index!r}, and the indices of the model are {', '.join(known)}{near}")
+
+
+def _read_all(tell: Teller, asked: Asked) -> dict[str, Observation]:
+    """The data of all tensors; those that share an index along the same labels."""
+    coupled = len(asked.sources) > 1
+    seen = {}
+    for name, source in asked.sources.items():
+        wanted = replace(asked.wanted, tensor=name)
+        seen[name] = _read(tell, source.path, source.options, wanted, name=name if coupled else "")
+    return _aligned(tell, seen, asked) if coupled else seen
+
+
+def _aligned(tell: Teller, seen: Mapping[str, Observation], asked: Asked) -> dict[str, Observation]:
+    """Tensors along the same labels; what that has added to each is told."""
+    assert asked.wanted.model is not None
+    indices, zeros = asked.wanted.model.observed, names_of(asked.options["zeros"], "--zeros")
+    ordered = {name: in_order(one, indices[name], name) for name, one in seen.items()}
+    found, added = aligned(as_words_where_some_are(ordered), indices, zeros)
+    for one in added:
+        number = f"{len(one.labels):,} label{'s' * (len(one.labels) != 1)}"
+        absent = f"{one.tensor} has no row for {number} of {one.index!r} ({in_short(one.labels.index)})"
+        stays = one.index in zeros or asked.sources[one.tensor].options["missing"] == "unlisted"
+        how = "zeros" if one.zeros else "missing" if stays else f"missing (--zeros {one.index}: zeros)"
+        tell.say("", f"{'':<12} {_plain(absent)}: their cells are {how}")
+    tell.know(added=[{"tensor": one.tensor, "index": one.index, "labels": len(one.labels)} for one in added])
+    return found
+
+
+def _alone(seen: Mapping[str, Observation]) -> Any:
+    """The data as a model takes them: by tensor, if there are several."""
+    return next(iter(seen.values())) if len(seen) == 1 else dict(seen)
+
+
+def _hidden(
+    tell: Teller, seen: Mapping[str, Observation], asked: Asked
+) -> tuple[dict[str, Observation], HeldOut | None]:
+    """The data without the cells that are held out, of one tensor, and these."""
+    share = asked.options["holdout"]
+    name = tensor_of(asked.wanted.tensors, asked.options["of"])
+    train, held = hidden(seen[name], share, asked.options["seed"])
+    if held is None:
+        return dict(seen), None
+    held = replace(held, of=name)
+    above, where = np.count_nonzero(held.values), f" of {name}" if len(seen) > 1 else ""
+    tell.say("held out", f"{len(held.values):,} cells{where}, {above:,} of them above zero")
+    tell.know(hidden={"of": name, "cells": len(held.values), "above_zero": int(above), "zeros_sampled": held.sampled})
+    if held.sampled:
+        low = f"so expected counts come out about {share:.0%} low"
+        tell.say("", f"only some zeros of so many cells are held out, {low}: fit without --holdout to predict")
+    return {**seen, name: train}, held
+
+
+def _target(output: Path, replaces: bool, asked: Asked, options: Mapping[str, Any]) -> Path:
+    """The checked output path of a run."""
     if options["checkpoint"] is not None and same_place(options["checkpoint"], output):
         raise PltfError(f"--checkpoint and the output must be two files, and both are {output}")
-    target = output_path(output, replaces, file)
+    target = output_path(output, replaces, *(source.path for source in asked.sources.values()))
     ending_of(target, [".nc"])
     return target
 
 
 def _saved(tell: Teller, target: Path, replaces: bool, save: Callable[[Path], object]) -> Path:
-    """Where the result is once it is saved."""
+    """Save the result; the path it was saved to."""
     with _leaving_others(tell, replaces) as names:
         save(target)
     tell.saved = names.get(target, target)
@@ -116,7 +203,7 @@ def _saved(tell: Teller, target: Path, replaces: bool, save: Callable[[Path], ob
 
 @contextmanager
 def _leaving_others(tell: Teller, replaces: bool) -> Iterator[dict[Path, Path]]:
-    """Files that are written here do not replace unasked what has appeared meanwhile; yields the names they got."""
+    """Never overwrite files that have appeared meanwhile; yields the paths that are used instead."""
     if replaces:
         yield {}
         return
@@ -128,11 +215,11 @@ def _leaving_others(tell: Teller, replaces: bool) -> Iterator[dict[Path, Path]]:
 
 def _tell_of_others(tell: Teller, asked: Path, name: Path) -> None:
     if name != asked:
-        tell.insist(f"{asked} has appeared meanwhile and is left as it is: the result is in {name}")
+        tell.insist(f"{asked} was created by another process meanwhile and is not overwritten: the result is in {name}")
 
 
 def _goes_on(output: Path, options: Mapping[str, Any]) -> bool:
-    """Whether the output is that of the same call, which was interrupted, and which this one goes on with."""
+    """Whether the output is from the same command, interrupted earlier and resumed now."""
     if not (options["resume"] and output.is_file() and options["checkpoint"] and options["checkpoint"].exists()):
         return False
     try:
@@ -143,19 +230,21 @@ def _goes_on(output: Path, options: Mapping[str, Any]) -> bool:
     return not ((told - now) + (now - told)).keys() - _PASSING
 
 
-def select(tell: Teller, file: Path, output: Path | None, force: bool, **options: Any) -> int:
+def select(tell: Teller, file: Path | None, output: Path | None, force: bool, **options: Any) -> int:
     """Read, search, save."""
     from pltf.selection import select as search
 
+    guide(tell, "select", file, options)
+    asked = _asked_for(file, options, several=True)
     replaces = force or (output is not None and _goes_on(output, options))
-    target = None if output is None else _target(output, replaces, file, options)
-    fitting, wanted = _fitting(tell, options, file), wanted_of(options, several=True)
-    seen = _read(tell, file, options, wanted)
-    model, sizes = model_of(seen, wanted)
+    target = None if output is None else _target(output, replaces, asked, options)
+    fitting = _fitting(tell, asked)
+    seen = _read_all(tell, asked)
+    model, sizes = model_of(_alone(seen), asked.wanted)
     names = ("workers", "race", "criterion", "folds", "score", "widen")
     settings: dict[str, Any] = {**fitting, **{name: options[name] for name in names}, **sizes}
-    found = search(model, seen, **settings)
-    found = replace(found, best_fit=replace(found.best_fit, origin=_origin(file, options)))
+    found = search(model, _alone(seen), **settings)
+    found = replace(found, best_fit=replace(found.best_fit, origin=_origin(asked)))
     if target is not None:
         target = _saved(tell, target, replaces, found.save)
     _tell_search(tell, found)
@@ -164,23 +253,25 @@ def select(tell: Teller, file: Path, output: Path | None, force: bool, **options
     return 130 if found.interrupted else 0
 
 
-def _fitting(tell: Teller, options: Mapping[str, Any], file: Path) -> dict[str, Any]:
+def _fitting(tell: Teller, asked: Asked) -> dict[str, Any]:
     """The options of a fit, checked before the data are read."""
     from pltf.options import FitOptions
     from pltf.store.checkpoint import Place
 
+    options = asked.options
     given = {one.name: options[one.name] for one in fields(FitOptions) if one.name in options}
     given |= {"prior": priors_of(options["prior"]), "progress": tell.shown}
     given["dispersion"] = dispersion_of(options["dispersion"])
-    if given["checkpoint"] is not None and same_place(given["checkpoint"], file):
-        raise PltfError(f"--checkpoint must be a file of its own, and {file} holds the data")
+    for source in asked.sources.values():
+        if given["checkpoint"] is not None and same_place(given["checkpoint"], source.path):
+            raise PltfError(f"--checkpoint must be a separate file, and {source.path} holds the data")
     checked = FitOptions(**given)
     Place(checked.checkpoint, checked.every, checked.resume)
     return given
 
 
 def update(tell: Teller, run: Path, file: Path, output: Path, force: bool, **options: Any) -> int:
-    """Read further data, update a saved fit, save it anew."""
+    """Read new data, update a saved fit, save the result."""
     from pltf.update import judged
 
     target = output_path(output, force, run, file)
@@ -190,11 +281,11 @@ def update(tell: Teller, run: Path, file: Path, output: Path, force: bool, **opt
     known = _fit_of(run, options["limit"])
     judged(known, how["forget"], how["append"], how["zeros"])
     if len(known.model.observed) > 1:
-        raise PltfError(f"{run} is a fit of several tensors: these are updated in Python")
+        raise PltfError(f"{run} is a fit of several tensors, which can be updated in Python only (fit.update)")
     reading = read_alike(known, options)
     seen = _read(tell, file, reading, known=known)
     fitted = known.update(seen, progress=tell.shown, **how)
-    fitted = replace(fitted, origin=_origin(file, reading))
+    fitted = replace(fitted, origin=_origin_of(str(file), reading_in_words(reading)))
     target = _saved(tell, target, force, fitted.save)
     _tell_new_rows(tell, known, fitted)
     _tell_fit(tell, fitted)
@@ -205,7 +296,7 @@ def update(tell: Teller, run: Path, file: Path, output: Path, force: bool, **opt
 
 
 def _tell_new_rows(tell: Teller, known: Fit, fitted: Fit) -> None:
-    """How many rows an update has added."""
+    """Say how many rows an update has added."""
     new = {index: size - known.sizes[index] for index, size in fitted.sizes.items() if size > known.sizes[index]}
     tell.know(new=new)
     if new:
@@ -215,6 +306,7 @@ def _tell_new_rows(tell: Teller, known: Fit, fitted: Fit) -> None:
 def predict(
     tell: Teller,
     run: Path,
+    of: str | None,
     cells: Path | None,
     top: int | None,
     among: str | None,
@@ -232,31 +324,34 @@ def predict(
 ) -> int:
     """Predict cells of a saved fit."""
     if (cells is None) == (top is None):
-        raise PltfError("predict needs either --cells, a table of cells, or --top, a number of them")
+        raise PltfError(
+            "predict needs either --cells FILE, the cells to predict, or --top N, the N most probable cells"
+        )
     if cells is not None and among is not None:
-        raise PltfError("--among goes with --top, and --cells says itself which cells")
+        raise PltfError("--among needs --top, and cannot be used with --cells")
     if cells is not None and unsupported:
-        raise PltfError("--unsupported goes with --top, and --cells says itself which cells")
+        raise PltfError("--unsupported needs --top, and cannot be used with --cells")
     if output is not None:
         output_path(output, force, run, cells)
         refuse_no_text(ending_of(output, TABLE_ENDINGS), spreadsheet_safe)
     known = _fit_of(run, limit).to(device)
-    indices = list(known.model.observed[known.tensor()])
-    how: dict[str, Any] = {"draws": draws, "seed": seed, "progress": tell.shown}
+    name = tensor_of(tuple(known.model.observed), of)
+    indices = list(known.model.observed[name])
+    how: dict[str, Any] = {"draws": draws, "seed": seed, "of": name, "progress": tell.shown}
     if top is not None:
-        table = known.top(top, among or _most_asked(known), atleast=atleast, unsupported=unsupported, **how)
+        table = known.top(top, among or _most_asked(known, name), atleast=atleast, unsupported=unsupported, **how)
         at = table[indices]
     else:
         assert cells is not None
         table = _asked(cells, format, indices, limit)
         at = as_labelled(table[indices], known)
-        spread = np.sqrt(known.var(at, progress=tell.shown))
-        table = table.assign(mean=known.mean(at), sd=spread, prob=known.prob(at, atleast, **how))
-        table = table.assign(supported=known.supported(at))
+        spread = np.sqrt(known.var(at, of=name, progress=tell.shown))
+        table = table.assign(mean=known.mean(at, of=name), sd=spread, prob=known.prob(at, atleast, **how))
+        table = table.assign(supported=known.supported(at, of=name))
     for kind, counts in (("rate", False), ("count", True)):
         low, high = known.interval(at, level, counts=counts, **how)
         table = table.assign(**{f"{kind}_low": low, f"{kind}_high": high})
-    tell.know(cells=table.astype(object).to_dict("records"), level=level, atleast=atleast)
+    tell.know(of=name, cells=table.astype(object).to_dict("records"), level=level, atleast=atleast)
     if output is not None:
         output = _saved(tell, output, force, lambda path: write_table(table, path, safe=spreadsheet_safe))
         _tell_saved(tell, output, f"{len(table):,} cells")
@@ -266,19 +361,19 @@ def predict(
 
 
 def _asked(cells: Path, format: str | None, indices: list[str], limit: float | None) -> pd.DataFrame:
-    """The table of cells to predict; all its columns stay as they are written."""
+    """The table of cells to predict; other columns are kept as they are."""
     from pltf.cli.data import TABLES
     from pltf.io.columns import refuse_absent
     from pltf.io.files import guess, read_data, table_columns
 
     kind = format or guess(cells)
     if kind not in TABLES:
-        raise PltfError(f"--cells must be a table with the columns {', '.join(indices)}, and {cells} is none")
+        raise PltfError(f"--cells must be a table with the columns {', '.join(indices)}, and {cells} is not a table")
     columns = table_columns(cells, kind, limit)
     refuse_absent(cells, indices, columns)
     taken = [name for name in _PREDICTED if name in columns]
     if taken:
-        raise PltfError(f"{cells} has a column {taken[0]!r}, as the answer has: rename it")
+        raise PltfError(f"{cells} has a column {taken[0]!r}, which is also a column of the predictions: rename it")
     table: pd.DataFrame = read_data(cells, format=kind, keys=columns, limit=limit)
     if not len(table):
         raise PltfError(f"{cells} has no rows")
@@ -286,7 +381,7 @@ def _asked(cells: Path, format: str | None, indices: list[str], limit: float | N
 
 
 def _print_table(table: pd.DataFrame, safe: bool) -> None:
-    """Numbers that can be read on a terminal, and all their digits in a pipe."""
+    """Rounded numbers on a terminal, all digits in a pipe."""
     if is_terminal():
         print(_for_terminal(table).to_string(index=False, float_format=lambda number: f"{number:.4g}"))
     else:
@@ -294,7 +389,7 @@ def _print_table(table: pd.DataFrame, safe: bool) -> None:
 
 
 def _for_terminal(table: pd.DataFrame) -> pd.DataFrame:
-    """A table with nothing in its text that would drive a terminal."""
+    """A table without control characters in its text."""
     shown = table.copy()
     for at in range(table.shape[1]):
         column = table.iloc[:, at]
@@ -308,17 +403,27 @@ def _plain(text: object) -> str:
     return printable(text, keep="")
 
 
-def _most_asked(known: Fit) -> str:
-    """The cells that people mean if they do not say: missing ones, or zeros where nothing is missing."""
-    name = known.tensor()
+def _most_asked(known: Fit, name: str) -> str:
+    """The cells that people mean by default: missing ones, or zeros where nothing is missing."""
     shape = [known.sizes[index] for index in known.model.observed[name]]
     return "missing" if known.n_observed[name] < math.prod(shape) else "zero"
+
+
+def tensor_of(tensors: tuple[str, ...], of: str | None) -> str:
+    """The tensor that --of names; the first if it names none."""
+    if of is None:
+        return tensors[0]
+    if of not in tensors:
+        near = suggestion(of, tensors)
+        raise PltfError(f"--of must name a tensor of the model ({', '.join(tensors)}), got {of!r}{near}")
+    return of
 
 
 def score(
     tell: Teller,
     run: Path,
     file: Path | None,
+    of: str | None,
     value: str | None,
     format: str | None,
     level: float,
@@ -327,25 +432,29 @@ def score(
     device: str,
     limit: float | None,
 ) -> int:
-    """Score hidden cells."""
+    """Score held-out cells."""
     from pltf import metrics
     from pltf.cli.data import held_in
 
     known = _fit_of(run, limit)
+    held_of = None if known.held_out is None else known.held_out.of
+    name = tensor_of(tuple(known.model.observed), of or (held_of if file is None else None))
     if file is not None and is_store(file):
-        known, file = with_store(known, file), None
+        known, file = with_store(known, file, name), None
     known = known.to(device)
     if not known.keeps_data:
         if any(pattern.digest for pattern in known.patterns.values() if isinstance(pattern, ForgottenPattern)):
-            raise PltfError(f"{run} was fitted to a cell store, which a file does not hold: name the store after it")
-        raise PltfError(f"{run} was fitted with --no-keep-data: it does not know the cells it has seen, as scores must")
+            raise PltfError(f"{run} was fitted to a cell store, which it does not contain: pass the store as FILE")
+        raise PltfError(f"{run} was fitted with --no-keep-data, and scores need the observed cells")
     if file is None and (value is not None or format is not None):
-        raise PltfError("--value and --format go with a table of cells, and none is named")
+        raise PltfError("--value and --format need a table of cells, and no FILE is given")
     if file is None and known.held_out is None:
-        raise PltfError(f"no cells were hidden when {run} was fitted: name a table of cells, or fit with --holdout")
-    held = known.held_out if file is None else held_in(file, known, value, format, limit)
-    scores = metrics.score(known, held, level=level, ranking=ranking, seed=seed, progress=tell.shown)
+        raise PltfError(f"{run} has no held-out cells: pass a table of cells, or fit with --holdout")
+    held = known.held_out if file is None else held_in(file, known, name, value, format, limit)
+    scores = metrics.score(known, held, of=name, level=level, ranking=ranking, seed=seed, progress=tell.shown)
     tell.say("", repr(scores).strip("<>"))
+    tell.say("", f"  {scores.verdict()}")
+    tell.know(of=name, verdict=scores.verdict(), beats_popularity=scores.beats_popularity)
     rows = {str(name): row for name, row in scores.table.to_dict("index").items()}
     tell.know(cells=scores.values.size, above_zero=int((scores.values > 0).sum()), level=level, scores=rows)
     tell.know(calibration=scores.calibration.to_dict("records"))
@@ -359,19 +468,21 @@ def report(tell: Teller, run: Path, output: Path, title: str | None, top: int, f
 
     target = output_path(output, force, run)
     ending_of(target, [".html", ".htm"])
+    refuse_misspelt(run)
     text = text_of(load(run, limit=limit), title=title, top=top, progress=tell.shown)
     target = _saved(tell, target, force, lambda path: save(text, path))
     _tell_saved(tell, target)
     return 0
 
 
-def plan(tell: Teller, file: Path, **options: Any) -> int:
-    """Tell what a fit would take."""
-    wanted, dispersion = wanted_of(options), dispersion_of(options["dispersion"])
-    seen = _read(tell, file, options, wanted)
-    model, _ = model_of(seen, wanted)
+def plan(tell: Teller, file: Path | None, **options: Any) -> int:
+    """Estimate the cost of a fit."""
+    guide(tell, "plan", file, options)
+    asked, dispersion = _asked_for(file, options), dispersion_of(options["dispersion"])
+    seen = _read_all(tell, asked)
+    model, _ = model_of(_alone(seen), asked.wanted)
     chosen = {name: options[name] for name in ("dtype", "method", "device")}
-    planned = model.plan(seen, dispersion=dispersion, **chosen)
+    planned = model.plan(_alone(seen), dispersion=dispersion, **chosen)
     tell.say("", str(planned))
     tell.know(model=model.text, latent=dict(model.sizes), engine=planned.engine, dtype=options["dtype"])
     tell.know(flops=planned.flops, work_bytes=planned.work_bytes, threads=planned.threads)
@@ -380,8 +491,8 @@ def plan(tell: Teller, file: Path, **options: Any) -> int:
 
 
 def _tell_memory(tell: Teller, planned: Plan) -> None:
-    """The memory of a fit, and of what comes before and after it, each with the data."""
-    workers = available_threads()  # as many as a search has if it is not told
+    """The memory of a search, of predictions and of a report, each including the data."""
+    workers = available_threads()  # the default of a search
     search, answers = planned.search_bytes(workers), planned.predict_bytes(PLANNED_CELLS)
     tell.say("", f"search    {human_bytes(search)} with 10 restarts, {workers} at a time")
     there = f", and {human_bytes(planned.predict_device_bytes)} on the device" if planned.device else ""
@@ -394,11 +505,12 @@ def _tell_memory(tell: Teller, planned: Plan) -> None:
 
 
 def info(tell: Teller, file: Path, format: str | None, variable: str | None, limit: float | None) -> int:
-    """Tell what is in a file."""
+    """Show what is in a file."""
     from pltf.cli.data import TABLES
     from pltf.io.files import guess, read_data, table_columns
     from pltf.io.saved import is_saved
 
+    refuse_misspelt(file)
     if is_store(file):
         _tell_store(tell, file)
         return 0
@@ -425,7 +537,7 @@ def info(tell: Teller, file: Path, format: str | None, variable: str | None, lim
 
 
 def _tell_store(tell: Teller, path: Path) -> None:
-    """What a cell store has."""
+    """Describe a cell store."""
     seen = open_store(path)
     _tell_data(tell, seen, str(path))
     owner = seen.owner if seen.dims is None else _plain(seen.dims[seen.owner])
@@ -434,55 +546,19 @@ def _tell_store(tell: Teller, path: Path) -> None:
 
 
 def _tell_table(tell: Teller, table: pd.DataFrame, width: int) -> None:
-    """What columns a table has; of very many, the first."""
+    """Describe the columns of a table; of very many, the first."""
     tell.say("table", f"{len(table):,} rows, {width} columns")
-    columns = [_column(table.iloc[:, at], str(name)) for at, name in enumerate(table.columns)]
+    columns = columns_of(table)
     longest = min(max((len(_plain(one["name"])) for one in columns), default=0), 30)
     for one in columns:
-        absent = f"; {one['absent']:,} absent" if one["absent"] else ""
-        span = f": {_plain(one['first'])} to {_plain(one['last'])}" if one["different"] else ""
-        name = _plain(one["name"]) or "(no name)"
-        tell.say("", f"  {name:<{longest}}  {one['holds']}, {one['different']:,} different{span}{absent}")
+        tell.say("", f"  {_plain(one['name']) or '(no name)':<{longest}}  {described_column(one)}")
     if len(columns) < width:
         tell.say("", f"  and {width - len(columns):,} more columns")
     tell.know(kind="table", rows=len(table), columns=columns, more_columns=width - len(columns))
 
 
-def _column(column: pd.Series, name: str) -> dict[str, Any]:
-    """What a column holds."""
-    kind, different, absent = _different(column)
-    dates = kind == "O" and len(different) > 0 and all(_looks_like_a_date(word) for word in different)
-    ends = (min(different), max(different)) if len(different) else (None, None)
-    first, last = (one if one is None else str(one).removesuffix(" 00:00:00")[:40] for one in ends)
-    facts = {"name": name, "holds": "dates" if dates else _HELD[kind], "different": len(different)}
-    return {**facts, "first": first, "last": last, "absent": absent}
-
-
-def _different(column: pd.Series) -> tuple[str, Any, int]:
-    """The kind of what a column holds, each of it once, and how many are absent; what is no number is in words."""
-    import pandas as pd
-
-    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iufb":  # at once: there may be many such columns
-        values = column.to_numpy()
-        present = values[~np.isnan(values)] if column.dtype.kind == "f" else values
-        return column.dtype.kind, pd.unique(present), values.size - present.size
-    present = column.dropna()
-    try:
-        once = present.unique()
-    except TypeError:  # lists, for example
-        once = present
-    kind = present.infer_objects().dtype.kind if len(present) else "O"
-    if kind not in "iufb":
-        kind, once = "O", list(dict.fromkeys(map(str, once)))
-    return kind, once, len(column) - len(present)
-
-
-def _looks_like_a_date(word: str) -> bool:
-    return word[:4].isdigit() and word[4:5] == "-" and word[5:7].isdigit() and word[7:8] == "-"
-
-
 def _tell_array(tell: Teller, held: Any) -> None:
-    """What cells an array has; an array that cannot be data is told as such."""
+    """Describe the cells of an array, or say why it cannot be fitted."""
     from pltf.data import observe
     from pltf.io.listed import ListedFile
 
@@ -516,7 +592,7 @@ def convert(tell: Teller, file: Path, output: Path, force: bool, spreadsheet_saf
     path, *others = (names.get(one, one) for one in written)
     _tell_saved(tell, path)
     for one in others:
-        tell.say("", f"{'':<12} {one} has the labels, which the format cannot hold")
+        tell.say("", f"{'':<12} {one} has the labels, which this format cannot store")
     tell.know(labels=str(others[0]) if others else None)
     alone = (
         isinstance(seen, CooObservation | StoredObservation)
@@ -524,13 +600,13 @@ def convert(tell: Teller, file: Path, output: Path, force: bool, spreadsheet_saf
         and path.suffix not in (".npz", ".nc")
     )
     if alone:
-        tell.say("", f"{'':<12} read it with --missing unlisted, or cells without a row are zeros")
+        tell.say("", f"{'':<12} read it with --missing unlisted: otherwise cells without a row are zeros")
     tell.know(read_with=["--missing", "unlisted"] if alone else [])
     return 0
 
 
 def _labels_beside(target: Path) -> Path:
-    """The file for labels that the format of another one cannot hold."""
+    """The file for labels that the format of another file cannot store."""
     return target.with_name(f"{target.name}.labels.csv")
 
 
@@ -571,7 +647,7 @@ def prepare(
 
 
 def demo(tell: Teller, folder: Path, force: bool) -> int:
-    """All of it, on events that are drawn."""
+    """Run every step on generated events."""
     from pltf.cli.data import demo_events
     from pltf.cli.main import run
 
@@ -580,7 +656,7 @@ def demo(tell: Teller, folder: Path, force: bool) -> int:
     files = [folder / name for name in ("events.csv", "search.nc", "run.nc", "report.html")]
     existing = [file for file in files if file.exists()]
     if existing and not force:
-        raise PltfError(f"{existing[0]} exists: --force replaces it")
+        raise PltfError(f"{existing[0]} exists: use --force to overwrite it")
     folder.mkdir(parents=True, exist_ok=True)
     events, search, saved, page = map(str, files)
     write_table(demo_events(), files[0])
@@ -603,40 +679,69 @@ def demo(tell: Teller, folder: Path, force: bool) -> int:
     return 0
 
 
-# -- what is told -------------------------------------------------------------------------------
+# -- output -------------------------------------------------------------------------------
 
 
 def _read(
-    tell: Teller, file: Path, options: Mapping[str, Any], wanted: Wanted | None = None, known: Fit | None = None
+    tell: Teller,
+    file: Path,
+    options: Mapping[str, Any],
+    wanted: Wanted | None = None,
+    known: Fit | None = None,
+    name: str = "",
 ) -> Observation:
     seen, source = observed(file, options, wanted, known)
-    _tell_data(tell, seen, source)
+    _tell_data(tell, seen, source, name)
     return seen
 
 
-def _tell_data(tell: Teller, seen: Observation, source: str) -> None:
+def _tell_data(tell: Teller, seen: Observation, source: str, name: str = "") -> None:
+    """What was read; of one of several tensors, with its name."""
     dims = seen.dims or ("",) * len(seen.shape)
     shape = " x ".join(f"{dim} {size:,}".strip() for dim, size in zip(dims, seen.shape, strict=True))
     above = seen.n_positive
     cells = f"{seen.n_observed:,} cells observed" if seen.has_missing else "all cells observed"
-    tell.say("data", ": ".join(_plain(part) for part in (source, shape) if part))
+    tell.say(f"data {name}".strip(), ": ".join(_plain(part) for part in (source, shape) if part))
     tell.say("", f"{'':<12} {cells}, {above:,} of them above zero, total {seen.total:g}")
     storage = {CooObservation: "listed", StoredObservation: "parts"}.get(type(seen), "dense")
     facts = {"source": source, "shape": seen.shape, "dims": seen.dims, "total": seen.total, "observed": seen.n_observed}
-    tell.know(data={**facts, "above_zero": above, "largest": seen.largest, "storage": storage})
+    facts |= {"above_zero": above, "largest": seen.largest, "storage": storage}
+    if name:
+        tell.know(data={**tell.known.get("data", {}), name: facts})
+    else:
+        tell.know(data=facts)
 
 
 def _tell_fit(tell: Teller, fitted: Fit) -> None:
     state = "converged" if fitted.converged else f"not converged ({fitted.stopped})"
     sizes = ", ".join(f"{index}={size}" for index, size in fitted.model.sizes.items())
-    tell.say("model", f"{' '.join(fitted.model.text.split())}; {sizes}")
+    tell.say("model", f"{'; '.join(fitted.model.text.splitlines())}; {sizes}")
     for note in fitted.notes:
         tell.say("note", _plain(note))
-    tell.say(fitted.objective, f"{fitted.bound:.6f} after {fitted.n_iter} sweeps, {state}; {fitted.seconds:.1f} s")
+    tell.say(fitted.objective, f"{fitted.bound:.6f} after {fitted.n_iter} iterations, {state}; {fitted.seconds:.1f} s")
     for name, found in fitted.dispersion.items():
         tell.say("counts", f"{f'{name}: ' if len(fitted.dispersion) > 1 else ''}{found}")
     _tell_components(tell, fitted)
     _know_fit(tell, fitted)
+
+
+def _tell_verdict(tell: Teller, fitted: Fit, held: HeldOut, train: Mapping[str, Observation]) -> None:
+    """Whether the fit predicts the cells that were hidden from it better than popularity does."""
+    from pltf import metrics
+
+    if len(held.values) > MOST_JUDGED:
+        chosen = np.sort(np.random.default_rng(0).choice(len(held.values), MOST_JUDGED, replace=False))
+        held = replace(held, cells=held.cells[chosen], values=held.values[chosen])
+    both = bool(0 < np.count_nonzero(held.values) < len(held.values))
+    knowing = replace(fitted, patterns={name: one.pattern() for name, one in train.items()}, held_out=held)
+    with warnings.catch_warnings(action="ignore"):  # of sampled zeros, which is said above
+        try:
+            scores = metrics.score(knowing, ranking=both, progress=tell.shown)
+        except PltfError:  # pltf score says why
+            return
+    some = f" (of {MOST_JUDGED:,} held-out cells)" if len(held.values) == MOST_JUDGED else ""
+    tell.say("score", f"{scores.verdict()}{some}")
+    tell.know(verdict=scores.verdict(), beats_popularity=scores.beats_popularity)
 
 
 def _know_fit(tell: Teller, fitted: Fit) -> None:
@@ -659,7 +764,7 @@ def _know_fit(tell: Teller, fitted: Fit) -> None:
 
 
 def _tell_components(tell: Teller, fitted: Fit) -> None:
-    """Components by what they explain, numbered as in the report; those that explain nothing are only counted."""
+    """List components by the counts they explain, numbered as in the report; empty ones are only counted."""
     if len(fitted.model.sizes) != 1:
         return
     (latent,) = fitted.model.sizes
@@ -672,7 +777,7 @@ def _tell_components(tell: Teller, fitted: Fit) -> None:
     if len(alive) > MOST_SHOWN:
         tell.say("", f"{'':<12} and {len(alive) - MOST_SHOWN} more components")
     if len(alive) < len(table):
-        tell.say("", f"{'':<12} {len(table) - len(alive)} of {len(table)} components explain nothing")
+        tell.say("", f"{'':<12} {len(table) - len(alive)} of {len(table)} components are empty")
 
 
 def _tell_search(tell: Teller, found: Selection) -> None:
@@ -690,7 +795,7 @@ def _tell_search(tell: Teller, found: Selection) -> None:
     shown: dict[str, Any] = {name: summary[name] for name in found.best}
     if found.by_hidden_cells:
         pairs = zip(summary["heldout"], summary["heldout_se"], strict=True)
-        shown["hidden cells"] = [_unless_unknown("{:.4f} +- {:.4f}", *pair) for pair in pairs]
+        shown["held out"] = [_unless_unknown("{:.4f} +- {:.4f}", *pair) for pair in pairs]
     shown["bound"] = [_unless_unknown("{:.2f}", one) for one in summary["best"]]
     shown["gap"] = [_unless_unknown("{:.1f} nats", one) for one in summary["gap"]]
     shown["agree"] = [_unless_unknown("{:.0%}", one) for one in summary["agree"]]
@@ -712,7 +817,7 @@ def _tell_saved(tell: Teller, path: Path, what: str = "") -> None:
 
 
 def _tell_origin(tell: Teller, origin: Mapping[str, str]) -> None:
-    """Where a fit comes from: what it was made of, when and by what."""
+    """Say where a fit comes from: data, command, time and versions."""
     told = dict(origin)
     tell.know(origin=dict(origin))
     for name in ("source", "read", "command"):
@@ -722,8 +827,18 @@ def _tell_origin(tell: Teller, origin: Mapping[str, str]) -> None:
     tell.say("saved", _plain(f"{when} by {', '.join(f'{name} {version}' for name, version in told.items())}"))
 
 
-def _origin(file: Path, options: Mapping[str, Any]) -> dict[str, str]:
-    return {"source": str(file), "read": reading_in_words(options), "command": shlex.join(_as_written())}
+def _origin(asked: Asked) -> dict[str, str]:
+    """Where the data came from and how they were read; of several tensors, each with its name."""
+    sources = asked.sources
+    if len(sources) == 1:
+        (source,) = sources.values()
+        return _origin_of(str(source.path), reading_in_words(source.options))
+    files = ", ".join(f"{name}={source.path}" for name, source in sources.items())
+    return _origin_of(files, "; ".join(f"{name}: {reading_in_words(one.options)}" for name, one in sources.items()))
+
+
+def _origin_of(source: str, read: str) -> dict[str, str]:
+    return {"source": source, "read": read, "command": shlex.join(_as_written())}
 
 
 def _as_written() -> list[str]:
@@ -731,5 +846,6 @@ def _as_written() -> list[str]:
 
 
 def _fit_of(path: Path, limit: float | None = None) -> Fit:
+    refuse_misspelt(path)
     result = load(path, limit=limit)
     return result.best_fit if isinstance(result, Selection) else result

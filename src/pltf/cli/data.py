@@ -8,14 +8,15 @@ import re
 import shlex
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pltf.cli.parsing import ending_of, indices_of, range_of, sizes_of
+from pltf.cli.models import Wanted, letters
+from pltf.cli.parsing import ending_of, indices_of
 from pltf.data import CooObservation, DenseObservation, Observation, StoredObservation, holdout, observe
 from pltf.data.labels import counted, with_bin
 from pltf.data.numeric import EXACT, brief
@@ -30,7 +31,6 @@ from pltf.io.files import guess, read_data, table_columns
 from pltf.io.listed import ListedFile
 from pltf.io.spreadsheets import formulas_in, spreadsheet_safe
 from pltf.io.word_columns import number_in
-from pltf.notation import Model, cp, nmf, tucker
 from pltf.store.container import replacing
 
 if TYPE_CHECKING:
@@ -43,71 +43,6 @@ MOST_DENSE = 20_000_000  # cells of an array that is made of a list, or listed
 MOST_HIDDEN = 1_000_000  # cells; of more, zeros are only sampled
 MOST_ADDED = 1_000_000  # rows of a table for positions that have none
 UNLISTED = {"nan": "zero", "unlisted": "missing"}
-
-
-# -- models -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """The model that is asked for, before the data are known, with the sizes to try."""
-
-    kind: str  # "model", "cp", "tucker" or "nmf"
-    model: Model | None  # of its text
-    ranks: list[list[int]]
-    sizes: dict[str, list[int]]
-
-    def indices(self) -> dict[str, str]:
-        """The indices of the data, if the text tells them."""
-        return {} if self.model is None else {index: index for index in next(iter(self.model.observed.values()))}
-
-
-def wanted_of(options: Mapping[str, Any], *, several: bool = False) -> Wanted:
-    """What the options of a model say."""
-    given = [name for name in ("model", "cp", "tucker", "nmf") if options[name] is not None]
-    if len(given) != 1:
-        came = " and ".join(f"--{name}" for name in given) or "none"
-        raise PltfError(f"one of --model, --cp, --tucker and --nmf must say what to fit, got {came}")
-    kind = given[0]
-    text, sizes = options[kind], sizes_of(options["size"])
-    if sizes and kind != "model":
-        raise PltfError(f"--size goes with --model: --{kind} has its sizes itself")
-    parts = text.split(",") if kind == "tucker" else [] if kind == "model" else [text]
-    ranks = [range_of(part, f"--{kind}") for part in parts]
-    if not several and any(len(one) > 1 for one in [*ranks, *sizes.values()]):
-        raise PltfError(f"--{kind if ranks else 'size'} must be one size, for only select tries several")
-    if kind != "model":
-        return Wanted(kind, None, ranks, sizes)
-    model = Model(text, **{index: numbers[0] for index, numbers in sizes.items()})
-    if len(model.observed) > 1:
-        raise PltfError("--model must be one equation: coupled models are fitted in Python")
-    return Wanted(kind, model, ranks, sizes)
-
-
-def model_of(seen: Observation, wanted: Wanted) -> tuple[Model, dict[str, list[int]]]:
-    """The model that is asked for, of the indices of the data, and the sizes to try."""
-    if wanted.model is not None:
-        return wanted.model, wanted.sizes
-    indices = seen.dims or letters(len(seen.shape))
-    ranks = [numbers[0] for numbers in wanted.ranks]
-    if wanted.kind == "nmf" and len(indices) != 2:
-        raise PltfError(f"--nmf needs two indices, and the data have {len(indices)}: use --cp")
-    if wanted.kind == "tucker" and len(ranks) != len(indices):
-        raise PltfError(f"--tucker must have a rank for each of {', '.join(indices)}, got {len(ranks)}")
-    if wanted.kind == "tucker":
-        model = tucker(indices, ranks=ranks)
-    else:
-        model = (nmf if wanted.kind == "nmf" else cp)(indices, rank=ranks[0])
-    return model, dict(zip(model.sizes, wanted.ranks, strict=True))
-
-
-def letters(modes: int) -> tuple[str, ...]:
-    """Names for indices that have none.
-
-    >>> letters(3)
-    ('i', 'j', 'k')
-    """
-    return tuple("ijklmnop"[:modes] if modes <= 8 else (f"i{n}" for n in range(modes)))
 
 
 # -- reading ------------------------------------------------------------------------------------
@@ -292,9 +227,8 @@ def hidden(seen: Observation, share: float | None, seed: int) -> tuple[Observati
     return train, HeldOut(cells, seen.values_at(cells.T))
 
 
-def with_store(fit: Fit, path: Path) -> Fit:
+def with_store(fit: Fit, path: Path, name: str) -> Fit:
     """A saved fit of a cell store with the store again, less the cells that were hidden from it."""
-    name = fit.tensor()
     seen = in_order(open_store(path), fit.model.observed[name], path.name)
     assert isinstance(seen, StoredObservation)
     if fit.held_out is not None and seen.shape == tuple(fit.sizes[i] for i in fit.model.observed[name]):
@@ -312,17 +246,31 @@ def as_labelled(table: pd.DataFrame, fit: Fit, columns: Mapping[str, str] | None
     return table.assign(**{column: table[column].astype(str) for column in words if _is_whole(table[column])})
 
 
+def as_words_where_some_are(seen: Mapping[str, Observation]) -> dict[str, Observation]:
+    """Tensors of files in which an index has words: where another tensor has whole numbers, these are words too."""
+    words = {i for one in seen.values() for i, labels in one.labels.items() if labels.index.dtype == object}
+    found = dict(seen)
+    for name, one in seen.items():
+        whole = {i: labels for i, labels in one.labels.items() if i in words and labels.index.dtype.kind == "i"}
+        if whole:
+            again = {i: replace(labels, index=labels.index.astype(str).astype(object)) for i, labels in whole.items()}
+            found[name] = replace(one, labels={**one.labels, **again})
+    return found
+
+
 def _is_whole(column: pd.Series) -> bool:
     categories = getattr(column.dtype, "categories", None)
     return column.dtype.kind in "iu" if categories is None else categories.dtype.kind in "iu"
 
 
-def held_in(file: Path, fit: Fit, value: str | None, format: str | None, limit: float | None = None) -> HeldOut:
-    """Cells with their values, from a table."""
+def held_in(
+    file: Path, fit: Fit, name: str, value: str | None, format: str | None, limit: float | None = None
+) -> HeldOut:
+    """Cells of a tensor with their values, from a table."""
     from pltf.prediction.cells import observed_like
 
     kind = format or guess(file)
-    indices = fit.model.observed[fit.tensor()]
+    indices = fit.model.observed[name]
     if kind not in TABLES:
         raise PltfError(f"{file} must be a table with the columns {', '.join(indices)} and one of values")
     columns = table_columns(file, kind, limit)
@@ -342,7 +290,7 @@ def held_in(file: Path, fit: Fit, value: str | None, format: str | None, limit: 
     assert isinstance(seen, CooObservation)
     if not seen.values.size:
         raise PltfError(f"{file} has no cell with a value")
-    return HeldOut(seen.coords.T, seen.values)
+    return HeldOut(seen.coords.T, seen.values, of=name)
 
 
 # -- writing ------------------------------------------------------------------------------------
@@ -351,7 +299,7 @@ def held_in(file: Path, fit: Fit, value: str | None, format: str | None, limit: 
 def refuse_no_text(ending: str, safe: bool) -> None:
     """Refuse to make safe for spreadsheets what they read as no text."""
     if safe and ending not in (".csv", ".tsv", ".tns"):
-        raise PltfError(f"--spreadsheet-safe goes with .csv and .tsv, and the output ends in {ending}")
+        raise PltfError(f"--spreadsheet-safe is for .csv and .tsv, and the output ends in {ending}")
 
 
 def for_csv(table: pd.DataFrame, safe: bool) -> pd.DataFrame:
@@ -360,7 +308,7 @@ def for_csv(table: pd.DataFrame, safe: bool) -> pd.DataFrame:
         return spreadsheet_safe(table)
     found = formulas_in(table)
     if found:
-        first = f"{len(found):,} labels begin as formulas do" if len(found) > 1 else "a label begins as formulas do"
+        first = f"{len(found):,} labels look like formulas" if len(found) > 1 else "a label looks like a formula"
         text = f"{first} ({brief(found[0])}), and spreadsheets may run them"
         warnings.warn(f"{text}: --spreadsheet-safe puts a ' before such labels", stacklevel=2)
     return table
@@ -470,7 +418,7 @@ def _write_tns(seen: Observation, path: Path, beside: Path, safe: bool) -> list[
 
     listed = _listed(seen, "a list of cells")
     if listed.missing.shape[1]:
-        raise PltfError(f"a .tns file cannot say that cells are missing, and there are {listed.missing.shape[1]:,}")
+        raise PltfError(f"a .tns file cannot have missing cells, and there are {listed.missing.shape[1]:,}")
     rows = pd.DataFrame(listed.coords.astype(np.int64).T + 1).assign(value=_whole(listed.values))
     opener: Any = gzip.open if path.suffix.lower() == ".gz" else open
     with replacing(path) as part, opener(part, "wt", encoding="utf-8", newline="\n") as file:
@@ -541,7 +489,7 @@ def _write_netcdf(seen: Observation, path: Path) -> None:
 def _whole_array(seen: CooObservation) -> NDArray[np.float64]:
     size = float(np.prod([float(n) for n in seen.shape]))
     if size > MOST_DENSE:
-        raise PltfError(f"netCDF holds whole arrays, and this one has {size:.3g} cells: write .npz or .parquet")
+        raise PltfError(f"netCDF stores dense arrays, and this one has {size:.3g} cells: write .npz or .parquet")
     values = np.full(seen.shape, 0.0 if seen.unlisted == "zero" else np.nan)
     values[tuple(seen.coords)] = seen.values
     values[tuple(seen.missing)] = np.nan

@@ -1,6 +1,6 @@
-"""From the shell and back: one sentence for whatever goes wrong, and a code that says so."""
+"""Run a command: errors become one sentence on stderr and an exit code."""
 
-# What Python has imported by now; all else is imported where a Ctrl-C, or too little memory, is told in a sentence.
+# Python has these already; all else is imported where Ctrl-C and lack of memory are reported in one sentence.
 import os
 import sys
 
@@ -11,43 +11,43 @@ if TYPE_CHECKING:
 
 REFUSED, BROKEN, INTERRUPTED = 2, 1, 130  # exit codes
 NOTHING = "interrupted before anything was finished: nothing is saved"
-_FEW, _LITTLE = 1024, 16 << 30  # processes, and bytes of memory: a limit below these may be met
-_LEAST = 640 << 20  # bytes that the libraries take; some of them end the process if they cannot be had
+_FEW, _LITTLE = 1024, 16 << 30  # processes and bytes of memory: limits below these may be reached
+_LEAST = 640 << 20  # bytes that the libraries need; some abort the process without them
 _UNMAPPED = ("failed to map segment", "cannot allocate memory")  # as libraries say it
 
 
 class Ended(int):
-    """The exit code of a command, which told how it ended; a plain number is typer's, which does not."""
+    """The exit code of a command that has reported how it ended; a plain number comes from typer."""
 
 
 def main(arguments: "Sequence[str] | None" = None) -> None:
-    """Run a command and leave with its exit code."""
+    """Run a command and exit with its code."""
     try:
         given = list(sys.argv[1:] if arguments is None else arguments)
         if "--debug" not in given:
-            sys.unraisablehook = _quietly  # what fails while others clean up after a broken file
+            sys.unraisablehook = _quietly  # errors while other libraries clean up after a damaged file
         _spare_threads()
         code = run(given)
-    except KeyboardInterrupt:  # before or after what is guarded there
+    except KeyboardInterrupt:  # outside the guarded part
         code = told("interrupted", INTERRUPTED)
     sys.exit(code)
 
 
 def _spare_threads() -> None:
-    """Where limits are low, have BLAS start no threads: it starts one for each core, and interrupts us if it cannot."""
+    """Under low limits, stop BLAS from starting threads: it sends SIGINT if it cannot start one per core."""
     if _limit("NPROC") < _FEW or _limit("AS") < _LITTLE:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def too_little_memory() -> str:
-    """What to tell where the limit on memory is below what the libraries take; "" elsewhere."""
+    """The error message if the memory limit is below what the libraries need, or ""."""
     most = _limit("AS")
     least, given = f"{_LEAST >> 20} MB", f"{most / (1 << 20):.0f} MB"
     return f"pltf needs at least {least} of memory, and the limit (ulimit -v) is {given}" if most < _LEAST else ""
 
 
 def _limit(name: str) -> float:
-    """A limit of the system on this process."""
+    """A system limit of this process."""
     import math
 
     try:
@@ -69,20 +69,20 @@ def run(arguments: list[str]) -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         for kind in (DeprecationWarning, PendingDeprecationWarning, FutureWarning, ResourceWarning):
-            warnings.simplefilter("ignore", kind)  # for those who write programs
+            warnings.simplefilter("ignore", kind)  # meant for developers
         warnings.showwarning = _quietly if quiet else _as_note
         try:
             return _run(arguments)
         except KeyboardInterrupt:
             return told(NOTHING, INTERRUPTED)
-        except BrokenPipeError:  # whoever was reading has seen enough
+        except BrokenPipeError:  # the reader has gone
             return _silenced(0)
         except Exception as error:
             if debug:
                 import traceback
 
                 traceback.print_exc()
-            return _explained(error)
+            return _explained(error, arguments)
 
 
 def _run(arguments: list[str]) -> int:
@@ -96,7 +96,7 @@ def _run(arguments: list[str]) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
     except SystemExit as leaving:
-        if isinstance(leaving.__context__, BrokenPipeError):  # typer makes an error of it
+        if isinstance(leaving.__context__, BrokenPipeError):  # typer turns it into an exit
             return _silenced(0)
         code = leaving.code
     finally:
@@ -104,38 +104,41 @@ def _run(arguments: list[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _explained(error: Exception) -> int:
-    """One sentence about an error."""
+def _explained(error: Exception, arguments: "Sequence[str]") -> int:
+    """Report an error in one sentence."""
     if isinstance(error.__cause__, KeyboardInterrupt):  # Python makes another error of one in the body of a class
         return told(NOTHING, INTERRUPTED)
     if _lacks_memory(error):
-        return told("there is not enough memory for this: pltf plan tells what it takes", REFUSED)
+        return told("out of memory: pltf plan estimates what a fit needs", REFUSED)
 
     from pltf.cli.spelling import option
     from pltf.errors import NotationError, PltfError
 
     if hasattr(error, "format_message"):  # of the command line itself: an option that is not there, for example
-        text = _one_line(error.format_message()).replace("Value error, ", "").removesuffix(".")
-        return told(text, REFUSED)
+        from pltf.cli.usage import sentence
+
+        return told(_one_line(sentence(error, arguments)), REFUSED)
     if type(error).__name__ == "Abort":
         return told(NOTHING, INTERRUPTED)
     if type(error).__name__ == "Exit":
         return int(getattr(error, "exit_code", 0))
-    if isinstance(error, NotationError):  # shows the place in the text of the model
+    if isinstance(error, NotationError):  # has a caret under the model text
         return told(str(error), REFUSED)
     if isinstance(error, PltfError):
         return told(_one_line(error.spelled(option)), REFUSED)
     if isinstance(error, OSError):
         return _silenced(told(_one_line(str(error)), REFUSED))
     named = f"{type(error).__name__}: {_one_line(str(error))}"
-    return told(f"this should not have happened ({named}); --debug shows where", BROKEN)
+    return told(f"internal error, please report it ({named}); --debug shows the traceback", BROKEN)
 
 
 def _lacks_memory(error: BaseException | None) -> bool:
-    """Whether an error, or one that led to it, comes from too little memory, for data or for the libraries."""
+    """Whether an error or one of its causes is a lack of memory, for data or for libraries."""
     while error is not None:
         unloaded = isinstance(error, (ImportError, OSError)) and any(sign in str(error).lower() for sign in _UNMAPPED)
-        hidden = isinstance(error, ImportError) and _limit("AS") < _LITTLE  # some packages say that another is missing
+        hidden = (
+            isinstance(error, ImportError) and _limit("AS") < _LITTLE
+        )  # some packages report a missing dependency instead
         if isinstance(error, MemoryError) or unloaded or hidden:
             return True
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
@@ -147,19 +150,19 @@ def _one_line(text: str) -> str:
 
 
 def told(text: str, code: int) -> int:
-    """Tell on stderr in one sentence how a command ends; gives the code back."""
+    """Print one sentence to stderr; returns the exit code."""
     from contextlib import suppress
 
     from pltf.terminal import printable
 
     if text and sys.stderr is not None:
-        with suppress(BrokenPipeError):  # nobody reads it
+        with suppress(BrokenPipeError):  # the reader has gone
             print(f"pltf: {printable(text)}", file=sys.stderr)
     return code
 
 
 def _silenced(code: int) -> int:
-    """Python writes what is left when it ends: to nowhere, if it could not be written before."""
+    """Send what Python writes when it ends to nowhere, as it could not be written before."""
     from contextlib import suppress
 
     with suppress(OSError, ValueError, AttributeError):

@@ -1,4 +1,4 @@
-"""What people write after an option, turned into what the library takes."""
+"""Parse the values of options."""
 
 from __future__ import annotations
 
@@ -8,21 +8,24 @@ import math
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pltf.errors import PltfError
+from pltf.hints import meant, suggestion
 from pltf.store.container import check_writable
 
 if TYPE_CHECKING:
     from pltf.gamma import Gamma
 
 _PRIOR = ("shape", "mean", "learn", "tie")
+_MOST_FILES = 10_000  # of a folder, among which a name is looked for
 _LONGEST_NAME = 255  # bytes that file systems allow
 
 
 def indices_of(text: str | None) -> dict[str, str]:
-    """Columns and the indices that they stand for; a column with a comma in its name is put in quotes.
+    """Map columns to indices; a column with a comma in its name is quoted.
 
     >>> indices_of("user_id=user,place,when:week")
     {'user_id': 'user', 'place': 'place', 'when:week': 'when'}
@@ -37,11 +40,13 @@ def indices_of(text: str | None) -> dict[str, str]:
             continue
         column, _, name = part.rpartition("=") if "=" in part else (part, "", "")
         name = name or column.split(":")[0]
+        if ";" in part or "|" in part:
+            raise PltfError(f"--index: separate columns with commas, not {part!r}")
         if not re.fullmatch(r"[A-Za-z_]\w*", name):
             plain = re.sub(r"[^A-Za-z0-9]+", "_", column.split(":")[0]).strip("_0123456789").lower() or "index"
             raise PltfError(
-                f"--index: {name!r} cannot be the name of an index, which is of letters, digits and _: "
-                f"give it another, as in '{column}={plain}'"
+                f"--index: {name!r} cannot be the name of an index, which has letters, digits and _ only: "
+                f"rename it, as in '{column}={plain}'"
             )
         if column in found or name in found.values():
             raise PltfError(f"--index names {name!r} twice")
@@ -50,7 +55,7 @@ def indices_of(text: str | None) -> dict[str, str]:
 
 
 def names_of(text: str | None, option: str) -> tuple[str, ...]:
-    """Names with commas between them.
+    """Parse comma-separated names.
 
     >>> names_of("user, place", "--zeros"), names_of(None, "--zeros")
     (('user', 'place'), ())
@@ -69,7 +74,7 @@ def number_of(text: str, option: str) -> int:
 
 
 def limit_of(text: str | None, option: str = "--limit") -> float | None:
-    """A size of memory in bytes.
+    """Parse a memory size into bytes.
 
     >>> limit_of("8GB"), limit_of("1.5 MiB"), limit_of(None)
     (8000000000.0, 1572864.0, None)
@@ -79,12 +84,12 @@ def limit_of(text: str | None, option: str = "--limit") -> float | None:
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?)b?", text.strip().lower())
     size = float(found[1]) * (1024 if found[3] else 1000) ** " kmgt".index(found[2] or " ") if found else 0.0
     if not 0 < size < math.inf:
-        raise PltfError(f"{option} must be a size of memory such as 8GB or 500MB, got {text!r}")
+        raise PltfError(f"{option} must be a memory size such as 8GB or 500MB, got {text!r}")
     return size
 
 
 def dispersion_of(text: str) -> float | str | None:
-    """How much counts vary beyond Poisson, as the library takes it.
+    """Parse --dispersion.
 
     >>> dispersion_of("none"), dispersion_of("2.5"), dispersion_of("index:user")
     (None, 2.5, 'index:user')
@@ -103,7 +108,7 @@ def dispersion_of(text: str) -> float | str | None:
 
 
 def range_of(text: str, option: str) -> list[int]:
-    """Numbers to try: one, several with commas, or a range with both its ends.
+    """Sizes to try: one, several with commas, or an inclusive range.
 
     >>> range_of("2:5", "--cp"), range_of("2,4,8", "--cp"), range_of("7", "--cp")
     ([2, 3, 4, 5], [2, 4, 8], [7])
@@ -114,7 +119,7 @@ def range_of(text: str, option: str) -> list[int]:
         low = number_of(first, option)
         high = number_of(last, option) if colon else low
         if high < low or high - low >= 10_000:
-            raise PltfError(f"{option}: {part!r} must run from a smaller to a larger number")
+            raise PltfError(f"{option}: {part!r} must go from a smaller to a larger number")
         found += range(low, high + 1)
     return list(dict.fromkeys(found))
 
@@ -129,7 +134,7 @@ def sizes_of(given: Sequence[str] | None) -> dict[str, list[int]]:
     for text in given or ():
         index, equals, numbers = (part.strip() for part in text.partition("="))
         if not equals or not index.isidentifier():
-            raise PltfError(f"--size must be as r=7, got {text!r}")
+            raise PltfError(f"--size must be like r=7, got {text!r}")
         if index in sizes:
             raise PltfError(f"--size is given twice for {index!r}")
         sizes[index] = range_of(numbers, f"--size {index}")
@@ -137,7 +142,7 @@ def sizes_of(given: Sequence[str] | None) -> dict[str, list[int]]:
 
 
 def priors_of(given: Sequence[str] | None) -> Gamma | dict[str, Gamma] | None:
-    """A prior for all factors, or one for each of some.
+    """Parse --prior: one for all factors, or one for each of some.
 
     >>> priors_of(["shape=0.5,mean=10"])
     Gamma(shape=0.5, mean=10.0)
@@ -150,19 +155,20 @@ def priors_of(given: Sequence[str] | None) -> Gamma | dict[str, Gamma] | None:
     for text in given or ():
         match = re.fullmatch(r"(?:(\w+):)?(\w+=.*)", text.strip())
         if match is None:
-            raise PltfError(f"--prior must be as shape=0.5,mean=10 or U:shape=0.5,mean=10, got {text!r}")
+            raise PltfError(f"--prior must be like shape=0.5,mean=10 or U:shape=0.5,mean=10, got {text!r}")
         parts: dict[str, Any] = {}
         for part in match[2].split(","):
             name, _, value = (one.strip() for one in part.partition("="))
             if name not in _PRIOR or name in parts:
-                raise PltfError(f"--prior takes shape, mean, learn and tie, each once; got {part!r}")
+                near = "" if name in _PRIOR else suggestion(name, _PRIOR)
+                raise PltfError(f"--prior takes shape, mean, learn and tie, each once; got {part!r}{near}")
             parts[name] = value if name in ("learn", "tie") else _float(value, f"--prior: {name}")
         factor = match[1] or ""
         if factor in named:
             raise PltfError(f"--prior is given twice for {factor or 'all factors'}")
         named[factor] = Gamma(**parts)
     if "" in named and len(named) > 1:
-        raise PltfError("--prior must be one for all factors, or name the factor of each")
+        raise PltfError("--prior must be one for all factors, or each must name its factor")
     return named.get("", named or None)
 
 
@@ -174,32 +180,43 @@ def _float(text: str, what: str) -> float:
 
 
 def output_path(path: Path, force: bool, *inputs: Path | None) -> Path:
-    """Where to write, judged before any work: what is read is never written over."""
+    """Check the output path before any work: the input is never overwritten."""
     if str(path) in ("-", "", "."):
-        raise PltfError(f"the output must be the name of a file, got {str(path)!r}")
+        raise PltfError(f"the output must be a file name, got {str(path)!r}")
     if path.is_dir():
-        raise PltfError(f"{path} is a folder, and the output must be a file")
+        raise PltfError(f"the output must be a file, and {path} is a folder")
     if any(one is not None and same_place(path, one) for one in inputs):
-        raise PltfError(f"{path} is what is read here: write to another file")
+        raise PltfError(f"{path} is the input: write to another file")
     if os.path.lexists(path) and not force:  # also a link to nothing
-        raise PltfError(f"{path} exists: --force replaces it")
+        raise PltfError(f"{path} exists: use --force to overwrite it")
     if path.exists() and not path.is_file():
-        raise PltfError(f"{path} is no plain file, and cannot be replaced")
+        raise PltfError(f"{path} is not a regular file and cannot be overwritten")
     if not path.parent.is_dir():
-        raise PltfError(f"there is no folder {path.parent} to write {path.name} to")
+        raise PltfError(f"there is no folder {path.parent} for {path.name}")
     if not os.access(path.parent, os.W_OK):
         raise PltfError(f"the folder {path.parent} cannot be written to")
     check_writable(path)
     return path
 
 
+def refuse_misspelt(path: Path) -> None:
+    """Refuse the name of a file that does not exist if another one in its folder is much alike."""
+    with suppress(OSError):
+        if path.exists():
+            return
+        others = {one.stem: one.name for one in itertools.islice(path.parent.iterdir(), _MOST_FILES)}
+        near = meant(path.stem, others)
+        if near is not None:
+            raise PltfError(f"there is no file {path}; did you mean {others[near]!r}?")
+
+
 def same_place(one: Path, other: Path) -> bool:
-    """Whether two names are of one file, as far as links can be followed: some go round."""
+    """Whether two paths name the same file, with links resolved as far as possible."""
     return os.path.realpath(one) == os.path.realpath(other)
 
 
 def free_path(path: Path) -> Path:
-    """The output, or a name beside it that nothing has, if a file has appeared there since the command began.
+    """The output path, or a free name beside it if a file has appeared there since the command began.
 
     >>> free_path(Path("nowhere/answers.csv.gz")).name
     'answers.csv.gz'
@@ -222,7 +239,7 @@ def _stem_and_ending(path: Path) -> tuple[str, str]:
 
 
 def ending_of(path: Path, known: Sequence[str]) -> str:
-    """The ending that tells what to write, without .gz.
+    """The extension that selects the format, without .gz.
 
     >>> ending_of(Path("counts.tsv.gz"), [".csv", ".tsv"])
     '.tsv'

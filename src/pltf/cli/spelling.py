@@ -1,4 +1,4 @@
-"""The names of options for the Python in messages of the library: ``--max-iter`` for ``max_iter``."""
+"""Option names for the Python in messages of the library: ``--max-iter`` for ``max_iter``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SAME = (
     "among", "atleast", "checkpoint", "count", "draws", "dtype", "every", "format", "keep_data", "level", "likelihood",
     "max_iter", "method", "prior", "race", "ranking", "restarts", "resume", "seed", "title", "tol", "top", "value",
     "variable", "workers", "burn_in", "chains", "thin", "dispersion", "device", "criterion", "folds", "score", "widen",
-    "unsupported", "limit", "append", "forget", "zeros",
+    "unsupported", "of", "limit", "append", "forget", "zeros",
 )  # fmt: skip
 OPTIONS: Mapping[str, str] = {name: f"--{name.replace('_', '-')}" for name in _SAME} | {
     "at": "--cells",
@@ -39,7 +39,7 @@ _ROWS = re.compile(r"rows? \d+( and \d+)*")
 
 
 def option(code: str) -> str:
-    """A piece of Python as an option; unchanged if there is no such option.
+    """The option for a piece of Python; unchanged if there is none.
 
     >>> option("max_iter"), option("checkpoint="), option("method='vb'"), option("dims={'user_id': 'user'}")
     ('--max-iter', '--checkpoint', '--method vb', '--index user_id=user')

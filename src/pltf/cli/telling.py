@@ -14,12 +14,12 @@ from pltf.terminal import printable
 
 
 class Teller:
-    """Tells people what came out, line by line, or machines, in one JSON object."""
+    """Prints results as lines of text, or as one JSON object."""
 
     def __init__(self, as_json: bool, quiet: bool) -> None:
         self._json, self._quiet = as_json, quiet
-        self._facts: dict[str, Any] = {}
-        self.saved: Path | None = None  # what is there already if a command is interrupted
+        self.known: dict[str, Any] = {}
+        self.saved: Path | None = None  # the output, once it is written
 
     def __enter__(self) -> Self:
         from pltf.inference.progress import Progress
@@ -34,39 +34,39 @@ class Teller:
 
         Progress.lines_every = self._lines_every
         if self._json and error is None:
-            print(json.dumps(_plain(self._facts), indent=2, allow_nan=False))
+            print(json.dumps(_plain(self.known), indent=2, allow_nan=False))
 
     @property
     def shown(self) -> bool:
-        """Whether progress is to be shown."""
+        """Whether to show progress."""
         return not self._quiet
 
     @property
     def talks(self) -> bool:
-        """Whether the output is text for people."""
+        """Whether the output is text."""
         return not (self._json or self._quiet)
 
     def say(self, name: str, text: str) -> None:
-        """A line for people."""
+        """Print a line of text."""
         if self.talks:
             try:
                 print(printable(f"{name:<12} {text}" if name else text), flush=True)
-            except BrokenPipeError:  # whoever was reading has seen enough; the work goes on
+            except BrokenPipeError:  # the reader has gone; the work continues
                 self._quiet = True
 
     def insist(self, text: str) -> None:
-        """A note that is shown even to those who asked for quiet, where they can be: on stderr."""
+        """Print a note to stderr, even with --quiet."""
         if sys.stderr is not None:
             with suppress(BrokenPipeError):
                 print(f"pltf: note: {printable(text)}", file=sys.stderr)
 
     def know(self, **facts: Any) -> None:
-        """Facts for machines."""
-        self._facts |= facts
+        """Add facts to the JSON object."""
+        self.known |= facts
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can say: no NaN, no arrays, no labels that are dates."""
+    """Values as JSON has them: no NaN, arrays or dates."""
     if isinstance(value, Mapping):
         return {str(name): _plain(one) for name, one in value.items()}
     if isinstance(value, (list, tuple)):
@@ -81,7 +81,7 @@ def _plain(value: Any) -> Any:
 
 
 def human_bytes(size: int) -> str:
-    """The size of a file.
+    """A file size with its unit.
 
     >>> human_bytes(512), human_bytes(91_000), human_bytes(4_900_000)
     ('512 B', '91.0 kB', '4.9 MB')
@@ -93,5 +93,5 @@ def human_bytes(size: int) -> str:
 
 
 def is_terminal() -> bool:
-    """Whether people look at what is printed."""
+    """Whether stdout is a terminal."""
     return sys.stdout is not None and sys.stdout.isatty()

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pltf.data.numeric import EXACT, brief
 from pltf.errors import ObservationError, PltfError, py, py_only
+from pltf.hints import suggestion
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 PERIODS = {"minute": "min", "hour": "h", "day": "D", "week": "W-SUN", "month": "M", "quarter": "Q", "year": "Y"}
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 BINS = (*PERIODS, "weekday", "hourofday")  # the last two go round
+_SEARCHED = 20_000  # labels among which a word that somebody has meant is looked for
 _MOST_BINS = 10_000_000
 _NAMED = {"string": str, "integer": np.int64, "floating": np.float64, "boolean": bool}  # what columns of objects hold
 _KINDS = {"O": "words", "i": "numbers", "f": "numbers", "b": "True and False", "M": "dates"}
@@ -67,7 +69,8 @@ class Labels:
         if (found < 0).any():
             row = int(np.argmax(found < 0))
             known = f"one of its {len(self):,} labels, {in_short(self.index)}"
-            raise error(f"{what}: {py:row {row}} has {shown(column[row])}, which is not {known}")
+            near = suggestion(column[row], self.index[:_SEARCHED]) if column.dtype == object else ""
+            raise error(f"{what}: {py:row {row}} has {shown(column[row])}, which is not {known}{near}")
         return found
 
     def sources(self, values: Any, what: str, error: type[PltfError] = PltfError) -> NDArray[np.intp]:
@@ -153,6 +156,35 @@ class Labels:
 
     def __repr__(self) -> str:
         return f"<Labels {in_short(self.index)}>"
+
+
+def together(one: Labels, other: Labels, what: str) -> Labels:
+    """The labels of both: sorted if both are, otherwise those of the second that are new after the first.
+
+    Of dates in bins, all bins from the first to the last.
+
+    >>> import pandas as pd
+    >>> together(Labels(pd.Index(["ann", "cid"])), Labels(pd.Index(["bob", "cid"])), "who")
+    <Labels ann, bob, cid>
+    """
+    if one == other:
+        return one
+    if one.bin != other.bin:
+        bins = (f"by the {bin}" if bin else "not at all" for bin in (one.bin, other.bin))
+        raise ObservationError(f"{what} must be binned alike: {' and '.join(bins)} differ")
+    kinds = [_KINDS[labels.index.dtype.kind] for labels in (one, other)]
+    if kinds[0] != kinds[1]:
+        raise ObservationError(f"{what} must be of one kind, but they are {kinds[0]} and {kinds[1]}")
+    joined, at = one.joined(other, what, ObservationError)
+    if (at >= len(one)).all():
+        raise ObservationError(
+            f"{what} have nothing in common: {in_short(one.index)} and {in_short(other.index)}; "
+            "tensors that share an index must share labels"
+        )
+    if one.bin in PERIODS:
+        return replace(joined, index=_all_bins(joined.index, str(one.bin), what))
+    in_order = one.index.is_monotonic_increasing and other.index.is_monotonic_increasing
+    return replace(joined, index=joined.index.sort_values()) if in_order else joined
 
 
 def _appended(labels: pd.Index, new: pd.Index) -> pd.Index:
@@ -330,7 +362,9 @@ def split_bin(column: Any, what: str) -> tuple[Any, str | None]:
         return column, None
     name, _, bin = column.rpartition(":")
     if bin not in BINS:
-        raise ObservationError(f"{what}: {column!r} must end in one of {', '.join(BINS)}, got {bin!r}")
+        raise ObservationError(
+            f"{what}: {column!r} must end in one of {', '.join(BINS)}, got {bin!r}{suggestion(bin, BINS)}"
+        )
     return name, bin
 
 

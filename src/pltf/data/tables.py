@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from pltf.data.labels import Labels, clean, labels_of, named_cell, split_bin
 from pltf.data.numeric import EXACT, brief, find_bad
 from pltf.errors import ObservationError, PltfError, py, py_only
+from pltf.hints import absent_column
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -228,9 +228,9 @@ def keys_of(dims: Any, columns: list[Any], name: str) -> list[Key]:
             known = ", ".join(map(str, columns))
             example = {"user_id": "user"}
             advice = f"which column is which index can be said as in {py:dims={example}}"
-            near = get_close_matches(str(key.column), list(map(str, columns)), 1)
+            near = absent_column(key.column, columns).removeprefix("; ")
             if near:
-                advice = f"did you mean {near[0]!r}?"
+                advice = near
             if not near and not any(one.column in columns for one in keys):
                 advice = "a wide table is made long by .stack(), and an index becomes columns by .reset_index()"
             raise ObservationError(f"{name}: the table must have a column {key.column!r}; it has {known} ({advice})")

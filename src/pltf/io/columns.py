@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
 
 from pltf.errors import PltfError
+from pltf.hints import absent_column
 
 _NAMELESS = re.compile(r"|Unnamed: [0-9]+|__index_level_[0-9]+__")  # columns that programs write beside the data
 
@@ -18,9 +18,7 @@ def refuse_absent(path: Path, wanted: Sequence[str], names: Sequence[str]) -> No
     times = Counter(names)
     for name in wanted:
         if not times[name]:
-            near = get_close_matches(name, names, 1)
-            meant = f" (did you mean {near[0]!r}?)" if near else ""
-            raise PltfError(f"{path} has no column {name!r}; it has {in_words(names)}{meant}")
+            raise PltfError(f"{path} has no column {name!r}; it has {in_words(names)}{absent_column(name, names)}")
         if times[name] > 1:
             raise PltfError(f"{path} has several columns {name!r}: rename them")
 

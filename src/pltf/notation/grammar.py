@@ -1,8 +1,9 @@
 """Reading a model text.
 
-Equations, one a line (a line that ends or starts with an operator goes on), ``*`` optional::
+Equations, one a line or with ``;`` between them (a line that ends or starts with an operator continues), ``*``
+optional::
 
-    model    := equation (newline equation)*
+    model    := equation ((newline | ";") equation)*
     equation := term "=" term ("*"? term)*
     term     := NAME "[" (NAME ("," NAME)*)? "]"
 
@@ -19,7 +20,7 @@ from typing import NoReturn
 
 from pltf.errors import NotationError
 
-_TOKEN = re.compile(r"(?P<name>[^\W\d]\w*)|(?P<mark>[\[\],*=\n])|(?P<space>[^\S\n]+)")
+_TOKEN = re.compile(r"(?P<name>[^\W\d]\w*)|(?P<mark>[\[\],*=\n;])|(?P<space>[^\S\n]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,8 @@ def _tokens(text: str) -> Iterator[_Token]:
         if match is None:
             raise NotationError(f"unexpected character {text[position]!r}", text, position)
         if match.lastgroup != "space":
-            yield _Token(match.group(), position, match.lastgroup == "name")
+            found = "\n" if match.group() == ";" else match.group()
+            yield _Token(found, position, match.lastgroup == "name")
         position = match.end()
 
 

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pltf.errors import PltfError, py, py_only, whole
+from pltf.hints import suggestion
 from pltf.notation.grammar import Equation, parse
 
 if TYPE_CHECKING:
@@ -145,7 +146,8 @@ class Model:
         X
             An array, a table or an xarray DataArray with labels, listed cells, or an observation of
             :func:`pltf.observe`, which says what is taken; a mapping from tensor to data when the
-            model has several. NaN and masked entries of ``numpy.ma`` are missing. Never changed.
+            model has several. NaN and masked entries of ``numpy.ma`` are missing. Never changed. Tensors that
+            share an index are aligned by label: cells of labels that one of them does not have are missing there.
         mask
             True where a cell was observed; likewise a mapping when there are several tensors.
         method
@@ -302,7 +304,8 @@ def _latent_sizes(equations: tuple[Equation, ...], given: Mapping[str, int]) -> 
             raise PltfError(f"index '{index}' is observed in {observed[index]}: its size comes from the data")
         if index not in latent:
             known = ", ".join(latent) or "none"
-            raise PltfError(f"unknown size keyword '{index}': the latent indices of this model are {known}")
+            near = suggestion(index, latent)
+            raise PltfError(f"unknown size keyword '{index}': the latent indices of this model are {known}{near}")
     return {index: _size(index, given) for index in latent}
 
 

@@ -96,7 +96,7 @@ def fit_boxes(fit: Fit) -> Boxes:
         boxes[f"data/{name}"] = Box()
         put_pattern(boxes[f"data/{name}"], pattern)
     if fit.held_out is not None:
-        boxes["held_out"] = Box({"sampled": fit.held_out.sampled})
+        boxes["held_out"] = Box({"sampled": fit.held_out.sampled, "of": fit.held_out.of})
         boxes["held_out"].put("cells", fit.held_out.cells)
         boxes["held_out"].put("values", fit.held_out.values)
     return boxes
@@ -131,7 +131,7 @@ def fit_from(boxes: Boxes) -> Fit:
         n_observed={name: int(about["n_observed"][name]) for name in seen},
         patterns={name: get_pattern(boxes[f"data/{name}"], shape) for name, shape in seen.items()},
         labels=get_labels(root, sizes),
-        held_out=_held_out(boxes["held_out"], list(seen.values())) if "held_out" in boxes else None,
+        held_out=_held_out(boxes["held_out"], seen) if "held_out" in boxes else None,
         origin=dict(about["origin"]),
         options=dict(about.get("options", {})),  # older files have none
         likelihoods=_likelihoods(about.get("likelihoods", {}), tuple(seen)),
@@ -164,8 +164,9 @@ def _spread(value: Any) -> float:
     return float(value)
 
 
-def _held_out(box: Box, shapes: list[tuple[int, ...]]) -> HeldOut:
-    cells, values = box.get("cells", kinds="iu"), box.get("values")
-    if not any(cells.shape == (*values.shape, len(shape)) and inside(cells.T, shape) for shape in shapes):
+def _held_out(box: Box, shapes: Mapping[str, tuple[int, ...]]) -> HeldOut:
+    cells, values, of = box.get("cells", kinds="iu"), box.get("values"), box.about.get("of")
+    possible = shapes.values() if of is None else [shapes[of]]
+    if not any(cells.shape == (*values.shape, len(shape)) and inside(cells.T, shape) for shape in possible):
         raise ValueError("cells must lie in a tensor")
-    return HeldOut(cells, values, bool(box.about.get("sampled", False)))
+    return HeldOut(cells, values, bool(box.about.get("sampled", False)), of)

@@ -99,7 +99,7 @@ def test_of_several_files(tmp_path: Path) -> None:
     assert told == f"column 'user' must be of one kind, and holds words in {one} and whole numbers in {two}"
     three, four = parquet(tmp_path / "3.parquet", use=["a"]), text(tmp_path / "4.csv", "user\na\n")
     told = refusal([one, three], tmp_path / "cells", dims=["user"])
-    assert told == f"{three} has no column 'user'; it has use (did you mean 'use'?)"
+    assert told == f"{three} has no column 'user'; it has use; did you mean 'use'?"
     assert "all files must be of one format" in refusal([one, four], tmp_path / "cells", dims=["user"])
     assert "is given twice" in refusal([one, one], tmp_path / "cells", dims=["user"])
     assert "there are no files" in refusal(str(tmp_path / "none*.csv"), tmp_path / "cells", dims=["user"])

@@ -1,0 +1,250 @@
+"""For those who name a file and nothing else: its columns, what they probably are, and the command to run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pltf.cli.parsing import refuse_misspelt
+from pltf.cli.telling import Teller
+from pltf.data.labels import PERIODS
+from pltf.data.stored import is_store
+from pltf.errors import PltfError
+from pltf.io.columns import is_nameless
+from pltf.io.files import guess, read_data, table_columns
+from pltf.terminal import printable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TABLES = ("csv", "tsv", "parquet")
+MOST_SHOWN = 40  # columns
+WIDE = 12  # columns of numbers
+MOST_INDICES, MOST_OF_CELLS = 3, 6  # in the command that is suggested: of a table of events, of one of cells
+LABELS, DATES, VALUES, UNUSED = "labels", "dates", "values", "not used"
+_HELD = {"i": "whole numbers", "u": "whole numbers", "f": "numbers", "b": "True and False", "O": "words"}
+_SPANS = {"hour": 4, "day": 60, "week": 400, "month": 4000}  # days up to which dates are binned by these; then by year
+_COUNTS = re.compile(r"n|.*(count|value|number|visits?|qty|quantity|amount|total|freq|weight|rating|stars|score|hits|"
+                     r"clicks|plays|sales|trips|pieces|times)s?", re.IGNORECASE)  # fmt: skip
+_CODES = re.compile(
+    r".*(year|month|day|hour|week|(id|code|zip|key|type|class|group|station|flight|age)s?)", re.IGNORECASE
+)
+_NEARLY_EACH = 0.9  # share of different values from which on a column tells rows apart, rather than to group them
+
+
+def columns_of(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """What the columns of a table hold."""
+    return [_column(table.iloc[:, at], str(name)) for at, name in enumerate(table.columns)]
+
+
+def described_column(one: Mapping[str, Any]) -> str:
+    """What a column holds, in words."""
+    absent = f"; {one['absent']:,} missing" if one["absent"] else ""
+    span = f": {_plain(one['first'])} to {_plain(one['last'])}" if one["different"] else ""
+    return f"{one['holds']}, {one['different']:,} different{span}{absent}"
+
+
+def guide(tell: Teller, command: str, file: Path | None, options: Mapping[str, Any]) -> None:
+    """Where a table comes without --index: show its columns, and refuse with a command that would work."""
+    if file is None and options["model"] is None and not options["data"]:
+        raise PltfError(f"FILE is missing, for example: pltf {command} events.csv")
+    if file is None or options["index"] or options["model"] is not None or is_store(file):
+        return
+    refuse_misspelt(file)
+    kind = options["format"] or guess(file)
+    if kind not in TABLES:
+        return
+    columns = table_columns(file, kind, options["limit"])
+    table = read_data(file, format=kind, limit=options["limit"], most=MOST_SHOWN)
+    facts = columns_of(table)
+    roles = _with_values(roles_of(facts, len(table)), facts, table)
+    _show(tell, file, len(table), facts, roles, len(columns))
+    if _looks_wide(facts, roles):
+        raise PltfError(
+            f"{file} looks like a wide table, with a column for each label: make it long, with a row for each cell, "
+            "or say with --index which columns are indices"
+        )
+    example = shlex.join(_example(command, file, table, facts, roles, options))
+    raise PltfError(f"--index must say which columns are indices, for example: {example}")
+
+
+def _looks_wide(facts: Sequence[Mapping[str, Any]], roles: Sequence[str]) -> bool:
+    """Whether all but one column are numbers, and many: then these are probably the values of a wide table."""
+    groups = sum(role in (LABELS, DATES) or one["holds"] == "words" for one, role in zip(facts, roles, strict=True))
+    return groups <= 1 and sum(map(_can_be_values, facts)) >= WIDE
+
+
+def roles_of(facts: Sequence[Mapping[str, Any]], rows: int) -> list[str]:
+    """What each column probably is.
+
+    >>> kinds = {"user": "words", "when": "dates", "n": "whole numbers", "note": "words"}
+    >>> different = {"user": 12, "when": 30, "n": 5, "note": 99}
+    >>> roles_of([{"name": name, "holds": kinds[name], "different": different[name]} for name in kinds], 100)
+    ['labels', 'dates', 'values', 'not used']
+    """
+    roles = [_role(one, rows) for one in facts]
+    if (
+        not _looks_wide(facts, roles) and sum(role in (LABELS, DATES) for role in roles) < 2
+    ):  # numbers that repeat may be labels as well
+        spare = [at for at, role in enumerate(roles) if role == UNUSED and _repeats(facts[at], rows)]
+        for at in sorted(spare, key=lambda at: facts[at]["different"])[: 2 - roles.count(LABELS) - roles.count(DATES)]:
+            roles[at] = LABELS
+    first = next((at for at, role in enumerate(roles) if role == VALUES), None)
+    return [UNUSED if role == VALUES and at != first else role for at, role in enumerate(roles)]
+
+
+def _with_values(roles: list[str], facts: Sequence[Mapping[str, Any]], table: pd.DataFrame) -> list[str]:
+    """Where each row has other labels, a column of numbers that is left over probably holds their values."""
+    keys = [at for at, role in enumerate(roles) if role in (LABELS, DATES)]
+    if VALUES in roles or len(keys) < 2 or table.iloc[:, keys].duplicated().any():
+        return roles
+    spare = [at for at, role in enumerate(roles) if role == UNUSED and _can_be_values(facts[at])]
+    return [VALUES if at == spare[0] else role for at, role in enumerate(roles)] if spare else roles
+
+
+def _can_be_values(one: Mapping[str, Any]) -> bool:
+    numbers = one["holds"] in ("whole numbers", "numbers") and not str(one["first"]).startswith("-")
+    return numbers and not is_nameless(str(one["name"])) and one["different"] > 1
+
+
+def _role(one: Mapping[str, Any], rows: int) -> str:
+    name, holds, different = str(one["name"]), one["holds"], one["different"]
+    if is_nameless(name) or different < 2:
+        return UNUSED
+    if holds == "dates":
+        return DATES
+    each = rows > 20 and different > _NEARLY_EACH * rows
+    if holds in ("words", "True and False"):
+        return UNUSED if each else LABELS
+    negative = str(one.get("first", "")).startswith("-")
+    if _COUNTS.fullmatch(name) and not negative:
+        return VALUES
+    return LABELS if holds == "whole numbers" and not each and _CODES.fullmatch(name) else UNUSED
+
+
+def _repeats(one: Mapping[str, Any], rows: int) -> bool:
+    return not is_nameless(str(one["name"])) and 1 < one["different"] <= rows / 2 and one["holds"] == "whole numbers"
+
+
+def _show(
+    tell: Teller, file: Path, rows: int, facts: Sequence[Mapping[str, Any]], roles: Sequence[str], width: int
+) -> None:
+    tell.say("", f"{file}: {rows:,} rows, {width:,} columns")
+    names = [_plain(one["name"]) or "(no name)" for one in facts]
+    longest = min(max(map(len, names), default=0), 30)
+    for name, one, role in zip(names, facts, roles, strict=True):
+        tell.say("", f"  {name:<{longest}}  {role + '?' if role != UNUSED else role:<8}  {described_column(one)}")
+    if width > len(facts):
+        tell.say("", f"  and {width - len(facts):,} more columns")
+
+
+def _example(
+    command: str,
+    file: Path,
+    table: pd.DataFrame,
+    facts: Sequence[Mapping[str, Any]],
+    roles: Sequence[str],
+    options: Mapping[str, Any],
+) -> list[str]:
+    """The command with the columns that are probably indices, those of fewest labels."""
+    dates = [at for at, role in enumerate(roles) if role == DATES]
+    labels = [at for at, role in enumerate(roles) if role == LABELS]
+    values = [str(facts[at]["name"]) for at, role in enumerate(roles) if role == VALUES]
+    if values and len(labels) <= MOST_OF_CELLS and not table.iloc[:, sorted(labels + dates)].duplicated().any():
+        chosen = sorted(labels + dates[:1])  # a row for each cell: all of them are indices
+    else:
+        room = MOST_INDICES - bool(dates)
+        chosen = sorted(sorted(labels, key=lambda at: -facts[at]["different"])[:room] + dates[:1])
+    if len(chosen) < 2:
+        return ["pltf", command, str(file), "--index", "COLUMN,COLUMN", "--cp", "5"]
+    index = ",".join(_entry(facts[at], roles[at]) for at in chosen)
+    words = ["pltf", command, str(file), "--index", index]
+    if values and not options["count"]:
+        several = _binned(table, facts, chosen, dates).duplicated().any()
+        words += ["--value", values[0], *(["--sum"] if several else [])]
+    given = next((name for name in ("cp", "nmf", "tucker") if options[name] is not None), None)
+    kind = "nmf" if len(chosen) == 2 else "cp"
+    words += [f"--{given}", options[given]] if given else [f"--{kind}", "2:10" if command == "select" else "5"]
+    if command != "plan":
+        words += ["-o", "search.nc" if command == "select" else "run.nc"]
+    return words
+
+
+def _binned(
+    table: pd.DataFrame, facts: Sequence[Mapping[str, Any]], chosen: Sequence[int], dates: Sequence[int]
+) -> pd.DataFrame:
+    """Some columns, with dates in the bins that are suggested."""
+    import pandas as pd
+
+    columns = {}
+    for at in chosen:
+        column = table.iloc[:, at]
+        if at in dates:
+            moments = pd.to_datetime(column.astype(str), format="ISO8601", errors="coerce", utc=True)
+            column = moments.dt.tz_localize(None).dt.to_period(PERIODS[_bin_for(facts[at])])
+        columns[at] = column
+    return pd.DataFrame(columns)
+
+
+def _entry(one: Mapping[str, Any], role: str) -> str:
+    """A column as --index takes it: with the bin of dates, and with a name where its own cannot be one."""
+    name = str(one["name"])
+    column = f"{name}:{_bin_for(one)}" if role == DATES else name
+    if re.fullmatch(r"[^\W\d]\w*", name):
+        return column
+    plain = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_0123456789").lower() or "index"
+    entry = f"{column}={plain}"
+    return f'"{entry}"' if "," in name else entry
+
+
+def _bin_for(one: Mapping[str, Any]) -> str:
+    """By what dates are binned: so that there are some tens of bins."""
+    import pandas as pd
+
+    try:
+        days = (pd.Timestamp(one["last"]) - pd.Timestamp(one["first"])).days
+    except (ValueError, TypeError):
+        return "month"
+    return next((bin for bin, most in _SPANS.items() if days <= most), "year")
+
+
+def _plain(text: object) -> str:
+    return printable(text, keep="")
+
+
+def _column(column: pd.Series, name: str) -> dict[str, Any]:
+    """What a column holds."""
+    kind, different, absent = _different(column)
+    dates = kind == "O" and len(different) > 0 and all(_looks_like_a_date(word) for word in different)
+    ends = (min(different), max(different)) if len(different) else (None, None)
+    first, last = (one if one is None else str(one).removesuffix(" 00:00:00")[:40] for one in ends)
+    facts = {"name": name, "holds": "dates" if dates else _HELD[kind], "different": len(different)}
+    return {**facts, "first": first, "last": last, "absent": absent}
+
+
+def _different(column: pd.Series) -> tuple[str, Any, int]:
+    """The kind of what a column holds, each of it once, and how many are absent; what is no number is in words."""
+    import pandas as pd
+
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iufb":  # at once: there may be many such columns
+        values = column.to_numpy()
+        present = values[~np.isnan(values)] if column.dtype.kind == "f" else values
+        return column.dtype.kind, pd.unique(present), values.size - present.size
+    present = column.dropna()
+    try:
+        once = present.unique()
+    except TypeError:  # lists, for example
+        once = present
+    kind = present.infer_objects().dtype.kind if len(present) else "O"
+    if kind not in "iufb":
+        kind, once = "O", list(dict.fromkeys(map(str, once)))
+    return kind, once, len(column) - len(present)
+
+
+def _looks_like_a_date(word: str) -> bool:
+    return word[:4].isdigit() and word[4:5] == "-" and word[5:7].isdigit() and word[7:8] == "-"

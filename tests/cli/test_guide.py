@@ -1,0 +1,95 @@
+"""A file and nothing else: what its columns are, and a command that works."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pltf
+from tests.cli import here
+
+RNG = np.random.default_rng(2)
+ROWS = 400
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pd.DataFrame:
+    """A table with columns of every kind."""
+    monkeypatch.chdir(tmp_path)
+    days = pd.Timestamp("2026-01-01") + pd.to_timedelta(RNG.integers(0, 90, ROWS), unit="D")
+    return pd.DataFrame(
+        {
+            "ride": np.arange(ROWS),
+            "user": [f"u{n}" for n in RNG.integers(0, 30, ROWS)],
+            "station_id": RNG.integers(100, 110, ROWS),
+            "started": days.strftime("%Y-%m-%d"),
+            "note": [f"note {n}" for n in range(ROWS)],
+            "trips": RNG.integers(1, 5, ROWS),
+            "price": RNG.random(ROWS).round(3),
+        }
+    )
+
+
+def suggested(refusal: str) -> list[str]:
+    """The arguments of the command that a refusal suggests."""
+    return shlex.split(refusal.partition("for example: pltf ")[2])
+
+
+def test_columns_and_a_command_that_works(table: pd.DataFrame) -> None:
+    table.to_csv("rides.csv", index=False)
+    done = here("fit", "rides.csv")
+    roles = {line.split()[0]: line.split()[1] for line in done.out.splitlines()[1:]}
+    assert roles == {
+        "ride": "not", "user": "labels?", "station_id": "labels?", "started": "dates?", "note": "not",
+        "trips": "values?", "price": "not",
+    }  # fmt: skip
+    assert "rides.csv: 400 rows, 7 columns" in done.out
+    command = suggested(done.refusal)
+    index = "user,station_id,started:week"
+    assert command == ["fit", "rides.csv", "--index", index, "--value", "trips", "--sum", "--cp", "5", "-o", "run.nc"]
+    assert here(*command, "-q").code == 0
+    fit = pltf.load("run.nc")
+    assert isinstance(fit, pltf.Fit)
+    assert fit.model.observed["X"] == ("user", "station_id", "started")
+
+
+def test_the_model_that_was_asked_for_is_kept(table: pd.DataFrame) -> None:
+    table[["user", "started"]].to_csv("two.csv", index=False)
+    assert suggested(here("select", "two.csv", "--nmf", "2:4").refusal)[-4:] == ["--nmf", "2:4", "-o", "search.nc"]
+    assert suggested(here("select", "two.csv").refusal)[4:6] == ["--nmf", "2:10"]
+    assert "-o" not in suggested(here("plan", "two.csv").refusal)
+    assert here("fit", "two.csv", "--json").out == ""
+
+
+def test_names_that_cannot_be_those_of_indices(table: pd.DataFrame) -> None:
+    table = table[["user", "station_id"]].set_axis(["User name", "Last, first"], axis=1)
+    table.assign(**{"Last, first": [f"s{n % 7}" for n in range(ROWS)]}).to_csv("odd.csv", index=False)
+    command = suggested(here("fit", "odd.csv").refusal)
+    assert command[3] == 'User name=user_name,"Last, first=last_first"'
+    assert here(*command, "-q").code == 0
+
+
+def test_a_row_for_each_cell_has_its_value_in_the_column_that_is_left(tmp_path: Path) -> None:
+    rows = [(f"a{n}", f"b{m}", n * m) for n in range(6) for m in range(5)]
+    pd.DataFrame(rows, columns=["a", "b", "seats"]).to_csv(tmp_path / "cells.csv", index=False)
+    command = suggested(here("fit", tmp_path / "cells.csv").refusal)
+    assert command[4:6] == ["--value", "seats"]
+    assert "--sum" not in command
+
+
+def test_a_wide_table(tmp_path: Path) -> None:
+    wide = pd.DataFrame(RNG.poisson(1.0, (9, 30)), columns=[f"y{n}" for n in range(30)])
+    wide.assign(name=list("abcdefghi")).to_csv(tmp_path / "wide.csv", index=False)
+    assert (
+        "wide.csv looks like a wide table, with a column for each label: make it long"
+        in here("fit", tmp_path / "wide.csv").refusal
+    )
+
+
+def test_a_table_that_nothing_can_be_guessed_of(tmp_path: Path) -> None:
+    pd.DataFrame({"x": RNG.random(50), "y": RNG.random(50)}).to_csv(tmp_path / "xy.csv", index=False)
+    assert suggested(here("fit", tmp_path / "xy.csv").refusal)[3:] == ["COLUMN,COLUMN", "--cp", "5"]
