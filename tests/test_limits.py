@@ -158,13 +158,18 @@ def test_processes_that_fail_their_trial_are_told(trial: Any, monkeypatch: pytes
         Pool(1, processes=True, trial=trial)
 
 
-def test_processes_that_cannot_be_started_again_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_that_cannot_be_started_again_are_told_and_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     workers._end_processes()
-    pool = Pool(1, processes=True)
+    pool, tries = Pool(1, processes=True), list[int]()
     allow(monkeypatch, 0)
-    ((_, error),) = drive([one_round(Job(leave, (), nothing))], pool, nothing, nothing)
-    assert isinstance(error, PltfError)
-    assert str(error).startswith("a worker process was killed and no others can be started: raise the limit")
+    count = workers.startable_threads
+    monkeypatch.setattr(workers, "startable_threads", lambda most: tries.append(most) or count(most))
+    ends = list(drive([one_round(Job(leave, (), nothing)) for _ in range(4)], pool, nothing, nothing))
+    assert [number for number, _ in ends] == [0, 1, 2, 3]
+    for _, error in ends:
+        assert isinstance(error, PltfError)
+        assert str(error).startswith("a worker process was killed and no others can be started: raise the limit")
+    assert len(tries) == 1
     assert not workers._idle  # the next pool does not get what is left of this one
 
 
