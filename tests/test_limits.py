@@ -15,11 +15,14 @@ from concurrent.futures import BrokenExecutor, Future
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import pltf
 from pltf import threads, workers
 from pltf.cli.main import INTERRUPTED, NOTHING
 from pltf.errors import PltfError
+from pltf.io.files import read_data
 from pltf.workers import CannotStart, Job, Pool, drive
 from tests.cli import SCRIPT, here
 from tests.limits import few_processes, little_memory, run_limited
@@ -264,3 +267,20 @@ def test_a_package_that_does_not_fit_is_not_said_to_be_missing(tmp_path: Path, m
     assert here("info", tmp_path / "x.csv").refusal == (
         "there is not enough memory for this: pltf plan tells what it takes"
     )
+
+
+def test_a_file_is_not_blamed_for_too_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise MemoryError("Unable to allocate 5 GiB")
+
+    pltf.nmf(rank=1).fit(np.ones((3, 4))).save(tmp_path / "fit.nc")
+    np.save(tmp_path / "x.npy", np.ones((3, 4)))
+    monkeypatch.setattr("pltf.store.container._stored", full)
+    monkeypatch.setattr("pltf.io.arrays._npy_size", full)
+    for name in ("fit.nc", "x.npy"):
+        told = here("info", tmp_path / name)
+        assert told.refusal == "there is not enough memory for this: pltf plan tells what it takes"
+    with pytest.raises(MemoryError):
+        pltf.load(tmp_path / "fit.nc")
+    with pytest.raises(MemoryError):
+        read_data(tmp_path / "x.npy")
