@@ -165,8 +165,12 @@ def test_processes_that_cannot_be_started_again_are_told_and_tried_once(monkeypa
     workers._end_processes()
     pool, tries = Pool(1, processes=True), list[int]()
     allow(monkeypatch, 0)
-    count = workers.startable_threads
-    monkeypatch.setattr(workers, "startable_threads", lambda most: tries.append(most) or count(most))
+
+    def count(most: int) -> int:
+        tries.append(most)
+        return threads.startable_threads(most)
+
+    monkeypatch.setattr(workers, "startable_threads", count)
     ends = list(drive([one_round(Job(leave, (), nothing)) for _ in range(4)], pool, nothing, nothing))
     assert [number for number, _ in ends] == [0, 1, 2, 3]
     for _, error in ends:

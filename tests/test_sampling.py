@@ -14,6 +14,7 @@ import pltf
 import pltf.datasets
 import pltf.metrics
 from pltf import sampling
+from pltf.dispersion import dispersions
 from pltf.inference.run import ASKED
 from pltf.sampling import DEFAULTS
 
@@ -47,10 +48,13 @@ def test_dispersion_is_judged_by_chains_like_those_of_the_fit(
 ) -> None:
     """VB predicts worse: around its predictions counts vary more."""
     judges = list[pltf.Fit]()
-    estimate = sampling.dispersions
 
     def recorded(fit: pltf.Fit, seen: Any, ask: Any, refit: Any) -> Any:
-        return estimate(fit, seen, ask, lambda train: judges.append(refit(train)) or judges[-1])
+        def kept(train: Any) -> Any:
+            judges.append(refit(train))
+            return judges[-1]
+
+        return dispersions(fit, seen, ask, kept)
 
     monkeypatch.setattr(sampling, "dispersions", recorded)
     data = np.random.default_rng(0).negative_binomial(1, 0.2, (25, 20))
