@@ -17,6 +17,7 @@ import argparse
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,13 +99,11 @@ def drawn(draws: int, console: Console) -> None:
 def paper(draws: int, console: Console) -> None:
     """The draws of the paper: order 7 of 2 to 10."""
     right = total = 0
-    for mean in (1.0, 0.5):
-        for missing in (0.4, 0.6, 0.8):
-            for draw in range(draws):
-                X, mask = order_seven(mean, missing, draw)
-                found = found_in(Problem("", X, mask, pltf.cp, list(range(2, 11)), (7,)), "auto")
-                right, total = right + (found.best == {"r": 7}), total + 1
-                console.print(f"mean {mean:g}, {missing:.0%} missing, draw {draw}: {found.best}, {weight(found):.2f}")
+    for draw, mean, missing in product(range(draws), (1.0, 0.5), (0.4, 0.6, 0.8)):
+        X, mask = order_seven(mean, missing, draw)
+        found = found_in(Problem("", X, mask, pltf.cp, list(range(2, 11)), (7,)), "auto")
+        right, total = right + (found.best == {"r": 7}), total + 1
+        console.print(f"mean {mean:g}, {missing:.0%} missing, draw {draw}: {found.best}, {weight(found):.2f}")
     console.print(f"order 7 found in {right} of {total}")
 
 

@@ -18,19 +18,24 @@ from experiments.settings import Settings
 
 RANK = 3
 LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)  # that the intervals claim
+KINDS_OF_CELLS = ("hidden", "observed")
+WITH_SPREAD, ALONE = "with spread", "posterior alone"  # the intervals of pltf, and those of q itself
 MISSING = (0.1, 0.4, 0.8, 0.95)
 RESTARTS = 5
 
 
 def run(settings: Settings) -> Json:
-    """The share of true rates within their intervals, for hidden and for observed cells."""
+    """The share of true rates within their intervals, with and without spread, for hidden and for observed cells."""
     rows = []
     for missing in MISSING:
         held = [
             _covered(missing, number, settings)
             for number in bar(range(settings.runs), f"intervals, {missing:.0%} missing", settings.runs)
         ]
-        shares = {kind: [one[kind] for one in held] for kind in ("hidden", "observed")}
+        shares = {
+            width: {kind: [one[width][kind] for one in held] for kind in KINDS_OF_CELLS}
+            for width in (WITH_SPREAD, ALONE)
+        }
         rows.append({"missing": missing, **shares, **counted(held)})
     return {"edge": settings.coverage_edge, "rank": RANK, "levels": LEVELS, "rows": rows, **counted(rows)}
 
@@ -41,9 +46,12 @@ def _covered(missing: float, run: int, settings: Settings) -> Json:
     drawn = pltf.datasets.draw(model, (settings.coverage_edge,) * 3, prior=pltf.Gamma(0.5, 1.0), seed=run)
     X, truth = drawn.counts["X"], drawn.rates["X"]
     keep = pltf.holdout(X, missing, seed=run)
-    fit = replace(fitted(model, X, mask=keep, restarts=RESTARTS, run=run), spread=1.0)  # the posterior as it is
-    cells = {"hidden": _some(~keep, settings, run), "observed": _some(keep, settings, run)}
-    held = {kind: [_share(fit, truth, at, level, settings) for level in LEVELS] for kind, at in cells.items()}
+    fit = fitted(model, X, mask=keep, restarts=RESTARTS, run=run)
+    cells = dict(zip(KINDS_OF_CELLS, (_some(~keep, settings, run), _some(keep, settings, run)), strict=True))
+    held = {
+        width: {kind: [_share(one, truth, at, level, settings) for level in LEVELS] for kind, at in cells.items()}
+        for width, one in ((WITH_SPREAD, fit), (ALONE, replace(fit, spread=1.0)))
+    }
     return {**held, **starts(fit)}
 
 

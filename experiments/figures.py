@@ -14,6 +14,7 @@ import matplotlib.pyplot as plt
 from matplotlib.lines import Line2D
 
 from experiments.common import FPR, Json
+from experiments.coverage import ALONE, KINDS_OF_CELLS, WITH_SPREAD
 from experiments.formatting import percent, spread, standard_error
 from experiments.results import KNOWN, NO_SIDE, Saved, only, tucker_of_the_figure
 
@@ -198,19 +199,23 @@ def _level_handles(rows: Rows) -> list[Any]:
 
 
 def coverage(found: Json) -> Any:
-    """Coverage against what the intervals claim."""
+    """Coverage against what the intervals claim: solid with spread, dashed of the posterior alone."""
     figure, axes = plt.subplots(1, 2, figsize=(8.4, 3.9), layout="constrained", sharey=True)
     levels = 100 * np.array(found["levels"])
-    for ax, kind in zip(axes, ("hidden", "observed"), strict=True):
+    for ax, kind in zip(axes, KINDS_OF_CELLS, strict=True):
         ax.plot([0, 100], [0, 100], color="0.4", linewidth=0.8, linestyle=":", label="what they claim")
         for row in found["rows"]:
-            held, colour = 100 * np.array(row[kind]), LEVEL_COLOURS[row["missing"]]
+            held, colour = 100 * np.array(row[WITH_SPREAD][kind]), LEVEL_COLOURS[row["missing"]]
             mean, sd = held.mean(axis=0), spread(held)
             ax.fill_between(levels, mean - sd, mean + sd, color=colour, alpha=0.12, linewidth=0)
             ax.plot(levels, mean, "-o", color=colour, markersize=3.5, label=f"{percent(row['missing'])} missing")
+            alone = 100 * np.mean(row[ALONE][kind], axis=0)
+            ax.plot(levels, alone, "--", color=colour, linewidth=0.9)
+        ax.plot([], [], "--", color="0.4", linewidth=0.9, label="posterior alone")
         ax.set(title=f"{kind} cells", xlabel="level of the intervals (%)", xlim=(48, 101))
     axes[0].set_ylabel("true rates within them (%)")
-    axes[0].set_ylim(min(line.get_ydata().min() for ax in axes for line in ax.get_lines()[1:]) - 8, 101)
+    lines = [line for ax in axes for line in ax.get_lines()[1:] if len(line.get_ydata())]
+    axes[0].set_ylim(min(line.get_ydata().min() for line in lines) - 8, 101)
     axes[0].legend(loc="upper left")
     return figure
 

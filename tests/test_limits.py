@@ -15,11 +15,14 @@ from concurrent.futures import BrokenExecutor, Future
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import pltf
 from pltf import threads, workers
 from pltf.cli.main import INTERRUPTED, NOTHING
 from pltf.errors import PltfError
+from pltf.io.files import read_data
 from pltf.workers import CannotStart, Job, Pool, drive
 from tests.cli import SCRIPT, here
 from tests.limits import few_processes, little_memory, run_limited
@@ -158,13 +161,22 @@ def test_processes_that_fail_their_trial_are_told(trial: Any, monkeypatch: pytes
         Pool(1, processes=True, trial=trial)
 
 
-def test_processes_that_cannot_be_started_again_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_that_cannot_be_started_again_are_told_and_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     workers._end_processes()
-    pool = Pool(1, processes=True)
+    pool, tries = Pool(1, processes=True), list[int]()
     allow(monkeypatch, 0)
-    ((_, error),) = drive([one_round(Job(leave, (), nothing))], pool, nothing, nothing)
-    assert isinstance(error, PltfError)
-    assert str(error).startswith("a worker process was killed and no others can be started: raise the limit")
+
+    def count(most: int) -> int:
+        tries.append(most)
+        return threads.startable_threads(most)
+
+    monkeypatch.setattr(workers, "startable_threads", count)
+    ends = list(drive([one_round(Job(leave, (), nothing)) for _ in range(4)], pool, nothing, nothing))
+    assert [number for number, _ in ends] == [0, 1, 2, 3]
+    for _, error in ends:
+        assert isinstance(error, PltfError)
+        assert str(error).startswith("a worker process was killed and no others can be started: raise the limit")
+    assert len(tries) == 1
     assert not workers._idle  # the next pool does not get what is left of this one
 
 
@@ -257,3 +269,20 @@ def test_a_package_that_does_not_fit_is_not_said_to_be_missing(tmp_path: Path, m
         unloaded()
     monkeypatch.setattr("pltf.cli.commands.info", lambda *_, **__: unloaded())
     assert here("info", tmp_path / "x.csv").refusal == ("out of memory: pltf plan estimates what a fit needs")
+
+
+def test_a_file_is_not_blamed_for_too_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise MemoryError("Unable to allocate 5 GiB")
+
+    pltf.nmf(rank=1).fit(np.ones((3, 4))).save(tmp_path / "fit.nc")
+    np.save(tmp_path / "x.npy", np.ones((3, 4)))
+    monkeypatch.setattr("pltf.store.container._stored", full)
+    monkeypatch.setattr("pltf.io.arrays._npy_size", full)
+    for name in ("fit.nc", "x.npy"):
+        told = here("info", tmp_path / name)
+        assert told.refusal == "out of memory: pltf plan estimates what a fit needs"
+    with pytest.raises(MemoryError):
+        pltf.load(tmp_path / "fit.nc")
+    with pytest.raises(MemoryError):
+        read_data(tmp_path / "x.npy")

@@ -13,6 +13,8 @@ import pytest
 import pltf
 import pltf.datasets
 import pltf.metrics
+from pltf import sampling
+from pltf.dispersion import dispersions
 from pltf.inference.run import ASKED
 from pltf.sampling import DEFAULTS
 
@@ -38,6 +40,33 @@ def same(one: pltf.Fit, other: pltf.Fit) -> bool:
     return all(np.array_equal(one.draws[a], other.draws[a]) for a in one.draws) and np.array_equal(
         one.trace, other.trace
     )
+
+
+@pytest.mark.parametrize("options", [{}, {"chains": 3, "burn_in": 0, "draws": 5, "thin": 7}])
+def test_dispersion_is_judged_by_chains_like_those_of_the_fit(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """VB predicts worse: around its predictions counts vary more."""
+    judges = list[pltf.Fit]()
+
+    def recorded(fit: pltf.Fit, seen: Any, ask: Any, refit: Any) -> Any:
+        def kept(train: Any) -> Any:
+            judges.append(refit(train))
+            return judges[-1]
+
+        return dispersions(fit, seen, ask, kept)
+
+    monkeypatch.setattr(sampling, "dispersions", recorded)
+    data = np.random.default_rng(0).negative_binomial(1, 0.2, (25, 20))
+    fit = pltf.nmf(rank=2).fit(data, **{**FEW, **options})
+    assert not fit.dispersion["X"].is_poisson
+    assert judges
+    for judge in judges:
+        assert judge.method == "gibbs"
+        assert judge.n_observed["X"] < data.size
+        assert judge.draws["W"].shape[:2] == ((2, 13) if not options else (3, 4))
+    again = pltf.nmf(rank=2).fit(data, **{**FEW, **options})
+    assert str(again.dispersion["X"]) == str(fit.dispersion["X"])
 
 
 # -- what comes out -----------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from pltf.data.split import Holdout, holdout
 from pltf.errors import PltfError, py
 from pltf.fit import Fit
 from pltf.gamma import Array
+from pltf.likelihoods import first_fraction
 from pltf.notation import Model
 from pltf.prediction.dispersion import Dispersion
 from pltf.prediction.noise import log_prob_of_strays
@@ -66,9 +67,6 @@ def dispersions(
         return {name: Dispersion(float(ask)) for name in counts}
     notes = {name: _unfit(seen[name]) for name in counts}
     hidden = {name: _hide(seen[name]) for name in counts if not notes[name]}
-    for name in [name for name, one in hidden.items() if (one.x % 1 != 0).any()]:
-        notes[name] = "its values are not whole numbers"
-        del hidden[name]
     found = {name: Dispersion(note=note) for name, note in notes.items() if note}
     if not hidden:
         return found
@@ -101,7 +99,7 @@ def dispersions_in_new(
             continue
         held = _in_new(fit, name, _hide(seen[name], most=SHARE_OF_NEW), places[name])
         few = held.x.size < max(earlier.cells, FEWEST_CELLS) or np.count_nonzero(held.x) < FEWEST_POSITIVE
-        if not few and not (held.x % 1 != 0).any():
+        if not few:
             index, indices = earlier.index, fit.model.observed[name]
             along = None if index is None else (index, indices.index(index), fit.sizes[index])
             found[name] = estimate(held, along)
@@ -145,6 +143,8 @@ def _unfit(seen: Observation) -> str:
         return "zeros and ones cannot vary more"
     if seen.largest > EXACT:
         return "its values go beyond 2**53, where numbers are whole only by rounding"
+    if first_fraction(seen) is not None:
+        return "its values are not whole numbers"
     return ""
 
 

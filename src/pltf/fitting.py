@@ -284,7 +284,21 @@ def _name_of(device: Device | None) -> str:
 def _judge(
     known: Prepared, fit: Fit, train: Mapping[str, Observation], interrupted: Callable[[], bool] | None
 ) -> Fit | None:
-    """A fit to fewer cells, to judge the dispersion by; None if it was interrupted.
+    """A fit to fewer cells, to judge the dispersion by; None if it was interrupted."""
+    ready, seed, stop = judging(known, fit, train, interrupted)
+    problem = ready.problem(train)
+    state, _ = ready.starting(problem, seed)
+    try:
+        run, rows = best_of(problem, ready.method, state, 1, stop, shown=ready.options.progress)
+    except KeyboardInterrupt:  # before its first sweep
+        return None
+    return None if run.stopped == INTERRUPTED else ready.result(problem, run, rows, seed, train)
+
+
+def judging(
+    known: Prepared, fit: Fit, train: Mapping[str, Observation], interrupted: Callable[[], bool] | None
+) -> tuple[Prepared, int, Stop]:
+    """What a fit to fewer cells needs, to judge the dispersion by: the fit to be made, its seed, and when it ends.
 
     It begins as the fit did, not where it ended: that would have learned from the cells that are held back. The
     dispersion is found to some 10 % long before the factors are (docs/prediction.md), so it may end earlier.
@@ -294,15 +308,8 @@ def _judge(
     once: dict[str, Any] = {"restarts": 1, "callback": None, "checkpoint": None, "resume": False, "keep_data": False}
     options = replace(known.options, init=begin, seed=seed, likelihood=as_option(fit.likelihoods), **once)
     ready = prepare(known.model, train, {}, options)
-    problem = ready.problem(train)
     cheap = int(np.clip(JUDGING_FLOPS / ready.planned.flops, *JUDGING_SWEEPS))
-    stop = Stop(max(cheap, fit.n_iter // 4), max(JUDGING_TOL, options.tol), interrupted=interrupted)
-    state, _ = ready.starting(problem, seed)
-    try:
-        run, rows = best_of(problem, ready.method, state, 1, stop, shown=options.progress)
-    except KeyboardInterrupt:  # before its first sweep
-        return None
-    return None if run.stopped == INTERRUPTED else ready.result(problem, run, rows, seed, train)
+    return ready, seed, Stop(max(cheap, fit.n_iter // 4), max(JUDGING_TOL, options.tol), interrupted=interrupted)
 
 
 def patterns_of(seen: Mapping[str, Observation], keep_data: bool) -> dict[str, Pattern]:

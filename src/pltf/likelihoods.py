@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from pltf.data import Observation
 from pltf.data.labels import named_cell
 from pltf.errors import ObservationError, PltfError, py
@@ -66,6 +68,8 @@ def remarks(asked: str | Mapping[str, str], seen: Mapping[str, Observation]) -> 
     ('X was taken as counts (poisson): it holds 7',)
     >>> remarks("poisson", {"X": pltf.observe(np.eye(3))})
     ("all observed values of X are 0 or 1: if they are links, likelihood 'bernoulli' is made for them",)
+    >>> remarks("poisson", {"X": pltf.observe(np.array([7, 0.5]))})[0].split("; ")[0]
+    'X holds values that are not whole numbers, such as 0.5 in cell (1,): factors and means can be used'
     """
     found = []
     for name, likelihood in by_tensor(asked, tuple(seen)).items():
@@ -77,7 +81,16 @@ def remarks(asked: str | Mapping[str, str], seen: Mapping[str, Observation]) -> 
         elif likelihood == POISSON and looks_like_links(one):
             advice = f"if they are links, likelihood {BERNOULLI!r} is made for them"
             found.append(f"all observed values of {name} are 0 or 1: {advice}")
+        if likelihood != BERNOULLI and (fraction := first_fraction(one)) is not None:
+            found.append(_not_counts(name, one, *fraction))
     return tuple(found)
+
+
+def _not_counts(name: str, seen: Observation, cell: tuple[int, ...], value: float) -> str:
+    """What a fit to values that are not counts is good for."""
+    what = f"{value:g} in cell {named_cell(cell, seen.dims, seen.labels)}"
+    use = "factors and means can be used; probabilities, intervals and scores are those of counts"
+    return f"{name} holds values that are not whole numbers, such as {what}: {use}"
 
 
 def _why_counts(seen: Observation) -> str:
@@ -121,6 +134,18 @@ def is_binary(seen: Observation) -> bool:
 def first_other(seen: Observation) -> tuple[tuple[int, ...], float] | None:
     """The first cell that holds something else than 0 and 1, and what it holds."""
     return seen.first_where(lambda values: (values != 0) & (values != 1))
+
+
+def first_fraction(seen: Observation) -> tuple[tuple[int, ...], float] | None:
+    """The first cell with an observed value that is not a whole number, and the value.
+
+    >>> import numpy as np, pltf
+    >>> first_fraction(pltf.observe(np.array([[3.0, np.nan, 0.5]])))
+    ((0, 2), 0.5)
+    """
+    if np.dtype(seen.dtype_name).kind != "f":
+        return None
+    return seen.first_where(lambda values: values != np.floor(values))
 
 
 def looks_like_links(seen: Observation) -> bool:

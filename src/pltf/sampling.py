@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -12,10 +12,11 @@ import numpy as np
 
 from pltf.alignment import align
 from pltf.data import Observation
+from pltf.dispersion import dispersions
 from pltf.engines.plan import human, physical_memory
 from pltf.errors import ConvergenceWarning, ObservationError, PltfError, py, py_only
-from pltf.fit import Fit, Sampled, counted_factors
-from pltf.fitting import Prepared, as_before, patterns_of, prepare
+from pltf.fit import Fit, Sampled, counted_factors, dispersed
+from pltf.fitting import Prepared, as_before, judging, patterns_of, prepare
 from pltf.gamma import Gamma
 from pltf.inference.algebra.chance import chain_seed
 from pltf.inference.algebra.host import prior_value
@@ -24,11 +25,11 @@ from pltf.inference.balance import trades
 from pltf.inference.chains import ChainProgress, Chains, Sampling, Schedule
 from pltf.inference.factors import Factors, frozen
 from pltf.inference.gibbs import NAME, OBJECTIVE, Sampler
-from pltf.inference.run import INTERRUPTED, best_of
+from pltf.inference.run import INTERRUPTED, Stop, best_of
 from pltf.inference.state import Pace, Problem, State, fetched
 from pltf.inference.vb import gone_on
 from pltf.interrupts import first_interrupt_waits
-from pltf.likelihoods import remarks
+from pltf.likelihoods import first_fraction, remarks
 from pltf.notation import Model
 from pltf.options import FEWEST_DRAWS, SAMPLING, FitOptions
 from pltf.planning import labels_by_index, observations, tensors
@@ -88,9 +89,7 @@ def _check_memory(ready: Prepared, schedule: Schedule) -> None:
 def refuse_fractions(seen: Mapping[str, Observation], purpose: str, advice: str = "") -> None:
     """A count that is to be allocated must be whole."""
     for name, one in seen.items():
-        if np.dtype(one.dtype_name).kind != "f":
-            continue
-        wrong = one.first_where(lambda values: values != np.floor(values))
+        wrong = first_fraction(one)
         if wrong is not None:
             raise ObservationError(f"{name} must hold whole counts for {purpose}, got {wrong[1]:g}{advice}")
 
@@ -134,7 +133,7 @@ class Job:
                 return Ended(start, stopped, 0)
             result = self._result(problem, start, chains, stopped)
             if stopped != INTERRUPTED:
-                result = self.ready.with_dispersion(result, self.seen, interrupted)
+                result = self._with_dispersion(result, interrupted)
             if self.keeper is not None and stopped != INTERRUPTED:
                 self.keeper.fit.end(result)
         return Ended(result, stopped, draws)
@@ -230,6 +229,34 @@ class Job:
         return state
 
     # -- the result -----------------------------------------------------------------------------
+
+    def _with_dispersion(self, fit: Fit, interrupted: Callable[[], bool]) -> Fit:
+        """The fit, with how much its counts vary beyond Poisson.
+
+        Chains predict better than the VB fit that they begin with, and several chains better than one. Around the
+        predictions of such a fit counts would seem to vary more than they do around those of this one: so the second
+        fit is sampled too, with half of the sweeps.
+        """
+
+        def refit(train: Mapping[str, Observation]) -> Fit | None:
+            ready, _, stop = judging(self.ready, fit, train, interrupted)
+            return Job(ready, ready.options, self.schedule.half(FEWEST_DRAWS), train, None)._judge(stop)
+
+        return dispersed(fit, dispersions(fit, self.seen, self.options.dispersion, refit))
+
+    def _judge(self, stop: Stop) -> Fit | None:
+        """A fit to fewer cells; None if it was interrupted."""
+        problem = self.ready.problem(self.seen)
+        try:
+            start, ended = self._start(problem, stop)
+        except KeyboardInterrupt:  # before its first sweep
+            return None
+        if not ended:
+            return None
+        sampling = self._sampling(problem, start)
+        with ChainProgress(self.options.progress, self.schedule) as progress:
+            chains, stopped = sampling.run(self._begun(sampling, problem, start), stop, progress)
+        return None if stopped == INTERRUPTED else self._result(problem, start, chains, stopped)
 
     def _result(self, problem: Problem, start: Fit, chains: Chains, stopped: str) -> Fit:
         schedule, model = self.schedule, self.ready.model

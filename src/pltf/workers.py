@@ -87,14 +87,17 @@ class Pool:
                 return self._executor.submit(job.function, *job.args)
 
     def _started_again(self) -> Executor:
-        try:
-            return _new_processes(self.workers, self._trial)
-        except CannotStart as reason:
-            self._lost = True
-            raise PltfError(
-                "a worker process was killed and no others can be started: raise the limit on processes (ulimit -u) "
-                f"or memory (ulimit -v), or use {py:workers=1}"
-            ) from reason
+        """New processes; after the first failure no others are tried, as each try may take a minute."""
+        reason: CannotStart | None = None
+        if not self._lost:
+            try:
+                return _new_processes(self.workers, self._trial)
+            except CannotStart as why:
+                self._lost, reason = True, why
+        raise PltfError(
+            "a worker process was killed and no others can be started: raise the limit on processes (ulimit -u) "
+            f"or memory (ulimit -v), or use {py:workers=1}"
+        ) from reason
 
     def watch(self, futures: Iterable[Future[Any]]) -> None:
         """Have jobs fail that will never end: loky before 3.7 keeps to itself that the thread that serves them died."""

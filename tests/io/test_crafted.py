@@ -129,6 +129,16 @@ def test_sizes_below_0_give_no_memory_back(tmp_path: Path) -> None:
 # -- other files ----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("shape", [(-1,), (2, -3), (-1, -4)])
+def test_an_array_of_numpy_with_a_size_below_0(shape: tuple[int, ...], tmp_path: Path) -> None:
+    """NumPy would take it for all that is there, whatever the limit."""
+    path = tmp_path / "x.npy"
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": shape})
+        file.write(np.zeros(4096).tobytes())
+    assert "an array has a size below 0" in refusal(path, limit=100)
+
+
 def test_time_zones_are_not_read_from_files(tmp_path: Path) -> None:
     """pandas opens any file that a zone of this kind names, and waits for ever if it is a pipe."""
     path = crafted.zone_of_another(tmp_path / "a.npz", tmp_path / "other")

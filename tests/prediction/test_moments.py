@@ -126,6 +126,21 @@ def test_the_variance_of_huge_rates_is_a_number(model: pltf.Model, shape: tuple[
             np.testing.assert_allclose(variance / 1e200, large.var(at, counts=counts), rtol=0.1)
 
 
+@pytest.mark.filterwarnings("ignore:the chains have not converged")
+@pytest.mark.parametrize("scale", [1.0, 1e20, 1e40, 1e300])
+def test_the_variance_of_huge_rates_is_a_number_by_draws_too(scale: float) -> None:
+    """Draws of such rates differ by rounding alone, and its square may be beyond all numbers."""
+    X = np.floor(np.random.default_rng(0).poisson(50.0, (8, 7)) * scale)
+    model = pltf.nmf(rank=1)
+    fit = model.fit(X, method="gibbs", chains=2, burn_in=20, draws=40, dispersion=None, progress=False)
+    known = model.fit(X, dispersion=None, progress=False)
+    for at in (None, every_cell(X.shape)):
+        for counts in (False, True):
+            ratio = fit.var(at, counts=counts) / known.var(at, counts=counts)
+            assert np.isfinite(ratio).all()
+            assert 0.1 < np.median(ratio) < 10
+
+
 def test_dividing_by_powers_of_two_loses_no_digit(monkeypatch: pytest.MonkeyPatch) -> None:
     fit = small_fit(TUCKER)
     plain = fit.var()

@@ -536,6 +536,40 @@ def test_data_that_are_too_few_to_hide_some_are_refused() -> None:
         pltf.select(MODEL, X + 1, r=[1, 2], criterion="heldout", score="auc")
 
 
+@pytest.mark.parametrize("stopped", [False, True])
+def test_where_the_chosen_candidate_fails_on_all_data_hidden_cells_choose_again(
+    stopped: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its rivals were fitted before that was known, and the run of the one with the highest bound is at hand."""
+    go_on, seconds = search.go_on, list[int]()
+
+    def fragile(source: Any, ready: Any, *rest: Any) -> Any:
+        r, on_all_data = ready.model.sizes["r"], ready.options.keep_data  # folds keep none
+        if on_all_data and r == 1:
+            raise pltf.PltfError("out of luck")
+        if on_all_data and r == 2:
+            seconds.append(r)
+            if stopped and len(seconds) == 2:  # while it is fitted again
+                raise KeyboardInterrupt
+        return go_on(source, ready, *rest)
+
+    monkeypatch.setattr(search, "_worth_processes", lambda *_: False)
+    monkeypatch.setattr(search, "go_on", fragile)
+    monkeypatch.setattr("pltf.selection.course.one_standard_error", lambda *_: 0)  # the smallest wins
+    where = {"checkpoint": tmp_path / "search.nc"} if stopped else {}
+    options = SMALL | {"r": [1, 2, 3, 4], "restarts": 1, "criterion": "both", "workers": 1} | where
+    with warnings.catch_warnings(action="ignore"):
+        found = pltf.select(MODEL, X, **options)
+        if stopped:
+            assert found.interrupted
+            found = pltf.select(MODEL, X, **options, resume=True)
+    assert found.best == {"r": 2}
+    assert found.winner.bound < np.nanmax([one.bound for one in found.outcomes])
+    assert found.best_fit.bound == found.winner.bound
+    assert found.failures == ({"r": 1, "error": "out of luck"},)
+    assert any("out of luck" in doubt for doubt in found.doubts)
+
+
 def test_a_candidate_that_fails_in_a_fold_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     scored = heldout.scored
 

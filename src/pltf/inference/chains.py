@@ -35,6 +35,16 @@ class Schedule:
         """The number of draws that are kept of these sweeps."""
         return max(0, sweeps - self.burn_in) // self.thin
 
+    def half(self, fewest: int) -> Schedule:
+        """As many chains with half of the sweeps, of which half are burn-in; at least so many draws are kept.
+
+        >>> Schedule(chains=4, burn_in=0, draws=200, thin=2).half(fewest=4)
+        Schedule(chains=4, burn_in=100, draws=50, thin=2)
+        """
+        sweeps = self.sweeps // 2
+        burn_in = sweeps // 2
+        return Schedule(self.chains, burn_in, max((sweeps - burn_in) // self.thin, fewest), self.thin)
+
 
 @dataclass(frozen=True, eq=False)
 class Chains:

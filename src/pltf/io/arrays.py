@@ -86,6 +86,8 @@ def _npy_size(file: Any) -> float:
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, dtype = read(file)
+    if min(shape, default=0) < 0:  # it would give memory back
+        raise ValueError(f"an array has a size below 0: {shape}")
     each = _COPIES * dtype.itemsize + (0 if dtype.kind in "biufcmM" else _STRING)
     return float(each) * math.prod(shape)
 

@@ -36,7 +36,7 @@ def readable(path: Path, kind: str) -> Iterator[None]:
     """Turn what readers make of a file that is not there, not whole or not what it seems into one sentence."""
     try:
         yield
-    except PltfError:
+    except (PltfError, MemoryError):  # the file may be all right
         raise
     except FileNotFoundError:
         raise PltfError(f"there is no file {path}") from None

@@ -23,6 +23,7 @@ COPY = "'"  # marks an index of the second copy of Xhat; no index has such a nam
 DRAW = "'draw"  # numbers the draws; no index has such a name either
 _LARGE = 480  # powers of two, of rates and factors whose squares are numbers: those go up to 1024
 _SMALL = 1e-150  # whose square is a number
+_ROUNDING = 2.0**-46  # of a rate: by which draws were seen to differ without meaning it, and a little more
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,11 +220,20 @@ def mean_of_draws(belief: Belief, cells: Asked, progress: bool) -> Array:
 
 
 def variance_of_draws(belief: Belief, cells: Asked, progress: bool) -> Array:
-    """The variance of Xhat over the draws."""
+    """The variance of Xhat over the draws.
+
+    Draws have 16 digits: those of a rate above some 1e27 may differ by rounding alone. Then the variance is the one
+    that a single count leaves, the rate itself.
+    """
     centre, total = mean_of_draws(belief, cells, progress), np.zeros(cells.shape)
+    scale = np.where(centre > _ROUNDING**-2, centre, 1.0)  # whose squares may overflow
     for rate in rates_of_draws(belief, cells, progress):
-        total += (rate - centre) ** 2
-    return total / belief.n_draws
+        total += ((rate - centre) / scale) ** 2
+    relative = total / belief.n_draws
+    with np.errstate(over="ignore"):
+        found: Array = relative * scale * scale
+    rounded = (scale > 1) & (relative <= _ROUNDING**2)
+    return np.where(rounded, centre, found)
 
 
 def rates_of_draws(belief: Belief, cells: Asked, progress: bool = False) -> Iterator[Array]:

@@ -135,7 +135,9 @@ class FitStage(Stage):
     def _restore(self, about: Mapping[str, Any]) -> None:
         found = self.found
         here = {int(number): one for number, one in about["outcomes"].items() if int(number) < len(self._candidates)}
-        new = [number for number in here if number not in found.outcomes]
+        kept = {number for number, _ in about["contenders"]}
+        lost = found.chosen - kept  # the candidate that was to win has failed since: this one is fitted again
+        new = [number for number in here if number not in found.outcomes and number not in lost]
         found.outcomes |= {number: outcome_from_text(here[number]) for number in new}
         found.contenders += [
             Contender(n, self._candidates[n].entries, self._run(n, restart))

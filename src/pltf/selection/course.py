@@ -137,13 +137,21 @@ class Course:
                 break
             number = decide()
         while asked.heldout:
-            self.fits.chosen.add(number)
+            self._want(number)
             some = None if asked.bound and not self.interrupted else [number]
             self._search(self.candidates, self.fits, fit_stage, some)
             if number not in self.fits.failures:
                 break
             number = self._best_predicting()  # of the others
         self._winner = self._run_of(number)
+
+    def _want(self, number: int) -> None:
+        """Have the best run of a candidate kept; it is fitted again if that was let go, as another one was to win."""
+        self.fits.chosen.add(number)
+        if number in self.fits.outcomes and all(one.number != number for one in self.fits.contenders):
+            del self.fits.outcomes[number]
+            known = self.candidates[number]
+            self.candidates[number] = Candidate(known.label, known.ready, self.options)
 
     def _hidden(self, seen: Mapping[str, Observation]) -> Any:
         check_enough(seen, self.asked.folds, self.asked.score)

@@ -312,6 +312,8 @@ def readable(path: Path) -> Iterator[None]:
     """Turn whatever a damaged file makes of the readers into one sentence."""
     try:
         yield
+    except MemoryError:  # the file may be all right
+        raise
     except Exception as reason:
         if isinstance(reason, PltfError) and str(path) in str(reason):  # a sentence already
             raise
