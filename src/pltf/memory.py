@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 from contextlib import suppress
@@ -70,6 +71,18 @@ def _of_process() -> float:
             if most != resource.RLIM_INFINITY:
                 left = min(left, float(most - int(taken) * resource.getpagesize()))
     return left
+
+
+_M_ARENA_MAX = -8  # of mallopt, in glibc
+
+
+def save_address_space() -> None:
+    """Where address space is limited (``ulimit -v``), keep glibc from reserving 64 MB of it for each thread."""
+    with suppress(ImportError, OSError, AttributeError):  # on systems without such limits, or another C library
+        import resource
+
+        if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+            ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
 
 
 class Allowance:

@@ -26,17 +26,22 @@ def main(arguments: "Sequence[str] | None" = None) -> None:
         given = list(sys.argv[1:] if arguments is None else arguments)
         if "--debug" not in given:
             sys.unraisablehook = _quietly  # what fails while others clean up after a broken file
-        _spare_threads()
+        _spare_resources()
         code = run(given)
     except KeyboardInterrupt:  # before or after what is guarded there
         code = told("interrupted", INTERRUPTED)
     sys.exit(code)
 
 
-def _spare_threads() -> None:
-    """Where limits are low, have BLAS start no threads: it starts one for each core, and interrupts us if it cannot."""
+def _spare_resources() -> None:
+    """Where limits are low, keep libraries from taking what they do not need.
+
+    BLAS starts a thread for each core, and interrupts us if it cannot. Arrow's own allocator reserves 1 GiB at once.
+    """
     if _limit("NPROC") < _FEW or _limit("AS") < _LITTLE:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if _limit("AS") < _LITTLE:
+        os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 
 def too_little_memory() -> str:

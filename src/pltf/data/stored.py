@@ -35,7 +35,7 @@ from pltf.data.pattern import Bools, Pattern
 from pltf.data.random_cells import distinct_numbers, numbered, order_of
 from pltf.data.stored_labels import read_labels
 from pltf.errors import ObservationError
-from pltf.memory import SHARE, at_hand
+from pltf.memory import SHARE, at_hand, save_address_space
 
 BLOCK = 1 << 18  # rows that are looked at at a time
 _LONGEST_TEXT = 1 << 28  # bytes of store.json that are read
@@ -355,6 +355,7 @@ def open_store(path: str | os.PathLike[str]) -> StoredObservation:
     >>> fit.factors["W"].mean.shape
     (2, 1)
     """
+    save_address_space()
     folder = Path(path).absolute()
     about = _About(folder, _read_about(folder))
     dims, sizes, owner = about.dims(), about.sizes(), about.number("owner", 0, len(about.dims()) - 1)

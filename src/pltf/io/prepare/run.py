@@ -29,7 +29,7 @@ from pltf.io.prepare.opening import opened_source
 from pltf.io.prepare.sources import VALUE, Fingerprint, Rows, Source
 from pltf.io.prepare.streams import TnsFile
 from pltf.io.prepare.target import checked_target, new_store
-from pltf.memory import at_hand, checked_limit
+from pltf.memory import at_hand, checked_limit, save_address_space
 from pltf.threads import available_threads
 
 _LARGEST_SHARE, _MOST_MEMORY, _LEAST_MEMORY = 0.25, 2 << 30, 64 << 20
@@ -129,6 +129,7 @@ def prepare(
     choice("unlisted", unlisted, UNLISTED, ObservationError)
     choice("duplicates", duplicates, DUPLICATES, ObservationError)
     whole("cells_per_part", cells_per_part, 1)
+    save_address_space()
     memory = _memory(memory_limit)
     threads = available_threads() if threads is None else whole("threads", threads, 1)
     given = _given_labels(labels)
