@@ -134,7 +134,9 @@ def sweeps(store: Path, rank: int, sweeps: int, threads: int | None, cells: int,
     for _ in range(repeats):
         for name, (seen, before) in ways.items():
             before()
-            took[name] += cold(seen, files, rank, threads, sweeps) if "not" in name else seconds_of(seen, rank, sweeps, threads)
+            took[name] += (
+                cold(seen, files, rank, threads, sweeps) if "not" in name else seconds_of(seen, rank, sweeps, threads)
+            )
         dropped(files)
         began = time.perf_counter()
         read(files)
@@ -142,7 +144,9 @@ def sweeps(store: Path, rank: int, sweeps: int, threads: int | None, cells: int,
     best = {name: min(each) for name, each in took.items()}
     for name, each in took.items():
         share = best["list in memory"] / best[name]
-        print(f"{name:<30} {best[name]:8.3f} s (median {statistics.median(each):.3f}), {share:4.0%} as fast as the list")
+        print(
+            f"{name:<30} {best[name]:8.3f} s (median {statistics.median(each):.3f}), {share:4.0%} as fast as the list"
+        )
     print(f"the disk reads these files at {max(rates) / 1e9:.2f} GB/s: {size / max(rates):.3f} s")
 
 
@@ -163,7 +167,7 @@ def cold(data: StoredObservation, files: Sequence[Path], rank: int, threads: int
 
 
 def first_parts(data: StoredObservation, cells: int) -> StoredObservation:
-    """The first parts of a store with at least so many cells; totals are not those of the parts, and sweeps do not care."""
+    """The first parts of a store, with at least so many cells. Its totals are wrong; times do not depend on them."""
     chosen, listed = [], 0
     for part in data.parts:
         chosen.append(part)
@@ -227,13 +231,11 @@ def main() -> None:
         prog="python -m benchmarks.large", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    drawing, preparing, fitting, sweeping = (
-        commands.add_parser(name) for name in ("draw", "prepare", "fit", "sweeps")
-    )
+    drawing, preparing, fitting, sweeping = (commands.add_parser(name) for name in ("draw", "prepare", "fit", "sweeps"))
     for one in (drawing, preparing, fitting, sweeping):
         one.add_argument("store" if one in (fitting, sweeping) else "folder", type=Path)
         one.add_argument("--limit", type=float, metavar="GIB", help="address space of the process")
-    for name, usual in (("rows", 30_000_000), ("users", 1_000_000), ("places", 100_000), ("hours", 168), ("seed", 0)):
+    for name, usual in (("rows", 30_000_000), ("users", 400_000), ("places", 100_000), ("hours", 168), ("seed", 0)):
         drawing.add_argument(f"--{name}", type=int, default=usual)
     preparing.add_argument("output", type=Path)
     preparing.add_argument("--memory", type=float, help="limit for DuckDB, in bytes")

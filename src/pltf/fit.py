@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 from pltf.data.labels import Labels
 from pltf.data.numeric import EXACT, brief
+from pltf.data.observe import in_order
 from pltf.data.pattern import ForgottenPattern, Pattern, kept
 from pltf.data.split import HeldOut
+from pltf.data.stored import StoredObservation, StoredPattern, open_store
 from pltf.devices import AUTO, HOST, check_device, device_of, gpu
 from pltf.engines.base import Counts
 from pltf.errors import PltfError, flag, py, whole
@@ -689,6 +691,35 @@ class Fit:
         moved = replace(self, device=HOST if found is None else found.name)
         object.__setattr__(moved, "_last", self._last)  # it resumes as this one does
         return moved
+
+    def with_store(self, store: str | os.PathLike[str] | StoredObservation) -> Fit:
+        """The same fit with the cell store that it was fitted to, which a saved fit does not refer to.
+
+        Then it knows again which cells were observed, as :meth:`top`, :func:`pltf.metrics.score` and reports need.
+        Cells that :func:`pltf.holdout` hid from the fit stay hidden where the file has them, as ``pltf fit --holdout``
+        writes it; of others, pass ``holdout.train``. Another store is refused.
+
+        >>> import os, tempfile, numpy as np, pltf
+        >>> folder = tempfile.mkdtemp()
+        >>> store = pltf.prepare(np.eye(4) + 1, os.path.join(folder, "cells.pltf"), progress=False)
+        >>> pltf.nmf(("i", "j"), rank=1).fit(store.open()).save(os.path.join(folder, "run.nc"))
+        >>> fit = pltf.load(os.path.join(folder, "run.nc"))
+        >>> fit.keeps_data, fit.with_store(store).keeps_data
+        (False, True)
+        """
+        name = self.tensor()
+        seen = in_order(
+            store if isinstance(store, StoredObservation) else open_store(store), self.model.observed[name], name
+        )
+        assert isinstance(seen, StoredObservation)
+        pattern, shape = self.patterns[name], tuple(self.sizes[index] for index in self.model.observed[name])
+        digest = pattern.digest if isinstance(pattern, ForgottenPattern) else ""
+        if self.held_out is not None and seen.shape == shape and seen.digest() != digest:
+            seen, _ = seen.hiding(self.held_out.cells.T)
+        if seen.digest() != digest:
+            what = "the data" if isinstance(store, StoredObservation) else os.fspath(store)
+            raise PltfError(f"{py:store} must be the cell store that the fit was made from, and {what} is not")
+        return replace(self, patterns={**self.patterns, name: StoredPattern(seen)})
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit to a netCDF file that :func:`pltf.load`, and xarray, can read.

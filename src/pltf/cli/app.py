@@ -307,6 +307,11 @@ SpreadsheetSafe = Annotated[
     typer.Option("--spreadsheet-safe", metavar="", rich_help_panel=TALK,
                  help="In CSV and TSV, put a ' before labels that spreadsheets take for formulas."),
 ]  # fmt: skip
+Store = Annotated[
+    Path | None,
+    typer.Option("--store", metavar="FOLDER", rich_help_panel=DATA,
+                 help="The cell store that RUN was fitted to: tells which cells were observed."),
+]  # fmt: skip
 Level = Annotated[float, typer.Option("--level", metavar="SHARE", help="Share that intervals hold.")]
 
 
@@ -578,6 +583,7 @@ def predict(
     ] = False,
     limit: Limit = None,
     spreadsheet_safe: SpreadsheetSafe = False,
+    store: Store = None,
 ) -> int:
     """Predict cells: their rate (mean, sd, rate_low, rate_high), their count (count_low, count_high, prob).
 
@@ -588,6 +594,8 @@ def predict(
     pltf predict run.nc --top 20
 
     pltf predict run.nc --top 100 --among zero --atleast 3 -o likely.parquet
+
+    pltf predict run.nc --top 20 --store cells.pltf
     """
     return _do("predict", locals())
 
@@ -598,7 +606,9 @@ def score(
     file: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[FILE]", help="Table of cells that were hidden, with their values; else those of --holdout."
+            metavar="[FILE]",
+            help="Table of cells that were hidden, with their values. Or the cell store that RUN was fitted to. "
+            "Default: the cells of --holdout.",
         ),
     ] = None,
     value: Value = None,
@@ -637,6 +647,7 @@ def report(
     json: Json = False,
     quiet: Quiet = False,
     limit: Limit = None,
+    store: Store = None,
 ) -> int:
     """Write a report: one HTML file that opens anywhere, with components, predictions and checks.
 

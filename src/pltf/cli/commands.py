@@ -29,7 +29,6 @@ from pltf.cli.data import (
     reading_in_words,
     refuse_no_text,
     wanted_of,
-    with_store,
     write_table,
 )
 from pltf.cli.parsing import (
@@ -191,7 +190,7 @@ def update(tell: Teller, run: Path, file: Path, output: Path, force: bool, **opt
     judged(known, how["forget"], how["append"], how["zeros"])
     if len(known.model.observed) > 1:
         raise PltfError(f"{run} is a fit of several tensors: these are updated in Python")
-    reading = read_alike(known, options)
+    reading = options if is_store(file) else read_alike(known, options)
     seen = _read(tell, file, reading, known=known)
     fitted = known.update(seen, progress=tell.shown, **how)
     fitted = replace(fitted, origin=_origin(file, reading))
@@ -229,6 +228,7 @@ def predict(
     unsupported: bool,
     limit: float | None,
     spreadsheet_safe: bool,
+    store: Path | None,
 ) -> int:
     """Predict cells of a saved fit."""
     if (cells is None) == (top is None):
@@ -240,7 +240,7 @@ def predict(
     if output is not None:
         output_path(output, force, run, cells)
         refuse_no_text(ending_of(output, TABLE_ENDINGS), spreadsheet_safe)
-    known = _fit_of(run, limit).to(device)
+    known = _with_store(_fit_of(run, limit), run, store).to(device)
     indices = list(known.model.observed[known.tensor()])
     how: dict[str, Any] = {"draws": draws, "seed": seed, "progress": tell.shown}
     if top is not None:
@@ -263,6 +263,15 @@ def predict(
     elif tell.talks:
         _print_table(table, spreadsheet_safe)
     return 0
+
+
+def _with_store(known: Fit, run: Path, store: Path | None) -> Fit:
+    """A fit with the cell store that it was made from, if one is named."""
+    if store is None:
+        return known
+    if known.keeps_data:
+        raise PltfError(f"--store goes with a fit of a cell store, and {run} has its data itself")
+    return known.with_store(store)
 
 
 def _asked(cells: Path, format: str | None, indices: list[str], limit: float | None) -> pd.DataFrame:
@@ -333,11 +342,11 @@ def score(
 
     known = _fit_of(run, limit)
     if file is not None and is_store(file):
-        known, file = with_store(known, file), None
+        known, file = known.with_store(file), None
     known = known.to(device)
     if not known.keeps_data:
         if any(pattern.digest for pattern in known.patterns.values() if isinstance(pattern, ForgottenPattern)):
-            raise PltfError(f"{run} was fitted to a cell store, which a file does not hold: name the store after it")
+            raise PltfError(f"{run} was fitted to a cell store, and has no cells itself: pltf score {run} STORE")
         raise PltfError(f"{run} was fitted with --no-keep-data: it does not know the cells it has seen, as scores must")
     if file is None and (value is not None or format is not None):
         raise PltfError("--value and --format go with a table of cells, and none is named")
@@ -353,13 +362,27 @@ def score(
     return 0
 
 
-def report(tell: Teller, run: Path, output: Path, title: str | None, top: int, force: bool, limit: float | None) -> int:
+def report(
+    tell: Teller,
+    run: Path,
+    output: Path,
+    title: str | None,
+    top: int,
+    force: bool,
+    limit: float | None,
+    store: Path | None,
+) -> int:
     """Write a report."""
     from pltf.report.page import save, text_of
 
     target = output_path(output, force, run)
     ending_of(target, [".html", ".htm"])
-    text = text_of(load(run, limit=limit), title=title, top=top, progress=tell.shown)
+    result = load(run, limit=limit)
+    if isinstance(result, Selection):
+        result = replace(result, best_fit=_with_store(result.best_fit, run, store))
+    else:
+        result = _with_store(result, run, store)
+    text = text_of(result, title=title, top=top, progress=tell.shown)
     target = _saved(tell, target, force, lambda path: save(text, path))
     _tell_saved(tell, target)
     return 0
@@ -429,7 +452,8 @@ def _tell_store(tell: Teller, path: Path) -> None:
     seen = open_store(path)
     _tell_data(tell, seen, str(path))
     owner = seen.owner if seen.dims is None else _plain(seen.dims[seen.owner])
-    tell.say("", f"{'':<12} {len(seen.parts):,} parts on disk, sorted by {owner}; {human_bytes(seen.cell_bytes)}")
+    parts = "1 part" if len(seen.parts) == 1 else f"{len(seen.parts):,} parts"
+    tell.say("", f"{'':<12} {parts} on disk, sorted by {owner}; {human_bytes(seen.cell_bytes)}")
     tell.know(kind="cell store", parts=len(seen.parts))
 
 

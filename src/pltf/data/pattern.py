@@ -72,7 +72,7 @@ def kept(pattern: Pattern, otherwise: str) -> Pattern:
 def _forgotten(pattern: ForgottenPattern, otherwise: str = "") -> PltfError:
     if pattern.digest:
         reason = "a saved fit does not refer to its cell store, so it does not know which cells were observed"
-        return PltfError(f"{reason}: {otherwise or 'ask for them in the process that made it'}")
+        return PltfError(f"{reason}: name the store with {py:fit.with_store(path)}")
     reason = f"this fit was made with {py:keep_data=False}, so it does not know which cells were observed"
     return PltfError(f"{reason}: {otherwise or f'fit with {py:keep_data=True} to ask for them'}")
 

@@ -34,7 +34,7 @@ from pltf.data.part_files import (
 from pltf.data.pattern import Bools, Pattern
 from pltf.data.random_cells import distinct_numbers, numbered, order_of
 from pltf.data.stored_labels import read_labels
-from pltf.errors import ObservationError
+from pltf.errors import ObservationError, py
 from pltf.memory import SHARE, at_hand, save_address_space
 
 BLOCK = 1 << 18  # rows that are looked at at a time
@@ -355,6 +355,8 @@ def open_store(path: str | os.PathLike[str]) -> StoredObservation:
     >>> fit.factors["W"].mean.shape
     (2, 1)
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise ObservationError(f"{py:path} must be the name of a cell store, got {brief(path)}")
     save_address_space()
     folder = Path(path).absolute()
     about = _About(folder, _read_about(folder))

@@ -8,7 +8,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from scipy import sparse
+
+from pltf.data import Observation
 from pltf.data.numeric import brief
+from pltf.data.observe import is_frame, is_xarray
+from pltf.data.stored import is_store
 from pltf.data.tables import is_table
 from pltf.errors import ObservationError, PltfError, py
 from pltf.io.files import guess
@@ -52,19 +57,45 @@ def _of_sql(source: Any, connection: Any, name: str) -> Source:
 def _of_object(source: Any, name: str) -> Source:
     """A source in memory, or one that comes in batches."""
     module = type(source).__module__.split(".")[0]
-    if module in ("dask", "dask_expr") and hasattr(source, "partitions"):
+    _refuse_others(source, module, name)
+    if module in ("dask", "dask_expr") and hasattr(source, "partitions") and hasattr(source, "columns"):
         return streams.of_dask(source, name)
     if module in ("duckdb", "_duckdb") and hasattr(source, "project"):
         return streams.of_relation(source, name)
-    if hasattr(source, "collect_schema") and hasattr(source, "collect"):
-        raise ObservationError(f"{name}: a lazy table must be collected first")
-    if is_table(source) and hasattr(source, "columns"):
+    if module == "pyarrow" and hasattr(source, "get_fragments"):
+        return streams.of_dataset(source, name)
+    if is_table(source):
         return streams.of_table(source, name)
+    if is_xarray(source):
+        return dense.of_xarray(source, name)
     if dense.is_array(source):
         return dense.DenseArray(source, name)
-    if isinstance(source, Iterable) and not isinstance(source, (dict, bytes)):
+    if _are_tables(source) or (isinstance(source, Iterable) and not isinstance(source, (dict, bytes, list, tuple))):
         return streams.of_batches(source, name)
-    raise ObservationError(f"{py:source} must be files, tables or an array, got {type(source).__name__}")
+    raise ObservationError(f"{py:source} must be files, tables or an array, got {_in_words(source)}")
+
+
+def _refuse_others(source: Any, module: str, name: str) -> None:
+    """Refuse what looks like a table or an array, and would lose something if it was read as one."""
+    advice = ""
+    if isinstance(source, Observation):
+        advice = "an observation is in memory already, or a cell store: pass the data it was made of"
+    elif sparse.issparse(source) or module == "sparse":
+        advice = "a sparse array is in memory already: fit it as it is, or pass a table of its cells"
+    elif is_frame(source) and not hasattr(source, "columns"):
+        advice = f"a {type(source).__name__} must be a table: pass its reset_index()"
+    elif hasattr(source, "collect_schema") and hasattr(source, "collect"):
+        advice = "a lazy table must be collected first; to read it in pieces, pass its files"
+    if advice:
+        raise ObservationError(f"{name}: {advice}")
+
+
+def _are_tables(source: Any) -> bool:
+    return isinstance(source, (list, tuple)) and bool(source) and all(hasattr(one, "columns") for one in source)
+
+
+def _in_words(source: Any) -> str:
+    return f"an empty {type(source).__name__}" if source in ([], (), {}) else type(source).__name__
 
 
 # -- files --------------------------------------------------------------------------------------
@@ -80,6 +111,8 @@ def _of_paths(source: Any, work: Path, variable: str | None) -> Source | None:
     if twice:
         raise PltfError(f"{twice[0]} is given twice")
     if len(files) == 1 and files[0].is_dir():
+        if is_store(files[0]):
+            raise PltfError(f"{files[0]} is a cell store already")
         return dense.of_zarr(files[0], variable)
     kinds = [_kind(file) for file in files]
     others = [file for file, kind in zip(files, kinds, strict=True) if kind != kinds[0]]

@@ -16,8 +16,10 @@ from pltf.data.coo import DUPLICATES, UNLISTED
 from pltf.data.labels import Labels, known_labels
 from pltf.data.numeric import EXACT, brief
 from pltf.data.part_files import CELLS_OF_A_PART, LONGEST, StoreWriter
+from pltf.data.stored import StoredObservation, open_store
 from pltf.data.stored_labels import LABEL, write_labels
 from pltf.data.tables import Key, keys_of
+from pltf.engines.plan import human
 from pltf.errors import ObservationError, PltfError, choice, flag, py, whole
 from pltf.inference.progress import Progress
 from pltf.io.columns import in_words
@@ -52,13 +54,17 @@ class Prepared:
     def __fspath__(self) -> str:
         return os.fspath(self.path)
 
+    def open(self) -> StoredObservation:
+        """Open the store, as :func:`pltf.open` does."""
+        return open_store(self.path)
+
     def __str__(self) -> str:
         sizes = ", ".join(f"{size:,} {dim}" for dim, size in zip(self.dims, self.shape, strict=True))
         parts = "1 part" if self.parts == 1 else f"{self.parts:,} parts"
         missing = f", {self.missing:,} missing" if self.missing else ""
         return (
             f"{self.path}: {self.cells:,} cells{missing} of {sizes} in {parts}, total {self.total:g}, "
-            f"{self.size / 1e6:,.1f} MB, {self.seconds:.1f} s"
+            f"{human(self.size, 'B')}, {self.seconds:.1f} s"
         )
 
 
@@ -191,7 +197,9 @@ def _axes(data: DenseArray | TnsFile, dims: Any, shape: Any) -> list[Key]:
     columns, names = data.columns()[: len(sizes)], dims
     if isinstance(dims, Mapping) and all(column == name for column, name in dims.items()):  # of the command line
         names = list(dims)
-    if dims is None:
+    if dims is None and isinstance(data, DenseArray) and data.dims:
+        names = list(data.dims)
+    elif dims is None:
         names = [*"ijklmnop"][: len(sizes)] if len(sizes) <= 8 else [f"i{axis}" for axis in range(len(sizes))]
     listed = isinstance(names, (list, tuple)) and all(isinstance(one, str) for one in names)
     if not listed or len(names) != len(sizes) or len(set(names)) != len(sizes):

@@ -236,6 +236,11 @@ def _names_of(table: Any) -> list[str] | None:
     return list(table.columns) if hasattr(table, "columns") else None
 
 
+def of_dataset(dataset: Any, name: str) -> Stream:
+    """A pyarrow.dataset.Dataset, batch by batch."""
+    return Stream(name, list(dataset.schema.names), lambda wanted: dataset.to_batches(columns=list(wanted)))
+
+
 def of_dask(frame: Any, name: str) -> Stream:
     """A dask.dataframe, a partition at a time."""
 
