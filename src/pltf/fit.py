@@ -908,7 +908,7 @@ class Fit:
             kept = f"kept restart {self.best_restart} (counted from 0)"
             lines.append(f"  restarts {len(bounds)}, {kept}; {'bound' if self.draws else objective} {spread}")
         if self.history:
-            lines.append(f"  batches  {len(self.history)}; the bound is that of the last, given those before it")
+            lines.append(f"  batches  {len(self.history)}; the bound is that of the last, given the earlier ones")
         for name, found in self.dispersion.items():
             lines.append(f"  counts   {f'{name}: ' if len(self.dispersion) > 1 else ''}{found}")
         lines.append(f"  time     {self.seconds:.2f} s>")

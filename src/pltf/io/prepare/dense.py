@@ -1,4 +1,4 @@
-"""Dense arrays that lie on a disk, read block by block: Zarr, HDF5, NumPy."""
+"""Dense arrays, read in blocks: Zarr, HDF5, NumPy, Dask, xarray."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OF_ZARR = ("zarr.json", ".zarray", ".zgroup")
 
 
 class DenseArray:
-    """An array of which NaN is missing, zero is a value, and all else is listed."""
+    """An array in which NaN is missing and zero is a value."""
 
     def __init__(
         self,
@@ -45,13 +45,13 @@ class DenseArray:
         if array.dtype.kind not in "biuf":
             raise ObservationError(f"{name} must hold real or whole numbers, got {array.dtype}")
         if not array.ndim or not math.prod(array.shape):
-            raise ObservationError(f"{name} must have cells, got an array of shape {tuple(array.shape)}")
+            raise ObservationError(f"{name} must not be empty, got an array of shape {tuple(array.shape)}")
         _refuse_pickles(array, name)
         self.name, self.files, self._array = name, list(files), array
         self.unlisted, self.dims, self._labels = "zero", tuple(dims), dict(labels or {})
 
     def columns(self) -> list[str]:
-        """Names of the axes, if nobody gives others."""
+        """Default names of the axes."""
         return [f"i{axis}" for axis in range(self._array.ndim)]
 
     def labels(self, keys: Sequence[Key]) -> Mapping[str, Labels]:
@@ -64,7 +64,7 @@ class DenseArray:
         return tuple(map(int, self._array.shape))
 
     def rows(self, database: Database, keys: Sequence[Key], value: str | None) -> Rows:
-        """A table of the cells that are to be listed."""
+        """A table of the cells to list."""
         import pyarrow as pa
 
         self.unlisted = self._choice()
@@ -75,7 +75,7 @@ class DenseArray:
         return Rows(ROWS_TABLE, [Kind("whole")] * len(names), Kind("real"))
 
     def _choice(self) -> str:
-        """What is listed less often: missing cells among zeros, or observed cells among missing ones."""
+        """Whether unlisted cells are zero or missing: "missing" if most cells are."""
         absent = 0
         for corner, block, missing in _blocks(self._array):
             bad = find_bad(block[~missing])
@@ -89,7 +89,9 @@ class DenseArray:
         if 2 * absent > math.prod(self.sizes()):
             return "missing"
         if absent > MOST_MISSING:
-            raise ObservationError(f"{self.name} has {absent:,} missing cells, and {MOST_MISSING:,} can be listed")
+            raise ObservationError(
+                f"{self.name} has {absent:,} missing cells, and a store can list at most {MOST_MISSING:,}"
+            )
         return "zero"
 
     def _listed(self, schema: Any) -> Iterator[Any]:
@@ -121,7 +123,7 @@ def _blocks(array: Any) -> Iterator[tuple[NDArray[np.int64], NDArray[Any], NDArr
 
 
 def _refuse_pickles(array: Any, name: str) -> None:
-    """Refuse a Zarr array whose chunks are pickles: reading them would run code."""
+    """Refuse a Zarr array with pickled chunks: reading them would run code."""
     metadata = getattr(array, "metadata", None)
     if metadata is not None and "pickle" in json.dumps(metadata.to_dict(), default=str).lower():
         raise PltfError(f"{name} holds pickled objects, which are not loaded: save numbers")
@@ -131,7 +133,7 @@ def _refuse_pickles(array: Any, name: str) -> None:
 
 
 def is_array(data: Any) -> bool:
-    """Whether data are an array that can be read block by block."""
+    """Whether data are an array that can be read in blocks."""
     return all(hasattr(data, name) for name in ("shape", "dtype", "ndim")) and not hasattr(data, "columns")
 
 
@@ -147,7 +149,7 @@ def of_xarray(array: Any, name: str) -> DenseArray:
 
 
 def of_npy(path: Path) -> DenseArray:
-    """A .npy file, mapped."""
+    """A .npy file, memory-mapped."""
     try:
         return DenseArray(np.load(path, mmap_mode="r", allow_pickle=False), str(path), [path])
     except (OSError, ValueError) as reason:
@@ -157,7 +159,7 @@ def of_npy(path: Path) -> DenseArray:
 
 
 def of_zarr(path: Path, variable: str | None) -> DenseArray:
-    """An array in a folder of Zarr."""
+    """An array in a Zarr folder."""
     try:
         import zarr
     except ImportError:
@@ -166,7 +168,7 @@ def of_zarr(path: Path, variable: str | None) -> DenseArray:
         raise PltfError(f"{path} is a folder, and it has no Zarr array: name files, such as '{path / '*.parquet'}'")
     try:
         held = zarr.open(str(path), mode="r")
-    except Exception as reason:  # a folder may be broken in any way
+    except Exception as reason:  # a damaged folder can raise anything
         raise PltfError(f"{path} cannot be read as Zarr: {' '.join(str(reason).split())[:200]}") from None
     if hasattr(held, "dtype"):
         if variable is not None:
@@ -176,7 +178,7 @@ def of_zarr(path: Path, variable: str | None) -> DenseArray:
 
 
 def of_hdf5(path: Path, variable: str | None) -> DenseArray:
-    """A dataset of an HDF5 file, which stays open as long as the array is used."""
+    """A dataset of an HDF5 file, which stays open while the array is in use."""
     import h5py
 
     try:
