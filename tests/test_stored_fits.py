@@ -83,6 +83,24 @@ def test_memory_files_and_threads_give_the_same_bits(seen: CooObservation, tmp_p
         assert str(one.dispersion) == str(fits[0].dispersion)
 
 
+def test_other_cuts_give_the_same_sweeps_to_twelve_digits(seen: CooObservation, tmp_path: Path) -> None:
+    found = []
+    for parts in (1, 2, 5):
+        opened = stored(seen, tmp_path / f"{parts}", parts=parts)
+        fits = [
+            fit(data, max_iter=8, accelerate=False, dispersion=None, threads=threads)
+            for data in (opened, opened.in_memory())
+            for threads in (1, 2)
+        ]
+        for one in fits[1:]:
+            np.testing.assert_array_equal(one.trace, fits[0].trace)
+            np.testing.assert_array_equal(one.factors["B"].mean, fits[0].factors["B"].mean)
+        found.append(fits[0])
+    for one in found[1:]:
+        np.testing.assert_allclose(one.trace, found[0].trace, rtol=1e-12)
+        np.testing.assert_allclose(one.factors["B"].mean, found[0].factors["B"].mean, rtol=1e-12)
+
+
 def test_the_order_of_the_axes_is_that_of_the_model(seen: CooObservation, tmp_path: Path) -> None:
     opened = stored(seen, tmp_path / "cells", owner=2)
     turned = pltf.Model("X[act,user,place] = A[act,r] * U[user,r] * P[place,r]", r=2)

@@ -115,7 +115,7 @@ def test_of_batches_that_are_not_alike(tmp_path: Path) -> None:
     assert told == "data must have a column 'user'; it has n"
     assert "data has no rows" in refusal(iter([]), tmp_path / "cells", dims=["user"])
     assert "data has no rows" in refusal(iter([EVENTS[:0]]), tmp_path / "cells", dims=["user"])
-    assert "must give tables or Arrow batches, got int" in refusal(iter([1]), tmp_path / "cells", dims=["user"])
+    assert "must yield tables or Arrow batches, got int" in refusal(iter([1]), tmp_path / "cells", dims=["user"])
 
     def broken() -> Any:
         yield EVENTS
@@ -136,7 +136,7 @@ def test_of_batches_that_are_not_alike(tmp_path: Path) -> None:
         ({"dims": ["user:week"]}, "must hold dates such as 2026-11-09"),
         ({"dims": ["n:week"]}, "must hold dates to be binned by week, got whole numbers"),
         ({"dims": ["user"], "value": "m"}, "value must be a column of the table, got 'm'; it has user, n, x"),
-        ({"dims": ["user"], "value": "user"}, "cannot hold labels and values both"),
+        ({"dims": ["user"], "value": "user"}, "cannot hold both labels and values"),
         ({"dims": ["user"], "unlisted": "maybe"}, "unlisted must be one of 'zero', 'missing'"),
         ({"dims": ["user"], "duplicates": "keep"}, "duplicates must be one of"),
         ({"dims": ["user"], "shape": (3,)}, "must hold whole numbers, got text"),
