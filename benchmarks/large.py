@@ -89,7 +89,7 @@ def seconds_of(data: Any, rank: int, sweeps: int, threads: int | None, accelerat
     import pltf
 
     marks: list[float] = []
-    pltf.cp(data.dims, rank=rank).fit(
+    pltf.cp(data.dims or (), rank=rank).fit(
         data,
         max_iter=sweeps + 1,
         tol=0,
@@ -109,7 +109,7 @@ def fit(store: Path, rank: int, sweeps: int, threads: int | None) -> None:
 
     data = pltf.open(store)
     print(data)
-    print(pltf.cp(data.dims, rank=rank).plan(data, threads=threads, dispersion=None))
+    print(pltf.cp(data.dims or (), rank=rank).plan(data, threads=threads, dispersion=None))
     took = seconds_of(data, rank, sweeps, threads, accelerate=True)
     print(f"sweeps of a fit: {' '.join(f'{one:.2f}' for one in took)} s")
 
@@ -117,12 +117,13 @@ def fit(store: Path, rank: int, sweeps: int, threads: int | None) -> None:
 def sweeps(store: Path, rank: int, sweeps: int, threads: int | None, cells: int, repeats: int) -> None:
     """Sweeps over a store, beside sweeps over the same cells in memory, in alternation."""
     import pltf
+    from pltf.data.part_files import FilePart
 
     data = first_parts(pltf.open(store), cells)
-    files = [part.file.path for part in data.parts]
+    files = [part.file.path for part in data.parts if isinstance(part, FilePart)]
     size = sum(file.stat().st_size for file in files)
     lists, parts = data.cells(), data.in_memory()
-    print(f"{data.listed:,} cells in {len(files)} parts, {size / 1e9:.2f} GB")
+    print(f"{data.listed:,} cells, {size / 1e9:.2f} GB")
     ways: dict[str, tuple[Any, Callable[[], None]]] = {
         "list in memory": (lists, lambda: None),
         "parts in memory": (parts, lambda: None),
@@ -162,7 +163,7 @@ def cold(data: StoredObservation, files: Sequence[Path], rank: int, threads: int
         marks.append((end, time.perf_counter()))
 
     options: dict[str, Any] = {"dispersion": None, "accelerate": False, "keep_data": False, "progress": False}
-    pltf.cp(data.dims, rank=rank).fit(data, max_iter=sweeps + 1, tol=0, threads=threads, callback=drop, **options)
+    pltf.cp(data.dims or (), rank=rank).fit(data, max_iter=sweeps + 1, tol=0, threads=threads, callback=drop, **options)
     return [after[0] - before[1] for before, after in pairwise(marks)]
 
 
@@ -225,13 +226,16 @@ def watched() -> Iterator[dict[str, int]]:
         watcher.join()
 
 
+COMMANDS: dict[str, Callable[..., None]] = {"draw": draw, "prepare": prepare, "fit": fit, "sweeps": sweeps}
+
+
 def main() -> None:
     """Run one command, and print what it took."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.large", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    drawing, preparing, fitting, sweeping = (commands.add_parser(name) for name in ("draw", "prepare", "fit", "sweeps"))
+    drawing, preparing, fitting, sweeping = (commands.add_parser(name) for name in COMMANDS)
     for one in (drawing, preparing, fitting, sweeping):
         one.add_argument("store" if one in (fitting, sweeping) else "folder", type=Path)
         one.add_argument("--limit", type=float, metavar="GIB", help="address space of the process")
@@ -252,7 +256,7 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (int(limit * GIB),) * 2)
     began = time.perf_counter()
     with watched() as most:
-        {"draw": draw, "prepare": prepare, "fit": fit, "sweeps": sweeps}[command](**options)
+        COMMANDS[command](**options)
     peaks = ", ".join(f"{name} {size / GIB:.2f} GiB" for name, size in most.items())
     print(f"{time.perf_counter() - began:.1f} s; at most: {peaks}")
 
