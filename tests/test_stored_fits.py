@@ -83,6 +83,24 @@ def test_memory_files_and_threads_give_the_same_bits(seen: CooObservation, tmp_p
         assert str(one.dispersion) == str(fits[0].dispersion)
 
 
+def test_other_cuts_give_the_same_sweeps_to_twelve_digits(seen: CooObservation, tmp_path: Path) -> None:
+    found = []
+    for parts in (1, 2, 5):
+        opened = stored(seen, tmp_path / f"{parts}", parts=parts)
+        fits = [
+            fit(data, max_iter=8, accelerate=False, dispersion=None, threads=threads)
+            for data in (opened, opened.in_memory())
+            for threads in (1, 2)
+        ]
+        for one in fits[1:]:
+            np.testing.assert_array_equal(one.trace, fits[0].trace)
+            np.testing.assert_array_equal(one.factors["B"].mean, fits[0].factors["B"].mean)
+        found.append(fits[0])
+    for one in found[1:]:
+        np.testing.assert_allclose(one.trace, found[0].trace, rtol=1e-12)
+        np.testing.assert_allclose(one.factors["B"].mean, found[0].factors["B"].mean, rtol=1e-12)
+
+
 def test_the_order_of_the_axes_is_that_of_the_model(seen: CooObservation, tmp_path: Path) -> None:
     opened = stored(seen, tmp_path / "cells", owner=2)
     turned = pltf.Model("X[act,user,place] = A[act,r] * U[user,r] * P[place,r]", r=2)
@@ -157,12 +175,29 @@ def test_a_saved_fit_does_not_open_the_store(seen: CooObservation, tmp_path: Pat
     assert not again.keeps_data
     assert again.n_observed == one.n_observed
     assert again.top(3, "all").shape == (3, 7)
-    with pytest.raises(pltf.PltfError, match="a saved fit does not refer to its cell store, so it does not know"):
+    with pytest.raises(pltf.PltfError, match=r"a saved fit does not refer to its cell store.*fit\.with_store"):
         again.top(3, "missing")
     again.save(tmp_path / "twice.nc")
     twice = pltf.load(tmp_path / "twice.nc")
     assert isinstance(twice, pltf.Fit)
     assert twice.patterns == again.patterns
+
+
+def test_a_saved_fit_takes_its_store_again(seen: CooObservation, tmp_path: Path) -> None:
+    opened = stored(seen, tmp_path / "cells")
+    held = pltf.holdout(opened, 0.2, seed=1)
+    for data, name in ((opened, "whole.nc"), (held.train, "train.nc")):
+        one = fit(data)
+        one.save(tmp_path / name)
+        again = pltf.load(tmp_path / name)
+        assert isinstance(again, pltf.Fit)
+        whole = again.with_store(tmp_path / "cells") if data is opened else again.with_store(held.train)
+        assert whole.top(5).equals(one.top(5))
+        other = held.train if data is opened else tmp_path / "cells"
+        with pytest.raises(pltf.PltfError, match="store must be the cell store that the fit was made from"):
+            again.with_store(other)
+    with pytest.raises(pltf.PltfError, match="store must be the cell store that the fit was made from"):
+        fit(seen).with_store(opened)
 
 
 def test_without_keep_data(tmp_path: Path) -> None:
@@ -277,7 +312,12 @@ def test_commands_take_a_store(store: Path, capsys: pytest.CaptureFixture[str]) 
     assert run(["score", "run.nc", "cells.pltf"]) == 0
     assert "popularity" in capsys.readouterr().out
     assert run(["predict", "run.nc", "--top", "3", "--among", "all"]) == 0
+    assert run(["predict", "run.nc", "--top", "3", "--among", "zero"]) == 2
+    assert "name the store with --store" in capsys.readouterr().err
+    assert run(["predict", "run.nc", "--top", "3", "--among", "zero", "--store", "cells.pltf"]) == 0
     assert run(["report", "run.nc", "-o", "report.html"]) == 0
+    assert run(["report", "run.nc", "-o", "more.html", "--store", "cells.pltf"]) == 0
+    assert run(["update", "run.nc", "cells.pltf", "-o", "run2.nc", "--max-iter", "30"]) == 0
     assert run(["select", "cells.pltf", "--cp", "1:2", "--restarts", "2", "-o", "search.nc", "--max-iter", "30"]) == 0
     assert run(["convert", "cells.pltf", "cells.npz"]) == 0
     assert run(["info", "cells.npz"]) == 0
@@ -290,7 +330,7 @@ def test_commands_refuse_what_a_store_says_itself(store: Path, capsys: pytest.Ca
     assert "is a cell store, which says so itself" in capsys.readouterr().err
     assert run(["fit", "cells.pltf", "--cp", "2", "--max-iter", "30", "-o", "run.nc", "--holdout", "0.2"]) == 0
     assert run(["score", "run.nc"]) == 2
-    assert "name the store after it" in capsys.readouterr().err
+    assert "pltf score" in capsys.readouterr().err
     write(cells(seed=9), store.parent / "other.pltf")
     assert run(["score", "run.nc", "other.pltf"]) == 2
-    assert "is not the cell store that the run was fitted to" in capsys.readouterr().err
+    assert "--store must be the cell store that the fit was made from, and other.pltf is not" in capsys.readouterr().err

@@ -566,7 +566,7 @@ def test_the_evidence_of_several_batches_is_refused() -> None:
         ({"append": "r"}, r"append must name an observed index of the model \(i, j, k\), or several; got 'r'"),
         ({"append": 3}, "append must name an observed index"),
         ({"append": [["i"]]}, "append must name an observed index"),
-        ({"zeros": "i"}, "zeros names 'i', which has no labels in the fit: an array has all of its positions"),
+        ({"zeros": "i"}, "zeros names 'i', which has no labels in the fit: data without labels have all positions"),
         ({"mask": {"Y": np.ones((4, 3, 3))}}, "unknown tensor 'Y' in mask: the model has X"),
         ({"mask": np.ones((2, 2))}, r"mask must have the shape of X, \(4, 3, 3\); got \(2, 2\)"),
         ({"max_iter": 0}, "max_iter must be a whole number of at least 1, got 0"),
@@ -581,14 +581,17 @@ def test_refused_options(options: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (np.ones((5, 3, 3)), "index 'i' is 5 in X and 4 in the fit: give labels, or append='i' if all of its rows are"),
-        (np.ones((3, 4, 3)), "index 'i' is 3 in X and 4 in the fit"),
+        (
+            np.ones((5, 3, 3)),
+            "index 'i' has size 5 in X and 4 in the fit: pass labels, or append='i' if all of its rows are",
+        ),
+        (np.ones((3, 4, 3)), "index 'i' has size 3 in X and 4 in the fit"),
         (np.ones((4, 3)), r"X must have the indices i, j, k, got shape \(4, 3\)"),
         (-np.ones((4, 3, 3)), "X: observed values must be >= 0"),
-        ({}, "new must have data for one of X at least, got none"),
+        ({}, "new must have data for at least one of X, got none"),
         ({"Z": np.ones(3)}, "unknown tensor 'Z' in new: the model has X"),
         (np.full((4, 3, 3), "a"), "expected real or integer numbers"),
-        (pd.DataFrame({"i": [0], "j": [0]}), "X: a table must have a column for each of i, j, k; k is absent"),
+        (pd.DataFrame({"i": [0], "j": [0]}), "X: a table must have a column for each of i, j, k; k is missing"),
         (pd.DataFrame({"i": [9], "j": [0], "k": [0]}), "9, which is not one of its 4 labels"),
     ],
 )
@@ -603,7 +606,7 @@ def test_refused_fits() -> None:
         short: dict[str, Any] = {"burn_in": 1, "draws": 4, "chains": 1} if method == "gibbs" else {}
         with warnings.catch_warnings(action="ignore"):
             fit = pltf.nmf(rank=1).fit(X, method=method, max_iter=2, **short)
-        with pytest.raises(pltf.PltfError, match=f"update goes on from a posterior of method='vb'.*method='{method}'"):
+        with pytest.raises(pltf.PltfError, match=f"update needs a fit with method='vb'.*method='{method}'"):
             fit.update(X)
 
 
@@ -611,25 +614,25 @@ def test_refused_labels() -> None:
     refused: list[tuple[Any, dict[str, Any], str]] = [
         (events(9, [1, 2], PLACES), {}, "labels of 'user' must be words, as those that are known; got numbers"),
         (events(9, USERS, PLACES), {"append": "user"}, "append names 'user', which has labels in the fit"),
-        (np.ones((4, 2)), {}, "index 'place' is 2 in X and 3 in the fit: give labels"),
+        (np.ones((4, 2)), {}, "index 'place' has size 2 in X and 3 in the fit: pass labels"),
         (
             pltf.observe(events(9, USERS, PLACES), dims=["user", "place"], unlisted="missing"),
             {},
-            "X: cells that are not listed are missing, and in the data of the fit they are zeros: pass unlisted='zero'",
+            "X: cells that are not listed are missing, but in the data of the fit they are zeros: pass unlisted='zero'",
         ),
-        (events(9, USERS, PLACES).rename(columns={"user": "who"}), {}, "user is absent"),
+        (events(9, USERS, PLACES).rename(columns={"user": "who"}), {}, "user is missing"),
         (pltf.observe(np.ones((4, 3)), dims=("who", "place")), {}, "was observed with the indices who, place"),
     ]
     for data, options, message in refused:
         with pytest.raises(pltf.PltfError, match=message):
             visits().update(data, **options)
     array = pltf.observe(np.ones((4, 3, 3)), dims=("i", "j", "k"), labels={"i": USERS})
-    with pytest.raises(pltf.PltfError, match="X has labels of 'i', and the fit has none to compare them with"):
+    with pytest.raises(pltf.PltfError, match="X has labels for 'i', but the fit has none to match them with"):
         fit_of("cp").update(array)
     stars = pltf.nmf(("user", "place"), rank=1).fit(
         pltf.observe(events(9, USERS, PLACES), dims=["user", "place"], unlisted="missing", duplicates="sum")
     )
-    with pytest.raises(pltf.PltfError, match="zeros goes with data in which cells that are not listed are zeros"):
+    with pytest.raises(pltf.PltfError, match="zeros requires data in which unlisted cells are zeros"):
         stars.update(events(9, USERS, PLACES), zeros="user")
 
 

@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 from pltf.data.labels import Labels
 from pltf.data.numeric import EXACT, brief
+from pltf.data.observe import in_order
 from pltf.data.pattern import ForgottenPattern, Pattern, kept
 from pltf.data.split import HeldOut
+from pltf.data.stored import StoredObservation, StoredPattern, open_store
 from pltf.devices import AUTO, HOST, check_device, device_of, gpu
 from pltf.engines.base import Counts
 from pltf.errors import PltfError, flag, py, whole
@@ -575,46 +577,46 @@ class Fit:
         progress: bool = True,
         keep_data: bool = True,
     ) -> Fit:
-        """The fit after one more batch of data: its posterior is their prior. For data that keep coming; VB only.
+        """Update the fit with a new batch of data, for which its posterior is the prior. VB only.
 
-        A rate is what one batch has: the count to expect of a cell in a batch, if batches are of one length (a day, for
-        example). Of n batches to come it is n times that. Cells may be observed in one batch, in several or in all.
+        A rate is the expected count of a cell in one batch, so batches should cover equal periods, such as a day; for n
+        batches multiply it by n. Cells may be observed in one batch, in several or in all.
 
-        In the first three updates the posterior is widened by ``spread`` before it becomes the prior: how a small first
-        batch divides counts among components is less certain than the posterior says.
+        In the first three updates the posterior is widened by ``spread`` before it becomes the prior, because the
+        components of a small first batch are less certain than the posterior says.
 
         Parameters
         ----------
         new
-            Data as for :meth:`pltf.Model.fit`; of a coupled model some of its tensors will do. Columns of a table have
-            the names of the indices, and dates are binned as in the fit. Rows go by their labels, in any order. New
-            labels get new rows, which begin at the prior, with hyperparameters as they were learned. Rows of labels
-            that the data do not have stay as they are. Data without labels have the sizes of the fit.
+            Data as for :meth:`pltf.Model.fit`, also a cell store; for a coupled model, of some or all tensors. The
+            columns of a table have the names of the indices, and dates are binned as in the fit. Rows are matched by
+            label, in any order. New labels get new rows, which start from the prior with the learned hyperparameters.
+            Rows whose labels are not in the data do not change. Data without labels must have the sizes of the fit.
         forget
-            Share of the past that fades with this batch, from 0 to below 1: the counts and the exposure behind every
-            entry are multiplied by ``1 - forget``.
+            Fraction of the earlier data to forget, from 0 to below 1: the counts and the exposure of every entry are
+            multiplied by ``1 - forget``.
         mask
-            True where a cell was observed; with arrays.
+            True where a cell was observed, for arrays.
         append
-            Indices without labels of which all rows are new: the rows of the fit stay, and these follow.
+            Indices without labels whose rows in the data are all new; they are appended to the rows of the fit.
         zeros
-            Indices along which the data are complete: cells of labels that they do not have are observed zeros. Without
-            it they are missing, so of someone who is absent nothing is learned. For events, in which whoever did
-            nothing has no row: ``zeros="user"``.
+            Indices along which the data are complete: cells of labels that are not in the data are observed zeros.
+            Otherwise they are missing, and nothing is learned about them. In a table of events, users without events
+            have no row: ``zeros="user"``.
         max_iter, tol, restarts, seed, threads, progress
-            As for :meth:`pltf.Model.fit`. A start is the posterior itself; only new rows are drawn.
+            As for :meth:`pltf.Model.fit`. The fit starts at the posterior; only new rows start at random.
         keep_data
-            Keep which cells were observed, in this batch and before, and the largest value of each. False drops all.
+            Keep which cells were observed in any batch, and the largest value of each. False drops this record.
 
         Returns
         -------
         Fit
-            With the factors, sizes and labels of all rows. ``bound`` and ``trace`` are of this batch: a bound on
-            log p(new | posterior before it). ``batches`` has one row for each batch. ``n_observed`` counts cells that
-            were observed in any batch (of fits that did not keep them: in the largest batch), ``components()`` the
-            counts of all batches. ``dispersion`` is judged anew by the new data, before they are learned from, where
-            they have as many cells as it was judged by before; ``spread`` is judged anew. ``priors``, ``fixed``,
-            ``options``, ``held_out`` and ``origin`` stay.
+            With the factors, sizes and labels of all rows. ``bound`` and ``trace`` are of this batch: a lower bound on
+            log p(new | earlier batches). ``batches`` has one row for each batch. ``n_observed`` counts cells observed
+            in any batch (without ``keep_data``: in the largest batch), ``components()`` the counts of all batches.
+            ``dispersion`` is estimated from the new data before the update if they have at least as many cells as the
+            previous estimate used; ``spread`` is estimated again. ``priors``, ``fixed``, ``options``, ``held_out`` and
+            ``origin`` do not change.
 
         >>> import pandas as pd, pltf
         >>> monday = pd.DataFrame({"user": ["ann", "bob", "bob"], "place": ["gym", "bar", "gym"]})
@@ -691,6 +693,36 @@ class Fit:
         moved = replace(self, device=HOST if found is None else found.name)
         object.__setattr__(moved, "_last", self._last)  # it resumes as this one does
         return moved
+
+    def with_store(self, store: str | os.PathLike[str] | StoredObservation, *, of: str | None = None) -> Fit:
+        """The same fit with the cell store that it was fitted to, which a saved fit does not refer to.
+
+        Then it knows again which cells were observed, as :meth:`top`, :func:`pltf.metrics.score` and reports need.
+        Cells that :func:`pltf.holdout` hid from the fit stay hidden where the file has them, as ``pltf fit --holdout``
+        writes it; of others, pass ``holdout.train``. Another store is refused.
+        ``of``: which tensor of a coupled model.
+
+        >>> import os, tempfile, numpy as np, pltf
+        >>> folder = tempfile.mkdtemp()
+        >>> store = pltf.prepare(np.eye(4) + 1, os.path.join(folder, "cells.pltf"), progress=False)
+        >>> pltf.nmf(("i", "j"), rank=1).fit(store.open()).save(os.path.join(folder, "run.nc"))
+        >>> fit = pltf.load(os.path.join(folder, "run.nc"))
+        >>> fit.keeps_data, fit.with_store(store).keeps_data
+        (False, True)
+        """
+        name = self.tensor(of)
+        seen = in_order(
+            store if isinstance(store, StoredObservation) else open_store(store), self.model.observed[name], name
+        )
+        assert isinstance(seen, StoredObservation)
+        pattern, shape = self.patterns[name], tuple(self.sizes[index] for index in self.model.observed[name])
+        digest = pattern.digest if isinstance(pattern, ForgottenPattern) else ""
+        if self.held_out is not None and seen.shape == shape and seen.digest() != digest:
+            seen, _ = seen.hiding(self.held_out.cells.T)
+        if seen.digest() != digest:
+            what = "the data" if isinstance(store, StoredObservation) else os.fspath(store)
+            raise PltfError(f"{py:store} must be the cell store that the fit was made from, and {what} is not")
+        return replace(self, patterns={**self.patterns, name: StoredPattern(seen)})
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit to a netCDF file that :func:`pltf.load`, and xarray, can read.
@@ -880,7 +912,7 @@ class Fit:
             kept = f"kept restart {self.best_restart} (counted from 0)"
             lines.append(f"  restarts {len(bounds)}, {kept}; {'bound' if self.draws else objective} {spread}")
         if self.history:
-            lines.append(f"  batches  {len(self.history)}; the bound is that of the last, given those before it")
+            lines.append(f"  batches  {len(self.history)}; the bound is that of the last, given the earlier ones")
         for name, found in self.dispersion.items():
             lines.append(f"  counts   {f'{name}: ' if len(self.dispersion) > 1 else ''}{found}")
         lines.append(f"  time     {self.seconds:.2f} s>")

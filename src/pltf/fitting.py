@@ -38,6 +38,7 @@ from pltf.inference.start import Known
 from pltf.inference.state import Method, Problem, State, fetched, placed
 from pltf.interrupts import first_interrupt_waits
 from pltf.likelihoods import BERNOULLI, POISSON, as_option, by_tensor, likelihoods_of, remarks
+from pltf.memory import limited
 from pltf.notation import Model
 from pltf.options import FitOptions
 from pltf.planning import labels_by_index, observations, plan, tensors
@@ -351,12 +352,13 @@ def _going_on(problem: Problem, method: Method, earlier: Fit) -> tuple[Callable[
 
 def _check_memory(planned: Plan) -> None:
     """Refuse what cannot fit, rather than dying on the way."""
-    memory = physical_memory()
-    if planned.work_bytes > memory:
-        need, have = human(planned.work_bytes, "B"), human(memory, "B")
+    memory, limit = physical_memory(), limited()
+    if planned.work_bytes > min(memory, limit):
+        need, have = human(planned.work_bytes, "B"), human(min(memory, limit), "B")
+        whose = "this machine has" if memory <= limit else "the limit of this process is"
         copies = sum(e.made_bytes for e in planned.equations if e.task.facts.storage == LISTED)
         advice = f", or write a cell store with {py:pltf.prepare}" if copies else ""
-        text = f"the fit needs {need} beside the data, and this machine has {have}: see {py:model.plan(X)}{advice}"
+        text = f"the fit needs {need} beside the data, and {whose} {have}: see {py:model.plan(X)}{advice}"
         raise PltfError(text)
     device = planned.device
     if device is not None and planned.device_bytes > device.memory()[0]:

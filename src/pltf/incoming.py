@@ -1,4 +1,4 @@
-"""New data for a fit: whose rows they have, which of these are new, and where they stand."""
+"""Align new data with the rows of a fit, by label, and find new rows."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ Positions = NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class Incoming:
-    """New data by tensor, their axes in the order of the model, and the indices that they may have made longer."""
+    """New data by tensor, with axes in the order of the model, and indices that may have new rows."""
 
     seen: Mapping[str, Observation]
-    rows: Mapping[str, Positions]  # of an index of these tensors: where the positions of the data stand in the fit
-    sizes: Mapping[str, int]  # of all indices of the fit, new rows included
-    labels: Mapping[str, Labels]  # of those that have labels, new ones last
+    rows: Mapping[str, Positions]  # for each index of these tensors: position in the fit of each position of the data
+    sizes: Mapping[str, int]  # of all indices of the fit, including new rows
+    labels: Mapping[str, Labels]  # of indices with labels, new ones last
 
     def places(self, indices: Sequence[str]) -> list[Positions]:
-        """Where the positions of a tensor or of a factor stand, axis by axis."""
+        """Positions in the fit for each axis of a tensor or factor."""
         return [self.rows[i] if i in self.rows else np.arange(self.sizes[i]) for i in indices]
 
     @property
     def n_observed(self) -> int:
-        """How many cells were observed."""
+        """Number of observed cells."""
         return sum(one.n_observed for one in self.seen.values())
 
 
 @dataclass(frozen=True)
 class Axes:
-    """How the rows of new data go with those of a fit: indices by name, none of them twice."""
+    """How rows of new data are matched with those of a fit: names of indices."""
 
-    append: tuple[str, ...]  # all positions of these are new
-    zeros: tuple[str, ...]  # of these, labels that the data lack were observed as zeros
+    append: tuple[str, ...]  # indices whose positions are all new
+    zeros: tuple[str, ...]  # indices whose absent labels are observed zeros
 
 
 def axes_of(known: Fit, append: Any, zeros: Any) -> Axes:
-    """The indices that are named, checked."""
+    """Check the named indices."""
     observed = dict.fromkeys(i for indices in known.model.observed.values() for i in indices)
     named: dict[str, tuple[str, ...]] = {}
     for argument, given in (("append", append), ("zeros", zeros)):
@@ -62,34 +62,34 @@ def axes_of(known: Fit, append: Any, zeros: Any) -> Axes:
         named[argument] = tuple(dict.fromkeys(many))
     for index in named["append"]:
         if index in known.labels:
-            advice = "new rows are told by their labels"
+            advice = "labels tell which rows are new"
             raise PltfError(f"{py:append} names {index!r}, which has labels in the fit: {advice}", argument="append")
     for index in named["zeros"]:
         if index not in known.labels:
-            reason = "which has no labels in the fit: an array has all of its positions"
+            reason = "which has no labels in the fit: data without labels have all positions"
             raise PltfError(f"{py:zeros} names {index!r}, {reason}", argument="zeros")
     return Axes(**named)
 
 
 def incoming(known: Fit, new: Any, mask: Any, axes: Axes) -> Incoming:
-    """Read new data along the rows of a fit."""
+    """Read new data and align them with the rows of a fit."""
     given = by_tensor(known.model, new, "new", partial=True)
     if not given:
-        raise PltfError(f"{py:new} must have data for one of {', '.join(known.model.observed)} at least, got none")
+        raise PltfError(f"{py:new} must have data for at least one of {', '.join(known.model.observed)}, got none")
     masks = {} if mask is None else by_tensor(known.model, mask, "mask", partial=True)
     unmatched = [name for name in masks if name not in given]
     if unmatched:
-        raise PltfError(f"{py:mask} names {unmatched[0]}, of which {py:new} has no data")
+        raise PltfError(f"{py:mask} names {unmatched[0]}, for which {py:new} has no data")
     seen = {}
     for name, one in given.items():
-        if not (is_table(one) and not len(one)) or _whole(known, name, axes):  # an empty table tells of no cell
+        if not (is_table(one) and not len(one)) or _whole(known, name, axes):  # an empty table observes no cell
             seen[name] = _read(known, name, one, masks.get(name), axes)
             _refuse_unlike(known.patterns[name], seen[name], name)
     return _placed(known, seen, axes)
 
 
 def _whole(known: Fit, name: str, axes: Axes) -> bool:
-    """Whether all cells of a tensor are observed, whatever a table lists."""
+    """Whether all cells of a tensor are observed, even if a table lists none."""
     return set(known.model.observed[name]) <= set(axes.zeros)
 
 
@@ -97,7 +97,7 @@ def _whole(known: Fit, name: str, axes: Axes) -> bool:
 
 
 def _read(known: Fit, name: str, given: Any, mask: Any, axes: Axes) -> Observation:
-    """The data of a tensor, along labels of their own or along all positions of the fit."""
+    """The data of a tensor, with their own labels or with all positions of the fit."""
     indices, unlisted = known.model.observed[name], known.patterns[name].unlisted
     if isinstance(given, Observation):
         seen = in_order(observe(given, mask, name=name), indices, name)
@@ -114,21 +114,21 @@ def _read(known: Fit, name: str, given: Any, mask: Any, axes: Axes) -> Observati
 
 
 def _from_table(known: Fit, name: str, table: Any, mask: Any) -> Observation:
-    """A table: its columns have the names of the indices, and hold labels, or positions where the fit has none."""
+    """A table with a column for each index, of labels, or of positions where the fit has no labels."""
     import pandas as pd
 
     indices, unlisted = known.model.observed[name], known.patterns[name].unlisted
     columns = column_names(table)
     absent = [index for index in indices if index not in columns]
     if absent:
-        told = f"a table must have a column for each of {', '.join(indices)}"
-        raise ObservationError(f"{name}: {told}; {absent[0]} is absent")
+        expected = f"a table must have a column for each of {', '.join(indices)}"
+        raise ObservationError(f"{name}: {expected}; {absent[0]} is missing")
     dims, given = [], {}
     for index in indices:
         labels = known.labels.get(index)
         if labels is None:
             given[index] = Labels(pd.RangeIndex(known.sizes[index]))
-        elif labels.bin not in (None, *PERIODS) or not len(table):  # of weekdays and of hours there are no others
+        elif labels.bin not in (None, *PERIODS) or not len(table):  # weekdays and hours have no new labels
             given[index] = labels
         dims.append(f"{index}:{labels.bin}" if labels is not None and labels.bin in PERIODS else index)
     seen = observe(table, mask, dims=dims, labels=given, unlisted=unlisted, name=name)
@@ -136,7 +136,7 @@ def _from_table(known: Fit, name: str, table: Any, mask: Any) -> Observation:
 
 
 def _cut(seen: Observation, indices: tuple[str, ...], axes: Axes) -> Observation:
-    """Listed cells, as long as the last that is listed along indices whose length only the list can tell."""
+    """Listed cells with sizes taken from the list along appended indices."""
     assert isinstance(seen, CooObservation)
     longest = seen.coords.max(axis=1, initial=0) + 1
     sizes = tuple(
@@ -146,7 +146,7 @@ def _cut(seen: Observation, indices: tuple[str, ...], axes: Axes) -> Observation
 
 
 def _refuse_unlike(pattern: Pattern, seen: Observation, name: str) -> None:
-    """Refuse lists whose other cells are zeros beside lists whose other cells are missing."""
+    """Refuse lists that disagree with the fit on whether unlisted cells are zeros or missing."""
     if not isinstance(pattern, ListedPattern | StoredPattern) or not isinstance(
         seen, CooObservation | StoredObservation
     ):
@@ -155,16 +155,16 @@ def _refuse_unlike(pattern: Pattern, seen: Observation, name: str) -> None:
         words = {"zero": "zeros", "missing": "missing"}
         came, was = words[seen.unlisted], words[pattern.unlisted]
         raise ObservationError(
-            f"{name}: cells that are not listed are {came}, and in the data of the fit they are {was}: "
+            f"{name}: cells that are not listed are {came}, but in the data of the fit they are {was}: "
             f"pass {py:unlisted={pattern.unlisted!r}}{py_only: to observe}"
         )
 
 
-# -- places -------------------------------------------------------------------------------------
+# -- positions ----------------------------------------------------------------------------------
 
 
 def _placed(known: Fit, seen: Mapping[str, Observation], axes: Axes) -> Incoming:
-    """The data with the places of their rows."""
+    """Align the data with the rows of the fit."""
     rows: dict[str, Positions] = {}
     source: dict[str, str] = {}
     sizes, labels = dict(known.sizes), dict(known.labels)
@@ -186,18 +186,18 @@ def _placed(known: Fit, seen: Mapping[str, Observation], axes: Axes) -> Incoming
 def _rows(
     known: Fit, name: str, index: str, size: int, labels: Labels | None, axes: Axes
 ) -> tuple[Positions, Labels | None]:
-    """The places of the rows of an index, and its labels with new ones."""
+    """Positions of the rows of an index in the fit, and its labels including new ones."""
     before = known.sizes[index]
     if labels is None and index in axes.append:
         return before + np.arange(size), None
     if labels is None:
         if size != before:
-            advice = f"give labels, or {py:append={index!r}} if all of its rows are new"
-            raise ObservationError(f"index '{index}' is {size} in {name} and {before} in the fit: {advice}")
+            advice = f"pass labels, or {py:append={index!r}} if all of its rows are new"
+            raise ObservationError(f"index '{index}' has size {size} in {name} and {before} in the fit: {advice}")
         return np.arange(size), None
     if index not in known.labels:
         raise ObservationError(
-            f"{name} has labels of '{index}', and the fit has none to compare them with: pass data without labels"
+            f"{name} has labels for '{index}', but the fit has none to match them with: pass data without labels"
         )
     joined, at = known.labels[index].joined(labels, f"{name}: labels of {index!r}", ObservationError)
     return at, joined
@@ -212,13 +212,13 @@ def _widened(
     labels: Mapping[str, Labels],
     axes: Axes,
 ) -> Observation:
-    """Data with all labels along the indices whose absent labels are zeros."""
+    """Extend data with zeros to all labels of the indices in ``zeros``."""
     indices = known.model.observed[name]
     wide = [index for index in indices if index in axes.zeros]
     if not wide:
         return seen
     if isinstance(seen, CooObservation) and seen.unlisted == "missing":
-        raise ObservationError(f"{name}: {py:zeros} goes with data in which cells that are not listed are zeros")
+        raise ObservationError(f"{name}: {py:zeros} requires data in which unlisted cells are zeros")
     shape = tuple(sizes[i] if i in wide else size for i, size in zip(indices, seen.shape, strict=True))
     along = {axis: rows[index] for axis, index in enumerate(indices) if index in wide}
     return replace(

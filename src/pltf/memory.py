@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,6 +24,20 @@ def at_hand() -> float:
     return max(min(_of_machine(), _of_container(), _of_process()), 0.0)
 
 
+def limited() -> float:
+    """Bytes that the limits of its container and of ``ulimit`` allow this process in all; infinite without limits."""
+    left = math.inf
+    for group, names in _control_groups():
+        with suppress(OSError, ValueError):  # no such group, or "max"
+            left = min(left, float((group / names[0]).read_text()))
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        most = (resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA))
+        left = min([left, *(float(one) for one in most if one != resource.RLIM_INFINITY)])
+    return left
+
+
 def _of_machine() -> float:
     with suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text().splitlines()
@@ -32,30 +48,32 @@ def _of_machine() -> float:
 
 
 def _of_container() -> float:
-    """What the control groups of this process, one inside the other, leave it (Linux)."""
+    """What the control groups of this process leave it (Linux); cached files are given back when memory is needed."""
     left = math.inf
-    with suppress(OSError):
-        for line in Path("/proc/self/cgroup").read_text().splitlines():
-            _, kinds, inner = line.split(":", 2)
-            if kinds == "":
-                left = min(left, _of_group(_GROUPS, inner, "memory.max", "memory.current", "inactive_file"))
-            elif "memory" in kinds.split(","):
-                names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-                left = min(left, _of_group(_GROUPS / "memory", inner, *names))
-    return left
-
-
-def _of_group(root: Path, inner: str, most: str, used: str, cached: str) -> float:
-    """What a control group and those around it leave; files that are only cached are given back when asked for."""
-    folder, left = root / inner.lstrip("/"), math.inf
-    for group in (folder, *folder.parents):
-        if not group.is_relative_to(root):
-            break
+    for group, (most, used, cached) in _control_groups():
         with suppress(OSError, ValueError):  # no such group, or "max"
             limit, taken = (int((group / name).read_text()) for name in (most, used))
             counts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
             left = min(left, float(limit - taken + int(counts.get(cached, 0))))
     return left
+
+
+def _control_groups() -> Iterator[tuple[Path, tuple[str, str, str]]]:
+    """The control groups of this process, one inside the other, and their files: limit, use, and what is cached."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, kinds, inner = line.split(":", 2)
+        if kinds == "":
+            root, names = _GROUPS, ("memory.max", "memory.current", "inactive_file")
+        elif "memory" in kinds.split(","):
+            root, names = _GROUPS / "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        else:
+            continue
+        folder = root / inner.lstrip("/")
+        yield from ((group, names) for group in (folder, *folder.parents) if group.is_relative_to(root))
 
 
 def _of_process() -> float:
@@ -70,6 +88,18 @@ def _of_process() -> float:
             if most != resource.RLIM_INFINITY:
                 left = min(left, float(most - int(taken) * resource.getpagesize()))
     return left
+
+
+_M_ARENA_MAX = -8  # of mallopt, in glibc
+
+
+def save_address_space() -> None:
+    """Where address space is limited (``ulimit -v``), keep glibc from reserving 64 MB of it for each thread."""
+    with suppress(ImportError, OSError, AttributeError):  # on systems without such limits, or another C library
+        import resource
+
+        if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+            ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
 
 
 class Allowance:

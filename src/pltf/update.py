@@ -1,13 +1,12 @@
-"""Data that keep coming: the posterior of a fit is the prior of the next batch.
+"""Update a fit with new data: its posterior is the prior of the next batch.
 
-What is known of an entry is its posterior, Gamma(shape C, scale D). It becomes the prior of the new data, tempered
-towards the prior (A, B) that the fit began with if the past is to fade:
+The posterior of an entry, Gamma(shape C, scale D), becomes the prior for the new data. With ``forget`` it is tempered
+towards the prior (A, B) of the first fit:
 
     C' = A + (1 - forget) * (C - A)        1/D' = A/B + (1 - forget) * (1/D - A/B)
 
-Rows that the fit does not know have C' = A and 1/D' = A/B. Rows without new data keep C' and D'. After few batches, C
-and D are those of the wider posterior that predictions come from.
-docs/concepts/update.md has the rest.
+New rows have C' = A and 1/D' = A/B. Rows without new data keep C' and D'. After the first few batches, C and D are
+those of the widened posterior that predictions use. See docs/concepts/update.md.
 """
 
 from __future__ import annotations
@@ -37,16 +36,16 @@ from pltf.options import FitOptions
 from pltf.prediction.dispersion import Dispersion
 from pltf.prediction.spread import Sample
 
-FEWEST_FOR_SPREAD = 200  # cells of new data by which the spread of predictions is judged again
-# Batches after which the posterior still becomes a prior only once it is widened. Later it does not: where every batch
-# brings new rows, the past would fade without end. Measured: benchmarks/NOTES.md
+FEWEST_FOR_SPREAD = 200  # cells of new data needed to estimate the spread of predictions again
+# The posterior is widened before it becomes a prior only after this many batches. Later it is not: where every batch
+# brings new rows, the past would fade more and more. Measured: benchmarks/NOTES.md
 EARLY = 3
-NEXT_TO_NOTHING = 0.01  # counts behind a row, in units of its prior shape: fewer cannot tell its components apart
+NEXT_TO_NOTHING = 0.01  # counts of a row, in units of its prior shape: with fewer, its components are indistinguishable
 _TINY = float(np.finfo(np.float64).tiny)
 
 
 def update(known: Fit, new: Any, *, mask: Any, forget: Any, append: Any, zeros: Any, options: FitOptions) -> Fit:
-    """Learn from further data; :meth:`pltf.Fit.update` says what the arguments mean."""
+    """Update a fit with new data; see :meth:`pltf.Fit.update`."""
     share, axes = judged(known, forget, append, zeros)
     came = incoming(known, new, mask, axes)
     before = beliefs(known, came, share)
@@ -55,13 +54,13 @@ def update(known: Fit, new: Any, *, mask: Any, forget: Any, append: Any, zeros: 
 
 
 def next_batch(known: Fit, new: Any, *, append: str, options: FitOptions) -> Fit:
-    """The same without the rows of earlier batches along an index of which all rows are new: the fit does not grow.
+    """Update without keeping the rows of earlier batches along an index whose rows are all new: the fit does not grow.
 
-    Of no observed cell nothing is learned, and the fit is the one that it was.
+    Without observed cells the fit is returned unchanged.
     """
     share, axes = judged(known, 0.0, append, ())
     came = incoming(known, new, None, axes)
-    # Not widened: without the rows of earlier batches there is no telling by how much, after the first.
+    # Not widened: without the rows of earlier batches the spread is unknown after the first batch.
     before = beliefs(replace(known, spread=1.0), came, share)
     today = learned(known, came, before, options)
     if today is None:
@@ -72,31 +71,31 @@ def next_batch(known: Fit, new: Any, *, append: str, options: FitOptions) -> Fit
 
 
 def judged(known: Fit, forget: Any, append: Any, zeros: Any) -> tuple[float, Axes]:
-    """The share to forget and the indices named; refuses fits that cannot be updated."""
+    """Check the arguments; returns the share to forget and the named indices."""
     if known.method != VB.name:
-        told = f"this is a fit by {py:method={known.method!r}}"
-        raise PltfError(f"update goes on from a posterior of {py:method='vb'}, and {told}")
+        came = f"this fit has {py:method={known.method!r}}"
+        raise PltfError(f"update needs a fit with {py:method='vb'}, and {came}")
     number = isinstance(forget, (int, float, np.integer, np.floating)) and not isinstance(forget, bool)
     if not number or not 0 <= forget < 1:
         raise PltfError(f"{py:forget} must be a number from 0 to below 1, got {forget!r}")
     return float(forget), axes_of(known, append, zeros)
 
 
-# -- what was known -----------------------------------------------------------------------------
+# -- the prior ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class Beliefs:
-    """What is believed of all entries when new data come, new rows included."""
+    """The prior of all entries for the new data, including new rows."""
 
-    priors: Mapping[str, Gamma]  # of the free factors: as learned, for new rows too
+    priors: Mapping[str, Gamma]  # of the free factors: as learned, also for new rows
     posteriors: Mapping[str, Posterior]  # C' and D'
-    counts: Factors  # C' - A, the counts behind them
+    counts: Factors  # C' - A, the counts
     forget: float
 
 
 def beliefs(known: Fit, came: Incoming, forget: float) -> Beliefs:
-    """The posteriors of a fit, widened and faded, with rows from the prior for new labels."""
+    """The posteriors of a fit, widened and tempered, with rows from the prior for new labels."""
     priors, posteriors, counts = {}, {}, {}
     shapes, scales = known._wide if _is_early(known) else (known.C, known.D)
     for a, indices in known.model.factors.items():
@@ -109,13 +108,13 @@ def beliefs(known: Fit, came: Incoming, forget: float) -> Beliefs:
         C, D = A.copy(), B / A
         old = tuple(slice(known.sizes[i]) for i in indices)
         C[old] = (1 - forget) * shapes[a] + forget * A[old]
-        D[old] = scales[a] / ((1 - forget) + forget * scales[a] / D[old])  # the same bits where nothing is forgotten
+        D[old] = scales[a] / ((1 - forget) + forget * scales[a] / D[old])  # bit-identical without forgetting
         posteriors[a], counts[a] = Posterior(indices, C, D), C - A
     return Beliefs(priors, posteriors, counts, forget)
 
 
 def _is_early(known: Fit) -> bool:
-    """Whether a fit has seen so few batches that its division into components is not to be relied on."""
+    """Whether a fit has seen so few batches that its components are unreliable."""
     return max(len(known.history), 1) <= EARLY
 
 
@@ -127,7 +126,7 @@ def _refuse_new_rows(known: Fit, came: Incoming, a: str) -> None:
 
 
 def _grown_prior(known: Fit, came: Incoming, a: str) -> Gamma:
-    """The prior of a factor whose rows have become more; of a value learned for each row, new rows have the mean."""
+    """The prior of a factor with new rows; where a value is learned for each row, new rows have the geometric mean."""
     prior, indices = known.priors[a], known.model.factors[a]
     values = {part: np.asarray(getattr(prior, part)) for part in PARTS}
     for axis, index in enumerate(indices):
@@ -143,11 +142,11 @@ def _grown_prior(known: Fit, came: Incoming, a: str) -> Gamma:
     return Gamma(values["shape"], values["mean"], prior.learn, prior.tie)
 
 
-# -- what is learned ----------------------------------------------------------------------------
+# -- the fit of a batch-------------------------------------------------------------------------
 
 
 def learned(known: Fit, came: Incoming, before: Beliefs, options: FitOptions, *, _callers: int = 4) -> Fit | None:
-    """The fit of the new data alone, of the rows that they have; None if no cell of them was observed."""
+    """Fit the new data, for the rows that they have; None without observed cells."""
     if not came.n_observed:
         return None
     model = _part(known.model, came)
@@ -212,7 +211,7 @@ def _merged(known: Fit, came: Incoming, before: Beliefs, today: Fit | None, opti
 
 
 def _beliefs_after(known: Fit, came: Incoming, before: Beliefs, today: Fit | None) -> dict[str, Any]:
-    """Posteriors of all rows, and the counts that components explain, with those of the past."""
+    """Posteriors of all rows, and the counts that components explain in all batches."""
     C, D = dict(known.C), dict(known.D)
     for a, z in before.posteriors.items():
         C[a], D[a] = z.shape.copy(), z.scale.copy()
@@ -230,7 +229,7 @@ def _beliefs_after(known: Fit, came: Incoming, before: Beliefs, today: Fit | Non
 
 
 def _outcome(today: Fit | None) -> dict[str, Any]:
-    """How the fit of the new data went. Of no data the evidence is 1."""
+    """Outcome of the fit of the new data. Without data the evidence is 1."""
     if today is None:
         ended: dict[str, Any] = {"bound": 0.0, "converged": True, "stopped": "no cell was observed"}
         row = Row(restart=0, n_iter=1, seconds=0.0, **ended)
@@ -240,14 +239,14 @@ def _outcome(today: Fit | None) -> dict[str, Any]:
 
 
 def _data(known: Fit, came: Incoming, keep: bool) -> dict[str, Any]:
-    """Which cells were observed so far, and how many."""
+    """The record of observed cells of all batches, and their number."""
     patterns: dict[str, Pattern] = {}
     counts = {}
     for name, indices in known.model.observed.items():
         old, new, shape = known.patterns[name], came.seen.get(name), tuple(came.sizes[i] for i in indices)
         pattern = united(old, shape, new, came.places(indices)) if keep else ForgottenPattern(old.unlisted)
         patterns[name] = pattern
-        if isinstance(pattern, ForgottenPattern):  # which of the cells are the same is not known
+        if isinstance(pattern, ForgottenPattern):  # overlap of the cells is unknown
             counts[name] = max(known.n_observed[name], 0 if new is None else new.n_observed)
         else:
             counts[name] = n_observed(pattern)
@@ -255,7 +254,7 @@ def _data(known: Fit, came: Incoming, keep: bool) -> dict[str, Any]:
 
 
 def _dispersion(known: Fit, came: Incoming) -> dict[str, Dispersion]:
-    """What counts vary beyond Poisson: judged by the new data, before they were learned from."""
+    """Overdispersion, estimated from the new data before the fit has seen them."""
     places = {name: came.places(known.model.observed[name]) for name in came.seen}
     found = dispersions_in_new(known, came.seen, places)
     return {
@@ -271,8 +270,10 @@ def _history(known: Fit, came: Incoming, forget: float, today: Fit) -> tuple[Bat
 
 
 def _note(batches: int) -> str:
-    rates = "a rate is the count to expect of a cell in one batch"
-    return f"learned from {batches} batches of data: {rates}; the bound is that of the last, given those before it"
+    rates = "a rate is the expected count of a cell in one batch"
+    return (
+        f"learned from {batches} batches of data: {rates}; the bound is that of the last batch, given the earlier ones"
+    )
 
 
 def _other_notes(known: Fit) -> tuple[str, ...]:
@@ -280,7 +281,7 @@ def _other_notes(known: Fit) -> tuple[str, ...]:
 
 
 def _samples(merged: Fit, came: Incoming) -> dict[str, Sample]:
-    """The new data, to judge the spread of predictions by; none where they are too few, or a tensor has none."""
+    """The new data to estimate the spread of predictions; empty if there are too few, or none for a tensor."""
     samples = {}
     for name, indices in merged.model.observed.items():
         seen = came.seen.get(name)

@@ -97,7 +97,9 @@ def test_arrays_by_position(desk: Path) -> None:
     assert here("update", "arrays.nc", "y.npy", "--append", "i", "-o", "more.nc", "-q").code == 0
     assert loaded("more.nc").sizes["i"] == 6
     refusal = here("update", "arrays.nc", "y.npy", "-o", "other.nc").refusal
-    assert "index 'i' is 2 in X and 4 in the fit: give labels, or --append i if all of its rows are new" in refusal
+    assert (
+        "index 'i' has size 2 in X and 4 in the fit: pass labels, or --append i if all of its rows are new" in refusal
+    )
     Path("x.tns").write_text("1 1 3\n2 2 1\n")
     Path("y.tns").write_text("1 1 3\n3 2 1\n")
     assert here("fit", "x.tns", "--nmf", "1", "-o", "listed.nc", "-q").code == 0
@@ -134,7 +136,7 @@ def test_a_fit_that_does_not_know_how_it_was_read() -> None:
         (("update", "b.csv", "b.csv", "-o", "run2.nc"), "b.csv is not a file that pltf saved"),
         (
             ("update", "em.nc", "b.csv", "-o", "run2.nc"),
-            "update goes on from a posterior of --method vb, and this is a",
+            "update needs a fit with --method vb, and this",
         ),
         (("update", "coupled.nc", "b.csv", "-o", "run2.nc"), "is a fit of several tensors"),
     ],

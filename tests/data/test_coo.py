@@ -10,6 +10,7 @@ import pytest
 from scipy import sparse
 
 import pltf
+from pltf import fitting
 from pltf.data import CooObservation
 from tests.extras import optional
 
@@ -284,6 +285,14 @@ def test_values_at_the_edge_of_float32() -> None:
 def test_a_fit_that_cannot_be_held_is_refused() -> None:
     with pytest.raises(pltf.PltfError, match=r"the fit needs .* TB beside the data, and this machine has"):
         pltf.nmf(rank=2).fit(pltf.observe(([(0, 0)], [1]), shape=(10**12, 4)))
+
+
+def test_a_fit_beyond_the_limit_of_the_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fitting, "limited", lambda: 1e6)
+    with pytest.raises(
+        pltf.PltfError, match=r"the fit needs .* MB beside .*, and the limit of this process is 1\.0 MB"
+    ):
+        pltf.nmf(rank=2).fit(pltf.observe(([(0, 0)], [1]), shape=(10**5, 4)))
 
 
 def test_engines_take_any_storage() -> None:

@@ -281,12 +281,12 @@ DAMAGED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "owner": (put(owner=3), "'owner' must be from 0 to 2, got 3"),
     "unlisted": (put(unlisted="unknown"), "'unlisted' must be one of 'zero', 'missing', got 'unknown'"),
     "value type": (put(value_type="object"), "'value_type' must be one of"),
-    "cells": (put(cells=7), "the numbers of cells do not add up"),
+    "cells": (put(cells=7), "the numbers of cells are inconsistent"),
     "negative": (put(positive=-1), "'positive' must be from 0"),
     "text": (put(cells="7"), "'cells' must be a whole number, got '7'"),
     "total": (put(total=float("nan")), "'total' must be a finite number, got nan"),
     "huge": (put(saturated=-(10**400)), "'saturated' must be a finite number"),
-    "totals": (put(largest=0.0), "the totals do not go together"),
+    "totals": (put(largest=0.0), "the totals are inconsistent"),
     "parts": (put(parts={}), "'parts' must be a list, got {}"),
     "a part": (put(parts=[3]), "a part must be an object, got 3"),
     "order": (in_part(first=0), "'first' must be from"),
@@ -295,15 +295,15 @@ DAMAGED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "outside": (in_part(file="../part-00001.arrow"), "a file must be a plain name inside the folder"),
     "absolute": (in_part(file="/etc/passwd"), "a file must be a plain name inside the folder"),
     "windows": (in_part(file="..\\x"), "a file must be a plain name inside the folder"),
-    "twice": (in_part(file="part-00000.arrow"), "is named twice|has changed since it was written"),
+    "twice": (in_part(file="part-00000.arrow"), "is listed twice|has changed since it was written"),
     "gone": (in_part(file="part-00077.arrow"), r"part-00077\.arrow of a cell store is missing"),
-    "file size": (in_part(size=5), "has changed since it was written: prepare it again"),
+    "file size": (in_part(size=5), "has changed since it was written: run prepare again"),
     "missing cells": (
         lambda about: about["missing"].update(cells=1),
         r"missing\.arrow must have 1 cells of the tensor",
     ),
     "many missing": (lambda about: about["missing"].update(cells=10**9), r"missing\.arrow is too small for"),
-    "missing in ratings": (put(unlisted="missing"), "'missing' lists holes, but all cells that are not listed are"),
+    "missing in ratings": (put(unlisted="missing"), "'missing' lists cells, but all cells that are not in a part are"),
     "labels": (put(labels={"city": {}}), r"'labels' must name a mode \(user, place, act\), got 'city'"),
     "labels of nothing": (put(labels={"user": {}}), "its labels cannot be read"),
 }
@@ -367,7 +367,7 @@ def set_cell(name: str, at: int, value: float) -> Callable[[dict[str, Any]], Any
 
 
 STRANGE: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
-    "beyond": (set_cell("place", 3, 8), "must have positions of 'place' from 0 to 7: prepare the store again"),
+    "beyond": (set_cell("place", 3, 8), "must have positions of 'place' from 0 to 7: run prepare again"),
     "below": (set_cell("act", 0, -1), "must have positions of 'act' from 0 to 5"),
     "another part's": (set_cell("user", 0, 0), r"must be sorted by 'user', from \d+ to \d+"),
     "unsorted": (

@@ -356,6 +356,11 @@ SpreadsheetSafe = Annotated[
 ]  # fmt: skip
 Level = Annotated[float, typer.Option("--level", metavar="SHARE", help="Interval probability.")]
 Of = Annotated[str | None, typer.Option("--of", metavar="NAME", help="Tensor of a coupled model. Default: the first.")]
+Store = Annotated[
+    Path | None,
+    typer.Option("--store", metavar="FOLDER", rich_help_panel=DATA,
+                 help="The cell store that RUN was fitted to: it says which cells were observed."),
+]  # fmt: skip
 
 
 # -- commands -----------------------------------------------------------------------------------
@@ -646,6 +651,7 @@ def predict(
     ] = False,
     limit: Limit = None,
     spreadsheet_safe: SpreadsheetSafe = False,
+    store: Store = None,
 ) -> int:
     """Predict cells: the rate (mean, sd, rate_low, rate_high) and the count (count_low, count_high, prob).
 
@@ -658,6 +664,8 @@ def predict(
     pltf predict run.nc --top 100 --among zero --atleast 3 -o likely.parquet
 
     pltf predict coupled.nc --of Y --top 20
+
+    pltf predict run.nc --top 20 --store cells.pltf
     """
     return _do("predict", locals())
 
@@ -668,7 +676,9 @@ def score(
     file: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[FILE]", help="Table of held-out cells with their values. Default: those of fit --holdout."
+            metavar="[FILE]",
+            help="Table of held-out cells with their values, or the cell store that RUN was fitted to. "
+            "Default: the cells of fit --holdout.",
         ),
     ] = None,
     of: Of = None,
@@ -710,6 +720,7 @@ def report(
     json: Json = False,
     quiet: Quiet = False,
     limit: Limit = None,
+    store: Store = None,
 ) -> int:
     """Write a report: one self-contained HTML file with components, predictions and checks.
 

@@ -28,7 +28,6 @@ from pltf.cli.data import (
     read_alike,
     reading_in_words,
     refuse_no_text,
-    with_store,
     write_table,
 )
 from pltf.cli.guide import columns_of, described_column, guide
@@ -282,7 +281,7 @@ def update(tell: Teller, run: Path, file: Path, output: Path, force: bool, **opt
     judged(known, how["forget"], how["append"], how["zeros"])
     if len(known.model.observed) > 1:
         raise PltfError(f"{run} is a fit of several tensors, which can be updated in Python only (fit.update)")
-    reading = read_alike(known, options)
+    reading = options if is_store(file) else read_alike(known, options)
     seen = _read(tell, file, reading, known=known)
     fitted = known.update(seen, progress=tell.shown, **how)
     fitted = replace(fitted, origin=_origin_of(str(file), reading_in_words(reading)))
@@ -321,6 +320,7 @@ def predict(
     unsupported: bool,
     limit: float | None,
     spreadsheet_safe: bool,
+    store: Path | None,
 ) -> int:
     """Predict cells of a saved fit."""
     if (cells is None) == (top is None):
@@ -334,7 +334,7 @@ def predict(
     if output is not None:
         output_path(output, force, run, cells)
         refuse_no_text(ending_of(output, TABLE_ENDINGS), spreadsheet_safe)
-    known = _fit_of(run, limit).to(device)
+    known = _with_store(_fit_of(run, limit), run, store, of).to(device)
     name = tensor_of(tuple(known.model.observed), of)
     indices = list(known.model.observed[name])
     how: dict[str, Any] = {"draws": draws, "seed": seed, "of": name, "progress": tell.shown}
@@ -358,6 +358,15 @@ def predict(
     elif tell.talks:
         _print_table(table, spreadsheet_safe)
     return 0
+
+
+def _with_store(known: Fit, run: Path, store: Path | None, of: str | None = None) -> Fit:
+    """A fit with the cell store that it was made from, if one is named."""
+    if store is None:
+        return known
+    if known.keeps_data:
+        raise PltfError(f"--store goes with a fit of a cell store, and {run} has its data itself")
+    return known.with_store(store, of=tensor_of(tuple(known.model.observed), of))
 
 
 def _asked(cells: Path, format: str | None, indices: list[str], limit: float | None) -> pd.DataFrame:
@@ -440,11 +449,11 @@ def score(
     held_of = None if known.held_out is None else known.held_out.of
     name = tensor_of(tuple(known.model.observed), of or (held_of if file is None else None))
     if file is not None and is_store(file):
-        known, file = with_store(known, file, name), None
+        known, file = known.with_store(file, of=name), None
     known = known.to(device)
     if not known.keeps_data:
         if any(pattern.digest for pattern in known.patterns.values() if isinstance(pattern, ForgottenPattern)):
-            raise PltfError(f"{run} was fitted to a cell store, which it does not contain: pass the store as FILE")
+            raise PltfError(f"{run} was fitted to a cell store, which it does not contain: pltf score {run} STORE")
         raise PltfError(f"{run} was fitted with --no-keep-data, and scores need the observed cells")
     if file is None and (value is not None or format is not None):
         raise PltfError("--value and --format need a table of cells, and no FILE is given")
@@ -462,14 +471,28 @@ def score(
     return 0
 
 
-def report(tell: Teller, run: Path, output: Path, title: str | None, top: int, force: bool, limit: float | None) -> int:
+def report(
+    tell: Teller,
+    run: Path,
+    output: Path,
+    title: str | None,
+    top: int,
+    force: bool,
+    limit: float | None,
+    store: Path | None,
+) -> int:
     """Write a report."""
     from pltf.report.page import save, text_of
 
     target = output_path(output, force, run)
     ending_of(target, [".html", ".htm"])
     refuse_misspelt(run)
-    text = text_of(load(run, limit=limit), title=title, top=top, progress=tell.shown)
+    result = load(run, limit=limit)
+    if isinstance(result, Selection):
+        result = replace(result, best_fit=_with_store(result.best_fit, run, store))
+    else:
+        result = _with_store(result, run, store)
+    text = text_of(result, title=title, top=top, progress=tell.shown)
     target = _saved(tell, target, force, lambda path: save(text, path))
     _tell_saved(tell, target)
     return 0
@@ -541,7 +564,8 @@ def _tell_store(tell: Teller, path: Path) -> None:
     seen = open_store(path)
     _tell_data(tell, seen, str(path))
     owner = seen.owner if seen.dims is None else _plain(seen.dims[seen.owner])
-    tell.say("", f"{'':<12} {len(seen.parts):,} parts on disk, sorted by {owner}; {human_bytes(seen.cell_bytes)}")
+    parts = "1 part" if len(seen.parts) == 1 else f"{len(seen.parts):,} parts"
+    tell.say("", f"{'':<12} {parts} on disk, sorted by {owner}; {human_bytes(seen.cell_bytes)}")
     tell.know(kind="cell store", parts=len(seen.parts))
 
 

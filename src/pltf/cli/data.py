@@ -20,10 +20,8 @@ from pltf.cli.parsing import ending_of, indices_of
 from pltf.data import CooObservation, DenseObservation, Observation, StoredObservation, holdout, observe
 from pltf.data.labels import counted, with_bin
 from pltf.data.numeric import EXACT, brief
-from pltf.data.observe import in_order
-from pltf.data.pattern import ForgottenPattern
 from pltf.data.split import HeldOut
-from pltf.data.stored import StoredPattern, is_store, open_store
+from pltf.data.stored import is_store, open_store
 from pltf.errors import PltfError
 from pltf.fit import Fit
 from pltf.io.columns import in_words, is_nameless, refuse_absent
@@ -94,7 +92,7 @@ def observed(
     """
     if is_store(file):
         _refuse(options, ["index", "value", "count", "sum", "format", "variable"], f"{file} is a cell store")
-        if options["missing"] != "nan":
+        if options["missing"] == "unlisted":
             raise PltfError(f"--missing unlisted cannot be used here: {file} is a cell store, which says so itself")
         return open_store(file), str(file)
     indices = indices_of(options["index"])
@@ -225,18 +223,6 @@ def hidden(seen: Observation, share: float | None, seed: int) -> tuple[Observati
     cells = np.argwhere(known & ~keep)
     train = observe(seen.values, keep & known, dims=seen.dims, labels=seen.labels if seen.dims else None)
     return train, HeldOut(cells, seen.values_at(cells.T))
-
-
-def with_store(fit: Fit, path: Path, name: str) -> Fit:
-    """A saved fit of a cell store with the store again, less the cells that were hidden from it."""
-    seen = in_order(open_store(path), fit.model.observed[name], path.name)
-    assert isinstance(seen, StoredObservation)
-    if fit.held_out is not None and seen.shape == tuple(fit.sizes[i] for i in fit.model.observed[name]):
-        seen, _ = seen.hiding(fit.held_out.cells.T)
-    pattern = fit.patterns[name]
-    if not isinstance(pattern, ForgottenPattern) or pattern.digest != seen.digest():
-        raise PltfError(f"{path} is not the cell store that the run was fitted to")
-    return replace(fit, patterns={**fit.patterns, name: StoredPattern(seen)})
 
 
 def as_labelled(table: pd.DataFrame, fit: Fit, columns: Mapping[str, str] | None = None) -> pd.DataFrame:

@@ -26,17 +26,22 @@ def main(arguments: "Sequence[str] | None" = None) -> None:
         given = list(sys.argv[1:] if arguments is None else arguments)
         if "--debug" not in given:
             sys.unraisablehook = _quietly  # errors while other libraries clean up after a damaged file
-        _spare_threads()
+        _spare_resources()
         code = run(given)
     except KeyboardInterrupt:  # outside the guarded part
         code = told("interrupted", INTERRUPTED)
     sys.exit(code)
 
 
-def _spare_threads() -> None:
-    """Under low limits, stop BLAS from starting threads: it sends SIGINT if it cannot start one per core."""
+def _spare_resources() -> None:
+    """Where limits are low, keep libraries from taking what they do not need.
+
+    BLAS starts a thread for each core, and interrupts us if it cannot. Arrow's own allocator reserves 1 GiB at once.
+    """
     if _limit("NPROC") < _FEW or _limit("AS") < _LITTLE:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if _limit("AS") < _LITTLE:
+        os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 
 def too_little_memory() -> str:

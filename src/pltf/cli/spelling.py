@@ -12,7 +12,7 @@ _SAME = (
     "among", "atleast", "checkpoint", "count", "draws", "dtype", "every", "format", "keep_data", "level", "likelihood",
     "max_iter", "method", "prior", "race", "ranking", "restarts", "resume", "seed", "title", "tol", "top", "value",
     "variable", "workers", "burn_in", "chains", "thin", "dispersion", "device", "criterion", "folds", "score", "widen",
-    "unsupported", "of", "limit", "append", "forget", "zeros",
+    "unsupported", "of", "limit", "append", "forget", "store", "zeros",
 )  # fmt: skip
 OPTIONS: Mapping[str, str] = {name: f"--{name.replace('_', '-')}" for name in _SAME} | {
     "at": "--cells",
@@ -26,6 +26,7 @@ OPTIONS: Mapping[str, str] = {name: f"--{name.replace('_', '-')}" for name in _S
 # Other pieces of Python in messages.
 _PHRASES: Mapping[str, str] = {
     "duplicates='sum'": "--sum",
+    "fit.with_store(path)": "--store",
     "model.plan(X)": "pltf plan",
     "pltf.prepare": "pltf prepare",
     "overwrite=True": "--force",

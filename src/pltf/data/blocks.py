@@ -1,4 +1,4 @@
-"""Cutting an array into blocks of its leading axes, so that temporaries stay small."""
+"""Cut an array into blocks along its leading axes, so that temporaries stay small."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 Block = tuple[slice, ...]
 
-_NARROW = 16  # below this a block of an axis is cut only when nothing else is left to cut
+_NARROW = 16  # axes shorter than this are cut last
 
 
 def block_shape(shape: tuple[int, ...], fits: Callable[[tuple[int, ...]], bool]) -> tuple[int, ...]:
-    """Largest shape that fits, found by halving: leading axes first, none below 16 while another is wide.
+    """Largest block shape that fits, found by halving: leading axes first, none below 16 while another axis is longer.
 
     >>> block_shape((300, 300, 300), lambda shape: shape[0] * shape[1] * shape[2] <= 250_000)
     (10, 75, 300)

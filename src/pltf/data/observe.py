@@ -21,7 +21,7 @@ from pltf.data.numeric import brief, has_masked, numeric
 from pltf.data.on_device import device_observation
 from pltf.data.pattern import DensePattern, ListedPattern, Pattern
 from pltf.data.sparse_parts import as_coo, check_sparse
-from pltf.data.stored import StoredPattern
+from pltf.data.stored import StoredPattern, is_store
 from pltf.data.tables import cells_of, is_table, read_table, refuse_twice
 from pltf.errors import ObservationError, flag, py
 
@@ -383,6 +383,10 @@ def _listed(data: Any, shape: Sequence[int] | None, name: str) -> tuple[Any, Any
 def _as_array(data: Any, name: str) -> NDArray[Any]:
     if isinstance(data, (str, os.PathLike)):
         advice = "read the file first, for example with pandas.read_csv"
+        if is_store(os.fspath(data)):
+            raise ObservationError(
+                f"{name}: expected an array or a table, got the path of a cell store: open it with pltf.open"
+            )
         raise ObservationError(f"{name}: expected an array or a table, got the text {brief(str(data))}: {advice}")
     if isinstance(data, np.ma.MaskedArray):
         return numeric(np.ma.getdata(data), name, ObservationError)

@@ -1,15 +1,15 @@
-"""Cells in files: a folder of parts, sorted by the longest mode and cut at its positions.
+"""The files of a cell store: cells sorted by the longest mode, in parts that end at its positions.
 
 A store is a folder::
 
-    store.json          what is in it: names, sizes, totals, and a line for each other file, with its checksum
+    store.json          names, sizes, totals, and an entry for each other file with its checksum
     part-00000.arrow    cells: int32 positions of each mode, and a column "value"; uncompressed Arrow IPC, one batch
     ...
-    missing.arrow       cells that are missing among observed zeros, if there are any: positions alone
-    labels-0.arrow      the labels of a mode, if it has any
+    missing.arrow       positions of missing cells among observed zeros, if there are any
+    labels-0.arrow      labels of a mode, if it has any
 
-``store.json`` is written last, so a folder without it is not a store. Every file is checked against its checksum the
-first time that a process reads it. Nothing in a store is code.
+``store.json`` is written last, so a folder without it is not a store. Each file is checked against its checksum when a
+process first reads it. Nothing in a store is code.
 """
 
 from __future__ import annotations
@@ -31,28 +31,30 @@ from pltf.data.numeric import read_only
 from pltf.errors import ObservationError
 
 ABOUT, MISSING = "store.json", "missing.arrow"
-FORMAT = 1  # raised when older versions of pltf could not read what is written
+FORMAT = 1  # to be raised when older versions of pltf cannot read new stores
 VALUE = "value"
-CELLS_OF_A_PART = 1 << 21  # about so many: a part ends where a position of the longest mode ends
+CELLS_OF_A_PART = 1 << 21  # approximate: a part ends where a position of the longest mode ends
 LONGEST = 2**31 - 1  # positions are int32
 VALUE_TYPES = ("uint8", "uint16", "uint32", "float64")
-_READ, _LOOKED_AT = 1 << 22, 1 << 20  # bytes, and cells, at a time
+_READ, _LOOKED_AT = 1 << 22, 1 << 20  # bytes and cells at a time
 
-_checked: dict[Path, tuple[Any, ...]] = {}  # files that were right: size, time, inode, checksum, what it was held to
+_checked: dict[
+    Path, tuple[Any, ...]
+] = {}  # files that were checked: size, time, inode, checksum, and what was required
 
 
 @dataclass(frozen=True)
 class File:
-    """A file of a store, as store.json has it."""
+    """A file of a store, as described in store.json."""
 
     path: Path
     size: int  # bytes
     checksum: str
 
     def check(self, also: Callable[[], None] | None = None, known_by: tuple[Any, ...] = ()) -> None:
-        """Refuse a file that is missing or has changed; once in a process its bytes are read, and ``also`` is called.
+        """Raise an error if the file is missing or has changed, or if ``also`` raises one; once in a process.
 
-        ``known_by`` is what ``also`` depends on: with other values it is called again.
+        ``known_by`` is what ``also`` depends on: with other values the check is repeated.
         """
         stat = self.check_size()
         known = stat.st_size, stat.st_mtime_ns, stat.st_ino, self.checksum, known_by
@@ -65,7 +67,7 @@ class File:
         _checked[self.path] = known
 
     def check_size(self) -> os.stat_result:
-        """Refuse a file that is missing or has another size; what the system says of it."""
+        """Raise an error if the file is missing or its size is wrong; returns its status."""
         try:
             stat = self.path.stat()
         except OSError as reason:
@@ -75,16 +77,16 @@ class File:
         return stat
 
     def _changed(self) -> ObservationError:
-        return ObservationError(f"{self.path} of a cell store has changed since it was written: prepare it again")
+        return ObservationError(f"{self.path} of a cell store has changed since it was written: run prepare again")
 
     def about(self) -> dict[str, Any]:
-        """The line of store.json."""
+        """The entry for store.json."""
         return {"file": self.path.name, "size": self.size, "checksum": self.checksum}
 
 
 @dataclass(frozen=True)
 class Part:
-    """Some cells, sorted by the owned mode: all those at positions ``first`` to ``last`` - 1 of it."""
+    """Cells sorted by the owned mode: all those at its positions ``first`` to ``last`` - 1."""
 
     number: int
     cells: int
@@ -93,7 +95,7 @@ class Part:
     skipped: NDArray[np.int64] | None = field(default=None, kw_only=True, compare=False, repr=False)  # rows, sorted
 
     def kept(self, rows: slice) -> NDArray[np.bool_] | None:
-        """Which of some rows are not skipped; None if that is all of them."""
+        """Which of some rows are not skipped; None if none is skipped."""
         if self.skipped is None:
             return None
         first, last = np.searchsorted(self.skipped, (rows.start, rows.stop))
@@ -104,27 +106,27 @@ class Part:
         return keep
 
     def unskipped(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The rows with these ranks among those that are not skipped."""
+        """Rows from their ranks among those that are not skipped."""
         if self.skipped is None:
             return ranks
         return ranks + np.searchsorted(self.skipped - np.arange(self.skipped.size), ranks, side="right")
 
     def load(self) -> tuple[list[NDArray[np.int32]], NDArray[Any]]:
-        """Positions of each mode, in the order of the store's modes, and values; they may be mapped files."""
+        """Positions of each mode, in the order of the store's modes, and values; they may be memory-mapped."""
         raise NotImplementedError
 
     def ahead(self) -> None:
-        """Tell the system that this part is read soon."""
+        """Ask the system to read this part ahead."""
 
 
 @dataclass(frozen=True)
 class FilePart(Part):
-    """A part in a file of a store; where ``sizes`` are known, its cells are checked when it is first read."""
+    """A part in a file; if ``sizes`` are known, its cells are checked when it is first read."""
 
     file: File
-    names: tuple[str, ...]  # of the columns of positions
+    names: tuple[str, ...]  # of the position columns
     value_type: str | None = field(default=None, kw_only=True)
-    sizes: tuple[int, ...] = field(default=(), kw_only=True)  # of the modes, as the columns
+    sizes: tuple[int, ...] = field(default=(), kw_only=True)  # of the modes, in the order of the columns
     owner: int = field(default=0, kw_only=True)  # the column by which it is sorted
 
     def load(self) -> tuple[list[NDArray[np.int32]], NDArray[Any]]:
@@ -141,7 +143,7 @@ class FilePart(Part):
         return columns, x
 
     def _check(self) -> None:
-        """Refuse cells outside the tensor: compiled code would leave its memory; a right checksum does not tell."""
+        """Refuse cells outside the tensor, even with a correct checksum: compiled code would access invalid memory."""
         columns, x = self._read()
         for start in range(0, self.cells, _LOOKED_AT):
             rows = slice(start, start + _LOOKED_AT)
@@ -156,10 +158,10 @@ class FilePart(Part):
                 raise self._damaged("must have values that are finite and not negative")
 
     def _damaged(self, wanted: str) -> ObservationError:
-        return ObservationError(f"{self.file.path} {wanted}: prepare the store again")
+        return ObservationError(f"{self.file.path} {wanted}: run prepare again")
 
     def ahead(self) -> None:
-        with suppress(OSError, AttributeError):  # Linux has it
+        with suppress(OSError, AttributeError):  # on Linux only
             handle = os.open(self.file.path, os.O_RDONLY)
             try:
                 os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_WILLNEED)
@@ -182,7 +184,7 @@ class MemoryPart(Part):
 
 
 def read_columns(path: Path, names: Sequence[str]) -> list[NDArray[Any]]:
-    """Columns of an Arrow file of one batch, mapped and not copied."""
+    """Columns of an Arrow file with one batch, memory-mapped without a copy."""
     import pyarrow as pa
 
     try:
@@ -195,7 +197,7 @@ def read_columns(path: Path, names: Sequence[str]) -> list[NDArray[Any]]:
 
 
 def write_columns(path: Path, columns: Mapping[str, Any]) -> File:
-    """Write columns as an uncompressed Arrow file of one batch, to the disk."""
+    """Write columns as an uncompressed Arrow file with one batch, and flush it to disk."""
     import pyarrow as pa
 
     batch = pa.record_batch(dict(columns))
@@ -208,7 +210,7 @@ def write_columns(path: Path, columns: Mapping[str, Any]) -> File:
 
 
 def checksum_of(path: Path) -> str:
-    """BLAKE2b of the bytes of a file."""
+    """BLAKE2b hash of a file."""
     whole = hashlib.blake2b(digest_size=16)
     with path.open("rb") as stream:
         while block := stream.read(_READ):
@@ -220,10 +222,10 @@ def checksum_of(path: Path) -> str:
 
 
 class StoreWriter:
-    """Writes a store into an empty folder, part by part; :meth:`finish` makes it one.
+    """Writes a store into an empty folder, part by part; :meth:`finish` completes it.
 
-    Parts come sorted by the owned mode and do not share positions of it. The caller renames the folder when all is
-    done, so that a killed process leaves no store behind.
+    Parts are added in the order of the owned mode and do not share its positions. The caller renames the folder at the
+    end, so that a killed process leaves no store.
     """
 
     def __init__(self, folder: Path, dims: Sequence[str], owner: int, unlisted: str, value_type: str) -> None:
@@ -246,16 +248,16 @@ class StoreWriter:
 
     @property
     def totals(self) -> Totals:
-        """Of the parts so far."""
+        """Totals of the parts so far."""
         return self._totals
 
     @property
     def parts(self) -> int:
-        """How many parts there are."""
+        """Number of parts so far."""
         return len(self._parts)
 
     def widen(self, value_type: str) -> None:
-        """See to it that values of a type fit: the parts so far are written again, if theirs is narrower."""
+        """Use at least this type for values; parts written with a narrower type are rewritten."""
         wider, names = np.dtype(value_type), [*self._dims, VALUE]
         if VALUE_TYPES.index(wider.name) <= VALUE_TYPES.index(self._value_type.name):
             return
@@ -268,7 +270,7 @@ class StoreWriter:
             self._parts[number] = replace(part, file=replace(file, path=part.file.path))
 
     def finish(self, sizes: Sequence[int], labels: Mapping[str, Mapping[str, Any]], missing: Coords | None) -> None:
-        """Write what is left; ``labels`` has the line of store.json for each mode that has labels."""
+        """Complete the store; ``labels`` has the entry of store.json for each mode with labels."""
         about: dict[str, Any] = {
             "format": "pltf cells",
             "version": FORMAT,
@@ -296,7 +298,7 @@ class StoreWriter:
 
 @dataclass(frozen=True)
 class Totals:
-    """Constants of the values, added up part by part."""
+    """Constants of the values, summed over parts."""
 
     cells: int = 0
     positive: int = 0
@@ -305,7 +307,7 @@ class Totals:
     largest: float = 0.0
 
     def with_values(self, values: NDArray[Any]) -> Totals:
-        """These and the values of one more part."""
+        """Add the values of a part."""
         from pltf.data.numeric import constants
 
         total, saturated = constants(values)
@@ -318,5 +320,5 @@ class Totals:
         )
 
     def about(self) -> dict[str, Any]:
-        """The lines of store.json."""
+        """The fields of store.json."""
         return dict(vars(self))

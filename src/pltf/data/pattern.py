@@ -1,4 +1,4 @@
-"""Which cells were observed, and what they held: what a fit keeps of its data, in little space."""
+"""Which cells were observed, and their values: the compact record of the data in a fit."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from pltf.errors import PltfError, py
 
 Bools = NDArray[np.bool_]
 
-_SLAB = 1 << 20  # cells at a time: digests of data depend on it, and so do checkpoints
-_PACKED = 1 << 17  # cells that are packed at a time
-MOST_KEPT = 1 << 26  # cells of an array whose values are kept
+_SLAB = 1 << 20  # cells at a time; digests of data, and thus checkpoints, depend on it
+_PACKED = 1 << 17  # cells packed at a time
+MOST_KEPT = 1 << 26  # largest array whose values are kept, in cells
 
 
 class Pattern(Protocol):
-    """Answers for cells, given as (modes, cells)."""
+    """Looks up cells, given as (modes, cells)."""
 
     @property
     def unlisted(self) -> str:
-        """What a cell is of which nothing is said: "zero" or "missing"."""
+        """What an unlisted cell is: "zero" or "missing"."""
         ...
 
     def observed(self, cells: Coords) -> Bools:
@@ -38,15 +38,15 @@ class Pattern(Protocol):
         ...
 
     def missing_cells(self, most: int) -> Coords | None:
-        """All cells that were not observed; None if they cannot be listed, or are more than so many."""
+        """All cells that were not observed; None if they cannot be listed, or if there are more than ``most``."""
         ...
 
 
 @dataclass(frozen=True)
 class ForgottenPattern:
-    """Stands for cells that were not kept: of them it only knows what one that is not listed would be.
+    """Stands for a record that was not kept; it only knows what an unlisted cell is.
 
-    ``digest`` is that of a cell store, which a saved fit does not refer to.
+    ``digest`` is the content hash of the cell store, for a saved fit of a store.
     """
 
     unlisted: str
@@ -63,7 +63,7 @@ class ForgottenPattern:
 
 
 def kept(pattern: Pattern, otherwise: str) -> Pattern:
-    """The pattern; if it was not kept, a sentence that ends with what can be done about it, or cannot."""
+    """The pattern; if it was not kept, raise an error that ends with advice."""
     if isinstance(pattern, ForgottenPattern):
         raise _forgotten(pattern, otherwise)
     return pattern
@@ -72,19 +72,19 @@ def kept(pattern: Pattern, otherwise: str) -> Pattern:
 def _forgotten(pattern: ForgottenPattern, otherwise: str = "") -> PltfError:
     if pattern.digest:
         reason = "a saved fit does not refer to its cell store, so it does not know which cells were observed"
-        return PltfError(f"{reason}: {otherwise or 'ask for them in the process that made it'}")
+        return PltfError(f"{reason}: name the store with {py:fit.with_store(path)}")
     reason = f"this fit was made with {py:keep_data=False}, so it does not know which cells were observed"
     return PltfError(f"{reason}: {otherwise or f'fit with {py:keep_data=True} to ask for them'}")
 
 
 @dataclass(frozen=True, eq=False)
 class DensePattern:
-    """Bits, an eighth of a byte a cell; the caller may change the array that they come from."""
+    """One bit per cell; a copy, so that the array may change."""
 
     shape: tuple[int, ...]
     known: NDArray[np.uint8] | None  # None: all
     above_zero: NDArray[np.uint8]
-    values: NDArray[Any] | None  # of the cells above zero, in the narrowest type that holds them; None: too many
+    values: NDArray[Any] | None  # of the cells above zero, in the narrowest type; None if there are too many
 
     @property
     def unlisted(self) -> str:
@@ -105,9 +105,9 @@ class DensePattern:
         return np.stack(np.unravel_index(np.flatnonzero(np.unpackbits(self.known, count=count) == 0), self.shape))
 
     def array(self) -> NDArray[np.float64]:
-        """The data as they were, NaN where they were missing."""
+        """The data, NaN where they were missing."""
         if self.values is None:
-            raise PltfError(f"a fit keeps no more than {MOST_KEPT:,} cells of an array: pass the data themselves")
+            raise PltfError(f"a fit keeps the values of at most {MOST_KEPT:,} cells of an array: pass the data")
         count = math.prod(self.shape)
         flat = np.zeros(count)
         flat[np.unpackbits(self.above_zero, count=count).view(bool)] = self.values
@@ -135,7 +135,7 @@ def dense_pattern(values: NDArray[Any], mask: Bools | None) -> DensePattern:
     return DensePattern(values.shape, known, bits, held)
 
 
-# Both fill an array of the right size: put together from parts, it would be held twice for a moment.
+# Both fill an array of the right size: concatenating parts would take twice the memory.
 
 
 def _packed(shape: tuple[int, ...], bools: Callable[[slice], Bools]) -> NDArray[np.uint8]:
@@ -149,7 +149,7 @@ def _packed(shape: tuple[int, ...], bools: Callable[[slice], Bools]) -> NDArray[
 
 
 def _collected(shape: tuple[int, ...], some: Callable[[slice], NDArray[Any]]) -> NDArray[Any]:
-    """Some numbers of each slab, one after the other, in the narrowest type that holds them all."""
+    """Concatenate values of each slab in the narrowest type that represents them all."""
     every = slabs(shape, _PACKED, multiple=1)
     kinds = [(part.size, narrowest(part)) for part in map(some, every)]
     held, end = np.empty(sum(size for size, _ in kinds), dtype=np.result_type(*(dtype for _, dtype in kinds))), 0
@@ -160,7 +160,7 @@ def _collected(shape: tuple[int, ...], some: Callable[[slice], NDArray[Any]]) ->
 
 
 def narrowest(values: NDArray[Any]) -> np.dtype[Any]:
-    """The smallest type that holds numbers exactly."""
+    """The narrowest type that represents the values exactly."""
     largest = values.max(initial=0)
     for dtype in (np.uint8, np.uint16, np.uint32):
         if largest <= np.iinfo(dtype).max and (values.dtype.kind != "f" or (values == np.floor(values)).all()):
@@ -169,23 +169,23 @@ def narrowest(values: NDArray[Any]) -> np.dtype[Any]:
 
 
 def slabs(shape: tuple[int, ...], cells: int = _SLAB, multiple: int = 8) -> list[slice]:
-    """A few rows at a time, of about so many cells; eight rows are whole bytes."""
+    """Slices of a few rows with about ``cells`` cells; eight rows fill whole bytes."""
     rows = multiple * max(1, cells // (multiple * math.prod(shape[1:])))
     return [slice(at, at + rows) for at in range(0, shape[0], rows)]
 
 
 @dataclass(frozen=True, eq=False)
 class ListedPattern:
-    """Lists of cells: those with a value, and the holes; all others are holes too, or zeros.
+    """Lists of cells with a value and of missing cells; all others are missing too, or zeros.
 
-    Where they are zeros, ``reached`` tells of each mode which of its positions any data have had: a cell that has
-    another position is a hole. None: data have had all of them.
+    Where they are zeros, ``reached`` has the positions of each mode that appeared in any data: a cell with another
+    position is missing. None means all positions.
     """
 
     sizes: tuple[int, ...]
     coords: Coords
-    values: NDArray[Any]  # of each of them
-    missing: Coords | None  # None: what is not listed is missing
+    values: NDArray[Any]  # of the listed cells
+    missing: Coords | None  # None if unlisted cells are missing
     reached: tuple[Bools, ...] | None = None
 
     @property
@@ -194,7 +194,7 @@ class ListedPattern:
 
     @cached_property
     def listed(self) -> CellIndex:
-        """Where a cell stands in the list."""
+        """Index of the listed cells."""
         return CellIndex(self.coords, self.sizes)
 
     @cached_property
@@ -210,7 +210,9 @@ class ListedPattern:
         return found
 
     def positive(self, cells: Coords) -> Bools:
-        return np.append(self.values > 0, [False])[self.listed.find(cells)]  # position -1, of none, is the last
+        return np.append(self.values > 0, [False])[
+            self.listed.find(cells)
+        ]  # -1, of cells that are not listed, selects the last
 
     def missing_cells(self, most: int) -> Coords | None:
         if self.missing is None or self.reached is not None or self.missing.shape[1] > most:
@@ -225,7 +227,7 @@ def listed_pattern(
     missing: Coords | None,
     reached: tuple[Bools, ...] | None = None,
 ) -> ListedPattern:
-    """The pattern of listed cells, in the narrowest numbers that hold them."""
+    """The pattern of listed cells, in the narrowest types."""
     found = next((dtype for dtype in (np.uint8, np.uint16) if max(sizes) <= np.iinfo(dtype).max + 1), None)
 
     def narrow(cells: Coords) -> Coords:

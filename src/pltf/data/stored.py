@@ -1,4 +1,4 @@
-"""Cells that stay on disk: an observation over the parts of a store, which holds none of them itself."""
+"""Observations whose cells stay on disk, in the parts of a cell store."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ from pltf.data.part_files import (
 from pltf.data.pattern import Bools, Pattern
 from pltf.data.random_cells import distinct_numbers, numbered, order_of
 from pltf.data.stored_labels import read_labels
-from pltf.errors import ObservationError
-from pltf.memory import SHARE, at_hand
+from pltf.errors import ObservationError, py
+from pltf.memory import SHARE, at_hand, save_address_space
 
-BLOCK = 1 << 18  # rows that are looked at at a time
-_LONGEST_TEXT = 1 << 28  # bytes of store.json that are read
+BLOCK = 1 << 18  # rows processed at a time
+_LONGEST_TEXT = 1 << 28  # largest accepted store.json, in bytes
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StoredObservation(Observation):
-    """Cells in the parts of a store; :func:`pltf.open` makes it. Fits go through the parts and never hold all cells.
+    """Cells in the parts of a store, as :func:`pltf.open` returns it. Fits read the parts in turn.
 
-    As a :class:`CooObservation`, it has a list of cells; an absent one is an observed zero, unless ``missing`` has it,
-    or a hole, as ``unlisted`` says.
+    Like a :class:`CooObservation`, it lists cells. A cell that is not listed is an observed zero, unless it is in
+    ``missing``, or it is missing, depending on ``unlisted``.
     """
 
     sizes: tuple[int, ...]
     unlisted: str
-    owner: int  # the axis by which parts are sorted and cut
-    columns: tuple[int, ...]  # of each axis, the column of a part that holds its positions
+    owner: int  # the axis by which cells are sorted and parts are cut
+    columns: tuple[int, ...]  # for each axis, the column of a part with its positions
     parts: tuple[Part, ...]
-    missing: Coords  # holes, where unlisted is "zero"
-    listed: int  # cells in the parts, without those that are skipped
-    positive: int  # of them above zero
+    missing: Coords  # missing cells, where unlisted is "zero"
+    listed: int  # cells in the parts, without skipped ones
+    positive: int  # listed cells above zero
     value_type: str
 
     @property
@@ -81,18 +81,18 @@ class StoredObservation(Observation):
 
     @property
     def cell_bytes(self) -> int:
-        """Of all cells, as they are stored."""
+        """Bytes of all cells on disk."""
         each = 4 * len(self.sizes) + np.dtype(self.value_type).itemsize
         return each * sum(part.cells for part in self.parts)
 
     def pattern(self) -> Pattern:
-        """Which cells were observed; it looks into the store."""
+        """Which cells were observed; it reads the store when it is asked."""
         return StoredPattern(self)
 
     # -- cells ------------------------------------------------------------------------------
 
     def blocks(self) -> Iterator[tuple[Coords, NDArray[Any]]]:
-        """All listed cells, a block at a time: positions (modes, n) and values."""
+        """All listed cells in blocks: positions (modes, n) and values."""
         for part in self.parts:
             yield from self._blocks_of(part)
 
@@ -107,7 +107,7 @@ class StoredObservation(Observation):
         return np.stack([columns[column][rows] for column in self.columns])
 
     def values_at(self, cells: Coords) -> NDArray[np.float64]:
-        """What cells hold; NaN where they are missing."""
+        """Values of cells; NaN where they are missing."""
         found = self.find(cells)
         return np.where(self.observed(cells, found), found.values, np.nan)
 
@@ -137,9 +137,9 @@ class StoredObservation(Observation):
         return Found(np.where(rows < 0, -1, number), rows, values)
 
     def _find_in(self, part: Part, wanted: Coords) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Rows of a part and their values; -1 for a cell that it does not list. Only rows of their positions are read.
+        """Rows and values of cells in a part; -1 for a cell that is not listed. Only rows of their positions are read.
 
-        Nothing is assumed of the order of cells that share a position of the owned mode.
+        Cells that share a position of the owned mode may be in any order.
         """
         columns, x = part.load()
         rank = numbered(self.sizes, wanted)
@@ -158,7 +158,7 @@ class StoredObservation(Observation):
         return rows[rank], values[rank]
 
     def pick(self, ranks: NDArray[np.int64], of: Callable[[NDArray[Any]], Bools] | None = None) -> Coords:
-        """The cells of these ranks, sorted, among the listed cells; or among those whose values ``of`` says."""
+        """The cells with these sorted ranks among the listed cells, or among those whose values satisfy ``of``."""
         found: list[Coords] = [np.empty((len(self.sizes), 0), dtype=np.int32)]
         done = 0
         for part in self.parts:
@@ -177,7 +177,7 @@ class StoredObservation(Observation):
         return np.concatenate(found, axis=1)
 
     def sample(self, rng: np.random.Generator, most: int) -> Coords:
-        """Listed cells at random, each as probable as any other; all, if they are no more than so many."""
+        """A uniform sample of at most ``most`` listed cells; all of them if there are fewer."""
         if self.listed <= most:
             return self.pick(np.arange(self.listed))
         return self.pick(distinct_numbers(rng, self.listed, most))
@@ -206,7 +206,7 @@ class StoredObservation(Observation):
         yield self.missing
 
     def transposed(self, order: tuple[int, ...]) -> Self:
-        """The same data with their axes in another order: a view."""
+        """The same data with the axes in another order: a view."""
         missing = self.missing[list(order)]
         return replace(
             self,
@@ -218,17 +218,17 @@ class StoredObservation(Observation):
         )
 
     def in_memory(self) -> Self:
-        """The same parts with their cells in memory."""
+        """The same parts with the cells in memory."""
         return replace(self, parts=tuple(_loaded(part) for part in self.parts))
 
     def cells(self) -> CooObservation:
-        """All cells as a list in memory, if they fit."""
+        """All cells as a list in memory, if it fits."""
         modes = len(self.sizes)
         need, have = self.listed * (8 * modes + 40), SHARE * at_hand()
         if need > have:
             raise ObservationError(
                 f"{self.listed:,} cells of a store would take {need / 1e9:.1f} GB of memory, "
-                f"and half of what is free is {have / 1e9:.1f} GB"
+                f"and half of the free memory is {have / 1e9:.1f} GB"
             )
         places, held = np.empty((modes, self.listed), dtype=np.int32), np.empty(self.listed)
         at = 0
@@ -241,13 +241,13 @@ class StoredObservation(Observation):
         return CooObservation(*known, *arrays, dims=self.dims, labels=self.labels)
 
     def hiding(self, cells: Coords) -> tuple[Self, NDArray[np.float64]]:
-        """The data with some observed cells missing, and what these hold. Parts skip their rows; files stay."""
+        """The data with some observed cells missing, and the values of these. Parts skip their rows; files stay."""
         cells = cells.astype(np.int32)
         found = self.find(cells)
         values, listed = found.values[found.listed], int(found.listed.sum())
         total, saturated = constants(values)
         missing = self.missing
-        if self.unlisted == "zero":  # or the fit would take them for zeros
+        if self.unlisted == "zero":  # otherwise they would be zeros
             missing = np.concatenate([missing, cells], axis=1)
             missing = read_only(missing[:, order_of(self.sizes, missing)])
         parts = list(self.parts)
@@ -272,7 +272,7 @@ class StoredObservation(Observation):
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """Where cells are listed: number of the part, row in it (-1 of cells that are not) and value (0 then)."""
+    """Where cells are listed: part number, row (-1 if not listed) and value (0 if not listed)."""
 
     number: NDArray[np.intp]
     row: NDArray[np.int64]
@@ -280,19 +280,19 @@ class Found:
 
     @property
     def listed(self) -> Bools:
-        """Whether each cell is."""
+        """Whether each cell is listed."""
         return np.asarray(self.row >= 0)
 
 
 @dataclass(frozen=True, eq=False)
 class StoredPattern:
-    """Answers for cells from the store. In a saved fit it is left out: a file does not refer to other files."""
+    """Looks up cells in the store. A saved fit does not contain it: files do not refer to other files."""
 
     seen: StoredObservation
 
     @property
     def unlisted(self) -> str:
-        """What a cell is of which nothing is said."""
+        """What an unlisted cell is: "zero" or "missing"."""
         return self.seen.unlisted
 
     def observed(self, cells: Coords) -> Bools:
@@ -304,7 +304,7 @@ class StoredPattern:
         return np.asarray(self.seen.find(cells).values > 0)
 
     def missing_cells(self, most: int) -> Coords | None:
-        """All cells that were not observed; None if they cannot be listed, or are more than so many."""
+        """All cells that were not observed; None if they cannot be listed, or if there are more than ``most``."""
         missing = self.seen.missing
         if self.unlisted == "missing" or missing.shape[1] > most:
             return None
@@ -312,7 +312,7 @@ class StoredPattern:
 
 
 def _runs(starts: NDArray[np.intp], stops: NDArray[np.intp]) -> Iterator[NDArray[np.int64]]:
-    """The rows of some ranges, a block at a time."""
+    """The rows of several ranges, in blocks."""
     lengths = stops - starts
     ends = np.cumsum(lengths)
     for start in range(0, int(ends[-1]) if ends.size else 0, BLOCK):
@@ -330,7 +330,7 @@ def _loaded(part: Part) -> MemoryPart:
 
 
 def _skipping(part: Part, rows: NDArray[np.int64]) -> Part:
-    """A part with more of its rows left out."""
+    """A part that skips further rows."""
     known = rows if part.skipped is None else np.concatenate([part.skipped, rows])
     return replace(part, skipped=read_only(np.unique(known)))
 
@@ -341,9 +341,9 @@ def _skipping(part: Part, rows: NDArray[np.int64]) -> Part:
 def open_store(path: str | os.PathLike[str]) -> StoredObservation:
     """Open a cell store, the folder that :func:`pltf.prepare` writes. Its cells stay on disk.
 
-    Fits, predictions, scores, held-out cells and searches take it like other data. A fit reads the parts of the store
-    one after the other at each sweep; it takes memory for factors and for the cells in hand, never for all of them.
-    A store that is not whole, or has changed since it was written, is refused.
+    Fits, searches, held-out splits, predictions and scores take it like other data. Each sweep of a fit reads the parts
+    of the store in turn: it needs memory for the factors and for one part per thread, not for all cells. A store that
+    is incomplete, or has changed since it was written, is an error.
 
     >>> import os, tempfile, pandas as pd, pltf
     >>> visits = pd.DataFrame({"user": ["ann", "bob", "ann"], "place": ["bar", "bar", "gym"]})
@@ -355,6 +355,9 @@ def open_store(path: str | os.PathLike[str]) -> StoredObservation:
     >>> fit.factors["W"].mean.shape
     (2, 1)
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise ObservationError(f"{py:path} must be the name of a cell store, got {brief(path)}")
+    save_address_space()
     folder = Path(path).absolute()
     about = _About(folder, _read_about(folder))
     dims, sizes, owner = about.dims(), about.sizes(), about.number("owner", 0, len(about.dims()) - 1)
@@ -364,9 +367,9 @@ def open_store(path: str | os.PathLike[str]) -> StoredObservation:
     cells, positive = about.number("cells", 0, 2**62), about.number("positive", 0, 2**62)
     total, saturated, largest = about.real("total"), about.real("saturated"), about.real("largest")
     if cells != sum(part.cells for part in parts) or positive > cells:
-        raise about.wrong("the numbers of cells do not add up")
+        raise about.wrong("the numbers of cells are inconsistent")
     if total < 0 or largest < 0 or (positive > 0) != (largest > 0) or (positive > 0) != (total > 0):
-        raise about.wrong("the totals do not go together")
+        raise about.wrong("the totals are inconsistent")
     n_observed = cells if unlisted == "missing" else math.prod(sizes) - missing.shape[1]
     if cells > n_observed:
         raise about.wrong("it has more cells than the tensor")
@@ -375,7 +378,7 @@ def open_store(path: str | os.PathLike[str]) -> StoredObservation:
 
 
 def is_store(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is a folder that has the file of a store."""
+    """Whether a path is the folder of a cell store."""
     return (Path(path) / ABOUT).is_file()
 
 
@@ -407,38 +410,38 @@ def _read_about(folder: Path) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class _About:
-    """What store.json says, checked field by field."""
+    """The content of store.json, checked field by field."""
 
     folder: Path
-    told: Mapping[str, Any]
+    content: Mapping[str, Any]
 
     def wrong(self, what: str) -> ObservationError:
-        """One sentence."""
+        """The error for a damaged field."""
         return ObservationError(f"{self.folder / ABOUT} is damaged: {what}")
 
-    def field(self, name: str, kind: type, told: Mapping[str, Any] | None = None) -> Any:
-        """Something of a type of JSON."""
-        value = (self.told if told is None else told).get(name)
+    def field(self, name: str, kind: type, entry: Mapping[str, Any] | None = None) -> Any:
+        """A field of a given type."""
+        value = (self.content if entry is None else entry).get(name)
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             raise self.wrong(f"{name!r} must be {_JSON[kind]}, got {brief(value)}")
         return value
 
-    def number(self, name: str, least: int, most: int, told: Mapping[str, Any] | None = None) -> int:
-        """A whole number within limits."""
-        value: int = self.field(name, int, told)
+    def number(self, name: str, least: int, most: int, entry: Mapping[str, Any] | None = None) -> int:
+        """A whole number within bounds."""
+        value: int = self.field(name, int, entry)
         if not least <= value <= most:
             raise self.wrong(f"{name!r} must be from {least} to {most}, got {brief(value)}")
         return value
 
     def real(self, name: str) -> float:
         """A finite number."""
-        value = self.told.get(name)
+        value = self.content.get(name)
         if not isinstance(value, (int, float)) or isinstance(value, bool) or not _is_finite(value):
             raise self.wrong(f"{name!r} must be a finite number, got {brief(value)}")
         return float(value)
 
     def one_of(self, name: str, choices: Sequence[str]) -> str:
-        """A word."""
+        """One of several strings."""
         value: str = self.field(name, str)
         if value not in choices:
             raise self.wrong(f"{name!r} must be one of {', '.join(map(repr, choices))}, got {brief(value)}")
@@ -461,41 +464,41 @@ class _About:
         return tuple(sizes)
 
     def parts(self, dims: tuple[str, ...], sizes: tuple[int, ...], owner: int, value_type: str) -> tuple[Part, ...]:
-        """The parts, which must be in the order of the owned mode and share none of its positions."""
+        """The parts, which must be in the order of the owned mode and must not share its positions."""
         parts: list[Part] = []
         names: set[Path] = set()
-        for number, told in enumerate(self.field("parts", list)):
-            if not isinstance(told, dict):
-                raise self.wrong(f"a part must be an object, got {brief(told)}")
+        for number, entry in enumerate(self.field("parts", list)):
+            if not isinstance(entry, dict):
+                raise self.wrong(f"a part must be an object, got {brief(entry)}")
             least = parts[-1].last if parts else 0
-            first = self.number("first", least, sizes[owner] - 1, told)
-            last = self.number("last", first + 1, sizes[owner], told)
-            cells = self.number("cells", 1, 2**62, told)
-            file = self.file(told)
+            first = self.number("first", least, sizes[owner] - 1, entry)
+            last = self.number("last", first + 1, sizes[owner], entry)
+            cells = self.number("cells", 1, 2**62, entry)
+            file = self.file(entry)
             if file.path in names:
-                raise self.wrong(f"{file.path.name} is named twice")
+                raise self.wrong(f"{file.path.name} is listed twice")
             names.add(file.path)
             known: Any = {"value_type": value_type, "sizes": sizes, "owner": owner}
             parts.append(FilePart(number, cells, first, last, file, dims, **known))
         return tuple(parts)
 
-    def file(self, told: Mapping[str, Any]) -> File:
-        """A file inside the folder, of the right size."""
-        name, checksum = self.field("file", str, told), self.field("checksum", str, told)
+    def file(self, entry: Mapping[str, Any]) -> File:
+        """A file inside the folder with the right size."""
+        name, checksum = self.field("file", str, entry), self.field("checksum", str, entry)
         if name in ("", ".", "..") or any(sign in name for sign in "/\\\0:"):
             raise self.wrong(f"a file must be a plain name inside the folder, got {brief(name)}")
-        file = File(self.folder / name, self.number("size", 0, 2**62, told), checksum)
+        file = File(self.folder / name, self.number("size", 0, 2**62, entry), checksum)
         file.check_size()
         return file
 
     def missing(self, dims: tuple[str, ...], sizes: tuple[int, ...], unlisted: str) -> Coords:
         """Cells that are missing among observed zeros, sorted."""
-        if "missing" not in self.told:
+        if "missing" not in self.content:
             return read_only(np.empty((len(dims), 0), dtype=np.int32))
-        told = self.field("missing", dict)
+        entry = self.field("missing", dict)
         if unlisted == "missing":
-            raise self.wrong("'missing' lists holes, but all cells that are not listed are holes")
-        file, count = self.file(told), self.number("cells", 1, 2**62, told)
+            raise self.wrong("'missing' lists cells, but all cells that are not in a part are missing")
+        file, count = self.file(entry), self.number("cells", 1, 2**62, entry)
         if count * 4 * len(dims) > file.size:
             raise self.wrong(f"{file.path.name} is too small for {count:,} cells")
         file.check()
@@ -510,12 +513,12 @@ class _About:
         return read_only(cells)
 
     def labels(self, dims: tuple[str, ...], sizes: tuple[int, ...]) -> dict[str, Labels]:
-        """The labels of the modes that have some."""
+        """The labels of the modes that have labels."""
         found = {}
-        for dim, told in self.field("labels", dict).items():
-            if dim not in dims or not isinstance(told, dict):
+        for dim, entry in self.field("labels", dict).items():
+            if dim not in dims or not isinstance(entry, dict):
                 raise self.wrong(f"'labels' must name a mode ({', '.join(dims)}), got {brief(dim)}")
-            labels = read_labels(self.folder, told)
+            labels = read_labels(self.folder, entry)
             if len(labels) != sizes[dims.index(dim)]:
                 wanted = sizes[dims.index(dim)]
                 raise self.wrong(f"{dim!r} has {wanted:,} positions and {len(labels):,} labels")
@@ -523,11 +526,11 @@ class _About:
         return found
 
 
-_JSON: Mapping[type, str] = {int: "a whole number", str: "a text", list: "a list", dict: "an object"}
+_JSON: Mapping[type, str] = {int: "a whole number", str: "a string", list: "a list", dict: "an object"}
 
 
 def _is_finite(value: float) -> bool:
     try:
         return math.isfinite(value)
-    except OverflowError:  # a whole number beyond float64
+    except OverflowError:  # an integer too large for float64
         return False

@@ -1,4 +1,4 @@
-"""Labels of a mode in a file of a cell store: an Arrow file of one column, longer than memory if need be."""
+"""Labels of a mode in a cell store: an Arrow file with one column, which may be larger than memory."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from pltf.errors import ObservationError
 if TYPE_CHECKING:
     import pandas as pd
 
-LABEL = "label"  # the column
+LABEL = "label"  # name of the column
 _UNITS = ("s", "ms", "us", "ns")
 KINDS = ("string", "int64", "float64", "bool", *(f"datetime64[{unit}]" for unit in _UNITS))
-_ROWS = 1 << 17  # of a batch
+_ROWS = 1 << 17  # in a batch
 
 
 class StoredLabels(Labels):
-    """Labels in a file: they are Python objects only once somebody asks for all of them."""
+    """Labels in a file. They become Python objects only when all of them are used."""
 
     def __init__(
         self,
@@ -36,25 +36,25 @@ class StoredLabels(Labels):
         kind: str = "",
         count: int = 0,
     ) -> None:
-        """With an ``index``, as :func:`dataclasses.replace` gives it, these are plain labels."""
+        """With an ``index``, which :func:`dataclasses.replace` passes, these are labels in memory."""
         own: dict[str, Any] = {"bin": bin, "zone": zone, "_file": file, "_kind": kind, "_count": count}
         self.__dict__.update(own if index is None else own | {"index": index, "_count": len(index)})
 
-    def __getattr__(self, name: str) -> Any:  # of what is not there yet
+    def __getattr__(self, name: str) -> Any:  # called only for attributes that are not set yet
         if name != "index" or self.__dict__.get("_file") is None:
             raise AttributeError(name)
         self.__dict__["index"] = index = self._checked()
         return index
 
     def _checked(self) -> pd.Index:
-        """All labels; each stands once."""
+        """All labels, checked to be distinct."""
         index = _as_index(self._column(), self._kind, self._file.path)
-        if not index.is_monotonic_increasing and index.has_duplicates:  # sorted ones are told apart on the way
-            raise ObservationError(f"{self._file.path} must have each label once")
+        if not index.is_monotonic_increasing and index.has_duplicates:  # of a sorted index the check is cheap
+            raise ObservationError(f"{self._file.path} must not repeat a label")
         return index
 
     def _column(self) -> Any:
-        """The column of the file, mapped and not read."""
+        """The column of the file, memory-mapped."""
         import pyarrow as pa
 
         self._file.check()
@@ -72,7 +72,7 @@ class StoredLabels(Labels):
         return int(self._count)
 
     def at(self, positions: Any) -> pd.Index:
-        """The labels of positions; the others are not read."""
+        """The labels of positions, without reading the others."""
         if "index" in self.__dict__:
             return super().at(positions)
         at = np.asarray(positions, dtype=np.intp)
@@ -83,17 +83,17 @@ class StoredLabels(Labels):
 
     def __repr__(self) -> str:
         few = len(self) <= 4
-        shown = list(self.at(range(len(self)) if few else [0, 1, 1, 1, -1]))  # in_short drops those in the middle
+        shown = list(self.at(range(len(self)) if few else [0, 1, 1, 1, -1]))  # in_short leaves out those in the middle
         return f"<Labels {in_short(shown)}>"
 
 
 def write_labels(
     folder: Path, number: int, labels: Any, bin: str | None = None, zone: str | None = None
 ) -> dict[str, Any]:
-    """Write the labels of mode ``number``, and tell the line that store.json has for them.
+    """Write the labels of mode ``number``; returns the entry for store.json.
 
-    ``labels`` are :class:`Labels`, which know their bin and zone, an Arrow array, or an iterable of Arrow arrays: of
-    these only one is in memory at a time.
+    ``labels`` are :class:`Labels` with their bin and time zone, an Arrow array, or an iterable of Arrow arrays, of
+    which only one is in memory at a time.
     """
     import pyarrow as pa
 
@@ -114,7 +114,7 @@ def _is_array(labels: Any) -> bool:
 
 
 def _write(path: Path, arrays: Iterable[Any]) -> tuple[str, int]:
-    """Write arrays as the batches of a file; the kind of the labels and how many there are."""
+    """Write arrays as batches of a file; returns the kind and the number of labels."""
     import pyarrow as pa
 
     writer, kind, count = None, "", 0
@@ -135,12 +135,12 @@ def _write(path: Path, arrays: Iterable[Any]) -> tuple[str, int]:
         stream.flush()
         os.fsync(stream.fileno())
     if not count:
-        raise ObservationError(f"{path}: an index must have a label")
+        raise ObservationError(f"{path}: an index must have at least one label")
     return kind, count
 
 
 def kind_of(type_: Any, what: object) -> str:
-    """The kind of labels of an Arrow type: one of ``KINDS``."""
+    """The kind of labels for an Arrow type: one of ``KINDS``."""
     import pyarrow.types as of
 
     if of.is_dictionary(type_):
@@ -161,7 +161,7 @@ def kind_of(type_: Any, what: object) -> str:
 
 
 def _arrow_type(kind: str) -> Any:
-    """How labels of a kind are stored."""
+    """The Arrow type in which labels of a kind are stored."""
     import pyarrow as pa
 
     if kind.startswith("datetime64"):
@@ -170,7 +170,7 @@ def _arrow_type(kind: str) -> Any:
 
 
 def _as_index(column: Any, kind: str, path: Path) -> pd.Index:
-    """Labels as pandas has them in memory."""
+    """Labels as a pandas index."""
     import pandas as pd
 
     if kind == "string":
@@ -178,7 +178,7 @@ def _as_index(column: Any, kind: str, path: Path) -> pd.Index:
             words: NDArray[Any] = np.empty(len(column), dtype=object)
             words[:] = column.to_pylist()
         except UnicodeDecodeError:
-            raise ObservationError(f"{path} must hold text in UTF-8, and it does not") from None
+            raise ObservationError(f"{path} must contain UTF-8 text") from None
         return pd.Index(words, dtype=object)
     return pd.Index(column.to_numpy())
 
@@ -190,7 +190,7 @@ def _taken(column: Any, at: NDArray[np.intp]) -> Any:
 
 
 def read_labels(folder: Path, line: Mapping[str, Any]) -> Labels:
-    """The labels of a line of store.json, as :func:`write_labels` told it; the file is read when they are asked for."""
+    """The labels of an entry of store.json from :func:`write_labels`; the file is read when they are used."""
     file, kind, count = _file_of(folder, line), line.get("kind"), line.get("count")
     if file is None or not isinstance(kind, str) or kind not in KINDS or not _is_size(count):
         raise ObservationError(f"{folder} is not a cell store of this version: its labels cannot be read")
@@ -199,14 +199,14 @@ def read_labels(folder: Path, line: Mapping[str, Any]) -> Labels:
 
 
 def _nothing_like(kind: str) -> pd.Index:
-    """No labels, of a kind."""
+    """An empty index of a kind."""
     import pandas as pd
 
     return pd.Index(np.empty(0, dtype=object if kind == "string" else kind))
 
 
 def _file_of(folder: Path, line: Mapping[str, Any]) -> File | None:
-    """The file that a line names, which lies in the folder itself."""
+    """The file that an entry names; it must be in the folder."""
     name, size, checksum = (line.get(one) for one in ("file", "size", "checksum"))
     plain = isinstance(name, str) and Path(name).name == name and name not in ("", ".", "..")
     if not plain or not _is_size(size) or not isinstance(checksum, str):

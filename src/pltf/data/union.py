@@ -1,4 +1,4 @@
-"""Data that keep coming: what was observed so far, and new data beside it."""
+"""Combine the record of observed cells with new data."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from pltf.data.pattern import (
 from pltf.data.stored import StoredObservation, StoredPattern
 from pltf.errors import ObservationError, py
 
-_AT_A_TIME = 1 << 17  # cells of an array
-Places = Sequence[NDArray[np.intp]]  # for each mode, where the positions of new data stand among all
+_AT_A_TIME = 1 << 17  # cells of an array at a time
+Places = Sequence[NDArray[np.intp]]  # for each mode, the positions of new data among all positions
 
 
 def spread_out(seen: Observation, places: Mapping[int, NDArray[np.intp]], shape: tuple[int, ...]) -> Observation:
-    """Data along more positions of some modes; the cells of positions that they do not have are zeros.
+    """Extend data to more positions along some modes; the new cells are zeros.
 
     >>> import numpy as np
     >>> spread_out(observe(np.array([[3, 4]])), {0: np.array([2])}, (3, 2)).values.tolist()
@@ -42,7 +42,7 @@ def spread_out(seen: Observation, places: Mapping[int, NDArray[np.intp]], shape:
     at = [places.get(mode, np.arange(size)) for mode, size in enumerate(seen.shape)]
     wide: Observation
     if isinstance(seen, StoredObservation):
-        raise ObservationError(f"{py:zeros} goes with data in memory: prepare the store with all labels")
+        raise ObservationError(f"{py:zeros} requires data in memory: prepare the store with {py:labels=} instead")
     if isinstance(seen, CooObservation):
         coords, missing = (_mapped(cells, at).T for cells in (seen.coords, seen.missing))
         wide = observe((coords, seen.values), shape=shape, missing=missing)
@@ -56,14 +56,14 @@ def spread_out(seen: Observation, places: Mapping[int, NDArray[np.intp]], shape:
 
 
 def united(old: Pattern, shape: tuple[int, ...], new: Observation | None = None, places: Places = ()) -> Pattern:
-    """What was observed so far or is now, in a tensor that may have grown to a shape; of each cell the largest value.
+    """The union of old and new observed cells in a tensor that may have grown; of each cell the largest value.
 
-    ``places`` tells where the positions of the new data stand. In lists whose other cells are zeros, a cell of which
-    some data had one position and others another counts as observed too, as if all had come at once.
+    ``places`` has the positions of the new data. Where unlisted cells are zeros, a cell counts as observed if each of
+    its positions appeared in any of the data, as if all data had come at once.
     """
     if isinstance(old, ForgottenPattern):
         return old
-    if isinstance(old, StoredPattern) or isinstance(new, StoredObservation):  # cells of stores stay where they are
+    if isinstance(old, StoredPattern) or isinstance(new, StoredObservation):  # cells of a store are not copied
         return ForgottenPattern(old.unlisted)
     if isinstance(old, DensePattern):
         return _of_arrays(old, shape, new, places)
@@ -72,7 +72,7 @@ def united(old: Pattern, shape: tuple[int, ...], new: Observation | None = None,
 
 
 def n_observed(pattern: Pattern) -> int:
-    """How many cells were observed.
+    """Number of observed cells.
 
     >>> n_observed(observe(np.array([[1.0, np.nan]])).pattern())
     1
@@ -87,12 +87,12 @@ def n_observed(pattern: Pattern) -> int:
 
 
 def _mapped(cells: Coords, places: Places) -> Coords:
-    """Cells (modes, n) of new data, where they stand among all."""
+    """Cells (modes, n) of new data by their positions among all."""
     return np.stack([at[mode] for at, mode in zip(places, cells, strict=True)])
 
 
 def _values_at(new: Observation | None, places: Places, cells: Coords) -> NDArray[np.float64]:
-    """What cells of the whole tensor hold in new data; NaN where they do not have them, or where they are missing."""
+    """Values of cells of the whole tensor in new data; NaN where they are absent or missing."""
     held = np.full(cells.shape[1], np.nan)
     if new is None:
         return held
@@ -125,7 +125,7 @@ def _of_arrays(old: DensePattern, shape: tuple[int, ...], new: Observation | Non
 
 
 def _held(old: DensePattern, shape: tuple[int, ...]) -> Iterator[tuple[Coords, NDArray[np.float64]]]:
-    """The cells of a shape, slab by slab, and what they held; NaN if nothing, 1 if the value was not kept."""
+    """The cells of a shape in slabs, and their old values: NaN if not observed, 1 if the value was not kept."""
     taken = 0
     for rows in slabs(shape, _AT_A_TIME):
         slab = (min(rows.stop, shape[0]) - rows.start, *shape[1:])
@@ -134,7 +134,7 @@ def _held(old: DensePattern, shape: tuple[int, ...]) -> Iterator[tuple[Coords, N
         inside = np.flatnonzero((cells < np.array(old.shape)[:, None]).all(axis=0))
         held = np.full(cells.shape[1], np.nan)
         held[inside[old.observed(cells[:, inside])]] = 0.0
-        positive = inside[old.positive(cells[:, inside])]  # in the order of the values: positions are added at the end
+        positive = inside[old.positive(cells[:, inside])]  # in the order of the values, as new positions come last
         held[positive] = 1.0 if old.values is None else old.values[taken : taken + positive.size]
         taken += positive.size
         yield cells, held
@@ -166,7 +166,7 @@ def _narrow(cells: Coords, shape: tuple[int, ...]) -> Coords:
 
 
 def _listed(new: Observation, unlisted: str) -> tuple[Coords, NDArray[np.float64]]:
-    """The cells to list of new data: those above zero at least, and all observed ones where others are missing."""
+    """The cells of new data to list: those above zero, or all observed ones where unlisted cells are missing."""
     if isinstance(new, CooObservation):
         return new.coords, new.values
     assert isinstance(new, DenseObservation)
@@ -183,7 +183,7 @@ def _holes(new: Observation) -> Coords:
 
 
 def _common_holes(old: ListedPattern, new: Observation | None, places: Places) -> Coords:
-    """Holes of the old data or of the new that neither has observed."""
+    """Missing cells of the old or the new data that neither has observed."""
     assert old.missing is not None
     before = old.missing.astype(np.intp)
     if new is None:
@@ -198,7 +198,7 @@ def _common_holes(old: ListedPattern, new: Observation | None, places: Places) -
 def _reached(
     old: ListedPattern, shape: tuple[int, ...], new: Observation | None, places: Places
 ) -> tuple[Bools, ...] | None:
-    """The positions that old or new data have had; None if that is all."""
+    """The positions that appeared in old or new data; None if all did."""
     found: list[Bools] = []
     for mode, size in enumerate(shape):
         before = np.ones(old.sizes[mode], dtype=bool) if old.reached is None else old.reached[mode]

@@ -1,22 +1,22 @@
-"""Sums over cells in parts: each part is read, block by block, where it lies; no list of all cells is ever made.
+"""Sums over cells in parts, which are read in blocks; no list of all cells is ever made.
 
-How a sum is made, here by threads and elsewhere by tasks of other processes:
+How a sum is computed, by threads here, or by tasks in other processes:
 
-- A part is cut into a few *pieces*, at positions of the mode by which it is sorted. A piece is worked through by one
-  thread, in blocks of cells that are copied into a small buffer.
-- Sums of factors that have this mode (*owned* ones) go to their own rows: no two pieces share one.
-- Of all other factors a piece has *private* sums. They are added along a binary tree that depends on the parts alone:
+- A part is cut into a few *pieces*, at positions of the mode by which it is sorted. One thread processes a piece, in
+  blocks of cells that are copied into a small buffer.
+- Sums for factors with this mode (*owned* factors) go to their own rows: no two pieces share a row.
+- For all other factors each piece has *private* sums. They are added in a binary tree that depends only on the parts:
   node ``(level, k)`` is the sum of the pieces from ``k * 2**level`` to ``(k + 1) * 2**level`` - 1.
 
-:func:`sums_of_run` gives the sums of some parts that follow each other, with the nodes of the tree that lie inside this
-run; :func:`combined` completes the tree. So runs of any length, on any number of threads, finished in any order, give
-the same bits::
+:func:`sums_of_run` returns the sums of a run of consecutive parts, with the nodes of the tree inside this run;
+:func:`combined` completes the tree. Runs of any length, on any number of threads, finished in any order, therefore give
+bit-identical sums::
 
-    spec = spec_of(task, stored)                       # the same everywhere; all of these can be pickled
+    spec = spec_of(task, stored)                       # the same everywhere; everything here can be pickled
     ask = Ask(COUNTS, ("A", "B", "C"), log=True)
     found = [
         sums_of_run(spec, ask, stored.parts[a:b], span, spec.cut(factors, span), threads)
-        for (a, b), span in ...                        # span: positions of the owned mode that a run answers for
+        for (a, b), span in ...                        # span: positions of the owned mode that belong to a run
     ]
     counts = spec.finished(ask, combined(spec, found), factors)
 """
@@ -51,15 +51,15 @@ from pltf.engines.ways import PIECES, WORTH_COMPILING, Task
 from pltf.gamma import Array
 from pltf.threads import keep_freed_memory, ordered_map
 
-BLOCK = 1 << 15  # cells that are copied at a time: benchmarks/NOTES.md, "Cells on disk"
+BLOCK = 1 << 15  # cells copied at a time: benchmarks/NOTES.md, "Cells on disk"
 
 COUNTS, EXPOSURE = "counts", "exposure"
-Span = tuple[int, int]  # positions of the owned mode: from the first to below the last
+Span = tuple[int, int]  # positions of the owned mode: first, and one past the last
 
 
 @dataclass(frozen=True)
 class Ask:
-    """What is to be summed: counts of some factors, expected or with a key drawn, or the exposure of one."""
+    """What to sum: counts of some factors, expected or drawn with a key, or the exposure of one factor."""
 
     what: str
     wanted: tuple[str, ...]
@@ -69,14 +69,14 @@ class Ask:
 
 @dataclass(frozen=True)
 class Spec:
-    """What all runs of a sum have in common; small, and the same for every number of runs and threads."""
+    """What all runs of a sum share; small, and independent of the number of runs and threads."""
 
     task: Task
     owner: int  # the mode by which parts are sorted
-    columns: tuple[int, ...]  # of each mode, the column of a part that holds its positions
+    columns: tuple[int, ...]  # for each mode, the column of a part with its positions
     n_parts: int
-    pieces: int  # of a part: a power of two
-    zeros: bool  # whether parts may list zeros: they have no counts
+    pieces: int  # per part: a power of two
+    zeros: bool  # whether parts may list zeros, which have no counts
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -85,23 +85,23 @@ class Spec:
 
     @cached_property
     def owned(self) -> dict[str, int]:
-        """Factors that have the owned mode, and which of their axes it is."""
+        """Factors with the owned mode, and its axis in each."""
         index = self.task.equation.output.indices[self.owner]
         terms = self.task.equation.factors
         return {term.name: term.indices.index(index) for term in terms if index in term.indices}
 
     @property
     def size(self) -> int:
-        """Of the owned mode."""
+        """Size of the owned mode."""
         return self.task.shape[self.owner]
 
     @property
     def n_pieces(self) -> int:
-        """Of all parts: leaves of the tree."""
+        """Number of pieces of all parts: the leaves of the tree."""
         return self.n_parts * self.pieces
 
     def cut(self, factors: Mapping[str, Array], span: Span) -> dict[str, Array]:
-        """The factors of a run: of owned ones its positions alone."""
+        """The factors of a run: owned factors are cut to its span."""
         if span == (0, self.size):
             return {name: factors[name] for name in self.names}
         some = slice(*span)
@@ -112,18 +112,18 @@ class Spec:
 
     @cached_property
     def chain(self) -> Chain:
-        """Of an equation that is not CP: the cheapest chain in the order of the cells."""
+        """For equations other than CP: the cheapest chain in the order of the cells."""
         others = [mode for mode in range(len(self.columns)) if mode != self.owner]
         by_size = sorted(others, key=lambda mode: (-self.task.shape[mode], self.columns[mode]))  # as pltf.prepare sorts
         order = (self.owner, *by_size)
         return plan_chain_in_order(self.task.equation, self.task.sizes, self.task.facts.positive, order)
 
     def sizes(self, span: Span) -> dict[str, int]:
-        """Of all indices, of the owned one only the span."""
+        """Sizes of all indices, where the owned one has the size of the span."""
         return {**self.task.sizes, self.task.equation.output.indices[self.owner]: span[1] - span[0]}
 
     def finished(self, ask: Ask, sums: Sums, factors: Mapping[str, Array]) -> dict[str, Array]:
-        """Sums of all parts as arrays like the factors."""
+        """Sums of all parts as arrays shaped like the factors."""
         if self.task.is_cp:
             turn = CpFactors(self.task.equation)
             return {name: turn.as_factor(sums.by_factor[name], turn.names.index(name)) for name in ask.wanted}
@@ -132,7 +132,7 @@ class Spec:
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """Sums of the pieces below a node of the tree: the private ones, as the kernel has them, and the log term."""
+    """Private sums of the pieces below a node of the tree, in the layout of the kernel, and their log term."""
 
     sums: Array
     log_term: float
@@ -140,28 +140,30 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class RunSums:
-    """Sums of the parts of a run: owned factors within its span, and the nodes of the tree that it knows."""
+    """Sums of the parts of a run: owned factors within its span, and complete nodes of the tree."""
 
     span: Span
     own: Mapping[str, Array]
     nodes: Mapping[tuple[int, int], Node]
-    private: Mapping[str, tuple[slice, tuple[int, ...]]] = field(default_factory=dict)  # where in a node, in what shape
+    private: Mapping[str, tuple[slice, tuple[int, ...]]] = field(default_factory=dict)  # slice of a node, and shape
 
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """Sums of all parts, by factor, as the kernel has them; and the log term."""
+    """Sums of all parts by factor, in the layout of the kernel, and the log term."""
 
     by_factor: Mapping[str, Array]
     log_term: float
 
 
 def spec_of(task: Task, stored: StoredObservation) -> Spec:
-    """What the sums over stored cells have in common."""
+    """What the sums over stored cells share."""
     cells, pieces = sum(part.cells for part in stored.parts) // max(len(stored.parts), 1), PIECES
-    while pieces > 1 and cells < pieces * task.private:  # to clear and add private sums would take as long as the cells
+    while (
+        pieces > 1 and cells < pieces * task.private
+    ):  # clearing and adding private sums would take as long as the cells
         pieces //= 2
-    zeros = stored.positive < stored.listed or task.dtype != np.float64  # a small count may be zero in float32
+    zeros = stored.positive < stored.listed or task.dtype != np.float64  # a small count may round to zero in float32
     return Spec(task, stored.owner, stored.columns, len(stored.parts), pieces, zeros)
 
 
@@ -169,20 +171,20 @@ def spec_of(task: Task, stored: StoredObservation) -> Spec:
 
 
 class Tree:
-    """Adds nodes that come in any order, each as soon as its sibling is there."""
+    """Adds nodes that arrive in any order, each as soon as its sibling has arrived."""
 
     def __init__(self, leaves: int, in_place: bool) -> None:
-        self._leaves, self._in_place = leaves, in_place  # in place: nodes that are added may be changed
+        self._leaves, self._in_place = leaves, in_place  # in place: added nodes may be overwritten
         self.nodes: dict[tuple[int, int], Node] = {}
 
     def add(self, level: int, k: int, node: Node) -> None:
-        """Take in a node, and add what is complete."""
+        """Take a node, and add complete pairs."""
         while 1 << level < self._leaves:
             sibling = self.nodes.pop((level, k ^ 1), None)
             if sibling is not None:
                 left, right = (sibling, node) if k & 1 else (node, sibling)
                 node = self._joined(left, right)
-            elif k & 1 or (k + 1) << level < self._leaves:  # there is a sibling, which has not come yet
+            elif k & 1 or (k + 1) << level < self._leaves:  # its sibling has not arrived yet
                 break
             level, k = level + 1, k >> 1
         self.nodes[level, k] = node
@@ -193,7 +195,7 @@ class Tree:
 
 
 def combined(spec: Spec, runs: Iterable[RunSums]) -> Sums:
-    """Sums of all parts from those of runs, which may come in any order, and together have every part once."""
+    """Sums of all parts from those of runs, in any order, which contain each part once."""
     tree, own, private = Tree(spec.n_pieces, in_place=False), dict[str, Array](), RunSums((0, 0), {}, {}).private
     for one in runs:
         for (level, k), node in one.nodes.items():
@@ -202,14 +204,14 @@ def combined(spec: Spec, runs: Iterable[RunSums]) -> Sums:
             _put(spec, own, name, sums, one.span)
         private = one.private
     if not tree.nodes:
-        raise AssertionError("there must be a run, if only one of no parts")
+        raise AssertionError("combined needs at least one run")
     (root,) = tree.nodes.values()
     shared = {name: root.sums[at].reshape(shape) for name, (at, shape) in private.items()}
     return Sums({**own, **shared}, root.log_term)
 
 
 def _put(spec: Spec, own: dict[str, Array], name: str, sums: Array, span: Span) -> None:
-    """Sums of a span at its place among those of all positions."""
+    """Copy the sums of a span to their place among those of all positions."""
     if span == (0, spec.size):
         own[name] = sums
         return
@@ -227,7 +229,7 @@ def _put(spec: Spec, own: dict[str, Array], name: str, sums: Array, span: Span) 
 def sums_of_run(
     spec: Spec, ask: Ask, parts: Sequence[Part], span: Span, factors: Mapping[str, Array], threads: int
 ) -> RunSums:
-    """Sums over parts that follow each other; ``factors`` are those of ``spec.cut`` for the span of the run."""
+    """Sums over consecutive parts; ``factors`` are those of ``spec.cut`` for the span of the run."""
     make: Callable[..., _Kernel] = _CpKernel if spec.task.is_cp else _ChainKernel
     kernel = make(spec, ask, span, factors)
     tree = Tree(spec.n_pieces, in_place=True)
@@ -264,7 +266,7 @@ def _added(terms: Sequence[float]) -> float:
 
 
 class _Opened:
-    """A part that is opened by the first of its pieces, and closed by the last."""
+    """A part that its first piece opens and its last piece closes."""
 
     def __init__(self, part: Part, pieces: int) -> None:
         self._part, self._left, self._lock = part, pieces, threading.Lock()
@@ -284,7 +286,7 @@ class _Opened:
 
 
 def _cut(own: NDArray[np.int32], pieces: int) -> list[tuple[int, int]]:
-    """Rows of each piece; they share no position of the owned mode, so some may have none."""
+    """Rows of each piece; pieces share no position of the owned mode, so some may be empty."""
     ends = [own.size * n // pieces for n in range(1, pieces)]
     ends = [int(np.searchsorted(own, own[end], side="left")) for end in ends]
     return list(pairwise([0, *ends, own.size]))
@@ -299,7 +301,7 @@ def _blocks(
     x: NDArray[Any],
     piece: tuple[int, int],
 ) -> Iterator[tuple[Coords, AnyArray, int]]:
-    """The cells of a piece, block by block in one buffer: rows (modes, block), values and how many there are."""
+    """The cells of a piece in blocks, in one buffer: rows (modes, block), values and their number."""
     start, stop = piece
     size = min(BLOCK, stop - start)
     rows, counted = np.empty((len(spec.columns), size), kernel.row_type), ask.what == COUNTS
@@ -323,7 +325,7 @@ def _blocks(
 
 
 def _above_zero(values: AnyArray, keep: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
-    """Which rows are kept and have a positive count; None if that is all of them."""
+    """Which rows are kept and have a positive count; None if all are."""
     positive = values > 0
     if keep is not None:
         positive &= keep
@@ -331,18 +333,18 @@ def _above_zero(values: AnyArray, keep: NDArray[np.bool_] | None) -> NDArray[np.
 
 
 class _Kernel(Protocol):
-    """A compiled kernel with all that it needs but the cells."""
+    """A compiled kernel with all its arguments except the cells."""
 
     dtype: np.dtype[Any]  # of values
     row_type: np.dtype[Any]
-    order: Sequence[tuple[int, Any]]  # the modes as its rows have them, and what is added to positions
+    order: Sequence[tuple[int, Any]]  # modes in the order of its rows, and offsets to add to positions
 
     def private(self) -> Array:
         """Zeros for private sums."""
         ...
 
     def call(self, rows: Coords, x: AnyArray, private: Array, chance: Stream | None, stop: int) -> float:
-        """Add up the first ``stop`` cells of a block."""
+        """Sum over the first ``stop`` cells of a block."""
         ...
 
     def own(self) -> dict[str, Array]:
@@ -350,12 +352,12 @@ class _Kernel(Protocol):
         ...
 
     def places(self) -> dict[str, tuple[slice, tuple[int, ...]]]:
-        """Where private sums are, by factor."""
+        """Slice and shape of private sums, by factor."""
         ...
 
 
 class _CpKernel:
-    """CP: all factors one under the other, first the owned one; sums are counts, a row for each position."""
+    """CP: all factors stacked, the owned one first; sums are counts, with a row for each position."""
 
     def __init__(self, spec: Spec, ask: Ask, span: Span, factors: Mapping[str, Array]) -> None:
         task, turn = spec.task, CpFactors(spec.task.equation)
@@ -374,13 +376,15 @@ class _CpKernel:
         self._to_own = self._names[0] in ask.wanted
         self._to_others = any(name in ask.wanted for name in self._names[1:])
         self._of = self._names.index(ask.wanted[0]) if ask.what == EXPOSURE else -1  # whose exposure
-        self._own = np.zeros((0 if self._of > 0 else self._first[1], self._Z.shape[1]))  # counts go there unasked
-        # The kernel tells from its length where private sums begin, wanted or not; untouched, it takes no memory.
+        self._own = np.zeros(
+            (0 if self._of > 0 else self._first[1], self._Z.shape[1])
+        )  # the kernel writes counts there even if they are not wanted
+        # The kernel needs its length to locate private sums; pages that are not touched take no memory.
         self._unwanted = np.empty((self._private_rows, self._Z.shape[1]))
 
     @property
     def _private_rows(self) -> int:
-        """Of all other factors; of an exposure, of one."""
+        """Rows of all other factors, or of the one whose exposure is wanted."""
         if self._of > 0:
             return self._first[self._of + 1] - self._first[self._of]
         return self._first[-1] - self._first[1] if self._of < 0 else 0
@@ -418,7 +422,7 @@ class _CpKernel:
 class _ChainKernel:
     """Any equation: a chain over the cells in their order (``chain.py``); sums are Delta.
 
-    Cells that are not sorted by all modes make it slower, for less is shared, but change nothing else.
+    Cells that are not sorted by all modes are processed correctly, but more slowly.
     """
 
     def __init__(self, spec: Spec, ask: Ask, span: Span, factors: Mapping[str, Array]) -> None:
@@ -456,7 +460,7 @@ class _ChainKernel:
 
 
 def _compiled(spec: Spec, ask: Ask, chain: Chain, sizes: Mapping[str, int]) -> Callable[..., float]:
-    """The kernel of a chain: to draw, one written for it where there are cells enough, or one for all."""
+    """The kernel of a chain: for draws, generated for it if there are enough cells, or the general one."""
     known = tuple(sizes.items())
     if ask.key is not None:
         return partial(chain_allocation, _tables(chain, known), _splits(chain, known))
@@ -476,7 +480,7 @@ def _splits(chain: Chain, sizes: tuple[tuple[str, int], ...]) -> Any:
 
 
 def _finished_chain(spec: Spec, ask: Ask, sums: Sums, factors: Mapping[str, Array]) -> dict[str, Array]:
-    """Delta as counts, times the factor; counts that were drawn, over indices that only one factor has, too."""
+    """Turn Delta into counts; drawn counts are also split over indices that only one factor has."""
     found = {}
     for name in ask.wanted:
         n = spec.names.index(name)
@@ -495,7 +499,7 @@ def _finished_chain(spec: Spec, ask: Ask, sums: Sums, factors: Mapping[str, Arra
 
 
 def _axis_in_kernel(spec: Spec, name: str) -> int:
-    """Where an owned factor of a chain has the owned mode, as the kernel has it."""
+    """Axis of the owned mode in an owned factor, in the layout of the kernel."""
     seen = spec.chain.seen(spec.names.index(name))
     return seen.index(spec.task.equation.output.indices[spec.owner])
 
@@ -527,7 +531,7 @@ class PartsEngine:
     ) -> Counts:
         names = tuple(name for name in self.names if wanted is None or name in wanted)
         dtype = self._spec.task.dtype
-        every = log and dtype == np.float32  # what rounding takes from the log term needs the counts of all
+        every = log and dtype == np.float32  # the correction for rounding needs the counts of all factors
         ask = Ask(COUNTS, self.names if every else names, log, key)
         sums = self._sums(ask, factors)
         found = self._spec.finished(ask, sums, factors)
@@ -536,7 +540,7 @@ class PartsEngine:
 
     @property
     def together(self) -> tuple[frozenset[str], ...]:
-        return (frozenset(self.names),)  # one pass has them all
+        return (frozenset(self.names),)  # one pass computes all of them
 
     def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
         ask = Ask(EXPOSURE, (of,))
@@ -552,4 +556,4 @@ class PartsEngine:
         return float((factors[of] * self.exposure(factors, of)).sum())
 
     def fresh(self) -> PartsEngine:
-        return self  # it remembers nothing
+        return self  # it has no state

@@ -97,7 +97,7 @@ def test_labels_of_an_array(tmp_path: Path) -> None:
     pltf.prepare(array, tmp_path / "cells", dims=["a", "b", "c"], labels={"b": ["x", "z", "y"]})
     assert stored(tmp_path / "cells").labels["b"].names() == ["x", "z", "y"]
     told = refusal(array, tmp_path / "few", dims=["a", "b", "c"], labels={"b": ["x", "y"]})
-    assert "index 'b' has 3 positions, and labels has 2 for it" in told
+    assert "index 'b' has 3 positions, but labels has 2 for it" in told
 
 
 def test_refusals(tmp_path: Path) -> None:
@@ -110,6 +110,7 @@ def test_refusals(tmp_path: Path) -> None:
     assert "has several arrays" in refusal(source, tmp_path / "cells")
     assert "has no array 'Y'; it has deep/X, other" in refusal(source, tmp_path / "cells", variable="Y")
     (tmp_path / "nothing").mkdir()
+    (tmp_path / "nothing" / "zarr.json").write_text("{")
     assert "cannot be read as Zarr" in refusal(tmp_path / "nothing", tmp_path / "cells")
 
 
@@ -142,3 +143,32 @@ def test_frostt(tmp_path: Path) -> None:
     ):
         path.write_text(text)
         assert why in refusal(path, tmp_path / "no")
+
+
+def test_a_masked_array_has_missing_cells(tmp_path: Path) -> None:
+    array = np.ma.masked_equal(np.arange(6).reshape(2, 3), 2)
+    pltf.prepare(array, tmp_path / "cells")
+    assert_same(tmp_path / "cells", np.array([[0, 1, np.nan], [3, 4, 5]]))
+    pltf.prepare(np.ma.masked_less(np.arange(6).reshape(2, 3), 5), tmp_path / "few")
+    assert stored(tmp_path / "few").cells == {(1, 2): 5.0}
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_dims_and_labels_of_xarray(lazy: bool, tmp_path: Path) -> None:
+    xr = required("xarray")
+    values = drawn(0.2)[:4, :3, 0]
+    held = required("dask.array").from_array(values, chunks=(3, 2)) if lazy else values
+    array = xr.DataArray(held, dims=("user", "place"), coords={"place": ["x", "z", "y"]})
+    pltf.prepare(array, tmp_path / "cells")
+    assert_same(tmp_path / "cells", values)
+    found = stored(tmp_path / "cells")
+    assert found.about["dims"] == ["user", "place"]
+    assert {dim: labels.names() for dim, labels in found.labels.items()} == {"place": ["x", "z", "y"]}
+    assert "got an xarray Dataset" in refusal(array.to_dataset(name="X"), tmp_path / "more")
+
+
+def test_a_dask_array_is_read_by_its_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dense, "_CELLS", 30)
+    array = drawn(0.2)
+    pltf.prepare(required("dask.array").from_array(array, chunks=(3, 5, 2)), tmp_path / "cells")
+    assert_same(tmp_path / "cells", array)

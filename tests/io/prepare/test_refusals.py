@@ -48,7 +48,7 @@ def parquet(path: Path, **columns: Any) -> Path:
         ("x", [1.0, -2.0], "observed values must be >= 0, but one is -2.0 (row 2 of "),
         ("x", [1.0, np.inf], "observed values must be finite, but one is inf (row 2 of "),
         ("x", [1, 2**53 + 2], "at most 2**53, or float64 would round them"),
-        ("x", ["1", "2"], "column 'x' must hold numbers, got words"),
+        ("x", ["1", "2"], "column 'x' must hold numbers, got text"),
         ("user", ["a", None], "column 'user': 1 row has no label (row 2 of "),
         ("user", [None, None], "column 'user' has no labels"),
         ("user", [1.0, np.nan], "column 'user': 1 row has no label"),
@@ -71,7 +71,7 @@ def test_of_columns(column: str, values: list[Any], why: str, tmp_path: Path) ->
     [
         ("user,x\n", "has no rows"),
         ("user,x\na,1\n,2\n", "column 'user': 1 row has no label"),
-        ("user,x\na,1\nb,many\n", "column 'x' has 'many', which is no number"),
+        ("user,x\na,1\nb,many\n", "column 'x' has 'many', which is not a number"),
         ("user,x\na,1\nb,-3\n", "observed values must be >= 0, but one is -3.0"),
         ("user,x\na,inf\nb,3\n", "must be finite, but column 'x' holds inf"),
         ("user,x\na,9007199254740993\n", "at most 2**53, or float64 would round them"),
@@ -96,13 +96,13 @@ def test_of_text_that_is_not_utf8(tmp_path: Path) -> None:
 def test_of_several_files(tmp_path: Path) -> None:
     one, two = parquet(tmp_path / "1.parquet", user=["a"]), parquet(tmp_path / "2.parquet", user=[1])
     told = refusal([one, two], tmp_path / "cells", dims=["user"])
-    assert told == f"column 'user' must be of one kind, and holds words in {one} and whole numbers in {two}"
+    assert told == f"column 'user' must have one type, but it has text in {one} and whole numbers in {two}"
     three, four = parquet(tmp_path / "3.parquet", use=["a"]), text(tmp_path / "4.csv", "user\na\n")
     told = refusal([one, three], tmp_path / "cells", dims=["user"])
     assert told == f"{three} has no column 'user'; it has use; did you mean 'use'?"
-    assert "all files must be of one format" in refusal([one, four], tmp_path / "cells", dims=["user"])
-    assert "is given twice" in refusal([one, one], tmp_path / "cells", dims=["user"])
-    assert "there are no files" in refusal(str(tmp_path / "none*.csv"), tmp_path / "cells", dims=["user"])
+    assert "all files must have one format" in refusal([one, four], tmp_path / "cells", dims=["user"])
+    assert "is listed twice" in refusal([one, one], tmp_path / "cells", dims=["user"])
+    assert "no file matches" in refusal(str(tmp_path / "none*.csv"), tmp_path / "cells", dims=["user"])
     assert "there is no file" in refusal(tmp_path / "none.csv", tmp_path / "cells", dims=["user"])
     (tmp_path / "5.parquet").write_bytes(b"PAR1 and no more PAR1")
     assert "5.parquet cannot be read as parquet" in refusal(tmp_path / "5.parquet", tmp_path / "cells", dims=["user"])
@@ -110,12 +110,12 @@ def test_of_several_files(tmp_path: Path) -> None:
 
 def test_of_batches_that_are_not_alike(tmp_path: Path) -> None:
     told = refusal(iter([EVENTS, EVENTS.assign(user=[1, 2, 3])]), tmp_path / "cells", dims=["user"])
-    assert told.endswith("must be of one kind, and holds words in the first batch and whole numbers in batch 2")
+    assert told.endswith("must have one type, but it has text in the first batch and whole numbers in batch 2")
     told = refusal(iter([EVENTS, EVENTS[["n"]]]), tmp_path / "cells", dims=["user"])
     assert told == "data must have a column 'user'; it has n"
     assert "data has no rows" in refusal(iter([]), tmp_path / "cells", dims=["user"])
     assert "data has no rows" in refusal(iter([EVENTS[:0]]), tmp_path / "cells", dims=["user"])
-    assert "must give tables or Arrow batches, got int" in refusal(iter([1]), tmp_path / "cells", dims=["user"])
+    assert "must yield tables or Arrow batches, got int" in refusal(iter([1]), tmp_path / "cells", dims=["user"])
 
     def broken() -> Any:
         yield EVENTS
@@ -136,19 +136,19 @@ def test_of_batches_that_are_not_alike(tmp_path: Path) -> None:
         ({"dims": ["user:week"]}, "must hold dates such as 2026-11-09"),
         ({"dims": ["n:week"]}, "must hold dates to be binned by week, got whole numbers"),
         ({"dims": ["user"], "value": "m"}, "value must be a column of the table, got 'm'; it has user, n, x"),
-        ({"dims": ["user"], "value": "user"}, "cannot hold labels and values both"),
+        ({"dims": ["user"], "value": "user"}, "cannot hold both labels and values"),
         ({"dims": ["user"], "unlisted": "maybe"}, "unlisted must be one of 'zero', 'missing'"),
         ({"dims": ["user"], "duplicates": "keep"}, "duplicates must be one of"),
-        ({"dims": ["user"], "shape": (3,)}, "must hold whole numbers, got words"),
+        ({"dims": ["user"], "shape": (3,)}, "must hold whole numbers, got text"),
         ({"dims": ["x"], "shape": (3,)}, "must hold whole numbers, got real numbers"),
         ({"dims": ["n"], "shape": (2**31,)}, "shape must be whole numbers from 1 to 2**31 - 1"),
-        ({"dims": ["n"], "shape": (9,), "labels": {"n": [1]}}, "with shape= the columns hold positions"),
+        ({"dims": ["n"], "shape": (9,), "labels": {"n": [1]}}, "columns hold positions with shape="),
         ({"dims": ["user"], "labels": {"who": ["a"]}}, "labels names 'who', but the indices are user"),
-        ({"dims": ["user"], "labels": {"user": [1, 2]}}, "holds words, and the labels of 'user' are whole numbers"),
+        ({"dims": ["user"], "labels": {"user": [1, 2]}}, "holds text, but the labels of 'user' are whole numbers"),
         ({"dims": ["user"], "memory_limit": 1000}, "memory_limit must be a number of bytes, at least"),
         ({"dims": ["user"], "threads": 0}, "threads must be a whole number of at least 1"),
-        ({"dims": ["user"], "variable": "X"}, "variable goes with a file of arrays"),
-        ({"dims": ["user"], "connection": 3}, "connection must be a connection of DuckDB"),
+        ({"dims": ["user"], "variable": "X"}, "variable requires a file of arrays"),
+        ({"dims": ["user"], "connection": 3}, "connection must be a DuckDB connection"),
     ],
 )
 def test_of_arguments(options: dict[str, Any], why: str, tmp_path: Path) -> None:
@@ -160,6 +160,35 @@ def test_of_sql(tmp_path: Path) -> None:
         for query in ("SELECT FROM", "SELECT * FROM nothing"):
             told = refusal(query, tmp_path / "cells", dims=["i"], connection=connection)
             assert told.startswith("source ")
+
+
+def test_of_data_that_would_lose_something(tmp_path: Path) -> None:
+    sparse, counts = required("scipy.sparse"), np.eye(3)
+    for source, why in (
+        (EVENTS.set_index("user")["n"], "data: a Series must be a table: pass its reset_index()"),
+        (sparse.coo_array(counts), "data: a sparse array is in memory already"),
+        (pltf.observe(counts), "data: an observation is in memory already"),
+        ((counts, counts), "source must be files, tables or an array, got tuple"),
+        ([], "source must be files, tables or an array, got an empty list"),
+        ({"user": ["a"]}, "source must be files, tables or an array, got dict"),
+        (counts.tolist(), "source must be files, tables or an array, got list"),
+    ):
+        assert refusal(source, tmp_path / "cells", dims=["i", "j"]).startswith(why)
+
+
+def test_of_folders(tmp_path: Path) -> None:
+    (tmp_path / "events").mkdir()
+    told = refusal(tmp_path / "events", tmp_path / "cells", dims=["user"])
+    assert told.endswith(
+        "events is a folder, and it has no Zarr array: name files, such as '" + str(tmp_path / "events" / "*.parquet'")
+    )
+    pltf.prepare(EVENTS, tmp_path / "cells", dims=["user"])
+    assert refusal(tmp_path / "cells", tmp_path / "more") == f"{tmp_path / 'cells'} is a cell store already"
+    for given in (tmp_path / "cells", str(tmp_path / "cells")):
+        with pytest.raises(PltfError, match=r"got the path of a cell store: open it with pltf\.open"):
+            pltf.nmf(rank=1).fit(given)
+    with pytest.raises(PltfError, match="path must be the name of a cell store, got 3"):
+        pltf.open(3)  # type: ignore[arg-type]
 
 
 def test_of_sums_that_are_too_large(tmp_path: Path) -> None:
@@ -182,14 +211,14 @@ def test_of_too_many_missing_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_an_existing_store_is_replaced_only_if_asked(tmp_path: Path) -> None:
     target = tmp_path / "cells"
     pltf.prepare(EVENTS, target, dims=["user"])
-    assert refusal(EVENTS, target, dims=["user"]) == f"{target} exists: overwrite=True replaces it"
+    assert refusal(EVENTS, target, dims=["user"]) == f"{target} exists: pass overwrite=True to replace it"
     refusal(EVENTS.assign(user=None), target, dims=["user"], overwrite=True)
     assert stored(target).about["cells"] == 2  # a failure leaves the old one
     pltf.prepare(EVENTS, target, dims=["n"], overwrite=True)
     assert stored(target).about["dims"] == ["n"]
     assert sorted(one.name for one in tmp_path.iterdir()) == ["cells"]
     text(target / "mine.txt", "dear")
-    assert "holds other files beside a cell store ('mine.txt')" in refusal(
+    assert "contains other files besides a cell store ('mine.txt')" in refusal(
         EVENTS, target, dims=["user"], overwrite=True
     )
 
@@ -211,7 +240,7 @@ def test_of_targets(tmp_path: Path) -> None:
     with pytest.raises(PltfError, match="there is no folder"):
         pltf.prepare(EVENTS, tmp_path / "no" / "cells", dims=["user"])
     for path in ("", ".", 3, "a\0b"):
-        with pytest.raises(PltfError, match="must be the name of a folder"):
+        with pytest.raises(PltfError, match="must be a folder name"):
             pltf.prepare(EVENTS, path, dims=["user"])  # type: ignore[arg-type]
 
 
@@ -223,7 +252,9 @@ def test_a_source_that_changes_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
         return coding.coded(*arguments)
 
     monkeypatch.setattr(run, "coded", changing)
-    assert refusal(file, tmp_path / "cells", dims=["user"]) == f"{file} has changed while it was read: prepare it again"
+    assert (
+        refusal(file, tmp_path / "cells", dims=["user"]) == f"{file} changed while it was being read: run prepare again"
+    )
 
 
 def test_names_of_files_and_columns_are_names_and_nothing_else(tmp_path: Path) -> None:
@@ -240,10 +271,10 @@ def test_names_of_files_and_columns_are_names_and_nothing_else(tmp_path: Path) -
 
 def test_the_database_reads_nothing_else(tmp_path: Path) -> None:
     from pltf.inference.progress import Progress
-    from pltf.io.prepare.database import Database, Told
+    from pltf.io.prepare.database import Database, Stages
 
     file, other = parquet(tmp_path / "a.parquet", i=[1]), parquet(tmp_path / "b.parquet", i=[1])
-    with Database(tmp_path, [file], 1e8, 1, Told("data", Progress(shown=False, total=1.0))) as database:
+    with Database(tmp_path, [file], 1e8, 1, Stages("data", Progress(shown=False, total=1.0))) as database:
         assert database.rows(f"SELECT i FROM read_parquet('{file}')") == [(1,)]
         for query in (
             f"SELECT * FROM read_parquet('{other}')",

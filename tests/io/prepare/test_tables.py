@@ -161,7 +161,7 @@ def test_dates_in_words_may_have_a_zone(tmp_path: Path) -> None:
 def test_moments_that_are_one_by_the_clock_are_refused(tmp_path: Path) -> None:
     moments = pd.to_datetime(["2026-10-25 00:30", "2026-10-25 01:30"], utc=True).tz_convert(ZONE)
     told = refusal(pd.DataFrame({"t": moments}), tmp_path / "cells", dims=["t"])
-    assert "two moments that are the same by the clock of Europe/Berlin" in told
+    assert "two times with the same local time in Europe/Berlin" in told
 
 
 def batches(table: pd.DataFrame) -> Iterator[Any]:
@@ -174,7 +174,9 @@ def batches(table: pd.DataFrame) -> Iterator[Any]:
     yield from pa.Table.from_pandas(table[120:].astype({"n": np.int16}), preserve_index=False).to_batches(50)
 
 
-@pytest.mark.parametrize("kind", ["pandas", "polars", "arrow", "reader", "batches", "relation", "sql", "dask"])
+@pytest.mark.parametrize(
+    "kind", ["pandas", "polars", "arrow", "reader", "batches", "relation", "sql", "dask", "dataset"]
+)
 def test_sources_of_every_kind(kind: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(8)
     table = drawn(rng, ["words", "dates"], 200).assign(n=rng.integers(0, 30_000, 200))
@@ -193,6 +195,7 @@ def test_sources_of_every_kind(kind: str, tmp_path: Path) -> None:
         "batches": lambda: batches(table),
         "relation": lambda: connection.from_arrow(arrow),
         "sql": lambda: "SELECT c0, c1, CAST(n AS HUGEINT) AS n FROM events",
+        "dataset": lambda: required("pyarrow.dataset").dataset(arrow),
         "dask": lambda: required("dask.dataframe").from_pandas(table, npartitions=3),
     }[kind]
     dims = {"c0": "user", "c1:month": "month"}
@@ -293,7 +296,7 @@ def test_rows_of_one_cell_may_have_to_be_one(tmp_path: Path) -> None:
     assert "cell ('a', 1) is listed more than once; pass duplicates='sum'" in refusal(table, tmp_path / "x", **options)
     table.loc[2, "x"] = np.nan
     told = refusal(table, tmp_path / "x", duplicates="sum", **options)
-    assert "cell ('a', 1) is listed more than once; one of them has no value" in told
+    assert "cell ('a', 1) is listed more than once; one of its rows has no value" in told
     table.loc[0, "x"] = np.nan
     pltf.prepare(table, tmp_path / "cells", duplicates="sum", **options)
     assert_same(tmp_path / "cells", pltf.observe(table, duplicates="sum", **options))

@@ -1,4 +1,4 @@
-"""From rows sorted by their keys to the parts of a store."""
+"""From sorted keys to the parts of a store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pltf.data.numeric import EXACT
 from pltf.data.part_files import VALUE_TYPES, StoreWriter
 from pltf.errors import ObservationError, py, py_only
 
-MOST_MISSING = 50_000_000  # cells that are missing among observed zeros
+MOST_MISSING = 50_000_000  # missing cells that are listed, where unlisted cells are zero
 _BITS = 63
 
 Keys = NDArray[np.int64]  # (keys, cells)
@@ -21,15 +21,15 @@ Keys = NDArray[np.int64]  # (keys, cells)
 
 @dataclass(frozen=True)
 class Packing:
-    """How the positions of a cell are packed into few numbers, which sort as the positions do."""
+    """How the positions of a cell are packed into a few integers that sort in the same order."""
 
-    order: tuple[int, ...]  # modes: the owned one first, the others by falling size
-    places: tuple[tuple[int, int, int], ...]  # of each mode in that order: which number, shift, bits
+    order: tuple[int, ...]  # modes: the longest (owned) mode first, the others by decreasing size
+    places: tuple[tuple[int, int, int], ...]  # for each mode in that order: which integer, shift, bits
     numbers: int
 
     @classmethod
     def of(cls, sizes: Sequence[int]) -> Packing:
-        """The packing of a tensor.
+        """The packing for a tensor of this shape.
 
         >>> Packing.of((3, 1000, 20)).order
         (1, 2, 0)
@@ -51,24 +51,24 @@ class Packing:
 
     @property
     def owner(self) -> int:
-        """The mode that has the parts."""
+        """The mode by which parts are cut."""
         return self.order[0]
 
     def sql(self, codes: Sequence[str]) -> list[str]:
-        """SQL of the numbers, from that of the positions."""
+        """SQL for the integers, from SQL for the positions."""
         terms: list[list[str]] = [[] for _ in range(self.numbers)]
         for mode, (number, shift, _) in zip(self.order, self.places, strict=True):
             terms[number].append(f"(CAST({codes[mode]} AS BIGINT) << {shift})")
         return [" | ".join(group) for group in terms]
 
     def owners(self, keys: Keys) -> NDArray[np.int64]:
-        """The position of the owned mode."""
+        """Positions of the owned mode."""
         number, shift, _ = self.places[0]
         own: NDArray[np.int64] = keys[number] >> shift
         return own
 
     def columns(self, keys: Keys) -> list[NDArray[np.int32]]:
-        """The positions of each mode."""
+        """Positions of each mode."""
         found: list[Any] = [None] * len(self.order)
         for mode, (number, shift, bits) in zip(self.order, self.places, strict=True):
             found[mode] = ((keys[number] >> shift) & ((1 << bits) - 1)).astype(np.int32)
@@ -77,7 +77,7 @@ class Packing:
 
 @dataclass
 class Runs:
-    """Rows of cells, sorted and added up: each cell once, its value, how many rows it has, and how many without one."""
+    """Sorted rows summed by cell: key, sum, number of rows, and number of rows without a value."""
 
     keys: Keys
     sums: NDArray[np.float64]
@@ -86,7 +86,7 @@ class Runs:
 
     @classmethod
     def of(cls, keys: Keys, values: NDArray[np.float64] | None) -> Runs:
-        """The cells of rows; without values each counts one."""
+        """Sum rows by cell; without values every row counts one."""
         new = np.ones(keys.shape[1], dtype=bool)
         new[1:] = (keys[:, 1:] != keys[:, :-1]).any(axis=0)
         first = np.flatnonzero(new)
@@ -104,7 +104,7 @@ class Runs:
         return Runs(self.keys[:, some], self.sums[some], self.rows[some], self.absent[some])
 
     def followed_by(self, others: Runs) -> Runs:
-        """These, of which the last one may go on in the first of others."""
+        """Join with the runs that follow; the last cell may continue in the first of them."""
         if self.sums.size and (self.keys[:, -1] == others.keys[:, 0]).all():
             others.sums[0] += self.sums[-1]
             others.rows[0] += self.rows[-1]
@@ -114,7 +114,7 @@ class Runs:
 
     @classmethod
     def joined(cls, some: Sequence[Runs]) -> Runs:
-        """Runs that follow one another."""
+        """Concatenate runs."""
         if len(some) == 1:
             return some[0]
         keys = np.concatenate([one.keys for one in some], axis=1)
@@ -140,20 +140,20 @@ class Cells:
         self._writer, self._packing, self._size = writer, packing, cells_of_a_part
         self._counted, self._whole, self._twice, self._unlisted = counted, whole, duplicates, unlisted
         self._called = called
-        self._open: Runs | None = None  # the last cell, which may go on
+        self._open: Runs | None = None  # the last cell, which may continue
         self._waiting: list[Runs] = []
         self._missing: list[Keys] = []
         self._n_waiting = self._n_missing = 0
 
     def take(self, keys: Keys, values: NDArray[np.float64] | None) -> None:
-        """Rows that follow those so far."""
+        """Take the next rows."""
         runs = Runs.of(keys, values)
         runs = runs if self._open is None else self._open.followed_by(runs)
         self._open = runs[-1:]
         self._put(runs[:-1])
 
     def finish(self) -> NDArray[np.int32]:
-        """Write what is left; gives the missing cells (modes, n)."""
+        """Write what is left; returns the missing cells (modes, n)."""
         if self._open is not None:
             self._put(self._open)
         if self._n_waiting:
@@ -164,7 +164,7 @@ class Cells:
         return np.stack(self._packing.columns(np.concatenate(self._missing, axis=1)))
 
     def _put(self, runs: Runs) -> None:
-        """Cells that are complete."""
+        """Take complete cells."""
         self._refuse_twice(runs)
         hole = runs.absent > 0
         if hole.any():
@@ -182,18 +182,18 @@ class Cells:
         self._cut()
 
     def _cut(self) -> None:
-        """Write the parts that are complete: each ends where a position of the owned mode ends."""
+        """Write complete parts: each ends where a position of the owned mode ends."""
         if self._n_waiting < self._size:
             return
         own = self._packing.owners
         if own(self._waiting[0].keys[:, :1])[0] == own(self._waiting[-1].keys[:, -1:])[0]:
-            return  # a single position, so far
+            return  # only one position so far
         runs = Runs.joined(self._waiting)
         owners = own(runs.keys)
-        begin, last = 0, int(np.searchsorted(owners, owners[-1]))  # the last position may go on
+        begin, last = 0, int(np.searchsorted(owners, owners[-1]))  # the last position may continue
         while last - begin and owners.size - begin >= self._size:
             at = int(np.searchsorted(owners, owners[min(begin + self._size, owners.size - 1)]))
-            if at <= begin:  # a position that is longer than a part
+            if at <= begin:  # a position with more cells than a part
                 at = int(np.searchsorted(owners, owners[begin], side="right"))
             at = min(at, last)
             self._write(runs[begin:at])
@@ -205,21 +205,21 @@ class Cells:
         self._writer.add(self._packing.columns(runs.keys), runs.sums)
 
     def _refuse_twice(self, runs: Runs) -> None:
-        """Refuse cells with several rows, where these may not be added up."""
+        """Raise an error for cells with several rows that must not be summed."""
         if self._counted:
             return
         again = runs.rows > 1
         if self._twice == "sum":
             again &= (runs.absent > 0) & (runs.absent < runs.rows)
         if again.any():
-            advice = "one of them has no value"
+            advice = "one of its rows has no value"
             if self._twice != "sum":
                 advice = f"pass {py:duplicates='sum'}{py_only: to pltf.prepare} to add them up"
             cell = self._called(runs.keys[:, [int(np.argmax(again))]])
             raise ObservationError(f"cell {cell} is listed more than once; {advice}")
 
     def _refuse_large(self, runs: Runs) -> None:
-        """Refuse sums that float64 does not hold."""
+        """Raise an error for sums that float64 cannot represent."""
         wrong = ~np.isfinite(runs.sums)
         if self._whole:
             wrong |= (runs.sums >= EXACT) & (runs.rows > 1)
@@ -230,7 +230,7 @@ class Cells:
 
 
 def narrowest(values: NDArray[np.float64], whole: bool) -> str:
-    """The narrowest type that holds values exactly.
+    """The narrowest type that represents the values exactly.
 
     >>> narrowest(np.array([0.0, 300.0]), whole=True), narrowest(np.array([0.5]), whole=False)
     ('uint16', 'float64')

@@ -1,4 +1,4 @@
-"""From labels to positions: in SQL, with all labels on the disk."""
+"""From labels to positions, in SQL, with all labels on disk."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from pltf.io.prepare.database import ROWS, Database, quoted
 from pltf.io.prepare.dates import bin_of, clock, on_the_wall, refuse_ambiguous, span, zone_name
 from pltf.io.prepare.sources import Kind, Rows
 
-_WHOLE = "0|-?[1-9][0-9]{0,17}"  # words that are whole numbers, if all of a column are
-_KINDS = {"O": "words", "i": "whole", "f": "real", "b": "truth", "M": "dates"}
+_WHOLE = "0|-?[1-9][0-9]{0,17}"  # text that is read as whole numbers, if this holds for the whole column
+_KINDS = {"O": "text", "i": "whole", "f": "real", "b": "truth", "M": "dates"}
 
 
 @dataclass(frozen=True)
 class Mode:
-    """How a column becomes positions of a mode."""
+    """How a column is turned into positions of a mode."""
 
     dim: str
     size: int
-    code: str  # SQL: the position, from the row and what is joined to it
-    join: str = ""  # SQL: tables that have positions
-    line: dict[str, Any] | None = None  # of the labels, in store.json
+    code: str  # SQL for the position, from the row and the joined tables
+    join: str = ""  # SQL that joins tables of positions
+    line: dict[str, Any] | None = None  # entry for the labels in store.json
 
 
 @dataclass(frozen=True)
@@ -45,17 +45,17 @@ class Column:
 
     @property
     def what(self) -> str:
-        """As messages call it."""
+        """For messages."""
         return f"{self.name}: column {self.key.column!r}"
 
     @property
     def cell(self) -> str:
-        """SQL of a label as it was read."""
+        """SQL for the label as it was read."""
         return f"r.c{self.number}"
 
     @property
     def kind(self) -> Kind:
-        """What it holds."""
+        """The type of its labels."""
         return self.rows.kinds[self.number]
 
     def one(self, query: str) -> tuple[Any, ...]:
@@ -64,12 +64,12 @@ class Column:
 
 
 def coded(column: Column, folder: Path, known: Labels | None) -> Mode:
-    """The positions of labels; those of them that are not given are found, and written to the folder."""
+    """Turn labels into positions; unless ``known`` has the labels, they are found and written to the folder."""
     kind = column.kind
     if kind.name == "nothing":
         raise ObservationError(f"{column.what} has no labels")
     if kind.name not in _KINDS.values():
-        raise ObservationError(f"{column.what} must hold strings, numbers or dates, got {kind.told}")
+        raise ObservationError(f"{column.what} must hold strings, numbers or dates, got {kind.description}")
     _refuse_absent(column)
     if known is not None:
         return _given(column, folder, known)
@@ -77,34 +77,36 @@ def coded(column: Column, folder: Path, known: Labels | None) -> Mode:
 
 
 def _refuse_absent(column: Column) -> None:
-    """Refuse rows without a label."""
+    """Raise an error for rows without a label."""
     absent = f"{column.cell} IS NULL" + (f" OR isnan({column.cell})" if column.kind.name == "real" else "")
-    # Not WHERE: the statistics of a Parquet file know no NaN, and DuckDB would skip the rows.
+    # Not WHERE: Parquet statistics ignore NaN, and DuckDB would skip these rows.
     count = column.one(f"SELECT count_if({absent}) FROM {column.rows.table} r")[0]
     if count:
         where = column.rows.where(column.database, absent)
         several = "1 row has" if count == 1 else f"{count:,} rows have"
-        raise ObservationError(f"{column.what}: {several} no label{where}: drop or name them first")
+        raise ObservationError(f"{column.what}: {several} no label{where}: drop these rows or fill in a label")
 
 
 def _refuse_long(column: Column, size: int) -> None:
     if size > LONGEST:
-        raise ObservationError(f"{column.what} has {size:,} positions, and a cell store can have {LONGEST:,} of a mode")
+        raise ObservationError(
+            f"{column.what} has {size:,} labels, and a mode of a cell store can have at most {LONGEST:,}"
+        )
 
 
 # -- positions ----------------------------------------------------------------------------------
 
 
 def positions(column: Column, folder: Path, size: int | None, first: int) -> Mode:
-    """A column that holds positions counted from ``first``; those counted from 1 are labels, too."""
+    """A column of positions that start at ``first``; those that start at 1 become labels, too."""
     if column.key.bin is not None:
         raise ObservationError(
-            f"{column.what} holds positions, for {py:shape=} is given: it cannot be binned by {column.key.bin}"
+            f"{column.what} holds positions, because {py:shape=} is given, and cannot be binned by {column.key.bin}"
         )
-    if column.kind.name == "words" and column.rows.text:
+    if column.kind.name == "text" and column.rows.text:
         _refuse_words(column)
     elif column.kind.name != "whole":
-        raise ObservationError(f"{column.what} must hold whole numbers, got {column.kind.told}")
+        raise ObservationError(f"{column.what} must hold whole numbers, got {column.kind.description}")
     _refuse_absent(column)
     cell = f"CAST({column.cell} AS BIGINT)"
     low, high = column.one(f"SELECT min({cell}), max({cell}) FROM {column.rows.table} r")
@@ -120,7 +122,7 @@ def positions(column: Column, folder: Path, size: int | None, first: int) -> Mod
 
 
 def _refuse_words(column: Column) -> None:
-    """Refuse positions in a text that are no whole numbers."""
+    """Raise an error for positions in text files that are not whole numbers."""
     wrong = f"NOT regexp_full_match({column.cell}, {quoted(_WHOLE)})"
     found = column.database.rows(f"SELECT {column.cell} AS c FROM {column.rows.table} r WHERE {wrong} LIMIT 1")
     if found:
@@ -128,14 +130,14 @@ def _refuse_words(column: Column) -> None:
 
 
 def _write_range(folder: Path, number: int, first: int, size: int) -> dict[str, Any]:
-    """Labels that are numbers in a row."""
+    """Write labels that are consecutive integers."""
     import pyarrow as pa
 
     starts = range(first, first + size, ROWS)
     return write_labels(folder, number, (pa.array(np.arange(n, min(n + ROWS, first + size))) for n in starts))
 
 
-# -- labels that are found ----------------------------------------------------------------------
+# -- labels found in the data --------------------------------------------------------------------
 
 
 def _found(column: Column, folder: Path) -> Mode:
@@ -151,7 +153,7 @@ def _found(column: Column, folder: Path) -> Mode:
     kept = _kept(column, distinct)
     if kept == "CAST({} AS BIGINT)":
         low, high = column.one(f"SELECT min({kept.format('l')}), max({kept.format('l')}) FROM {distinct}")
-        if high - low + 1 == count:  # numbers in a row need no table
+        if high - low + 1 == count:  # consecutive integers need no table
             line = _write_range(folder, column.number, low, count)
             return Mode(column.key.dim, count, f"{kept.format(cell)} - ({low})", line=line)
     batches = column.database.batches(f"SELECT {kept.format('l')} AS l FROM {distinct} ORDER BY 1")
@@ -161,13 +163,13 @@ def _found(column: Column, folder: Path) -> Mode:
 
 
 def _kept(column: Column, distinct: str) -> str:
-    """SQL of labels as they are kept, with a place for the cell."""
+    """SQL that converts a label to the type it is stored in, with a placeholder for the label."""
     kind = column.kind.name
-    if kind == "words" and column.rows.text:
+    if kind == "text" and column.rows.text:
         query = f"bool_and(regexp_full_match(l, {quoted(_WHOLE)})), bool_or(contains(l, chr(0)))"
         whole, broken = column.one(f"SELECT {query} FROM {distinct}")
         if broken:
-            raise ObservationError(f"{column.what} must be text, and it holds NUL characters")
+            raise ObservationError(f"{column.what} must be text without NUL characters")
         return "CAST({} AS BIGINT)" if whole else "{}"
     if kind == "whole":
         high = column.one(f"SELECT CAST(max(l) AS DOUBLE) FROM {distinct}")[0]
@@ -184,7 +186,7 @@ def _kept(column: Column, distinct: str) -> str:
 
 
 def _by_table(column: Column, folder: Path, line: dict[str, Any], key: str, join: str = "", cast: str = "l") -> Mode:
-    """Positions from a table of the labels in a file, to which the rows are joined by ``key``."""
+    """Positions from a table of the labels in a file, joined to the rows by ``key``."""
     import pyarrow as pa
 
     path, table, alias = str(folder / line["file"]), f"codes{column.number}", f"t{column.number}"
@@ -206,7 +208,7 @@ def _by_table(column: Column, folder: Path, line: dict[str, Any], key: str, join
     return Mode(column.key.dim, line["count"], f"{alias}.p", join, line)
 
 
-# -- bins of dates, and labels that are given ---------------------------------------------------
+# -- bins of dates, and given labels -----------------------------------------------------------
 
 
 def _in_bins(column: Column, folder: Path, bin: str) -> Mode:
@@ -218,18 +220,18 @@ def _in_bins(column: Column, folder: Path, bin: str) -> Mode:
 
 
 def _of_bins(bin: str | None) -> str:
-    """SQL of labels of dates, to be compared with moments."""
+    """SQL for labels of dates, to compare with times."""
     return "l" if bin in ("weekday", "hourofday") else "CAST(l AS TIMESTAMP)"
 
 
 def _given(column: Column, folder: Path, known: Labels) -> Mode:
-    """Positions among labels that somebody gives; a row with another one is refused."""
+    """Positions among given labels; a row with another label is an error."""
     labels = replace(known, bin=column.key.bin) if column.key.bin else known
     kind, join, cast = _KINDS[labels.index.dtype.kind], "", "l"
     if labels.bin is not None or kind == "dates":
         if column.kind.zone is not None and labels.zone is None:
             zone = column.kind.zone
-            raise ObservationError(f"{column.what} has dates of the time zone {zone}, and the labels have no zone")
+            raise ObservationError(f"{column.what} has dates in the time zone {zone}, but the labels have no time zone")
         key, join, _ = clock(column, labels.zone)
         key, cast = key if labels.bin is None else bin_of(labels.bin, key), _of_bins(labels.bin)
     else:
@@ -240,17 +242,17 @@ def _given(column: Column, folder: Path, known: Labels) -> Mode:
 
 
 def _comparable(column: Column, kind: str) -> tuple[str, str]:
-    """SQL of the cells of a column and of given labels, as they are compared."""
+    """SQL for the labels of a column and for given labels, to compare them."""
     its = column.kind.name
     numbers = ("whole", "real")
-    if kind in numbers and its == "words" and column.rows.text:
+    if kind in numbers and its == "text" and column.rows.text:
         return f"TRY_CAST({column.cell} AS {'BIGINT' if kind == 'whole' else 'DOUBLE'})", "l"
     if kind in numbers and its in numbers and kind != its:
         return f"CAST({column.cell} AS DOUBLE)", "CAST(l AS DOUBLE)"
     if kind != its:
-        told = Kind(kind).told
+        other = Kind(kind).description
         raise ObservationError(
-            f"{column.what} holds {column.kind.told}, and the labels of {column.key.dim!r} are {told}"
+            f"{column.what} holds {column.kind.description}, but the labels of {column.key.dim!r} are {other}"
         )
     return column.cell, "l"
 

@@ -1,4 +1,4 @@
-"""DuckDB with a limit on memory, which reads the named files and nothing else."""
+"""DuckDB with a memory limit and access to the named files only."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from pltf.errors import PltfError, py
 from pltf.inference.progress import Progress
 
 T = TypeVar("T")
-ROWS = 1 << 20  # of a batch that comes from the database
-_MOMENT = 0.2  # seconds between two looks at a query
+ROWS = 1 << 20  # in a batch of results
+_MOMENT = 0.2  # seconds between progress checks
 _LIMITS: dict[str, Any] = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
     "allow_community_extensions": False,
-    "preserve_insertion_order": False,  # what needs an order asks for it; without one it takes less memory
+    "preserve_insertion_order": False,  # queries that need an order ask for it; otherwise DuckDB takes less memory
     "default_collation": "",
 }
 
 
 class Database:
-    """A database in a folder of its own. Queries run in another thread, so that Ctrl-C is heard meanwhile."""
+    """A database in its own folder. Queries run in another thread, so that Ctrl-C works while they run."""
 
-    def __init__(self, folder: Path, files: Sequence[Path], memory: float, threads: int, told: Told) -> None:
+    def __init__(self, folder: Path, files: Sequence[Path], memory: float, threads: int, stages: Stages) -> None:
         try:
             import duckdb
         except ImportError:
             raise PltfError("pltf.prepare needs duckdb: pip install 'pltf[io]'") from None
-        self._errors, self._told, self._memory, self._folder = duckdb.Error, told, memory, folder
+        self._errors, self._stages, self._memory, self._folder = duckdb.Error, stages, memory, folder
         spilled = str(folder / "spilled")
         room: dict[str, Any] = {"memory_limit": f"{int(memory)}B", "threads": threads, "temp_directory": spilled}
         self._connection = duckdb.connect(str(folder / "rows.duckdb"), config={**_LIMITS, **room})
@@ -64,11 +64,11 @@ class Database:
         return [tuple(row.values()) for batch in self.batches(query) for row in batch.to_pylist()]
 
     def run(self, statement: str) -> None:
-        """Make a table, for example."""
+        """Run a statement without a result."""
         self._wait(lambda: self._connection.execute(statement).fetchall())
 
     def batches(self, query: str) -> Iterator[Any]:
-        """The batches of a result, as Arrow has them; they never are all in memory."""
+        """A result as Arrow batches, which are never all in memory."""
         reader = self._wait(lambda: self._connection.sql(query).to_arrow_reader(ROWS))
         while (batch := self._wait(lambda: next(reader, None))) is not None:
             if len(batch):
@@ -76,7 +76,7 @@ class Database:
 
     @contextmanager
     def stream(self, name: str, schema: Any, batches: Iterator[Any]) -> Iterator[None]:
-        """Let a query read batches, once, by a name. What goes wrong in them is raised as it is."""
+        """Let one query read batches under a name. Errors of the iterator are raised unchanged."""
         import pyarrow as pa
 
         failed: list[BaseException] = []
@@ -100,14 +100,14 @@ class Database:
                 self._connection.unregister(name)
 
     def _wait(self, work: Callable[[], T]) -> T:
-        """Have the thread do something, and tell how far it is."""
+        """Run something in the thread and show progress."""
         future = self._worker.submit(work)
         try:
             while True:
                 try:
                     return future.result(_MOMENT)
                 except NotYetError:
-                    self._told.within(self._connection.query_progress())
+                    self._stages.update(self._connection.query_progress())
         except self._errors as error:
             raise self._sentence(error) from error
         except BaseException:
@@ -115,36 +115,38 @@ class Database:
             raise
 
     def _sentence(self, error: Exception) -> PltfError:
-        """One sentence about an error of DuckDB."""
+        """Turn a DuckDB error into one sentence."""
         text = " ".join(str(error).split("\n\n")[0].split())
         if "No space left" in text or "max_temp_directory_size" in text:
-            return PltfError(f"the disk of {self._folder.parent.parent} is full: the work needs more space there")
+            return PltfError(f"the disk of {self._folder.parent.parent} is full: sorting needs more space there")
         if "memory" in type(error).__name__.lower():
-            return PltfError(f"{self._memory / 1e9:.1f} GB are too little for this: raise {py:memory_limit}")
+            return PltfError(
+                f"{self._memory / 1e9:.1f} GB of memory are not enough to sort the data: raise {py:memory_limit}"
+            )
         text = text.split(" Possible ")[0].split(": ", 1)[-1]
-        return PltfError(f"{self._told.name} cannot be read: {text[:300]}")
+        return PltfError(f"{self._stages.name} cannot be read: {text[:300]}")
 
 
-class Told:
-    """What is being done, for people."""
+class Stages:
+    """Shows progress through the stages of the work."""
 
     def __init__(self, name: str, progress: Progress) -> None:
         self.name = name
         self._progress, self._doing, self._share = progress, "", (0.0, 0.0)
 
-    def doing(self, what: str, first: float, last: float) -> None:
-        """Begin with something that takes the work from a share to another."""
+    def start(self, what: str, first: float, last: float) -> None:
+        """Start a stage, which takes the progress from one fraction to another."""
         self._doing, self._share = what, (first, last)
         self._progress.show(first, what)
 
-    def within(self, percent: float) -> None:
-        """How much of it is done."""
+    def update(self, percent: float) -> None:
+        """Show the percentage of this stage that is done."""
         first, last = self._share
         self._progress.show(first + (last - first) * max(percent, 0.0) / 100, self._doing)
 
 
 def quoted(text: str) -> str:
-    """A text in SQL.
+    """A string literal in SQL.
 
     >>> quoted("it's")
     "'it''s'"
@@ -153,7 +155,7 @@ def quoted(text: str) -> str:
 
 
 def named(name: str) -> str:
-    """The name of a column in SQL.
+    """A column name in SQL.
 
     >>> print(named('a "b" c'))
     "a ""b"" c"

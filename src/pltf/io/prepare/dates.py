@@ -1,4 +1,4 @@
-"""Dates in SQL, as pandas reads, converts and bins them."""
+"""Dates in SQL, read, converted and binned as in pandas."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
     from pltf.io.prepare.coding import Column
 
-# Words that SQL reads as pandas does; all others are left to pandas.
+# Text that DuckDB and pandas read alike; pandas reads all other formats.
 _PLAIN = r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?)?"
 _DAYS = "['Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday', 'Sunday']"
-_WORDS = 1 << 18  # that pandas reads at a time
+_WORDS = 1 << 18  # strings that pandas reads at a time
 
 
 class Clock(NamedTuple):
-    """SQL of moments by the clock on the wall, and the table that it needs."""
+    """SQL for local times, and the join that it needs."""
 
     moment: str
     join: str
@@ -29,12 +29,12 @@ class Clock(NamedTuple):
 
 
 def clock(column: Column, zone: str | None = None) -> Clock:
-    """The moments of a column to the microsecond; of dates that have a time zone by the clock there, or in ``zone``."""
-    if column.kind.name == "words":
+    """Local times of a column in microseconds, in its own time zone or in ``zone``."""
+    if column.kind.name == "text":
         return _of_words(column, zone)
     if column.kind.name != "dates":
         binned = f" to be binned by {column.key.bin}" if column.key.bin else ""
-        raise ObservationError(f"{column.what} must hold dates{binned}, got {column.kind.told}")
+        raise ObservationError(f"{column.what} must hold dates{binned}, got {column.kind.description}")
     if column.kind.zone is not None:
         name = zone or zone_name(column.kind.zone, column.what)
         return Clock(on_the_wall(column.cell, name), "", name)
@@ -46,7 +46,7 @@ def clock(column: Column, zone: str | None = None) -> Clock:
 
 
 def on_the_wall(cell: str, zone: str) -> str:
-    """SQL of moments as a clock in a time zone shows them."""
+    """SQL for the local time in a time zone."""
     import pandas as pd
 
     fixed = pd.DatetimeTZDtype(tz=zone).tz.utcoffset(None)
@@ -56,25 +56,25 @@ def on_the_wall(cell: str, zone: str) -> str:
 
 
 def zone_name(zone: str, what: str) -> str:
-    """The name of a time zone, as labels have it."""
+    """The name of a time zone as used in labels."""
     import pandas as pd
 
     try:
         one = pd.DatetimeIndex([0]).tz_localize("UTC").tz_convert(zone)
     except (TypeError, ValueError, KeyError) as reason:
-        raise ObservationError(f"{what} has dates of the time zone {zone}, which pandas does not know") from reason
+        raise ObservationError(f"{what} has dates in the time zone {zone}, which pandas does not know") from reason
     return str(labels_of(one, what, None)[0].zone)
 
 
 def refuse_ambiguous(column: Column, moments: int, zone: str) -> None:
-    """Refuse moments of which two are the same by the clock, at the end of summer time."""
+    """Raise an error if two times have the same local time, as at the end of daylight saving time."""
     if column.one(f"SELECT count(DISTINCT {column.cell}) FROM {column.rows.table} r")[0] != moments:
-        advice = f"make labels of them in UTC{py_only:, by .dt.tz_convert('UTC')}, or binned by the day"
-        raise ObservationError(f"{column.what} has two moments that are the same by the clock of {zone}: {advice}")
+        advice = f"convert them to UTC{py_only:, with .dt.tz_convert('UTC')}, or bin them by day"
+        raise ObservationError(f"{column.what} has two times with the same local time in {zone}: {advice}")
 
 
 def bin_of(bin: str, moment: str) -> str:
-    """SQL of the label of the bin of a moment."""
+    """SQL for the label of the bin of a time."""
     if bin == "weekday":
         return f"{_DAYS}[isodow({moment})]"
     if bin == "hourofday":
@@ -83,11 +83,11 @@ def bin_of(bin: str, moment: str) -> str:
     return f"date_trunc({quoted(bin)}, {moment})"
 
 
-# -- words --------------------------------------------------------------------------------------
+# -- text ---------------------------------------------------------------------------------------
 
 
 def _of_words(column: Column, zone: str | None) -> Clock:
-    """Words in ISO form; those in a rarer one go through a table that pandas fills."""
+    """Dates in ISO format; other formats go through a table that pandas fills."""
     word = column.cell
     plain = f"regexp_full_match({word}, {quoted(_PLAIN)}) AND TRY_CAST({word} AS TIMESTAMP) IS NOT NULL"
     if column.one(f"SELECT coalesce(bool_and({plain}), true) FROM {column.rows.table} r WHERE {word} IS NOT NULL")[0]:
@@ -100,7 +100,7 @@ def _of_words(column: Column, zone: str | None) -> Clock:
         zones.add(its)
         if len(zones) > 1:
             given, other = (f"the time zone {one}" if one else "none" for one in sorted(zones, key=str)[:2])
-            raise ObservationError(f"{column.what} must hold dates of one time zone, got {given} and {other}")
+            raise ObservationError(f"{column.what} must hold dates in one time zone, got {given} and {other}")
         with column.database.stream("coming", block.schema, iter([block])):
             column.database.run(f"INSERT INTO {table} SELECT w, m FROM coming")
     return Clock(
@@ -109,7 +109,7 @@ def _of_words(column: Column, zone: str | None) -> Clock:
 
 
 def _read(column: Column, zone: str | None) -> Iterator[tuple[Any, str | None]]:
-    """Words and their moments, read by pandas."""
+    """Strings and their times, parsed by pandas."""
     import pandas as pd
     import pyarrow as pa
 
@@ -126,7 +126,7 @@ def _read(column: Column, zone: str | None) -> Iterator[tuple[Any, str | None]]:
 
 
 def span(column: Column, moment: str, join: str) -> pd.DatetimeIndex:
-    """The first and the last moment; a row without one is refused."""
+    """The first and the last time."""
     import pandas as pd
 
     low, high = column.one(f"SELECT min({moment}), max({moment}) FROM {column.rows.table} r {join}")

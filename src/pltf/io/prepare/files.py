@@ -1,4 +1,4 @@
-"""Tables in files: Parquet, and delimited text."""
+"""Tables in Parquet files and in delimited text files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class FileTable:
         self.name = str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
 
     def labels(self, keys: Sequence[Key]) -> Mapping[str, Labels]:
-        """None are known before."""
+        """Files define no labels themselves."""
         return {}
 
     def sizes(self) -> None:
@@ -40,7 +40,7 @@ class FileTable:
 
 
 def _as_read(file: Path, link: Path) -> Path:
-    """A name of the file that cannot be taken for a pattern of names."""
+    """A path to the file without characters that DuckDB takes for a pattern."""
     if not _GLOB & set(str(file)):
         return file.resolve() if not _GLOB & set(str(file.resolve())) else file.absolute()
     link.symlink_to(file.absolute())
@@ -48,7 +48,7 @@ def _as_read(file: Path, link: Path) -> Path:
 
 
 class ParquetTable(FileTable):
-    """Parquet is read again for each column: it need not be kept elsewhere."""
+    """Parquet files, which DuckDB reads again for each query: nothing is copied."""
 
     def __init__(self, files: Sequence[Path], links: Path) -> None:
         super().__init__(files, links)
@@ -86,7 +86,7 @@ class ParquetTable(FileTable):
         return Rows(f"(SELECT {columns} FROM {read}))", kinds, its, located=located, files=known)
 
     def _kind_of_values(self, column: str) -> Kind:
-        """Of values whole and real numbers may be mixed."""
+        """The kind of the values; files may mix whole and real numbers."""
         try:
             return self._kind(column)
         except ObservationError:
@@ -97,16 +97,16 @@ class ParquetTable(FileTable):
 
 
 def number_sql(cell: str, kind: Kind, name: str, column: str) -> str:
-    """SQL of values, NULL where there is none."""
+    """SQL for values, NULL where they are missing."""
     if kind.name == "real":
         return f"CASE WHEN isnan({cell}) THEN NULL ELSE CAST({cell} AS DOUBLE) END"
     if kind.name in ("whole", "decimals", "nothing", "truth"):
         return cell if kind.name == "whole" else f"CAST({cell} AS {'TINYINT' if kind.name == 'truth' else 'DOUBLE'})"
-    raise ObservationError(f"{name}: column {column!r} must hold numbers, got {kind.told}")
+    raise ObservationError(f"{name}: column {column!r} must hold numbers, got {kind.description}")
 
 
 class TextTable(FileTable):
-    """Delimited text, of which the wanted columns are read once and kept in the database."""
+    """Delimited text files, whose columns are read once into the database."""
 
     def __init__(self, files: Sequence[Path], links: Path, kind: str) -> None:
         super().__init__(files, links)
@@ -130,7 +130,7 @@ class TextTable(FileTable):
         database.run(f"CREATE TABLE {ROWS_TABLE} AS {' UNION ALL '.join(parts)}")
         if value is not None:
             self._refuse_words(database, value)
-        kinds = [Kind("words")] * len(keys)
+        kinds = [Kind("text")] * len(keys)
         return Rows(ROWS_TABLE, kinds, None if value is None else Kind("real"), text=True)
 
     def _refuse_words(self, database: Database, value: str) -> None:
@@ -139,8 +139,8 @@ class TextTable(FileTable):
             return
         word = found[0][0]
         if number_in(word) is None:
-            advice = "to count the rows, name no column of values"
-            raise PltfError(f"{self.name}: column {value!r} has {word[:40]!r}, which is no number; {advice}")
+            advice = "to count rows, do not name a value column"
+            raise PltfError(f"{self.name}: column {value!r} has {word[:40]!r}, which is not a number; {advice}")
         limit = "finite" if math.isinf(float(number_in(word) or 0)) else "at most 2**53, or float64 would round them"
         raise ObservationError(f"{self.name}: observed values must be {limit}, but column {value!r} holds {word[:40]}")
 
@@ -148,7 +148,7 @@ class TextTable(FileTable):
 def _read_text(
     files: Iterable[Path], head: tuple[str, tuple[str, ...], bool], keys: Sequence[Key], value: str | None
 ) -> str:
-    """SQL of the wanted columns of files that have the same columns."""
+    """SQL for the wanted columns of files with the same header."""
     separator, names, packed = head
     columns = ", ".join(f"'k{number}': 'VARCHAR'" for number in range(len(names)))
     how = (
@@ -163,7 +163,7 @@ def _read_text(
 
 
 def _value_of(word: str) -> str:
-    """SQL of the number that a word is, as :func:`pltf.io.word_columns.number_in` has it."""
+    """SQL for the number in a string, as :func:`pltf.io.word_columns.number_in` reads it."""
     absent = ", ".join(map(quoted, sorted(NO_VALUE)))
     truth = " ".join(f"WHEN lower({word}) = {quoted(one)} THEN {number}" for one, number in TRUTH.items())
     number = f"WHEN regexp_full_match({word}, {quoted(_NUMBER)}) THEN TRY_CAST({word} AS DOUBLE)"
@@ -171,7 +171,7 @@ def _value_of(word: str) -> str:
 
 
 def _bad(word: str) -> str:
-    """SQL of a word that is no number, or one that cannot be kept."""
+    """SQL for a string that is not a number, or not one that float64 represents exactly."""
     absent = ", ".join(map(quoted, sorted(NO_VALUE)))
     value, whole = _value_of(word), f"regexp_full_match({word}, '[+-]?[0-9]{{16,}}')"
     rounded = f"({whole} AND coalesce(TRY_CAST({word} AS HUGEINT) > {EXACT}, true))"

@@ -1,4 +1,4 @@
-"""Which kind of source it is that somebody hands over."""
+"""Recognize the kind of a source."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from scipy import sparse
+
+from pltf.data import Observation
 from pltf.data.numeric import brief
+from pltf.data.observe import is_frame, is_xarray
+from pltf.data.stored import is_store
 from pltf.data.tables import is_table
 from pltf.errors import ObservationError, PltfError, py
 from pltf.io.files import guess
@@ -21,14 +26,14 @@ _PATTERN = frozenset("*?[")
 
 
 def opened_source(source: Any, work: Path, variable: str | None, connection: Any, name: str | None) -> Source:
-    """The source of rows; ``work`` is a folder for links to files."""
+    """The source as rows; ``work`` is a folder for links to files."""
     called = name or "data"
     if connection is not None:
         return _of_sql(source, connection, called)
     opened = _of_paths(source, work, variable)
     if opened is None:
         if variable is not None:
-            raise PltfError(f"{py:variable} goes with a file of arrays, got {brief(variable)}")
+            raise PltfError(f"{py:variable} requires a file of arrays, got {brief(variable)}")
         opened = _of_object(source, called)
     if name is not None:
         opened.name = name
@@ -37,62 +42,88 @@ def opened_source(source: Any, work: Path, variable: str | None, connection: Any
 
 def _of_sql(source: Any, connection: Any, name: str) -> Source:
     if not isinstance(source, str) or not hasattr(connection, "sql"):
-        raise ObservationError(f"{py:connection} must be a connection of DuckDB, and {py:source} SQL for it")
+        raise ObservationError(f"{py:connection} must be a DuckDB connection, and {py:source} an SQL query")
     try:
         relation = connection.sql(source)
-    except Exception as reason:  # of DuckDB, about the text of somebody's query
-        raise ObservationError(
-            f"{py:source} is no query that DuckDB can read: {' '.join(str(reason).split())}"
-        ) from None
+    except Exception as reason:  # DuckDB reports errors in the query
+        raise ObservationError(f"{py:source} is not a valid DuckDB query: {' '.join(str(reason).split())}") from None
     if relation is None:
-        raise ObservationError(f"{py:source} must be a query that has rows, got {brief(source)}")
+        raise ObservationError(f"{py:source} must be a query that returns rows, got {brief(source)}")
     return streams.of_relation(relation, name)
 
 
 def _of_object(source: Any, name: str) -> Source:
-    """A source in memory, or one that comes in batches."""
+    """A source in memory or in batches."""
     module = type(source).__module__.split(".")[0]
-    if module in ("dask", "dask_expr") and hasattr(source, "partitions"):
+    _refuse_others(source, module, name)
+    if module in ("dask", "dask_expr") and hasattr(source, "partitions") and hasattr(source, "columns"):
         return streams.of_dask(source, name)
     if module in ("duckdb", "_duckdb") and hasattr(source, "project"):
         return streams.of_relation(source, name)
-    if hasattr(source, "collect_schema") and hasattr(source, "collect"):
-        raise ObservationError(f"{name}: a lazy table must be collected first")
-    if is_table(source) and hasattr(source, "columns"):
+    if module == "pyarrow" and hasattr(source, "get_fragments"):
+        return streams.of_dataset(source, name)
+    if is_table(source):
         return streams.of_table(source, name)
+    if is_xarray(source):
+        return dense.of_xarray(source, name)
     if dense.is_array(source):
         return dense.DenseArray(source, name)
-    if isinstance(source, Iterable) and not isinstance(source, (dict, bytes)):
+    if _are_tables(source) or (isinstance(source, Iterable) and not isinstance(source, (dict, bytes, list, tuple))):
         return streams.of_batches(source, name)
-    raise ObservationError(f"{py:source} must be files, tables or an array, got {type(source).__name__}")
+    raise ObservationError(f"{py:source} must be files, tables or an array, got {_in_words(source)}")
+
+
+def _refuse_others(source: Any, module: str, name: str) -> None:
+    """Refuse data that would lose labels or missing cells if they were read as a table or an array."""
+    advice = ""
+    if isinstance(source, Observation):
+        advice = "an observation is in memory already, or a cell store: pass the data it was made of"
+    elif sparse.issparse(source) or module == "sparse":
+        advice = "a sparse array is in memory already: fit it as it is, or pass a table of its cells"
+    elif is_frame(source) and not hasattr(source, "columns"):
+        advice = f"a {type(source).__name__} must be a table: pass its reset_index()"
+    elif hasattr(source, "collect_schema") and hasattr(source, "collect"):
+        advice = "a lazy table must be collected first; to read it in pieces, pass its files"
+    if advice:
+        raise ObservationError(f"{name}: {advice}")
+
+
+def _are_tables(source: Any) -> bool:
+    return isinstance(source, (list, tuple)) and bool(source) and all(hasattr(one, "columns") for one in source)
+
+
+def _in_words(source: Any) -> str:
+    return f"an empty {type(source).__name__}" if source in ([], (), {}) else type(source).__name__
 
 
 # -- files --------------------------------------------------------------------------------------
 
 
 def _of_paths(source: Any, work: Path, variable: str | None) -> Source | None:
-    """Files; None if the source is something else."""
+    """A source in files; None if the source is not made of paths."""
     given = [source] if _is_path(source) else source
     if not isinstance(given, (list, tuple)) or not given or not all(map(_is_path, given)):
         return None
     files = [file for one in given for file in _expanded(os.fspath(one))]
     twice = [file for place, file in enumerate(files) if file in files[:place]] if len(files) < 1000 else []
     if twice:
-        raise PltfError(f"{twice[0]} is given twice")
+        raise PltfError(f"{twice[0]} is listed twice")
     if len(files) == 1 and files[0].is_dir():
+        if is_store(files[0]):
+            raise PltfError(f"{files[0]} is a cell store already")
         return dense.of_zarr(files[0], variable)
     kinds = [_kind(file) for file in files]
     others = [file for file, kind in zip(files, kinds, strict=True) if kind != kinds[0]]
     if others:
-        raise PltfError(f"all files must be of one format: {files[0]} is {kinds[0]}, and {others[0]} is not")
+        raise PltfError(f"all files must have one format: {files[0]} is {kinds[0]}, and {others[0]} is not")
     if variable is not None and kinds[0] != "netcdf":
-        raise PltfError(f"{py:variable} goes with a file of arrays, and {files[0]} is {kinds[0]}")
+        raise PltfError(f"{py:variable} requires a file of arrays, and {files[0]} is {kinds[0]}")
     if kinds[0] == "parquet":
         return ParquetTable(files, work)
     if kinds[0] in ("csv", "tsv"):
         return TextTable(files, work, kinds[0])
     if len(files) > 1:
-        raise PltfError(f"several files must be tables, and {files[0]} is {kinds[0]}")
+        raise PltfError(f"several files must be CSV, TSV or Parquet, and {files[0]} is {kinds[0]}")
     return _of_one(files[0], kinds[0], variable)
 
 
@@ -103,7 +134,7 @@ def _of_one(file: Path, kind: str, variable: str | None) -> Source:
         return dense.of_npy(file)
     if kind == "netcdf":
         return dense.of_hdf5(file, variable)
-    raise PltfError(f"{file} cannot be prepared: {kind} files are read as a whole, with pltf.observe")
+    raise PltfError(f"{file} cannot be prepared: {kind} files are read whole, with pltf.observe")
 
 
 def _is_path(one: Any) -> bool:
@@ -111,14 +142,14 @@ def _is_path(one: Any) -> bool:
 
 
 def _expanded(text: str) -> list[Path]:
-    """The files of a pattern, sorted, or the file of that name."""
+    """The files that match a pattern, sorted, or the file with this name."""
     if "\0" in text or not text:
-        raise PltfError(f"{py:source} must be the name of a file, got {brief(text)}")
+        raise PltfError(f"{py:source} must be a file name, got {brief(text)}")
     if not _PATTERN & set(text) or os.path.lexists(text):
         return [Path(text)]
     found = sorted(glob.glob(text, recursive=True))
     if not found:
-        raise PltfError(f"there are no files {text}")
+        raise PltfError(f"no file matches {text}")
     return [Path(one) for one in found]
 
 

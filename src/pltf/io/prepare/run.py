@@ -1,4 +1,4 @@
-"""Turning a source of any size into a store of cells."""
+"""Turn a source of any size into a cell store."""
 
 from __future__ import annotations
 
@@ -16,20 +16,22 @@ from pltf.data.coo import DUPLICATES, UNLISTED
 from pltf.data.labels import Labels, known_labels
 from pltf.data.numeric import EXACT, brief
 from pltf.data.part_files import CELLS_OF_A_PART, LONGEST, StoreWriter
+from pltf.data.stored import StoredObservation, open_store
 from pltf.data.stored_labels import LABEL, write_labels
 from pltf.data.tables import Key, keys_of
+from pltf.engines.plan import human
 from pltf.errors import ObservationError, PltfError, choice, flag, py, whole
 from pltf.inference.progress import Progress
 from pltf.io.columns import in_words
 from pltf.io.prepare.cells import Cells, Keys, Packing
 from pltf.io.prepare.coding import Column, Mode, coded, positions
-from pltf.io.prepare.database import Database, Told
+from pltf.io.prepare.database import Database, Stages
 from pltf.io.prepare.dense import DenseArray
 from pltf.io.prepare.opening import opened_source
 from pltf.io.prepare.sources import VALUE, Fingerprint, Rows, Source
 from pltf.io.prepare.streams import TnsFile
 from pltf.io.prepare.target import checked_target, new_store
-from pltf.memory import at_hand, checked_limit
+from pltf.memory import at_hand, checked_limit, save_address_space
 from pltf.threads import available_threads
 
 _LARGEST_SHARE, _MOST_MEMORY, _LEAST_MEMORY = 0.25, 2 << 30, 64 << 20
@@ -37,7 +39,7 @@ _LARGEST_SHARE, _MOST_MEMORY, _LEAST_MEMORY = 0.25, 2 << 30, 64 << 20
 
 @dataclass(frozen=True)
 class Prepared:
-    """What :func:`pltf.prepare` has written; :func:`os.fspath` gives the path."""
+    """The store that :func:`pltf.prepare` has written; it can be used as a path."""
 
     path: Path
     shape: tuple[int, ...]
@@ -52,13 +54,17 @@ class Prepared:
     def __fspath__(self) -> str:
         return os.fspath(self.path)
 
+    def open(self) -> StoredObservation:
+        """Open the store, as :func:`pltf.open` does."""
+        return open_store(self.path)
+
     def __str__(self) -> str:
         sizes = ", ".join(f"{size:,} {dim}" for dim, size in zip(self.dims, self.shape, strict=True))
         parts = "1 part" if self.parts == 1 else f"{self.parts:,} parts"
         missing = f", {self.missing:,} missing" if self.missing else ""
         return (
             f"{self.path}: {self.cells:,} cells{missing} of {sizes} in {parts}, total {self.total:g}, "
-            f"{self.size / 1e6:,.1f} MB, {self.seconds:.1f} s"
+            f"{human(self.size, 'B')}, {self.seconds:.1f} s"
         )
 
 
@@ -81,54 +87,62 @@ def prepare(
     progress: bool = True,
     name: str | None = None,
 ) -> Prepared:
-    """Turn a table of any size into a folder of sorted cells (a cell store), which need not fit in memory.
+    """Sort a table or array of any size into a cell store, a folder on disk that :func:`pltf.open` opens.
 
-    The arguments mean what they mean in :func:`pltf.observe`, with one difference: without ``value=`` every row counts
-    one, and no column is taken for values by itself. A row without a value makes its cell missing.
+    Neither the data nor the cells need to fit in memory. The arguments are those of :func:`pltf.observe`, with one
+    difference: without ``value=`` every row counts one. A row without a value makes its cell missing.
 
     Parameters
     ----------
     source
         Files: a path, a pattern such as ``"events/*.parquet"``, or a list of them, all CSV, all TSV (also .gz), or all
         Parquet; one ``.tns``, ``.npy``, HDF5 or Zarr. Tables of pandas, polars, pyarrow or ``dask.dataframe``; an
-        iterable of tables or Arrow batches; a relation of DuckDB, or SQL with ``connection=``. Dense arrays of NumPy,
-        h5py and Zarr: NaN is missing, and zero is a value.
+        iterable of tables or Arrow batches; a DuckDB relation, or SQL with ``connection=``. Dense arrays of NumPy,
+        h5py, Zarr, Dask and xarray, where NaN is missing and zero is a value.
     path
-        The folder to make. It appears when all is written, and not before.
+        The folder to write. It appears when everything is written, and not before.
     dims, value, unlisted, shape, labels, duplicates
         As for :func:`pltf.observe`.
     variable
-        The array, in a file that has several.
+        Name of the array, in a file with several arrays.
     connection
-        A connection of DuckDB, for a ``source`` in SQL.
+        A DuckDB connection, if ``source`` is an SQL query.
     memory_limit
-        Bytes for reading and sorting; what does not fit goes to the disk, beside ``path``. Python needs some 300 MB
-        more. Default: a quarter of what is free, at most 2 GiB.
+        Bytes for reading and sorting; what does not fit is written to a temporary folder beside ``path``. Python needs
+        some 500 MB more. Default: a quarter of the free memory, at most 2 GiB.
     threads
         Default: all cores.
     cells_per_part
-        About how many cells go into a file. A position of the longest mode is never cut.
+        Approximate number of cells in a part. A part ends where a position of the longest mode ends.
     overwrite
-        Replace a store that has this name.
+        Replace an existing store.
     progress
         Show progress on the terminal.
     name
-        What messages call the data.
+        Name of the data in messages.
+
+    Returns
+    -------
+    Prepared
+        Path, shape, number of cells and size of the store; ``open()`` opens it.
 
     Examples
     --------
     >>> import pandas as pd, pltf, tempfile, os
     >>> events = pd.DataFrame({"who": ["ann", "bob", "ann"], "where": ["bar", "bar", "bar"]})
     >>> path = os.path.join(tempfile.mkdtemp(), "cells.pltf")
-    >>> done = pltf.prepare(events, path, dims={"who": "user", "where": "place"})
-    >>> done.shape, done.cells, done.total
+    >>> store = pltf.prepare(events, path, dims={"who": "user", "where": "place"})
+    >>> store.shape, store.cells, store.total
     ((2, 1), 2, 3.0)
+    >>> store.open()
+    <StoredObservation 2x1 uint8: 2 of 2 cells observed, total 3>
     """
     began = time.perf_counter()
     target = checked_target(path, flag("overwrite", overwrite))
     choice("unlisted", unlisted, UNLISTED, ObservationError)
     choice("duplicates", duplicates, DUPLICATES, ObservationError)
     whole("cells_per_part", cells_per_part, 1)
+    save_address_space()
     memory = _memory(memory_limit)
     threads = available_threads() if threads is None else whole("threads", threads, 1)
     given = _given_labels(labels)
@@ -137,13 +151,13 @@ def prepare(
         before = Fingerprint(data.files)
         keys = _keys(data, dims, shape)
         _check_value(data, keys, value)
-        told = Told(data.name, bar)
-        with Database(work, data.files, memory, threads, told) as database:
-            told.doing("reading", 0.0, 0.2)
+        stages = Stages(data.name, bar)
+        with Database(work, data.files, memory, threads, stages) as database:
+            stages.start("reading", 0.0, 0.2)
             rows = data.rows(database, keys, _value_of(data, value))
             unlisted = data.unlisted if isinstance(data, DenseArray) else unlisted
-            modes = _modes(database, data, rows, keys, shape, {**data.labels(keys), **given}, store, told)
-            work_on = _Work(database, data.name, rows, modes, store, told)
+            modes = _modes(database, data, rows, keys, shape, {**data.labels(keys), **given}, store, stages)
+            work_on = _Work(database, data.name, rows, modes, store, stages)
             done = work_on.cells(unlisted, duplicates, cells_per_part)
         before.check()
         size = sum(file.stat().st_size for file in store.iterdir())
@@ -154,7 +168,7 @@ def prepare(
 
 
 def _memory(limit: float | None) -> float:
-    """Bytes that the database may take."""
+    """Memory limit for the database, in bytes."""
     if limit is None:
         return max(min(_LARGEST_SHARE * at_hand(), _MOST_MEMORY), _LEAST_MEMORY)
     try:
@@ -175,7 +189,7 @@ def _given_labels(labels: Any) -> dict[str, Labels]:
 
 
 def _keys(data: Source, dims: Any, shape: Any) -> list[Key]:
-    """The columns that are indices."""
+    """The index columns."""
     columns = data.columns()
     if isinstance(data, (DenseArray, TnsFile)):
         return _axes(data, dims, shape)
@@ -183,14 +197,16 @@ def _keys(data: Source, dims: Any, shape: Any) -> list[Key]:
 
 
 def _axes(data: DenseArray | TnsFile, dims: Any, shape: Any) -> list[Key]:
-    """The axes of what has no columns with names."""
+    """The axes of a source without column names."""
     sizes = data.sizes()
     if shape is not None and tuple(shape) != sizes:
-        raise ObservationError(f"{data.name} has a shape of its own, {sizes}: {py:shape} must be None")
+        raise ObservationError(f"{data.name} has the shape {sizes}: {py:shape} must be None")
     columns, names = data.columns()[: len(sizes)], dims
-    if isinstance(dims, Mapping) and all(column == name for column, name in dims.items()):  # of the command line
+    if isinstance(dims, Mapping) and all(column == name for column, name in dims.items()):  # from the command line
         names = list(dims)
-    if dims is None:
+    if dims is None and isinstance(data, DenseArray) and data.dims:
+        names = list(data.dims)
+    elif dims is None:
         names = [*"ijklmnop"][: len(sizes)] if len(sizes) <= 8 else [f"i{axis}" for axis in range(len(sizes))]
     listed = isinstance(names, (list, tuple)) and all(isinstance(one, str) for one in names)
     if not listed or len(names) != len(sizes) or len(set(names)) != len(sizes):
@@ -199,17 +215,17 @@ def _axes(data: DenseArray | TnsFile, dims: Any, shape: Any) -> list[Key]:
 
 
 def _check_value(data: Source, keys: Sequence[Key], value: Any) -> None:
-    """Refuse a column of values that is not there."""
+    """Check the value column."""
     if value is None:
         return
     if isinstance(data, (DenseArray, TnsFile)):
-        raise ObservationError(f"{py:value} goes with a table, but {data.name} is none")
+        raise ObservationError(f"{py:value} requires a table, and {data.name} is not one")
     columns = data.columns()
     if value not in columns:
         advice = f"it has {in_words(columns)}"
         raise ObservationError(f"{data.name}: {py:value} must be a column of the table, got {brief(value)}; {advice}")
     if any(key.column == value and key.bin is None for key in keys):
-        raise ObservationError(f"{data.name}: column {value!r} cannot hold labels and values both")
+        raise ObservationError(f"{data.name}: column {value!r} cannot hold both labels and values")
 
 
 def _value_of(data: Source, value: str | None) -> str | None:
@@ -227,9 +243,9 @@ def _modes(
     shape: Any,
     known: Mapping[str, Labels],
     store: Path,
-    told: Told,
+    stages: Stages,
 ) -> list[Mode]:
-    """The positions of each index, and its labels in the store."""
+    """Find the positions of each index, and write its labels to the store."""
     unknown = [index for index in known if index not in [key.dim for key in keys]]
     if unknown:
         dims = ", ".join(key.dim for key in keys)
@@ -237,11 +253,11 @@ def _modes(
     sizes = data.sizes() if shape is None else _sizes(shape, len(keys), data.name)
     if sizes is not None and known and not isinstance(data, (DenseArray, TnsFile)):
         raise ObservationError(
-            f"{data.name}: with {py:shape=} the columns hold positions, and with {py:labels=} labels: give one"
+            f"{data.name}: columns hold positions with {py:shape=}, and labels with {py:labels=}: pass only one of them"
         )
     modes = []
     for number, key in enumerate(keys):
-        told.doing(f"labels of {key.dim}", 0.2 + 0.3 * number / len(keys), 0.2 + 0.3 * (number + 1) / len(keys))
+        stages.start(f"labels of {key.dim}", 0.2 + 0.3 * number / len(keys), 0.2 + 0.3 * (number + 1) / len(keys))
         column = Column(database, rows, number, key, data.name)
         if not database.rows(f"SELECT 1 FROM {rows.table} r LIMIT 1"):
             _refuse_empty(data)
@@ -255,18 +271,18 @@ def _modes(
 
 
 def _labelled(mode: Mode, labels: Labels | None, store: Path, number: int, name: str) -> Mode:
-    """An axis of an array with the labels that somebody gives."""
+    """Give an axis of an array its labels."""
     if labels is None or mode.line is not None:
         return mode
     if len(labels) != mode.size:
         raise ObservationError(
-            f"{name}: index {mode.dim!r} has {mode.size} positions, and {py:labels} has {len(labels)} for it"
+            f"{name}: index {mode.dim!r} has {mode.size} positions, but {py:labels} has {len(labels)} for it"
         )
     return replace(mode, line=write_labels(store, number, labels))
 
 
 def _sizes(shape: Any, modes: int, name: str) -> tuple[int, ...]:
-    """The sizes that somebody gives."""
+    """Check a given shape."""
     ordered = isinstance(shape, Sequence) or (isinstance(shape, np.ndarray) and shape.ndim)
     sizes = tuple(shape) if ordered else ()
     whole_numbers = all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in sizes)
@@ -280,21 +296,23 @@ def _sizes(shape: Any, modes: int, name: str) -> tuple[int, ...]:
 
 def _refuse_empty(data: Source) -> None:
     if isinstance(data, DenseArray) and data.unlisted == "zero":
-        raise ObservationError(f"{data.name} has no cell that is not zero")
+        raise ObservationError(f"{data.name} has only zeros")
     raise ObservationError(f"{data.name} has no rows")
 
 
 class _Work:
-    """What is known when the labels are."""
+    """Sorts rows and writes parts, once positions are known."""
 
-    def __init__(self, database: Database, name: str, rows: Rows, modes: list[Mode], store: Path, told: Told) -> None:
-        self._database, self._name, self._rows, self._modes, self._told = database, name, rows, modes, told
+    def __init__(
+        self, database: Database, name: str, rows: Rows, modes: list[Mode], store: Path, stages: Stages
+    ) -> None:
+        self._database, self._name, self._rows, self._modes, self._stages = database, name, rows, modes, stages
         self._store = store
         self._sizes = tuple(mode.size for mode in modes)
         self._packing = Packing.of(self._sizes)
 
     def cells(self, unlisted: str, duplicates: str, cells_per_part: int) -> dict[str, Any]:
-        """Sort the rows and write the parts; the fields of what was prepared."""
+        """Sort the rows and write the parts; returns fields of :class:`Prepared`."""
         counted = self._rows.value is None
         whole_values = True if counted else self._checked_values()
         packing, dims = self._packing, tuple(mode.dim for mode in self._modes)
@@ -309,10 +327,10 @@ class _Work:
             unlisted=unlisted,
             called=self._called,
         )
-        self._told.doing("sorting", 0.5, 0.8)
+        self._stages.start("sorting", 0.5, 0.8)
         for keys, values in self._sorted(duplicates == "sum" and not whole_values):
             cells.take(keys, values)
-            self._told.doing("writing", 0.8, 1.0)
+            self._stages.start("writing", 0.8, 1.0)
         missing = cells.finish()
         totals = writer.totals
         if not math.isfinite(totals.total):
@@ -325,7 +343,7 @@ class _Work:
         return found | {"parts": writer.parts, "total": totals.total}
 
     def _sorted(self, by_value: bool) -> Any:
-        """Keys (keys, rows) and values of the rows, sorted; equal ones by their values, if the order tells in a sum."""
+        """Sorted keys (keys, rows) and values; equal keys sorted by value if the order matters for their sum."""
         packed = self._packing.sql([mode.code for mode in self._modes])
         names = [f"k{number}" for number in range(len(packed))]
         columns = [f"{sql} AS {name}" for sql, name in zip(packed, names, strict=True)]
@@ -338,7 +356,7 @@ class _Work:
             yield keys, None if self._rows.value is None else batch.column(len(names)).to_numpy(zero_copy_only=False)
 
     def _checked_values(self) -> bool:
-        """Refuse values that cannot be counts; whether all are whole."""
+        """Refuse values that cannot be counts; returns whether all are whole numbers."""
         v = f"r.{VALUE}"
         query = f"min({v}), max({v}), bool_and({v} % 1 = 0)"
         low, high, whole_values = self._database.rows(f"SELECT {query} FROM {self._rows.table} r")[0]
@@ -357,7 +375,7 @@ class _Work:
         return bool(whole_values is None or whole_values)
 
     def _called(self, keys: Keys) -> str:
-        """A cell by its labels."""
+        """Describe a cell by its labels."""
         import pyarrow as pa
 
         from pltf.data.labels import shown

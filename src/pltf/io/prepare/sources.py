@@ -1,4 +1,4 @@
-"""What people hand over, as rows that a database can read."""
+"""Data sources as rows that DuckDB can read."""
 
 from __future__ import annotations
 
@@ -12,71 +12,71 @@ from pltf.data.tables import Key
 from pltf.errors import ObservationError, PltfError
 from pltf.io.prepare.database import Database
 
-ROWS_TABLE = "staged"  # what is read once only is kept here
-VALUE, BAD = "v", "bad"  # columns beside those of the indices, c0, c1, ...; words that are no numbers
+ROWS_TABLE = "staged"  # for sources that can be read only once
+VALUE, BAD = "v", "bad"  # columns besides those of the indices, c0, c1, ...; BAD has text that is not a number
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What a column holds."""
+    """The type of a column."""
 
-    name: str  # "words", "whole", "real", "truth", "dates", or another type in words
+    name: str  # "text", "whole", "real", "truth", "dates", or the name of another type
     zone: str | None = None
 
     @property
-    def told(self) -> str:
-        """In words."""
+    def description(self) -> str:
+        """For messages."""
         known = {"whole": "whole numbers", "real": "real numbers", "truth": "True and False"}
         return known.get(self.name, self.name) + (f" of {self.zone}" if self.zone else "")
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows in the database: the columns c0, c1, ... of the indices, and v of the values."""
+    """Rows in the database, with columns c0, c1, ... for the indices and v for the values."""
 
-    table: str  # what stands behind FROM
-    kinds: Sequence[Kind]  # of the indices
+    table: str  # for the FROM clause
+    kinds: Sequence[Kind]  # of the index columns
     value: Kind | None
-    text: bool = False  # everything is in words: labels of whole numbers are such all the same
-    located: str | None = None  # the same with the columns "file" and "row"
-    files: Mapping[str, Path] = field(default_factory=dict)  # by their names in there
+    text: bool = False  # all columns are text, but labels may still be whole numbers
+    located: str | None = None  # the same rows with columns "file" and "row"
+    files: Mapping[str, Path] = field(default_factory=dict)  # by their names in the database
 
     def where(self, database: Database, wrong: str) -> str:
-        """The first row for which something is wrong, in words; "" if that cannot be told."""
+        """Describe the first row that satisfies a condition; "" if it is not known."""
         if self.located is None:
             return ""
         query = f"SELECT file, row FROM {self.located} r WHERE {wrong} ORDER BY file, row LIMIT 1"
         try:
             found = database.rows(query)
-        except PltfError:  # the file has columns of these names
+        except PltfError:  # the file has columns with these names
             return ""
         return f" (row {found[0][1] + 1} of {self.files[found[0][0]]})" if found else ""
 
 
 class Source(Protocol):
-    """Where rows come from."""
+    """A source of rows."""
 
     name: str
 
     @property
     def files(self) -> Sequence[Path]:
-        """The files that the database may read."""
+        """The files that DuckDB may read."""
 
     def columns(self) -> list[str]:
         """The names of the columns."""
 
     def labels(self, keys: Sequence[Key]) -> Mapping[str, Labels]:
-        """The labels of indices that the source knows: those of categories."""
+        """Labels that the source defines itself, such as categories."""
 
     def rows(self, database: Database, keys: Sequence[Key], value: str | None) -> Rows:
-        """The rows, of these columns."""
+        """The rows, with these columns."""
 
     def sizes(self) -> tuple[int, ...] | None:
-        """The sizes of the modes, if the columns hold positions."""
+        """The sizes of the modes if the columns hold positions, otherwise None."""
 
 
 def kind_of(type_: Any) -> Kind:
-    """The kind of an Arrow type."""
+    """The kind of column for an Arrow type."""
     import pyarrow.types as of
 
     if of.is_dictionary(type_):
@@ -84,7 +84,7 @@ def kind_of(type_: Any) -> Kind:
     if of.is_timestamp(type_):
         return Kind("dates", type_.tz)
     tests: dict[str, tuple[Callable[[Any], bool], ...]] = {
-        "words": (of.is_string, of.is_large_string, of.is_string_view),
+        "text": (of.is_string, of.is_large_string, of.is_string_view),
         "whole": (of.is_integer,),
         "real": (of.is_floating,),
         "truth": (of.is_boolean,),
@@ -96,19 +96,18 @@ def kind_of(type_: Any) -> Kind:
 
 
 def same_kinds(found: Sequence[tuple[str, Kind]], column: str) -> Kind:
-    """The kind of a column that several files or batches have, which must be one; ``found`` says where it has which."""
+    """The kind of a column in several files or batches, which must agree; ``found`` has the kind for each of them."""
     where, kind = found[0]
     for other, its in found[1:]:
         if its != kind:
-            raise ObservationError(
-                f"column {column!r} must be of one kind, and holds {kind.told} in {where} and {its.told} in {other}"
-            )
+            both = f"{kind.description} in {where} and {its.description} in {other}"
+            raise ObservationError(f"column {column!r} must have one type, but it has {both}")
     return kind
 
 
 @dataclass
 class Fingerprint:
-    """Files as they were before they were read."""
+    """Sizes and times of files before they are read."""
 
     files: Sequence[Path]
     known: list[tuple[int, int, int]] = field(default_factory=list)
@@ -126,7 +125,7 @@ class Fingerprint:
                 yield stat.st_size, stat.st_mtime_ns, stat.st_ino
 
     def check(self) -> None:
-        """Refuse files that have changed since."""
+        """Raise an error if a file has changed."""
         for file, before, now in zip(self.files, self.known, self._now(), strict=True):
             if before != now:
-                raise PltfError(f"{file} has changed while it was read: prepare it again")
+                raise PltfError(f"{file} changed while it was being read: run prepare again")

@@ -1,4 +1,4 @@
-"""Rows that come in batches and are read once: tables in memory, iterables of them, relations of DuckDB, .tns files."""
+"""Sources that are read once, in batches: tables in memory, iterables of tables, DuckDB relations, .tns files."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from pltf.io.prepare.sources import ROWS_TABLE, VALUE, Kind, Rows, kind_of
 from pltf.memory import Allowance
 
 _ROWS = 1 << 18  # of a batch
-_KEPT = {"words": "large_string", "whole": "int64", "real": "float64", "truth": "bool"}
+_KEPT = {"text": "large_string", "whole": "int64", "real": "float64", "truth": "bool"}
 
 
 class Stream:
-    """Batches of a table; ``begin`` gives them, with the wanted columns at least."""
+    """A table in batches; ``begin`` yields them, with at least the wanted columns."""
 
     files: Sequence[Path] = ()
 
@@ -44,7 +44,7 @@ class Stream:
         return self._columns
 
     def labels(self, keys: Sequence[Key]) -> Mapping[str, Labels]:
-        """Categories are labels in their order; dates are binned all the same."""
+        """Categories are labels in their order, unless they are dates to be binned."""
         return {
             key.dim: self._categories[key.column] for key in keys if key.column in self._categories and key.bin is None
         }
@@ -68,7 +68,7 @@ class Stream:
 
 
 def _alike(blocks: Iterable[Any], wanted: Sequence[str], names: Sequence[str], keys: int, name: str) -> Iterator[Any]:
-    """Batches of the same types: those of the first one."""
+    """Convert batches to the types of the first one."""
     import pyarrow as pa
 
     types: list[Any] = []
@@ -102,9 +102,9 @@ def _as_table(block: Any, wanted: Sequence[str], name: str) -> Any:
         elif type(block).__module__.split(".")[0] == "pandas":
             block = pa.Table.from_pandas(block[list(wanted)], preserve_index=False)
         elif not isinstance(block, pa.Table):
-            block = pa.table(block)  # what speaks the Arrow interface, as polars does
+            block = pa.table(block)  # libraries with the Arrow interface, such as polars
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as reason:
-        raise ObservationError(f"{name} must be tables of columns of one type each: {_first_line(reason)}") from None
+        raise ObservationError(f"{name}: each column of a table must have one type: {_first_line(reason)}") from None
     _refuse_absent(wanted, block.column_names, name)
     return block
 
@@ -120,14 +120,14 @@ def _first_line(reason: Exception) -> str:
 
 
 def _kept_type(type_: Any) -> Any:
-    """The type of labels in the database."""
+    """The type in which labels are stored in the database."""
     import pyarrow as pa
 
     kind = kind_of(type_).name
     if kind in _KEPT:
         return getattr(pa, _KEPT[kind] if kind != "truth" else "bool_")()
     if kind == "dates" and pa.types.is_timestamp(type_) and type_.tz is not None:
-        return pa.timestamp("us", type_.tz)  # DuckDB has no others with a zone
+        return pa.timestamp("us", type_.tz)  # the only type with a time zone in DuckDB
     return type_
 
 
@@ -136,28 +136,28 @@ def _labels(array: Any, type_: Any, what: str, number: int) -> Any:
     import pyarrow as pa
 
     if kind_of(array.type) != kind_of(type_) and not pa.types.is_null(array.type):
-        its, first = kind_of(array.type).told, kind_of(type_).told
+        its, first = kind_of(array.type).description, kind_of(type_).description
         raise ObservationError(
-            f"{what} must be of one kind, and holds {first} in the first batch and {its} in batch {number + 1}"
+            f"{what} must have one type, but it has {first} in the first batch and {its} in batch {number + 1}"
         )
-    if pa.types.is_dictionary(array.type):  # of views, as polars has them, not all casts are known
+    if pa.types.is_dictionary(array.type):  # Arrow cannot cast all views, which polars uses
         array = pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(type_))
     try:
         return array.cast(type_)
     except pa.ArrowInvalid as reason:
         if pa.types.is_uint64(array.type):
             raise ObservationError(f"{what}: whole numbers must be below 2**63") from None
-        raise ObservationError(f"{what} cannot be kept as {type_}: {_first_line(reason)}") from None
+        raise ObservationError(f"{what} cannot be stored as {type_}: {_first_line(reason)}") from None
 
 
 def _values(array: Any, what: str) -> Any:
-    """A column of values in float64, null where there is none."""
+    """A column of values in float64, null where they are missing."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     kind = kind_of(array.type)
     if kind.name not in ("whole", "real", "truth", "decimals", "nothing"):
-        raise ObservationError(f"{what} must hold numbers, got {kind.told}")
+        raise ObservationError(f"{what} must hold numbers, got {kind.description}")
     if kind.name == "whole" and (pc.max(array).as_py() or 0) > EXACT:
         high = pc.max(array).as_py()
         raise ObservationError(f"{what} must hold at most 2**53, or float64 would round it; got {high}")
@@ -166,7 +166,7 @@ def _values(array: Any, what: str) -> Any:
     return pc.if_else(pc.is_nan(array), None, array) if kind.name == "real" else array
 
 
-# -- who has batches ----------------------------------------------------------------------------
+# -- kinds of sources ---------------------------------------------------------------------------
 
 
 def of_table(table: Any, name: str) -> Stream:
@@ -184,7 +184,7 @@ def of_table(table: Any, name: str) -> Stream:
 
 
 def _categories(table: Any, columns: Sequence[str], name: str) -> dict[str, Labels]:
-    """The categories of columns that have some."""
+    """Categories of categorical columns."""
     found: dict[str, Labels] = {}
     for column in columns:
         categories = _categories_of(table[column])
@@ -194,7 +194,7 @@ def _categories(table: Any, columns: Sequence[str], name: str) -> dict[str, Labe
 
 
 def _categories_of(column: Any) -> Any:
-    """The categories of a column, None if it has none; those of polars that are no Enum have no order."""
+    """The categories of a column or None; polars categories other than Enum have no fixed order."""
     import pyarrow as pa
 
     if isinstance(column, pa.ChunkedArray):
@@ -208,7 +208,7 @@ def _categories_of(column: Any) -> Any:
 
 
 def of_relation(relation: Any, name: str) -> Stream:
-    """A relation of DuckDB, on the connection that it has."""
+    """A DuckDB relation, read on its own connection."""
 
     def begin(wanted: Sequence[str]) -> Iterator[Any]:
         yield from relation.project(", ".join(map(named, wanted))).to_arrow_reader(_ROWS)
@@ -224,7 +224,7 @@ def of_batches(blocks: Any, name: str) -> Stream:
         raise ObservationError(f"{name} has no rows")
     columns = _names_of(first)
     if columns is None:
-        raise ObservationError(f"{name} must give tables or Arrow batches, got {type(first).__name__}")
+        raise ObservationError(f"{name} must yield tables or Arrow batches, got {type(first).__name__}")
     return Stream(name, columns, lambda wanted: chain([first], rest))
 
 
@@ -236,8 +236,13 @@ def _names_of(table: Any) -> list[str] | None:
     return list(table.columns) if hasattr(table, "columns") else None
 
 
+def of_dataset(dataset: Any, name: str) -> Stream:
+    """A pyarrow.dataset.Dataset, batch by batch."""
+    return Stream(name, list(dataset.schema.names), lambda wanted: dataset.to_batches(columns=list(wanted)))
+
+
 def of_dask(frame: Any, name: str) -> Stream:
-    """A dask.dataframe, a partition at a time."""
+    """A dask.dataframe, one partition at a time."""
 
     def begin(wanted: Sequence[str]) -> Iterable[Any]:
         some = frame[list(wanted)]
@@ -250,7 +255,7 @@ def of_dask(frame: Any, name: str) -> Stream:
 
 
 class TnsFile(Stream):
-    """A .tns file: positions from 1 on and a value in each line."""
+    """A .tns file: each line has positions, counted from 1, and a value."""
 
     def __init__(self, path: Path) -> None:
         with opened(path) as file:
@@ -262,12 +267,12 @@ class TnsFile(Stream):
         if modes < 1:
             raise PltfError(f"{path} must have at least one position and a value in each line")
         if self._shape is not None and len(self._shape) != modes:
-            raise PltfError(f"{path} has {modes} positions in a line, and {len(self._shape)} sizes at its top")
+            raise PltfError(f"{path} has {modes} positions in a line, but {len(self._shape)} sizes in its header")
         self._path, self.files, self.modes = path, [path], modes
         super().__init__(str(path), [*map(str, range(modes)), VALUE], self._batches)
 
     def sizes(self) -> tuple[int, ...]:
-        """The sizes at the top of the file; zeros, where there are none."""
+        """The sizes in the header, or zeros if it has none."""
         return self._shape or (0,) * self.modes
 
     def _batches(self, wanted: Sequence[str]) -> Iterator[Any]:
@@ -294,7 +299,7 @@ class TnsFile(Stream):
 
 
 def _plain(block: bytes) -> bytes:
-    """Lines with one space between their numbers, and nothing else."""
+    """Lines with single spaces between numbers and without comments."""
     if b"#" in block:
         block = re.sub(rb"#[^\n]*", b"", block)
     if b"\t" in block or b"  " in block or b"\r" in block:

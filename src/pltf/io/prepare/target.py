@@ -1,4 +1,4 @@
-"""The folder of a store: made in a hidden one beside it, and renamed when it is whole."""
+"""The folder of a store: written to a hidden folder beside it, and renamed when complete."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _OF_A_STORE = re.compile(rf"{re.escape(ABOUT)}|{re.escape(MISSING)}|part-[0-9]+\
 
 
 def checked_target(path: Any, overwrite: bool) -> Path:
-    """Where the store is to be, judged before any work."""
+    """Check the path of the store before any work."""
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
     if not isinstance(text, str) or not text or "\0" in text or Path(text).name in ("", "..") or text == ".":
-        raise PltfError(f"{py:path} must be the name of a folder for the store, got {brief(path)}")
+        raise PltfError(f"{py:path} must be a folder name for the store, got {brief(path)}")
     target = Path(text)
     if os.path.lexists(target):
         _check_existing(target, overwrite)
@@ -35,19 +35,19 @@ def checked_target(path: Any, overwrite: bool) -> Path:
 
 
 def _check_existing(target: Path, overwrite: bool) -> None:
-    """Refuse to replace anything but a store, and that only if it is asked for."""
+    """Refuse to replace anything but a store, and a store only with ``overwrite``."""
     if not overwrite:
-        raise PltfError(f"{target} exists: {py:overwrite=True} replaces it")
+        raise PltfError(f"{target} exists: pass {py:overwrite=True} to replace it")
     if target.is_symlink() or not target.is_dir() or not (target / ABOUT).is_file():
         raise PltfError(f"{target} exists and is not a cell store, so it is not replaced: choose another name")
     others = [one.name for one in target.iterdir() if not _OF_A_STORE.fullmatch(one.name)]
     if others:
-        raise PltfError(f"{target} holds other files beside a cell store ({others[0]!r}), so it is not replaced")
+        raise PltfError(f"{target} contains other files besides a cell store ({others[0]!r}), so it is not replaced")
 
 
 @contextmanager
 def new_store(target: Path) -> Iterator[tuple[Path, Path]]:
-    """An empty folder for the store, and one for the work; at the end the first one becomes the target."""
+    """Yield an empty folder for the store and one for temporary files; at the end rename the first to the target."""
     with held_folder(target.parent, f".{target.name}.") as hidden:
         store, work = hidden / "store", hidden / "work"
         store.mkdir()
@@ -56,15 +56,15 @@ def new_store(target: Path) -> Iterator[tuple[Path, Path]]:
             yield store, work
         except OSError as reason:
             if reason.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise PltfError(f"the disk of {target.parent} is full: the work needs more space there") from None
+                raise PltfError(f"the disk of {target.parent} is full: sorting needs more space there") from None
             raise
         _renamed(store, target, hidden / "replaced")
 
 
 def _renamed(store: Path, target: Path, aside: Path) -> None:
-    """Give a finished store its name; one that has the name is put aside, and goes with the hidden folder."""
+    """Rename a finished store; a store that has the name already is moved to the hidden folder, which is deleted."""
     if os.path.lexists(target):
-        _check_existing(target, overwrite=True)  # it may have changed since
+        _check_existing(target, overwrite=True)  # it may have changed meanwhile
         target.rename(aside)
     try:
         store.rename(target)
@@ -73,7 +73,7 @@ def _renamed(store: Path, target: Path, aside: Path) -> None:
             aside.rename(target)
         raise
     for folder in (target, target.parent):
-        with suppress(OSError):  # what was renamed is on the disk, too; not every system can do this
+        with suppress(OSError):  # make the rename durable, where the system can
             handle = os.open(folder, os.O_RDONLY)
             try:
                 os.fsync(handle)
