@@ -11,9 +11,10 @@ piece of Python in a sentence is marked where it is written, with a format speci
 
 from __future__ import annotations
 
+import difflib
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -125,6 +126,20 @@ class ObservationError(PltfError):
     """
 
 
+class UnknownNameError(PltfError, KeyError):
+    """A name that a mapping does not have; also a :class:`KeyError`.
+
+    >>> import numpy as np, pltf
+    >>> pltf.nmf(rank=1).fit(np.ones((2, 3))).factors["w"]
+    Traceback (most recent call last):
+        ...
+    pltf.errors.UnknownNameError: no factor 'w': the factors are W, H; did you mean 'W'?
+    """
+
+    def __str__(self) -> str:  # that of KeyError would put quotes around the sentence
+        return str(self.args[0])
+
+
 class EngineError(PltfError):
     """An engine that does not exist or cannot take these data.
 
@@ -196,3 +211,14 @@ def choice(argument: str, value: Any, choices: Sequence[str], error: type[PltfEr
     if not isinstance(value, str) or value not in choices:
         raise error(f"{py:{argument}} must be one of {', '.join(map(repr, choices))}; got {value!r}")
     return str(value)
+
+
+def did_you_mean(name: Any, options: Iterable[str]) -> str:
+    """The end of a message about an unknown name: the option that is spelled most like it, if one is.
+
+    >>> did_you_mean("usr", ["user", "place"]), did_you_mean("USER", ["user"]), did_you_mean("x", ["user"])
+    ("; did you mean 'user'?", "; did you mean 'user'?", '')
+    """
+    by_spelling = {option.casefold(): option for option in options}
+    close = difflib.get_close_matches(str(name).casefold(), by_spelling, n=1)
+    return f"; did you mean {by_spelling[close[0]]!r}?" if close else ""

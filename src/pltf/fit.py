@@ -20,7 +20,7 @@ from pltf.data.split import HeldOut
 from pltf.devices import AUTO, HOST, check_device, device_of, gpu
 from pltf.engines.base import Counts
 from pltf.errors import PltfError, flag, py, whole
-from pltf.gamma import Array, Factor, Gamma, Point, Posterior, Samples, level_of
+from pltf.gamma import Array, Factor, Gamma, NamedFactors, Point, Posterior, Samples, level_of
 from pltf.inference.factors import Factors, frozen
 from pltf.inference.run import Row
 from pltf.inference.start import restart_seed
@@ -34,6 +34,7 @@ from pltf.prediction.moments import Belief, mean, variance
 from pltf.prediction.noise import Bernoulli, Noise, Poisson
 from pltf.prediction.spread import Sample, spread_of, widened
 from pltf.prediction.support import Slices, joined, slices_of, supported
+from pltf.prediction.table import check_columns, predicted
 from pltf.prediction.top import Choice, most_probable
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ class Fit:
     @property
     def factors(self) -> Mapping[str, Factor]:
         """Every factor: a Posterior; Samples, of a Gibbs fit; a Point where it was fixed or estimated by EM or MAP."""
-        return MappingProxyType({name: self._factor(name) for name in self.model.factors})
+        return MappingProxyType(NamedFactors({name: self._factor(name) for name in self.model.factors}))
 
     def _factor(self, name: str) -> Factor:
         indices = self.model.factors[name]
@@ -222,19 +223,21 @@ class Fit:
 
         Of links (``likelihood="bernoulli"``) it is the rate too, which may be above 1; :meth:`prob` is the probability.
 
-        ``at`` lists cells: an (n, modes) array of positions, a table with a column for each index, rows of labels, a
-        tuple of index arrays such as ``np.nonzero`` gives, or a boolean array of the tensor's shape. In a table or a
-        DataArray an index that has labels goes by them. Answers come in the order of the cells: of a boolean array,
+        ``at`` says which cells: an (n, modes) array of positions, a table with a column for each index, rows of labels,
+        a tuple of index arrays such as ``np.nonzero`` gives, or a boolean array of the tensor's shape. In a table or a
+        DataArray an index that has labels goes by them. A tuple of labels or positions, such as ``("ann", "gym")``, is
+        a single cell, and the answer is a single number. Answers come in the order of the cells; for a boolean array,
         in that of ``values[at]``. Without ``at``: the whole tensor, its axes as in the model. ``of`` names the tensor
         when the model has several.
 
         >>> import numpy as np, pltf
         >>> X = np.array([[4.0, 2.0], [2.0, np.nan]])
         >>> fit = pltf.nmf(rank=1).fit(X)
-        >>> fit.mean().shape, fit.mean(at=np.isnan(X)).shape
-        ((2, 2), (1,))
+        >>> fit.mean().shape, fit.mean(at=np.isnan(X)).shape, fit.mean((1, 1)).shape
+        ((2, 2), (1,), ())
         """
-        return mean(*self._asked(at, of), flag("progress", progress))
+        belief, cells = self._asked(at, of)
+        return cells.answer(mean(belief, cells, flag("progress", progress)))
 
     def var(self, at: Any = None, *, counts: bool = False, of: str | None = None, progress: bool = True) -> Array:
         """Variance of the rates of cells, exact under the posterior; with ``counts``, of counts, which add their mean.
@@ -252,9 +255,9 @@ class Fit:
         belief, cells = self._asked(at, of)
         counts, progress = flag("counts", counts), flag("progress", progress)
         of_rates = variance(belief, cells, progress)
-        if not counts:
-            return of_rates
-        return belief.noise.at(cells.places).variance(mean(belief, cells, progress), of_rates)
+        if counts:
+            of_rates = belief.noise.at(cells.places).variance(mean(belief, cells, progress), of_rates)
+        return cells.answer(of_rates)
 
     def sample(
         self,
@@ -273,7 +276,8 @@ class Fit:
         >>> fit.sample(100).shape, fit.sample(3, at=[(1, 1)], counts=True).dtype
         ((100, 2, 2), dtype('int64'))
         """
-        return self._sampling(at, of, whole("n", n, 1), seed, progress).sample(flag("counts", counts))
+        sampling = self._sampling(at, of, whole("n", n, 1), seed, progress)
+        return sampling.cells.answer(sampling.sample(flag("counts", counts)))
 
     def prob(
         self,
@@ -297,7 +301,8 @@ class Fit:
         >>> bool(0 < several < link < 1)
         True
         """
-        return self._sampling(at, of, draws, seed, progress).average(at_least(_count_of(atleast, 0)))
+        sampling = self._sampling(at, of, draws, seed, progress)
+        return sampling.cells.answer(sampling.average(at_least(_count_of(atleast, 0))))
 
     def interval(
         self,
@@ -324,7 +329,7 @@ class Fit:
         half = (1 - level_of(level)) / 2
         sampling = self._sampling(at, of, draws, seed, progress)
         low, high = sampling.quantiles((half, 1 - half), flag("counts", counts))
-        return low, high
+        return sampling.cells.answer(low), sampling.cells.answer(high)
 
     def log_prob(
         self,
@@ -348,7 +353,7 @@ class Fit:
         True
         """
         sampling = self._sampling(at, of, draws, seed, progress)
-        return sampling.log_likelihood(self._values(values, sampling.cells, of))
+        return sampling.cells.answer(sampling.log_likelihood(self._values(values, sampling.cells, of)))
 
     def surprise(
         self,
@@ -380,9 +385,9 @@ class Fit:
         x = self._values(values, sampling.cells, of)
         upper, lower = at_least(np.ceil(x)), at_most(np.floor(x))
         if tail != "both":
-            return sampling.average(upper if tail == "upper" else lower)
+            return sampling.cells.answer(sampling.average(upper if tail == "upper" else lower))
         smaller: Array = np.minimum(sampling.average(upper), sampling.average(lower))
-        return np.minimum(2 * smaller, 1.0)
+        return sampling.cells.answer(np.minimum(2 * smaller, 1.0))
 
     def supported(self, at: Any = None, *, of: str | None = None) -> NDArray[np.bool_]:
         """Whether the data tie down what is predicted of cells.
@@ -401,7 +406,7 @@ class Fit:
         found = cells.empty()
         for part in cells.parts(MOST_LISTED):
             found[part] = supported(belief, self._slices[belief.equation.output.name], cells.coords(part))
-        return found.reshape(cells.shape).astype(bool)
+        return cells.answer(found.reshape(cells.shape).astype(bool))
 
     @cached_property
     def _slices(self) -> Mapping[str, Slices | None]:
@@ -413,7 +418,7 @@ class Fit:
     def top(
         self,
         k: int = 10,
-        among: str = "missing",
+        among: str | None = None,
         *,
         atleast: int = 1,
         draws: int = 1000,
@@ -425,7 +430,7 @@ class Fit:
         """The ``k`` most probable cells: those with the largest ``prob``, with their mean and its standard deviation.
 
         ``among="missing"`` are cells that were not observed, ``"zero"`` those that were observed as zero,
-        ``"all"`` all of them. Cells that the data do not tie down (:meth:`supported`) are left out, unless
+        ``"all"`` all of them. Default: missing cells, or zeros where no cell is missing. Cells that the data do not tie down (:meth:`supported`) are left out, unless
         ``unsupported=True``; the column ``supported`` tells. A large tensor is neither built nor gone through: boxes of
         cells that cannot hold one of the largest means are left out.
 
@@ -443,9 +448,8 @@ class Fit:
         k, atleast = whole("k", k, 1), _count_of(atleast, 1)
         draws, seed, progress = whole("draws", draws, 1), whole("seed", seed, 0), flag("progress", progress)
         belief = self._belief(of)
-        lost = [index for index in belief.equation.output.indices if index in ("mean", "sd", "prob", "supported")]
-        if lost:
-            raise PltfError(f"index '{lost[0]}' would be lost in the table, which has such a column: rename it")
+        check_columns(belief.equation.output.indices)
+        among = self._most_asked(belief) if among is None else among
         choice, slices = self._choice(among, belief), self._slices[belief.equation.output.name]
         if not flag("unsupported", unsupported):
             choice = choice.tied_down(lambda cells: supported(belief, slices, cells), belief.shape)
@@ -455,10 +459,67 @@ class Fit:
             other = "" if unsupported else f" and tied down by the data: {py:unsupported=True} takes the others too"
             raise PltfError(f"{none}{other}", argument="among")
         found = Asked(belief.shape, cells)
-        named = zip(belief.equation.output.indices, cells, strict=True)
-        table = pd.DataFrame({index: self._named(index, positions) for index, positions in named})
+        table = pd.DataFrame(self._labelled(belief, cells))
         table = table.assign(mean=mean(belief, found), sd=np.sqrt(variance(belief, found)), prob=probability)
         return table.assign(supported=supported(belief, slices, cells))
+
+    def predict(
+        self,
+        at: Any = None,
+        *,
+        atleast: int = 1,
+        level: float = 0.9,
+        draws: int = 1000,
+        seed: int = 0,
+        of: str | None = None,
+        progress: bool = True,
+    ) -> pd.DataFrame:
+        """All that is predicted of cells in one table, a row for each cell.
+
+        Parameters
+        ----------
+        at
+            Which cells, as for :meth:`mean`. A DataFrame keeps its row labels. Without it: the whole tensor.
+        atleast
+            ``prob`` is the probability of a count of at least ``atleast``.
+        level
+            Probability of the intervals.
+        draws, seed
+            Number of posterior draws for ``prob`` and the intervals, and their seed.
+        of
+            Name of the tensor when the model has several.
+        progress
+            Show progress.
+
+        Returns
+        -------
+        DataFrame
+            The labels (or positions) of each cell, then ``mean`` and ``sd`` of its rate, ``prob``, ``supported`` (see
+            :meth:`supported`), and the ends of the intervals of its rate and its count: ``rate_low``, ``rate_high``,
+            ``count_low``, ``count_high``.
+
+        >>> import pandas as pd, pltf
+        >>> visits = pd.DataFrame({"user": ["ann", "ann", "bob", "cid"], "place": ["gym", "bar", "gym", "bar"]})
+        >>> fit = pltf.nmf(("user", "place"), rank=1).fit(visits)
+        >>> table = fit.predict([("bob", "bar"), ("cid", "gym")])
+        >>> table[["user", "place"]].values.tolist()
+        [['bob', 'bar'], ['cid', 'gym']]
+        >>> list(table.columns[2:])
+        ['mean', 'sd', 'prob', 'supported', 'rate_low', 'rate_high', 'count_low', 'count_high']
+        >>> bool(table["mean"][0] == fit.mean(("bob", "bar")))
+        True
+        """
+        how = {"draws": whole("draws", draws, 1), "seed": whole("seed", seed, 0), "progress": flag("progress", progress)}
+        return predicted(self, at, self.tensor(of), _count_of(atleast, 1), level_of(level), **how)
+
+    def _labelled(self, belief: Belief, cells: NDArray[np.intp]) -> dict[str, Any]:
+        """Columns with the labels, or positions, of cells (modes, n)."""
+        named = zip(belief.equation.output.indices, cells, strict=True)
+        return {index: self._named(index, positions) for index, positions in named}
+
+    def _most_asked(self, belief: Belief) -> str:
+        """The cells that people mean if they do not say: missing ones, or zeros where none is missing."""
+        return "missing" if self.n_observed[belief.equation.output.name] < math.prod(belief.shape) else "zero"
 
     def _named(self, index: str, positions: NDArray[np.intp]) -> Any:
         """Labels of positions, where an index has labels; otherwise the positions."""
@@ -707,11 +768,21 @@ class Fit:
 
         save_fit(self, path)
 
-    def to_xarray(self, *, predictions: bool = True, level: float = 0.9) -> xr.Dataset:
+    def to_xarray(
+        self,
+        *,
+        predictions: bool = True,
+        intervals: bool = False,
+        level: float = 0.9,
+        draws: int = 1000,
+        seed: int = 0,
+    ) -> xr.Dataset:
         """All factors, and what is expected of every cell, in one Dataset with labels.
 
-        Of factor U there are ``U`` (its mean), ``U_sd``, ``U_low`` and ``U_high``; of tensor X ``X`` (its mean) and
-        ``X_sd``. ``predictions=False`` leaves out the tensors, which may be large.
+        A factor U is in ``U`` (its mean), ``U_sd``, ``U_low`` and ``U_high``; a tensor X in ``X`` (its mean) and
+        ``X_sd``. ``predictions=False`` leaves out the tensors, which may be large. ``intervals=True`` adds the intervals
+        of the rates and the counts of every cell: ``X_rate_low``, ``X_rate_high``, ``X_count_low``, ``X_count_high``,
+        with probability ``level``, from posterior ``draws``.
 
         >>> import numpy as np, pltf
         >>> data = pltf.nmf(rank=2).fit(np.ones((2, 3))).to_xarray()
@@ -720,23 +791,30 @@ class Fit:
         """
         from pltf.prediction.labelled import as_dataset
 
-        return as_dataset(self, flag("predictions", predictions), level_of(level))
+        drawn = {"draws": whole("draws", draws, 1), "seed": whole("seed", seed, 0)}
+        wanted = flag("intervals", intervals) and predictions
+        return as_dataset(self, flag("predictions", predictions), level_of(level), **(drawn if wanted else {}))
 
-    def to_arviz(self, draws: int = 500, *, seed: int = 0, of: str | None = None) -> Any:
-        """Draws for ArviZ: posterior, posterior predictive, observed data, with labels.
+    def to_arviz(self, draws: int = 500, *, seed: int = 0, of: str | None = None, at: Any = None) -> Any:
+        """Posterior draws for ArviZ: posterior, posterior predictive, log-likelihood and observed data, with labels.
 
-        The draws are of the posterior that was fitted: independent, in one chain; of a Gibbs fit they are those of its
-        chains, at most ``draws`` of each. Predictions and data are those of one tensor (``of``): all its cells, or the
-        listed ones if it was given as a list.
+        The draws come from the fitted posterior: independent ones, in a single chain; for a Gibbs fit those of its
+        chains, at most ``draws`` of each. Predictive counts, log-likelihoods and data are those of the observed cells:
+        missing cells are left out. A tensor without missing cells keeps its axes; of others the cells are listed along
+        the axis ``X_cell``. A coupled fit gives all its tensors, or the one named by ``of``.
+
+        ``at`` says which cells of a single tensor to include, as for :meth:`mean`; large tensors need it. By default
+        all observed cells are included.
 
         >>> import arviz, numpy as np, pltf
         >>> data = pltf.nmf(rank=2).fit(np.ones((2, 3))).to_arviz(draws=100)
-        >>> data.posterior["W"].dims, data.posterior_predictive["X"].shape
-        (('chain', 'draw', 'i', 'r'), (1, 100, 2, 3))
+        >>> data.posterior["W"].dims, data.posterior_predictive["X"].shape, data.log_likelihood["X"].shape
+        (('chain', 'draw', 'i', 'r'), (1, 100, 2, 3), (1, 100, 2, 3))
         """
-        from pltf.prediction.labelled import as_inference_data
+        from pltf.prediction.inference_data import as_inference_data
 
-        return as_inference_data(self, self.tensor(of), whole("draws", draws, 1), whole("seed", seed, 0))
+        names = tuple(self.model.observed) if of is None and at is None else (self.tensor(of),)
+        return as_inference_data(self, names, at, whole("draws", draws, 1), whole("seed", seed, 0))
 
     def diagnostics(self) -> pd.DataFrame:
         """Whether the chains of a Gibbs fit agree: R-hat and effective sample size of what the data identify.

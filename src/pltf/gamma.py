@@ -15,7 +15,7 @@ from scipy import special
 
 from pltf.data.labels import Labels
 from pltf.data.numeric import numeric
-from pltf.errors import PltfError, py, py_only, whole
+from pltf.errors import PltfError, UnknownNameError, did_you_mean, py, py_only, whole
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -213,6 +213,13 @@ class Factor(Protocol):
     def to_xarray(self, level: float = 0.9) -> xr.Dataset:
         """Mean, standard deviation and interval of each entry, with labels."""
         ...
+
+
+class NamedFactors(dict[str, Factor]):
+    """Factors by their names; an unknown name is answered with those that there are."""
+
+    def __missing__(self, name: object) -> Factor:
+        raise UnknownNameError(f"no factor {name!r}: the factors are {', '.join(self)}{did_you_mean(name, self)}")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
