@@ -509,7 +509,11 @@ class Fit:
         >>> bool(table["mean"][0] == fit.mean(("bob", "bar")))
         True
         """
-        how = {"draws": whole("draws", draws, 1), "seed": whole("seed", seed, 0), "progress": flag("progress", progress)}
+        how = {
+            "draws": whole("draws", draws, 1),
+            "seed": whole("seed", seed, 0),
+            "progress": flag("progress", progress),
+        }
         return predicted(self, at, self.tensor(of), _count_of(atleast, 1), level_of(level), **how)
 
     def _labelled(self, belief: Belief, cells: NDArray[np.intp]) -> dict[str, Any]:

@@ -200,8 +200,10 @@ def test_the_log_likelihood_is_that_of_the_draws(likelihood: str) -> None:
     data = pltf.nmf(rank=2).fit(x, likelihood=likelihood, dispersion=None).to_arviz(draws=50)
     rates = np.einsum("...ir,...rj->...ij", data.posterior["W"].values, data.posterior["H"].values)
     rates, seen = rates[..., ~np.isnan(x)], x[~np.isnan(x)]
-    expected = seen * np.log(rates) - rates if likelihood == "poisson" else np.where(
-        seen == 1, np.log(-np.expm1(-rates)), -rates
+    expected = (
+        seen * np.log(rates) - rates
+        if likelihood == "poisson"
+        else np.where(seen == 1, np.log(-np.expm1(-rates)), -rates)
     )
     np.testing.assert_allclose(data.log_likelihood["X"], expected, rtol=1e-10)
 

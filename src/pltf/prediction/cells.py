@@ -81,7 +81,7 @@ def asked(at: Any, sizes: tuple[int, ...], indices: tuple[str, ...], labels: Map
 
 def _is_scalar(one: Any) -> bool:
     """Whether it is a label or a position, and not several."""
-    return isinstance(one, str) or not getattr(one, "shape", ()) and not isinstance(one, (list, tuple, Mapping))
+    return isinstance(one, str) or (not getattr(one, "shape", ()) and not isinstance(one, (list, tuple, Mapping)))
 
 
 def as_cells(

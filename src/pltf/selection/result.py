@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 SURE = 2 / 3  # a winner that wins less often is a doubt
 FAR_APART = 4  # times the entries of another candidate: if both predict alike, that is a doubt
 TOLERANCE = 1e-6  # bounds that differ by less, relatively, do not disagree
+MOST_TOLD = 30  # candidates in the text of a search
 ALIKE = 0.9  # restarts with at least this similarity have found the same components
 
 
@@ -39,9 +40,9 @@ class Selection:
     >>> found = pltf.select(pltf.nmf(rank=1), X, r=range(1, 6), restarts=3)
     >>> found.best
     {'r': 3}
-    >>> found.summary()[["r", "gap", "restarts"]].head(1)
+    >>> found.summary().query("winner")[["r", "gap", "restarts"]]
        r  gap  restarts
-    0  3  0.0         3
+    2  3  0.0         3
     """
 
     outcomes: tuple[Outcome, ...]  # of every candidate with a run, in the order of the grid
@@ -60,7 +61,8 @@ class Selection:
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row a run: what was tried, restart, seed, bound, sweeps, whether and why it stopped, seconds.
+        """One row for each run, in the order of the sizes: what was tried, restart, seed, bound, sweeps, whether and why
+        it stopped, seconds, and whether it is of the winner.
 
         >>> import numpy as np, pltf
         >>> X = np.eye(6) + 1
@@ -69,7 +71,8 @@ class Selection:
         >>> bool(pltf.nmf(rank=row["r"]).fit(X, seed=row["seed"]).bound == row["bound"])
         True
         """
-        return _frame([(one.label, _told(row, self.seed)) for one in self.outcomes for row in one.rows])
+        ordered = [self.outcomes[n] for n in self._by_size]
+        return _frame([(one.label, self._marked(one, _told(row, self.seed))) for one in ordered for row in one.rows])
 
     @property
     def heldout(self) -> pd.DataFrame:
@@ -82,14 +85,14 @@ class Selection:
         (['r', 'fold', 'score', 'se'], 15)
         """
         rows = []
-        for one in self.outcomes:
+        for one in (self.outcomes[n] for n in self._by_size):
             for fold, values in enumerate(one.folds.best if one.folds is not None else ()):
                 told = {"fold": fold, "score": float(values.mean()), "se": standard_error(values)}
                 rows.append((one.label, told))
         return _frame(rows)
 
     def summary(self) -> pd.DataFrame:
-        """One row a candidate, the best first.
+        """One row for each candidate, in the order of the sizes; ``winner`` marks the one that was chosen.
 
         ``best``: its highest bound. ``gap``: from there to the highest of all. ``agree``: the share of its restarts
         that found the same components as its best one (similarity of 0.9 or more, see :func:`pltf.match`), among the
@@ -103,18 +106,18 @@ class Selection:
         >>> import numpy as np, pltf
         >>> X = np.kron(np.diag([9, 5]), np.ones((5, 4)))
         >>> summary = pltf.select(pltf.nmf(rank=1), X, r=[1, 2, 3], restarts=2).summary()
-        >>> summary[["r", "agree", "restarts"]]
-           r  agree  restarts
-        0  2    1.0         2
-        1  3    1.0         2
-        2  1    1.0         2
+        >>> summary[["r", "winner", "agree", "restarts"]]
+           r  winner  agree  restarts
+        0  1   False    1.0         2
+        1  2    True    1.0         2
+        2  3   False    1.0         2
         """
         highest = np.nanmax([one.bound for one in self.outcomes])
         rows = []
         for one, weight in zip(self.outcomes, self.weights, strict=True):
             told = _summed_up(one) | {"gap": one.bound - highest, "weight": float(weight), "edge": self._edge(one)}
-            rows.append((one.label, told | (_predicted(one) if self.by_hidden_cells else {})))
-        return _frame([rows[n] for n in self._by_rank])
+            rows.append((one.label, self._marked(one, told | (_predicted(one) if self.by_hidden_cells else {}))))
+        return _frame([rows[n] for n in self._by_size])
 
     @property
     def by_hidden_cells(self) -> bool:
@@ -140,11 +143,16 @@ class Selection:
         return weights
 
     @property
-    def _by_rank(self) -> list[int]:
-        """The outcomes, the winner first and then by what chose."""
-        values = [one.folds.mean if one.folds else -math.inf for one in self.outcomes]
-        values = values if self.by_hidden_cells else [one.bound for one in self.outcomes]
-        return sorted(range(len(values)), key=lambda n: (self.outcomes[n] is not self.winner, -values[n]))
+    def _by_size(self) -> list[int]:
+        """The outcomes, model by model in the order of their sizes; models and priors as they were given."""
+        words = [[one.label.get(name) for one in self.outcomes] for name in ("model", "prior")]
+        models, priors = ([found.index(word) for word in found] for found in words)
+        names = dict.fromkeys(name for one in self.outcomes for name in one.label if name not in ("model", "prior"))
+        sizes = [tuple(int(one.label.get(name, 0)) for name in names) for one in self.outcomes]
+        return sorted(range(len(sizes)), key=lambda n: (models[n], sizes[n], priors[n]))
+
+    def _marked(self, one: Outcome, told: Mapping[str, Any]) -> dict[str, Any]:
+        return {**told, "winner": one is self.winner}
 
     def _edge(self, one: Outcome) -> str:
         return ", ".join(f"{end} {index}" for index, end in self.edges.items()) if one is self.winner else ""
@@ -312,7 +320,36 @@ def described(found: Selection, spell: Callable[[str], str] | None = None) -> st
         dropped = f", {row['dropped']} more were dropped" if row["dropped"] else ""
         same = round(row["agree"] * row["known"]) if row["known"] > 1 else 1
         lines.append(f"  restarts {same} of {row['known']} found the same components{dropped}")
+    if count > 1:
+        table = overview(found, MOST_TOLD)
+        lines += ["", *(f"  {line}" for line in table.to_string(index=False).splitlines()), ""]
+        lines += [f"  and {count - MOST_TOLD} more candidates, which did worse", ""] if count > MOST_TOLD else []
     return "\n".join([*lines, *(f"  doubt    {spelled(text, spell)}" for text in marked_doubts(found))])
+
+
+def overview(found: Selection, most: int | None = None) -> pd.DataFrame:
+    """The candidates for people, or the best of them: in the order of the sizes, the winner marked."""
+    import pandas as pd
+
+    summary = found.summary()
+    best = summary.sort_values(["winner", "heldout" if found.by_hidden_cells else "best"], ascending=False)
+    summary = summary.loc[best.index[:most].sort_values()]
+    shown: dict[str, Any] = {"": np.where(summary["winner"], "*", "")}
+    shown |= {name: summary[name].to_numpy() for name in summary.columns[: list(summary.columns).index("best")]}
+    if found.by_hidden_cells:
+        pairs = zip(summary["heldout"], summary["heldout_se"], strict=True)
+        shown["hidden cells"] = [_unless_unknown("{:.4f} +- {:.4f}", *pair) for pair in pairs]
+    shown["bound"] = [_unless_unknown("{:.2f}", one) for one in summary["best"]]
+    shown["gap"] = [_unless_unknown("{:.1f} nats", one) for one in summary["gap"]]
+    shown["agree"] = [_unless_unknown("{:.0%}", one) for one in summary["agree"]]
+    shown |= {name: list(map(str, summary[name])) for name in ("restarts", "dropped")}
+    shown["weight"] = list(map("{:.1%}".format, summary["weight"]))
+    shown["time"] = list(map("{:.1f} s".format, summary["seconds"]))
+    return pd.DataFrame(shown)
+
+
+def _unless_unknown(form: str, *numbers: float) -> str:
+    return "-" if any(map(math.isnan, numbers)) else form.format(*numbers)
 
 
 def _lead(found: Selection) -> str:

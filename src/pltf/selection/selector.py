@@ -112,7 +112,7 @@ def select(
     >>> found.best_fit.factors["A"].mean.shape
     (15, 2)
     >>> list(found.table.columns)
-    ['r', 'restart', 'seed', 'bound', 'sweeps', 'converged', 'stopped', 'seconds']
+    ['r', 'restart', 'seed', 'bound', 'sweeps', 'converged', 'stopped', 'seconds', 'winner']
     """
     from pltf.options import FitOptions  # brings the compiler, which `import pltf` should not wait for
     from pltf.planning import observations, tensors
