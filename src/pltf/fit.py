@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from pltf.evidence import Evidence
+    from pltf.plotting import FitPlots
 
 AMONG = ("missing", "zero", "all")
 TAILS = ("upper", "lower", "both")
@@ -430,9 +431,9 @@ class Fit:
         """The ``k`` most probable cells: those with the largest ``prob``, with their mean and its standard deviation.
 
         ``among="missing"`` are cells that were not observed, ``"zero"`` those that were observed as zero,
-        ``"all"`` all of them. Default: missing cells, or zeros where no cell is missing. Cells that the data do not tie down (:meth:`supported`) are left out, unless
-        ``unsupported=True``; the column ``supported`` tells. A large tensor is neither built nor gone through: boxes of
-        cells that cannot hold one of the largest means are left out.
+        ``"all"`` all of them. Default: missing cells, or zeros where no cell is missing. Cells that the data do not tie
+        down (:meth:`supported`) are left out, unless ``unsupported=True``; the column ``supported`` tells. A large
+        tensor is neither built nor gone through: boxes of cells that cannot hold one of the largest means are left out.
 
         >>> import numpy as np, pltf
         >>> X = np.outer([9.0, 1.0, 5.0], [7.0, 2.0, 1.0])
@@ -784,9 +785,9 @@ class Fit:
         """All factors, and what is expected of every cell, in one Dataset with labels.
 
         A factor U is in ``U`` (its mean), ``U_sd``, ``U_low`` and ``U_high``; a tensor X in ``X`` (its mean) and
-        ``X_sd``. ``predictions=False`` leaves out the tensors, which may be large. ``intervals=True`` adds the intervals
-        of the rates and the counts of every cell: ``X_rate_low``, ``X_rate_high``, ``X_count_low``, ``X_count_high``,
-        with probability ``level``, from posterior ``draws``.
+        ``X_sd``. ``predictions=False`` leaves out the tensors, which may be large. ``intervals=True`` adds the ends of
+        the intervals of the rate and the count of every cell, from posterior ``draws``: ``X_rate_low``,
+        ``X_rate_high``, ``X_count_low``, ``X_count_high``. ``level`` is the probability of all intervals.
 
         >>> import numpy as np, pltf
         >>> data = pltf.nmf(rank=2).fit(np.ones((2, 3))).to_xarray()
@@ -819,6 +820,18 @@ class Fit:
 
         names = tuple(self.model.observed) if of is None and at is None else (self.tensor(of),)
         return as_inference_data(self, names, at, whole("draws", draws, 1), whole("seed", seed, 0))
+
+    @property
+    def plot(self) -> FitPlots:
+        """Figures of the fit: components, factors, time_courses, trace, calibration. They need matplotlib.
+
+        >>> import numpy as np, pltf
+        >>> pltf.nmf(rank=1).fit(np.ones((2, 3))).plot
+        <plots of a fit: components, factors, time_courses, trace, calibration>
+        """
+        from pltf.plotting import FitPlots
+
+        return FitPlots(self)
 
     def diagnostics(self) -> pd.DataFrame:
         """Whether the chains of a Gibbs fit agree: R-hat and effective sample size of what the data identify.
@@ -964,6 +977,11 @@ class Fit:
             lines.append(f"  counts   {f'{name}: ' if len(self.dispersion) > 1 else ''}{found}")
         lines.append(f"  time     {self.seconds:.2f} s>")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        from pltf.html import fit_html
+
+        return fit_html(self)
 
     def _draws_in_words(self) -> str:
         if not self.draws:

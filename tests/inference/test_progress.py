@@ -31,7 +31,7 @@ class Page:
         self.drawn: list[dict[str, str]] = []
 
     def display(self, drawn: dict[str, str], *, raw: bool, display_id: bool) -> Any:
-        assert raw and display_id
+        assert (raw, display_id) == (True, True)
         place = len(self.places)
         self.places.append(drawn)
         self.drawn.append(drawn)

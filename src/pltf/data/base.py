@@ -85,6 +85,11 @@ class Observation(ABC):
     def transposed(self, order: tuple[int, ...]) -> Self:
         """The same data with their axes in another order."""
 
+    def _repr_html_(self) -> str:
+        from pltf.html import observation_html
+
+        return observation_html(self)
+
     def __repr__(self) -> str:
         cells = 1
         for size in self.shape:

@@ -288,6 +288,11 @@ class Model:
     def __str__(self) -> str:
         return self.text
 
+    def _repr_html_(self) -> str:
+        from pltf.html import model_html
+
+        return model_html(self)
+
     def __repr__(self) -> str:
         lines = self.text.split("\n")
         text = f'"{lines[0]}"' if len(lines) == 1 else '"""' + "\n         ".join(lines) + '"""'

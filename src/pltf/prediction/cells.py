@@ -71,7 +71,7 @@ class Asked:
 
 
 def asked(at: Any, sizes: tuple[int, ...], indices: tuple[str, ...], labels: Mapping[str, Labels]) -> Asked:
-    """The cells that ``at`` means: a single one, an (n, modes) array, index arrays, a boolean array, or None for all."""
+    """The cells that ``at`` means: one, an (n, modes) array, index arrays, a boolean array, or None for all."""
     if at is None:
         return Asked(sizes, None)
     single = isinstance(at, tuple) and len(at) == len(sizes) and all(map(_is_scalar, at))

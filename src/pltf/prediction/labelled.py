@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def as_dataset(fit: Fit, predictions: bool, level: float, **drawn: Any) -> xr.Dataset:
-    """Factors, and tensors if they are wanted, in one Dataset; ``drawn`` are the draws for intervals of these, if any."""
+    """Factors, and tensors if they are wanted, in one Dataset; ``drawn``: the draws for intervals of these, if any."""
     import xarray as xr
 
     tensors = tuple(fit.model.observed) if predictions else ()

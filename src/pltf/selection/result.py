@@ -61,8 +61,9 @@ class Selection:
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row for each run, in the order of the sizes: what was tried, restart, seed, bound, sweeps, whether and why
-        it stopped, seconds, and whether it is of the winner.
+        """One row for each run, in the order of the sizes; ``winner`` marks those of the candidate that was chosen.
+
+        What was tried, restart, seed, bound, sweeps, whether and why it stopped, seconds.
 
         >>> import numpy as np, pltf
         >>> X = np.eye(6) + 1
@@ -197,6 +198,11 @@ class Selection:
         from pltf.plotting import search
 
         return search(self, axes)
+
+    def _repr_html_(self) -> str:
+        from pltf.html import selection_html
+
+        return selection_html(self)
 
     def __repr__(self) -> str:
         return f"<{described(self)}>"
