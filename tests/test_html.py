@@ -17,7 +17,13 @@ import pltf
 import pltf.metrics
 from pltf.html import escaped, table
 
-EVIL = ["<script>alert(1)</script>", '"><img src=x onerror=alert(2)>', "$5 & $7 \x1b[31m", "</td></table><b>bold", "日本"]
+EVIL = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(2)>',
+    "$5 & $7 \x1b[31m",
+    "</td></table><b>bold",
+    "日本",
+]
 VOID = {"img", "br"}
 
 

@@ -399,13 +399,13 @@ def test_plots_show_both_curves(both: pltf.Selection) -> None:
     ax = both.plot()
     left, right = ax.figure.axes
     assert left is ax
-    assert left.get_ylabel() == "bound on the log evidence (nats)"
-    assert right.get_ylabel() == "log likelihood of hidden cells, with standard error"
+    assert left.get_ylabel() == "ELBO (nats)"
+    assert right.get_ylabel() == "log likelihood of held-out cells, with standard error"
     heights = right.get_lines()[0].get_ydata()
     np.testing.assert_array_equal(heights, both.summary().sort_values("r")["heldout"])
     alone = quietly(pltf.select, MODEL, X, **SMALL | {"restarts": 1}).plot()
     assert len(alone.figure.axes) == 1
-    assert alone.get_title() == "hidden cells choose r = 3"
+    assert alone.get_title() == "held-out cells choose r = 3"
 
 
 def test_agreement_with_dropped_restarts_is_unknown() -> None:

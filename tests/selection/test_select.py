@@ -225,7 +225,7 @@ def test_a_model_without_latent_index_is_one_candidate() -> None:
     found = select(pltf.Model("X[i] = A[i]"), X[0, 0], restarts=1)
     assert found.best == {}
     assert "the only candidate" in repr(found)
-    with pytest.raises(pltf.PltfError, match="there is nothing to draw the bound against"):
+    with pytest.raises(pltf.PltfError, match="there is nothing to draw the ELBO against"):
         found.plot()
 
 

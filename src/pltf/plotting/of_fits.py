@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.errors import PltfError, did_you_mean, py, whole
-from pltf.gamma import Array, Factor
 from pltf.plotting.axes import new_axes, panels, plain
 
 if TYPE_CHECKING:
     from pltf.data.labels import Labels
     from pltf.fit import Fit
+    from pltf.gamma import Array, Factor
 
 MOST_BARS = 40
 MOST_CURVES = 10
@@ -26,18 +26,18 @@ _TINY = np.finfo(float).tiny
 
 
 def trace(fit: Fit, ax: Any = None) -> Any:
-    """The bound against the sweeps; returns the axes.
+    """The evidence lower bound (ELBO), or the objective of EM and MAP, against the iterations; returns the axes.
 
     >>> import matplotlib; matplotlib.use("agg")
     >>> import numpy as np, pltf, pltf.plotting
     >>> ax = pltf.plotting.trace(pltf.nmf(rank=1).fit(np.ones((3, 4))))
     >>> ax.get_xlabel()
-    'sweep'
+    'iteration'
     """
     ax = new_axes(ax)
     ax.plot(np.arange(1, fit.n_iter + 1), fit.trace, marker="o" if fit.n_iter == 1 else None)
-    ax.set_xlabel("sweep")
-    ax.set_ylabel(f"{fit.objective} (nats)")
+    ax.set_xlabel("iteration")
+    ax.set_ylabel(f"{'ELBO' if fit.objective == 'bound' else fit.objective} (nats)")
     return ax
 
 
@@ -100,7 +100,8 @@ def factors(fit: Fit, names: str | Sequence[str] | None = None, axes: Any = None
         _name_ticks(ax.yaxis, one.rows, most)
         _name_ticks(ax.xaxis, one.columns, most)
         ax.tick_params(axis="x", rotation=90 if max(map(len, one.columns)) > 3 else 0)
-        ax.set(title=one.title, ylabel=one.row_index, xlabel=one.column_index)
+        ax.set(ylabel=one.row_index, xlabel=one.column_index)
+        ax.set_title(one.title, fontsize=9)
     return np.array(drawn, dtype=object)
 
 
@@ -197,7 +198,7 @@ def time_courses(fit: Fit, index: str | None = None, ax: Any = None, *, level: f
     some = f" (the largest {len(largest)} of {mean.shape[1]} components)" if len(largest) < mean.shape[1] else ""
     ax.set(xlabel=index, ylabel=f"entries of {name}" if mass is None else "counts explained", ylim=(0, None))
     ax.set_title(f"components along {index}{some}")
-    ax.legend(frameon=False, fontsize=8)
+    ax.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return ax
 
 

@@ -1,4 +1,4 @@
-"""Figures of searches: the bound, and scores on hidden cells, against the sizes that were tried."""
+"""Figures of searches: ELBO and held-out scores against the sizes that were tried."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 def bound_curve(bounds: Mapping[int, Fit | float | Sequence[float]], ax: Any = None, *, index: str = "r") -> Any:
-    """Bounds against the size of a latent index: every restart, the best of each and its gap to the winner.
+    """The ELBO against the size of a latent index: every restart, the best of each size and its gap to the winner.
 
-    For each size a fit, a bound, or the bounds of several restarts.
+    ``bounds`` maps each size to a fit, an ELBO, or the ELBOs of several restarts.
 
     >>> import matplotlib; matplotlib.use("agg")
     >>> import pltf.plotting
     >>> ax = pltf.plotting.bound_curve({2: [-30.0, -31.0], 3: [-20.0, -25.0], 4: [-24.0, -24.5]})
     >>> ax.get_title()
-    'the bound is highest at r = 3'
+    'the ELBO is highest at r = 3'
     """
     ax = new_axes(ax)
     orders = sorted(bounds)
@@ -45,24 +45,23 @@ def bound_curve(bounds: Mapping[int, Fit | float | Sequence[float]], ax: Any = N
     ax.ticklabel_format(axis="y", style="plain", useOffset=False)
     ax.set_xticks(orders)
     ax.set_xlabel(f"size of {index}")
-    ax.set_ylabel("bound on the log evidence (nats)")
-    ax.set_title(f"the bound is highest at {index} = {winner}")
+    ax.set_ylabel("ELBO (nats)")
+    ax.set_title(f"the ELBO is highest at {index} = {winner}")
     return ax
 
 
 def search(found: Selection, axes: Any = None) -> Any:
-    """Bounds of a search, one panel for everything that was varied: sizes, model, prior; returns the axes.
+    """The results of a search, with one panel for each size, model or prior that was varied; returns the axes.
 
-    Each panel shows all runs, those that were dropped from the race as crosses, and for each size the best of them
-    whatever the rest. Scores on hidden cells, where there are any, have an axis of their own on the right, or the panel
-    to themselves if the bound was not asked.
+    Each panel shows the ELBO of all runs (crosses: runs that were stopped early) and the best run for each value.
+    Scores on held-out cells have their own axis on the right, or the whole panel if the search did not use the ELBO.
 
     >>> import matplotlib; matplotlib.use("agg")
     >>> import numpy as np, pltf
     >>> X = np.kron(np.diag([9, 5]), np.ones((5, 4)))
     >>> ax = pltf.select(pltf.nmf(rank=1), X, r=range(1, 5), restarts=2).plot()
     >>> ax.get_title()
-    'the bound is highest at r = 2'
+    'the ELBO is highest at r = 2'
     """
     varied = varied_in(found)
     drawn = panels(len(varied), axes, sharey=found.criterion != "both")
@@ -77,17 +76,17 @@ def search(found: Selection, axes: Any = None) -> Any:
 
 
 def varied_in(found: Selection) -> list[str]:
-    """What was varied in a search, of which each has a panel."""
+    """What was varied in a search: each has its panel."""
     summary = found.summary()
     labels = list(summary.columns[: list(summary.columns).index("best")])
     varied = [name for name in labels if summary[name].nunique() > 1] or labels[:1]
     if not varied:
-        raise PltfError("the model has no latent index: there is nothing to draw the bound against")
+        raise PltfError("the model has no latent index: there is nothing to draw the ELBO against")
     return varied
 
 
 def _bounds_against(name: str, table: pd.DataFrame, ax: Any) -> None:
-    """Every run of a search against one thing that was varied."""
+    """The ELBO of every run against one thing that was varied."""
     known = table.dropna(subset=[name])
     dropped = known["stopped"] == "dropped"
     runs = {value: part["bound"].tolist() for value, part in known[~dropped].groupby(name, sort=False)}
@@ -105,7 +104,7 @@ def _bounds_against(name: str, table: pd.DataFrame, ax: Any) -> None:
 
 
 def _scores_against(name: str, found: Selection, ax: Any) -> None:
-    """Scores on hidden cells with their standard errors: the best candidate for each value, and the one chosen."""
+    """Scores on held-out cells with their standard errors: the best candidate for each value, and the winner."""
     candidates = [one for one in found.outcomes if one.folds is not None and name in one.label]
     best: dict[Any, tuple[float, float]] = {}
     for one in candidates:
@@ -121,8 +120,8 @@ def _scores_against(name: str, found: Selection, ax: Any) -> None:
     ax.plot([place], [folds.mean], "s", color="C3", markersize=11, fillstyle="none", markeredgewidth=2, zorder=4)
     ax.set_xticks(places, None if sizes else [textwrap.fill(str(one), 24) for one in values])
     ax.set_xlabel(f"size of {name}" if sizes else name)
-    ax.set_ylabel(f"{found.score.replace('_', ' ')} of hidden cells, with standard error")
-    ax.set_title(f"hidden cells choose {name} = {found.best[name]}" if sizes else f"best {name}")
+    ax.set_ylabel(f"{found.score.replace('_', ' ')} of held-out cells, with standard error")
+    ax.set_title(f"held-out cells choose {name} = {found.best[name]}" if sizes else f"best {name}")
 
 
 def _bounds(given: Fit | float | Sequence[float]) -> list[float]:

@@ -73,7 +73,8 @@ class Selection:
         True
         """
         ordered = [self.outcomes[n] for n in self._by_size]
-        return _frame([(one.label, self._marked(one, _told(row, self.seed))) for one in ordered for row in one.rows])
+        rows = [(one, row) for one in ordered for row in one.rows]
+        return _frame([(one.label, _told(row, self.seed) | {"winner": one is self.winner}) for one, row in rows])
 
     @property
     def heldout(self) -> pd.DataFrame:
@@ -117,7 +118,8 @@ class Selection:
         rows = []
         for one, weight in zip(self.outcomes, self.weights, strict=True):
             told = _summed_up(one) | {"gap": one.bound - highest, "weight": float(weight), "edge": self._edge(one)}
-            rows.append((one.label, self._marked(one, told | (_predicted(one) if self.by_hidden_cells else {}))))
+            told |= {"winner": one is self.winner} | (_predicted(one) if self.by_hidden_cells else {})
+            rows.append((one.label, told))
         return _frame([rows[n] for n in self._by_size])
 
     @property
@@ -151,9 +153,6 @@ class Selection:
         names = dict.fromkeys(name for one in self.outcomes for name in one.label if name not in ("model", "prior"))
         sizes = [tuple(int(one.label.get(name, 0)) for name in names) for one in self.outcomes]
         return sorted(range(len(sizes)), key=lambda n: (models[n], sizes[n], priors[n]))
-
-    def _marked(self, one: Outcome, told: Mapping[str, Any]) -> dict[str, Any]:
-        return {**told, "winner": one is self.winner}
 
     def _edge(self, one: Outcome) -> str:
         return ", ".join(f"{end} {index}" for index, end in self.edges.items()) if one is self.winner else ""
@@ -378,6 +377,7 @@ def _summed_up(one: Outcome) -> dict[str, Any]:
     return {
         "best": one.bound,
         "gap": 0.0,
+        "winner": False,
         "agree": float((alike >= ALIKE).mean()) if known and not alone else math.nan,
         "dropped": dropped,
         "restarts": len(one.rows),
