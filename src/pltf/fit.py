@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pltf.data.cell_index import Coords
 from pltf.data.labels import Labels
 from pltf.data.numeric import EXACT, brief
 from pltf.data.pattern import ForgottenPattern, Pattern, kept
@@ -510,14 +511,11 @@ class Fit:
         >>> bool(table["mean"][0] == fit.mean(("bob", "bar")))
         True
         """
-        how = {
-            "draws": whole("draws", draws, 1),
-            "seed": whole("seed", seed, 0),
-            "progress": flag("progress", progress),
-        }
-        return predicted(self, at, self.tensor(of), _count_of(atleast, 1), level_of(level), **how)
+        draws, seed, progress = whole("draws", draws, 1), whole("seed", seed, 0), flag("progress", progress)
+        atleast, level = _count_of(atleast, 1), level_of(level)
+        return predicted(self, at, self.tensor(of), atleast, level, draws=draws, seed=seed, progress=progress)
 
-    def _labelled(self, belief: Belief, cells: NDArray[np.intp]) -> dict[str, Any]:
+    def _labelled(self, belief: Belief, cells: Coords) -> dict[str, Any]:
         """Columns with the labels, or positions, of cells (modes, n)."""
         named = zip(belief.equation.output.indices, cells, strict=True)
         return {index: self._named(index, positions) for index, positions in named}
@@ -526,7 +524,7 @@ class Fit:
         """The cells that people mean if they do not say: missing ones, or zeros where none is missing."""
         return "missing" if self.n_observed[belief.equation.output.name] < math.prod(belief.shape) else "zero"
 
-    def _named(self, index: str, positions: NDArray[np.intp]) -> Any:
+    def _named(self, index: str, positions: NDArray[np.integer[Any]]) -> Any:
         """Labels of positions, where an index has labels; otherwise the positions."""
         return self.labels[index].at(positions) if index in self.labels else positions
 
@@ -979,7 +977,7 @@ class Fit:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        from pltf.html import fit_html
+        from pltf.notebooks import fit_html
 
         return fit_html(self)
 

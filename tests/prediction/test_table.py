@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,7 +22,7 @@ def fit() -> pltf.Fit:
 
 def test_a_table_has_what_the_methods_answer(fit: pltf.Fit) -> None:
     cells = pd.DataFrame({"place": ["y", "x"], "user": ["d", "a"], "other": [1, 2]}, index=["first", "second"])
-    how = {"draws": 60, "seed": 4}
+    how: dict[str, Any] = {"draws": 60, "seed": 4}
     table = fit.predict(cells, atleast=2, level=0.8, **how)
     assert table.index.tolist() == ["first", "second"]
     assert table[["user", "place"]].values.tolist() == [["d", "y"], ["a", "x"]]
@@ -57,10 +58,10 @@ def test_a_single_cell_by_its_labels(method: str) -> None:
     fit = MODEL.resized(r=1).fit(pltf.observe(VISITS, dims=["user", "place"], value="n"), method=method)
     one, listed = ("c", "x"), [("c", "x")]
     for answer in (fit.mean, fit.var, fit.prob, fit.supported):
-        got = answer(one)  # type: ignore[operator]
+        got = answer(one)
         assert np.ndim(got) == 0
         assert isinstance(got, np.generic)
-        assert got == answer(listed)[0]  # type: ignore[operator]
+        assert got == answer(listed)[0]
     assert fit.var(one, counts=True) == fit.var(listed, counts=True)[0]
     assert fit.interval(one) == tuple(end[0] for end in fit.interval(listed))
     assert fit.log_prob(one, 2) == fit.log_prob(listed, [2])[0] == fit.log_prob(one, [2])
@@ -122,7 +123,7 @@ def test_what_a_table_cannot_hold(fit: pltf.Fit) -> None:
     for wrong in ({"level": 2}, {"atleast": 0}, {"draws": 0}, {"seed": -1}, {"progress": 1}, {"of": "Q"}):
         (name,) = wrong
         with pytest.raises(pltf.PltfError, match=rf"^{name} must "):
-            fit.predict(**wrong)  # type: ignore[arg-type]
+            fit.predict(**wrong)
 
 
 def test_public_names_alone() -> None:

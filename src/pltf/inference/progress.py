@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from importlib import import_module
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -155,7 +156,8 @@ class NotebookBar:
 
     def __init__(self, total: float | None, time_left: bool) -> None:
         self._total, self._time_left = total, time_left
-        self._began, self._handle = time.monotonic(), None
+        self._began = time.monotonic()
+        self._handle: Any = None
 
     def update(self, done: float, text: str) -> None:
         seconds = time.monotonic() - self._began
@@ -171,11 +173,9 @@ class NotebookBar:
             self._draw("", "")
 
     def _draw(self, page: str, text: str) -> None:
-        from IPython.display import display
-
         drawn = {"text/html": page, "text/plain": text}
         if self._handle is None:
-            self._handle = display(drawn, raw=True, display_id=True)
+            self._handle = import_module("IPython.display").display(drawn, raw=True, display_id=True)
         else:
             self._handle.update(drawn, raw=True)
 

@@ -112,7 +112,7 @@ class Scores:
         return plotting.scores(self, axes)
 
     def _repr_html_(self) -> str:
-        from pltf.html import scores_html
+        from pltf.notebooks import scores_html
 
         return scores_html(self)
 

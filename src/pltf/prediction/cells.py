@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from pltf.errors import PltfError, py
 from pltf.gamma import Array
 
 _AT = f"{py:at}"
+_Answer = TypeVar("_Answer", bound=NDArray[Any])
 _NUMBERS = (bool, int, float, np.number, np.bool_)
 
 
@@ -57,9 +58,11 @@ class Asked:
         """The cells, at most so many at a time."""
         return (slice(at, min(at + most, self.size)) for at in range(0, self.size, most))
 
-    def answer(self, array: Any) -> Any:
+    def answer(self, array: _Answer) -> _Answer:
         """An answer as it is handed out: of a single cell without the axis of cells, which is the last."""
-        return array[..., 0][()] if self.single else array
+        if not self.single:
+            return array
+        return cast(_Answer, array[..., 0][()])  # a number where no axis is left
 
     def empty(self, *before: int) -> Array:
         """Where the answers go: flat, with further axes before the cells."""

@@ -199,7 +199,7 @@ class Selection:
         return search(self, axes)
 
     def _repr_html_(self) -> str:
-        from pltf.html import selection_html
+        from pltf.notebooks import selection_html
 
         return selection_html(self)
 
