@@ -105,7 +105,7 @@ def test_labels_are_inert_and_fits_have_a_picture(fit: pltf.Fit) -> None:
     page = shown(fit)
     table = fit.components(top=3)
     assert all(" ".join(str(one).split("\x1b")[0].split()) in page.text for tops in table["W[user]"] for one in tops)
-    assert re.search(r"bound\s+−[\d,.]+ after \d+ iterations, converged", page.text)
+    assert re.search(r"ELBO\s+−[\d,.]+ after \d+ iterations, converged", page.text)
     assert [f"r={n}" for n in table.index] == re.findall(r"^r=\d$", page.text, re.MULTILINE)
     (picture,) = pictures(page)
     assert picture.startswith(b"\x89PNG")

@@ -25,11 +25,9 @@ def fit_html(fit: Fit) -> str:
     """How the fit went, its components, and heat maps of its factors."""
     method = ", ".join(filter(None, (fit.method, in_words(fit.likelihoods), fit.dtype, f"{fit.engine} engine")))
     state = "converged" if fit.converged else f"not converged ({fit.stopped})"
-    told = {
-        "data": fit.data,
-        "method": method,
-        fit.objective: f"{nats(fit.bound)} after {many(fit.n_iter, 'iteration')}, {state}",
-    }
+    reached = f"{nats(fit.bound)} after {many(fit.n_iter, 'iteration')}, {state}"
+    objective = "ELBO" if fit.objective == "bound" else fit.objective
+    told = {"data": fit.data, "method": method, objective: reached}
     if len(fit.rows) > 1:
         bounds = [row.bound for row in fit.rows]
         told["restarts"] = f"{len(bounds)}, from {nats(min(bounds))} to {nats(max(bounds))}"
