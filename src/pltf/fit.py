@@ -47,42 +47,42 @@ if TYPE_CHECKING:
 
 AMONG = ("missing", "zero", "all")
 TAILS = ("upper", "lower", "both")
-MOST_LISTED = 1 << 22  # missing cells that are gone through one by one
+MOST_LISTED = 1 << 22  # missing cells that are examined one by one
 
 
 @dataclass(frozen=True, eq=False)
 class LastSweep:
-    """What lets a next sweep be the very one that would have followed; several times the size of the posterior."""
+    """State that makes a resumed fit continue exactly; several times the size of the posterior."""
 
-    E: Factors  # C*D but for rounding
+    E: Factors  # C*D, up to rounding
     trail: Trail | None
 
 
 @dataclass(frozen=True, eq=False)
 class Sampled:
-    """How the draws of a fit were made, and what was drawn beside the factors."""
+    """How the draws of a fit were made, and what was drawn in addition to the factors."""
 
-    burn_in: int  # sweeps of each chain that were left out
+    burn_in: int  # discarded sweeps of each chain
     thin: int  # sweeps from one draw to the next
     log_likelihood: Array  # (chain, sweep), burn-in included
-    mass: Mapping[str, Array]  # of a latent index: the counts of each component, (chain, draw, component)
-    seconds: float  # of the chains
+    mass: Mapping[str, Array]  # latent index -> counts of each component, (chain, draw, component)
+    seconds: float  # time of all chains
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One of several batches of data that a fit has learned from, one after the other."""
+    """One batch of data in a sequence of updates."""
 
-    bound: float  # on the log evidence of this batch, given those before it
+    bound: float  # ELBO of this batch, given the batches before it
     n_iter: int
     converged: bool
-    n_observed: Mapping[str, int]  # cells of this batch, by tensor
-    forget: float  # how much of what was known before it was forgotten
+    n_observed: Mapping[str, int]  # observed cells of this batch, by tensor
+    forget: float  # share of the past that was forgotten before it
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Fit:
-    """What was learned: the posterior of every factor, the bound and how it was reached.
+    """The result of a fit: the posterior of every factor, the ELBO and how it was reached.
 
     >>> import numpy as np, pltf
     >>> X = np.random.default_rng(0).poisson(3.0, (6, 5, 4))
@@ -97,15 +97,15 @@ class Fit:
 
     model: Model
     method: str  # "vb", "em", "map" or "gibbs"
-    objective: str  # what the trace holds: "bound", "log-likelihood" or "log-posterior"
-    sizes: Mapping[str, int]  # of every index
-    C: Factors  # posterior shape of the factors that have a posterior
-    D: Factors  # and its scale
-    points: Factors  # the other factors, known as a single value: fixed, or estimated by EM or MAP
-    bound: float  # lower bound on the log evidence; EM: the log-likelihood, MAP: the log-posterior, Gibbs: the mean
+    objective: str  # what the trace holds: "bound" (the ELBO), "log-likelihood" or "log-posterior"
+    sizes: Mapping[str, int]  # size of every index
+    C: Factors  # posterior shape of the factors with a Gamma posterior
+    D: Factors  # posterior scale of these factors
+    points: Factors  # values of the other factors: fixed, or estimated by EM or MAP
+    bound: float  # evidence lower bound (ELBO); EM: the log-likelihood, MAP: the log-posterior, Gibbs: the mean
     # log-likelihood of the draws
-    mass: Mapping[str, Array]  # of a latent index: the expected counts of each of its components
-    priors: Mapping[str, Gamma]  # with the values that were learned, where they were
+    mass: Mapping[str, Array]  # latent index -> expected counts of each component
+    priors: Mapping[str, Gamma]  # with learned hyperparameters, if any
     fixed: frozenset[str]
     trace: Array
     converged: bool
@@ -116,36 +116,38 @@ class Fit:
     dtype: str
     engine: str
     n_observed: Mapping[str, int]  # observed cells of each tensor
-    patterns: Mapping[str, Pattern]  # and which they are, if they were kept
-    labels: Mapping[str, Labels] = field(default_factory=dict)  # of the indices that have labels
-    held_out: HeldOut | None = None  # cells hidden from it by the command line
-    origin: Mapping[str, str] = field(default_factory=dict)  # where it comes from: versions, file, command
-    options: Mapping[str, str] = field(default_factory=dict)  # arguments that were not the defaults, as Python
-    pace: Pace = field(default_factory=Pace)  # without its trail: how far the next sweep may try to go
-    waiting: bool = True  # shapes of priors are not yet learned, if they are to be
-    likelihoods: Mapping[str, str] = field(default_factory=dict)  # of each tensor; those not named are "poisson"
-    notes: tuple[str, ...] = ()  # what a reader should know of the data and of what was chosen for them
-    dispersion: Mapping[str, Dispersion] = field(default_factory=dict)  # of tensors: what counts vary beyond Poisson
-    draws: Mapping[str, Array] = field(default_factory=dict)  # of Gibbs sampling, by factor; axes: chain, draw, its own
-    sampled: Sampled | None = None  # how, and what else was drawn
-    spread: float = 1.0  # predictions divide the counts behind the posterior by it: prediction/spread.py says why
-    history: tuple[Batch, ...] = ()  # of a fit that was updated: all batches, its own the last
-    device: str = HOST  # where large predictions are computed; files and pickles leave it out
-    _last: LastSweep | None = field(default=None, init=False)  # of this very object: copies and files do without
+    patterns: Mapping[str, Pattern]  # which cells were observed, if this was kept
+    labels: Mapping[str, Labels] = field(default_factory=dict)  # labels of the indices that have them
+    held_out: HeldOut | None = None  # held-out cells, if the command line hid some
+    origin: Mapping[str, str] = field(default_factory=dict)  # versions, file and command it was made with
+    options: Mapping[str, str] = field(default_factory=dict)  # arguments that differ from the defaults, as Python
+    pace: Pace = field(default_factory=Pace)  # step size of the acceleration, without its trail
+    waiting: bool = True  # whether learning of prior shapes has not started yet
+    likelihoods: Mapping[str, str] = field(default_factory=dict)  # likelihood of each tensor; default "poisson"
+    notes: tuple[str, ...] = ()  # notes on the data and on automatic choices
+    dispersion: Mapping[str, Dispersion] = field(default_factory=dict)  # overdispersion, by tensor
+    draws: Mapping[str, Array] = field(
+        default_factory=dict
+    )  # Gibbs draws by factor; axes: chain, draw, axes of the factor
+    sampled: Sampled | None = None  # how the draws were made
+    spread: float = 1.0  # predictions divide the counts behind the posterior by it; see prediction/spread.py
+    history: tuple[Batch, ...] = ()  # batches of an updated fit, the latest last
+    device: str = HOST  # where large predictions are computed; not saved or pickled
+    _last: LastSweep | None = field(default=None, init=False)  # not copied, saved or pickled
 
     @property
     def n_iter(self) -> int:
-        """Sweeps done, earlier ones included when the fit went on from another."""
+        """Number of iterations, including those of the fit it was resumed from. A sweep is one iteration."""
         return len(self.trace)
 
     @property
     def seconds(self) -> float:
-        """Time of all restarts."""
+        """Time of all restarts, in seconds."""
         return sum(row.seconds for row in self.rows) + (self.sampled.seconds if self.sampled else 0.0)
 
     @property
     def factors(self) -> Mapping[str, Factor]:
-        """Every factor: a Posterior; Samples, of a Gibbs fit; a Point where it was fixed or estimated by EM or MAP."""
+        """All factors by name: Posterior, Samples (Gibbs), or Point (fixed, or estimated by EM or MAP)."""
         return MappingProxyType(NamedFactors({name: self._factor(name) for name in self.model.factors}))
 
     def _factor(self, name: str) -> Factor:
@@ -158,19 +160,19 @@ class Fit:
 
     @cached_property
     def _means(self) -> Factors:
-        """E of every factor: asked for by every prediction."""
+        """Mean of every factor, used by every prediction."""
         known = {a: frozen(self.C[a] * self.D[a]) for a in self.C}
         known |= {a: frozen(draws.mean(axis=(0, 1))) for a, draws in self.draws.items()}
         return {a: known[a] if a in known else self.points[a] for a in self.model.factors}
 
     @cached_property
     def _wide(self) -> tuple[Factors, Factors]:
-        """Shape and scale of the posterior that predictions come from."""
+        """Shape and scale of the posterior used for predictions."""
         return (self.C, self.D) if self.spread == 1 else widened(self.C, self._means, self.priors, self.spread)
 
     @property
     def keeps_data(self) -> bool:
-        """Whether it knows which cells were observed; ``keep_data=False`` of :meth:`pltf.Model.fit` leaves them out.
+        """Whether the fit stores which cells were observed (``keep_data`` of :meth:`pltf.Model.fit`).
 
         >>> import numpy as np, pltf
         >>> pltf.nmf(rank=1).fit(np.ones((2, 3)), keep_data=False).keeps_data
@@ -180,9 +182,9 @@ class Fit:
 
     @property
     def restarts(self) -> pd.DataFrame:
-        """One row a restart: its seed, bound, sweeps, whether and why it stopped, seconds, which one was kept.
+        """One row for each restart: seed, ELBO, iterations, convergence, why it stopped, time, and which one was kept.
 
-        A fit with the seed of a restart is that restart.
+        A single fit with the seed of a restart reproduces that restart.
 
         >>> import numpy as np, pltf
         >>> X = np.eye(5) + 1
@@ -201,10 +203,10 @@ class Fit:
 
     @property
     def batches(self) -> pd.DataFrame:
-        """One row a batch of data that the fit has learned from: a single one unless it was updated.
+        """One row for each batch of data; a single row unless the fit was updated.
 
-        ``bound`` is that of a batch given those before it; ``n_observed`` are its own cells. Of several fits that were
-        updated with the same batches, the one with the largest sum of bounds has predicted them best.
+        ``bound`` is the ELBO of a batch given the batches before it; ``n_observed`` counts its own cells. Among fits
+        updated with the same batches, the one with the largest sum of ``bound`` predicted them best.
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.ones((3, 2))).update(np.ones((3, 2)), forget=0.1)
@@ -217,13 +219,13 @@ class Fit:
         return pd.DataFrame(rows).rename_axis("batch")
 
     def _batch(self) -> Batch:
-        """The data of a fit that was not updated, as a batch."""
+        """The data of a fit without updates, as one batch."""
         return Batch(self.bound, self.n_iter, self.converged, dict(self.n_observed), forget=0.0)
 
     def mean(self, at: Any = None, *, of: str | None = None, progress: bool = True) -> Array:
-        """Mean rate of cells, exact under the posterior: the count to expect.
+        """Mean rate of cells, that is their expected count; exact under the posterior.
 
-        Of links (``likelihood="bernoulli"``) it is the rate too, which may be above 1; :meth:`prob` is the probability.
+        For links (``likelihood="bernoulli"``) this is the rate, which may exceed 1; use :meth:`prob` for probabilities.
 
         ``at`` says which cells: an (n, modes) array of positions, a table with a column for each index, rows of labels,
         a tuple of index arrays such as ``np.nonzero`` gives, or a boolean array of the tensor's shape. In a table or a
@@ -242,11 +244,10 @@ class Fit:
         return cells.answer(mean(belief, cells, flag("progress", progress)))
 
     def var(self, at: Any = None, *, counts: bool = False, of: str | None = None, progress: bool = True) -> Array:
-        """Variance of the rates of cells, exact under the posterior; with ``counts``, of counts, which add their mean.
+        """Variance of the rates of cells, exact under the posterior; with ``counts=True``, variance of the counts.
 
-        The posterior is the one that predictions come from, widened by ``spread``: docs/prediction.md says why.
-
-        Of EM and MAP, and of fixed factors, there is only a single value: it has no variance.
+        The posterior is widened by ``spread``, as for all predictions; see docs/prediction.md. Point estimates (EM,
+        MAP, fixed factors) have no variance.
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.array([[4.0, 2.0], [2.0, np.nan]]))
@@ -291,11 +292,11 @@ class Fit:
         of: str | None = None,
         progress: bool = True,
     ) -> Array:
-        """Probability that the count of a cell is at least so much, from draws of the factors.
+        """Probability of a count of at least ``atleast`` in each cell, from posterior draws.
 
-        Given the rates it is known, so only the rates are drawn: its error is below ``0.5 / sqrt(draws)``, and far
-        below where rates are small or well known. Draws are those of the cells that are asked for together: alone a
-        cell has others, and differs within that error.
+        Only the rates are drawn; given a rate the probability is exact. The Monte Carlo error is below
+        ``0.5 / sqrt(draws)``, and much smaller where rates are small or well determined. Draws depend on the set of
+        cells: the same cell in another request may differ within that error.
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.array([[4.0, 2.0], [2.0, np.nan]]))
@@ -317,10 +318,10 @@ class Fit:
         of: str | None = None,
         progress: bool = True,
     ) -> tuple[Array, Array]:
-        """Low and high end of the central interval of the rates of cells, or of their counts, from draws.
+        """Lower and upper end of the central credible interval of rates, or of counts, from posterior draws.
 
-        The posterior takes factors as independent, which they are not, and would be too sure of itself: predictions
-        widen it by ``spread``. docs/prediction.md shows how well intervals hold then.
+        The variational posterior treats factors as independent and would be overconfident, so predictions widen it by
+        ``spread``. docs/prediction.md shows the coverage of the intervals.
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.array([[4.0, 2.0], [2.0, np.nan]]))
@@ -343,10 +344,10 @@ class Fit:
         of: str | None = None,
         progress: bool = True,
     ) -> Array:
-        """Log-probability of values of cells under the posterior predictive, each by itself, from draws.
+        """Pointwise log-probability of values of cells under the posterior predictive, from posterior draws.
 
-        ``values`` has one number for each cell, or is a DataArray of the whole tensor that has them. Of a value that is
-        not whole it is the same expression, with the Gamma function for the factorial.
+        ``values`` has one number for each cell, or is a DataArray of the whole tensor. For values that are not whole
+        numbers the Gamma function replaces the factorial.
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.full((6, 5), 4.0))
@@ -368,12 +369,12 @@ class Fit:
         of: str | None = None,
         progress: bool = True,
     ) -> Array:
-        """How surprising values of cells are: the probability of a count at least as large. Small is surprising.
+        """Posterior predictive p-values of cells: the probability of a count at least as large. Small means anomalous.
 
-        ``tail="lower"`` is that of a count at most as large, ``"both"`` twice the smaller of the two. ``values`` has
-        one number for each cell, or is a DataArray of the whole tensor that has them. Values that the fit has learned
-        from surprise it less than they should: hide cells with :func:`pltf.holdout` to judge them. A value that is not
-        whole stands for the next whole one in its tail.
+        ``tail="lower"`` is the probability of a count at most as large, ``"both"`` twice the smaller of the two.
+        ``values`` has one number for each cell, or is a DataArray of the whole tensor. Cells used in the fit look less
+        surprising than they are: hold them out with :func:`pltf.holdout`. A value that is not a whole number is rounded
+        to the next one in its tail.
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.full((6, 5), 4.0))
@@ -392,12 +393,12 @@ class Fit:
         return sampling.cells.answer(np.minimum(2 * smaller, 1.0))
 
     def supported(self, at: Any = None, *, of: str | None = None) -> NDArray[np.bool_]:
-        """Whether the data tie down what is predicted of cells.
+        """Whether the data support the predictions of cells.
 
-        False where the variance of a rate is more than five times what a single count of the cell itself would leave,
-        where the rate is more than twice the largest value in any slice (row, column, ...) of the cell, and where
-        nothing was observed in one of its slices. A fit made with ``keep_data=False`` knows only of the first, EM and
-        MAP only of the other two.
+        False where the variance of a rate is more than five times what one observed count of the cell would leave,
+        where the rate is more than twice the largest value in any slice (row, column, ...) of the cell, and where a
+        slice of the cell has no observed cell. A fit with ``keep_data=False`` checks only the first condition, EM and
+        MAP only the other two.
 
         >>> import numpy as np, pltf
         >>> X = np.array([[9.0, np.nan], [8.0, 6.0], [np.nan, np.nan]])  # nothing is known of the last row
@@ -412,7 +413,7 @@ class Fit:
 
     @cached_property
     def _slices(self) -> Mapping[str, Slices | None]:
-        """What was observed in the slices of each tensor."""
+        """Largest observed values in the slices of each tensor."""
         shapes = {name: tuple(self.sizes[i] for i in indices) for name, indices in self.model.observed.items()}
         found = {name: slices_of(self.patterns[name], shape) for name, shape in shapes.items()}
         return joined(self.model, found, self.fixed)
@@ -429,12 +430,12 @@ class Fit:
         progress: bool = True,
         unsupported: bool = False,
     ) -> pd.DataFrame:
-        """The ``k`` most probable cells: those with the largest ``prob``, with their mean and its standard deviation.
+        """The ``k`` most probable cells, with ``prob`` and the mean and standard deviation of their rate.
 
-        ``among="missing"`` are cells that were not observed, ``"zero"`` those that were observed as zero,
-        ``"all"`` all of them. Default: missing cells, or zeros where no cell is missing. Cells that the data do not tie
-        down (:meth:`supported`) are left out, unless ``unsupported=True``; the column ``supported`` tells. A large
-        tensor is neither built nor gone through: boxes of cells that cannot hold one of the largest means are left out.
+        ``among="missing"`` takes cells that were not observed, ``"zero"`` cells observed as zero, ``"all"`` all cells.
+        Default: missing cells, or zeros where no cell is missing. Unsupported cells (:meth:`supported`) are left out,
+        unless ``unsupported=True``. Large tensors are neither built nor scanned: blocks of cells that cannot contain
+        one of the largest means are skipped.
 
         >>> import numpy as np, pltf
         >>> X = np.outer([9.0, 1.0, 5.0], [7.0, 2.0, 1.0])
@@ -521,15 +522,15 @@ class Fit:
         return {index: self._named(index, positions) for index, positions in named}
 
     def _most_asked(self, belief: Belief) -> str:
-        """The cells that people mean if they do not say: missing ones, or zeros where none is missing."""
+        """Default of ``among``: missing cells, or zeros where no cell is missing."""
         return "missing" if self.n_observed[belief.equation.output.name] < math.prod(belief.shape) else "zero"
 
     def _named(self, index: str, positions: NDArray[np.integer[Any]]) -> Any:
-        """Labels of positions, where an index has labels; otherwise the positions."""
+        """Labels of positions if the index has labels, otherwise the positions."""
         return self.labels[index].at(positions) if index in self.labels else positions
 
     def _told(self, index: str, positions: NDArray[np.intp]) -> tuple[Any, ...]:
-        """The same for people: dates without their hours, if they have none."""
+        """The same for display: dates at midnight without their time."""
         named = self._named(index, positions)
         return tuple(self.labels[index].names(positions) if named.dtype.kind == "M" else named.tolist())
 
@@ -555,7 +556,7 @@ class Fit:
         return Belief(equation, self.sizes, self._means, *self._wide, self._noise(of), draws, device)
 
     def _noise(self, of: str | None) -> Noise:
-        """How values of a tensor scatter around their rates."""
+        """Distribution of the values of a tensor given their rates."""
         name = self.tensor(of)
         if self.likelihoods.get(name) == BERNOULLI:
             return Bernoulli()
@@ -586,15 +587,14 @@ class Fit:
         threads: int | None = None,
         progress: bool = True,
     ) -> Fit:
-        """The posterior of new rows of an observed index, with all other factors kept.
+        """The posterior of new rows of an observed index; all other factors stay as they are.
 
-        ``X_new`` is data as for :meth:`pltf.Model.fit`, as wide as those of the fit in all other indices, with as many
-        new rows of ``index`` as you have; one row may come without its axis. Of a coupled model only tensors with
-        that index are asked for, and of these one will do: all cells of the others are missing, and are predicted. The
-        result is a fit of the new rows, with predictions like any other. Its factors with ``index`` are what a fit with
-        ``fixed=`` the means of the others gives; the others are as they were, and so is the prior, unless another is
-        given. Of a Gibbs fit it is a VB fit, in which the other factors have a Gamma posterior with the mean and the
-        variance of their draws.
+        ``X_new`` is data as for :meth:`pltf.Model.fit`, with the sizes of the fit along all other indices and any
+        number of new rows along ``index``; a single row may come without its axis. Of a coupled model, give one or more
+        of the tensors with that index: cells of the others are missing, and are predicted. The result is a fit of the
+        new rows. Its factors with ``index`` are those of a fit with ``fixed=`` the means of the other factors; the
+        prior stays the same, unless another is given. For a Gibbs fit the result is a VB fit, in which the other
+        factors have Gamma posteriors with the mean and variance of their draws.
 
         >>> import numpy as np, pltf
         >>> X = np.random.default_rng(0).poisson(np.outer([9, 1, 5], [7, 2, 1, 3]))
@@ -637,46 +637,46 @@ class Fit:
         progress: bool = True,
         keep_data: bool = True,
     ) -> Fit:
-        """The fit after one more batch of data: its posterior is their prior. For data that keep coming; VB only.
+        """Update the fit with one more batch of data: the posterior becomes the prior. For streaming data; VB only.
 
-        A rate is what one batch has: the count to expect of a cell in a batch, if batches are of one length (a day, for
-        example). Of n batches to come it is n times that. Cells may be observed in one batch, in several or in all.
+        A rate is the expected count of a cell in one batch, so batches should cover equal times (a day, for example);
+        for n batches expect n times as much. A cell may be observed in one batch, in several or in all.
 
-        In the first three updates the posterior is widened by ``spread`` before it becomes the prior: how a small first
-        batch divides counts among components is less certain than the posterior says.
+        In the first three updates the posterior is widened by ``spread`` before it becomes the prior: a small first
+        batch leaves the split of counts among components less certain than the posterior says.
 
         Parameters
         ----------
         new
-            Data as for :meth:`pltf.Model.fit`; of a coupled model some of its tensors will do. Columns of a table have
-            the names of the indices, and dates are binned as in the fit. Rows go by their labels, in any order. New
-            labels get new rows, which begin at the prior, with hyperparameters as they were learned. Rows of labels
-            that the data do not have stay as they are. Data without labels have the sizes of the fit.
+            Data as for :meth:`pltf.Model.fit`; for a coupled model some of its tensors suffice. Columns of a table are
+            named like the indices, and dates are binned as in the fit. Rows are matched by label, in any order. New
+            labels get new rows, which start at the prior with the learned hyperparameters. Rows whose labels are not in
+            the data stay unchanged. Data without labels must have the sizes of the fit.
         forget
-            Share of the past that fades with this batch, from 0 to below 1: the counts and the exposure behind every
-            entry are multiplied by ``1 - forget``.
+            Share of the past to forget, from 0 to below 1: the counts and the exposure behind every entry are
+            multiplied by ``1 - forget``.
         mask
             True where a cell was observed; with arrays.
         append
-            Indices without labels of which all rows are new: the rows of the fit stay, and these follow.
+            Indices without labels whose rows are all new: they are appended to the rows of the fit.
         zeros
-            Indices along which the data are complete: cells of labels that they do not have are observed zeros. Without
-            it they are missing, so of someone who is absent nothing is learned. For events, in which whoever did
-            nothing has no row: ``zeros="user"``.
+            Indices along which the batch is complete: cells of labels without a row are observed zeros. By default they
+            are missing, so nothing is learned about absent labels. For event data in which inactive users have no row:
+            ``zeros="user"``.
         max_iter, tol, restarts, seed, threads, progress
-            As for :meth:`pltf.Model.fit`. A start is the posterior itself; only new rows are drawn.
+            As for :meth:`pltf.Model.fit`. The fit starts at the posterior; only new rows are random.
         keep_data
-            Keep which cells were observed, in this batch and before, and the largest value of each. False drops all.
+            Store which cells were observed, in this batch and before, and the largest value of each.
 
         Returns
         -------
         Fit
-            With the factors, sizes and labels of all rows. ``bound`` and ``trace`` are of this batch: a bound on
-            log p(new | posterior before it). ``batches`` has one row for each batch. ``n_observed`` counts cells that
-            were observed in any batch (of fits that did not keep them: in the largest batch), ``components()`` the
-            counts of all batches. ``dispersion`` is judged anew by the new data, before they are learned from, where
-            they have as many cells as it was judged by before; ``spread`` is judged anew. ``priors``, ``fixed``,
-            ``options``, ``held_out`` and ``origin`` stay.
+            Has the factors, sizes and labels of all rows. ``bound`` and ``trace`` belong to this batch: a lower bound
+            on log p(new | posterior before it). ``batches`` has one row for each batch. ``n_observed`` counts cells
+            observed in any batch (without stored cells: in the largest batch), ``components()`` the counts of all
+            batches. ``dispersion`` is estimated again from the new data, before they are used, if they have at least as
+            many cells as the previous estimate used; ``spread`` is estimated again. ``priors``, ``fixed``, ``options``,
+            ``held_out`` and ``origin`` stay.
 
         >>> import pandas as pd, pltf
         >>> monday = pd.DataFrame({"user": ["ann", "bob", "bob"], "place": ["gym", "bar", "gym"]})
@@ -712,16 +712,15 @@ class Fit:
         threads: int | None = None,
         progress: bool = True,
     ) -> Evidence:
-        """An estimate of the log evidence, log p(X), and how far the bound lies below it. For small problems.
+        """Estimate the log evidence, log p(X), and its gap to the ELBO. For small problems.
 
-        Sequential Monte Carlo: data arrive in ``stages`` (by default as many as the size of the problem asks for),
-        ``particles`` follow the posterior from the prior on, moved by ``sweeps`` of Gibbs sampling at each stage. The
-        estimate of p(X) is unbiased; independent ``runs`` tell its standard error. Where that is large, the
-        logarithm is probably too low: use more particles. What would take more than an hour is refused.
+        Sequential Monte Carlo: data enter in ``stages`` (by default chosen by the size of the problem), and
+        ``particles`` follow the posterior from the prior on, with ``sweeps`` of Gibbs sampling at each stage. The
+        estimate of p(X) is unbiased; independent ``runs`` give its standard error. If that is large, the logarithm is
+        probably too low: use more particles. Problems that would take more than an hour are refused.
 
-        Learned priors are taken at their learned values, as in the bound. Fits by EM and MAP have no evidence. ``X``
-        and ``mask`` are the data as they were given to the fit, needed only if that was made with ``keep_data=False``;
-        others are refused.
+        Learned hyperparameters are fixed at their learned values, as in the ELBO. EM and MAP fits have no evidence.
+        ``X`` and ``mask`` are the data of the fit, needed only if it was made with ``keep_data=False``.
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.array([[3, 1], [4, 2]]), prior=pltf.Gamma(2.0, 2.0))
@@ -736,12 +735,12 @@ class Fit:
         return evidence(self, X, mask=mask, effort=Effort(particles, stages, sweeps, runs), options=options)
 
     def to(self, device: str) -> Fit:
-        """The same fit, which computes its large predictions on a device: ``"cpu"``, ``"cuda"``, ``"cuda:1"``.
+        """The same fit with large predictions computed on a device: ``"cpu"``, ``"cuda"``, ``"cuda:1"``.
 
-        ``"auto"`` is a GPU if there is one. A fit that was made with ``device="cuda"`` predicts there; one that was
-        loaded from a file, or pickled, predicts on the host until it is told otherwise. This holds for all
-        predictions and for :func:`pltf.metrics.score`. Answers are NumPy arrays, and small requests stay on the host.
-        Random numbers are drawn on the host always: a seed has the same draws on every device.
+        ``"auto"`` uses a GPU if there is one. A fit made with ``device="cuda"`` predicts there; a loaded or unpickled
+        fit predicts on the CPU. This applies to all predictions and to :func:`pltf.metrics.score`. Results are NumPy
+        arrays, and small requests stay on the CPU. Random numbers are always drawn on the CPU, so a seed gives the same
+        draws on every device.
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.ones((2, 3)))
@@ -755,11 +754,11 @@ class Fit:
         return moved
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fit to a netCDF file that :func:`pltf.load`, and xarray, can read.
+        """Write the fit to a netCDF file, readable by :func:`pltf.load` and xarray.
 
-        It holds the posteriors, the labels, the model, the priors, the trace, the seeds and the table of restarts, the
-        observed cells unless the fit was made with ``keep_data=False``, and the versions of the software. A file of
-        that name is replaced, once the new one is whole.
+        The file holds the posteriors, labels, model, priors, trace, seeds, the table of restarts, the observed cells
+        (unless the fit was made with ``keep_data=False``) and the versions of the software. An existing file is
+        replaced atomically.
 
         >>> import numpy as np, pltf, tempfile, os
         >>> path = os.path.join(tempfile.mkdtemp(), "run.nc")
@@ -780,7 +779,7 @@ class Fit:
         draws: int = 1000,
         seed: int = 0,
     ) -> xr.Dataset:
-        """All factors, and what is expected of every cell, in one Dataset with labels.
+        """All factors and the expected counts of all cells in one labelled Dataset.
 
         A factor U is in ``U`` (its mean), ``U_sd``, ``U_low`` and ``U_high``; a tensor X in ``X`` (its mean) and
         ``X_sd``. ``predictions=False`` leaves out the tensors, which may be large. ``intervals=True`` adds the ends of
@@ -832,11 +831,11 @@ class Fit:
         return FitPlots(self)
 
     def diagnostics(self) -> pd.DataFrame:
-        """Whether the chains of a Gibbs fit agree: R-hat and effective sample size of what the data identify.
+        """Convergence diagnostics of Gibbs chains: R-hat and effective sample size of identifiable quantities.
 
-        Rows: the log-likelihood, the share of counts of every component, and the rates of 200 cells at random of each
-        tensor, of which there are median and worst. R-hat (rank-normalised, of split chains) is near 1 if chains have
-        mixed; ``ess`` is how many independent draws would tell the mean as well.
+        Rows: the log-likelihood, the share of counts of every component, and the median and worst of the rates of 200
+        random cells of each tensor. R-hat (rank-normalized, split chains) is near 1 if the chains have mixed; ``ess``
+        is the effective sample size.
 
         >>> import numpy as np, pltf
         >>> X = np.random.default_rng(0).poisson(5.0, (6, 5))
@@ -863,11 +862,11 @@ class Fit:
         return table(quantities)
 
     def components(self, index: str | None = None, *, top: int = 3) -> pd.DataFrame:
-        """Components by the observed counts that they explain, largest first.
+        """Components by the observed counts they explain, largest first.
 
-        ``index`` is the latent index that numbers them (needed when the model has several). ``mass``
-        adds up to the total of the tensors that the component takes part in, ``share`` to one; then,
-        for each factor with one other index, the labels of its ``top`` largest entries, or their positions.
+        ``index`` is the latent index of the components, needed when the model has several. ``mass`` sums to the total
+        of the tensors that the component takes part in, ``share`` to one. For each factor with one other index there
+        are the labels, or positions, of its ``top`` largest entries.
 
         >>> import numpy as np, pltf
         >>> X = np.diag([9.0, 5.0, 1.0]) + 0.01
@@ -894,12 +893,10 @@ class Fit:
 
     @property
     def effective_rank(self) -> int | Mapping[str, int]:
-        """How many components explain at least one count, or a thousandth of all if there are fewer than a thousand.
+        """Number of components that explain at least one count, or a thousandth of fewer than 1000 counts.
 
-        For each latent index, when there are several.
-
-        Components that the data do not support lose their counts: above all those of a prior with means that are
-        learned for each component, ``Gamma(learn="mean", tie="component")``.
+        A mapping when there are several latent indices. Unsupported components shrink to zero, above all with prior
+        means learned for each component: ``Gamma(learn="mean", tie="component")``.
 
         >>> import numpy as np, pltf
         >>> X = np.kron(np.diag([9, 5, 7]), np.ones((5, 4)))
@@ -922,7 +919,7 @@ class Fit:
         return {one.name: getattr(self, one.name) for one in fields(self) if one.init and one.name != "device"}
 
     def tensor(self, of: str | None = None) -> str:
-        """Name of an observed tensor: the one that is named, or the only one.
+        """Name of an observed tensor: ``of``, or the only one.
 
         >>> import numpy as np, pltf
         >>> pltf.nmf(rank=1).fit(np.ones((2, 3))).tensor()
@@ -941,7 +938,7 @@ class Fit:
 
     @property
     def data(self) -> str:
-        """What was fitted, in words.
+        """Short description of the data.
 
         >>> import numpy as np, pltf
         >>> pltf.nmf(rank=1).fit(np.array([[4.0, 2.0], [2.0, np.nan]])).data
@@ -989,7 +986,7 @@ class Fit:
 
 
 def resumable(fit: Fit) -> State:
-    """The state that a next sweep would begin with, but for its counts: one pass over the data brings them."""
+    """The state for the next sweep, without its counts: these take one pass over the data."""
     last = fit._last or LastSweep(fit._means, None)
     L = {a: factor.geomean for a, factor in fit.factors.items()}
     counts, pace = Counts({}, math.nan), replace(fit.pace, trail=last.trail)
@@ -997,19 +994,19 @@ def resumable(fit: Fit) -> State:
 
 
 def remembering(fit: Fit, state: State) -> Fit:
-    """The fit itself, which is now resumed from its last state as if there had been no break."""
+    """The same fit, which now resumes exactly from its last state."""
     object.__setattr__(fit, "_last", LastSweep(state.E, state.pace.trail))
     return fit
 
 
 def dispersed(fit: Fit, dispersion: Mapping[str, Dispersion]) -> Fit:
-    """The fit itself, before anyone has seen it, with its dispersion: a copy would forget its last state."""
+    """Set the dispersion of a new fit in place: a copy would lose its last state."""
     object.__setattr__(fit, "dispersion", dispersion)
     return fit
 
 
 def with_spread(fit: Fit, samples: Mapping[str, Sample]) -> Fit:
-    """The fit with the spread of its predictions, which the data that it was made from tell."""
+    """The fit with the spread of its predictions, estimated from its data."""
     if not fit.C:
         return fit
     beliefs = {name: fit._belief(name) for name in fit.model.observed}
@@ -1017,9 +1014,9 @@ def with_spread(fit: Fit, samples: Mapping[str, Sample]) -> Fit:
 
 
 def counted_factors(model: Model) -> dict[str, str]:
-    """The factor whose counts are those of the components: of every latent index that has one.
+    """For every latent index, a factor whose counts are those of the components, if there is one.
 
-    It has to be in all equations that sum over the index, or counts of some would be left out.
+    It has to be in all equations that sum over the index, otherwise some counts would be left out.
     """
     found: dict[str, str] = {}
     for index in model.sizes:
@@ -1046,7 +1043,7 @@ def _count_of(atleast: Any, least: int) -> int:
 
 
 def component_index(model: Model, index: str | None) -> str:
-    """The latent index that numbers components: the one named, or the only one."""
+    """The latent index of the components: ``index``, or the only one."""
     latent = tuple(model.sizes)
     if index is None and len(latent) == 1:
         return latent[0]
