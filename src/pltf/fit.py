@@ -720,7 +720,8 @@ class Fit:
         probably too low: use more particles. Problems that would take more than an hour are refused.
 
         Learned hyperparameters are fixed at their learned values, as in the ELBO. EM and MAP fits have no evidence.
-        ``X`` and ``mask`` are the data of the fit, needed only if it was made with ``keep_data=False``.
+        ``X`` and ``mask`` are the data of the fit, needed only if it was made with ``keep_data=False``; other data are
+        refused.
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.array([[3, 1], [4, 2]]), prior=pltf.Gamma(2.0, 2.0))
