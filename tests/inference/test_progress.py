@@ -69,14 +69,14 @@ def test_a_terminal_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setattr("rich.console.Console", lambda **_: Console(file=terminal, force_terminal=True, width=100))
     fitted()
-    assert "restart 2/2, sweep 20" in terminal.getvalue()
+    assert "restart 2/2, iteration 20" in terminal.getvalue()
 
 
 def test_a_file_has_lines(capsys: pytest.CaptureFixture[str]) -> None:
     fitted()
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0].startswith("restart 1/2, sweep 1: bound -")
-    assert lines[-1].startswith("restart 2/2, sweep 20: bound -")
+    assert lines[0].startswith("restart 1/2, iteration 1: ELBO -")
+    assert lines[-1].startswith("restart 2/2, iteration 20: ELBO -")
 
 
 def test_lines_are_seconds_apart(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +121,7 @@ def test_a_reader_who_has_gone_does_not_end_the_work(monkeypatch: pytest.MonkeyP
 def test_a_notebook_has_a_bar_that_goes_when_the_work_is_done(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
     fitted()
     texts = [one["text/plain"] for one in page.drawn]
-    assert any(text.startswith("restart 2/2, sweep 20: bound -") for text in texts)
+    assert any(text.startswith("restart 2/2, iteration 20: ELBO -") for text in texts)
     assert '<progress value="1.0000"></progress>' in page.drawn[-2]["text/html"]
     assert page.places == [{"text/html": "", "text/plain": ""}]
     assert capsys.readouterr().err == ""

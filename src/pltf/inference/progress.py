@@ -187,7 +187,7 @@ def in_notebook() -> bool:
 
 
 class SweepProgress(Progress):
-    """Counts sweeps over all restarts."""
+    """Counts the iterations (sweeps) of all restarts."""
 
     def __init__(self, shown: bool, restarts: int, max_iter: int) -> None:
         super().__init__(shown, restarts * max_iter)
@@ -197,4 +197,5 @@ class SweepProgress(Progress):
         """Tell that sweep ``n_iter`` of ``restart`` is done."""
         if self.due:  # sweeps may be shorter than the writing of a line
             label = f"restart {restart + 1}/{self._restarts}" if self._restarts > 1 else "fit"
-            self.show(restart * self._max_iter + n_iter, f"{label}, sweep {n_iter}: {objective} {value:.6g}")
+            name = "ELBO" if objective == "bound" else objective
+            self.show(restart * self._max_iter + n_iter, f"{label}, iteration {n_iter}: {name} {value:.6g}")
