@@ -99,7 +99,7 @@ def factors(fit: Fit, names: str | Sequence[str] | None = None, axes: Any = None
         ax.imshow(one.colour, aspect="auto", cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
         _name_ticks(ax.yaxis, one.rows, most)
         _name_ticks(ax.xaxis, one.columns, most)
-        ax.tick_params(axis="x", rotation=90 if max(map(len, one.columns)) > 3 else 0)
+        ax.tick_params(axis="x", rotation=90 if sum(map(len, one.columns)) > 20 else 0)
         ax.set(ylabel=one.row_index, xlabel=one.column_index)
         ax.set_title(one.title, fontsize=9)
     return np.array(drawn, dtype=object)
