@@ -74,7 +74,7 @@ def found_in(problem: Problem, criterion: str, **options: Any) -> pltf.Selection
 
 def weight(found: pltf.Selection) -> float:
     """Of the winner, which need not be the candidate with the largest."""
-    return float(found.summary()["weight"].iloc[0])
+    return float(found.summary().query("winner")["weight"].iloc[0])
 
 
 def drawn(draws: int, console: Console) -> None:

@@ -58,7 +58,7 @@ def order(draws: int, console: Console) -> None:
                 X, mask = order_seven(mean, missing, draw)
                 found = {race: _timed(race, X, mask) for race in (False, True)}
                 (full, seconds), (raced, raced_seconds) = found[False], found[True]
-                gap = -full.summary()["gap"][1]
+                gap = -full.summary()["gap"].nlargest(2).iloc[1]
                 differ = full.best_fit.bound - raced.best_fit.bound
                 row = [
                     f"{mean:g}",
@@ -102,7 +102,7 @@ def tucker(draws: int, console: Console) -> None:
 
 
 def _tell(table: Table, data: str, draw: int, found: pltf.Selection, began: float, console: Console) -> None:
-    summary = found.summary()
+    summary = found.summary().sort_values("best", ascending=False, ignore_index=True)
     labels = [
         ("CP " if len(row) == 1 else "Tucker ") + str(tuple(row))
         for row in (summary[list("pqr") if "p" in summary else ["r"]].iloc[n].dropna().astype(int) for n in (0, 1))

@@ -48,8 +48,8 @@ def summary_table(found: pltf.Selection) -> Table:
     table = Table(title="Bounds, in nats")
     for heading in ("r", "best", "gap", "sd", "agree", "dropped"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for place, row in found.summary().iterrows():
-        best = place == 0  # the winner comes first
+    for _, row in found.summary().iterrows():
+        best = row["winner"]
         table.add_row(
             f"{row['r']} <-" if best else f"{row['r']}   ",
             f"{row['best']:.1f}",

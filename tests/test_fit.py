@@ -50,7 +50,8 @@ def test_mean_at_cells_is_the_whole_tensor_there(monkeypatch: pytest.MonkeyPatch
     ("at", "message"),
     [
         ([(0, 0)], r"at must list cells, one row of 3 positions each; got shape \(1, 2\)"),
-        ((0, 0, 0), "at: a tuple must hold one index array for each of i, j, k"),
+        ((0, 0), "at: a tuple must hold one label, position or index array for each of i, j, k"),
+        ((0, [0], 0), "at: a tuple must hold one label, position or index array for each of i, j, k"),
         ([(6, 0, 0)], "at: row 0 has 6 for index 'i', which runs from 0 to 5"),
         ([(0, 0, 0), (0, -1, 0)], "at: row 1 has -1 for index 'j', which runs from 0 to 4"),
         ([(0.0, 0.0, 0.0)], "at must hold whole numbers, got dtype float64"),

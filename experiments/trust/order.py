@@ -63,7 +63,7 @@ def searched(one: RealSet, mask: int) -> Json:
     return {
         "judged": [_judged(fit, outer) for fit in fits.values()],
         "chosen": {"hidden cells": int(found.best["r"]), "bound": int(by_bound)},
-        "weight": float(found.summary()["weight"].iloc[0]),  # of the winner
+        "weight": float(found.summary().query("winner")["weight"].iloc[0]),
     }
 
 

@@ -118,4 +118,4 @@ def __getattr__(name: str) -> "_Any":
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_MODULES})
+    return sorted({*__all__, *_MODULES, "__version__"})

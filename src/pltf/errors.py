@@ -126,6 +126,20 @@ class ObservationError(PltfError):
     """
 
 
+class UnknownNameError(PltfError, KeyError):
+    """A name that a mapping does not have; also a :class:`KeyError`.
+
+    >>> import numpy as np, pltf
+    >>> pltf.nmf(rank=1).fit(np.ones((2, 3))).factors["w"]
+    Traceback (most recent call last):
+        ...
+    pltf.errors.UnknownNameError: no factor 'w': the factors are W, H; did you mean 'W'?
+    """
+
+    def __str__(self) -> str:  # that of KeyError would put quotes around the sentence
+        return str(self.args[0])
+
+
 class EngineError(PltfError):
     """An engine that does not exist or cannot take these data.
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pltf.data.cell_index import Coords
 from pltf.data.labels import Labels
 from pltf.data.numeric import EXACT, brief
 from pltf.data.observe import in_order
@@ -22,7 +23,7 @@ from pltf.data.stored import StoredObservation, StoredPattern, open_store
 from pltf.devices import AUTO, HOST, check_device, device_of, gpu
 from pltf.engines.base import Counts
 from pltf.errors import PltfError, flag, py, whole
-from pltf.gamma import Array, Factor, Gamma, Point, Posterior, Samples, level_of
+from pltf.gamma import Array, Factor, Gamma, NamedFactors, Point, Posterior, Samples, level_of
 from pltf.hints import suggestion
 from pltf.inference.factors import Factors, frozen
 from pltf.inference.run import Row
@@ -37,6 +38,7 @@ from pltf.prediction.moments import Belief, mean, variance
 from pltf.prediction.noise import Bernoulli, Noise, Poisson
 from pltf.prediction.spread import Sample, spread_of, widened
 from pltf.prediction.support import Slices, joined, slices_of, supported
+from pltf.prediction.table import check_columns, predicted
 from pltf.prediction.top import Choice, most_probable
 
 if TYPE_CHECKING:
@@ -44,45 +46,46 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from pltf.evidence import Evidence
+    from pltf.plotting import FitPlots
 
 AMONG = ("missing", "zero", "all")
 TAILS = ("upper", "lower", "both")
-MOST_LISTED = 1 << 22  # missing cells that are gone through one by one
+MOST_LISTED = 1 << 22  # missing cells that are examined one by one
 
 
 @dataclass(frozen=True, eq=False)
 class LastSweep:
-    """What lets a next sweep be the very one that would have followed; several times the size of the posterior."""
+    """State that makes a resumed fit continue exactly; several times the size of the posterior."""
 
-    E: Factors  # C*D but for rounding
+    E: Factors  # C*D, up to rounding
     trail: Trail | None
 
 
 @dataclass(frozen=True, eq=False)
 class Sampled:
-    """How the draws of a fit were made, and what was drawn beside the factors."""
+    """How the draws of a fit were made, and what was drawn in addition to the factors."""
 
-    burn_in: int  # sweeps of each chain that were left out
+    burn_in: int  # discarded sweeps of each chain
     thin: int  # sweeps from one draw to the next
     log_likelihood: Array  # (chain, sweep), burn-in included
-    mass: Mapping[str, Array]  # of a latent index: the counts of each component, (chain, draw, component)
-    seconds: float  # of the chains
+    mass: Mapping[str, Array]  # latent index -> counts of each component, (chain, draw, component)
+    seconds: float  # time of all chains
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One of several batches of data that a fit has learned from, one after the other."""
+    """One batch of data in a sequence of updates."""
 
-    bound: float  # on the log evidence of this batch, given those before it
+    bound: float  # ELBO of this batch, given the batches before it
     n_iter: int
     converged: bool
-    n_observed: Mapping[str, int]  # cells of this batch, by tensor
-    forget: float  # how much of what was known before it was forgotten
+    n_observed: Mapping[str, int]  # observed cells of this batch, by tensor
+    forget: float  # share of the past that was forgotten before it
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Fit:
-    """What was learned: the posterior of every factor, the bound and how it was reached.
+    """The result of a fit: the posterior of every factor, the ELBO and how it was reached.
 
     >>> import numpy as np, pltf
     >>> X = np.random.default_rng(0).poisson(3.0, (6, 5, 4))
@@ -97,15 +100,15 @@ class Fit:
 
     model: Model
     method: str  # "vb", "em", "map" or "gibbs"
-    objective: str  # what the trace holds: "bound", "log-likelihood" or "log-posterior"
-    sizes: Mapping[str, int]  # of every index
-    C: Factors  # posterior shape of the factors that have a posterior
-    D: Factors  # and its scale
-    points: Factors  # the other factors, known as a single value: fixed, or estimated by EM or MAP
-    bound: float  # lower bound on the log evidence; EM: the log-likelihood, MAP: the log-posterior, Gibbs: the mean
+    objective: str  # what the trace holds: "bound" (the ELBO), "log-likelihood" or "log-posterior"
+    sizes: Mapping[str, int]  # size of every index
+    C: Factors  # posterior shape of the factors with a Gamma posterior
+    D: Factors  # posterior scale of these factors
+    points: Factors  # values of the other factors: fixed, or estimated by EM or MAP
+    bound: float  # evidence lower bound (ELBO); EM: the log-likelihood, MAP: the log-posterior, Gibbs: the mean
     # log-likelihood of the draws
-    mass: Mapping[str, Array]  # of a latent index: the expected counts of each of its components
-    priors: Mapping[str, Gamma]  # with the values that were learned, where they were
+    mass: Mapping[str, Array]  # latent index -> expected counts of each component
+    priors: Mapping[str, Gamma]  # with learned hyperparameters, if any
     fixed: frozenset[str]
     trace: Array
     converged: bool
@@ -116,37 +119,39 @@ class Fit:
     dtype: str
     engine: str
     n_observed: Mapping[str, int]  # observed cells of each tensor
-    patterns: Mapping[str, Pattern]  # and which they are, if they were kept
-    labels: Mapping[str, Labels] = field(default_factory=dict)  # of the indices that have labels
-    held_out: HeldOut | None = None  # cells hidden from it by the command line
-    origin: Mapping[str, str] = field(default_factory=dict)  # where it comes from: versions, file, command
-    options: Mapping[str, str] = field(default_factory=dict)  # arguments that were not the defaults, as Python
-    pace: Pace = field(default_factory=Pace)  # without its trail: how far the next sweep may try to go
-    waiting: bool = True  # shapes of priors are not yet learned, if they are to be
-    likelihoods: Mapping[str, str] = field(default_factory=dict)  # of each tensor; those not named are "poisson"
-    notes: tuple[str, ...] = ()  # what a reader should know of the data and of what was chosen for them
-    dispersion: Mapping[str, Dispersion] = field(default_factory=dict)  # of tensors: what counts vary beyond Poisson
-    draws: Mapping[str, Array] = field(default_factory=dict)  # of Gibbs sampling, by factor; axes: chain, draw, its own
-    sampled: Sampled | None = None  # how, and what else was drawn
-    spread: float = 1.0  # predictions divide the counts behind the posterior by it: prediction/spread.py says why
-    history: tuple[Batch, ...] = ()  # of a fit that was updated: all batches, its own the last
-    device: str = HOST  # where large predictions are computed; files and pickles leave it out
-    _last: LastSweep | None = field(default=None, init=False)  # of this very object: copies and files do without
+    patterns: Mapping[str, Pattern]  # which cells were observed, if this was kept
+    labels: Mapping[str, Labels] = field(default_factory=dict)  # labels of the indices that have them
+    held_out: HeldOut | None = None  # held-out cells, if the command line hid some
+    origin: Mapping[str, str] = field(default_factory=dict)  # versions, file and command it was made with
+    options: Mapping[str, str] = field(default_factory=dict)  # arguments that differ from the defaults, as Python
+    pace: Pace = field(default_factory=Pace)  # step size of the acceleration, without its trail
+    waiting: bool = True  # whether learning of prior shapes has not started yet
+    likelihoods: Mapping[str, str] = field(default_factory=dict)  # likelihood of each tensor; default "poisson"
+    notes: tuple[str, ...] = ()  # notes on the data and on automatic choices
+    dispersion: Mapping[str, Dispersion] = field(default_factory=dict)  # overdispersion, by tensor
+    draws: Mapping[str, Array] = field(
+        default_factory=dict
+    )  # Gibbs draws by factor; axes: chain, draw, axes of the factor
+    sampled: Sampled | None = None  # how the draws were made
+    spread: float = 1.0  # predictions divide the counts behind the posterior by it; see prediction/spread.py
+    history: tuple[Batch, ...] = ()  # batches of an updated fit, the latest last
+    device: str = HOST  # where large predictions are computed; not saved or pickled
+    _last: LastSweep | None = field(default=None, init=False)  # not copied, saved or pickled
 
     @property
     def n_iter(self) -> int:
-        """Sweeps done, earlier ones included when the fit went on from another."""
+        """Number of iterations, including those of the fit it was resumed from. A sweep is one iteration."""
         return len(self.trace)
 
     @property
     def seconds(self) -> float:
-        """Time of all restarts."""
+        """Time of all restarts, in seconds."""
         return sum(row.seconds for row in self.rows) + (self.sampled.seconds if self.sampled else 0.0)
 
     @property
     def factors(self) -> Mapping[str, Factor]:
-        """Every factor: a Posterior; Samples, of a Gibbs fit; a Point where it was fixed or estimated by EM or MAP."""
-        return MappingProxyType({name: self._factor(name) for name in self.model.factors})
+        """All factors by name: Posterior, Samples (Gibbs), or Point (fixed, or estimated by EM or MAP)."""
+        return MappingProxyType(NamedFactors({name: self._factor(name) for name in self.model.factors}))
 
     def _factor(self, name: str) -> Factor:
         indices = self.model.factors[name]
@@ -158,19 +163,19 @@ class Fit:
 
     @cached_property
     def _means(self) -> Factors:
-        """E of every factor: asked for by every prediction."""
+        """Mean of every factor, used by every prediction."""
         known = {a: frozen(self.C[a] * self.D[a]) for a in self.C}
         known |= {a: frozen(draws.mean(axis=(0, 1))) for a, draws in self.draws.items()}
         return {a: known[a] if a in known else self.points[a] for a in self.model.factors}
 
     @cached_property
     def _wide(self) -> tuple[Factors, Factors]:
-        """Shape and scale of the posterior that predictions come from."""
+        """Shape and scale of the posterior used for predictions."""
         return (self.C, self.D) if self.spread == 1 else widened(self.C, self._means, self.priors, self.spread)
 
     @property
     def keeps_data(self) -> bool:
-        """Whether it knows which cells were observed; ``keep_data=False`` of :meth:`pltf.Model.fit` leaves them out.
+        """Whether the fit stores which cells were observed (``keep_data`` of :meth:`pltf.Model.fit`).
 
         >>> import numpy as np, pltf
         >>> pltf.nmf(rank=1).fit(np.ones((2, 3)), keep_data=False).keeps_data
@@ -180,9 +185,9 @@ class Fit:
 
     @property
     def restarts(self) -> pd.DataFrame:
-        """One row a restart: its seed, bound, sweeps, whether and why it stopped, seconds, which one was kept.
+        """One row for each restart: seed, ELBO, iterations, convergence, why it stopped, time, and which one was kept.
 
-        A fit with the seed of a restart is that restart.
+        A single fit with the seed of a restart reproduces that restart.
 
         >>> import numpy as np, pltf
         >>> X = np.eye(5) + 1
@@ -201,10 +206,10 @@ class Fit:
 
     @property
     def batches(self) -> pd.DataFrame:
-        """One row a batch of data that the fit has learned from: a single one unless it was updated.
+        """One row for each batch of data; a single row unless the fit was updated.
 
-        ``bound`` is that of a batch given those before it; ``n_observed`` are its own cells. Of several fits that were
-        updated with the same batches, the one with the largest sum of bounds has predicted them best.
+        ``bound`` is the ELBO of a batch given the batches before it; ``n_observed`` counts its own cells. Among fits
+        updated with the same batches, the one with the largest sum of ``bound`` predicted them best.
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.ones((3, 2))).update(np.ones((3, 2)), forget=0.1)
@@ -217,34 +222,35 @@ class Fit:
         return pd.DataFrame(rows).rename_axis("batch")
 
     def _batch(self) -> Batch:
-        """The data of a fit that was not updated, as a batch."""
+        """The data of a fit without updates, as one batch."""
         return Batch(self.bound, self.n_iter, self.converged, dict(self.n_observed), forget=0.0)
 
     def mean(self, at: Any = None, *, of: str | None = None, progress: bool = True) -> Array:
-        """Mean rate of cells, exact under the posterior: the count to expect.
+        """Mean rate of cells, that is their expected count; exact under the posterior.
 
-        Of links (``likelihood="bernoulli"``) it is the rate too, which may be above 1; :meth:`prob` is the probability.
+        For links (``likelihood="bernoulli"``) this is the rate, which may exceed 1; use :meth:`prob` for probabilities.
 
-        ``at`` lists cells: an (n, modes) array of positions, a table with a column for each index, rows of labels, a
-        tuple of index arrays such as ``np.nonzero`` gives, or a boolean array of the tensor's shape. In a table or a
-        DataArray an index that has labels goes by them. Answers come in the order of the cells: of a boolean array,
+        ``at`` says which cells: an (n, modes) array of positions, a table with a column for each index, rows of labels,
+        a tuple of index arrays such as ``np.nonzero`` gives, or a boolean array of the tensor's shape. In a table or a
+        DataArray an index that has labels goes by them. A tuple of labels or positions, such as ``("ann", "gym")``, is
+        a single cell, and the answer is a single number. Answers come in the order of the cells; for a boolean array,
         in that of ``values[at]``. Without ``at``: the whole tensor, its axes as in the model. ``of`` names the tensor
         when the model has several.
 
         >>> import numpy as np, pltf
         >>> X = np.array([[4.0, 2.0], [2.0, np.nan]])
         >>> fit = pltf.nmf(rank=1).fit(X)
-        >>> fit.mean().shape, fit.mean(at=np.isnan(X)).shape
-        ((2, 2), (1,))
+        >>> fit.mean().shape, fit.mean(at=np.isnan(X)).shape, fit.mean((1, 1)).shape
+        ((2, 2), (1,), ())
         """
-        return mean(*self._asked(at, of), flag("progress", progress))
+        belief, cells = self._asked(at, of)
+        return cells.answer(mean(belief, cells, flag("progress", progress)))
 
     def var(self, at: Any = None, *, counts: bool = False, of: str | None = None, progress: bool = True) -> Array:
-        """Variance of the rates of cells, exact under the posterior; with ``counts``, of counts, which add their mean.
+        """Variance of the rates of cells, exact under the posterior; with ``counts=True``, variance of the counts.
 
-        The posterior is the one that predictions come from, widened by ``spread``: docs/prediction.md says why.
-
-        Of EM and MAP, and of fixed factors, there is only a single value: it has no variance.
+        The posterior is widened by ``spread``, as for all predictions; see docs/prediction.md. Point estimates (EM,
+        MAP, fixed factors) have no variance.
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.array([[4.0, 2.0], [2.0, np.nan]]))
@@ -255,9 +261,9 @@ class Fit:
         belief, cells = self._asked(at, of)
         counts, progress = flag("counts", counts), flag("progress", progress)
         of_rates = variance(belief, cells, progress)
-        if not counts:
-            return of_rates
-        return belief.noise.at(cells.places).variance(mean(belief, cells, progress), of_rates)
+        if counts:
+            of_rates = belief.noise.at(cells.places).variance(mean(belief, cells, progress), of_rates)
+        return cells.answer(of_rates)
 
     def sample(
         self,
@@ -276,7 +282,8 @@ class Fit:
         >>> fit.sample(100).shape, fit.sample(3, at=[(1, 1)], counts=True).dtype
         ((100, 2, 2), dtype('int64'))
         """
-        return self._sampling(at, of, whole("n", n, 1), seed, progress).sample(flag("counts", counts))
+        sampling = self._sampling(at, of, whole("n", n, 1), seed, progress)
+        return sampling.cells.answer(sampling.sample(flag("counts", counts)))
 
     def prob(
         self,
@@ -288,11 +295,11 @@ class Fit:
         of: str | None = None,
         progress: bool = True,
     ) -> Array:
-        """Probability that the count of a cell is at least so much, from draws of the factors.
+        """Probability of a count of at least ``atleast`` in each cell, from posterior draws.
 
-        Given the rates it is known, so only the rates are drawn: its error is below ``0.5 / sqrt(draws)``, and far
-        below where rates are small or well known. Draws are those of the cells that are asked for together: alone a
-        cell has others, and differs within that error.
+        Only the rates are drawn; given a rate the probability is exact. The Monte Carlo error is below
+        ``0.5 / sqrt(draws)``, and much smaller where rates are small or well determined. Draws depend on the set of
+        cells: the same cell in another request may differ within that error.
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.array([[4.0, 2.0], [2.0, np.nan]]))
@@ -300,7 +307,8 @@ class Fit:
         >>> bool(0 < several < link < 1)
         True
         """
-        return self._sampling(at, of, draws, seed, progress).average(at_least(_count_of(atleast, 0)))
+        sampling = self._sampling(at, of, draws, seed, progress)
+        return sampling.cells.answer(sampling.average(at_least(_count_of(atleast, 0))))
 
     def interval(
         self,
@@ -313,10 +321,10 @@ class Fit:
         of: str | None = None,
         progress: bool = True,
     ) -> tuple[Array, Array]:
-        """Low and high end of the central interval of the rates of cells, or of their counts, from draws.
+        """Lower and upper end of the central credible interval of rates, or of counts, from posterior draws.
 
-        The posterior takes factors as independent, which they are not, and would be too sure of itself: predictions
-        widen it by ``spread``. docs/prediction.md shows how well intervals hold then.
+        The variational posterior treats factors as independent and would be overconfident, so predictions widen it by
+        ``spread``. docs/prediction.md shows the coverage of the intervals.
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.array([[4.0, 2.0], [2.0, np.nan]]))
@@ -327,7 +335,7 @@ class Fit:
         half = (1 - level_of(level)) / 2
         sampling = self._sampling(at, of, draws, seed, progress)
         low, high = sampling.quantiles((half, 1 - half), flag("counts", counts))
-        return low, high
+        return sampling.cells.answer(low), sampling.cells.answer(high)
 
     def log_prob(
         self,
@@ -339,10 +347,10 @@ class Fit:
         of: str | None = None,
         progress: bool = True,
     ) -> Array:
-        """Log-probability of values of cells under the posterior predictive, each by itself, from draws.
+        """Pointwise log-probability of values of cells under the posterior predictive, from posterior draws.
 
-        ``values`` has one number for each cell, or is a DataArray of the whole tensor that has them. Of a value that is
-        not whole it is the same expression, with the Gamma function for the factorial.
+        ``values`` has one number for each cell, or is a DataArray of the whole tensor. For values that are not whole
+        numbers the Gamma function replaces the factorial.
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.full((6, 5), 4.0))
@@ -351,7 +359,7 @@ class Fit:
         True
         """
         sampling = self._sampling(at, of, draws, seed, progress)
-        return sampling.log_likelihood(self._values(values, sampling.cells, of))
+        return sampling.cells.answer(sampling.log_likelihood(self._values(values, sampling.cells, of)))
 
     def surprise(
         self,
@@ -364,12 +372,12 @@ class Fit:
         of: str | None = None,
         progress: bool = True,
     ) -> Array:
-        """How surprising values of cells are: the probability of a count at least as large. Small is surprising.
+        """Posterior predictive p-values of cells: the probability of a count at least as large. Small means anomalous.
 
-        ``tail="lower"`` is that of a count at most as large, ``"both"`` twice the smaller of the two. ``values`` has
-        one number for each cell, or is a DataArray of the whole tensor that has them. Values that the fit has learned
-        from surprise it less than they should: hide cells with :func:`pltf.holdout` to judge them. A value that is not
-        whole stands for the next whole one in its tail.
+        ``tail="lower"`` is the probability of a count at most as large, ``"both"`` twice the smaller of the two.
+        ``values`` has one number for each cell, or is a DataArray of the whole tensor. Cells used in the fit look less
+        surprising than they are: hold them out with :func:`pltf.holdout`. A value that is not a whole number is rounded
+        to the next one in its tail.
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.full((6, 5), 4.0))
@@ -383,17 +391,17 @@ class Fit:
         x = self._values(values, sampling.cells, of)
         upper, lower = at_least(np.ceil(x)), at_most(np.floor(x))
         if tail != "both":
-            return sampling.average(upper if tail == "upper" else lower)
+            return sampling.cells.answer(sampling.average(upper if tail == "upper" else lower))
         smaller: Array = np.minimum(sampling.average(upper), sampling.average(lower))
-        return np.minimum(2 * smaller, 1.0)
+        return sampling.cells.answer(np.minimum(2 * smaller, 1.0))
 
     def supported(self, at: Any = None, *, of: str | None = None) -> NDArray[np.bool_]:
-        """Whether the data tie down what is predicted of cells.
+        """Whether the data support the predictions of cells.
 
-        False where the variance of a rate is more than five times what a single count of the cell itself would leave,
-        where the rate is more than twice the largest value in any slice (row, column, ...) of the cell, and where
-        nothing was observed in one of its slices. A fit made with ``keep_data=False`` knows only of the first, EM and
-        MAP only of the other two.
+        False where the variance of a rate is more than five times what one observed count of the cell would leave,
+        where the rate is more than twice the largest value in any slice (row, column, ...) of the cell, and where a
+        slice of the cell has no observed cell. A fit with ``keep_data=False`` checks only the first condition, EM and
+        MAP only the other two.
 
         >>> import numpy as np, pltf
         >>> X = np.array([[9.0, np.nan], [8.0, 6.0], [np.nan, np.nan]])  # nothing is known of the last row
@@ -404,11 +412,11 @@ class Fit:
         found = cells.empty()
         for part in cells.parts(MOST_LISTED):
             found[part] = supported(belief, self._slices[belief.equation.output.name], cells.coords(part))
-        return found.reshape(cells.shape).astype(bool)
+        return cells.answer(found.reshape(cells.shape).astype(bool))
 
     @cached_property
     def _slices(self) -> Mapping[str, Slices | None]:
-        """What was observed in the slices of each tensor."""
+        """Largest observed values in the slices of each tensor."""
         shapes = {name: tuple(self.sizes[i] for i in indices) for name, indices in self.model.observed.items()}
         found = {name: slices_of(self.patterns[name], shape) for name, shape in shapes.items()}
         return joined(self.model, found, self.fixed)
@@ -416,7 +424,7 @@ class Fit:
     def top(
         self,
         k: int = 10,
-        among: str = "missing",
+        among: str | None = None,
         *,
         atleast: int = 1,
         draws: int = 1000,
@@ -425,12 +433,12 @@ class Fit:
         progress: bool = True,
         unsupported: bool = False,
     ) -> pd.DataFrame:
-        """The ``k`` most probable cells: those with the largest ``prob``, with their mean and its standard deviation.
+        """The ``k`` most probable cells, with ``prob`` and the mean and standard deviation of their rate.
 
-        ``among="missing"`` are cells that were not observed, ``"zero"`` those that were observed as zero,
-        ``"all"`` all of them. Cells that the data do not tie down (:meth:`supported`) are left out, unless
-        ``unsupported=True``; the column ``supported`` tells. A large tensor is neither built nor gone through: boxes of
-        cells that cannot hold one of the largest means are left out.
+        ``among="missing"`` takes cells that were not observed, ``"zero"`` cells observed as zero, ``"all"`` all cells.
+        Default: missing cells, or zeros where no cell is missing. Unsupported cells (:meth:`supported`) are left out,
+        unless ``unsupported=True``. Large tensors are neither built nor scanned: blocks of cells that cannot contain
+        one of the largest means are skipped.
 
         >>> import numpy as np, pltf
         >>> X = np.outer([9.0, 1.0, 5.0], [7.0, 2.0, 1.0])
@@ -446,9 +454,8 @@ class Fit:
         k, atleast = whole("k", k, 1), _count_of(atleast, 1)
         draws, seed, progress = whole("draws", draws, 1), whole("seed", seed, 0), flag("progress", progress)
         belief = self._belief(of)
-        lost = [index for index in belief.equation.output.indices if index in ("mean", "sd", "prob", "supported")]
-        if lost:
-            raise PltfError(f"index '{lost[0]}' would be lost in the table, which has such a column: rename it")
+        check_columns(belief.equation.output.indices)
+        among = self._most_asked(belief) if among is None else among
         choice, slices = self._choice(among, belief), self._slices[belief.equation.output.name]
         if not flag("unsupported", unsupported):
             choice = choice.tied_down(lambda cells: supported(belief, slices, cells), belief.shape)
@@ -458,17 +465,75 @@ class Fit:
             other = "" if unsupported else f" and tied down by the data: {py:unsupported=True} takes the others too"
             raise PltfError(f"{none}{other}", argument="among")
         found = Asked(belief.shape, cells)
-        named = zip(belief.equation.output.indices, cells, strict=True)
-        table = pd.DataFrame({index: self._named(index, positions) for index, positions in named})
+        table = pd.DataFrame(self._labelled(belief, cells))
         table = table.assign(mean=mean(belief, found), sd=np.sqrt(variance(belief, found)), prob=probability)
         return table.assign(supported=supported(belief, slices, cells))
 
-    def _named(self, index: str, positions: NDArray[np.intp]) -> Any:
-        """Labels of positions, where an index has labels; otherwise the positions."""
+    def predict(
+        self,
+        at: Any = None,
+        *,
+        atleast: int = 1,
+        level: float = 0.9,
+        draws: int = 1000,
+        seed: int = 0,
+        of: str | None = None,
+        progress: bool = True,
+    ) -> pd.DataFrame:
+        """All that is predicted of cells in one table, a row for each cell.
+
+        Parameters
+        ----------
+        at
+            Which cells, as for :meth:`mean`. A DataFrame keeps its row labels. Without it: the whole tensor.
+        atleast
+            ``prob`` is the probability of a count of at least ``atleast``.
+        level
+            Probability of the intervals.
+        draws, seed
+            Number of posterior draws for ``prob`` and the intervals, and their seed.
+        of
+            Name of the tensor when the model has several.
+        progress
+            Show progress.
+
+        Returns
+        -------
+        DataFrame
+            The labels (or positions) of each cell, then ``mean`` and ``sd`` of its rate, ``prob``, ``supported`` (see
+            :meth:`supported`), and the ends of the intervals of its rate and its count: ``rate_low``, ``rate_high``,
+            ``count_low``, ``count_high``.
+
+        >>> import pandas as pd, pltf
+        >>> visits = pd.DataFrame({"user": ["ann", "ann", "bob", "cid"], "place": ["gym", "bar", "gym", "bar"]})
+        >>> fit = pltf.nmf(("user", "place"), rank=1).fit(visits)
+        >>> table = fit.predict([("bob", "bar"), ("cid", "gym")])
+        >>> table[["user", "place"]].values.tolist()
+        [['bob', 'bar'], ['cid', 'gym']]
+        >>> list(table.columns[2:])
+        ['mean', 'sd', 'prob', 'supported', 'rate_low', 'rate_high', 'count_low', 'count_high']
+        >>> bool(table["mean"][0] == fit.mean(("bob", "bar")))
+        True
+        """
+        draws, seed, progress = whole("draws", draws, 1), whole("seed", seed, 0), flag("progress", progress)
+        atleast, level = _count_of(atleast, 1), level_of(level)
+        return predicted(self, at, self.tensor(of), atleast, level, draws=draws, seed=seed, progress=progress)
+
+    def _labelled(self, belief: Belief, cells: Coords) -> dict[str, Any]:
+        """Columns with the labels, or positions, of cells (modes, n)."""
+        named = zip(belief.equation.output.indices, cells, strict=True)
+        return {index: self._named(index, positions) for index, positions in named}
+
+    def _most_asked(self, belief: Belief) -> str:
+        """Default of ``among``: missing cells, or zeros where no cell is missing."""
+        return "missing" if self.n_observed[belief.equation.output.name] < math.prod(belief.shape) else "zero"
+
+    def _named(self, index: str, positions: NDArray[np.integer[Any]]) -> Any:
+        """Labels of positions if the index has labels, otherwise the positions."""
         return self.labels[index].at(positions) if index in self.labels else positions
 
     def _told(self, index: str, positions: NDArray[np.intp]) -> tuple[Any, ...]:
-        """The same for people: dates without their hours, if they have none."""
+        """The same for display: dates at midnight without their time."""
         named = self._named(index, positions)
         return tuple(self.labels[index].names(positions) if named.dtype.kind == "M" else named.tolist())
 
@@ -495,7 +560,7 @@ class Fit:
         return Belief(equation, self.sizes, self._means, *self._wide, self._noise(of), draws, device)
 
     def _noise(self, of: str | None) -> Noise:
-        """How values of a tensor scatter around their rates."""
+        """Distribution of the values of a tensor given their rates."""
         name = self.tensor(of)
         if self.likelihoods.get(name) == BERNOULLI:
             return Bernoulli()
@@ -526,15 +591,14 @@ class Fit:
         threads: int | None = None,
         progress: bool = True,
     ) -> Fit:
-        """The posterior of new rows of an observed index, with all other factors kept.
+        """The posterior of new rows of an observed index; all other factors stay as they are.
 
-        ``X_new`` is data as for :meth:`pltf.Model.fit`, as wide as those of the fit in all other indices, with as many
-        new rows of ``index`` as you have; one row may come without its axis. Of a coupled model only tensors with
-        that index are asked for, and of these one will do: all cells of the others are missing, and are predicted. The
-        result is a fit of the new rows, with predictions like any other. Its factors with ``index`` are what a fit with
-        ``fixed=`` the means of the others gives; the others are as they were, and so is the prior, unless another is
-        given. Of a Gibbs fit it is a VB fit, in which the other factors have a Gamma posterior with the mean and the
-        variance of their draws.
+        ``X_new`` is data as for :meth:`pltf.Model.fit`, with the sizes of the fit along all other indices and any
+        number of new rows along ``index``; a single row may come without its axis. Of a coupled model, give one or more
+        of the tensors with that index: cells of the others are missing, and are predicted. The result is a fit of the
+        new rows. Its factors with ``index`` are those of a fit with ``fixed=`` the means of the other factors; the
+        prior stays the same, unless another is given. For a Gibbs fit the result is a VB fit, in which the other
+        factors have Gamma posteriors with the mean and variance of their draws.
 
         >>> import numpy as np, pltf
         >>> X = np.random.default_rng(0).poisson(np.outer([9, 1, 5], [7, 2, 1, 3]))
@@ -652,16 +716,16 @@ class Fit:
         threads: int | None = None,
         progress: bool = True,
     ) -> Evidence:
-        """An estimate of the log evidence, log p(X), and how far the bound lies below it. For small problems.
+        """Estimate the log evidence, log p(X), and its gap to the ELBO. For small problems.
 
-        Sequential Monte Carlo: data arrive in ``stages`` (by default as many as the size of the problem asks for),
-        ``particles`` follow the posterior from the prior on, moved by ``sweeps`` of Gibbs sampling at each stage. The
-        estimate of p(X) is unbiased; independent ``runs`` tell its standard error. Where that is large, the
-        logarithm is probably too low: use more particles. What would take more than an hour is refused.
+        Sequential Monte Carlo: data enter in ``stages`` (by default chosen by the size of the problem), and
+        ``particles`` follow the posterior from the prior on, with ``sweeps`` of Gibbs sampling at each stage. The
+        estimate of p(X) is unbiased; independent ``runs`` give its standard error. If that is large, the logarithm is
+        probably too low: use more particles. Problems that would take more than an hour are refused.
 
-        Learned priors are taken at their learned values, as in the bound. Fits by EM and MAP have no evidence. ``X``
-        and ``mask`` are the data as they were given to the fit, needed only if that was made with ``keep_data=False``;
-        others are refused.
+        Learned hyperparameters are fixed at their learned values, as in the ELBO. EM and MAP fits have no evidence.
+        ``X`` and ``mask`` are the data of the fit, needed only if it was made with ``keep_data=False``; other data are
+        refused.
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.array([[3, 1], [4, 2]]), prior=pltf.Gamma(2.0, 2.0))
@@ -676,12 +740,12 @@ class Fit:
         return evidence(self, X, mask=mask, effort=Effort(particles, stages, sweeps, runs), options=options)
 
     def to(self, device: str) -> Fit:
-        """The same fit, which computes its large predictions on a device: ``"cpu"``, ``"cuda"``, ``"cuda:1"``.
+        """The same fit with large predictions computed on a device: ``"cpu"``, ``"cuda"``, ``"cuda:1"``.
 
-        ``"auto"`` is a GPU if there is one. A fit that was made with ``device="cuda"`` predicts there; one that was
-        loaded from a file, or pickled, predicts on the host until it is told otherwise. This holds for all
-        predictions and for :func:`pltf.metrics.score`. Answers are NumPy arrays, and small requests stay on the host.
-        Random numbers are drawn on the host always: a seed has the same draws on every device.
+        ``"auto"`` uses a GPU if there is one. A fit made with ``device="cuda"`` predicts there; a loaded or unpickled
+        fit predicts on the CPU. This applies to all predictions and to :func:`pltf.metrics.score`. Results are NumPy
+        arrays, and small requests stay on the CPU. Random numbers are always drawn on the CPU, so a seed gives the same
+        draws on every device.
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.ones((2, 3)))
@@ -725,11 +789,11 @@ class Fit:
         return replace(self, patterns={**self.patterns, name: StoredPattern(seen)})
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fit to a netCDF file that :func:`pltf.load`, and xarray, can read.
+        """Write the fit to a netCDF file, readable by :func:`pltf.load` and xarray.
 
-        It holds the posteriors, the labels, the model, the priors, the trace, the seeds and the table of restarts, the
-        observed cells unless the fit was made with ``keep_data=False``, and the versions of the software. A file of
-        that name is replaced, once the new one is whole.
+        The file holds the posteriors, labels, model, priors, trace, seeds, the table of restarts, the observed cells
+        (unless the fit was made with ``keep_data=False``) and the versions of the software. An existing file is
+        replaced atomically.
 
         >>> import numpy as np, pltf, tempfile, os
         >>> path = os.path.join(tempfile.mkdtemp(), "run.nc")
@@ -741,11 +805,21 @@ class Fit:
 
         save_fit(self, path)
 
-    def to_xarray(self, *, predictions: bool = True, level: float = 0.9) -> xr.Dataset:
-        """All factors, and what is expected of every cell, in one Dataset with labels.
+    def to_xarray(
+        self,
+        *,
+        predictions: bool = True,
+        intervals: bool = False,
+        level: float = 0.9,
+        draws: int = 1000,
+        seed: int = 0,
+    ) -> xr.Dataset:
+        """All factors and the expected counts of all cells in one labelled Dataset.
 
-        Of factor U there are ``U`` (its mean), ``U_sd``, ``U_low`` and ``U_high``; of tensor X ``X`` (its mean) and
-        ``X_sd``. ``predictions=False`` leaves out the tensors, which may be large.
+        A factor U is in ``U`` (its mean), ``U_sd``, ``U_low`` and ``U_high``; a tensor X in ``X`` (its mean) and
+        ``X_sd``. ``predictions=False`` leaves out the tensors, which may be large. ``intervals=True`` adds the ends of
+        the intervals of the rate and the count of every cell, from posterior ``draws``: ``X_rate_low``,
+        ``X_rate_high``, ``X_count_low``, ``X_count_high``. ``level`` is the probability of all intervals.
 
         >>> import numpy as np, pltf
         >>> data = pltf.nmf(rank=2).fit(np.ones((2, 3))).to_xarray()
@@ -754,30 +828,49 @@ class Fit:
         """
         from pltf.prediction.labelled import as_dataset
 
-        return as_dataset(self, flag("predictions", predictions), level_of(level))
+        drawn = {"draws": whole("draws", draws, 1), "seed": whole("seed", seed, 0)}
+        wanted = flag("intervals", intervals) and predictions
+        return as_dataset(self, flag("predictions", predictions), level_of(level), **(drawn if wanted else {}))
 
-    def to_arviz(self, draws: int = 500, *, seed: int = 0, of: str | None = None) -> Any:
-        """Draws for ArviZ: posterior, posterior predictive, observed data, with labels.
+    def to_arviz(self, draws: int = 500, *, seed: int = 0, of: str | None = None, at: Any = None) -> Any:
+        """Posterior draws for ArviZ: posterior, posterior predictive, log-likelihood and observed data, with labels.
 
-        The draws are of the posterior that was fitted: independent, in one chain; of a Gibbs fit they are those of its
-        chains, at most ``draws`` of each. Predictions and data are those of one tensor (``of``): all its cells, or the
-        listed ones if it was given as a list.
+        The draws come from the fitted posterior: independent ones, in a single chain; for a Gibbs fit those of its
+        chains, at most ``draws`` of each. Predictive counts, log-likelihoods and data are those of the observed cells:
+        missing cells are left out. A tensor without missing cells keeps its axes; of others the cells are listed along
+        the axis ``X_cell``. A coupled fit gives all its tensors, or the one named by ``of``.
+
+        ``at`` says which cells of a single tensor to include, as for :meth:`mean`; large tensors need it. By default
+        all observed cells are included.
 
         >>> import arviz, numpy as np, pltf
         >>> data = pltf.nmf(rank=2).fit(np.ones((2, 3))).to_arviz(draws=100)
-        >>> data.posterior["W"].dims, data.posterior_predictive["X"].shape
-        (('chain', 'draw', 'i', 'r'), (1, 100, 2, 3))
+        >>> data.posterior["W"].dims, data.posterior_predictive["X"].shape, data.log_likelihood["X"].shape
+        (('chain', 'draw', 'i', 'r'), (1, 100, 2, 3), (1, 100, 2, 3))
         """
-        from pltf.prediction.labelled import as_inference_data
+        from pltf.prediction.inference_data import as_inference_data
 
-        return as_inference_data(self, self.tensor(of), whole("draws", draws, 1), whole("seed", seed, 0))
+        names = tuple(self.model.observed) if of is None and at is None else (self.tensor(of),)
+        return as_inference_data(self, names, at, whole("draws", draws, 1), whole("seed", seed, 0))
+
+    @property
+    def plot(self) -> FitPlots:
+        """Figures of the fit: components, factors, time_courses, trace, calibration. They need matplotlib.
+
+        >>> import numpy as np, pltf
+        >>> pltf.nmf(rank=1).fit(np.ones((2, 3))).plot
+        <plots of a fit: components, factors, time_courses, trace, calibration>
+        """
+        from pltf.plotting import FitPlots
+
+        return FitPlots(self)
 
     def diagnostics(self) -> pd.DataFrame:
-        """Whether the chains of a Gibbs fit agree: R-hat and effective sample size of what the data identify.
+        """Convergence diagnostics of Gibbs chains: R-hat and effective sample size of identifiable quantities.
 
-        Rows: the log-likelihood, the share of counts of every component, and the rates of 200 cells at random of each
-        tensor, of which there are median and worst. R-hat (rank-normalised, of split chains) is near 1 if chains have
-        mixed; ``ess`` is how many independent draws would tell the mean as well.
+        Rows: the log-likelihood, the share of counts of every component, and the median and worst of the rates of 200
+        random cells of each tensor. R-hat (rank-normalized, split chains) is near 1 if the chains have mixed; ``ess``
+        is the effective sample size.
 
         >>> import numpy as np, pltf
         >>> X = np.random.default_rng(0).poisson(5.0, (6, 5))
@@ -804,11 +897,11 @@ class Fit:
         return table(quantities)
 
     def components(self, index: str | None = None, *, top: int = 3) -> pd.DataFrame:
-        """Components by the observed counts that they explain, largest first.
+        """Components by the observed counts they explain, largest first.
 
-        ``index`` is the latent index that numbers them (needed when the model has several). ``mass``
-        adds up to the total of the tensors that the component takes part in, ``share`` to one; then,
-        for each factor with one other index, the labels of its ``top`` largest entries, or their positions.
+        ``index`` is the latent index of the components, needed when the model has several. ``mass`` sums to the total
+        of the tensors that the component takes part in, ``share`` to one. For each factor with one other index there
+        are the labels, or positions, of its ``top`` largest entries.
 
         >>> import numpy as np, pltf
         >>> X = np.diag([9.0, 5.0, 1.0]) + 0.01
@@ -835,12 +928,10 @@ class Fit:
 
     @property
     def effective_rank(self) -> int | Mapping[str, int]:
-        """How many components explain at least one count, or a thousandth of all if there are fewer than a thousand.
+        """Number of components that explain at least one count, or a thousandth of fewer than 1000 counts.
 
-        For each latent index, when there are several.
-
-        Components that the data do not support lose their counts: above all those of a prior with means that are
-        learned for each component, ``Gamma(learn="mean", tie="component")``.
+        A mapping when there are several latent indices. Unsupported components shrink to zero, above all with prior
+        means learned for each component: ``Gamma(learn="mean", tie="component")``.
 
         >>> import numpy as np, pltf
         >>> X = np.kron(np.diag([9, 5, 7]), np.ones((5, 4)))
@@ -863,7 +954,7 @@ class Fit:
         return {one.name: getattr(self, one.name) for one in fields(self) if one.init and one.name != "device"}
 
     def tensor(self, of: str | None = None) -> str:
-        """Name of an observed tensor: the one that is named, or the only one.
+        """Name of an observed tensor: ``of``, or the only one.
 
         >>> import numpy as np, pltf
         >>> pltf.nmf(rank=1).fit(np.ones((2, 3))).tensor()
@@ -883,7 +974,7 @@ class Fit:
 
     @property
     def data(self) -> str:
-        """What was fitted, in words.
+        """Short description of the data.
 
         >>> import numpy as np, pltf
         >>> pltf.nmf(rank=1).fit(np.array([[4.0, 2.0], [2.0, np.nan]])).data
@@ -918,6 +1009,11 @@ class Fit:
         lines.append(f"  time     {self.seconds:.2f} s>")
         return "\n".join(lines)
 
+    def _repr_html_(self) -> str:
+        from pltf.notebooks import fit_html
+
+        return fit_html(self)
+
     def _draws_in_words(self) -> str:
         if not self.draws:
             return ""
@@ -926,7 +1022,7 @@ class Fit:
 
 
 def resumable(fit: Fit) -> State:
-    """The state that a next sweep would begin with, but for its counts: one pass over the data brings them."""
+    """The state for the next sweep, without its counts: these take one pass over the data."""
     last = fit._last or LastSweep(fit._means, None)
     L = {a: factor.geomean for a, factor in fit.factors.items()}
     counts, pace = Counts({}, math.nan), replace(fit.pace, trail=last.trail)
@@ -934,19 +1030,19 @@ def resumable(fit: Fit) -> State:
 
 
 def remembering(fit: Fit, state: State) -> Fit:
-    """The fit itself, which is now resumed from its last state as if there had been no break."""
+    """The same fit, which now resumes exactly from its last state."""
     object.__setattr__(fit, "_last", LastSweep(state.E, state.pace.trail))
     return fit
 
 
 def dispersed(fit: Fit, dispersion: Mapping[str, Dispersion]) -> Fit:
-    """The fit itself, before anyone has seen it, with its dispersion: a copy would forget its last state."""
+    """Set the dispersion of a new fit in place: a copy would lose its last state."""
     object.__setattr__(fit, "dispersion", dispersion)
     return fit
 
 
 def with_spread(fit: Fit, samples: Mapping[str, Sample]) -> Fit:
-    """The fit with the spread of its predictions, which the data that it was made from tell."""
+    """The fit with the spread of its predictions, estimated from its data."""
     if not fit.C:
         return fit
     beliefs = {name: fit._belief(name) for name in fit.model.observed}
@@ -954,9 +1050,9 @@ def with_spread(fit: Fit, samples: Mapping[str, Sample]) -> Fit:
 
 
 def counted_factors(model: Model) -> dict[str, str]:
-    """The factor whose counts are those of the components: of every latent index that has one.
+    """For every latent index, a factor whose counts are those of the components, if there is one.
 
-    It has to be in all equations that sum over the index, or counts of some would be left out.
+    It has to be in all equations that sum over the index, otherwise some counts would be left out.
     """
     found: dict[str, str] = {}
     for index in model.sizes:
@@ -983,7 +1079,7 @@ def _count_of(atleast: Any, least: int) -> int:
 
 
 def component_index(model: Model, index: str | None) -> str:
-    """The latent index that numbers components: the one named, or the only one."""
+    """The latent index of the components: ``index``, or the only one."""
     latent = tuple(model.sizes)
     if index is None and len(latent) == 1:
         return latent[0]

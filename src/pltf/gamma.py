@@ -15,7 +15,8 @@ from scipy import special
 
 from pltf.data.labels import Labels
 from pltf.data.numeric import numeric
-from pltf.errors import PltfError, py, py_only, whole
+from pltf.errors import PltfError, UnknownNameError, py, py_only, whole
+from pltf.hints import suggestion
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -31,7 +32,7 @@ TIES = ("factor", "component")
 class Gamma:
     """Prior of a factor: Gamma with ``shape`` A and ``mean`` B (so scale B/A, rate A/B).
 
-    Scalars, or arrays that broadcast to the factor. A small shape makes sparse factors.
+    Both are scalars, or arrays that broadcast to the factor. A small shape makes factors sparse.
 
     >>> import pltf
     >>> pltf.Gamma(shape=0.5, mean=10.0)
@@ -39,10 +40,10 @@ class Gamma:
     >>> pltf.Gamma(shape=0.5, mean=10.0).rate
     array(0.05)
 
-    ``learn`` makes the ``"mean"``, the ``"shape"`` or ``"both"`` part of what is learned, beginning with these values.
-    ``tie`` says which entries share a learned value: the whole ``"factor"``; each ``"component"``, that is the entries
-    at one value of the latent indices (a factor with no latent or no observed index is one whole); or the entries at
-    one value of an index, as in ``"index:user"``. The fit tells what was learned:
+    ``learn="mean"``, ``"shape"`` or ``"both"`` learns these hyperparameters, starting at the given values. ``tie`` says
+    which entries share a learned value: the whole ``"factor"``; each ``"component"``, that is all entries with the same
+    values of the latent indices (a factor without latent or without observed indices is one whole); or all entries with
+    the same value of an index, as in ``"index:user"``. The learned values are in ``fit.priors``:
 
     >>> import numpy as np
     >>> fit = pltf.nmf(rank=2).fit(np.eye(6) + 1, prior=pltf.Gamma(0.5, 1.0, learn="mean", tie="component"))
@@ -159,7 +160,7 @@ def _flat(array: Array) -> Array:
 
 
 class Factor(Protocol):
-    """What a fit believes about a factor: a :class:`Posterior`, a :class:`Samples` or a :class:`Point`.
+    """A factor of a fit: a :class:`Posterior`, a :class:`Samples` or a :class:`Point`.
 
     >>> import numpy as np, pltf
     >>> fit = pltf.nmf(rank=1).fit(np.ones((2, 3)))
@@ -213,6 +214,13 @@ class Factor(Protocol):
     def to_xarray(self, level: float = 0.9) -> xr.Dataset:
         """Mean, standard deviation and interval of each entry, with labels."""
         ...
+
+
+class NamedFactors(dict[str, Factor]):
+    """Factors by name; the error for an unknown name lists them."""
+
+    def __missing__(self, name: object) -> Factor:
+        raise UnknownNameError(f"no factor {name!r}: the factors are {', '.join(self)}{suggestion(name, self)}")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -306,12 +314,12 @@ class Point:
 
     @property
     def shape(self) -> Array:
-        """Refused: a point has no posterior."""
+        """Raises an error: a point has no posterior."""
         raise PltfError("this factor is a point estimate or fixed: it has no posterior shape")
 
     @property
     def scale(self) -> Array:
-        """Refused: a point has no posterior."""
+        """Raises an error: a point has no posterior."""
         raise PltfError("this factor is a point estimate or fixed: it has no posterior scale")
 
     def interval(self, level: float = 0.9) -> tuple[Array, Array]:
@@ -333,7 +341,7 @@ class Point:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Samples:
-    """A factor known by draws from its posterior, as :meth:`pltf.Model.fit` makes them with ``method="gibbs"``.
+    """Posterior draws of a factor, from :meth:`pltf.Model.fit` with ``method="gibbs"``.
 
     ``draws`` has the axes (chain, draw) and those of the factor.
 
@@ -377,12 +385,12 @@ class Samples:
 
     @property
     def shape(self) -> Array:
-        """Refused: draws are no Gamma distribution."""
+        """Raises an error: draws have no Gamma parameters."""
         raise PltfError("this factor is known by draws: it has no posterior shape")
 
     @property
     def scale(self) -> Array:
-        """Refused: draws are no Gamma distribution."""
+        """Raises an error: draws have no Gamma parameters."""
         raise PltfError("this factor is known by draws: it has no posterior scale")
 
     def interval(self, level: float = 0.9) -> tuple[Array, Array]:
@@ -392,9 +400,9 @@ class Samples:
         return low, high
 
     def sample(self, n: int, seed: int = 0) -> Array:
-        """``n`` of the draws in random order, along a new first axis; some of them twice if there are not as many.
+        """``n`` of the draws in random order, along a new first axis, with replacement if there are fewer.
 
-        All factors of a fit give the same ones for the same seed.
+        All factors of a fit return the same draws for the same seed.
         """
         flat = self.draws.reshape(-1, *self.draws.shape[2:])
         rng, n = np.random.default_rng(whole("seed", seed, 0)), whole("n", n, 1)
@@ -427,7 +435,7 @@ def _as_dataset(factor: Factor, level: float) -> xr.Dataset:
 
 
 def coords_of(indices: Sequence[str], shape: Sequence[int], labels: Mapping[str, Labels]) -> dict[str, Any]:
-    """What stands along the axes of a labelled array: labels, or positions."""
+    """Coordinates of a labelled array: labels, or positions."""
     sized = zip(indices, shape, strict=True)
     return {index: labels[index].index if index in labels else np.arange(size) for index, size in sized}
 

@@ -1,9 +1,8 @@
-"""Which component of one fit is which of another: they come in any order, and at any scale.
+"""Match the components of two fits, which have arbitrary order and scale.
 
-What a component is, apart from its number and from the scales of factors, is the part of the expected counts that it
-explains. Its profile along an observed index is the share of each position in that part. Two components are as alike
-as their profiles: the product of their cosines over the indices of a tensor. Where there are several tensors, each has
-the weight of what the two explain of it.
+A component is identified by the expected counts that it explains. Its profile along an observed index is the share of
+each position in these counts. The similarity of two components is the product of the cosines of their profiles over
+the indices of a tensor. Several tensors are weighted by the counts that the two components explain in each.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Match:
-    """The pairs of components that belong together, and how alike they are.
+    """Pairs of matching components and their similarities.
 
     >>> import numpy as np, pltf
     >>> X = np.kron(np.diag([9, 5]), np.ones((4, 4)))
@@ -46,12 +45,12 @@ class Match:
 
     @property
     def similarity(self) -> float:
-        """Mean over the pairs, by the counts that they explain; what has no partner counts as 0."""
+        """Mean over the pairs, weighted by the counts they explain; components without a partner count as 0."""
         return float(((self.shares_a + self.shares_b) / 2) @ self.similarities)
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row a pair, largest first: components, similarity, shares of the expected counts.
+        """One row for each pair, largest first: components, similarity, shares of the expected counts.
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=2).fit(np.eye(3) + 1)
@@ -68,7 +67,7 @@ class Match:
 
 
 def match(fit_a: Fit, fit_b: Fit, index: str | None = None) -> Match:
-    """Match the components of two fits, whatever their order and number.
+    """Match the components of two fits with components in any order and number.
 
     The fits may differ in restarts, data, priors, sizes of latent indices or in the whole model; they must have
     the same observed indices at the same sizes wherever ``index`` is summed over. ``index`` is the latent index that
@@ -116,7 +115,7 @@ class Profiles:
 
 
 def profiles(model: Model, E: Factors, sizes: Mapping[str, int], index: str) -> Profiles:
-    """Profiles of the components that a latent index numbers; no cell is touched, sums factorise."""
+    """Profiles of the components of a latent index, computed from the factors alone."""
     along, mass = {}, {}
     for equation in model.equations:
         if index not in equation.summed:
@@ -145,7 +144,7 @@ def _alike(a: Profiles, b: Profiles) -> Array:
     for (tensor, observed), rows in a.along.items():
         others = b.along[tensor, observed]
         nothing_a, nothing_b = (np.asarray(~one.any(axis=1)) for one in (rows, others))
-        neither = nothing_a[:, None] & nothing_b  # two that explain nothing of a tensor are alike in that
+        neither = nothing_a[:, None] & nothing_b  # two components that explain nothing of a tensor are equal there
         cosines[tensor] *= np.where(neither, 1.0, np.clip(rows @ others.T, 0, 1))
     masses = {tensor: a.mass[tensor][:, None] + b.mass[tensor] for tensor in cosines}
     total = np.sum(list(masses.values()), axis=0)
@@ -155,7 +154,7 @@ def _alike(a: Profiles, b: Profiles) -> Array:
 
 
 def similarity(model: Model, sizes: Mapping[str, int], E_a: Factors, E_b: Factors) -> float:
-    """How alike two results of one model are: the mean over its latent indices."""
+    """Similarity of two results of one model: the mean over its latent indices."""
     found = []
     for index in model.sizes:
         a, b = (profiles(model, E, sizes, index) for E in (E_a, E_b))

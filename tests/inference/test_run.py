@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import io
 import math
 import os
 import pickle
@@ -15,12 +14,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from rich.console import Console
 from threadpoolctl import threadpool_info
 
 import pltf
 from pltf.engines import registry
-from pltf.inference import progress as progress_module
 from pltf.inference.algebra.compiled import NumbaAlgebra
 from pltf.inference.progress import SweepProgress
 from pltf.inference.run import Stop, run
@@ -297,16 +294,3 @@ def test_map_with_small_shapes_sets_entries_to_zero() -> None:
     falls = np.diff(fit.trace) < 0
     assert falls.any()  # where entries were set to zero, and only there: the run went on
     assert "zero" not in fit.stopped or fit.n_iter < 60
-
-
-def test_progress_shows_a_bar_on_a_terminal_and_nothing_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress_module, "_PATIENCE", 0.0)
-    monkeypatch.setattr(progress_module, "_PERIOD", 0.0)
-    for terminal, expected in ((True, "restart 2/2"), (False, "")):
-        screen = io.StringIO()
-        monkeypatch.setattr(
-            "rich.console.Console",
-            lambda screen=screen, terminal=terminal, **_: Console(file=screen, force_terminal=terminal, width=100),
-        )
-        MODEL.fit(X, restarts=2, tol=0, max_iter=20, progress=True)
-        assert (expected in screen.getvalue()) if expected else (screen.getvalue() == "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,18 @@ def test_one_dataset_has_it_all(fit: pltf.Fit) -> None:
     assert set(fit.to_xarray(predictions=False)) == {f"{a}{p}" for a in "ABC" for p in ("", "_sd", "_low", "_high")}
 
 
+def test_intervals_of_predictions_if_asked_for(fit: pltf.Fit) -> None:
+    data = fit.to_xarray(intervals=True, level=0.8, draws=50, seed=3)
+    for kind, counts in (("rate", False), ("count", True)):
+        low, high = fit.interval(level=0.8, counts=counts, draws=50, seed=3)
+        np.testing.assert_array_equal(data[f"X_{kind}_low"], low)
+        np.testing.assert_array_equal(data[f"X_{kind}_high"], high)
+    assert data["X_rate_low"].dims == data["X"].dims
+    assert "X_rate_low" not in fit.to_xarray()
+    factors = fit.to_xarray(intervals=True, predictions=False)
+    assert set(factors) == {f"{a}{p}" for a in "ABC" for p in ("", "_sd", "_low", "_high")}
+
+
 @pytest.mark.parametrize("method", ["vb", "em", "map"])
 def test_any_model_and_method(method: str) -> None:
     for model, given in ((TRAIN, X), (COUPLED, {"X": X, "Y": Y}), (pltf.Model("X[i,j,k] = A[i] * B[j,k]"), X)):
@@ -89,9 +102,11 @@ def test_what_is_too_large_is_refused() -> None:
     with pytest.raises(pltf.PltfError, match=r"the answer would take .*: predictions=False leaves them out"):
         fit.to_xarray()
     assert fit.to_xarray(predictions=False)["W"].shape == (10**5, 1)
-    with pytest.raises(pltf.PltfError, match=r"the answer would take .*: ask for fewer draws"):
-        fit.to_arviz(draws=10**4)
-    assert fit.to_arviz(draws=2).posterior_predictive["X"].shape == (1, 2, 1)
+    with pytest.raises(pltf.PltfError, match=r"take .*: ask for fewer draws, or for some of the cells with at="):
+        fit.to_arviz(draws=2)
+    with pytest.raises(pltf.PltfError, match=r"the answer would take .*: ask for fewer draws$"):
+        fit.to_arviz(draws=10**4, at=(0, 1))
+    assert fit.to_arviz(draws=2, at=[(0, 1), (0, 2)]).observed_data["X"].values.tolist() == [3, 0]
 
 
 # -- ArviZ --------------------------------------------------------------------------------------
@@ -100,7 +115,7 @@ def test_what_is_too_large_is_refused() -> None:
 @pytest.mark.extra("arviz")
 def test_arviz_summarizes_and_draws(fit: pltf.Fit) -> None:
     data = fit.to_arviz(draws=200)
-    assert set(data.groups()) == {"posterior", "posterior_predictive", "observed_data"}
+    assert set(data.groups()) == {"posterior", "posterior_predictive", "log_likelihood", "observed_data"}
     table = az.summary(data, kind="stats")
     assert "A[a, 0]" in table.index
     assert len(table) == sum(one.mean.size for one in fit.factors.values())
@@ -131,12 +146,13 @@ def test_predicted_counts_have_the_mean_and_the_variance_of_the_fit(method: str)
     data = fit.to_arviz(draws=draws, seed=3)
     counts = data.posterior_predictive["X"].values[0]
     assert counts.dtype == np.int64
-    assert counts.shape == (draws, *X.shape)
-    mean, var = fit.mean(), fit.var(counts=True)
+    seen = ~np.isnan(X)
+    assert counts.shape == (draws, seen.sum())
+    mean, var = fit.mean(seen), fit.var(seen, counts=True)
     assert (np.abs(counts.mean(axis=0) - mean) < 4 * np.sqrt(var / draws) + 1e-3).mean() > 0.99
     ratio = counts.var(axis=0).sum() / var.sum()
     assert abs(ratio - 1) < 0.1
-    np.testing.assert_array_equal(data.observed_data["X"].values, X)
+    np.testing.assert_array_equal(data.observed_data["X"].values, X[seen])
 
 
 @pytest.mark.extra("arviz")
@@ -151,25 +167,78 @@ def test_draws_are_repeatable(fit: pltf.Fit) -> None:
 
 @pytest.mark.extra("arviz")
 def test_listed_cells_are_named() -> None:
-    table = pd.DataFrame({"who": ["b", "a"], "n": [3, 7], "count": [4.0, 2.0]})
-    fit = pltf.Model("X[who,n] = A[who,r] * B[n,r]", r=1).fit(pltf.observe(table, dims=["who", "n"], value="count"))
+    table = pd.DataFrame({"who": ["b", "a"], "n": [3, 7], "count": [4.0, 2.5]})
+    model = pltf.Model("X[who,n] = A[who,r] * B[n,r]", r=1)
+    fit = model.fit(pltf.observe(table, dims=["who", "n"], value="count", unlisted="missing"))
     data = fit.to_arviz(draws=4)
     assert data.observed_data["X"].dims == ("X_cell",)
-    assert data.observed_data["X"].values.tolist() == [2.0, 4.0]
+    assert data.observed_data["X"].values.tolist() == [2.5, 4.0]
     assert list(data.observed_data["X_cell"].values) == ["a, 7", "b, 3"]
-    assert data.posterior_predictive["X"].shape == (1, 4, 2)
-    bare = pltf.nmf(rank=1).fit(pltf.observe(([(0, 1), (2, 2)], [1.0, 2.0]), shape=(3, 3)))
+    assert data.posterior_predictive["X"].shape == data.log_likelihood["X"].shape == (1, 4, 2)
+    bare = pltf.nmf(rank=1).fit(pltf.observe(([(0, 1), (2, 2)], [1.0, 2.0]), shape=(3, 3), unlisted="missing"))
     assert list(bare.to_arviz(draws=2).observed_data["X_cell"].values) == ["0, 1", "2, 2"]
+    one = bare.to_arviz(draws=2, at=[(0, 0), (2, 2)])  # the first of them is missing
+    assert list(one.observed_data["X_cell"].values) == ["2, 2"]
+    with pytest.raises(pltf.PltfError, match="at must list observed cells of X, and all 1 are missing"):
+        bare.to_arviz(at=(0, 0))
 
 
 @pytest.mark.extra("arviz")
-def test_one_tensor_of_several() -> None:
+def test_zeros_that_are_not_listed_are_observed_all_the_same() -> None:
+    seen = pltf.observe(([(0, 1), (2, 2)], [1.0, 2.0]), shape=(3, 3), missing=[(1, 1)])
+    data = pltf.nmf(rank=1).fit(seen).to_arviz(draws=3)
+    assert data.observed_data["X"].values.tolist() == [0, 1, 0, 0, 0, 0, 0, 2]
+    assert "1, 1" not in data.observed_data["X_cell"].values
+    full = pltf.nmf(rank=1).fit(pltf.observe(([(0, 1), (2, 2)], [1.0, 2.0]), shape=(3, 3)))
+    assert full.to_arviz(draws=3).observed_data["X"].values.tolist() == [[0, 1, 0], [0, 0, 0], [0, 0, 2]]
+
+
+@pytest.mark.extra("arviz")
+@pytest.mark.parametrize("likelihood", ["poisson", "bernoulli"])
+def test_the_log_likelihood_is_that_of_the_draws(likelihood: str) -> None:
+    x = np.array([[1.0, 0.0, 1.0], [np.nan, 1.0, 0.0]])
+    data = pltf.nmf(rank=2).fit(x, likelihood=likelihood, dispersion=None).to_arviz(draws=50)
+    rates = np.einsum("...ir,...rj->...ij", data.posterior["W"].values, data.posterior["H"].values)
+    rates, seen = rates[..., ~np.isnan(x)], x[~np.isnan(x)]
+    expected = (
+        seen * np.log(rates) - rates
+        if likelihood == "poisson"
+        else np.where(seen == 1, np.log(-np.expm1(-rates)), -rates)
+    )
+    np.testing.assert_allclose(data.log_likelihood["X"], expected, rtol=1e-10)
+
+
+@pytest.mark.extra("arviz")
+@pytest.mark.extra("plot")
+def test_arviz_compares_and_checks() -> None:
+    x = np.random.default_rng(0).poisson(6.0, (12, 10)).astype(float)
+    x[0, :4] = np.nan
+    data = pltf.nmf(rank=1).fit(x).to_arviz(draws=200)
+    with warnings.catch_warnings(action="ignore"):  # a few observations have much influence
+        found = az.loo(data)
+    assert found.n_data_points == 116
+    assert found.elpd_loo == pytest.approx(-116 * 2.35, rel=0.1)
+    matplotlib = optional("matplotlib")
+    matplotlib.use("agg")
+    ax = az.plot_ppc(data, num_pp_samples=5)
+    assert ax.get_xlabel() == "X"
+    optional("matplotlib.pyplot").close("all")
+
+
+@pytest.mark.extra("arviz")
+def test_coupled_tensors_together_or_one_of_them() -> None:
     fit = COUPLED.fit({"X": X, "Y": Y}, max_iter=5, tol=0)
-    data = fit.to_arviz(draws=3, of="Y")
-    assert set(data.posterior) == set("ABCD")
-    assert data.posterior_predictive["Y"].dims == ("chain", "draw", "j", "m")
+    both = fit.to_arviz(draws=3)
+    for group in ("posterior_predictive", "log_likelihood", "observed_data"):
+        assert set(both[group]) == {"X", "Y"}
+    assert both.posterior_predictive["Y"].dims == ("chain", "draw", "j", "m")
+    one = fit.to_arviz(draws=3, of="Y")
+    assert set(one.posterior) == set("ABCD")
+    assert set(one.log_likelihood) == {"Y"}
+    assert one.posterior.equals(both.posterior)
     with pytest.raises(pltf.PltfError, match="of must name an observed tensor"):
-        fit.to_arviz(draws=3)
+        fit.to_arviz(draws=3, at=[(0, 0)])
+    assert fit.to_arviz(draws=3, of="Y", at=(0, 1)).observed_data["Y"].values.tolist() == [Y[0, 1]]
 
 
 @pytest.mark.extra("arviz")

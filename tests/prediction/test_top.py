@@ -173,7 +173,7 @@ def test_columns_and_tensors() -> None:
     assert (table["m"] < 5).all()
     assert len(fit.top(3, of="X")) == 3
     with pytest.raises(pltf.PltfError, match=r"no cell of Y is missing: among must be 'zero' or 'all'"):
-        fit.top(3, of="Y")
+        fit.top(3, "missing", of="Y")
     with pytest.raises(pltf.PltfError, match=r"of must name an observed tensor \(X, Y\), got None"):
         fit.top(3)
 
@@ -193,7 +193,7 @@ def test_a_tensor_of_one_cell() -> None:
         ({"k": 2.5}, "k must be a whole number of at least 1, got 2.5"),
         ({"atleast": 0}, "atleast must be a whole number of at least 1, got 0"),
         ({"among": "holes"}, "among must be one of 'missing', 'zero', 'all'; got 'holes'"),
-        ({"among": None}, "among must be one of 'missing', 'zero', 'all'; got None"),
+        ({"among": 3}, "among must be one of 'missing', 'zero', 'all'; got 3"),
         ({"among": every_cell((2, 2))}, r"among must be one of 'missing', 'zero', 'all'; got array\("),
         ({"draws": 0}, "draws must be a whole number of at least 1, got 0"),
         ({"seed": -1}, "seed must be a whole number of at least 0, got -1"),

@@ -11,6 +11,7 @@ import sys
 import textwrap
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -184,7 +185,7 @@ def test_models_of_different_form_are_compared() -> None:
     assert list(table.columns[:4]) == ["model", "r", "p", "q"]
     assert table[table["model"] == MODEL.text]["p"].isna().all()
     assert table["r"].notna().all()
-    assert found.summary().iloc[0]["model"] == MODEL.text
+    assert found.summary().query("winner").iloc[0]["model"] == MODEL.text
 
 
 def test_sizes_go_to_the_models_that_have_the_index() -> None:
@@ -224,7 +225,7 @@ def test_a_model_without_latent_index_is_one_candidate() -> None:
     found = select(pltf.Model("X[i] = A[i]"), X[0, 0], restarts=1)
     assert found.best == {}
     assert "the only candidate" in repr(found)
-    with pytest.raises(pltf.PltfError, match="there is nothing to draw the bound against"):
+    with pytest.raises(pltf.PltfError, match="there is nothing to draw the ELBO against"):
         found.plot()
 
 
@@ -235,7 +236,7 @@ def test_bounds_that_are_the_same_go_to_the_smaller_model() -> None:
     assert found.best == {"r": 3}
     bounds = found.summary().set_index("r")["best"]
     assert abs(bounds[4] - bounds[3]) < 1e-6 * abs(bounds[3])
-    assert found.summary()["r"].iloc[0] == 3
+    assert found.summary().query("winner")["r"].tolist() == [3]
     zeros = select(pltf.nmf(rank=1), np.zeros((4, 3)), r=[3, 2, 1], restarts=1)
     assert zeros.best == {"r": 1}
 
@@ -279,7 +280,7 @@ def test_a_winner_at_the_edge_of_the_grid_is_told(sizes: list[int], edges: dict[
         found = select(MODEL, X, r=sizes, restarts=2)
     assert found.edges == edges
     assert bool(edges) == any("widen the grid" in str(one.message) for one in told)
-    row = found.summary().iloc[0]
+    row = found.summary().query("winner").iloc[0]
     assert row["edge"] == "".join(f"{end} r" for end in edges.values())
 
 
@@ -293,9 +294,9 @@ def test_the_smallest_size_there_is_is_no_edge() -> None:
 
 def test_the_summary_adds_up(found: pltf.Selection) -> None:
     summary, table = found.summary(), found.table
-    assert summary["r"].iloc[0] == 3
-    assert summary["gap"].iloc[0] == 0
-    assert summary["best"].is_monotonic_decreasing
+    assert summary["r"].is_monotonic_increasing
+    assert summary["r"][summary["winner"]].tolist() == [3]
+    assert summary["gap"][summary["winner"]].tolist() == [0]
     assert summary["weight"].sum() == pytest.approx(1)
     for row in summary.itertuples():
         bounds = table[table["r"] == row.r]["bound"]
@@ -468,11 +469,11 @@ def test_an_outcome_is_told_by_runs_that_came_to_their_ends() -> None:
     found = pltf.Selection(
         (other, winner), winner, fit, {"r": 3}, {}, (), interrupted=True, n_candidates=2, unsettled=0, seed=0
     )
-    first = found.summary().iloc[0]
+    first = found.summary().query("winner").iloc[0]
     assert (first["r"], first["best"], first["mean"], first["dropped"]) == (3, -30.0, -32.0, 1)
     assert first["agree"] == 0.5
     assert first["similarity"] == pytest.approx(1.85 / 2)
-    assert found.summary()["sd"].isna().tolist() == [False, True]
+    assert found.summary()["sd"].isna().tolist() == [True, False]
     assert "r=3: bound -30.000000, 10.0 nats above the next" in repr(found)
     assert "1 of 2 found the same components, 1 more were dropped" in repr(found)
 
@@ -601,3 +602,17 @@ def no_files_are_left(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyt
     monkeypatch.setattr("tempfile.tempdir", str(folder))
     yield
     assert not list(folder.iterdir())
+
+
+def test_tables_are_in_the_order_of_the_sizes_with_the_winner_marked() -> None:
+    found = select(MODEL, X, r=[4, 3, 1, 2], restarts=2)
+    assert found.summary()["r"].tolist() == [1, 2, 3, 4]
+    assert found.table["r"].tolist() == [1, 1, 2, 2, 3, 3, 4, 4]
+    assert found.table.groupby("r")["winner"].all().to_dict() == {1: False, 2: False, 3: True, 4: False}
+    rows = [line.split() for line in repr(found).splitlines()]
+    assert next(row for row in rows if row[:1] == ["*"])[:2] == ["*", "3"]
+    assert [row[0] for row in rows if len(row) > 3 and row[0] in ("1", "2", "4") and "nats" in row] == ["1", "2", "4"]
+    grid = select(pltf.tucker(ranks=(2, 2, 2)), X, q=[2, 1], p=[2, 1], restarts=1, max_iter=3, tol=0)
+    assert grid.summary()[["p", "q"]].values.tolist() == [[1, 1], [1, 2], [2, 1], [2, 2]]
+    many = replace(found, outcomes=found.outcomes * 9)
+    assert "and 6 more candidates, which did worse" in repr(many)

@@ -58,7 +58,7 @@ from pltf.hints import suggestion
 from pltf.inference.run import INTERRUPTED
 from pltf.io import load
 from pltf.selection import Selection
-from pltf.selection.result import described, marked_doubts
+from pltf.selection.result import described, marked_doubts, overview
 from pltf.store.container import leaving_others
 from pltf.terminal import printable
 from pltf.threads import available_threads
@@ -805,8 +805,6 @@ def _tell_components(tell: Teller, fitted: Fit) -> None:
 
 
 def _tell_search(tell: Teller, found: Selection) -> None:
-    import pandas as pd
-
     summary = found.summary()
     doubts = [spelled(text, option) for text in marked_doubts(found)]
     tell.know(best=found.best, candidates=summary.to_dict("records"), doubts=doubts, interrupted=found.interrupted)
@@ -814,24 +812,8 @@ def _tell_search(tell: Teller, found: Selection) -> None:
     for note in found.best_fit.notes:
         tell.say("note", note)
     tell.know(likelihoods=dict(found.best_fit.likelihoods), notes=list(found.best_fit.notes))
-    if not tell.talks:
-        return
-    shown: dict[str, Any] = {name: summary[name] for name in found.best}
-    if found.by_hidden_cells:
-        pairs = zip(summary["heldout"], summary["heldout_se"], strict=True)
-        shown["held out"] = [_unless_unknown("{:.4f} +- {:.4f}", *pair) for pair in pairs]
-    shown["bound"] = [_unless_unknown("{:.2f}", one) for one in summary["best"]]
-    shown["gap"] = [_unless_unknown("{:.1f} nats", one) for one in summary["gap"]]
-    shown["agree"] = [_unless_unknown("{:.0%}", one) for one in summary["agree"]]
-    shown["restarts"] = summary["restarts"].astype(str)
-    shown["dropped"] = summary["dropped"].astype(str)
-    shown["weight"] = summary["weight"].map("{:.1%}".format)
-    shown["time"] = summary["seconds"].map("{:.1f} s".format)
-    tell.say("", pd.DataFrame(shown).to_string(index=False))
-
-
-def _unless_unknown(form: str, *numbers: float) -> str:
-    return "-" if any(map(math.isnan, numbers)) else form.format(*numbers)
+    if tell.talks:
+        tell.say("", overview(found).to_string(index=False))
 
 
 def _tell_saved(tell: Teller, path: Path, what: str = "") -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.cell_index import Coords
-from pltf.data.labels import Labels
+from pltf.data.labels import Labels, in_short
 from pltf.data.pattern import Pattern
 
 
@@ -85,10 +86,28 @@ class Observation(ABC):
     def transposed(self, order: tuple[int, ...]) -> Self:
         """The same data with their axes in another order."""
 
+    def _repr_html_(self) -> str:
+        from pltf.html import card, facts, table
+
+        cells = math.prod(self.shape)
+        told = {
+            "observed": f"{self.n_observed:,} of {cells:,} cells" if self.has_missing else f"all {cells:,} cells",
+            "above zero": f"{self.n_positive:,}",
+            "total": f"{self.total:,.12g}, at most {self.largest:,.6g} in a cell",
+            "values": self.dtype_name,
+        }
+        dims = self.dims or tuple(f"axis {n}" for n in range(len(self.shape)))
+        rows = [(dim, f"{size:,}", *self._axis_in_words(dim, size)) for dim, size in zip(dims, self.shape, strict=True)]
+        return card(type(self).__name__, facts(told), table(("index", "size", "labels", ""), rows))
+
+    def _axis_in_words(self, dim: str, size: int) -> tuple[str, str]:
+        """The first and last labels of an index, and what they are."""
+        if dim not in self.labels:
+            return f"0 to {size - 1:,}", "positions"
+        return in_short(self.labels[dim].index), self.labels[dim].bin or ""
+
     def __repr__(self) -> str:
-        cells = 1
-        for size in self.shape:
-            cells *= size
+        cells = math.prod(self.shape)
         observed = f"{self.n_observed:,} of {cells:,} cells observed"
         shape = "x".join(map(str, self.shape))
         return f"<{type(self).__name__} {shape} {self.dtype_name}: {observed}, total {self.total:g}>"

@@ -1,45 +1,70 @@
-"""A progress bar for people, when work takes over a second: on a terminal, or as plain lines if those are asked for."""
+"""Progress of work that takes over a second: a bar on a terminal and in a notebook, lines of text anywhere else."""
 
 from __future__ import annotations
 
+import html
 import sys
 import threading
 import time
 from contextlib import suppress
+from importlib import import_module
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from pltf.terminal import printable
 from pltf.threads import startable_threads
 
-_PATIENCE = 1.0  # seconds before a bar appears
-_PERIOD = 0.1  # seconds between two drawings
+PATIENCE = 1.0  # seconds before a bar appears
+PERIOD = 0.1  # seconds between two drawings of it
+
+
+class Bar(Protocol):
+    """Draws how much is done."""
+
+    def update(self, done: float, text: str) -> None:
+        """Draw it; the first time, begin to."""
+        ...
+
+    def close(self) -> None:
+        """Remove what was drawn."""
+        ...
 
 
 class Progress:
-    """Shows how much of some work is done; does nothing when switched off."""
+    """Shows how much of some work is done; does nothing when switched off.
 
-    lines_every: float | None = None  # seconds between plain lines where there is no terminal; None: no lines
+    On a terminal and in a notebook it is a bar, which appears after a second and goes when the work is done. Anywhere
+    else, as in a log, it is a line every few seconds, on stderr.
+    """
+
+    lines_every: float = 5.0  # seconds between lines
 
     def __init__(self, shown: bool, total: float | None, *, time_left: bool = False) -> None:
         self._shown, self._total, self._time_left = shown, total, time_left
-        self._bar: Any = None
-        self._task: Any = None
-        self._next = time.monotonic() + _PATIENCE
-        self._lines = False
+        self._period = PERIOD
+        self._bar: Bar | None = None
+        self._next = time.monotonic() + PATIENCE
         self._lock = threading.Lock()
-        self._timer = threading.Timer(_PATIENCE, self._getting_ready)
+        self._timer = threading.Timer(PATIENCE, self._getting_ready)
 
     def __enter__(self) -> Self:
-        terminal = sys.stderr is not None and sys.stderr.isatty()
-        self._lines = self._shown and not terminal and self.lines_every is not None
-        if self._shown and terminal:
+        self._shown &= sys.stderr is not None
+        if not self._shown:
+            return self
+        self._bar = self._made()
+        if isinstance(self._bar, Lines):
+            self._period = self.lines_every
+            self._next = time.monotonic() + self._period
+        else:
             self._timer.daemon = True
             with suppress(RuntimeError):  # no thread can be started: the bar comes with the first sweep
                 self._timer.start()
-        elif self.lines_every is not None:
-            self._next = time.monotonic() + self.lines_every
         return self
+
+    def _made(self) -> Bar:
+        if sys.stderr.isatty():
+            return TerminalBar(self._total, self._time_left)
+        return NotebookBar(self._total, self._time_left) if in_notebook() else Lines(self._total, self._time_left)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -47,7 +72,7 @@ class Progress:
         self._timer.cancel()
         with self._lock:
             if self._bar is not None:
-                self._bar.stop()
+                self._bar.close()
             self._shown = False
 
     @property
@@ -57,35 +82,56 @@ class Progress:
 
     def show(self, done: float, text: str) -> None:
         """Tell how much is done."""
-        if not self.due:
+        if not self.due or self._bar is None:
             return
-        now, text = time.monotonic(), printable(text, keep="")
-        if self._lines:
-            self._next = now + (self.lines_every or 0)
+        self._next = time.monotonic() + self._period
+        with self._lock:
             try:
-                print(self._plain(done, text), file=sys.stderr, flush=True)
+                self._bar.update(done, printable(text, keep=""))
             except BrokenPipeError:  # nobody reads any more; the work goes on
                 self._shown = False
-            return
-        self._next = now + _PERIOD
-        with self._lock:
-            if self._bar is None:
-                self._start()
-        self._bar.update(self._task, completed=done, description=text)
-
-    def _plain(self, done: float, text: str) -> str:
-        return text if self._total is None or not self._time_left else f"{done / self._total:.0%}: {text}"
 
     def _getting_ready(self) -> None:
         """Before the first sweep there may be kernels to compile."""
         with self._lock:
-            if self._shown and self._bar is None:
-                self._start("getting ready; kernels are compiled once and kept")
+            if self._shown and self._bar is not None and time.monotonic() >= self._next:
+                self._bar.update(0.0, "getting ready; kernels are compiled once and kept")
 
-    def _start(self, text: str = "") -> None:
+
+class Lines:
+    """Lines of text, for files and pipes."""
+
+    def __init__(self, total: float | None, time_left: bool) -> None:
+        self._total = total if time_left else None
+
+    def update(self, done: float, text: str) -> None:
+        print(f"{done / self._total:.0%}: {text}" if self._total else text, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        pass
+
+
+class TerminalBar:
+    """A bar of rich."""
+
+    def __init__(self, total: float | None, time_left: bool) -> None:
+        self._total, self._time_left = total, time_left
+        self._bar: Any = None
+        self._task: Any = None
+
+    def update(self, done: float, text: str) -> None:
+        if self._bar is None:
+            self._start()
+        self._bar.update(self._task, completed=done, description=text)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def _start(self) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-        from rich.progress import Progress as Bar
+        from rich.progress import Progress as RichProgress
 
         console = Console(stderr=True)
         columns = [TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()]
@@ -93,7 +139,7 @@ class Progress:
             columns += [TextColumn("time left"), TimeRemainingColumn()]
         # The time left is guessed from all that was done so far: single steps may take minutes.
         period = float("inf")
-        self._bar = Bar(
+        self._bar = RichProgress(
             *columns,
             console=console,
             transient=True,
@@ -101,12 +147,47 @@ class Progress:
             speed_estimate_period=period,
             auto_refresh=startable_threads(1) == 1,
         )
-        self._task = self._bar.add_task(text, total=self._total)
+        self._task = self._bar.add_task("", total=self._total)
         self._bar.start()
 
 
+class NotebookBar:
+    """A bar below the cell of a notebook, drawn by the browser. It needs no widgets."""
+
+    def __init__(self, total: float | None, time_left: bool) -> None:
+        self._total, self._time_left = total, time_left
+        self._began = time.monotonic()
+        self._handle: Any = None
+
+    def update(self, done: float, text: str) -> None:
+        seconds = time.monotonic() - self._began
+        told = f"{text}, {seconds:.0f} s"
+        share = done / self._total if self._total else None
+        if share and self._time_left:
+            told += f", about {max(seconds / share - seconds, 0):.0f} s left"
+        size = "" if share is None else f' value="{share:.4f}"'
+        self._draw(f"<progress{size}></progress> <small>{html.escape(told)}</small>", told)
+
+    def close(self) -> None:
+        if self._handle is not None:
+            self._draw("", "")
+
+    def _draw(self, page: str, text: str) -> None:
+        drawn = {"text/html": page, "text/plain": text}
+        if self._handle is None:
+            self._handle = import_module("IPython.display").display(drawn, raw=True, display_id=True)
+        else:
+            self._handle.update(drawn, raw=True)
+
+
+def in_notebook() -> bool:
+    """Whether this is the kernel of a notebook."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and getattr(ipython.get_ipython(), "kernel", None) is not None
+
+
 class SweepProgress(Progress):
-    """Counts sweeps over all restarts."""
+    """Counts the iterations (sweeps) of all restarts."""
 
     def __init__(self, shown: bool, restarts: int, max_iter: int) -> None:
         super().__init__(shown, restarts * max_iter)
@@ -116,4 +197,5 @@ class SweepProgress(Progress):
         """Tell that sweep ``n_iter`` of ``restart`` is done."""
         if self.due:  # sweeps may be shorter than the writing of a line
             label = f"restart {restart + 1}/{self._restarts}" if self._restarts > 1 else "fit"
-            self.show(restart * self._max_iter + n_iter, f"{label}, sweep {n_iter}: {objective} {value:.6g}")
+            name = "ELBO" if objective == "bound" else objective
+            self.show(restart * self._max_iter + n_iter, f"{label}, iteration {n_iter}: {name} {value:.6g}")

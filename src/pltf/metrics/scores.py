@@ -174,6 +174,11 @@ class Scores:
 
         return plotting.scores(self, axes)
 
+    def _repr_html_(self) -> str:
+        from pltf.notebooks import scores_html
+
+        return scores_html(self)
+
     def __repr__(self) -> str:
         positive, sampled = np.count_nonzero(self.values), self.table["low"].notna().all()
         about = f"; {self.level:.0%} intervals" if sampled else ""

@@ -290,6 +290,22 @@ class Model:
     def __str__(self) -> str:
         return self.text
 
+    def _repr_html_(self) -> str:
+        from pltf.html import card, code, table
+
+        tensors = {index for indices in self.observed.values() for index in indices}
+        held = dict.fromkeys(i for indices in (*self.observed.values(), *self.factors.values()) for i in indices)
+        rows = [
+            (
+                index,
+                "observed" if index in tensors else "latent",
+                f"{self.sizes[index]:,}" if index in self.sizes else "from the data",
+                ", ".join(name for name, indices in self.factors.items() if index in indices),
+            )
+            for index in held
+        ]
+        return card("Model", code(self.text), table(("index", "", "size", "factors"), rows))
+
     def __repr__(self) -> str:
         lines = self.text.split("\n")
         text = f'"{lines[0]}"' if len(lines) == 1 else '"""' + "\n         ".join(lines) + '"""'

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from pltf.errors import PltfError, py
 from pltf.gamma import Array
 
 _AT = f"{py:at}"
+_Answer = TypeVar("_Answer", bound=NDArray[Any])
 _NUMBERS = (bool, int, float, np.number, np.bool_)
 
 
@@ -30,6 +31,7 @@ class Asked:
 
     sizes: tuple[int, ...]  # of the tensor
     listed: Coords | None  # (modes, cells); None: all of them
+    single: bool = False  # one cell, asked for by itself: its answer has no axis of cells
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -56,6 +58,12 @@ class Asked:
         """The cells, at most so many at a time."""
         return (slice(at, min(at + most, self.size)) for at in range(0, self.size, most))
 
+    def answer(self, array: _Answer) -> _Answer:
+        """An answer as it is handed out: of a single cell without the axis of cells, which is the last."""
+        if not self.single:
+            return array
+        return cast(_Answer, array[..., 0][()])  # a number where no axis is left
+
     def empty(self, *before: int) -> Array:
         """Where the answers go: flat, with further axes before the cells."""
         try:
@@ -66,8 +74,17 @@ class Asked:
 
 
 def asked(at: Any, sizes: tuple[int, ...], indices: tuple[str, ...], labels: Mapping[str, Labels]) -> Asked:
-    """The cells that ``at`` means: an (n, modes) array, a tuple of index arrays, a boolean array, or None for all."""
-    return Asked(sizes, None if at is None else np.ascontiguousarray(as_cells(at, sizes, indices, labels).T))
+    """The cells that ``at`` means: one, an (n, modes) array, index arrays, a boolean array, or None for all."""
+    if at is None:
+        return Asked(sizes, None)
+    single = isinstance(at, tuple) and len(at) == len(sizes) and all(map(_is_scalar, at))
+    cells = as_cells([at] if single else at, sizes, indices, labels)
+    return Asked(sizes, np.ascontiguousarray(cells.T), single)
+
+
+def _is_scalar(one: Any) -> bool:
+    """Whether it is a label or a position, and not several."""
+    return isinstance(one, str) or (not getattr(one, "shape", ()) and not isinstance(one, (list, tuple, Mapping)))
 
 
 def as_cells(
@@ -81,9 +98,10 @@ def as_cells(
     elif labels and not isinstance(at, tuple):
         at = _by_labels(at, indices, labels, name)
     if isinstance(at, tuple):
-        arrays = [numeric(one, name) for one in at]
-        if len(arrays) != len(shape) or any(a.shape != arrays[0].shape or a.ndim != 1 for a in arrays):
-            raise PltfError(f"{name}: a tuple must hold one index array for each of {', '.join(indices)}")
+        arrays = [numeric(one, name) for one in at] if len(at) == len(shape) else []
+        if not arrays or any(a.shape != arrays[0].shape or a.ndim != 1 for a in arrays):
+            each = f"each of {', '.join(indices)}"
+            raise PltfError(f"{name}: a tuple must hold one label, position or index array for {each}")
         cells = np.stack(arrays, axis=1)
     else:
         cells = numeric(at, name)
@@ -221,6 +239,7 @@ def observed_values(values: Any, cells: Asked, indices: tuple[str, ...], labels:
             raise PltfError(f"{py:values} must have the shape of the tensor, {cells.sizes}; got {values.shape}")
         values = values if cells.listed is None else values[tuple(cells.listed)]
     x = numeric(values, f"{py:values}")
+    x = x.reshape(cells.shape) if cells.single and not x.ndim else x
     if x.shape != cells.shape:
         raise PltfError(f"{py:values} must have a number for each cell, of shape {cells.shape}; got {x.shape}")
     bad = find_bad(x.reshape(-1))

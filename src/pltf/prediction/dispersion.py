@@ -1,4 +1,4 @@
-"""What is known of how much counts vary beyond Poisson."""
+"""Overdispersion of counts."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pltf.prediction.noise import NegativeBinomial, Noise, Poisson, Strays, Zero
 
 @dataclass(frozen=True, eq=False)
 class Dispersion:
-    """How much the counts of a tensor vary beyond Poisson.
+    """Overdispersion of a tensor: how much its counts vary beyond Poisson.
 
-    A count of rate m has the variance m + m^2 / (size * m^power): the usual negative binomial, where ``power`` is 0.
-    ``size`` is infinite where nothing beyond Poisson was found. It is an array where it differs along an index
-    (``index``). ``zeros`` is the share of cells that are zero for another reason than their rate, and ``strays`` that
-    of cells whose count has nothing to do with their rate: it is ``typical`` on average. ``cells`` says from how many
-    held-back cells it was estimated: 0 if it was given, or if it could not be, which ``note`` explains. ``factor`` is
-    the variance of these cells over that of Poisson counts with the same rates, both summed.
+    A count with rate m has the variance m + m^2 / (size * m^power); with ``power`` 0 this is the usual negative
+    binomial. ``size`` is infinite for Poisson counts, and an array if it differs along an index (``index``). ``zeros``
+    is the share of excess zeros. ``strays`` is the share of outliers, counts independent of their rate, which are
+    ``typical`` on average. ``cells`` is the number of held-out cells it was estimated from: 0 if it was given, or could
+    not be estimated, as ``note`` explains. ``factor`` is the variance of these cells relative to Poisson counts with
+    the same rates, both summed.
 
     >>> print(Dispersion(0.5, cells=4200, factor=41.3))
     counts vary 41 times more than Poisson allows (size 0.5, from 4,200 held-back cells)
@@ -42,7 +42,7 @@ class Dispersion:
 
     @property
     def is_poisson(self) -> bool:
-        """Whether nothing beyond Poisson was found.
+        """Whether the counts are Poisson.
 
         >>> Dispersion().is_poisson, Dispersion(2.0).is_poisson
         (True, False)
@@ -50,7 +50,7 @@ class Dispersion:
         return bool(np.isinf(self.size).all()) and not self.zeros and not self.strays
 
     def noise(self, indices: tuple[str, ...]) -> Noise:
-        """The noise of a tensor with these indices.
+        """The noise model of a tensor with these indices.
 
         >>> Dispersion(2.0).noise(("i", "j"))
         NegativeBinomial(size=2.0, axis=None, power=0.0)
@@ -61,7 +61,7 @@ class Dispersion:
         return Strays(self.strays, self.typical, counted) if self.strays else counted
 
     def without(self, index: str) -> Dispersion:
-        """The same for new rows of an index: where it differs along that, its geometric mean.
+        """The same for new rows of an index: if it differs along the index, its geometric mean.
 
         >>> round(float(Dispersion(np.array([1.0, 4.0]), "i").without("i").size), 6)
         2.0
@@ -71,7 +71,7 @@ class Dispersion:
         return replace(self, size=float(np.exp(np.log(self.size).mean())), index=None)
 
     def extended(self, index: str, size: int) -> Dispersion:
-        """The same for an index that has grown: where it differs along that, new rows have its geometric mean.
+        """The same for an index that has grown: if it differs along the index, new rows have its geometric mean.
 
         >>> Dispersion(np.array([1.0, 4.0]), "i").extended("i", 3).size.tolist()
         [1.0, 4.0, 2.0]

@@ -131,7 +131,8 @@ def restarts(fit: Fit) -> list[Restart]:
 
 def search(found: Selection) -> SearchHistory:
     """The search, for tables and curves."""
-    summary = found.summary()
+    chosen_by = "heldout" if found.by_hidden_cells else "best"
+    summary = found.summary().sort_values(["winner", chosen_by], ascending=False)
     labels = list(summary.columns[: list(summary.columns).index("best")])
     candidates = [
         TriedCandidate(

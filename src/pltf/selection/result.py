@@ -1,4 +1,4 @@
-"""How many components? The bound or hidden cells decide, and the result says how sure that is."""
+"""The result of a search for the number of components, with its uncertainty."""
 
 from __future__ import annotations
 
@@ -24,43 +24,46 @@ from pltf.selection.search import Outcome
 if TYPE_CHECKING:
     import pandas as pd
 
-SURE = 2 / 3  # a winner that wins less often is a doubt
-FAR_APART = 4  # times the entries of another candidate: if both predict alike, that is a doubt
-TOLERANCE = 1e-6  # bounds that differ by less, relatively, do not disagree
+SURE = 2 / 3  # a winner that wins less often raises a doubt
+FAR_APART = 4  # times the entries of another candidate: equal predictions then raise a doubt
+TOLERANCE = 1e-6  # relative difference of ELBOs below which they agree
+MOST_TOLD = 30  # candidates in the text of a search
 ALIKE = 0.9  # restarts with at least this similarity have found the same components
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Selection:
-    """The result of a search: every run, the winner, and how sure that is.
+    """The result of a search: every run, the winner, and how certain the choice is.
 
     >>> import numpy as np, pltf
     >>> X = np.kron(np.diag([9, 5, 7]), np.ones((5, 4)))
     >>> found = pltf.select(pltf.nmf(rank=1), X, r=range(1, 6), restarts=3)
     >>> found.best
     {'r': 3}
-    >>> found.summary()[["r", "gap", "restarts"]].head(1)
+    >>> found.summary().query("winner")[["r", "gap", "restarts"]]
        r  gap  restarts
-    0  3  0.0         3
+    2  3  0.0         3
     """
 
-    outcomes: tuple[Outcome, ...]  # of every candidate with a run, in the order of the grid
+    outcomes: tuple[Outcome, ...]  # results of every candidate with a run, in the order of the grid
     winner: Outcome
     best_fit: Fit
     best: Label  # {"r": 7}; with "model" and "prior" where there were several
-    edges: Mapping[str, str]  # indices at the end of their range: "smallest" or "largest"
-    failures: tuple[Mapping[str, Any], ...]  # candidates that failed, each with its "error"
+    edges: Mapping[str, str]  # indices whose best size is the "smallest" or "largest" tried
+    failures: tuple[Mapping[str, Any], ...]  # failed candidates, each with its "error"
     interrupted: bool
     n_candidates: int
-    unsettled: int  # runs that ended before they converged
+    unsettled: int  # number of runs that did not converge
     seed: int
-    criterion: str = "bound"  # what chose: "bound", "heldout", or "both" (hidden cells, with the bounds beside them)
-    score: str = "log_likelihood"  # of hidden cells
-    note: str = ""  # why the bound chose, where hidden cells would have been asked
+    criterion: str = "bound"  # "bound", "heldout", or "both" (held-out cells chose, ELBOs are known as well)
+    score: str = "log_likelihood"  # score on held-out cells
+    note: str = ""  # why the ELBO chose instead of held-out cells
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row a run: what was tried, restart, seed, bound, sweeps, whether and why it stopped, seconds.
+        """One row for each run, in the order of the sizes; ``winner`` marks those of the candidate that was chosen.
+
+        Columns: what was tried, restart, seed, ELBO (``bound``), sweeps, convergence, why it stopped, seconds.
 
         >>> import numpy as np, pltf
         >>> X = np.eye(6) + 1
@@ -69,11 +72,13 @@ class Selection:
         >>> bool(pltf.nmf(rank=row["r"]).fit(X, seed=row["seed"]).bound == row["bound"])
         True
         """
-        return _frame([(one.label, _told(row, self.seed)) for one in self.outcomes for row in one.rows])
+        ordered = [self.outcomes[n] for n in self._by_size]
+        rows = [(one, row) for one in ordered for row in one.rows]
+        return _frame([(one.label, _told(row, self.seed) | {"winner": one is self.winner}) for one, row in rows])
 
     @property
     def heldout(self) -> pd.DataFrame:
-        """One row a candidate and fold: its score on the hidden cells. Empty where the bound alone chose.
+        """One row for each candidate and fold: the score on held-out cells. Empty if the ELBO chose.
 
         >>> import numpy as np, pltf
         >>> X = np.random.default_rng(0).poisson(np.kron(np.diag([9, 5]), np.ones((9, 8))) + 0.1)
@@ -82,48 +87,48 @@ class Selection:
         (['r', 'fold', 'score', 'se'], 15)
         """
         rows = []
-        for one in self.outcomes:
+        for one in (self.outcomes[n] for n in self._by_size):
             for fold, values in enumerate(one.folds.best if one.folds is not None else ()):
                 told = {"fold": fold, "score": float(values.mean()), "se": standard_error(values)}
                 rows.append((one.label, told))
         return _frame(rows)
 
     def summary(self) -> pd.DataFrame:
-        """One row a candidate, the best first.
+        """One row for each candidate, in the order of the sizes; ``winner`` marks the one that was chosen.
 
-        ``best``: its highest bound. ``gap``: from there to the highest of all. ``agree``: the share of its restarts
-        that found the same components as its best one (similarity of 0.9 or more, see :func:`pltf.match`), among the
-        ``known`` ones. ``dropped``: how many of the ``restarts`` were dropped from the race: what they would have found
-        is unknown, and they count in nothing but ``weight``. ``mean``, ``sd``: of the bounds. ``similarity``: the mean.
-        ``weight``: how often it wins when restarts, and with hidden cells folds, are drawn again with replacement.
-        ``seconds``: of all its runs. ``edge``: whether the winner has the largest or smallest size tried. ``heldout``,
-        ``heldout_se``: its score on hidden cells and the standard error, where these were asked for; a candidate that
-        was fitted to folds only has no bound.
+        ``best``: its highest ELBO. ``gap``: the difference to the highest ELBO of all candidates. ``agree``: the share
+        of its ``known`` restarts with the same components as the best one (similarity of at least 0.9, see
+        :func:`pltf.match`). ``dropped``: how many of the ``restarts`` were stopped early; they count only in
+        ``weight``. ``mean``, ``sd``: of the ELBOs. ``similarity``: mean similarity to the best restart. ``weight``: how
+        often it wins when restarts (and folds) are resampled with replacement. ``seconds``: of all its runs. ``edge``:
+        whether the winner has the largest or smallest size tried. ``heldout``, ``heldout_se``: score on held-out cells
+        and its standard error. A candidate that was fitted to folds only has no ELBO.
 
         >>> import numpy as np, pltf
         >>> X = np.kron(np.diag([9, 5]), np.ones((5, 4)))
         >>> summary = pltf.select(pltf.nmf(rank=1), X, r=[1, 2, 3], restarts=2).summary()
-        >>> summary[["r", "agree", "restarts"]]
-           r  agree  restarts
-        0  2    1.0         2
-        1  3    1.0         2
-        2  1    1.0         2
+        >>> summary[["r", "winner", "agree", "restarts"]]
+           r  winner  agree  restarts
+        0  1   False    1.0         2
+        1  2    True    1.0         2
+        2  3   False    1.0         2
         """
         highest = np.nanmax([one.bound for one in self.outcomes])
         rows = []
         for one, weight in zip(self.outcomes, self.weights, strict=True):
             told = _summed_up(one) | {"gap": one.bound - highest, "weight": float(weight), "edge": self._edge(one)}
-            rows.append((one.label, told | (_predicted(one) if self.by_hidden_cells else {})))
-        return _frame([rows[n] for n in self._by_rank])
+            told |= {"winner": one is self.winner} | (_predicted(one) if self.by_hidden_cells else {})
+            rows.append((one.label, told))
+        return _frame([rows[n] for n in self._by_size])
 
     @property
     def by_hidden_cells(self) -> bool:
-        """Whether hidden cells chose, and not the bound."""
+        """Whether held-out cells chose, not the ELBO."""
         return self.criterion != "bound"
 
     @cached_property
     def weights(self) -> Array:
-        """How often each of the ``outcomes`` wins when restarts, folds and hidden cells are drawn again.
+        """How often each of the ``outcomes`` wins when restarts, folds and held-out cells are resampled.
 
         >>> import numpy as np, pltf
         >>> X = np.kron(np.diag([9, 5]), np.ones((5, 4)))
@@ -140,11 +145,13 @@ class Selection:
         return weights
 
     @property
-    def _by_rank(self) -> list[int]:
-        """The outcomes, the winner first and then by what chose."""
-        values = [one.folds.mean if one.folds else -math.inf for one in self.outcomes]
-        values = values if self.by_hidden_cells else [one.bound for one in self.outcomes]
-        return sorted(range(len(values)), key=lambda n: (self.outcomes[n] is not self.winner, -values[n]))
+    def _by_size(self) -> list[int]:
+        """The outcomes, model by model in the order of their sizes; models and priors as they were given."""
+        words = [[one.label.get(name) for one in self.outcomes] for name in ("model", "prior")]
+        models, priors = ([found.index(word) for word in found] for found in words)
+        names = dict.fromkeys(name for one in self.outcomes for name in one.label if name not in ("model", "prior"))
+        sizes = [tuple(int(one.label.get(name, 0)) for name in names) for one in self.outcomes]
+        return sorted(range(len(sizes)), key=lambda n: (models[n], sizes[n], priors[n]))
 
     def _edge(self, one: Outcome) -> str:
         return ", ".join(f"{end} {index}" for index, end in self.edges.items()) if one is self.winner else ""
@@ -162,7 +169,7 @@ class Selection:
         return tuple(spelled(text) for text in marked_doubts(self))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the search to a file for :func:`pltf.load`: the fit that won, and what came of all the others.
+        """Write the search to a file, readable by :func:`pltf.load`: the best fit, and the results of all others.
 
         >>> import numpy as np, pltf, tempfile, os
         >>> path = os.path.join(tempfile.mkdtemp(), "search.nc")
@@ -176,9 +183,9 @@ class Selection:
         save_search(self, path)
 
     def plot(self, axes: Any = None) -> Any:
-        """The bound against each size that was varied, with every run, and scores on hidden cells; one panel each.
+        """Plot the ELBO of every run and the scores on held-out cells against what was varied.
 
-        Returns the axes: one, or an array of them where several things were varied.
+        Returns the axes, or an array of axes if several sizes, models or priors were varied.
 
         >>> import matplotlib; matplotlib.use("agg")
         >>> import numpy as np, pltf
@@ -190,12 +197,17 @@ class Selection:
 
         return search(self, axes)
 
+    def _repr_html_(self) -> str:
+        from pltf.notebooks import selection_html
+
+        return selection_html(self)
+
     def __repr__(self) -> str:
         return f"<{described(self)}>"
 
 
 def marked_doubts(found: Selection) -> tuple[str, ...]:
-    """The doubts about a search, with marks where they are Python."""
+    """The doubts about a search, with Python names marked."""
     texts = []
     if found.interrupted:
         done = f"{len(found.outcomes)} of {found.n_candidates} candidates"
@@ -237,7 +249,7 @@ def _unclear(found: Selection) -> list[str]:
 
 
 def _rounding(bound: float) -> float:
-    """The largest difference between two bounds that tells nothing."""
+    """The largest difference between two ELBOs that is rounding error."""
     return TOLERANCE * max(abs(bound), 1.0)
 
 
@@ -246,7 +258,7 @@ def _often(weight: float) -> str:
 
 
 def _spread(one: Outcome) -> float:
-    """How far the restarts of a candidate lie apart, without those that were dropped."""
+    """Range of the ELBOs of the restarts of a candidate, without those stopped early."""
     bounds = [row.bound for row in one.rows if row.stopped != BEHIND]
     return max(bounds) - min(bounds)
 
@@ -259,7 +271,7 @@ def _within(found: Selection) -> list[Outcome]:
 
 
 def _many_level(found: Selection) -> bool:
-    """Whether candidates of very different size predict alike."""
+    """Whether candidates of very different sizes predict equally well."""
     sizes = [one.entries for one in _within(found)]
     return max(sizes) >= FAR_APART * min(sizes)
 
@@ -312,11 +324,40 @@ def described(found: Selection, spell: Callable[[str], str] | None = None) -> st
         dropped = f", {row['dropped']} more were dropped" if row["dropped"] else ""
         same = round(row["agree"] * row["known"]) if row["known"] > 1 else 1
         lines.append(f"  restarts {same} of {row['known']} found the same components{dropped}")
+    if count > 1:
+        table = overview(found, MOST_TOLD)
+        lines += ["", *(f"  {line}" for line in table.to_string(index=False).splitlines()), ""]
+        lines += [f"  and {count - MOST_TOLD} more candidates, which did worse", ""] if count > MOST_TOLD else []
     return "\n".join([*lines, *(f"  doubt    {spelled(text, spell)}" for text in marked_doubts(found))])
 
 
+def overview(found: Selection, most: int | None = None) -> pd.DataFrame:
+    """The candidates as text, or the best of them, in the order of the sizes, with the winner marked."""
+    import pandas as pd
+
+    summary = found.summary()
+    best = summary.sort_values(["winner", "heldout" if found.by_hidden_cells else "best"], ascending=False)
+    summary = summary.loc[best.index[:most].sort_values()]
+    shown: dict[str, Any] = {"": np.where(summary["winner"], "*", "")}
+    shown |= {name: summary[name].to_numpy() for name in summary.columns[: list(summary.columns).index("best")]}
+    if found.by_hidden_cells:
+        pairs = zip(summary["heldout"], summary["heldout_se"], strict=True)
+        shown["hidden cells"] = [_unless_unknown("{:.4f} +- {:.4f}", *pair) for pair in pairs]
+    shown["bound"] = [_unless_unknown("{:.2f}", one) for one in summary["best"]]
+    shown["gap"] = [_unless_unknown("{:.1f} nats", one) for one in summary["gap"]]
+    shown["agree"] = [_unless_unknown("{:.0%}", one) for one in summary["agree"]]
+    shown |= {name: list(map(str, summary[name])) for name in ("restarts", "dropped")}
+    shown["weight"] = list(map("{:.1%}".format, summary["weight"]))
+    shown["time"] = list(map("{:.1f} s".format, summary["seconds"]))
+    return pd.DataFrame(shown)
+
+
+def _unless_unknown(form: str, *numbers: float) -> str:
+    return "-" if any(map(math.isnan, numbers)) else form.format(*numbers)
+
+
 def _lead(found: Selection) -> str:
-    """How far ahead the winner is by the bound, in words."""
+    """How far ahead the winner is by its ELBO, in words."""
     if len(found.outcomes) == 1:
         return ", the only candidate"
     others = [one.bound for one in found.outcomes if one is not found.winner and one.rows]
@@ -327,14 +368,15 @@ def _lead(found: Selection) -> str:
 
 
 def _summed_up(one: Outcome) -> dict[str, Any]:
-    """What the restarts of a candidate came to, without those that were dropped."""
+    """Summary of the restarts of a candidate, without those stopped early."""
     whole = np.array([row.stopped != BEHIND for row in one.rows], dtype=bool)
     bounds, alike = np.array([row.bound for row in one.rows])[whole], one.alike[whole]
     known, dropped = len(bounds), int((~whole).sum())
-    alone = known == 1 and dropped > 0  # all that it could be compared with is unknown
+    alone = known == 1 and dropped > 0  # there is nothing to compare it with
     return {
         "best": one.bound,
         "gap": 0.0,
+        "winner": False,
         "agree": float((alike >= ALIKE).mean()) if known and not alone else math.nan,
         "dropped": dropped,
         "restarts": len(one.rows),

@@ -1,4 +1,4 @@
-"""The door of a search: check every argument, run it, wrap the result."""
+"""Entry point of a search: check the arguments, run it, wrap the result."""
 
 from __future__ import annotations
 
@@ -56,55 +56,53 @@ def select(
     device: str = "cpu",
     **sizes: int | Iterable[int],
 ) -> Selection:
-    """Fit a model at every size of a grid, from several starts each; the bound or hidden cells choose.
+    """Fit a model at every size of a grid, with several restarts each; held-out cells or the ELBO choose the best.
 
     Parameters
     ----------
     model
-        A model, or several: their bounds can be compared as long as they describe the same tensors.
+        A model, or several models of the same tensors: their ELBOs are comparable.
     X, mask, max_iter, tol, init, fixed, dtype, engine, accelerate, likelihood, dispersion, device
-        As for :meth:`pltf.Model.fit`; the method is variational Bayes. The dispersion is that of the winner.
+        As for :meth:`pltf.Model.fit`; the method is variational Bayes. The dispersion is estimated for the winner.
     prior
-        As for :meth:`pltf.Model.fit`, or a list of such priors: each of them is tried.
+        As for :meth:`pltf.Model.fit`, or a list of priors to try.
     restarts, seed
-        Starts of each candidate. A run equals the single fit with its sizes, its prior and its seed (see ``table``), up
-        to where it was dropped if it was.
+        Random restarts of each candidate. A run equals the single fit with its sizes, prior and seed (see ``table``),
+        up to the point where it was stopped.
     race
-        Drop restarts that are clearly behind another one of the same candidate, True, or run all of them to the end,
-        False. If it is not said, candidates race where that was measured to be safe: five starts or more of CP without
-        learned shapes.
+        True: stop restarts early that are clearly behind another restart of the same candidate. False: run all to the
+        end. Default: race where that was measured to be safe, with five or more restarts of CP without learned shapes.
     workers
-        Fits at a time (default: one a core; on a GPU one, which has it to itself). Their number does not change a bit
-        of any result. The data are shared.
+        Number of parallel fits (default: one per core; on a GPU one). Results are identical for any number of workers.
+        The data are shared.
     progress
-        Show a bar with the time left on a terminal. Ctrl-C ends the search and gives what is finished.
+        Show progress with the time left. Ctrl-C ends the search and returns the finished candidates.
     checkpoint, every, resume
-        A file in which the search is kept, run by run, and when it has ended, as for :meth:`pltf.Model.fit`: broken off
-        at any moment, the same call with ``resume=True`` goes on from there and ends with the same bits.
+        A file in which the search is saved, run by run, as for :meth:`pltf.Model.fit`. After an interruption, rerun the
+        call with ``resume=True``: the result is identical.
     criterion
-        ``"auto"``: as ``"both"``. But the bound chooses alone, and ``note`` says why, where data are too few to hide 30
-        non-zeros in each fold, and with fewer than 5 restarts, of which a fold would have only one. It does so as well
-        where there is only one candidate, and in a search that goes on from a file in which it did.
+        ``"auto"``: as ``"both"``, but the ELBO chooses if there are too few data to hold out 30 non-zeros in each fold,
+        with fewer than 5 restarts, with a single candidate, or when resuming a search in which it chose; ``note`` says
+        why.
 
-        ``"bound"``: the candidate with the highest bound on the evidence (ELBO) wins. Bounds that differ by less than
-        ``tol`` are the same, and of those the candidate with the smallest factors wins.
+        ``"bound"``: the candidate with the highest evidence lower bound (ELBO) wins. Among ELBOs that differ by less
+        than ``tol``, the candidate with the smallest factors wins.
 
-        ``"heldout"``: every candidate is fitted to ``folds`` parts of the data, each without another tenth of the
-        observed cells, and scored by how well it predicts these. The smallest candidate within one standard error of
-        the best score wins, and is fitted to all data. How much counts vary beyond Poisson is found from the hidden
-        cells as well, unless ``dispersion`` says it.
+        ``"heldout"``: every candidate is fitted ``folds`` times, each time with another tenth of the observed cells
+        held out, and scored by its predictions of these. The smallest candidate within one standard error of the best
+        score wins, and is fitted to all data. The overdispersion is estimated from the held-out cells as well, unless
+        ``dispersion`` gives it.
 
-        ``"both"``: hidden cells choose, and all candidates are fitted to all data as well, so that bounds and scores
-        are in one table; there is a warning where they disagree.
+        ``"both"``: held-out cells choose, and all candidates are also fitted to all data, so that one table has ELBOs
+        and scores; a warning says where they disagree.
     folds, score
-        Of hidden cells: the number of folds, and what is scored: ``"log_likelihood"``, the mean
-        posterior-predictive log-likelihood of a hidden cell; ``"auc"`` or ``"average_precision"``, how well non-zeros
-        are ranked above zeros.
+        Number of folds, and the score on held-out cells: ``"log_likelihood"``, the mean posterior predictive
+        log-likelihood of a cell; ``"auc"`` or ``"average_precision"``, how well non-zeros are ranked above zeros.
     widen
-        Add sizes to the grid, and go on, while the winner has the largest or smallest size that was tried.
+        Extend the grid while the winner has its largest or smallest size.
     sizes
-        Sizes to try for latent indices, such as ``r=range(2, 11)``; several of them make a grid. An index that is not
-        named keeps the size that its model has.
+        Sizes to try for latent indices, such as ``r=range(2, 11)``; several indices make a grid. Other indices keep the
+        size in the model.
 
     >>> import pltf, pltf.datasets
     >>> X = pltf.datasets.draw(pltf.cp(rank=2), (15, 15, 15), prior=pltf.Gamma(0.5, 2.0), seed=0).counts["X"]
@@ -114,7 +112,7 @@ def select(
     >>> found.best_fit.factors["A"].mean.shape
     (15, 2)
     >>> list(found.table.columns)
-    ['r', 'restart', 'seed', 'bound', 'sweeps', 'converged', 'stopped', 'seconds']
+    ['r', 'restart', 'seed', 'bound', 'sweeps', 'converged', 'stopped', 'seconds', 'winner']
     """
     from pltf.options import FitOptions  # brings the compiler, which `import pltf` should not wait for
     from pltf.planning import observations, tensors

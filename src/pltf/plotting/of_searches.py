@@ -1,0 +1,129 @@
+"""Figures of searches: ELBO and held-out scores against the sizes that were tried."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pltf.errors import PltfError
+from pltf.plotting.axes import new_axes, panels
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from pltf.fit import Fit
+    from pltf.selection import Selection
+
+
+def bound_curve(bounds: Mapping[int, Fit | float | Sequence[float]], ax: Any = None, *, index: str = "r") -> Any:
+    """The ELBO against the size of a latent index: every restart, the best of each size and its gap to the winner.
+
+    ``bounds`` maps each size to a fit, an ELBO, or the ELBOs of several restarts.
+
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> import pltf.plotting
+    >>> ax = pltf.plotting.bound_curve({2: [-30.0, -31.0], 3: [-20.0, -25.0], 4: [-24.0, -24.5]})
+    >>> ax.get_title()
+    'the ELBO is highest at r = 3'
+    """
+    ax = new_axes(ax)
+    orders = sorted(bounds)
+    runs = {order: _bounds(bounds[order]) for order in orders}
+    best = [max(runs[order]) for order in orders]
+    winner = orders[int(np.argmax(best))]
+    for order in orders:
+        ax.plot([order] * len(runs[order]), runs[order], "o", color="0.6", markersize=4, zorder=2)
+    ax.plot(orders, best, "-o", color="C0", zorder=3)
+    ax.plot([winner], [max(best)], "o", color="C3", markersize=11, fillstyle="none", markeredgewidth=2, zorder=4)
+    for order, value in zip(orders, best, strict=True):
+        gap = "best" if order == winner else f"{value - max(best):,.0f}"
+        ax.annotate(gap, (order, value), xytext=(7, -11), textcoords="offset points", fontsize=8)
+    ax.margins(x=0.12, y=0.12)
+    ax.ticklabel_format(axis="y", style="plain", useOffset=False)
+    ax.set_xticks(orders)
+    ax.set_xlabel(f"size of {index}")
+    ax.set_ylabel("ELBO (nats)")
+    ax.set_title(f"the ELBO is highest at {index} = {winner}")
+    return ax
+
+
+def search(found: Selection, axes: Any = None) -> Any:
+    """The results of a search, with one panel for each size, model or prior that was varied; returns the axes.
+
+    Each panel shows the ELBO of all runs (crosses: runs that were stopped early) and the best run for each value.
+    Scores on held-out cells have their own axis on the right, or the whole panel if the search did not use the ELBO.
+
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> import numpy as np, pltf
+    >>> X = np.kron(np.diag([9, 5]), np.ones((5, 4)))
+    >>> ax = pltf.select(pltf.nmf(rank=1), X, r=range(1, 5), restarts=2).plot()
+    >>> ax.get_title()
+    'the ELBO is highest at r = 2'
+    """
+    varied = varied_in(found)
+    drawn = panels(len(varied), axes, sharey=found.criterion != "both")
+    for name, ax in zip(varied, drawn, strict=True):
+        if found.criterion != "heldout":
+            _bounds_against(name, found.table, ax)
+        if found.by_hidden_cells:
+            _scores_against(name, found, ax if found.criterion == "heldout" else ax.twinx())
+    for ax in drawn[1:] if found.criterion != "both" else ():
+        ax.set_ylabel("")
+    return drawn[0] if len(drawn) == 1 else np.array(drawn, dtype=object)
+
+
+def varied_in(found: Selection) -> list[str]:
+    """What was varied in a search: each has its panel."""
+    summary = found.summary()
+    labels = list(summary.columns[: list(summary.columns).index("best")])
+    varied = [name for name in labels if summary[name].nunique() > 1] or labels[:1]
+    if not varied:
+        raise PltfError("the model has no latent index: there is nothing to draw the ELBO against")
+    return varied
+
+
+def _bounds_against(name: str, table: pd.DataFrame, ax: Any) -> None:
+    """The ELBO of every run against one thing that was varied."""
+    known = table.dropna(subset=[name])
+    dropped = known["stopped"] == "dropped"
+    runs = {value: part["bound"].tolist() for value, part in known[~dropped].groupby(name, sort=False)}
+    if name in ("model", "prior"):
+        bound_curve(dict(enumerate(runs.values())), ax, index=name)
+        ax.set_xticks(range(len(runs)), [textwrap.fill(str(one), 24) for one in runs])
+        ax.set(xlabel=name, title=f"best {name}")
+        places = known[dropped][name].map({value: place for place, value in enumerate(runs)})
+    else:
+        bound_curve({int(value): bounds for value, bounds in runs.items()}, ax, index=name)
+        places = known[dropped][name].astype(int)
+    limits = ax.get_ylim()  # runs that were dropped early may be far below
+    ax.plot(places, known[dropped]["bound"], "x", color="0.75", markersize=4, zorder=1, label="dropped")
+    ax.set_ylim(limits)
+
+
+def _scores_against(name: str, found: Selection, ax: Any) -> None:
+    """Scores on held-out cells with their standard errors: the best candidate for each value, and the winner."""
+    candidates = [one for one in found.outcomes if one.folds is not None and name in one.label]
+    best: dict[Any, tuple[float, float]] = {}
+    for one in candidates:
+        assert one.folds is not None
+        best[one.label[name]] = max(best.get(one.label[name], (-np.inf, 0.0)), (one.folds.mean, one.folds.se))
+    sizes = name not in ("model", "prior")
+    values = sorted(best) if sizes else list(best)
+    places = values if sizes else list(range(len(values)))
+    means, errors = np.array([best[value] for value in values]).T
+    ax.errorbar(places, means, errors, color="C1", marker="s", markersize=5, capsize=3, zorder=3)
+    place, folds = places[values.index(found.best[name])], found.winner.folds
+    assert folds is not None
+    ax.plot([place], [folds.mean], "s", color="C3", markersize=11, fillstyle="none", markeredgewidth=2, zorder=4)
+    ax.set_xticks(places, None if sizes else [textwrap.fill(str(one), 24) for one in values])
+    ax.set_xlabel(f"size of {name}" if sizes else name)
+    ax.set_ylabel(f"{found.score.replace('_', ' ')} of held-out cells, with standard error")
+    ax.set_title(f"held-out cells choose {name} = {found.best[name]}" if sizes else f"best {name}")
+
+
+def _bounds(given: Fit | float | Sequence[float]) -> list[float]:
+    rows = getattr(given, "rows", None)
+    return [row.bound for row in rows] if rows is not None else [float(one) for one in np.atleast_1d(np.asarray(given))]
