@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from pltf.gamma import Array, level_of
 from pltf.inference.progress import Progress
 from pltf.likelihoods import BERNOULLI
 from pltf.metrics.baseline import expected_by_popularity
-from pltf.metrics.coverage import coverage
+from pltf.metrics.coverage import coverage, expected_deviance
 from pltf.metrics.measures import Judged, resampled
 from pltf.prediction.cells import as_cells, observed_like
 from pltf.prediction.noise import Bernoulli
@@ -58,6 +59,7 @@ class Scores:
     popularity: Array  # and what by popularity alone
     level: float  # of the intervals
     coverage: pd.DataFrame  # of intervals of rates and counts: the share of the values inside, and the expected one
+    expected_deviance: float = math.nan  # deviance of data drawn from the fit: what it would be if the fit were right
 
     @property
     def ranking(self) -> bool:
@@ -93,6 +95,30 @@ class Scores:
         if measure not in self.table.index:
             raise PltfError(f"{measure} is not among these scores, which were made with {py:ranking=False}")
         return float(self.table.loc[measure, "value"])
+
+    @property
+    def headline(self) -> str:
+        """The measure to look at first: ``"auc"`` if the cells are mostly zeros, otherwise ``"log_likelihood"``."""
+        mostly_zeros = 2 * np.count_nonzero(self.values) <= self.values.size
+        return "auc" if self.ranking and mostly_zeros else "log_likelihood"
+
+    def verdict(self) -> str:
+        """Whether the fit predicts better than popularity, by the headline measure and its interval.
+
+        >>> import numpy as np, pltf, pltf.metrics
+        >>> X = np.random.default_rng(0).poisson(np.outer([9, 1, 5, 2], [3, 0.1, 1, 0.5]))
+        >>> mask = pltf.holdout(X, 0.4, seed=1)
+        >>> print(pltf.metrics.score(pltf.nmf(rank=1).fit(X, mask=mask), X, ~mask).verdict())  # doctest: +ELLIPSIS
+        The fit predicts ... popularity alone: AUC ..., popularity ....
+        """
+        row = self.table.loc[self.headline]
+        value, other = float(row["value"]), float(row["popularity"])
+        name = "AUC" if self.headline == "auc" else "log-likelihood"
+        told = f"{name} {value:.3f}, popularity {other:.3f}"
+        if row["low"] <= other <= row["high"] or value == other:
+            return f"The fit predicts held-out cells about as well as popularity alone: {told}."
+        better = "better" if value > other else "worse"
+        return f"The fit predicts held-out cells {better} than popularity alone: {told}."
 
     def plot(self, axes: Any = None) -> Any:
         """Calibration and ROC curve, side by side; returns the two axes.
@@ -207,7 +233,8 @@ def score(
     table = _table({"": fitted, "popularity": simple}, resamples, level, seed, progress)
     ours, theirs = (_calibration(x, said, resamples, level, seed, ranking) for said in (fitted.mean, busy))
     covered = coverage(fit, name, at, x, level, draws, seed)
-    return Scores(table, ours, theirs, x, fitted.mean, busy, level, covered)
+    likely = expected_deviance(fit, name, at, fitted.mean, seed)
+    return Scores(table, ours, theirs, x, fitted.mean, busy, level, covered, likely)
 
 
 def _held(fit: Fit, name: str, X: Any, cells: Any) -> tuple[Observation, Coords, Array]:
