@@ -131,7 +131,7 @@ def _percents(top: float, most: int) -> list[tuple[float, str]]:
 def curve(found: TimeCurve, name: str) -> Chart:
     """The shares of a component along an ordered index, with the band of their intervals."""
     top = 1.06 * max(float(found.high.max()), float(found.mean.max()), 1e-300)
-    y = axis("", 0.0, top, _percents(top, 3))
+    y = axis("", 0.0, top, _percents(top, 4))
     x = found.scale.axis
     at, mean, low, high = x.place(found.scale.x), *(y.place(one) for one in (found.mean, found.low, found.high))
     marks = dots(at, mean, "blue", 2.5) if len(at) <= 40 else ""

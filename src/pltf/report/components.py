@@ -193,9 +193,7 @@ def largest(values: Array, count: int) -> NDArray[np.intp]:
     return some[np.argsort(-values[some], kind="stable")]
 
 
-def intervals(
-    factor: Factor, at: tuple[NDArray[np.intp], ...], groups: tuple[int, ...] = ()
-) -> tuple[Array, Array]:
+def intervals(factor: Factor, at: tuple[NDArray[np.intp], ...], groups: tuple[int, ...] = ()) -> tuple[Array, Array]:
     """Intervals of some entries of a factor, or of the averages of so many in a row along each axis of ``at``."""
     if isinstance(factor, Samples):
         drawn = averages(factor.draws[(slice(None), slice(None), *at)], groups, 2)

@@ -81,4 +81,6 @@ def averaged(values: Array, group: int, axis: int = 0) -> Array:
 def peaks(labels: Labels, share: Array) -> str:
     """The positions with the largest shares, in words."""
     best = np.argsort(-share, kind="stable")[:PEAKS]
-    return "Highest: " + listed([f"{name} ({percent(share[n])})" for name, n in zip(named(labels, best), best, strict=True)])
+    return "Highest: " + listed(
+        [f"{name} ({percent(share[n])})" for name, n in zip(named(labels, best), best, strict=True)]
+    )

@@ -52,7 +52,7 @@ class FactorView:
     indices: tuple[str, ...]
     sizes: tuple[int, ...]
     maps: tuple[HeatMap, ...]
-    by_column: bool  # colours are relative to the largest entry of a component; otherwise to that of the factor
+    by_component: bool  # colours are relative to the largest entry of a component; otherwise to that of the factor
     grouped: bool  # rows are sorted by their strongest component
     ordered: str  # the index that goes across in its own order; empty if none does
     shown: tuple[str, ...]  # of how many, where not all are
@@ -79,8 +79,10 @@ class _Viewer:
         self.fit, self.name, self.factor, self.ranked, self.scales = fit, name, factor, ranked, scales
         self.mean, self.indices = factor.mean, factor.indices
         self.row, self.column = self._axes()
-        both = len(self.indices) == 2 and self._is_latent(self.column) and not self._is_latent(self.row)
-        self.by_component = self.column if both else None  # the axis of components, which have no scale in common
+        latent = [axis for axis in range(len(self.indices)) if self._is_latent(axis)]
+        one = len(latent) == 1 and len(self.indices) > 1
+        self.by_component = latent[0] if one else None  # the axis of components, which have no scale in common
+        both = one and len(self.indices) == 2
         self.grouped = both and self.indices[self.row or 0] not in scales
         self.kept = [self._kept(axis) for axis in range(self.mean.ndim)]
         if self.grouped:
@@ -114,12 +116,15 @@ class _Viewer:
         return axis is not None and self.indices[axis] in self.ranked
 
     def _axes(self) -> tuple[int | None, int | None]:
-        """Which axis goes down, and which across: an observed index and a latent one, if there are both."""
+        """Which axis goes down, and which across: two observed indices, or an observed one and a latent one."""
         axes = range(len(self.indices))
-        row = next((axis for axis in axes if not self._is_latent(axis)), 0 if self.indices else None)
+        observed = [axis for axis in axes if not self._is_latent(axis)]
+        latent = [axis for axis in axes if self._is_latent(axis)]
+        if len(observed) >= 2 and len(latent) == 1:  # a map for each component
+            return observed[0], observed[1]
+        row = next(iter([*observed, *axes]), None)
         others = [axis for axis in axes if axis != row]
-        latent = [axis for axis in others if self._is_latent(axis)]
-        return row, next(reversed(latent or others), None)
+        return row, next(reversed([axis for axis in others if axis in latent] or others), None)
 
     def _kept(self, axis: int) -> NDArray[np.intp]:
         """Positions of an axis that are shown: components that explain something, labels of largest mean."""
@@ -167,7 +172,7 @@ class _Viewer:
         peak = averages(np.broadcast_to(peak, shape), groups)
         return HeatMap(
             self.name,
-            ", ".join(f"{self.indices[axis]} {self._called(axis, [place])[0]}" for axis, place in at.items()),
+            ", ".join(f"{self._title(axis)} {self._called(axis, [place])[0]}" for axis, place in at.items()),
             "" if self.row is None else self.indices[self.row],
             "" if self.column is None else self.indices[self.column],
             self._named(self.row, down),
@@ -181,6 +186,9 @@ class _Viewer:
             self._ticks(),
         )
 
+    def _title(self, axis: int) -> str:
+        return "component" if axis == self.by_component else self.indices[axis]
+
     def _scale(self, axis: int | None) -> Scale | None:
         return None if axis is None else self.scales.get(self.indices[axis])
 
@@ -191,7 +199,7 @@ class _Viewer:
     def _ticks(self) -> tuple[Tick, ...]:
         """Ticks of many columns in an order; few have a name each."""
         scale = self._scale(self.column)
-        if scale is None or len(scale.x) <= FEW or scale.order.kind == "names":
+        if scale is None or scale.order.kind == "names" or (scale.order.kind == "numbers" and len(scale.x) <= FEW):
             return ()
         values = [scale.axis.low + tick.at / 100 * (scale.axis.high - scale.axis.low) for tick in scale.axis.ticks]
         places = np.interp(values, scale.x, 100 * (np.arange(len(scale.x)) + 0.5) / len(scale.x))

@@ -103,9 +103,7 @@ def figures(
 def _held_out(found: Checks, several: bool) -> Figure:
     """The score to look at first."""
     assert found.headline is not None
-    value, popular = (
-        f"{x:.3f}".replace("-", "−") for x in (found.headline.value, found.headline.popularity)
-    )
+    value, popular = (f"{x:.3f}".replace("-", "−") for x in (found.headline.value, found.headline.popularity))
     per_cell = " per cell" if found.headline.name == "log-likelihood" else ""
     name = f"held-out {found.headline.name}{f' of {found.tensor}' if several else ''}"
     return Figure(name, value, f"{'nats' + per_cell + '; ' if per_cell else ''}popularity alone: {popular}")
@@ -217,7 +215,9 @@ def _chains_in_words(fit: Fit, sampled: Sampled) -> str:
     """How many draws there are, and whether the chains agree."""
     chains, draws = next(iter(fit.draws.values())).shape[:2]
     table = fit.diagnostics()
-    made = f"{many(chains, 'chain')} of {many(draws, 'draw')} each, after {many(sampled.burn_in, 'iteration')} of burn-in"
+    made = (
+        f"{many(chains, 'chain')} of {many(draws, 'draw')} each, after {many(sampled.burn_in, 'iteration')} of burn-in"
+    )
     told = [
         f"{name}: R-hat {row['rhat']:.3f}, effective sample size {row['ess']:,.0f}"
         for name, row in table.iterrows()

@@ -93,7 +93,9 @@ def _check_scores(fit: Fit, scores: Any) -> None:
     every = scores if isinstance(scores, Mapping) else {} if scores is None else {None: scores}
     for name, one in every.items():
         if name is not None and name not in fit.model.observed:
-            raise PltfError(f"{py:scores}: {brief(name)} is not a tensor of the model ({', '.join(fit.model.observed)})")
+            raise PltfError(
+                f"{py:scores}: {brief(name)} is not a tensor of the model ({', '.join(fit.model.observed)})"
+            )
         if not isinstance(one, Scores):
             expected = "the result of pltf.metrics.score, a mapping from tensors to such results, or None"
             raise PltfError(f"{py:scores} must be {expected}; got {brief(one)}")

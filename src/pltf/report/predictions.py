@@ -21,7 +21,7 @@ from pltf.report.components import LEVEL
 from pltf.report.formatting import names, number
 
 
-CERTAIN = 0.999  # a probability that is shown as "> 99.9 %"
+CERTAIN = 0.95  # where all cells are more probable than this, their counts are what differs
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,9 @@ def _left_out(fit: Fit, name: str, among: str, count: int, progress: bool) -> li
     loose = table[~table["supported"]]
     if loose.empty:
         return []
-    reason = "the data say too little about them: they depend on the prior, or lie far above anything observed near them"
+    reason = (
+        "the data say too little about them: they depend on the prior, or lie far above anything observed near them"
+    )
     largest = number(float(loose["mean"].max()))
     left_out = f"{len(loose)} of the {len(table)} most probable cells are left out (expected count up to {largest})"
     return [f"{left_out} because {reason}."]
