@@ -348,19 +348,18 @@ def test_a_coupled_fit_is_reported_with_all_its_tensors(tmp_path: Path) -> None:
 
 def test_a_fit_that_is_worse_than_popularity_is_told_in_words(tmp_path: Path) -> None:
     good = pltf.metrics.score(labelled(), ranking=False, resamples=0, draws=5, progress=False)
-    worse = good.table.assign(popularity=good.table["value"] + 1)
-    text = report_of(labelled(), tmp_path, scores=replace(good, table=worse))
-    told = "The fit predicts held-out cells worse than popularity alone: log-likelihood"
-    assert text.count(told) == 2  # in the overview, and beside the scores
-    assert told not in report_of(labelled(), tmp_path, scores=good)
+    worse = replace(good, lead=good.lead.assign(value=-1.0))
+    assert report_of(labelled(), tmp_path, scores=worse).count("Worse than popularity") == 2  # overview, checks
+    text = report_of(labelled(), tmp_path, scores=good)
+    assert ("Worse than popularity" in text, text.count("Better than popularity")) == (False, 1)
 
 
-def test_the_headline_is_the_auc_only_if_data_are_mostly_zeros() -> None:
+def test_the_headline_is_the_log_likelihood_unless_data_are_mostly_zeros(tmp_path: Path) -> None:
     scores = scored()
-    few = np.where(np.arange(scores.values.size) % 3, 0.0, 2.0)
-    assert replace(scores, values=few).headline == "auc"
-    assert replace(scores, values=few + 1.0).headline == "log_likelihood"
-    assert replace(scores, values=few, table=scores.table.drop("auc")).headline == "log_likelihood"
+    third = np.arange(scores.values.size) % 3 == 0
+    for values, name in ((np.where(third, 2.0, 0.0), "AUC"), (np.where(third, 0.0, 2.0), "log-likelihood")):
+        text = report_of(labelled(), tmp_path, scores=replace(scores, values=values))
+        assert f"<dt>held-out {name}</dt>" in text
 
 
 def test_the_deviance_stands_beside_what_is_expected() -> None:

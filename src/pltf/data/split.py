@@ -75,6 +75,7 @@ class HeldOut:
     cells: NDArray[np.integer[Any]]  # (cells, modes)
     values: NDArray[np.float64]
     sampled: bool = False  # zeros are rarer among them than among all cells
+    of: str | None = None  # the tensor, where there are several
 
     def __repr__(self) -> str:
         return f"<HeldOut {len(self.values):,} cells, {np.count_nonzero(self.values):,} of them non-zero>"

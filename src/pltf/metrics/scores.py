@@ -31,6 +31,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BINS = 10  # of the calibration
+_WORDS = {"log_likelihood": "log-likelihood", "auc": "AUC"}
+_LESS_IS_BETTER = ("deviance", "rmse")
+_ADVICE = (
+    "; the row and column totals alone predict these cells better than the components, "
+    "so try fewer components, more restarts or another prior"
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -49,6 +55,8 @@ class Scores:
     ['cells', 'expected', 'observed', 'low', 'high']
     >>> scores.coverage.index.tolist(), scores.coverage.columns.tolist()
     (['rate', 'count'], ['level', 'inside', 'expected'])
+    >>> print(scores.verdict())  # doctest: +ELLIPSIS
+    About as good as popularity: the log-likelihood is ...
     """
 
     table: pd.DataFrame  # a row for each measure, with bootstrap intervals
@@ -59,7 +67,8 @@ class Scores:
     popularity: Array  # and what by popularity alone
     level: float  # of the intervals
     coverage: pd.DataFrame  # of intervals of rates and counts: the share of the values inside, and the expected one
-    expected_deviance: float = math.nan  # deviance of data drawn from the fit: what it would be if the fit were right
+    lead: pd.DataFrame  # a row for each measure: by how much it is better than that of popularity, with intervals
+    expected_deviance: float = math.nan  # of data that are drawn from the fit: the deviance if the fit is right
 
     @property
     def ranking(self) -> bool:
@@ -91,34 +100,63 @@ class Scores:
         """Root of the mean squared error of the expected counts."""
         return self._value("rmse")
 
+    @property
+    def headline(self) -> str:
+        """The measure to look at first: the log-likelihood, or AUC if at least half of the cells are zeros.
+
+        Where nearly all cells are zeros, most of the log-likelihood tells how few counts there are; which cells have
+        them is what AUC tells.
+        """
+        mostly_zeros = 2 * np.count_nonzero(self.values) <= self.values.size
+        return "auc" if self.ranking and mostly_zeros else "log_likelihood"
+
+    @property
+    def beats_popularity(self) -> bool | None:
+        """Whether the headline measure is better than that of popularity; None if these cells cannot tell.
+
+        They can if the bootstrap interval of the difference (``lead``) leaves out zero. Without intervals
+        (``resamples=0``) the difference itself decides.
+        """
+        value, low, high = self.lead.loc[self.headline, ["value", "low", "high"]]
+        low, high = (value, value) if np.isnan(low) else (low, high)
+        return True if low > 0 else False if high < 0 else None
+
+    def verdict(self) -> str:
+        """In words: whether the fit predicts better than the popularity of rows and columns alone.
+
+        >>> import numpy as np, pltf, pltf.metrics
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.poisson(np.outer(rng.gamma(2.0, 1.0, 30), rng.gamma(2.0, 1.0, 20)))  # popularity is all there is
+        >>> mask = pltf.holdout(X, 0.4, seed=0)
+        >>> scores = pltf.metrics.score(pltf.nmf(rank=8).fit(X, mask=mask, method="em"), X, ~mask)
+        >>> scores.headline, scores.beats_popularity
+        ('log_likelihood', False)
+        >>> scores.verdict().split(":")[0]
+        'Worse than popularity'
+        """
+        beats, headline = self.beats_popularity, self.headline
+        row = self.table.loc[headline]
+        compared = f"the {_WORDS[headline]} is {row['value']:.4g} (popularity {row['popularity']:.4g})"
+        told = {True: "Better than popularity", False: "Worse than popularity", None: "About as good as popularity"}
+        too_few = f", a difference that these {self.values.size:,} cells cannot tell from chance"
+        advice = "" if beats else _ADVICE if beats is False else too_few
+        return f"{told[beats]}: {compared}{self._otherwise(beats)}{advice}."
+
+    def _otherwise(self, beats: bool | None) -> str:
+        """The other of the two main measures, where it says the opposite."""
+        other = "log_likelihood" if self.headline == "auc" else "auc"
+        if beats is None or other not in self.table.index:
+            return ""
+        row, better = self.table.loc[other], self.lead.loc[other, "value"] > 0
+        if better == beats or not self.lead.loc[other, "value"]:
+            return ""
+        values = f"{row['value']:.4g} against {row['popularity']:.4g}"
+        return f", but the {_WORDS[other]} is {'better' if better else 'worse'} ({values})"
+
     def _value(self, measure: str) -> float:
         if measure not in self.table.index:
             raise PltfError(f"{measure} is not among these scores, which were made with {py:ranking=False}")
         return float(self.table.loc[measure, "value"])
-
-    @property
-    def headline(self) -> str:
-        """The measure to look at first: ``"auc"`` if the cells are mostly zeros, otherwise ``"log_likelihood"``."""
-        mostly_zeros = 2 * np.count_nonzero(self.values) <= self.values.size
-        return "auc" if self.ranking and mostly_zeros else "log_likelihood"
-
-    def verdict(self) -> str:
-        """Whether the fit predicts better than popularity, by the headline measure and its interval.
-
-        >>> import numpy as np, pltf, pltf.metrics
-        >>> X = np.random.default_rng(0).poisson(np.outer([9, 1, 5, 2], [3, 0.1, 1, 0.5]))
-        >>> mask = pltf.holdout(X, 0.4, seed=1)
-        >>> print(pltf.metrics.score(pltf.nmf(rank=1).fit(X, mask=mask), X, ~mask).verdict())  # doctest: +ELLIPSIS
-        The fit predicts ... popularity alone: AUC ..., popularity ....
-        """
-        row = self.table.loc[self.headline]
-        value, other = float(row["value"]), float(row["popularity"])
-        name = "AUC" if self.headline == "auc" else "log-likelihood"
-        told = f"{name} {value:.3f}, popularity {other:.3f}"
-        if row["low"] <= other <= row["high"] or value == other:
-            return f"The fit predicts held-out cells about as well as popularity alone: {told}."
-        better = "better" if value > other else "worse"
-        return f"The fit predicts held-out cells {better} than popularity alone: {told}."
 
     def plot(self, axes: Any = None) -> Any:
         """Calibration and ROC curve, side by side; returns the two axes.
@@ -204,7 +242,7 @@ def score(
         raise PltfError(f"{py:fit} must be a pltf.Fit, got {type(fit).__name__}")
     resamples, level = whole("resamples", resamples, 0), level_of(level)
     seed, ranking, progress = whole("seed", seed, 0), flag("ranking", ranking), flag("progress", progress)
-    name = fit.tensor(of)
+    name = _tensor(fit, X, of)
     if not isinstance(X, Holdout):
         kept(fit.patterns[name], "X must be the Holdout that it was fitted to")
     seen, at, x = _held(fit, name, X, cells)
@@ -230,11 +268,20 @@ def score(
         fitted = Judged(x, fit.mean(at.T, of=name), log_prob, ranking)
         noise = fit._noise(name).at(at)  # the same for both: only what they expect is compared
         simple = Judged(x, busy, noise.log_prob(x, busy), ranking)
-    table = _table({"": fitted, "popularity": simple}, resamples, level, seed, progress)
+    table, lead = _tables(fitted, simple, resamples, level, seed, progress=progress)
     ours, theirs = (_calibration(x, said, resamples, level, seed, ranking) for said in (fitted.mean, busy))
     covered = coverage(fit, name, at, x, level, draws, seed)
     likely = expected_deviance(fit, name, at, fitted.mean, seed)
-    return Scores(table, ours, theirs, x, fitted.mean, busy, level, covered, likely)
+    return Scores(table, ours, theirs, x, fitted.mean, busy, level, covered, lead, likely)
+
+
+def _tensor(fit: Fit, X: Any, of: str | None) -> str:
+    """The tensor to score: of cells that were hidden from one, that one."""
+    held = fit.held_out if X is None else X
+    hidden = held.of if isinstance(held, HeldOut) else None
+    if hidden is not None and of is not None and fit.tensor(of) != hidden:
+        raise PltfError(f"{py:of} must be {hidden!r}, of which cells were hidden, got {of!r}")
+    return fit.tensor(of if of is not None else hidden)
 
 
 def _held(fit: Fit, name: str, X: Any, cells: Any) -> tuple[Observation, Coords, Array]:
@@ -302,24 +349,38 @@ def _are_positions(cells: Any) -> bool:
         return False
 
 
-def _table(predictions: Mapping[str, Judged], resamples: int, level: float, seed: int, progress: bool) -> pd.DataFrame:
-    """A row for each measure: its value and interval, for each prediction."""
+def _tables(
+    fitted: Judged, simple: Judged, resamples: int, level: float, seed: int, *, progress: bool
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """A row for each measure: its value and interval, for the fit and for popularity; and by how much the fit leads."""
     import pandas as pd
 
-    columns: dict[str, Array] = {}
+    measures, drawn = fitted.measures, np.full((2, max(resamples, 1), len(fitted.measures)), np.nan)
     shares, done = [(1 - level) / 2, (1 + level) / 2], 0
-    with Progress(progress, len(predictions) * resamples, time_left=True) as shown:
-        for name, judged in predictions.items():
-            drawn = np.full((max(resamples, 1), len(judged.measures)), np.nan)
+    with Progress(progress, 2 * resamples, time_left=True) as shown:
+        for number, judged in enumerate((fitted, simple)):  # of the same samples
             for row, weight in enumerate(resampled(judged.x > 0, resamples, seed, judged.ranking)):
-                drawn[row] = judged.weighted(weight)
+                drawn[number, row] = judged.weighted(weight)
                 done += 1
                 shown.show(done, "bootstrap of the scores")
-            low, high = np.quantile(drawn, shares, axis=0, method="nearest")  # some may be infinite
-            before = f"{name}_" if name else ""
-            value = np.asarray(judged.values())
-            columns |= {name or "value": value, f"{before}low": low, f"{before}high": high}
-    return pd.DataFrame(columns, index=pd.Index(judged.measures, name="measure"))
+    values = np.array([judged.values() for judged in (fitted, simple)])
+    low, high = np.quantile(drawn, shares, axis=1, method="nearest")  # some may be infinite
+    index = pd.Index(measures, name="measure")
+    columns = [("value", "low", "high"), ("popularity", "popularity_low", "popularity_high")]
+    of_both = zip(columns, zip(values, low, high, strict=True), strict=True)
+    table = {name: one for names, three in of_both for name, one in zip(names, three, strict=True)}
+    return pd.DataFrame(table, index=index), _lead(values, drawn, shares, index)
+
+
+def _lead(values: Array, drawn: Array, shares: list[float], index: pd.Index) -> pd.DataFrame:
+    """By how much the measures of the first of two predictions are better, with intervals."""
+    import pandas as pd
+
+    sign = np.where(np.isin(index, _LESS_IS_BETTER), -1.0, 1.0)
+    with np.errstate(invalid="ignore"):  # infinities of both
+        ahead, differences = sign * (values[0] - values[1]), sign * (drawn[0] - drawn[1])
+    low, high = np.quantile(differences, shares, axis=0, method="nearest")
+    return pd.DataFrame({"value": ahead, "low": low, "high": high}, index=index)
 
 
 def _calibration(x: Array, mean: Array, resamples: int, level: float, seed: int, ranking: bool = True) -> pd.DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -85,14 +85,16 @@ def _of_tensor(fit: Fit, name: str, scores: Scores | None, held_out: bool, progr
         notes.append(_no_roc(scores))
     measures = _measures(scores)
     headline = measures[list(scores.table.index).index(scores.headline)]
-    return Checks(name, scores, measures, headline, scores.verdict(), tuple(notes), _coverage(scores))
+    return Checks(
+        name, scores, measures, headline, scores.verdict().replace(" -", " −"), tuple(notes), _coverage(scores)
+    )
 
 
 def _scored(fit: Fit, name: str, held: HeldOut, notes: list[str], progress: bool) -> Scores:
     if len(held.values) > MOST_SCORED:
         some = np.random.default_rng(0).choice(len(held.values), MOST_SCORED, replace=False)
         notes.append(f"Scored on {MOST_SCORED:,} of the {many(len(held.values), 'held-out cell')}, chosen at random.")
-        held = HeldOut(held.cells[some], held.values[some], held.sampled)
+        held = replace(held, cells=held.cells[some], values=held.values[some])
     both = bool(0 < np.count_nonzero(held.values) < len(held.values))
     return score(fit, held, of=name, ranking=both, progress=progress)
 

@@ -20,7 +20,6 @@ from pltf.likelihoods import BERNOULLI
 from pltf.report.components import LEVEL
 from pltf.report.formatting import names, number
 
-
 CERTAIN = 0.95  # where all cells are more probable than this, their counts are what differs
 
 
@@ -68,12 +67,12 @@ def predictions(fit: Fit, held: HeldOut | None, count: int, progress: bool) -> l
 
 
 def held_tensor(fit: Fit) -> str | None:
-    """The tensor that cells were held out of: the first that has all of them."""
-    if fit.held_out is None:
-        return None
-    cells = fit.held_out.cells
+    """The tensor that cells were held out of: the one that is named, or the first that has all of them."""
+    held = fit.held_out
+    if held is None or held.of is not None:
+        return None if held is None else held.of
     shapes = {name: [fit.sizes[index] for index in indices] for name, indices in fit.model.observed.items()}
-    fitting = (name for name, shape in shapes.items() if len(shape) == cells.shape[1] and (cells < shape).all())
+    fitting = (n for n, shape in shapes.items() if len(shape) == held.cells.shape[1] and (held.cells < shape).all())
     return next(fitting, None)
 
 
