@@ -18,6 +18,7 @@ from pltf.report.ordering import orders
 LEVEL = 0.9  # of all intervals in a report
 ALIKE = 1.01  # entries that differ by less than this factor
 MOST = 60  # components that are shown of one latent index
+WIDE = 60  # positions of a curve; longer ones have the whole width
 CALENDAR = 12  # weekdays or months: all of them are shown
 LONGEST = 90  # characters of a label, which is wrapped; all of it is shown under the pointer
 MOST_NUMBERS = 100  # numbers along a curve; of more, which may be no more than ids, the largest are listed too
@@ -77,6 +78,11 @@ class Mode:
     flat: bool  # all entries are alike: the data say nothing about them
 
     @property
+    def wide(self) -> bool:
+        """Whether it is a curve that needs the whole width."""
+        return self.curve is not None and self.size > WIDE and not self.flat
+
+    @property
     def longest(self) -> float:
         """Where the longest bar, or interval, ends."""
         return max((max(one.share, one.high) for one in self.entries), default=0.0)
@@ -91,6 +97,12 @@ class Component:
     mass: float | None
     share: float | None
     modes: tuple[Mode, ...]
+
+    @property
+    def columns(self) -> int:
+        """How many modes are side by side, besides those that take the whole width."""
+        narrow = sum(not mode.wide for mode in self.modes)
+        return 2 if narrow == 4 else max(1, min(narrow, 3))
 
     @property
     def summary(self) -> str:
