@@ -134,6 +134,16 @@ def test_long_curves_are_averages_with_their_own_intervals() -> None:
     assert len(one.modes[1].entries) == 5  # they may be numbers of users
 
 
+def test_hours_are_averaged_over_whole_days(tmp_path: Path) -> None:
+    fit = fitted({"hour": pd.date_range("2013-01-01", periods=8000, freq="h"), "who": ["ann", "bob"]})
+    curve = components(fit, rankings(fit), top=5)["r"][0].modes[0].curve
+    assert curve is not None
+    assert (curve.scale.group, curve.scale.names[0]) == (24, "2013-01-01 00:00 to 2013-01-01 23:00")
+    text = report_of(fit, tmp_path)
+    assert "8,000 in order, each point the average of 24" in text
+    assert "each column is the average of 48 of hour" in text
+
+
 def test_weekdays_and_months_are_in_the_order_of_the_calendar() -> None:
     weekdays = ["Fri", "Mon", "Sat", "Sun", "Thu", "Tue", "Wed"]
     fit = fitted({"who": ["ann", "bob"], "weekday": weekdays, "month": ["May", "April", "August"]})
@@ -443,6 +453,14 @@ def test_warnings_about_scores_become_notes(tmp_path: Path) -> None:
 
 
 # -- history ------------------------------------------------------------------------------------
+
+
+def test_values_at_infinity_leave_the_charts_whole(tmp_path: Path) -> None:
+    fit = labelled()
+    rows = tuple(replace(row, bound=-math.inf) if n == 2 else row for n, row in enumerate(fit.rows))
+    text = report_of(replace(fit, rows=rows, trace=np.array([-np.inf, -5.0, -3.0])), tmp_path, scores=scored())
+    assert len(figures_of(text)["trace"]["points"]) == len(figures_of(text)["starts"]["points"]) == 2
+    assert not re.search(r'(cx|cy|x1|y1|d)="[^"]*(nan|inf)', text)
 
 
 def test_a_long_trace_keeps_its_ends() -> None:

@@ -84,7 +84,9 @@ class HeatChart:
 
 
 def _points(x: Array, y: Array, texts: Sequence[str]) -> Points:
-    return [(float(a), float(b), text) for a, b, text in zip(x, y, texts, strict=True)]
+    """Where points lie and what they say, without those at infinity."""
+    every = zip(x, y, texts, strict=True)
+    return [(float(a), float(b), text) for a, b, text in every if np.isfinite(a) and np.isfinite(b)]
 
 
 # -- components ---------------------------------------------------------------------------------
@@ -154,20 +156,20 @@ def trace(found: Trace, objective: str) -> Chart:
     x = axis("iteration (log scale)", 0.96, 1.04 * max(last, 2), _ones_two_fives(last), log=True)
     y = axis(f"{objective} (nats)", low, high)
     at, values = x.place(found.sweep), y.place(found.bound)
+    seen = np.isfinite(values) & (values >= 0)
     texts = [
         f"iteration {sweep:,}\n{nats(bound, 2)} nats"
-        for sweep, bound in zip(found.sweep.tolist(), found.bound, strict=True)
+        for sweep, bound in zip(found.sweep[seen].tolist(), found.bound[seen], strict=True)
     ]
-    seen = np.isfinite(values) & (values >= 0)
     return Chart(
         "trace",
         f"Line: the {objective} after each of {last} iterations.",
         300,
         x,
         y,
-        path(at[np.isfinite(values)], np.maximum(values[np.isfinite(values)], -1000), "stroke blue"),
+        path(at, np.maximum(values, -1000), "stroke blue"),
         dots(at[seen], values[seen], "blue", 3) if len(at) <= 60 else "",
-        data={"points": [one for one, ok in zip(_points(at, values, texts), seen, strict=True) if ok], "by": "x"},
+        data={"points": _points(at[seen], values[seen], texts), "by": "x"},
         remark="" if seen.all() else "The first iterations lie below the chart.",
     )
 
@@ -179,18 +181,21 @@ def _ones_two_fives(last: int) -> list[tuple[float, str]]:
 
 def _rise(bound: Array) -> tuple[float, float]:
     """The range of the axis: the first iterations may be so far below that the rest looks flat."""
-    values = np.asarray(bound, dtype=float)
-    begin = values[min(2, len(values) - 1)] if len(values) > 8 else values[0]
-    low, high = min(begin, values[-1]), values.max()
+    values = bound[2:] if len(bound) > 8 else bound
+    values = values[np.isfinite(values)]
+    if not values.size:
+        return 0.0, 1.0
+    low, high = float(values.min()), float(values.max())
     room = 0.06 * max(high - low, 1e-9 * abs(high), 1e-9)
-    return float(low - room), float(high + room)
+    return low - room, high + room
 
 
 def starts(found: Sequence[Restart], objective: str) -> Chart:
     """The values of all restarts, sorted."""
     bounds = np.array([one.bound for one in found])
-    room = max(0.08 * float(bounds.max() - bounds.min()), 0.5)  # restarts that agree should look so
-    y = axis(f"{objective} (nats)", float(bounds.min()) - room, float(bounds.max()) + room)
+    known = bounds[np.isfinite(bounds)] if np.isfinite(bounds).any() else np.zeros(1)
+    room = max(0.08 * float(np.ptp(known)), 0.5)  # restarts that agree should look so
+    y = axis(f"{objective} (nats)", float(known.min()) - room, float(known.max()) + room)
     count = len(found)
     x = axis("restart, from best to worst", 0.5, count + 0.5, _counted(count), grid=False)
     at, values = x.place(np.arange(1, count + 1)), y.place(bounds)

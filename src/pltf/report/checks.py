@@ -13,8 +13,8 @@ from pltf.errors import PltfError
 from pltf.fit import Fit
 from pltf.gamma import Array
 from pltf.metrics import Scores, score
-from pltf.report.formatting import many, number
-from pltf.report.predictions import held_tensor, noted, sentence
+from pltf.report.formatting import many, number, sentence
+from pltf.report.predictions import held_tensor, noted
 
 MOST_SCORED = 30_000  # held-out cells; more take long and hardly change the scores
 MOST_POINTS = 400  # of a ROC curve

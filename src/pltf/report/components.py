@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,13 +12,14 @@ from numpy.typing import NDArray
 from pltf.errors import PltfError
 from pltf.fit import Fit
 from pltf.gamma import Array, Factor, Point, Posterior, Samples
-from pltf.report.curves import Curve, Scale, averaged, peaks, scale_of
+from pltf.report.curves import MOST_POINTS, Curve, Scale, averaged, peaks, scale_of
 from pltf.report.formatting import distinct, names
 from pltf.report.ordering import orders
 
 LEVEL = 0.9  # of all intervals in a report
 ALIKE = 1.01  # entries that differ by less than this factor
 MOST = 60  # components that are shown of one latent index
+MOST_DRAWN = 10_000  # points of all curves along an index
 WIDE = 60  # positions of a curve; longer ones have the whole width
 CALENDAR = 12  # weekdays or months: all of them are shown
 LONGEST = 90  # characters of a label, which is wrapped; all of it is shown under the pointer
@@ -112,10 +114,11 @@ class Component:
 
 def components(fit: Fit, ranked: Mapping[str, Ranking], top: int) -> dict[str, list[Component]]:
     """Of each latent index, the components that explain something, the largest first."""
-    factors, scales = fit.factors, scales_of(fit)
-    found = {}
+    factors, found = fit.factors, {}
+    shown_of = {index: ranking.order[: min(ranking.used, MOST)] for index, ranking in ranked.items()}
+    scales = scales_of(fit, max(map(len, shown_of.values()), default=1))
     for index, ranking in ranked.items():
-        shown = ranking.order[: min(ranking.used, MOST)]
+        shown = shown_of[index]
         modes = [
             _Modes(fit, name, factor, index, scales, top)
             for name, factor in factors.items()
@@ -129,9 +132,10 @@ def components(fit: Fit, ranked: Mapping[str, Ranking], top: int) -> dict[str, l
     return found
 
 
-def scales_of(fit: Fit) -> dict[str, Scale]:
-    """The axis of each index that has an order."""
-    return {index: scale_of(index, fit.labels[index], order) for index, order in orders(fit).items()}
+def scales_of(fit: Fit, curves: int) -> dict[str, Scale]:
+    """The axis of each index that has an order, with fewer points if there are many curves along it."""
+    most = min(MOST_POINTS, MOST_DRAWN // max(1, curves))
+    return {index: scale_of(index, fit.labels[index], order, most) for index, order in orders(fit).items()}
 
 
 class _Modes:
@@ -208,7 +212,8 @@ def largest(values: Array, count: int) -> NDArray[np.intp]:
 def intervals(factor: Factor, at: tuple[NDArray[np.intp], ...], groups: tuple[int, ...] = ()) -> tuple[Array, Array]:
     """Intervals of some entries of a factor, or of the averages of so many in a row along each axis of ``at``."""
     if isinstance(factor, Samples):
-        drawn = averages(factor.draws[(slice(None), slice(None), *at)], groups, 2)
+        entries: tuple[Any, ...] = (slice(None), slice(None), *at)
+        drawn = averages(factor.draws[entries], groups, 2)
         low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=(0, 1))
         return low, high
     if not isinstance(factor, Posterior):

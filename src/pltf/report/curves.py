@@ -9,12 +9,13 @@ import numpy as np
 from pltf.data.labels import Labels
 from pltf.gamma import Array
 from pltf.report.drawing import Axis, axis
-from pltf.report.formatting import listed, percent
+from pltf.report.formatting import listed, probability
 from pltf.report.ordering import Order, named, ticks
 
 MOST_POINTS = 400  # of a curve; of longer ones each point is the average of several positions in a row
 PEAKS = 3  # positions that are named
 _TICKS = 7
+_WHOLE = (1, 2, 3, 4, 6, 12, 24, 48, 72, 168)  # groups of dates
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,14 +55,20 @@ def scale_of(index: str, labels: Labels, order: Order, most: int = MOST_POINTS) 
     (3, '2013-01-01 to 2013-01-03', 334)
     """
     size = len(order.positions)
-    group = -(-size // most)
-    names = named(labels, order.positions)
-    ends = [(names[begin], names[min(begin + group, size) - 1]) for begin in range(0, size, group)]
-    called = tuple(first if first == last else f"{first} to {last}" for first, last in ends)
+    group = _group(size, most, dates=order.kind == "dates")
+    begin = np.arange(0, size, group)
+    ends = (named(labels, order.positions[at]) for at in (begin, np.minimum(begin + group, size) - 1))
+    called = tuple(first if first == last else f"{first} to {last}" for first, last in zip(*ends, strict=True))
     x = averaged(order.values, group)
     room = 0.02 * float(x[-1] - x[0])
     along = axis("", float(x[0]) - room, float(x[-1]) + room, ticks(order, _TICKS), grid=False)
     return Scale(index, order, group, x, called, along)
+
+
+def _group(size: int, most: int, *, dates: bool) -> int:
+    """How many positions a point is the average of: of hours whole days, so that the time of day averages out."""
+    least = -(-size // most)
+    return next((one for one in _WHOLE if one >= least), least) if dates else least
 
 
 def averaged(values: Array, group: int, axis: int = 0) -> Array:
@@ -82,5 +89,5 @@ def peaks(labels: Labels, share: Array) -> str:
     """The positions with the largest shares, in words."""
     best = np.argsort(-share, kind="stable")[:PEAKS]
     return "Highest: " + listed(
-        [f"{name} ({percent(share[n])})" for name, n in zip(named(labels, best), best, strict=True)]
+        [f"{name} ({probability(share[n])})" for name, n in zip(named(labels, best), best, strict=True)]
     )

@@ -8,6 +8,8 @@ of classes get into the SVG; text is put on the page by the template, which esca
 from __future__ import annotations
 
 import base64
+import itertools
+import math
 import struct
 import zlib
 from collections.abc import Iterable, Sequence
@@ -62,6 +64,8 @@ class Axis:
 
 def axis(title: str, low: float, high: float, ticks: Sequence[tuple[float, str]] | None = None, **more: Any) -> Axis:
     """An axis with its ticks where they were given, or at round numbers."""
+    if not math.isfinite(low + high):
+        low, high = 0.0, 1.0
     if not high > low:
         low, high = low - 0.5, high + 0.5
     bare = Axis(title, low, high, **more)
@@ -106,11 +110,14 @@ def path(x: Iterable[float], y: Iterable[float], css: str, close: bool = False) 
     """A line, or an area. It is stretched to the plot, the width of the line is not.
 
     >>> path([0, 50, 100], [0, 100, 50], "blue")
-    '<path class="blue" d="M0 1000L500 0L1000 500"/>'
+    '<path class="blue" d="M0 1000l500-1000l500 500"/>'
     """
     units = _TALL / 100
-    points = [f"{units * a:.0f} {_TALL - units * b:.0f}" for a, b in zip(x, y, strict=True)]
-    return f'<path class="{css}" d="M{"L".join(points)}{"Z" if close else ""}"/>'
+    pairs = [(a, b) for a, b in zip(x, y, strict=True) if math.isfinite(a) and math.isfinite(b)]
+    points = [(round(units * a), round(_TALL - units * b)) for a, b in pairs]
+    steps = [f"l{c - a}{d - b: d}".replace(" -", "-") for (a, b), (c, d) in itertools.pairwise(points)]
+    start = f"M{points[0][0]} {points[0][1]}" if points else ""
+    return f'<path class="{css}" d="{start}{"".join(steps)}{"Z" if close else ""}"/>'
 
 
 def band(x: Sequence[float], low: Sequence[float], high: Sequence[float], css: str) -> str:
@@ -121,7 +128,9 @@ def band(x: Sequence[float], low: Sequence[float], high: Sequence[float], css: s
 def dots(x: Iterable[float], y: Iterable[float], css: str, radius: float = 4) -> str:
     """A dot at each place."""
     return "".join(
-        f'<circle class="{css}" cx="{a:.2f}%" cy="{100 - b:.2f}%" r="{radius}"/>' for a, b in zip(x, y, strict=True)
+        f'<circle class="{css}" cx="{a:.2f}%" cy="{100 - b:.2f}%" r="{radius}"/>'
+        for a, b in zip(x, y, strict=True)
+        if math.isfinite(a) and math.isfinite(b)
     )
 
 
@@ -133,7 +142,8 @@ def line(x: Sequence[float], y: Sequence[float], css: str) -> str:
 
 def whiskers(x: Iterable[float], low: Iterable[float], high: Iterable[float], css: str) -> str:
     """An upright line at each place."""
-    return "".join(line((a, a), (b, c), f"whisker {css}") for a, b, c in zip(x, low, high, strict=True))
+    ends = zip(x, low, high, strict=True)
+    return "".join(line((a, a), (b, c), f"whisker {css}") for a, b, c in ends if math.isfinite(a + b + c))
 
 
 def bars(x: Iterable[float], width: float, y: Iterable[float], css: Iterable[str]) -> str:

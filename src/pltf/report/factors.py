@@ -55,6 +55,7 @@ class FactorView:
     by_component: bool  # colours are relative to the largest entry of a component; otherwise to that of the factor
     grouped: bool  # rows are sorted by their strongest component
     ordered: str  # the index that goes across in its own order; empty if none does
+    averaged: tuple[str, ...]  # what several positions in a row are drawn as
     shown: tuple[str, ...]  # of how many, where not all are
     fixed: bool
 
@@ -108,6 +109,11 @@ class _Viewer:
             self.by_component is not None,
             self.grouped,
             across if across in self.scales else "",
+            tuple(
+                f"each {kind} is the average of {self._group(axis)} of {self.indices[axis]}"
+                for kind, axis in (("row", self.row), ("column", self.column))
+                if axis is not None and self._group(axis) > 1
+            ),
             tuple(shown),
             self.name in self.fit.fixed,
         )

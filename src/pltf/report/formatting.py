@@ -102,6 +102,15 @@ def listed(words: Sequence[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
+def sentence(text: str) -> str:
+    """A message as a sentence.
+
+    >>> sentence("no cell is missing")
+    'No cell is missing.'
+    """
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
+
+
 def short(label: str, longest: int) -> str:
     """A label that is cut in its middle if it is too long: what tells labels apart is often at their end.
 

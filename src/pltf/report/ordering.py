@@ -128,8 +128,11 @@ def named(labels: Labels, positions: Any) -> list[str]:
 
 
 def _bin_of(index: pd.DatetimeIndex) -> str | None:
-    """The bin of dates that were binned before: all of them are the first of a month, or of a year."""
-    if len(index) < SHORTEST_CURVE or (index != index.normalize()).any() or (index.day != 1).any():
+    """The bin of dates that were binned before: full minutes, or the first of each month or year."""
+    days = index.normalize()
+    if (index != days).any():
+        return "minute" if (index == index.floor("min")).all() else None
+    if len(index) < SHORTEST_CURVE or (index.day != 1).any():
         return None
     return "year" if (index.month == 1).all() else "month"
 
@@ -165,10 +168,10 @@ def _date_ticks(start: pd.Timestamp, low: float, high: float, most: int) -> list
 
     day = pd.Timedelta(days=1)
     step, name, form = next((one for one in _STEPS if (high - low) / one[0] <= most), _STEPS[-1])
-    begin = start.normalize() if step < 20 else start.normalize().replace(day=1, month=1)
-    if step > 20:
-        begin = begin.replace(year=max(1, begin.year - begin.year % max(1, round(step / 365.25))))
     try:
+        begin = start.normalize()
+        if step > 20:  # months and years, counted from a round year
+            begin = begin.replace(day=1, month=1, year=max(1, begin.year - begin.year % max(1, round(step / 365.25))))
         moments = pd.date_range(begin, start + high * day, freq=name)
     except (ValueError, OverflowError):  # before 1677, or after 2262
         return []

@@ -22,8 +22,9 @@ from pltf.report.checks import Checks, checks
 from pltf.report.components import MOST, Component, components, rankings
 from pltf.report.curves import Scale
 from pltf.report.factors import FactorView, factor_views
+from pltf.report.formatting import sentence
 from pltf.report.history import MOST_ROWS, Restart, SearchHistory, restarts, search, trace
-from pltf.report.predictions import predictions, sentence
+from pltf.report.predictions import predictions
 from pltf.selection import Selection
 from pltf.store.container import replacing
 from pltf.store.fits import as_path

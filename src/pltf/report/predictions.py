@@ -18,7 +18,7 @@ from pltf.errors import PltfError, ScoreWarning
 from pltf.fit import Fit
 from pltf.likelihoods import BERNOULLI
 from pltf.report.components import LEVEL
-from pltf.report.formatting import names, number
+from pltf.report.formatting import names, number, sentence
 
 CERTAIN = 0.95  # where all cells are more probable than this, their counts are what differs
 
@@ -123,15 +123,6 @@ def noted() -> Iterator[list[str]]:
             notes.append(sentence(str(one.message)))
         else:
             warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
-
-
-def sentence(text: str) -> str:
-    """A message as a sentence.
-
-    >>> sentence("no cell is missing")
-    'No cell is missing.'
-    """
-    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
 
 
 def _most_probable(fit: Fit, name: str, among: str, count: int, progress: bool) -> NDArray[np.intp]:
