@@ -282,9 +282,12 @@ def test_the_probability_is_shown_where_it_says_more_than_the_count(tmp_path: Pa
     assert of((0.7, 1.2), (0.3, 0.4))
     assert not of((0.999, 7.0), (0.98, 4.0))
     assert not of((0.0010, 0.001001), (0.0005, 0.0005))
-    X = np.random.default_rng(0).poisson(40.0, (5, 4)).astype(float)
-    X[0, 0] = np.nan
-    text = report_of(pltf.nmf(rank=1).fit(X, progress=False), tmp_path)
+    X = np.random.default_rng(0).poisson(np.outer([9.0, 12, 8, 30, 10], [1.0, 2, 3, 1])).astype(float)
+    X[[0, 1, 2, 3], [0, 1, 2, 3]] = np.nan
+    fit = pltf.nmf(rank=1).fit(X, progress=False)
+    means = [one.mean for one in predictions(fit, None, 4, progress=False)[0].cells]
+    assert means == sorted(means)[::-1]
+    text = report_of(fit, tmp_path)
     assert "Sorted by the expected count." in text
     assert "P(at least 1)" not in text
 

@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,7 +90,10 @@ def _of_tensor(fit: Fit, name: str, held: HeldOut | None, count: int, progress: 
         cells = _told(fit, name, at, held, progress) if len(at) else []
     notes += _left_out(fit, name, among, count, progress)
     links = fit.likelihoods.get(name) == BERNOULLI
-    return Predictions(name, indices, among, missing or -1, tuple(cells), tuple(notes), links)
+    found = Predictions(name, indices, among, missing or -1, tuple(cells), tuple(notes), links)
+    if found.tells_probability:
+        return found
+    return replace(found, cells=tuple(sorted(found.cells, key=lambda one: -one.mean)))
 
 
 def _left_out(fit: Fit, name: str, among: str, count: int, progress: bool) -> list[str]:
