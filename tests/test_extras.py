@@ -17,7 +17,7 @@ from pltf.io.files import read_data
 from tests.cli import here
 from tests.extras import MINIMAL
 
-EXTRAS = ("matplotlib", "plotly", "jinja2", "pyarrow", "arviz")
+EXTRAS = ("matplotlib", "jinja2", "pyarrow", "arviz")
 
 
 def hide(package: str, patch: pytest.MonkeyPatch) -> None:
@@ -28,7 +28,7 @@ def hide(package: str, patch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=not MINIMAL)
 def _no_extras(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("matplotlib", "plotly", "jinja2", "pyarrow.parquet", "arviz"):  # pandas needs the rest of pyarrow
+    for name in ("matplotlib", "jinja2", "pyarrow.parquet", "arviz"):  # pandas needs the rest of pyarrow
         hide(name, monkeypatch)
 
 

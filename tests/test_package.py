@@ -26,7 +26,6 @@ HEAVY = (
     "torch",
     "dask",
     "matplotlib",
-    "plotly",
     "numba",
     "pandas",
     "sklearn",

@@ -28,7 +28,7 @@ HALVES = [np.repeat(np.eye(2), n // 2, axis=0) * 2 + 0.02 for n in (12, 8, 4)]
 RATE = 0.5 * np.einsum("ir,jr,kr->ijk", *HALVES)
 COUNTS = np.random.default_rng(5).poisson(RATE)
 EVENTS = np.repeat(np.argwhere(COUNTS), COUNTS[COUNTS > 0], axis=0)
-WEIGHTY = ("numpy", "scipy", "pandas", "numba", "xarray", "sklearn", "matplotlib", "plotly", "h5py", "loky", "pyarrow")
+WEIGHTY = ("numpy", "scipy", "pandas", "numba", "xarray", "sklearn", "matplotlib", "jinja2", "h5py", "loky", "pyarrow")
 
 ENDS = ("rate_low", "rate_high", "count_low", "count_high")  # of the intervals
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import pltf.report
-from tests.report.fits import NASTY, searched
+from tests.report.fits import NASTY, labelled, searched
 
 pytestmark = pytest.mark.extra("plot")
 TABS = ["overview", "components", "factors", "predictions", "checks", "fit", "reproduce"]
@@ -92,22 +92,44 @@ def test_every_chart_is_drawn_with_data(reader: Reader) -> None:
     page = reader.page
     for tab in TABS:
         page.click(f"#tab-{tab}")
-    assert page.locator(".chart").count() == page.locator(".chart .main-svg .cartesianlayer").count() > 6
-    assert page.locator("#chart-shares-r .bars .point").count() == 3
-    assert page.locator("#chart-starts .scatter .point").count() == 3
-    assert page.locator("#chart-trace .scatter .js-line").count() == 1
-    assert page.locator("#chart-order-0 .scatter .point").count() >= 4
-    assert page.locator("#chart-A-0 .heatmaplayer image").count() == 1
-    assert page.locator("#chart-roc .scatterlayer .js-line").count() == 3
-    assert page.locator("#chart-calibration .errorbar").count() > 3
+    assert page.locator(".chart").count() == page.locator(".chart .plot").count() > 6
+    assert page.locator("#chart-shares-r rect.blue").count() == 3
+    assert page.locator("#chart-starts circle").count() == 3
+    assert page.locator("#chart-trace path.blue").count() == 1
+    assert page.locator("#chart-order-0 circle.blue").count() == 4
+    assert page.locator("#chart-roc path").count() == 3
+    assert page.locator("#chart-calibration .whisker").count() > 3
     assert page.locator("#components .bar b").count() > 20
+    images = page.locator(".heat img.light")
+    assert images.evaluate_all("every => every.map((one) => [one.naturalHeight, one.naturalWidth])") == [
+        [30, 3],
+        [5, 3],
+        [3, 4],  # days of the week go across, in their order
+    ]
 
 
 def test_charts_answer_the_pointer(reader: Reader) -> None:
     page = reader.page
-    page.hover("#chart-shares-r .bars .point >> nth=0", force=True)
-    page.wait_for_selector("#chart-shares-r .hovertext")
-    assert "of the counts" in str(page.locator("#chart-shares-r .hovertext").text_content())
+    page.hover("#chart-shares-r .plot", position={"x": 100, "y": 100})
+    first = labelled().components().index[0]
+    assert page.locator("#tip").inner_text().startswith(f"component {first}\n")
+    page.mouse.move(0, 0)
+    assert not page.locator("#tip").is_visible()
+    page.click("#tab-factors")
+    page.hover("#chart-B-0 .plot", position={"x": 5, "y": 5})
+    assert re.match(
+        r"place: \w+\ncomponent \(r\): \d\n[\d.]+ \(90 %: [\d.]+ to [\d.]+\)$", page.locator("#tip").inner_text()
+    )
+    page.click("#tab-fit")
+    page.hover("#chart-trace .plot", position={"x": 400, "y": 100})
+    assert "nats" in page.locator("#tip").inner_text()
+
+
+def test_every_row_of_a_heat_map_can_be_labelled(reader: Reader) -> None:
+    page = reader.page
+    page.click("#tab-factors")
+    assert page.locator(".every").count() == 0  # 30 rows have labels already
+    assert page.locator("#chart-A-0 .yticks span:visible").count() == 30
 
 
 def test_tabs_work_by_click(reader: Reader) -> None:
@@ -145,7 +167,7 @@ def test_tabs_tell_what_they_are(reader: Reader) -> None:
         panel = page.locator(f"#{tab.get_attribute('aria-controls')}")
         assert panel.get_attribute("role") == "tabpanel"
         assert panel.get_attribute("aria-labelledby") == tab.get_attribute("id")
-    assert all(one.get_attribute("aria-label") for one in page.locator(".chart").all())
+    assert all(one.get_attribute("aria-label") for one in page.locator(".chart .frame").all())
 
 
 def test_a_link_to_a_component_opens_its_tab(browser: Any, report: Path) -> None:
@@ -162,12 +184,12 @@ def test_labels_stay_text(reader: Reader) -> None:
     for tab in TABS:
         page.click(f"#tab-{tab}")
     assert page.locator("h1").inner_text() == f"Visits {NASTY[0]} {NASTY[2]}"
-    assert page.locator("script").count() == 3
-    assert page.locator("main img, main b:not(.bar b), main a[href^=http], svg a").count() == 0
+    assert page.locator("script").count() == 2
+    assert page.locator("main img:not(.heat img), main b:not(.bar b), main a[href^=http], svg a").count() == 0
     names = set(page.locator("#components .name").all_text_contents())
     assert set(NASTY[:4]) & names
     page.click("#tab-factors")
-    ticks = page.locator("#chart-A-0 .ytick text").all_text_contents()
+    ticks = page.locator("#chart-A-0 .yticks span").all_text_contents()
     assert any(tick.startswith("<script>alert(1)") for tick in ticks)
     assert "{{7*7}}" in ticks
     assert "</script>" in ticks
@@ -195,7 +217,25 @@ def test_a_phone_need_not_scroll_sideways(reader: Reader) -> None:
         assert reader.overflow() <= 0, tab
         for chart in reader.page.locator(f"#{tab} .chart").all():
             assert chart.bounding_box()["width"] <= 347
-            assert chart.locator(".main-svg").first.bounding_box()["width"] <= 347
+            assert chart.locator(".plot").first.bounding_box()["width"] <= 347
+
+
+@pytest.mark.parametrize(
+    "reader", [{"viewport": {"width": 390, "height": 700}, "is_mobile": True, "has_touch": True}], indirect=True
+)
+def test_on_a_phone_components_fold(reader: Reader) -> None:
+    page = reader.page
+    page.click("#tab-components")
+    folded = "[...document.querySelectorAll('details.component')].map((one) => one.open)"
+    assert page.evaluate(folded) == [True, False, False]
+    page.tap("details.component >> nth=1 >> summary")
+    assert page.evaluate(folded) == [True, True, False]
+    page.emulate_media(media="print")
+    until(page, f"{folded}.every(Boolean)")
+    page.emulate_media(media="screen")
+    until(page, f"!{folded}[2]")
+    page.set_viewport_size({"width": 1200, "height": 800})
+    until(page, f"{folded}.every(Boolean)")
 
 
 def background(page: Any, where: str) -> tuple[int, ...]:
@@ -208,14 +248,14 @@ def test_a_dark_page_is_dark_throughout(reader: Reader) -> None:
     page = reader.page
     assert max(background(page, "body")) < 50
     assert max(background(page, ".card")) < 60
-    ink = page.evaluate("getComputedStyle(document.querySelector('#chart-shares-r .xtick text')).fill")
+    ink = page.evaluate("getComputedStyle(document.querySelector('#chart-shares-r .xticks span')).color")
     assert min(map(int, re.findall(r"\d+", ink)[:3])) > 180
     page.click("#tab-factors")
-    scale = "document.querySelector('#chart-A-0').data[0].colorscale[0][1]"
-    dark = page.evaluate(scale)
+    dark, light = (page.locator(f"#chart-A-0 img.{one}") for one in ("dark", "light"))
+    assert (dark.is_visible(), light.is_visible()) == (True, False)
     page.emulate_media(color_scheme="light")
-    until(page, f"{scale} !== '{dark}'")
     assert min(background(page, "body")) > 240
+    assert (dark.is_visible(), light.is_visible()) == (False, True)
 
 
 @pytest.mark.parametrize("reader", [{"color_scheme": "dark"}], indirect=True)
@@ -225,35 +265,34 @@ def test_on_paper_everything_is_there_in_light_colours(reader: Reader) -> None:
     assert reader.shown() == TABS
     assert min(background(page, "body")) > 250
     assert not page.locator(".tabs").is_visible()
-    charts = page.locator(".chart").all()
-    until(page, "[...document.querySelectorAll('.chart')].every((one) => one.querySelector('.main-svg'))")
-    for chart in charts:
-        box, drawn = chart.bounding_box(), chart.locator(".main-svg").first.bounding_box()
-        assert drawn["width"] <= box["width"] + 1 <= 672
+    page.set_viewport_size({"width": 672, "height": 900})
+    for plot in page.locator(".chart .plot").all():
+        assert plot.bounding_box()["width"] <= 672
+    assert page.locator("#chart-A-0 img.light").is_visible()
     page.emulate_media(media="screen", color_scheme="dark")
     assert reader.shown() == ["overview"]
-    wide = page.locator("#chart-shares-r .main-svg").first
-    until(page, "document.querySelector('#chart-shares-r .main-svg').clientWidth > 900")
-    assert wide.bounding_box()["width"] > 900
 
 
 def test_it_prints(reader: Reader) -> None:
     document = reader.page.pdf(format="A4")
     assert document.startswith(b"%PDF")
     assert len(re.findall(rb"/Type\s*/Page[^s]", document)) >= 5
-    assert reader.page.locator(".chart .main-svg .cartesianlayer").count() == reader.page.locator(".chart").count()
     assert reader.shown() == ["overview"]
 
 
 @pytest.mark.parametrize("reader", [{"java_script_enabled": False}], indirect=True)
 def test_without_scripts_all_parts_follow_each_other(reader: Reader) -> None:
     assert reader.shown() == TABS
-    assert reader.page.locator("noscript").inner_text().startswith("The charts need JavaScript")
+    assert reader.page.locator("noscript").inner_text().startswith("JavaScript is off")
+    assert reader.page.locator("#chart-shares-r rect.blue").count() == 3
+    assert reader.page.locator("#chart-A-0 img.light").is_visible()
     reader.page.click("text=Reproduce >> nth=0")
 
 
 def test_charts_follow_the_window(reader: Reader) -> None:
     page = reader.page
+    plot = page.locator("#chart-shares-r .plot")
+    assert plot.bounding_box()["width"] > 900
     page.set_viewport_size({"width": 700, "height": 800})
-    until(page, "document.querySelector('#chart-shares-r .main-svg').clientWidth < 660")
+    assert plot.bounding_box()["width"] < 660
     assert reader.overflow() <= 0

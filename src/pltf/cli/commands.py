@@ -795,9 +795,9 @@ def _tell_components(tell: Teller, fitted: Fit) -> None:
     table = fitted.components()
     tell.know(components=[{"component": number, **row} for number, row in table.to_dict("index").items()])
     alive = table[table["mass"] >= min(1.0, table["mass"].sum() / 1000)]
-    for rank, (number, row) in enumerate(list(alive.iterrows())[:MOST_SHOWN], 1):
+    for number, row in list(alive.iterrows())[:MOST_SHOWN]:
         tops = "; ".join(f"{name} {', '.join(map(_plain, row[name]))}" for name in table.columns[2:])
-        tell.say(f"component {rank}", f"{row['share']:6.1%} of the counts ({latent}={number}): {tops}")
+        tell.say(f"component {number}", f"{row['share']:6.1%} of the counts: {tops}")
     if len(alive) > MOST_SHOWN:
         tell.say("", f"{'':<12} and {len(alive) - MOST_SHOWN} more components")
     if len(alive) < len(table):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from scipy import special
 
 from pltf.data.cell_index import Coords
 from pltf.errors import PltfError
@@ -15,6 +17,7 @@ from pltf.likelihoods import BERNOULLI
 if TYPE_CHECKING:
     import pandas as pd
 
+DEVIANCE_DRAWS = 20  # each draws all cells
 MOST_DRAWN = 1 << 23  # numbers that are held at a time
 
 
@@ -38,6 +41,25 @@ def coverage(fit: Fit, name: str, at: Coords, x: Array, level: float, draws: int
     table = {"level": level, "inside": inside / x.size, "expected": expected / x.size}
     found = pd.DataFrame(table, index=pd.Index(["rate", "count"], name="interval"))
     return found.loc[["count"]] if fit.likelihoods.get(name) == BERNOULLI else found  # a link is no rate
+
+
+def expected_deviance(fit: Fit, name: str, at: Coords, mean: Array, seed: int) -> float:
+    """Mean deviance of counts that are drawn from the fit: what to expect if the fit is right.
+
+    It is far from zero: of Poisson counts about 1 where rates are large, and less where they are small.
+    """
+    links, total = fit.likelihoods.get(name) == BERNOULLI, 0.0
+    step = max(1, MOST_DRAWN // DEVIANCE_DRAWS)
+    try:
+        for begin in range(0, mean.size, step):
+            part = slice(begin, begin + step)
+            drawn = fit.sample(DEVIANCE_DRAWS, at[:, part].T, counts=True, seed=seed, of=name, progress=False)
+            x, expected = drawn.astype(np.float64), mean[part]
+            total += float(special.kl_div(x, expected).sum())
+            total += float(special.kl_div(1 - x, 1 - expected).sum()) if links else 0.0
+    except PltfError:  # rates beyond whole numbers
+        return math.nan
+    return 2 * total / (DEVIANCE_DRAWS * mean.size)
 
 
 def _of_part(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from pltf.gamma import Array, level_of
 from pltf.inference.progress import Progress
 from pltf.likelihoods import BERNOULLI
 from pltf.metrics.baseline import expected_by_popularity
-from pltf.metrics.coverage import coverage
+from pltf.metrics.coverage import coverage, expected_deviance
 from pltf.metrics.measures import Judged, resampled
 from pltf.prediction.cells import as_cells, observed_like
 from pltf.prediction.noise import Bernoulli
@@ -68,6 +69,7 @@ class Scores:
     coverage: pd.DataFrame  # of intervals of rates and counts: the share of the values inside, and the expected one
     lead: pd.DataFrame  # a row for each measure: by how much it is better than that of popularity, with intervals
     sampled: bool = False  # zeros are rarer among these cells than among all
+    expected_deviance: float = math.nan  # of data that are drawn from the fit: the deviance if the fit is right
 
     @property
     def ranking(self) -> bool:
@@ -276,7 +278,8 @@ def score(
     table, lead = _tables(fitted, simple, resamples, level, seed, progress=progress)
     ours, theirs = (_calibration(x, said, resamples, level, seed, ranking) for said in (fitted.mean, busy))
     covered = coverage(fit, name, at, x, level, draws, seed)
-    return Scores(table, ours, theirs, x, fitted.mean, busy, level, covered, lead, sampled)
+    likely = expected_deviance(fit, name, at, fitted.mean, seed)
+    return Scores(table, ours, theirs, x, fitted.mean, busy, level, covered, lead, sampled, likely)
 
 
 def _tensor(fit: Fit, X: Any, of: str | None) -> str:

@@ -1,4 +1,4 @@
-"""A fit or a search as one HTML file: no server, no network, nothing to install for whoever reads it."""
+"""A fit or a search as one self-contained HTML file, which opens in any browser."""
 
 from pltf.report.page import write
 

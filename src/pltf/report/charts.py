@@ -1,407 +1,427 @@
-"""The charts, as plotly figures.
+"""The charts: axes, shapes and what they say under the pointer.
 
-Colours of text and grid come from the style sheet of the page, which has a light and a dark one. Those of the data are
-blue for the fit, orange for what stands out and grey for what it is compared with: they differ for every kind of sight,
-and can be seen on both. All text that comes from the data goes through :func:`plain`.
+Blue is the fit, orange what stands out, grey what the fit is compared with. The colours can be told apart with every
+kind of sight, on a light and on a dark page.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from pltf.errors import PltfError
+from pltf.gamma import Array
 from pltf.metrics import Scores
 from pltf.report.checks import roc_curve
-from pltf.report.components import LEVEL, Ranking
+from pltf.report.components import Ranking
+from pltf.report.curves import Curve as TimeCurve
+from pltf.report.drawing import (
+    DARK,
+    LIGHT,
+    Axis,
+    Tick,
+    axis,
+    band,
+    bars,
+    dots,
+    image,
+    line,
+    path,
+    plain_numbers,
+    thinned,
+    whiskers,
+)
 from pltf.report.factors import HeatMap
-from pltf.report.formatting import number, percent, plain, short
+from pltf.report.formatting import distinct, nats, number, percent, rounded
 from pltf.report.history import Curve, Restart, ScoreCurve, Trace
+from pltf.report.ordering import nice
 
-BLUE, ORANGE, GREY = "#2f7fc1", "#d1600e", "#87909b"
-SCALE = [[0.0, "#f1f4f8"], [0.5, "#6ba3d4"], [1.0, "#0b3c6f"]]  # the page puts a dark one in its place, where asked
-FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
-ROW = 17  # pixels of a labelled row of a heat map
+ROW = 17  # pixels of a row of a heat map
 TALLEST = 760
-_BARE = "<extra></extra>"  # plotly puts the name of the trace beside a hover text, unless told not to
+LABELLED = 45  # rows of a heat map that have room for a label each
+SLICE_HEIGHT = 380
+LONGEST_ROW, LONGEST_COLUMN = 30, 12  # characters
+Points = list[tuple[float, float, str]]
 
 
 @dataclass(frozen=True, eq=False)
 class Chart:
-    """A figure, and where it goes on the page."""
+    """A chart, and where it goes on the page."""
 
     name: str  # the id of its place
-    figure: Any
-    height: int
     words: str  # for those who cannot see it
+    height: int
+    x: Axis
+    y: Axis
+    paths: str = ""  # lines and areas
+    marks: str = ""  # dots, bars and whiskers, above the lines
+    legend: tuple[tuple[str, str], ...] = ()  # class and text
+    over: tuple[Tick, ...] = ()  # texts above the plot, as over bars
+    data: Mapping[str, Any] = field(default_factory=dict)  # what is said under the pointer
     remark: str = ""
+    inside: bool = False  # names along the upright axis are long, and stand in the plot
+    kind: str = "chart"
 
 
-def graph_objects() -> Any:
-    """plotly, or one sentence."""
-    try:
-        import plotly.graph_objects as go
-    except ModuleNotFoundError:
-        raise PltfError("reports need plotly: pip install 'pltf[plot]'") from None
-    return go
+@dataclass(frozen=True, eq=False)
+class HeatChart:
+    """A heat map: an image with a pixel for each cell."""
+
+    name: str
+    words: str
+    height: int
+    rows: tuple[Tick, ...]
+    columns: tuple[Tick, ...]
+    every_row: int  # pixels of the chart when every row has its label; 0 if each has one already
+    size: tuple[int, int]
+    light: str  # addresses of the images
+    dark: str
+    across: str
+    data: Mapping[str, Any]
+    kind: str = "heat"
+
+
+def _points(x: Array, y: Array, texts: Sequence[str]) -> Points:
+    """Where points lie and what they say, without those at infinity."""
+    every = zip(x, y, texts, strict=True)
+    return [(float(a), float(b), text) for a, b, text in every if np.isfinite(a) and np.isfinite(b)]
+
+
+# -- components ---------------------------------------------------------------------------------
 
 
 def shares(ranking: Ranking) -> Chart:
-    """How much of all counts each component explains."""
+    """How much of all counts each component explains, the largest first."""
     assert ranking.share is not None
     assert ranking.mass is not None
-    go = graph_objects()
     count = len(ranking.order)
-    bars = go.Bar(
-        x=[str(n) for n in range(1, count + 1)],
-        y=ranking.share,
-        marker_color=[BLUE if n < ranking.used else GREY for n in range(count)],
-        customdata=[[percent(s), number(m)] for s, m in zip(ranking.share, ranking.mass, strict=True)],
-        text=[percent(share) for share in ranking.share] if count <= 12 else None,
-        textposition="outside",
-        cliponaxis=False,
-        hovertemplate="component %{x}<br>%{customdata[0]} of the counts<br>%{customdata[1]} counts<extra></extra>",
+    x = 100 * (np.arange(count) + 0.5) / count
+    top = 1.12 * max(float(ranking.share.max()), 1e-9)
+    y = axis("share of the counts", 0.0, top, _percents(top, 5))
+    places = y.place(ranking.share)
+    names = [str(position) for position in ranking.order]
+    texts = [
+        f"component {name}\n{percent(share)} of the counts\n{number(mass)} counts"
+        for name, share, mass in zip(names, ranking.share, ranking.mass, strict=True)
+    ]
+    colours = ["blue" if n < ranking.used else "grey" for n in range(count)]
+    return Chart(
+        f"shares-{ranking.index}",
+        f"Bars: share of the counts of each of {count} components of {ranking.index}, the largest first.",
+        230,
+        Axis("component", 0, count, thinned(x.tolist(), names), grid=False),
+        y,
+        marks=bars(x.tolist(), 70 / count, places.tolist(), colours),
+        over=tuple(
+            Tick(a, percent(share), count > 7, height)
+            for a, share, height in zip(x.tolist(), ranking.share, places.tolist(), strict=True)
+        )
+        if count <= 14
+        else (),
+        data={"points": _points(x, places, texts), "by": "x"},
     )
-    figure = _figure(go, bars, x="component", y="share of the counts")
-    figure.update_xaxes(type="category", showgrid=False)
-    figure.update_yaxes(tickformat=".0%", rangemode="tozero")
-    figure.update_layout(bargap=0.35 if count < 15 else 0.15)
-    words = f"Bars: share of the counts of each of {count} components of {ranking.index}."
-    return Chart(f"shares-{ranking.index}", figure, 260, words)
+
+
+def _percents(top: float, most: int) -> list[tuple[float, str]]:
+    """Ticks from zero, in percent."""
+    ticks = nice(0.0, 100 * top, most)
+    return [(one / 100, f"{text} %") for one, text in zip(ticks, plain_numbers(ticks), strict=True)]
+
+
+def curve(found: TimeCurve, name: str) -> Chart:
+    """The shares of a component along an ordered index, with the band of their intervals."""
+    top = 1.06 * max(float(found.high.max()), float(found.mean.max()), 1e-300)
+    y = axis("", 0.0, top, _percents(top, 4))
+    x = found.scale.axis
+    at, mean, low, high = x.place(found.scale.x), *(y.place(one) for one in (found.mean, found.low, found.high))
+    marks = dots(at, mean, "blue", 2.5) if len(at) <= 40 else ""
+    area = band(at.tolist(), low.tolist(), high.tolist(), "band") if found.intervals else ""
+    numbers = {"mean": rounded(100 * found.mean), "top": 100 * top}
+    if found.intervals:
+        numbers |= {"low": rounded(100 * found.low), "high": rounded(100 * found.high)}
+    words = f"Line: the shares along {found.index}, {found.size:,} values in their order."
+    data = {"curve": found.index, **numbers}
+    return Chart(name, words, 130, x, y, area + path(at, mean, "stroke blue"), marks, data=data)
+
+
+# -- how the fit went ---------------------------------------------------------------------------
 
 
 def trace(found: Trace, objective: str) -> Chart:
-    """The bound after each sweep."""
-    go = graph_objects()
-    line = go.Scatter(
-        x=found.sweep,
-        y=found.bound,
-        mode="lines+markers" if len(found.sweep) <= 60 else "lines",
-        line={"color": BLUE, "width": 2},
-        marker={"size": 5},
-        hovertemplate="sweep %{x}<br>%{y:,.2f} nats<extra></extra>",
+    """The objective after each iteration."""
+    last = int(found.sweep[-1])
+    low, high = _rise(found.bound)
+    x = axis("iteration (log scale)", 0.96, 1.04 * max(last, 2), _ones_two_fives(last), log=True)
+    y = axis(f"{objective} (nats)", low, high)
+    at, values = x.place(found.sweep), y.place(found.bound)
+    seen = np.isfinite(values) & (values >= 0)
+    texts = [
+        f"iteration {sweep:,}\n{nats(bound, 2)} nats"
+        for sweep, bound in zip(found.sweep[seen].tolist(), found.bound[seen], strict=True)
+    ]
+    return Chart(
+        "trace",
+        f"Line: the {objective} after each of {last} iterations.",
+        300,
+        x,
+        y,
+        path(at, np.maximum(values, -1000), "stroke blue"),
+        dots(at[seen], values[seen], "blue", 3) if len(at) <= 60 else "",
+        data={"points": _points(at[seen], values[seen], texts), "by": "x"},
+        remark="" if seen.all() else "The first iterations lie below the chart.",
     )
-    figure = _figure(go, line, x="sweep (log scale)", y=f"{objective} (nats)")
-    figure.update_xaxes(type="log", tickmode="array", **_ones_two_fives(int(found.sweep[-1])))
-    figure.update_yaxes(tickformat=",.6~g" if abs(found.bound[-1]) < 1e6 else ".4~s", range=_rise(found.bound))
-    remark = "The first sweeps lie below the chart." if found.bound[0] < figure.layout.yaxis.range[0] else ""
-    return Chart("trace", figure, 320, f"Line: the {objective} after each of {int(found.sweep[-1])} sweeps.", remark)
 
 
-def _ones_two_fives(last: int) -> dict[str, Any]:
-    """Ticks 1, 2, 5, 10, ... of a logarithmic axis, and its range."""
-    ticks = [step * 10**power for power in range(10) for step in (1, 2, 5) if step * 10**power <= max(last, 2)]
-    wide = np.log10(max(last, 2))
-    return {"tickvals": ticks, "ticktext": [f"{tick:,}" for tick in ticks], "range": [-0.04 * wide, 1.04 * wide]}
+def _ones_two_fives(last: int) -> list[tuple[float, str]]:
+    """Ticks 1, 2, 5, 10, ... of a logarithmic axis."""
+    return [(step * 10**power, f"{step * 10**power:,}") for power in range(10) for step in (1, 2, 5)]
 
 
-def _rise(bound: Sequence[float] | np.ndarray[Any, Any]) -> list[float]:
-    """The range of the axis: the first sweeps may be so far below that the rest looks flat."""
-    values = np.asarray(bound, dtype=float)
-    begin = values[min(2, len(values) - 1)] if len(values) > 8 else values[0]
-    low, high = min(begin, values[-1]), values.max()
+def _rise(bound: Array) -> tuple[float, float]:
+    """The range of the axis: the first iterations may be so far below that the rest looks flat."""
+    values = bound[2:] if len(bound) > 8 else bound
+    values = values[np.isfinite(values)]
+    if not values.size:
+        return 0.0, 1.0
+    low, high = float(values.min()), float(values.max())
     room = 0.06 * max(high - low, 1e-9 * abs(high), 1e-9)
-    return [float(low - room), float(high + room)]
+    return low - room, high + room
 
 
 def starts(found: Sequence[Restart], objective: str) -> Chart:
-    """The bounds of all restarts, sorted."""
-    go = graph_objects()
-    dots = go.Scatter(
-        x=list(range(1, len(found) + 1)),
-        y=[one.bound for one in found],
-        mode="markers",
-        marker={
-            "color": [ORANGE if one.best else BLUE for one in found],
-            "size": [13 if one.best else 10 for one in found],
-            "opacity": 1,
-            "symbol": ["circle" if one.converged else "circle-open" for one in found],
-        },
-        customdata=[[one.restart, f"{one.sweeps:,}", f"{one.gap:,.2f}".replace("-", "−")] for one in found],
-        hovertemplate="restart %{customdata[0]}<br>%{y:,.2f} nats (%{customdata[2]})<br>%{customdata[1]} sweeps"
-        + _BARE,
+    """The values of all restarts, sorted."""
+    bounds = np.array([one.bound for one in found])
+    known = bounds[np.isfinite(bounds)] if np.isfinite(bounds).any() else np.zeros(1)
+    room = max(0.08 * float(np.ptp(known)), 0.5)  # restarts that agree should look so
+    y = axis(f"{objective} (nats)", float(known.min()) - room, float(known.max()) + room)
+    count = len(found)
+    x = axis("restart, from best to worst", 0.5, count + 0.5, _counted(count), grid=False)
+    at, values = x.place(np.arange(1, count + 1)), y.place(bounds)
+    marks = "".join(
+        dots([a], [b], f"{'orange' if one.best else 'blue'}{'' if one.converged else ' open'}", 6 if one.best else 4.5)
+        for a, b, one in zip(at, values, found, strict=True)
     )
-    figure = _figure(go, dots, x="restart, from best to worst", y=f"{objective} (nats)")
-    figure.update_xaxes(dtick=1 if len(found) <= 20 else None, range=[0.5, len(found) + 0.5], showgrid=False)
-    bounds = [one.bound for one in found]
-    room = max(0.06 * (max(bounds) - min(bounds)), 0.5)  # starts that agree should look so
-    span = [min(bounds) - room, max(bounds) + room]
-    figure.update_yaxes(tickformat=_ticks(span), range=span)
-    return Chart("starts", figure, 300, f"Dots: the {objective} of each of {len(found)} restarts, the best marked.")
-
-
-def _ticks(values: Sequence[float]) -> str:
-    """As many decimals as the range of an axis needs."""
-    spread = max(values) - min(values)
-    return ",.0f" if spread > 20 else ",.1f" if spread > 2 else ",.2f" if spread > 0.2 else ",.4f"
-
-
-def order(curve: Curve, number_of: int) -> Chart:
-    """The bound against a size, a model or a prior."""
-    go = graph_objects()
-    place = {value: value if curve.ordered else plain(short(str(value), 60)) for value in curve.values}
-    runs = [(place[value], bound) for value, bound, dropped in curve.runs if not dropped and value in place]
-    dropped = [(place[value], bound) for value, bound, gone in curve.runs if gone and value in place]
-    top = max(curve.best)
-    traces = [
-        _dots(go, dropped, "dropped early", {"color": GREY, "symbol": "x-thin-open", "size": 7}),
-        _dots(go, runs, "one run", {"color": GREY, "size": 6, "opacity": 0.75}),
-        go.Scatter(
-            x=[place[value] for value in curve.values],
-            y=list(curve.best),
-            name="best run",
-            mode="lines+markers" if curve.ordered else "markers",
-            line={"color": BLUE, "width": 2},
-            marker={"size": 8},
-            customdata=[f"{best - top:,.1f}".replace("-", "−") for best in curve.best],
-            hovertemplate="%{x}<br>%{y:,.1f} nats (%{customdata})<extra></extra>",
-        ),
-        _dots(
-            go,
-            [(place[curve.winner], top)],
-            "chosen",
-            {"color": ORANGE, "size": 13, "symbol": "circle-open", "line": {"width": 3}},
-        ),
+    texts = [
+        f"restart {one.restart}\n{nats(one.bound, 2)} nats ({nats(one.gap, 2)})\n{one.sweeps:,} iterations"
+        for one in found
     ]
-    if not curve.ordered:  # long names go beside the dots
-        for one in traces:
-            one.x, one.y = one.y, one.x
-            one.hovertemplate = "%{y}<br>%{x:,.1f} nats<extra></extra>"
-        figure = _figure(go, *[one for one in traces if one.x], x="bound (nats)", y="")
-        figure.update_yaxes(type="category", autorange="reversed", automargin=True)
-    else:
-        figure = _figure(go, *[one for one in traces if one.x], x=f"size of {curve.name}", y="bound (nats)")
-        few = len(curve.values) <= 25
-        figure.update_xaxes(
-            tickmode="array" if few else None, tickvals=list(curve.values) if few else None, showgrid=False
+    words = f"Dots: the {objective} of each of {count} restarts, the best marked."
+    return Chart("starts", words, 260, x, y, marks=marks, data={"points": _points(at, values, texts), "by": "xy"})
+
+
+def _counted(count: int) -> list[tuple[float, str]]:
+    every = range(1, count + 1) if count <= 30 else [int(one) for one in nice(1, count, 12)]
+    return [(n, str(n)) for n in every]
+
+
+def order(found: Curve, number_of: int) -> Chart:
+    """The ELBO against a size, a model or a prior."""
+    top = max(found.best)
+    runs = [(value, bound, dropped) for value, bound, dropped in found.runs if value in found.values]
+    low = min([bound for _, bound, dropped in runs if not dropped] + list(found.best))
+    room = 0.08 * max(top - low, 1.0)
+    values = axis("ELBO (nats)", low - room, top + room)
+    texts = [f"{found.name} {value}\nbest {nats(best)} nats ({nats(best - top)})" for value, best in _pairs(found)]
+    legend = [("dot blue", "best run"), ("dot orange open", "chosen"), ("dot grey", "one run")]
+    legend += [("dot grey open", "dropped early")] if any(gone for _, _, gone in runs) else []
+    words = f"Line: the best ELBO for each {found.name} that was tried; dots: single runs; {found.winner} was chosen."
+    name = f"order-{number_of}"
+    frame = _Against(found.name, found.ordered, found.values, values)
+    shown = [(value, bound, gone) for value, bound, gone in runs if bound >= low - room]
+    marks = frame.dots([one[:2] for one in shown if one[2]], "grey open", 3)
+    marks += frame.dots([one[:2] for one in shown if not one[2]], "grey", 3)
+    marks += frame.dots(list(_pairs(found)), "blue", 4) + frame.dots([(found.winner, top)], "orange open", 7)
+    return frame.chart(name, words, list(_pairs(found)), texts, marks, legend)
+
+
+def predicted(found: ScoreCurve, number_of: int) -> Chart:
+    """The score on held-out cells against a size, a model or a prior."""
+    best, errors = np.array(found.best), np.nan_to_num(np.array(found.errors))
+    low, high = float((best - errors).min()), float((best + errors).max())
+    room = 0.08 * max(high - low, 1e-6)
+    values = axis(f"{found.score} of held-out cells", low - room, high + room)
+    frame = _Against(found.name, found.ordered, found.values, values)
+    texts = [
+        f"{found.name} {value}\n{one:.4f} ± {error:.4f}"
+        for (value, one), error in zip(_pairs(found), errors, strict=True)
+    ]
+    marks = frame.whiskers(best - errors, best + errors) + frame.dots(list(_pairs(found)), "blue", 4)
+    marks += frame.dots([(found.winner, found.reached)], "orange open", 7)
+    words = f"Line: the {found.score} of held-out cells for each {found.name}, with standard errors"
+    legend = [("dot blue", "score and standard error"), ("dot orange open", "chosen")]
+    return frame.chart(
+        f"hidden-{number_of}", f"{words}; {found.winner} was chosen.", list(_pairs(found)), texts, marks, legend
+    )
+
+
+def _pairs(found: Curve | ScoreCurve) -> list[tuple[Any, float]]:
+    return list(zip(found.values, found.best, strict=True))
+
+
+class _Against:
+    """A chart against sizes, from left to right, or against models or priors, from top to bottom."""
+
+    def __init__(self, name: str, ordered: bool, tried: Sequence[Any], values: Axis) -> None:
+        self.ordered, self.values, count = ordered, values, len(tried)
+        if ordered:
+            room = 0.06 * max(max(tried) - min(tried), 1)
+            few = tried if count <= 25 else [int(one) for one in nice(min(tried), max(tried), 12)]
+            ticks = [(one, str(one)) for one in few]
+            self.along = axis(f"size of {name}", min(tried) - room, max(tried) + room, ticks, grid=False)
+            self.places = dict(zip(tried, self.along.place(tried).tolist(), strict=True))
+        else:
+            at = [100 * (count - n - 0.5) / count for n in range(count)]
+            texts = distinct([str(one) for one in tried], 120)
+            self.along = Axis(name, 0, 1, tuple(Tick(a, text) for a, text in zip(at, texts, strict=True)))
+            self.places = dict(zip(tried, at, strict=True))
+
+    def at(self, points: Sequence[tuple[Any, float]]) -> tuple[Array, Array]:
+        """Where points lie, from left to right and upwards."""
+        along = np.array([self.places[value] for value, _ in points])
+        values = self.values.place([number for _, number in points])
+        return (along, values) if self.ordered else (values, along)
+
+    def dots(self, points: Sequence[tuple[Any, float]], css: str, radius: float) -> str:
+        return dots(*self.at(points), css, radius) if points else ""
+
+    def whiskers(self, low: Array, high: Array) -> str:
+        along, (below, above) = list(self.places.values()), (self.values.place(end) for end in (low, high))
+        if self.ordered:
+            return whiskers(along, below, above, "blue")
+        return "".join(line((a, b), (y, y), "whisker blue") for y, a, b in zip(along, below, above, strict=True))
+
+    def chart(
+        self,
+        name: str,
+        words: str,
+        best: Sequence[tuple[Any, float]],
+        texts: Sequence[str],
+        marks: str,
+        legend: Sequence[tuple[str, str]],
+    ) -> Chart:
+        x, y = self.at(best)
+        data = {"points": _points(x, y, texts), "by": "xy"}
+        if self.ordered:
+            found = path(x, y, "stroke blue")
+            return Chart(name, words, 320, self.along, self.values, found, marks, tuple(legend), data=data)
+        height = 30 + 64 * len(self.places)
+        return Chart(
+            name, words, height, self.values, self.along, marks=marks, legend=tuple(legend), data=data, inside=True
         )
-        low = min(min(bound for _, bound in runs), min(curve.best))
-        room = 0.08 * max(top - low, 1.0)
-        figure.update_yaxes(range=[low - room, top + room], tickformat=_ticks([low, top]))
-    _with_legend(figure)
-    words = f"Line: the best bound for each {curve.name} that was tried; dots: single runs; {curve.winner} was chosen."
-    return Chart(f"order-{number_of}", figure, 360 if curve.ordered else 120 + 60 * len(curve.values), words)
 
 
-def predicted(curve: ScoreCurve, number_of: int) -> Chart:
-    """The score on hidden cells against a size, a model or a prior."""
-    go = graph_objects()
-    place = {value: value if curve.ordered else plain(short(str(value), 60)) for value in curve.values}
-    scores = go.Scatter(
-        x=[place[value] for value in curve.values],
-        y=list(curve.best),
-        error_y={"type": "data", "array": list(curve.errors), "color": BLUE},
-        name="score and standard error",
-        mode="lines+markers" if curve.ordered else "markers",
-        line={"color": BLUE, "width": 2},
-        marker={"size": 8},
-        hovertemplate="%{x}<br>%{y:.4f}<extra></extra>",
+# -- factors ------------------------------------------------------------------------------------
+
+
+def heat_map(found: HeatMap, name: str) -> HeatChart:
+    """A factor, or a slice of it."""
+    rows, columns = distinct(found.rows, LONGEST_ROW), distinct(found.columns, LONGEST_COLUMN)
+    height = min(TALLEST, max(60, ROW * len(rows)))
+    height = min(height, SLICE_HEIGHT) if found.slice else height
+    step = max(1, -(-len(rows) * 11 // height))
+    centre = [100 * (n + 0.5) / len(rows) for n in range(len(rows))]
+    middle = [100 * (n + 0.5) / len(columns) for n in range(len(columns))]
+    data: dict[str, Any] = {
+        "rows": list(found.rows),
+        "columns": list(found.columns),
+        "down": found.row_index or "value",
+        "across": _across(found) or "value",
+        "mean": rounded(found.mean.ravel()),
+    }
+    if found.intervals:
+        data |= {"low": rounded(found.low.ravel()), "high": rounded(found.high.ravel())}
+    told = f"{len(rows)} rows of {found.row_index}, {len(columns)} columns"
+    return HeatChart(
+        name,
+        f"Heat map: {found.factor} {found.slice}, {told}.",
+        height,
+        tuple(Tick(at, text, bool(n % step)) for n, (at, text) in enumerate(zip(centre, rows, strict=True))),
+        found.ticks or thinned(middle, columns),
+        ROW * len(rows) if step > 1 else 0,
+        (len(rows), len(columns)),
+        image(found.colour, LIGHT),
+        image(found.colour, DARK),
+        _across(found),
+        data,
     )
-    marker = {"color": ORANGE, "size": 13, "symbol": "circle-open", "line": {"width": 3}}
-    chosen = _dots(go, [(place[curve.winner], curve.reached)], "chosen", marker)
-    chosen.hovertemplate = "%{x}<br>%{y:.4f}<extra></extra>"
-    label = f"size of {curve.name}" if curve.ordered else curve.name
-    figure = _figure(go, scores, chosen, x=label, y=f"{curve.score} of hidden cells")
-    if curve.ordered and len(curve.values) <= 25:
-        figure.update_xaxes(tickmode="array", tickvals=list(curve.values), showgrid=False)
-    _with_legend(figure)
-    words = f"Line: the {curve.score} of hidden cells for each {curve.name}, with standard errors"
-    words = f"{words}; {curve.winner} was chosen."
-    return Chart(f"hidden-{number_of}", figure, 360, words)
-
-
-def _dots(go: Any, points: Sequence[tuple[Any, float]], name: str, marker: dict[str, Any]) -> Any:
-    return go.Scatter(
-        x=[x for x, _ in points],
-        y=[y for _, y in points],
-        name=name,
-        mode="markers",
-        marker=marker,
-        hovertemplate="%{x}<br>%{y:,.1f} nats<extra></extra>",
-    )
-
-
-def heat_map(found: HeatMap, name: str) -> Chart:
-    """A factor, or a slice of it; few rows are tall enough to be read, many are there to be seen at once."""
-    go = graph_objects()
-    rows, columns = _categories(found.rows), _categories(found.columns, 12)
-    text = [
-        [_told(*entry, found.intervals) for entry in zip(*row, strict=True)]
-        for row in zip(found.mean.tolist(), found.low.tolist(), found.high.tolist(), strict=True)
-    ]
-    gap = 1 if len(rows) <= 80 else 0
-    down, across = plain(found.row_index) or "value", plain(found.column_index) or "value"
-    image = go.Heatmap(
-        x=columns,
-        y=rows,
-        z=np.asarray(found.colour, dtype=np.float32),
-        text=text,
-        zmin=0,
-        zmax=1,
-        colorscale=SCALE,
-        showscale=False,
-        xgap=gap,
-        ygap=gap,
-        hoverongaps=False,
-        hovertemplate=f"{down}: %{{y}}<br>{across}: %{{x}}<br>%{{text}}{_BARE}",
-    )
-    figure = _figure(go, image, x=_across(found), y="")
-    figure.update_xaxes(type="category", showgrid=False, ticks="", side="bottom")
-    figure.update_yaxes(type="category", autorange="reversed", showgrid=False, ticks="", automargin=True)
-    figure.update_yaxes(
-        dtick=1 if len(rows) <= (18 if found.slice else 45) else None,
-        tickfont_size=11,
-        title_text=plain(found.row_index) if found.slice else None,
-    )
-    height = min(TALLEST, max(120, ROW * len(rows)) + 60)
-    words = f"Heat map: {found.factor} {found.slice}, {len(rows)} rows of {found.row_index}, {len(columns)} columns."
-    return Chart(name, figure, min(height, 380) if found.slice else height, words)
 
 
 def _across(found: HeatMap) -> str:
-    return found.column_index if found.slice or not found.column_index else f"component ({found.column_index})"
+    if found.slice or not found.column_index:
+        return found.column_index
+    return f"component ({found.column_index})" if found.by_component else found.column_index
 
 
-def _categories(labels: Sequence[str], longest: int = 24) -> list[str]:
-    """Labels of an axis, cut to what fits; two that look alike then are told apart by a number."""
-    found: dict[str, None] = {}
-    for label in labels:
-        name = plain(short(" ".join(label.split()), longest))
-        numbered = (f"{name} ({number})" for number in itertools.count(2))
-        found[next(one for one in itertools.chain([name], numbered) if one not in found)] = None
-    return list(found)
+# -- checks -------------------------------------------------------------------------------------
 
 
-def _told(mean: float, low: float, high: float, intervals: bool) -> str:
-    return f"{number(mean)} ({LEVEL:.0%}: {number(low)} to {number(high)})" if intervals else number(mean)
-
-
-def calibration(scores: Scores) -> Chart:
+def calibration(scores: Scores, name: str = "calibration") -> Chart:
     """Observed against expected counts in bins of cells."""
-    go = graph_objects()
     fitted, popular = scores.calibration, scores.popularity_calibration
     shown = np.concatenate([part[column] for part in (fitted, popular) for column in ("expected", "observed", "high")])
     shown = shown[np.isfinite(shown) & (shown > 0)]
     shown = shown if shown.size else np.ones(1)  # zeros may be all there is
-    ends = [float(shown.min() / 1.6), float(shown.max() * 1.6)]
-    line = go.Scatter(
-        x=ends, y=ends, mode="lines", line={"color": GREY, "width": 1, "dash": "dot"}, name="perfect", hoverinfo="skip"
+    ends = float(shown.min() / 1.6), float(shown.max() * 1.6)
+    x = axis("expected count of a cell", *ends, _decades(*ends), log=True)
+    y = axis("observed count of a cell", *ends, _decades(*ends), log=True)
+    grey, ours = _bins(popular, x, y, "grey", 3.5, "popularity"), _bins(fitted, x, y, "blue", 4.5, "fit")
+    return Chart(
+        name,
+        f"Dots: observed against expected counts in {len(fitted)} bins of cells.",
+        360,
+        x,
+        y,
+        path([0, 100], [0, 100], "stroke thin grey dashed"),
+        grey[0] + ours[0],
+        (("line grey dashed", "perfect"), ("dot grey", "popularity"), ("dot blue", "fit")),
+        data={"points": grey[1] + ours[1], "by": "xy"},
     )
-    traces = [line, _bins(go, popular, "popularity", GREY, ends[0]), _bins(go, fitted, "fit", BLUE, ends[0])]
-    figure = _figure(go, *traces, x="expected count of a cell", y="observed count of a cell")
-    span = [float(np.log10(end)) for end in ends]
-    figure.update_xaxes(type="log", range=span, **_decades(ends))
-    figure.update_yaxes(type="log", range=span, **_decades(ends))
-    _with_legend(figure)
-    return Chart("calibration", figure, 400, f"Dots: observed against expected counts in {len(fitted)} bins of cells.")
 
 
-def _decades(ends: Sequence[float]) -> dict[str, Any]:
+def _decades(low: float, high: float) -> list[tuple[float, str]]:
     """Plain numbers along a logarithmic axis."""
-    low, high = (int(np.floor(np.log10(end))) for end in ends)
-    steps = (1,) if high - low > 2 else (1, 2, 5)
-    ticks = [
-        step * 10.0**power
-        for power in range(low, high + 1)
-        for step in steps
-        if ends[0] <= step * 10.0**power <= ends[1]
-    ]
-    return {"tickmode": "array", "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}
+    first, last = (int(np.floor(np.log10(end))) for end in (low, high))
+    steps = (1,) if last - first > 2 else (1, 2, 5)
+    found = [step * 10.0**power for power in range(first, last + 1) for step in steps]
+    return [(tick, f"{tick:g}" if tick < 1e5 else f"{tick:.0e}") for tick in found]
 
 
-def _bins(go: Any, table: Any, name: str, colour: str, least: float) -> Any:
+def _bins(table: Any, x: Axis, y: Axis, css: str, radius: float, name: str) -> tuple[str, Points]:
     """Bins with their intervals; where nothing was observed they stand at the lower edge."""
-    observed = table["observed"].to_numpy(dtype=float)
-    y = np.maximum(observed, least)
+    expected, observed = (table[column].to_numpy(dtype=float) for column in ("expected", "observed"))
     high, low = (np.nan_to_num(table[end].to_numpy(dtype=float), nan=0.0) for end in ("high", "low"))
-    bars = {
-        "type": "data",
-        "symmetric": False,
-        "array": np.maximum(high - y, 0),
-        "arrayminus": np.clip(y - np.maximum(low, least), 0, None),
-    }
-    return go.Scatter(
-        x=table["expected"].to_numpy(dtype=float),
-        y=y,
-        name=name,
-        mode="markers",
-        marker={
-            "color": colour,
-            "size": 8 if colour == BLUE else 6,
-            "symbol": ["circle" if o > 0 else "triangle-down" for o in observed],
-        },
-        error_y={**bars, "color": colour, "thickness": 1.5, "width": 0},
-        customdata=[[number(o), f"{int(cells):,}"] for o, cells in zip(observed, table["cells"], strict=True)],
-        hovertemplate=name + "<br>expected %{x:.3~g}<br>observed %{customdata[0]}<br>%{customdata[1]} cells" + _BARE,
-    )
-
-
-def roc(scores: Scores) -> Chart:
-    """True against false positive rates, beside popularity."""
-    go = graph_objects()
-    traces = [
-        go.Scatter(
-            x=[0, 1],
-            y=[0, 1],
-            mode="lines",
-            line={"color": GREY, "width": 1, "dash": "dot"},
-            name="chance",
-            hoverinfo="skip",
-        )
+    at, value = x.place(np.maximum(expected, x.low)), y.place(np.maximum(observed, y.low))
+    ends = y.place(np.maximum(low, y.low)), y.place(np.maximum(high, np.maximum(observed, y.low)))
+    known = high > 0
+    marks = whiskers(at[known], ends[0][known], ends[1][known], css)
+    zero = observed <= 0
+    marks += dots(at[~zero], value[~zero], css, radius) + dots(at[zero], value[zero], f"{css} open", radius)
+    texts = [
+        f"{name}\nexpected {number(a)}\nobserved {number(b)}\n{int(cells):,} cells"
+        for a, b, cells in zip(expected, observed, table["cells"], strict=True)
     ]
-    for name, said, column, colour in (
-        ("popularity", scores.popularity, "popularity", GREY),
-        ("fit", scores.means, "value", BLUE),
+    return marks, _points(at, value, texts)
+
+
+def roc(scores: Scores, name: str = "roc") -> Chart:
+    """True against false positive rates, beside popularity."""
+    x = axis("false positive rate", 0.0, 1.0, _percents(1.0, 6))
+    y = axis("true positive rate", 0.0, 1.0, _percents(1.0, 6))
+    paths, points = path([0, 100], [0, 100], "stroke thin grey dashed"), Points()
+    legend = [("line grey dashed", "chance")]
+    for who, said, column, css in (
+        ("popularity", scores.popularity, "popularity", "grey"),
+        ("fit", scores.means, "value", "blue"),
     ):
         wrong, right = roc_curve(scores.values, said)
-        area = scores.table.loc["auc", column]
-        traces.append(
-            go.Scatter(
-                x=wrong,
-                y=right,
-                mode="lines",
-                line={"color": colour, "width": 2.5 if name == "fit" else 2},
-                name=f"{name}, AUC {area:.3f}",
-                hovertemplate=f"{name}<br>false positives %{{x:.1%}}<br>true positives %{{y:.1%}}<extra></extra>",
-            )
-        )
-    figure = _figure(go, *traces, x="false positive rate", y="true positive rate")
-    figure.update_xaxes(range=[-0.01, 1.01], tickformat=".0%")
-    figure.update_yaxes(range=[-0.01, 1.02], tickformat=".0%")
-    _with_legend(figure)
-    return Chart("roc", figure, 400, f"ROC curve of the fit, AUC {scores.auc:.3f}, beside that of popularity.")
-
-
-def _figure(go: Any, *traces: Any, x: str, y: str) -> Any:
-    """A figure in the style of the page."""
-    heading = {"standoff": 10, "font": {"size": 12}}
-    axis = {
-        "zeroline": False,
-        "gridcolor": "#e3e7ec",
-        "linecolor": "#aab2bc",
-        "automargin": True,
-        "tickfont": {"size": 11},
-    }
-    layout = {
-        "template": go.layout.Template(),
-        "font": {"family": FONT, "size": 12, "color": "#3c4654"},
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "margin": {"l": 8, "r": 20, "t": 12, "b": 8, "pad": 4},
-        "showlegend": False,
-        "hoverlabel": {"align": "left", "font": {"family": FONT, "size": 12}},
-        "xaxis": {**axis, "showgrid": True, "title": {**heading, "text": plain(x)}},
-        "yaxis": {**axis, "showgrid": True, "title": {**heading, "text": plain(y)}},
-    }
-    return go.Figure(list(traces), layout)
-
-
-def _with_legend(figure: Any) -> None:
-    figure.update_layout(
-        showlegend=True,
-        legend={"orientation": "h", "x": 0, "y": 1.02, "xanchor": "left", "yanchor": "bottom", "font": {"size": 12}},
-    )
+        paths += path(100 * wrong, 100 * right, f"stroke {css}")
+        legend.append((f"line {css}", f"{who}, AUC {scores.table.loc['auc', column]:.3f}"))
+        texts = [
+            f"{who}\nfalse positives {percent(a)}\ntrue positives {percent(b)}"
+            for a, b in zip(wrong, right, strict=True)
+        ]
+        points += _points((100 * wrong).round(2), (100 * right).round(2), texts)
+    words = f"ROC curve of the fit, AUC {scores.auc:.3f}, beside that of popularity."
+    return Chart(name, words, 360, x, y, paths, legend=tuple(legend), data={"points": points, "by": "xy"})

@@ -1,8 +1,10 @@
-"""How well hidden cells were predicted."""
+"""How well held-out cells were predicted."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,23 +13,23 @@ from pltf.errors import PltfError
 from pltf.fit import Fit
 from pltf.gamma import Array
 from pltf.metrics import Scores, score
-from pltf.report.formatting import many
-from pltf.report.predictions import held_tensor, noted, sentence
+from pltf.report.formatting import many, number, sentence
+from pltf.report.predictions import held_tensor, noted
 
-MOST_SCORED = 30_000  # held-out cells; more take long and say little more
+MOST_SCORED = 30_000  # held-out cells; more take long and hardly change the scores
 MOST_POINTS = 400  # of a ROC curve
 
-# What each measure is, whether more of it is better, and what it is measured in.
+# What each measure is, and whether more of it is better.
 MEASURES = {
     "auc": ("AUC", "how often a cell with a count is ranked above an empty one; 0.5 is chance, 1 is perfect", True),
     "average_precision": (
         "average precision",
-        "how many of the top-ranked cells hold a count, over all cut-offs",
+        "the share of top-ranked cells that hold a count, over all cut-offs",
         True,
     ),
-    "log_likelihood": ("log-likelihood", "log-probability of what a cell held, in nats, averaged over cells", True),
+    "log_likelihood": ("log-likelihood", "mean log-probability of the held-out values, in nats per cell", True),
     "deviance": ("deviance", "mean Poisson deviance between expected and observed counts", False),
-    "rmse": ("RMSE", "typical error of the expected count, in counts", False),
+    "rmse": ("RMSE", "root mean squared error of the expected count", False),
 }
 
 
@@ -47,46 +49,63 @@ class Measure:
 
 @dataclass(frozen=True, eq=False)
 class Checks:
-    """Scores, if there are any, and what to say of them."""
+    """The scores of one tensor, if there are any, and what to say about them."""
 
+    tensor: str
     scores: Scores | None
     measures: tuple[Measure, ...] = ()
+    headline: Measure | None = None
+    verdict: str = ""
     notes: tuple[str, ...] = ()
     coverage: tuple[str, ...] = ()  # of the intervals, in words
 
 
-def checks(fit: Fit, scores: Scores | None, progress: bool) -> Checks:
-    """The scores that were given, or those of the cells that were held out."""
+def checks(fit: Fit, scores: Scores | Mapping[str, Scores] | None, progress: bool) -> list[Checks]:
+    """For each tensor, the scores that were given, or those of the cells that were held out."""
+    given = scores if isinstance(scores, Mapping) else {} if scores is None else {_scored_tensor(fit): scores}
+    return [_of_tensor(fit, name, given.get(name), not given, progress) for name in fit.model.observed]
+
+
+def _scored_tensor(fit: Fit) -> str:
+    """The tensor that scores without a name are about."""
+    return held_tensor(fit) or next(iter(fit.model.observed))
+
+
+def _of_tensor(fit: Fit, name: str, scores: Scores | None, held_out: bool, progress: bool) -> Checks:
     notes: list[str] = []
-    if scores is None and fit.held_out is not None:
+    if held_out and fit.held_out is not None and held_tensor(fit) == name:
         with noted() as notes:
             try:
-                scores = _scored(fit, fit.held_out, notes, progress)
+                scores = _scored(fit, name, fit.held_out, notes, progress)
             except PltfError as reason:
                 notes.append(sentence(f"the held-out cells could not be scored: {reason}"))
     if scores is None:
-        return Checks(None, notes=tuple(notes))
+        return Checks(name, None, notes=tuple(notes))
     if not scores.ranking:
         notes.append(_no_roc(scores))
-    return Checks(scores, _measures(scores), tuple(notes), _coverage(scores))
+    measures = _measures(scores)
+    headline = measures[list(scores.table.index).index(scores.headline)]
+    return Checks(
+        name, scores, measures, headline, scores.verdict().replace(" -", " −"), tuple(notes), _coverage(scores)
+    )
 
 
-def _scored(fit: Fit, held: HeldOut, notes: list[str], progress: bool) -> Scores:
+def _scored(fit: Fit, name: str, held: HeldOut, notes: list[str], progress: bool) -> Scores:
     if len(held.values) > MOST_SCORED:
         some = np.random.default_rng(0).choice(len(held.values), MOST_SCORED, replace=False)
         notes.append(f"Scored on {MOST_SCORED:,} of the {many(len(held.values), 'held-out cell')}, chosen at random.")
-        held = HeldOut(held.cells[some], held.values[some], held.sampled)
+        held = replace(held, cells=held.cells[some], values=held.values[some])
     both = bool(0 < np.count_nonzero(held.values) < len(held.values))
-    return score(fit, held, of=held_tensor(fit), ranking=both, progress=progress)
+    return score(fit, held, of=name, ranking=both, progress=progress)
 
 
 def _no_roc(scores: Scores) -> str:
     """Why there is no ROC curve."""
     positive, cells = np.count_nonzero(scores.values), len(scores.values)
     if 0 < positive < cells:
-        return "There is no ROC curve, for the scores were made with ranking=False."
-    kind = f"of {many(cells, 'cell')} none {'is empty' if positive else 'holds one'}"
-    return f"There is no ROC curve: it tells cells with a count from empty ones, and {kind}."
+        return "There is no ROC curve, because the scores were made with ranking=False."
+    kind = "are empty" if positive else "hold a count"
+    return f"There is no ROC curve: it needs both empty cells and cells with a count, and none of {cells:,} {kind}."
 
 
 def _measures(scores: Scores) -> tuple[Measure, ...]:
@@ -95,21 +114,27 @@ def _measures(scores: Scores) -> tuple[Measure, ...]:
         name, words, more = MEASURES[str(key)]
         ahead = row["value"] > row["popularity"] if more else row["value"] < row["popularity"]
         value, low, high, popularity = (float(row[column]) for column in ("value", "low", "high", "popularity"))
+        if key == "deviance" and math.isfinite(scores.expected_deviance):
+            words += f"; {number(scores.expected_deviance)} is expected if the fit is right"
+        else:
+            words += f"; {'more' if more else 'less'} is better"
         rows.append(Measure(name, words, value, low, high, popularity, bool(ahead), more))
     return tuple(rows)
 
 
 def _coverage(scores: Scores) -> tuple[str, ...]:
-    """How many values the intervals hold, and how many they should."""
+    """The share of the values in the intervals, and the expected share."""
     told = []
     for kind, row in scores.coverage.iterrows():
-        held = f"The {row['level']:.0%} intervals of the {kind} hold {row['inside']:.1%} of the values"
-        told.append(f"{held}; {row['expected']:.1%} if the fit is right.")
-    return (*told, "Counts scatter around their rates, so the intervals of the rate should hold few of them.")
+        held = f"{row['inside']:.1%} of the values lie in the {row['level']:.0%} intervals of the {kind}"
+        told.append(f"{held} ({row['expected']:.1%} expected if the fit is right).")
+    if "rate" in scores.coverage.index:
+        told.append("Counts scatter around their rates, so few of them lie in the intervals of the rate.")
+    return tuple(told)
 
 
 def roc_curve(values: Array, means: Array) -> tuple[Array, Array]:
-    """False and true positive rates, as many points as can be seen."""
+    """False and true positive rates, at most :data:`MOST_POINTS` of them."""
     from sklearn.metrics import roc_curve
 
     wrong, right, _ = roc_curve(values > 0, means)

@@ -1,38 +1,41 @@
-"""Components by the counts that they explain, and the labels that make each of them."""
+"""Components by the counts that they explain, and the labels or curves that make each of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pltf.errors import PltfError
 from pltf.fit import Fit
-from pltf.gamma import Array, Factor, Posterior
-from pltf.report.formatting import names
+from pltf.gamma import Array, Factor, Point, Posterior, Samples
+from pltf.report.curves import MOST_POINTS, Curve, Scale, averaged, peaks, scale_of
+from pltf.report.formatting import distinct, names
+from pltf.report.ordering import orders
 
 LEVEL = 0.9  # of all intervals in a report
-FAINT = 0.001  # a share of a component that is not worth a bar
 ALIKE = 1.01  # entries that differ by less than this factor
 MOST = 60  # components that are shown of one latent index
+MOST_DRAWN = 10_000  # points of all curves along an index
+WIDE = 60  # positions of a curve; longer ones have the whole width
+CALENDAR = 12  # weekdays or months: all of them are shown
+LONGEST = 90  # characters of a label, which is wrapped; all of it is shown under the pointer
+MOST_NUMBERS = 100  # numbers along a curve; of more, which may be no more than ids, the largest are listed too
+_TINY = np.finfo(np.float64).tiny
 
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """The components of a latent index, the largest first: number 1 is the one with the most counts."""
+    """The components of a latent index, the largest first. A component goes by its position in the arrays."""
 
     index: str
-    order: NDArray[np.intp]  # position of number 1, 2, ...
-    mass: Array | None  # counts of each, in that order; None if they cannot be told
+    order: NDArray[np.intp]  # positions
+    mass: Array | None  # counts of each, in that order; None if they are unknown
     share: Array | None
-    used: int  # how many explain something
-
-    @property
-    def numbers(self) -> NDArray[np.intp]:
-        """The number of each position."""
-        return np.argsort(self.order) + 1
+    used: int  # components that explain something
 
 
 def rankings(fit: Fit) -> dict[str, Ranking]:
@@ -53,25 +56,33 @@ def _ranking(fit: Fit, index: str) -> Ranking:
 
 @dataclass(frozen=True)
 class Entry:
-    """A label of a component: its share of the component, and between which shares it lies."""
+    """A label of a component: its share of the component, and the interval of the share."""
 
     name: str
+    full: str  # the name, however long
     share: float
     low: float
     high: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Mode:
-    """The largest entries of one factor in one component."""
+    """One factor in one component: its largest entries, or a curve."""
 
     factor: str
     title: str  # the index, or several
+    tensors: tuple[str, ...]  # that the factor is in
     entries: tuple[Entry, ...]
-    size: int  # how many entries there are in all
-    held: float  # share of the component that those shown have together
+    curve: Curve | None
+    size: int  # entries in all
+    held: float  # share of the component that the entries shown have together
     intervals: bool
-    flat: bool  # all entries are alike: the data say nothing of them
+    flat: bool  # all entries are alike: the data say nothing about them
+
+    @property
+    def wide(self) -> bool:
+        """Whether it is a curve that needs the whole width."""
+        return self.curve is not None and self.size > WIDE and not self.flat
 
     @property
     def longest(self) -> float:
@@ -79,84 +90,115 @@ class Mode:
         return max((max(one.share, one.high) for one in self.entries), default=0.0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Component:
     """One value of a latent index."""
 
     index: str
-    number: int
-    position: int
+    number: int  # its position in the arrays
     mass: float | None
     share: float | None
     modes: tuple[Mode, ...]
 
+    @property
+    def columns(self) -> int:
+        """How many modes are side by side, besides those that take the whole width."""
+        narrow = sum(not mode.wide for mode in self.modes)
+        return 2 if narrow == 4 else max(1, min(narrow, 3))
+
+    @property
+    def summary(self) -> str:
+        """The first label of each mode."""
+        return " · ".join(mode.entries[0].name for mode in self.modes if mode.entries and not mode.flat)
+
 
 def components(fit: Fit, ranked: Mapping[str, Ranking], top: int) -> dict[str, list[Component]]:
-    """Of each latent index, the components that explain something, with their largest entries."""
-    factors = fit.factors
-    return {index: _of_index(fit, factors, ranked, index, top) for index in ranked}
-
-
-def _of_index(
-    fit: Fit, factors: Mapping[str, Factor], ranked: Mapping[str, Ranking], index: str, top: int
-) -> list[Component]:
-    ranking = ranked[index]
-    shown = ranking.order[: min(ranking.used, MOST)]
-    modes = [
-        _modes(fit, name, factor, ranked, index, shown, top)
-        for name, factor in factors.items()
-        if index in factor.indices and len(factor.indices) > 1
-    ]
-    return [
-        Component(
-            index,
-            n + 1,
-            int(position),
-            None if ranking.mass is None else float(ranking.mass[n]),
-            None if ranking.share is None else float(ranking.share[n]),
-            tuple(of_factor[n] for of_factor in modes),
-        )
-        for n, position in enumerate(shown)
-    ]
-
-
-def _modes(
-    fit: Fit, name: str, factor: Factor, ranked: Mapping[str, Ranking], index: str, shown: NDArray[np.intp], top: int
-) -> list[Mode]:
-    """The largest entries of a factor in each of some components."""
-    axis = factor.indices.index(index)
-    others = tuple(one for one in factor.indices if one != index)
-    mean = np.moveaxis(factor.mean, axis, 0)
-    found = []
-    for position in shown:
-        of_one = mean[position]
-        flat = of_one.reshape(-1)
-        total = max(float(flat.sum()), np.finfo(float).tiny)
-        best = largest(flat, top)
-        best = best[: max(1, np.count_nonzero(flat[best] >= FAINT * total))]
-        places = np.unravel_index(best, of_one.shape)
-        at = tuple(np.insert(np.array(places), axis, position, axis=0))
-        low, high = (end / total for end in intervals(factor, at))
-        called = [
-            _called(fit, other, where, ranked, len(others) > 1) for other, where in zip(others, places, strict=True)
+    """Of each latent index, the components that explain something, the largest first."""
+    factors, found = fit.factors, {}
+    shown_of = {index: ranking.order[: min(ranking.used, MOST)] for index, ranking in ranked.items()}
+    scales = scales_of(fit, max(map(len, shown_of.values()), default=1))
+    for index, ranking in ranked.items():
+        shown = shown_of[index]
+        modes = [
+            _Modes(fit, name, factor, index, scales, top)
+            for name, factor in factors.items()
+            if index in factor.indices and len(factor.indices) > 1
         ]
-        shares = flat[best] / total
-        entries = [
-            Entry(" · ".join(parts), *map(float, ends))
-            for *ends, parts in zip(shares, low, high, zip(*called, strict=True), strict=True)
+        mass, share = ([None] * len(shown) if one is None else one.tolist() for one in (ranking.mass, ranking.share))
+        found[index] = [
+            Component(index, int(position), mass[n], share[n], tuple(one.of(int(position)) for one in modes))
+            for n, position in enumerate(shown)
         ]
-        found.append(
-            Mode(
-                name,
-                " × ".join(others),
-                tuple(entries),
-                flat.size,
-                float(shares.sum()),
-                isinstance(factor, Posterior),
-                bool(flat.size > 2 and flat.max() <= ALIKE * flat.min()),
-            )
-        )
     return found
+
+
+def scales_of(fit: Fit, curves: int) -> dict[str, Scale]:
+    """The axis of each index that has an order, with fewer points if there are many curves along it."""
+    most = min(MOST_POINTS, MOST_DRAWN // max(1, curves))
+    return {index: scale_of(index, fit.labels[index], order, most) for index, order in orders(fit).items()}
+
+
+class _Modes:
+    """What a factor has to say about each component."""
+
+    def __init__(self, fit: Fit, name: str, factor: Factor, index: str, scales: Mapping[str, Scale], top: int) -> None:
+        self.fit, self.name, self.factor, self.index, self.top = fit, name, factor, index, top
+        self.axis = factor.indices.index(index)
+        self.others = tuple(one for one in factor.indices if one != index)
+        self.mean = np.moveaxis(factor.mean, self.axis, 0)
+        self.scale = scales.get(self.others[0]) if len(self.others) == 1 else None
+        self.tensors = tuple(e.output.name for e in fit.model.equations if name in {term.name for term in e.factors})
+
+    def of(self, position: int) -> Mode:
+        """One component."""
+        flat = self.mean[position].reshape(-1)
+        alike = bool(flat.size > 2 and flat.max() <= ALIKE * flat.min())
+        curve = self._curve(position, flat) if self.scale is not None and self.scale.order.curve else None
+        listed = curve is None or (curve.size > MOST_NUMBERS and curve.scale.order.kind == "numbers")
+        entries = self._entries(position, flat, self._chosen(flat)) if listed else ()
+        return Mode(
+            self.name,
+            " × ".join(self.others),
+            self.tensors,
+            entries,
+            curve,
+            flat.size,
+            sum(one.share for one in entries),
+            not isinstance(self.factor, Point),
+            alike,
+        )
+
+    def _chosen(self, flat: Array) -> NDArray[np.intp]:
+        """The entries that are shown: in the order of the index where there is one and all fit, or the largest."""
+        if self.scale is not None and flat.size <= max(self.top, CALENDAR if self.scale.order.kind == "names" else 2):
+            return self.scale.order.positions
+        return largest(flat, self.top)
+
+    def _entries(self, position: int, flat: Array, chosen: NDArray[np.intp]) -> tuple[Entry, ...]:
+        total = max(float(flat.sum()), _TINY)
+        places = np.unravel_index(chosen, self.mean.shape[1:])
+        low, high = (end / total for end in intervals(self.factor, self._at(position, places)))
+        parts = [
+            _called(self.fit, other, where, len(self.others) > 1)
+            for other, where in zip(self.others, places, strict=True)
+        ]
+        called = [" · ".join(one) for one in zip(*parts, strict=True)]
+        shares = (flat[chosen] / total).tolist()
+        ends = zip(distinct(called, LONGEST), called, shares, low.tolist(), high.tolist(), strict=True)
+        return tuple(Entry(*one) for one in ends)
+
+    def _at(self, position: int, places: tuple[NDArray[np.intp], ...]) -> tuple[NDArray[np.intp], ...]:
+        return tuple(np.insert(np.array(places), self.axis, position, axis=0))
+
+    def _curve(self, position: int, flat: Array) -> Curve:
+        assert self.scale is not None
+        scale, total = self.scale, max(float(flat.sum()), _TINY)
+        at = self._at(position, (scale.order.positions,))
+        low, high = (end / total for end in intervals(self.factor, at, (scale.group,)))
+        mean = averaged(flat[scale.order.positions] / total, scale.group)
+        told = peaks(self.fit.labels[scale.index], flat / total)
+        certain = isinstance(self.factor, Point)
+        return Curve(scale.index, flat.size, scale, mean, low, high, not certain, told)
 
 
 def largest(values: Array, count: int) -> NDArray[np.intp]:
@@ -167,18 +209,41 @@ def largest(values: Array, count: int) -> NDArray[np.intp]:
     return some[np.argsort(-values[some], kind="stable")]
 
 
-def intervals(factor: Factor, at: tuple[NDArray[np.intp], ...]) -> tuple[Array, Array]:
-    """Intervals of some entries of a factor: of all they may take long."""
-    if isinstance(factor, Posterior):
-        return Posterior(("at",), factor.shape[at], factor.scale[at]).interval(LEVEL)
-    value = factor.mean[at]
-    return value, value
+def intervals(factor: Factor, at: tuple[NDArray[np.intp], ...], groups: tuple[int, ...] = ()) -> tuple[Array, Array]:
+    """Intervals of some entries of a factor, or of the averages of so many in a row along each axis of ``at``."""
+    if isinstance(factor, Samples):
+        entries: tuple[Any, ...] = (slice(None), slice(None), *at)
+        drawn = averages(factor.draws[entries], groups, 2)
+        low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=(0, 1))
+        return low, high
+    if not isinstance(factor, Posterior):
+        value = averages(factor.mean[at], groups)
+        return value, value
+    shape, scale = factor.shape[at], factor.scale[at]
+    if any(one > 1 for one in groups):  # a Gamma distribution with the mean and the variance of the average
+        mean, var = averages(shape * scale, groups), averages(shape * scale**2, groups) / _sizes(shape.shape, groups)
+        scale = var / np.maximum(mean, _TINY)
+        shape = mean / np.maximum(scale, _TINY)
+    return Posterior(tuple(f"axis {n}" for n in range(shape.ndim)), shape, scale).interval(LEVEL)
 
 
-def _called(
-    fit: Fit, index: str, positions: NDArray[np.intp], ranked: Mapping[str, Ranking], several: bool
-) -> list[str]:
-    """What entries are called: by their label, or by the number of the component that another latent index counts."""
-    if index in ranked:
-        return [f"{index} {ranked[index].numbers[position]}" for position in positions]
-    return [f"{index} {name}" if several and index not in fit.labels else name for name in names(fit, index, positions)]
+def averages(values: Array, groups: tuple[int, ...], first: int = 0) -> Array:
+    """Averages along several axes."""
+    for axis, group in enumerate(groups, first):
+        values = averaged(values, group, axis)
+    return values
+
+
+def _sizes(shape: tuple[int, ...], groups: tuple[int, ...]) -> Array:
+    """How many values each average is of."""
+    each = [np.diff([*range(0, size, group), size]) for size, group in zip(shape, groups, strict=True)]
+    found = np.ones((), dtype=np.float64)
+    for one in each:
+        found = found[..., None] * one
+    return found
+
+
+def _called(fit: Fit, index: str, positions: NDArray[np.intp], several: bool) -> list[str]:
+    """What entries are called: by their label, or by the number of a component of another latent index."""
+    called = names(fit, index, positions)
+    return [f"{index} {name}" for name in called] if several and index not in fit.labels else called

@@ -1,20 +1,21 @@
-"""Numbers and labels as people read them."""
+"""Numbers and labels as a reader sees them."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pltf.fit import Fit
-
-LONGEST = 28  # characters of a label in a chart; the whole of it is shown on hover
+from pltf.gamma import Array
+from pltf.report.ordering import named
 
 
 def number(x: float, digits: int = 3) -> str:
-    """A number with so many digits that count, and commas between thousands.
+    """A number with a few significant digits, and commas between thousands.
 
     >>> number(12345.678), number(0.97012), number(3.0), number(2e-9), number(float("nan"))
     ('12,346', '0.970', '3', '2.0e-09', '–')
@@ -48,7 +49,7 @@ def percent(share: float) -> str:
 
 
 def probability(p: float) -> str:
-    """A probability: never quite certain, and however small it is told.
+    """A probability, never 100 %, and small ones in full.
 
     >>> probability(1.0), probability(0.25), probability(0.000206)
     ('> 99.9 %', '25 %', '0.021 %')
@@ -56,17 +57,17 @@ def probability(p: float) -> str:
     return f"{number(100 * p, 2)} %" if 0 < p < 0.001 else percent(min(p, 1 - 1e-9))
 
 
-def nats(x: float) -> str:
-    """A bound, in nats.
+def nats(x: float, decimals: int = 1) -> str:
+    """An ELBO or a log-likelihood, in nats.
 
-    >>> nats(-12345.678), nats(-12345678.9)
-    ('−12,345.7', '−12,345,679')
+    >>> nats(-12345.678), nats(-12345678.9), nats(-1.234, 2)
+    ('−12,345.7', '−12,345,679', '−1.23')
     """
-    return "–" if math.isnan(x) else f"{x:z,.{1 if abs(x) < 1e6 else 0}f}".replace("-", "−")
+    return "–" if math.isnan(x) else f"{x:z,.{decimals if abs(x) < 1e6 else 0}f}".replace("-", "−")
 
 
 def scored(mean: float, error: float) -> str:
-    """A score on hidden cells and its standard error.
+    """A score on held-out cells and its standard error.
 
     >>> scored(-1.23456, 0.01), scored(float("nan"), float("nan"))
     ('−1.2346 ± 0.0100', '–')
@@ -84,7 +85,7 @@ def seconds(s: float) -> str:
 
 
 def many(count: int, one: str, several: str | None = None) -> str:
-    """So many of something.
+    """A count and its noun.
 
     >>> many(1, "cell"), many(2000, "cell"), many(2, "index", "indices")
     ('1 cell', '2,000 cells', '2 indices')
@@ -101,26 +102,50 @@ def listed(words: Sequence[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
-def plain(text: str) -> str:
-    """Text for plotly, which takes some HTML in all its texts: with the signs of HTML as entities it stays text.
+def sentence(text: str) -> str:
+    """A message as a sentence.
 
-    >>> plain("<b>R&D</b>")
-    '&lt;b&gt;R&amp;D&lt;/b&gt;'
+    >>> sentence("no cell is missing")
+    'No cell is missing.'
     """
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
 
 
-def short(label: str, longest: int = LONGEST) -> str:
-    """A label that fits beside a chart.
+def short(label: str, longest: int) -> str:
+    """A label that is cut in its middle if it is too long: what tells labels apart is often at their end.
 
-    >>> short("a" * 40, 10)
-    'aaaaaaaaa…'
+    >>> short("a" * 20 + "b" * 20, 10)
+    'aaaaaa…bbb'
     """
-    return label if len(label) <= longest else f"{label[: longest - 1]}…"
+    end = (longest - 1) // 3
+    return label if len(label) <= longest else f"{label[: longest - 1 - end]}…{label[len(label) - end :]}"
+
+
+def distinct(labels: Iterable[str], longest: int) -> list[str]:
+    """Labels on one line that are not too long; those that look alike then get a number.
+
+    >>> distinct(["x" * 30, "x" * 31, "y"], 8)
+    ['xxxxx…xx', 'xxxxx…xx (2)', 'y']
+    """
+    found: dict[str, None] = {}
+    for label in labels:
+        name = short(" ".join(label.split()), longest)
+        numbered = (f"{name} ({n})" for n in itertools.count(2))
+        found[next(one for one in itertools.chain([name], numbered) if one not in found)] = None
+    return list(found)
+
+
+def rounded(values: Array) -> list[float | None]:
+    """Numbers with three significant digits, for the script of the page.
+
+    >>> rounded(np.array([0.0012345, 1234.5, np.inf]))
+    [0.00123, 1230.0, None]
+    """
+    return [float(f"{one:.3g}") if math.isfinite(one) else None for one in values.tolist()]
 
 
 def names(fit: Fit, index: str, positions: Sequence[int] | NDArray[np.intp]) -> list[str]:
     """What positions of an index are called: their labels, or their numbers."""
     at = np.asarray(positions, dtype=np.intp)
-    called = fit.labels[index].names(at) if index in fit.labels else [str(n) for n in at.tolist()]
+    called = named(fit.labels[index], at) if index in fit.labels else [str(n) for n in at.tolist()]
     return [name if name.strip() else "(blank)" for name in called]

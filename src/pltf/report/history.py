@@ -1,4 +1,4 @@
-"""How the fit came about: the bound over the sweeps, the restarts, the search."""
+"""How the fit went: the ELBO over the iterations, the restarts, the search."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_ROWS = 40  # of a table
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """The bound after each sweep."""
+    """The ELBO after each iteration."""
 
     sweep: NDArray[np.intp]
     bound: Array
@@ -34,7 +34,7 @@ class Restart:
     seed: int
     bound: float
     gap: float  # to the best
-    sweeps: int
+    sweeps: int  # iterations
     converged: bool
     stopped: str
     seconds: float
@@ -43,19 +43,19 @@ class Restart:
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """The bound against one thing that was varied."""
+    """The ELBO against one thing that was varied."""
 
     name: str
     ordered: bool  # sizes; otherwise models or priors
     values: tuple[Any, ...]  # what was tried
-    best: tuple[float, ...]  # the best bound of each
-    runs: tuple[tuple[Any, float, bool], ...]  # every run: where, its bound, whether it was dropped
+    best: tuple[float, ...]  # the best ELBO of each
+    runs: tuple[tuple[Any, float, bool], ...]  # every run: where, its ELBO, whether it was dropped
     winner: Any
 
 
 @dataclass(frozen=True, eq=False)
 class ScoreCurve:
-    """The score on hidden cells against one thing that was varied."""
+    """The score on held-out cells against one thing that was varied."""
 
     name: str
     ordered: bool
@@ -80,13 +80,13 @@ class TriedCandidate:
     dropped: int
     seconds: float
     known: int
-    heldout: float  # NaN if hidden cells were not asked
+    heldout: float  # NaN if cells were not held out
     heldout_se: float
 
 
 @dataclass(frozen=True, eq=False)
 class SearchHistory:
-    """What a search found."""
+    """The result of a search."""
 
     best: dict[str, str]
     lead: float | None  # nats to the next candidate; None if there is no other
@@ -101,7 +101,7 @@ class SearchHistory:
 
 
 def trace(fit: Fit) -> Trace:
-    """The trace; of a long one as many points as can be seen, close together at its beginning."""
+    """The trace; a long one is thinned, less at its beginning."""
     n = len(fit.trace)
     at = np.arange(n)
     if n > MOST_POINTS:

@@ -1,10 +1,10 @@
-"""What was fitted, in facts and figures; and how to have it again."""
+"""What was fitted, in facts and figures, and how to repeat it."""
 
 from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
@@ -17,7 +17,7 @@ from pltf.gamma import Gamma
 from pltf.inference.run import INTERRUPTED
 from pltf.report.checks import Checks
 from pltf.report.components import Ranking
-from pltf.report.formatting import listed, many, nats, number, percent, seconds
+from pltf.report.formatting import listed, many, names, nats, number, percent, seconds
 from pltf.report.history import SearchHistory
 
 METHODS = {
@@ -27,10 +27,11 @@ METHODS = {
     "gibbs": "Gibbs sampling",
 }
 OBJECTIVES = {
-    "bound": "lower bound on the log evidence",
+    "bound": "evidence lower bound (ELBO)",
     "log-likelihood": "log-likelihood",
     "log-posterior": "log-posterior",
 }
+OBJECTIVE_NAMES = {"bound": "ELBO"}  # as axes and tables call it; the others keep their name
 WIDE = 88  # characters: a longer call is broken into lines
 VERSIONS = ("pltf", "python", "numpy", "scipy", "numba")
 
@@ -53,34 +54,78 @@ class IndexFact:
     labels: str  # the first few
 
 
+@dataclass(frozen=True)
+class TensorFact:
+    """An observed tensor."""
+
+    name: str
+    shape: str
+    observed: str
+    positive: str  # cells above zero; a dash if the fit does not keep its data
+    factors: str
+
+
+def objective(fit: Fit) -> str:
+    """What the trace holds, as axes and tables call it."""
+    return OBJECTIVE_NAMES.get(fit.objective, fit.objective)
+
+
+def restart_objective(fit: Fit) -> str:
+    """What restarts are compared by: of Gibbs sampling, the ELBO of the fits that its chains begin with."""
+    return "ELBO" if fit.draws else objective(fit)
+
+
 def headline(fit: Fit) -> str:
-    """What it is, in one sentence."""
-    tensors = [
-        f"{name} of {' × '.join(f'{fit.sizes[index]:,} {index}' for index in indices)}"
-        for name, indices in fit.model.observed.items()
-    ]
+    """What was fitted, in one sentence."""
+    tensors = [f"{name} ({_shape(fit, name)})" for name in fit.model.observed]
     sizes = listed([f"{index}\u00a0=\u00a0{size}" for index, size in fit.model.sizes.items()])
     return f"{listed(tensors)}, factorized by {METHODS[fit.method]}{f' with {sizes}' if sizes else ''}."
 
 
-def figures(fit: Fit, ranked: Mapping[str, Ranking], checks: Checks, search: SearchHistory | None) -> list[Figure]:
+def _shape(fit: Fit, name: str) -> str:
+    return " × ".join(f"{fit.sizes[index]:,} {index}" for index in fit.model.observed[name])
+
+
+def figures(
+    fit: Fit, ranked: Mapping[str, Ranking], checks: Sequence[Checks], search: SearchHistory | None
+) -> list[Figure]:
     """The numbers at the top of the page."""
-    told = [_components(ranking) for ranking in list(ranked.values())[:3]]
+    told = [_components(ranking) for ranking in ranked.values()]
+    told += [_held_out(one, len(fit.model.observed) > 1) for one in checks if one.headline is not None]
     told.append(_bound(fit, search))
-    told += [_observed(fit, name) for name in list(fit.model.observed)[:2]]
-    if checks.scores is not None:
-        first = checks.measures[0]  # AUC, or the log-likelihood where there is none
-        value, popular = (f"{x:.3f}".replace("-", "−") for x in (first.value, first.popularity))
-        told.append(Figure(f"held-out {first.name}", value, f"popularity alone: {popular}"))
+    told += [_observed(fit, name) for name in fit.model.observed]
     taken = search.seconds if search is not None else fit.seconds
-    runs = many(search.runs, "run") if search is not None else many(len(fit.rows), "start")
-    told.append(Figure("time", seconds(taken), f"{runs}; the one kept took {many(fit.n_iter, 'sweep')}"))
+    runs = many(search.runs, "run") if search is not None else many(len(fit.rows), "restart")
+    told.append(Figure("time", seconds(taken), f"{runs}; the best took {many(fit.n_iter, 'iteration')}"))
     return told
+
+
+def _held_out(found: Checks, several: bool) -> Figure:
+    """The score to look at first."""
+    assert found.headline is not None
+    value, popular = (f"{x:.3f}".replace("-", "−") for x in (found.headline.value, found.headline.popularity))
+    per_cell = " per cell" if found.headline.name == "log-likelihood" else ""
+    name = f"held-out {found.headline.name}{f' of {found.tensor}' if several else ''}"
+    return Figure(name, value, f"{'nats' + per_cell + '; ' if per_cell else ''}popularity alone: {popular}")
+
+
+def tensors(fit: Fit) -> list[TensorFact]:
+    """Every tensor: its shape, what was observed of it and the factors that it is made of."""
+    return [
+        TensorFact(
+            e.output.name,
+            _shape(fit, e.output.name),
+            compact(fit.n_observed[e.output.name]),
+            compact(stored(fit.patterns[e.output.name])) if fit.keeps_data else "–",
+            ", ".join(term.name for term in e.factors),
+        )
+        for e in fit.model.equations
+    ]
 
 
 def _components(ranking: Ranking) -> Figure:
     size = len(ranking.order)
-    words = "all of them explain counts" if ranking.used == size else f"of {size} explain counts"
+    words = "all explain counts" if ranking.used == size else f"of {size} explain counts"
     if ranking.share is not None and ranking.used > 1:
         words += f"; the largest {percent(float(ranking.share[0]))}"
     return Figure(f"components ({ranking.index})", f"{ranking.used:,}", words)
@@ -90,7 +135,7 @@ def _bound(fit: Fit, search: SearchHistory | None) -> Figure:
     state = "converged" if fit.converged else "not converged"
     if search is not None and search.lead is not None:
         state = f"{nats(search.lead)} above the next candidate"
-    return Figure(fit.objective, nats(fit.bound), f"nats; {state}")
+    return Figure(objective(fit), nats(fit.bound), f"nats; {state}")
 
 
 def _observed(fit: Fit, name: str) -> Figure:
@@ -104,7 +149,7 @@ def _observed(fit: Fit, name: str) -> Figure:
 
 
 def stored(pattern: Pattern) -> int:
-    """How many cells were observed above zero."""
+    """How many observed cells are above zero."""
     if isinstance(pattern, DensePattern):
         return int(np.bitwise_count(pattern.above_zero).sum())
     if isinstance(pattern, StoredPattern):
@@ -123,7 +168,7 @@ def compact(count: int) -> str:
 
 
 def indices(fit: Fit) -> list[IndexFact]:
-    """Observed indices, their sizes and what their positions are called."""
+    """Observed indices, their sizes and labels."""
     observed = dict.fromkeys(index for named in fit.model.observed.values() for index in named)
     return [IndexFact(index, fit.sizes[index], _in_short(fit, index)) for index in observed]
 
@@ -131,9 +176,8 @@ def indices(fit: Fit) -> list[IndexFact]:
 def _in_short(fit: Fit, index: str) -> str:
     if index not in fit.labels:
         return "no labels: positions from 0"
-    labels, size = fit.labels[index], fit.sizes[index]
-    few = range(size) if size <= 4 else [0, 1, 2, size - 1]
-    called = labels.names(list(few))
+    size = fit.sizes[index]
+    called = names(fit, index, list(range(size)) if size <= 4 else [0, 1, 2, size - 1])
     return ", ".join(called if size <= 4 else [*called[:3], "…", called[3]])
 
 
@@ -144,9 +188,9 @@ def facts(fit: Fit) -> list[tuple[str, str]]:
         ("method", f"{METHODS[fit.method]} ({fit.method}); the trace is the {OBJECTIVES[fit.objective]}"),
         (
             "ended",
-            f"{'converged' if fit.converged else 'not converged'} after {many(fit.n_iter, 'sweep')}: {fit.stopped}",
+            f"{'converged' if fit.converged else 'not converged'} after {many(fit.n_iter, 'iteration')}: {fit.stopped}",
         ),
-        ("starts", f"{len(fit.rows):,}, seed {fit.seed}; restart {fit.best_restart} was kept (counted from 0)"),
+        ("restarts", f"{len(fit.rows):,}, seed {fit.seed}; restart {fit.best_restart} is the best (counted from 0)"),
         ("engine", f"{fit.engine}, {fit.dtype}"),
         ("likelihood", _likelihood(fit)),
     ]
@@ -171,7 +215,9 @@ def _chains_in_words(fit: Fit, sampled: Sampled) -> str:
     """How many draws there are, and whether the chains agree."""
     chains, draws = next(iter(fit.draws.values())).shape[:2]
     table = fit.diagnostics()
-    made = f"{many(chains, 'chain')} of {many(draws, 'draw')} each, after {many(sampled.burn_in, 'sweep')} of burn-in"
+    made = (
+        f"{many(chains, 'chain')} of {many(draws, 'draw')} each, after {many(sampled.burn_in, 'iteration')} of burn-in"
+    )
     told = [
         f"{name}: R-hat {row['rhat']:.3f}, effective sample size {row['ess']:,.0f}"
         for name, row in table.iterrows()
@@ -190,7 +236,7 @@ def _likelihood(fit: Fit) -> str:
 
 
 def _in_words(prior: Gamma) -> str:
-    """A prior without the digits that nobody reads."""
+    """A prior, its numbers rounded."""
     told = [_value(prior, name) for name in ("shape", "mean")]
     tied = f"; {' and '.join(prior.learns)} learned for each {prior.tie.removeprefix('index:')}" if prior.learns else ""
     return f"Gamma with {' and '.join(told)}{tied}"
@@ -203,7 +249,7 @@ def _value(prior: Gamma, name: str) -> str:
 
 
 def provenance(fit: Fit) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """Where the fit comes from, and the versions of what made it; without a record, of what is here."""
+    """Where the fit comes from, and the versions of the packages that made it; if unknown, those installed here."""
     origin = {str(key): str(value) for key, value in fit.origin.items()}
     versions = [(name, origin.pop(name)) for name in VERSIONS if name in origin]
     return list(origin.items()), versions or _here()
@@ -221,7 +267,7 @@ def _version(name: str) -> str:
 
 
 def in_python(fit: Fit) -> str:
-    """The fit again, as Python."""
+    """Python code that repeats the fit."""
     options = [f'method="{fit.method}"'] if fit.method != "vb" else []
     options += [f"restarts={len(fit.rows)}"] if len(fit.rows) > 1 else []
     options += [f"seed={fit.seed}"]
@@ -232,5 +278,5 @@ def in_python(fit: Fit) -> str:
     if len(call) > WIDE:
         call = "\n    ".join(["fit = model.fit(", *(f"{one}," for one in [data, *options])]) + "\n)"
     if any(row.stopped == INTERRUPTED for row in fit.rows):
-        call = f"# This fit was interrupted: its code runs to the end.\n{call}"
+        call = f"# This fit was interrupted; the code runs to the end.\n{call}"
     return f"import pltf\n\nmodel = pltf.{fit.model!r}\n{call}"

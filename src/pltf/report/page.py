@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 import os
-import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -17,12 +17,14 @@ from pltf.errors import PltfError, flag, py, whole
 from pltf.fit import Fit
 from pltf.metrics import Scores
 from pltf.report import charts, formatting, overview
-from pltf.report.charts import Chart
+from pltf.report.charts import Chart, HeatChart
 from pltf.report.checks import Checks, checks
-from pltf.report.components import MOST, components, rankings
-from pltf.report.factors import factor_views
-from pltf.report.history import MOST_ROWS, restarts, search, trace
-from pltf.report.predictions import predictions, sentence
+from pltf.report.components import MOST, Component, components, rankings
+from pltf.report.curves import Scale
+from pltf.report.factors import FactorView, factor_views
+from pltf.report.formatting import sentence
+from pltf.report.history import MOST_ROWS, Restart, SearchHistory, restarts, search, trace
+from pltf.report.predictions import predictions
 from pltf.selection import Selection
 from pltf.store.container import replacing
 from pltf.store.fits import as_path
@@ -35,27 +37,28 @@ def write(
     path: str | os.PathLike[str],
     *,
     title: str | None = None,
-    scores: Scores | None = None,
+    scores: Scores | Mapping[str, Scores] | None = None,
     top: int = 10,
     progress: bool = True,
 ) -> None:
-    """Write a report of a fit or of a search: one HTML file that opens anywhere, offline.
+    """Write a report of a fit or of a search: one HTML file that opens in any browser, offline.
 
     Parameters
     ----------
     result
-        A :class:`pltf.Fit`, or a :class:`pltf.Selection`: then the order curve is there too, and all else is of its
-        best fit.
+        A :class:`pltf.Fit`, or a :class:`pltf.Selection`: the report then has the order curve, and is otherwise about
+        the best fit.
     path
-        The file. One of that name is replaced, once the new one is whole.
+        The file. An existing one is replaced as soon as the new one is complete.
     title
-        Its heading; if none, the indices of the data.
+        Report title. Default: the indices of the data.
     scores
-        From :func:`pltf.metrics.score`. If none, and the fit comes with held-out cells, these are scored.
+        From :func:`pltf.metrics.score`; for a coupled model a mapping from tensors to their scores. Default: scores
+        of the held-out cells, if the fit has any.
     top
-        How many labels of each mode are shown of a component; of predicted cells there are twice as many.
+        How many labels are shown of each mode of a component. The table of predictions has twice as many rows.
     progress
-        Show a bar on a terminal when something takes over a second.
+        Show a progress bar on a terminal when something takes more than a second.
 
     >>> import numpy as np, pltf, pltf.report, tempfile
     >>> from pathlib import Path
@@ -70,21 +73,37 @@ def write(
 
 
 def text_of(
-    result: Fit | Selection, *, title: str | None, scores: Scores | None = None, top: int, progress: bool
+    result: Fit | Selection,
+    *,
+    title: str | None,
+    scores: Scores | Mapping[str, Scores] | None = None,
+    top: int,
+    progress: bool,
 ) -> str:
     """The report of a fit or of a search, as it is written to a file."""
     fit, found = _checked(result)
     if title is not None and not isinstance(title, str):
         raise PltfError(f"{py:title} must be a text or None, got {brief(title)}")
-    if scores is not None and not isinstance(scores, Scores):
-        raise PltfError(f"{py:scores} must be what pltf.metrics.score gives, or None; got {brief(scores)}")
+    _check_scores(fit, scores)
     top, progress = whole("top", top, 1), flag("progress", progress)
-    _need_tools()
+    _need_jinja()
     return page(fit, found, title, scores, top, progress)
 
 
+def _check_scores(fit: Fit, scores: Any) -> None:
+    every = scores if isinstance(scores, Mapping) else {} if scores is None else {None: scores}
+    for name, one in every.items():
+        if name is not None and name not in fit.model.observed:
+            raise PltfError(
+                f"{py:scores}: {brief(name)} is not a tensor of the model ({', '.join(fit.model.observed)})"
+            )
+        if not isinstance(one, Scores):
+            expected = "the result of pltf.metrics.score, a mapping from tensors to such results, or None"
+            raise PltfError(f"{py:scores} must be {expected}; got {brief(one)}")
+
+
 def save(text: str, where: Path) -> None:
-    """Write a report, whole or not at all."""
+    """Write a report, completely or not at all."""
     with replacing(where) as part:
         part.write_bytes(text.encode("utf-8", "replace"))
 
@@ -104,69 +123,75 @@ def _file(path: Any) -> Path:
     return where
 
 
-def _need_tools() -> None:
+def _need_jinja() -> None:
     try:
-        import jinja2
-        import plotly.graph_objects  # noqa: F401
-
-        del jinja2
-    except ModuleNotFoundError as reason:
-        missing = (reason.name or "plotly").split(".")[0]
-        raise PltfError(f"reports need {missing}: pip install 'pltf[plot]'") from None
+        import jinja2  # noqa: F401
+    except ModuleNotFoundError:
+        raise PltfError("reports need jinja2: pip install 'pltf[plot]'") from None
 
 
 @dataclass(frozen=True, eq=False)
 class FactorSection:
     """A factor with its charts."""
 
-    view: Any
+    view: FactorView
+    charts: tuple[HeatChart, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class CheckSection:
+    """The scores of a tensor with their charts."""
+
+    checks: Checks
     charts: tuple[Chart, ...]
 
 
-def page(fit: Fit, found: Selection | None, title: str | None, scores: Scores | None, top: int, progress: bool) -> str:
+def page(
+    fit: Fit,
+    found: Selection | None,
+    title: str | None,
+    scores: Scores | Mapping[str, Scores] | None,
+    top: int,
+    progress: bool,
+) -> str:
     """The whole page as text."""
     ranked = rankings(fit)
-    checked = checks(fit, scores, progress)
+    checked = [_check_section(one, len(fit.model.observed) > 1) for one in checks(fit, scores, progress)]
     searched = None if found is None else search(found)
     told = restarts(fit)
-    factor_sections = [
+    parts = components(fit, ranked, top)
+    curves, scales = _curves(parts)
+    sections = [
         FactorSection(view, tuple(charts.heat_map(one, f"{view.name}-{n}") for n, one in enumerate(view.maps)))
         for view in factor_views(fit, ranked)
     ]
-    share_charts = {i: charts.shares(one) for i, one in ranked.items() if one.share is not None and len(one.order) > 1}
-    order_charts = [] if searched is None else [charts.order(c, n) for n, c in enumerate(searched.curves)]
-    order_charts += [] if searched is None else [charts.predicted(c, n) for n, c in enumerate(searched.score_curves)]
-    fit_charts = [charts.trace(trace(fit), fit.objective)] if len(fit.trace) else []
-    fit_charts += [charts.starts(told, "bound" if fit.draws else fit.objective)] if len(told) > 1 else []
-    check_charts = [] if checked.scores is None else [charts.calibration(checked.scores)]
-    check_charts += [charts.roc(checked.scores)] if checked.scores is not None and checked.scores.ranking else []
-    every = [
-        *share_charts.values(),
-        *order_charts,
-        *fit_charts,
-        *check_charts,
-        *(c for s in factor_sections for c in s.charts),
-    ]
+    shares = {i: charts.shares(one) for i, one in ranked.items() if one.share is not None and len(one.order) > 1}
+    order_charts, fit_charts = _order_charts(searched), _fit_charts(fit, told)
+    every: list[Chart | HeatChart] = [*shares.values(), *curves.values(), *order_charts, *fit_charts]
+    every += [chart for one in checked for chart in one.charts]
+    every += [chart for one in sections for chart in one.charts]
     origin, versions = overview.provenance(fit)
+    indices = dict.fromkeys(i for n in fit.model.observed.values() for i in n)
     return _rendered(
-        every,
-        title=title
-        if title is not None
-        else " × ".join(dict.fromkeys(i for n in fit.model.observed.values() for i in n)),
+        {one.name: one.data for one in every} | {"scales": _scales(scales)},
+        title=title if title is not None else " × ".join(indices),
         headline=overview.headline(fit),
         fit=fit,
-        figures=overview.figures(fit, ranked, checked, searched),
-        notes=[sentence(text) for text in _notes(fit, found, checked)],
+        objective=overview.objective(fit),
+        restart_objective=overview.restart_objective(fit),
+        figures=overview.figures(fit, ranked, [one.checks for one in checked], searched),
+        notes=[sentence(text) for text in _notes(fit, found, [one.checks for one in checked])],
+        tensors=overview.tensors(fit),
         indices=overview.indices(fit),
         facts=overview.facts(fit),
         ranked=ranked,
-        components=components(fit, ranked, top),
+        components=parts,
+        curves=curves,
         most_components=MOST,
-        shares=share_charts,
-        factors=factor_sections,
+        shares=shares,
+        factors=sections,
         predictions=predictions(fit, fit.held_out, CELLS_PER_LABEL * top, progress),
-        checks=checked,
-        check_charts=check_charts,
+        checks=[one for one in checked if one.checks.scores is not None or one.checks.notes],
         restarts=told[:MOST_ROWS],
         more_restarts=max(0, len(told) - MOST_ROWS),
         fit_charts=fit_charts,
@@ -179,28 +204,65 @@ def page(fit: Fit, found: Selection | None, title: str | None, scores: Scores | 
     )
 
 
-def _notes(fit: Fit, found: Selection | None, checked: Checks) -> list[str]:
-    """What a reader should know before believing anything."""
+def _curves(parts: Mapping[str, Sequence[Component]]) -> tuple[dict[tuple[str, int, str], Chart], list[Scale]]:
+    """The curves of all components, by index, number and factor; and their axes."""
+    found, scales = {}, dict[str, Scale]()
+    for index, some in parts.items():
+        for one in some:
+            for mode in one.modes:
+                if mode.curve is not None and not mode.flat:
+                    name = f"curve-{index}-{one.number}-{mode.factor}"
+                    found[index, one.number, mode.factor] = charts.curve(mode.curve, name)
+                    scales[mode.title] = mode.curve.scale
+    return found, list(scales.values())
+
+
+def _scales(scales: Sequence[Scale]) -> dict[str, Any]:
+    """The points of each axis and their names, which all curves along it share."""
+    return {one.index: {"x": one.axis.place(one.x).tolist(), "names": list(one.names)} for one in scales}
+
+
+def _check_section(found: Checks, several: bool) -> CheckSection:
+    if found.scores is None:
+        return CheckSection(found, ())
+    end = f"-{found.tensor}" if several else ""
+    drawn = [charts.calibration(found.scores, f"calibration{end}")]
+    drawn += [charts.roc(found.scores, f"roc{end}")] if found.scores.ranking else []
+    return CheckSection(found, tuple(drawn))
+
+
+def _order_charts(searched: SearchHistory | None) -> list[Chart]:
+    if searched is None:
+        return []
+    bounds = [charts.order(curve, n) for n, curve in enumerate(searched.curves)]
+    return bounds + [charts.predicted(curve, n) for n, curve in enumerate(searched.score_curves)]
+
+
+def _fit_charts(fit: Fit, told: Sequence[Restart]) -> list[Chart]:
+    drawn = [charts.trace(trace(fit), overview.objective(fit))] if len(fit.trace) else []
+    return drawn + ([charts.starts(told, overview.restart_objective(fit))] if len(told) > 1 else [])
+
+
+def _notes(fit: Fit, found: Selection | None, checked: Sequence[Checks]) -> list[str]:
+    """What a reader should know before relying on the results."""
     notes = []
     if not fit.converged:
         notes.append(f"the fit has not converged ({fit.stopped}): the factors may still change")
     notes += fit.notes
     if found is not None:
         notes += found.doubts
-    if checked.scores is not None and not checked.measures[0].better:
-        how = "ranked" if checked.scores.ranking else "predicted"
-        notes.append(f"held-out cells are {how} no better than by popularity alone")
+    for one in checked:
+        if one.scores is not None and not one.scores.beats_popularity:
+            notes.append(f"{one.tensor}: {one.verdict}" if len(checked) > 1 else one.verdict)
     return notes
 
 
-def _rendered(every: list[Chart], **context: Any) -> str:
-    """The template, filled. Its scripts may run by their hashes, and no other can; nothing may be loaded at all."""
+def _rendered(data: Mapping[str, Any], **context: Any) -> str:
+    """The filled template. Only its own scripts may run, by their hash, and nothing may be loaded."""
     import jinja2
-    from plotly.offline import get_plotlyjs
 
     here = files(__package__)
     style, script = ((here / name).read_text(encoding="utf-8") for name in ("style.css", "script.js"))
-    library = _inline(get_plotlyjs())
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -209,16 +271,10 @@ def _rendered(every: list[Chart], **context: Any) -> str:
     return template.render(
         style=trusted(style),
         script=trusted(script),
-        library=trusted(library),
-        policy=f"{_digest(library)} {_digest(script)}",
-        data=trusted(_as_json({one.name: json.loads(one.figure.to_json()) for one in every})),
+        policy=_digest(script),
+        data=trusted(_as_json(data)),
         **context,
     )
-
-
-def _inline(script: str) -> str:
-    """A script that can stand between tags: in JavaScript ``<\\/`` is ``</``."""
-    return re.sub(r"</(?=script)", r"<\\/", script, flags=re.IGNORECASE).replace("<!--", "<\\!--")
 
 
 def _digest(script: str) -> str:
@@ -226,6 +282,6 @@ def _digest(script: str) -> str:
 
 
 def _as_json(data: Any) -> str:
-    """JSON that can stand in a page: no sign of it begins or ends a tag."""
+    """JSON that can be put in a page: no character of it begins or ends a tag."""
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -1,4 +1,4 @@
-"""What the cells hold that were not seen, or that were seen empty."""
+"""The most probable cells among those that are missing, or that were observed as zero."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +16,16 @@ from pltf.data.pattern import kept
 from pltf.data.split import HeldOut
 from pltf.errors import PltfError, ScoreWarning
 from pltf.fit import Fit
+from pltf.likelihoods import BERNOULLI
 from pltf.report.components import LEVEL
-from pltf.report.formatting import names, number
+from pltf.report.formatting import names, number, sentence
+
+CERTAIN = 0.95  # where all cells are more probable than this, their counts are what differs
 
 
 @dataclass(frozen=True)
 class PredictedCell:
-    """A cell that may hold something."""
+    """A predicted cell."""
 
     names: tuple[str, ...]
     prob: float  # of a count
@@ -31,7 +34,7 @@ class PredictedCell:
     rate_high: float
     count_low: float
     count_high: float
-    held: float | None  # what it held, if it was held out
+    held: float | None  # its true value, if it was held out
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,17 @@ class Predictions:
     candidates: int  # how many such cells there are; -1 if that was not counted
     cells: tuple[PredictedCell, ...]
     notes: tuple[str, ...]
+    links: bool = False  # 0 or 1: the probability says all
+
+    @property
+    def tells_probability(self) -> bool:
+        """Whether the probability of a count says more than the expected count: not if each is certain to hold one."""
+        return self.links or any(one.prob < CERTAIN and not self._same(one) for one in self.cells)
+
+    @staticmethod
+    def _same(cell: PredictedCell) -> bool:
+        """Whether the probability is the expected count, as it is where both are small."""
+        return abs(cell.prob - cell.mean) <= 0.005 * cell.mean
 
 
 def predictions(fit: Fit, held: HeldOut | None, count: int, progress: bool) -> list[Predictions]:
@@ -53,11 +67,13 @@ def predictions(fit: Fit, held: HeldOut | None, count: int, progress: bool) -> l
 
 
 def held_tensor(fit: Fit) -> str | None:
-    """The tensor that cells were held out of: the first with as many modes."""
-    if fit.held_out is None:
-        return None
-    modes = fit.held_out.cells.shape[1]
-    return next((name for name, indices in fit.model.observed.items() if len(indices) == modes), None)
+    """The tensor that cells were held out of: the one that is named, or the first that has all of them."""
+    held = fit.held_out
+    if held is None or held.of is not None:
+        return None if held is None else held.of
+    shapes = {name: [fit.sizes[index] for index in indices] for name, indices in fit.model.observed.items()}
+    fitting = (n for n, shape in shapes.items() if len(shape) == held.cells.shape[1] and (held.cells < shape).all())
+    return next(fitting, None)
 
 
 def _of_tensor(fit: Fit, name: str, held: HeldOut | None, count: int, progress: bool) -> Predictions:
@@ -73,11 +89,15 @@ def _of_tensor(fit: Fit, name: str, held: HeldOut | None, count: int, progress: 
         at = _most_probable(fit, name, among, count, progress)
         cells = _told(fit, name, at, held, progress) if len(at) else []
     notes += _left_out(fit, name, among, count, progress)
-    return Predictions(name, indices, among, missing or -1, tuple(cells), tuple(notes))
+    links = fit.likelihoods.get(name) == BERNOULLI
+    found = Predictions(name, indices, among, missing or -1, tuple(cells), tuple(notes), links)
+    if found.tells_probability:
+        return found
+    return replace(found, cells=tuple(sorted(found.cells, key=lambda one: -one.mean)))
 
 
 def _left_out(fit: Fit, name: str, among: str, count: int, progress: bool) -> list[str]:
-    """What is to be said of cells that would be among the most probable, if the data tied them down."""
+    """A note on cells that would be among the most probable, if the data supported them."""
     with noted():
         try:
             table = fit.top(count, among, of=name, progress=progress, unsupported=True)
@@ -86,16 +106,17 @@ def _left_out(fit: Fit, name: str, among: str, count: int, progress: bool) -> li
     loose = table[~table["supported"]]
     if loose.empty:
         return []
-    reason = "the data do not tie them down: they hang on the prior, or lie far above anything observed near them"
+    reason = (
+        "the data say too little about them: they depend on the prior, or lie far above anything observed near them"
+    )
     largest = number(float(loose["mean"].max()))
-    return [
-        f"{len(loose)} of the {len(table)} most probable cells are left out (expected: up to {largest}), for {reason}."
-    ]
+    left_out = f"{len(loose)} of the {len(table)} most probable cells are left out (expected count up to {largest})"
+    return [f"{left_out} because {reason}."]
 
 
 @contextmanager
 def noted() -> Iterator[list[str]]:
-    """Warnings about scores and predictions as notes for the reader; all others go their way."""
+    """Warnings about scores and predictions as notes for the reader; other warnings are passed on."""
     notes: list[str] = []
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
@@ -105,15 +126,6 @@ def noted() -> Iterator[list[str]]:
             notes.append(sentence(str(one.message)))
         else:
             warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
-
-
-def sentence(text: str) -> str:
-    """A message as a sentence.
-
-    >>> sentence("no cell is missing")
-    'No cell is missing.'
-    """
-    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
 
 
 def _most_probable(fit: Fit, name: str, among: str, count: int, progress: bool) -> NDArray[np.intp]:
@@ -131,7 +143,7 @@ def _most_probable(fit: Fit, name: str, among: str, count: int, progress: bool) 
 
 
 def _told(fit: Fit, name: str, at: NDArray[np.intp], held: HeldOut | None, progress: bool) -> list[PredictedCell]:
-    """The cells with all that is to be told of them, the most probable first."""
+    """The cells with their predictions, the most probable first."""
     prob, mean = fit.prob(at, of=name, progress=progress), fit.mean(at, of=name, progress=progress)
     ends = [
         end.tolist()
@@ -146,7 +158,7 @@ def _told(fit: Fit, name: str, at: NDArray[np.intp], held: HeldOut | None, progr
 
 
 def _truth(at: NDArray[np.intp], held: HeldOut | None, shape: tuple[int, ...]) -> list[float | None]:
-    """What held-out cells held."""
+    """The true values of held-out cells."""
     if held is None:
         return [None] * len(at)
     order = np.lexsort(held.cells.T[::-1])

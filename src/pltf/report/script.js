@@ -2,68 +2,100 @@
 (() => {
   const root = document.documentElement;
   const figures = JSON.parse(document.getElementById("figures").textContent);
-  const dark = matchMedia("(prefers-color-scheme: dark)");
-  const paper = matchMedia("print");
-  const touch = matchMedia("(pointer: coarse)");
-  const scales = {
-    light: [[0, "#f1f4f8"], [0.5, "#6ba3d4"], [1, "#0b3c6f"]],
-    dark: [[0, "#222a33"], [0.5, "#3a7ab5"], [1, "#dcefff"]],
-  };
-  let printing = false;
+  const phone = matchMedia("(max-width: 600px)");
 
-  const scale = () => (dark.matches && !printing && !paper.matches ? scales.dark : scales.light);
-  const narrow = () => root.clientWidth < 500;
+  // ---- what charts say under the pointer ----
+  const tip = document.getElementById("tip");
+  const mark = Object.assign(document.createElement("div"), { className: "mark" });
 
-  // ---- charts: drawn when they can be seen, for only then they know their width ----
-  const places = [...document.querySelectorAll("[data-chart]")];
-  const drawn = (place) => place.classList.contains("js-plotly-plot");
-
-  function layoutOf(figure, place) {
-    const layout = { ...figure.layout, width: place.clientWidth, height: Number(place.dataset.height) };
-    place.dataset.width = place.clientWidth;
-    if (touch.matches) {
-      layout.dragmode = false;
-      for (const axis of ["xaxis", "yaxis"]) layout[axis] = { ...layout[axis], fixedrange: true };
-    }
-    if (narrow()) for (const axis of ["xaxis", "yaxis"]) layout[axis] = { ...layout[axis], tickfont: { size: 10 } };
-    return layout;
+  function number(x) {
+    if (x === null) return "∞";
+    if (x && Math.abs(x) < 1e-4) return x.toExponential(1);
+    return x.toLocaleString("en", { maximumSignificantDigits: 3 });
   }
 
-  // Width is set outright: plotly's own resizing waits, and paper does not.
-  function draw(place) {
-    if (drawn(place)) {
-      if (place.clientWidth && place.clientWidth !== place.dataset.width * 1) {
-        place.dataset.width = place.clientWidth;
-        Plotly.relayout(place, { width: place.clientWidth });
-      }
-      return;
-    }
-    const figure = figures[place.dataset.chart];
-    for (const trace of figure.data) {
-      if (trace.type === "heatmap") trace.colorscale = scale();
-      if (trace.type === "bar" && narrow()) delete trace.text;
-    }
-    Plotly.newPlot(place, figure.data, layoutOf(figure, place), {
-      displaylogo: false,
-      displayModeBar: touch.matches ? false : "hover",
-      modeBarButtons: [["toImage", "resetScale2d"]],
-      toImageButtonOptions: { filename: place.dataset.chart, scale: 2 },
-      showTips: false,
-    });
+  function value(data, n, unit) {
+    const text = number(data.mean[n]) + unit;
+    return data.low ? `${text} (90 %: ${number(data.low[n])} to ${number(data.high[n])}${unit})` : text;
   }
 
-  function paint() {
-    for (const place of places.filter(drawn)) {
-      if (place.data.some((trace) => trace.type === "heatmap")) Plotly.restyle(place, { colorscale: [scale()] });
-    }
+  // The points of a chart: where they lie, in percent from the left and from the bottom, and what they say.
+  function pointsOf(data) {
+    if (!data.curve) return data.points || [];
+    const scale = figures.scales[data.curve];
+    return scale.x.map((x, n) => [x, (100 * data.mean[n]) / data.top, `${scale.names[n]}\n${value(data, n, " %")}`]);
   }
 
-  // ---- tabs, as the WAI-ARIA pattern has them ----
+  function nearest(data, box, x, y) {
+    const points = (data.shown ??= pointsOf(data));
+    const flat = data.curve || data.by === "x" ? 0.001 : 1;
+    let best = null;
+    let least = flat < 1 ? Infinity : 40 * 40;
+    for (const point of points) {
+      const distance =
+        ((point[0] * box.width) / 100 - x) ** 2 + flat * (((100 - point[1]) * box.height) / 100 - y) ** 2;
+      if (distance < least) [best, least] = [point, distance];
+    }
+    return best && { text: best[2], left: best[0], top: 100 - best[1] };
+  }
+
+  function cell(data, box, x, y) {
+    const [rows, columns] = [data.rows.length, data.columns.length];
+    const row = Math.min(rows - 1, Math.max(0, Math.floor((y / box.height) * rows)));
+    const column = Math.min(columns - 1, Math.max(0, Math.floor((x / box.width) * columns)));
+    const text = `${data.down}: ${data.rows[row]}\n${data.across}: ${data.columns[column]}`;
+    return {
+      text: `${text}\n${value(data, row * columns + column, "")}`,
+      left: (100 * column) / columns,
+      top: (100 * row) / rows,
+      width: 100 / columns,
+      height: 100 / rows,
+    };
+  }
+
+  function show(plot, data, event) {
+    const box = plot.getBoundingClientRect();
+    const found = (data.rows ? cell : nearest)(data, box, event.clientX - box.left, event.clientY - box.top);
+    if (!found) return hide();
+    mark.classList.toggle("dot", !data.rows);
+    for (const side of ["left", "top", "width", "height"]) mark.style[side] = side in found ? `${found[side]}%` : "";
+    plot.append(mark);
+    tip.textContent = found.text;
+    tip.hidden = false;
+    const x = box.left + (box.width * (found.left + (found.width || 0) / 2)) / 100;
+    const y = box.top + (box.height * found.top) / 100;
+    const room = root.clientWidth - tip.offsetWidth - 8;
+    tip.style.left = `${Math.max(8, Math.min(room, x - tip.offsetWidth / 2))}px`;
+    tip.style.top = `${y - tip.offsetHeight - 12 < 4 ? y + 18 : y - tip.offsetHeight - 12}px`;
+  }
+
+  function hide() {
+    tip.hidden = true;
+    mark.remove();
+  }
+
+  for (const chart of document.querySelectorAll("[data-chart]")) {
+    const plot = chart.querySelector(".plot");
+    const data = figures[chart.dataset.chart];
+    for (const kind of ["pointermove", "pointerdown"]) plot.addEventListener(kind, (event) => show(plot, data, event));
+    plot.addEventListener("pointerleave", hide);
+  }
+  addEventListener("scroll", hide, { passive: true });
+
+  // ---- components fold on a phone ----
+  const components = [...document.querySelectorAll("details.component")];
+
+  function fold() {
+    components.forEach((one, n) => (one.open = !phone.matches || n === 0));
+  }
+
+  // ---- tabs, by the WAI-ARIA pattern ----
   const list = document.querySelector(".tabs");
   const tabs = [...list.querySelectorAll("a")];
   const panelOf = (tab) => document.getElementById(tab.getAttribute("href").slice(1));
 
   function choose(tab, focus) {
+    hide();
     for (const one of tabs) {
       const chosen = one === tab;
       one.setAttribute("aria-selected", String(chosen));
@@ -71,10 +103,7 @@
       panelOf(one).hidden = !chosen;
     }
     if (focus) tab.focus();
-    drawShown();
   }
-
-  const drawShown = () => places.filter((place) => place.clientWidth).forEach(draw);
 
   function remember(tab) {
     try {
@@ -88,7 +117,9 @@
     const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
     const tab = target && tabs.find((one) => panelOf(one).contains(target));
     choose(tab || tabs[0], false);
-    if (tab && target !== panelOf(tab)) target.scrollIntoView();
+    if (!tab || target === panelOf(tab)) return;
+    if (target.matches("details")) target.open = true;
+    target.scrollIntoView();
   }
 
   list.setAttribute("role", "tablist");
@@ -118,34 +149,26 @@
     remember(tab);
   });
 
-  // ---- paper: everything in sequence, in light colours, as wide as the page ----
+  // ---- paper: everything is unfolded, the style sheet does the rest ----
+  let folded = null;
+
   function toPaper() {
-    if (printing) return;
-    printing = true;
-    root.classList.add("printing");
-    drawShown();
-    paint();
+    folded ??= components.filter((one) => !one.open);
+    for (const one of folded) one.open = true;
   }
 
   function toScreen() {
-    if (!printing) return;
-    printing = false;
-    root.classList.remove("printing");
-    paint();
-    choose(tabs.find((tab) => tab.getAttribute("aria-selected") === "true"), false);
+    for (const one of folded || []) one.open = false;
+    folded = null;
   }
 
   addEventListener("beforeprint", toPaper);
   addEventListener("afterprint", toScreen);
-  paper.addEventListener("change", (event) => (event.matches ? toPaper() : toScreen()));
-  dark.addEventListener("change", paint);
+  matchMedia("print").addEventListener("change", (event) => (event.matches ? toPaper() : toScreen()));
+  phone.addEventListener("change", () => folded === null && fold());
   addEventListener("hashchange", follow);
-  let waiting = 0;
-  addEventListener("resize", () => {
-    clearTimeout(waiting);
-    waiting = setTimeout(drawShown, 100);
-  });
 
   root.classList.add("js");
+  fold();
   follow();
 })();
