@@ -6,7 +6,6 @@ one dies. Results come back from the workers directly. What cannot be mended is 
 
 from __future__ import annotations
 
-import asyncio
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,11 +24,11 @@ _SERVED = "running"
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A call, and the worker that should make it."""
+    """A call, and the worker that should make it, if it matters."""
 
-    worker: str
     function: Callable[..., Any]
     args: tuple[Any, ...]
+    worker: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,8 +38,12 @@ class _Made:
     result: Any
 
 
-def _make(call: Call) -> _Made:
-    return _Made(call.function(*call.args))
+def _make(call: Call, *more: Any) -> _Made:
+    return _Made(call.function(*call.args, *more))
+
+
+def _itself(value: Any) -> Any:
+    return value
 
 
 # -- clients ------------------------------------------------------------------------------------
@@ -66,7 +69,22 @@ def check_client(name: str, value: Any) -> Any:
     return value
 
 
-def default_client() -> Any:
+def is_collection(data: Any) -> bool:
+    """Whether data are a dask.dataframe or a dask.array.
+
+    >>> is_collection([1, 2])
+    False
+    """
+    return type(data).__module__.split(".")[0] in ("dask", "dask_expr") and hasattr(data, "__dask_graph__")
+
+
+def client_for(given: Any, data: Any) -> Any:
+    """The client that is given; for collections of Dask, which know it too, otherwise the default one."""
+    several = data.values() if isinstance(data, Mapping) else [data]
+    return _default_client() if given is None and any(map(is_collection, several)) else given
+
+
+def _default_client() -> Any:
     """The client that Dask uses by default, or None."""
     try:
         from distributed import default_client
@@ -115,6 +133,11 @@ class Cluster:
         self._order: list[str] = []
 
     @property
+    def threads(self) -> int:
+        """Of all workers."""
+        return sum(self.workers().values())
+
+    @property
     def address(self) -> str:
         """Of the scheduler."""
         scheduler = self._client.scheduler
@@ -135,12 +158,17 @@ class Cluster:
             found: dict[str, Any] = self._client.run(function, *args, on_error="return")
         return found
 
-    def results(self, calls: Sequence[Call]) -> list[Any]:
-        """The results of all calls, in their order."""
+    def holding(self, value: Any) -> Any:
+        """A value that the cluster has for calls: workers take it from each other, and a lost one is made again."""
+        with self._reached():
+            return self._submitted(_itself, value, key="pltf-data")
+
+    def results(self, calls: Sequence[Call], *held: Any) -> list[Any]:
+        """The results of all calls, in their order; values that the cluster holds are their last arguments."""
         found: dict[int, Any] = {}
         for _ in range(1 + RETRIES):
             left = [n for n in range(len(calls)) if n not in found]
-            failed = self._tried({n: calls[n] for n in left}, found)
+            failed = self._tried({n: calls[n] for n in left}, found, held)
             if len(found) == len(calls):
                 return [found[n] for n in range(len(calls))]
         raise PltfError(
@@ -148,10 +176,10 @@ class Cluster:
             f"possibly out of memory: {failed}"
         )
 
-    def _tried(self, calls: Mapping[int, Call], found: dict[int, Any]) -> str:
+    def _tried(self, calls: Mapping[int, Call], found: dict[int, Any], held: tuple[Any, ...]) -> str:
         """Have calls made, add their results to those that were found, and say why there are not all of them."""
         with self._reached():
-            futures = {n: self._submitted(call) for n, call in calls.items()}
+            futures = {n: self._called(call, held) for n, call in calls.items()}
         for n, made in self._gathered(futures).items():
             if made is not None:
                 found[n] = made.result
@@ -161,16 +189,20 @@ class Cluster:
                 why = self._why(future)
         return why
 
-    def _submitted(self, call: Call) -> Any:
+    def _called(self, call: Call, held: tuple[Any, ...]) -> Any:
+        where = {} if call.worker is None else {"workers": [call.worker], "allow_other_workers": True}
+        return self._submitted(_make, call, *held, key=f"pltf-{call.function.__name__}", **where)
+
+    def _submitted(self, function: Callable[..., Any], *args: Any, key: str, **where: Any) -> Any:
         import dask
 
-        key = f"pltf-{call.function.__name__}-{uuid.uuid4().hex}"
-        where = {"workers": [call.worker], "allow_other_workers": True}
-        with dask.config.set({"distributed.admin.large-graph-warning-threshold": 1 << 62}):  # factors are meant to go
-            return self._client.submit(_make, call, key=key, pure=False, **where)
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": 1 << 62}):  # arrays are meant to go
+            return self._client.submit(function, *args, key=f"{key}-{uuid.uuid4().hex}", pure=False, **where)
 
     def _gathered(self, futures: Mapping[int, Any]) -> Mapping[int, _Made | None]:
         """The results, None for those that failed; an error if the scheduler, or all workers, stay away."""
+        import asyncio
+
         waiting = self._client.gather(futures, errors="skip", direct=True, asynchronous=True)
         result = asyncio.run_coroutine_threadsafe(waiting, self._client.loop.asyncio_loop)
         alone: float | None = None  # since when there is no worker
@@ -205,6 +237,8 @@ class Cluster:
     @contextmanager
     def _reached(self) -> Iterator[None]:
         """Tell in one sentence that the scheduler cannot be reached."""
+        import asyncio
+
         if self._client.status != _SERVED:
             self._lost()
         try:

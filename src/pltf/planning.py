@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pltf.cluster import Cluster, Crew
+from pltf.cluster import Cluster, Crew, is_collection
 from pltf.data import Observation, StoredObservation, observe
 from pltf.data.device_arrays import on_device
 from pltf.data.labels import Labels
@@ -144,7 +144,11 @@ def tensors(model: Model, X: Any, mask: Any) -> tuple[dict[str, Any], dict[str, 
     masks = {} if mask is None else by_tensor(model, mask, "mask", partial=True)
     for name, one in data.items():
         indices = model.observed[name]
-        if is_listed(one) or has_names(one) or on_device(one) is not None:
+        if is_collection(one):
+            from pltf.io.prepare.collections import stored_collection  # brings a database
+
+            data[name] = stored_collection(one, masks.pop(name, None), indices, name)
+        elif is_listed(one) or has_names(one) or on_device(one) is not None:
             data[name] = observe(one, masks.pop(name, None), dims=indices, name=name)
         elif isinstance(one, Observation):
             data[name] = in_order(one, indices, name)

@@ -283,6 +283,12 @@ DeviceName = Annotated[
     typer.Option("--device", metavar="DEVICE", rich_help_panel=FITTING,
                  help="Where to compute: cpu, cuda, cuda:1, or auto (a GPU where it pays)."),
 ]  # fmt: skip
+Scheduler = Annotated[
+    str | None,
+    typer.Option("--scheduler", metavar="ADDRESS", rich_help_panel=FITTING,
+                 help="Compute on the Dask cluster with this scheduler, as tcp://host:8786. For fit, FILE is a cell store "
+                 "(pltf prepare) that all workers see."),
+]  # fmt: skip
 PredictDevice = Annotated[
     str,
     typer.Option("--device", metavar="DEVICE",
@@ -354,6 +360,7 @@ def fit(
     likelihood: Likelihood = LikelihoodName.poisson,
     dispersion: DispersionText = "auto",
     device: DeviceName = "cpu",
+    scheduler: Scheduler = None,
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -438,6 +445,7 @@ def select(
     likelihood: Likelihood = LikelihoodName.poisson,
     dispersion: DispersionText = "auto",
     device: DeviceName = "cpu",
+    scheduler: Scheduler = None,
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,

@@ -44,6 +44,7 @@ from pltf.cli.parsing import (
 )
 from pltf.cli.spelling import option
 from pltf.cli.telling import Teller, human_bytes, is_terminal
+from pltf.cluster import connected
 from pltf.data import CooObservation, Observation, StoredObservation
 from pltf.data.pattern import ForgottenPattern
 from pltf.data.stored import is_store, open_store
@@ -87,7 +88,8 @@ def fit(tell: Teller, file: Path, output: Path, force: bool, **options: Any) -> 
         if held.sampled:
             low = f"so expected counts come out about {options['holdout']:.0%} low"
             tell.say("", f"of so many cells only few zeros are hidden, {low}: fit without --holdout to predict")
-    fitted = model.fit(train, **fitting)
+    with connected(options["scheduler"]) as client:
+        fitted = model.fit(train, client=client, **fitting)
     fitted = replace(fitted, held_out=held, origin=_origin(file, options))
     target = _saved(tell, target, force or goes_on, fitted.save)
     _tell_fit(tell, fitted)
@@ -154,7 +156,8 @@ def select(tell: Teller, file: Path, output: Path | None, force: bool, **options
     model, sizes = model_of(seen, wanted)
     names = ("workers", "race", "criterion", "folds", "score", "widen")
     settings: dict[str, Any] = {**fitting, **{name: options[name] for name in names}, **sizes}
-    found = search(model, seen, **settings)
+    with connected(options["scheduler"]) as client:
+        found = search(model, seen, client=client, **settings)
     found = replace(found, best_fit=replace(found.best_fit, origin=_origin(file, options)))
     if target is not None:
         target = _saved(tell, target, replaces, found.save)

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pltf.cluster import Call, Cluster, Crew
+from pltf.data import Observation
 from pltf.data.part_files import File, FilePart, Part
 from pltf.data.stored import StoredObservation
 from pltf.engines.parts import COUNTS, Ask, PartsEngine, RunSums, Span, Spec, Sums, combined, sums_of_run
@@ -81,7 +82,8 @@ class ClusterEngine(PartsEngine):
             told = Told(self._spec, tuple(self._parts[share.first : share.last]))
             self._told.add(share)
         known_by = f"{self._name} {share.first} {share.last}"
-        return Call(share.worker, sums_here, (known_by, told, ask, share.span, self._spec.cut(factors, share.span)))
+        args = (known_by, told, ask, share.span, self._spec.cut(factors, share.span))
+        return Call(sums_here, args, share.worker)
 
 
 def shares(parts: Sequence[Part], workers: Mapping[str, int], size: int) -> list[Share]:
@@ -165,20 +167,29 @@ def sight(files: Sequence[File], dask_worker: Any = None) -> Sight:
     return Sight(pltf.__version__, unseen, min(float(limit or np.inf), at_hand()))
 
 
-def crew_for(cluster: Cluster, stores: Mapping[str, StoredObservation]) -> Crew:
-    """The workers of a cluster; one sentence if one of them cannot work on these stores."""
+def crew_for(cluster: Cluster, seen: Mapping[str, Observation], sums: bool = True) -> Crew:
+    """The workers of a cluster; one sentence if one of them cannot work on the stores among some data.
+
+    To take sums, cells must be in files; what a worker fits as a whole need not be.
+    """
     workers = cluster.workers()
     if not workers:
         raise PltfError(f"the Dask cluster at {cluster.address} has no workers", argument="client")
+    files = {name: _files(one, name, sums) for name, one in seen.items() if isinstance(one, StoredObservation)}
     memory = math.inf
-    for name, stored in stores.items():
-        parts = [part for part in stored.parts[:1] + stored.parts[-1:] if isinstance(part, FilePart)]
-        if stored.parts and not parts:
-            raise PltfError(f"{name} is in memory: workers of a cluster need a cell store, opened with pltf.open")
-        for address, found in cluster.everywhere(sight, [part.file for part in parts]).items():
+    for name, some in files.items() or [("", [])]:
+        for address, found in cluster.everywhere(sight, some).items():
             if not isinstance(found, OSError):  # or it has died
                 memory = min(memory, _able(address, found, name).memory)
     return Crew(tuple(workers.values()), memory)
+
+
+def _files(stored: StoredObservation, name: str, needed: bool) -> list[File]:
+    """Some files of a store."""
+    parts = [part for part in stored.parts[:1] + stored.parts[-1:] if isinstance(part, FilePart)]
+    if needed and stored.parts and not parts:
+        raise PltfError(f"{name} is in memory: workers of a cluster need a cell store, opened with pltf.open")
+    return [part.file for part in parts]
 
 
 def _able(address: str, found: Sight | Exception, name: str) -> Sight:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from pltf.cluster import client_for
 from pltf.errors import PltfError, py, py_only, whole
 from pltf.notation.grammar import Equation, parse
 
@@ -263,7 +264,7 @@ class Model:
             thin=thin,
             dispersion=dispersion,
             device=device,
-            client=client,
+            client=client_for(client, X),
         )
         return (sample if options.method == "gibbs" else fit)(self, X, mask=mask, options=options)
 
@@ -297,7 +298,7 @@ class Model:
             method=method,
             dispersion=dispersion,
             device=device,
-            client=client,
+            client=client_for(client, X),
         )
         return plan(self, X, mask=mask, options=options)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from pltf.cluster import Cluster, client_for
 from pltf.data import Observation
 from pltf.devices import HOST
 from pltf.errors import PltfError, SelectionWarning, choice, flag, py, whole
@@ -20,6 +21,8 @@ from pltf.selection.search import Options
 from pltf.threads import available_threads, single_threaded_blas
 
 if TYPE_CHECKING:
+    from distributed import Client
+
     from pltf.selection.checkpoint import SearchCheckpoint
     from pltf.store.checkpoint import Place
 
@@ -52,6 +55,7 @@ def select(
     score: str = "log_likelihood",
     widen: bool = False,
     device: str = "cpu",
+    client: Client | None = None,
     **sizes: int | Iterable[int],
 ) -> Selection:
     """Fit a model at every size of a grid, from several starts each; the bound or hidden cells choose.
@@ -100,6 +104,10 @@ def select(
         are ranked above zeros.
     widen
         Add sizes to the grid, and go on, while the winner has the largest or smallest size that was tried.
+    client
+        A ``distributed.Client``: the workers of its Dask cluster run the fits, one on each of their threads unless
+        ``workers`` says how many at a time. The result is the same. Every worker gets the data once; cells in a store
+        (:func:`pltf.open`) stay there.
     sizes
         Sizes to try for latent indices, such as ``r=range(2, 11)``; several of them make a grid. An index that is not
         named keeps the size that its model has.
@@ -114,6 +122,7 @@ def select(
     >>> list(found.table.columns)
     ['r', 'restart', 'seed', 'bound', 'sweeps', 'converged', 'stopped', 'seconds']
     """
+    from pltf.engines.on_cluster import crew_for
     from pltf.options import FitOptions  # brings the compiler, which `import pltf` should not wait for
     from pltf.planning import observations, tensors
     from pltf.store.checkpoint import Place
@@ -139,15 +148,20 @@ def select(
         likelihood=likelihood,
         dispersion=dispersion,
         device=device,
+        client=client_for(client, X),
     )
+    cluster = None if fitting.client is None else Cluster(fitting.client)
     place = Place(fitting.checkpoint, fitting.every, fitting.resume)
     options = Options(
-        fitting=replace(fitting, seed=fitting.entropy(place.identity)),
+        fitting=replace(fitting, seed=fitting.entropy(place.identity), client=None),
         race=None if race is None else flag("race", race),
-        workers=_workers(workers, device),
+        workers=_workers(workers, device, cluster),
+        cluster=cluster,
     )
     data, masks = tensors(tried[0].model, X, mask)
     seen = observations(data, masks)
+    if cluster is not None:
+        crew_for(cluster, seen, sums=False)
     course = Course(data, masks, options, _settled(asked, seen, len(tried), options, place))
     course.add(tried)
     course.candidates[0].ready.likelihoods(seen)  # refuses data that do not go with them, before any work
@@ -165,8 +179,10 @@ def select(
     return selection
 
 
-def _workers(asked: int | None, device: str) -> int:
+def _workers(asked: int | None, device: str, cluster: Cluster | None) -> int:
     """Fits at a time."""
+    if asked is None and cluster is not None:
+        return max(cluster.threads, 1)
     if asked is None:
         return available_threads() if device == HOST else 1
     return whole("workers", asked, 1)

@@ -96,7 +96,7 @@ class DenseArray:
 def _blocks(array: Any) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
     """Blocks of whole chunks, and where they begin."""
     shape = tuple(map(int, array.shape))
-    steps = list(getattr(array, "chunks", None) or (1,) * len(shape))
+    steps = list(getattr(array, "chunksize", None) or getattr(array, "chunks", None) or (1,) * len(shape))
     for axis in reversed(range(len(shape))):
         room = _CELLS // max(1, math.prod(steps))
         steps[axis] = min(shape[axis], steps[axis] * max(1, room))
