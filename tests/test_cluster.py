@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import pltf
 from pltf import cluster as cluster_module
+from pltf import fitting
 from pltf.cluster import Cluster
 from pltf.data import CooObservation
 from pltf.engines import on_cluster
@@ -28,10 +29,12 @@ from tests.stores import in_memory, stored
 distributed = required("distributed")
 dask = required("dask")
 
+pytestmark = pytest.mark.filterwarnings("ignore::pltf.ConvergenceWarning", "ignore::pltf.SelectionWarning")
+
 SHAPE = (60, 9, 7)
 CP, TUCKER = pltf.cp(tuple("abc"), rank=2), pltf.Model("X[a,b,c] = A[a,p] * B[b,q] * C[c,s] * H[p,q,s]", p=2, q=2, s=2)
 SHORT: Mapping[str, Any] = {"max_iter": 3, "tol": 0, "progress": False, "dispersion": None}
-QUIET = {"silence_logs": 50, "dashboard_address": None}  # killed workers are told of at length
+QUIET = {"silence_logs": 50, "dashboard_address": ":0"}  # killed workers are told of at length
 
 
 def cells(unlisted: str = "zero", holes: int = 0, most: int = 9) -> CooObservation:
@@ -61,8 +64,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def only(count: int, patch: pytest.MonkeyPatch) -> None:
     """Have fits use so many workers."""
-    workers = Cluster.workers
-    patch.setattr(Cluster, "workers", lambda self: dict(list(workers(self).items())[:count]))
+    workers = Cluster.present
+    patch.setattr(Cluster, "present", lambda self: dict(list(workers(self).items())[:count]))
 
 
 def assert_same(one: pltf.Fit, other: pltf.Fit) -> None:
@@ -96,7 +99,8 @@ def test_the_same_bits_on_any_number_of_workers(client: Any, problem: str, tmp_p
 
 
 @pytest.mark.slow
-def test_dispersion_and_hidden_cells(client: Any, data: Any) -> None:
+def test_dispersion_and_hidden_cells(client: Any, data: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fitting, "JUDGING_SWEEPS", (3, 3))
     train = pltf.holdout(data, 0.2, seed=1).train
     options = {**SHORT, "dispersion": "auto"}
     alone = CP.fit(train, **options)
@@ -110,7 +114,7 @@ def test_dispersion_and_hidden_cells(client: Any, data: Any) -> None:
 def test_the_plan_tells_of_the_workers(client: Any, data: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "4 workers, 4 threads in all; each worker needs " in str(CP.plan(data, client=client))
     monkeypatch.setattr(plan_module, "_RECEIVED", 1 << 40)
-    with pytest.raises(pltf.PltfError, match=r"each worker of the cluster needs .* PB, and one has .*: use more work"):
+    with pytest.raises(pltf.PltfError, match=r"each worker of the cluster needs .*, and one has .*: use more workers"):
         CP.fit(data, client=client)
 
 
@@ -152,7 +156,7 @@ def test_a_worker_that_is_killed_changes_nothing(client: Any, data: Any, tmp_pat
 @pytest.mark.slow
 def test_workers_that_join_leave_and_forget(client: Any, data: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     alone, passes = CP.fit(data, **SHORT), 0
-    workers = Cluster.workers
+    workers = Cluster.present
 
     def changing(self: Cluster) -> dict[str, int]:
         nonlocal passes
@@ -161,7 +165,7 @@ def test_workers_that_join_leave_and_forget(client: Any, data: Any, monkeypatch:
             client.run(_forget)
         return dict(list(workers(self).items())[passes % 3 :])
 
-    monkeypatch.setattr(Cluster, "workers", changing)
+    monkeypatch.setattr(Cluster, "present", changing)
     assert_same(CP.fit(data, client=client, **SHORT), alone)
     assert passes > 4
 
@@ -207,10 +211,10 @@ def test_workers_that_stay_away(brief: Any, data: Any, monkeypatch: pytest.Monke
     with distributed.Client(brief) as client:
 
         def retire(sweep: pltf.Sweep) -> None:
-            if sweep.n_iter == 1:
-                client.retire_workers()
+            while sweep.n_iter == 1 and client.nthreads():  # one that still has a result stays for a moment
+                client.retire_workers(list(client.nthreads()))
 
-        with pytest.raises(pltf.PltfError, match=r"has had no workers for 0 seconds: start some and go on from a "):
+        with pytest.raises(pltf.PltfError, match=r"has had no workers for 0 seconds: start some, and go on from a "):
             CP.fit(data, client=client, callback=retire, **SHORT)
         with pytest.raises(pltf.PltfError, match=r"the Dask cluster at .* has no workers"):
             CP.fit(data, client=client, **SHORT)
@@ -226,7 +230,7 @@ def test_refused_data(client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         CP.fit(cells(), client=client)
     with pytest.raises(pltf.PltfError, match="X is in memory: workers of a cluster need a cell store, opened with"):
         CP.fit(in_memory(cells()), client=client)
-    with pytest.raises(pltf.PltfError, match="device='cuda' is not available|device='cuda' does not go with client"):
+    with pytest.raises(pltf.PltfError, match="device='cuda' needs a GPU|device='cuda' does not go with client"):
         CP.fit(store, client=client, device="cuda")
     (tmp_path / "cells").rename(tmp_path / "elsewhere")
     with pytest.raises(pltf.PltfError, match=r"the Dask worker tcp://.* does not see the cell store of X \(.*write it to"):

@@ -152,6 +152,13 @@ class Cluster:
         self._order = [address for address in [*kept, *new] if address is not None]
         return {address: now[address] for address in self._order}
 
+    def present(self) -> dict[str, int]:
+        """The same, once there is a worker; an error if all of them stay away."""
+        patience = _Patience(self.address)
+        while not patience.tried(found := self.workers()):
+            time.sleep(LOOK)
+        return found
+
     def everywhere(self, function: Callable[..., Any], *args: Any) -> dict[str, Any]:
         """What a function returns on each worker, or the error it raises there."""
         with self._reached():
@@ -205,15 +212,10 @@ class Cluster:
 
         waiting = self._client.gather(futures, errors="skip", direct=True, asynchronous=True)
         result = asyncio.run_coroutine_threadsafe(waiting, self._client.loop.asyncio_loop)
-        alone: float | None = None  # since when there is no worker
+        patience = _Patience(self.address)
         try:
             while not wait([result], timeout=LOOK).done:
-                alone = None if self.workers() else alone or time.monotonic()
-                if alone is not None and time.monotonic() - alone > PATIENCE:
-                    raise PltfError(
-                        f"the Dask cluster at {self.address} has had no workers for {PATIENCE:.0f} seconds: "
-                        f"start some and go on from a checkpoint, with {py:resume=True}"
-                    )
+                patience.tried(self.workers())
             with self._reached():
                 found: Mapping[int, _Made | None] = result.result()
             return found
@@ -253,3 +255,25 @@ class Cluster:
             f"checkpoint with {py:resume=True}",
             argument="client",
         ) from None
+
+
+class _Patience:
+    """How long a cluster has been without workers; too long is an error."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._alone: float | None = None  # since when
+
+    def tried(self, workers: Mapping[str, int]) -> bool:
+        """Whether there are workers."""
+        if workers:
+            self._alone = None
+            return True
+        self._alone = self._alone or time.monotonic()
+        if time.monotonic() - self._alone >= PATIENCE:
+            raise PltfError(
+                f"the Dask cluster at {self._address} has had no workers for {PATIENCE:.0f} seconds: start some, and "
+                f"go on from a checkpoint with {py:resume=True}",
+                argument="client",
+            )
+        return False

@@ -67,7 +67,7 @@ class ClusterEngine(PartsEngine):
             return super()._sums(ask, factors)
         dtype = self._spec.task.dtype if ask.what == COUNTS else np.dtype(np.float64)
         factors = {name: factors[name].astype(dtype, copy=False) for name in self.names}  # what kernels make of them
-        left = shares(self._parts, self._cluster.workers(), self._spec.size)
+        left = shares(self._parts, self._cluster.present(), self._spec.size)
         found: list[RunSums] = []
         while left:
             sums = self._cluster.results([self._call(share, ask, factors) for share in left])

@@ -52,7 +52,7 @@ def _of_sql(source: Any, connection: Any, name: str) -> Source:
 def _of_object(source: Any, name: str) -> Source:
     """A source in memory, or one that comes in batches."""
     module = type(source).__module__.split(".")[0]
-    if module in ("dask", "dask_expr") and hasattr(source, "partitions"):
+    if module in ("dask", "dask_expr") and hasattr(source, "partitions") and hasattr(source, "columns"):
         return streams.of_dask(source, name)
     if module in ("duckdb", "_duckdb") and hasattr(source, "project"):
         return streams.of_relation(source, name)
