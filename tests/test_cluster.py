@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +114,9 @@ def test_dispersion_and_hidden_cells(client: Any, data: Any, monkeypatch: pytest
 def test_the_plan_tells_of_the_workers(client: Any, data: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "4 workers, 4 threads in all; each worker needs " in str(CP.plan(data, client=client))
     monkeypatch.setattr(plan_module, "_RECEIVED", 1 << 40)
-    with pytest.raises(pltf.PltfError, match=r"each worker of the cluster needs .*, and one has .*: use more workers"):
+    with pytest.raises(
+        pltf.PltfError, match=r"each worker of the cluster needs .*, and one has .*: use more or larger"
+    ):
         CP.fit(data, client=client)
 
 
@@ -226,14 +228,14 @@ def test_workers_that_stay_away(brief: Any, data: Any, monkeypatch: pytest.Monke
 @pytest.mark.slow
 def test_refused_data(client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = stored(cells(), tmp_path / "cells")
-    with pytest.raises(pltf.PltfError, match="client needs a cell store that all workers see, got CooObservation: write"):
+    with pytest.raises(pltf.PltfError, match="client needs a cell store that all workers see, got CooObs"):
         CP.fit(cells(), client=client)
     with pytest.raises(pltf.PltfError, match="X is in memory: workers of a cluster need a cell store, opened with"):
         CP.fit(in_memory(cells()), client=client)
-    with pytest.raises(pltf.PltfError, match="device='cuda' needs a GPU|device='cuda' does not go with client"):
+    with pytest.raises(pltf.PltfError, match=r"device='cuda' needs a GPU|device='cuda' does not go with client"):
         CP.fit(store, client=client, device="cuda")
     (tmp_path / "cells").rename(tmp_path / "elsewhere")
-    with pytest.raises(pltf.PltfError, match=r"the Dask worker tcp://.* does not see the cell store of X \(.*write it to"):
+    with pytest.raises(pltf.PltfError, match=r"the Dask worker tcp://.* does not see the cell store of X \(.*: write"):
         CP.fit(store, client=client)
     with pytest.raises(pltf.PltfError, match=r"does not see the cell store of X"):
         pltf.select(CP, store, r=[1, 2], client=client, restarts=1)
@@ -329,14 +331,17 @@ def test_the_command_line(client: Any, tmp_path: Path) -> None:
     here("fit", tmp_path / "cells", "--cp", 2, "-o", tmp_path / "two.nc", "--scheduler", scheduler, *options)
     one, two = (pltf.load(tmp_path / name) for name in ("one.nc", "two.nc"))
     assert_same(two, one)
-    assert here("select", tmp_path / "cells", "--cp", "1:2", "--restarts", 1, "--scheduler", scheduler, *options).code == 0
+    assert (
+        here("select", tmp_path / "cells", "--cp", "1:2", "--restarts", 1, "--scheduler", scheduler, *options).code == 0
+    )
 
 
 # -- cuts ---------------------------------------------------------------------------------------
 
 
 @given(
-    cells=st.lists(st.integers(1, 9), min_size=1, max_size=200), threads=st.lists(st.integers(1, 8), min_size=1, max_size=9)
+    cells=st.lists(st.integers(1, 9), min_size=1, max_size=200),
+    threads=st.lists(st.integers(1, 8), min_size=1, max_size=9),
 )
 def test_runs_have_all_parts_once(cells: list[int], threads: list[int]) -> None:
     threads = threads[: len(cells)]
@@ -344,7 +349,7 @@ def test_runs_have_all_parts_once(cells: list[int], threads: list[int]) -> None:
     assert cuts[0] == 0
     assert cuts[-1] == len(cells)
     assert len(cuts) == len(threads) + 1
-    assert all(a < b for a, b in zip(cuts, cuts[1:], strict=False))
+    assert all(a < b for a, b in pairwise(cuts))
 
 
 def test_runs_are_about_equal_and_cut_few_nodes() -> None:

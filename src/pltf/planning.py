@@ -49,7 +49,9 @@ def plan(model: Model, X: Any, *, mask: Any, options: FitOptions) -> Plan:
     def on(device: Device | None) -> Plan:
         plans = tuple(plan_tensor(task, options.engine, device=device) for task in tasks)
         held = _held(options)
-        return Plan(model, options.engine, compute, threads, plans, None, held, judges, device, cluster, crew).with_room()
+        return Plan(
+            model, options.engine, compute, threads, plans, None, held, judges, device, cluster, crew
+        ).with_room()
 
     stored = any(task.facts.storage == STORED for task in tasks)
     return _where_it_pays(on) if options.device == AUTO and not stored else on(device_of(options.device))

@@ -286,8 +286,8 @@ DeviceName = Annotated[
 Scheduler = Annotated[
     str | None,
     typer.Option("--scheduler", metavar="ADDRESS", rich_help_panel=FITTING,
-                 help="Compute on the Dask cluster with this scheduler, as tcp://host:8786. For fit, FILE is a cell store "
-                 "(pltf prepare) that all workers see."),
+                 help="Compute on the Dask cluster with this scheduler, as tcp://host:8786. For fit, FILE is a cell "
+                 "store (pltf prepare) that all workers see."),
 ]  # fmt: skip
 PredictDevice = Annotated[
     str,

@@ -112,10 +112,7 @@ def _over_store(plan: TensorPlan, seen: Observation, where: Where, cluster: Clus
     """The sums over cells that stay on disk, by the threads here or by the workers of a cluster."""
     assert isinstance(seen, StoredObservation)
     assert isinstance(where, int)
-    if cluster is None:
-        engine = PartsEngine(plan.task, seen, where)
-    else:
-        engine = ClusterEngine(plan.task, seen, where, cluster)
+    engine = PartsEngine(plan.task, seen, where) if cluster is None else ClusterEngine(plan.task, seen, where, cluster)
     counted = Part(engine, exposure=0)
     if plan.exposure.name == OBSERVED:
         return SumEngine([counted, Part(engine, counts=False)])

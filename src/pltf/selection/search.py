@@ -231,10 +231,8 @@ class Here:
 Source = Here | Shared | Spread  # of data, for workers
 
 
-def _workplace(
-    candidates: Sequence[Candidate], data: Data, options: Options, stack: ExitStack
-) -> tuple[Source, Pool]:
-    """Workers, and the data where they find them: of a cluster, threads here, processes in a file, if they can be had."""
+def _workplace(candidates: Sequence[Candidate], data: Data, options: Options, stack: ExitStack) -> tuple[Source, Pool]:
+    """Workers, and the data where they find them: on a cluster, or threads here, or processes and a file."""
     if options.cluster is not None:
         return on_cluster(options.cluster, Data(dict(data.seen), data.folds), options.workers)
     if candidates and _worth_processes(candidates, data.seen, options) and may_have_children():

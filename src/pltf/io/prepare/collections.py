@@ -28,7 +28,7 @@ def stored_collection(data: Any, mask: Any, indices: Sequence[str], name: str) -
         raise ObservationError(f"{name}: {py:mask} does not go with a collection of Dask: missing cells are NaN there")
     value = None
     if hasattr(data, "partitions") and hasattr(data, "columns"):
-        value = value_column(data._meta, keys_of(indices, list(data.columns), name), None, False, name)
+        value = value_column(data._meta, keys_of(indices, list(data.columns), name), None, count=False, name=name)
     elif not hasattr(data, "chunks"):
         advice = f"a dask.dataframe or a dask.array{py_only:; others can be prepared with pltf.prepare}"
         raise ObservationError(f"{name} must be {advice}, got {type(data).__name__}")
