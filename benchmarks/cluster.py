@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -51,16 +52,15 @@ def draw(folder: Path, cells: int, parts: int, seed: int = 0) -> Any:
 
 
 @contextmanager
-def local(workers: int) -> Iterator[tuple[Any, Any]]:
-    """A cluster of processes with one thread each, and its client."""
-    import distributed
-
+def local(workers: int) -> Iterator[Any]:
+    """The client of a cluster of processes with one thread each."""
+    distributed: Any = import_module("distributed")
     known = {"threads_per_worker": 1, "dashboard_address": ":0", "silence_logs": 50}
     with (
         distributed.LocalCluster(n_workers=workers, **known) as cluster,
         distributed.Client(cluster) as client,
     ):
-        yield cluster, client
+        yield client
 
 
 def paces(model: pltf.Model, seen: Any, sweeps: int, client: Any = None) -> list[float]:
@@ -74,7 +74,7 @@ def sweep(folder: Path, cells: int, workers: int, rank: int, rounds: int, sweeps
     """Time sweeps here and there."""
     seen, model = draw(folder / "cells", cells, max(cells >> 21, 2 * workers)), pltf.cp(DIMS, rank=rank)
     print(f"{seen.listed:,} cells, {len(seen.parts)} parts, rank {rank}")
-    with local(workers) as (_, client):
+    with local(workers) as client:
         paces(model, seen, 3)
         paces(model, seen, 3, client)
         ratios = []
@@ -88,7 +88,7 @@ def sweep(folder: Path, cells: int, workers: int, rank: int, rounds: int, sweeps
 
 def terms(workers: int) -> None:
     """The latency of a pass, and the speed at which arrays come and go."""
-    with local(workers) as (_, client):
+    with local(workers) as client:
         cluster = Cluster(client)
 
         def seconds(array: Any, function: Any) -> float:
@@ -118,14 +118,14 @@ def kill(folder: Path, cells: int, workers: int, kills: int, seed: int) -> None:
     """Kill workers while fits go on."""
     seen, model = draw(folder / "cells", cells, 3 * workers), pltf.cp(DIMS, rank=5)
     known, done = model.fit(seen, max_iter=20, **QUICK), [0]
-    with local(workers) as (cluster, client):
+    with local(workers) as client:
 
         def killing() -> None:
             rng = np.random.default_rng(seed)
             for number in range(kills):
                 client.wait_for_workers(workers)
                 time.sleep(rng.random() * 2)
-                alive = [one.pid for one in cluster.workers.values() if one.pid]
+                alive = list(client.run(os.getpid, on_error="ignore").values())  # one that only starts is not killed
                 os.kill(alive[rng.integers(len(alive))], signal.SIGKILL)
                 done[0] = number + 1
 
@@ -164,7 +164,7 @@ def main() -> None:
         terms(**given)
         return
     with tempfile.TemporaryDirectory() as folder:
-        {"sweep": sweep, "kill": kill}[command](Path(folder), **given)
+        (sweep if command == "sweep" else kill)(Path(folder), **given)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, NoReturn
 
 from pltf.errors import PltfError, py
@@ -52,10 +53,9 @@ def _itself(value: Any) -> Any:
 def distributed_for(what: str) -> Any:
     """The package, or one sentence that says what needs it."""
     try:
-        import distributed
+        return import_module("distributed")
     except ImportError:
         raise PltfError(f"{what} needs Dask: pip install 'pltf[dask]'") from None
-    return distributed
 
 
 def check_client(name: str, value: Any) -> Any:
@@ -87,11 +87,11 @@ def client_for(given: Any, data: Any) -> Any:
 def _default_client() -> Any:
     """The client that Dask uses by default, or None."""
     try:
-        from distributed import default_client
+        distributed: Any = import_module("distributed")
     except ImportError:
         return None
     try:
-        return default_client()
+        return distributed.default_client()
     except ValueError:
         return None
 
