@@ -54,7 +54,8 @@ def draw(folder: Path, cells: int, parts: int, seed: int = 0) -> Any:
 @contextmanager
 def local(workers: int) -> Iterator[Any]:
     """The client of a cluster of processes with one thread each."""
-    distributed: Any = import_module("distributed")
+    distributed, dask = import_module("distributed"), import_module("dask")
+    dask.config.set({"distributed.deploy.lost-worker-timeout": "10 minutes"})  # on a busy machine they take a while
     known = {"threads_per_worker": 1, "dashboard_address": ":0", "silence_logs": 50}
     with (
         distributed.LocalCluster(n_workers=workers, **known) as cluster,

@@ -28,7 +28,14 @@ def hide(package: str, patch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=not MINIMAL)
 def _no_extras(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("matplotlib", "plotly", "jinja2", "pyarrow.parquet", "arviz", "distributed"):  # pandas needs the rest of pyarrow
+    for name in (
+        "matplotlib",
+        "plotly",
+        "jinja2",
+        "pyarrow.parquet",
+        "arviz",
+        "distributed",
+    ):  # pandas needs the rest of pyarrow
         hide(name, monkeypatch)
 
 

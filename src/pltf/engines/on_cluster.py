@@ -33,7 +33,7 @@ from pltf.memory import at_hand
 from pltf.threads import available_threads
 
 _SLACK = 16  # a run may be longer or shorter by this share of it, so that fewer nodes of the tree are cut
-_MOST_KNOWN = 32  # runs that a worker remembers
+_MOST_KNOWN = 8  # runs that a worker remembers
 
 
 class Share(NamedTuple):
