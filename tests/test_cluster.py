@@ -252,6 +252,14 @@ def test_refused_clients() -> None:
         CP.fit(cells(), client="tcp://127.0.0.1:8786")  # type: ignore[arg-type]
 
 
+def test_no_scheduler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored(cells(), tmp_path / "cells")
+    monkeypatch.setattr(cluster_module, "CONNECT", 0.1)
+    for address in ("tcp://127.0.0.1:1", "nowhere", "no://where:1"):
+        fit = here("fit", tmp_path / "cells", "--cp", 2, "-o", tmp_path / "run.nc", "--scheduler", address)
+        assert fit.refusal.startswith(f"there is no Dask scheduler at {address}: ")
+
+
 @pytest.mark.slow
 def test_a_damaged_part_is_told(client: Any, tmp_path: Path) -> None:
     store = stored(cells(), tmp_path / "cells", parts=5)

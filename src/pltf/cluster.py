@@ -20,6 +20,7 @@ from pltf.errors import PltfError, py
 PATIENCE = 60.0  # seconds without a worker after which a fit ends
 LOOK = 1.0  # seconds between two looks at the cluster while its workers compute
 RETRIES = 5  # of a call whose workers were killed, beyond those of the scheduler, or which the scheduler dropped
+CONNECT = 10.0  # seconds in which a scheduler must answer
 _SERVED = "running"
 
 
@@ -103,15 +104,27 @@ def connected(address: str | None) -> Iterator[Any]:
         yield None
         return
     distributed = distributed_for(f"{py:client}")
-    try:
-        client = distributed.Client(address, set_as_default=False, timeout=10)
-    except (OSError, ValueError) as reason:
-        text = " ".join(str(reason).split())
-        raise PltfError(f"there is no Dask scheduler at {address}: {text}", argument="client") from None
-    try:
+    _try(address)  # a client that finds nobody complains for long
+    with distributed.Client(address, set_as_default=False) as client:
         yield client
-    finally:
-        client.close()
+
+
+def _try(address: str) -> None:
+    """Connect to a scheduler once, or tell that there is none."""
+    import asyncio
+
+    comm, security = import_module("distributed.comm"), import_module("distributed.security")
+
+    async def once() -> None:
+        args = security.Security().get_connection_args("client")
+        found = await comm.connect(address, timeout=CONNECT, **args)
+        await found.close()
+
+    try:
+        asyncio.run(once())
+    except Exception as reason:  # of whatever the address is taken for
+        text = " ".join(str(reason).split()) or type(reason).__name__
+        raise PltfError(f"there is no Dask scheduler at {address}: {text}", argument="client") from None
 
 
 @dataclass(frozen=True)
