@@ -12,14 +12,15 @@ import re
 import tomllib
 from pathlib import Path
 
-EXTRAS = ("plot", "io", "arviz")
+EXTRAS = ("plot", "io", "arviz", "dask")
 
 
 def lowest(project: dict[str, object]) -> list[str]:
     """One constraint a dependency."""
     extras = project["optional-dependencies"]
     declared = [*project["dependencies"], *(one for extra in EXTRAS for one in extras[extra])]
-    return [re.sub(r">=([^,;]+)[^;]*", r"==\1", one) for one in declared]
+    plain = [re.sub(r"\[.*?\]", "", one) for one in declared]  # constraints have no extras
+    return [re.sub(r">=([^,;]+)[^;]*", r"==\1", one) for one in dict.fromkeys(plain)]
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from pltf.io.files import read_data
 from tests.cli import here
 from tests.extras import MINIMAL
 
-EXTRAS = ("matplotlib", "jinja2", "pyarrow", "arviz")
+EXTRAS = ("matplotlib", "jinja2", "pyarrow", "arviz", "distributed")
 
 
 def hide(package: str, patch: pytest.MonkeyPatch) -> None:
@@ -28,7 +28,7 @@ def hide(package: str, patch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=not MINIMAL)
 def _no_extras(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("matplotlib", "jinja2", "pyarrow.parquet", "arviz"):  # pandas needs the rest of pyarrow
+    for name in ("matplotlib", "jinja2", "pyarrow.parquet", "arviz", "distributed"):  # pandas needs the rest of pyarrow
         hide(name, monkeypatch)
 
 
@@ -60,6 +60,12 @@ def test_reports(fit: pltf.Fit, tmp_path: Path) -> None:
 
 def test_arviz(fit: pltf.Fit) -> None:
     needs(fit.to_arviz, "to_arviz needs ArviZ: pip install 'pltf[arviz]'")
+
+
+def test_clusters(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.ones((3, 4)))
+    options = ("--nmf", 1, "-o", tmp_path / "run.nc", "--scheduler", "tcp://127.0.0.1:1")
+    assert here("fit", tmp_path / "a.npy", *options).refusal == "--scheduler needs Dask: pip install 'pltf[dask]'"
 
 
 def test_parquet_files_are_not_read(tmp_path: Path) -> None:

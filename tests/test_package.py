@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[1]
 HEAVY = (
     "torch",
     "dask",
+    "distributed",
     "matplotlib",
     "numba",
     "pandas",

@@ -360,6 +360,9 @@ def _check_memory(planned: Plan) -> None:
         advice = f", or write a cell store with {py:pltf.prepare}" if copies else ""
         text = f"the fit needs {need} beside the data, and {whose} {have}: see {py:model.plan(X)}{advice}"
         raise PltfError(text)
+    if planned.crew is not None and planned.worker_bytes > planned.crew.memory:
+        need, have = human(planned.worker_bytes, "B"), human(planned.crew.memory, "B")
+        raise PltfError(f"each worker of the cluster needs {need}, and one has {have}: use more or larger workers")
     device = planned.device
     if device is not None and planned.device_bytes > device.memory()[0]:
         need, have = human(planned.device_bytes, "B"), human(device.memory()[0], "B")

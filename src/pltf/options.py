@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pltf.devices import HOST, check_device, device_of
+from pltf.cluster import check_client
+from pltf.devices import AUTO, HOST, check_device, device_of
 from pltf.engines.ways import ENGINES
 from pltf.errors import EngineError, PltfError, choice, flag, py, whole
 from pltf.gamma import Gamma
@@ -169,6 +170,7 @@ class FitOptions:
     thin: int | None = field(default=None, metadata=_rule(_optional(_at_least(1)), same=IF_SET, told=True))
     dispersion: float | str | None = field(default="auto", metadata=_rule(_dispersion, same=IF_SET, told=True))
     device: str = field(default=HOST, metadata=_rule(_device, same=IF_SET, told=True))
+    client: Any = field(default=None, metadata=_rule(check_client))
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -176,6 +178,8 @@ class FitOptions:
         for name in SAMPLING:
             if getattr(self, name) is not None and self.method != GIBBS:
                 raise PltfError(f"{py:{name}} is an option of {py:method='gibbs'}, got {py:method={self.method!r}}")
+        if self.client is not None and self.device not in (HOST, AUTO):
+            raise PltfError(f"{py:device={self.device!r}} does not go with {py:client}: workers compute on their CPUs")
 
     @property
     def stop(self) -> Stop:

@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from pltf.cluster import Cluster, Crew, is_collection
 from pltf.data import Observation, StoredObservation, observe
 from pltf.data.aligned import aligned
 from pltf.data.device_arrays import on_device
 from pltf.data.labels import Labels
 from pltf.data.observe import check_mask, has_names, in_order, is_listed, shape_and_dtype
 from pltf.devices import AUTO, HOST, Device, device_of, gpu
+from pltf.engines.on_cluster import crew_for
 from pltf.engines.plan import HELD, HELD_BY_ESTIMATES, HELD_PLAINLY, Plan, plan_tensor
 from pltf.engines.registry import facts_of
 from pltf.engines.ways import DENSE, STORED, Facts, Task
@@ -44,11 +46,14 @@ def plan(model: Model, X: Any, *, mask: Any, options: FitOptions) -> Plan:
     allocates = options.method == "gibbs"
     tasks = [Task(e, sizes, compute, facts[e.output.name], allocates=allocates) for e in model.equations]
     judges = isinstance(options.dispersion, str) and not allocates
+    cluster, crew = _cluster(data, options)
 
     def on(device: Device | None) -> Plan:
         plans = tuple(plan_tensor(task, options.engine, device=device) for task in tasks)
         held = _held(options)
-        return Plan(model, options.engine, compute, threads, plans, None, held, judges, device).with_room()
+        return Plan(
+            model, options.engine, compute, threads, plans, None, held, judges, device, cluster, crew
+        ).with_room()
 
     stored = any(task.facts.storage == STORED for task in tasks)
     return _where_it_pays(on) if options.device == AUTO and not stored else on(device_of(options.device))
@@ -63,6 +68,20 @@ def _refuse_for_stores(data: Mapping[str, Any], options: FitOptions) -> None:
         raise PltfError(f"{py:device={options.device!r}} needs the cells in memory, and {name} is a cell store")
     if options.engine == DENSE:
         raise PltfError(f"{py:engine={options.engine!r}} needs the cells in memory, and {name} is a cell store")
+
+
+def _cluster(data: Mapping[str, Any], options: FitOptions) -> tuple[Cluster | None, Crew | None]:
+    """The cluster that takes the sums over cell stores, and its workers, each of which has been looked at."""
+    if options.client is None:
+        return None, None
+    cluster, stores = Cluster(options.client), {n: x for n, x in data.items() if isinstance(x, StoredObservation)}
+    if not stores:
+        came = " and ".join(type(one).__name__ for one in data.values())
+        raise PltfError(
+            f"{py:client} needs a cell store that all workers see, got {came}: write one with {py:pltf.prepare}"
+            f"{py_only:, and pass pltf.open(path)}"
+        )
+    return cluster, crew_for(cluster, stores)
 
 
 def _where_it_pays(on: Callable[[Device | None], Plan]) -> Plan:
@@ -133,7 +152,11 @@ def tensors(model: Model, X: Any, mask: Any) -> tuple[dict[str, Any], dict[str, 
     masks = {} if mask is None else by_tensor(model, mask, "mask", partial=True)
     for name, one in data.items():
         indices = model.observed[name]
-        if is_listed(one) or has_names(one) or on_device(one) is not None:
+        if is_collection(one):
+            from pltf.io.prepare.collections import stored_collection  # brings a database
+
+            data[name] = stored_collection(one, masks.pop(name, None), indices, name)
+        elif is_listed(one) or has_names(one) or on_device(one) is not None:
             data[name] = observe(one, masks.pop(name, None), dims=indices, name=name)
         elif isinstance(one, Observation):
             data[name] = in_order(one, indices, name)

@@ -331,6 +331,12 @@ DeviceName = Annotated[
     typer.Option("--device", metavar="DEVICE", rich_help_panel=FITTING,
                  help="Device: cpu, cuda, cuda:1, or auto (a GPU if it is faster)."),
 ]  # fmt: skip
+Scheduler = Annotated[
+    str | None,
+    typer.Option("--scheduler", metavar="ADDRESS", rich_help_panel=FITTING,
+                 help="Compute on the Dask cluster with this scheduler, as tcp://host:8786. For fit, FILE is a cell "
+                 "store (pltf prepare) that all workers see."),
+]  # fmt: skip
 PredictDevice = Annotated[
     str,
     typer.Option("--device", metavar="DEVICE",
@@ -416,6 +422,7 @@ def fit(
     likelihood: Likelihood = LikelihoodName.poisson,
     dispersion: DispersionText = "auto",
     device: DeviceName = "cpu",
+    scheduler: Scheduler = None,
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -510,6 +517,7 @@ def select(
     likelihood: Likelihood = LikelihoodName.poisson,
     dispersion: DispersionText = "auto",
     device: DeviceName = "cpu",
+    scheduler: Scheduler = None,
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,

@@ -45,6 +45,7 @@ from pltf.cli.parsing import (
 )
 from pltf.cli.spelling import option
 from pltf.cli.telling import Teller, human_bytes, is_terminal
+from pltf.cluster import connected
 from pltf.data import CooObservation, Observation, StoredObservation
 from pltf.data.aligned import aligned
 from pltf.data.labels import in_short
@@ -90,7 +91,8 @@ def fit(tell: Teller, file: Path | None, output: Path | None, force: bool, **opt
     seen = _read_all(tell, asked)
     model, _ = model_of(_alone(seen), asked.wanted)
     seen, held = _hidden(tell, seen, asked)
-    fitted = model.fit(_alone(seen), **fitting)
+    with connected(options["scheduler"]) as client:
+        fitted = model.fit(_alone(seen), client=client, **fitting)
     fitted = replace(fitted, held_out=held, origin=_origin(asked))
     target = _saved(tell, target, force or goes_on, fitted.save)
     _tell_fit(tell, fitted)
@@ -242,7 +244,8 @@ def select(tell: Teller, file: Path | None, output: Path | None, force: bool, **
     model, sizes = model_of(_alone(seen), asked.wanted)
     names = ("workers", "race", "criterion", "folds", "score", "widen")
     settings: dict[str, Any] = {**fitting, **{name: options[name] for name in names}, **sizes}
-    found = search(model, _alone(seen), **settings)
+    with connected(options["scheduler"]) as client:
+        found = search(model, _alone(seen), client=client, **settings)
     found = replace(found, best_fit=replace(found.best_fit, origin=_origin(asked)))
     if target is not None:
         target = _saved(tell, target, replaces, found.save)
@@ -791,7 +794,6 @@ def _tell_components(tell: Teller, fitted: Fit) -> None:
     """List components by the counts they explain, numbered as in the report; empty ones are only counted."""
     if len(fitted.model.sizes) != 1:
         return
-    (latent,) = fitted.model.sizes
     table = fitted.components()
     tell.know(components=[{"component": number, **row} for number, row in table.to_dict("index").items()])
     alive = table[table["mass"] >= min(1.0, table["mass"].sum() / 1000)]

@@ -16,6 +16,7 @@ _SAME = (
 )  # fmt: skip
 OPTIONS: Mapping[str, str] = {name: f"--{name.replace('_', '-')}" for name in _SAME} | {
     "at": "--cells",
+    "client": "--scheduler",
     "dims": "--index",
     "fraction": "--holdout",
     "indices": "--index",

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from pltf.cluster import is_collection
 from pltf.data.base import Observation
 from pltf.data.coo import coo_observation
 from pltf.data.dense import dense_observation
@@ -92,6 +93,10 @@ def observe(
         if given or named:
             raise ObservationError(f"{name} is an observation already: {py:{(given + named)[0]}} cannot be changed")
         return data
+    if is_collection(data):
+        raise ObservationError(
+            f"{name} is a collection of Dask: write a cell store with {py:pltf.prepare}, or fit it as it is"
+        )
     if not is_table(data) and (value is not None or flag("count", count)):
         option = "value" if value is not None else "count"
         raise ObservationError(f"{py:{option}} goes with a table, but {name} is {_article(data)}")

@@ -67,7 +67,7 @@ def read_table(
     if not hasattr(table, "columns"):
         table, dims, value = _from_series(table, dims, value, count, name)
     keys = keys_of(dims, column_names(table), name)
-    chosen = _value_column(table, keys, value, count, name)
+    chosen = value_column(table, keys, value, count, name)
     if shape is not None:
         if labels:
             raise ObservationError(
@@ -241,7 +241,7 @@ def keys_of(dims: Any, columns: list[Any], name: str) -> list[Key]:
     return keys
 
 
-def _value_column(table: Any, keys: list[Key], value: Any, count: bool, name: str) -> Any:
+def value_column(table: Any, keys: list[Key], value: Any, count: bool, name: str) -> Any:
     """The column of values; None if rows are to be counted."""
     used = [key.column for key in keys]
     columns = column_names(table)

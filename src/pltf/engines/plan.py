@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from pltf.cluster import Cluster, Crew
 from pltf.data.blocks import Block, block_shape, blocks
 from pltf.devices import Device
 from pltf.engines.contraction import Indices, Tree, plan_tree
@@ -47,6 +48,7 @@ HELD_PLAINLY = 18  # without acceleration
 HELD_ON_DEVICE = 24  # two states of five, the last steps of L-BFGS, and what a step makes
 HELD_WHILE_JUDGING = 14  # of the fit that is done, while another one judges the dispersion
 _IN_HAND = 8 << 20  # bytes of the block of stored cells that a thread has in hand, and what is made of it
+_RECEIVED = 3  # times the factors that a worker of a cluster gets: as they come, unpacked, and as kernels have them
 _SORTING, _FINDING_ZEROS = 16, 12  # bytes of a listed cell: while it is sorted, to tell it from those not listed
 _HIDING = 2  # bytes of a cell of an array some of whose cells are hidden
 _DRAWN = 256 << 20  # bytes of draws that predictions sort at a time, and as much to sort them
@@ -237,6 +239,14 @@ class TensorPlan:
             + (1 << 20)
         )
 
+    def worker_bytes(self, workers: int, threads: int) -> int:
+        """Memory of a worker of a cluster: its rows of the factors, and sums of its own."""
+        task = self.task
+        entries = sum(prod(task.sizes[index] for index in term.indices) for term in task.equation.factors)
+        rows = -(-(entries - task.private) // workers)
+        received = _RECEIVED * 8 * (rows + task.private) + 2 * 8 * rows
+        return received + self._tree_bytes + threads * self.flight_bytes
+
     def _private_bytes(self) -> int:
         """Sums that a chunk of a list has of its own: of all factors without the longest index."""
         task = self.task
@@ -338,6 +348,8 @@ class Plan:
     held: int = HELD  # arrays of the size of the factors that a fit holds at a time
     judges: bool = True  # whether a second fit judges the dispersion
     device: Device | None = None  # where sums and factors are; None: the host
+    cluster: Cluster | None = None  # whose workers take the sums over stores; None: this process
+    crew: Crew | None = None  # these workers, when the plan was made
 
     @property
     def engine(self) -> str:
@@ -466,6 +478,14 @@ class Plan:
         return HELD_ON_DEVICE * self._factor_bytes + tensors
 
     @property
+    def worker_bytes(self) -> int:
+        """Memory that a worker of a cluster needs; 0 without one."""
+        if self.crew is None:
+            return 0
+        stored, threads = [e for e in self.equations if e.task.facts.storage == STORED], self.crew.threads
+        return max(e.worker_bytes(len(threads), max(threads)) for e in stored)
+
+    @property
     def seconds(self) -> float:
         """Of one sweep, roughly: on this many threads of a machine like that of benchmarks/NOTES.md, or on an H200."""
         if self.device is not None:
@@ -473,7 +493,8 @@ class Plan:
 
             tensors = sum(cost.seconds_of(e.task, e.counts, e.exposure, e.copies) for e in self.equations)
             return tensors + self._factor_bytes / 8 * cost.ENTRY_BYTES / cost.BANDWIDTH + cost.LAUNCHES * cost.LAUNCH
-        parallel = sum(e.seconds / min(self.threads, e.pieces) for e in self.equations)
+        threads = self.threads if self.crew is None else sum(self.crew.threads)
+        parallel = sum(e.seconds / min(threads, e.pieces) for e in self.equations)
         return parallel + 2e-8 * sum(prod(shape) for shape in self.factor_shapes.values()) + 2e-4
 
     def __repr__(self) -> str:
@@ -499,6 +520,11 @@ class Plan:
             once = any(e.copies == ONE for e in self.equations)
             lists = "; one sorted copy of each list, as there is no room for one for each mode" if once else ""
             rows.append(("device", f"{human(self.device_bytes, 'B')} of {free} free; it has {total}{lists}"))
+        if self.crew is not None:
+            workers, count, each = len(self.crew.threads), sum(self.crew.threads), human(self.worker_bytes, "B")
+            crew = f"{workers} worker{'s' * (workers > 1)}, {count} thread{'s' * (count > 1)} in all"
+            least = human(self.crew.memory, "B")
+            rows.append(("cluster", f"{crew}; each worker needs {each} + 0.3 GB for the program, of {least} at least"))
         rows.append(("sweep", f"{human(self.flops, 'flop')}, about {in_time(self.seconds)}"))
         width = max(len(name) for name, _ in rows)
         return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pltf.cluster import Cluster
 from pltf.data import CooObservation, DenseObservation, Observation
 from pltf.data.on_device import DeviceObservation
 from pltf.data.stored import StoredObservation
@@ -21,11 +22,12 @@ from pltf.engines.dense import DenseEngine
 from pltf.engines.dense_cp import LONGEST_INNER, CellTable, DenseCpEngine
 from pltf.engines.listed import ListedEngine
 from pltf.engines.lists import CellList, as_dense, untouched
+from pltf.engines.on_cluster import ClusterEngine
 from pltf.engines.parts import PartsEngine
 from pltf.engines.plan import EquationPlan, Plan, TensorPlan
 from pltf.engines.slab import Slab
 from pltf.engines.sum import Part, SumEngine
-from pltf.engines.ways import CLOSED_FORM, DENSE, HOLES, LISTED, MASK, STORED, Facts
+from pltf.engines.ways import CLOSED_FORM, DENSE, HOLES, LISTED, MASK, OBSERVED, STORED, Facts
 from pltf.errors import EngineError, py
 
 Where = int | Device  # threads of the host, or a device
@@ -66,12 +68,17 @@ def build(plan: Plan, seen: Mapping[str, Observation], parts: int = 1) -> Engine
             raise EngineError(
                 f"{name} holds {one.largest:.3g}, which {plan.dtype.name} cannot: use {py:dtype='float64'}"
             )
-    engines = [tensor_engine(e, seen[e.name], plan.device or plan.threads, parts) for e in plan.equations]
+    where = plan.device or plan.threads
+    engines = [tensor_engine(e, seen[e.name], where, parts, plan.cluster) for e in plan.equations]
     return engines[0] if len(engines) == 1 else SumEngine([Part(engine) for engine in engines])
 
 
-def tensor_engine(plan: TensorPlan, seen: Observation, where: Where, parts: int = 1) -> Engine:
+def tensor_engine(
+    plan: TensorPlan, seen: Observation, where: Where, parts: int = 1, cluster: Cluster | None = None
+) -> Engine:
     """The sums over one tensor: counts in one way, exposures in the same or in another."""
+    if plan.counts.name == STORED:
+        return _over_store(plan, seen, where, cluster)
     counted = _counted(plan, seen, where, parts)
     if plan.counts.name == DENSE and plan.exposure.name in (CLOSED_FORM, MASK):
         return counted[0] if parts == 1 else SumEngine([Part(engine) for engine in counted])
@@ -84,8 +91,6 @@ def _counted(plan: TensorPlan, seen: Observation, where: Where, parts: int) -> l
     """Engines whose counts add up to those of a tensor."""
     if plan.counts.name == LISTED:
         return _listed(plan, seen, "positive", where, parts)
-    if plan.counts.name == STORED:
-        return [_stored(plan, seen, where)]
     return _slabs(plan, as_dense(seen, plan.task.dtype, values=True), where, parts)
 
 
@@ -100,15 +105,19 @@ def _exposures(plan: TensorPlan, seen: Observation, where: Where, parts: int) ->
     if plan.exposure.name == HOLES:
         holes = _listed(plan, seen, "holes", where, parts)
         return [closed_form, *(Part(engine, counts=False, exposure=-1) for engine in holes)]
-    if plan.counts.name == STORED:
-        return [Part(_stored(plan, seen, where), counts=False)]
     return [Part(engine, counts=False) for engine in _listed(plan, seen, _observed_role(plan, seen), where, parts)]
 
 
-def _stored(plan: TensorPlan, seen: Observation, where: Where) -> Engine:
+def _over_store(plan: TensorPlan, seen: Observation, where: Where, cluster: Cluster | None) -> Engine:
+    """The sums over cells that stay on disk, by the threads here or by the workers of a cluster."""
     assert isinstance(seen, StoredObservation)
     assert isinstance(where, int)
-    return PartsEngine(plan.task, seen, where)
+    engine = PartsEngine(plan.task, seen, where) if cluster is None else ClusterEngine(plan.task, seen, where, cluster)
+    counted = Part(engine, exposure=0)
+    if plan.exposure.name == OBSERVED:
+        return SumEngine([counted, Part(engine, counts=False)])
+    observed = _Observed(plan, seen, where) if plan.exposure.name == HOLES else None
+    return SumEngine([counted, *_exposures(plan, seen, where, 1)], observed)
 
 
 def _observed_role(plan: TensorPlan, seen: Observation) -> str:

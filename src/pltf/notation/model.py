@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from pltf.cluster import client_for
 from pltf.errors import PltfError, py, py_only, whole
 from pltf.hints import suggestion
 from pltf.notation.grammar import Equation, parse
 
 if TYPE_CHECKING:
+    from distributed import Client
+
     from pltf.engines.plan import Plan
     from pltf.fit import Fit
     from pltf.gamma import Gamma
@@ -138,6 +141,7 @@ class Model:
         thin: int | None = None,
         dispersion: float | str | None = "auto",
         device: str = "cpu",
+        client: Client | None = None,
     ) -> Fit:
         """Learn the factors from data with holes.
 
@@ -217,6 +221,11 @@ class Model:
             Where to compute: ``"cpu"``, a GPU by its PyTorch name (``"cuda"``, ``"cuda:1"``), or ``"auto"``: a GPU if
             there is one and the plan says it pays. Needs ``pip install 'pltf[gpu]'`` (docs/gpu.md). The result is an
             ordinary Fit on the host.
+        client
+            A ``distributed.Client``: the workers of its Dask cluster take the sums over a cell store that all of them
+            see (:func:`pltf.open`), or over a ``dask.dataframe`` or ``dask.array``, for which the default client of
+            Dask is used unless one is given. The result is an ordinary Fit, the same as without a cluster
+            (docs/howto/cluster.md). Needs ``pip install 'pltf[dask]'``.
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.array([[1.0, 2.0], [2.0, np.nan]]))
@@ -257,6 +266,7 @@ class Model:
             thin=thin,
             dispersion=dispersion,
             device=device,
+            client=client_for(client, X),
         )
         return (sample if options.method == "gibbs" else fit)(self, X, mask=mask, options=options)
 
@@ -271,6 +281,7 @@ class Model:
         method: str = "vb",
         dispersion: float | str | None = "auto",
         device: str = "cpu",
+        client: Client | None = None,
     ) -> Plan:
         """The way of a fit through the data, its memory and the time of a sweep; of arrays few cells are looked at.
 
@@ -283,7 +294,13 @@ class Model:
         from pltf.planning import plan
 
         options = FitOptions(
-            dtype=dtype, engine=engine, threads=threads, method=method, dispersion=dispersion, device=device
+            dtype=dtype,
+            engine=engine,
+            threads=threads,
+            method=method,
+            dispersion=dispersion,
+            device=device,
+            client=client_for(client, X),
         )
         return plan(self, X, mask=mask, options=options)
 

@@ -100,6 +100,7 @@ class Course:
         new = [one for one in points if one.label not in known]
         options = self.options
         threads = max(1, available_threads() // min(options.workers, max(1, len(new) * options.restarts)))
+        threads = threads if options.cluster is None else 1  # each of a worker's threads has a fit of its own
         for one in new:
             try:
                 ready = prepare(one.model, *self._given, replace(options.fitting, prior=one.prior, threads=threads))

@@ -22,9 +22,9 @@ from pltf.prediction.dispersion import Dispersion
 from pltf.selection.choice import FoldScores
 from pltf.selection.folds import ENOUGH, LEAST, Data, Fold, HiddenCells, hidden_share
 from pltf.selection.grid import Label
-from pltf.selection.search import Candidate, Here, Options, RemoteProblem
+from pltf.selection.search import Candidate, Here, Options, RemoteProblem, Source
 from pltf.threads import single_threaded_blas
-from pltf.workers import Job, Shared, Task
+from pltf.workers import Job, Task
 
 if TYPE_CHECKING:
     from pltf.fit import Fit
@@ -76,7 +76,7 @@ class FoldCandidate(Candidate):
         self.fold, self.score = fold, score
         self.scores = dict[int, Array]()  # of the restarts that were not dropped
 
-    def task(self, number: int, source: Here | Shared) -> Task:
+    def task(self, number: int, source: Source) -> Task:
         """Fit, then score."""
         yield from super().task(number, source)
         data = source.data if isinstance(source, Here) else None

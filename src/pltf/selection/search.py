@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from pltf.cluster import Cluster
 from pltf.data import DenseObservation, Observation
 from pltf.engines.cp import is_cp
 from pltf.engines.plan import human, physical_memory
@@ -24,6 +25,7 @@ from pltf.matching import similarity
 from pltf.selection.choice import FoldScores
 from pltf.selection.folds import Data
 from pltf.selection.grid import Label, shown
+from pltf.selection.on_cluster import Spread, on_cluster
 from pltf.threads import note_limit, single_threaded_blas
 from pltf.workers import CannotStart, Job, Pool, Shared, SharedFolderLost, Task, drive, may_have_children, shared
 
@@ -48,6 +50,7 @@ class Options:
     fitting: FitOptions  # with a seed
     race: bool | None
     workers: int
+    cluster: Cluster | None = None  # whose workers fit; None: this machine
 
     @property
     def restarts(self) -> int:
@@ -225,10 +228,13 @@ class Here:
         return self._told.is_set()
 
 
-def _workplace(
-    candidates: Sequence[Candidate], data: Data, options: Options, stack: ExitStack
-) -> tuple[Here | Shared, Pool]:
-    """Workers, and the data where they find them: threads here, processes in a file, if both can be had."""
+Source = Here | Shared | Spread  # of data, for workers
+
+
+def _workplace(candidates: Sequence[Candidate], data: Data, options: Options, stack: ExitStack) -> tuple[Source, Pool]:
+    """Workers, and the data where they find them: on a cluster, or threads here, or processes and a file."""
+    if options.cluster is not None:
+        return on_cluster(options.cluster, Data(dict(data.seen), data.folds), options.workers)
     if candidates and _worth_processes(candidates, data.seen, options) and may_have_children():
         try:
             source = stack.enter_context(shared(Data(dict(data.seen), data.folds)))
@@ -297,9 +303,9 @@ class Candidate:
         runs = (self.runs[restart] for restart in sorted(self.runs))
         return [run for run in runs if not run.unfinished and run.stopped != INTERRUPTED]
 
-    def task(self, number: int, source: Here | Shared) -> Task:
+    def task(self, number: int, source: Source) -> Task:
         """Everything that there is to do, round by round."""
-        if isinstance(source, Shared):
+        if not isinstance(source, Here):
             self._problem = RemoteProblem(source, number, self.ready, self.fold)
         else:
             yield [Job(_built, (self.ready, source.data, self.fold), self._bind)]
@@ -343,7 +349,7 @@ class Candidate:
 class RemoteProblem:
     """A problem for another process: its data are in a shared file."""
 
-    source: Shared
+    source: Shared | Spread
     number: int
     ready: Prepared
     fold: int | None
@@ -351,11 +357,12 @@ class RemoteProblem:
     def problem(self) -> Problem:
         """The problem, built once in each process as long as it is one of the last."""
         key = self.source.folder, self.number
-        if key not in _problems:
-            while len(_problems) >= MOST_PROBLEMS:
-                del _problems[next(iter(_problems))]
-            _problems[key] = _built(self.ready, self.data, self.fold)
-        return _problems[key]
+        with _building:  # workers of a cluster have several threads
+            if key not in _problems:
+                while len(_problems) >= MOST_PROBLEMS:
+                    del _problems[next(iter(_problems))]
+                _problems[key] = _built(self.ready, self.data, self.fold)
+            return _problems[key]
 
     @property
     def data(self) -> Data:
@@ -369,6 +376,7 @@ def _built(ready: Prepared, data: Data, fold: int | None) -> Problem:
 
 
 _problems: dict[tuple[str, int], Problem] = {}  # of a worker process
+_building = threading.Lock()
 
 
 def go_on(

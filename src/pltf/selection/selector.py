@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from pltf.cluster import Cluster, client_for
 from pltf.data import Observation
 from pltf.devices import AUTO as BY_PLAN
 from pltf.devices import HOST, gpu
@@ -21,6 +22,8 @@ from pltf.selection.search import Options
 from pltf.threads import available_threads, single_threaded_blas
 
 if TYPE_CHECKING:
+    from distributed import Client
+
     from pltf.options import FitOptions
     from pltf.selection.checkpoint import SearchCheckpoint
     from pltf.store.checkpoint import Place
@@ -54,6 +57,7 @@ def select(
     score: str = "log_likelihood",
     widen: bool = False,
     device: str = "cpu",
+    client: Client | None = None,
     **sizes: int | Iterable[int],
 ) -> Selection:
     """Fit a model at every size of a grid, with several restarts each; held-out cells or the ELBO choose the best.
@@ -100,6 +104,10 @@ def select(
         log-likelihood of a cell; ``"auc"`` or ``"average_precision"``, how well non-zeros are ranked above zeros.
     widen
         Extend the grid while the winner has its largest or smallest size.
+    client
+        A ``distributed.Client``: the workers of its Dask cluster run the fits, one per thread or as many at a time as
+        ``workers`` says. The result is identical. Every worker gets the data once; cells in a store
+        (:func:`pltf.open`) stay there.
     sizes
         Sizes to try for latent indices, such as ``r=range(2, 11)``; several indices make a grid. Other indices keep the
         size in the model.
@@ -114,6 +122,7 @@ def select(
     >>> list(found.table.columns)
     ['r', 'restart', 'seed', 'bound', 'sweeps', 'converged', 'stopped', 'seconds', 'winner']
     """
+    from pltf.engines.on_cluster import crew_for
     from pltf.options import FitOptions  # brings the compiler, which `import pltf` should not wait for
     from pltf.planning import observations, tensors
     from pltf.store.checkpoint import Place
@@ -139,15 +148,20 @@ def select(
         likelihood=likelihood,
         dispersion=dispersion,
         device=device,
+        client=client_for(client, X),
     )
+    cluster = None if fitting.client is None else Cluster(fitting.client)
     place = Place(fitting.checkpoint, fitting.every, fitting.resume)
     options = Options(
-        fitting=replace(fitting, seed=fitting.entropy(place.identity)),
+        fitting=replace(fitting, seed=fitting.entropy(place.identity), client=None),
         race=None if race is None else flag("race", race),
-        workers=_workers(workers, lambda: _on_host(tried, X, mask, fitting)),
+        workers=_workers(workers, lambda: _on_host(tried, X, mask, fitting), cluster),
+        cluster=cluster,
     )
     data, masks = tensors(tried[0].model, X, mask)
     seen = observations(data, masks)
+    if cluster is not None:
+        crew_for(cluster, seen, sums=False)
     course = Course(data, masks, options, _settled(asked, seen, len(tried), options, place))
     course.add(tried)
     course.candidates[0].ready.likelihoods(seen)  # refuses data that do not go with them, before any work
@@ -165,8 +179,10 @@ def select(
     return selection
 
 
-def _workers(asked: int | None, on_host: Callable[[], bool]) -> int:
+def _workers(asked: int | None, on_host: Callable[[], bool], cluster: Cluster | None) -> int:
     """Fits at a time: a GPU takes one after the other."""
+    if asked is None and cluster is not None:
+        return max(cluster.threads, 1)
     if asked is None:
         return available_threads() if on_host() else 1
     return whole("workers", asked, 1)
