@@ -662,7 +662,6 @@ def _tell_components(tell: Teller, fitted: Fit) -> None:
     """Components by what they explain, numbered as in the report; those that explain nothing are only counted."""
     if len(fitted.model.sizes) != 1:
         return
-    (latent,) = fitted.model.sizes
     table = fitted.components()
     tell.know(components=[{"component": number, **row} for number, row in table.to_dict("index").items()])
     alive = table[table["mass"] >= min(1.0, table["mass"].sum() / 1000)]
