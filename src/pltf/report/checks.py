@@ -128,7 +128,7 @@ def _coverage(scores: Scores) -> tuple[str, ...]:
     for kind, row in scores.coverage.iterrows():
         held = f"{row['inside']:.1%} of the values lie in the {row['level']:.0%} intervals of the {kind}"
         told.append(f"{held} ({row['expected']:.1%} expected if the fit is right).")
-    if "rate" in scores.coverage.index:
+    if "rate" in scores.coverage.index and scores.coverage.loc["rate", "expected"] < 0.5:
         told.append("Counts scatter around their rates, so few of them lie in the intervals of the rate.")
     return tuple(told)
 
