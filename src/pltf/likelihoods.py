@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from pltf.data import Observation
 from pltf.data.labels import named_cell
 from pltf.errors import ObservationError, PltfError, py
@@ -66,6 +68,8 @@ def remarks(asked: str | Mapping[str, str], seen: Mapping[str, Observation]) -> 
     ('X was taken as counts (poisson): it holds 7',)
     >>> remarks("poisson", {"X": pltf.observe(np.eye(3))})
     ("all observed values of X are 0 or 1: if they are links, likelihood 'bernoulli' is made for them",)
+    >>> remarks("poisson", {"X": pltf.observe(np.array([0.5, 7]))})
+    ('X holds values that are not whole numbers, such as 0.5, and is fitted as counts',)
     """
     found = []
     for name, likelihood in by_tensor(asked, tuple(seen)).items():
@@ -77,7 +81,15 @@ def remarks(asked: str | Mapping[str, str], seen: Mapping[str, Observation]) -> 
         elif likelihood == POISSON and looks_like_links(one):
             advice = f"if they are links, likelihood {BERNOULLI!r} is made for them"
             found.append(f"all observed values of {name} are 0 or 1: {advice}")
+        fraction = one.first_where(lambda x: x != np.floor(x)) if likelihood != BERNOULLI and _may_be_fractions(one) else None
+        if fraction is not None:
+            found.append(f"{name} holds values that are not whole numbers, such as {fraction[1]:g}, and is fitted as counts")
     return tuple(found)
+
+
+def _may_be_fractions(seen: Observation) -> bool:
+    """Whether values can be other than whole numbers, by their type."""
+    return "float" in seen.dtype_name
 
 
 def _why_counts(seen: Observation) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from enum import StrEnum
-from functools import cache
+from functools import cache, wraps
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -63,9 +64,11 @@ def _do(command: str, options: dict[str, Any]) -> int:
     if lack := too_little_memory():
         return told(lack, REFUSED)
     from pltf.cli import commands  # brings NumPy and more, for which --help does not wait
+    from pltf.cli.data import given_files
     from pltf.cli.parsing import limit_of
     from pltf.cli.telling import Teller
 
+    options |= _READ.get({})
     for size in ("limit", "memory"):
         if size in options:
             options[size] = limit_of(options[size], f"--{size}")
@@ -74,7 +77,7 @@ def _do(command: str, options: dict[str, Any]) -> int:
     known = kept is not None and kept.exists() and not options.get("resume")  # somebody else's
     tell = Teller(options.pop("json"), options.pop("quiet"))
     try:
-        with tell:
+        with tell, given_files(options, COMMAND.get()):
             return Ended(getattr(commands, command)(tell, **options))
     except KeyboardInterrupt:
         text = NOTHING
@@ -96,11 +99,19 @@ class FileFormat(StrEnum):
     csv = "csv"
     tsv = "tsv"
     parquet = "parquet"
+    feather = "feather"
+    excel = "excel"
+    jsonl = "jsonl"
+    json = "json"
+    sqlite = "sqlite"
+    duckdb = "duckdb"
     tns = "tns"
     npz = "npz"
     npy = "npy"
     mat = "mat"
     netcdf = "netcdf"
+    h5ad = "h5ad"
+    h5mu = "h5mu"
 
 
 class MissingCells(StrEnum):
@@ -160,7 +171,12 @@ class AmongCells(StrEnum):
 
 
 File = Annotated[
-    Path, typer.Argument(metavar="FILE", help="Data: CSV, TSV (also .gz), Parquet, .tns, .npz, .npy, .mat or netCDF.")
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        help="Data: CSV, TSV (also .gz, .zst, .zip), JSON lines, Excel, Parquet, Feather, SQLite, DuckDB, .tns, .npz, "
+        ".npy, .mat, netCDF, .h5ad or .h5mu; the URL of a database; or - for standard input.",
+    ),
 ]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A file that fit or select has saved.")]
 Index = Annotated[
@@ -173,9 +189,9 @@ Index = Annotated[
 ]  # fmt: skip
 Value = Annotated[
     str | None,
-    typer.Option("--value", metavar="COLUMN", rich_help_panel=DATA, help="Column of values, if there are several."),
+    typer.Option("--value", metavar="COLUMN", rich_help_panel=DATA, help="Column of values. Default: every row counts one."),
 ]
-Count = Annotated[bool, typer.Option("--count", metavar="", rich_help_panel=DATA, help="Every row is one count.")]
+Count = Annotated[bool, typer.Option("--count", metavar="", rich_help_panel=DATA, help="Every row counts one; do not say which columns are unused.")]
 Sum = Annotated[bool, typer.Option("--sum", metavar="", rich_help_panel=DATA, help="Add up rows of the same cell.")]
 Missing = Annotated[
     MissingCells,
@@ -188,11 +204,12 @@ Missing = Annotated[
 Format = Annotated[
     FileFormat | None,
     typer.Option("--format", metavar="FORMAT", rich_help_panel=DATA,
-                 help="csv, tsv, parquet, tns, npz, npy, mat or netcdf; else guessed."),
+                 help="csv, tsv, jsonl, json, excel, parquet, feather, sqlite, duckdb, tns, npz, npy, mat, netcdf, "
+                 "h5ad or h5mu. Default: by content and extension."),
 ]  # fmt: skip
 Variable = Annotated[
     str | None,
-    typer.Option("--variable", metavar="NAME", rich_help_panel=DATA, help="The array, in a file that has several."),
+    typer.Option("--variable", metavar="NAME", rich_help_panel=DATA, help="The array or layer, in a file that has several."),
 ]
 ModelText = Annotated[
     str | None,
@@ -310,10 +327,82 @@ SpreadsheetSafe = Annotated[
 Level = Annotated[float, typer.Option("--level", metavar="SHARE", help="Share that intervals hold.")]
 
 
+# -- how files are read: options that many commands have, added by a decorator --------------------
+
+Sheet = Annotated[
+    str | None,
+    typer.Option("--sheet", metavar="NAME", rich_help_panel=DATA, help="Sheet of an Excel workbook."),
+]
+Query = Annotated[
+    str | None,
+    typer.Option("--query", metavar="SQL", rich_help_panel=DATA, help="For databases: SQL, or the name of a table."),
+]
+Encoding = Annotated[
+    str | None,
+    typer.Option("--encoding", metavar="NAME", rich_help_panel=DATA, help="Encoding of text, such as cp1252."),
+]
+Decimal = Annotated[
+    str | None,
+    typer.Option("--decimal", metavar="SIGN", rich_help_panel=DATA, help="Decimal sign of numbers in text: . or ,"),
+]
+KeepBlanks = Annotated[
+    bool,
+    typer.Option("--keep-blanks", metavar="", rich_help_panel=DATA,
+                 help="Keep leading and trailing blanks of labels and column names."),
+]  # fmt: skip
+DateFormat = Annotated[
+    str | None,
+    typer.Option("--date-format", metavar="FORMAT", rich_help_panel=DATA,
+                 help="How dates to be binned are written, such as %d.%m.%Y; epoch, epoch-ms, epoch-us or epoch-ns for "
+                 "numbers since 1970."),
+]  # fmt: skip
+Timezone = Annotated[
+    str | None,
+    typer.Option("--timezone", metavar="ZONE", rich_help_panel=DATA,
+                 help="Bin dates by the clock of this time zone, such as Europe/Berlin."),
+]  # fmt: skip
+Wide = Annotated[
+    bool,
+    typer.Option("--wide", metavar="", rich_help_panel=DATA,
+                 help="A wide table, rows x columns of values: the last index is along the columns."),
+]  # fmt: skip
+_OF_FILES = {
+    "sheet": (Sheet, None), "query": (Query, None), "encoding": (Encoding, None), "decimal": (Decimal, None),
+    "keep_blanks": (KeepBlanks, False),
+}  # fmt: skip
+_OF_DATA = {**_OF_FILES, "date_format": (DateFormat, None), "timezone": (Timezone, None), "wide": (Wide, False)}
+_READ: ContextVar[dict[str, Any]] = ContextVar("_READ")
+
+
+def _reads(options: Mapping[str, tuple[Any, Any]]) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Give a command more options; :func:`_do` gets them beside its own."""
+
+    def extended(command: Callable[..., int]) -> Callable[..., int]:
+        @wraps(command)
+        def with_options(**given: Any) -> int:
+            before = _READ.set({name: given.pop(name) for name in options})
+            try:
+                return command(**given)
+            finally:
+                _READ.reset(before)
+
+        own = signature(command, eval_str=True)
+        more = [
+            Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+            for name, (kind, default) in options.items()
+        ]
+        with_options.__signature__ = own.replace(parameters=[*own.parameters.values(), *more])  # type: ignore[attr-defined]
+        with_options.__annotations__ = {**command.__annotations__, **{name: kind for name, (kind, _) in options.items()}}
+        return with_options
+
+    return extended
+
+
 # -- commands -----------------------------------------------------------------------------------
 
 
 @app.command()
+@_reads(_OF_DATA)
 def fit(
     file: File,
     output: Annotated[
@@ -394,6 +483,7 @@ def fit(
 
 
 @app.command()
+@_reads(_OF_DATA)
 def select(
     file: File,
     output: Annotated[
@@ -473,6 +563,7 @@ def select(
 
 
 @app.command()
+@_reads(_OF_DATA)
 def update(
     run: Run,
     file: File,
@@ -648,6 +739,7 @@ def report(
 
 
 @app.command()
+@_reads(_OF_DATA)
 def plan(
     file: File,
     index: Index = None,
@@ -682,6 +774,7 @@ def plan(
 
 
 @app.command()
+@_reads(_OF_FILES)
 def info(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A saved fit or search, or data.")],
     format: Format = None,
@@ -700,6 +793,7 @@ def info(
 
 
 @app.command()
+@_reads(_OF_DATA)
 def convert(
     file: File,
     output: Annotated[

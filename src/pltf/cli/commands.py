@@ -47,10 +47,11 @@ from pltf.cli.telling import Teller, human_bytes, is_terminal
 from pltf.data import CooObservation, Observation, StoredObservation
 from pltf.data.pattern import ForgottenPattern
 from pltf.data.stored import is_store, open_store
-from pltf.errors import PltfError, spelled
+from pltf.errors import PltfError, naming_rows, spelled
 from pltf.fit import Fit
 from pltf.inference.run import INTERRUPTED
 from pltf.io import load
+from pltf.io.databases import without_password
 from pltf.selection import Selection
 from pltf.selection.result import described, marked_doubts
 from pltf.store.container import leaving_others
@@ -60,6 +61,7 @@ from pltf.threads import available_threads
 if TYPE_CHECKING:
     import pandas as pd
 
+    from pltf.cli.tables import Table
     from pltf.engines.plan import Plan
 
 MOST_SHOWN = 12  # components in a listing
@@ -248,9 +250,10 @@ def predict(
         at = table[indices]
     else:
         assert cells is not None
-        table = _asked(cells, format, indices, limit)
+        asked, table = _asked(cells, format, known, indices, limit)
         at = as_labelled(table[indices], known)
-        spread = np.sqrt(known.var(at, progress=tell.shown))
+        with naming_rows(asked.place):
+            spread = np.sqrt(known.var(at, progress=tell.shown))
         table = table.assign(mean=known.mean(at), sd=spread, prob=known.prob(at, atleast, **how))
         table = table.assign(supported=known.supported(at))
     for kind, counts in (("rate", False), ("count", True)):
@@ -265,24 +268,25 @@ def predict(
     return 0
 
 
-def _asked(cells: Path, format: str | None, indices: list[str], limit: float | None) -> pd.DataFrame:
+def _asked(
+    cells: Path, format: str | None, known: Fit, indices: list[str], limit: float | None
+) -> tuple[Table, pd.DataFrame]:
     """The table of cells to predict; all its columns stay as they are written."""
-    from pltf.cli.data import TABLES
+    from pltf.cli.data import table_of
     from pltf.io.columns import refuse_absent
-    from pltf.io.files import guess, read_data, table_columns
 
-    kind = format or guess(cells)
-    if kind not in TABLES:
+    table = table_of(cells, known, format, limit)
+    if table is None:
         raise PltfError(f"--cells must be a table with the columns {', '.join(indices)}, and {cells} is none")
-    columns = table_columns(cells, kind, limit)
+    columns = table.columns()
     refuse_absent(cells, indices, columns)
     taken = [name for name in _PREDICTED if name in columns]
     if taken:
         raise PltfError(f"{cells} has a column {taken[0]!r}, as the answer has: rename it")
-    table: pd.DataFrame = read_data(cells, format=kind, keys=columns, limit=limit)
-    if not len(table):
+    rows = table.read(columns, [])
+    if not len(rows):
         raise PltfError(f"{cells} has no rows")
-    return table
+    return table, rows
 
 
 def _print_table(table: pd.DataFrame, safe: bool) -> None:
@@ -393,16 +397,19 @@ def _tell_memory(tell: Teller, planned: Plan) -> None:
         tell.know(device_bytes=planned.device_bytes, predict_device_bytes=planned.predict_device_bytes)
 
 
-def info(tell: Teller, file: Path, format: str | None, variable: str | None, limit: float | None) -> int:
+def info(tell: Teller, file: Path, **options: Any) -> int:
     """Tell what is in a file."""
-    from pltf.cli.data import TABLES
-    from pltf.io.files import guess, read_data, table_columns
+    from pltf.cli.data import reading_of
+    from pltf.io.files import TABLES, kind_of, read_data, table_columns
     from pltf.io.saved import is_saved
+
+    reading, limit = reading_of(options), options["limit"]
+    is_file = getattr(file, "url", None) is None
 
     if is_store(file):
         _tell_store(tell, file)
         return 0
-    if format is None and variable is None and is_saved(file):
+    if is_file and reading.format is None and reading.variable is None and is_saved(file):
         result = load(file, limit=limit)
         if isinstance(result, Selection):
             tell.say("", described(result, option))
@@ -415,10 +422,10 @@ def info(tell: Teller, file: Path, format: str | None, variable: str | None, lim
         _know_fit(tell, result)
         _tell_origin(tell, result.origin)
         return 0
-    held = read_data(file, format=format, variable=variable, limit=limit, most=MOST_COLUMNS)
-    kind = format or guess(file)
+    held = read_data(file, most=MOST_COLUMNS, **vars(reading))
+    kind = kind_of(file, reading)
     if kind in TABLES:
-        _tell_table(tell, held, len(table_columns(file, kind, limit)))
+        _tell_table(tell, held, len(table_columns(file, kind, reading)))
     else:
         _tell_array(tell, held)
     return 0
@@ -727,7 +734,7 @@ def _origin(file: Path, options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _as_written() -> list[str]:
-    return ["pltf", *COMMAND.get()]
+    return ["pltf", *map(without_password, COMMAND.get())]
 
 
 def _fit_of(path: Path, limit: float | None = None) -> Fit:
