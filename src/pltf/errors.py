@@ -192,7 +192,7 @@ class DataWarning(Sentence, UserWarning):
     >>> with warnings.catch_warnings(action="always", record=True) as told:
     ...     seen = pltf.observe(visits, dims=["user", "page"])
     >>> print(told[-1].message)
-    data: every row counts one, and the column age is not used: name the column of values with value=, or pass count=True
+    data: every row counts one, and the column age is not used: name it with value=, or pass count=True
     """
 
 

@@ -81,9 +81,13 @@ def remarks(asked: str | Mapping[str, str], seen: Mapping[str, Observation]) -> 
         elif likelihood == POISSON and looks_like_links(one):
             advice = f"if they are links, likelihood {BERNOULLI!r} is made for them"
             found.append(f"all observed values of {name} are 0 or 1: {advice}")
-        fraction = one.first_where(lambda x: x != np.floor(x)) if likelihood != BERNOULLI and _may_be_fractions(one) else None
+        fraction = (
+            one.first_where(lambda x: x != np.floor(x)) if likelihood != BERNOULLI and _may_be_fractions(one) else None
+        )
         if fraction is not None:
-            found.append(f"{name} holds values that are not whole numbers, such as {fraction[1]:g}, and is fitted as counts")
+            found.append(
+                f"{name} holds values that are not whole numbers, such as {fraction[1]:g}, and is fitted as counts"
+            )
     return tuple(found)
 
 

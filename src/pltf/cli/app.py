@@ -189,9 +189,16 @@ Index = Annotated[
 ]  # fmt: skip
 Value = Annotated[
     str | None,
-    typer.Option("--value", metavar="COLUMN", rich_help_panel=DATA, help="Column of values. Default: every row counts one."),
+    typer.Option(
+        "--value", metavar="COLUMN", rich_help_panel=DATA, help="Column of values. Default: every row counts one."
+    ),
 ]
-Count = Annotated[bool, typer.Option("--count", metavar="", rich_help_panel=DATA, help="Every row counts one; do not say which columns are unused.")]
+Count = Annotated[
+    bool,
+    typer.Option(
+        "--count", metavar="", rich_help_panel=DATA, help="Every row counts one; do not say which columns are unused."
+    ),
+]
 Sum = Annotated[bool, typer.Option("--sum", metavar="", rich_help_panel=DATA, help="Add up rows of the same cell.")]
 Missing = Annotated[
     MissingCells,
@@ -209,7 +216,9 @@ Format = Annotated[
 ]  # fmt: skip
 Variable = Annotated[
     str | None,
-    typer.Option("--variable", metavar="NAME", rich_help_panel=DATA, help="The array or layer, in a file that has several."),
+    typer.Option(
+        "--variable", metavar="NAME", rich_help_panel=DATA, help="The array or layer, in a file that has several."
+    ),
 ]
 ModelText = Annotated[
     str | None,
@@ -392,7 +401,10 @@ def _reads(options: Mapping[str, tuple[Any, Any]]) -> Callable[[Callable[..., in
             for name, (kind, default) in options.items()
         ]
         with_options.__signature__ = own.replace(parameters=[*own.parameters.values(), *more])  # type: ignore[attr-defined]
-        with_options.__annotations__ = {**command.__annotations__, **{name: kind for name, (kind, _) in options.items()}}
+        with_options.__annotations__ = {
+            **command.__annotations__,
+            **{name: kind for name, (kind, _) in options.items()},
+        }
         return with_options
 
     return extended

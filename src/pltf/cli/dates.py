@@ -25,9 +25,7 @@ class _Placed(Protocol):
     def place(self, row: int) -> str: ...
 
 
-def with_dates(
-    table: _Placed, rows: pd.DataFrame, keys: Mapping[str, str], options: Mapping[str, Any]
-) -> pd.DataFrame:
+def with_dates(table: _Placed, rows: pd.DataFrame, keys: Mapping[str, str], options: Mapping[str, Any]) -> pd.DataFrame:
     """Rows with dates in the columns that are binned; ``keys`` are columns, perhaps with a bin, and their names."""
     form, zone = options.get("date_format"), options.get("timezone")
     binned = {column for key, column in keys.items() if key != column}
@@ -76,7 +74,9 @@ def _moments(once: pd.Index, form: str | None, zone: str | None, what: str) -> p
     if once.dtype.kind in "iuf" and form is None:
         first = abs(float(once[0]))
         near = next((name for name, most in (("epoch", 1e11), ("epoch-ms", 1e14)) if first < most), "epoch-ns")
-        raise _WrongError(0, f"has {once[0]}, which is no date: --date-format {near} reads seconds since 1970 and the like")
+        raise _WrongError(
+            0, f"has {once[0]}, which is no date: --date-format {near} reads seconds since 1970 and the like"
+        )
     words = pd.Index([str(word) for word in once], dtype=object)
     if form is None:
         return _of_iso(words, zone, what)
@@ -97,9 +97,9 @@ def _of_iso(words: pd.Index, zone: str | None, what: str) -> pd.DatetimeIndex:
     import pandas as pd
 
     try:
-        if zone is not None and any(word[-1:] == "Z" or "+" in word or word[10:].count("-") for word in words):
-            if all(word[:1].isdigit() for word in words):
-                return pd.DatetimeIndex(pd.to_datetime(words, format="ISO8601", utc=True))
+        offsets = zone is not None and any(word[-1:] == "Z" or "+" in word or "-" in word[10:] for word in words)
+        if offsets and all(word[:1].isdigit() for word in words):
+            return pd.DatetimeIndex(pd.to_datetime(words, format="ISO8601", utc=True))
         return pd.DatetimeIndex(dates_of(words, what, PltfError))
     except (ValueError, TypeError) as reason:
         for at, word in enumerate(words):

@@ -121,9 +121,7 @@ def wide_table(
     long = with_dates(table, long, {one: column_of(one, long.columns) for one in wanted}, options)
     blanks = table.reading.keep_blanks
     with naming_rows(lambda row: table.place(row // len(others))):
-        seen = observe(
-            long, dims=wanted, value=value, duplicates=duplicates, keep_blanks=blanks, name=table.file.name
-        )
+        seen = observe(long, dims=wanted, value=value, duplicates=duplicates, keep_blanks=blanks, name=table.file.name)
     return seen, source
 
 

@@ -59,8 +59,12 @@ def with_index_columns(table: Any, dims: Any) -> Any:
     """
     if type(table).__module__.split(".")[0] != "pandas" or not hasattr(table, "columns"):
         return table
-    wanted = {part for one in (dims if isinstance(dims, (Sequence, Mapping)) else ()) if isinstance(one, str)
-              for part in (one, one.rpartition(":")[0])}
+    wanted = {
+        part
+        for one in (dims if isinstance(dims, (Sequence, Mapping)) else ())
+        if isinstance(one, str)
+        for part in (one, one.rpartition(":")[0])
+    }
     rows = [level for level in table.index.names if level in wanted and level not in table.columns]
     return table.reset_index(level=rows) if rows else table
 
@@ -123,8 +127,8 @@ def annotated(data: Any, layer: str | None, dims: Any, name: str) -> tuple[Any, 
     if matrix is None:
         raise ObservationError(f"{name} has no X; its layers are {', '.join(data.layers)}: say which with {py:layer=}")
     matrix = matrix.to_memory() if hasattr(matrix, "to_memory") else matrix
-    known = {axis: list(getattr(data, f"{axis}_names")) for axis in _OBS_VAR}
-    for axis, labels in known.items():
+    held = {axis: list(getattr(data, f"{axis}_names")) for axis in _OBS_VAR}
+    for axis, labels in held.items():
         if len(set(labels)) < len(labels):
             advice = f"make them unique by .{axis}_names_make_unique()"
             raise ObservationError(f"{name}: names of {axis} stand twice: {advice}")
@@ -133,7 +137,7 @@ def annotated(data: Any, layer: str | None, dims: Any, name: str) -> tuple[Any, 
         raise ObservationError(f"{name} has the indices obs and var: {py:dims} must be two names")
     if not isinstance(dims, Mapping) and tuple(dims or ()) == ("var", "obs"):
         matrix, names = matrix.T, {"var": "var", "obs": "obs"}
-    return matrix, tuple(names.values()), {index: known[axis] for axis, index in names.items()}
+    return matrix, tuple(names.values()), {index: held[axis] for axis, index in names.items()}
 
 
 # -- dimensions with any name -------------------------------------------------------------------

@@ -233,9 +233,7 @@ def known_labels(values: Any, what: str, error: type[PltfError] = ObservationErr
     return Labels(index.copy(deep=True), zone=zone)  # pandas 2 would share the memory of an array
 
 
-def labels_of(
-    column: Any, what: str, bin: str | None, *, keep_blanks: bool = False
-) -> tuple[Labels, NDArray[np.intp]]:
+def labels_of(column: Any, what: str, bin: str | None, *, keep_blanks: bool = False) -> tuple[Labels, NDArray[np.intp]]:
     """The labels that a column has, in their order, and the position of each row.
 
     Of categories all are labels, in the order of the categories; of binned dates, all bins from the first to the last.
@@ -283,7 +281,9 @@ def _without_blanks(
 def warn_of_merged(words: Sequence[str], plain: Sequence[str], what: str) -> None:
     """Say that words which differ in blanks only became one label; ``plain`` are the words without blanks."""
     first: dict[str, str] = {}
-    pairs = [(first[short], word) for word, short in zip(words, plain, strict=True) if first.setdefault(short, word) != word]
+    pairs = [
+        (first[short], word) for word, short in zip(words, plain, strict=True) if first.setdefault(short, word) != word
+    ]
     if pairs:
         one, other = pairs[0]
         count = "2 labels that differ" if len(pairs) == 1 else f"{len(pairs) + 1:,} labels that differ"

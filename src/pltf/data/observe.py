@@ -54,7 +54,8 @@ def observe(
     Dates are binned by ``"when:week"`` and the like (minute, hour, day, week, month, quarter, year; weekday,
     hourofday). ``value`` is the column of values; without it every row counts one, and a warning names the columns that
     are not used, unless ``count=True`` says so. A missing value makes its cell missing. A pandas Series with labels is
-    such a table too. Leading and trailing blanks of labels and of column names do not count, unless ``keep_blanks=True``.
+    such a table too. Leading and trailing blanks of labels and of column names do not count, except with
+    ``keep_blanks=True``.
 
     Listed cells: ``(coords, values)`` with a row of positions for each value and ``shape=``, any ``scipy.sparse``
     matrix or array, a pydata ``sparse.COO``, a sparse tensor of PyTorch, or a table whose columns hold positions, if
@@ -101,15 +102,17 @@ def observe(
         return data
     if is_annotated(data):
         if value is not None or count or shape is not None:
-            raise ObservationError(f"{name} is an {type(data).__name__}, which has a matrix: say which with {py:layer=}")
+            raise ObservationError(
+                f"{name} is an {type(data).__name__}, which has a matrix: say which with {py:layer=}"
+            )
         matrix, dims, named = annotated(data, layer, dims, name)
         how = {"unlisted": unlisted, "missing": missing, "duplicates": duplicates}
         return observe(matrix, mask, dims=dims, labels={**named, **(labels or {})}, name=name, **how)
     if layer is not None:
         raise ObservationError(f"{py:layer} goes with AnnData and MuData, but {name} is {_article(data)}")
     if shape is None and not count and value is None:
-        data = long_or_array(data, dims, name)
-        dims = None if is_xarray(data) and isinstance(dims, Mapping) else dims
+        given_table, data = data, long_or_array(data, dims, name)
+        dims = None if is_xarray(data) and data is not given_table and isinstance(dims, Mapping) else dims
     elif shape is None:
         data = with_index_columns(data, dims)
     if not is_table(data) and (value is not None or flag("count", count)):
@@ -122,7 +125,9 @@ def observe(
             raise _masks_a_list(name)
         how = {"unlisted": unlisted, "missing": missing, "duplicates": duplicates}
         with rows_by_label(data):
-            table = read_table(data, dims, value, flag("count", count), shape, known, flag("keep_blanks", keep_blanks), name)
+            table = read_table(
+                data, dims, value, flag("count", count), shape, known, flag("keep_blanks", keep_blanks), name
+            )
             seen: Observation = _of_table(table, known, **how, name=name)
         warn_of_unused(table.unused, name)
         return seen

@@ -91,7 +91,6 @@ def read_table(
     return EventTable(coords, values, sizes, tuple(key.dim for key in keys), known, chosen is None, unused)
 
 
-
 @contextmanager
 def rows_by_label(table: Any) -> Iterator[None]:
     """In errors, name the rows of a pandas table or Series by their labels."""
@@ -294,7 +293,7 @@ def warn_of_unused(columns: Sequence[Any], name: str) -> None:
         return
     few = ", ".join(map(str, columns[:5])) + (f" and {len(columns) - 5} more" if len(columns) > 5 else "")
     told = f"the column {few} is not used" if len(columns) == 1 else f"the columns {few} are not used"
-    advice = f"name the column of values with {py:value=}, or pass {py:count=True}"
+    advice = f"name {'it' if len(columns) == 1 else 'one'} with {py:value=}, or pass {py:count=True}"
     warn_caller(f"{name}: every row counts one, and {told}: {advice}", DataWarning)
 
 

@@ -62,12 +62,14 @@ def _matrix(path: Path, held: Any, allowance: Allowance) -> Any:
         return np.asarray(held)
     format = _SPARSE.get(_text(held.attrs.get("encoding-type", "")))
     if format is None:
-        raise PltfError(f"{path} must hold a dense or a sparse matrix, got {_text(held.attrs.get('encoding-type', ''))!r}")
+        raise PltfError(
+            f"{path} must hold a dense or a sparse matrix, got {_text(held.attrs.get('encoding-type', ''))!r}"
+        )
     parts = {}
     for part in ("data", "indices", "indptr"):
         _take(path, held[part], allowance)
         parts[part] = np.asarray(held[part])
-    return sparse_array(format, parts, np.asarray(held.attrs["shape"]), str(path))
+    return sparse_array(format, parts, tuple(map(int, held.attrs["shape"])), str(path))
 
 
 def _take(path: Path, held: Any, allowance: Allowance) -> None:

@@ -127,7 +127,11 @@ def _duckdb(path: Path, reading: Reading, allowance: Allowance) -> Iterator[Any]
     import duckdb
 
     memory = int(min(max(allowance.left, _LEAST), 2**50))
-    config = {"memory_limit": f"{memory}B", "autoinstall_known_extensions": False, "autoload_known_extensions": False}
+    config: Any = {
+        "memory_limit": f"{memory}B",
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+    }
     with duckdb.connect(str(path), read_only=True, config=config) as connection:
         for setting in ("temp_directory = ''", "enable_external_access = false", "lock_configuration = true"):
             connection.execute(f"SET {setting}")

@@ -87,8 +87,9 @@ def read_data(
     """What a file holds, as :func:`pltf.observe` takes it: a table, an array, or listed cells with their shape.
 
     ``how`` are the fields of :class:`Reading`. Its ``format`` is one of ``FORMATS``; by default, it is guessed from the
-    content, then from the ending. Of tables only ``columns`` are read, by default all; in text, ``keys`` are labels, which
-    stay as they are written but for blanks around them and for plain whole numbers; at most ``most`` columns are read.
+    content, then from the ending. Of tables only ``columns`` are read, by default all; in text, ``keys`` are labels,
+    which stay as they are written but for blanks around them and for plain whole numbers; at most ``most`` columns are
+    read.
 
     A file that would take more than ``limit`` bytes of memory is refused; by default, more than half of what is free.
 
@@ -163,14 +164,14 @@ def guess(path: Path, encoding: str | None = None) -> str:
     unread = next((told for mark, told in _UNREAD.items() if begin.startswith(mark)), None)
     if unread is not None and kind not in ("csv", "tsv"):
         raise PltfError(f"{path} is {unread}, which cannot be read: save it as CSV or .xlsx")
+    if looks_like_utf_16(begin) and encoding is None:
+        raise PltfError(f"{path} seems to be text in UTF-16: say so with {py:encoding='utf-16'}")
     if kind in ("json", "jsonl"):
         return "json" if begin.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[") else "jsonl"
     if kind in (*TEXTS, "mat"):  # MATLAB 4 had no mark
         return str(kind)
     if kind is not None:
         raise PltfError(f"{path} is not a {kind} file, despite its extension: say what it is with {py:format=}")
-    if looks_like_utf_16(begin) and encoding is None:
-        raise PltfError(f"{path} seems to be text in UTF-16: say so with {py:encoding='utf-16'}")
     if b"\x00" in begin and encoding is None:
         raise PltfError(f"{path} is an unsupported file type: say what it is with {py:format=} ({', '.join(FORMATS)})")
     if re.match(rb'\s*(\[\s*)?\{\s*"', begin):

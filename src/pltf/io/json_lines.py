@@ -63,12 +63,12 @@ def _records(path: Path, kind: str, reading: Reading, allowance: Allowance) -> I
     with opened(path, reading.encoding) as file:
         if kind == "json":
             found = _whole(path, file.read(int(min(allowance.left / _EXPANDED, 2**62)) + 1), allowance)
-            texts = ((f"record {number}", one) for number, one in enumerate(found, 1))
+            texts: Iterator[tuple[str, Any]] = ((f"record {number}", one) for number, one in enumerate(found, 1))
         else:
             texts = _lines(path, Lines(file, allowance))
         for where, record in texts:
             if not isinstance(record, dict):
-                raise PltfError(f"{path}: {where} must be an object such as {{\"user\": \"ann\"}}")
+                raise PltfError(f'{path}: {where} must be an object such as {{"user": "ann"}}')
             blanks = not reading.keep_blanks and any(name != name.strip() for name in record)
             yield where, {name.strip(): value for name, value in record.items()} if blanks else record
 

@@ -101,13 +101,13 @@ def unpacked(path: Path, encoding: str | None = None) -> IO[bytes]:
     """The bytes of a file, unpacked; of a text in another encoding, in UTF-8."""
     packing = packing_of(path)
     if packing == "gzip":
-        file: Any = gzip.open(path)
+        file: Any = gzip.open(path)  # noqa: SIM115
     elif packing == "zstd":
         import pyarrow
 
         file = pyarrow.input_stream(str(path), compression="zstd")
     elif packing == "zip":
-        file = ZipFile(path).open(_only_member(path))
+        file = ZipFile(path).open(_only_member(path))  # noqa: SIM115
     else:
         file = path.open("rb")
     return cast("IO[bytes]", file if encoding is None else BufferedReader(_Recoded(file, encoding), _BLOCK))

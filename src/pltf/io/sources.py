@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from pltf.errors import PltfError
 from pltf.io.databases import is_url, without_password
@@ -27,12 +27,12 @@ class Source(_Plain):  # type: ignore[misc]
     @classmethod
     def called(cls, shown: str, path: Path, url: str | None = None) -> Source:
         """A path with its name for messages, and its URL if it is a database."""
-        source = cast("Source", cls(path))
+        source = cls(path)
         source.shown, source.url = shown, url
         return source
 
     def __str__(self) -> str:
-        return getattr(self, "shown", super().__str__())
+        return str(getattr(self, "shown", super().__str__()))
 
     def __fspath__(self) -> str:
         return str(super().__str__())
@@ -40,7 +40,7 @@ class Source(_Plain):  # type: ignore[misc]
     @property
     def name(self) -> str:
         """What messages call it."""
-        return getattr(self, "shown", super().name)
+        return str(getattr(self, "shown", super().name))
 
 
 def database_url(text: str) -> Path | None:
@@ -68,4 +68,3 @@ def standard_input(limit: float | None) -> Iterator[Path]:
                 allowance.take(len(block))
                 file.write(block)
         yield Source.called("standard input", path)
-

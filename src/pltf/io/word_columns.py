@@ -26,10 +26,11 @@ _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")  # as a label: nothing is lost when
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|[+-]?inf(?:inity)?", re.IGNORECASE | re.ASCII)
 TRUTH = {"true": 1, "false": 0}
 _GROUPED = re.compile(r"[+-]?[1-9][0-9]{0,2}\.[0-9]{3}")  # of a point, as 6.200
-# By the sign before the decimals: sign, whole part with grouped thousands or without, decimals, exponent.
+_WHOLE_PART = r"[0-9]{{1,3}}(?:[{other}'’ \u00a0\u202f][0-9]{{3}})+|[0-9]+|(?=[{decimal}])"  # grouped or not
+# By the sign before the decimals: the sign of the number, its whole part, its decimals, its exponent.
 _LOCAL = {
     decimal: re.compile(
-        rf"([+-]?)([0-9]{{1,3}}(?:[{other}'’ \u00a0\u202f][0-9]{{3}})+|[0-9]+|(?=[{decimal}]))([{decimal}][0-9]*)?([eE][+-]?[0-9]+)?"
+        rf"([+-]?)({_WHOLE_PART.format(decimal=decimal, other=other)})([{decimal}][0-9]*)?([eE][+-]?[0-9]+)?"
     )
     for decimal, other in ((",", "."), (".", ","))
 }

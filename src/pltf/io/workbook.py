@@ -90,7 +90,7 @@ def _chosen(path: Path, sheet: str | None, book: Any) -> str:
     names = [one.title for one in book.worksheets]
     shown = [one.title for one in book.worksheets if one.sheet_state == "visible"]
     if sheet is None and len(shown or names) == 1:
-        return (shown or names)[0]
+        return str((shown or names)[0])
     if sheet is None or sheet not in names:
         came = f"got {sheet!r}" if sheet is not None else f"say which with {py:sheet=}"
         raise PltfError(f"{path} has the sheets {in_words(names)}: {came}")
