@@ -93,12 +93,12 @@ def read_table(
 
 @contextmanager
 def rows_by_label(table: Any) -> Iterator[None]:
-    """In errors, name the rows of a pandas table or Series by their labels."""
+    """In errors, name the rows of a pandas table or Series by their labels, if these differ."""
     index = getattr(table, "index", None)
     if type(table).__module__.split(".")[0] != "pandas" or _counts_rows(index):
         yield
         return
-    with naming_rows(lambda row: f"row {shown(index[row])}"):
+    with naming_rows(lambda row: f"row {shown(index[row]) if index.is_unique else row}"):
         yield
 
 

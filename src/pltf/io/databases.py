@@ -97,7 +97,7 @@ def _sqlite(path: Path, reading: Reading, allowance: Allowance) -> Iterator[tupl
     """The names and rows of a query of SQLite, which can read this file only, and change nothing."""
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
         connection.execute("PRAGMA trusted_schema = OFF")
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, int(min(max(allowance.left, 1), 2**30)))
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, int(min(max(allowance.left, 1 << 16), 2**30)))
         names = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%' ORDER BY 1"
         query = _query(path, reading.query, [name for (name,) in connection.execute(names)])
         connection.set_authorizer(_only_reads)

@@ -131,7 +131,7 @@ def zip_kind(path: Path) -> str | None:
         with ZipFile(path) as archive:
             names = archive.namelist()
     except BadZipFile:
-        return "npz"  # damaged; its reader says so
+        raise PltfError(f"{path} is damaged: it begins as a ZIP archive does, and cannot be opened as one") from None
     if any(name.endswith(".npy") for name in names) or not names:
         return "npz"
     if "xl/workbook.xml" in names:
