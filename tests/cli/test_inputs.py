@@ -79,7 +79,7 @@ def test_numbers_that_are_ambiguous(desk: Path) -> None:
         ("user,page,n\n\na,x,-1\n", ("--value", "n"), "line 3 of column 'n' holds -1"),
         ("user,page,n\na,x,1\n\nb,,1\n", ("--value", "n"), "column 'page': line 4 has no label"),
         ("user,page,n\na,x,many\n", ("--value", "n"), "line 2 of column 'n' has 'many', which is no number"),
-        ('user,page,n\na,x,"4,17"\n', ("--value", "n"), "line 2 of column 'n' has '4,17', which is no number; --decimal ,"),
+        ('user,page,n\na,x,"4,17"\n', ("--value", "n"), "line 2 of column 'n' has '4,17', which is no number"),
         ('user,page,n\na,x,"6,200"\n', ("--value", "n"), "which is no number; --decimal . reads grouped thousands"),
         ("user,page\na,x\n", ("--date-format", "epoch"), "--date-format goes with an index of dates"),
         ("user,page\na,x\n", ("--timezone", "UTC"), "--timezone goes with an index of dates"),

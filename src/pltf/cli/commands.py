@@ -508,7 +508,7 @@ def _tell_array(tell: Teller, held: Any) -> None:
 
 def convert(tell: Teller, file: Path, output: Path, force: bool, spreadsheet_safe: bool, **options: Any) -> int:
     """Write data in another format."""
-    from pltf.cli.data import write_observation
+    from pltf.cli.data import value_name, write_observation
 
     target = output_path(output, force, file)
     ending = ending_of(target, ENDINGS)
@@ -530,9 +530,12 @@ def convert(tell: Teller, file: Path, output: Path, force: bool, spreadsheet_saf
         and seen.unlisted == "missing"
         and path.suffix not in (".npz", ".nc")
     )
-    if alone:
-        tell.say("", f"{'':<12} read it with --missing unlisted, or cells without a row are zeros")
-    tell.know(read_with=["--missing", "unlisted"] if alone else [])
+    values = ["--value", value_name(seen.dims or ())] if ending in TABLE_ENDINGS else []
+    read_with = [*values, *(["--missing", "unlisted"] if alone else [])]
+    if read_with:
+        why = "; cells without a row are missing" if alone else ""
+        tell.say("", f"{'':<12} read it with {shlex.join(read_with)}{why}")
+    tell.know(read_with=read_with)
     return 0
 
 

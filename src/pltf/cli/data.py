@@ -6,7 +6,7 @@ import gzip
 import io
 import shlex
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,7 +29,7 @@ from pltf.data.stored import StoredPattern, is_store, open_store
 from pltf.data.tables import warn_of_unused
 from pltf.errors import PltfError, naming_rows
 from pltf.fit import Fit
-from pltf.io.columns import in_words, refuse_absent
+from pltf.io.columns import in_words, is_nameless, refuse_absent
 from pltf.io.databases import is_url
 from pltf.io.files import TABLES, kind_of, read_data
 from pltf.io.listed import ListedFile, line_of_cell
@@ -174,7 +174,8 @@ def read_alike(known: Fit, options: Mapping[str, Any]) -> dict[str, Any]:
     values = ("value", "count")  # one of them rules out the other
     if any(options[one] for one in values):
         earlier = {one: given for one, given in earlier.items() if one not in values}
-    given = {one: options.get(one) or earlier.get(one, usual.get(one, options.get(one))) for one in READING}
+    asked = [one for one in READING if one in options or one in earlier]
+    given = {one: options.get(one) or earlier.get(one, usual.get(one, options.get(one))) for one in asked}
     return {**options, **given}
 
 
@@ -294,8 +295,8 @@ def _with_bins(seen: Observation, array: Any) -> Observation:
 
 def _refuse(options: Mapping[str, Any], names: list[str], why: str) -> None:
     for name in names:
-        if options[name]:
-            raise PltfError(f"--{name} cannot be used here: {why}")
+        if options.get(name):
+            raise PltfError(f"--{name.replace('_', '-')} cannot be used here: {why}")
 
 
 def _table(
@@ -323,7 +324,7 @@ def _table(
     with naming_rows(table.place):
         seen = observe(rows, dims=dims, value=value, count=value is None, **how, name=file.name)
     if value is None and not options["count"]:
-        warn_of_unused([one for one in columns if one not in keys], str(file))
+        warn_of_unused([one for one in columns if one not in keys and not is_nameless(one)], str(file))
     return seen, f"{len(rows):,} rows of {file}, " + ("each one count" if value is None else f"values from {value!r}")
 
 
@@ -492,8 +493,16 @@ def _long(seen: Observation, *, zoned: bool) -> pd.DataFrame:
         if zoned and zone is not None and columns[dim].dtype.kind == "M":
             first = np.ones(at.size, dtype=bool)  # of two moments that the clock shows alike
             columns[dim] = columns[dim].tz_localize(zone, ambiguous=first, nonexistent="shift_forward")
-    name = next(name for name in ("value", "count", "number", "x", "y", "z") if name not in columns)
-    return pd.DataFrame({**columns, name: _whole(values)})
+    return pd.DataFrame({**columns, value_name(columns): _whole(values)})
+
+
+def value_name(columns: Collection[str]) -> str:
+    """The name of the column of values beside others.
+
+    >>> value_name(["user", "value"])
+    'count'
+    """
+    return next(name for name in ("value", "count", "number", "x", "y", "z") if name not in columns)
 
 
 def _with_all_positions(

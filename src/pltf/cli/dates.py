@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from pltf.data.labels import dates_of, readable_zone
+from pltf.data.labels import dates_of, readable_zone, split_bin
 from pltf.data.numeric import brief
-from pltf.errors import PltfError
+from pltf.errors import PltfError, py
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +28,7 @@ class _Placed(Protocol):
 def with_dates(table: _Placed, rows: pd.DataFrame, keys: Mapping[str, str], options: Mapping[str, Any]) -> pd.DataFrame:
     """Rows with dates in the columns that are binned; ``keys`` are columns, perhaps with a bin, and their names."""
     form, zone = options.get("date_format"), options.get("timezone")
-    binned = {column for key, column in keys.items() if key != column}
+    binned = {column for key, column in keys.items() if key != column and split_bin(key, f"{table.file}: {py:dims}")}
     if (form or zone) and not binned:
         option = "--date-format" if form else "--timezone"
         raise PltfError(f"{option} goes with an index of dates, such as --index user,when:day")

@@ -13,7 +13,7 @@ _SAME = (
     "max_iter", "method", "prior", "race", "ranking", "restarts", "resume", "seed", "title", "tol", "top", "value",
     "variable", "workers", "burn_in", "chains", "thin", "dispersion", "device", "criterion", "folds", "score", "widen",
     "unsupported", "limit", "append", "forget", "zeros", "sheet", "query", "encoding", "decimal",
-    "keep_blanks", "date_format", "timezone", "wide",
+    "keep_blanks",
 )  # fmt: skip
 OPTIONS: Mapping[str, str] = {name: f"--{name.replace('_', '-')}" for name in _SAME} | {
     "at": "--cells",

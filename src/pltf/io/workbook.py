@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,13 +63,12 @@ def _rows(path: Path, reading: Reading, allowance: Allowance) -> Iterator[Iterat
     _check_archive(path, allowance)
     with warnings.catch_warnings(action="ignore"):  # about styles and the like
         book = openpyxl.load_workbook(path, read_only=True, data_only=True, keep_links=False)
-    try:
+    with closing(book):
         sheet = book[_chosen(path, reading.sheet, book)]
         sheet.reset_dimensions()  # a file may say that it is as wide as can be
-        rows = enumerate(islice(sheet.iter_rows(values_only=True), _MOST_ROWS), 1)
-        yield ((number, row) for number, row in rows if any(one is not None for one in row))
-    finally:
-        book.close()
+        with closing(sheet.iter_rows(values_only=True)) as held:
+            rows = enumerate(islice(held, _MOST_ROWS), 1)
+            yield ((number, row) for number, row in rows if any(one is not None for one in row))
 
 
 def _check_archive(path: Path, allowance: Allowance) -> None:
