@@ -141,9 +141,10 @@ def test_python_objects_are_not_pickled_into_a_npz_file(tmp_path: Path) -> None:
 
 def test_what_a_table_cannot_say_is_told(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("who,film,stars\nann,up,3\nbob,up,0\n")
-    command = ("convert", tmp_path / "a.csv", tmp_path / "b.csv", "-i", "who,film", "--missing", "unlisted")
+    read_as = ("-i", "who,film", "--value", "stars", "--missing", "unlisted")
+    command = ("convert", tmp_path / "a.csv", tmp_path / "b.csv", *read_as)
     done = here(*command)
-    assert "read it with --missing unlisted" in done.out
+    assert "read it with --value value --missing unlisted; cells without a row are missing" in done.out
     assert (tmp_path / "b.csv").read_text() == "who,film,value\nann,up,3\nbob,up,0\n"
 
 

@@ -124,6 +124,7 @@ def test_dates_in_any_form(desk: Path) -> None:
     assert "line 2 of column 'when' has '09.11.2026', which is no date of the form %m/%d/%Y" in told
     (desk / "a.csv").write_text("user,when\nann,20261109\nbob,20261110\n")
     assert days(*day, "--date-format", "%Y%m%d") == ["2026-11-09", "2026-11-10"]
+    assert "--date-format %Y%m%d reads days such as 20261109" in refused("a.csv", *day, "--force")
 
 
 @pytest.mark.parametrize(("form", "scale"), [("epoch", 1), ("epoch-ms", 1000), ("epoch-ns", 10**9)])
@@ -183,13 +184,17 @@ def test_wide_tables(name: str, desk: Path) -> None:
 
 def test_wide_tables_of_more_columns_and_of_dates(desk: Path) -> None:
     (desk / "a.csv").write_text(
-        "user,place,2026-01-05,2026-01-06,2026-01-12\nann,gym,1,2,3\nann,bar,,1,0\nbob,gym,0,0,1\n"
+        "user,place,2026-01-05,2026-01-06,2026-01-12\nann,gym,1,2,3\nann,bar,0,1,0\nbob,gym,0,0,1\n"
     )
     done = here("fit", "a.csv", "--wide", "-i", "user,place,when:week", "--cp", "1", "--sum", "-o", "out.nc")
     assert "user 2 x place 2 x when 2" in done.out, done
     told = here("fit", "a.csv", "--wide", "-i", "user,place,when", "--cp", "1", "-o", "out.nc", "--force")
     assert "user 2 x place 2 x when 3" in told.out
-    assert "9 cells observed" not in told.out
+    (desk / "a.csv").write_text("user,place,2026-01-05,2026-01-06\nann,gym,1,\n")
+    told = here("fit", "a.csv", "--wide", "-i", "user,place,when", "--cp", "1", "-o", "out.nc", "--force")
+    assert "1 cells observed, 1 of them above zero" in told.out  # an empty cell is missing
+    weeks = ("-i", "user,place,when:week", "--sum")
+    assert "one of them has no value" in here("convert", "a.csv", "x.npz", "--wide", *weeks).refusal
     (desk / "b.csv").write_text(",x,y\nann,1,2\nbob,3,4\n")  # as pandas writes row labels without a name
     assert fitted("b.csv", "--wide", "-i", "user,page").labels["user"].names() == ["ann", "bob"]
 

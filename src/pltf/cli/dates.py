@@ -71,12 +71,8 @@ def _moments(once: pd.Index, form: str | None, zone: str | None, what: str) -> p
         return pd.DatetimeIndex(once)
     if form in EPOCHS:
         return _of_epoch(once, EPOCHS[str(form)], str(form))
-    if once.dtype.kind in "iuf" and form is None:
-        first = abs(float(once[0]))
-        near = next((name for name, most in (("epoch", 1e11), ("epoch-ms", 1e14)) if first < most), "epoch-ns")
-        raise _WrongError(
-            0, f"has {once[0]}, which is no date: --date-format {near} reads seconds since 1970 and the like"
-        )
+    if form is None and _are_counts(once):
+        raise _WrongError(0, f"has {once[0]}, which is no date: {_advice(str(once[0]))}")
     words = pd.Index([str(word) for word in once], dtype=object)
     if form is None:
         return _of_iso(words, zone, what)
@@ -90,6 +86,22 @@ def _moments(once: pd.Index, form: str | None, zone: str | None, what: str) -> p
         except (ValueError, TypeError):
             raise _WrongError(at, f"has {brief(word)}, which is no date of the form {form} (--date-format)") from None
     raise PltfError(f"{what} must hold dates of one time zone: --timezone puts them on one clock")
+
+
+def _are_counts(once: pd.Index) -> bool:
+    """Whether all that stands for dates are numbers; 20261109 in words is a date in ISO form."""
+    return once.dtype.kind in "iuf" or all(str(word).isdecimal() and len(str(word)) > 8 for word in once)
+
+
+def _advice(number: str) -> str:
+    """What a number that stands for a date may be."""
+    digits = len(number.partition(".")[0].lstrip("-"))
+    if digits == 8:
+        return "--date-format %Y%m%d reads days such as 20261109"
+    form = next(
+        (name for name, most in (("epoch", 11), ("epoch-ms", 14), ("epoch-us", 17)) if digits <= most), "epoch-ns"
+    )
+    return f"--date-format {form} reads time since 1970"
 
 
 def _of_iso(words: pd.Index, zone: str | None, what: str) -> pd.DatetimeIndex:

@@ -136,8 +136,8 @@ def annotated(data: Any, layer: str | None, dims: Any, name: str) -> tuple[Any, 
     if set(names) != set(_OBS_VAR) or (not isinstance(dims, Mapping) and dims is not None and len(dims) != 2):
         raise ObservationError(f"{name} has the indices obs and var: {py:dims} must be two names")
     if not isinstance(dims, Mapping) and tuple(dims or ()) == ("var", "obs"):
-        matrix, names = matrix.T, {"var": "var", "obs": "obs"}
-    return matrix, tuple(names.values()), {index: held[axis] for axis, index in names.items()}
+        return matrix.T, ("var", "obs"), held
+    return matrix, tuple(names[axis] for axis in _OBS_VAR), {names[axis]: held[axis] for axis in _OBS_VAR}
 
 
 # -- dimensions with any name -------------------------------------------------------------------
