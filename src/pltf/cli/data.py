@@ -320,7 +320,7 @@ def _table(
     rows = with_dates(table, rows, dict(zip(dims, keys, strict=True)), options)
     if known is not None:
         rows = as_labelled(rows, known, dict(zip(keys, dims.values(), strict=True)))
-    how = {**listed, "keep_blanks": table.reading.keep_blanks}
+    how = {**listed, "keep_blanks": table.reading.keep_blanks or table.kind in ("csv", "tsv")}  # stripped before
     with naming_rows(table.place):
         seen = observe(rows, dims=dims, value=value, count=value is None, **how, name=file.name)
     if value is None and not options["count"]:

@@ -105,9 +105,9 @@ def observe(
             raise ObservationError(
                 f"{name} is an {type(data).__name__}, which has a matrix: say which with {py:layer=}"
             )
-        matrix, dims, named = annotated(data, layer, dims, name)
+        matrix, dims, of_axes = annotated(data, layer, dims, name)
         how = {"unlisted": unlisted, "missing": missing, "duplicates": duplicates}
-        return observe(matrix, mask, dims=dims, labels={**named, **(labels or {})}, name=name, **how)
+        return observe(matrix, mask, dims=dims, labels={**of_axes, **(labels or {})}, name=name, **how)
     if layer is not None:
         raise ObservationError(f"{py:layer} goes with AnnData and MuData, but {name} is {_article(data)}")
     if shape is None and not count and value is None:

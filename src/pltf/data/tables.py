@@ -94,7 +94,7 @@ def read_table(
 @contextmanager
 def rows_by_label(table: Any) -> Iterator[None]:
     """In errors, name the rows of a pandas table or Series by their labels, if these differ."""
-    index = getattr(table, "index", None)
+    index: Any = getattr(table, "index", None)
     if type(table).__module__.split(".")[0] != "pandas" or _counts_rows(index):
         yield
         return
