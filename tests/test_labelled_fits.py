@@ -72,7 +72,7 @@ def listed_fit() -> pltf.Fit:
 
 @cache
 def sorted_fit() -> pltf.Fit:
-    return run(LONG)
+    return run(long(LONG))
 
 
 def labelled(fit: pltf.Fit) -> xr.DataArray:
