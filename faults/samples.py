@@ -36,18 +36,32 @@ def events(where: Path) -> Path:
 def fit_of(data: Path, out: Path, *more: object) -> list[object]:
     """The command that fits it; it goes on from its checkpoint."""
     kept = ("--checkpoint", out.with_name("kept.nc"), "--resume", "--force", "--quiet")
-    return ["fit", data, "--index", ",".join(INDICES), "--cp", 3, *FIT, *kept, "-o", out, *more]
+    return ["fit", data, "--index", ",".join(INDICES), "--value", "n", "--cp", 3, *FIT, *kept, "-o", out, *more]
 
 
 def search_of(data: Path, out: Path, *more: object) -> list[object]:
     """The command that finds its order; it goes on from its checkpoint."""
     kept = ("--checkpoint", out.with_name("kept.nc"), "--resume", "--force", "--quiet")
-    return ["select", data, "--index", ",".join(INDICES), "--cp", "1:4", *SEARCH, *kept, "-o", out, *more]
+    return [
+        "select",
+        data,
+        "--index",
+        ",".join(INDICES),
+        "--value",
+        "n",
+        "--cp",
+        "1:4",
+        *SEARCH,
+        *kept,
+        "-o",
+        out,
+        *more,
+    ]
 
 
 def convert_of(data: Path, out: Path, *more: object) -> list[object]:
     """The command that writes it in another format."""
-    return ["convert", data, out, "--index", ",".join(INDICES), "--quiet", *more]
+    return ["convert", data, out, "--index", ",".join(INDICES), "--value", "n", "--quiet", *more]
 
 
 def done(*arguments: object) -> None:

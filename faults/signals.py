@@ -38,7 +38,7 @@ def tallies(bench: Bench) -> Iterator[Tally]:
 
 
 def _commands(data: Path, fit: Path) -> dict[str, Work]:
-    index = ("--index", ",".join(INDICES))
+    index = ("--index", ",".join(INDICES), "--value", "n")
     return {
         "fit": lambda here: fit_of(data, here / "out.nc"),
         "select": lambda here: search_of(data, here / "out.nc"),

@@ -440,7 +440,11 @@ def test_listed_rows_are_as_wide_as_the_fit() -> None:
     wanted = fit.fold_in(row, "i").factors["A"].mean
     cells, values = [(0, 3, 1), (0, 1, 0)], [2, 1]
     table = pd.DataFrame({"i": [0, 0], "j": [3, 1], "k": [1, 0], "n": values})
-    for listed in ((cells, values), table, pltf.observe((cells, values), shape=(1, 5, 4))):
+    for listed in (
+        (cells, values),
+        table.set_index(["i", "j", "k"])["n"],
+        pltf.observe((cells, values), shape=(1, 5, 4)),
+    ):
         np.testing.assert_allclose(fit.fold_in(listed, "i").factors["A"].mean, wanted, rtol=1e-6)
     sizes = pltf.nmf(rank=2).fit(X[0])
     one = sparse.coo_array(row[0, :, 1])

@@ -55,14 +55,24 @@ def cube_fit() -> pltf.Fit:
     return run(CUBE)
 
 
+def long(table: Any, **how: Any) -> pltf.Observation:
+    """A long table with its values."""
+    return pltf.observe(table, dims=["user", "place", "day"], value="n", **how)
+
+
+def series(table: pd.DataFrame) -> pd.Series:
+    """The values of a long table, by their labels."""
+    return table.set_index([name for name in table.columns if name != "n"])["n"]
+
+
 @cache
 def listed_fit() -> pltf.Fit:
-    return run(pltf.observe(LONG, dims=["user", "place", "day"], labels=ORDER))
+    return run(long(LONG, labels=ORDER))
 
 
 @cache
 def sorted_fit() -> pltf.Fit:
-    return run(LONG)
+    return run(long(LONG))
 
 
 def labelled(fit: pltf.Fit) -> xr.DataArray:
@@ -85,24 +95,22 @@ def assert_same(fit: pltf.Fit, expected: pltf.Fit) -> None:
 
 SHUFFLED = LONG.sample(frac=1, random_state=1)
 TABLES: dict[str, Callable[[], Any]] = {
-    "rows in another order": lambda: SHUFFLED,
-    "columns in another order": lambda: LONG[["n", "day", "user", "place"]],
-    "types of pandas": lambda: SHUFFLED.convert_dtypes(),
-    "types of pyarrow": lambda: SHUFFLED.convert_dtypes(dtype_backend="pyarrow"),
-    "categories": lambda: LONG.astype({"user": "category", "place": "category", "day": "category"}),
+    "rows in another order": lambda: long(SHUFFLED),
+    "columns in another order": lambda: long(LONG[["n", "day", "user", "place"]]),
+    "types of pandas": lambda: long(SHUFFLED.convert_dtypes()),
+    "types of pyarrow": lambda: long(SHUFFLED.convert_dtypes(dtype_backend="pyarrow")),
+    "categories": lambda: long(LONG.astype({"user": "category", "place": "category", "day": "category"})),
     "series": lambda: SHUFFLED.set_index(["day", "user", "place"])["n"],
     "nameless series": lambda: LONG.set_index(["user", "place", "day"])["n"].rename_axis([None] * 3),
-    "polars": lambda: pl.from_pandas(SHUFFLED),
-    "polars types": lambda: pl.from_pandas(SHUFFLED).cast({"user": pl.Categorical, "place": pl.Int16}),
-    "polars gaps": lambda: pl.from_pandas(SHUFFLED).with_columns(pl.col("n").fill_nan(None).cast(pl.Int8)),
-    "pyarrow": lambda: pa.Table.from_pandas(SHUFFLED, preserve_index=False),
-    "observed": lambda: pltf.observe(LONG, dims=["user", "place", "day"]),
-    "observed in another order": lambda: pltf.observe(SHUFFLED, dims=["day", "user", "place"]),
-    "with labels": lambda: pltf.observe(
-        LONG, dims=["user", "place", "day"], labels={i: sorted(o) for i, o in ORDER.items()}
-    ),
+    "polars": lambda: long(pl.from_pandas(SHUFFLED)),
+    "polars types": lambda: long(pl.from_pandas(SHUFFLED).cast({"user": pl.Categorical, "place": pl.Int16})),
+    "polars gaps": lambda: long(pl.from_pandas(SHUFFLED).with_columns(pl.col("n").fill_nan(None).cast(pl.Int8))),
+    "pyarrow": lambda: long(pa.Table.from_pandas(SHUFFLED, preserve_index=False)),
+    "observed": lambda: long(LONG),
+    "observed in another order": lambda: pltf.observe(SHUFFLED, dims=["day", "user", "place"], value="n"),
+    "with labels": lambda: long(LONG, labels={i: sorted(o) for i, o in ORDER.items()}),
     "other names": lambda: pltf.observe(
-        LONG.set_axis(["a", "b", "c", "n"], axis=1), dims={"b": "place", "a": "user", "c": "day"}
+        LONG.set_axis(["a", "b", "c", "n"], axis=1), dims={"b": "place", "a": "user", "c": "day"}, value="n"
     ),
 }
 ARRAYS: dict[str, Callable[[], Any]] = {
@@ -172,7 +180,7 @@ def test_masks_go_by_names() -> None:
 def test_names_that_do_not_fit() -> None:
     for data, words in (
         (CUBE.rename(day="hour"), ("user, place, hour", "user, place, day")),
-        (pltf.observe(LONG, dims={"user": "user", "place": "place", "day": "hour"}), ("hour", "day")),
+        (pltf.observe(LONG, dims={"user": "user", "place": "place", "day": "hour"}, value="n"), ("hour", "day")),
         (LONG.rename(columns={"day": "hour"}), ("'day'", "hour")),
         (CUBE[0], ("place, day", "user, place, day")),
         (CUBE.variable, ("Variable",)),
@@ -272,7 +280,7 @@ def test_labels_come_back_everywhere() -> None:
 def test_labels_outlive_a_search() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for data in (CUBE, CUBE.T, LONG, pltf.observe(CUBE.T)):
+        for data in (CUBE, CUBE.T, series(LONG), pltf.observe(CUBE.T)):
             found = pltf.select(MODEL, data, r=[1, 2], restarts=2, max_iter=8, criterion="bound").best_fit
             assert {i: set(one.index) for i, one in found.labels.items()} == {i: set(o) for i, o in ORDER.items()}
             again = found.model.fit(data, seed=int(found.restarts.query("best")["seed"].iloc[0]), max_iter=8)
@@ -445,18 +453,19 @@ SINGLE: dict[str, Callable[[], Any]] = {
     "labels in another order": lambda: ROW[::-1, [2, 0, 3, 1]].T,
     "without labels": lambda: ROW.drop_vars(["place", "day"]).T,
     "with the label of the row": lambda: CUBE[:1].copy(data=ROW.values[None]).sel(user="eve"),
-    "table": lambda: CELL_ROWS.sample(frac=1, random_state=2)[["day", "n", "place"]],
-    "polars": lambda: pl.from_pandas(CELL_ROWS),
+    "table": lambda: series(CELL_ROWS.sample(frac=1, random_state=2)[["day", "n", "place"]]),
     "series": lambda: CELL_ROWS.set_index(["day", "place"])["n"],
     "nameless series": lambda: CELL_ROWS.set_index(["place", "day"])["n"].rename_axis([None, None]),
     "observed": lambda: pltf.observe(ROW),
-    "observed table": lambda: pltf.observe(CELL_ROWS, dims=["place", "day"], labels={"place": PLACES, "day": DAYS}),
+    "observed table": lambda: pltf.observe(
+        CELL_ROWS, dims=["place", "day"], value="n", labels={"place": PLACES, "day": DAYS}
+    ),
 }
 MANY: dict[str, Callable[[], Any]] = {
     "array": lambda: ROW.expand_dims(user=["new"]),
     "transposed": lambda: ROW.expand_dims(user=["new"]).T,
     "labels in another order": lambda: ROW.expand_dims(user=["new"]).T[::-1],
-    "table": lambda: CELL_ROWS.assign(user="new").sample(frac=1, random_state=2),
+    "table": lambda: series(CELL_ROWS.assign(user="new").sample(frac=1, random_state=2)),
     "series": lambda: CELL_ROWS.assign(user="new").set_index(["day", "user", "place"])["n"],
     "observed": lambda: pltf.observe(ROW.expand_dims(user=["new"]).T),
 }
@@ -489,7 +498,7 @@ def test_new_rows_that_list_fewer_labels() -> None:
     held = cube_fit().fold_in(np.where(np.isin(PLACES, PLACES[:2])[:, None], ROW.values, np.nan), "user", **RUN)
     np.testing.assert_allclose(part.factors["U"].mean, held.factors["U"].mean, rtol=1e-10)
     listed = cube_fit().fold_in(
-        CELL_ROWS.query("place in [40, 10]"), "user", **RUN
+        series(CELL_ROWS.query("place in [40, 10]")), "user", **RUN
     )  # what a table does not list is zero
     zeros = cube_fit().fold_in(np.where(np.isin(PLACES, PLACES[:2])[:, None], ROW.values, 0), "user", **RUN)
     np.testing.assert_allclose(listed.factors["U"].mean, zeros.factors["U"].mean, rtol=1e-10)
@@ -505,7 +514,7 @@ def test_new_rows_that_list_fewer_labels() -> None:
         (ROW.rename(day="hour"), ("place, hour", "place, day")),
         (pltf.observe(ROW[::-1]), ("other labels of 'place'",)),
         (pltf.observe(ROW.expand_dims(user=["new"])[:, ::-1]), ("other labels of 'place'",)),
-        (pd.concat([CELL_ROWS, CELL_ROWS]), ("listed more than once",)),
+        (series(pd.concat([CELL_ROWS, CELL_ROWS])), ("listed more than once",)),
     ],
 )
 def test_new_rows_that_do_not_fit(rows: Any, words: tuple[str, ...]) -> None:
@@ -541,9 +550,9 @@ DATA: dict[str, Callable[[], Any]] = {
     "array": lambda: FULL,
     "transposed": lambda: FULL.T,
     "labels in another order": lambda: FULL[::-1, :, [1, 0, 3, 2]],
-    "table": lambda: FULL.to_series().rename("n").reset_index().sample(frac=1, random_state=1),
+    "table": lambda: long(FULL.to_series().rename("n").reset_index().sample(frac=1, random_state=1)),
     "series": lambda: FULL.transpose("day", "user", "place").to_series(),
-    "polars": lambda: pl.from_pandas(FULL.to_series().rename("n").reset_index()),
+    "polars": lambda: long(pl.from_pandas(FULL.to_series().rename("n").reset_index())),
     "observed": lambda: pltf.observe(FULL),
 }
 WHICH: dict[str, Callable[[], Any]] = {
@@ -691,14 +700,14 @@ RATINGS = pd.DataFrame({"user": list("aabbc"), "place": list("xyxzy"), "stars": 
 
 
 def test_what_was_missing_in_the_fit_is_missing_in_further_tables() -> None:
-    seen = pltf.observe(RATINGS, dims=["user", "place"], unlisted="missing")
+    seen = pltf.observe(RATINGS, dims=["user", "place"], value="stars", unlisted="missing")
     fit = pltf.nmf(("user", "place"), rank=1).fit(seen)
-    one = pd.DataFrame({"user": ["new"], "place": ["x"], "stars": [5]})
+    one = pd.DataFrame({"user": ["new"], "place": ["x"]})
     assert fit.fold_in(one, "user").n_observed == {"X": 1}
     assert fit.fold_in(one.drop(columns="user"), "user").n_observed == {"X": 1}
     with pytest.raises(PltfError, match="X must hold a value for each of the cells"):
-        pltf.metrics.score(fit, RATINGS, [("a", "x"), ("a", "z")])
-    counts = pltf.nmf(("user", "place"), rank=1).fit(RATINGS)
+        pltf.metrics.score(fit, RATINGS[["user", "place"]], [("a", "x"), ("a", "z")])
+    counts = pltf.nmf(("user", "place"), rank=1).fit(RATINGS[["user", "place"]])
     assert counts.fold_in(one, "user").n_observed == {"X": 3}
 
 

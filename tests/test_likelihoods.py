@@ -250,7 +250,18 @@ def test_the_command_line(tmp_path: Path) -> None:
     assert refused.code == 2
     assert refused.err == "pltf: X must hold only 0 and 1 under --likelihood bernoulli, but cell (0, 0) holds 2\n"
     (tmp_path / "visits.csv").write_text("user,week,visits\nann,2026-11-09,1\nbob,2026-11-16,3\n")
-    visits = ("--index", "user,week:week", "--nmf", 1, "-o", tmp_path / "no.nc", "--likelihood", "bernoulli")
+    visits = (
+        "--index",
+        "user,week:week",
+        "--value",
+        "visits",
+        "--nmf",
+        1,
+        "-o",
+        tmp_path / "no.nc",
+        "--likelihood",
+        "bernoulli",
+    )
     refused = here("fit", tmp_path / "visits.csv", *visits)
     assert refused.err.endswith("under --likelihood bernoulli, but cell ('bob', 2026-11-16) holds 3\n")
     search = ("select", tmp_path / "links.npy", "--nmf", "1:2", "--restarts", 1, "--likelihood", "auto")

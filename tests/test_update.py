@@ -384,7 +384,7 @@ def test_lists_and_sparse_matrices() -> None:
     more = fit.update((np.array([[0, 1], [2, 3]]), [4, 1]), append="i")
     assert more.sizes["i"] == 9
     table = pd.DataFrame(cells, columns=["i", "j"]).assign(n=X[tuple(cells.T)])
-    assert_same(fit.update(table), expected)
+    assert_same(fit.update(table.set_index(["i", "j"])["n"]), expected)
 
 
 def test_coupled_tensors_may_come_alone() -> None:

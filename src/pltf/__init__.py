@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pltf.data import open_store as open
     from pltf.errors import (
         ConvergenceWarning,
+        DataWarning,
         EngineError,
         NotationError,
         ObservationError,
@@ -43,6 +44,7 @@ _HOMES = {
     "pltf.data": ("Holdout", "Observation", "holdout", "observe", "open"),
     "pltf.errors": (
         "ConvergenceWarning",
+        "DataWarning",
         "EngineError",
         "NotationError",
         "ObservationError",
@@ -69,6 +71,7 @@ __version__: str  # looked up when it is asked for
 
 __all__ = [
     "ConvergenceWarning",
+    "DataWarning",
     "Dispersion",
     "EngineError",
     "Evidence",

@@ -13,7 +13,10 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Sequence
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -24,6 +27,7 @@ from pltf.terminal import printable
 _OPEN, _CLOSE = "\x0e", "\x0f"  # shift out, shift in: neither a value nor the name of a file has them
 _SPELLED, _ONLY = "=", "-"  # kinds of pieces
 _PIECE = re.compile(f"{_OPEN}([{_SPELLED}{_ONLY}])(.*?){_CLOSE}", re.DOTALL)
+_ROWS = re.compile(r"rows? [0-9]+( and [0-9]+)*")
 _ARGUMENT = re.compile(r"(?:[A-Z]\w*: )?([A-Za-z_]\w*)(?=$|=|\[)")  # as in "tol", "tol=0", "init['U']", "Gamma: shape"
 
 
@@ -55,6 +59,41 @@ def spelled(marked: str, spell: Callable[[str], str] | None = None) -> str:
         return spell(text) if kind == _SPELLED else ""
 
     return _PIECE.sub(read, marked)
+
+
+def with_rows(marked: str, called: Callable[[int], str]) -> str:
+    """A marked sentence in which rows are named by ``called``, which gets their positions.
+
+    >>> spelled(with_rows(f"{py:rows 0 and 3} differ", lambda row: f"line {row + 2}"))
+    'line 2 and line 5 differ'
+    """
+
+    def read(piece: re.Match[str]) -> str:
+        kind, text = piece.groups()
+        if kind != _SPELLED or not _ROWS.fullmatch(text):
+            return piece[0]
+        return " and ".join(called(int(number)) for number in re.findall("[0-9]+", text))
+
+    return _PIECE.sub(read, marked)
+
+
+@contextmanager
+def naming_rows(called: Callable[[int], str]) -> Iterator[None]:
+    """Name the rows in errors by ``called``, which gets their positions.
+
+    >>> with naming_rows(lambda row: f"line {row + 2}"):
+    ...     raise PltfError(f"{py:row 3} has no label")
+    Traceback (most recent call last):
+        ...
+    pltf.errors.PltfError: line 5 has no label
+    """
+    try:
+        yield
+    except PltfError as error:
+        text = with_rows(error.marked, called)
+        if text == error.marked:
+            raise
+        raise type(error)(text, error.argument) from None
 
 
 class Sentence(Exception):
@@ -160,6 +199,18 @@ class ConvergenceWarning(Sentence, UserWarning):
     """
 
 
+class DataWarning(Sentence, UserWarning):
+    """Data that may not mean what they seem to; the message says why, and how to be explicit.
+
+    >>> import warnings, pandas as pd, pltf
+    >>> visits = pd.DataFrame({"user": ["ann", "bob"], "page": ["a", "b"], "age": [31, 46]})
+    >>> with warnings.catch_warnings(action="always", record=True) as told:
+    ...     seen = pltf.observe(visits, dims=["user", "page"])
+    >>> print(told[-1].message)
+    data: every row counts one, and the column age is not used: name it with value=, or pass count=True
+    """
+
+
 class SelectionWarning(Sentence, UserWarning):
     """A search whose answer calls for a second look; the message says why.
 
@@ -181,6 +232,14 @@ class ScoreWarning(Sentence, UserWarning):
     >>> print(told[-1].message)
     16 of the 16 cells were seen by the fit: their scores tell what it remembers
     """
+
+
+def warn_caller(text: str, category: type[Warning]) -> None:
+    """Warn at the line outside of this package that led here."""
+    package, depth, frame = __name__.split(".")[0], 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == package:
+        frame, depth = frame.f_back, depth + 1
+    warnings.warn(category(text), stacklevel=depth)
 
 
 def whole(argument: str, value: Any, least: int) -> int:

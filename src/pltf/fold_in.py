@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pltf.data import CooObservation, DenseObservation, Observation, StoredObservation, observe
+from pltf.data.forms import is_annotated, long_or_array
 from pltf.data.observe import has_names, in_order, is_listed, is_xarray, shape_and_dtype
 from pltf.data.tables import column_names, is_table
 from pltf.errors import ObservationError, PltfError, py
@@ -106,10 +107,13 @@ def _as_rows(known: Fit, model: Model, given: Any, index: str, argument: str) ->
     for name, one in by_tensor(model, given, argument, partial=True).items():
         indices = model.observed[name]
         place = indices.index(index)
+        one = long_or_array(one, indices, name)
         if isinstance(one, Observation):
             whole = len(one.shape) == len(indices) or one.dims is None
             one = in_order(one, indices if whole else tuple(i for i in indices if i != index), name)
             check_labels(one, {i: known.labels[i] for i in known.labels if i != index}, name)
+        elif is_annotated(one):
+            one = observe(one, dims=indices, name=name)
         elif has_names(one):
             one = _named_rows(known, one, indices, index, name)
         elif is_listed(one):

@@ -48,7 +48,7 @@ def absent_column(name: Any, names: Sequence[Any]) -> str:
     >>> absent_column("user", ["user place n"])
     "; are its fields separated by ' '? Use commas, semicolons, tabs or |"
     >>> absent_column("month", ["user", *map(str, range(2000, 2020))])
-    '; it looks like a wide table, with a column for each label: make it long, with a row for each cell'
+    '; it looks like a wide table, with a column for each label: use --wide, or make it long'
     """
     known, text = list(map(str, names)), str(name)
     pieces = re.split(r"\s*[;|/+&]\s*|\s+", text)
@@ -59,4 +59,4 @@ def absent_column(name: Any, names: Sequence[Any]) -> str:
     near = suggestion(text, known)
     if near or len(known) < _WIDE:
         return near
-    return "; it looks like a wide table, with a column for each label: make it long, with a row for each cell"
+    return "; it looks like a wide table, with a column for each label: use --wide, or make it long"

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data import CooObservation, Observation, observe
+from pltf.data.forms import is_annotated, long_or_array
 from pltf.data.labels import PERIODS, Labels
 from pltf.data.observe import in_order, is_xarray
 from pltf.data.pattern import ListedPattern, Pattern
@@ -99,6 +100,7 @@ def _whole(known: Fit, name: str, axes: Axes) -> bool:
 def _read(known: Fit, name: str, given: Any, mask: Any, axes: Axes) -> Observation:
     """The data of a tensor, with their own labels or with all positions of the fit."""
     indices, unlisted = known.model.observed[name], known.patterns[name].unlisted
+    given = long_or_array(given, indices, name)
     if isinstance(given, Observation):
         seen = in_order(observe(given, mask, name=name), indices, name)
     elif is_table(given):
@@ -107,7 +109,8 @@ def _read(known: Fit, name: str, given: Any, mask: Any, axes: Axes) -> Observati
         sizes = tuple(2**62 if i in axes.append else known.sizes[i] for i in indices)
         seen = _cut(observe(given, mask, shape=sizes, unlisted=unlisted, name=name), indices, axes)
     else:
-        seen = observe(given, mask, dims=indices if is_xarray(given) else None, name=name)
+        named = is_xarray(given) or is_annotated(given)
+        seen = observe(given, mask, dims=indices if named else None, name=name)
     if len(seen.shape) != len(indices):
         raise ObservationError(f"{name} must have the indices {', '.join(indices)}, got shape {seen.shape}")
     return seen

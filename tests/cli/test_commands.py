@@ -158,7 +158,7 @@ def test_score(folder: Path) -> None:
     labels = [[f"{word}{n:02d}" for n in cell] for word, cell in zip("upa", fit.held_out.cells.T, strict=True)]
     table = pd.DataFrame(dict(zip(("user", "place", "act"), labels, strict=True))).assign(n=fit.held_out.values)
     table.to_csv(folder / "hidden.csv", index=False)
-    again = facts(here("score", folder / "run.nc", folder / "hidden.csv", "--json"))
+    again = facts(here("score", folder / "run.nc", folder / "hidden.csv", "--value", "n", "--json"))
     assert again["scores"]["auc"]["value"] == pytest.approx(told["scores"]["auc"]["value"], abs=1e-12)
     assert told["cells"] == again["cells"] == len(table)
 

@@ -25,9 +25,9 @@ VALUES = [0.0, 1.0, 3.0, 0.1, 1 / 3, 2.0**53, 1e300, 5e-324]
 WAYS = [".csv", ".tsv", ".csv.gz", *([] if MINIMAL else [".parquet"]), ".tns", ".tns.gz", ".npz", ".nc"]
 
 
-def read(path: Path, index: str | None = None, missing: str = "nan") -> Observation:
+def read(path: Path, index: str | None = None, missing: str = "nan", value: str | None = None) -> Observation:
     """What the commands take a file for."""
-    options = dict.fromkeys(("value", "variable", "format", "limit")) | {"count": False, "sum": False}
+    options = dict.fromkeys(("variable", "format", "limit")) | {"value": value, "count": False, "sum": False}
     return observed(path, {**options, "index": index, "missing": missing})[0]
 
 
@@ -85,7 +85,7 @@ def test_there_and_back(seen: Observation, ending: str, tmp_path_factory: pytest
     table = not ending.startswith((".tns", ".npz", ".nc"))
     index = ",".join(seen.dims or (f"axis{n}" for n in range(len(seen.shape)))) if table else None
     missing = "unlisted" if unlisted and ending not in (".npz", ".nc") else "nan"
-    again = read(path, index, missing)
+    again = read(path, index, missing, "value" if table else None)
     if ending.startswith(".tns"):
         assert list(cells(again).values()) == list(cells(seen).values())
         assert again.shape == seen.shape
@@ -141,9 +141,10 @@ def test_python_objects_are_not_pickled_into_a_npz_file(tmp_path: Path) -> None:
 
 def test_what_a_table_cannot_say_is_told(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("who,film,stars\nann,up,3\nbob,up,0\n")
-    command = ("convert", tmp_path / "a.csv", tmp_path / "b.csv", "-i", "who,film", "--missing", "unlisted")
+    read_as = ("-i", "who,film", "--value", "stars", "--missing", "unlisted")
+    command = ("convert", tmp_path / "a.csv", tmp_path / "b.csv", *read_as)
     done = here(*command)
-    assert "read it with --missing unlisted" in done.out
+    assert "read it with --value value --missing unlisted; cells without a row are missing" in done.out
     assert (tmp_path / "b.csv").read_text() == "who,film,value\nann,up,3\nbob,up,0\n"
 
 

@@ -19,22 +19,23 @@ import pltf.report
 from pltf.cli.app import app, fit
 from pltf.cli.spelling import OPTIONS, option
 from pltf.io.files import read_data
+from pltf.io.reading import Reading
 from pltf.options import SAMPLING, FitOptions
 from tests.cli import here
 
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 TABLE = "user,place,n\nann,bar,3\nbob,gym,1\nann,gym,2\nbob,bar,0\n"
-NMF = ("fit", "a.csv", "-i", "user,place", "--nmf", "1", "-o", "out.nc", "--force")
+NMF = ("fit", "a.csv", "-i", "user,place", "--nmf", "1", "-o", "out.nc", "--value", "n", "--force")
 RIGHT = {
     "fit": (*NMF, "--max-iter", "2", "--tol", "0"),
-    "select": ("select", "a.csv", "-i", "user,place", "--nmf", "1:2", "--restarts", "1", "--workers", "1"),
+    "select": ("select", "a.csv", "-i", "user,place", "--count", "--nmf", "1:2", "--restarts", "1", "--workers", "1"),
     "update": ("update", "held.nc", "a.csv", "-o", "out.nc", "--force", "--max-iter", "2", "--tol", "0"),
     "predict": ("predict", "run.nc", "--top", "2", "--among", "all"),
     "score": ("score", "held.nc"),
     "report": ("report", "run.nc", "-o", "out.html", "--force"),
-    "plan": ("plan", "a.csv", "-i", "user,place", "--nmf", "1"),
+    "plan": ("plan", "a.csv", "-i", "user,place", "--count", "--nmf", "1"),
     "info": ("info", "x.npy"),
-    "convert": ("convert", "a.csv", "out.npz", "-i", "user,place", "--force"),
+    "convert": ("convert", "a.csv", "out.npz", "-i", "user,place", "--count", "--force"),
 }
 WRONG = ("", "-1", "1.5", "nan", "a=b", "user", "nowhere/a.b", "999999999")
 SLOW = {"restarts", "max_iter", "draws", "top", "workers", "cp", "nmf", "tucker", "atleast"}  # the last would be done
@@ -49,7 +50,7 @@ def _arguments() -> set[str]:
         one for kind in classes for _, one in inspect.getmembers(kind, inspect.isfunction)
     ]
     called += [pltf.observe, pltf.prepare, pltf.holdout, pltf.select, pltf.load, pltf.cp]
-    called += [read_data, pltf.metrics.score, pltf.report.write]
+    called += [read_data, Reading, pltf.metrics.score, pltf.report.write]
     return {name for one in called for name in inspect.signature(one).parameters} - {"self"}
 
 
@@ -81,7 +82,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         np.savez("two.npz", a=np.ones((2, 2)), b=np.ones((2, 2)))
         Path("odd.bin").write_bytes(b"a\x00b")
         pltf.nmf(rank=1).fit(np.eye(3) + 1).save("run.nc")
-        assert here(*NMF[:-3], "-o", "held.nc", "--holdout", "0.5", "-q").code == 0
+        assert here(*NMF, "-o", "held.nc", "--holdout", "0.5", "-q").code == 0
         kept = ("--checkpoint", "kept.nc")
         assert here(*NMF, *kept, "--max-iter", "2", "--tol", "0", "-q").code == 0
         yield folder
@@ -124,11 +125,11 @@ DEEP = [
     ((*NMF, "--checkpoint", "kept.nc", "--resume"), "begun with another --max-iter (2 there, 2000 here)"),
     ((*NMF, "--checkpoint", "run.nc", "--resume"), "run.nc is no checkpoint"),
     ((*NMF, "--max-iter", "1"), "the fit has not converged: 1 sweeps are done; raise --max-iter or --tol\n"),
-    (("fit", "twice.csv", *NMF[2:]), "in rows 1 and 2; pass --sum to add them up"),
+    (("fit", "twice.csv", *NMF[2:]), "in line 2 and line 3; pass --sum to add them up"),
     (("fit", "a.tns", "--nmf", "1", "-o", "new.nc"), "pass --sum to add them up"),
     (("fit", "empty.csv", *NMF[2:]), "at least one cell must be observed, but all are missing"),
     (
-        ("fit", "zones.csv", *NMF[4:], "-i", "user,when:day"),
+        ("fit", "zones.csv", "--nmf", "1", "-o", "out.nc", "--force", "-i", "user,when:day"),
         "one time zone, got UTC+01:00 and UTC+02:00: write all with",
     ),
     (("fit", "a.csv", "--nmf", "1", "-o", "new.nc", "-i", "user,place:decade"), "--index"),
@@ -139,7 +140,7 @@ DEEP = [
     (("fit", "odd.bin", "--nmf", "1", "-o", "new.nc"), "say what it is with --format"),
     (("select", "a.csv", "-i", "user,place", "-m", "ir,jr->ij", "-s", "q=1:2", "-s", "r=1"), "the latent indices"),
     (("predict", "run.nc", "--top", "2", "--among", "zero"), "no cell of X is among those asked for ('zero')"),
-    (("predict", "run.nc", "--cells", "cells.csv"), "--cells: row 1 has 7 for index 'i', which runs from 0 to 2"),
+    (("predict", "run.nc", "--cells", "cells.csv"), "--cells: line 2 has 7 for index 'i', which runs from 0 to 2"),
     (("predict", "run.nc", "--top", "2", "--among", "all", "--level", "2"), "--level must lie between 0 and 1"),
     (("predict", "run.nc", "--top", "2", "--among", "all", "--atleast", "9" * 17), "--atleast must be at most 2**53"),
     (("score", "held.nc", "--level", "0"), "--level must lie between 0 and 1"),
@@ -153,7 +154,7 @@ def test_sentences_of_the_library_name_options(command: tuple[str, ...], why: st
 
 def test_what_is_told_of_an_array_and_of_a_search_names_options(desk: Path) -> None:
     assert "cannot be fitted" in here("info", "minus.npy").out
-    search = ("select", "a.csv", "-i", "user,place", "--nmf", "1:2", "--restarts", "1", "--workers", "1")
+    search = ("select", "a.csv", "-i", "user,place", "--count", "--nmf", "1:2", "--restarts", "1", "--workers", "1")
     done = here(*search, "--max-iter", "1", "-o", "search.nc", "--force", "--json")
     assert "raise --max-iter" in done.err
     assert "raise --max-iter" in done.out

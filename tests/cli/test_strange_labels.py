@@ -36,7 +36,7 @@ def _table(name: str, users: list[str], index: str = "user") -> None:
 
 def _fitted(users: list[str]) -> Outcome:
     _table("a.csv", users)
-    return here("fit", "a.csv", "-i", "user,place", "--nmf", "1", "-o", "run.nc")
+    return here("fit", "a.csv", "-i", "user,place", "--value", "n", "--nmf", "1", "-o", "run.nc")
 
 
 def _harmless(told: Outcome) -> Outcome:
@@ -57,7 +57,7 @@ def test_columns_are_shown_escaped() -> None:
     told = _harmless(here("info", "a.csv"))
     assert f"user{SHOWN}" in told.out
     assert f"ann{SHOWN}" in told.out
-    refused = _harmless(here("fit", "a.csv", "-i", "place", "--cp", "1", "-o", "run.nc"))
+    refused = _harmless(here("fit", "a.csv", "-i", "place", "--count", "--cp", "1", "-o", "run.nc"))
     assert f"user{SHOWN}" in refused.refusal
 
 
@@ -71,7 +71,7 @@ def test_predictions_on_a_terminal_are_escaped(monkeypatch: pytest.MonkeyPatch) 
 def test_a_column_of_any_name_is_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also that of the first argument of a method."""
     _table("a.csv", ["ann", "bob"], index="self")
-    assert here("fit", "a.csv", "-i", "self,place", "--nmf", "1", "-o", "run.nc").code == 0
+    assert here("fit", "a.csv", "-i", "self,place", "--value", "n", "--nmf", "1", "-o", "run.nc").code == 0
     monkeypatch.setattr(commands, "is_terminal", lambda: True)
     told = here("predict", "run.nc", "--top", "2", "--among", "all")
     assert (told.code, told.err) == (0, "")
@@ -81,7 +81,7 @@ def test_a_column_of_any_name_is_shown_on_a_terminal(monkeypatch: pytest.MonkeyP
 def test_files_with_strange_names_are_shown_escaped() -> None:
     assert SHOWN in _harmless(here("info", f"none{ESCAPE}.csv")).refusal
     _table(f"a{ESCAPE}.csv", ["ann", "bob"])
-    told = _harmless(here("fit", f"a{ESCAPE}.csv", "-i", "user,place", "--nmf", "1", "-o", "run.nc"))
+    told = _harmless(here("fit", f"a{ESCAPE}.csv", "-i", "user,place", "--value", "n", "--nmf", "1", "-o", "run.nc"))
     assert SHOWN in told.out
     assert SHOWN in _harmless(here("info", "run.nc")).out
 
@@ -113,9 +113,9 @@ def test_formulas_in_exported_tables_are_told_once() -> None:
     assert told.err.count(NOTE) == 1
     assert "--spreadsheet-safe" in told.err
     assert set(pd.read_csv("out.csv")["user"]) == {*FORMULAS, "ann"}
-    assert NOTE in here("convert", "a.csv", "again.tsv", "-i", "user,place").err
-    assert NOTE in here("convert", "a.csv", "again.tns", "-i", "user,place").err
-    assert here("convert", "a.csv", "again.parquet", "-i", "user,place").err == ""
+    assert NOTE in here("convert", "a.csv", "again.tsv", "-i", "user,place", "--value", "n").err
+    assert NOTE in here("convert", "a.csv", "again.tns", "-i", "user,place", "--value", "n").err
+    assert here("convert", "a.csv", "again.parquet", "-i", "user,place", "--value", "n").err == ""
 
 
 @pytest.mark.parametrize("name", ["out.csv", "out.tsv.gz"])
@@ -132,10 +132,10 @@ def test_formulas_are_quoted_on_request(name: str) -> None:
 def test_converted_labels_are_quoted_on_request() -> None:
     _table("a.csv", [*FORMULAS, "ann"])
     for name, labels in (("b.csv", "b.csv"), ("b.tns", "b.tns.labels.csv")):
-        assert here("convert", "a.csv", name, "-i", "user,place", "--spreadsheet-safe").err == ""
+        assert here("convert", "a.csv", name, "-i", "user,place", "--value", "n", "--spreadsheet-safe").err == ""
         assert "'=1+2" in Path(labels).read_text()
         assert ",=1+2" not in Path(labels).read_text()
-    refusal = here("convert", "a.csv", "b.npz", "-i", "user,place", "--spreadsheet-safe").refusal
+    refusal = here("convert", "a.csv", "b.npz", "-i", "user,place", "--value", "n", "--spreadsheet-safe").refusal
     assert refusal == "--spreadsheet-safe is for .csv and .tsv, and the output ends in .npz"
 
 

@@ -420,7 +420,7 @@ def test_moments_without_a_bin_are_found_by_the_clock_of_the_labels() -> None:
 def test_a_fit_is_asked_by_the_clock_of_its_labels() -> None:
     when = pd.date_range("2026-01-04", "2026-01-05", tz="Europe/Berlin")
     table = pd.DataFrame({"who": ["a", "b"], "when": when, "n": [1, 9]})
-    fit = pltf.nmf(("who", "when"), rank=1).fit(pltf.observe(table, dims=["who", "when:day"]))
+    fit = pltf.nmf(("who", "when"), rank=1).fit(pltf.observe(table, dims=["who", "when:day"], value="n"))
     expected = fit.mean(np.array([[1, 1]]))
     assert fit.mean(np.array([[1, 0]])) != expected
     for given_as in MOMENTS_OF_A_ZONE.values():

@@ -677,7 +677,7 @@ def test_refuses_lists_without_a_shape() -> None:
         pltf.holdout(([(0, 1)], [3]), 0.5)
     with pytest.raises(pltf.ObservationError, match=r"a table needs dims=.*: pass pltf.observe\(...\) of it"):
         pltf.holdout(table, 0.5)
-    assert len(pltf.holdout(pltf.observe(table, dims=("i", "j")), 0.5).cells) == 2
+    assert len(pltf.holdout(pltf.observe(table, dims=("i", "j"), value="n"), 0.5).cells) == 2
 
 
 def test_options_are_checked_before_data_are_read() -> None:

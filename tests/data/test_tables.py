@@ -107,13 +107,13 @@ def test_rows_are_counted_and_added_up(made: Any, data: st.DataObject) -> None:
     np.testing.assert_array_equal(dense(pltf.observe(events, dims=names)), X)
     weighted = events.assign(n=3)
     np.testing.assert_array_equal(dense(pltf.observe(weighted, dims=names, count=True)), X)
-    np.testing.assert_array_equal(dense(pltf.observe(weighted, dims=names, duplicates="sum")), 3 * X)
+    np.testing.assert_array_equal(dense(pltf.observe(weighted, dims=names, value="n", duplicates="sum")), 3 * X)
     if X.max() > 1:
         with pytest.raises(ObservationError) as error:
-            pltf.observe(weighted, dims=names)
-        one_line(error, "is listed more than once, in rows", "duplicates='sum'")
+            pltf.observe(weighted, dims=names, value="n")
+        one_line(error, "is listed more than once, in row", "duplicates='sum'")
     else:
-        np.testing.assert_array_equal(dense(pltf.observe(weighted, dims=names)), 3 * X)
+        np.testing.assert_array_equal(dense(pltf.observe(weighted, dims=names, value="n")), 3 * X)
 
 
 @given(
@@ -140,7 +140,7 @@ def test_any_table_is_read_rightly_or_refused_in_one_line(columns: list[list[Any
     i, j, values = columns
     table = pd.DataFrame({name: pd.Series(one, dtype=object) for name, one in zip("ijv", columns, strict=True)})
     try:
-        seen = pltf.observe(table, dims=["i", "j"])
+        seen = pltf.observe(table, dims=["i", "j"], value="v", keep_blanks=True)
     except PltfError as error:
         if len(str(error).splitlines()) != 1:
             raise AssertionError(str(error)) from error
@@ -193,7 +193,7 @@ CONTAINERS: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("kind", CONTAINERS)
 def test_every_kind_of_table_gives_the_same(kind: str) -> None:
     table = CONTAINERS[kind]()
-    seen = pltf.observe(table, dims=["who", "when"])
+    seen = pltf.observe(table, dims=["who", "when"], value=None if "series" in kind else "n")
     assert isinstance(seen, CooObservation)
     np.testing.assert_array_equal(dense(seen), EXPECTED)
     assert list(seen.labels["who"].index) == ["ann", "bob", "eve"]
@@ -282,7 +282,6 @@ WHEN = pd.DataFrame({"u": ["a", "b"], "t": pd.to_datetime(["2026-11-09 18:30", "
         (TABLE, {"dims": {"i": "u", "j": 3}}, ("names of indices", "3")),
         (TABLE, {"dims": ["i", "j:week"]}, ("column 'j'", "dates such as 2026-11-09")),
         (TABLE, {"dims": ["i", "j:fortnight"]}, ("'j:fortnight'", "'fortnight'", "week")),
-        (TABLE.assign(w=1), {"dims": ["i", "j"]}, ("several columns (v, w)", "value=", "count=True")),
         (TABLE, {"dims": ["i", "j"], "value": "q"}, ("value", "'q'")),
         (TABLE, {"dims": ["i", "j"], "value": ["v"]}, ("value", "['v']")),
         (TABLE, {"dims": ["i", "j"], "value": "i"}, ("'i'", "both")),
@@ -298,25 +297,29 @@ WHEN = pd.DataFrame({"u": ["a", "b"], "t": pd.to_datetime(["2026-11-09 18:30", "
         (TABLE, {"dims": ["i", "j"], "shape": (2, 2), "labels": {"i": ["a", "b"]}}, ("shape=", "labels=")),
         (TABLE.assign(i=0, j=[0, 1, 2]), {"dims": ["i", "j"], "shape": 2}, ("shape must be", "2")),
         (TABLE.assign(i=0, j=[0, 1, 2]), {"dims": ["i", "j"], "shape": (2, 2)}, ("row 2 has 2",)),
-        (TABLE.assign(v=["1", "2", "3"]), {"dims": ["i", "j"]}, ("column 'v'", "numbers", "str")),
+        (TABLE.assign(v=["1", "2", "3"]), {"dims": ["i", "j"], "value": "v"}, ("column 'v'", "numbers", "str")),
         (
             TABLE.assign(v=pd.Series(["1", "2", None], dtype=object)),
-            {"dims": ["i", "j"]},
+            {"dims": ["i", "j"], "value": "v"},
             ("column 'v'", "numbers", "str"),
         ),
-        (TABLE.assign(v=pd.Timestamp("2026")), {"dims": ["i", "j"]}, ("column 'v'", "datetime64")),
+        (TABLE.assign(v=pd.Timestamp("2026")), {"dims": ["i", "j"], "value": "v"}, ("column 'v'", "datetime64")),
         (
             TABLE.assign(v=pd.Series([pd.Timestamp("2026"), None, None])),
-            {"dims": ["i", "j"]},
+            {"dims": ["i", "j"], "value": "v"},
             ("column 'v'", "datetime64"),
         ),
-        (TABLE.assign(v=[1j, 2, 3]), {"dims": ["i", "j"]}, ("column 'v'", "complex")),
-        (TABLE.assign(v=[1, -2, 3]), {"dims": ["i", "j"]}, (">= 0", "row 1 of column 'v' holds -2")),
-        (TABLE.assign(v=[1, np.nan, np.inf]), {"dims": ["i", "j"]}, ("finite", "row 2 of column 'v' holds inf")),
-        (TABLE.assign(v=pd.array([1, None, 2**53 + 1], "Int64")), {"dims": ["i", "j"]}, ("2**53",)),
-        (TABLE.assign(v=pd.Series([1, None, 2**53 + 1], dtype=object)), {"dims": ["i", "j"]}, ("2**53",)),
-        (pl.DataFrame({"i": ["a", "b"], "v": [None, 2**53 + 1]}), {"dims": ["i"]}, ("2**53",)),
-        (pa.table({"i": ["a", "b"], "v": [None, 2**53 + 1]}), {"dims": ["i"]}, ("2**53",)),
+        (TABLE.assign(v=[1j, 2, 3]), {"dims": ["i", "j"], "value": "v"}, ("column 'v'", "complex")),
+        (TABLE.assign(v=[1, -2, 3]), {"dims": ["i", "j"], "value": "v"}, (">= 0", "row 1 of column 'v' holds -2")),
+        (
+            TABLE.assign(v=[1, np.nan, np.inf]),
+            {"dims": ["i", "j"], "value": "v"},
+            ("finite", "row 2 of column 'v' holds inf"),
+        ),
+        (TABLE.assign(v=pd.array([1, None, 2**53 + 1], "Int64")), {"dims": ["i", "j"], "value": "v"}, ("2**53",)),
+        (TABLE.assign(v=pd.Series([1, None, 2**53 + 1], dtype=object)), {"dims": ["i", "j"], "value": "v"}, ("2**53",)),
+        (pl.DataFrame({"i": ["a", "b"], "v": [None, 2**53 + 1]}), {"dims": ["i"], "value": "v"}, ("2**53",)),
+        (pa.table({"i": ["a", "b"], "v": [None, 2**53 + 1]}), {"dims": ["i"], "value": "v"}, ("2**53",)),
         (pl.LazyFrame({"i": ["a"]}), {"dims": ["i"]}, ("collected first",)),
         (TABLE, {"dims": ["i", "j"], "missing": [1, 2]}, ("missing",)),
         (TABLE.assign(v=[1, 2, np.nan]), {"dims": ["i", "j"], "missing": [1, 2]}, ("missing",)),
@@ -348,31 +351,33 @@ def test_a_table_that_cannot_be_read(data: Any, options: dict[str, Any], words: 
 def test_a_cell_that_is_listed_twice_is_named() -> None:
     twice = pd.concat([TABLE, TABLE.iloc[[0]]])
     with pytest.raises(
-        ObservationError, match=r"cell \('b', 'x'\) is listed more than once, in rows 0 and 3; pass dup"
+        ObservationError, match=r"cell \('b', 'x'\) is listed more than once, in row 0 and row 3; pass dup"
     ):
-        pltf.observe(twice, dims=["i", "j"])
+        pltf.observe(twice, dims=["i", "j"], value="v")
     with_gap = pd.concat([TABLE.assign(v=[np.nan, 2, 3]), TABLE.iloc[[0]]])
     for unlisted in ("zero", "missing"):  # a value cannot be added to what was not seen, nor replace it
         for duplicates in ("error", "sum"):
-            with pytest.raises(ObservationError, match=r"cell \('b', 'x'\) is listed more than once, in rows 0 and 3;"):
-                pltf.observe(with_gap, dims=["i", "j"], unlisted=unlisted, duplicates=duplicates)
+            with pytest.raises(
+                ObservationError, match=r"cell \('b', 'x'\) is listed more than once, in row 0 and row 3;"
+            ):
+                pltf.observe(with_gap, dims=["i", "j"], value="v", unlisted=unlisted, duplicates=duplicates)
     both_gaps = pd.concat([with_gap, with_gap]).dropna(subset="v", how="any").iloc[:3]
-    assert pltf.observe(both_gaps, dims=["i", "j"], duplicates="sum").total == 6
+    assert pltf.observe(both_gaps, dims=["i", "j"], value="v", duplicates="sum").total == 6
 
 
 def test_columns_by_any_name() -> None:
     for dims in ({"i": "user", "j": "place"}, {"j": "place", "i": "user"}):
-        seen = pltf.observe(TABLE, dims=dims)
-        np.testing.assert_array_equal(dense(seen), dense(pltf.observe(TABLE, dims=list(dims))))
+        seen = pltf.observe(TABLE, dims=dims, value="v")
+        np.testing.assert_array_equal(dense(seen), dense(pltf.observe(TABLE, dims=list(dims), value="v")))
         assert seen.dims == tuple(dims.values())
     colon = TABLE.rename(columns={"i": "i:week"})  # a column may have a colon in its own name
-    assert pltf.observe(colon, dims={"i:week": "i", "j": "j"}).dims == ("i", "j")
+    assert pltf.observe(colon, dims={"i:week": "i", "j": "j"}, value="v").dims == ("i", "j")
     pairs = TABLE.set_axis(pd.MultiIndex.from_tuples([("a", "i"), ("a", "j"), ("b", "v")]), axis=1)
     by_pairs: Any = {("a", "i"): "i", ("a", "j"): "j"}
     np.testing.assert_array_equal(
-        dense(pltf.observe(pairs, dims=by_pairs)), dense(pltf.observe(TABLE, dims=["i", "j"]))
+        dense(pltf.observe(pairs, dims=by_pairs, count=True)), dense(pltf.observe(TABLE, dims=["i", "j"], count=True))
     )
-    assert pltf.observe(TABLE, dims=TABLE.columns[:2]).dims == ("i", "j")
+    assert pltf.observe(TABLE, dims=TABLE.columns[:2], value="v").dims == ("i", "j")
     assert pltf.observe(SERIES.rename("i")).total == pltf.observe(SERIES.rename(None)).total == 6
     assert pltf.observe(SERIES, count=True).total == 3
 
@@ -387,9 +392,9 @@ def test_one_column_of_dates_can_be_two_indices() -> None:
 
 def test_all_labels_can_be_given() -> None:
     given_labels = {"i": ["c", "b", "a"], "j": ["y", "x"]}
-    seen = pltf.observe(TABLE, dims=["i", "j"], labels=given_labels)
+    seen = pltf.observe(TABLE, dims=["i", "j"], value="v", labels=given_labels)
     np.testing.assert_array_equal(dense(seen), [[0, 0], [3, 1], [2, 0]])
-    empty = pltf.observe(TABLE.iloc[:0], dims=["i", "j"], labels=given_labels)
+    empty = pltf.observe(TABLE.iloc[:0], dims=["i", "j"], value="v", labels=given_labels)
     assert (empty.shape, empty.total) == ((3, 2), 0)
     days = pd.date_range("2026-11-02", periods=4, freq="7D")
     assert pltf.observe(WHEN, dims={"u": "u", "t:week": "w"}, labels={"w": days}).shape == (2, 4)
@@ -412,12 +417,12 @@ def test_labels_and_columns_have_a_time_zone_both() -> None:
 
 def test_with_a_shape_columns_are_positions() -> None:
     numbers = pd.DataFrame({"i": [2, 0], "j": [0, 1], "v": [5, 7]})
-    seen = pltf.observe(numbers, dims=["j", "i"], shape=(2, 3))
+    seen = pltf.observe(numbers, dims=["j", "i"], value="v", shape=(2, 3))
     np.testing.assert_array_equal(dense(seen), [[0, 0, 5], [7, 0, 0]])
     assert seen.labels == {}
-    labelled = pltf.observe(numbers, dims=["j", "i"])  # without, they are labels: no row has user 1
+    labelled = pltf.observe(numbers, dims=["j", "i"], value="v")  # without, they are labels: no row has user 1
     assert (labelled.shape, list(labelled.labels["i"].index)) == ((2, 2), [0, 2])
-    holes = pltf.observe(numbers, dims=["j", "i"], shape=(2, 3), missing=pd.DataFrame({"i": [1], "j": [1]}))
+    holes = pltf.observe(numbers, dims=["j", "i"], value="v", shape=(2, 3), missing=pd.DataFrame({"i": [1], "j": [1]}))
     assert np.argwhere(np.isnan(dense(holes))).tolist() == [[1, 1]]
 
 
@@ -428,7 +433,7 @@ def test_holes_by_label() -> None:
         pd.MultiIndex.from_tuples([("a", "x")]),
         pd.Series([True, False], index=pd.MultiIndex.from_tuples([("a", "x"), ("b", "x")])),
     ):
-        seen = pltf.observe(TABLE, dims=["i", "j"], missing=holes)
+        seen = pltf.observe(TABLE, dims=["i", "j"], value="v", missing=holes)
         np.testing.assert_array_equal(dense(seen), [[np.nan, 2], [1, 3]])
 
 
@@ -529,7 +534,8 @@ def test_axes_of_plain_arrays_can_be_named() -> None:
         (CUBE, {"dims": ["i", "i"]}, ("i, j", "i, i")),
         (CUBE, {"dims": ["i"]}, ("i, j",)),
         (CUBE, {"dims": "ij"}, ("dims must be a list", "'ij'")),
-        (CUBE, {"dims": {"i": "user", "j": "place"}}, ("dims must be a list",)),
+        (CUBE, {"dims": {"i": "user"}}, ("dims must name each of the dims i, j", "got i")),
+        (CUBE, {"dims": {"i": "user", "k": "place"}}, ("dims must name each of the dims i, j", "got i, k")),
         (CUBE, {"dims": 3}, ("dims must be a list", "3")),
         (CUBE, {"labels": {"q": ["a"]}}, ("'q'", "i, j")),
         (CUBE, {"labels": {"i": ["a", "b"]}}, ("labels of 'i': row 0 has 'c'",)),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from enum import StrEnum
-from functools import cache
+from functools import cache, wraps
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -64,9 +65,11 @@ def _do(command: str, options: dict[str, Any]) -> int:
     if lack := too_little_memory():
         return told(lack, REFUSED)
     from pltf.cli import commands  # brings NumPy and more, for which --help does not wait
+    from pltf.cli.data import given_files
     from pltf.cli.parsing import limit_of
     from pltf.cli.telling import Teller
 
+    options |= _READ.get({})
     if command not in _OF_SEVERAL_TENSORS and "index" in options:
         options["index"] = ",".join(options["index"] or ()) or None
     for size in ("limit", "memory"):
@@ -77,7 +80,7 @@ def _do(command: str, options: dict[str, Any]) -> int:
     known = kept is not None and kept.exists() and not options.get("resume")  # of another run
     tell = Teller(options.pop("json"), options.pop("quiet"))
     try:
-        with tell:
+        with tell, given_files(options, COMMAND.get()):
             return Ended(getattr(commands, command)(tell, **options))
     except KeyboardInterrupt:
         text = NOTHING
@@ -101,11 +104,19 @@ class FileFormat(StrEnum):
     csv = "csv"
     tsv = "tsv"
     parquet = "parquet"
+    feather = "feather"
+    excel = "excel"
+    jsonl = "jsonl"
+    json = "json"
+    sqlite = "sqlite"
+    duckdb = "duckdb"
     tns = "tns"
     npz = "npz"
     npy = "npy"
     mat = "mat"
     netcdf = "netcdf"
+    h5ad = "h5ad"
+    h5mu = "h5mu"
 
 
 class MissingCells(StrEnum):
@@ -165,7 +176,12 @@ class AmongCells(StrEnum):
 
 
 File = Annotated[
-    Path, typer.Argument(metavar="FILE", help="Data: CSV, TSV (also .gz), Parquet, .tns, .npz, .npy, .mat or netCDF.")
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        help="Data: CSV, TSV (also .gz, .zst, .zip), JSON lines, Excel, Parquet, Feather, SQLite, DuckDB, .tns, .npz, "
+        ".npy, .mat, netCDF, .h5ad or .h5mu; the URL of a database; or - for standard input.",
+    ),
 ]
 OptionalFile = Annotated[
     Path | None,
@@ -190,14 +206,21 @@ Index = Annotated[
 ]  # fmt: skip
 Value = Annotated[
     str | None,
-    typer.Option("--value", metavar="COLUMN", rich_help_panel=DATA, help="Column with the values."),
+    typer.Option(
+        "--value", metavar="COLUMN", rich_help_panel=DATA, help="Column with the values. Default: every row counts one."
+    ),
 ]
 Values = Annotated[
     list[str] | None,
     typer.Option("--value", metavar="COLUMN", rich_help_panel=DATA,
-                 help="Column with the values. With several tensors: X:COLUMN."),
+                 help="Column with the values. Default: every row counts one. With several tensors: X:COLUMN."),
 ]  # fmt: skip
-Count = Annotated[bool, typer.Option("--count", metavar="", rich_help_panel=DATA, help="Count the rows.")]
+Count = Annotated[
+    bool,
+    typer.Option(
+        "--count", metavar="", rich_help_panel=DATA, help="Count the rows, and do not list the unused columns."
+    ),
+]
 Sum = Annotated[bool, typer.Option("--sum", metavar="", rich_help_panel=DATA, help="Add up rows of the same cell.")]
 Missing = Annotated[
     MissingCells,
@@ -224,11 +247,14 @@ Zeros = Annotated[
 Format = Annotated[
     FileFormat | None,
     typer.Option("--format", metavar="FORMAT", rich_help_panel=DATA,
-                 help="csv, tsv, parquet, tns, npz, npy, mat or netcdf. Default: detected."),
+                 help="csv, tsv, jsonl, json, excel, parquet, feather, sqlite, duckdb, tns, npz, npy, mat, netcdf, "
+                 "h5ad or h5mu. Default: detected from content and extension."),
 ]  # fmt: skip
 Variable = Annotated[
     str | None,
-    typer.Option("--variable", metavar="NAME", rich_help_panel=DATA, help="Array to read from a file with several."),
+    typer.Option(
+        "--variable", metavar="NAME", rich_help_panel=DATA, help="Array or layer to read from a file with several."
+    ),
 ]
 ModelText = Annotated[
     str | None,
@@ -369,10 +395,85 @@ Store = Annotated[
 ]  # fmt: skip
 
 
+# -- how files are read: options that many commands have, added by a decorator --------------------
+
+Sheet = Annotated[
+    str | None,
+    typer.Option("--sheet", metavar="NAME", rich_help_panel=DATA, help="Sheet of an Excel workbook."),
+]
+Query = Annotated[
+    str | None,
+    typer.Option("--query", metavar="SQL", rich_help_panel=DATA, help="For databases: SQL, or the name of a table."),
+]
+Encoding = Annotated[
+    str | None,
+    typer.Option("--encoding", metavar="NAME", rich_help_panel=DATA, help="Encoding of text, such as cp1252."),
+]
+Decimal = Annotated[
+    str | None,
+    typer.Option("--decimal", metavar="SIGN", rich_help_panel=DATA, help="Decimal sign of numbers in text: . or ,"),
+]
+KeepBlanks = Annotated[
+    bool,
+    typer.Option("--keep-blanks", metavar="", rich_help_panel=DATA,
+                 help="Keep leading and trailing blanks of labels and column names."),
+]  # fmt: skip
+DateFormat = Annotated[
+    str | None,
+    typer.Option("--date-format", metavar="FORMAT", rich_help_panel=DATA,
+                 help="How dates to be binned are written, such as %d.%m.%Y; epoch, epoch-ms, epoch-us or epoch-ns for "
+                 "numbers since 1970."),
+]  # fmt: skip
+Timezone = Annotated[
+    str | None,
+    typer.Option("--timezone", metavar="ZONE", rich_help_panel=DATA,
+                 help="Bin dates by the clock of this time zone, such as Europe/Berlin."),
+]  # fmt: skip
+Wide = Annotated[
+    bool,
+    typer.Option("--wide", metavar="", rich_help_panel=DATA,
+                 help="A wide table, rows x columns of values: the last index is along the columns."),
+]  # fmt: skip
+_OF_FILES = {
+    "sheet": (Sheet, None), "query": (Query, None), "encoding": (Encoding, None), "decimal": (Decimal, None),
+    "keep_blanks": (KeepBlanks, False),
+}  # fmt: skip
+_OF_DATA = {**_OF_FILES, "date_format": (DateFormat, None), "timezone": (Timezone, None), "wide": (Wide, False)}
+_READ: ContextVar[dict[str, Any]] = ContextVar("_READ")
+
+
+def _reads(options: Mapping[str, tuple[Any, Any]]) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Give a command more options; :func:`_do` gets them beside its own."""
+
+    def extended(command: Callable[..., int]) -> Callable[..., int]:
+        @wraps(command)
+        def with_options(**given: Any) -> int:
+            before = _READ.set({name: given.pop(name) for name in options})
+            try:
+                return command(**given)
+            finally:
+                _READ.reset(before)
+
+        own = signature(command, eval_str=True)
+        more = [
+            Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+            for name, (kind, default) in options.items()
+        ]
+        with_options.__signature__ = own.replace(parameters=[*own.parameters.values(), *more])  # type: ignore[attr-defined]
+        with_options.__annotations__ = {
+            **command.__annotations__,
+            **{name: kind for name, (kind, _) in options.items()},
+        }
+        return with_options
+
+    return extended
+
+
 # -- commands -----------------------------------------------------------------------------------
 
 
 @app.command()
+@_reads(_OF_DATA)
 def fit(
     file: OptionalFile = None,
     data: Data = None,
@@ -469,6 +570,7 @@ def fit(
 
 
 @app.command()
+@_reads(_OF_DATA)
 def select(
     file: OptionalFile = None,
     data: Data = None,
@@ -553,6 +655,7 @@ def select(
 
 
 @app.command()
+@_reads(_OF_DATA)
 def update(
     run: Run,
     file: File,
@@ -740,6 +843,7 @@ def report(
 
 
 @app.command()
+@_reads(_OF_DATA)
 def plan(
     file: OptionalFile = None,
     data: Data = None,
@@ -776,6 +880,7 @@ def plan(
 
 
 @app.command()
+@_reads(_OF_FILES)
 def info(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Saved fit or search, or data.")],
     format: Format = None,
@@ -794,6 +899,7 @@ def info(
 
 
 @app.command()
+@_reads(_OF_DATA)
 def convert(
     file: File,
     output: Annotated[

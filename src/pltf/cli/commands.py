@@ -53,11 +53,12 @@ from pltf.data.observe import in_order
 from pltf.data.pattern import ForgottenPattern
 from pltf.data.split import HeldOut
 from pltf.data.stored import is_store, open_store
-from pltf.errors import PltfError, spelled
+from pltf.errors import PltfError, naming_rows, spelled
 from pltf.fit import Fit
 from pltf.hints import suggestion
 from pltf.inference.run import INTERRUPTED
 from pltf.io import load
+from pltf.io.databases import without_password
 from pltf.selection import Selection
 from pltf.selection.result import described, marked_doubts, overview
 from pltf.store.container import leaving_others
@@ -67,6 +68,7 @@ from pltf.threads import available_threads
 if TYPE_CHECKING:
     import pandas as pd
 
+    from pltf.cli.tables import Table
     from pltf.engines.plan import Plan
 
 MOST_SHOWN = 12  # components in a listing
@@ -346,9 +348,10 @@ def predict(
         at = table[indices]
     else:
         assert cells is not None
-        table = _asked(cells, format, indices, limit)
+        asked, table = _asked(cells, format, known, indices, limit)
         at = as_labelled(table[indices], known)
-        spread = np.sqrt(known.var(at, of=name, progress=tell.shown))
+        with naming_rows(asked.place):
+            spread = np.sqrt(known.var(at, of=name, progress=tell.shown))
         table = table.assign(mean=known.mean(at, of=name), sd=spread, prob=known.prob(at, atleast, **how))
         table = table.assign(supported=known.supported(at, of=name))
     for kind, counts in (("rate", False), ("count", True)):
@@ -372,24 +375,25 @@ def _with_store(known: Fit, run: Path, store: Path | None, of: str | None = None
     return known.with_store(store, of=tensor_of(tuple(known.model.observed), of))
 
 
-def _asked(cells: Path, format: str | None, indices: list[str], limit: float | None) -> pd.DataFrame:
+def _asked(
+    cells: Path, format: str | None, known: Fit, indices: list[str], limit: float | None
+) -> tuple[Table, pd.DataFrame]:
     """The table of cells to predict; other columns are kept as they are."""
-    from pltf.cli.data import TABLES
+    from pltf.cli.data import table_of
     from pltf.io.columns import refuse_absent
-    from pltf.io.files import guess, read_data, table_columns
 
-    kind = format or guess(cells)
-    if kind not in TABLES:
+    table = table_of(cells, known, format, limit)
+    if table is None:
         raise PltfError(f"--cells must be a table with the columns {', '.join(indices)}, and {cells} is not a table")
-    columns = table_columns(cells, kind, limit)
+    columns = table.columns()
     refuse_absent(cells, indices, columns)
     taken = [name for name in _PREDICTED if name in columns]
     if taken:
         raise PltfError(f"{cells} has a column {taken[0]!r}, which is also a column of the predictions: rename it")
-    table: pd.DataFrame = read_data(cells, format=kind, keys=columns, limit=limit)
-    if not len(table):
+    rows = table.read(columns, [])
+    if not len(rows):
         raise PltfError(f"{cells} has no rows")
-    return table
+    return table, rows
 
 
 def _print_table(table: pd.DataFrame, safe: bool) -> None:
@@ -530,17 +534,20 @@ def _tell_memory(tell: Teller, planned: Plan) -> None:
         tell.know(device_bytes=planned.device_bytes, predict_device_bytes=planned.predict_device_bytes)
 
 
-def info(tell: Teller, file: Path, format: str | None, variable: str | None, limit: float | None) -> int:
+def info(tell: Teller, file: Path, **options: Any) -> int:
     """Show what is in a file."""
-    from pltf.cli.data import TABLES
-    from pltf.io.files import guess, read_data, table_columns
+    from pltf.cli.data import reading_of
+    from pltf.io.files import TABLES, kind_of, read_data, table_columns
     from pltf.io.saved import is_saved
 
-    refuse_misspelt(file)
+    reading, limit = reading_of(options), options["limit"]
+    is_file = getattr(file, "url", None) is None
+    if is_file:
+        refuse_misspelt(file)
     if is_store(file):
         _tell_store(tell, file)
         return 0
-    if format is None and variable is None and is_saved(file):
+    if is_file and reading.format is None and reading.variable is None and is_saved(file):
         result = load(file, limit=limit)
         if isinstance(result, Selection):
             tell.say("", described(result, option))
@@ -553,10 +560,10 @@ def info(tell: Teller, file: Path, format: str | None, variable: str | None, lim
         _know_fit(tell, result)
         _tell_origin(tell, result.origin)
         return 0
-    held = read_data(file, format=format, variable=variable, limit=limit, most=MOST_COLUMNS)
-    kind = format or guess(file)
+    held = read_data(file, most=MOST_COLUMNS, **vars(reading))
+    kind = kind_of(file, reading)
     if kind in TABLES:
-        _tell_table(tell, held, len(table_columns(file, kind, limit)))
+        _tell_table(tell, held, len(table_columns(file, kind, reading)))
     else:
         _tell_array(tell, held)
     return 0
@@ -604,7 +611,7 @@ def _tell_array(tell: Teller, held: Any) -> None:
 
 def convert(tell: Teller, file: Path, output: Path, force: bool, spreadsheet_safe: bool, **options: Any) -> int:
     """Write data in another format."""
-    from pltf.cli.data import write_observation
+    from pltf.cli.data import value_name, write_observation
 
     target = output_path(output, force, file)
     ending = ending_of(target, ENDINGS)
@@ -626,9 +633,12 @@ def convert(tell: Teller, file: Path, output: Path, force: bool, spreadsheet_saf
         and seen.unlisted == "missing"
         and path.suffix not in (".npz", ".nc")
     )
-    if alone:
-        tell.say("", f"{'':<12} read it with --missing unlisted: otherwise cells without a row are zeros")
-    tell.know(read_with=["--missing", "unlisted"] if alone else [])
+    values = ["--value", value_name(seen.dims or ())] if ending in TABLE_ENDINGS else []
+    read_with = [*values, *(["--missing", "unlisted"] if alone else [])]
+    if read_with:
+        why = "; cells without a row are missing" if alone else ""
+        tell.say("", f"{'':<12} read it with {shlex.join(read_with)}{why}")
+    tell.know(read_with=read_with)
     return 0
 
 
@@ -850,7 +860,7 @@ def _origin_of(source: str, read: str) -> dict[str, str]:
 
 
 def _as_written() -> list[str]:
-    return ["pltf", *COMMAND.get()]
+    return ["pltf", *map(without_password, COMMAND.get())]
 
 
 def _fit_of(path: Path, limit: float | None = None) -> Fit:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gzip
 import io
-import re
 import shlex
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,26 +15,31 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pltf.cli.dates import with_dates
 from pltf.cli.models import Wanted, letters
 from pltf.cli.parsing import ending_of, indices_of
+from pltf.cli.tables import Table, column_of, wide_table
 from pltf.data import CooObservation, DenseObservation, Observation, StoredObservation, holdout, observe
+from pltf.data.forms import index_names
 from pltf.data.labels import counted, with_bin
 from pltf.data.numeric import EXACT, brief
 from pltf.data.split import HeldOut
 from pltf.data.stored import is_store, open_store
-from pltf.errors import PltfError
+from pltf.data.tables import warn_of_unused
+from pltf.errors import PltfError, naming_rows
 from pltf.fit import Fit
 from pltf.io.columns import in_words, is_nameless, refuse_absent
-from pltf.io.files import guess, read_data, table_columns
-from pltf.io.listed import ListedFile
+from pltf.io.databases import is_url
+from pltf.io.files import TABLES, kind_of, read_data
+from pltf.io.listed import ListedFile, line_of_cell
+from pltf.io.reading import Reading
+from pltf.io.sources import database_url, standard_input
 from pltf.io.spreadsheets import formulas_in, spreadsheet_safe
-from pltf.io.word_columns import number_in
 from pltf.store.container import replacing
 
 if TYPE_CHECKING:
     import pandas as pd
 
-TABLES = ("csv", "tsv", "parquet")
 TABLE_ENDINGS = (".csv", ".tsv", ".parquet", ".pq")
 ENDINGS = (*TABLE_ENDINGS, ".tns", ".npz", ".nc")
 MOST_DENSE = 20_000_000  # cells of an array that is made of a list, or listed
@@ -46,7 +51,29 @@ UNLISTED = {"nan": "zero", "unlisted": "missing"}
 # -- reading ------------------------------------------------------------------------------------
 
 
-READING = ("index", "value", "count", "sum", "missing")  # options that say how a file is read
+# Options that say how a file is read: those of any data, and those of a file.
+FILE = ("format", "variable", "sheet", "query", "encoding", "decimal", "keep_blanks", "limit")
+_ALIKE = ("sheet", "encoding", "decimal", "keep_blanks", "date_format", "timezone", "wide")  # further data are read so
+READING = ("index", "value", "count", "sum", "missing", *_ALIKE)
+
+
+def reading_of(options: Mapping[str, Any]) -> Reading:
+    """How a file is read, by the options of a command."""
+    return Reading(**{name: options[name] for name in FILE if name in options})
+
+
+@contextmanager
+def given_files(options: dict[str, Any], words: Sequence[str]) -> Iterator[None]:
+    """Files that are not named as such: standard input (-) and databases by their URL, as the words of the command."""
+    with ExitStack() as stack:
+        for name in ("file", "cells"):
+            path = options.get(name)
+            url = next((word for word in words if is_url(word) and Path(word) == path), None)
+            if path == Path("-"):
+                options[name] = stack.enter_context(standard_input(options.get("limit")))
+            elif url is not None:
+                options[name] = database_url(url)
+        yield
 
 
 def reading_in_words(options: Mapping[str, Any]) -> str:
@@ -55,25 +82,34 @@ def reading_in_words(options: Mapping[str, Any]) -> str:
     >>> reading_in_words({"index": "who=user,place", "value": None, "count": True, "sum": False, "missing": "nan"})
     '--index who=user,place --count --missing nan'
     """
-    given = {name: options[name] for name in READING if options[name]}
+    given = {name.replace("_", "-"): options[name] for name in READING if options.get(name)}
     return shlex.join(word for name, one in given.items() for word in (f"--{name}", *([] if one is True else [one])))
+
+
+def read_before(known: Fit) -> dict[str, Any]:
+    """The options with which the data of a fit were read."""
+    words = shlex.split(known.origin.get("read", ""))
+    return {
+        word.removeprefix("--").replace("-", "_"): words[at + 1]
+        if at + 1 < len(words) and not words[at + 1].startswith("--")
+        else True
+        for at, word in enumerate(words)
+        if word.startswith("--")
+    }
 
 
 def read_alike(known: Fit, options: Mapping[str, Any]) -> dict[str, Any]:
     """How to read further data of a fit: as its own were read, but for what the options say."""
-    words = shlex.split(known.origin.get("read", ""))
-    earlier = {
-        word.removeprefix("--"): words[at + 1] if at + 1 < len(words) and not words[at + 1].startswith("--") else True
-        for at, word in enumerate(words)
-        if word.startswith("--")
-    }
+    earlier = read_before(known)
     name = known.tensor()
     unlisted = {one: option for option, one in UNLISTED.items()}
     usual = {"missing": unlisted[known.patterns[name].unlisted], "index": ",".join(_columns_of(known, name))}
     values = ("value", "count")  # one of them rules out the other
     if any(options[one] for one in values):
         earlier = {one: given for one, given in earlier.items() if one not in values}
-    return {**options, **{one: options[one] or earlier.get(one, usual.get(one, options[one])) for one in READING}}
+    asked = [one for one in READING if one in options or one in earlier]
+    given = {one: options.get(one) or earlier.get(one, usual.get(one, options.get(one))) for one in asked}
+    return {**options, **given}
 
 
 def _columns_of(known: Fit, name: str) -> Iterator[str]:
@@ -91,41 +127,79 @@ def observed(
     Of a table that is read for a fit, numbers are words where the fit has words.
     """
     if is_store(file):
-        _refuse(options, ["index", "value", "count", "sum", "format", "variable"], f"{file} is a cell store")
+        _refuse(options, ["index", "value", "count", "sum", *FILE[:-1], *_ALIKE], f"{file} is a cell store")
         if options["missing"] == "unlisted":
             raise PltfError(f"--missing unlisted cannot be used here: {file} is a cell store, which says so itself")
         return open_store(file), str(file)
     indices = indices_of(options["index"])
     if options["value"] is not None and options["count"]:
         raise PltfError("--value names a column, and --count counts rows: give one of them")
-    kind = options["format"] or guess(file)
+    reading = reading_of(options)
+    kind = kind_of(file, reading)
     unlisted = UNLISTED[options["missing"]]
     listed: dict[str, Any] = {"unlisted": unlisted, "duplicates": "sum" if options["sum"] else "error"}
     if kind in TABLES:
-        _refuse(options, ["variable"], f"{file} is a table")
-        return _table(file, kind, options, indices or (wanted.indices() if wanted else {}), listed, known)
-    _refuse(options, ["value", "count"], f"{file} is no table, but a {kind} file")
+        table = Table(file, kind, reading)
+        dims = indices or (wanted.indices() if wanted else {})
+        if options.get("wide"):
+            _refuse(options, ["value", "count"], f"{file} is read as a wide table")
+            if unlisted == "missing":
+                raise PltfError("--missing unlisted goes with lists of cells, and --wide reads all of them")
+            return wide_table(table, dims, options, listed["duplicates"])
+        return _table(table, options, dims, listed, known)
+    only = ["value", "count", "wide", "keep_blanks", "date_format", "timezone"]
+    _refuse(options, only, f"{file} is no table, but a {kind} file")
+    if kind in ("tns", "npy"):
+        _refuse(options, ["variable"], f"{file} has one array")
+    held = read_data(file, **vars(reading))
+    if hasattr(held, "dims") and (getattr(held, "dims", None) or not isinstance(held, Observation)):
+        return _named_array(held, indices, options, file)
     if any(column != name for column, name in indices.items()):
         raise PltfError(
             f"--index must be the plain names of the axes, for {file} is no table; got {options['index']!r}"
         )
-    if kind in ("tns", "npy"):
-        _refuse(options, ["variable"], f"{file} has one array")
-    held = read_data(file, format=options["format"], variable=options["variable"], limit=options["limit"])
     names = tuple(indices.values()) or None
     if kind == "tns":
-        return _from_tns(held, names, wanted, listed, file.name), str(file)
+        with naming_rows(lambda row: f"line {line_of_cell(file, reading, row)}"):
+            return _from_tns(held, names, wanted, listed, file.name), str(file)
     if isinstance(held, ListedFile):
         return observe((held.coords, held.values), shape=held.shape, dims=names, **listed, name=file.name), str(file)
     if hasattr(held, "tocoo"):
         return observe(held, dims=names, **listed, name=file.name), str(file)
-    _refuse(options, ["sum"], f"{file} is no list of cells")
-    if unlisted == "missing":
-        raise PltfError(f"--missing unlisted goes with tables and lists of cells, and {file} is none")
+    _refuse_listing(options, file)
     if isinstance(held, Observation):
-        _refuse(options, ["index"], f"{file} names its indices itself")
-        return held, str(file)
-    return _with_bins(observe(held, dims=names, name=file.name), held), str(file)
+        return replace(held, dims=names), str(file)
+    return observe(held, dims=names, name=file.name), str(file)
+
+
+def _refuse_listing(options: Mapping[str, Any], file: Path) -> None:
+    """Refuse what goes with lists of cells."""
+    _refuse(options, ["sum"], f"{file} is no list of cells")
+    if options["missing"] != "nan":
+        raise PltfError(f"--missing unlisted goes with tables and lists of cells, and {file} is none")
+
+
+def _named_array(
+    held: Any, indices: Mapping[str, str], options: Mapping[str, Any], file: Path
+) -> tuple[Observation, str]:
+    """An array whose axes have names: these are the indices, under the names that --index gives them."""
+    _refuse_listing(options, file)
+    own = list(map(str, held.dims))
+    if not indices:
+        names = index_names(own)
+    elif set(indices) == set(own):
+        names = dict(indices)
+    elif len(indices) == len(own) and not set(indices) & set(own) and all(a == b for a, b in indices.items()):
+        names = dict(zip(own, indices, strict=True))  # in the order of the axes
+    else:
+        raise PltfError(f"--index must name the dimensions of {file}, {in_words(own)}; got {options['index']!r}")
+    told = [f"{index} is {dim!r}" for dim, index in names.items() if dim != index]
+    source = f"{file} ({', '.join(told)})" if told else str(file)
+    if isinstance(held, Observation):
+        labels = {names[dim]: one for dim, one in held.labels.items()}
+        return replace(held, dims=tuple(names[dim] for dim in own), labels=labels), source
+    seen = observe(held, dims={dim: names[str(dim)] for dim in held.dims}, name=file.name)
+    return _with_bins(seen, held.rename({dim: names[str(dim)] for dim in held.dims})), source
 
 
 def _from_tns(
@@ -154,58 +228,37 @@ def _with_bins(seen: Observation, array: Any) -> Observation:
 
 def _refuse(options: Mapping[str, Any], names: list[str], why: str) -> None:
     for name in names:
-        if options[name]:
-            raise PltfError(f"--{name} cannot be used here: {why}")
+        if options.get(name):
+            raise PltfError(f"--{name.replace('_', '-')} cannot be used here: {why}")
 
 
 def _table(
-    file: Path,
-    kind: str,
+    table: Table,
     options: Mapping[str, Any],
     dims: Mapping[str, str],
     listed: Mapping[str, Any],
     known: Fit | None,
 ) -> tuple[Observation, str]:
     """A table: the columns that are named, and no others, are read."""
-    columns = table_columns(file, kind, options["limit"])
+    file, columns, value = table.file, table.columns(), options["value"]
     if not dims:
         raise PltfError(f"--index must say which columns are indices; {file} has {in_words(columns)}")
-    keys = [one if one in columns else one.rpartition(":")[0] or one for one in dims]
+    keys = [column_of(one, columns) for one in dims]
     refuse_absent(file, keys, columns)
-    value = options["value"]
-    if value is None and not options["count"]:
-        value = _only_other(file, keys, columns)
-    wanted = [*keys, *([] if value is None else [value])]
-    table = read_data(file, format=kind, columns=wanted, keys=keys, limit=options["limit"])
-    if not len(table):
+    rows = table.read(keys, [] if value is None else [value])
+    if not len(rows):
         raise PltfError(f"{file} has no rows")
     if value is not None:
-        _refuse_words(table[value], file, value)
+        rows[value] = table.numbers(rows[value], value)
+    rows = with_dates(table, rows, dict(zip(dims, keys, strict=True)), options)
     if known is not None:
-        table = as_labelled(table, known, dict(zip(keys, dims.values(), strict=True)))
-    seen = observe(table, dims=dims, value=value, count=value is None, **listed, name=file.name)
-    return seen, f"{len(table):,} rows of {file}, " + ("each one count" if value is None else f"values from {value!r}")
-
-
-def _only_other(file: Path, keys: list[str], columns: list[str]) -> str | None:
-    """The column of values when none is named; None if there is none."""
-    rest = [column for column in columns if column not in keys]
-    advice = "say which one holds the values with --value, or count the rows with --count"
-    if len(rest) > 1:
-        raise PltfError(f"besides {', '.join(keys)} {file} has several columns ({in_words(rest)}): {advice}")
-    if rest and is_nameless(rest[0]):  # as a rule it numbers the rows
-        raise PltfError(f"besides {', '.join(keys)} {file} has a column without a name ({rest[0]!r}): {advice}")
-    return rest[0] if rest else None
-
-
-def _refuse_words(column: pd.Series, file: Path, name: str) -> None:
-    """Tell of the first value that is no number."""
-    for row, word in enumerate(column if column.dtype.kind == "O" else ()):
-        if isinstance(word, str) and number_in(word) is None:
-            advice = "if it holds no values, count the rows with --count"
-            if re.fullmatch(r"-?([0-9]{1,3}(\.[0-9]{3})+,[0-9]+|[0-9]+,([0-9]{1,2}|[0-9]{4,}))", word.strip()):
-                advice = "decimal commas must be points, as in 4.17"
-            raise PltfError(f"{file}: row {row + 1} of column {name!r} has {brief(word)}, which is no number; {advice}")
+        rows = as_labelled(rows, known, dict(zip(keys, dims.values(), strict=True)))
+    how = {**listed, "keep_blanks": table.reading.keep_blanks or table.kind in ("csv", "tsv")}  # stripped before
+    with naming_rows(table.place):
+        seen = observe(rows, dims=dims, value=value, count=value is None, **how, name=file.name)
+    if value is None and not options["count"]:
+        warn_of_unused([one for one in columns if one not in keys and not is_nameless(one)], str(file))
+    return seen, f"{len(rows):,} rows of {file}, " + ("each one count" if value is None else f"values from {value!r}")
 
 
 def hidden(seen: Observation, share: float | None, seed: int) -> tuple[Observation, HeldOut | None]:
@@ -255,28 +308,36 @@ def held_in(
     """Cells of a tensor with their values, from a table."""
     from pltf.prediction.cells import observed_like
 
-    kind = format or guess(file)
+    table = table_of(file, fit, format, limit)
     indices = fit.model.observed[name]
-    if kind not in TABLES:
+    if table is None:
         raise PltfError(f"{file} must be a table with the columns {', '.join(indices)} and one of values")
-    columns = table_columns(file, kind, limit)
+    columns = table.columns()
     refuse_absent(file, indices, columns)
-    rest = [column for column in columns if column not in indices]
-    if value is None and (len(rest) != 1 or is_nameless(rest[0])):
+    earlier = read_before(fit).get("value")
+    value = earlier if value is None and earlier in columns else value
+    if value is None:
         raise PltfError(f"--value must say which column of {file} holds the values; it has {in_words(columns)}")
-    value = value or rest[0]
     if value in indices:
         raise PltfError(f"--value must be a column of values, and {value!r} is an index")
-    table = read_data(file, format=kind, columns=[*indices, value], keys=indices, limit=limit)
-    _refuse_words(table[value], file, value)
-    again = np.asarray(table.duplicated(list(indices)))
+    rows = table.read(list(indices), [value])
+    rows[value] = table.numbers(rows[value], value)
+    again = np.asarray(rows.duplicated(list(indices)))
     if again.any():
-        raise PltfError(f"{file}: row {int(np.argmax(again)) + 1} has a cell that was in an earlier row")
-    seen = observed_like(as_labelled(table, fit), indices, fit.labels, fit.sizes, file.name)
+        raise PltfError(f"{file}: {table.place(int(np.argmax(again)))} has a cell that was in an earlier row")
+    with naming_rows(table.place):
+        seen = observed_like(as_labelled(rows, fit), indices, fit.labels, fit.sizes, file.name, value=value)
     assert isinstance(seen, CooObservation)
     if not seen.values.size:
         raise PltfError(f"{file} has no cell with a value")
     return HeldOut(seen.coords.T, seen.values, of=name)
+
+
+def table_of(file: Path, fit: Fit, format: str | None, limit: float | None) -> Table | None:
+    """A table of cells of a fit, with blanks as in its data; None if the file is no table."""
+    reading = Reading(format=format, limit=limit, keep_blanks=bool(read_before(fit).get("keep_blanks")))
+    kind = kind_of(file, reading)
+    return Table(file, kind, reading) if kind in TABLES else None
 
 
 # -- writing ------------------------------------------------------------------------------------
@@ -366,8 +427,16 @@ def _long(seen: Observation, *, zoned: bool) -> pd.DataFrame:
         if zoned and zone is not None and columns[dim].dtype.kind == "M":
             first = np.ones(at.size, dtype=bool)  # of two moments that the clock shows alike
             columns[dim] = columns[dim].tz_localize(zone, ambiguous=first, nonexistent="shift_forward")
-    name = next(name for name in ("value", "count", "number", "x", "y", "z") if name not in columns)
-    return pd.DataFrame({**columns, name: _whole(values)})
+    return pd.DataFrame({**columns, value_name(columns): _whole(values)})
+
+
+def value_name(columns: Collection[str]) -> str:
+    """The name of the column of values beside others.
+
+    >>> value_name(["user", "value"])
+    'count'
+    """
+    return next(name for name in ("value", "count", "number", "x", "y", "z") if name not in columns)
 
 
 def _with_all_positions(

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pltf.cli.data import reading_of
 from pltf.cli.parsing import refuse_misspelt
 from pltf.cli.telling import Teller
 from pltf.data.labels import PERIODS
 from pltf.data.stored import is_store
 from pltf.errors import PltfError
 from pltf.io.columns import is_nameless
-from pltf.io.files import guess, read_data, table_columns
+from pltf.io.files import TABLES, kind_of, read_data, table_columns
 from pltf.terminal import printable
 
 if TYPE_CHECKING:
     import pandas as pd
 
-TABLES = ("csv", "tsv", "parquet")
 MOST_SHOWN = 40  # columns
 WIDE = 12  # columns of numbers
 MOST_INDICES, MOST_OF_CELLS = 3, 6  # in the command that is suggested: of a table of events, of one of cells
@@ -53,21 +53,22 @@ def guide(tell: Teller, command: str, file: Path | None, options: Mapping[str, A
     """Where a table comes without --index: show its columns, and refuse with a command that would work."""
     if file is None and options["model"] is None and not options["data"]:
         raise PltfError(f"FILE is missing, for example: pltf {command} events.csv")
-    if file is None or options["index"] or options["model"] is not None or is_store(file):
+    if file is None or options["index"] or options.get("wide") or options["model"] is not None or is_store(file):
         return
     refuse_misspelt(file)
-    kind = options["format"] or guess(file)
+    reading = reading_of(options)
+    kind = kind_of(file, reading)
     if kind not in TABLES:
         return
-    columns = table_columns(file, kind, options["limit"])
-    table = read_data(file, format=kind, limit=options["limit"], most=MOST_SHOWN)
+    columns = table_columns(file, kind, reading)
+    table = read_data(file, most=MOST_SHOWN, **vars(reading))
     facts = columns_of(table)
     roles = _with_values(roles_of(facts, len(table)), facts, table)
     _show(tell, file, len(table), facts, roles, len(columns))
     if _looks_wide(facts, roles):
         raise PltfError(
-            f"{file} looks like a wide table, with a column for each label: make it long, with a row for each cell, "
-            "or say with --index which columns are indices"
+            f"{file} looks like a wide table, with a column for each label: read it with --wide and two indices, "
+            "such as --index user,place, or say with --index which columns are indices"
         )
     example = shlex.join(_example(command, file, table, facts, roles, options))
     raise PltfError(f"--index must say which columns are indices, for example: {example}")

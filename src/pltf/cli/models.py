@@ -22,8 +22,10 @@ MODEL_FILE = ".toml"
 _KEYS = ("model", "sizes", "priors", "data")  # of a model file
 _PRIOR = ("shape", "mean", "learn", "tie")
 _BY_TENSOR = ("index", "value", "missing")  # options that may name a tensor first, as in X:n
-_FLAGS = ("count", "sum")
-_OF_DATA = ("file", *_BY_TENSOR, *_FLAGS, "format", "variable")  # of a tensor in a model file
+_FLAGS = ("count", "sum", "keep_blanks", "wide")
+_OF_FILE = ("format", "variable", "sheet", "query", "encoding", "decimal", "date_format", "timezone")
+_OF_ONE_FILE = ("format", "variable", "sheet", "query")
+_OF_DATA = ("file", *_BY_TENSOR, *_FLAGS, *_OF_FILE)  # of a tensor in a model file
 _PREFIX = re.compile(r"([^\W\d]\w*):(.+)", re.DOTALL)
 
 
@@ -261,14 +263,15 @@ def _reading(name: str, options: Mapping[str, Any], wanted: Wanted) -> dict[str,
     """The reading options of one tensor."""
     told = options["reading"].get(name, {})
     if len(wanted.tensors) > 1:
-        refused = next((one for one in ("format", "variable") if options[one] is not None), None)
+        refused = next((one for one in _OF_ONE_FILE if options.get(one) is not None), None)
         if refused:
             raise PltfError(f"--{refused} is for one file: with several tensors, say it in a model file")
         mine = {one: _of_tensor(name, one, options[one], wanted) for one in _BY_TENSOR}
     else:
         mine = {one: _only(one, options[one]) for one in _BY_TENSOR}
     read = {**options, **told, **{one: given for one, given in mine.items() if given}}
-    read |= {one: options[one] or told.get(one, False) for one in _FLAGS}
+    read |= {one: options.get(one) or told.get(one, False) for one in _FLAGS}
+    read |= {one: options[one] for one in _OF_FILE if options.get(one) is not None}
     if any(text.strip().startswith(f"{name}:") for text in options["value"] or ()):
         read["count"] = False  # --count is for the other tensors
     read |= {one: told.get(one) if one in told and not mine[one] else mine[one] for one in ("index", "value")}

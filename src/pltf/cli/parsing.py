@@ -201,6 +201,8 @@ def output_path(path: Path, force: bool, *inputs: Path | None) -> Path:
 
 def refuse_misspelt(path: Path) -> None:
     """Refuse the name of a file that does not exist if another one in its folder is much alike."""
+    if getattr(path, "url", None) is not None:  # of a database
+        return
     with suppress(OSError):
         if path.exists():
             return

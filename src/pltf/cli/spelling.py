@@ -12,7 +12,8 @@ _SAME = (
     "among", "atleast", "checkpoint", "count", "draws", "dtype", "every", "format", "keep_data", "level", "likelihood",
     "max_iter", "method", "prior", "race", "ranking", "restarts", "resume", "seed", "title", "tol", "top", "value",
     "variable", "workers", "burn_in", "chains", "thin", "dispersion", "device", "criterion", "folds", "score", "widen",
-    "unsupported", "of", "limit", "append", "forget", "store", "zeros",
+    "unsupported", "of", "limit", "append", "forget", "store", "zeros", "sheet", "query", "encoding", "decimal",
+    "keep_blanks",
 )  # fmt: skip
 OPTIONS: Mapping[str, str] = {name: f"--{name.replace('_', '-')}" for name in _SAME} | {
     "at": "--cells",

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.numeric import EXACT, brief
-from pltf.errors import ObservationError, PltfError, py, py_only
+from pltf.errors import DataWarning, ObservationError, PltfError, py, py_only, warn_caller
 from pltf.hints import suggestion
 
 if TYPE_CHECKING:
@@ -66,6 +66,9 @@ class Labels:
         """The positions of labels, or one sentence about the first that is not known."""
         column = self._as_here(clean(values, what, error), what, error)
         found = np.asarray(self.index.get_indexer(column), dtype=np.intp)
+        if column.dtype == object and (found < 0).any():  # blanks around a label do not count
+            unknown = found < 0
+            found[unknown] = self.index.get_indexer([word.strip() for word in column[unknown]])
         if (found < 0).any():
             row = int(np.argmax(found < 0))
             known = f"one of its {len(self):,} labels, {in_short(self.index)}"
@@ -262,17 +265,19 @@ def known_labels(values: Any, what: str, error: type[PltfError] = ObservationErr
     return Labels(index.copy(deep=True), zone=zone)  # pandas 2 would share the memory of an array
 
 
-def labels_of(column: Any, what: str, bin: str | None) -> tuple[Labels, NDArray[np.intp]]:
+def labels_of(column: Any, what: str, bin: str | None, *, keep_blanks: bool = False) -> tuple[Labels, NDArray[np.intp]]:
     """The labels that a column has, in their order, and the position of each row.
 
     Of categories all are labels, in the order of the categories; of binned dates, all bins from the first to the last.
+    Words lose leading and trailing blanks, unless ``keep_blanks`` is set.
     """
     import pandas as pd
 
     if bin is None and isinstance(getattr(column, "dtype", None), pd.CategoricalDtype):
         _refuse_missing(np.asarray(column.isna()), what, ObservationError)
-        codes = getattr(column, "cat", column).codes
-        return known_labels(column.dtype.categories, f"{what}: categories"), np.asarray(codes, dtype=np.intp)
+        codes = np.asarray(getattr(column, "cat", column).codes, dtype=np.intp)
+        categories = known_labels(column.dtype.categories, f"{what}: categories")
+        return (categories, codes) if keep_blanks else _without_blanks(categories, codes, what, ordered=True)
     if bin is not None and isinstance(getattr(column, "dtype", None), pd.CategoricalDtype):
         _refuse_missing(np.asarray(column.isna()), what, ObservationError)
         rows, used = pd.factorize(np.asarray(getattr(column, "cat", column).codes))  # in the order of the rows
@@ -286,7 +291,37 @@ def labels_of(column: Any, what: str, bin: str | None) -> tuple[Labels, NDArray[
         labels = Labels(_all_bins(index, bin, what), bin, zone)
         return labels, np.asarray(labels.index.get_indexer(index), dtype=np.intp)
     positions, unique = pd.factorize(index, sort=True)
-    return Labels(pd.Index(unique), zone=zone), positions.astype(np.intp, copy=False)
+    found, at = Labels(pd.Index(unique), zone=zone), positions.astype(np.intp, copy=False)
+    return (found, at) if keep_blanks else _without_blanks(found, at, what, ordered=False)
+
+
+def _without_blanks(
+    labels: Labels, positions: NDArray[np.intp], what: str, *, ordered: bool
+) -> tuple[Labels, NDArray[np.intp]]:
+    """Words without leading and trailing blanks, and their positions; says so where that merges some."""
+    import pandas as pd
+
+    words = list(labels.index) if labels.index.dtype == object else []
+    plain = list(map(str.strip, words))
+    if plain == words:
+        return labels, positions
+    places, unique = pd.factorize(np.array(plain, dtype=object), sort=not ordered)
+    warn_of_merged(words, plain, what)
+    return replace(labels, index=pd.Index(unique, dtype=object)), places.astype(np.intp, copy=False)[positions]
+
+
+def warn_of_merged(words: Sequence[str], plain: Sequence[str], what: str) -> None:
+    """Say that words which differ in blanks only became one label; ``plain`` are the words without blanks."""
+    first: dict[str, str] = {}
+    pairs = [
+        (first[short], word) for word, short in zip(words, plain, strict=True) if first.setdefault(short, word) != word
+    ]
+    if pairs:
+        one, other = pairs[0]
+        count = "2 labels that differ" if len(pairs) == 1 else f"{len(pairs) + 1:,} labels that differ"
+        merged = f"{what}: {count} only in leading or trailing blanks were merged"
+        advice = f"{py:keep_blanks=True} keeps them apart"
+        warn_caller(f"{merged}, such as {brief(one)} and {brief(other)}: {advice}", DataWarning)
 
 
 def clean(values: Any, what: str, error: type[PltfError]) -> pd.Index:

@@ -17,14 +17,15 @@ from pltf.data.base import Observation
 from pltf.data.coo import coo_observation
 from pltf.data.dense import dense_observation
 from pltf.data.device_arrays import is_sparse, kind_of, on_device, sparse_parts
+from pltf.data.forms import annotated, index_names, is_annotated, is_index, long_or_array, with_index_columns
 from pltf.data.labels import Labels, known_labels
 from pltf.data.numeric import brief, has_masked, numeric
 from pltf.data.on_device import device_observation
 from pltf.data.pattern import DensePattern, ListedPattern, Pattern
 from pltf.data.sparse_parts import as_coo, check_sparse
 from pltf.data.stored import StoredPattern, is_store
-from pltf.data.tables import cells_of, is_table, read_table, refuse_twice
-from pltf.errors import ObservationError, flag, py
+from pltf.data.tables import EventTable, cells_of, is_table, read_table, refuse_twice, rows_by_label, warn_of_unused
+from pltf.errors import DataWarning, ObservationError, flag, py, warn_caller
 
 
 def observe(
@@ -39,6 +40,8 @@ def observe(
     count: bool = False,
     labels: Mapping[str, Any] | None = None,
     duplicates: str = "error",
+    keep_blanks: bool = False,
+    layer: str | None = None,
     name: str = "data",
 ) -> Observation:
     """Check data once and say which of its cells were observed. Inputs are never changed, dense ones never copied.
@@ -50,13 +53,18 @@ def observe(
     Tables (pandas, polars, pyarrow): a row for each cell or each event. ``dims`` names the columns that are indices,
     or tells which column is which index, as in ``{"user_id": "user"}``; what they hold, numbers too, are labels.
     Dates are binned by ``"when:week"`` and the like (minute, hour, day, week, month, quarter, year; weekday,
-    hourofday). ``value`` is the column of values; it need not be named if there is just one besides. With no other
-    column, or with ``count=True``, the rows are counted. A value that is absent makes its cell missing. A pandas Series
-    with labels is such a table too.
+    hourofday). ``value`` is the column of values; without it every row counts one, and a warning names the columns that
+    are not used, unless ``count=True`` says so. A missing value makes its cell missing. A pandas Series with labels is
+    such a table too. Leading and trailing blanks of labels and of column names do not count, except with
+    ``keep_blanks=True``.
 
     Listed cells: ``(coords, values)`` with a row of positions for each value and ``shape=``, any ``scipy.sparse``
     matrix or array, a pydata ``sparse.COO``, a sparse tensor of PyTorch, or a table whose columns hold positions, if
     ``shape=`` says so.
+
+    Wide tables: a pandas DataFrame with an index along its rows and another along its columns, such as
+    ``pd.crosstab`` makes it. AnnData and MuData: X, or ``layer``, with the names of obs and var; of MuData
+    ``layer="rna/counts"`` is a layer of a modality.
 
     Of tables and listed cells, ``unlisted`` says what an absent cell is: ``"zero"`` (counts) or ``"missing"``
     (ratings); ``missing`` lists holes in the first kind, a row of positions each or a table. A listed zero is an
@@ -97,6 +105,21 @@ def observe(
         raise ObservationError(
             f"{name} is a collection of Dask: write a cell store with {py:pltf.prepare}, or fit it as it is"
         )
+    if is_annotated(data):
+        if value is not None or count or shape is not None:
+            raise ObservationError(
+                f"{name} is an {type(data).__name__}, which has a matrix: say which with {py:layer=}"
+            )
+        matrix, dims, of_axes = annotated(data, layer, dims, name)
+        how = {"unlisted": unlisted, "missing": missing, "duplicates": duplicates}
+        return observe(matrix, mask, dims=dims, labels={**of_axes, **(labels or {})}, name=name, **how)
+    if layer is not None:
+        raise ObservationError(f"{py:layer} goes with AnnData and MuData, but {name} is {_article(data)}")
+    if shape is None and not count and value is None:
+        given_table, data = data, long_or_array(data, dims, name)
+        dims = None if is_xarray(data) and data is not given_table and isinstance(dims, Mapping) else dims
+    elif shape is None:
+        data = with_index_columns(data, dims)
     if not is_table(data) and (value is not None or flag("count", count)):
         option = "value" if value is not None else "count"
         raise ObservationError(f"{py:{option}} goes with a table, but {name} is {_article(data)}")
@@ -105,7 +128,14 @@ def observe(
     if is_table(data):
         if mask is not None:
             raise _masks_a_list(name)
-        return _of_table(data, dims, value, flag("count", count), shape, known, unlisted, missing, duplicates, name)
+        how = {"unlisted": unlisted, "missing": missing, "duplicates": duplicates}
+        with rows_by_label(data):
+            table = read_table(
+                data, dims, value, flag("count", count), shape, known, flag("keep_blanks", keep_blanks), name
+            )
+            seen: Observation = _of_table(table, known, **how, name=name)
+        warn_of_unused(table.unused, name)
+        return seen
     if is_xarray(data):
         data, mask, dims, known = _of_xarray(data, mask, dims, known, name)
     else:
@@ -118,7 +148,7 @@ def observe(
         if mask is not None:
             raise _masks_a_list(name)
         coords, values, shape = listed
-        seen: Observation = coo_observation(
+        seen = coo_observation(
             coords, values, shape, unlisted=unlisted, missing=missing, duplicates=duplicates, name=name
         )
         return _named(seen, dims, known, name)
@@ -142,19 +172,9 @@ def observe(
 
 
 def _of_table(
-    data: Any,
-    dims: Any,
-    value: Any,
-    count: bool,
-    shape: Any,
-    known: Mapping[str, Labels],
-    unlisted: str,
-    missing: Any,
-    duplicates: str,
-    name: str,
+    table: EventTable, known: Mapping[str, Labels], *, unlisted: str, missing: Any, duplicates: str, name: str
 ) -> Observation:
     """A table: rows that lack a value are holes."""
-    table = read_table(data, dims, value, count, shape, known, name)
     unknown = [index for index in known if index not in table.dims]
     if unknown:
         raise ObservationError(f"{name}: {py:labels} names {unknown[0]!r}, but the indices are {', '.join(table.dims)}")
@@ -232,7 +252,7 @@ def _of_xarray(
     if not hasattr(type(data), "coords") or hasattr(type(data), "data_vars"):
         raise ObservationError(f"{name} must be the data of one tensor, got an xarray {type(data).__name__}")
     check_sparse(data.data, name)
-    wanted = tuple(map(str, data.dims)) if dims is None else _names(dims, name)
+    data, mask, wanted = _with_index_names(data, mask, dims, name)
     if sorted(wanted) != sorted(map(str, data.dims)):
         came, want = ", ".join(map(str, data.dims)), ", ".join(wanted)
         raise ObservationError(f"{name} has the dims {came}, and {want} were expected: name them alike")
@@ -254,6 +274,32 @@ def _of_xarray(
         labels[dim] = all_of_them
     stored = data.data
     return stored if is_listed(stored) else data.values, None if mask is None else mask.values, wanted, labels
+
+
+def _with_index_names(data: Any, mask: Any, dims: Any, name: str) -> tuple[Any, Any, tuple[str, ...]]:
+    """Data and mask with dims that can be indices of a model, and these in the order asked for."""
+    names = index_names(data.dims)
+    if isinstance(dims, Mapping):
+        unknown = [dim for dim in dims if dim not in names]
+        if unknown or len(dims) != len(names):
+            known, came = ", ".join(map(str, data.dims)), ", ".join(map(str, dims))
+            raise ObservationError(f"{name}: {py:dims} must name each of the dims {known}, got {came}")
+        names = dict(dims)
+        wanted = _names(list(names.values()), name)
+    elif dims is None:
+        wanted = tuple(names.values())
+        for dim, index in names.items():
+            if not is_index(str(dim)):
+                warn_caller(f"{name}: the dim {str(dim)!r} is the index {index!r} in models", DataWarning)
+    else:
+        wanted = _names(dims, name)
+        names = {dim: str(dim) if str(dim) in wanted else index for dim, index in names.items()}
+    changed = {dim: index for dim, index in names.items() if dim != index}
+    if changed:
+        data = data.rename(changed)
+        if is_xarray(mask) and hasattr(mask, "rename"):
+            mask = mask.rename({dim: index for dim, index in changed.items() if dim in mask.dims})
+    return data, mask, wanted
 
 
 def _mask_like(mask: Any, dims: Any, labels: Mapping[str, Labels], name: str) -> Any:
@@ -362,7 +408,7 @@ def is_listed(data: Any) -> bool:
 
 def has_names(data: Any) -> bool:
     """Whether data name their axes, or their cells, and have to be read to know their shape."""
-    return is_table(data) or is_xarray(data)
+    return is_table(data) or is_xarray(data) or is_annotated(data)
 
 
 def _listed(data: Any, shape: Sequence[int] | None, name: str) -> tuple[Any, Any, Sequence[int] | None] | None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pltf.data.labels import Labels, clean, labels_of, named_cell, split_bin
+from pltf.data.labels import Labels, clean, labels_of, named_cell, shown, split_bin
 from pltf.data.numeric import EXACT, brief, find_bad
-from pltf.errors import ObservationError, PltfError, py, py_only
+from pltf.errors import DataWarning, ObservationError, PltfError, naming_rows, py, py_only, warn_caller
 from pltf.hints import absent_column
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class EventTable(NamedTuple):
     dims: tuple[str, ...]
     labels: Mapping[str, Labels]
     counted: bool  # every row is one count
+    unused: tuple[Any, ...] = ()  # columns that might have been meant as values
 
 
 def is_table(data: Any) -> bool:
@@ -60,14 +62,18 @@ def read_table(
     count: bool,
     shape: Sequence[int] | None,
     labels: Mapping[str, Labels],
+    keep_blanks: bool,
     name: str,
 ) -> EventTable:
     """The cells that a table lists. With a shape its columns hold positions, otherwise labels."""
     _refuse_lazy(table, name)
     if not hasattr(table, "columns"):
         table, dims, value = _from_series(table, dims, value, count, name)
-    keys = keys_of(dims, column_names(table), name)
-    chosen = value_column(table, keys, value, count, name)
+    columns = column_names(table)
+    keys = keys_of(dims, columns, name)
+    chosen = value_column(columns, keys, value, count, name)
+    used = [key.column for key in keys]
+    unused = () if count or chosen is not None else tuple(one for one in columns if one not in used)
     if shape is not None:
         if labels:
             raise ObservationError(
@@ -75,14 +81,30 @@ def read_table(
             )
         coords, sizes, known = _positions(table, keys, name), shape, dict[str, Labels]()
     else:
-        coords, known = _labelled(table, keys, labels, name)
+        coords, known = _labelled(table, keys, labels, keep_blanks, name)
         sizes = tuple(len(known[key.dim]) for key in keys)
         if not all(sizes):
             raise ObservationError(
                 f"{name}: an empty table needs {py:labels=}, all those of each index, or {py:shape=}"
             )
     values = np.ones(len(coords), dtype=np.int64) if chosen is None else _numbers(table, chosen, name)
-    return EventTable(coords, values, sizes, tuple(key.dim for key in keys), known, chosen is None)
+    return EventTable(coords, values, sizes, tuple(key.dim for key in keys), known, chosen is None, unused)
+
+
+@contextmanager
+def rows_by_label(table: Any) -> Iterator[None]:
+    """In errors, name the rows of a pandas table or Series by their labels, if these differ."""
+    index: Any = getattr(table, "index", None)
+    if type(table).__module__.split(".")[0] != "pandas" or _counts_rows(index):
+        yield
+        return
+    with naming_rows(lambda row: f"row {shown(index[row]) if index.is_unique else row}"):
+        yield
+
+
+def _counts_rows(index: Any) -> bool:
+    """Whether row labels are the positions."""
+    return getattr(index, "start", None) == 0 and getattr(index, "step", None) == 1
 
 
 def refuse_twice(table: EventTable, absent: NDArray[np.bool_], duplicates: str, name: str) -> None:
@@ -222,7 +244,7 @@ def keys_of(dims: Any, columns: list[Any], name: str) -> list[Key]:
     for one in dims:
         # A column may have a colon in its own name.
         given, bin = (one, None) if one in columns else split_bin(one, f"{name}: {py:dims}")
-        keys.append(Key(given, bin, dims[one] if isinstance(dims, Mapping) else given))
+        keys.append(Key(_as_written(given, columns), bin, dims[one] if isinstance(dims, Mapping) else given))
     for place, key in enumerate(keys):
         if key.column not in columns:
             known = ", ".join(map(str, columns))
@@ -241,35 +263,45 @@ def keys_of(dims: Any, columns: list[Any], name: str) -> list[Key]:
     return keys
 
 
-def value_column(table: Any, keys: list[Key], value: Any, count: bool, name: str) -> Any:
-    """The column of values; None if rows are to be counted."""
-    used = [key.column for key in keys]
-    columns = column_names(table)
-    rest = [one for one in columns if one not in used]
-    if count:
-        if value is not None:
-            raise ObservationError(
-                f"{name}: {py:value={value!r}} names a column, and {py:count=True} counts rows: give one"
-            )
+def _as_written(given: Any, columns: list[Any]) -> Any:
+    """The name of a column as the table has it, perhaps with blanks around it."""
+    if given in columns or not isinstance(given, str):
+        return given
+    alike = [one for one in columns if isinstance(one, str) and one.strip() == given]
+    return alike[0] if len(alike) == 1 else given
+
+
+def value_column(columns: list[Any], keys: list[Key], value: Any, count: bool, name: str) -> Any:
+    """The column of values; None if every row counts one. It is never guessed."""
+    if value is None:
         return None
-    if value is not None:
-        if value not in columns:
-            raise ObservationError(f"{name}: {py:value} must be a column of the table, got {value!r}")
-        if value in used and not any(key.column == value and key.bin for key in keys):
-            raise ObservationError(f"{name}: column {value!r} cannot hold labels and values both")
-        return value
-    if len(rest) > 1:
-        found, indices = ", ".join(map(str, rest)), ", ".join(map(str, used))
-        advice = f"say which one with {py:value=}, or count the rows with {py:count=True}{py_only:, in pltf.observe}"
-        raise ObservationError(f"{name}: besides {indices} the table has several columns ({found}): {advice}")
-    return rest[0] if rest else None
+    value = _as_written(value, columns)
+    if count:
+        raise ObservationError(
+            f"{name}: {py:value={value!r}} names a column, and {py:count=True} counts rows: give one"
+        )
+    if value not in columns:
+        raise ObservationError(f"{name}: {py:value} must be a column of the table, got {value!r}")
+    if any(key.column == value and not key.bin for key in keys):
+        raise ObservationError(f"{name}: column {value!r} cannot hold labels and values both")
+    return value
+
+
+def warn_of_unused(columns: Sequence[Any], name: str) -> None:
+    """Say which columns were not used when rows were counted because no column of values was named."""
+    if not columns:
+        return
+    few = ", ".join(map(str, columns[:5])) + (f" and {len(columns) - 5} more" if len(columns) > 5 else "")
+    told = f"the column {few} is not used" if len(columns) == 1 else f"the columns {few} are not used"
+    advice = f"name {'it' if len(columns) == 1 else 'one'} with {py:value=}, or pass {py:count=True}"
+    warn_caller(f"{name}: every row counts one, and {told}: {advice}", DataWarning)
 
 
 # -- what they hold -----------------------------------------------------------------------------
 
 
 def _labelled(
-    table: Any, keys: list[Key], given: Mapping[str, Labels], name: str
+    table: Any, keys: list[Key], given: Mapping[str, Labels], keep_blanks: bool, name: str
 ) -> tuple[NDArray[np.intp], dict[str, Labels]]:
     """Positions of the rows, and the labels: those given, or those that there are."""
     known, positions = {}, []
@@ -280,7 +312,7 @@ def _labelled(
             labels = replace(labels, bin=key.bin) if key.bin else labels
             at = labels.positions(held, what, ObservationError)
         else:
-            labels, at = labels_of(held, what, key.bin)
+            labels, at = labels_of(held, what, key.bin, keep_blanks=keep_blanks)
         known[key.dim] = labels
         positions.append(at)
     return np.stack(positions, axis=1), known

@@ -27,7 +27,12 @@ class _UnsureError(Exception):
 
 
 def arrow_columns(
-    path: Path, width: int, wanted: Sequence[int], separator: str, allowance: Allowance
+    path: Path,
+    width: int,
+    wanted: Sequence[int],
+    separator: str,
+    allowance: Allowance,
+    encoding: str | None = None,
 ) -> list[WordColumn] | None:
     """The wanted columns of a table with ``width`` columns, or None where the strict parser has to read it.
 
@@ -46,7 +51,7 @@ def arrow_columns(
     parts: list[list[Any]] = [[] for _ in wanted]
     before = allowance.taken
     try:
-        with unpacked(path) as file:
+        with unpacked(path, encoding) as file:
             for block in _rows_of(file, ord(separator)):
                 table = _parsed(block, width, wanted, separator)
                 allowance.take(CELL * table.num_rows * len(wanted) + sum(_letters(column) for column in table.columns))

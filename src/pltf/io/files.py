@@ -6,25 +6,46 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pltf.errors import PltfError, py
+from pltf.io.annotated import read_annotated
 from pltf.io.arrays import read_mat, read_netcdf, read_npy, read_npz
-from pltf.io.delimited import delimited_columns, read_delimited
+from pltf.io.columns import refuse_absent
+from pltf.io.databases import database_columns, read_database
+from pltf.io.delimited import delimited_columns, header, line_of, read_delimited
+from pltf.io.feather import feather_columns, read_feather
+from pltf.io.json_lines import json_columns, line_of_record, read_json
 from pltf.io.listed import read_tns
-from pltf.io.opening import beginning, is_gzip, readable
+from pltf.io.opening import beginning, looks_like_utf_16, name_inside, packing_of, readable, zip_kind
 from pltf.io.parquet import parquet_columns, read_parquet
+from pltf.io.reading import TEXTS, Reading
+from pltf.io.sources import Source
+from pltf.io.workbook import read_workbook, row_in_sheet, workbook_columns
 from pltf.memory import Allowance
 from pltf.store.fits import as_path
 
-FORMATS = ("csv", "tsv", "parquet", "tns", "npz", "npy", "mat", "netcdf")
-_TEXTS = ("csv", "tsv", "tns")
+if TYPE_CHECKING:
+    import pandas as pd
+
+TABLES = ("csv", "tsv", "parquet", "feather", "excel", "jsonl", "json", "sqlite", "duckdb", "sql")
+FORMATS = (*TABLES[:-1], "tns", "npz", "npy", "mat", "netcdf", "h5ad", "h5mu")
 _ENDINGS = {
     ".csv": "csv",
     ".tsv": "tsv",
     ".tab": "tsv",
     ".parquet": "parquet",
     ".pq": "parquet",
+    ".feather": "feather",
+    ".arrow": "feather",
+    ".xlsx": "excel",
+    ".xlsm": "excel",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "json",
+    ".sqlite": "sqlite",
+    ".sqlite3": "sqlite",
+    ".duckdb": "duckdb",
     ".tns": "tns",
     ".npz": "npz",
     ".npy": "npy",
@@ -32,14 +53,25 @@ _ENDINGS = {
     ".nc": "netcdf",
     ".nc4": "netcdf",
     ".netcdf": "netcdf",
+    ".h5ad": "h5ad",
+    ".h5mu": "h5mu",
 }
 _MARKS = {
     b"PAR1": "parquet",
     b"\x93NUMPY": "npy",
-    b"PK\x03\x04": "npz",
+    b"ARROW1\0\0": "feather",
+    b"FEA1": "feather",
+    b"SQLite format 3\0": "sqlite",
     b"CDF": "netcdf",
     b"\x89HDF\r\n\x1a\n": "netcdf",
     b"MATLAB": "mat",
+}
+_UNREAD = {
+    b"\xd0\xcf\x11\xe0": "an older Excel workbook, or another Office file",
+    b"BZh": "packed with bzip2",
+    b"\xfd7zXZ\0": "packed with xz",
+    b"7z\xbc\xaf": "packed with 7-Zip",
+    b"%PDF": "a PDF",
 }
 _LISTED = re.compile(rb"([0-9]+[ \t]+)+[0-9.eE+-]+")  # a line of positions and a value
 
@@ -47,18 +79,17 @@ _LISTED = re.compile(rb"([0-9]+[ \t]+)+[0-9.eE+-]+")  # a line of positions and 
 def read_data(
     path: str | os.PathLike[str],
     *,
-    format: str | None = None,
     columns: Sequence[str] | None = None,
     keys: Sequence[str] = (),
-    variable: str | None = None,
-    limit: float | None = None,
     most: int | None = None,
+    **how: Any,
 ) -> Any:
     """What a file holds, as :func:`pltf.observe` takes it: a table, an array, or listed cells with their shape.
 
-    ``format`` is one of ``FORMATS``; if it is not said, it is guessed from the content, then from the ending. Of tables
-    only ``columns`` are read, all if none are named; in text, ``keys`` are labels, which stay as they are written but
-    for plain whole numbers; at most ``most`` columns are read. ``variable`` names the array in a file that has several.
+    ``how`` are the fields of :class:`Reading`. Its ``format`` is one of ``FORMATS``; by default, it is guessed from the
+    content, then from the ending. Of tables only ``columns`` are read, by default all; in text, ``keys`` are labels,
+    which stay as they are written but for blanks around them and for plain whole numbers; at most ``most`` columns are
+    read.
 
     A file that would take more than ``limit`` bytes of memory is refused; by default, more than half of what is free.
 
@@ -68,35 +99,92 @@ def read_data(
     >>> read_data(path, keys=["user", "zip"]).values.tolist()
     [['ann', '007'], ['bob', '123']]
     """
-    where = as_path(path)
-    kind = guess(where) if format is None else _known(format)
-    beginning(where)
-    allowance = Allowance(where, limit)
-    with readable(where, kind):
-        if kind in ("csv", "tsv"):
-            return read_delimited(where, kind, columns, keys, allowance, most)
-        if kind == "parquet":
-            return read_parquet(where, columns, allowance, most)
-        return _READERS[kind](where, variable, allowance)
+    where, reading = path if isinstance(path, Source) else as_path(path), Reading(**how)
+    kind = kind_of(where, reading)
+    allowance = Allowance(where, reading.limit)
+    with readable(where, kind, reading.encoding):
+        if kind in TABLES:
+            return _table_reader(where, kind, reading, columns, keys, allowance, most)
+        if kind == "tns":
+            return read_tns(where, reading, allowance)
+        return _READERS[kind](where, reading.variable, allowance)
 
 
-def guess(path: Path) -> str:
+def _table_reader(
+    path: Path,
+    kind: str,
+    reading: Reading,
+    columns: Sequence[str] | None,
+    keys: Sequence[str],
+    allowance: Allowance,
+    most: int | None,
+) -> pd.DataFrame:
+    """A table in a file."""
+    if kind in ("csv", "tsv"):
+        return read_delimited(path, kind, reading, columns, keys, allowance, most)
+    if kind in ("parquet", "feather"):
+        read, raw = (read_parquet, parquet_columns) if kind == "parquet" else (read_feather, feather_columns)
+        written = raw(path)
+        plain = header(written, reading)
+        refuse_absent(path, columns or (), plain)
+        wanted = None if columns is None else [one for one, name in zip(written, plain, strict=True) if name in columns]
+        table = read(path, wanted, allowance, most)
+        return table.set_axis(header([str(one) for one in table.columns], reading), axis=1)
+    if kind == "excel":
+        return read_workbook(path, reading, columns, allowance, most)
+    read_rows = read_json if kind in ("json", "jsonl") else read_database
+    return read_rows(path, kind, reading, columns, allowance, most)
+
+
+def kind_of(path: Path, reading: Reading) -> str:
+    """The format of a file, as it is said or by a guess; refuses options that do not go with it."""
+    if getattr(path, "url", None) is not None:
+        kind = "sql"
+    else:
+        kind = guess(path, reading.encoding) if reading.format is None else _known(reading.format)
+        beginning(path, reading.encoding if kind in TEXTS else None)
+    reading.check(path, kind)
+    return kind
+
+
+def guess(path: Path, encoding: str | None = None) -> str:
     """The format of a file, from its first bytes, then from its ending."""
     begin = beginning(path)
+    packing = packing_of(path)
+    if packing is None and begin.startswith(b"PK\x03\x04"):
+        return _of_archive(path)
     marked = next((kind for mark, kind in _MARKS.items() if begin.startswith(mark)), None)
-    if marked is not None:
-        if is_gzip(path):
-            raise PltfError(f"{path} is a {marked} file packed with gzip: unpack it first")
-        return marked
-    endings = [ending.lower() for ending in path.suffixes if ending.lower() != ".gz"]
+    marked = "duckdb" if begin[8:12] == b"DUCK" else marked
+    endings = [ending.lower() for ending in name_inside(path).suffixes if ending.lower() not in (".gz", ".zst", ".zip")]
     kind = _ENDINGS.get(endings[-1]) if endings else None
-    if kind in (*_TEXTS, "mat"):  # MATLAB 4 had no mark
+    if marked is not None:
+        if packing is not None:
+            raise PltfError(f"{path} is a {marked} file packed with {packing}: unpack it first")
+        return str(kind) if marked == "netcdf" and kind in ("h5ad", "h5mu") else marked
+    unread = next((told for mark, told in _UNREAD.items() if begin.startswith(mark)), None)
+    if unread is not None and kind not in ("csv", "tsv"):
+        raise PltfError(f"{path} is {unread}, which cannot be read: save it as CSV or .xlsx")
+    if looks_like_utf_16(begin) and encoding is None:
+        raise PltfError(f"{path} seems to be text in UTF-16: say so with {py:encoding='utf-16'}")
+    if kind in ("json", "jsonl"):
+        return "json" if begin.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[") else "jsonl"
+    if kind in (*TEXTS, "mat"):  # MATLAB 4 had no mark
         return str(kind)
     if kind is not None:
         raise PltfError(f"{path} is not a {kind} file, despite its extension: say what it is with {py:format=}")
-    if b"\x00" in begin:
+    if b"\x00" in begin and encoding is None:
         raise PltfError(f"{path} is an unsupported file type: say what it is with {py:format=} ({', '.join(FORMATS)})")
+    if re.match(rb'\s*(\[\s*)?\{\s*"', begin):
+        return "json" if begin.lstrip().startswith(b"[") else "jsonl"
     return "tns" if _LISTED.fullmatch(_first_line(begin)) else "csv"
+
+
+def _of_archive(path: Path) -> str:
+    """The format of a file that is a ZIP archive by its nature."""
+    kind = zip_kind(path)
+    if kind == "ods":
+        raise PltfError(f"{path} is an OpenDocument file, which cannot be read: save it as CSV or .xlsx")
+    return str(kind)
 
 
 def _first_line(begin: bytes) -> bytes:
@@ -110,19 +198,42 @@ def _known(format: Any) -> str:
     return str(format)
 
 
-def table_columns(path: Path, kind: str, limit: float | None = None) -> list[str]:
+def table_columns(path: Path, kind: str, reading: Reading | None = None) -> list[str]:
     """The columns of a table in a file."""
-    beginning(path)
-    with readable(path, kind):
-        if kind == "parquet":
-            return parquet_columns(path)
-        return delimited_columns(path, kind, Allowance(path, limit))
+    reading = reading or Reading()
+    allowance = Allowance(path, reading.limit)
+    with readable(path, kind, reading.encoding):
+        return _COLUMNS[kind](path, kind, reading, allowance)
 
 
+def place_of(path: Path, kind: str, reading: Reading, row: int) -> str:
+    """Where a row of a table stands in its file, in words: lines are counted from 1, and the header is one."""
+    if kind in ("csv", "tsv"):
+        return f"line {line_of(path, kind, reading, row)}"
+    if kind == "jsonl":
+        return f"line {line_of_record(path, reading, row)}"
+    if kind == "excel":
+        return f"row {row_in_sheet(path, reading, row)}"
+    return f"{'record' if kind == 'json' else 'row'} {row + 1}"
+
+
+_COLUMNS: dict[str, Callable[[Path, str, Reading, Allowance], list[str]]] = {
+    "csv": lambda path, kind, reading, allowance: delimited_columns(path, kind, allowance, reading),
+    "tsv": lambda path, kind, reading, allowance: delimited_columns(path, kind, allowance, reading),
+    "parquet": lambda path, kind, reading, allowance: header(parquet_columns(path), reading),
+    "feather": lambda path, kind, reading, allowance: header(feather_columns(path), reading),
+    "excel": lambda path, kind, reading, allowance: workbook_columns(path, reading, allowance),
+    "jsonl": json_columns,
+    "json": json_columns,
+    "sqlite": database_columns,
+    "duckdb": database_columns,
+    "sql": database_columns,
+}
 _READERS: dict[str, Callable[[Path, str | None, Allowance], Any]] = {
-    "tns": read_tns,
     "npz": read_npz,
     "npy": read_npy,
     "mat": read_mat,
     "netcdf": read_netcdf,
+    "h5ad": read_annotated,
+    "h5mu": read_annotated,
 }

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pltf.data.numeric import brief
 from pltf.errors import PltfError
 from pltf.io.opening import Lines, opened
+from pltf.io.reading import Reading
 from pltf.io.word_columns import Rows, WordColumn, as_numbers, word_columns
 from pltf.memory import Allowance
 
@@ -30,9 +31,9 @@ class ListedFile:
     shape: tuple[int, ...]
 
 
-def read_tns(path: Path, variable: str | None, allowance: Allowance) -> Any:
+def read_tns(path: Path, reading: Reading, allowance: Allowance) -> Any:
     """FROSTT: a line for each cell, its positions from 1 on, then its value."""
-    with opened(path) as file:
+    with opened(path, reading.encoding) as file:
         lines = enumerate(single_lines(Lines(file, allowance)), 1)
         shape, first = tns_head(lines)
         width = len(first[1]) if first is not None else len(shape or ()) + 1
@@ -64,6 +65,16 @@ def single_lines(lines: Lines) -> Iterator[str]:
     for line in lines:
         lines.row_ended()
         yield line
+
+
+def line_of_cell(path: Path, reading: Reading, row: int) -> int:
+    """The line of a cell, counted from 1."""
+    with opened(path, reading.encoding) as file:
+        lines = enumerate(file, 1)
+        _, first = tns_head(lines)
+        rest = (number for number, line in lines if _words(line))
+        numbers = chain([] if first is None else [first[0]], rest)
+        return next(islice(numbers, row, None))
 
 
 def _words(line: str) -> list[str]:

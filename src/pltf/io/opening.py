@@ -1,38 +1,40 @@
-"""Opening files: their first bytes, gzip or not, and one sentence for whatever goes wrong."""
+"""Opening files: packed or not, in any encoding, and one sentence for whatever goes wrong."""
 
 from __future__ import annotations
 
+import codecs
 import gzip
 from collections.abc import Iterator
 from contextlib import contextmanager
-from io import TextIOWrapper
+from io import BufferedReader, RawIOBase, TextIOWrapper
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
-from pltf.errors import PltfError
+from pltf.errors import PltfError, py
 from pltf.memory import Allowance
 from pltf.store.plain_file import check_plain_file
 
-_GZIP = b"\x1f\x8b"
+_PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+_ZIP = b"PK\x03\x04"
 _FIELD = 64  # bytes that a field of a line takes, which has at least one character
+_BLOCK = 1 << 16  # bytes recoded at a time
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
-def beginning(path: Path) -> bytes:
-    """The first bytes of a file, unpacked."""
+def beginning(path: Path, encoding: str | None = None) -> bytes:
+    """The first bytes of a file, unpacked and in UTF-8."""
     check_plain_file(path)
-    with readable(path, "data"):
+    with readable(path, "data", encoding):
         with path.open("rb") as file:
-            begin = file.read(1024)
-        if not begin:
-            raise PltfError(f"{path} is empty")
-        if begin.startswith(_GZIP):
-            with gzip.open(path) as unpacked:
-                begin = unpacked.read(1024)
-        return begin
+            if not file.read(1):
+                raise PltfError(f"{path} is empty")
+        with unpacked(path, encoding) as file:
+            return file.read(1024)
 
 
 @contextmanager
-def readable(path: Path, kind: str) -> Iterator[None]:
+def readable(path: Path, kind: str, encoding: str | None = None) -> Iterator[None]:
     """Turn what readers make of a file that is not there, not whole or not what it seems into one sentence."""
     try:
         yield
@@ -45,8 +47,9 @@ def readable(path: Path, kind: str) -> Iterator[None]:
             raise MemoryError(str(reason)) from reason
         package = (reason.name or "another package").split(".")[0]
         raise PltfError(f"{path} needs {package} to be read: pip install 'pltf[io]'") from None
-    except UnicodeDecodeError as reason:
-        raise PltfError(f"{path} must be text in UTF-8, and it is not") from reason
+    except UnicodeError as reason:
+        advice = f": name its encoding with {py:encoding=}, such as cp1252" if encoding is None else ""
+        raise PltfError(f"{path} must be text in {encoding or 'UTF-8'}, and it is not{advice}") from reason
     except Exception as reason:  # a file may be broken in any way
         text = str(getattr(reason, "strerror", None) or reason)
         if "allow_pickle" in text:
@@ -56,9 +59,9 @@ def readable(path: Path, kind: str) -> Iterator[None]:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[TextIOWrapper]:
-    """A text in UTF-8, unpacked, with its line ends as they are."""
-    with unpacked(path) as file, TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
+def opened(path: Path, encoding: str | None = None) -> Iterator[TextIOWrapper]:
+    """A text, unpacked, with its line ends as they are."""
+    with unpacked(path, encoding) as file, TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
         yield text
 
 
@@ -91,12 +94,118 @@ class Lines:
         return size
 
 
-def unpacked(path: Path) -> IO[bytes]:
-    """The bytes of a file, unpacked if it is packed with gzip."""
-    return cast("IO[bytes]", gzip.open(path)) if is_gzip(path) else path.open("rb")
+# -- packed files -------------------------------------------------------------------------------
 
 
-def is_gzip(path: Path) -> bool:
-    """Whether a file is packed with gzip, whatever its name says."""
+def unpacked(path: Path, encoding: str | None = None) -> IO[bytes]:
+    """The bytes of a file, unpacked; of a text in another encoding, in UTF-8."""
+    packing = packing_of(path)
+    if packing == "gzip":
+        file: Any = gzip.open(path)  # noqa: SIM115
+    elif packing == "zstd":
+        import pyarrow
+
+        file = pyarrow.input_stream(str(path), compression="zstd")
+    elif packing == "zip":
+        file = ZipFile(path).open(_only_member(path))  # noqa: SIM115
+    else:
+        file = path.open("rb")
+    return cast("IO[bytes]", file if encoding is None else BufferedReader(_Recoded(file, encoding), _BLOCK))
+
+
+def packing_of(path: Path) -> str | None:
+    """How a file is packed, whatever its name says: "gzip", "zstd", "zip" or not at all.
+
+    Files of formats that are ZIP archives themselves, such as .npz and .xlsx, do not count as packed.
+    """
     with path.open("rb") as file:
-        return file.read(2) == _GZIP
+        begin = file.read(4)
+    if begin == _ZIP:
+        return "zip" if zip_kind(path) is None else None
+    return next((packing for mark, packing in _PACKED.items() if begin.startswith(mark)), None)
+
+
+def zip_kind(path: Path) -> str | None:
+    """The format whose files are ZIP archives, as this one seems to be; None if it just packs other files."""
+    try:
+        with ZipFile(path) as archive:
+            names = archive.namelist()
+    except BadZipFile:
+        raise PltfError(f"{path} is damaged: it begins as a ZIP archive does, and cannot be opened as one") from None
+    if any(name.endswith(".npy") for name in names) or not names:
+        return "npz"
+    if "xl/workbook.xml" in names:
+        return "excel"
+    return "ods" if "content.xml" in names else None
+
+
+def _only_member(path: Path) -> ZipInfo:
+    """The one file in an archive."""
+    with ZipFile(path) as archive:
+        files = [one for one in archive.infolist() if not one.is_dir() and not _is_litter(one.filename)]
+    if len(files) != 1:
+        few = ", ".join(one.filename for one in files[:3]) + (", ..." if len(files) > 3 else "")
+        raise PltfError(f"{path} must hold one file, got {len(files)} ({few}): unpack it first")
+    if files[0].compress_type not in (ZIP_STORED, ZIP_DEFLATED):
+        raise PltfError(f"{path} is packed by an uncommon method: unpack it first")
+    if files[0].flag_bits & 1:
+        raise PltfError(f"{path} is encrypted: unpack it first")
+    return files[0]
+
+
+def _is_litter(name: str) -> bool:
+    """Whether a file in an archive was put there by the system, not by its owner."""
+    return name.startswith("__MACOSX/") or name.rpartition("/")[2] in (".DS_Store", "Thumbs.db")
+
+
+def name_inside(path: Path) -> Path:
+    """The name of the file that tells the format: of an archive, that of the file in it."""
+    return Path(_only_member(path).filename) if packing_of(path) == "zip" else path
+
+
+# -- encodings ----------------------------------------------------------------------------------
+
+
+def checked_encoding(encoding: str | None) -> str | None:
+    """The encoding of a text, None for UTF-8, or one sentence."""
+    if encoding is None:
+        return None
+    try:
+        known = codecs.lookup(encoding)
+    except (LookupError, TypeError, ValueError):
+        known = None
+    if known is None or not getattr(known, "_is_text_encoding", True):
+        raise PltfError(f"{py:encoding} must be an encoding such as utf-8, cp1252 or utf-16, got {encoding!r}")
+    return None if known.name in ("utf-8", "utf-8-sig", "ascii") else known.name
+
+
+def looks_like_utf_16(begin: bytes) -> bool:
+    """Whether a text begins as programs on Windows write UTF-16."""
+    return begin.startswith(_UTF_16)
+
+
+class _Recoded(RawIOBase):
+    """A text in some encoding, as bytes in UTF-8."""
+
+    def __init__(self, file: IO[bytes], encoding: str) -> None:
+        self._file, self._ended, self._rest = file, False, memoryview(b"")
+        self._decode = codecs.getincrementaldecoder(encoding)().decode
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, into: Any) -> int:
+        """Fill a buffer as far as one block goes."""
+        while not self._rest and not self._ended:
+            raw = self._file.read(_BLOCK)
+            self._ended = not raw
+            self._rest = memoryview(self._decode(raw, self._ended).encode())
+        size = min(len(into), len(self._rest))
+        into[:size], self._rest = self._rest[:size], self._rest[size:]
+        return size
+
+    def close(self) -> None:
+        """Close the file too."""
+        self._file.close()
+        super().close()

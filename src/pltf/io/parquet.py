@@ -38,7 +38,7 @@ def read_parquet(
             batches.append(batch)
         kinds = batches[0].schema if batches else file.read(columns=wanted).schema
         held = pa.Table.from_batches(batches, kinds)
-    _refuse_broken(path, held)
+    refuse_broken(path, held)
     return held.to_pandas(integer_object_nulls=True, ignore_metadata=True)
 
 
@@ -70,7 +70,7 @@ def _rows_at_a_time(facts: Any, allowance: Allowance) -> int:
     return int(min(max(allowance.left // max(1, *sizes, 1), 1), _ROWS))
 
 
-def _refuse_broken(path: Path, table: Any) -> None:
+def refuse_broken(path: Path, table: Any) -> None:
     """Refuse a table with a column that is not what its type says, as text that is not UTF-8."""
     import pyarrow as pa
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pltf.data.labels import warn_of_merged
 from pltf.data.numeric import EXACT
 from pltf.errors import PltfError
 from pltf.memory import Allowance
@@ -24,6 +25,15 @@ NO_VALUE = frozenset(("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "<N
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")  # as a label: nothing is lost when it is a number
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|[+-]?inf(?:inity)?", re.IGNORECASE | re.ASCII)
 TRUTH = {"true": 1, "false": 0}
+_GROUPED = re.compile(r"[+-]?[1-9][0-9]{0,2}\.[0-9]{3}")  # of a point, as 6.200
+_WHOLE_PART = r"[0-9]{{1,3}}(?:[{other}'’ \u00a0\u202f][0-9]{{3}})+|[0-9]+|(?=[{decimal}])"  # grouped or not
+# By the sign before the decimals: the sign of the number, its whole part, its decimals, its exponent.
+_LOCAL = {
+    decimal: re.compile(
+        rf"([+-]?)({_WHOLE_PART.format(decimal=decimal, other=other)})([{decimal}][0-9]*)?([eE][+-]?[0-9]+)?"
+    )
+    for decimal, other in ((",", "."), (".", ","))
+}
 
 # Bytes at the peak, from a table in words to the cells of an observation: of a field, and of a word beside its letters.
 CELL, WORD = 32, 150
@@ -54,10 +64,11 @@ def word_columns(rows: Iterator[Rows], wanted: Sequence[int], allowance: Allowan
     return [WordColumn(list(known), np.asarray(places)) for known, places in zip(words, codes, strict=True)]
 
 
-def as_labels(column: WordColumn, path: Path) -> pd.Categorical:
+def as_labels(column: WordColumn, path: Path, name: str, *, keep_blanks: bool = False) -> pd.Categorical:
     """Labels, sorted; if all are plain whole numbers, as such. An empty field has none."""
     import pandas as pd
 
+    column = column if keep_blanks else _stripped(column, f"{path}: column {name!r}")
     words = column.words
     if any("\x00" in word for word in words):
         raise PltfError(f"{path} must be text, and it holds NUL characters")
@@ -71,12 +82,24 @@ def as_labels(column: WordColumn, path: Path) -> pd.Categorical:
     return pd.Categorical.from_codes(places[column.codes], categories=categories)
 
 
-def as_numbers(column: WordColumn) -> NDArray[Any]:
+def _stripped(column: WordColumn, what: str) -> WordColumn:
+    """A column without leading and trailing blanks; says so where that merges labels."""
+    plain = list(map(str.strip, column.words))
+    if plain == column.words:
+        return column
+    given = [at for at, word in enumerate(plain) if word]
+    warn_of_merged([column.words[at] for at in given], [plain[at] for at in given], what)
+    known: defaultdict[str, int] = defaultdict(count().__next__)
+    places = np.fromiter(map(known.__getitem__, plain), dtype=np.int64, count=len(plain))
+    return WordColumn(list(known), places[column.codes])
+
+
+def as_numbers(column: WordColumn, decimal: str | None = None) -> NDArray[Any]:
     """A column that is none of labels: numbers if all of it are numbers or absent, otherwise words."""
-    plain = _plain_numbers(column.words)
+    plain = _plain_numbers(column.words) if decimal is None else None
     if plain is not None:
         return plain[column.codes]
-    numbers: list[Any] = [number_in(word) for word in column.words]
+    numbers: list[Any] = [number_in(word, decimal) for word in column.words]
     if None in numbers:
         return np.array(column.words, dtype=object)[column.codes]
     whole = [one for one in numbers if isinstance(one, int)]
@@ -103,14 +126,41 @@ def _plain_numbers(words: list[str]) -> NDArray[Any] | None:
         return None
 
 
-def number_in(word: str) -> int | float | None:
+def number_in(word: str, decimal: str | None = None) -> int | float | None:
     """The number that a word of a file is, NaN for an absent one; None if it is no number.
+
+    With ``decimal``, the sign before the decimals, thousands may be grouped.
 
     >>> number_in("12"), number_in("0.1"), number_in("NA"), number_in("12 kg")
     (12, 0.1, nan, None)
+    >>> number_in("6.200,5", ","), number_in("6.200", ","), number_in("6.200", "."), number_in("6.2", ",")
+    (6200.5, 6200, 6.2, None)
     """
     plain = word.strip()
+    if decimal is not None:
+        plain = _with_point(plain, decimal)
     if _NUMBER.fullmatch(plain):
         digits = plain.lstrip("+-")
         return int(plain) if digits.isdecimal() and len(digits) < 4000 else float(plain)
     return float("nan") if plain in NO_VALUE else TRUTH.get(plain.lower())
+
+
+def _with_point(word: str, decimal: str) -> str:
+    """A number with a decimal point and no grouped thousands; what is no such number is left or made a word."""
+    found = _LOCAL[decimal].fullmatch(word)
+    if found is None:
+        return f"{word} " if _NUMBER.fullmatch(word) and "inf" not in word.lower() else word
+    sign, whole, decimals, exponent = found.groups(default="")
+    return sign + re.sub("[^0-9]", "", whole) + decimals.replace(",", ".") + exponent
+
+
+def ambiguous_number(words: Sequence[str]) -> str | None:
+    """The first number such as 6.200 if nothing tells whether its point stands before decimals or thousands.
+
+    >>> ambiguous_number(["7", "6.200"]), ambiguous_number(["0.250", "6.200"])
+    ('6.200', None)
+    """
+    points = [word for word in words if "." in word]
+    grouped = [word for word in points if _GROUPED.fullmatch(word.strip())]
+    others = (word for word in points if not _GROUPED.fullmatch(word.strip()))
+    return grouped[0] if grouped and all(number_in(word) is None for word in others) else None

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pltf.data.base import Observation
 from pltf.data.cell_index import Coords
+from pltf.data.forms import is_annotated, long_or_array
 from pltf.data.labels import Labels, shown
 from pltf.data.numeric import brief, find_bad, numeric
 from pltf.data.observe import has_names, in_order, is_xarray, observe
@@ -194,11 +195,14 @@ def observed_like(
     *,
     unlisted: str = "zero",
     new: str | None = None,
+    value: str | None = None,
 ) -> Observation:
     """Further data of a fit, in which its labels stand for its positions; those of index ``new`` may be others.
 
-    ``unlisted`` is what a cell is that a table does not list.
+    ``unlisted`` is what a cell is that a table does not list, ``value`` its column of values.
     """
+    data = data if value is not None else long_or_array(data, indices, name)
+    data = observe(data, dims=indices, name=name) if is_annotated(data) else data
     if isinstance(data, Observation) or not has_names(data):
         seen = in_order(observe(data, name=name), indices, name)
         check_labels(seen, {i: labels[i] for i in labels if i != new}, name)
@@ -208,7 +212,7 @@ def observed_like(
         import pandas as pd
 
         known = {i: labels.get(i, Labels(pd.RangeIndex(sizes[i]))) for i in indices}
-    of_table: dict[str, Any] = {"unlisted": unlisted} if is_table(data) else {}
+    of_table: dict[str, Any] = {"unlisted": unlisted, "value": value} if is_table(data) else {}
     kept = {i: known[i] for i in indices if i in known and i != new}
     seen = observe(data, dims=indices, labels=kept, name=name, **of_table)
     return replace(seen, labels={i: one for i, one in seen.labels.items() if i in labels or i == new})

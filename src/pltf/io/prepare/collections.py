@@ -12,7 +12,7 @@ from typing import Any
 
 from pltf.data.part_files import FilePart
 from pltf.data.stored import StoredObservation, open_store
-from pltf.data.tables import keys_of, value_column
+from pltf.data.tables import warn_of_unused
 from pltf.errors import ObservationError, py, py_only
 from pltf.io.prepare.run import prepare
 from pltf.stale_files import held_folder
@@ -26,18 +26,18 @@ def stored_collection(data: Any, mask: Any, indices: Sequence[str], name: str) -
 
     if mask is not None:
         raise ObservationError(f"{name}: {py:mask} does not go with a collection of Dask: missing cells are NaN there")
-    value = None
-    if hasattr(data, "partitions") and hasattr(data, "columns"):
-        value = value_column(data._meta, keys_of(indices, list(data.columns), name), None, count=False, name=name)
-    elif not hasattr(data, "chunks"):
+    is_table = hasattr(data, "partitions") and hasattr(data, "columns")
+    if not is_table and not hasattr(data, "chunks"):
         advice = f"a dask.dataframe or a dask.array{py_only:; others can be prepared with pltf.prepare}"
         raise ObservationError(f"{name} must be {advice}, got {type(data).__name__}")
-    elif math.isnan(math.prod(data.shape)):
+    if not is_table and math.isnan(math.prod(data.shape)):
         raise ObservationError(f"{name} has chunks of unknown sizes: call compute_chunk_sizes() first")
+    if is_table:
+        warn_of_unused([column for column in data.columns if column not in indices], name)
     with ExitStack() as stack:
         parent = Path(dask.config.get("temporary-directory", None) or tempfile.gettempdir())
         path = stack.enter_context(held_folder(parent, _PREFIX)) / "cells.pltf"
-        prepare(data, path, dims=list(indices), value=value, progress=False, name=name)
+        prepare(data, path, dims=list(indices), progress=False, name=name)
         seen = open_store(path)
         _keep(stack.pop_all(), [part.file for part in seen.parts if isinstance(part, FilePart)])
     return seen

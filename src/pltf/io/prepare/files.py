@@ -13,7 +13,7 @@ from pltf.data.tables import Key
 from pltf.errors import ObservationError, PltfError
 from pltf.io.columns import refuse_absent
 from pltf.io.delimited import delimited_columns, separator_of
-from pltf.io.opening import is_gzip, readable
+from pltf.io.opening import packing_of, readable
 from pltf.io.prepare.database import Database, named, quoted
 from pltf.io.prepare.sources import BAD, ROWS_TABLE, VALUE, Kind, Rows, kind_of, same_kinds
 from pltf.io.word_columns import NO_VALUE, TRUTH, number_in
@@ -114,7 +114,7 @@ class TextTable(FileTable):
         for file in files:
             with readable(file, kind):
                 separator = separator_of(file, kind)
-                self._heads.append((separator, tuple(delimited_columns(file, kind, Allowance(file))), is_gzip(file)))
+                self._heads.append((separator, tuple(delimited_columns(file, kind, Allowance(file))), packing_of(file)))
 
     def columns(self) -> list[str]:
         """The names of the columns of the first file."""
@@ -146,20 +146,25 @@ class TextTable(FileTable):
 
 
 def _read_text(
-    files: Iterable[Path], head: tuple[str, tuple[str, ...], bool], keys: Sequence[Key], value: str | None
+    files: Iterable[Path], head: tuple[str, tuple[str, ...], str | None], keys: Sequence[Key], value: str | None
 ) -> str:
     """SQL for the wanted columns of files with the same header."""
     separator, names, packed = head
     columns = ", ".join(f"'k{number}': 'VARCHAR'" for number in range(len(names)))
     how = (
         f"auto_detect=false, columns={{{columns}}}, header=true, delim={quoted(separator)}, quote='\"', escape='\"', "
-        f"strict_mode=true, nullstr='', comment='', compression='{'gzip' if packed else 'none'}'"
+        f"strict_mode=true, nullstr='', comment='', compression='{packed or 'none'}'"
     )
-    wanted = [f"nullif(k{names.index(key.column)}, '') AS c{number}" for number, key in enumerate(keys)]
+    wanted = [f"nullif({_stripped(f'k{names.index(key.column)}')}, '') AS c{number}" for number, key in enumerate(keys)]
     if value is not None:
         word = f"trim(k{names.index(value)})"
         wanted += [f"{_value_of(word)} AS {VALUE}", f"{_bad(word)} AS {BAD}"]
     return f"SELECT {', '.join(wanted)} FROM read_csv([{', '.join(quoted(str(file)) for file in files)}], {how})"
+
+
+def _stripped(word: str) -> str:
+    """SQL of a label without leading and trailing blanks."""
+    return rf"regexp_replace({word}, '^\s+|\s+$', '', 'g')"
 
 
 def _value_of(word: str) -> str:

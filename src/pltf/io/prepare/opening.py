@@ -17,6 +17,7 @@ from pltf.data.stored import is_store
 from pltf.data.tables import is_table
 from pltf.errors import ObservationError, PltfError, py
 from pltf.io.files import guess
+from pltf.io.opening import packing_of
 from pltf.io.prepare import dense, streams
 from pltf.io.prepare.files import ParquetTable, TextTable
 from pltf.io.prepare.sources import Source
@@ -155,4 +156,7 @@ def _expanded(text: str) -> list[Path]:
 
 def _kind(file: Path) -> str:
     check_plain_file(file)
-    return guess(file)
+    kind = guess(file)
+    if packing_of(file) == "zip":
+        raise PltfError(f"{file} is packed with zip: unpack it first")
+    return kind

@@ -1,0 +1,156 @@
+"""Dates in files: in any form, as seconds since 1970, and by the clock of a time zone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from pltf.data.labels import dates_of, readable_zone, split_bin
+from pltf.data.numeric import brief
+from pltf.errors import PltfError, py
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pandas as pd
+
+EPOCHS = {"epoch": "s", "epoch-ms": "ms", "epoch-us": "us", "epoch-ns": "ns"}
+
+
+class _Placed(Protocol):
+    @property
+    def file(self) -> Path: ...
+    def place(self, row: int) -> str: ...
+
+
+def with_dates(table: _Placed, rows: pd.DataFrame, keys: Mapping[str, str], options: Mapping[str, Any]) -> pd.DataFrame:
+    """Rows with dates in the columns that are binned; ``keys`` are columns, perhaps with a bin, and their names."""
+    form, zone = options.get("date_format"), options.get("timezone")
+    binned = {column for key, column in keys.items() if key != column and split_bin(key, f"{table.file}: {py:dims}")}
+    if (form or zone) and not binned:
+        option = "--date-format" if form else "--timezone"
+        raise PltfError(f"{option} goes with an index of dates, such as --index user,when:day")
+    if zone is not None and readable_zone(zone) is None:
+        raise PltfError(f"--timezone must be a time zone such as Europe/Berlin or UTC, got {brief(zone)}")
+    made = {column: _dates_in(table, rows[column], column, form, zone) for column in binned}
+    return rows.assign(**made)
+
+
+def _dates_in(table: _Placed, column: pd.Series, name: str, form: str | None, zone: str | None) -> Any:
+    """A column as dates, each of them once; what is no date is told with its line."""
+    import pandas as pd
+
+    codes, once = pd.factorize(column)
+    once = pd.Index(once.categories.take(once.codes) if hasattr(once, "categories") else once)
+    what = f"{table.file}: column {name!r}"
+    try:
+        dates = _by_clock(_moments(once, form, zone, what), zone, what)
+    except _WrongError as wrong:
+        row = int(np.argmax(codes == wrong.at))
+        raise PltfError(f"{table.file}: {table.place(row)} of column {name!r} {wrong}") from None
+    places, different = pd.factorize(dates)
+    at = np.where(codes >= 0, np.append(places, -1)[codes], -1)
+    return pd.Categorical.from_codes(at, categories=pd.DatetimeIndex(different))
+
+
+class _WrongError(Exception):
+    """The first of some words that is not as it should be."""
+
+    def __init__(self, at: int, text: str) -> None:
+        super().__init__(text)
+        self.at = at
+
+
+def _moments(once: pd.Index, form: str | None, zone: str | None, what: str) -> pd.DatetimeIndex:
+    """Words or numbers as moments."""
+    import pandas as pd
+
+    if once.dtype.kind == "M" or not len(once):
+        return pd.DatetimeIndex(once)
+    if form in EPOCHS:
+        return _of_epoch(once, EPOCHS[str(form)], str(form))
+    if form is None and _are_counts(once):
+        raise _WrongError(0, f"has {once[0]}, which is no date: {_advice(str(once[0]))}")
+    words = pd.Index([str(word) for word in once], dtype=object)
+    if form is None:
+        return _of_iso(words, zone, what)
+    try:
+        return pd.DatetimeIndex(pd.to_datetime(words, format=form, exact=True, utc=zone is not None and "%z" in form))
+    except (ValueError, TypeError):
+        pass
+    for at, word in enumerate(words):
+        try:
+            pd.to_datetime(word, format=form, exact=True)
+        except (ValueError, TypeError):
+            raise _WrongError(at, f"has {brief(word)}, which is no date of the form {form} (--date-format)") from None
+    raise PltfError(f"{what} must hold dates of one time zone: --timezone puts them on one clock")
+
+
+def _are_counts(once: pd.Index) -> bool:
+    """Whether all that stands for dates are numbers; 20261109 in words is a date in ISO form."""
+    return once.dtype.kind in "iuf" or all(str(word).isdecimal() and len(str(word)) > 8 for word in once)
+
+
+def _advice(number: str) -> str:
+    """What a number that stands for a date may be."""
+    digits = len(number.partition(".")[0].lstrip("-"))
+    if digits == 8:
+        return "--date-format %Y%m%d reads days such as 20261109"
+    form = next(
+        (name for name, most in (("epoch", 11), ("epoch-ms", 14), ("epoch-us", 17)) if digits <= most), "epoch-ns"
+    )
+    return f"--date-format {form} reads time since 1970"
+
+
+def _of_iso(words: pd.Index, zone: str | None, what: str) -> pd.DatetimeIndex:
+    """Words in ISO form; with a time zone to show them in, they may have several offsets."""
+    import pandas as pd
+
+    try:
+        offsets = zone is not None and any(word[-1:] == "Z" or "+" in word or "-" in word[10:] for word in words)
+        if offsets and all(word[:1].isdigit() for word in words):
+            return pd.DatetimeIndex(pd.to_datetime(words, format="ISO8601", utc=True))
+        return pd.DatetimeIndex(dates_of(words, what, PltfError))
+    except (ValueError, TypeError) as reason:
+        for at, word in enumerate(words):
+            try:
+                pd.DatetimeIndex(dates_of(pd.Index([word], dtype=object), what, PltfError))
+            except PltfError:
+                advice = "--date-format says how dates are written, as %d.%m.%Y"
+                raise _WrongError(at, f"has {brief(word)}, which is no date such as 2026-11-09; {advice}") from None
+        if isinstance(reason, PltfError):
+            raise PltfError(f"{reason.marked}, or choose a clock with --timezone") from None
+        raise PltfError(f"{what} must hold dates of one form") from None
+
+
+def _of_epoch(once: pd.Index, unit: str, form: str) -> pd.DatetimeIndex:
+    """Numbers, perhaps in words, counted since the start of 1970 in UTC."""
+    import pandas as pd
+
+    numbers = pd.to_numeric(once, errors="coerce")
+    wrong = np.flatnonzero(~np.isfinite(np.asarray(numbers, dtype=np.float64)))
+    if not wrong.size:
+        try:
+            return pd.DatetimeIndex(pd.to_datetime(numbers, unit=unit, utc=True))
+        except (ValueError, OverflowError):  # a date that is too far away
+            wrong = np.array([int(np.argmax(np.abs(np.asarray(numbers, dtype=np.float64))))])
+    at = int(wrong[0])
+    raise _WrongError(at, f"has {brief(once[at])}, which is no date by --date-format {form}")
+
+
+def _by_clock(dates: pd.DatetimeIndex, zone: str | None, what: str) -> pd.DatetimeIndex:
+    """Moments with a time zone as the clock of another shows them; others are what that clock showed."""
+    if zone is None:
+        return dates
+    if dates.tz is not None:
+        return dates.tz_convert(zone)
+    first = np.ones(len(dates), dtype=bool)  # of an hour that the clock showed twice
+    there = dates.tz_localize(zone, ambiguous=first, nonexistent="NaT")
+    never = np.flatnonzero(np.asarray(there.isna()))
+    if never.size:
+        at = int(never[0])
+        reason = "clocks were put forward then; dates in UTC need a Z, or no --timezone"
+        raise _WrongError(at, f"has {dates[at]}, which no clock in {zone} showed: {reason}")
+    return there

@@ -1,0 +1,142 @@
+"""Tables in files, long and wide, for the commands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pltf.cli.dates import with_dates
+from pltf.data import Observation, observe
+from pltf.data.labels import labels_of
+from pltf.data.numeric import brief
+from pltf.errors import PltfError, naming_rows
+from pltf.io.columns import is_nameless, refuse_absent
+from pltf.io.files import place_of, read_data, table_columns
+from pltf.io.reading import Reading
+from pltf.io.word_columns import WordColumn, as_labels, number_in
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_COMMAS = re.compile(r"-?([0-9]{1,3}(\.[0-9]{3})+,[0-9]+|[0-9]+,([0-9]{1,2}|[0-9]{4,}))")  # before decimals
+_GROUPS = re.compile(r"-?[0-9]{1,3}([,.'’ ][0-9]{3})+")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table in a file."""
+
+    file: Path
+    kind: str
+    reading: Reading
+
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return table_columns(self.file, self.kind, self.reading)
+
+    def read(self, keys: Sequence[str], others: Sequence[str] | None) -> pd.DataFrame:
+        """The columns of labels, and others: all of them, or some."""
+        columns = None if others is None else list(dict.fromkeys([*keys, *others]))
+        how = {**vars(self.reading), "format": None if self.kind == "sql" else self.kind}
+        found: pd.DataFrame = read_data(self.file, columns=columns, keys=keys, **how)
+        return found
+
+    def place(self, row: int) -> str:
+        """Where a row stands in the file."""
+        return place_of(self.file, self.kind, self.reading, row)
+
+    def numbers(self, column: pd.Series, name: str) -> pd.Series:
+        """A column of values with its words as numbers, or one sentence about the first that is none."""
+        if column.dtype.kind != "O" or not any(isinstance(one, str) for one in column):
+            return column
+        found = [number_in(one, self.reading.decimal) if isinstance(one, str) else one for one in column]
+        for row, (word, number) in enumerate(zip(column, found, strict=True)):
+            if number is None and isinstance(word, str):
+                raise PltfError(f"{self.file}: {self.place(row)} of column {name!r} has {brief(word)}, {_advice(word)}")
+        return column.__class__(found, index=column.index, dtype=object).infer_objects()
+
+
+def _advice(word: str) -> str:
+    """What to do about a word where a number is wanted."""
+    if _COMMAS.fullmatch(word.strip()):
+        return "which is no number; --decimal , reads decimal commas"
+    if _GROUPS.fullmatch(word.strip()):
+        sign = "," if "." in word else "."
+        return f"which is no number; --decimal {sign} reads grouped thousands"
+    return "which is no number; if it holds no values, count the rows with --count"
+
+
+def column_of(key: str, columns: Sequence[str]) -> str:
+    """The column of an index that may be binned, as ``when`` of ``when:week``.
+
+    >>> column_of("when:week", ["when", "who"]), column_of("a:b", ["a:b"])
+    ('when', 'a:b')
+    """
+    return key if key in columns else key.rpartition(":")[0] or key
+
+
+def wide_table(
+    table: Table, dims: Mapping[str, str], options: Mapping[str, Any], duplicates: str
+) -> tuple[Observation, str]:
+    """A wide table: columns that label the rows, then a column of values for each label of the last index."""
+    import pandas as pd
+
+    columns = table.columns()
+    *keys, across = dims
+    if not keys:
+        advice = "the columns that label the rows, then a name for the index along the others, as in -i user,page"
+        raise PltfError(f"--wide needs at least two names with --index: {advice}")
+    labelled = [column_of(one, columns) for one in keys]
+    if labelled[0] not in columns and is_nameless(columns[0]):  # as pandas writes row labels without a name
+        dims = {columns[0] if one == keys[0] else one: index for one, index in dims.items()}
+        labelled[0] = keys[0] = columns[0]
+    refuse_absent(table.file, labelled, columns)
+    rows = table.read(labelled, None)
+    others = [name for name in rows.columns if name not in labelled]
+    if not len(rows) or not others:
+        raise PltfError(f"{table.file} has no {'columns of values' if len(rows) else 'rows'}")
+    if not all(others) or len(set(others)) < len(others):
+        wrong = "a column without a name" if not all(others) else "several columns of one name"
+        raise PltfError(f"{table.file} has {wrong}, and with --wide the names are labels")
+    values = np.column_stack([_values(table, rows[name], name) for name in others])
+    source = f"{len(rows):,} x {len(others):,} values of {table.file}"
+    header = as_labels(WordColumn(others, np.arange(len(others))), table.file, "header", keep_blanks=True)
+    if len(keys) == 1 and keys[0] == labelled[0] and ":" not in across:
+        what = f"{table.file}: column {labelled[0]!r}"
+        with naming_rows(table.place):
+            labels, at = labels_of(rows[labelled[0]], what, None, keep_blanks=table.reading.keep_blanks)
+        if len(labels) == len(rows):
+            named = {dims[keys[0]]: labels.at(at), dims[across]: list(header)}
+            return observe(values, dims=list(dims.values()), labels=named, name=table.file.name), source
+    long = pd.DataFrame({name: np.repeat(np.asarray(rows[name].astype(object)), len(others)) for name in labelled})
+    along, value = _free("along", long.columns), _free("value", [*long.columns, "along"])
+    long[along], long[value] = pd.Categorical(list(header) * len(rows), categories=list(header)), values.ravel()
+    last = along + across[len(column_of(across, ())) :] if ":" in across else along
+    wanted = {**{one: dims[one] for one in keys}, last: dims[across]}
+    long = with_dates(table, long, {one: column_of(one, long.columns) for one in wanted}, options)
+    blanks = table.reading.keep_blanks
+    with naming_rows(lambda row: table.place(row // len(others))):
+        seen = observe(long, dims=wanted, value=value, duplicates=duplicates, keep_blanks=blanks, name=table.file.name)
+    return seen, source
+
+
+def _values(table: Table, column: pd.Series, name: str) -> Any:
+    found = table.numbers(column, name)
+    if found.dtype.kind not in "biuf":
+        absent = np.asarray(found.isna())
+        if found.dtype.kind != "O" or any(isinstance(one, str) for one in found[~absent]):
+            raise PltfError(f"{table.file}: column {name!r} must hold numbers: name it with --index if it holds labels")
+        return np.where(absent, np.nan, found.astype(object)).astype(np.float64)
+    return found.to_numpy()
+
+
+def _free(name: str, taken: Sequence[str]) -> str:
+    """A name that no column has."""
+    while name in taken:
+        name += "_"
+    return name

@@ -1,0 +1,185 @@
+"""Tables in databases: SQLite, DuckDB, and any database by its URL."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pltf.errors import PltfError, py
+from pltf.io.columns import in_words, refuse_absent
+from pltf.io.reading import Reading
+from pltf.io.records import as_table, plain_value
+from pltf.io.word_columns import CELL
+from pltf.memory import Allowance
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_ROWS = 1 << 12  # that are fetched at a time
+_BATCH = 1 << 16  # rows of a batch of DuckDB
+_LEAST = 64e6  # bytes that DuckDB needs
+_URL = re.compile(r"([a-zA-Z][\w+.-]*)://.*", re.DOTALL)
+_SECRET = re.compile(r"(?<=://)([^/@\s:]*):([^/@\s]*)@")
+
+
+def is_url(text: str) -> bool:
+    """Whether a text is the URL of a database.
+
+    >>> is_url("postgresql://ann@host/shop"), is_url("shop.db")
+    (True, False)
+    """
+    return _URL.fullmatch(text) is not None
+
+
+def without_password(text: str) -> str:
+    """A text in which the passwords of URLs are hidden.
+
+    >>> without_password("pltf fit postgresql://ann:secret@host/shop")
+    'pltf fit postgresql://ann:***@host/shop'
+    """
+    return _SECRET.sub(r"\1:***@", text)
+
+
+def read_database(
+    path: Path,
+    kind: str,
+    reading: Reading,
+    columns: Sequence[str] | None,
+    allowance: Allowance,
+    most: int | None = None,
+) -> pd.DataFrame:
+    """The result of a query."""
+    if kind == "duckdb":
+        return _read_duckdb(path, reading, columns, allowance, most)
+    with (_sqlite if kind == "sqlite" else _by_url)(path, reading, allowance) as (names, rows):
+        checked = (
+            [plain_value(path, one, f"row {number}", name) for name, one in zip(names, row, strict=True)]
+            for number, row in enumerate(rows, 1)
+        )
+        return as_table(path, _plain(names, reading), checked, columns, allowance, most)
+
+
+def database_columns(path: Path, kind: str, reading: Reading, allowance: Allowance) -> list[str]:
+    """The names of the columns of the result of a query."""
+    if kind == "duckdb":
+        with _duckdb(path, reading, allowance) as result:
+            return _plain(result.columns, reading)
+    with (_sqlite if kind == "sqlite" else _by_url)(path, reading, allowance) as (names, _):
+        return _plain(names, reading)
+
+
+def _plain(names: Sequence[str], reading: Reading) -> list[str]:
+    return list(names) if reading.keep_blanks else [name.strip() for name in names]
+
+
+def _query(path: Path, query: str | None, tables: Sequence[str]) -> str:
+    """The query: all of a table if one is named, or if there is no other."""
+    name = tables[0] if query is None and len(tables) == 1 else query
+    if name is None:
+        held = f"the tables {in_words(tables)}" if tables else "no tables"
+        raise PltfError(f"{path} has {held}: name one of them, or write SQL, with {py:query=}")
+    if name in tables:
+        name = 'SELECT * FROM "' + name.replace('"', '""') + '"'
+    elif not re.search(r"\s", name.strip()):
+        raise PltfError(f"{path} has no table {name!r}; it has {in_words(tables) or 'none'}")
+    return name
+
+
+# -- SQLite -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _sqlite(path: Path, reading: Reading, allowance: Allowance) -> Iterator[tuple[list[str], Iterator[Sequence[Any]]]]:
+    """The names and rows of a query of SQLite, which can read this file only, and change nothing."""
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, int(min(max(allowance.left, 1 << 16), 2**30)))
+        names = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%' ORDER BY 1"
+        query = _query(path, reading.query, [name for (name,) in connection.execute(names)])
+        connection.set_authorizer(_only_reads)
+        cursor = connection.execute(query)
+        if cursor.description is None:
+            raise PltfError(f"{py:query} must be a SELECT, got {query[:60]!r}")
+        yield [one[0] for one in cursor.description], _fetched(cursor)
+
+
+def _only_reads(action: int, *_: object) -> int:
+    """Allow what a query needs, and no other file."""
+    allowed = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
+    return sqlite3.SQLITE_OK if action in allowed else sqlite3.SQLITE_DENY
+
+
+def _fetched(cursor: Any) -> Iterator[Sequence[Any]]:
+    while rows := cursor.fetchmany(_ROWS):
+        yield from rows
+
+
+# -- DuckDB -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _duckdb(path: Path, reading: Reading, allowance: Allowance) -> Iterator[Any]:
+    """The result of a query of DuckDB, which can read this file only, and change nothing."""
+    import duckdb
+
+    memory = int(min(max(allowance.left, _LEAST), 2**50))
+    config: Any = {
+        "memory_limit": f"{memory}B",
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+    }
+    with duckdb.connect(str(path), read_only=True, config=config) as connection:
+        for setting in ("temp_directory = ''", "enable_external_access = false", "lock_configuration = true"):
+            connection.execute(f"SET {setting}")
+        tables = connection.execute("SELECT table_name FROM information_schema.tables ORDER BY 1").fetchall()
+        found = connection.sql(_query(path, reading.query, [name for (name,) in tables]))
+        if found is None:
+            raise PltfError(f"{py:query} must be a SELECT, got {str(reading.query)[:60]!r}")
+        yield found
+
+
+def _read_duckdb(
+    path: Path, reading: Reading, columns: Sequence[str] | None, allowance: Allowance, most: int | None
+) -> pd.DataFrame:
+    import pyarrow as pa
+
+    with _duckdb(path, reading, allowance) as result:
+        names = _plain(result.columns, reading)
+        refuse_absent(path, columns or (), names)
+        wanted = [at for at, name in enumerate(names) if columns is None or name in columns][:most]
+        reader = result.to_arrow_reader(_BATCH)
+        batches, kinds = [], pa.schema([reader.schema.field(at) for at in wanted])
+        for batch in reader:
+            some = batch.select(wanted)
+            allowance.take(some.nbytes + CELL * float(some.num_rows) * len(wanted))
+            batches.append(some)
+        table = pa.Table.from_batches(batches, kinds).rename_columns([names[at] for at in wanted])
+    return table.to_pandas(integer_object_nulls=True, ignore_metadata=True)
+
+
+# -- by URL -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _by_url(path: Path, reading: Reading, allowance: Allowance) -> Iterator[tuple[list[str], Iterator[Sequence[Any]]]]:
+    """The names and rows of a query of any database that SQLAlchemy knows."""
+    import sqlalchemy
+
+    try:
+        engine = sqlalchemy.create_engine(str(getattr(path, "url", path)))
+    except sqlalchemy.exc.ArgumentError:
+        raise PltfError(f"{path} is not a URL that SQLAlchemy can read") from None
+    try:
+        tables = sqlalchemy.inspect(engine).get_table_names() if reading.query is None else [reading.query]
+        tables = [] if reading.query is not None and re.search(r"\s", reading.query.strip()) else tables
+        with engine.connect().execution_options(stream_results=True) as connection:
+            result = connection.execute(sqlalchemy.text(_query(path, reading.query, tables)))
+            if not result.returns_rows:
+                raise PltfError(f"{py:query} must be a SELECT, got {str(reading.query)[:60]!r}")
+            yield list(result.keys()), _fetched(result)
+    finally:
+        engine.dispose()

@@ -1,0 +1,96 @@
+"""JSON: a record in each line, or a list of records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pltf.errors import PltfError
+from pltf.io.columns import refuse_absent
+from pltf.io.opening import Lines, opened
+from pltf.io.reading import Reading
+from pltf.io.records import as_table, plain_value
+from pltf.memory import Allowance
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_EXPANDED = 40  # bytes that a character of JSON takes as objects of Python, at most: as in [[],[],[]]
+Record = dict[str, Any]
+
+
+def read_json(
+    path: Path,
+    kind: str,
+    reading: Reading,
+    columns: Sequence[str] | None,
+    allowance: Allowance,
+    most: int | None = None,
+) -> pd.DataFrame:
+    """A table of records; what a record does not have is missing."""
+    known = json_columns(path, kind, reading, Allowance(path, allowance.limit))
+    refuse_absent(path, columns or (), known)
+    names = [name for name in known if columns is None or name in columns][:most]
+    rows = (
+        [plain_value(path, record.get(name), where, name) for name in names]
+        for where, record in _records(path, kind, reading, allowance)
+    )
+    return as_table(path, names, rows, None, allowance)
+
+
+def json_columns(path: Path, kind: str, reading: Reading, allowance: Allowance) -> list[str]:
+    """The names in all records, in the order in which they come."""
+    known: Record = {}
+    for _, record in _records(path, kind, reading, allowance):
+        if not record.keys() <= known.keys():
+            known |= dict.fromkeys(record)
+    if not known:
+        raise PltfError(f"{path} has no records")
+    return list(known)
+
+
+def line_of_record(path: Path, reading: Reading, row: int) -> int:
+    """The line of a record, counted from 1."""
+    with opened(path, reading.encoding) as file:
+        lines = (number for number, line in enumerate(file, 1) if line.strip())
+        return next(number for at, number in enumerate(lines) if at == row)
+
+
+def _records(path: Path, kind: str, reading: Reading, allowance: Allowance) -> Iterator[tuple[str, Record]]:
+    """The records, and where each of them stands."""
+    with opened(path, reading.encoding) as file:
+        if kind == "json":
+            found = _whole(path, file.read(int(min(allowance.left / _EXPANDED, 2**62)) + 1), allowance)
+            texts: Iterator[tuple[str, Any]] = ((f"record {number}", one) for number, one in enumerate(found, 1))
+        else:
+            texts = _lines(path, Lines(file, allowance))
+        for where, record in texts:
+            if not isinstance(record, dict):
+                raise PltfError(f'{path}: {where} must be an object such as {{"user": "ann"}}')
+            blanks = not reading.keep_blanks and any(name != name.strip() for name in record)
+            yield where, {name.strip(): value for name, value in record.items()} if blanks else record
+
+
+def _lines(path: Path, lines: Lines) -> Iterator[tuple[str, Any]]:
+    for number, line in enumerate(lines, 1):
+        lines.row_ended()
+        if line.strip():
+            yield f"line {number}", _parsed(path, line, f"line {number}")
+
+
+def _whole(path: Path, text: str, allowance: Allowance) -> list[Any]:
+    allowance.take(_EXPANDED * len(text))
+    found = _parsed(path, text, "it")
+    if not isinstance(found, list):
+        raise PltfError(f"{path} must be a list of records, or have a record in each line")
+    return found
+
+
+def _parsed(path: Path, text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as reason:
+        told = "it is nested too deeply" if isinstance(reason, RecursionError) else str(reason).split(":")[0]
+        raise PltfError(f"{path}: {where} is not JSON: {told[:1].lower()}{told[1:]}") from None

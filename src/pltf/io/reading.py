@@ -1,0 +1,47 @@
+"""How a file is to be read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pltf.errors import PltfError, choice, flag, py
+from pltf.io.opening import checked_encoding
+
+TEXTS = ("csv", "tsv", "tns", "jsonl", "json")
+DATABASES = ("sqlite", "duckdb", "sql")
+ARRAYS = ("npz", "mat", "netcdf", "h5ad", "h5mu")
+# Which options go with which formats.
+_GO_WITH = {
+    "variable": ARRAYS,
+    "sheet": ("excel",),
+    "query": DATABASES,
+    "encoding": TEXTS,
+    "decimal": ("csv", "tsv"),
+}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a file is to be read; what is None is found out from the file."""
+
+    format: str | None = None
+    variable: str | None = None  # the array, in a file that has several
+    sheet: str | None = None  # of a workbook
+    query: str | None = None  # SQL, or the name of a table
+    encoding: str | None = None  # of text
+    decimal: str | None = None  # "." or ","
+    keep_blanks: bool = False  # leading and trailing ones, of labels and of headers
+    limit: float | None = None  # bytes of memory
+
+    def __post_init__(self) -> None:
+        flag("keep_blanks", self.keep_blanks)
+        if self.decimal is not None:
+            choice("decimal", self.decimal, (".", ","))
+        object.__setattr__(self, "encoding", checked_encoding(self.encoding))
+
+    def check(self, path: Path, kind: str) -> None:
+        """Refuse what does not go with a format."""
+        for option, kinds in _GO_WITH.items():
+            if getattr(self, option) is not None and kind not in kinds:
+                raise PltfError(f"{py:{option}} cannot be used here: {path} is a {kind} file")

@@ -1,0 +1,70 @@
+"""What is read and is not a file by its own name: standard input, and databases by their URL."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pltf.errors import PltfError
+from pltf.io.databases import is_url, without_password
+from pltf.memory import Allowance
+
+_Plain: Any = type(Path())
+_FILES = {"sqlite": "sqlite", "duckdb": "duckdb"}  # URLs of files that are read without SQLAlchemy
+_BLOCK = 1 << 20
+
+
+class Source(_Plain):  # type: ignore[misc]
+    """A path that messages call by another name."""
+
+    shown: str
+    url: str | None
+
+    @classmethod
+    def called(cls, shown: str, path: Path, url: str | None = None) -> Source:
+        """A path with its name for messages, and its URL if it is a database."""
+        source = cls(path)
+        source.shown, source.url = shown, url
+        return source
+
+    def __str__(self) -> str:
+        return str(getattr(self, "shown", super().__str__()))
+
+    def __fspath__(self) -> str:
+        return str(super().__str__())
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return str(getattr(self, "shown", super().name))
+
+
+def database_url(text: str) -> Path | None:
+    """The database of a URL; None if a text is no URL."""
+    if not is_url(text):
+        return None
+    scheme, _, rest = text.partition("://")
+    if scheme in _FILES and rest.startswith("/") and rest != "/":
+        return Path(rest[1:])
+    if scheme in ("http", "https", "ftp", "s3", "gs", "file"):
+        raise PltfError(f"{without_password(text)} is not read over the network: download it first")
+    return Source.called(without_password(text), Path("no-file"), url=text)
+
+
+@contextmanager
+def standard_input(limit: float | None) -> Iterator[Path]:
+    """What is piped in, as a file that is deleted in the end."""
+    if sys.stdin is None or sys.stdin.isatty():
+        raise PltfError("- stands for standard input, and nothing is piped into it")
+    allowance = Allowance("standard input", limit)
+    with tempfile.TemporaryDirectory(prefix="pltf-") as folder:
+        path = Path(folder) / "input"
+        with path.open("wb") as file:
+            while block := sys.stdin.buffer.read(_BLOCK):
+                allowance.take(len(block))
+                file.write(block)
+        yield Source.called("standard input", path)

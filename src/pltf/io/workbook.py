@@ -1,0 +1,96 @@
+"""Excel workbooks."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from zipfile import ZipFile
+
+from pltf.errors import PltfError, py
+from pltf.io.columns import in_words
+from pltf.io.reading import Reading
+from pltf.io.records import as_table
+from pltf.memory import Allowance
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_MOST_ROWS = 1 << 20  # that a sheet can have
+_EXPANDED = 8  # bytes in memory for each byte of shared words
+Cells = tuple[Any, ...]
+
+
+def read_workbook(
+    path: Path, reading: Reading, columns: Sequence[str] | None, allowance: Allowance, most: int | None = None
+) -> pd.DataFrame:
+    """A table in a sheet; its first row that is not empty names the columns, and empty rows do not count."""
+    with _rows(path, reading, allowance) as rows:
+        names = _names(path, reading, rows)
+        return as_table(path, names, (row for _, row in rows), columns, allowance, most)
+
+
+def workbook_columns(path: Path, reading: Reading, allowance: Allowance) -> list[str]:
+    """The names of the columns of a sheet."""
+    with _rows(path, reading, allowance) as rows:
+        return _names(path, reading, rows)
+
+
+def row_in_sheet(path: Path, reading: Reading, row: int) -> int:
+    """The number that a row of the table has in the sheet."""
+    with _rows(path, reading, Allowance(path, reading.limit)) as rows:
+        return next(number for at, (number, _) in enumerate(rows) if at == row + 1)
+
+
+def _names(path: Path, reading: Reading, rows: Iterator[tuple[int, Cells]]) -> list[str]:
+    _, first = next(rows, (0, ()))
+    names = ["" if one is None else str(one).removesuffix(" 00:00:00") for one in first]
+    while names and not names[-1]:
+        names.pop()
+    if not names:
+        raise PltfError(f"{path}: the sheet must begin with the names of its columns, and it is empty")
+    return names if reading.keep_blanks else [name.strip() for name in names]
+
+
+@contextmanager
+def _rows(path: Path, reading: Reading, allowance: Allowance) -> Iterator[Iterator[tuple[int, Cells]]]:
+    """The rows of the sheet that are not empty, with their numbers."""
+    import openpyxl
+
+    _check_archive(path, allowance)
+    with warnings.catch_warnings(action="ignore"):  # about styles and the like
+        book = openpyxl.load_workbook(path, read_only=True, data_only=True, keep_links=False)
+    with closing(book):
+        sheet = book[_chosen(path, reading.sheet, book)]
+        sheet.reset_dimensions()  # a file may say that it is as wide as can be
+        with closing(sheet.iter_rows(values_only=True)) as held:
+            rows = enumerate(islice(held, _MOST_ROWS), 1)
+            yield ((number, row) for number, row in rows if any(one is not None for one in row))
+
+
+def _check_archive(path: Path, allowance: Allowance) -> None:
+    """Ask for the memory of the words, which are read at once, and refuse XML that defines more than it holds."""
+    with ZipFile(path) as archive:
+        for one in archive.infolist():
+            if one.filename.endswith("sharedStrings.xml"):
+                allowance.take(_EXPANDED * one.file_size)
+            elif not one.filename.startswith("xl/worksheets/") and one.filename.endswith((".xml", ".rels")):
+                allowance.take(one.file_size)
+            if one.filename.endswith((".xml", ".rels")):
+                with archive.open(one) as file:
+                    if b"<!DOCTYPE" in file.read(2048):
+                        raise PltfError(f"{path} is not a plain workbook: {one.filename} has a document type")
+
+
+def _chosen(path: Path, sheet: str | None, book: Any) -> str:
+    names = [one.title for one in book.worksheets]
+    shown = [one.title for one in book.worksheets if one.sheet_state == "visible"]
+    if sheet is None and len(shown or names) == 1:
+        return str((shown or names)[0])
+    if sheet is None or sheet not in names:
+        came = f"got {sheet!r}" if sheet is not None else f"say which with {py:sheet=}"
+        raise PltfError(f"{path} has the sheets {in_words(names)}: {came}")
+    return sheet
