@@ -235,7 +235,7 @@ def test_coupled_tensors_that_disagree(labels: Any, word: str) -> None:
         run({"X": CUBE, "Y": KIND.assign_coords(place=labels)}, COUPLED)
     one_line(error, "the labels of 'place' must be the same in X and Y", word)
     with pytest.raises(PltfError, match="labels of 'place'"):
-        run({"X": LONG, "Y": KIND}, COUPLED)  # a table has them sorted
+        run({"X": long(LONG), "Y": KIND}, COUPLED)  # a table has them sorted
 
 
 # -- what comes back ----------------------------------------------------------------------------
@@ -538,9 +538,9 @@ DATA: dict[str, Callable[[], Any]] = {
     "array": lambda: FULL,
     "transposed": lambda: FULL.T,
     "labels in another order": lambda: FULL[::-1, :, [1, 0, 3, 2]],
-    "table": lambda: long(FULL.to_series().rename("n").reset_index().sample(frac=1, random_state=1)),
+    "table": lambda: long(FULL.to_series().rename("n").reset_index().sample(frac=1, random_state=1), labels=ORDER),
     "series": lambda: FULL.transpose("day", "user", "place").to_series(),
-    "polars": lambda: long(pl.from_pandas(FULL.to_series().rename("n").reset_index())),
+    "polars": lambda: long(pl.from_pandas(FULL.to_series().rename("n").reset_index()), labels=ORDER),
     "observed": lambda: pltf.observe(FULL),
 }
 WHICH: dict[str, Callable[[], Any]] = {
