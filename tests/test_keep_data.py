@@ -66,7 +66,9 @@ def test_it_goes_on_and_takes_new_rows(storage: str) -> None:
     whole, small = both(DATA[storage])
     more = [MODEL.fit(DATA[storage], tol=0, max_iter=4, init=one) for one in (whole, small)]
     assert_same(*more, seconds=False)
-    rows = pd.DataFrame({"i": [0, 0, 1], "j": [0, 5, 2], "k": [1, 2, 4], "n": [3, 1, 2]})
+    rows = pd.DataFrame({"i": [0, 0, 1], "j": [0, 5, 2], "k": [1, 2, 4], "n": [3, 1, 2]}).set_index(["i", "j", "k"])[
+        "n"
+    ]
     new = [one.fold_in(rows, "i", tol=0, max_iter=4) for one in (whole, small)]  # unlisted cells are as in the fit
     assert_same(*new, seconds=False)
 

@@ -550,9 +550,9 @@ DATA: dict[str, Callable[[], Any]] = {
     "array": lambda: FULL,
     "transposed": lambda: FULL.T,
     "labels in another order": lambda: FULL[::-1, :, [1, 0, 3, 2]],
-    "table": lambda: long(FULL.to_series().rename("n").reset_index().sample(frac=1, random_state=1)),
+    "table": lambda: long(FULL.to_series().rename("n").reset_index().sample(frac=1, random_state=1), labels=ORDER),
     "series": lambda: FULL.transpose("day", "user", "place").to_series(),
-    "polars": lambda: long(pl.from_pandas(FULL.to_series().rename("n").reset_index())),
+    "polars": lambda: long(pl.from_pandas(FULL.to_series().rename("n").reset_index()), labels=ORDER),
     "observed": lambda: pltf.observe(FULL),
 }
 WHICH: dict[str, Callable[[], Any]] = {

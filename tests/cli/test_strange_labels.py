@@ -36,7 +36,7 @@ def _table(name: str, users: list[str], index: str = "user") -> None:
 
 def _fitted(users: list[str]) -> Outcome:
     _table("a.csv", users)
-    return here("fit", "a.csv", "-i", "user,place", "--value", "n", "--nmf", "1", "-o", "run.nc")
+    return here("fit", "a.csv", "-i", "user,place", "--value", "n", "--keep-blanks", "--nmf", "1", "-o", "run.nc")
 
 
 def _harmless(told: Outcome) -> Outcome:
@@ -57,7 +57,7 @@ def test_columns_are_shown_escaped() -> None:
     told = _harmless(here("info", "a.csv"))
     assert f"user{SHOWN}" in told.out
     assert f"ann{SHOWN}" in told.out
-    refused = _harmless(here("fit", "a.csv", "-i", "place", "--count", "--cp", "1", "-o", "run.nc"))
+    refused = _harmless(here("fit", "a.csv", "-i", "shop", "--cp", "1", "-o", "run.nc"))
     assert f"user{SHOWN}" in refused.refusal
 
 

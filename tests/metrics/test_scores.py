@@ -238,7 +238,7 @@ def test_cells_and_data_in_every_form(form: str) -> None:
     data: Any = {
         "observation": pltf.observe(X),
         "sparse": sparse.csr_array(X),
-        "table": table.set_index(["j", "i"])["n"],
+        "table": table.set_index(["i", "j"])["n"],
     }.get(form, X)
     scores = pltf.metrics.score(links_fit(), data, cells, resamples=0, draws=20)
     pd.testing.assert_frame_equal(scores.table, expected.table, rtol=1e-12)
