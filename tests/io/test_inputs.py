@@ -420,8 +420,12 @@ def test_urls(tmp_path: Path) -> None:
 
 def annotated(path: Path, *, sparse: bool = False, names: tuple[str, ...] = ("c1", "c2")) -> Path:
     """A file as anndata writes it."""
-    with h5py.File(path, "w") as file:
-        into(file.create_group("mod/rna") if path.suffix == ".h5mu" else file, sparse, names)
+    multimodal = path.suffix == ".h5mu"
+    with h5py.File(path, "w", userblock_size=512 if multimodal else 0) as file:
+        into(file.create_group("mod/rna") if multimodal else file, sparse, names)
+    if multimodal:
+        with path.open("r+b") as raw:
+            raw.write(b"MuData (format-version=0.1.0;creator=muon)")
     return path
 
 

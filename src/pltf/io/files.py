@@ -62,6 +62,7 @@ _MARKS = {
     b"ARROW1\0\0": "feather",
     b"FEA1": "feather",
     b"SQLite format 3\0": "sqlite",
+    b"MuData (": "h5mu",  # before the HDF5
     b"CDF": "netcdf",
     b"\x89HDF\r\n\x1a\n": "netcdf",
     b"MATLAB": "mat",
