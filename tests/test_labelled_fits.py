@@ -225,7 +225,7 @@ def test_coupled_tensors_are_aligned_by_label() -> None:
     fit = run({"X": CUBE, "Y": KIND}, COUPLED)
     turned = run({"X": CUBE, "Y": KIND[::-1]}, COUPLED)
     np.testing.assert_allclose(turned.mean(of="Y"), fit.mean(of="Y"), rtol=1e-10)
-    assert_same(run({"X": LONG, "Y": KIND}, COUPLED), run({"X": LONG, "Y": KIND.sortby("place")}, COUPLED))
+    assert_same(run({"X": long(LONG), "Y": KIND}, COUPLED), run({"X": long(LONG), "Y": KIND.sortby("place")}, COUPLED))
     fewer = KIND.sel(place=[30, 20]).assign_coords(place=[30, 60])
     wider = run({"X": CUBE, "Y": fewer}, COUPLED)
     assert wider.labels["place"].index.tolist() == [*PLACES, 60]

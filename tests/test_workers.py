@@ -64,8 +64,21 @@ def threads(workers: int) -> Pool:
     return Pool(workers, processes=False)
 
 
-def living_workers() -> list[threading.Thread]:
+_of_others = set[threading.Thread]()
+
+
+@pytest.fixture(autouse=True)
+def _pools_of_others() -> None:
+    """Thread pools that libraries started in earlier tests and keep, such as those of distributed."""
+    _of_others.update(_pool_threads())
+
+
+def _pool_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith("ThreadPoolExecutor")]
+
+
+def living_workers() -> list[threading.Thread]:
+    return [thread for thread in _pool_threads() if thread not in _of_others]
 
 
 # -- data for other processes -------------------------------------------------------------------

@@ -78,7 +78,8 @@ def test_tables(
     path = folder / "a.csv"
     path.write_bytes((b"\xef\xbb\xbf" if bom else b"") + out.getvalue().encode())
     before = path.read_bytes()
-    done = here("fit", path, "-i", "who,where", "--nmf", 1, "--max-iter", 2, "-o", folder / "run.nc", "--quiet")
+    how_read = ["-i", "who,where", "--keep-blanks", *(["--value", "n"] if with_values else [])]
+    done = here("fit", path, *how_read, "--nmf", 1, "--max-iter", 2, "-o", folder / "run.nc", "--quiet")
     assert path.read_bytes() == before
     assert done.out == ""
     expected = by_hand(rows, with_values)

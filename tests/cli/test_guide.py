@@ -85,7 +85,7 @@ def test_a_wide_table(tmp_path: Path) -> None:
     wide = pd.DataFrame(RNG.poisson(1.0, (9, 30)), columns=[f"y{n}" for n in range(30)])
     wide.assign(name=list("abcdefghi")).to_csv(tmp_path / "wide.csv", index=False)
     assert (
-        "wide.csv looks like a wide table, with a column for each label: make it long"
+        "wide.csv looks like a wide table, with a column for each label: read it with --wide"
         in here("fit", tmp_path / "wide.csv").refusal
     )
 

@@ -73,7 +73,7 @@ REFUSED = [
     ((*NMF, "--nmf", "100000000000"), "--nmf"),
     ((*NMF, "--checkpoint", "nowhere/a.nc"), "--checkpoint must lie in a folder that exists"),
     ((*NMF, "--count"), "give one of them"),
-    ((*NMF, "--value", "z"), "no column 'z'; it has user, place, n"),
+    ((*NMF, "--value", "z"), "--value is given twice: n and z"),
     ((*NMF, "--variable", "X"), "--variable cannot be used here"),
     (FIT, "one of --model, --cp, --tucker and --nmf must say what to fit, got none"),
     ((*NMF, "--cp", "2"), "got --cp and --nmf"),

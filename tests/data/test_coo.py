@@ -60,7 +60,7 @@ def test_one_storage_as_good_as_another() -> None:
             for kind in ("coo_array", "csr_array", "csc_matrix", "dok_array", "lil_array")
         ),
         observe(pydata.COO.from_numpy(dense)),
-        observe(table, dims=("i", "j"), shape=(4, 5)),
+        observe(table, dims=("i", "j"), value="n", shape=(4, 5)),
     ]
     for seen in forms:
         assert seen.shape == (4, 5)
@@ -74,7 +74,8 @@ def test_a_fit_takes_them_as_they_are() -> None:
     table = pd.DataFrame({"i": rows, "j": columns, "n": dense[rows, columns]})
     model = pltf.nmf(rank=2)
     expected = model.fit(dense, max_iter=20, tol=0, accelerate=False)
-    for form in (sparse.dok_array(dense), sparse.csr_matrix(dense), pydata.COO.from_numpy(dense), table):
+    of_table = pltf.observe(table, dims=("i", "j"), value="n")
+    for form in (sparse.dok_array(dense), sparse.csr_matrix(dense), pydata.COO.from_numpy(dense), of_table):
         fit = model.fit(form, max_iter=20, tol=0, accelerate=False)
         assert fit.engine == "sparse"
         np.testing.assert_allclose(fit.trace, expected.trace, rtol=1e-10)
@@ -174,10 +175,6 @@ def table(**options: Any) -> dict[str, Any]:
             "the table must have a column 'j'; it has i, n",
         ),
         (
-            {"data": pd.DataFrame({"i": [1], "a": [1], "b": [1]}), "dims": ("i",)},
-            r"besides i the table has several columns \(a, b\): say which one with value=, or count",
-        ),
-        (
             {"data": pd.DataFrame({"i": ["x"], "n": [1]}), "dims": ("i",), "shape": (3,)},
             "column 'i' must hold whole numbers",
         ),
@@ -260,7 +257,7 @@ def test_sums_of_whole_numbers_stay_exact() -> None:
 
 def test_columns_may_be_named_by_the_table_itself() -> None:
     cells = pd.DataFrame({"i": [0, 1], "j": [1, 0], "n": [2, 3]})
-    np.testing.assert_array_equal(observe(cells, dims=cells.columns[:2]).coords, [[0, 1], [1, 0]])
+    np.testing.assert_array_equal(observe(cells, dims=cells.columns[:2], value="n").coords, [[0, 1], [1, 0]])
 
 
 def test_an_empty_list_is_no_cell() -> None:
@@ -270,7 +267,7 @@ def test_an_empty_list_is_no_cell() -> None:
 
 def test_tables_with_columns_of_several_kinds_of_integers() -> None:
     table = pd.DataFrame({"i": pd.array([1, 0], dtype="Int64"), "j": np.array([0, 1], dtype=np.uint64), "n": [2, 3]})
-    np.testing.assert_array_equal(observe(table, dims=("i", "j")).coords, [[0, 1], [1, 0]])
+    np.testing.assert_array_equal(observe(table, dims=("i", "j"), value="n").coords, [[0, 1], [1, 0]])
 
 
 def test_values_at_the_edge_of_float32() -> None:

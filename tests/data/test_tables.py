@@ -81,7 +81,7 @@ def test_a_table_is_the_array_that_a_loop_builds(made: Any, unlisted: str, data:
     names = ["i", "j", "k"][: len(labels)]
     order = data.draw(st.permutations(range(len(names))))
     before = table.copy(deep=True)
-    seen = pltf.observe(table, dims=[names[n] for n in order], value="count", unlisted=unlisted)
+    seen = pltf.observe(table, dims=[names[n] for n in order], value="count", unlisted=unlisted, keep_blanks=True)
     pd.testing.assert_frame_equal(table, before)
     assert seen.dims == tuple(names[n] for n in order)
     assert [list(seen.labels[name].index) for name in names] == labels

@@ -291,7 +291,7 @@ def test_the_command_line_names_its_option(tmp_path: Path, capsys: pytest.Captur
         advice = "raise this with --limit, or write a cell store with pltf prepare\n"
         assert said.endswith(f"20.0 MB of memory to read: {advice}")
     assert run(["info", path, "--limit", "lots"]) == 2
-    assert "--limit must be a size of memory such as 8GB or 500MB, got 'lots'" in capsys.readouterr().err
+    assert "--limit must be a memory size such as 8GB or 500MB, got 'lots'" in capsys.readouterr().err
 
 
 def test_the_memory_at_hand_is_the_least_of_all() -> None:

@@ -58,7 +58,17 @@ def test_the_order_is_found(found: pltf.Selection) -> None:
 @pytest.mark.slow
 def test_every_run_is_the_single_fit_with_its_seed(found: pltf.Selection) -> None:
     table = found.table
-    assert list(table.columns) == ["r", "restart", "seed", "bound", "sweeps", "converged", "stopped", "seconds"]
+    assert list(table.columns) == [
+        "r",
+        "restart",
+        "seed",
+        "bound",
+        "sweeps",
+        "converged",
+        "stopped",
+        "seconds",
+        "winner",
+    ]
     assert len(table) == 20
     for row in table.itertuples():
         fit = MODEL.resized(r=row.r).fit(X, mask=KEEP, seed=row.seed)

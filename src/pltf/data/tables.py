@@ -287,13 +287,13 @@ def value_column(columns: list[Any], keys: list[Key], value: Any, count: bool, n
     return value
 
 
-def warn_of_unused(columns: Sequence[Any], name: str) -> None:
+def warn_of_unused(columns: Sequence[Any], name: str, advice: str = "") -> None:
     """Say which columns were not used when rows were counted because no column of values was named."""
     if not columns:
         return
     few = ", ".join(map(str, columns[:5])) + (f" and {len(columns) - 5} more" if len(columns) > 5 else "")
     told = f"the column {few} is not used" if len(columns) == 1 else f"the columns {few} are not used"
-    advice = f"name {'it' if len(columns) == 1 else 'one'} with {py:value=}, or pass {py:count=True}"
+    advice = advice or f"name {'it' if len(columns) == 1 else 'one'} with {py:value=}, or pass {py:count=True}"
     warn_caller(f"{name}: every row counts one, and {told}: {advice}", DataWarning)
 
 

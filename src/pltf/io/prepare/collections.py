@@ -33,7 +33,8 @@ def stored_collection(data: Any, mask: Any, indices: Sequence[str], name: str) -
     if not is_table and math.isnan(math.prod(data.shape)):
         raise ObservationError(f"{name} has chunks of unknown sizes: call compute_chunk_sizes() first")
     if is_table:
-        warn_of_unused([column for column in data.columns if column not in indices], name)
+        advice = f"to use a column of values, write a cell store with {py:pltf.prepare} and {py:value=}"
+        warn_of_unused([column for column in data.columns if column not in indices], name, advice)
     with ExitStack() as stack:
         parent = Path(dask.config.get("temporary-directory", None) or tempfile.gettempdir())
         path = stack.enter_context(held_folder(parent, _PREFIX)) / "cells.pltf"
