@@ -240,6 +240,16 @@ def test_a_store_that_another_process_writes_meanwhile_stays(tmp_path: Path) -> 
     assert stored(target).about["dims"] == ["user"]
 
 
+def test_a_store_that_another_process_writes_at_the_same_moment_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "cells"
+    pltf.prepare(EVENTS, target, dims=["n"])
+    monkeypatch.setattr(os.path, "lexists", lambda _: False)
+    assert refusal(EVENTS, target, dims=["user"]).startswith(f"{target} cannot be written: ")
+    assert stored(target).about["dims"] == ["n"]
+
+
 @pytest.mark.parametrize("name", ["value", ""])
 def test_names_that_a_store_cannot_have(name: str, tmp_path: Path) -> None:
     told = refusal(EVENTS, tmp_path / "cells", dims={"user": name})

@@ -68,15 +68,16 @@ def new_store(target: Path, overwrite: bool) -> Iterator[tuple[Path, Path]]:
 
 def _renamed(store: Path, target: Path, aside: Path, overwrite: bool) -> None:
     """Rename a finished store; a store that has the name already is moved to the hidden folder, which is deleted."""
-    if os.path.lexists(target):
-        _check_existing(target, overwrite)  # another process may have written it meanwhile
-        target.rename(aside)
     try:
+        if os.path.lexists(target):
+            _check_existing(target, overwrite)  # another process may have written it meanwhile
+            target.rename(aside)
         store.rename(target)
-    except OSError:
+    except OSError as reason:  # or it does so at the same moment
         if aside.exists():
-            aside.rename(target)
-        raise
+            with suppress(OSError):
+                aside.rename(target)
+        raise PltfError(f"{target} cannot be written: {reason.strerror}") from None
     for folder in (target, target.parent):
         with suppress(OSError):  # make the rename durable, where the system can
             handle = os.open(folder, os.O_RDONLY)
