@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,16 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import pltf
 from pltf.data import CooObservation, StoredObservation, part_files, split
+from pltf.data.arrow_files import mapped_table
 from pltf.data.part_files import FilePart, checksum_of, write_columns
 from pltf.data.random_cells import distinct_numbers
 from pltf.data.stored import open_store
+from tests.extras import required
 from tests.stores import in_memory, stored, write
+
+pa = required("pyarrow")
 
 pytestmark = pytest.mark.extra("io")
 SHAPE = (30, 8, 6)
@@ -269,6 +275,11 @@ def in_part(**fields: Any) -> Callable[[dict[str, Any]], Any]:
     return lambda about: about["parts"][1].update(fields)
 
 
+def in_labels(**fields: Any) -> Callable[[dict[str, Any]], Any]:
+    entry = {"file": "store.json", "size": 1, "checksum": "", "kind": "string", "count": 30}
+    return lambda about: about.update(labels={"user": {**entry, **fields}})
+
+
 DAMAGED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "format": (put(format="csv"), "does not describe a cell store of pltf"),
     "newer": (put(version=99), r"has version 99 of the format, and this pltf reads up to 1: install a newer pltf"),
@@ -305,7 +316,12 @@ DAMAGED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "many missing": (lambda about: about["missing"].update(cells=10**9), r"missing\.arrow is too small for"),
     "missing in ratings": (put(unlisted="missing"), "'missing' lists cells, but all cells that are not in a part are"),
     "labels": (put(labels={"city": {}}), r"'labels' must name a mode \(user, place, act\), got 'city'"),
-    "labels of nothing": (put(labels={"user": {}}), "its labels cannot be read"),
+    "labels of nothing": (put(labels={"user": {}}), "'file' must be a string, got None"),
+    "labels outside": (in_labels(file="../labels-0.arrow"), "a file must be a plain name inside the folder"),
+    "labels gone": (in_labels(file="labels-7.arrow"), r"labels-7\.arrow of a cell store is missing"),
+    "NUL in a name": (in_labels(file="a\0b"), "a file must be a plain name inside the folder"),
+    "half a character": (in_part(file="part\ud800"), "a file must be a plain name inside the folder"),
+    "version": (put(version="1"), "'version' must be a whole number from 1, got '1'"),
 }
 
 
@@ -400,6 +416,71 @@ def test_a_file_that_is_no_arrow_file(tmp_path: Path) -> None:
     edited(folder, in_part(size=path.stat().st_size, checksum=checksum_of(path)))
     with pytest.raises(pltf.ObservationError, match="cannot be read as a part of a cell store"):
         read_all(folder)
+
+
+def replaced(folder: Path, name: str) -> Path:
+    """Tell the size and the checksum that a file has now."""
+    path = folder / name
+
+    def edit(about: dict[str, Any]) -> None:
+        for entry in (*about["parts"], *about["labels"].values()):
+            if entry["file"] == name:
+                checksum = checksum_of(path) if path.is_file() else ""
+                entry.update(size=path.stat().st_size, checksum=checksum)
+
+    return edited(folder, edit)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device"])
+def test_what_is_no_plain_file_is_not_read(kind: str, tmp_path: Path) -> None:
+    folder = write(cells(), tmp_path / "cells")
+    path = folder / "part-00001.arrow"
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to("/dev/zero")
+    with pytest.raises(pltf.ObservationError, match=r"part-00001\.arrow of a cell store must be a plain file"):
+        read_all(replaced(folder, path.name))
+
+
+@pytest.mark.parametrize("kind", ["compressed", "no batch", "two batches"])
+def test_arrow_files_that_are_no_parts(kind: str, tmp_path: Path) -> None:
+    folder = write(cells(), tmp_path / "cells")
+    path = folder / "part-00001.arrow"
+    table = mapped_table(path)
+    path.unlink()
+    options = pa.ipc.IpcWriteOptions(compression="zstd" if kind == "compressed" else None)
+    with path.open("xb") as stream, pa.ipc.new_file(stream, table.schema, options=options) as writer:
+        for _ in range({"compressed": 1, "no batch": 0, "two batches": 2}[kind]):
+            writer.write_table(table)
+    sentence = "cannot be read as a part of a cell store: " + ("it is compressed" if kind == "compressed" else "")
+    with pytest.raises(pltf.ObservationError, match=sentence):
+        read_all(replaced(folder, path.name))
+
+
+@pytest.mark.parametrize("kind", ["starts", "text", "compressed"])
+def test_labels_that_would_lead_out_of_memory_are_refused(kind: str, tmp_path: Path) -> None:
+    folder = tmp_path / "cells"
+    pltf.prepare(pd.DataFrame({"user": ["ann", "bob"]}), folder, dims=["user"], progress=False)
+    path = folder / "labels-0.arrow"
+    table, content = mapped_table(path), path.read_bytes()
+    path.unlink()
+    if kind == "compressed":
+        options = pa.ipc.IpcWriteOptions(compression="zstd")
+        with path.open("xb") as stream, pa.ipc.new_file(stream, table.schema, options=options) as writer:
+            writer.write_table(table)
+    else:
+        starts = (np.array([0, 3, 6]).tobytes(), np.array([0, 3, 1 << 40]).tobytes())
+        right, wrong = starts if kind == "starts" else (b"annbob", b"ann\xffob")
+        assert content.count(right) == 1
+        path.write_bytes(content.replace(right, wrong))
+    labels = open_store(replaced(folder, path.name)).labels["user"]
+    for name in ("at", "index"):
+        with pytest.raises(pltf.ObservationError, match="cannot be read as the labels of a cell store"):
+            getattr(labels, name)([1])
 
 
 def test_files_are_checked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

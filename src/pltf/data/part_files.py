@@ -17,6 +17,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -26,6 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pltf.data.arrow_files import mapped_table
 from pltf.data.cell_index import Coords
 from pltf.data.numeric import read_only
 from pltf.errors import ObservationError
@@ -56,8 +59,8 @@ class File:
 
         ``known_by`` is what ``also`` depends on: with other values the check is repeated.
         """
-        stat = self.check_size()
-        known = stat.st_size, stat.st_mtime_ns, stat.st_ino, self.checksum, known_by
+        status = self.check_size()
+        known = status.st_size, status.st_mtime_ns, status.st_ino, self.checksum, known_by
         if _checked.get(self.path) == known:
             return
         if checksum_of(self.path) != self.checksum:
@@ -67,14 +70,16 @@ class File:
         _checked[self.path] = known
 
     def check_size(self) -> os.stat_result:
-        """Raise an error if the file is missing or its size is wrong; returns its status."""
+        """Raise an error if the file is missing, no plain file, or of another size; returns its status."""
         try:
-            stat = self.path.stat()
+            status = self.path.stat()
         except OSError as reason:
             raise ObservationError(f"{self.path} of a cell store is missing: {reason.strerror}") from None
-        if stat.st_size != self.size:
+        if not stat.S_ISREG(status.st_mode):  # reading a pipe or a device might never end
+            raise ObservationError(f"{self.path} of a cell store must be a plain file")
+        if status.st_size != self.size:
             raise self._changed()
-        return stat
+        return status
 
     def _changed(self) -> ObservationError:
         return ObservationError(f"{self.path} of a cell store has changed since it was written: run prepare again")
@@ -188,12 +193,12 @@ def read_columns(path: Path, names: Sequence[str]) -> list[NDArray[Any]]:
     import pyarrow as pa
 
     try:
-        with pa.memory_map(os.fspath(path)) as source:
-            batch = pa.ipc.open_file(source).get_batch(0)
-            batch.validate()
+        (batch,) = mapped_table(path).to_batches()
+        batch.validate()
         return [read_only(batch.column(name).to_numpy(zero_copy_only=True)) for name in names]
-    except (pa.ArrowException, KeyError, OSError) as reason:
-        raise ObservationError(f"{path} cannot be read as a part of a cell store: {reason}") from None
+    except (pa.ArrowException, KeyError, OSError, ValueError, struct.error) as reason:
+        told = " ".join(str(reason).split())
+        raise ObservationError(f"{path} cannot be read as a part of a cell store: {told}") from None
 
 
 def write_columns(path: Path, columns: Mapping[str, Any]) -> File:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -39,6 +40,7 @@ from pltf.memory import SHARE, at_hand, save_address_space
 
 BLOCK = 1 << 18  # rows processed at a time
 _LONGEST_TEXT = 1 << 28  # largest accepted store.json, in bytes
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -390,9 +392,9 @@ def _read_about(folder: Path) -> Mapping[str, Any]:
     path = folder / ABOUT
     if not path.is_file():
         raise ObservationError(f"{folder} is not a cell store: it has no {ABOUT}")
+    if path.stat().st_size > _LONGEST_TEXT:
+        raise ObservationError(f"{path} is too large to describe a cell store")
     try:
-        if path.stat().st_size > _LONGEST_TEXT:
-            raise ObservationError(f"{path} is too large to describe a cell store")
         about = json.loads(path.read_bytes())
     except OSError as reason:
         raise ObservationError(f"{path} cannot be read: {reason.strerror}") from None
@@ -401,9 +403,12 @@ def _read_about(folder: Path) -> Mapping[str, Any]:
     if not isinstance(about, dict) or about.get("format") != "pltf cells":
         raise ObservationError(f"{path} does not describe a cell store of pltf")
     version = about.get("version")
-    if isinstance(version, int) and not isinstance(version, bool) and version > FORMAT:
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise ObservationError(f"{path} is damaged: 'version' must be a whole number from 1, got {brief(version)}")
+    if version > FORMAT:
         raise ObservationError(
-            f"{folder} has version {version} of the format, and this pltf reads up to {FORMAT}: install a newer pltf"
+            f"{folder} has version {brief(version)} of the format, and this pltf reads up to {FORMAT}: "
+            "install a newer pltf"
         )
     return about
 
@@ -485,7 +490,7 @@ class _About:
     def file(self, entry: Mapping[str, Any]) -> File:
         """A file inside the folder with the right size."""
         name, checksum = self.field("file", str, entry), self.field("checksum", str, entry)
-        if name in ("", ".", "..") or any(sign in name for sign in "/\\\0:"):
+        if not _PLAIN_NAME.fullmatch(name):
             raise self.wrong(f"a file must be a plain name inside the folder, got {brief(name)}")
         file = File(self.folder / name, self.number("size", 0, 2**62, entry), checksum)
         file.check_size()
@@ -518,7 +523,7 @@ class _About:
         for dim, entry in self.field("labels", dict).items():
             if dim not in dims or not isinstance(entry, dict):
                 raise self.wrong(f"'labels' must name a mode ({', '.join(dims)}), got {brief(dim)}")
-            labels = read_labels(self.folder, entry)
+            labels = read_labels(self.file(entry), entry)
             if len(labels) != sizes[dims.index(dim)]:
                 wanted = sizes[dims.index(dim)]
                 raise self.wrong(f"{dim!r} has {wanted:,} positions and {len(labels):,} labels")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pltf.data.arrow_files import mapped_table
 from pltf.data.labels import Labels, in_short, with_bin
 from pltf.data.part_files import File, checksum_of
 from pltf.errors import ObservationError
@@ -55,15 +57,27 @@ class StoredLabels(Labels):
 
     def _column(self) -> Any:
         """The column of the file, memory-mapped."""
+        self._file.check(self._check, (self._kind, self._count))
+        return self._read()
+
+    def _check(self) -> None:
+        """Refuse a damaged file, even with a correct checksum: its strings would be read from invalid memory."""
         import pyarrow as pa
 
-        self._file.check()
+        column, path = self._read(), self._file.path
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid as reason:
+            raise _unreadable(path, reason) from None
+
+    def _read(self) -> Any:
+        import pyarrow as pa
+
         path = self._file.path
         try:
-            with pa.memory_map(os.fspath(path)) as source:
-                column = pa.ipc.open_file(source).read_all().column(LABEL)
-        except (pa.ArrowException, KeyError, OSError) as reason:
-            raise ObservationError(f"{path} cannot be read as the labels of a cell store: {reason}") from None
+            column = mapped_table(path).column(LABEL)
+        except (pa.ArrowException, KeyError, OSError, ValueError, struct.error) as reason:
+            raise _unreadable(path, reason) from None
         if len(column) != self._count or column.null_count or column.type != _arrow_type(self._kind):
             raise ObservationError(f"{path} must have {self._count:,} labels of the type {self._kind}")
         return column
@@ -85,6 +99,10 @@ class StoredLabels(Labels):
         few = len(self) <= 4
         shown = list(self.at(range(len(self)) if few else [0, 1, 1, 1, -1]))  # in_short leaves out those in the middle
         return f"<Labels {in_short(shown)}>"
+
+
+def _unreadable(path: Path, reason: Exception) -> ObservationError:
+    return ObservationError(f"{path} cannot be read as the labels of a cell store: {' '.join(str(reason).split())}")
 
 
 def write_labels(
@@ -189,11 +207,11 @@ def _taken(column: Any, at: NDArray[np.intp]) -> Any:
     return column.take(pa.array(at))
 
 
-def read_labels(folder: Path, line: Mapping[str, Any]) -> Labels:
+def read_labels(file: File, line: Mapping[str, Any]) -> Labels:
     """The labels of an entry of store.json from :func:`write_labels`; the file is read when they are used."""
-    file, kind, count = _file_of(folder, line), line.get("kind"), line.get("count")
-    if file is None or not isinstance(kind, str) or kind not in KINDS or not _is_size(count):
-        raise ObservationError(f"{folder} is not a cell store of this version: its labels cannot be read")
+    kind, count = line.get("kind"), line.get("count")
+    if not isinstance(kind, str) or kind not in KINDS or not _is_size(count):
+        raise ObservationError(f"{file.path.parent} is not a cell store of this version: its labels cannot be read")
     told = with_bin(_nothing_like(kind), line.get("bin"), line.get("zone"))
     return StoredLabels(None, told.bin, told.zone, file=file, kind=kind, count=int(count or 0))
 
@@ -203,15 +221,6 @@ def _nothing_like(kind: str) -> pd.Index:
     import pandas as pd
 
     return pd.Index(np.empty(0, dtype=object if kind == "string" else kind))
-
-
-def _file_of(folder: Path, line: Mapping[str, Any]) -> File | None:
-    """The file that an entry names; it must be in the folder."""
-    name, size, checksum = (line.get(one) for one in ("file", "size", "checksum"))
-    plain = isinstance(name, str) and Path(name).name == name and name not in ("", ".", "..")
-    if not plain or not _is_size(size) or not isinstance(checksum, str):
-        return None
-    return File(folder / str(name), int(size or 0), checksum)
 
 
 def _is_size(number: Any) -> bool:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import pltf
 from pltf.data import CooObservation
 from pltf.data.labels import Labels
-from pltf.data.part_files import MISSING, VALUE, read_columns
+from pltf.data.part_files import MISSING, VALUE, File, read_columns
 from pltf.data.stored_labels import read_labels
 from pltf.errors import PltfError
 
@@ -57,7 +57,10 @@ def stored(path: Path) -> Stored:
     missing = np.empty((len(dims), 0), dtype=np.int64)
     if "missing" in about:
         missing = np.stack(read_columns(path / MISSING, dims)).astype(np.int64)
-    labels = {dim: read_labels(path, line) for dim, line in about["labels"].items()}
+    labels = {
+        dim: read_labels(File(path / line["file"], line["size"], line["checksum"]), line)
+        for dim, line in about["labels"].items()
+    }
     return Stored(about, parts, values, missing, labels)
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -223,6 +224,46 @@ def test_an_existing_store_is_replaced_only_if_asked(tmp_path: Path) -> None:
     )
 
 
+def test_a_store_that_another_process_writes_meanwhile_stays(tmp_path: Path) -> None:
+    target = tmp_path / "cells"
+
+    def events() -> Iterator[pd.DataFrame]:
+        yield EVENTS
+        pltf.prepare(EVENTS, target, dims=["n"])
+        yield EVENTS
+
+    with pytest.raises(PltfError, match="cells exists: pass overwrite=True to replace it"):
+        pltf.prepare(events(), target, dims=["user"])
+    assert stored(target).about["dims"] == ["n"]
+    assert [one.name for one in tmp_path.iterdir()] == ["cells"]
+    pltf.prepare(EVENTS, target, dims=["user"], overwrite=True)
+    assert stored(target).about["dims"] == ["user"]
+
+
+def test_a_store_that_another_process_writes_at_the_same_moment_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "cells"
+    pltf.prepare(EVENTS, target, dims=["n"])
+    monkeypatch.setattr(os.path, "lexists", lambda _: False)
+    assert refusal(EVENTS, target, dims=["user"]).startswith(f"{target} cannot be written: ")
+    assert stored(target).about["dims"] == ["n"]
+
+
+@pytest.mark.parametrize("name", ["value", ""])
+def test_names_that_a_store_cannot_have(name: str, tmp_path: Path) -> None:
+    told = refusal(EVENTS, tmp_path / "cells", dims={"user": name})
+    assert told == f"data: an index of a cell store cannot be called {name!r}: rename it"
+    told = refusal(np.ones((2, 2)), tmp_path / "cells", dims=["a", name])
+    assert told == f"data: an index of a cell store cannot be called {name!r}: rename it"
+
+
+def test_the_largest_whole_number_is_a_label(tmp_path: Path) -> None:
+    ends = [-(2**63), 2**63 - 1]
+    pltf.prepare(pd.DataFrame({"i": ends}), tmp_path / "cells", dims=["i"])
+    assert stored(tmp_path / "cells").labels["i"].index.tolist() == ends
+
+
 @pytest.mark.parametrize("kind", ["folder", "file", "link"])
 def test_nothing_but_a_store_is_replaced(kind: str, tmp_path: Path) -> None:
     target = tmp_path / "cells"
@@ -239,6 +280,8 @@ def test_nothing_but_a_store_is_replaced(kind: str, tmp_path: Path) -> None:
 def test_of_targets(tmp_path: Path) -> None:
     with pytest.raises(PltfError, match="there is no folder"):
         pltf.prepare(EVENTS, tmp_path / "no" / "cells", dims=["user"])
+    with pytest.raises(PltfError, match="path must be a shorter folder name"):
+        pltf.prepare(EVENTS, tmp_path / ("x" * 245), dims=["user"])
     for path in ("", ".", 3, "a\0b"):
         with pytest.raises(PltfError, match="must be a folder name"):
             pltf.prepare(EVENTS, path, dims=["user"])  # type: ignore[arg-type]

@@ -172,9 +172,9 @@ def _kept(column: Column, distinct: str) -> str:
             raise ObservationError(f"{column.what} must be text without NUL characters")
         return "CAST({} AS BIGINT)" if whole else "{}"
     if kind == "whole":
-        high = column.one(f"SELECT CAST(max(l) AS DOUBLE) FROM {distinct}")[0]
-        if high >= 2.0**63:
-            raise ObservationError(f"{column.what}: whole numbers must be below 2**63, got {high:.0f}")
+        high = int(column.one(f"SELECT CAST(max(l) AS VARCHAR) FROM {distinct}")[0])
+        if high >= 2**63:
+            raise ObservationError(f"{column.what}: whole numbers must be below 2**63, got {high}")
         return "CAST({} AS BIGINT)"
     if kind == "real":
         wrong = column.database.rows(f"SELECT CAST(l AS DOUBLE) AS l FROM {distinct} WHERE NOT isfinite(l) LIMIT 1")

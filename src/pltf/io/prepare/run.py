@@ -16,6 +16,7 @@ from pltf.data.coo import DUPLICATES, UNLISTED
 from pltf.data.labels import Labels, known_labels
 from pltf.data.numeric import EXACT, brief
 from pltf.data.part_files import CELLS_OF_A_PART, LONGEST, StoreWriter
+from pltf.data.part_files import VALUE as COUNT_COLUMN
 from pltf.data.stored import StoredObservation, open_store
 from pltf.data.stored_labels import LABEL, write_labels
 from pltf.data.tables import Key, keys_of
@@ -146,7 +147,10 @@ def prepare(
     memory = _memory(memory_limit)
     threads = available_threads() if threads is None else whole("threads", threads, 1)
     given = _given_labels(labels)
-    with new_store(target) as (store, work), Progress(flag("progress", progress), 1.0, time_left=True) as bar:
+    with (
+        new_store(target, overwrite) as (store, work),
+        Progress(flag("progress", progress), 1.0, time_left=True) as bar,
+    ):
         data = opened_source(source, work, variable, connection, name)
         before = Fingerprint(data.files)
         keys = _keys(data, dims, shape)
@@ -190,10 +194,12 @@ def _given_labels(labels: Any) -> dict[str, Labels]:
 
 def _keys(data: Source, dims: Any, shape: Any) -> list[Key]:
     """The index columns."""
-    columns = data.columns()
-    if isinstance(data, (DenseArray, TnsFile)):
-        return _axes(data, dims, shape)
-    return keys_of(dims, columns, data.name)
+    tabular = not isinstance(data, (DenseArray, TnsFile))
+    keys = keys_of(dims, data.columns(), data.name) if tabular else _axes(data, dims, shape)
+    reserved = [key.dim for key in keys if key.dim in ("", COUNT_COLUMN)]
+    if reserved:
+        raise ObservationError(f"{data.name}: an index of a cell store cannot be called {reserved[0]!r}: rename it")
+    return keys
 
 
 def _axes(data: DenseArray | TnsFile, dims: Any, shape: Any) -> list[Key]:

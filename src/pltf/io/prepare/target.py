@@ -27,6 +27,11 @@ def checked_target(path: Any, overwrite: bool) -> Path:
     if os.path.lexists(target):
         _check_existing(target, overwrite)
     parent = target.parent
+    try:
+        os.lstat(parent / f".{target.name}.{'0' * 16}")  # the hidden folder
+    except OSError as reason:
+        if reason.errno == errno.ENAMETOOLONG:
+            raise PltfError(f"{py:path} must be a shorter folder name, got {brief(text)}") from None
     if not parent.is_dir():
         raise PltfError(f"there is no folder {parent} to write {target.name} to")
     if not os.access(parent, os.W_OK):
@@ -46,7 +51,7 @@ def _check_existing(target: Path, overwrite: bool) -> None:
 
 
 @contextmanager
-def new_store(target: Path) -> Iterator[tuple[Path, Path]]:
+def new_store(target: Path, overwrite: bool) -> Iterator[tuple[Path, Path]]:
     """Yield an empty folder for the store and one for temporary files; at the end rename the first to the target."""
     with held_folder(target.parent, f".{target.name}.") as hidden:
         store, work = hidden / "store", hidden / "work"
@@ -58,20 +63,21 @@ def new_store(target: Path) -> Iterator[tuple[Path, Path]]:
             if reason.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise PltfError(f"the disk of {target.parent} is full: sorting needs more space there") from None
             raise
-        _renamed(store, target, hidden / "replaced")
+        _renamed(store, target, hidden / "replaced", overwrite)
 
 
-def _renamed(store: Path, target: Path, aside: Path) -> None:
+def _renamed(store: Path, target: Path, aside: Path, overwrite: bool) -> None:
     """Rename a finished store; a store that has the name already is moved to the hidden folder, which is deleted."""
-    if os.path.lexists(target):
-        _check_existing(target, overwrite=True)  # it may have changed meanwhile
-        target.rename(aside)
     try:
+        if os.path.lexists(target):
+            _check_existing(target, overwrite)  # another process may have written it meanwhile
+            target.rename(aside)
         store.rename(target)
-    except OSError:
+    except OSError as reason:  # or it does so at the same moment
         if aside.exists():
-            aside.rename(target)
-        raise
+            with suppress(OSError):
+                aside.rename(target)
+        raise PltfError(f"{target} cannot be written: {reason.strerror}") from None
     for folder in (target, target.parent):
         with suppress(OSError):  # make the rename durable, where the system can
             handle = os.open(folder, os.O_RDONLY)
