@@ -209,6 +209,7 @@ def test_wide_tables_of_more_columns_and_of_dates(desk: Path) -> None:
         ("user,x,x\nann,1,2\n", ("-i", "user,page"), "several columns of one name"),
         ("user,x,\nann,1,2\n", ("-i", "user,page"), "a column without a name"),
         ("user\nann\n", ("-i", "user,page"), "no columns of values"),
+        ("user,page,n\nann,7,1\n", ("-i", "user,page"), "and 'page' is a column: a long table is read without --wide"),
         ("user,x\nann,1\n", ("-i", "user,page", "--value", "x"), "--value cannot be used here"),
         ("user,x\nann,1\nann,2\n", ("-i", "user,page"), "listed more than once, in line 2 and line 3; pass --sum"),
     ],
