@@ -150,3 +150,13 @@ def test_indices_that_have_no_course() -> None:
         plain.plot.time_courses()
     with pytest.raises(pltf.PltfError, match="no factor has 'j' and one latent index, and nothing else"):
         pltf.Model("X[i,j] = A[i] * B[j]").fit(np.ones((2, 3))).plot.time_courses("j")
+
+
+def test_rows_that_an_update_appended_are_drawn_in_their_order() -> None:
+    late, early = (pd.DataFrame({"user": ["ann", "bob"] * 3, "year": [y, y + 1, y + 2] * 2}) for y in (2010, 2000))
+    fit = pltf.nmf(("user", "year"), rank=1).fit(late).update(early)
+    assert fit.labels["year"].index[0] == 2010  # rows are appended
+    years = sorted(fit.labels["year"].index)
+    assert fit.plot.time_courses("year").lines[0].get_xdata().tolist() == years
+    ticks = fit.plot.factors("H")[0].get_yticklabels()
+    assert [one.get_text() for one in ticks] == [str(year) for year in years]

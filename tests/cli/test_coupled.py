@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -173,3 +175,26 @@ def test_refused(command: tuple[str, ...], why: str, folder: Path, run: Path, mo
     Path("flag.toml").write_text("model = 'ir,jr->ij'\nsizes = { r = 2 }\ndata.X = { file = 'a.csv', sum = 'yes' }")
     assert why in here(*command).refusal
     assert not Path("out.nc").exists()
+
+
+def test_one_tensor_of_dates_one_of_a_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    users = ["ann", "bob", "cid"] * 4
+    seconds = [1_761_350_400 + 86_400 * (n % 5) for n in range(12)]
+    pd.DataFrame({"u": users, "when": seconds}).to_csv("visits.csv", index=False)
+    words = pd.DataFrame({"u": ["ann", "bob", "cid"], "w": ["x", "y", "x"], "n": [2, 3, 1]})
+    with closing(sqlite3.connect("words.db")) as connection:
+        words.to_sql("words", connection, index=False)
+    text = "X[u,day]=U[u,r]*D[day,r]; Y[u,w]=U[u,r]*W[w,r]"
+    data = ("-m", text, "-s", "r=1", "-d", "X=visits.csv", "-d", "Y=sqlite:///words.db")
+    dates = ("--timezone", "Europe/Berlin", "--date-format", "epoch")
+    done = here("fit", *data, "-i", "X:when:day=day", "--value", "Y:n", *dates, "-o", "run.nc", "--max-iter", 9)
+    assert done.code == 0, done
+    assert pltf.load("run.nc").labels["day"].names()[0] == "2025-10-25"
+    words.to_csv("held.csv", index=False)
+    scored = here("score", "run.nc", "held.csv", "--of", "Y", "--no-ranking")  # the column of values is known
+    assert scored.code == 0, scored
+    late = here("fit", *data, "-i", "X:when=day", "--value", "Y:n", *dates, "-o", "other.nc").refusal
+    assert late == "--date-format goes with an index of dates, such as --index user,when:day"
+    piped = here("fit", *data[:-1], "Y=-", "-o", "other.nc").refusal
+    assert piped == "--data needs a file for Y: only FILE may be - for standard input"

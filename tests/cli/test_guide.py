@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import shlex
+import sqlite3
+import sys
+from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -93,3 +98,18 @@ def test_a_wide_table(tmp_path: Path) -> None:
 def test_a_table_that_nothing_can_be_guessed_of(tmp_path: Path) -> None:
     pd.DataFrame({"x": RNG.random(50), "y": RNG.random(50)}).to_csv(tmp_path / "xy.csv", index=False)
     assert suggested(here("fit", tmp_path / "xy.csv").refusal)[3:] == ["COLUMN,COLUMN", "--cp", "5"]
+
+
+def test_the_command_reads_the_file_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    events = pd.DataFrame({"user": ["ann", "bob", "ann"] * 9, "page": ["x", "y", "y"] * 9})
+    with closing(sqlite3.connect("shop.db")) as connection:
+        events.to_sql("visits", connection, index=False)
+        events.to_sql("other", connection, index=False)
+    query = ("--query", "SELECT * FROM visits")
+    command = suggested(here("fit", "shop.db", *query, "--limit", "1GB").refusal)
+    assert command[-4:] == [*query, "--limit", "1000000000"]
+    assert here(*command, "--max-iter", 3).code == 0
+    piped = SimpleNamespace(buffer=io.BytesIO(events.to_csv(index=False).encode()), isatty=lambda: False)
+    monkeypatch.setattr(sys, "stdin", piped)
+    assert suggested(here("fit", "-").refusal)[:2] == ["fit", "-"]

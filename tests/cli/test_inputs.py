@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -208,6 +209,7 @@ def test_wide_tables_of_more_columns_and_of_dates(desk: Path) -> None:
         ("user,x,x\nann,1,2\n", ("-i", "user,page"), "several columns of one name"),
         ("user,x,\nann,1,2\n", ("-i", "user,page"), "a column without a name"),
         ("user\nann\n", ("-i", "user,page"), "no columns of values"),
+        ("user,page,n\nann,7,1\n", ("-i", "user,page"), "and 'page' is a column: a long table is read without --wide"),
         ("user,x\nann,1\n", ("-i", "user,page", "--value", "x"), "--value cannot be used here"),
         ("user,x\nann,1\nann,2\n", ("-i", "user,page"), "listed more than once, in line 2 and line 3; pass --sum"),
     ],
@@ -270,3 +272,27 @@ def test_further_data_are_read_as_the_first(desk: Path) -> None:
 def test_passwords_are_not_kept(desk: Path) -> None:
     told = refused("mysql+nosuch://ann:pa55@host/shop", "-i", "user,page")
     assert "pa55" not in told
+
+
+def test_further_data_of_another_format(desk: Path) -> None:
+    (desk / "a.csv").write_text("user;page;n\nann;x;1,0\nbob;y;2,0\n", encoding="cp1252")
+    words = ("--encoding", "cp1252", "--decimal", ",", "--value", "n")
+    fitted("a.csv", "-i", "user,page", *words)
+    (desk / "b.jsonl").write_text('{"user": "ann", "page": "y", "n": 3}\n')
+    done = here("update", "out.nc", "b.jsonl", "-o", "more.nc")  # has no decimal commas
+    assert done.code == 0, done
+    refusal = here("update", "out.nc", "b.jsonl", "-o", "more.nc", "--force", "--decimal", ",").refusal
+    assert refusal == "--decimal cannot be used here: b.jsonl is a jsonl file"
+
+
+def test_cells_are_read_with_the_same_options(desk: Path) -> None:
+    (desk / "a.csv").write_text("user,page,n\nann,x,3\nann,y,1\nbob,x,2\nZo\u00eb,y,4\n")
+    fitted("a.csv", "-i", "user,page", "--value", "n")
+    (desk / "held.csv").write_text("user;page;n\nZo\u00eb;x;1,5\nbob;y;0,0\n", encoding="cp1252")
+    how = ("--encoding", "cp1252")
+    assert "--decimal , reads decimal commas" in here("score", "out.nc", "held.csv", "--value", "n", *how).refusal
+    done = here("score", "out.nc", "held.csv", "--value", "n", *how, "--decimal", ",")
+    assert done.code == 0, done
+    asked = here("predict", "out.nc", "--cells", "held.csv", *how, "--json")
+    assert [cell["user"] for cell in json.loads(asked.out)["cells"]] == ["Zo\u00eb", "bob"]
+    assert here("score", "out.nc", *how).refusal == "--encoding needs a table of cells, and no FILE is given"

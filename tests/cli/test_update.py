@@ -112,12 +112,12 @@ def test_a_fit_that_does_not_know_how_it_was_read() -> None:
     days = pd.DataFrame({"when": pd.date_range("2026-11-02", periods=21, freq="D"), "place": ["bar", "gym", "gym"] * 7})
     fit = pltf.nmf(("when", "place"), rank=1).fit(pltf.observe(days, dims=["when:week", "place"]))
     options: dict[str, Any] = {"index": None, "value": None, "count": False, "sum": False, "missing": None}
-    found = read_alike(fit, options)
+    found = read_alike(fit, options, Path("more.csv"))
     assert found == {"index": "when:week,place", "value": None, "count": False, "sum": False, "missing": "nan"}
     kept = replace(fit, origin={"read": reading_in_words({**found, "value": "n", "sum": True})})
-    assert read_alike(kept, options) == {**found, "value": "n", "sum": True}
-    assert read_alike(kept, {**options, "count": True})["value"] is None
-    assert read_alike(kept, {**options, "index": "place"})["index"] == "place"
+    assert read_alike(kept, options, Path("more.csv")) == {**found, "value": "n", "sum": True}
+    assert read_alike(kept, {**options, "count": True}, Path("more.csv"))["value"] is None
+    assert read_alike(kept, {**options, "index": "place"}, Path("more.csv"))["index"] == "place"
 
 
 @pytest.mark.parametrize(

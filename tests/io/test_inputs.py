@@ -339,6 +339,26 @@ def test_crafted_workbooks(tmp_path: Path) -> None:
     assert "would take more than 20.0 MB" in refusal(many, limit=20 * MB)
 
 
+@pytest.mark.extra("io")
+@pytest.mark.parametrize(
+    "inside", [b"<c/>" * MB, b"<c><is><t>" + b"a" * 4 * MB + b"</t></is></c>"], ids=["wide", "long"]
+)
+def test_rows_that_unpack_to_much(inside: bytes, tmp_path: Path) -> None:
+    sheet = "xl/worksheets/sheet1.xml"
+    row = b"<row>" + inside + b"</row></sheetData>"
+    path = rewritten(written(tmp_path / "a.xlsx"), sheet, lambda xml: xml.replace(b"</sheetData>", row))
+    assert path.stat().st_size < MB
+    assert "would take more than 20.0 MB" in refusal(path, limit=20 * MB)
+    faked = rewritten(path, sheet, lambda xml: xml.replace(b"</sheetData>", b"<!--</row>--></sheetData>"))
+    assert "a sheet has comments" in refusal(faked)
+
+
+@pytest.mark.extra("io")
+def test_many_rows_of_a_workbook(tmp_path: Path) -> None:
+    pd.DataFrame({"user": ["ann"] * 9000, "n": range(9000)}).to_excel(tmp_path / "a.xlsx", index=False)
+    assert len(read_data(tmp_path / "a.xlsx", limit=8 * MB)) == 9000
+
+
 # -- Feather ----------------------------------------------------------------------------------------
 
 
@@ -406,6 +426,14 @@ def test_urls(tmp_path: Path) -> None:
     assert source is not None
     assert len(read_data(source)) == 3
     assert len(read_data(source, query="SELECT * FROM visits WHERE n > 1")) == 2
+    assert read_data(source, query="SELECT ' :n' AS a, '12:30' AS b").to_numpy().tolist() == [[" :n", "12:30"]]
+    for query in ("DROP TABLE visits", "-- SELECT\n DELETE FROM visits", "/* SELECT */ INSERT INTO visits SELECT 1"):
+        assert "query must be a SELECT" in refusal(source, query=query)
+    assert len(read_data(source, query="-- all of them\nSELECT * FROM visits")) == 3
+    absent = database_url(f"sqlite+pysqlite:///{tmp_path / 'absent.db'}")
+    assert absent is not None
+    assert refusal(absent, query="visits") == f"there is no file {tmp_path / 'absent.db'}"
+    assert not (tmp_path / "absent.db").exists()
     secret = database_url("nosuch://ann:pa55@host/shop")
     assert secret is not None
     assert refusal(secret, query="visits") == "nosuch://ann:***@host/shop is not a URL that SQLAlchemy can read"

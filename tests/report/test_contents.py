@@ -746,3 +746,12 @@ def test_cells_that_the_data_do_not_tie_down_are_told(tmp_path: Path) -> None:
     assert "the data say too little about them" in page
     assert "90 % interval of the rate" in page
     assert "90 % interval of the count" in page
+
+
+def test_control_characters_of_labels_are_shown(tmp_path: Path) -> None:
+    labels = ["a\x00b", "c\x1b[31m", "\u202eabc"]
+    table = pd.DataFrame({"user": labels * 2, "page": ["x", "y", "z", "y", "z", "x"]})
+    text = report_of(pltf.nmf(("user", "page"), rank=1).fit(table), tmp_path)
+    assert not set(text) & {"\x00", "\x1b", "\u202e"}
+    assert "a\\x00b" in text
+    assert "\\u202eabc" in text

@@ -175,19 +175,18 @@ class AmongCells(StrEnum):
     all = "all"
 
 
+_FILES = (
+    "Data: CSV, TSV (also .gz, .zst, .zip), JSON lines, Excel, Parquet, Feather, SQLite, DuckDB, .tns, .npz, "
+    ".npy, .mat, netCDF, .h5ad or .h5mu; the URL of a database; or - for standard input."
+)
 File = Annotated[
     Path,
-    typer.Argument(
-        metavar="FILE",
-        help="Data: CSV, TSV (also .gz, .zst, .zip), JSON lines, Excel, Parquet, Feather, SQLite, DuckDB, .tns, .npz, "
-        ".npy, .mat, netCDF, .h5ad or .h5mu; the URL of a database; or - for standard input.",
-    ),
+    typer.Argument(metavar="FILE", help=_FILES),
 ]
 OptionalFile = Annotated[
     Path | None,
-    typer.Argument(metavar="FILE", help="Data: CSV, TSV (also .gz), Parquet, .tns, .npz, .npy, .mat or netCDF. "
-                   "For coupled models, use --data."),
-]  # fmt: skip
+    typer.Argument(metavar="FILE", help=f"{_FILES} For coupled models, use --data."),
+]
 Data = Annotated[
     list[str] | None,
     typer.Option("--data", "-d", metavar="X=FILE", rich_help_panel=DATA,
@@ -717,6 +716,7 @@ def update(
 
 
 @app.command()
+@_reads(_OF_FILES)
 def predict(
     run: Run,
     of: Of = None,
@@ -782,6 +782,7 @@ def predict(
 
 
 @app.command()
+@_reads(_OF_FILES)
 def score(
     run: Run,
     file: Annotated[

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 import sys
 import warnings
@@ -59,6 +58,7 @@ from pltf.hints import suggestion
 from pltf.inference.run import INTERRUPTED
 from pltf.io import load
 from pltf.io.databases import without_password
+from pltf.prediction.table import COLUMNS, intervals
 from pltf.selection import Selection
 from pltf.selection.result import described, marked_doubts, overview
 from pltf.store.container import leaving_others
@@ -76,7 +76,6 @@ PLANNED_CELLS = 100_000  # of predictions whose memory is estimated
 MOST_COLUMNS = 10_000  # of a table that are described
 MOST_JUDGED = 20_000  # held-out cells that are compared with popularity after a fit
 _PASSING = {"--resume", "--force", "--quiet", "-q", "--json"}  # options that change nothing of a result
-_PREDICTED = ("mean", "sd", "prob", "supported", "rate_low", "rate_high", "count_low", "count_high")
 
 
 def fit(tell: Teller, file: Path | None, output: Path | None, force: bool, **options: Any) -> int:
@@ -286,7 +285,7 @@ def update(tell: Teller, run: Path, file: Path, output: Path, force: bool, **opt
     judged(known, how["forget"], how["append"], how["zeros"])
     if len(known.model.observed) > 1:
         raise PltfError(f"{run} is a fit of several tensors, which can be updated in Python only (fit.update)")
-    reading = options if is_store(file) else read_alike(known, options)
+    reading = options if is_store(file) else read_alike(known, options, file)
     seen = _read(tell, file, reading, known=known)
     fitted = known.update(seen, progress=tell.shown, **how)
     fitted = replace(fitted, origin=_origin_of(str(file), reading_in_words(reading)))
@@ -320,12 +319,11 @@ def predict(
     seed: int,
     device: str,
     output: Path | None,
-    format: str | None,
     force: bool,
     unsupported: bool,
-    limit: float | None,
     spreadsheet_safe: bool,
     store: Path | None,
+    **reading: Any,
 ) -> int:
     """Predict cells of a saved fit."""
     if (cells is None) == (top is None):
@@ -339,24 +337,19 @@ def predict(
     if output is not None:
         output_path(output, force, run, cells)
         refuse_no_text(ending_of(output, TABLE_ENDINGS), spreadsheet_safe)
-    known = _with_store(_fit_of(run, limit), run, store, of).to(device)
+    known = _with_store(_fit_of(run, reading["limit"]), run, store, of).to(device)
     name = tensor_of(tuple(known.model.observed), of)
     indices = list(known.model.observed[name])
     how: dict[str, Any] = {"draws": draws, "seed": seed, "of": name, "progress": tell.shown}
     if top is not None:
-        table = known.top(top, among or _most_asked(known, name), atleast=atleast, unsupported=unsupported, **how)
-        at = table[indices]
+        table = known.top(top, among, atleast=atleast, unsupported=unsupported, **how)
+        table = table.assign(**intervals(known, table[indices], level, **how))
     else:
         assert cells is not None
-        asked, table = _asked(cells, format, known, indices, limit)
-        at = as_labelled(table[indices], known)
+        asked, table = _asked(cells, reading, known, name)
         with naming_rows(asked.place):
-            spread = np.sqrt(known.var(at, of=name, progress=tell.shown))
-        table = table.assign(mean=known.mean(at, of=name), sd=spread, prob=known.prob(at, atleast, **how))
-        table = table.assign(supported=known.supported(at, of=name))
-    for kind, counts in (("rate", False), ("count", True)):
-        low, high = known.interval(at, level, counts=counts, **how)
-        table = table.assign(**{f"{kind}_low": low, f"{kind}_high": high})
+            found = known.predict(as_labelled(table[indices], known), atleast=atleast, level=level, **how)
+        table = table.assign(**{column: found[column] for column in COLUMNS})
     tell.know(of=name, cells=table.astype(object).to_dict("records"), level=level, atleast=atleast)
     if output is not None:
         output = _saved(tell, output, force, lambda path: write_table(table, path, safe=spreadsheet_safe))
@@ -375,19 +368,17 @@ def _with_store(known: Fit, run: Path, store: Path | None, of: str | None = None
     return known.with_store(store, of=tensor_of(tuple(known.model.observed), of))
 
 
-def _asked(
-    cells: Path, format: str | None, known: Fit, indices: list[str], limit: float | None
-) -> tuple[Table, pd.DataFrame]:
+def _asked(cells: Path, reading: Mapping[str, Any], known: Fit, name: str) -> tuple[Table, pd.DataFrame]:
     """The table of cells to predict; other columns are kept as they are."""
     from pltf.cli.data import table_of
     from pltf.io.columns import refuse_absent
 
-    table = table_of(cells, known, format, limit)
+    table, indices = table_of(cells, known, reading, name), known.model.observed[name]
     if table is None:
         raise PltfError(f"--cells must be a table with the columns {', '.join(indices)}, and {cells} is not a table")
     columns = table.columns()
     refuse_absent(cells, indices, columns)
-    taken = [name for name in _PREDICTED if name in columns]
+    taken = [name for name in COLUMNS if name in columns]
     if taken:
         raise PltfError(f"{cells} has a column {taken[0]!r}, which is also a column of the predictions: rename it")
     rows = table.read(columns, [])
@@ -419,12 +410,6 @@ def _plain(text: object) -> str:
     return printable(text, keep="")
 
 
-def _most_asked(known: Fit, name: str) -> str:
-    """The cells that people mean by default: missing ones, or zeros where nothing is missing."""
-    shape = [known.sizes[index] for index in known.model.observed[name]]
-    return "missing" if known.n_observed[name] < math.prod(shape) else "zero"
-
-
 def tensor_of(tensors: tuple[str, ...], of: str | None) -> str:
     """The tensor that --of names; the first if it names none."""
     if of is None:
@@ -441,18 +426,17 @@ def score(
     file: Path | None,
     of: str | None,
     value: str | None,
-    format: str | None,
     level: float,
     ranking: bool,
     seed: int,
     device: str,
-    limit: float | None,
+    **reading: Any,
 ) -> int:
     """Score held-out cells."""
     from pltf import metrics
     from pltf.cli.data import held_in
 
-    known = _fit_of(run, limit)
+    known = _fit_of(run, reading["limit"])
     held_of = None if known.held_out is None else known.held_out.of
     name = tensor_of(tuple(known.model.observed), of or (held_of if file is None else None))
     if file is not None and is_store(file):
@@ -462,11 +446,13 @@ def score(
         if any(pattern.digest for pattern in known.patterns.values() if isinstance(pattern, ForgottenPattern)):
             raise PltfError(f"{run} was fitted to a cell store, which it does not contain: pltf score {run} STORE")
         raise PltfError(f"{run} was fitted with --no-keep-data, and scores need the observed cells")
-    if file is None and (value is not None or format is not None):
-        raise PltfError("--value and --format need a table of cells, and no FILE is given")
+    told = {"value": value, **{one: given for one, given in reading.items() if one != "limit"}}
+    if file is None and any(told.values()):
+        name_of = next(one for one, given in told.items() if given).replace("_", "-")
+        raise PltfError(f"--{name_of} needs a table of cells, and no FILE is given")
     if file is None and known.held_out is None:
         raise PltfError(f"{run} has no held-out cells: pass a table of cells, or fit with --holdout")
-    held = known.held_out if file is None else held_in(file, known, name, value, format, limit)
+    held = known.held_out if file is None else held_in(file, known, name, value, reading)
     scores = metrics.score(known, held, of=name, level=level, ranking=ranking, seed=seed, progress=tell.shown)
     tell.say("", repr(scores).strip("<>"))
     tell.say("", f"  {scores.verdict()}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import shlex
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -30,9 +31,9 @@ from pltf.errors import PltfError, naming_rows
 from pltf.fit import Fit
 from pltf.io.columns import in_words, is_nameless, refuse_absent
 from pltf.io.databases import is_url
-from pltf.io.files import TABLES, kind_of, read_data
+from pltf.io.files import TABLES, guess, kind_of, read_data
 from pltf.io.listed import ListedFile, line_of_cell
-from pltf.io.reading import Reading
+from pltf.io.reading import GO_WITH, Reading
 from pltf.io.sources import database_url, standard_input
 from pltf.io.spreadsheets import formulas_in, spreadsheet_safe
 from pltf.store.container import replacing
@@ -86,9 +87,11 @@ def reading_in_words(options: Mapping[str, Any]) -> str:
     return shlex.join(word for name, one in given.items() for word in (f"--{name}", *([] if one is True else [one])))
 
 
-def read_before(known: Fit) -> dict[str, Any]:
-    """The options with which the data of a fit were read."""
+def read_before(known: Fit, name: str | None = None) -> dict[str, Any]:
+    """The options with which the data of a fit were read; of several tensors, those of one."""
     words = shlex.split(known.origin.get("read", ""))
+    if len(known.model.observed) > 1:
+        words = _of_one(words, known.tensor(name), [f"{one}:" for one in known.model.observed])
     return {
         word.removeprefix("--").replace("-", "_"): words[at + 1]
         if at + 1 < len(words) and not words[at + 1].startswith("--")
@@ -98,7 +101,19 @@ def read_before(known: Fit) -> dict[str, Any]:
     }
 
 
-def read_alike(known: Fit, options: Mapping[str, Any]) -> dict[str, Any]:
+def _of_one(words: Sequence[str], name: str, heads: Sequence[str]) -> list[str]:
+    """What is said of one tensor, as in ``X: --index user,place; Y: --index user,word``.
+
+    >>> _of_one(["X:", "--index", "u,p", "--count;", "Y:", "--index", "u,w"], "X", ["X:", "Y:"])
+    ['--index', 'u,p', '--count']
+    """
+    begin = next((at for at, word in enumerate(words) if word == f"{name}:"), len(words))
+    some = list(itertools.takewhile(lambda word: word not in heads, words[begin + 1 :]))
+    last = begin + 1 + len(some) == len(words)
+    return some if last or not some else [*some[:-1], some[-1].removesuffix(";")]
+
+
+def read_alike(known: Fit, options: Mapping[str, Any], file: Path) -> dict[str, Any]:
     """How to read further data of a fit: as its own were read, but for what the options say."""
     earlier = read_before(known)
     name = known.tensor()
@@ -109,6 +124,10 @@ def read_alike(known: Fit, options: Mapping[str, Any]) -> dict[str, Any]:
         earlier = {one: given for one, given in earlier.items() if one not in values}
     asked = [one for one in READING if one in options or one in earlier]
     given = {one: options.get(one) or earlier.get(one, usual.get(one, options.get(one))) for one in asked}
+    if any(given.get(one) and not options.get(one) for one in GO_WITH):
+        is_file = getattr(file, "url", None) is None
+        kind = options.get("format") or (guess(file, given.get("encoding")) if is_file else "sql")
+        given |= {one: options.get(one) for one in given if kind not in GO_WITH.get(one, (kind,))}
     return {**options, **given}
 
 
@@ -302,19 +321,17 @@ def _is_whole(column: pd.Series) -> bool:
     return column.dtype.kind in "iu" if categories is None else categories.dtype.kind in "iu"
 
 
-def held_in(
-    file: Path, fit: Fit, name: str, value: str | None, format: str | None, limit: float | None = None
-) -> HeldOut:
+def held_in(file: Path, fit: Fit, name: str, value: str | None, options: Mapping[str, Any]) -> HeldOut:
     """Cells of a tensor with their values, from a table."""
     from pltf.prediction.cells import observed_like
 
-    table = table_of(file, fit, format, limit)
+    table = table_of(file, fit, options, name)
     indices = fit.model.observed[name]
     if table is None:
         raise PltfError(f"{file} must be a table with the columns {', '.join(indices)} and one of values")
     columns = table.columns()
     refuse_absent(file, indices, columns)
-    earlier = read_before(fit).get("value")
+    earlier = read_before(fit, name).get("value")
     value = earlier if value is None and earlier in columns else value
     if value is None:
         raise PltfError(f"--value must say which column of {file} holds the values; it has {in_words(columns)}")
@@ -333,9 +350,10 @@ def held_in(
     return HeldOut(seen.coords.T, seen.values, of=name)
 
 
-def table_of(file: Path, fit: Fit, format: str | None, limit: float | None) -> Table | None:
-    """A table of cells of a fit, with blanks as in its data; None if the file is no table."""
-    reading = Reading(format=format, limit=limit, keep_blanks=bool(read_before(fit).get("keep_blanks")))
+def table_of(file: Path, fit: Fit, options: Mapping[str, Any], name: str | None = None) -> Table | None:
+    """A table of cells of a tensor, with blanks as in its data; None if the file is no table."""
+    reading = reading_of(options)
+    reading = replace(reading, keep_blanks=reading.keep_blanks or bool(read_before(fit, name).get("keep_blanks")))
     kind = kind_of(file, reading)
     return Table(file, kind, reading) if kind in TABLES else None
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pltf.cli.data import reading_of
+from pltf.cli.data import FILE, reading_of
 from pltf.cli.parsing import refuse_misspelt
 from pltf.cli.telling import Teller
 from pltf.data.labels import PERIODS
@@ -18,6 +18,7 @@ from pltf.data.stored import is_store
 from pltf.errors import PltfError
 from pltf.io.columns import is_nameless
 from pltf.io.files import TABLES, kind_of, read_data, table_columns
+from pltf.io.sources import STANDARD_INPUT
 from pltf.terminal import printable
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def guide(tell: Teller, command: str, file: Path | None, options: Mapping[str, A
             f"{file} looks like a wide table, with a column for each label: read it with --wide and two indices, "
             "such as --index user,place, or say with --index which columns are indices"
         )
-    example = shlex.join(_example(command, file, table, facts, roles, options))
+    example = shlex.join([*_example(command, file, table, facts, roles, options), *_reading_words(options)])
     raise PltfError(f"--index must say which columns are indices, for example: {example}")
 
 
@@ -162,9 +163,9 @@ def _example(
         room = MOST_INDICES - bool(dates)
         chosen = sorted(sorted(labels, key=lambda at: -facts[at]["different"])[:room] + dates[:1])
     if len(chosen) < 2:
-        return ["pltf", command, str(file), "--index", "COLUMN,COLUMN", "--cp", "5"]
+        return ["pltf", command, _word_of(file), "--index", "COLUMN,COLUMN", "--cp", "5"]
     index = ",".join(_entry(facts[at], roles[at]) for at in chosen)
-    words = ["pltf", command, str(file), "--index", index]
+    words = ["pltf", command, _word_of(file), "--index", index]
     if values and not options["count"]:
         several = _binned(table, facts, chosen, dates).duplicated().any()
         words += ["--value", values[0], *(["--sum"] if several else [])]
@@ -174,6 +175,22 @@ def _example(
     if command != "plan":
         words += ["-o", "search.nc" if command == "select" else "run.nc"]
     return words
+
+
+def _word_of(file: Path) -> str:
+    """A file as the command has it."""
+    return "-" if str(file) == STANDARD_INPUT else str(file)
+
+
+def _reading_words(options: Mapping[str, Any]) -> list[str]:
+    """The options with which the columns were read, for the example."""
+    given = {name: options.get(name) for name in FILE}
+    return [word for name, one in given.items() if one for word in _option_words(name, one)]
+
+
+def _option_words(name: str, value: Any) -> list[str]:
+    word = f"--{name.replace('_', '-')}"
+    return [word] if value is True else [word, f"{value:.0f}" if name == "limit" else str(value)]
 
 
 def _binned(

@@ -15,6 +15,8 @@ from pltf.cli.parsing import indices_of, range_of, refuse_misspelt, sizes_of
 from pltf.data import Observation
 from pltf.errors import PltfError
 from pltf.hints import suggestion
+from pltf.io.sources import Source as Called
+from pltf.io.sources import database_url
 from pltf.notation import Model, cp, nmf, tucker
 
 KINDS = ("model", "cp", "tucker", "nmf")
@@ -24,6 +26,7 @@ _PRIOR = ("shape", "mean", "learn", "tie")
 _BY_TENSOR = ("index", "value", "missing")  # options that may name a tensor first, as in X:n
 _FLAGS = ("count", "sum", "keep_blanks", "wide")
 _OF_FILE = ("format", "variable", "sheet", "query", "encoding", "decimal", "date_format", "timezone")
+_OF_DATES = ("date_format", "timezone")
 _OF_ONE_FILE = ("format", "variable", "sheet", "query")
 _OF_DATA = ("file", *_BY_TENSOR, *_FLAGS, *_OF_FILE)  # of a tensor in a model file
 _PREFIX = re.compile(r"([^\W\d]\w*):(.+)", re.DOTALL)
@@ -153,12 +156,18 @@ def _data_in(held: Any, path: Path) -> tuple[dict[str, Path], dict[str, dict[str
                 kind = "true or false" if key in _FLAGS else "a text"
                 raise PltfError(f"{path}: data.{name}.{key} must be {kind}, got {value!r}")
         if "file" in told:
-            files[name] = path.parent / told["file"]
+            files[name] = _beside(path, told["file"])
         reading[name] = {key: value for key, value in told.items() if key != "file"}
         columns = told.get("index")
         if isinstance(columns, dict):
             reading[name]["index"] = _as_text({str(column): str(index) for column, index in columns.items()})
     return files, reading
+
+
+def _beside(path: Path, told: str) -> Path:
+    """A file that a model file names, or a database that it names by its URL."""
+    found = database_url(told)
+    return found if isinstance(found, Called) else path.parent / (found or told)
 
 
 # -- what the options say -----------------------------------------------------------------------
@@ -222,7 +231,9 @@ def _data_of(given: Sequence[str] | None) -> dict[str, Path]:
             raise PltfError(f"--data must be like X=visits.csv, got {text!r}")
         if name in files:
             raise PltfError(f"--data is given twice for {name!r}")
-        files[name] = Path(path)
+        if path == "-":
+            raise PltfError(f"--data needs a file for {name}: only FILE may be - for standard input")
+        files[name] = database_url(path) or Path(path)
     return files
 
 
@@ -245,6 +256,9 @@ def sources_of(file: Path | None, options: Mapping[str, Any], wanted: Wanted) ->
         raise PltfError(f"there are no data for {absent[0]}: name a file ({what})")
     read = {name: _reading(name, options, wanted) for name in tensors}
     _refuse_unused(options, wanted)
+    for one in _OF_DATES:
+        if options.get(one) is not None and not any(how.get(one) for how in read.values()):
+            raise PltfError(f"--{one.replace('_', '-')} goes with an index of dates, such as --index user,when:day")
     for path in files.values():
         refuse_misspelt(path)
     return {name: Source(files[name], read[name]) for name in tensors}
@@ -280,6 +294,8 @@ def _reading(name: str, options: Mapping[str, Any], wanted: Wanted) -> dict[str,
         near = suggestion(read["missing"], ("nan", "unlisted"))
         raise PltfError(f"--missing must be nan or unlisted, got {read['missing']!r}{near}")
     read["index"] = _completed(read["index"], name, wanted)
+    if len(wanted.tensors) > 1 and not any(":" in column for column in indices_of(read["index"])):
+        read |= {one: told.get(one) for one in _OF_DATES}  # the options are for tensors with dates
     return read
 
 

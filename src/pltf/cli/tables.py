@@ -91,6 +91,11 @@ def wide_table(
     if not keys:
         advice = "the columns that label the rows, then a name for the index along the others, as in -i user,page"
         raise PltfError(f"--wide needs at least two names with --index: {advice}")
+    if across in columns:
+        advice = "a long table is read without --wide"
+        raise PltfError(
+            f"--wide needs a new name for the index along the columns, and {across!r} is a column: {advice}"
+        )
     labelled = [column_of(one, columns) for one in keys]
     if labelled[0] not in columns and is_nameless(columns[0]):  # as pandas writes row labels without a name
         dims = {columns[0] if one == keys[0] else one: index for one, index in dims.items()}

@@ -161,6 +161,29 @@ def _read_duckdb(
     return table.to_pandas(integer_object_nulls=True, ignore_metadata=True)
 
 
+_COMMENT = re.compile(r"\s+|--[^\n]*(\n|$)|/\*.*?\*/", re.DOTALL)
+_READS = re.compile(r"[(\s]*(select|with|values|table|from|show|describe|explain)\b", re.IGNORECASE)
+
+
+def _only_select(query: str) -> str:
+    """A query, if it begins as those do that only read; some databases change tables at once.
+
+    >>> _only_select("/* all of them */ SELECT * FROM shop")
+    '/* all of them */ SELECT * FROM shop'
+    """
+    at = 0
+    while found := _COMMENT.match(query, at):
+        at = found.end()
+    if not _READS.match(query, at):
+        raise PltfError(f"{py:query} must be a SELECT, got {query[:60]!r}")
+    return query
+
+
+def _literal(query: str) -> str:
+    """A query for ``sqlalchemy.text``, which would take ``:name`` for a parameter."""
+    return re.sub(r"(?<![:\w\\]):(?=\w)", r"\\:", query)
+
+
 # -- by URL -------------------------------------------------------------------------------------
 
 
@@ -173,11 +196,14 @@ def _by_url(path: Path, reading: Reading, allowance: Allowance) -> Iterator[tupl
         engine = sqlalchemy.create_engine(str(getattr(path, "url", path)))
     except sqlalchemy.exc.ArgumentError:
         raise PltfError(f"{path} is not a URL that SQLAlchemy can read") from None
+    held = engine.url.database
+    if engine.dialect.name == "sqlite" and held and held != ":memory:" and not Path(held).is_file():
+        raise PltfError(f"there is no file {held}")  # SQLite would make an empty one
     try:
         tables = sqlalchemy.inspect(engine).get_table_names() if reading.query is None else [reading.query]
         tables = [] if reading.query is not None and re.search(r"\s", reading.query.strip()) else tables
         with engine.connect().execution_options(stream_results=True) as connection:
-            result = connection.execute(sqlalchemy.text(_query(path, reading.query, tables)))
+            result = connection.execute(sqlalchemy.text(_literal(_only_select(_query(path, reading.query, tables)))))
             if not result.returns_rows:
                 raise PltfError(f"{py:query} must be a SELECT, got {str(reading.query)[:60]!r}")
             yield list(result.keys()), _fetched(result)

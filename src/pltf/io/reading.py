@@ -12,7 +12,7 @@ TEXTS = ("csv", "tsv", "tns", "jsonl", "json")
 DATABASES = ("sqlite", "duckdb", "sql")
 ARRAYS = ("npz", "mat", "netcdf", "h5ad", "h5mu")
 # Which options go with which formats.
-_GO_WITH = {
+GO_WITH = {
     "variable": ARRAYS,
     "sheet": ("excel",),
     "query": DATABASES,
@@ -42,6 +42,6 @@ class Reading:
 
     def check(self, path: Path, kind: str) -> None:
         """Refuse what does not go with a format."""
-        for option, kinds in _GO_WITH.items():
+        for option, kinds in GO_WITH.items():
             if getattr(self, option) is not None and kind not in kinds:
                 raise PltfError(f"{py:{option}} cannot be used here: {path} is a {kind} file")

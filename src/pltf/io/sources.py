@@ -16,6 +16,7 @@ from pltf.memory import Allowance
 _Plain: Any = type(Path())
 _FILES = {"sqlite": "sqlite", "duckdb": "duckdb"}  # URLs of files that are read without SQLAlchemy
 _BLOCK = 1 << 20
+STANDARD_INPUT = "standard input"  # as messages call it
 
 
 class Source(_Plain):  # type: ignore[misc]
@@ -60,11 +61,11 @@ def standard_input(limit: float | None) -> Iterator[Path]:
     """What is piped in, as a file that is deleted in the end."""
     if sys.stdin is None or sys.stdin.isatty():
         raise PltfError("- stands for standard input, and nothing is piped into it")
-    allowance = Allowance("standard input", limit)
+    allowance = Allowance(STANDARD_INPUT, limit)
     with tempfile.TemporaryDirectory(prefix="pltf-") as folder:
         path = Path(folder) / "input"
         with path.open("wb") as file:
             while block := sys.stdin.buffer.read(_BLOCK):
                 allowance.take(len(block))
                 file.write(block)
-        yield Source.called("standard input", path)
+        yield Source.called(STANDARD_INPUT, path)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 from zipfile import ZipFile
 
 from pltf.errors import PltfError, py
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 1 << 20  # that a sheet can have
 _EXPANDED = 8  # bytes in memory for each byte of shared words
+_EXPANDED_ROW = 40  # and for each byte of a row, at most: as in <c/><c/>
+_BLOCK, _LONGEST_END = 1 << 16, 256  # bytes
+_ROW_END = re.compile(rb"</(?:[\w.-]+:)?row\s*>|<(?:[\w.-]+:)?row\b[^<>]*/>")
 Cells = tuple[Any, ...]
 
 
@@ -83,6 +87,22 @@ def _check_archive(path: Path, allowance: Allowance) -> None:
                 with archive.open(one) as file:
                     if b"<!DOCTYPE" in file.read(2048):
                         raise PltfError(f"{path} is not a plain workbook: {one.filename} has a document type")
+            if one.filename.startswith("xl/worksheets/") and one.filename.endswith(".xml"):
+                with archive.open(one) as file:
+                    _check_rows(path, file, allowance)
+
+
+def _check_rows(path: Path, file: IO[bytes], allowance: Allowance) -> None:
+    """Refuse rows that would take too much memory: each is held as a whole, whatever the number of its cells."""
+    most, since, last = allowance.left / _EXPANDED_ROW, 0, b""
+    while block := file.read(_BLOCK):
+        text = last + block
+        if b"<![CDATA[" in text or b"<!--" in text:  # where ends of rows could be faked
+            raise PltfError(f"{path} is not a plain workbook: a sheet has comments or character data")
+        since = 0 if _ROW_END.search(text) else since + len(block)
+        if since > most:
+            allowance.refuse()
+        last = text[-_LONGEST_END:]
 
 
 def _chosen(path: Path, sheet: str | None, book: Any) -> str:

@@ -145,7 +145,8 @@ def _heat_map(fit: Fit, name: str, factor: Factor, most: int) -> _HeatMap:
 def _shown_rows(colour: Array, most: int, labels: Labels | None) -> NDArray[np.intp]:
     """All rows if they have an order of their own; or those with the largest entries, by their strongest component."""
     if labels is not None and is_ordered(labels):
-        return np.arange(len(colour))
+        numbers = labels.index.dtype.kind in _NUMBERS  # updates append new ones
+        return np.argsort(np.asarray(labels.index), kind="stable") if numbers else np.arange(len(colour))
     rows = np.sort(np.argsort(-colour.max(axis=1), kind="stable")[:most])
     if labels is None:
         return rows
@@ -191,9 +192,11 @@ def time_courses(fit: Fit, index: str | None = None, ax: Any = None, *, level: f
     scale = np.ones(mean.shape[1]) if mass is None else mass / np.maximum(mean.sum(axis=0), _TINY)
     largest = np.argsort(-scale * mean.sum(axis=0), kind="stable")[:MOST_CURVES]
     ax, places = new_axes(ax, (8, 4)), _places(fit, index)
+    order = np.argsort(places, kind="stable")  # updates append new dates
     for n in np.sort(largest):
-        (line,) = ax.plot(places, scale[n] * mean[:, n], label=f"{latent}={n}", marker="o" if len(mean) < 30 else None)
-        ax.fill_between(places, scale[n] * low[:, n], scale[n] * high[:, n], color=line.get_color(), alpha=0.2, lw=0)
+        middle, *ends = (scale[n] * one[order, n] for one in (mean, low, high))
+        (line,) = ax.plot(places[order], middle, label=f"{latent}={n}", marker="o" if len(mean) < 30 else None)
+        ax.fill_between(places[order], *ends, color=line.get_color(), alpha=0.2, lw=0)
     if index in fit.labels and fit.labels[index].index.dtype.kind not in _NUMBERS:
         _name_ticks(ax.xaxis, [_name(fit, index, at) for at in range(len(mean))])
     some = f" (the largest {len(largest)} of {mean.shape[1]} components)" if len(largest) < mean.shape[1] else ""

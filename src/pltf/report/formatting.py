@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pltf.fit import Fit
 from pltf.gamma import Array
 from pltf.report.ordering import named
+from pltf.terminal import printable
 
 
 def number(x: float, digits: int = 3) -> str:
@@ -148,4 +149,4 @@ def names(fit: Fit, index: str, positions: Sequence[int] | NDArray[np.intp]) -> 
     """What positions of an index are called: their labels, or their numbers."""
     at = np.asarray(positions, dtype=np.intp)
     called = named(fit.labels[index], at) if index in fit.labels else [str(n) for n in at.tolist()]
-    return [name if name.strip() else "(blank)" for name in called]
+    return [printable(name) if name.strip() else "(blank)" for name in called]
