@@ -16,6 +16,7 @@ from pltf.memory import Allowance
 _Plain: Any = type(Path())
 _FILES = {"sqlite": "sqlite", "duckdb": "duckdb"}  # URLs of files that are read without SQLAlchemy
 _BLOCK = 1 << 20
+_PIPED = "standard input"
 
 
 class Source(_Plain):  # type: ignore[misc]
@@ -43,6 +44,11 @@ class Source(_Plain):  # type: ignore[misc]
         return str(getattr(self, "shown", super().name))
 
 
+def name_on_the_command_line(file: Path) -> str:
+    """What a user types for a file: ``-`` for standard input."""
+    return "-" if str(file) == _PIPED else str(file)
+
+
 def database_url(text: str) -> Path | None:
     """The database of a URL; None if a text is no URL."""
     if not is_url(text):
@@ -60,11 +66,11 @@ def standard_input(limit: float | None) -> Iterator[Path]:
     """What is piped in, as a file that is deleted in the end."""
     if sys.stdin is None or sys.stdin.isatty():
         raise PltfError("- stands for standard input, and nothing is piped into it")
-    allowance = Allowance("standard input", limit)
+    allowance = Allowance(_PIPED, limit)
     with tempfile.TemporaryDirectory(prefix="pltf-") as folder:
         path = Path(folder) / "input"
         with path.open("wb") as file:
             while block := sys.stdin.buffer.read(_BLOCK):
                 allowance.take(len(block))
                 file.write(block)
-        yield Source.called("standard input", path)
+        yield Source.called(_PIPED, path)
