@@ -40,7 +40,11 @@ _CODES = re.compile(
     r".*(year|month|day|hour|week|(id|code|zip|key|type|class|group|station|flight|age)s?)", re.IGNORECASE
 )
 _TIMES = re.compile(r".*(year|month|week)s?", re.IGNORECASE)
-_KEPT = ("format", "variable", "sheet", "query", "encoding", "decimal", "keep_blanks", "date_format", "timezone", "count")
+# Options that stay in a command that is suggested: how the file is read.
+_KEPT = (
+    *("format", "variable", "sheet", "query", "encoding", "decimal", "keep_blanks"),
+    *("date_format", "timezone", "count"),
+)
 _NEARLY_EACH = 0.9  # share of different values from which on a column tells rows apart, rather than to group them
 
 
