@@ -461,6 +461,9 @@ class Fit:
             choice = choice.tied_down(lambda cells: supported(belief, slices, cells), belief.shape)
         cells, probability = most_probable(belief, k, atleast, choice, draws, seed, progress)
         if not probability.size:
+            if among == "zero" and choice.none_allowed(belief.shape):
+                name = belief.equation.output.name
+                raise PltfError(f"no cell of {name} is zero: {py:among='all'} searches the others", argument="among")
             none = f"no cell of {belief.equation.output.name} is among those asked for ({among!r})"
             other = "" if unsupported else f" and tied down by the data: {py:unsupported=True} takes the others too"
             raise PltfError(f"{none}{other}", argument="among")

@@ -170,10 +170,11 @@ def test_score_of_ratings(tmp_path: Path) -> None:
     pd.DataFrame({"user": at[:, 0], "film": at[:, 1], "stars": stars}).to_csv(tmp_path / "stars.csv", index=False)
     read = (tmp_path / "stars.csv", "--index", "user,film", "--value", "stars", "--missing", "unlisted")
     assert here("fit", *read, "--nmf", 1, "--holdout", 0.3, "-o", tmp_path / "run.nc").code == 0
-    refused = here("score", tmp_path / "run.nc")
+    refused = here("score", tmp_path / "run.nc", "--ranking")
     assert refused.code == 2
     assert refused.err.endswith(" are above zero: --no-ranking leaves these out\n")
-    told = facts(here("score", tmp_path / "run.nc", "--no-ranking", "--json"))
+    assert "no AUC and average precision: they need both" in here("score", tmp_path / "run.nc").out
+    told = facts(here("score", tmp_path / "run.nc", "--json"))
     fit = pltf.load(tmp_path / "run.nc")
     assert isinstance(fit, pltf.Fit)
     assert told["scores"]["rmse"]["value"] == pltf.metrics.score(fit, ranking=False).rmse

@@ -89,10 +89,64 @@ def test_a_row_for_each_cell_has_its_value_in_the_column_that_is_left(tmp_path: 
 def test_a_wide_table(tmp_path: Path) -> None:
     wide = pd.DataFrame(RNG.poisson(1.0, (9, 30)), columns=[f"y{n}" for n in range(30)])
     wide.assign(name=list("abcdefghi")).to_csv(tmp_path / "wide.csv", index=False)
+<<<<<<< HEAD
     assert (
         "wide.csv looks like a wide table, with a column for each label: read it with --wide"
         in here("fit", tmp_path / "wide.csv").refusal
     )
+=======
+    refusal = here("fit", tmp_path / "wide.csv").refusal
+    assert "wide.csv looks like a wide table, with a column for each label: read it with --wide" in refusal
+    command = suggested(refusal)
+    assert command[2:] == ["--wide", "--index", "name,column", "--nmf", "5", "-o", "run.nc"]
+    assert suggested(here("fit", tmp_path / "wide.csv", "--wide").refusal) == command
+    assert here(*command[:-1], tmp_path / "run.nc", "-q").code == 0
+
+
+def test_an_array_has_a_shape_and_a_command(tmp_path: Path) -> None:
+    np.save(tmp_path / "counts.npy", RNG.poisson(1.0, (6, 5, 4)))
+    done = here("fit", tmp_path / "counts.npy")
+    assert done.out.endswith("counts.npy: 6 x 5 x 4\n")
+    assert suggested(done.refusal)[2:] == ["--cp", "5", "-o", "run.nc"]
+    assert here(*suggested(done.refusal)[:-1], tmp_path / "run.nc", "-q").code == 0
+
+
+def test_how_the_file_is_read_is_kept(tmp_path: Path) -> None:
+    rows = [(f"a{n}", f"b{m}", f"{n},{m}5") for n in range(6) for m in range(5)]
+    pd.DataFrame(rows, columns=["a", "b", "yield"]).to_csv(tmp_path / "comma.csv", index=False, sep=";")
+    done = here("fit", tmp_path / "comma.csv")
+    assert "numbers with decimal commas, 30 different: 0,05 to 5,45" in done.out
+    command = suggested(done.refusal)
+    assert command[2:8] == ["--index", "a,b", "--value", "yield", "--decimal", ","]
+    assert here(*command[:-1], tmp_path / "run.nc", "-q").code == 0
+    assert suggested(here("fit", tmp_path / "comma.csv", "--decimal", ",").refusal)[2:4] == ["--decimal", ","]
+
+
+def test_incomplete_columns_and_copies_come_last(tmp_path: Path) -> None:
+    ports = RNG.integers(0, 12, (300, 2))
+    table = pd.DataFrame(ports, columns=["from", "to"]).map("p{}".format)
+    codes = {"from_id": ports[:, 0] + 100, "to_id": ports[:, 1] + 100}
+    tail = [f"n{n % 90}" if n % 3 else None for n in range(300)]
+    table.assign(**codes, tail=tail, line=[f"l{n % 4}" for n in range(300)]).to_csv(tmp_path / "air.csv", index=False)
+    done = here("fit", tmp_path / "air.csv")
+    assert "60 different: n1 to n89; 100 missing" in done.out
+    assert suggested(done.refusal)[3] == "from,to,line"
+
+
+def test_of_several_columns_of_numbers_none_is_the_value(tmp_path: Path) -> None:
+    rows = [(f"a{n}", f"b{m}", n * m, n + m + 0.5) for n in range(6) for m in range(5)]
+    pd.DataFrame(rows, columns=["a", "b", "temp", "wind"]).to_csv(tmp_path / "weather.csv", index=False)
+    assert "--value" not in suggested(here("fit", tmp_path / "weather.csv").refusal)
+
+
+def test_dates_of_several_offsets_need_a_clock(tmp_path: Path) -> None:
+    when = [f"2026-0{1 + n % 9}-11 10:00:00-0{5 + n % 2}:00" for n in range(60)]
+    table = pd.DataFrame({"when": when, "who": [f"u{n % 7}" for n in range(60)]})
+    table.to_csv(tmp_path / "commits.csv", index=False)
+    command = suggested(here("fit", tmp_path / "commits.csv").refusal)
+    assert command[4:6] == ["--timezone", "UTC"]
+    assert here(*command[:-1], tmp_path / "run.nc", "-q").code == 0
+>>>>>>> p-user
 
 
 def test_a_table_that_nothing_can_be_guessed_of(tmp_path: Path) -> None:

@@ -57,6 +57,11 @@ def test_top_leaves_them_out_unless_asked() -> None:
         pltf.nmf(rank=1).fit(only).top(3)
 
 
+def test_where_no_cell_is_zero_that_is_said() -> None:
+    with pytest.raises(pltf.PltfError, match="no cell of X is zero: among='all' searches the others"):
+        pltf.nmf(rank=1).fit(np.ones((4, 3))).top(3)
+
+
 def test_large_tensors_are_judged_only_where_means_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pltf.prediction.top.MOST_JUDGED", 0)
     monkeypatch.setattr("pltf.fit.MOST_LISTED", 1)

@@ -179,13 +179,9 @@ _FILES = (
     "Data: CSV, TSV (also .gz, .zst, .zip), JSON lines, Excel, Parquet, Feather, SQLite, DuckDB, .tns, .npz, "
     ".npy, .mat, netCDF, .h5ad or .h5mu; the URL of a database; or - for standard input."
 )
-File = Annotated[
-    Path,
-    typer.Argument(metavar="FILE", help=_FILES),
-]
+File = Annotated[Path, typer.Argument(metavar="FILE", help=_FILES)]
 OptionalFile = Annotated[
-    Path | None,
-    typer.Argument(metavar="FILE", help=f"{_FILES} For coupled models, use --data."),
+    Path | None, typer.Argument(metavar="FILE", help=f"{_FILES} For coupled models, use --data.")
 ]
 Data = Annotated[
     list[str] | None,
@@ -798,11 +794,12 @@ def score(
     format: Format = None,
     level: Level = 0.9,
     ranking: Annotated[
-        bool,
+        bool | None,
         typer.Option(
-            "--ranking/--no-ranking", help="Compute AUC and average precision, which need both zeros and non-zeros."
+            "--ranking/--no-ranking",
+            help="Compute AUC and average precision. Default: if there are both zeros and non-zeros, which they need.",
         ),
-    ] = True,
+    ] = None,
     seed: Seed = 0,
     device: PredictDevice = "cpu",
     json: Json = False,

@@ -427,7 +427,7 @@ def score(
     of: str | None,
     value: str | None,
     level: float,
-    ranking: bool,
+    ranking: bool | None,
     seed: int,
     device: str,
     **reading: Any,
@@ -453,8 +453,13 @@ def score(
     if file is None and known.held_out is None:
         raise PltfError(f"{run} has no held-out cells: pass a table of cells, or fit with --holdout")
     held = known.held_out if file is None else held_in(file, known, name, value, reading)
-    scores = metrics.score(known, held, of=name, level=level, ranking=ranking, seed=seed, progress=tell.shown)
+    assert held is not None
+    both = _both_kinds(held)
+    asked = both if ranking is None else ranking
+    scores = metrics.score(known, held, of=name, level=level, ranking=asked, seed=seed, progress=tell.shown)
     tell.say("", repr(scores).strip("<>"))
+    if ranking is None and not both:
+        tell.say("", "  no AUC and average precision: they need both zeros and non-zeros")
     tell.say("", f"  {scores.verdict()}")
     tell.know(of=name, verdict=scores.verdict(), beats_popularity=scores.beats_popularity)
     rows = {str(name): row for name, row in scores.table.to_dict("index").items()}
@@ -748,6 +753,11 @@ def _tell_fit(tell: Teller, fitted: Fit) -> None:
     _know_fit(tell, fitted)
 
 
+def _both_kinds(held: HeldOut) -> bool:
+    """Whether held-out cells hold zeros and non-zeros."""
+    return bool(0 < np.count_nonzero(held.values) < len(held.values))
+
+
 def _tell_verdict(tell: Teller, fitted: Fit, held: HeldOut, train: Mapping[str, Observation]) -> None:
     """Whether the fit predicts the cells that were hidden from it better than popularity does."""
     from pltf import metrics
@@ -755,7 +765,7 @@ def _tell_verdict(tell: Teller, fitted: Fit, held: HeldOut, train: Mapping[str, 
     if len(held.values) > MOST_JUDGED:
         chosen = np.sort(np.random.default_rng(0).choice(len(held.values), MOST_JUDGED, replace=False))
         held = replace(held, cells=held.cells[chosen], values=held.values[chosen])
-    both = bool(0 < np.count_nonzero(held.values) < len(held.values))
+    both = _both_kinds(held)
     knowing = replace(fitted, patterns={name: one.pattern() for name, one in train.items()}, held_out=held)
     with warnings.catch_warnings(action="ignore"):  # of sampled zeros, which is said above
         try:

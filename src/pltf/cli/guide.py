@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+<<<<<<< HEAD
 from pltf.cli.data import FILE, reading_of
+=======
+from pltf.cli.data import reading_of
+from pltf.cli.models import KINDS
+>>>>>>> p-user
 from pltf.cli.parsing import refuse_misspelt
 from pltf.cli.telling import Teller
 from pltf.data.labels import PERIODS
@@ -18,7 +23,12 @@ from pltf.data.stored import is_store
 from pltf.errors import PltfError
 from pltf.io.columns import is_nameless
 from pltf.io.files import TABLES, kind_of, read_data, table_columns
+<<<<<<< HEAD
 from pltf.io.sources import STANDARD_INPUT
+=======
+from pltf.io.reading import Reading
+from pltf.io.sources import name_on_the_command_line
+>>>>>>> p-user
 from pltf.terminal import printable
 
 if TYPE_CHECKING:
@@ -27,13 +37,21 @@ if TYPE_CHECKING:
 MOST_SHOWN = 40  # columns
 WIDE = 12  # columns of numbers
 MOST_INDICES, MOST_OF_CELLS = 3, 6  # in the command that is suggested: of a table of events, of one of cells
+COMMAS = "numbers with decimal commas"
 LABELS, DATES, VALUES, UNUSED = "labels", "dates", "values", "not used"
+_COMMA = re.compile(r"[+-]?[0-9]+(,[0-9]+)?")
 _HELD = {"i": "whole numbers", "u": "whole numbers", "f": "numbers", "b": "True and False", "O": "words"}
 _SPANS = {"hour": 4, "day": 60, "week": 400, "month": 4000}  # days up to which dates are binned by these; then by year
 _COUNTS = re.compile(r"n|.*(count|value|number|visits?|qty|quantity|amount|total|freq|weight|rating|stars|score|hits|"
                      r"clicks|plays|sales|trips|pieces|times)s?", re.IGNORECASE)  # fmt: skip
 _CODES = re.compile(
     r".*(year|month|day|hour|week|(id|code|zip|key|type|class|group|station|flight|age)s?)", re.IGNORECASE
+)
+_TIMES = re.compile(r".*(year|month|week)s?", re.IGNORECASE)
+# Options that stay in a command that is suggested: how the file is read.
+_KEPT = (
+    *("format", "variable", "sheet", "query", "encoding", "decimal", "keep_blanks"),
+    *("date_format", "timezone", "count"),
 )
 _NEARLY_EACH = 0.9  # share of different values from which on a column tells rows apart, rather than to group them
 
@@ -54,25 +72,55 @@ def guide(tell: Teller, command: str, file: Path | None, options: Mapping[str, A
     """Where a table comes without --index: show its columns, and refuse with a command that would work."""
     if file is None and options["model"] is None and not options["data"]:
         raise PltfError(f"FILE is missing, for example: pltf {command} events.csv")
-    if file is None or options["index"] or options.get("wide") or options["model"] is not None or is_store(file):
+    if file is None or options["index"] or options["model"] is not None or is_store(file):
         return
     refuse_misspelt(file)
     reading = reading_of(options)
     kind = kind_of(file, reading)
     if kind not in TABLES:
+        _guide_to_array(tell, command, file, reading, options)
         return
     columns = table_columns(file, kind, reading)
     table = read_data(file, most=MOST_SHOWN, **vars(reading))
     facts = columns_of(table)
     roles = _with_values(roles_of(facts, len(table)), facts, table)
     _show(tell, file, len(table), facts, roles, len(columns))
-    if _looks_wide(facts, roles):
+    example = [*_start(command, file, options), "--index"]
+    if options.get("wide") or _looks_wide(facts, roles):
+        example = shlex.join([*example, f"{_name_of_rows(facts, roles)},column", *_end(command, 2, options)])
+        if options.get("wide"):
+            raise PltfError(f"--index must name the rows and the columns, for example: {example}")
+        example = example.replace("--index", "--wide --index", 1)
         raise PltfError(
-            f"{file} looks like a wide table, with a column for each label: read it with --wide and two indices, "
-            "such as --index user,place, or say with --index which columns are indices"
+            f"{file} looks like a wide table, with a column for each label: read it with --wide, "
+            f"or say with --index which columns are indices, for example: {example}"
         )
+<<<<<<< HEAD
     example = shlex.join([*_example(command, file, table, facts, roles, options), *_reading_words(options)])
+=======
+    example = shlex.join([*example, *_chosen(command, table, facts, roles, options)])
+>>>>>>> p-user
     raise PltfError(f"--index must say which columns are indices, for example: {example}")
+
+
+def _guide_to_array(tell: Teller, command: str, file: Path, reading: Reading, options: Mapping[str, Any]) -> None:
+    """An array has its indices: without a model, show its shape, and refuse with a command that would work."""
+    if any(options[one] is not None for one in KINDS):
+        return
+    held = read_data(file, **vars(reading))
+    shape = getattr(held, "shape", None)
+    if shape is None or len(shape) < 2:
+        return
+    names = [str(one) for one in getattr(held, "dims", None) or [""] * len(shape)]
+    tell.say("", f"{file}: {' x '.join(f'{name} {size:,}'.strip() for name, size in zip(names, shape, strict=True))}")
+    example = shlex.join([*_start(command, file, options), *_end(command, len(shape), options)])
+    raise PltfError(f"--cp or another option must say which model to fit, for example: {example}")
+
+
+def _name_of_rows(facts: Sequence[Mapping[str, Any]], roles: Sequence[str]) -> str:
+    """What the rows of a wide table are called: the column of their labels."""
+    named = [at for at, one in enumerate(facts) if one["holds"] in ("words", "dates") and not is_nameless(one["name"])]
+    return _entry(facts[named[0]], roles[named[0]]) if named else "row"
 
 
 def _looks_wide(facts: Sequence[Mapping[str, Any]], roles: Sequence[str]) -> bool:
@@ -106,11 +154,11 @@ def _with_values(roles: list[str], facts: Sequence[Mapping[str, Any]], table: pd
     if VALUES in roles or len(keys) < 2 or table.iloc[:, keys].duplicated().any():
         return roles
     spare = [at for at, role in enumerate(roles) if role == UNUSED and _can_be_values(facts[at])]
-    return [VALUES if at == spare[0] else role for at, role in enumerate(roles)] if spare else roles
+    return [VALUES if at == spare[0] else role for at, role in enumerate(roles)] if len(spare) == 1 else roles
 
 
 def _can_be_values(one: Mapping[str, Any]) -> bool:
-    numbers = one["holds"] in ("whole numbers", "numbers") and not str(one["first"]).startswith("-")
+    numbers = one["holds"] in ("whole numbers", "numbers", COMMAS) and not str(one["first"]).startswith("-")
     return numbers and not is_nameless(str(one["name"])) and one["different"] > 1
 
 
@@ -145,36 +193,78 @@ def _show(
         tell.say("", f"  and {width - len(facts):,} more columns")
 
 
-def _example(
+def _start(command: str, file: Path, options: Mapping[str, Any]) -> list[str]:
+    """A command with its file, and the options given so far that say how to read it."""
+    said = ("--wide", *(f"--{name.replace('_', '-')}" for name in _KEPT))
+    given = [options.get(one.removeprefix("--").replace("-", "_")) for one in said]
+    words = [(one, *([] if what is True else [str(what)])) for one, what in zip(said, given, strict=True) if what]
+    return ["pltf", command, name_on_the_command_line(file), *(word for pair in words for word in pair)]
+
+
+def _end(command: str, indices: int, options: Mapping[str, Any]) -> list[str]:
+    """The model that is asked for, or one that fits the number of indices, and the output."""
+    given = next((name for name in ("cp", "nmf", "tucker") if options[name] is not None), None)
+    kind = "nmf" if indices == 2 else "cp"
+    model = [f"--{given}", options[given]] if given else [f"--{kind}", "2:10" if command == "select" else "5"]
+    output = [] if command == "plan" else ["-o", "search.nc" if command == "select" else "run.nc"]
+    return [*model, *output]
+
+
+def _chosen(
     command: str,
-    file: Path,
     table: pd.DataFrame,
     facts: Sequence[Mapping[str, Any]],
     roles: Sequence[str],
     options: Mapping[str, Any],
 ) -> list[str]:
-    """The command with the columns that are probably indices, those of fewest labels."""
+    """The columns that are probably indices and values, and the model."""
     dates = [at for at, role in enumerate(roles) if role == DATES]
     labels = [at for at, role in enumerate(roles) if role == LABELS]
-    values = [str(facts[at]["name"]) for at, role in enumerate(roles) if role == VALUES]
+    values = [at for at, role in enumerate(roles) if role == VALUES]
     if values and len(labels) <= MOST_OF_CELLS and not table.iloc[:, sorted(labels + dates)].duplicated().any():
         chosen = sorted(labels + dates[:1])  # a row for each cell: all of them are indices
     else:
         room = MOST_INDICES - bool(dates)
-        chosen = sorted(sorted(labels, key=lambda at: -facts[at]["different"])[:room] + dates[:1])
+        chosen = sorted(_telling(table, facts, labels)[:room] + dates[:1])
     if len(chosen) < 2:
+<<<<<<< HEAD
         return ["pltf", command, _word_of(file), "--index", "COLUMN,COLUMN", "--cp", "5"]
     index = ",".join(_entry(facts[at], roles[at]) for at in chosen)
     words = ["pltf", command, _word_of(file), "--index", index]
+=======
+        return ["COLUMN,COLUMN", "--cp", "5"]
+    words = [",".join(_entry(facts[at], roles[at]) for at in chosen)]
+>>>>>>> p-user
     if values and not options["count"]:
         several = _binned(table, facts, chosen, dates).duplicated().any()
-        words += ["--value", values[0], *(["--sum"] if several else [])]
-    given = next((name for name in ("cp", "nmf", "tucker") if options[name] is not None), None)
-    kind = "nmf" if len(chosen) == 2 else "cp"
-    words += [f"--{given}", options[given]] if given else [f"--{kind}", "2:10" if command == "select" else "5"]
-    if command != "plan":
-        words += ["-o", "search.nc" if command == "select" else "run.nc"]
-    return words
+        words += ["--value", str(facts[values[0]]["name"]), *(["--sum"] if several else [])]
+        words += ["--decimal", ","] if facts[values[0]]["holds"] == COMMAS and not options.get("decimal") else []
+    if any(_has_several_offsets(table.iloc[:, at]) for at in chosen if at in dates) and not options.get("timezone"):
+        words += ["--timezone", "UTC"]
+    return [*words, *_end(command, len(chosen), options)]
+
+
+def _has_several_offsets(dates: pd.Series) -> bool:
+    """Whether dates are written with different offsets, so that a clock has to be chosen."""
+    found = dates.dropna().astype(str).str.extract(r"\d(Z|[+-]\d\d:?\d\d)$", expand=False)
+    return bool(found.nunique() > 1)
+
+
+def _telling(table: pd.DataFrame, facts: Sequence[Mapping[str, Any]], labels: Sequence[int]) -> list[int]:
+    """Columns of labels that tell most first: complete ones, words, many labels; without copies, as code and name."""
+    order = sorted(labels, key=lambda at: (facts[at]["absent"] > 0, not _in_words(facts[at]), -facts[at]["different"]))
+    found: list[int] = []
+    for at in order:
+        size = facts[at]["different"]
+        alike = [one for one in found if facts[one]["different"] == size]
+        if not any(len(table.iloc[:, [one, at]].drop_duplicates()) == size for one in alike):
+            found.append(at)
+    return found
+
+
+def _in_words(one: Mapping[str, Any]) -> bool:
+    """Whether labels are words, or numbers that are a time and not a code."""
+    return one["holds"] == "words" or _TIMES.fullmatch(str(one["name"])) is not None
 
 
 def _word_of(file: Path) -> str:
@@ -238,11 +328,15 @@ def _plain(text: object) -> str:
 def _column(column: pd.Series, name: str) -> dict[str, Any]:
     """What a column holds."""
     kind, different, absent = _different(column)
-    dates = kind == "O" and len(different) > 0 and all(_looks_like_a_date(word) for word in different)
-    ends = (min(different), max(different)) if len(different) else (None, None)
+    holds = _HELD[kind]
+    if kind == "O" and len(different) and all(_looks_like_a_date(word) for word in different):
+        holds = "dates"
+    elif kind == "O" and any("," in word for word in different) and all(map(_COMMA.fullmatch, different)):
+        holds = COMMAS
+    order = (lambda word: float(word.replace(",", "."))) if holds == COMMAS else None
+    ends = (min(different, key=order), max(different, key=order)) if len(different) else (None, None)
     first, last = (one if one is None else str(one).removesuffix(" 00:00:00")[:40] for one in ends)
-    facts = {"name": name, "holds": "dates" if dates else _HELD[kind], "different": len(different)}
-    return {**facts, "first": first, "last": last, "absent": absent}
+    return {"name": name, "holds": holds, "different": len(different), "first": first, "last": last, "absent": absent}
 
 
 def _different(column: pd.Series) -> tuple[str, Any, int]:
@@ -261,6 +355,9 @@ def _different(column: pd.Series) -> tuple[str, Any, int]:
     kind = present.infer_objects().dtype.kind if len(present) else "O"
     if kind not in "iufb":
         kind, once = "O", list(dict.fromkeys(map(str, once)))
+        if "" in once:  # an empty field of a text
+            once.remove("")
+            present = present[present.astype(str) != ""]
     return kind, once, len(column) - len(present)
 
 

@@ -84,7 +84,10 @@ def _words(line: str) -> list[str]:
 def _positions(path: Path, column: WordColumn) -> NDArray[np.int64]:
     for word in column.words:
         if not re.fullmatch(r"[1-9][0-9]{0,17}", word):
-            raise PltfError(f"{path} must have positions from 1 on, whole numbers below 10**18; got {brief(word)}")
+            raise PltfError(
+                f"{path} is read as .tns, a line for each cell, and must have positions from 1 on, whole numbers below "
+                f"10**18; got {brief(word)}: write other lists as CSV, with a header"
+            )
     return np.array(column.words, dtype=np.int64)[column.codes]
 
 

@@ -16,7 +16,11 @@ from pltf.memory import Allowance
 _Plain: Any = type(Path())
 _FILES = {"sqlite": "sqlite", "duckdb": "duckdb"}  # URLs of files that are read without SQLAlchemy
 _BLOCK = 1 << 20
+<<<<<<< HEAD
 STANDARD_INPUT = "standard input"  # as messages call it
+=======
+_PIPED = "standard input"
+>>>>>>> p-user
 
 
 class Source(_Plain):  # type: ignore[misc]
@@ -44,6 +48,11 @@ class Source(_Plain):  # type: ignore[misc]
         return str(getattr(self, "shown", super().name))
 
 
+def name_on_the_command_line(file: Path) -> str:
+    """What a user types for a file: ``-`` for standard input."""
+    return "-" if str(file) == _PIPED else str(file)
+
+
 def database_url(text: str) -> Path | None:
     """The database of a URL; None if a text is no URL."""
     if not is_url(text):
@@ -61,11 +70,19 @@ def standard_input(limit: float | None) -> Iterator[Path]:
     """What is piped in, as a file that is deleted in the end."""
     if sys.stdin is None or sys.stdin.isatty():
         raise PltfError("- stands for standard input, and nothing is piped into it")
+<<<<<<< HEAD
     allowance = Allowance(STANDARD_INPUT, limit)
+=======
+    allowance = Allowance(_PIPED, limit)
+>>>>>>> p-user
     with tempfile.TemporaryDirectory(prefix="pltf-") as folder:
         path = Path(folder) / "input"
         with path.open("wb") as file:
             while block := sys.stdin.buffer.read(_BLOCK):
                 allowance.take(len(block))
                 file.write(block)
+<<<<<<< HEAD
         yield Source.called(STANDARD_INPUT, path)
+=======
+        yield Source.called(_PIPED, path)
+>>>>>>> p-user

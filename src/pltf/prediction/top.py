@@ -138,6 +138,11 @@ class Choice:
             return replace(self, supported=supported)
         return replace(self, listed=listed[:, supported(listed)])
 
+    def none_allowed(self, shape: tuple[int, ...]) -> bool:
+        """Whether no cell may be chosen, supported or not; only small tensors are examined."""
+        size = math.prod(shape)
+        return size <= MOST_JUDGED and not self.allowed(np.stack(np.unravel_index(np.arange(size), shape))).any()
+
 
 @dataclass(frozen=True, eq=False)
 class Largest:
