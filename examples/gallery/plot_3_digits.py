@@ -2,9 +2,9 @@
 What is under the ink blot?
 ===========================
 
-Handwritten digits, of which some pixels are not known. What may stand there, and how
-sure is that? A pixel here is a count: how many of the 16 points of a square on a
-finer grid are ink.
+Handwritten digits with unknown pixels. What could be there, and how certain is that?
+A pixel here is a count: the number of points with ink among the 16 points of a square
+on a finer grid.
 
 *Data:* ``sklearn.datasets.load_digits``, a part of *Optical Recognition of
 Handwritten Digits* by E. Alpaydin and C. Kaynak (1998), UCI Machine Learning
@@ -22,7 +22,7 @@ import pltf
 # %%
 # Hide three pixels of ten
 # ------------------------
-# NaN is missing. A zero is not: there is no ink, and that was seen.
+# NaN is missing. A zero is an observation: there is no ink.
 
 digits = load_digits().images[:500]
 keep = pltf.holdout(digits, 0.3, seed=0)  # True = keep
@@ -31,8 +31,9 @@ X = np.where(keep, digits, np.nan)
 # %%
 # A model of parts
 # ----------------
-# Every image is a sum of a few parts that it has in common with others. A part is a
-# picture, so its factor has two observed indices. How many parts? The bound decides.
+# Every image is a sum of a few parts that it shares with other images. A part is a
+# picture, so its factor has two observed indices. The ELBO decides how many parts
+# there are.
 
 model = pltf.Model("X[image,y,x] = A[image,r] * P[y,x,r]", r=10)
 found = pltf.select(model, X, r=range(6, 19, 3), restarts=2, criterion="bound")
@@ -40,7 +41,7 @@ found.plot()
 plt.show()
 
 # %%
-# These are the parts, those that explain the most ink first.
+# The parts, sorted by the amount of ink that they explain:
 
 fit = found.best_fit
 parts = fit.factors["P"].mean
@@ -56,8 +57,8 @@ plt.show()
 # %%
 # The hidden pixels
 # -----------------
-# ``mean`` is the expected count of a pixel and ``interval`` says where it will lie,
-# nine times of ten.
+# ``mean`` is the expected count of a pixel. ``interval`` is the range that should
+# contain the count in nine cases of ten.
 
 low, high = fit.interval(~keep, 0.9, counts=True)
 truth = digits[~keep]
@@ -66,8 +67,9 @@ inside = np.mean((low <= truth) & (truth <= high))
 print(f"{inside:.0%} of the hidden pixels lie in their 90 % intervals")
 
 # %%
-# Not quite nine of ten: the posterior takes all entries as independent, and so is too
-# sure of itself. Some of the images, as they were, as the fit saw them, and filled:
+# That is not quite nine in ten: the posterior treats all entries as independent, so
+# its intervals are too narrow. Some of the images: the truth, what the fit saw, and
+# the result.
 
 mean = fit.mean()
 shown = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
@@ -87,9 +89,9 @@ plt.show()
 # %%
 # A new image, with its lower half under a blot
 # ---------------------------------------------
-# Nothing is fitted again: ``fold_in`` learns what a new image has of each part, from
-# the pixels that can be seen, with the parts kept. The standard deviation of a count
-# tells where it is sure.
+# The model is not fitted again: ``fold_in`` keeps the parts and learns how much of
+# each part a new image has, from the visible pixels. The standard deviation of a
+# count shows where the prediction is certain.
 
 new = load_digits().images[510:516]
 blotted = new.copy()
@@ -114,9 +116,9 @@ for (title, pictures), line in zip(rows, axes, strict=True):
 plt.show()
 
 # %%
-# From the upper half alone some digits cannot be told apart, and the answer is a
-# blend of what they may be. One way to see the choices is to draw them: each row is a
-# way to fill the holes, with the first image on the left.
+# Some digits look alike in their upper half, and the prediction is then a blend of
+# the possible digits. Draws from the posterior show the possibilities separately:
+# each row is one way to fill the missing pixels, with the first image on the left.
 
 draws = guess.sample(4, seed=1)
 fig, axes = plt.subplots(4, len(new), figsize=(7.5, 5), layout="constrained")

@@ -35,22 +35,25 @@ def _opening(saved: Saved) -> str:
         "# Can I trust it?",
         "> **A quick run**, to see that all of it works. Its numbers prove nothing." if quick else "",
         prose(f"""
-            A prediction is worth what its uncertainty is worth. This page measures both on data that nobody drew from
-            the model: cells are hidden, predicted, and compared with what they held, beside other tools on the same
-            cells. `make trust` writes it from its results: {_number_of_masks(saved)}.
+            Predictions are only as useful as their stated uncertainty is honest. This page measures both on data that
+            were not drawn from the model: cells are hidden, predicted, and compared with their true values, side by
+            side with other tools on the same cells. `make trust` writes this page from its results:
+            {_number_of_masks(saved)}.
 
-            Every tool chooses its settings, the number of components among them, on {percent(INNER)} of the training
-            cells ({FOLDS} times {percent(INNER)} where cells are few). No choice on a mask
-            looks at its hidden cells: *pltf, chosen* is the way of pltf under which those held-back cells were most
-            probable. The list of ways to choose from is not as innocent: it was drawn up after trials that were
-            judged on hidden cells, on two masks of UCLAF and one each of digits, Reuters and imports. That the
-            dispersion of few counts is judged by several folds was decided on the first two masks of Les Miserables;
-            that counts may be strays, and how these are estimated, on the first three of Les Miserables, flights,
-            Reuters and digits; and that links are sampled by four chains, as is the default, where counts have two to
-            save time, after AUC on ten masks of UCLAF was 0.9568 with two at 80 % hidden.
-            Tools that give a single number for a cell get the best noise around it that held-back cells can tell: a
-            negative binomial (for links: a Bernoulli probability) with its own scale, power, floor and dispersion. So
-            they are judged by how well they predict, not by a likelihood that they never promised.
+            Every tool chooses its settings, including the number of components, on {percent(INNER)} of the training
+            cells ({FOLDS} times {percent(INNER)} if there are few cells). These cells are called held-back cells; the
+            hidden cells of a mask are never used for a choice. *pltf, chosen* is the variant of pltf that gave the
+            held-back cells the highest probability. The list of variants itself is not free of such knowledge. It was
+            drawn up after trials that were scored on hidden cells: two masks of UCLAF and one each of digits, Reuters
+            and imports. Three more decisions were made that way: to estimate the dispersion of few counts from several
+            folds (the first two masks of Les Miserables); to allow for strays, and how to estimate them (the first
+            three masks of Les Miserables, flights, Reuters and digits); and to sample links with four chains, the
+            default, instead of the two that are used for counts to save time (ten masks of UCLAF, where AUC with two
+            chains was 0.9568 at 80 % hidden). Tools that predict a single number for a cell get the best noise
+            distribution that the held-back cells support: a negative binomial (for links, a Bernoulli probability) with
+            its own scale, power, floor and dispersion. So they are judged by how well they predict, not by a likelihood
+            that they do not claim. *Popularity* is the product-of-marginals baseline: it knows how active each row and
+            column is, and nothing else.
             """),
         table(("goal", "wanted", "reached", "met"), rows) if rows else "",
         _missed(saved),
@@ -79,12 +82,13 @@ def _has(saved: Saved, part: str) -> bool:
 
 
 WHY = {
-    "Les Miserables 20 %": """These are four cells of 5,930, three of them one pair: Cosette and Valjean share 31
-        chapters, more than any other pair, and are hidden on three masks; Cosette and Marius share 21. Both are far
-        above what their other chapters suggest, so a surprise is what they are. Tails that allow for the doubt about
-        the size of strays, of which a fold has two to ten here, were tried: one alarm fewer, the same log-likelihood,
-        too little to keep.""",
-    "digits 80 %": "Ink ends at 16, and intervals of counts do not know that.",
+    "Les Miserables 20 %": """These are four cells of 5,930, and three of them
+        are one pair: Cosette and Valjean share 31 chapters, more than any other pair, and are hidden on three masks.
+        The fourth is Cosette and Marius, who share 21. Both numbers are far above what the other chapters of these
+        characters suggest, so they are real surprises. Wider tails, which allow for the uncertainty of the size of
+        strays (a fold has only two to ten of them here), were tried: they gave one alarm fewer at the same
+        log-likelihood, too little to keep.""",
+    "digits 80 %": "Values cannot exceed 16, and intervals of counts do not know that.",
 }  # what was seen when these were looked at
 
 
@@ -97,7 +101,7 @@ def _missed(saved: Saved) -> str:
         ]
         missed += [" ".join([f"- {goal.what}: {'; '.join(goal.missed)}.", *why])] if goal.missed else []
     return (
-        page("Where they are missed (set, share of hidden cells, what was reached instead):", "\n".join(missed))
+        page("Goals that were missed (set, share of hidden cells, and the value reached):", "\n".join(missed))
         if missed
         else ""
     )
@@ -111,17 +115,20 @@ def _real(found: Json) -> str:
         "\n".join(f"- **{name}**: {text}." for name, text in about.items()),
         prose(f"Not in these tables: {'; '.join(absent)}.") if absent else "",
         _not_yet(rows) if not found["quick"] else "",
-        _measure_table(rows, "log_likelihood", "Log-likelihood of a hidden cell, in nats: larger is better.", 3),
+        _measure_table(rows, "log_likelihood", "Log-likelihood of a hidden cell, in nats (higher is better).", 3),
         "![Log-likelihood relative to the best pltf](figures/trust-leads.svg)",
-        prose("Blue: ways of pltf; orange: other tools. Above the line is better than every way of pltf."),
-        _measure_table(rows, "auc", "AUC: how often a cell above zero is ranked above an empty one.", 3),
+        prose(
+            "Blue: variants of pltf; orange: other tools. A point above the line is better than every variant of pltf."
+        ),
+        _measure_table(rows, "auc", "AUC: how often a non-zero is ranked above a zero.", 3),
         _measure_table(rows, "ap", "Average precision of the same ranking.", 3),
         _measure_table(
             rows,
             "covered",
-            f"""Coverage of {percent(measures.LEVEL)} intervals of counts. Counts are whole, so an interval cannot
-            hold exactly {percent(measures.LEVEL)}: a count at its end is counted by the share of its probability that
-            is inside. A right predictive distribution gives {percent(measures.LEVEL)} whatever the counts are.""",
+            f"""Coverage of {percent(measures.LEVEL)} intervals of counts. Counts are whole numbers, so an interval
+            cannot contain exactly {percent(measures.LEVEL)}. A count at an end of its interval is therefore counted in
+            part, by the share of its probability that is inside. A correct predictive distribution then gives
+            {percent(measures.LEVEL)}, however small the counts are.""",
             1,
             percent,
         ),
@@ -187,8 +194,9 @@ def _links(found: Json) -> str:
         prose("""
             Three things make the difference on links. The **likelihood**: a link says that a hidden count is above
             zero, not that it is one. The **posterior**: a Gibbs sampler with learned shapes finds factors that are far
-            sparser than the default prior. And the **model**: CP gives a user and a place that share no component no
-            way to meet, yet who did one thing at a place is likely to do another there. A factor over pairs says so:
+            sparser than under the default prior. And the **model**: in CP, a user and a place that share no component
+            can never meet, but a user who did one thing at a place is likely to do another there. A factor over pairs
+            expresses this:
             """),
         RECIPE,
     )
@@ -200,6 +208,9 @@ import pltf
 model = pltf.Model("X[user,place,act] = A[user,r] * B[place,r] * C[act,r] * V[user,place]", r=10)
 prior = {name: pltf.Gamma(0.5, 1.0, learn="both") for name in "ABC"} | {"V": pltf.Gamma(0.1, 1.0)}
 ```"""
+
+
+NAMES = {"hidden cells": "held-out cells", "bound": "ELBO"}  # of the criteria in the results
 
 
 def _order(found: Json) -> str:
@@ -215,15 +226,15 @@ def _order(found: Json) -> str:
             line += [chosen, f"{reached:.4f} ({near} of {len(masks)})"]
         lines.append([*line, f"{np.mean([mask['weight'] for mask in masks]):.2f}"])
     header = ["set", "best order", "its log-likelihood"]
-    header += [text for name in order.CRITERIA for text in (f"chosen by {name}", "log-likelihood")]
+    header += [text for name in order.CRITERIA for text in (f"chosen by {NAMES[name]}", "log-likelihood")]
     return page(
         prose(f"""
             The number of components that `pltf.select` chooses on each mask, with {percent(order.LEVEL)} of the cells
-            hidden from it: by hidden cells of its own, which is the default, and by the bound. Beside it the
-            log-likelihood of the cells that no search saw, mean over the masks, and in parentheses on how many masks
-            it is within one standard error of the best on that mask. The best order on a mask owes something to
-            chance: the first columns have the order that is best over all masks. The weight is how sure the search
-            says it is.
+            hidden from it: by held-out cells of its own, which is the default, and by the ELBO. Next to it is the
+            log-likelihood of the cells that no search saw, as a mean over the masks. In parentheses is the number of
+            masks on which it is within one standard error of the best order of that mask. The best order of a single
+            mask is partly chance, so the first columns show the order that is best over all masks. The weight is how
+            certain the search says its choice is.
             """),
         table((*header, "weight"), lines),
     )
@@ -247,9 +258,9 @@ def _drawn(found: Json) -> str:
         lines.append([row["case"], row["way"], *(f"{np.mean(some):.1f} ± {spread(some):.1f}" for some in shares)])
     return page(
         prose(f"""
-            Data drawn from the model, {percent(found["missing"])} hidden: here the true rates are known. The share of
-            hidden cells whose rate, and whose count, is inside its {percent(found["level"])} interval; mean and
-            standard deviation over the draws.
+            Data drawn from the model, {percent(found["missing"])} hidden. Here the true rates are known. The table
+            shows the share of hidden cells whose rate, and whose count, is inside its {percent(found["level"])}
+            interval (mean and standard deviation over the draws).
             """),
         table(("model", "method", "rates", "counts"), lines),
         "![Coverage of intervals on drawn data](figures/trust-coverage.svg)",
@@ -261,12 +272,13 @@ def _again(saved: Saved) -> str:
     minutes = ", ".join(f"{part} {some:.0f}" for part, some in spent.items())
     return page(
         "## Run it again",
-        "    make trust                               # all of it, into docs/; broken off, it goes on\n"
-        "    make trust ARGS='--masks 1 --minutes 30' # less of it; what is there already is not done again\n"
+        "    make trust                               # all of it, into docs/; run it again to resume\n"
+        "    make trust ARGS='--masks 1 --minutes 30' # part of it; existing results are kept\n"
         "    make trust QUICK=1                       # a little of everything, into trust-output/",
         prose(f"""
-            Results are kept one by one in `trust-output/`; delete a file to do it again. `make trust ARGS="--only
-            real"` runs one part. Minutes of one core behind the tables above: {minutes}.
+            Results are stored one by one in `trust-output/`; delete a file to compute it again. `make trust
+            ARGS="--only real"` runs one part. Computing time behind the tables above, in minutes of one core:
+            {minutes}.
             """),
     )
 

@@ -123,43 +123,44 @@ def tell(found: Json) -> str:
     ]
     return page(
         prose(f"""
-            To rank cells by whether they are above zero needs no counts. A soft-imputed singular value decomposition
-            (SVD) of log(1+x) ranks the pixels of digits better than pltf. Why? Each line of this table changes one
-            thing. {percent(LEVEL)} of the cells are hidden; {RANKS["digits"]} components on digits and
-            {RANKS["Reuters"]} on Reuters; mean ± standard deviation over the masks. What is said below of things that
-            are not in the table comes from trials on a single mask.
+            Ranking cells by whether they are above zero does not need a model of counts. A soft-imputed singular value
+            decomposition (SVD) of log(1+x) ranks the pixels of digits better than pltf. Why? Each row of this table
+            changes one thing. {percent(LEVEL)} of the cells are hidden; there are {RANKS["digits"]} components on
+            digits and {RANKS["Reuters"]} on Reuters; the table shows the mean ± standard deviation over the masks.
+            Statements below about things that are not in the table are based on trials on a single mask.
             """),
         table(("set", "what ranks the cells", "AUC", "average precision"), lines),
         "\n".join(FINDINGS),
         prose("""
-            For the best ranking, average the fits of several random starts. It costs as many fits, and gives better
+            For the best ranking, average fits from several random starts. This costs as many fits, and gives better
             probabilities too:
             """),
         RECIPE,
-        prose("Take another tool"),
+        prose("Use another tool"),
         "\n".join(ELSEWHERE),
         prose("""
-            Take pltf for counts and links of any number of modes with holes, where the probability of each count
-            matters and not only the order of the cells.
+            Use pltf for counts and links with any number of modes and with missing cells, if the probability of each
+            count matters and not only the order of the cells.
             """),
     )
 
 
 FINDINGS = (
-    "- **A single fit is too sure of one of many decompositions.** Different starts end at different components that"
-    " are about equally good, and the bound cannot tell which of them predict better. Their average ranks better than"
-    " any one of them. One chain of a Gibbs sampler stays near its start and gains less; so does a larger number of"
+    "- **A single fit relies on one of many decompositions.** Different starts end at different components that are"
+    " about equally good, and the ELBO cannot tell which of them predict better. Their average ranks better than any"
+    " one of them. One chain of a Gibbs sampler stays near its start and gains less, and so does a larger number of"
     " components. The SVD has a single solution, and its shrinkage is chosen on held-back cells.",
-    "- **Parts that cannot be negative**: what is between the SVD and the average of non-negative decompositions of the"
-    " same log(1+x). A stroke here means no stroke there, and a sum of non-negative parts cannot say so. This stays"
-    " with every model of counts.",
-    "- **The logarithm** takes weight from full pixels, whose values are bounded and vary less than counts of that size"
-    " would.",
-    "- **Not the likelihood, and not the prior.** Fits to rounded logarithms, to values divided by 4 or 16, and to"
-    " links (x > 0) rank digits no better than fits to the values, nor does P(x > 0) instead of the mean; learned or"
-    " smaller shapes rank them worse. Dispersion changes intervals and log-likelihood, not the order of the cells.",
-    "- **Bounded values.** To fit ink and what lacks to a full pixel side by side makes absence evidence. It helps a"
-    " single fit, and adds little to an average of starts.",
+    "- **Non-negative parts** explain the difference between the SVD and the average of non-negative decompositions"
+    " of the same log(1+x). A stroke at one place can mean no stroke at another, and a sum of non-negative parts"
+    " cannot express that. Every model of counts has this limit.",
+    "- **The logarithm** reduces the weight of full pixels, whose values are bounded and vary less than counts of"
+    " that size would.",
+    "- **Neither the likelihood nor the prior.** Fits to rounded logarithms, to values divided by 4 or 16, and to"
+    " links (x > 0) rank digits no better than fits to the values. P(x > 0) instead of the mean does not help either,"
+    " and learned or smaller shapes rank worse. Dispersion changes intervals and log-likelihood, not the order of the"
+    " cells.",
+    '- **Bounded values.** If the ink of a pixel and the ink missing to a full pixel are fitted side by side ("ink'
+    ' and paper"), absence becomes evidence. This helps a single fit, and adds little to an average of starts.',
 )
 RECIPE = """```python
 import numpy as np
@@ -171,9 +172,9 @@ fits = [pltf.nmf(rank=2).fit(X, mask=mask, seed=seed) for seed in range(4)]
 prob = np.mean([fit.prob(at=~mask) for fit in fits], axis=0)  # rank by this
 ```"""
 ELSEWHERE = (
-    "- when only the order of cells matters, values are bounded and everything is observed in one table, as pixels are:"
-    " an SVD of log(1+x), or a model of images;",
-    "- when values can be negative, or are measurements and not counts: PCA, or a Gaussian factorization;",
-    "- when there is no structure beyond busy rows and columns: popularity (`pltf.metrics.popularity`), which every"
-    " score shows beside the fit.",
+    "- if only the order of cells matters, values are bounded, and everything is observed in one table, as with"
+    " pixels: an SVD of log(1+x), or a model of images;",
+    "- if values can be negative, or are measurements and not counts: PCA, or a Gaussian factorization;",
+    "- if there is no structure beyond busy rows and columns: popularity (`pltf.metrics.popularity`), which every"
+    " score shows next to the fit.",
 )

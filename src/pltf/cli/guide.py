@@ -10,12 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-<<<<<<< HEAD
-from pltf.cli.data import FILE, reading_of
-=======
 from pltf.cli.data import reading_of
 from pltf.cli.models import KINDS
->>>>>>> p-user
 from pltf.cli.parsing import refuse_misspelt
 from pltf.cli.telling import Teller
 from pltf.data.labels import PERIODS
@@ -23,12 +19,8 @@ from pltf.data.stored import is_store
 from pltf.errors import PltfError
 from pltf.io.columns import is_nameless
 from pltf.io.files import TABLES, kind_of, read_data, table_columns
-<<<<<<< HEAD
-from pltf.io.sources import STANDARD_INPUT
-=======
 from pltf.io.reading import Reading
 from pltf.io.sources import name_on_the_command_line
->>>>>>> p-user
 from pltf.terminal import printable
 
 if TYPE_CHECKING:
@@ -95,11 +87,7 @@ def guide(tell: Teller, command: str, file: Path | None, options: Mapping[str, A
             f"{file} looks like a wide table, with a column for each label: read it with --wide, "
             f"or say with --index which columns are indices, for example: {example}"
         )
-<<<<<<< HEAD
-    example = shlex.join([*_example(command, file, table, facts, roles, options), *_reading_words(options)])
-=======
     example = shlex.join([*example, *_chosen(command, table, facts, roles, options)])
->>>>>>> p-user
     raise PltfError(f"--index must say which columns are indices, for example: {example}")
 
 
@@ -227,14 +215,8 @@ def _chosen(
         room = MOST_INDICES - bool(dates)
         chosen = sorted(_telling(table, facts, labels)[:room] + dates[:1])
     if len(chosen) < 2:
-<<<<<<< HEAD
-        return ["pltf", command, _word_of(file), "--index", "COLUMN,COLUMN", "--cp", "5"]
-    index = ",".join(_entry(facts[at], roles[at]) for at in chosen)
-    words = ["pltf", command, _word_of(file), "--index", index]
-=======
         return ["COLUMN,COLUMN", "--cp", "5"]
     words = [",".join(_entry(facts[at], roles[at]) for at in chosen)]
->>>>>>> p-user
     if values and not options["count"]:
         several = _binned(table, facts, chosen, dates).duplicated().any()
         words += ["--value", str(facts[values[0]]["name"]), *(["--sum"] if several else [])]
@@ -265,22 +247,6 @@ def _telling(table: pd.DataFrame, facts: Sequence[Mapping[str, Any]], labels: Se
 def _in_words(one: Mapping[str, Any]) -> bool:
     """Whether labels are words, or numbers that are a time and not a code."""
     return one["holds"] == "words" or _TIMES.fullmatch(str(one["name"])) is not None
-
-
-def _word_of(file: Path) -> str:
-    """A file as the command has it."""
-    return "-" if str(file) == STANDARD_INPUT else str(file)
-
-
-def _reading_words(options: Mapping[str, Any]) -> list[str]:
-    """The options with which the columns were read, for the example."""
-    given = {name: options.get(name) for name in FILE}
-    return [word for name, one in given.items() if one for word in _option_words(name, one)]
-
-
-def _option_words(name: str, value: Any) -> list[str]:
-    word = f"--{name.replace('_', '-')}"
-    return [word] if value is True else [word, f"{value:.0f}" if name == "limit" else str(value)]
 
 
 def _binned(
