@@ -144,7 +144,7 @@ def test_a_fit_goes_on_and_is_resumed_to_the_same_bits(tmp_path: Path) -> None:
         fitted(problem, callback=press, **options)
     resumed = fitted(problem, resume=True, **options)
     np.testing.assert_array_equal(resumed.trace, whole.trace)
-    with pytest.raises(pltf.PltfError, match="is the fit of another call"):  # another device has other bits
+    with pytest.raises(pltf.PltfError, match="is the fit of a different call"):  # another device has other bits
         fitted(problem, resume=True, **{**options, "device": "cpu"})
 
 

@@ -55,7 +55,7 @@ def fitted() -> pltf.Fit:
         ({"keep_data": None}, "keep_data must be True or False, got None"),
         ({"every": -1}, "every must be a number of seconds of at least 0, got -1"),
         ({"resume": 1}, "resume must be True or False, got 1"),
-        ({"checkpoint": 3}, "checkpoint must be the name of a file, got 3"),
+        ({"checkpoint": 3}, "checkpoint must be a file name, got 3"),
         ({"accelerate": 1}, "accelerate must be True or False, got 1"),
         ({"init": {"W": [[1, 2], [3]]}}, r"init\['W'\]: expected a numeric array, got list"),
         ({"fixed": {"W": np.ma.masked_equal(np.ones((4, 2)), 1)}}, r"fixed\['W'\] must not have masked entries"),
