@@ -149,12 +149,12 @@ def test_a_fit_goes_on_and_is_resumed_to_the_same_bits(tmp_path: Path) -> None:
 
 
 OUT_OF_RANGE: dict[str, dict[str, Any]] = {
-    "a positive count has rate zero": {"fixed": {"H": np.zeros((2, 6))}},
-    "the bound is -inf after the first sweep": {
+    "some positive counts have rate zero": {"fixed": {"H": np.zeros((2, 6))}},
+    "the bound is -inf after the first iteration": {
         "fixed": {"H": np.full((2, 6), 1e300)},
         "prior": pltf.Gamma(0.5, 1e300),
     },
-    "the log-likelihood is -inf after the first sweep": {
+    "the log-likelihood is -inf after the first iteration": {
         "method": "em",
         "init": {"W": np.full((8, 2), 1e200), "H": np.full((2, 6), 1e200)},
     },

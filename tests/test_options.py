@@ -136,7 +136,7 @@ def test_init_must_be_a_fit_of_the_same_thing(fitted: pltf.Fit) -> None:
 
 def test_a_start_or_a_fixed_factor_that_forbids_a_count_is_refused() -> None:
     W = np.array([[0.0, 0.0], [1, 1], [1, 1], [1, 1]])
-    message = "a positive count has rate zero under these starting and fixed factors"
+    message = "some positive counts have rate zero under the given start values and fixed factors"
     with pytest.raises(pltf.PltfError, match=message):
         MODEL.fit(X + 1, init={"W": W, "H": np.ones((2, 3))})
     with pytest.raises(pltf.PltfError, match=message):
