@@ -218,7 +218,7 @@ def test_workers_that_stay_away(brief: Any, data: Any, monkeypatch: pytest.Monke
             while sweep.n_iter == 1 and client.nthreads():  # one that still has a result stays for a moment
                 client.retire_workers(list(client.nthreads()))
 
-        with pytest.raises(pltf.PltfError, match=r"has had no workers for 0 seconds: start some, and go on from a "):
+        with pytest.raises(pltf.PltfError, match=r"has had no workers for 0 seconds: start some, and resume from a "):
             CP.fit(data, client=client, callback=retire, **SHORT)
         with pytest.raises(pltf.PltfError, match=r"the Dask cluster at .* has no workers"):
             CP.fit(data, client=client, **SHORT)

@@ -309,7 +309,7 @@ except ValueError as error:
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
     assert 0 < float(told[0]) < 6 << 30
     assert told[1].startswith("a.csv would take more than ")
-    assert f"{SHARE:.0%} of what is free" in told[1]
+    assert f"{SHARE:.0%} of the free memory" in told[1]
     assert Allowance("a.csv").limit <= at_hand()
 
 
