@@ -95,7 +95,7 @@ def device_of(name: str) -> Device | None:
         raise PltfError(f"{py:device={name!r}} needs a GPU, and {found}: use {py:device='cpu'}")
     number = int(name.partition(":")[2] or torch.cuda.current_device())
     if number >= torch.cuda.device_count():
-        raise PltfError(f"{py:device={name!r}} is unavailable: PyTorch finds {torch.cuda.device_count()} GPUs, from 0 on")
+        raise PltfError(f"{py:device={name!r}} does not exist: PyTorch finds {torch.cuda.device_count()} GPUs, from 0")
     return Device(f"{CUDA}:{number}", kernels=_has_triton())
 
 
