@@ -54,7 +54,11 @@ def test_factors_without_latent_or_observed_index_and_scalars() -> None:
 @pytest.mark.parametrize(
     ("text", "reason", "caret"),
     [
-        ("X[i,j] = A[i,r] * A[j,r]", "A occurs twice in one equation: the model must be linear in each factor", 18),
+        (
+            "X[i,j] = A[i,r] * A[j,r]",
+            "factor A occurs twice in one equation: the model must be linear in each factor",
+            18,
+        ),
         ("X[i,j] = A[i,r] * B[r,k]", "observed index 'j' of X is not an index of any factor", 4),
         ("ir,kr->ijk", "observed index 'j' of X is not an index of any factor", 8),
         ("X[i,i] = A[i,r] * B[r]", "index 'i' is repeated in output X[i,i]", 4),
