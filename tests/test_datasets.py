@@ -154,7 +154,7 @@ def test_a_wrong_download_is_not_kept(cache: Path, monkeypatch: pytest.MonkeyPat
 )
 def test_no_network(cache: Path, monkeypatch: pytest.MonkeyPatch, answer: Exception, words: str) -> None:
     answering(monkeypatch, answer)
-    with pytest.raises(pltf.PltfError, match=rf"could not be downloaded from .*\({words}.* PLTF_DATA to this folder$") as refused:
+    with pytest.raises(pltf.PltfError, match=rf"could not be downloaded from .*\({words}.* to this folder$") as refused:
         fetch.contents(SMALL)
     assert str(cache) in str(refused.value)
     assert not cache.exists()
