@@ -218,7 +218,7 @@ def test_workers_that_stay_away(brief: Any, data: Any, monkeypatch: pytest.Monke
             while sweep.n_iter == 1 and client.nthreads():  # one that still has a result stays for a moment
                 client.retire_workers(list(client.nthreads()))
 
-        with pytest.raises(pltf.PltfError, match=r"has had no workers for 0 seconds: start some, and go on from a "):
+        with pytest.raises(pltf.PltfError, match=r"has had no workers for 0 seconds: start some, and resume from a "):
             CP.fit(data, client=client, callback=retire, **SHORT)
         with pytest.raises(pltf.PltfError, match=r"the Dask cluster at .* has no workers"):
             CP.fit(data, client=client, **SHORT)
@@ -232,18 +232,18 @@ def test_refused_data(client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     store = stored(cells(), tmp_path / "cells")
     with pytest.raises(pltf.PltfError, match="client needs a cell store that all workers see, got CooObs"):
         CP.fit(cells(), client=client)
-    with pytest.raises(pltf.PltfError, match="X is in memory: workers of a cluster need a cell store, opened with"):
+    with pytest.raises(pltf.PltfError, match="X is in memory, but cluster workers need a cell store: open one"):
         CP.fit(in_memory(cells()), client=client)
     with pytest.raises(pltf.PltfError, match=r"device='cuda' needs a GPU|device='cuda' does not go with client"):
         CP.fit(store, client=client, device="cuda")
     (tmp_path / "cells").rename(tmp_path / "elsewhere")
-    with pytest.raises(pltf.PltfError, match=r"the Dask worker tcp://.* does not see the cell store of X \(.*: write"):
+    with pytest.raises(pltf.PltfError, match=r"the Dask worker tcp://.* cannot read the cell store of X \(.*: write"):
         CP.fit(store, client=client)
-    with pytest.raises(pltf.PltfError, match=r"does not see the cell store of X"):
+    with pytest.raises(pltf.PltfError, match=r"cannot read the cell store of X"):
         pltf.select(CP, store, r=[1, 2], client=client, restarts=1)
     (tmp_path / "elsewhere").rename(tmp_path / "cells")
     monkeypatch.setattr(pltf, "__version__", "9.9")
-    with pytest.raises(pltf.PltfError, match=r"the Dask worker tcp://.* has pltf .*, and the client 9\.9"):
+    with pytest.raises(pltf.PltfError, match=r"the Dask worker tcp://.* has pltf .*, but the client has 9\.9"):
         CP.fit(store, client=client)
 
 

@@ -63,7 +63,7 @@ def test_without_a_folder_a_private_temporary_one_is_used(tmp_path: Path) -> Non
     assert done.stdout.startswith(f"[0.0, 1.0] {private}{os.sep}")
     assert private.stat().st_mode & 0o022 == 0
     assert done.stderr.count("RuntimeWarning:") == 1
-    assert f"compiled functions are kept in {private}, as no other folder can be written to" in done.stderr
+    assert f"compiled functions are cached in {private}, because no other folder is writable" in done.stderr
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def only_temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 
 def test_a_temporary_folder_that_others_can_write_to_is_not_used(only_temporary: Path) -> None:
-    with pytest.warns(RuntimeWarning, match="compiled functions are kept in"):
+    with pytest.warns(RuntimeWarning, match="compiled functions are cached in"):
         assert hits() == 0
     assert hits() == 1  # and nothing is told again
     (private,) = only_temporary.iterdir()
@@ -99,7 +99,7 @@ def test_without_any_folder_there_is_no_cache(only_temporary: Path) -> None:
     private.rmdir()
     private.touch()
     compiling.temporary_folder.cache_clear()
-    with pytest.warns(RuntimeWarning, match="compiled functions cannot be kept, as no folder can be written to"):
+    with pytest.warns(RuntimeWarning, match="compiled functions cannot be cached, because no folder is writable"):
         assert hits() == 0
     assert hits() == 0
 
@@ -118,7 +118,7 @@ def test_a_full_cache_is_left_aside(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with monkeypatch.context() as patch:
         patch.setattr(caching.IndexDataCacheFile, "_open_for_write", full)
-        with pytest.warns(RuntimeWarning, match=r"cannot be kept in \S+ \(No space left on device\)"):
+        with pytest.warns(RuntimeWarning, match=r"cannot be cached in \S+ \(No space left on device\)"):
             assert hits() == 0
         assert hits() == 0
     assert [hits(), hits()] == [0, 1]

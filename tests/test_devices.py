@@ -144,17 +144,17 @@ def test_a_fit_goes_on_and_is_resumed_to_the_same_bits(tmp_path: Path) -> None:
         fitted(problem, callback=press, **options)
     resumed = fitted(problem, resume=True, **options)
     np.testing.assert_array_equal(resumed.trace, whole.trace)
-    with pytest.raises(pltf.PltfError, match="is the fit of another call"):  # another device has other bits
+    with pytest.raises(pltf.PltfError, match="is the fit of a different call"):  # another device has other bits
         fitted(problem, resume=True, **{**options, "device": "cpu"})
 
 
 OUT_OF_RANGE: dict[str, dict[str, Any]] = {
-    "a positive count has rate zero": {"fixed": {"H": np.zeros((2, 6))}},
-    "the bound is -inf after the first sweep": {
+    "some positive counts have rate zero": {"fixed": {"H": np.zeros((2, 6))}},
+    "the bound is -inf after the first iteration": {
         "fixed": {"H": np.full((2, 6), 1e300)},
         "prior": pltf.Gamma(0.5, 1e300),
     },
-    "the log-likelihood is -inf after the first sweep": {
+    "the log-likelihood is -inf after the first iteration": {
         "method": "em",
         "init": {"W": np.full((8, 2), 1e200), "H": np.full((2, 6), 1e200)},
     },

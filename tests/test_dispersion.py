@@ -314,7 +314,7 @@ def test_checkpoints_hold_it_and_resume(tmp_path: Path) -> None:
     fit = MODEL.fit(X, checkpoint=path)
     again = MODEL.fit(X, checkpoint=path, resume=True)
     assert str(again.dispersion["X"]) == str(fit.dispersion["X"])
-    with pytest.raises(pltf.PltfError, match="another call"):
+    with pytest.raises(pltf.PltfError, match="different call"):
         MODEL.fit(X, checkpoint=path, resume=True, dispersion=3.0)
 
 

@@ -186,7 +186,7 @@ def test_a_checkpoint_is_of_one_likelihood(tmp_path: Path) -> None:
     options: dict[str, Any] = {"checkpoint": tmp_path / "kept.nc", "resume": True, "max_iter": 5, "tol": 0}
     first = MODEL.fit(X, likelihood=LINKS, **options)
     assert MODEL.fit(X, likelihood=LINKS, **options).bound == first.bound
-    with pytest.raises(pltf.PltfError, match="is the fit of another call"):
+    with pytest.raises(pltf.PltfError, match="is the fit of a different call"):
         MODEL.fit(X, **options)
     assert FitOptions(likelihood=LINKS).identity() == {**FitOptions().identity(), "likelihood": LINKS}
     assert FitOptions(likelihood={"X": LINKS}).as_code() == {"likelihood": "{'X': 'bernoulli'}"}

@@ -45,7 +45,7 @@ def test_a_search_goes_on_with_the_threads_there_are(spare: int) -> None:
     done = run_limited([sys.executable, "-c", SEARCH], few_processes(spare))
     assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
     assert "4 worker processes cannot be started: threads do the work; limits on processes" in done.stderr
-    fewer = re.search(r"only [123] of 4 threads can be started: the work goes on with these", done.stderr)
+    fewer = re.search(r"only [123] of 4 threads can be started: continuing with these", done.stderr)
     assert (fewer is not None) == (spare == 2)
 
 

@@ -55,7 +55,7 @@ def fitted() -> pltf.Fit:
         ({"keep_data": None}, "keep_data must be True or False, got None"),
         ({"every": -1}, "every must be a number of seconds of at least 0, got -1"),
         ({"resume": 1}, "resume must be True or False, got 1"),
-        ({"checkpoint": 3}, "checkpoint must be the name of a file, got 3"),
+        ({"checkpoint": 3}, "checkpoint must be a file name, got 3"),
         ({"accelerate": 1}, "accelerate must be True or False, got 1"),
         ({"init": {"W": [[1, 2], [3]]}}, r"init\['W'\]: expected a numeric array, got list"),
         ({"fixed": {"W": np.ma.masked_equal(np.ones((4, 2)), 1)}}, r"fixed\['W'\] must not have masked entries"),
@@ -136,7 +136,7 @@ def test_init_must_be_a_fit_of_the_same_thing(fitted: pltf.Fit) -> None:
 
 def test_a_start_or_a_fixed_factor_that_forbids_a_count_is_refused() -> None:
     W = np.array([[0.0, 0.0], [1, 1], [1, 1], [1, 1]])
-    message = "a positive count has rate zero under these starting and fixed factors"
+    message = "some positive counts have rate zero under the given start values and fixed factors"
     with pytest.raises(pltf.PltfError, match=message):
         MODEL.fit(X + 1, init={"W": W, "H": np.ones((2, 3))})
     with pytest.raises(pltf.PltfError, match=message):

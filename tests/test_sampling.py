@@ -234,7 +234,7 @@ def test_what_was_interrupted_goes_on_to_the_same_bits(tmp_path: Path, stop_at: 
     assert same(again, whole)
     finished = MODEL.fit(X, mask=MASK, checkpoint=tmp_path / "run.nc", resume=True, **options)
     assert same(finished, whole)
-    with pytest.raises(pltf.PltfError, match=r"was begun with another draws|of another call"):
+    with pytest.raises(pltf.PltfError, match=r"was started with a different draws|of a different call"):
         MODEL.fit(X, mask=MASK, checkpoint=tmp_path / "run.nc", resume=True, **{**options, "draws": 31})
 
 

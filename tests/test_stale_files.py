@@ -156,7 +156,7 @@ def test_a_shared_folder_that_is_gone_is_an_error_and_not_a_stop() -> None:
     with shared([1, 2]) as given:
         remove(Path(given.folder))
         with pytest.raises(
-            SharedFolderLost, match=r"the folder \S+ that the worker processes share was removed"
+            SharedFolderLost, match=r"the shared folder \S+ of the worker processes was removed"
         ) as told:
             given.stopping()
         assert str(pickle.loads(pickle.dumps(told.value))) == str(told.value)

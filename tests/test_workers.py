@@ -693,7 +693,7 @@ def test_a_job_that_kills_every_process_ends_its_task_alone(tmp_path: Path, monk
     tasks = [one_round(Job(abs, (-3,), results.append)), task(), one_round(Job(abs, (-4,), results.append))]
     found = ends(tasks, processes(1))
     assert isinstance(found[1], pltf.PltfError)
-    assert str(found.pop(1)) == "a worker process was killed, perhaps for want of memory"
+    assert str(found.pop(1)) == "a worker process was killed, possibly out of memory"
     assert found == {0: None, 2: None}
     assert results == [3, 4]
     assert len(list(tmp_path.iterdir())) == 2

@@ -1,8 +1,8 @@
-"""Draws of factors, made alike: components in the order and at the scale of a reference.
+"""Align draws of factors with a reference: the order and the scale of components.
 
-The rates of a draw do not change when its components change places, or when factors trade scale. So a chain may do
-both, and the mean of a factor over draws would be a mean of different things. Each draw gets the order of components
-that is most like the reference, and the scales that come nearest to it.
+The rates of a draw are invariant under permutation of components and exchange of scale between factors. A chain may
+do both, so averaging a factor over draws would mix different components. Each draw is therefore permuted and rescaled
+to match the reference as closely as possible.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pltf.matching import matched, profiles
 from pltf.notation import Model
 
 _TINY = np.finfo(np.float64).tiny
-_TURNS, _SETTLED = 100, 1e-6  # of trades, and the change of a logarithm that ends them
+_TURNS, _SETTLED = 100, 1e-6  # iterations over trades, and the tolerance for changes of a logarithm
 
 
 def align(
@@ -32,10 +32,10 @@ def align(
     shapes: Mapping[str, Array],
     mass: Mapping[str, Array],
 ) -> int:
-    """Align draws with the reference, in place; the number of draws whose components changed places.
+    """Align draws with the reference, in place; returns the number of draws with permuted components.
 
     ``draws`` and learned ``shapes`` of priors are (chain, draw, *axes of the factor), ``mass`` of a latent index is
-    (chain, draw, component). Factors that were not drawn are in the reference, and stay.
+    (chain, draw, component). Factors that were not drawn are in the reference and stay unchanged.
     """
     orders = {index: profiles(model, reference, sizes, index) for index in exchangeable(model, priors, draws)}
     places = list(np.ndindex(next(iter(draws.values())).shape[:2]))
@@ -56,7 +56,7 @@ def align(
 
 
 def exchangeable(model: Model, priors: Mapping[str, Gamma], drawn: Mapping[str, Array]) -> tuple[str, ...]:
-    """Latent indices whose components nothing but the data tells apart: no fixed factor, no prior does."""
+    """Latent indices with exchangeable components: neither fixed factors nor priors distinguish them."""
     found = []
     for index in model.sizes:
         holding = [(a, indices.index(index)) for a, indices in model.factors.items() if index in indices]
@@ -66,7 +66,7 @@ def exchangeable(model: Model, priors: Mapping[str, Gamma], drawn: Mapping[str, 
 
 
 def _varies(prior: Gamma, axis: int, ndim: int) -> bool:
-    """Whether a prior was given with values that differ along an axis; values that are learned do not count."""
+    """Whether the given values of a prior vary along an axis; learned values do not count."""
     values = [np.asarray(getattr(prior, part)) for part in ("shape", "mean") if part not in prior.learns]
     return any(v.ndim >= ndim - axis and v.shape[axis - ndim] > 1 for v in values)
 
@@ -91,9 +91,9 @@ def _reorder(
 
 
 def _rescale(found: Sequence[Trade], place: tuple[int, ...], reference: Factors, draws: Mapping[str, Array]) -> None:
-    """Trade scales so that the logarithms of sums along each index come as near as they can to the reference.
+    """Exchange scales so that the logarithms of sums along each index are as close as possible to the reference.
 
-    A factor may be in several trades, each of which changes what the others see: they take turns until nothing moves.
+    A factor may be part of several trades that affect each other: they are repeated until convergence.
     """
     for _ in range(_TURNS):
         furthest = 0.0

@@ -1,7 +1,7 @@
-"""Calls for the workers of a Dask cluster, which may die, join and leave meanwhile; `distributed` is imported on use.
+"""Calls on the workers of a Dask cluster, which may die, join and leave; `distributed` is imported when needed.
 
-A call is a task of its own: it has all that it needs, so the scheduler can have any worker make it, and again if that
-one dies. Results come back from the workers directly. What cannot be mended is told in one sentence.
+A call is self-contained, so the scheduler can run it on any worker, and again if that worker dies. Results are
+transferred directly from the workers. Permanent failures raise a clear error.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Any, NoReturn
 
 from pltf.errors import PltfError, py
 
-PATIENCE = 60.0  # seconds without a worker after which a fit ends
-LOOK = 1.0  # seconds between two looks at the cluster while its workers compute
-RETRIES = 5  # of a call whose workers were killed, beyond those of the scheduler, or which the scheduler dropped
-CONNECT = 10.0  # seconds in which a scheduler must answer
+PATIENCE = 60.0  # seconds without workers after which a fit ends
+LOOK = 1.0  # seconds between checks of the cluster while its workers compute
+RETRIES = 5  # of a call whose workers were killed (beyond the scheduler's own retries) or that the scheduler dropped
+CONNECT = 10.0  # seconds within which a scheduler must answer
 _SERVED = "running"
 
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A call, and the worker that should make it, if it matters."""
+    """A call, and optionally the worker that should run it."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
@@ -35,7 +35,7 @@ class Call:
 
 @dataclass(frozen=True, eq=False)
 class _Made:
-    """What a call has returned; None means that there is no result."""
+    """The return value of a call; None means that there is no result."""
 
     result: Any
 
@@ -52,7 +52,7 @@ def _itself(value: Any) -> Any:
 
 
 def distributed_for(what: str) -> Any:
-    """The package, or one sentence that says what needs it."""
+    """Import the package, or raise an error that says what needs it."""
     try:
         return import_module("distributed")
     except ImportError:
@@ -66,7 +66,7 @@ def check_client(name: str, value: Any) -> Any:
     if type(value).__module__.split(".")[0] != "distributed" or not hasattr(value, "scheduler_info"):
         raise PltfError(f"{py:{name}} must be a distributed.Client, got {type(value).__name__}")
     if value.asynchronous:
-        raise PltfError(f"{py:{name}} must be a client that blocks, got one with asynchronous=True")
+        raise PltfError(f"{py:{name}} must be a synchronous client, got one with asynchronous=True")
     return value
 
 
@@ -80,13 +80,13 @@ def is_collection(data: Any) -> bool:
 
 
 def client_for(given: Any, data: Any) -> Any:
-    """The client that is given; for collections of Dask, which know it too, otherwise the default one."""
+    """The given client; for Dask collections without one, the default client."""
     several = data.values() if isinstance(data, Mapping) else [data]
     return _default_client() if given is None and any(map(is_collection, several)) else given
 
 
 def _default_client() -> Any:
-    """The client that Dask uses by default, or None."""
+    """The default client of Dask, or None."""
     try:
         distributed: Any = import_module("distributed")
     except ImportError:
@@ -99,18 +99,18 @@ def _default_client() -> Any:
 
 @contextmanager
 def connected(address: str | None) -> Iterator[Any]:
-    """A client of the scheduler at an address, closed when the block ends; None without an address."""
+    """A client of the scheduler at an address, closed at the end of the block; None without an address."""
     if address is None:
         yield None
         return
     distributed = distributed_for(f"{py:client}")
-    _try(address)  # a client that finds nobody complains for long
+    _try(address)  # a client that cannot connect logs errors for a long time
     with distributed.Client(address, set_as_default=False) as client:
         yield client
 
 
 def _try(address: str) -> None:
-    """Connect to a scheduler once, or tell that there is none."""
+    """Connect to a scheduler once, or raise an error."""
     import asyncio
 
     comm, security = import_module("distributed.comm"), import_module("distributed.security")
@@ -122,24 +122,24 @@ def _try(address: str) -> None:
 
     try:
         asyncio.run(once())
-    except Exception as reason:  # of whatever the address is taken for
+    except Exception as reason:  # depends on the kind of address
         text = " ".join(str(reason).split()) or type(reason).__name__
         raise PltfError(f"there is no Dask scheduler at {address}: {text}", argument="client") from None
 
 
 @dataclass(frozen=True)
 class Crew:
-    """The workers of a cluster when a fit was planned."""
+    """The workers of a cluster at planning time."""
 
-    threads: tuple[int, ...]  # of each
-    memory: float  # bytes that each has, at least
+    threads: tuple[int, ...]  # of each worker
+    memory: float  # smallest memory of a worker, in bytes
 
 
 # -- a cluster ----------------------------------------------------------------------------------
 
 
 class Cluster:
-    """The workers behind a client."""
+    """The workers of a client."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -147,17 +147,17 @@ class Cluster:
 
     @property
     def threads(self) -> int:
-        """Of all workers."""
+        """Total number of threads."""
         return sum(self.workers().values())
 
     @property
     def address(self) -> str:
-        """Of the scheduler."""
+        """Address of the scheduler."""
         scheduler = self._client.scheduler
         return "" if scheduler is None else str(scheduler.address)
 
     def workers(self) -> dict[str, int]:
-        """Threads of each worker, by its address. The order stays: a new worker takes the place of one that left."""
+        """Threads of each worker, by address. The order is kept: a new worker takes the place of one that left."""
         with self._reached():
             now: Mapping[str, int] = self._client.nthreads()
         new = [address for address in now if address not in self._order]
@@ -166,25 +166,25 @@ class Cluster:
         return {address: now[address] for address in self._order}
 
     def present(self) -> dict[str, int]:
-        """The same, once there is a worker; an error if all of them stay away."""
+        """As :attr:`workers`, once there is a worker; raises an error if none appears."""
         patience = _Patience(self.address)
         while not patience.tried(found := self.workers()):
             time.sleep(LOOK)
         return found
 
     def everywhere(self, function: Callable[..., Any], *args: Any) -> dict[str, Any]:
-        """What a function returns on each worker, or the error it raises there."""
+        """The result of a function on each worker, or the error it raises there."""
         with self._reached():
             found: dict[str, Any] = self._client.run(function, *args, on_error="return")
         return found
 
     def holding(self, value: Any) -> Any:
-        """A value that the cluster has for calls: workers take it from each other, and a lost one is made again."""
+        """Store a value on the cluster for calls: workers copy it from each other, and a lost value is recreated."""
         with self._reached():
             return self._submitted(_itself, value, key="pltf-data")
 
     def results(self, calls: Sequence[Call], *held: Any) -> list[Any]:
-        """The results of all calls, in their order; values that the cluster holds are their last arguments."""
+        """The results of all calls, in order; values held by the cluster are their last arguments."""
         found: dict[int, Any] = {}
         for _ in range(1 + RETRIES):
             left = [n for n in range(len(calls)) if n not in found]
@@ -192,12 +192,12 @@ class Cluster:
             if len(found) == len(calls):
                 return [found[n] for n in range(len(calls))]
         raise PltfError(
-            f"the workers of the Dask cluster at {self.address} were killed again and again while they computed, "
+            f"the workers of the Dask cluster at {self.address} were killed repeatedly, "
             f"possibly out of memory: {failed}"
         )
 
     def _tried(self, calls: Mapping[int, Call], found: dict[int, Any], held: tuple[Any, ...]) -> str:
-        """Have calls made, add their results to those that were found, and say why there are not all of them."""
+        """Run calls, add their results to ``found``, and return why some are missing."""
         with self._reached():
             futures = {n: self._called(call, held) for n, call in calls.items()}
         for n, made in self._gathered(futures).items():
@@ -216,11 +216,11 @@ class Cluster:
     def _submitted(self, function: Callable[..., Any], *args: Any, key: str, **where: Any) -> Any:
         import dask
 
-        with dask.config.set({"distributed.admin.large-graph-warning-threshold": 1 << 62}):  # arrays are meant to go
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": 1 << 62}):  # large arrays are intended
             return self._client.submit(function, *args, key=f"{key}-{uuid.uuid4().hex}", pure=False, **where)
 
     def _gathered(self, futures: Mapping[int, Any]) -> Mapping[int, _Made | None]:
-        """The results, None for those that failed; an error if the scheduler, or all workers, stay away."""
+        """The results, None for failed calls; raises an error if the scheduler or all workers are gone."""
         import asyncio
 
         waiting = self._client.gather(futures, errors="skip", direct=True, asynchronous=True)
@@ -236,7 +236,7 @@ class Cluster:
             result.cancel()
 
     def _why(self, future: Any) -> str:
-        """Why a call has no result, if trying again may help; otherwise the error."""
+        """Why a call has no result, if a retry may help; otherwise raises its error."""
         from distributed import KilledWorker
 
         if self._client.status != _SERVED:
@@ -251,7 +251,7 @@ class Cluster:
 
     @contextmanager
     def _reached(self) -> Iterator[None]:
-        """Tell in one sentence that the scheduler cannot be reached."""
+        """Raise a clear error if the scheduler cannot be reached."""
         import asyncio
 
         if self._client.status != _SERVED:
@@ -264,14 +264,14 @@ class Cluster:
     def _lost(self) -> NoReturn:
         where = f" at {self.address}" if self.address else ""
         raise PltfError(
-            f"the Dask scheduler{where} is gone, or the client is closed: connect to a cluster again, and go on from a "
+            f"the Dask scheduler{where} is gone, or the client is closed: connect to a cluster again and resume from a "
             f"checkpoint with {py:resume=True}",
             argument="client",
         ) from None
 
 
 class _Patience:
-    """How long a cluster has been without workers; too long is an error."""
+    """Measures how long a cluster has been without workers; raises an error after the limit."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -286,7 +286,7 @@ class _Patience:
         if time.monotonic() - self._alone >= PATIENCE:
             raise PltfError(
                 f"the Dask cluster at {self._address} has had no workers for {PATIENCE:.0f} seconds: start some, and "
-                f"go on from a checkpoint with {py:resume=True}",
+                f"resume from a checkpoint with {py:resume=True}",
                 argument="client",
             )
         return False

@@ -1,8 +1,8 @@
-"""Where the arithmetic of a fit runs: on the host with compiled code, or on a GPU with PyTorch and Triton.
+"""Where a fit is computed: on the host with compiled code, or on a GPU with PyTorch and Triton.
 
-Names are those of PyTorch: ``"cpu"``, ``"cuda"``, ``"cuda:1"``. Two more run the code of the GPU on the host, slowly,
-for tests: ``"torch:cpu"`` its plain PyTorch, and ``"triton:cpu"`` its kernels, in Triton's interpreter, which needs
-``TRITON_INTERPRET=1`` in the environment. PyTorch is imported only when a device other than the host is asked for.
+Names are those of PyTorch: ``"cpu"``, ``"cuda"``, ``"cuda:1"``. Two more run the GPU code on the host, slowly, for
+tests: ``"torch:cpu"`` uses plain PyTorch, and ``"triton:cpu"`` uses the kernels in Triton's interpreter, which needs
+``TRITON_INTERPRET=1`` in the environment. PyTorch is imported only if a device other than the host is requested.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _NAMES = re.compile(rf"{HOST}|{AUTO}|{CUDA}(:\d+)?|{PLAIN}|{INTERPRETED}")
 
 
 def check_device(name: str, value: Any) -> str:
-    """The name of a device; refuses what is none. Whether it is there is found out by :func:`device_of`."""
+    """The validated name of a device. :func:`device_of` checks whether it is available."""
     text = str(value) if type(value).__module__ == "torch" else value  # torch.device("cuda:0")
     if text == "mps":
-        reason = "Apple's GPUs have no float64, in which factors and the bound are kept"
+        reason = "Apple's GPUs have no float64, which factors and the ELBO need"
         raise PltfError(f"{py:{name}='mps'} is not supported: {reason}")
     if not isinstance(text, str) or not _NAMES.fullmatch(text):
         raise PltfError(f"{py:{name}} must be 'cpu', 'cuda', 'cuda:1' (or another number) or 'auto', got {value!r}")
@@ -33,38 +33,38 @@ def check_device(name: str, value: Any) -> str:
 
 @dataclass(frozen=True)
 class Device:
-    """A device of PyTorch.
+    """A PyTorch device.
 
     >>> device = Device("cpu", kernels=False)
     >>> device.torch.ones(2, device=device.place)
     tensor([1., 1.])
     """
 
-    where: str  # as PyTorch names it
-    kernels: bool  # whether Triton kernels run there; plain PyTorch does elsewhere
+    where: str  # its PyTorch name
+    kernels: bool  # whether Triton kernels run there; otherwise plain PyTorch is used
 
     @property
     def torch(self) -> Any:
-        """The library."""
+        """The torch module."""
         return importlib.import_module("torch")
 
     @property
     def place(self) -> Any:
-        """As PyTorch wants it."""
+        """The device as a torch.device."""
         return self.torch.device(self.where)
 
     @property
     def name(self) -> str:
-        """As users name it."""
+        """The name of the device in the options."""
         return self.where if self.where != "cpu" else INTERPRETED if self.kernels else PLAIN
 
     @property
     def label(self) -> str:
-        """What it is, in words."""
+        """A description of the device."""
         return "the CPU, with PyTorch" if self.where == "cpu" else str(self.torch.cuda.get_device_name(self.place))
 
     def memory(self) -> tuple[float, float]:
-        """Bytes that are free, counting what PyTorch holds for later use, and bytes in all."""
+        """Free bytes, including the cache of PyTorch, and total bytes."""
         if self.where == "cpu":
             from pltf.memory import at_hand
 
@@ -74,12 +74,12 @@ class Device:
         return float(free + cuda.memory_reserved(self.place) - cuda.memory_allocated(self.place)), float(total)
 
     def put(self, array: Any, dtype: Any = None) -> Any:
-        """A copy of an array of the host in the memory of the device."""
+        """Copy a host array to the device."""
         return self.torch.tensor(array, dtype=dtype, device=self.place)
 
 
 def device_of(name: str) -> Device | None:
-    """The device of this name, or None for the host; refuses one that is not there.
+    """The device of this name, or None for the host; raises an error if it is not available.
 
     >>> device_of("cpu")
     """
@@ -95,12 +95,12 @@ def device_of(name: str) -> Device | None:
         raise PltfError(f"{py:device={name!r}} needs a GPU, and {found}: use {py:device='cpu'}")
     number = int(name.partition(":")[2] or torch.cuda.current_device())
     if number >= torch.cuda.device_count():
-        raise PltfError(f"{py:device={name!r}} is not there: PyTorch finds {torch.cuda.device_count()} GPUs, from 0 on")
+        raise PltfError(f"{py:device={name!r}} does not exist: PyTorch finds {torch.cuda.device_count()} GPUs, from 0")
     return Device(f"{CUDA}:{number}", kernels=_has_triton())
 
 
 def gpu() -> Device | None:
-    """The GPU that ``"auto"`` may take, if there is one."""
+    """The GPU that ``"auto"`` may use, if there is one."""
     try:
         return device_of(CUDA)
     except PltfError:
@@ -123,5 +123,5 @@ def _has_triton() -> bool:
 
 
 def _interprets() -> bool:
-    """Whether Triton runs its kernels in Python, one program after the other."""
+    """Whether Triton runs its kernels in the Python interpreter."""
     return os.environ.get("TRITON_INTERPRET") == "1" and _has_triton()

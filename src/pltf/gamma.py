@@ -42,7 +42,7 @@ class Gamma:
 
     ``learn="mean"``, ``"shape"`` or ``"both"`` learns these hyperparameters, starting at the given values. ``tie`` says
     which entries share a learned value: the whole ``"factor"``; each ``"component"``, that is all entries with the same
-    values of the latent indices (a factor without latent or without observed indices is one whole); or all entries with
+    values of the latent indices (or the whole factor, if it lacks latent or observed indices); or all entries with
     the same value of an index, as in ``"index:user"``. The learned values are in ``fit.priors``:
 
     >>> import numpy as np
@@ -91,7 +91,7 @@ class Gamma:
         return LEARN[self.learn] if self.learn else ()
 
     def with_values(self, shape: ArrayLike, mean: ArrayLike) -> Gamma:
-        """The same kind of prior with other values, which are not checked and not copied."""
+        """The same kind of prior with other values, which are neither checked nor copied."""
         new = object.__new__(Gamma)
         new.__dict__.update(shape=shape, mean=mean, learn=self.learn, tie=self.tie)
         if shape is self.shape:
@@ -130,7 +130,7 @@ class Gamma:
         return rng.standard_gamma(A) * (B / A)
 
     def log_pdf(self, z: Array) -> Array:
-        """Log density at ``z``; entries that are zero count nothing when the shape is below 1."""
+        """Log density at ``z``; zeros contribute nothing if the shape is below 1."""
         A, B = self.broadcast(z.shape)
         power = np.where((A < 1) & (z == 0), 0.0, special.xlogy(A - 1, z))
         return np.asarray(power - z * A / B + A * np.log(A / B) - special.gammaln(A))
@@ -147,7 +147,7 @@ def geometric_mean(shape: Array, scale: Array) -> Array:
     >>> geometric_mean(np.array([1.0, 1e8]), np.array([1.0, 1.0])).round(6)
     array([5.61459000e-01, 9.99999995e+07])
     """
-    from pltf.special import geomean_loop  # brings the compiler, which `import pltf` should not wait for
+    from pltf.special import geomean_loop  # imports the compiler, which `import pltf` should not wait for
 
     C, D = _flat(shape), _flat(scale)
     L = np.empty(C.size)
@@ -160,7 +160,7 @@ def _flat(array: Array) -> Array:
 
 
 class Factor(Protocol):
-    """A factor of a fit: a :class:`Posterior`, a :class:`Samples` or a :class:`Point`.
+    """A factor of a fit: a :class:`Posterior`, :class:`Samples` or :class:`Point`.
 
     >>> import numpy as np, pltf
     >>> fit = pltf.nmf(rank=1).fit(np.ones((2, 3)))
@@ -170,12 +170,12 @@ class Factor(Protocol):
 
     @property
     def indices(self) -> tuple[str, ...]:
-        """Names of its axes."""
+        """Names of the axes."""
         ...
 
     @property
     def labels(self) -> Mapping[str, Labels]:
-        """Labels of those indices that have some."""
+        """Labels of the labelled indices."""
         ...
 
     @property
@@ -427,7 +427,7 @@ def _as_dataset(factor: Factor, level: float) -> xr.Dataset:
 
     lost = [index for index in factor.indices if index in ("mean", "sd", "low", "high")]
     if lost:
-        raise PltfError(f"index '{lost[0]}' has the name of a part of the Dataset: rename it")
+        raise PltfError(f"index '{lost[0]}' has the same name as a variable of the Dataset: rename it")
     low, high = factor.interval(level)
     parts = {"mean": factor.mean, "sd": np.sqrt(factor.var), "low": low, "high": high}
     coords = coords_of(factor.indices, factor.mean.shape, factor.labels)

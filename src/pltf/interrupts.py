@@ -1,4 +1,4 @@
-"""Ctrl-C at a moment of our choosing."""
+"""Deferred handling of Ctrl-C."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from typing import Any
 
 
 class Presses:
-    """Ctrl-C as it was pressed, and not yet heard."""
+    """Presses of Ctrl-C that have not been handled yet."""
 
     def __init__(self, handler: Callable[..., Any] | None = None) -> None:
         self._handler = handler
         self._caught: list[Any] = []
 
     def catch(self, *came: Any) -> None:
-        """Remember a press."""
+        """Record a press."""
         self._caught.append(came)
 
     @property
     def pressed(self) -> bool:
-        """Whether there was one."""
+        """Whether Ctrl-C was pressed."""
         return bool(self._caught)
 
     def deliver(self) -> None:
-        """Do now what the press was for, if there was one: as a rule, raise KeyboardInterrupt."""
+        """Handle a recorded press now: usually, raise KeyboardInterrupt."""
         if self._caught and self._handler is not None:
             self._handler(*self._caught.pop())
 
 
 @contextmanager
 def interrupts_wait() -> Iterator[Presses]:
-    """Have a Ctrl-C wait until it is asked for.
+    """Defer Ctrl-C until it is delivered explicitly.
 
-    Anywhere else it might leave a lock closed for ever, for example between taking it and entering the block that gives
-    it back.
+    At any other point it could leave a lock closed forever, for example between acquiring it and entering the block
+    that releases it.
     """
     handler = signal.getsignal(signal.SIGINT)
-    here = threading.current_thread() is threading.main_thread()  # others are not interrupted, and may not set this
-    if not here or handler is None:  # one that was not set from Python cannot be set again
+    here = threading.current_thread() is threading.main_thread()  # other threads cannot set a handler
+    if not here or handler is None:  # a handler not set from Python cannot be restored
         yield Presses()
         return
     presses = Presses(handler if callable(handler) else None)
@@ -54,9 +54,9 @@ def interrupts_wait() -> Iterator[Presses]:
 
 @contextmanager
 def first_interrupt_waits() -> Iterator[Callable[[], bool]]:
-    """Have the first Ctrl-C do nothing but answer True to the function that this gives; the second one is heard.
+    """The first Ctrl-C only makes the yielded function return True; the second one is handled as usual.
 
-    Whoever has set another handler wants to hear of it himself.
+    If another handler is installed, it is left in place.
     """
     here = threading.current_thread() is threading.main_thread()
     if not here or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:

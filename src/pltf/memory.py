@@ -1,4 +1,4 @@
-"""How much memory there is: of the machine, of a container, and of the limits that a process has."""
+"""Available memory: of the machine, the container, and within the limits of the process."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 
 from pltf.errors import PltfError, py
 
-SHARE = 0.5  # of the memory at hand that reading a file may take: a fit needs some, too
+SHARE = 0.5  # share of the available memory that reading a file may use: a fit needs memory, too
 _GROUPS = Path("/sys/fs/cgroup")
 
 
 def at_hand() -> float:
-    """Bytes that this process can still take; infinite where nothing tells.
+    """Bytes that this process can still allocate; infinite if unknown.
 
     >>> at_hand() > 0
     True
@@ -25,7 +25,7 @@ def at_hand() -> float:
 
 
 def limited() -> float:
-    """Bytes that the limits of its container and of ``ulimit`` allow this process in all; infinite without limits."""
+    """Bytes that the limits of the container and of ``ulimit`` allow this process in total; infinite without limits."""
     left = math.inf
     for group, names in _control_groups():
         with suppress(OSError, ValueError):  # no such group, or "max"
@@ -48,7 +48,7 @@ def _of_machine() -> float:
 
 
 def _of_container() -> float:
-    """What the control groups of this process leave it (Linux); cached files are given back when memory is needed."""
+    """Bytes left in the control groups of this process (Linux); cached files do not count, they are freed on demand."""
     left = math.inf
     for group, (most, used, cached) in _control_groups():
         with suppress(OSError, ValueError):  # no such group, or "max"
@@ -59,7 +59,7 @@ def _of_container() -> float:
 
 
 def _control_groups() -> Iterator[tuple[Path, tuple[str, str, str]]]:
-    """The control groups of this process, one inside the other, and their files: limit, use, and what is cached."""
+    """The control groups of this process, from inner to outer, and their files: limit, usage, and cached bytes."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -77,7 +77,7 @@ def _control_groups() -> Iterator[tuple[Path, tuple[str, str, str]]]:
 
 
 def _of_process() -> float:
-    """What ``ulimit`` leaves."""
+    """Bytes left by ``ulimit``."""
     left = math.inf
     with suppress(ImportError, OSError, ValueError):
         import resource
@@ -90,11 +90,11 @@ def _of_process() -> float:
     return left
 
 
-_M_ARENA_MAX = -8  # of mallopt, in glibc
+_M_ARENA_MAX = -8  # parameter of mallopt, in glibc
 
 
 def save_address_space() -> None:
-    """Where address space is limited (``ulimit -v``), keep glibc from reserving 64 MB of it for each thread."""
+    """Where address space is limited (``ulimit -v``), keep glibc from reserving 64 MB of it per thread."""
     with suppress(ImportError, OSError, AttributeError):  # on systems without such limits, or another C library
         import resource
 
@@ -103,7 +103,7 @@ def save_address_space() -> None:
 
 
 class Allowance:
-    """The memory that reading a file may take: readers ask for theirs before they take it.
+    """The memory that reading a file may use: readers request memory before they allocate it.
 
     >>> allowance = Allowance("events.csv.gz", 1e9)
     >>> allowance.take(6e8)
@@ -114,25 +114,25 @@ class Allowance:
     """
 
     def __init__(self, path: str | os.PathLike[str], limit: float | None = None) -> None:
-        """``limit`` is in bytes; if it is None, a share of the memory at hand."""
+        """``limit`` is in bytes; None means a share of the available memory."""
         self._path = path
-        self._why = "" if limit is not None else f", {SHARE:.0%} of what is free"
+        self._why = "" if limit is not None else f", {SHARE:.0%} of the free memory"
         self.limit = SHARE * at_hand() if limit is None else checked_limit(limit)
         self.taken = 0.0
 
     @property
     def left(self) -> float:
-        """Bytes that can still be taken."""
+        """Bytes that can still be requested."""
         return self.limit - self.taken
 
     def take(self, size: float) -> None:
-        """Ask for so many bytes."""
+        """Request memory; raises an error if it exceeds the limit."""
         self.taken += size
         if self.taken > self.limit:
             self.refuse()
 
     def refuse(self) -> None:
-        """Tell that it is too much."""
+        """Raise the error for exceeding the limit."""
         most = f"{self.limit / 1e9:.1f} GB" if self.limit >= 1e9 else f"{self.limit / 1e6:.1f} MB"
         raise PltfError(
             f"{self._path} would take more than {most} of memory to read{self._why}: raise this with {py:limit=}, "
@@ -141,7 +141,7 @@ class Allowance:
 
 
 def checked_limit(limit: object) -> float:
-    """A number of bytes above 0, or one sentence."""
+    """A positive number of bytes, or a clear error."""
     number = isinstance(limit, (int, float)) and not isinstance(limit, bool)
     if not number or not limit > 0:  # type: ignore[operator]
         raise PltfError(f"{py:limit} must be a number of bytes above 0, got {limit!r}")

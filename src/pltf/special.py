@@ -1,8 +1,8 @@
-"""Logarithm, exponential and the pieces of the Gamma function, as compiled loops that vectorize.
+"""Logarithm, exponential and parts of the Gamma function, as compiled loops that vectorize.
 
-SciPy's digamma and gammaln take some 20 ns each, an entry at a time: sweeps over millions of parameters would spend
-half their time there. These have no branches and no calls, so that a loop over them becomes vector code. Series are
-cut where the first term left out is below 5e-17 of the sum.
+SciPy's digamma and gammaln process one entry at a time, about 20 ns each: they would take half the time of an
+iteration over millions of parameters. The functions here have no branches and no calls, so loops over them vectorize.
+Series are truncated where the first omitted term is below 5e-17 of the sum.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from collections.abc import Set
 from typing import Any
 
-from pltf.compiling import njit  # before Numba: it refuses settings with which that cannot be imported
+from pltf.compiling import njit  # before Numba: it checks settings with which Numba cannot be imported
 
 # isort: split
 
@@ -20,17 +20,17 @@ import numpy as np
 from llvmlite import ir
 from numba.extending import intrinsic, overload
 
-# Sums keep the order they are written in, for it matters here; a product may join a sum in one instruction.
+# Sums keep their written order, which matters here; a product and a sum may be fused into one instruction.
 AS_WRITTEN = {"contract", "nsz"}
-# Sums may be taken in the order that vectorizes; NaN and infinity keep their meaning.
+# Sums may be reordered for vectorization; NaN and infinity keep their meaning.
 ANY_ORDER = {"reassoc", "contract", "nsz"}
 
 
 def compiled(fastmath: Set[str], inside: bool = False) -> Any:
-    """Decorator that compiles a function, without the GIL; ``inside`` is for one that only compiled functions call.
+    """Decorator that compiles a function without the GIL; ``inside`` is for functions called only from compiled code.
 
-    Such a one gets no way in from Python, and is not cached: whether what comes from the cache is inlined, and how it
-    rounds then, would be chance.
+    Those have no Python entry point and are not cached: otherwise it would be random whether the cached code is
+    inlined, and thus how it rounds.
     """
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": fastmath, "no_cfunc_wrapper": True}
     options |= {"no_cpython_wrapper": True} if inside else {"cache": True}
@@ -46,13 +46,13 @@ _SQRT_HALF = int(np.float64(math.sqrt(0.5)).view(np.int64))  # as bits
 _LARGEST = float(np.finfo(np.float64).max)
 _SQRT_HALF_32 = int(np.float32(math.sqrt(0.5)).view(np.int32))
 _LARGEST_32 = np.finfo(np.float32).max
-_ROUND = 1.5 * 2.0**52  # a number added to this is rounded to a whole one, which the low bits of the sum hold
+_ROUND = 1.5 * 2.0**52  # a number added to this is rounded to an integer, stored in the low bits of the sum
 _ROUND_BITS = int(np.float64(_ROUND).view(np.int64))
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
 def _reinterpreted(source: Any, target: Any, kind: Any) -> Any:
-    """A compiled function that takes the bits of one type for those of another."""
+    """A compiled function that reinterprets the bits of one type as another."""
 
     @intrinsic
     def cast(typing_context: Any, x: Any) -> Any:
@@ -72,13 +72,13 @@ _from_bits_32 = _reinterpreted(numba.int32, numba.float32, ir.FloatType())
 
 @_helper
 def log(x):  # type: ignore[no-untyped-def]
-    """``np.log`` of a number that is not negative.
+    """``np.log`` of a non-negative number.
 
     x = 2^k * m with m from sqrt(1/2) to sqrt(2), and log m = 2 artanh(s) = 2s (1 + s^2/3 + s^4/5 + ...), where
     s = (m-1)/(m+1).
     """
     tiny = x < 1e-300
-    scaled = x * 2.0**54 if tiny else x  # a subnormal number has no exponent of its own
+    scaled = x * 2.0**54 if tiny else x  # scale subnormal numbers into the normal range
     bits = _bits(scaled) - _SQRT_HALF
     exponent = bits >> 52
     f = _from_bits(bits - (exponent << 52) + _SQRT_HALF) - 1.0
@@ -96,7 +96,7 @@ def log(x):  # type: ignore[no-untyped-def]
 
 @_helper
 def log_32(x):  # type: ignore[no-untyped-def]
-    """:func:`log` of a float32, in its own width but for the exponent: twice as many at a time. Gives a float64."""
+    """:func:`log` of a float32, in float32 but for the exponent: twice as many per instruction. Returns a float64."""
     one, two = np.float32(1), np.float32(2)
     tiny = x < np.float32(1e-36)
     scaled = x * np.float32(2.0**25) if tiny else x
@@ -124,8 +124,8 @@ def _natural_log(x):  # type: ignore[no-untyped-def]
     return lambda x: chosen(x)
 
 
-# Of a number that is neither zero nor subnormal, infinite or NaN: x = 2^k * m with m from sqrt(1/2) to sqrt(2), so that
-# log x = k log 2 + log m. Without the other cases a loop over these takes two thirds of the time of one over `log`.
+# For numbers that are not zero, subnormal, infinite or NaN: x = 2^k * m with m from sqrt(1/2) to sqrt(2), so that
+# log x = k log 2 + log m. Without the other cases, a loop takes two thirds of the time of one over `log`.
 
 
 @_helper
@@ -165,7 +165,7 @@ def _log_mantissa_32(x):  # type: ignore[no-untyped-def]
 
 
 def exponent_of(x: float) -> int:
-    """k, a whole number; in compiled code of a float64 or float32."""
+    """k, an integer; in compiled code of a float64 or float32."""
     return math.frexp(x * math.sqrt(2))[1] - 1
 
 
@@ -175,7 +175,7 @@ def log_mantissa(x: float) -> float:
 
 
 def normal_range(x: float) -> tuple[float, float]:
-    """The smallest and the largest number of the type of x that have an exponent of their own."""
+    """The smallest and the largest normal number of the type of x."""
     return float(np.finfo(type(x)).tiny), float(np.finfo(type(x)).max)
 
 
@@ -212,15 +212,15 @@ def exp(x):  # type: ignore[no-untyped-def]
     high = (1 / 3628800 + f * (1 / 39916800)) + f2 * (1 / 479001600 + f * (1 / 6227020800))
     value = 1 + (f + f2 * (low + f4 * (middle + f4 * high)))
     whole = _bits(rounded) - _ROUND_BITS
-    half = whole >> 1  # in two steps: 2^k alone may be out of range where the product is not
+    half = whole >> 1  # in two steps: 2^k alone may overflow where the product does not
     return value * _from_bits((half + 1023) << 52) * _from_bits((whole - half + 1023) << 52)
 
 
 @_helper
 def link_probability(rate):  # type: ignore[no-untyped-def]
-    """``-np.expm1(-rate)`` of a rate that is not negative: the probability of a count above zero. Gives a float64.
+    """``-np.expm1(-rate)`` of a non-negative rate: the probability of a positive count. Returns a float64.
 
-    exp(-rate) = 2^k * e^f as in :func:`exp`, and 1 - 2^k e^f = (1 - 2^k) - 2^k (e^f - 1), in which nothing cancels.
+    exp(-rate) = 2^k * e^f as in :func:`exp`, and 1 - 2^k e^f = (1 - 2^k) - 2^k (e^f - 1), without cancellation.
     """
     x = -min(np.float64(rate), 700.0)
     rounded = x * (1 / math.log(2)) + _ROUND
@@ -237,7 +237,7 @@ def link_probability(rate):  # type: ignore[no-untyped-def]
 
 @_helper
 def link_ratio(rate):  # type: ignore[no-untyped-def]
-    """The expected hidden count of a link over its rate, ``1 / (1 - exp(-rate))``. Gives a float64."""
+    """The expected hidden count of a link divided by its rate, ``1 / (1 - exp(-rate))``. Returns a float64."""
     return 1 / link_probability(rate)
 
 
@@ -245,7 +245,7 @@ def link_ratio(rate):  # type: ignore[no-untyped-def]
 def _psi_parts(x):  # type: ignore[no-untyped-def]
     """(y, b, rho) of x > 0, for y = x + 10: digamma(x) = log(y) + b, and rho = x (x+1) ... (x+9) / y^10.
 
-    digamma(x) = digamma(y) - rho'/rho, and from 10 on digamma has its asymptotic series.
+    digamma(x) = digamma(y) - rho'/rho, and from 10 on digamma is given by its asymptotic series.
     """
     y = x + 10.0
     w = 1 / y
@@ -282,8 +282,8 @@ def log_geomean_loop(C, D, out):  # type: ignore[no-untyped-def]
 def kl_loop(C, D, A, rate, lgamma_A, L):  # type: ignore[no-untyped-def]
     """Sum of KL( Gamma(C, scale D) || Gamma(A, rate) ), and ``L[:] = exp(digamma(C)) * D``; flat arrays.
 
-    KL = [C digamma(C) - lgamma(C) - C] - A (digamma(C) + log(D rate)) + lgamma(A) + C D rate. In the bracket the large
-    terms go against each other: with Stirling's series s for lgamma(y), y = C + 10, it is
+    KL = [C digamma(C) - lgamma(C) - C] - A (digamma(C) + log(D rate)) + lgamma(A) + C D rate. The large terms in the
+    bracket cancel: with Stirling's series s for lgamma(y), y = C + 10, the bracket is
     log(rho sqrt(y)) + C b + 10 - s - log(2 pi)/2.
     """
     total = 0.0
@@ -305,7 +305,7 @@ def kl_loop(C, D, A, rate, lgamma_A, L):  # type: ignore[no-untyped-def]
 
 @_loop
 def stretch_loop(old, new, eta, noise, out):  # type: ignore[no-untyped-def]
-    """``out[:] = old * (new/old)**eta`` where neither is zero and the step is no noise, else ``new``; flat arrays."""
+    """``out[:] = old * (new/old)**eta`` where both are positive and the step is above noise, else ``new``; flat."""
     for n in range(old.size):
         moves = (old[n] > 0) & (new[n] > 0) & (abs(new[n] - old[n]) > noise * old[n])
         far = old[n] * exp(eta * log(new[n] / old[n]))
@@ -321,7 +321,7 @@ def log_ratio_loop(a, b, out):  # type: ignore[no-untyped-def]
 
 @_loop
 def move_loop(old, plain, step, out):  # type: ignore[no-untyped-def]
-    """``out[:] = old * exp(step)``, or ``plain`` where either of the two is zero; flat arrays."""
+    """``out[:] = old * exp(step)``, or ``plain`` where ``plain`` or ``old`` is zero; flat arrays."""
     for n in range(old.size):
         far = old[n] * exp(step[n])
         out[n] = far if (old[n] > 0) & (plain[n] > 0) else plain[n]
@@ -329,7 +329,7 @@ def move_loop(old, plain, step, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def combine_loop(shares, rows, longest, out):  # type: ignore[no-untyped-def]
-    """``out[:] = shares @ rows``, cut to +-longest; rows are added in their order, those of share 0 are left out."""
+    """``out[:] = shares @ rows``, clipped to +-longest; rows are added in order, those with share 0 are skipped."""
     for n in range(out.size):
         out[n] = 0.0
     for k in range(shares.size):
@@ -345,7 +345,7 @@ def combine_loop(shares, rows, longest, out):  # type: ignore[no-untyped-def]
 
 @_loop
 def cast_loss_loop(counts, before, after):  # type: ignore[no-untyped-def]
-    """Sum of ``counts * log(before / after)``, but where after is zero; flat arrays."""
+    """Sum of ``counts * log(before / after)``, skipping entries where after is zero; flat arrays."""
     total = 0.0
     for n in range(counts.size):
         rounded = np.float64(after[n])

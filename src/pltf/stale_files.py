@@ -1,9 +1,9 @@
-"""Files and folders of work in progress, held by a lock, so that what killed processes left behind can be told.
+"""Temporary files and folders, protected by a lock, so that leftovers of killed processes can be detected.
 
-The system gives a lock back when its owner ends, however it ends. The number of the owner would not do: in another
-container that shares the folder it belongs to another process, or to none.
+The system releases a lock when its owner ends for any reason. A process id would not work: in another container that
+shares the folder, it belongs to another process, or to none.
 
-An owner shares its lock with readers, as HDF5 takes one of what it reads; who sweeps wants it alone.
+Owners use a shared lock, because HDF5 locks files that it reads; the cleanup requests an exclusive lock.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from types import ModuleType
 _fcntl: ModuleType | None
 try:
     import fcntl as _fcntl
-except ImportError:  # on Windows: without locks nothing is known to be stale, and nothing is removed
+except ImportError:  # on Windows: without locks, nothing is considered stale or removed
     _fcntl = None
 
-LOCK = "lock"  # the file that holds a folder
+LOCK = "lock"  # the lock file of a folder
 _RANDOM = "[0-9a-f]{16}"
 _OPEN = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 @contextmanager
 def held_file(folder: Path, prefix: str, suffix: str) -> Iterator[Path]:
-    """A new file with a name that no other has, held until the block ends; removed then, unless it was renamed."""
+    """Create a file with a unique name, locked until the block ends; then removed, unless it was renamed."""
     sweep(folder, prefix, suffix)
     while True:
         path = _random(folder, prefix, suffix)
@@ -45,7 +45,7 @@ def held_file(folder: Path, prefix: str, suffix: str) -> Iterator[Path]:
 
 @contextmanager
 def held_folder(parent: Path, prefix: str) -> Iterator[Path]:
-    """A new folder for this user alone, held until the block ends; removed then, or by the next owner of one."""
+    """Create a folder for this user only, locked until the block ends; then removed, perhaps by the next owner."""
     sweep(parent, prefix, "")
     while True:
         path = _random(parent, prefix, "")
@@ -60,7 +60,7 @@ def held_folder(parent: Path, prefix: str) -> Iterator[Path]:
 
 
 def sweep(folder: Path, prefix: str, suffix: str) -> None:
-    """Remove the files and folders of these names that no living process holds."""
+    """Remove files and folders with these names that no living process has locked."""
     pattern = re.compile(re.escape(prefix) + _RANDOM + re.escape(suffix))
     with suppress(OSError):
         for one in folder.iterdir():
@@ -71,7 +71,7 @@ def sweep(folder: Path, prefix: str, suffix: str) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, or a folder with all that is in it, if that can be done."""
+    """Remove a file, or a folder with its contents, if possible."""
     with suppress(OSError):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
@@ -85,9 +85,9 @@ def _random(folder: Path, prefix: str, suffix: str) -> Path:
 
 @contextmanager
 def _held(path: Path) -> Iterator[bool]:
-    """Create a file, which must not exist, and hold it; False if another process swept it before it was locked."""
+    """Create a new file and lock it; False if another process removed it before it was locked."""
     handle = os.open(path, _OPEN | os.O_CREAT | os.O_EXCL, 0o666)
-    if _fcntl is None:  # where there are no locks, an open file cannot be renamed either
+    if _fcntl is None:  # without locks, an open file cannot be renamed either
         os.close(handle)
         yield True
         return
@@ -99,7 +99,7 @@ def _held(path: Path) -> Iterator[bool]:
 
 @contextmanager
 def _abandoned(path: Path) -> Iterator[bool]:
-    """Whether a file is there, ours, and held by nobody; it is held by this process meanwhile."""
+    """Whether a file exists, belongs to this user and is not locked; locked by this process in the block."""
     try:
         handle = os.open(path, _OPEN)
     except OSError:
@@ -113,7 +113,7 @@ def _abandoned(path: Path) -> Iterator[bool]:
 
 
 def _locked(handle: int, *, alone: bool) -> bool | None:
-    """Lock an open file, with others or alone; False if they do not let us, None if this file system has no locks."""
+    """Lock an open file, exclusively if ``alone``; False if it is in use, None if the file system has no locks."""
     if _fcntl is None:
         return None
     try:

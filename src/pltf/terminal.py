@@ -1,17 +1,17 @@
-"""Text for a terminal: what data hold cannot drive it."""
+"""Safe text for a terminal: data cannot send control sequences."""
 
 from __future__ import annotations
 
 import re
 
-# Control characters, line and paragraph separators, what turns the direction of writing, and halves of characters.
+# Control characters, line and paragraph separators, bidirectional controls, and surrogates.
 _DRIVING = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(text: object, keep: str = "\n\t") -> str:
-    """Text in which characters that would drive a terminal are shown escaped, except those to ``keep``.
+    """Escape the characters that control a terminal, except those in ``keep``.
 
-    Labels and names of columns come from files, perhaps of strangers.
+    Labels and column names come from files, possibly untrusted ones.
 
     >>> print(printable("caf\\x1b[31mé"))
     caf\\x1b[31mé

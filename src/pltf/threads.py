@@ -1,4 +1,4 @@
-"""Work over blocks with threads, reduced in a fixed order, so that the bits do not depend on their number."""
+"""Parallel work over blocks, reduced in a fixed order: the result does not depend on the number of threads."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ R = TypeVar("R")
 
 
 def available_threads() -> int:
-    """Cores that this process may use."""
+    """Number of cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-_ATTEMPTS, _LAG = 3, 0.02  # the system counts a thread for a moment longer than it lives, in seconds
+_ATTEMPTS, _LAG = 3, 0.02  # seconds: the system counts a thread for a short time after it has ended
 
 
 def startable_threads(count: int) -> int:
-    """How many threads, of so many at most, the system lets this process have now beside those that it has.
+    """How many more threads the system currently lets this process start, at most ``count``.
 
     >>> startable_threads(2)
     2
@@ -43,14 +43,14 @@ def startable_threads(count: int) -> int:
 
 
 def _started_at_once(count: int) -> int:
-    """How many threads could be started, of so many; all have ended."""
+    """How many threads could be started, at most ``count``; all of them have ended."""
     end, started = threading.Event(), list[threading.Thread]()
     try:
         for _ in range(count):
             one = threading.Thread(target=end.wait, daemon=True)
             one.start()
             started.append(one)
-    except (RuntimeError, MemoryError):  # a limit on processes, or on memory: each has a stack
+    except (RuntimeError, MemoryError):  # a limit on processes, or on memory for the stacks
         pass
     finally:
         end.set()
@@ -60,14 +60,14 @@ def _started_at_once(count: int) -> int:
 
 
 def note_limit(text: str) -> None:
-    """Tell that a limit of the system makes the work slower."""
+    """Warn that a system limit slows down the work."""
     warnings.warn(
         f"{text}; limits on processes (ulimit -u) or memory (ulimit -v) are low", RuntimeWarning, stacklevel=2
     )
 
 
 class _SingleThreadedBlas:
-    """Counts who wants it: the first one in sets the limit, the last one out takes it away."""
+    """Reference-counted limit: the first user sets it, the last one restores it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -92,32 +92,32 @@ class _SingleThreadedBlas:
 
 @lru_cache(maxsize=1)
 def _libraries(modules: int) -> Any:
-    """The libraries that bring threads; looked for again once more modules are imported, as that takes milliseconds."""
+    """Libraries with thread pools; searched again only after new imports, because that takes milliseconds."""
     return ThreadpoolController()
 
 
 def _let_any_thread_set_limits() -> None:
-    """Newer threadpoolctl lets only the first thread set limits; here the last one out may be another one."""
+    """Newer threadpoolctl only lets the first thread set limits; here another thread may be the last user."""
     clear = getattr(OpenBLASController, "clear_controlling_thread", None)
     if clear is not None:
         clear(force=True)
 
 
 single_threaded_blas = _SingleThreadedBlas()
-"""BLAS on one thread: the blocks bring the parallelism, and its sums keep one order."""
+"""Limit BLAS to one thread: parallelism comes from the blocks, and BLAS sums keep one order."""
 
 
 def keep_freed_memory() -> None:
-    """Let the allocator keep the temporaries of a block from one block to the next.
+    """Let the allocator keep the temporaries of a block for the next block.
 
-    glibc hands freed megabytes back to the system, and every sweep would fault them in again: at 50^3 that took
-    as long as the arithmetic. It stops doing so once it has seen a larger array freed. Elsewhere this does nothing.
+    glibc returns freed megabytes to the system, and every iteration would page them in again: for 50^3 cells this took
+    as long as the arithmetic. glibc stops doing so once a larger array has been freed. Does nothing on other systems.
     """
     np.empty(24 << 20, dtype=np.uint8)
 
 
 class _Task:
-    """A call for the first thread that claims it. Bare locks keep the handover cheap."""
+    """A call for the first thread that claims it. Plain locks keep the overhead low."""
 
     __slots__ = ("_argument", "_done", "_error", "_free", "_function", "_result")
 
@@ -129,33 +129,33 @@ class _Task:
         self._error: BaseException | None = None
 
     def claim(self) -> bool:
-        """Whether it is the caller's to run: no other has begun it."""
+        """Claim the task; returns whether no other thread has started it."""
         return self._free.acquire(blocking=False)
 
     def run(self) -> None:
-        """Make the call; only for who has claimed it."""
+        """Make the call; only for the thread that has claimed it."""
         try:
             self._result = self._function(self._argument)
-        except BaseException as error:  # raised again where the result is taken
+        except BaseException as error:  # raised again in result()
             self._error = error
         self._done.release()
 
     def result(self) -> Any:
-        """Its result once it is there, or the error."""
+        """Wait for the result, or raise its error."""
         with self._done:
             if self._error is not None:
                 raise self._error
             return self._result
 
     def finished(self) -> bool:
-        """Whether the result is there."""
+        """Whether the result is available."""
         return not self._done.locked()
 
 
 def ordered_map(function: Callable[[T], R], items: Sequence[T], threads: int) -> Iterator[R]:
-    """Results of ``function`` in the order of ``items``, with few of them waiting at a time.
+    """Results of ``function`` in the order of ``items``, with a small number in progress at a time.
 
-    The calling thread works too: on the next item, or while another thread has that one, on one that none has begun.
+    The calling thread works too: on the next item, or while another thread processes that one, on one not yet started.
     """
     if threads == 1 or len(items) < 2:
         yield from map(function, items)
@@ -177,35 +177,35 @@ def ordered_map(function: Callable[[T], R], items: Sequence[T], threads: int) ->
                     break
                 mine.run()
             yield begun.pop(n).result()
-    finally:  # after an error nobody waits for the others
+    finally:  # after an error, do not wait for the others
         for task in begun.values():
             task.claim()
 
 
-PART = 1 << 15  # entries of an array that are worked on at a time
+PART = 1 << 15  # entries of an array that are processed at a time
 
 
 def in_parts(function: Callable[[slice], R], size: int, threads: int) -> Iterator[R]:
-    """Results of ``function`` on the parts of an array, in their order; the parts depend on the size alone."""
+    """Results of ``function`` on the parts of an array, in order; the parts depend only on the size."""
     parts = [slice(at, min(at + PART, size)) for at in range(0, size, PART)]
     return ordered_map(function, parts, threads)
 
 
 def run_all(work: Iterator[object]) -> None:
-    """Run work whose results do not matter."""
+    """Run work and discard its results."""
     for _ in work:
         pass
 
 
 @lru_cache(maxsize=4)
 def _workers(threads: int) -> SimpleQueue[_Task] | None:
-    """What so many threads take their tasks from; None if no thread can be started to do so."""
+    """The queue from which ``threads`` threads take their tasks; None if no thread can be started."""
     queue: SimpleQueue[_Task] = SimpleQueue()
     for n in range(threads):
         try:
             threading.Thread(target=_work, args=(queue,), name=f"pltf_{n}", daemon=True).start()
-        except RuntimeError:  # the calling thread does what nobody else does
-            note_limit(f"only {n + 1} of {threads + 1} threads can be started: the work goes on with these")
+        except RuntimeError:  # the calling thread does the remaining work
+            note_limit(f"only {n + 1} of {threads + 1} threads can be started: continuing with these")
             return queue if n else None
     return queue
 
@@ -215,7 +215,7 @@ def _work(queue: SimpleQueue[_Task]) -> None:
         task = queue.get()
         if task.claim():
             task.run()
-        del task  # and what it holds, before the next one comes
+        del task  # release its data before the next one arrives
 
 
 if hasattr(os, "register_at_fork"):  # a forked child has the queue but not its threads

@@ -1,7 +1,7 @@
-"""Many tasks on a few workers, threads or processes, with data that processes read from one place.
+"""Run many tasks on a few workers (threads or processes), with shared data that processes map from files.
 
-Threads share everything, but only one of them is in Python at a time: good for work that is long in compiled loops.
-Processes are good for the rest, and take a second to start.
+Threads share all data, but only one of them runs Python at a time: suited to work that is mostly compiled code.
+Processes suit everything else, and take a second to start.
 """
 
 from __future__ import annotations
@@ -36,48 +36,48 @@ from pltf.interrupts import interrupts_wait
 from pltf.stale_files import held_folder
 from pltf.threads import available_threads, note_limit, startable_threads
 
-_PERIOD = 0.2  # seconds after which the main thread looks up, to hear an interrupt
+_PERIOD = 0.2  # seconds between checks of the main thread for an interrupt
 RETRIES = 2  # of a job whose worker was killed
-_LOOK = 2.0  # seconds between two looks for the parent
-_IDLE = 60  # seconds after which processes with nothing to do end
-_START = 60  # seconds in which processes must start
-_THREADS_EACH, _THREADS_HERE = 2, 4  # of a worker process; to serve them, with the process that cleans up after them
-_PREFIX, _GO, _STOP = "pltf-", "go", "stop"  # names of a shared folder, and of files in it
+_LOOK = 2.0  # seconds between checks whether the parent exists
+_IDLE = 60  # seconds after which idle processes end
+_START = 60  # time limit in seconds for starting processes
+_THREADS_EACH, _THREADS_HERE = 2, 4  # threads per worker process; threads to serve them, including the cleanup process
+_PREFIX, _GO, _STOP = "pltf-", "go", "stop"  # prefix of shared folders, and files in them
 
 
 class Job(NamedTuple):
-    """A call for a worker, and what to do with its result here."""
+    """A call for a worker, and a callback for its result."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
     then: Callable[[Any], None]
 
 
-Task = Generator[Sequence[Job], None, None]  # yields jobs, and goes on when all of them are done
+Task = Generator[Sequence[Job], None, None]  # yields jobs, and continues when all of them are done
 
 
 # -- pools --------------------------------------------------------------------------------------
 
 
 class CannotStart(Exception):
-    """The system does not let this process start the workers that were asked for."""
+    """The system does not let this process start the requested workers."""
 
 
 class Pool:
-    """Threads, or processes that are kept for the next pool of their number.
+    """Threads, or processes that are kept for the next pool of the same size.
 
-    Of threads there may be fewer than were asked for, where the system does not let more of them start. Processes are
-    all there, and each has done ``trial``, which should import what their jobs need; otherwise CannotStart is raised.
+    There may be fewer threads than requested if the system does not allow more. All processes are available, and each
+    has run ``trial``, which should import what their jobs need; otherwise CannotStart is raised.
     """
 
     def __init__(self, workers: int, *, processes: bool, trial: Callable[[], object] = os.getpid) -> None:
         self._processes, self._trial = processes, trial
         self._executor: Executor = _waiting_processes(workers, trial) if processes else _new_threads(workers)
         self.workers = workers if processes else self._executor._max_workers  # type: ignore[attr-defined]
-        self._lost = False  # whether its processes were killed and no others could be started
+        self._lost = False  # whether its processes were killed and could not be replaced
 
     def submit(self, job: Job) -> Future[Any]:
-        """Have a job done; by new processes, if one of the old ones was killed."""
+        """Submit a job; starts new processes if one of the old ones was killed."""
         try:
             with _deaf_children():
                 return self._executor.submit(job.function, *job.args)
@@ -87,7 +87,7 @@ class Pool:
                 return self._executor.submit(job.function, *job.args)
 
     def _started_again(self) -> Executor:
-        """New processes; after the first failure no others are tried, as each try may take a minute."""
+        """New processes; after a failure there is no second attempt, because each may take a minute."""
         reason: CannotStart | None = None
         if not self._lost:
             try:
@@ -100,21 +100,21 @@ class Pool:
         ) from reason
 
     def watch(self, futures: Iterable[Future[Any]]) -> None:
-        """Have jobs fail that will never end: loky before 3.7 keeps to itself that the thread that serves them died."""
+        """Make unfinishable jobs fail: loky before 3.7 does not report that its management thread died."""
         manager = getattr(self._executor, "_executor_manager_thread", None)
         if manager is not None and not manager.is_alive():
             for future in futures:
-                with suppress(InvalidStateError):  # it was told after all
-                    future.set_exception(BrokenExecutor("nobody waits for the worker processes"))
+                with suppress(InvalidStateError):  # it was reported after all
+                    future.set_exception(BrokenExecutor("the worker processes are no longer managed"))
 
     def withdraw(self, futures: Iterable[Future[Any]]) -> None:
-        """Have jobs that have not begun left undone; processes do them, and find out that they are to stop."""
-        if not self._processes:  # a broken pool of processes cannot tell futures that were cancelled
+        """Cancel jobs that have not started; processes still receive them, and see that they should stop."""
+        if not self._processes:  # a broken process pool cannot handle cancelled futures
             for future in futures:
                 future.cancel()
 
     def close(self) -> None:
-        """Wait for threads; let processes wait for more to do, for a while."""
+        """Wait for threads; keep processes for the next pool, for a while."""
         if self._lost:
             _abandon(self._executor)
         elif self._processes:
@@ -124,17 +124,17 @@ class Pool:
 
 
 def _new_threads(workers: int) -> Executor:
-    """Threads that have started, as many of them as can be."""
+    """Started threads, as many as possible up to ``workers``."""
     count = startable_threads(workers)
     if 0 < count < workers:
-        note_limit(f"only {count} of {workers} threads can be started: the work goes on with these")
+        note_limit(f"only {count} of {workers} threads can be started: continuing with these")
     if not count:
         raise PltfError("no thread can be started: raise the limit on processes (ulimit -u) or memory (ulimit -v)")
     executor, begin = ThreadPoolExecutor(count), threading.Event()
     try:
-        for _ in range(count):  # each has a thread wait: the next one starts another
+        for _ in range(count):  # each blocks a thread, so that the next one starts another
             executor.submit(begin.wait)
-    except RuntimeError:  # another program was quicker
+    except RuntimeError:  # another program was faster
         begin.set()
         executor.shutdown(wait=True, cancel_futures=True)
         return _new_threads(count - 1)
@@ -143,7 +143,7 @@ def _new_threads(workers: int) -> Executor:
 
 
 class _Kept(NamedTuple):
-    """Processes that wait for the next pool, and the timer that will end them."""
+    """Idle processes that wait for the next pool, and the timer that will end them."""
 
     workers: int
     executor: Executor
@@ -155,7 +155,7 @@ _idle_lock = threading.Lock()
 
 
 def _begin_anew() -> None:
-    """A forked child has the list but not the threads that serve it; and the lock may be closed for ever."""
+    """A forked child has the list but not the threads that serve it; the lock may even be closed forever."""
     global _idle_lock
     _idle_lock = threading.Lock()
     _idle.clear()
@@ -166,10 +166,10 @@ if hasattr(os, "register_at_fork"):
 
 
 def _keep(workers: int, executor: Executor) -> None:
-    """Let processes wait for the next pool, for a while.
+    """Keep idle processes for the next pool, for a while.
 
-    Their own timeout would not do: a pool that starts new processes for a job does not watch them until the job has
-    come back, and waits for ever if they are killed.
+    Their own timeout would not work: a pool that starts new processes for a job does not monitor them until the job has
+    returned, and hangs if they are killed.
     """
     timer = threading.Timer(_IDLE, _end, [executor])
     timer.daemon = True
@@ -177,12 +177,12 @@ def _keep(workers: int, executor: Executor) -> None:
         _idle.append(_Kept(workers, executor, timer))
     try:
         timer.start()
-    except RuntimeError:  # no thread is left for it
+    except RuntimeError:  # no thread can be started
         _end(executor)
 
 
 def _end(executor: Executor) -> None:
-    """End processes, unless they were taken since."""
+    """End idle processes, unless they were taken in the meantime."""
     with _idle_lock:
         waiting = [kept for kept in _idle if kept.executor is executor]
         _idle[:] = [kept for kept in _idle if kept.executor is not executor]
@@ -198,7 +198,7 @@ def _end_processes() -> None:
 
 
 def _waiting_processes(workers: int, trial: Callable[[], object]) -> Executor:
-    """Processes that have nothing to do, or new ones."""
+    """Idle processes, or new ones."""
     with _idle_lock:
         for number, kept in enumerate(_idle):
             if kept.workers == workers:
@@ -209,10 +209,10 @@ def _waiting_processes(workers: int, trial: Callable[[], object]) -> Executor:
 
 
 def _new_processes(workers: int, trial: Callable[[], object]) -> Executor:
-    """Processes that have done a trial: loky waits for ever for those that a limit keeps from starting."""
+    """New processes that have run a trial: loky waits forever for processes that a limit keeps from starting."""
     from loky import ProcessPoolExecutor
 
-    needed = _THREADS_EACH * workers + _THREADS_HERE + available_threads()  # BLAS starts its own again after a fork
+    needed = _THREADS_EACH * workers + _THREADS_HERE + available_threads()  # BLAS restarts its threads after a fork
     if startable_threads(needed) < needed:
         raise CannotStart
     executor: Executor | None = None
@@ -233,7 +233,7 @@ def _new_processes(workers: int, trial: Callable[[], object]) -> Executor:
 
 
 def _abandon(executor: Any) -> None:
-    """End processes that may not have started, without waiting for what may never come."""
+    """End processes that may not have started, without waiting for them."""
     if executor is None:
         return
     with suppress(Exception):
@@ -244,13 +244,13 @@ def _abandon(executor: Any) -> None:
 
 
 def _begin_work(parent: int) -> None:
-    """What a worker process does first; its parent may be no more by then."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
+    """Initialization of a worker process; its parent may already have ended."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent
     threading.Thread(target=_end_with, args=[parent], daemon=True).start()
 
 
 def _end_with(parent: int) -> None:
-    """End when the process that started this one is no more: killed, it could not tell."""
+    """End when the parent process has ended: a killed parent cannot notify its children."""
     while os.getppid() == parent:
         time.sleep(_LOOK)
     os._exit(1)
@@ -258,10 +258,10 @@ def _end_with(parent: int) -> None:
 
 @contextmanager
 def _deaf_children() -> Iterator[None]:
-    """Processes that are started here never hear of a Ctrl-C, nor of a terminal that is closed.
+    """Processes started in this block never receive Ctrl-C or a hang-up signal of the terminal.
 
-    They have what is blocked here blocked from the first. Workers end with this process; the one that loky starts to
-    remove semaphores has to live longer.
+    They inherit the blocked signals. Workers end with this process; loky's process that removes semaphores must outlive
+    it.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -274,7 +274,7 @@ def _deaf_children() -> Iterator[None]:
 
 
 def may_have_children() -> bool:
-    """Whether this process may start others."""
+    """Whether this process may start child processes."""
     return not multiprocessing.current_process().daemon
 
 
@@ -283,9 +283,9 @@ def may_have_children() -> bool:
 
 @contextmanager
 def shared(value: Any) -> Iterator[Shared]:
-    """A value that other processes can take from a file; gone afterwards.
+    """Share a value with other processes through a file, which is removed at the end.
 
-    Arrays are written once, as they lie in memory, and mapped from there: all processes look at the same pages.
+    Arrays are written once, with their memory layout, and memory-mapped: all processes share the same pages.
     """
     with held_folder(Path(tempfile.gettempdir()), _PREFIX) as folder:
         buffers: list[pickle.PickleBuffer] = []
@@ -301,12 +301,12 @@ def shared(value: Any) -> Iterator[Shared]:
 
 
 class SharedFolderLost(PltfError):
-    """The folder that processes share was removed while they needed it."""
+    """The shared folder of the processes was removed while they needed it."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
-        cause = "a program that cleans up temporary files may have done that; TMPDIR names another place"
-        super().__init__(f"the folder {folder} that the worker processes share was removed: {cause}")
+        cause = "possibly by a program that cleans up temporary files; set TMPDIR to use another folder"
+        super().__init__(f"the shared folder {folder} of the worker processes was removed: {cause}")
 
     def __reduce__(self) -> tuple[type[SharedFolderLost], tuple[str]]:
         return type(self), (self.folder,)
@@ -314,7 +314,7 @@ class SharedFolderLost(PltfError):
 
 @dataclass(frozen=True)
 class Shared:
-    """A folder with a value for other processes, and a way to tell them to stop."""
+    """A folder with a value for other processes, and a stop signal for them."""
 
     folder: str
 
@@ -326,13 +326,13 @@ class Shared:
             raise SharedFolderLost(self.folder) from None
 
     def stop(self) -> None:
-        """Tell whoever looks at :meth:`stopping`, in any process."""
-        with suppress(OSError):  # renamed, as that needs no space; a folder that is gone tells by itself
+        """Set the stop signal that :meth:`stopping` reads, in any process."""
+        with suppress(OSError):  # a rename needs no disk space; a removed folder is a signal by itself
             os.rename(os.path.join(self.folder, _GO), os.path.join(self.folder, _STOP))
 
     def stopping(self, *_: object) -> bool:
-        """Whether it was told to stop; an error if the folder is gone."""
-        if os.path.exists(os.path.join(self.folder, _GO)):  # looked at after each sweep: no Path
+        """Whether the stop signal is set; raises an error if the folder is gone."""
+        if os.path.exists(os.path.join(self.folder, _GO)):  # called in every iteration: Path would be slow
             return False
         if os.path.exists(os.path.join(self.folder, _STOP)):
             return True
@@ -357,10 +357,10 @@ def _taken(folder: str) -> Any:
 def drive(
     tasks: Iterable[Task], pool: Pool, show: Callable[[], None], stop: Callable[[], None]
 ) -> Generator[tuple[int, Exception | None]]:
-    """Do the jobs of many tasks; yields (number of the task, its error if there was one) as they end.
+    """Run the jobs of many tasks; yields (number of the task, its error or None) as they end.
 
-    A task is begun only when a worker would otherwise have nothing to do. ``show`` is called from time to time. At an
-    interrupt ``stop`` has to tell the jobs to end soon; every result that comes in still goes to its ``then``.
+    A task is started only when a worker would otherwise be idle. ``show`` is called from time to time. At an
+    interrupt ``stop`` must make the jobs end soon; every result that arrives is still passed to its ``then``.
     """
     waiting, open_tasks = enumerate(tasks), _Open(pool)
     with interrupts_wait() as presses:
@@ -383,12 +383,12 @@ def drive(
 
 
 class _Open:
-    """Tasks whose jobs are on their way."""
+    """Tasks with running jobs."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._tasks: dict[int, Task] = {}
-        self._jobs: dict[Future[Any], tuple[int, Job, int]] = {}  # with the tries that are left
+        self._jobs: dict[Future[Any], tuple[int, Job, int]] = {}  # with the remaining retries
         self._errors: dict[int, Exception] = {}
         self._draining = False
 
@@ -397,11 +397,11 @@ class _Open:
 
     @property
     def busy(self) -> int:
-        """Jobs that have not ended."""
+        """Number of unfinished jobs."""
         return sum(not future.done() for future in self._jobs)
 
     def advance(self, number: int, task: Task) -> Iterator[tuple[int, Exception | None]]:
-        """Take the next jobs of a task; yields its end."""
+        """Submit the next jobs of a task; yields its end."""
         try:
             jobs = next(task)
         except StopIteration:
@@ -420,7 +420,7 @@ class _Open:
             self._errors.setdefault(number, error)
 
     def completed(self) -> list[tuple[int, Task, Exception | None]]:
-        """Wait for a job to end; the tasks that have none left, with the error of one that failed."""
+        """Wait for a job to end; returns the tasks without remaining jobs, with the error if one failed."""
         wait(self._jobs, timeout=_PERIOD, return_when=FIRST_COMPLETED)
         self._pool.watch(self._jobs)
         self._take()
@@ -429,7 +429,7 @@ class _Open:
         return [(number, self._tasks.pop(number), self._errors.pop(number, None)) for number in through]
 
     def _take(self) -> None:
-        """Hand over the results of the jobs that have ended."""
+        """Pass on the results of finished jobs."""
         for future in [future for future in self._jobs if future.done()]:
             number, job, tries = self._jobs.pop(future)
             if future.cancelled():
@@ -440,7 +440,7 @@ class _Open:
             elif isinstance(error, BrokenExecutor) and tries and not self._draining:
                 self._submit(number, job, tries - 1)
             elif isinstance(error, BrokenExecutor):
-                killed = PltfError("a worker process was killed, perhaps for want of memory")
+                killed = PltfError("a worker process was killed, possibly out of memory")
                 killed.__cause__ = error
                 self._errors.setdefault(number, killed)
             elif isinstance(error, Exception):
@@ -449,7 +449,7 @@ class _Open:
                 raise error
 
     def drain(self, deliver: Callable[[], None]) -> None:
-        """Drop the jobs that have not begun, wait for the others and take what they bring."""
+        """Drop the jobs that have not started, wait for the others and pass on their results."""
         self._draining = True
         self._pool.withdraw(self._jobs)
         while self.busy:

@@ -71,7 +71,7 @@ REFUSED = [
     (("fit", "row 3.csv", "--nmf", "1", "-i", "user,place", "-o", "out.nc"), "there is no file row 3.csv"),
     (("info", "cut.nc"), "cut.nc is damaged: it begins as a netCDF file does"),
     ((*NMF, "--nmf", "100000000000"), "--nmf"),
-    ((*NMF, "--checkpoint", "nowhere/a.nc"), "--checkpoint must lie in a folder that exists"),
+    ((*NMF, "--checkpoint", "nowhere/a.nc"), "--checkpoint must be in an existing folder"),
     ((*NMF, "--count"), "give one of them"),
     ((*NMF, "--value", "z"), "--value is given twice: n and z"),
     ((*NMF, "--variable", "X"), "--variable cannot be used here"),
@@ -140,7 +140,7 @@ REFUSED = [
     (("predict", "run.nc", "--top", "3", "--among", "all", "--level", "1"), "--level must lie between 0 and 1"),
     (("predict", "run.nc", "--top", "3", "--among", "all", "-o", "out.xlsx"), "must end in .csv, .tsv, .parquet"),
     (("predict", "run.nc", "--top", "3", "--among", "all", "-o", "run.nc", "--force"), "is the input"),
-    (("predict", "a.csv", "--top", "3"), "a.csv is not a file that pltf saved"),
+    (("predict", "a.csv", "--top", "3"), "a.csv is not a file saved by pltf"),
     (("score", "run.nc"), "run.nc has no held-out cells"),
     (("score", "run.nc", "--value", "n"), "no FILE is given"),
     (("score", "run.nc", "x.npy"), "must be a table with the columns i, j"),
@@ -173,7 +173,7 @@ def test_refused(command: tuple[str, ...], why: str, desk: Path) -> None:
 def test_a_model_that_cannot_be_read_is_shown_with_the_place(desk: Path) -> None:
     done = here(*FIT, "--model", "X[i,j] = A[i,r] * A[j,r]", "--size", "r=2")
     assert done.code == 2
-    assert done.err.splitlines()[0].startswith("pltf: factor A stands twice")
+    assert done.err.splitlines()[0].startswith("pltf: factor A occurs twice")
     assert done.err.splitlines()[2].strip() == "^"
 
 

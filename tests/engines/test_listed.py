@@ -71,7 +71,7 @@ def test_a_warning_where_digits_are_lost_and_cells_are_too_many(monkeypatch: pyt
     factors = {"A": np.ones((3, 1)), "B": np.ones((5, 1)), "C": np.ones((10, 1))}
     factors["B"][2] = 1e17
     factors["C"][9] = 1e-17
-    with pytest.warns(pltf.ConvergenceWarning, match="exposures keep few digits"):
+    with pytest.warns(pltf.ConvergenceWarning, match="exposures lose precision"):
         exposure = engine.exposure(factors, "A")
     assert (exposure >= 0).all()
 

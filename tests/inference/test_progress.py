@@ -154,4 +154,4 @@ def test_a_bar_says_that_kernels_are_compiled(page: Page) -> None:
         deadline = time.monotonic() + 10
         while not page.drawn and time.monotonic() < deadline:
             time.sleep(0.01)
-    assert page.drawn[0]["text/plain"].startswith("getting ready; kernels are compiled once and kept")
+    assert page.drawn[0]["text/plain"].startswith("starting; kernels are compiled once and cached")

@@ -145,7 +145,7 @@ def test_a_broken_objective_stops_at_the_last_good_state(bad: float) -> None:
 
 def test_a_broken_first_sweep_is_an_error() -> None:
     method, state, problem = _steps([math.nan])
-    with pytest.raises(pltf.PltfError, match="the bound is nan after the first sweep: the numbers are out of range"):
+    with pytest.raises(pltf.PltfError, match="the bound is nan after the first iteration: numbers out of range"):
         run(problem, method, state, Stop(max_iter=10, tol=0), SILENT)
 
 

@@ -309,7 +309,7 @@ except ValueError as error:
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
     assert 0 < float(told[0]) < 6 << 30
     assert told[1].startswith("a.csv would take more than ")
-    assert f"{SHARE:.0%} of what is free" in told[1]
+    assert f"{SHARE:.0%} of the free memory" in told[1]
     assert Allowance("a.csv").limit <= at_hand()
 
 
@@ -344,9 +344,9 @@ def pipe(tmp_path: Path) -> Path:
 
 def test_pipes_are_refused_and_not_waited_for(pipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A hang would be ended by the time limit of the tests."""
-    with pytest.raises(PltfError, match="is no plain file"):
+    with pytest.raises(PltfError, match="is not a regular file"):
         pltf.load(pipe)
-    with pytest.raises(PltfError, match="is no plain file"):
+    with pytest.raises(PltfError, match="is not a regular file"):
         pltf.nmf(rank=1).fit(np.eye(2), checkpoint=pipe, resume=True)
     pltf.nmf(rank=1).fit(np.eye(2)).save(tmp_path / "run.nc")
     saved, out = str(tmp_path / "run.nc"), str(tmp_path / "out")
@@ -360,7 +360,7 @@ def test_pipes_are_refused_and_not_waited_for(pipe: Path, tmp_path: Path, capsys
         ["convert", str(pipe), f"{out}.npz", "--format", "csv"],
     ):
         assert run(command) == 2, command
-        assert f"{pipe} is no plain file: save what comes out of a pipe first" in capsys.readouterr().err
+        assert f"{pipe} is not a regular file: save the output of a pipe to a file first" in capsys.readouterr().err
 
 
 def test_a_file_on_standard_input_is_read(tmp_path: Path) -> None:

@@ -25,16 +25,16 @@ def test_many_modes_keep_names_apart() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: pltf.cp("ijk", rank=2), "indices must be a sequence of names"),
-        (lambda: pltf.cp((), rank=2), "indices must be a sequence of names"),
+        (lambda: pltf.cp("ijk", rank=2), "indices must be a sequence of index names"),
+        (lambda: pltf.cp((), rank=2), "indices must be a sequence of index names"),
         (lambda: pltf.cp([f"i{n}" for n in range(23)], rank=2), "indices must be 1 to 22 names, got 23"),
-        (lambda: pltf.cp(3, rank=2), "indices must be a sequence of names .* got 3"),  # type: ignore[arg-type]
-        (lambda: pltf.tucker(ranks=3.5), "ranks must have one size for each of i, j, k; got 3.5"),  # type: ignore[arg-type]
-        (lambda: pltf.cp(("i", "r"), rank=2), "index 'r' is the latent index of this model: choose another name"),
-        (lambda: pltf.cp(("i", "two words"), rank=2), "indices must be a sequence of names"),
+        (lambda: pltf.cp(3, rank=2), "indices must be a sequence of index names .* got 3"),  # type: ignore[arg-type]
+        (lambda: pltf.tucker(ranks=3.5), "ranks must have one size per index \\(i, j, k\\), got 3.5"),  # type: ignore[arg-type]
+        (lambda: pltf.cp(("i", "r"), rank=2), "index 'r' is the name of the latent index of this model: rename it"),
+        (lambda: pltf.cp(("i", "two words"), rank=2), "indices must be a sequence of index names"),
         (lambda: pltf.cp(rank=0), "size of 'r' must be a whole number of at least 1, got 0"),
-        (lambda: pltf.tucker(ranks=(2, 2)), "ranks must have one size for each of i, j, k"),
-        (lambda: pltf.tucker(("i", "q"), ranks=(2, 2)), "index 'q' is the latent index of this model"),
+        (lambda: pltf.tucker(ranks=(2, 2)), "ranks must have one size per index \\(i, j, k\\)"),
+        (lambda: pltf.tucker(("i", "q"), ranks=(2, 2)), "index 'q' is the name of the latent index of this model"),
         (lambda: pltf.nmf(("i",), rank=2), "indices must be two names"),
         (lambda: pltf.nmf(("i", "i"), rank=2), "index 'i' is repeated in output"),
     ],

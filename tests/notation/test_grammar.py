@@ -54,9 +54,13 @@ def test_factors_without_latent_or_observed_index_and_scalars() -> None:
 @pytest.mark.parametrize(
     ("text", "reason", "caret"),
     [
-        ("X[i,j] = A[i,r] * A[j,r]", "factor A stands twice in one equation, so the model is not linear in it", 18),
-        ("X[i,j] = A[i,r] * B[r,k]", "observed index 'j' of X is in no factor", 4),
-        ("ir,kr->ijk", "observed index 'j' of X is in no factor", 8),
+        (
+            "X[i,j] = A[i,r] * A[j,r]",
+            "factor A occurs twice in one equation: the model must be linear in each factor",
+            18,
+        ),
+        ("X[i,j] = A[i,r] * B[r,k]", "observed index 'j' of X is not an index of any factor", 4),
+        ("ir,kr->ijk", "observed index 'j' of X is not an index of any factor", 8),
         ("X[i,i] = A[i,r] * B[r]", "index 'i' is repeated in output X[i,i]", 4),
         ("ir,jr->ijj", "index 'j' is repeated in output X[i,j,j]", 9),
         ("X[i,j] = A[i,r,r] * B[j,r]", "index 'r' is repeated in factor A[i,r,r]", 15),
@@ -69,10 +73,10 @@ def test_factors_without_latent_or_observed_index_and_scalars() -> None:
         ("X[i,2] = A[i,r]", "unexpected character '2'", 4),
         ("X[i,j] = A[i,r] + B[j,r]", "unexpected character '+'", 16),
         ("X[i] = A[i,r] = B[r]", "expected a name such as A, found '='", 14),
-        ("X[] = A[i]", "observed tensor X has no index", 0),
-        ("i1,j->ij", "an index of the shorthand is one letter, found '1'", 1),
-        ("ir->i->r", "the shorthand has one '->'", 5),
-        ("X[i,j] = A[i,r] * X[j,r]", "X is an observed tensor and cannot be a factor too", 18),
+        ("X[] = A[i]", "observed tensor X must have at least one index", 0),
+        ("i1,j->ij", "indices of the shorthand must be single letters, found '1'", 1),
+        ("ir->i->r", "the shorthand must have exactly one '->'", 5),
+        ("X[i,j] = A[i,r] * X[j,r]", "X is an observed tensor and cannot also be a factor", 18),
         ("   ", "the model text is empty", 0),
     ],
 )
@@ -90,7 +94,7 @@ def test_errors_in_a_later_line_show_that_line() -> None:
     with pytest.raises(pltf.NotationError) as caught:
         pltf.Model("X[i,j] = A[i,r] * B[j,r]\n   Y[j,m] = B[m,r] * D[j,r]", r=2)
     assert str(caught.value) == (
-        "factor B is B[j,r] above and B[m,r] here; a shared factor keeps its indices\n"
+        "factor B is B[j,r] above and B[m,r] here; a shared factor must have fixed indices\n"
         "  Y[j,m] = B[m,r] * D[j,r]\n"
         "           ^"
     )

@@ -84,5 +84,5 @@ def test_an_index_in_several_places_must_agree() -> None:
 
 
 def test_a_model_is_a_text() -> None:
-    with pytest.raises(pltf.PltfError, match="the model must be a text such as 'ir,jr->ij', got int"):
+    with pytest.raises(pltf.PltfError, match="the model must be text such as 'ir,jr->ij', got int"):
         pltf.Model(3)  # type: ignore[arg-type]

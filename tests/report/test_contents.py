@@ -635,9 +635,9 @@ def test_what_is_too_large_for_the_code_goes_by_its_name() -> None:
     ("options", "message"),
     [
         ({"result": 3}, "result must be a pltf.Fit or a pltf.Selection, got 3"),
-        ({"path": ""}, "path must be the name of a file, got ''"),
-        ({"path": 7}, "path must be the name of a file, got 7"),
-        ({"path": "."}, "path must be the name of a file, and . is a folder"),
+        ({"path": ""}, "path must be a file name, got ''"),
+        ({"path": 7}, "path must be a file name, got 7"),
+        ({"path": "."}, "path must be a file name, but . is a folder"),
         ({"path": "none/report.html"}, "path: there is no folder none"),
         ({"title": 3}, "title must be a text or None, got 3"),
         (

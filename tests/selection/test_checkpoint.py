@@ -223,35 +223,35 @@ def test_a_seed_that_nobody_gave_is_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"seed": 1}, r"another seed \(0 there, 1 here\)"),
-        ({"restarts": 2}, r"another restarts \(3 there, 2 here\)"),
-        ({"r": range(1, 4)}, "another grid"),
-        ({"prior": [None, pltf.Gamma(0.5, 1.0)]}, "another grid"),
-        ({"race": False}, r"another race \(None there, False here\)"),
-        ({"tol": 1e-3}, r"another tol \(1e-06 there, 0\.001 here\)"),
-        ({"dtype": np.float32}, r"another dtype \(float64 there, float32 here\)"),
-        ({"fixed": {"H": np.ones((1, 12))}, "r": 1}, "another (grid|fixed)"),
-        ({"X": X + 1}, "other data"),
+        ({"seed": 1}, r"a different seed \(0 there, 1 here\)"),
+        ({"restarts": 2}, r"a different restarts \(3 there, 2 here\)"),
+        ({"r": range(1, 4)}, "a different grid"),
+        ({"prior": [None, pltf.Gamma(0.5, 1.0)]}, "a different grid"),
+        ({"race": False}, r"a different race \(None there, False here\)"),
+        ({"tol": 1e-3}, r"a different tol \(1e-06 there, 0\.001 here\)"),
+        ({"dtype": np.float32}, r"a different dtype \(float64 there, float32 here\)"),
+        ({"fixed": {"H": np.ones((1, 12))}, "r": 1}, "a different (grid|fixed)"),
+        ({"X": X + 1}, "different data"),
     ],
 )
 def test_another_search_does_not_go_on(tmp_path: Path, options: dict[str, Any], told: str) -> None:
     path = tmp_path / "search.nc"
     pltf.select(MODEL, X, checkpoint=path, **SMALL)
     call: dict[str, Any] = {"X": X, "checkpoint": path, "resume": True} | SMALL | options
-    with pytest.raises(pltf.PltfError, match=rf"search\.nc was begun with {told}: it cannot be gone on with$"):
+    with pytest.raises(pltf.PltfError, match=rf"search\.nc was started with {told}: it cannot be resumed$"):
         pltf.select(MODEL, **call)
 
 
 def test_files_that_are_no_checkpoint_of_a_search(tmp_path: Path) -> None:
     path = tmp_path / "search.nc"
     pltf.select(MODEL, X, **SMALL).save(path)
-    with pytest.raises(pltf.PltfError, match=r"search\.nc exists: go on from there with resume=True, or remove it$"):
+    with pytest.raises(pltf.PltfError, match=r"search\.nc already exists: resume from it with resume=True"):
         pltf.select(MODEL, X, checkpoint=path, **SMALL)
-    with pytest.raises(pltf.PltfError, match="is no checkpoint: it was saved by other means"):
+    with pytest.raises(pltf.PltfError, match="is not a checkpoint"):
         pltf.select(MODEL, X, checkpoint=path, resume=True, **SMALL)
     path.unlink()
     pltf.select(MODEL, X, checkpoint=path, **SMALL)
-    with pytest.raises(pltf.PltfError, match=r"search\.nc is the search of another call$"):
+    with pytest.raises(pltf.PltfError, match=r"search\.nc is the search of a different call$"):
         MODEL.fit(X, checkpoint=path, resume=True)
 
 
@@ -266,7 +266,7 @@ def test_a_folder_that_goes_away_costs_no_work(tmp_path: Path, monkeypatch: pyte
         keep(self, *args)
 
     monkeypatch.setattr(SearchCheckpoint, "keep", remove)
-    with pytest.warns(RuntimeWarning, match=r"search\.nc cannot be written: .*; the work goes on without"):
+    with pytest.warns(RuntimeWarning, match=r"search\.nc cannot be written: .*; continuing without a checkpoint"):
         found = pltf.select(MODEL, X, checkpoint=folder / "search.nc", every=0, **SMALL)
     assert_same_search(found, pltf.select(MODEL, X, **SMALL))
 

@@ -452,7 +452,7 @@ def test_broken_off_in_the_folds_or_after(tmp_path: Path, monkeypatch: pytest.Mo
     for content in (kept[0], kept[len(kept) // 2], kept[-1]):
         path.write_bytes(content)
         assert_same_search(whole, quietly(pltf.select, MODEL, X, checkpoint=path, resume=True, **options))
-    with pytest.raises(pltf.PltfError, match="is the search of another call"):
+    with pytest.raises(pltf.PltfError, match="is the search of a different call"):
         pltf.select(MODEL, X, checkpoint=path, resume=True, **options | {"criterion": "bound"})
 
 

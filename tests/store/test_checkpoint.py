@@ -190,11 +190,11 @@ def test_it_is_kept_every_so_many_seconds(tmp_path: Path, monkeypatch: pytest.Mo
         ({"every": float("inf")}, "every must be a number of seconds of at least 0, got inf"),
         ({"every": None}, "every must be a number of seconds of at least 0, got None"),
         ({"resume": 1}, "resume must be True or False, got 1"),
-        ({"resume": True}, "resume=True needs checkpoint=, the file to go on from"),
-        ({"checkpoint": 3}, "checkpoint must be the name of a file, got 3"),
-        ({"checkpoint": ""}, "checkpoint must be the name of a file, got ''"),
-        ({"checkpoint": "."}, r"checkpoint must be the name of a file, and \. is a folder"),
-        ({"checkpoint": "no/where.nc"}, "checkpoint must lie in a folder that exists, and no does not"),
+        ({"resume": True}, "resume=True needs checkpoint=, the file to resume from"),
+        ({"checkpoint": 3}, "checkpoint must be a file name, got 3"),
+        ({"checkpoint": ""}, "checkpoint must be a file name, got ''"),
+        ({"checkpoint": "."}, r"checkpoint must be a file name, but \. is a folder"),
+        ({"checkpoint": "no/where.nc"}, "checkpoint must be in an existing folder, but no does not exist"),
     ],
 )
 def test_arguments_that_make_no_sense(options: dict[str, Any], told: str) -> None:
@@ -220,22 +220,22 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"seed": 1}, r"another seed \(0 there, 1 here\)"),
-        ({"restarts": 3}, r"another restarts \(2 there, 3 here\)"),
-        ({"tol": 1e-3}, r"another tol \(1e-06 there, 0\.001 here\)"),
-        ({"max_iter": 9}, r"another max_iter \(2000 there, 9 here\)"),
-        ({"method": "em"}, r"another method \(vb there, em here\)"),
-        ({"prior": pltf.Gamma(0.5, 1.0)}, "another prior"),
-        ({"prior": pltf.Gamma(0.5, np.full((1, 2), 10.0), learn="mean", tie="component")}, "another prior"),
-        ({"init": "random"}, r"another init \(prior there, random here\)"),
-        ({"fixed": FIXED}, "another (prior|fixed)"),
-        ({"dtype": "float32"}, r"another dtype \(float64 there, float32 here\)"),
-        ({"accelerate": False}, r"another accelerate \(True there, False here\)"),
-        ({"X": X + 1}, "other data"),
-        ({"X": np.nan_to_num(X)}, "other data"),
-        ({"X": pltf.observe(X, dims=list("ijk"), labels={"i": list("abcdef")})}, "other data"),
-        ({"X": LISTED}, "other data"),
-        ({"model": pltf.cp(rank=3)}, r"another model \(Model\(.*r=2\) there, Model\(.*r=3\) here\)"),
+        ({"seed": 1}, r"a different seed \(0 there, 1 here\)"),
+        ({"restarts": 3}, r"a different restarts \(2 there, 3 here\)"),
+        ({"tol": 1e-3}, r"a different tol \(1e-06 there, 0\.001 here\)"),
+        ({"max_iter": 9}, r"a different max_iter \(2000 there, 9 here\)"),
+        ({"method": "em"}, r"a different method \(vb there, em here\)"),
+        ({"prior": pltf.Gamma(0.5, 1.0)}, "a different prior"),
+        ({"prior": pltf.Gamma(0.5, np.full((1, 2), 10.0), learn="mean", tie="component")}, "a different prior"),
+        ({"init": "random"}, r"a different init \(prior there, random here\)"),
+        ({"fixed": FIXED}, "a different (prior|fixed)"),
+        ({"dtype": "float32"}, r"a different dtype \(float64 there, float32 here\)"),
+        ({"accelerate": False}, r"a different accelerate \(True there, False here\)"),
+        ({"X": X + 1}, "different data"),
+        ({"X": np.nan_to_num(X)}, "different data"),
+        ({"X": pltf.observe(X, dims=list("ijk"), labels={"i": list("abcdef")})}, "different data"),
+        ({"X": LISTED}, "different data"),
+        ({"model": pltf.cp(rank=3)}, r"a different model \(Model\(.*r=2\) there, Model\(.*r=3\) here\)"),
     ],
 )
 def test_another_call_does_not_go_on(kept: bytes, tmp_path: Path, options: dict[str, Any], told: str) -> None:
@@ -243,7 +243,7 @@ def test_another_call_does_not_go_on(kept: bytes, tmp_path: Path, options: dict[
     path.write_bytes(kept)
     model = options.pop("model", CP)
     call = {"X": X, "restarts": 2, "checkpoint": path, "resume": True} | options
-    with pytest.raises(pltf.PltfError, match=rf"run\.nc was begun with {told}: it cannot be gone on with$"):
+    with pytest.raises(pltf.PltfError, match=rf"run\.nc was started with {told}: it cannot be resumed$"):
         model.fit(**call)
     assert path.read_bytes() == kept
 
@@ -251,18 +251,18 @@ def test_another_call_does_not_go_on(kept: bytes, tmp_path: Path, options: dict[
 def test_files_that_are_no_checkpoint_of_this(kept: bytes, tmp_path: Path) -> None:
     path = tmp_path / "run.nc"
     path.write_bytes(kept)
-    with pytest.raises(pltf.PltfError, match=r"run\.nc exists: go on from there with resume=True, or remove it$"):
+    with pytest.raises(pltf.PltfError, match=r"run\.nc already exists: resume from it with resume=True, or remove it$"):
         CP.fit(X, checkpoint=path)
-    with pytest.raises(pltf.PltfError, match=r"run\.nc is the fit of another call$"):
+    with pytest.raises(pltf.PltfError, match=r"run\.nc is the fit of a different call$"):
         pltf.select(CP, X, r=[1, 2], checkpoint=path, resume=True)
     path.write_bytes(kept[:-9])
-    with pytest.raises(pltf.PltfError, match="its checksum is absent or wrong"):
+    with pytest.raises(pltf.PltfError, match="its checksum is missing or wrong"):
         CP.fit(X, checkpoint=path, resume=True)
     first_fit().save(path)
-    with pytest.raises(pltf.PltfError, match=r"run\.nc is no checkpoint: it was saved by other means$"):
+    with pytest.raises(pltf.PltfError, match=r"run\.nc is not a checkpoint$"):
         CP.fit(X, checkpoint=path, resume=True)
     path.write_text("notes of mine")
-    with pytest.raises(pltf.PltfError, match="is not a file that pltf saved"):
+    with pytest.raises(pltf.PltfError, match="is not a file saved by pltf"):
         CP.fit(X, checkpoint=path, resume=True)
     assert path.read_text() == "notes of mine"
 
@@ -309,7 +309,7 @@ def test_a_folder_that_goes_away_costs_no_work(tmp_path: Path) -> None:
     for one in told:
         assert one.category is RuntimeWarning
         assert str(one.message).endswith(
-            "run.nc cannot be written: No such file or directory; the work goes on without"
+            "run.nc cannot be written: No such file or directory; continuing without a checkpoint"
         )
 
 
@@ -401,7 +401,7 @@ def test_a_fit_is_resumed_the_way_it_was_begun(tmp_path: Path, monkeypatch: pyte
         pltf.cp(rank=3).fit(counts, max_iter=12, tol=0, checkpoint=path, every=0, callback=stop)
     monkeypatch.setattr(ways, "NOTICEABLE", 1.0)
     assert pltf.cp(rank=3).fit(counts, max_iter=2, tol=0).engine == "dense"
-    with pytest.raises(pltf.PltfError, match=r"was begun with another engine \(sparse there, dense here\)"):
+    with pytest.raises(pltf.PltfError, match=r"was started with a different engine \(sparse there, dense here\)"):
         pltf.cp(rank=3).fit(counts, max_iter=12, tol=0, checkpoint=path, resume=True, engine="dense")
     gone_on = pltf.cp(rank=3).fit(counts, max_iter=12, tol=0, checkpoint=path, resume=True)
     assert gone_on.engine == "sparse"

@@ -324,7 +324,7 @@ def test_a_file_is_replaced_only_by_a_whole_one(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize("path", [None, 3, "", "a\0b", b"fit.nc", ["fit.nc"]])
 def test_what_is_no_path_is_told_in_a_sentence(path: Any) -> None:
     for call in (pltf.nmf(rank=1).fit(np.ones((2, 3))).save, pltf.load):
-        with pytest.raises(pltf.PltfError, match=r"^path must be the name of a file, got"):
+        with pytest.raises(pltf.PltfError, match=r"^path must be a file name, got"):
             call(path)
 
 

@@ -1,4 +1,4 @@
-"""Data to try things on."""
+"""Example data sets."""
 
 from pltf.datasets.synthetic import Draw, draw
 from pltf.datasets.uclaf_data import Uclaf, uclaf

@@ -1,4 +1,4 @@
-"""Files that are not shipped: found in a folder or a cache, else downloaded; checked wherever they come from."""
+"""Data files that are not included in the package: read from a folder or cache, or downloaded; always verified."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pathlib import Path
 
 from pltf.errors import PltfError
 
-FOLDER = "PLTF_DATA"  # the environment variable that names a folder with data
+FOLDER = "PLTF_DATA"  # environment variable with the name of a data folder
 
-_TIMEOUT = 30.0  # seconds without an answer
-_LONGEST = 1 << 26  # bytes; what is longer is cut there, and then the checksum is wrong
+_TIMEOUT = 30.0  # seconds without a response
+_LONGEST = 1 << 26  # bytes; longer files are cut, and then fail the checksum
 
 
 @dataclass(frozen=True)
 class Remote:
-    """A file that others keep, and the one content that is accepted for it."""
+    """A remote file and its expected checksum."""
 
     name: str
     url: str
@@ -28,13 +28,13 @@ class Remote:
 
 
 def contents(file: Remote) -> bytes:
-    """The bytes of a file: from the folder that PLTF_DATA names, from the cache, or from the network."""
+    """Contents of a file: from the folder in PLTF_DATA, from the cache, or downloaded."""
     folders = _folders()
     for folder in folders:
         path = folder / file.name
         content = _read(path)
         if content is not None:
-            _check(content, file, str(path), "replace that file, or remove it to have it fetched")
+            _check(content, file, str(path), "replace the file, or remove it to download it again")
             return content
     content = _download(file, folders)
     _keep(content, folders[-1] / file.name)
@@ -42,7 +42,7 @@ def contents(file: Remote) -> bytes:
 
 
 def _folders() -> list[Path]:
-    """Where to look, in this order; the last is the folder for pltf among the caches of this user."""
+    """Folders to search, in this order; the last one is the cache folder of the current user."""
     named = os.environ.get(FOLDER)
     caches = (os.environ.get(variable, "") for variable in ("XDG_CACHE_HOME", "LOCALAPPDATA"))
     base = next(filter(os.path.isabs, caches), os.path.expanduser("~/.cache"))
@@ -55,7 +55,7 @@ def _read(path: Path) -> bytes | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as reason:
-        advice = f"make it readable, or name another folder in the environment variable {FOLDER}"
+        advice = f"make it readable, or set the environment variable {FOLDER} to another folder"
         raise PltfError(f"{path} cannot be read ({reason.strerror}): {advice}") from None
 
 
@@ -66,20 +66,20 @@ def _check(content: bytes, file: Remote, where: str, advice: str) -> None:
 
 
 def _download(file: Remote, searched: list[Path]) -> bytes:
-    advice = f"put {file.name} into a folder and name the folder in the environment variable {FOLDER}"
+    advice = f"put {file.name} into a folder and set the environment variable {FOLDER} to this folder"
     try:
         with urllib.request.urlopen(file.url, timeout=_TIMEOUT) as answer:
             content: bytes = answer.read(_LONGEST)
     except (OSError, HTTPException) as reason:
         places = " or ".join(map(str, searched))
-        why = f"could not be fetched from {file.url} ({str(reason).strip('<>') or type(reason).__name__})"
+        why = f"could not be downloaded from {file.url} ({str(reason).strip('<>') or type(reason).__name__})"
         raise PltfError(f"{file.name} is not in {places} and {why}: {advice}") from None
-    _check(content, file, f"what came from {file.url}", advice)
+    _check(content, file, f"the download from {file.url}", advice)
     return content
 
 
 def _keep(content: bytes, path: Path) -> None:
-    """Write a file so that nobody ever sees a part of it."""
+    """Write a file atomically."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent, prefix="fetching-") as folder:
@@ -87,5 +87,5 @@ def _keep(content: bytes, path: Path) -> None:
             part.write_bytes(content)
             part.replace(path)
     except OSError as reason:
-        advice = "set XDG_CACHE_HOME to a folder that can be written to"
+        advice = "set XDG_CACHE_HOME to a writable folder"
         raise PltfError(f"{path} cannot be written ({reason.strerror}): {advice}") from None

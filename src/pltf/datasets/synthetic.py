@@ -1,4 +1,4 @@
-"""Tensors drawn from a model."""
+"""Synthetic tensors drawn from a model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pltf.prediction.rates import rates
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Draw:
-    """Counts drawn from a model, with the truth behind them.
+    """Counts drawn from a model, with their true factors and rates.
 
     >>> import pltf, pltf.datasets
     >>> drawn = pltf.datasets.draw(pltf.nmf(rank=2), (4, 3), seed=1)
@@ -28,7 +28,7 @@ class Draw:
     """
 
     counts: Mapping[str, NDArray[np.int64]]  # tensor -> Poisson counts
-    rates: Mapping[str, Array]  # tensor -> what they were drawn with
+    rates: Mapping[str, Array]  # tensor -> Poisson rates of the counts
     factors: Mapping[str, Array]
 
     def __repr__(self) -> str:
@@ -39,8 +39,8 @@ class Draw:
 def draw(model: Model, shape: Any, *, prior: Gamma | None = None, seed: int = 0) -> Draw:
     """Draw factors from a prior and counts from their rates.
 
-    ``shape`` is the shape of the tensor, or a mapping from tensor to shape; the prior is
-    ``Gamma(shape=0.5, mean=1)`` unless another one is given.
+    ``shape`` is the shape of the tensor, or a mapping from tensor name to shape. The default prior is
+    ``Gamma(shape=0.5, mean=1)``.
 
     >>> import pltf, pltf.datasets
     >>> X = pltf.datasets.draw(pltf.cp(rank=4), (5, 5, 5), seed=0).counts["X"]
@@ -66,7 +66,7 @@ def draw(model: Model, shape: Any, *, prior: Gamma | None = None, seed: int = 0)
     truth = {e.output.name: rates(e, factors, sizes) for e in model.equations}
     for name, rate in truth.items():
         if rate.max() > _MOST:
-            raise PltfError(f"{py:prior} makes rates of {rate.max():.2g} in {name}: whole counts end at {_MOST:.2g}")
+            raise PltfError(f"{py:prior} gives rates of {rate.max():.2g} in {name}: counts end at {_MOST:.2g}")
     return Draw({name: rng.poisson(rate) for name, rate in truth.items()}, truth, factors)
 
 
@@ -74,11 +74,11 @@ _MOST = 2.0**53
 
 
 def _check(tensors: Mapping[str, tuple[int, ...]], factors: Mapping[str, tuple[int, ...]], prior: Gamma) -> None:
-    """Refuse what cannot be held, and a prior that does not fit, before anything is drawn."""
+    """Raise an error for shapes that exceed the memory and for priors that do not broadcast, before drawing."""
     need = 16 * sum(map(math.prod, tensors.values())) + 8 * sum(map(math.prod, factors.values()))
     have = physical_memory()
     if need > have:
-        raise PltfError(f"{py:shape} asks for {human(need, 'B')}, and this machine has {human(have, 'B')}: draw less")
+        raise PltfError(f"{py:shape} needs {human(need, 'B')}, but this machine has {human(have, 'B')}")
     for name, size in factors.items():
         given = np.broadcast_shapes(np.shape(prior.shape), np.shape(prior.mean))
         try:

@@ -1,4 +1,4 @@
-"""UCLAF: who did what where, from GPS tracks with comments."""
+"""UCLAF: users, locations and activities, from GPS trajectories with comments."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _ACTIVITIES = ("Food and Drink", "Shopping", "Movies and Shows", "Sports and Exe
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Uclaf:
-    """The UCLAF data: a tensor of visits, and what else is known of users, locations and activities.
+    """The UCLAF data: a tensor of visits, and side information on users, locations and activities.
 
     ``dims`` names the indices of every array, ``labels`` the positions along every index. The file has no labels:
-    users and locations go by their row in it, activities by the order in which its authors list them.
+    users and locations are numbered by their row, activities are named in the order given by the authors.
 
     >>> from pltf.datasets import Uclaf
     >>> Uclaf.dims["X"], Uclaf.dims["LocFea"]
@@ -57,11 +57,11 @@ class Uclaf:
         }
     )
 
-    X: NDArray[np.int64]  # how often a user did this there, or whether
-    UserLoc: NDArray[np.int64]  # how often a user was there
-    LocFea: Array  # what is there; the first column is the number of the location, not a feature
-    ActAct: Array  # how alike activities are
-    UserUser: Array  # how alike users are, from -1 to 1
+    X: NDArray[np.int64]  # how often a user did an activity at a location, or whether
+    UserLoc: NDArray[np.int64]  # how often a user visited a location
+    LocFea: Array  # features of locations; the first column is the location number, not a feature
+    ActAct: Array  # similarity of activities
+    UserUser: Array  # similarity of users, from -1 to 1
     labels: Mapping[str, tuple[Any, ...]]
 
     def __repr__(self) -> str:
@@ -72,19 +72,19 @@ class Uclaf:
 def uclaf(kind: str = "binary", *, users: str = "active") -> Uclaf:
     """The UCLAF data: 164 users, 168 locations in Beijing, 5 activities (Zheng, Cao, Zheng, Xie and Yang, AAAI 2010).
 
-    ``kind="binary"`` tells whether a user did something somewhere, ``"counts"`` how often. 18 users have no record
-    of any activity; ``users="all"`` keeps them, in the tensor and in the matrices.
+    ``kind="binary"`` tells whether a user did an activity at a location, ``"counts"`` how often. 18 users have no
+    recorded activity; ``users="all"`` keeps them, in the tensor and in the matrices.
 
-    The matrices are as in the file, and two of them need care before they are coupled to the tensor:
+    The matrices are as in the file, and two of them need care before they can be coupled to the tensor:
 
-    - ``LocFea``: its first column, ``'location'``, is the number of the row, 0 to 167, and no feature. It makes up
-      99.9 % of the total of the matrix: fit ``data.LocFea[:, 1:]``. Eight of the 13 columns left are zero throughout.
-    - ``UserUser``: 5,918 of the 21,316 entries of the active users are -1, and a fit refuses what is below zero. They
-      can be taken as missing: ``np.where(data.UserUser < 0, np.nan, data.UserUser)``.
+    - ``LocFea``: the first column, ``'location'``, is the row number, 0 to 167, and not a feature. It makes up
+      99.9 % of the total of the matrix: use ``data.LocFea[:, 1:]``. Eight of the other 13 columns are all zero.
+    - ``UserUser``: 5,918 of the 21,316 entries of the active users are -1, but a fit requires non-negative values.
+      Treat them as missing: ``np.where(data.UserUser < 0, np.nan, data.UserUser)``.
 
-    The file ``aaai10.uclaf.data.mat`` is read from the folder that the environment variable ``PLTF_DATA`` names, or
-    from the cache of this user (``pltf`` in ``$XDG_CACHE_HOME`` or ``~/.cache``), or else is downloaded to that cache
-    from the address of its authors, which may have moved. Its checksum must be right wherever it comes from.
+    The file ``aaai10.uclaf.data.mat`` is read from the folder in the environment variable ``PLTF_DATA``, or from the
+    user cache (``pltf`` in ``$XDG_CACHE_HOME`` or ``~/.cache``). Otherwise it is downloaded from its authors to that
+    cache, if their address is still valid. Its checksum is always verified.
 
     >>> import pltf, pltf.datasets
     >>> def links(rank):
@@ -118,7 +118,7 @@ def uclaf(kind: str = "binary", *, users: str = "active") -> Uclaf:
 
 
 def _arrays(content: bytes) -> dict[str, NDArray[Any]]:
-    """The arrays of the file: numbers only, so nothing in it can be more than data."""
+    """Arrays of the file: only numeric arrays are accepted, so loading it cannot run code."""
     held = scipy.io.loadmat(io.BytesIO(content), variable_names=tuple(_SHAPES))
     for name, shape in _SHAPES.items():
         array = held.get(name)

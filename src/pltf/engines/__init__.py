@@ -1,1 +1,1 @@
-"""Sums over cells: the two that inference needs, for every storage and device."""
+"""Engines: compute the two sums over cells that inference needs, for every storage and device."""

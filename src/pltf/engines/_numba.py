@@ -1,7 +1,7 @@
-"""Compiled kernels. Each states its NumPy equivalent; all release the GIL and are cached on disk.
+"""Compiled kernels. Each docstring gives the NumPy equivalent; all kernels release the GIL and are cached on disk.
 
-Numba's cache looks at the file of a kernel alone: after a change in `pltf.special`, which is compiled into these,
-clear it.
+Numba's cache only checks the file of the kernel itself: after a change in `pltf.special`, which is compiled into
+these kernels, clear it.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import numpy as np
 from pltf.compiling import njit
 from pltf.special import ANY_ORDER, link_probability, natural_log
 
-APART = 128  # entries between the small arrays of a kernel: see benchmarks/NOTES.md, "Bits and chance"
-TILE = 512  # listed cells between two rounds of logarithms
+APART = 128  # gap between the small arrays of a kernel: see benchmarks/NOTES.md, "Bits and chance"
+TILE = 512  # listed cells between two computations of logarithms
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER)
 def cp_counts(rows, x, Z, own, others, private, to_own, to_others, log, links, start, stop):  # type: ignore[no-untyped-def]
     """Expected counts of a CP model over listed cells [start, stop): gather, rate, ratio, scatter in one pass.
 
-    ``rows`` (modes, cells) are rows of ``Z`` (all factors one under the other, first the mode by which the cells are
-    sorted, whose rows this call owns). Sums of that mode go to ``own``, those of the last ``private`` modes to
-    ``others``, each if wanted. Returns sum x*log(Xhat/x), or 0 without ``log``. With ``links`` (None: counts) ratios
-    are x/(1-exp(-Xhat)), and what is returned is sum x*log(exp(Xhat)-1). In NumPy, for counts::
+    ``rows`` (modes, cells) are row numbers in ``Z`` (all factors stacked, first the mode by which the cells are sorted;
+    this call owns its rows). Sums of that mode are added to ``own``, those of the last ``private`` modes to ``others``,
+    each if wanted. Returns sum x*log(Xhat/x), or 0 without ``log``. With ``links`` (None: counts) ratios are
+    x/(1-exp(-Xhat)), and the result is sum x*log(exp(Xhat)-1). In NumPy, for counts::
 
         P = Z[rows].prod(axis=0)                      # (cells, R): never made here
         ratio = x / P.sum(axis=1)
@@ -30,8 +30,8 @@ def cp_counts(rows, x, Z, own, others, private, to_own, to_others, log, links, s
         return -(x * np.log(ratio)).sum()
     """
     R, first_private, last = Z.shape[1], Z.shape[0] - others.shape[0], rows.shape[0] - 1
-    # Rows of one array, far apart: whether a loop becomes vector code, and so how it rounds, depends on how far apart
-    # the arrays in it begin, and of arrays of their own that is chance.
+    # Rows of one array, far apart: whether a loop is vectorized, and therefore its rounding, depends on the distance
+    # between its arrays, which is random for separate arrays.
     work, sum_of_mine = np.zeros((3, max(R, APART)), Z.dtype), np.zeros(R)
     row_of_mine, between, product = work[0, :R], work[1, :R], work[2, :R]
     all_but_last = row_of_mine if last == 1 else between
@@ -114,7 +114,7 @@ def cp_exposure(rows, Z, of, sums, first_row, start, stop):  # type: ignore[no-u
 
 @njit(cache=True, nogil=True, fastmath=ANY_ORDER)
 def cp_rates(rows, Z, out):  # type: ignore[no-untyped-def]
-    """Rates of a CP model at listed cells; ``rows`` (modes, cells) are rows of ``Z``, all factors one under the other.
+    """Rates of a CP model at listed cells; ``rows`` (modes, cells) are row numbers in ``Z``, all factors stacked.
 
     In NumPy: ``out[:] = Z[rows].prod(axis=0).sum(axis=1)``.
     """

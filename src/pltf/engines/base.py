@@ -1,4 +1,4 @@
-"""The seam: what inference asks of an engine, and nothing else."""
+"""The interface between inference and engines."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ from pltf.gamma import Array
 from pltf.threads import in_parts
 
 Factors = Mapping[str, Array]
-Number = Any  # a float; or a 0-d tensor of a device, for which only float() waits
+Number = Any  # a float, or a 0-d tensor on a device, where only float() waits for the result
 
 
 @dataclass(frozen=True, eq=False)
 class Counts:
     """Result of one pass over the observed cells.
 
-    ``by_factor[a]`` is ``L_a * Delta_a(M*X/Xhat)``, the counts that each entry of factor a is
-    expected to have caused. ``log_term`` is ``sum M*X*log(Xhat/X)``: the log term of the bound less
-    the constant ``sum M*X*log X``, because the difference keeps its digits when counts are huge.
+    ``by_factor[a]`` is ``L_a * Delta_a(M*X/Xhat)``, the expected counts of each entry of factor a. ``log_term`` is
+    ``sum M*X*log(Xhat/X)``: the log term of the ELBO minus the constant ``sum M*X*log X``. The difference keeps its
+    precision when counts are huge.
 
-    The likelihood changes two things and nothing else. Under "bernoulli" the ratio ``X/Xhat`` of a link is
-    ``1/(1-exp(-Xhat))`` (its hidden count is expected to be this many times Xhat), and the log term is
-    ``sum log(exp(Xhat)-1)`` over the links.
+    The likelihood changes only two things. Under "bernoulli" the ratio ``X/Xhat`` of a link is ``1/(1-exp(-Xhat))``
+    (its expected hidden count divided by Xhat), and the log term is ``sum log(exp(Xhat)-1)`` over the links.
     """
 
     by_factor: Mapping[str, Array]
@@ -36,37 +35,38 @@ class Counts:
 class Engine(Protocol):
     """Sums over the cells of one or more observed tensors, bound to their data.
 
-    Factors come as mappings from name to float64 array, which are never changed in place. Of :class:`Versioned` ones an
-    engine may remember partial results for as long as it is handed the same versions.
+    Factors are mappings from name to float64 array. Arrays are never changed in place. If factors are
+    :class:`Versioned`, an engine may cache partial results for as long as the versions stay the same.
     """
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The factors that it knows."""
+        """Names of the factors of this engine."""
         ...
 
     def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
-        """Expected counts of the wanted factors (of all, if None) in one pass, with the log term or without (NaN)."""
+        """Expected counts of the wanted factors (None: all) in one pass; the log term is NaN if ``log`` is False."""
         ...
 
     def allocate(self, factors: Mapping[str, Array], wanted: Collection[str] | None, key: tuple[int, ...]) -> Counts:
-        """Counts of the wanted factors as :meth:`counts` expects them, but drawn: what Gibbs sampling needs.
+        """Sample the counts whose expectations :meth:`counts` returns. Used by Gibbs sampling.
 
-        Every count of a cell is drawn into one of the latent configurations, with probabilities in proportion to the
-        products of the factors; of a link the hidden count is drawn first. ``by_factor`` are sums of these draws, whole
-        numbers in float64; ``log_term`` is that of :meth:`counts`. The same key and wanted factors give the same bits,
-        with any number of threads; other keys give independent draws. Keys of one sampler should have one length.
+        The count of each cell is allocated at random to the latent configurations, with probabilities proportional to
+        the products of the factors; for a link the hidden count is sampled first. ``by_factor`` holds the sums of these
+        draws, whole numbers in float64; ``log_term`` is the same as in :meth:`counts`. The same key and wanted factors
+        give bit-identical results with any number of threads; different keys give independent draws. All keys of a
+        sampler should have the same length.
 
-        Only counts that come from lists of cells can be allocated: plan with ``Task(..., allocates=True)``.
+        Only counts from lists of cells can be allocated: plan with ``Task(..., allocates=True)``.
         """
         ...
 
     @property
     def together(self) -> tuple[frozenset[str], ...]:
-        """The factors in groups: counts of one group that are allocated in one call are sums of one and the same draw.
+        """Groups of factors: counts of one group that are allocated in one call come from the same draw.
 
-        Those of different groups come from independent draws. So a sampler goes group by group: allocate at the
-        present factors, then draw the factors of the group one after the other, given these counts.
+        Counts of different groups come from independent draws. A sampler therefore works group by group: it allocates
+        counts at the current factors, then samples the factors of the group one by one, given these counts.
         """
         ...
 
@@ -75,30 +75,31 @@ class Engine(Protocol):
         ...
 
     def total(self, factors: Mapping[str, Array]) -> Number:
-        """``sum M*Xhat``, free after the exposure of the factor that changed last."""
+        """``sum M*Xhat``; no extra cost after the exposure of the factor that changed last."""
         ...
 
     def fresh(self) -> Engine:
-        """The same engine on the same data with nothing remembered, to be used beside this one."""
+        """A copy of this engine on the same data with an empty cache, which can be used at the same time."""
         ...
 
 
 class OverArrays:
-    """An engine that goes through all cells of an array: it takes expectations, and cannot allocate."""
+    """An engine that visits all cells of an array: it computes expectations, but cannot allocate."""
 
     def allocate(self, factors: Mapping[str, Array], wanted: Collection[str] | None, key: tuple[int, ...]) -> Counts:
-        raise AssertionError("counts are allocated from a list of cells: the task must say that it allocates")
+        raise AssertionError("counts can only be allocated from a list of cells: plan the task with allocates=True")
 
     @property
     def together(self) -> tuple[frozenset[str], ...]:
-        raise AssertionError("counts are allocated from a list of cells: the task must say that it allocates")
+        raise AssertionError("counts can only be allocated from a list of cells: plan the task with allocates=True")
 
 
 def lost_in_cast(log_term: float, counts: Factors, factors: Factors, dtype: np.dtype[Any], threads: int = 1) -> float:
-    """What the log term loses when every L is rounded to L': sum of counts * log(L/L'); nothing if it is not finite.
+    """Loss of the log term when every L is rounded to L': sum of counts * log(L/L'); 0 if it is not finite.
 
-    Rounding moves q(S) a little off its optimum, and the bound is exact for the q(S) that was used. For links too: q is
-    Poisson(L') cut off at zero, and E_q[ log p(S; L) - log q(S) ] is log(exp(Xhat')-1) plus this, up to the exposure.
+    Rounding moves q(S) slightly off its optimum, and the ELBO is exact for the q(S) that was used. The same holds for
+    links: q is a zero-truncated Poisson(L'), and E_q[ log p(S; L) - log q(S) ] is log(exp(Xhat')-1) plus this loss, up
+    to the exposure.
     """
     from pltf.special import cast_loss_loop
 
@@ -112,5 +113,5 @@ def lost_in_cast(log_term: float, counts: Factors, factors: Factors, dtype: np.d
 
 
 def sum_of(terms: Sequence[float]) -> float:
-    """Exact sum, or what addition makes of terms that are not finite."""
+    """Exact sum, or the result of plain addition if some terms are not finite."""
     return math.fsum(terms) if np.isfinite(terms).all() else float(np.sum(terms))

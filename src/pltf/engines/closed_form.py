@@ -1,6 +1,6 @@
-"""Exposure of a tensor as if nothing were missing: no cell is touched, sums factorise.
+"""Exposure of a fully observed tensor: the sums factorize, no cell is visited.
 
-Factors may be arrays of NumPy or of PyTorch; sums are of the same kind.
+Factors may be NumPy arrays or PyTorch tensors; sums have the same type.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from pltf.notation import Equation, Term
 
 
 class ClosedForm:
-    """Delta_a(1) of every factor of an equation. A part of its own: it has exposures, and no counts."""
+    """Delta_a(1) of every factor of an equation. As a part of a sum it has exposures, but no counts."""
 
     def __init__(self, equation: Equation, sizes: Mapping[str, int]) -> None:
         self.names = tuple(term.name for term in equation.factors)
         self._one_factor = {term.name: _OneFactor(equation, term, sizes) for term in equation.factors}
 
     def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
-        """None: there is no cell here."""
+        """No counts: there are no cells here."""
         names = self.names if wanted is None else [name for name in self.names if name in wanted]
         return Counts({name: library(factors[name]).zeros_like(factors[name]) for name in names}, 0.0)
 
     def allocate(self, factors: Mapping[str, Array], wanted: Collection[str] | None, key: tuple[int, ...]) -> Counts:
-        """Nothing: there is no cell here."""
+        """No counts: there are no cells here."""
         return self.counts(factors, wanted)
 
     @property
@@ -58,7 +58,7 @@ class _OneFactor:
         self._of = of.name
         self._others = [term for term in equation.factors if term is not of]
         places = [index for term in (*self._others, of) for index in term.indices]
-        # An index that only one of the others has, and not this factor, is summed before anything else.
+        # An index that occurs in only one of the others, and not in this factor, is summed first.
         kept = [tuple(i for i in term.indices if places.count(i) > 1) for term in self._others]
         self._summed = [
             tuple(axis for axis, index in enumerate(term.indices) if index not in indices)
@@ -66,7 +66,7 @@ class _OneFactor:
         ]
         held = tuple(index for index in of.indices if places.count(index) > 1)
         self._new_axes = tuple(axis for axis, index in enumerate(of.indices) if index not in held)
-        self._contract = None  # with no others there is nothing to contract
+        self._contract = None  # without other factors there is nothing to contract
         if self._others:
             shapes = [tuple(sizes[index] for index in indices) for indices in kept]
             self._contract = oe.contract_expression(subscripts(kept, held), *shapes)

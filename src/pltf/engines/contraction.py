@@ -1,8 +1,8 @@
-"""Contraction of one equation: a binary tree of pairwise steps, run forwards and backwards.
+"""Contraction of one equation: a binary tree of pairwise steps, evaluated forwards and backwards.
 
-Forwards the tree turns factors into Xhat. Backwards it turns an array Q over the cells into
-``Delta_a(Q)`` of every factor at once: Delta_a(Q) is the derivative of ``sum Q*Xhat`` by Z_a, so one
-reverse sweep over the same steps gives them all and shares what they have in common.
+Forwards, the tree computes Xhat from the factors. Backwards, it computes ``Delta_a(Q)`` of every factor from an array
+Q over the cells: Delta_a(Q) is the derivative of ``sum Q*Xhat`` with respect to Z_a, so one reverse pass over the same
+steps gives all of them and shares common subexpressions.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from pltf.engines.either import permuted, summed, with_axes
 from pltf.notation.grammar import Equation
 
 Indices = tuple[str, ...]
-AnyArray = NDArray[Any]  # of floats, in the dtype of the engine
+AnyArray = NDArray[Any]  # floats in the dtype of the engine
 
 
 def subscripts(inputs: Sequence[Indices], output: Indices) -> str:
-    """Einsum text of indices that may have long names.
+    """Einsum subscripts for indices with long names.
 
     >>> subscripts([("user", "r"), ("place", "r")], ("user", "place"))
     'ab,cb->ac'
@@ -41,7 +41,7 @@ class Pair:
 
     def __init__(self, left: Indices, right: Indices, out: Indices) -> None:
         self.left, self.right, self.out = left, right, out
-        sizes = ((2,) * len(left), (2,) * len(right))  # any size: a pair has one order
+        sizes = ((2,) * len(left), (2,) * len(right))  # any size: a pair has only one order
         self._contract = oe.contract_expression(subscripts([left, right], out), *sizes)
 
     def __call__(self, left: AnyArray, right: AnyArray) -> AnyArray:
@@ -49,7 +49,7 @@ class Pair:
         return result
 
     def flops(self, sizes: Mapping[str, int]) -> int:
-        """Multiplications and additions, where every index has its size."""
+        """Multiplications and additions for the given index sizes."""
         return 2 * prod(sizes[index] for index in set(self.left + self.right))
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ class Tree:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Factors of the equation, leaf by leaf."""
+        """Names of the factors, by leaf."""
         return tuple(term.name for term in self.equation.factors)
 
     @cached_property
@@ -100,17 +100,17 @@ class Tree:
         return parents
 
     def cut(self, indices: Indices, block: Block) -> Block:
-        """The part of an array with these indices that a block of cells needs."""
+        """The block of an array with these indices that corresponds to a block of cells."""
         where = dict(zip(self.equation.output.indices, block, strict=True))
         return tuple(where.get(index, slice(None)) for index in indices)
 
     def block_leaves(self, factors: Sequence[AnyArray], block: Block) -> list[AnyArray]:
-        """The leaves over one block of cells."""
+        """The leaves, restricted to one block of cells."""
         terms = self.equation.factors
         return [self.leaf(n, factors[n][self.cut(term.indices, block)]) for n, term in enumerate(terms)]
 
     def leaf(self, number: int, factor: AnyArray) -> AnyArray:
-        """A factor as the tree wants it: indices that nothing else has are summed out."""
+        """A factor as a leaf of the tree: indices that no other factor has are summed."""
         indices, kept = self.equation.factors[number].indices, self.nodes[number]
         lone = tuple(axis for axis, index in enumerate(indices) if index not in kept)
         order = [index for index in indices if index in kept]
@@ -118,7 +118,7 @@ class Tree:
         return leaf
 
     def unleaf(self, number: int, array: AnyArray) -> AnyArray:
-        """A leaf's array with the axes of its factor; summed-out axes come back with size 1."""
+        """An array of a leaf with the axes of its factor; summed axes have size 1."""
         indices, kept = self.equation.factors[number].indices, self.nodes[number]
         order = [kept.index(index) for index in indices if index in kept]
         lone = tuple(axis for axis, index in enumerate(indices) if index not in kept)
@@ -126,20 +126,20 @@ class Tree:
         return unleafed
 
     def forward(self, leaves: Sequence[AnyArray], root: bool = True) -> list[AnyArray]:
-        """The value of every node, with or without the last one, which is Xhat."""
+        """The value of every node, optionally without the last one, which is Xhat."""
         values = list(leaves)
         for step in self.steps if root else self.steps[:-1]:
             values.append(step.forward(values[step.left], values[step.right]))
         return values
 
     def backward(self, values: Sequence[AnyArray], cells: AnyArray, wanted: Collection[int]) -> dict[int, AnyArray]:
-        """``Delta(cells)`` of the wanted leaves; ``values`` come from :meth:`forward`, with or without root."""
+        """``Delta(cells)`` of the wanted leaves; ``values`` come from :meth:`forward`, with or without the root."""
         return self.backward_from(values, {len(self.nodes) - 1: cells}, wanted)
 
     def backward_from(
         self, values: Sequence[AnyArray], known: Mapping[int, AnyArray], wanted: Collection[int]
     ) -> dict[int, AnyArray]:
-        """The same from ``Delta(cells)`` of some nodes, such as those that the root joins."""
+        """As :meth:`backward`, starting from ``Delta(cells)`` of some nodes, such as the children of the root."""
         delta = dict(known)
         for step in reversed(self.steps):
             above = delta.pop(step.out, None)
@@ -152,34 +152,34 @@ class Tree:
         return delta
 
     def descend(self, values: Sequence[AnyArray], cells: AnyArray, node: int) -> AnyArray:
-        """``Delta(cells)`` of one node: from the root down the path to it."""
+        """``Delta(cells)`` of one node: follow the path from the root down to it."""
         if node not in self.parents:
             return cells
         parent, sibling, down = self.parents[node]
         return down(self.descend(values, cells, parent), values[sibling])
 
     def flops(self, sizes: Mapping[str, int]) -> int:
-        """Flops of one forward pass; a backward pass to all leaves takes twice that."""
+        """Flops of one forward pass; a backward pass to all leaves costs twice as much."""
         return sum(step.forward.flops(sizes) for step in self.steps)
 
     def root_runs(self) -> int:
-        """How often a sweep over the factors in order changes sides at the root."""
+        """Number of switches between the sides of the root when all factors are updated in order."""
         if not self.steps:
             return 1
         sides = [leaf in self.below[self.steps[-1].left] for leaf in range(len(self.names))]
         return len(list(itertools.groupby(sides)))
 
     def sweep_flops(self, sizes: Mapping[str, int]) -> int:
-        """Flops of a sweep with a mask: one forward, one backward, and a pass over the mask a run."""
+        """Flops of an iteration with a mask: one forward pass, one backward pass, and one mask pass per run."""
         root = self.steps[-1].forward.flops(sizes) if self.steps else 0
         return 3 * self.flops(sizes) + self.root_runs() * root
 
 
 def plan_tree(equation: Equation, sizes: Mapping[str, int]) -> Tree:
-    """The cheapest tree for a sweep.
+    """The cheapest tree for an iteration.
 
-    Candidates: opt_einsum's best order for Xhat, and for each cut of the factor list the best orders
-    of its two halves: factors are updated in order, so a tree cut there passes the mask only twice.
+    Candidates: opt_einsum's best order for Xhat, and for each split of the factor list the best orders of its two
+    halves: factors are updated in order, so a tree split there visits the mask only twice.
     """
     return _plan_tree(equation, tuple(sizes.items()))
 
@@ -208,7 +208,7 @@ def _largest(tree: Tree, sizes: Mapping[str, int]) -> int:
 
 
 def leaves_of(equation: Equation) -> list[Indices]:
-    """Indices of each factor less those that stand nowhere else in the equation."""
+    """Indices of each factor, without those that occur nowhere else in the equation."""
     terms = [*equation.factors, equation.output]
     places = [index for term in terms for index in term.indices]
     return [tuple(i for i in term.indices if places.count(i) > 1) for term in equation.factors]
@@ -218,7 +218,7 @@ Path = list[tuple[int, int]]
 
 
 def _path(leaves: Sequence[Indices], output: Indices, sizes: Mapping[str, int]) -> Path:
-    """opt_einsum's order as pairs of node numbers: leaves first, then one node a pair."""
+    """opt_einsum's order as pairs of node numbers: leaves first, then one node per pair."""
     if len(leaves) == 1:
         return []
     shapes = [tuple(sizes[index] for index in leaf) for leaf in leaves]
@@ -234,11 +234,11 @@ def _path(leaves: Sequence[Indices], output: Indices, sizes: Mapping[str, int]) 
 
 
 def _joined(halves: Sequence[Path], cut: int, count: int) -> Path:
-    """Paths of the two halves of the factor list as one path that ends by joining them."""
+    """Combine the paths of the two halves of the factor list, and join them in the last step."""
     pairs: Path = []
     roots = []
     for path, first, size in zip(halves, (0, cut), (cut, count - cut), strict=True):
-        shift = count + len(pairs) - size  # where the nodes of this half begin
+        shift = count + len(pairs) - size  # where the nodes of this half start
 
         def moved(node: int, first: int = first, size: int = size, shift: int = shift) -> int:
             return node + first if node < size else node + shift
@@ -255,7 +255,7 @@ def _tree(equation: Equation, leaves: Sequence[Indices], path: Path) -> Tree:
     for left, right in path:
         open_nodes -= {left, right}
         needed = set(equation.output.indices).union(*(nodes[node] for node in open_nodes))
-        # Observed indices first, in the order of the cells: then most steps are matrix products without a copy.
+        # Observed indices first, in cell order: most steps are then matrix products without a copy.
         both = dict.fromkeys((*equation.output.indices, *nodes[left], *nodes[right]))
         held = needed.intersection(nodes[left] + nodes[right])
         out = tuple(index for index in both if index in held)

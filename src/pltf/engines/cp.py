@@ -1,4 +1,4 @@
-"""CP models, NMF among them: every factor is a table with a row for each position of its own observed index."""
+"""CP models, including NMF: every factor is a matrix with one row per position of its own observed index."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pltf.notation import Equation
 
 
 def is_cp(equation: Equation) -> bool:
-    """Whether there are two factors or more, each with one observed index of its own and the one summed index."""
+    """Whether there are at least two factors, each with one observed index of its own and the one summed index."""
     observed, summed = equation.output.indices, equation.summed
     held = sorted(index for term in equation.factors for index in term.indices if index in observed)
     pairs = all(len(term.indices) == 2 and set(summed) <= set(term.indices) for term in equation.factors)
@@ -20,7 +20,7 @@ def is_cp(equation: Equation) -> bool:
 
 
 class CpFactors:
-    """Which factor belongs to which observed mode, and which way it lies."""
+    """Maps observed modes to factors and their orientation."""
 
     def __init__(self, equation: Equation) -> None:
         observed = equation.output.indices
@@ -29,14 +29,14 @@ class CpFactors:
         self._flipped = [term.indices[0] != index for term, index in zip(terms, observed, strict=True)]
 
     def rows(self, factors: Mapping[str, AnyArray]) -> list[AnyArray]:
-        """(size, R) of every mode."""
+        """The factor of every mode as (size, R)."""
         arrays = [factors[name] for name in self.names]
         return [array.T if flipped else array for array, flipped in zip(arrays, self._flipped, strict=True)]
 
     def as_factor(self, rows: AnyArray, mode: int) -> AnyArray:
-        """The rows of a mode in the layout of its factor."""
+        """The rows of a mode, with the axis order of its factor."""
         return np.ascontiguousarray(self.turned(rows, mode))
 
     def turned(self, rows: Any, mode: int) -> Any:
-        """The same as a view, of an array of any library."""
+        """As :meth:`as_factor`, as a view and for arrays of any library."""
         return rows.T if self._flipped[mode] else rows

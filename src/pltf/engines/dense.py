@@ -1,4 +1,4 @@
-"""The dense engine: blocks of cells through the contraction tree, forwards and backwards."""
+"""The dense engine: evaluates blocks of cells through the contraction tree, forwards and backwards."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class DenseEngine(OverArrays, Remembering):
 
     # -- counts ---------------------------------------------------------------------------------
 
-    @np.errstate(invalid="ignore")  # a zero rate under a count makes NaN; log_term is -inf and says so
+    @np.errstate(invalid="ignore")  # a zero rate with a positive count gives NaN; log_term is then -inf
     def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
         tree = self._tree
         arrays = [array.astype(self._dtype, copy=False) for array in self._arrays(factors)]
         asked = [name for name in tree.names if wanted is None or name in wanted]
-        # The log term of factors that are rounded is corrected with the counts of all of them.
+        # The log term of rounded factors is corrected with the counts of all of them.
         taken = tree.names if log and self._dtype != np.float64 else asked
         leaves = [n for n, name in enumerate(tree.names) if name in taken]
 
@@ -52,7 +52,7 @@ class DenseEngine(OverArrays, Remembering):
             values = tree.forward(tree.block_leaves(arrays, block))
             rate = self._own_rates(values[-1])
             log_term = ratios(*self._flat_data(block), rate.reshape(-1), log, self._plan.links)
-            with np.errstate(invalid="ignore"):  # likewise in the threads
+            with np.errstate(invalid="ignore"):  # the same in the worker threads
                 return tree.backward(values, rate, leaves), log_term
 
         sums = {n: np.zeros(arrays[n].shape) for n in leaves}
@@ -69,9 +69,9 @@ class DenseEngine(OverArrays, Remembering):
         return Counts({name: by_factor[name] for name in asked}, log_term)
 
     def _own_rates(self, rates: AnyArray) -> AnyArray:
-        """Xhat in an array of its own, which is turned into ratios; where the tree has no step it is that of a factor.
+        """Xhat in a separate array that may be overwritten; without steps in the tree, Xhat is the array of a factor.
 
-        Short ones are moved away from all other arrays, as :func:`ratios` wants it.
+        Short arrays are placed away from all others, as :func:`ratios` requires.
         """
         if rates.size < APART:
             own = np.empty(rates.size + 2 * APART, self._dtype)[APART : APART + rates.size].reshape(rates.shape)
@@ -80,13 +80,13 @@ class DenseEngine(OverArrays, Remembering):
         return np.require(rates, requirements=["C", "W"]) if self._tree.steps else rates.copy("C")
 
     def _flat_data(self, block: Block) -> tuple[AnyArray, NDArray[np.bool_] | None]:
-        """Values and mask, both read-only like the data: one compiled kernel for parts and copies."""
-        with np.errstate(over="ignore"):  # what a missing cell holds may not fit, and does not matter
+        """Values and mask, always read-only: one compiled kernel serves parts and copies."""
+        with np.errstate(over="ignore"):  # missing cells may contain values that overflow, which are ignored
             values = np.ascontiguousarray(self._seen.values[block], dtype=self._dtype).reshape(-1)
         mask = self._seen.mask
         return read_only(values), None if mask is None else read_only(np.ascontiguousarray(mask[block]).reshape(-1))
 
-    # -- exposure, in float64 always: the bound takes its total from it -------------------------
+    # -- exposure, always in float64: it determines the total in the ELBO ------------------------
 
     def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
         exposure: AnyArray
@@ -102,7 +102,7 @@ class DenseEngine(OverArrays, Remembering):
         return float((factors[of] * self.exposure(factors, of)).sum())
 
     def _cheapest(self, factors: Mapping[str, Array]) -> str:
-        """A factor whose exposure is known already, if there is one: any of them gives the total."""
+        """A factor whose exposure is cached, if any: all of them give the same total."""
         names = self._tree.names
         if self._closed_form is None and isinstance(factors, Versioned):
             for leaf, name in enumerate(names):
@@ -111,7 +111,7 @@ class DenseEngine(OverArrays, Remembering):
         return names[-1]
 
     def _mask_delta(self, node: int, factors: Versioned[Array]) -> Array:
-        """Delta(M) of a node, remembered while the factors outside it stay the same."""
+        """Delta(M) of a node, cached while the factors outside it stay the same."""
         outside = self._outside(node, factors)
         return self._memo.get(("delta", node), outside, lambda: self._new_mask_delta(node, factors))
 
@@ -120,7 +120,7 @@ class DenseEngine(OverArrays, Remembering):
         assert mask is not None
         if self._plan.shares and node in tree.parents:
             parent, sibling, down = tree.parents[node]
-            if parent in tree.parents:  # not the root: no pass over the cells
+            if parent in tree.parents:  # not below the root: no pass over the cells
                 return down(self._mask_delta(parent, factors), self._whole_value(sibling, factors))
         arrays = self._arrays(factors)
 
@@ -134,7 +134,7 @@ class DenseEngine(OverArrays, Remembering):
         return delta
 
     def _whole_value(self, node: int, factors: Versioned[Array]) -> Array:
-        """Value of a node over the whole tensor, remembered while its factors stay the same."""
+        """Value of a node over the whole tensor, cached while its factors stay the same."""
         tree = self._tree
         if node < len(tree.names):
             return tree.leaf(node, factors[tree.names[node]])
@@ -154,7 +154,7 @@ class DenseEngine(OverArrays, Remembering):
     # -- blocks ---------------------------------------------------------------------------------
 
     def _over_blocks(self, one_block: Callable[[Block], R]) -> Iterator[tuple[Block, R]]:
-        """Every block with its result, in the order of the cells whatever the number of threads."""
+        """Every block with its result, in cell order for any number of threads."""
         blocks = self._plan.blocks
         return zip(blocks, ordered_map(one_block, blocks, self._threads), strict=True)
 

@@ -1,4 +1,4 @@
-"""The dense engine of CP models: fused kernels over the cells as a table."""
+"""The dense engine for CP models: fused kernels over the cells as a matrix."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from pltf.engines.plan import SHARED_BYTES, EquationPlan
 from pltf.gamma import Array
 from pltf.threads import keep_freed_memory, ordered_map
 
-SHORTEST_INNER, LONGEST_INNER = 32, 8192  # columns of a table: modes at the end go together, unless they are long
-LEAST_CELLS, MOST_CELLS = 1 << 16, 1 << 20  # of a piece of a table
-LEAST_MASK_CELLS = 1 << 18  # of a piece of a mask, whose sums take less time
+SHORTEST_INNER, LONGEST_INNER = 32, 8192  # columns of a table: trailing modes are merged up to this length
+LEAST_CELLS, MOST_CELLS = 1 << 16, 1 << 20  # per piece of a table
+LEAST_MASK_CELLS = 1 << 18  # per piece of a mask, whose sums are cheaper
 
 T = TypeVar("T")
 
 
 class Piece(NamedTuple):
-    """Some rows of a table."""
+    """A range of rows of a table."""
 
     rows: slice
-    leading: slice  # positions of the leading mode that they touch
-    cut: NDArray[np.int64]  # with the leading mode cut to these: the first row, then the sizes of the outer modes
+    leading: slice  # positions of the leading mode in these rows
+    cut: NDArray[np.int64]  # the first row, then the sizes of the outer modes, the leading one cut
     width: int  # sum of these sizes
 
 
 class CellTable:
-    """A dense array as a table without a copy: rows are positions of the outer modes, columns of the inner ones.
+    """A dense array viewed as a matrix without a copy: rows are positions of outer modes, columns of inner ones.
 
-    Modes come in the order in which they lie in memory. The pieces depend on the shape alone.
+    Modes are in memory order. The pieces depend only on the shape.
     """
 
     def __init__(self, values: NDArray[Any]) -> None:
@@ -61,16 +61,16 @@ class CellTable:
 
     @staticmethod
     def fits(values: NDArray[Any]) -> bool:
-        """Whether an array is one piece of memory, with rows that are not too long."""
+        """Whether an array is contiguous, with rows that are not too long."""
         order = _memory_order(values)
         return values.transpose(order).flags.c_contiguous and values.shape[order[-1]] <= LONGEST_INNER
 
     def of(self, array: NDArray[Any]) -> NDArray[Any]:
-        """An array of the same shape as such a table; copied if it lies in memory another way."""
+        """View an array of the same shape as such a matrix; it is copied if its memory order differs."""
         return np.ascontiguousarray(array.transpose(self.order)).reshape(prod(self.outer), prod(self.inner))
 
     def _cut(self, cells: int, least: int) -> list[Piece]:
-        """Pieces of at least so many cells, if there are as many."""
+        """Pieces of at least ``least`` cells, if there are enough cells."""
         count = -(-cells // min(MOST_CELLS, max(least, cells // MOST_CHUNKS)))
         return [self._piece(rows) for rows in _evenly(prod(self.outer), count)]
 
@@ -83,16 +83,16 @@ class CellTable:
 
 
 class Modes(NamedTuple):
-    """The outer or the inner modes of a table: a group of columns of Z, in which all factors lie side by side."""
+    """The outer or the inner modes of a table: a group of columns of Z, which contains all factors side by side."""
 
-    numbers: range  # of the modes, in the order of the table
+    numbers: range  # numbers of the modes, in table order
     sizes: NDArray[np.int64]
-    first: int  # column of Z
-    columns: list[slice]  # of each mode, counted from there
+    first: int  # first column in Z
+    columns: list[slice]  # columns of each mode, relative to the first
 
     @classmethod
     def of(cls, shape: tuple[int, ...], before: tuple[int, ...]) -> Modes:
-        """Modes of these sizes, after those of the sizes ``before``."""
+        """Modes of these sizes, placed after modes of the sizes ``before``."""
         numbers = range(len(before), len(before) + len(shape))
         ends = list(itertools.accumulate(shape, initial=0))
         return cls(numbers, np.array(shape), sum(before), [slice(a, b) for a, b in itertools.pairwise(ends)])
@@ -101,7 +101,7 @@ class Modes(NamedTuple):
 class DenseCpEngine(OverArrays, Remembering):
     """Sums of a CP model over the cells of one dense tensor.
 
-    Sums of the pieces are added in order: the number of threads changes no bit.
+    Sums of the pieces are added in order: the result does not depend on the number of threads.
     """
 
     def __init__(self, plan: EquationPlan, seen: DenseObservation, threads: int) -> None:
@@ -115,8 +115,8 @@ class DenseCpEngine(OverArrays, Remembering):
         self._inner = Modes.of(self._table.inner, self._table.outer)
         self._values = self._table.of(seen.values)
         self._mask = None if seen.mask is None else self._table.of(seen.mask)
-        self._seen = seen  # what is made of a list is shared as long as an engine holds it
-        self._starts = [0, *itertools.accumulate((*self._table.outer, *self._table.inner))]  # columns of each mode
+        self._seen = seen  # keeps the shared lists alive as long as the engine
+        self._starts = [0, *itertools.accumulate((*self._table.outer, *self._table.inner))]  # first column of each mode
         self._memo = Memo()
         seen_bytes = 8 * prod(self._table.outer) * self._rank
         self._shares = seen_bytes <= max(SHARED_BYTES, plan.data_bytes // 16)
@@ -124,10 +124,10 @@ class DenseCpEngine(OverArrays, Remembering):
 
     # -- counts ---------------------------------------------------------------------------------
 
-    @np.errstate(invalid="ignore")  # a zero rate under a count makes NaN; log_term is -inf and says so
+    @np.errstate(invalid="ignore")  # a zero rate with a positive count gives NaN; log_term is then -inf
     def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
         asked = [n for n, name in enumerate(self._names) if wanted is None or name in wanted]
-        # The log term of factors that are rounded is corrected with the counts of all of them.
+        # The log term of rounded factors is corrected with the counts of all of them.
         taken = range(len(self._names)) if log and self._dtype != np.float64 else asked
         Z = self._columns(factors, self._dtype)
         outer_sums, inner_sums, log_terms = self._sums(Z, taken, log)
@@ -146,7 +146,7 @@ class DenseCpEngine(OverArrays, Remembering):
         return Counts({self._names[n]: by_factor[self._names[n]] for n in asked}, log_term)
 
     def _sums(self, Z: AnyArray, taken: Collection[int], log: bool) -> tuple[Array, Array, list[float]]:
-        """Sums over all cells for the columns of the outer modes and for every inner position, and log terms."""
+        """Sums over all cells for the columns of the outer modes and for every inner position, with log terms."""
         to_outer, to_inner = (any(n in modes.numbers for n in taken) for modes in (self._outer, self._inner))
         inner_shape = (self._rank, self._values.shape[1] if to_inner else 0)
 
@@ -171,15 +171,15 @@ class DenseCpEngine(OverArrays, Remembering):
         """Values and mask of some rows, in the dtype of the engine."""
         x, known = self._values[rows], None if self._mask is None else self._mask[rows]
         if x.dtype != self._dtype:
-            with np.errstate(over="ignore"):  # what a missing cell holds may not fit, and does not matter
-                x = read_only(x.astype(self._dtype))  # as the data are: one compiled kernel for both
+            with np.errstate(over="ignore"):  # missing cells may contain values that overflow, which are ignored
+                x = read_only(x.astype(self._dtype))  # read-only like the data: one compiled kernel for both
         return x, known
 
     def _inner_counts(self, n: int, inner_sums: Array, Z: AnyArray) -> Array:
-        """Counts of an inner mode, in its columns of the group, from the sums for every inner position."""
+        """Counts of an inner mode, in its columns of the group, from the sums of every inner position."""
         return self._along_inner(n, inner_sums, Z) * Z[:, self._inner.first :]
 
-    # -- exposure, in float64 always: the bound takes its total from it -------------------------
+    # -- exposure, always in float64: it determines the total in the ELBO ------------------------
 
     def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
         n, held = self._names.index(of), Versioned.of(factors)
@@ -193,7 +193,7 @@ class DenseCpEngine(OverArrays, Remembering):
         return self._as_factor(n, self._along_inner(n, W, Z))
 
     def total(self, factors: Mapping[str, Array]) -> float:
-        """From the exposure of an inner mode, if what the outer modes see of the mask is known."""
+        """Computed from the exposure of an inner mode if the mask sums over the outer modes are cached."""
         held = Versioned.of(factors)
         if self._mask is None:
             return float(self._closed_form(range(len(self._names)), 0, held).sum())
@@ -201,7 +201,7 @@ class DenseCpEngine(OverArrays, Remembering):
         return float((factors[of] * self.exposure(held, of)).sum())
 
     def _outer_exposure(self, n: int, Z: Array, held: Versioned[Array]) -> Array:
-        """The mask contracted with all modes but an outer one."""
+        """The mask contracted with all modes except an outer one."""
         mask, versions = self._mask, self._versions(self._inner, held)
         assert mask is not None
 
@@ -243,22 +243,22 @@ class DenseCpEngine(OverArrays, Remembering):
         return W
 
     def _along_inner(self, n: int, table: Array, Z: AnyArray) -> Array:
-        """Sums, in the columns of an inner mode, of a table (R, inner) times the columns of the other inner modes."""
+        """Sums, for the columns of an inner mode, of a table (R, inner) times the columns of the other inner modes."""
         sizes = self._inner.sizes
         if len(sizes) == 1:
             return table
         sums, whole = np.zeros((self._rank, Z.shape[1] - self._inner.first)), np.array([0, *sizes])
-        Z = Z.astype(np.float64, copy=False)  # one compiled kernel for both
+        Z = Z.astype(np.float64, copy=False)  # one compiled kernel for both dtypes
         group_exposure(table, Z, self._inner.first, sizes, 0, whole, n - self._inner.numbers.start, sums)
         return sums
 
     def _closed_form(self, of: Iterable[int], like: int, factors: Versioned[Array]) -> Array:
-        """Product of the sums of factors over their positions, for each r; it broadcasts to the factor of a mode."""
+        """Product over factors of their sums over positions, for each r; broadcasts to the factor of a mode."""
         product = prod(self._column_sums(n, factors) for n in of)
         return self._factors.as_factor(np.asarray(product)[None], self._table.order[like])
 
     def _column_sums(self, n: int, factors: Versioned[Array]) -> Array:
-        """Sum of the factor of a mode over its positions, for each r."""
+        """Sum of the factor of a mode over positions, for each r."""
 
         def summed() -> Array:
             return np.asarray(self._factors.rows(factors)[self._table.order[n]].sum(axis=0))
@@ -274,13 +274,13 @@ class DenseCpEngine(OverArrays, Remembering):
         return factors.versions([self._names[n] for n in modes.numbers])
 
     def _columns(self, factors: Mapping[str, Array], dtype: np.dtype[Any]) -> AnyArray:
-        """Z (R, sum of sizes): the factors of all modes side by side."""
+        """Z (R, sum of sizes): the factors of all modes, side by side."""
         rows = self._factors.rows(factors)
         Z = np.empty((self._rank, sum(self._table.outer) + sum(self._table.inner)), dtype)
         return np.concatenate([rows[mode].T for mode in self._table.order], axis=1, out=Z, casting="same_kind")
 
     def _known_columns(self, factors: Versioned[Array]) -> Array:
-        """The same in float64; factors that have not changed since the last call are not copied again."""
+        """As :meth:`_columns` in float64; factors that have not changed since the last call are not copied again."""
         versions, last = factors.versions(self._names), self._memo.last("columns")
         if last is None:
             return self._memo.get("columns", versions, lambda: self._columns(factors, np.dtype(np.float64)))
@@ -293,7 +293,7 @@ class DenseCpEngine(OverArrays, Remembering):
         return self._memo.get("columns", versions, lambda: Z)
 
     def _as_factor(self, n: int, columns: Array) -> Array:
-        """The columns of a mode, of those of its group, in the layout of its factor."""
+        """The columns of a mode, given those of its group, with the axis order of its factor."""
         modes = self._outer if n in self._outer.numbers else self._inner
         mine = columns[:, modes.columns[n - modes.numbers.start]]
         return self._factors.as_factor(mine.T, self._table.order[n])
@@ -309,7 +309,7 @@ def _evenly(size: int, pieces: int) -> list[slice]:
 
 
 def _add_piece(table: Array, sums: Array, piece: Piece) -> None:
-    """Add the sums of a piece, whose leading mode is cut, to those of all outer modes."""
+    """Add the sums of a piece, where the leading mode is restricted, to the sums of all outer modes."""
     touched, rest = piece.leading.stop - piece.leading.start, table.shape[1] - piece.width
     table[:, piece.leading] += sums[:, :touched]
     table[:, touched + rest :] += sums[:, touched:]

@@ -1,6 +1,6 @@
-"""Where NumPy and PyTorch have different names, for code that takes arrays of either.
+"""Functions whose names differ between NumPy and PyTorch, for code that supports both.
 
-Methods and operators that both have need nothing from here. NumPy does what it would do without this.
+Shared methods and operators are used directly. For NumPy arrays, results are the same as with NumPy functions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _OF_NUMPY: Any = (np.ndarray, np.generic)  # Any: what is none has methods too
 
 
 def library(array: Any) -> Any:
-    """NumPy or PyTorch, whichever made an array."""
+    """The library of an array: NumPy or PyTorch."""
     return np if isinstance(array, _OF_NUMPY) else importlib.import_module("torch")
 
 
@@ -33,12 +33,12 @@ def permuted(array: Any, order: Sequence[int]) -> Any:
 
 
 def summed(array: Any, axes: Sequence[int]) -> Any:
-    """The sum along some axes; the array itself without any, where ``sum`` of PyTorch would add up all of it."""
+    """Sum along some axes; the array itself if there are none, where PyTorch's ``sum`` would add all entries."""
     return array.sum(tuple(axes)) if axes else array
 
 
 def with_axes(array: Any, axes: Collection[int]) -> Any:
-    """A view with axes of size 1 at these places of the result.
+    """A view with axes of size 1 at these positions of the result.
 
     >>> with_axes(np.zeros((2, 3)), (0, 2)).shape
     (1, 2, 1, 3)
@@ -49,19 +49,19 @@ def with_axes(array: Any, axes: Collection[int]) -> Any:
 
 
 def spread(array: Any, shape: Sequence[int]) -> Any:
-    """A contiguous copy of an array, broadcast to this shape."""
+    """A contiguous copy of an array, broadcast to a shape."""
     if isinstance(array, _OF_NUMPY):
         return np.array(np.broadcast_to(array, shape), order="C")
     return array.new_empty(tuple(shape)).copy_(array)
 
 
 def one_number(total: Any) -> Any:
-    """A sum that an array gave as a number: a float of NumPy, and of PyTorch the 0-d tensor."""
+    """Convert a full sum to a scalar: a float for NumPy, a 0-d tensor for PyTorch."""
     return float(total) if isinstance(total, _OF_NUMPY) else total
 
 
 def added(numbers: Sequence[Any]) -> Any:
-    """The sum of some numbers: exact for floats; 0-d tensors are added in their order, and nothing waits for the sum.
+    """Sum of numbers: exact for floats; 0-d tensors are added in order, without waiting for the device.
 
     >>> added([1e16, 1.0, -1e16])
     1.0
@@ -70,10 +70,10 @@ def added(numbers: Sequence[Any]) -> Any:
 
 
 def like(host: Any, array: Any) -> Any:
-    """An array of the host in the library, and on the device, of another one; it keeps its dtype."""
+    """Copy a host array to the library and device of another array; keeps its dtype."""
     return host if isinstance(array, _OF_NUMPY) else library(array).tensor(host, device=array.device)
 
 
 def fetched(array: Any) -> Any:
-    """An array as one of NumPy, on the host."""
+    """Convert to a NumPy array on the host."""
     return array if isinstance(array, _OF_NUMPY) else array.cpu().numpy()

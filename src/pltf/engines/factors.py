@@ -1,4 +1,4 @@
-"""Factor arrays with versions: what was computed from them can be recognised, here or in another process."""
+"""Factor arrays with version numbers: cached results can be matched, in this or another process."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, Generic, TypeVar
 
 A = TypeVar("A")
 
-Version = int  # two factors of the same version hold the same numbers, in any process
+Version = int  # two factors with the same version have the same values, in any process
 
 
 def _versions() -> Iterator[Version]:
-    """Numbers that no other process hands out."""
+    """Version numbers that are unique across processes."""
     first = int.from_bytes(os.urandom(8), "little") << 64
     return itertools.count(first)
 
@@ -26,12 +26,12 @@ def _after_fork() -> None:
     _next_version = _versions()
 
 
-if hasattr(os, "register_at_fork"):  # a forked child would hand out the versions of its parent
+if hasattr(os, "register_at_fork"):  # a forked child would reuse the versions of its parent
     os.register_at_fork(after_in_child=_after_fork)
 
 
 class Versioned(Mapping[str, A], Generic[A]):
-    """Factor arrays by name. Arrays are never changed in place: a new array is a new version.
+    """Factor arrays by name. Arrays are never changed in place: a new array gets a new version.
 
     >>> import numpy as np
     >>> old = Versioned({"A": np.ones(2), "B": np.ones(3)})
@@ -48,11 +48,11 @@ class Versioned(Mapping[str, A], Generic[A]):
 
     @classmethod
     def of(cls, arrays: Mapping[str, A]) -> Versioned[A]:
-        """The factors themselves, or a plain mapping with new versions."""
+        """The argument itself if it is versioned, else a copy with new versions."""
         return arrays if isinstance(arrays, Versioned) else cls(arrays)
 
     def updated(self, arrays: Mapping[str, A]) -> Versioned[A]:
-        """These factors with some of them replaced."""
+        """A copy with some factors replaced."""
         new = Versioned.of(arrays)
         return Versioned({**self._arrays, **new._arrays}, {**self._versions, **new._versions})
 

@@ -1,7 +1,7 @@
-"""Kernels written for one chain: what ``interpreted.py`` looks up in tables, as loops that the compiler sees.
+"""Kernels generated for one chain: the tables of ``interpreted.py`` become loops that the compiler can optimize.
 
-A kernel holds for any sizes, so a search over ranks needs one. Its source is kept in a file beside the other compiled
-kernels, named by its contents, so that Numba's cache finds it again; what runs is always the source written here.
+A kernel supports any sizes, so a search over ranks needs only one. Its source is stored in a file next to the other
+compiled kernels, named by a content hash, so that Numba's cache finds it; the executed source is always generated here.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ Named = tuple[str, Indices]  # an array of the kernel and its indices
 
 @lru_cache(maxsize=256)
 def compiled(chain: Chain) -> Callable[..., float]:
-    """The kernel of a chain; it is compiled when it is first called with arrays of some type."""
+    """The kernel of a chain; compiled at the first call with each array type."""
     return _compiled(source(chain))
 
 
 @lru_cache(maxsize=64)
 def _compiled(text: str) -> Callable[..., float]:
     path = _kept(text)
-    # What comes from the cache looks for the module that it was compiled in.
+    # Cached code refers to the module in which it was compiled.
     names: dict[str, Any] = {"np": np, "__name__": __name__}
     names |= {"natural_log": special.natural_log, "link_ratio": special.link_ratio}
     exec(compile(text, str(path or "<chain>"), "exec"), names)
@@ -47,11 +47,11 @@ def _compiled(text: str) -> Callable[..., float]:
 
 
 def _kept(text: str) -> Path | None:
-    """A file with the source, for Numba's cache to go by; None where no folder can be written to."""
-    # Numba looks at this file alone, and not at the functions that are compiled into the kernel.
+    """A file with the source, as the key for Numba's cache; None if no folder is writable."""
+    # Numba only checks this file, not the functions that are compiled into the kernel.
     around = Path(special.__file__).read_bytes()
     digest = hashlib.blake2b(text.encode() + around, digest_size=12).hexdigest()
-    name = f"chain_{digest}.kernel"  # not .py: it is not a module of the package
+    name = f"chain_{digest}.kernel"  # not .py: not a module of the package
     for folder in _folders():
         path = folder / name
         try:
@@ -75,7 +75,7 @@ def _folders() -> Iterator[Path]:
 
 
 def _write(path: Path, text: str) -> None:
-    """Replace the file at once: others may be looking at it."""
+    """Replace the file atomically: other processes may read it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with held_file(path.parent, f"{path.stem}.", ".part") as part:
         part.write_text(text)
@@ -83,12 +83,12 @@ def _write(path: Path, text: str) -> None:
 
 
 def source(chain: Chain) -> str:
-    """A function ``kernel`` of the arguments of ``interpreted.run``, with the sizes of all indices for the tables."""
+    """Source of a function ``kernel`` with the arguments of ``interpreted.run``, but index sizes instead of tables."""
     return "\n".join(_Writer(_with_plain_names(chain)).lines()) + "\n"
 
 
 def _with_plain_names(chain: Chain) -> Chain:
-    """The chain with numbers for names: models of the same form have the same kernel."""
+    """The chain with numbers as names: models with the same structure share a kernel."""
     names = {index: str(n) for n, index in enumerate(chain.indices)}
 
     def plain(indices: Indices) -> Indices:
@@ -103,14 +103,14 @@ def _with_plain_names(chain: Chain) -> Chain:
 
 
 class _Writer:
-    """Writes the kernel. Of step s, ``t`` is T_out, ``d`` what comes back to it, ``f`` its row, ``to`` the sums."""
+    """Generates the kernel. In step s, ``t`` is T_out, ``d`` its gradient, ``f`` the factor row, ``to`` the sums."""
 
     def __init__(self, chain: Chain) -> None:
         self._chain, self._steps = chain, chain.steps
         self._modes = [chain.equation.output.indices[mode] for mode in chain.modes]
 
     def lines(self) -> Iterator[str]:
-        """The whole kernel."""
+        """The complete kernel."""
         yield "def kernel(sizes, rows, x, what, log, todo, F, F_at, own, others, sums_at, owned, out, start, stop):"
         yield from _indented(1, self._prologue())
         yield from _indented(1, self._level(0, self._open))
@@ -128,7 +128,7 @@ class _Writer:
         yield "    return log_term"
 
     def _prologue(self) -> Iterator[str]:
-        """Sizes, and room for every T."""
+        """Sizes, and memory for every T."""
         for place, index in enumerate(self._chain.indices):
             yield f"n_{index} = sizes[{place}]"
         ends = [_size(step.after) for step in self._steps]
@@ -147,7 +147,7 @@ class _Writer:
         yield f"quotients, log_term = np.empty({TILE}, F.dtype), 0.0 if log else np.nan"
 
     def _cell(self) -> Iterator[str]:
-        """One cell: close what it does not share with the one before, open what is new, and take its ratio."""
+        """One cell: close the levels that differ from the previous cell, open the new ones, compute its ratio."""
         last, final = len(self._modes), len(self._steps) - 1
         for m in range(last):
             yield f"i{m} = np.int64(r{m}[n])"
@@ -188,7 +188,7 @@ class _Writer:
             yield from write(s, step)
 
     def _open(self, s: int, step: ChainStep) -> Iterator[str]:
-        """``T_out = sum T_in * F``, at the row of the factor that the cell has."""
+        """``T_out = sum T_in * F``, with the row of the factor for the current cell."""
         seen = self._chain.seen(step.factor)
         places = [f"i{self._modes.index(i)} * {_stride(seen, i)}" for i in seen]
         yield f"row{s} = ({' + '.join(places) or 'np.int64(0)'}) * {_size(step.held)}"
@@ -198,7 +198,7 @@ class _Writer:
         yield from _indented(1, self._products(step, self._before(s), (f"f{s}", step.held), (f"t{s}", step.after)))
 
     def _close(self, s: int, step: ChainStep) -> Iterator[str]:
-        """Pass what came back to T_out on to the factor and to T_in, and begin anew."""
+        """Propagate the gradient of T_out to the factor and to T_in, and reset it."""
         back: Named = (f"d{s}", step.after)
         yield f"if sum{s}:"
         yield f"    to_row = to{s}[sums_at[{step.factor}] + row{s}:][:{_size(step.held)}]"
@@ -212,7 +212,7 @@ class _Writer:
         return (f"t{s - 1}" if s else "1", self._steps[s].before)
 
     def _products(self, step: ChainStep, a: Named, b: Named, out: Named) -> Iterator[str]:
-        """``out += a * b`` over all indices of a step; the innermost loop goes along one piece of memory."""
+        """``out += a * b`` over all indices of a step; the innermost loop is contiguous."""
         *outer, inner = step.groups(self._chain.latent) or [()]
         loops = [index for group in outer for index in group]
         for depth, index in enumerate(loops):
@@ -221,7 +221,7 @@ class _Writer:
 
 
 def _strip(loops: Sequence[str], inner: Indices, a: Named, b: Named, out: Named) -> Iterator[str]:
-    """The innermost loop of a product, within the others."""
+    """The innermost loop of a product, inside the others."""
     names = []
     for letter, (name, indices) in zip("abw", (a, b, out), strict=True):
         offset = " + ".join(f"at_{i} * {_stride(indices, i)}" for i in loops if i in indices) or "0"
@@ -252,7 +252,7 @@ def _strip(loops: Sequence[str], inner: Indices, a: Named, b: Named, out: Named)
 
 
 def _cleared(name: str, indices: Indices, zero: str) -> Iterator[str]:
-    """Set an array, or a single number, to zero."""
+    """Set an array or a scalar to zero."""
     if not indices:
         yield f"{name} = {zero}"
         return

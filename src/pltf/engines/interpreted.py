@@ -1,4 +1,4 @@
-"""Chains over listed cells, step by step from tables: one kernel for any model, compiled once; see ``chain.py``."""
+"""Chains over listed cells, driven by tables: one kernel for any model, compiled once; see ``chain.py``."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from pltf.engines.chain import Chain, ChainStep
 from pltf.engines.contraction import Indices
 from pltf.special import ANY_ORDER, link_ratio, natural_log
 
-FORWARD, TO_FACTOR, TO_T_IN = range(3)  # what a step has to do
-RATES, RATIOS, ONES, LINKS = range(4)  # what is made of the rate of a cell: itself, x over it, 1, the ratio of a link
+FORWARD, TO_FACTOR, TO_T_IN = range(3)  # the tasks of a step
+RATES, RATIOS, ONES, LINKS = range(4)  # use of a cell's rate: output, count over rate, 1, ratio of a link
 
 
-# Columns of the table of steps.
+# Columns of the step table.
 FACTOR, LEVEL, T_IN, T_OUT, WIDTH, FIRST, COUNT, LENGTH, IN_BEFORE, IN_HELD, IN_AFTER = range(11)
 
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A chain as tables of numbers."""
+    """A chain as numeric tables."""
 
     chain: Chain
     steps: NDArray[np.int64]  # (steps, columns)
-    strips: NDArray[np.int64]  # (strips of all steps, 3): where T_in, F and T_out begin for each
-    widths: NDArray[np.int64]  # (factors): entries of a row
-    strides: NDArray[np.int64]  # (factors, levels): rows from one position of a mode to the next, modes as ordered
-    levels: NDArray[np.int64]  # (levels + 2): where the steps of each level begin
-    work: int  # entries of all T
+    strips: NDArray[np.int64]  # (strips of all steps, 3): offsets of T_in, F and T_out
+    widths: NDArray[np.int64]  # (factors): entries per row
+    strides: NDArray[np.int64]  # (factors, levels): row strides of the modes, in sort order
+    levels: NDArray[np.int64]  # (levels + 2): first step of each level
+    work: int  # total number of entries of all T
 
     @property
     def tables(self) -> tuple[Any, ...]:
-        """As the kernel takes them."""
+        """The tables in the order of the kernel arguments."""
         return self.steps, self.strips, self.widths, self.strides, self.levels, self.work
 
 
@@ -70,12 +70,12 @@ def program(chain: Chain, sizes: Mapping[str, int]) -> Program:
 
 
 def _stride(held: Sequence[str], index: str, sizes: Mapping[str, int]) -> int:
-    """Rows between two positions of an index, in a factor with these observed indices; 0 if it has it not."""
+    """Row stride of an index in a factor with these observed indices; 0 if the factor does not have the index."""
     return prod(sizes[i] for i in held[held.index(index) + 1 :]) if index in held else 0
 
 
 def _strips(step: ChainStep, latent: Indices, sizes: Mapping[str, int]) -> tuple[NDArray[np.int64], int]:
-    """Where the arrays of a step begin for each round of its outer loops, and the length of the innermost one."""
+    """Offsets of the arrays of a step for each iteration of its outer loops, and the length of the innermost loop."""
     *outer, inner = step.groups(latent) or [()]
     loops = tuple(index for group in outer for index in group)
     return _offsets(loops, (step.before, step.held, step.after), sizes), prod(sizes[index] for index in inner)
@@ -85,10 +85,10 @@ Splits = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 
 def splits(chain: Chain, sizes: Mapping[str, int]) -> Splits:
-    """What every entry of T_out is the sum of, as tables for ``kernels/allocation.py``.
+    """The terms of the sum in every entry of T_out, as tables for ``kernels/allocation.py``.
 
-    Where the rows of each step begin in the other two; for every entry of T_out, where its terms begin in T_in and F;
-    for every term of a sum, how far from there it is. So tables are as long as T_out and a sum, not their product.
+    Offsets of the rows of each step in the other two tables; for every entry of T_out, the offsets of its first term in
+    T_in and F; for every term of a sum, its offset from there. The tables thus have the lengths of T_out and of a sum.
     """
     outs, terms = [], []
     for step in chain.steps:
@@ -100,7 +100,7 @@ def splits(chain: Chain, sizes: Mapping[str, int]) -> Splits:
 
 
 def _offsets(over: Indices, arrays: Sequence[Indices], sizes: Mapping[str, int]) -> NDArray[np.int64]:
-    """Where arrays with these indices are, for every position of some indices: (positions, arrays)."""
+    """Offsets in arrays with these indices, for every position of some indices: (positions, arrays)."""
     at = np.indices([sizes[index] for index in over]).reshape(len(over), prod(sizes[index] for index in over))
     strides = [[_stride(indices, index, sizes) for index in over] for indices in arrays]
     return np.ascontiguousarray((np.array(strides, dtype=np.int64).reshape(len(arrays), len(over)) @ at).T)
@@ -108,7 +108,7 @@ def _offsets(over: Indices, arrays: Sequence[Indices], sizes: Mapping[str, int])
 
 @njit(cache=True, nogil=True, fastmath=ANY_ORDER)
 def _add_products(a, a_at, a_long, b, b_at, b_long, out, out_at, out_long, strips, columns, length):  # type: ignore[no-untyped-def]
-    """``out += a * b`` strip by strip: each of them is a strip, or one number for the whole strip."""
+    """``out += a * b`` strip by strip; each operand is a strip, or a scalar for the whole strip."""
     to_a, to_b, to_out = columns
     for n in range(strips.shape[0]):
         i, j, k = a_at + strips[n, to_a], b_at + strips[n, to_b], out_at + strips[n, to_out]
@@ -142,7 +142,7 @@ def _forward(step, strips, F, at, T):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, fastmath=ANY_ORDER)
 def _backward(step, todo, strips, F, at, T, dT, sums, sums_at):  # type: ignore[no-untyped-def]
-    """Pass what came back to T_out on to the factor and to T_in, and begin anew."""
+    """Propagate the gradient of T_out to the factor and to T_in, and reset it."""
     here = strips[step[FIRST] : step[FIRST] + step[COUNT]]
     before, held, after = step[IN_BEFORE] != 0, step[IN_HELD] != 0, step[IN_AFTER] != 0
     t_in, t_out, length = step[T_IN], step[T_OUT], step[LENGTH]
@@ -157,9 +157,9 @@ def _backward(step, todo, strips, F, at, T, dT, sums, sums_at):  # type: ignore[
 def run(tables, rows, x, what, log, todo, F, F_at, own, others, sums_at, owned, out, start, stop):  # type: ignore[no-untyped-def]
     """Run a chain over cells [start, stop); ``rows`` (modes in the order of the chain, cells) are sorted.
 
-    Sums of factors that are ``owned`` go to ``own``, of the others to ``others``. ``what`` is one of RATES (which go to
-    ``out``), RATIOS, ONES and LINKS. Returns sum x*log(Xhat/x), of LINKS sum x*log(exp(Xhat)-1), or NaN. In NumPy, for
-    ``ip,jq,pq->ij`` and RATIOS::
+    Sums of factors that are ``owned`` are added to ``own``, those of other factors to ``others``. ``what`` is RATES
+    (written to ``out``), RATIOS, ONES or LINKS. Returns sum x*log(Xhat/x), for LINKS sum x*log(exp(Xhat)-1), or NaN. In
+    NumPy, for ``ip,jq,pq->ij`` and RATIOS::
 
         P = np.einsum("np,nq,pq->n", A[i], B[j], G)
         ratio = x / P

@@ -1,4 +1,4 @@
-"""Sums over a list of cells; an absent cell costs nothing."""
+"""Sums over a list of cells; absent cells cost nothing."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ from pltf.threads import keep_freed_memory, ordered_map
 
 LARGEST_ROW = np.iinfo(np.int32).max
 
-Key = tuple[int, ...] | None  # of random numbers; None: counts are expected, not drawn
+Key = tuple[int, ...] | None  # of random numbers; None: expected counts
 
 
 class ListedEngine:
-    """Sums over one list of cells of one tensor, which may be a part of it."""
+    """Sums over one list of cells of a tensor or of a part of a tensor."""
 
     def __init__(self, task: Task, cells: CellList, threads: int) -> None:
         self.names = tuple(term.name for term in task.equation.factors)
@@ -56,7 +56,7 @@ class ListedEngine:
         self._passes: Passes = (CpPasses if task.is_cp else ChainPasses)(task, cells, threads)
         keep_freed_memory()
 
-    @np.errstate(invalid="ignore")  # a zero rate under a count makes NaN; log_term is -inf and says so
+    @np.errstate(invalid="ignore")  # a zero rate with a positive count gives NaN; log_term is then -inf
     def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
         return self._summed(factors, wanted, log)
 
@@ -68,7 +68,7 @@ class ListedEngine:
         self, factors: Mapping[str, Array], wanted: Collection[str] | None, log: bool, key: Key = None
     ) -> Counts:
         names = [name for name in self.names if wanted is None or name in wanted]
-        every = log and self._dtype == np.float32  # what rounding takes from the log term needs the counts of all
+        every = log and self._dtype == np.float32  # the correction for rounding needs the counts of all factors
         arrays = [factors[name] for name in self.names]
         sums, log_term = self._passes.counts(arrays, self.names if every else names, log, key)
         lost = lost_in_cast(log_term, sums, factors, self._dtype, self._threads) if log else 0.0
@@ -86,21 +86,21 @@ class ListedEngine:
         return float((factors[of] * self.exposure(factors, of)).sum())
 
     def fresh(self) -> Self:
-        return self  # it remembers nothing
+        return self  # it has no cache
 
 
 class Passes(Protocol):
-    """Ways through a list of cells."""
+    """Passes over a list of cells."""
 
     def counts(
         self, factors: Sequence[Array], names: Sequence[str], log: bool, key: Key = None
     ) -> tuple[dict[str, Array], float]:
-        """Counts of the named factors, expected or, with a key, drawn; and the log term or NaN."""
+        """Counts of the named factors (expected, or sampled if there is a key), and the log term or NaN."""
         ...
 
     @property
     def together(self) -> tuple[frozenset[str], ...]:
-        """Names of the factors whose counts come from one pass."""
+        """Names of the factors whose counts come from the same pass."""
         ...
 
     def exposure(self, factors: Sequence[Array], of: str) -> Array:
@@ -112,11 +112,11 @@ class Passes(Protocol):
 
 
 class CpPasses:
-    """CP of any order, NMF included: one fused kernel.
+    """CP models of any order, including NMF: one fused kernel.
 
-    Cells are sorted by the longest mode and cut into chunks at its rows, so that each chunk owns its rows of that mode.
-    Of short modes a chunk has sums of its own, which are added up in the order of the chunks. A mode too long for that
-    gets a pass of its own, sorted by it. All this depends on the list alone: the number of threads changes no bit.
+    Cells are sorted by the longest mode and cut into chunks between its rows, so that each chunk owns its rows of that
+    mode. For short modes each chunk has private sums, which are added in the order of the chunks. A mode that is too
+    long for this gets a separate pass, sorted by it. All this depends only on the list, not on the number of threads.
     """
 
     def __init__(self, task: Task, cells: CellList, threads: int) -> None:
@@ -125,9 +125,9 @@ class CpPasses:
         self._factors = CpFactors(task.equation)
         self._order = [term.name for term in task.equation.factors]
         by_size = sorted(range(len(shape)), key=lambda mode: -shape[mode])
-        whole = cells.whole()  # held as long as passes are made of it
+        whole = cells.whole()  # keep the list alive while the passes are created
         most = min(PRIVATE_BYTES // (8 * task.rank), len(whole))
-        room = most // MOST_CHUNKS  # rows a chunk may hold for itself
+        room = most // MOST_CHUNKS  # rows of private sums per chunk
         short = [m for n, m in enumerate(by_size) if n and sum(shape[k] for k in by_size[n:]) <= room]
         ways = [(by_size[0], *short), *((mode,) for mode in by_size[1:] if mode not in short)]
         self._passes = [cells.once(("cp", *way), partial(_CpPass, shape, owner=way[0], short=way[1:])) for way in ways]
@@ -160,12 +160,12 @@ class CpPasses:
     def _one_pass(
         self, one: _CpPass, Z: AnyArray, wanted: tuple[bool, bool, bool], streams: Sequence[Stream | None]
     ) -> tuple[Array, Array, list[float]]:
-        """Counts of the rows that the chunks own, of those they hold for themselves, and the log terms, as wanted."""
+        """Sums of the rows owned by chunks, private sums of chunks, and log terms, as wanted."""
         own, others = np.zeros((one.size, Z.shape[1])), np.zeros((one.n_private, Z.shape[1]))
 
         def one_chunk(numbered: tuple[Stream | None, tuple[int, int]]) -> tuple[Array, float]:
             stream, chunk = numbered
-            private = np.zeros(others.shape)  # float64: millions of cells may add to one row
+            private = np.zeros(others.shape)  # float64: millions of cells may contribute to one row
             head = one.rows, one.x, Z, own, private, len(one.short), *wanted, self._links
             if stream is None:
                 return private, cp_counts(*head, *chunk)
@@ -199,13 +199,13 @@ class CpPasses:
 
 
 class _CpPass:
-    """The list sorted by one mode, which chunks of it own, and the short modes of which they have sums of their own."""
+    """The list sorted by one mode, which is owned by chunks, and the short modes with private sums."""
 
     def __init__(self, shape: tuple[int, ...], whole: WholeList, owner: int, short: Sequence[int]) -> None:
         between = [mode for mode in range(len(shape)) if mode != owner and mode not in short]
         self.owner, self.short, self.order = owner, short, [owner, *between, *short]
         sizes = [shape[mode] for mode in self.order]
-        self.first = [0, *itertools.accumulate(sizes)]  # where the rows of each mode begin
+        self.first = [0, *itertools.accumulate(sizes)]  # first row of each mode
         self.size, self.n_private = shape[owner], sum(shape[mode] for mode in short)
         self._ends = list(itertools.accumulate(shape[mode] for mode in short))[:-1]
         by_owner = np.argsort(whole.coords[owner], kind="stable")
@@ -217,11 +217,11 @@ class _CpPass:
         self.chunks = chunks_of(self.rows[0])
 
     def split(self, others: Array) -> dict[int, Array]:
-        """The rows of each short mode."""
+        """Split the stacked rows by short mode."""
         return dict(zip(self.short, np.split(others, self._ends), strict=True)) if self.short else {}
 
     def stacked(self, rows: Sequence[Array], dtype: np.dtype[Any]) -> AnyArray:
-        """All factors one under the other, a row for each position, the owned mode first."""
+        """All factors stacked, one row per position, the owned mode first."""
         return np.ascontiguousarray(np.concatenate([rows[mode] for mode in self.order], dtype=dtype))
 
 
@@ -231,15 +231,15 @@ class _CpPass:
 class ChainPasses:
     """Any model: a chain over the sorted cells (``chain.py``).
 
-    Chunks own the factors with the mode by which the cells are sorted first, the longest one; of others they have sums
-    of their own. Factors too large for that have a pass of their own.
+    Chunks own the factors with the first sort mode, which is the longest one; for other factors they have private sums.
+    Factors that are too large for this get a separate pass.
     """
 
     def __init__(self, task: Task, cells: CellList, threads: int) -> None:
         equation, sizes = task.equation, task.sizes
         self._dtype, self._threads, self._ratios = task.dtype, threads, LINKS if task.links else RATIOS
         self._names = tuple(term.name for term in equation.factors)
-        whole = cells.whole()  # held as long as passes are made of it
+        whole = cells.whole()  # keep the list alive while the passes are created
         count = len(whole)
         entries = [math.prod(sizes[index] for index in term.indices) for term in equation.factors]
         modes = sorted(range(len(task.shape)), key=lambda mode: -task.shape[mode])
@@ -287,7 +287,7 @@ class ChainPasses:
 
 @dataclass(frozen=True, eq=False)
 class _ChainPass:
-    """One way through the list: a chain, the cells in its order, and the factors whose sums it gives."""
+    """One pass over the list: a chain, the cells in its order, and the factors whose sums it computes."""
 
     chain: Chain
     sizes: Mapping[str, int]
@@ -297,7 +297,7 @@ class _ChainPass:
 
     @property
     def gives(self) -> set[int]:
-        """Factors whose sums it gives."""
+        """Factors whose sums it computes."""
         return {*self.own, *self.private}
 
     def run(
@@ -311,7 +311,7 @@ class _ChainPass:
     def allocate(
         self, factors: Sequence[AnyArray], wanted: set[int], what: int, threads: int, log: bool, key: tuple[int, ...]
     ) -> tuple[dict[int, Array], float]:
-        """Counts of the wanted factors, drawn, and the log term or NaN."""
+        """Sampled counts of the wanted factors, and the log term or NaN."""
         count = len(self.cells.chunks)
         kernel = partial(chain_allocation, self._tables, self._splits)
         streams = [stream((*key, number)) for number in range(count)]
@@ -334,7 +334,7 @@ class _ChainPass:
         log: bool,
         for_chunks: Sequence[NDArray[Any]],
     ) -> tuple[dict[int, Array], float]:
-        """Sums of the wanted factors as the kernel has them, and the log term or NaN; each chunk has its own array."""
+        """Sums of the wanted factors in kernel layout, and the log term or NaN; each chunk has its own array."""
         held = FlatSums(self.chain, self.layouts, self.own, factors, wanted, what)
         x = read_only(np.empty(0, held.F.dtype)) if self.cells.x is None else self.cells.x
 
@@ -352,11 +352,11 @@ class _ChainPass:
 
     @cached_property
     def layouts(self) -> list[Layout]:
-        """How the kernel wants the factors."""
+        """Kernel layouts of the factors."""
         return layouts_of(self.chain, self.sizes)
 
     def _kernel(self) -> Callable[..., float]:
-        """A kernel written for this chain, if the list is long enough to make up for compiling it."""
+        """A kernel generated for this chain if the list is long enough to be worth compiling it."""
         if self.cells.rows.shape[1] >= WORTH_COMPILING:
             return written(self.chain, self.sizes)
         return partial(run, self._tables)
@@ -371,19 +371,19 @@ class _ChainPass:
 
 
 def layouts_of(chain: Chain, sizes: Mapping[str, int]) -> list[Layout]:
-    """How the kernel of a chain wants the factors."""
+    """Kernel layouts of the factors of a chain."""
     return [Layout(chain.equation, n, chain.latent, sizes) for n in range(len(chain.equation.factors))]
 
 
 def written(chain: Chain, sizes: Mapping[str, int]) -> Callable[..., float]:
-    """The kernel that was written for a chain."""
+    """The kernel generated for a chain."""
     return partial(compiled(chain), np.array([sizes[index] for index in chain.indices], dtype=np.int64))
 
 
 class FlatSums:
-    """Factors and sums as the kernel of a chain has them, end to end.
+    """Factors and sums as flat arrays for the kernel of a chain.
 
-    Sums of the factors that are owned are here; those of others go to an array that comes with every call.
+    Sums of owned factors are stored here; those of other factors go to an array passed with every call.
     """
 
     def __init__(
@@ -421,7 +421,7 @@ class FlatSums:
         start: int,
         stop: int,
     ) -> float:
-        """Add up cells [start, stop); the log term or NaN. ``array`` is what the kernel has besides: a stream."""
+        """Add cells [start, stop); returns the log term or NaN. ``array`` is an extra argument: a random stream."""
         head = (rows, x, self._what, log, self._todo, self.F, self._F_at, self._own, private)
         return kernel(*head, self._sums_at, self._owned, array, start, stop)
 
@@ -431,12 +431,12 @@ class FlatSums:
         return {n: array[self.place(n)] for n, array in arrays.items()}
 
     def place(self, n: int) -> slice:
-        """Where the sums of a factor are."""
+        """Slice of the sums of a factor."""
         return slice(int(self._sums_at[n]), int(self._sums_at[n]) + self._sizes[n])
 
 
 def todo_of(chain: Chain, wanted: Collection[int], what: int) -> NDArray[np.bool_]:
-    """What each step has to do: go forward, give to its factor, give to the one before."""
+    """The tasks of each step: forward, to its factor, to the previous step."""
     at = [n for n, step in enumerate(chain.steps) if step.factor in wanted]
     first, last = min(at, default=len(chain.steps)), max(at, default=-1)
     todo = np.zeros((len(chain.steps), 3), dtype=bool)
@@ -448,10 +448,10 @@ def todo_of(chain: Chain, wanted: Collection[int], what: int) -> NDArray[np.bool
 
 
 def _pass_with_log(passes: Sequence[frozenset[str]], names: Sequence[str], log: bool, key: Key) -> int:
-    """The pass that takes the log term; -1 for none.
+    """The pass that computes the log term; -1 for none.
 
-    Always the first one, so that which factors are wanted changes none of its bits. But to allocate, that would be a
-    pass more for every group of factors: the first one that is run.
+    Always the first one, so that its result does not depend on which factors are wanted. For allocation this would
+    cost an extra pass per group of factors, so it is the first pass that runs.
     """
     if not log:
         return -1
@@ -459,7 +459,7 @@ def _pass_with_log(passes: Sequence[frozenset[str]], names: Sequence[str], log: 
 
 
 def _streams(key: Key, number: int, count: int) -> list[Stream | None]:
-    """Random numbers for every chunk of a pass, if there is a key."""
+    """A random stream for every chunk of a pass, if there is a key."""
     return [None if key is None else stream((*key, number, chunk)) for chunk in range(count)]
 
 

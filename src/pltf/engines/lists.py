@@ -1,4 +1,4 @@
-"""Lists of cells, made from any observation, and kept once for all engines on the same data."""
+"""Lists of cells, created from any observation and shared by all engines on the same data."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from pltf.data.numeric import read_only
 from pltf.data.stored import StoredObservation
 from pltf.engines.contraction import AnyArray
 
-MOST_CHUNKS = 8  # of a list of cells: more threads than that are not used
+MOST_CHUNKS = 8  # per list of cells; also the largest number of threads used
 
 T = TypeVar("T")
 
 
 class CellList:
-    """Cells of some data: the positive ones with their counts, all observed ones, or the holes.
+    """A list of cells of some data: non-zeros with their counts, all observed cells, or listed missing cells.
 
-    Of all of them, or of one of several parts. Engines on the same data share what is made of it, while one of them
-    lives.
+    Contains all of them, or one of several parts. Engines on the same data share derived lists as long as one of them
+    exists.
     """
 
     def __init__(self, seen: Observation, role: str, dtype: np.dtype[Any], part: tuple[int, int] = (0, 1)) -> None:
         self._seen, self._role, self._dtype, self._part = seen, role, dtype, part
 
     def whole(self) -> WholeList:
-        """Positions and counts, in the order of the data."""
+        """Indices and counts, in data order."""
         return self._once((), self._cells)
 
     def _cells(self) -> WholeList:
@@ -44,11 +44,11 @@ class CellList:
         return WholeList(coords[:, some], None if x is None else x[some])
 
     def sorted_by(self, modes: Sequence[int]) -> SortedList:
-        """The list sorted by these modes, one after the other, and cut into chunks at positions of the first one."""
+        """The list sorted by these modes, and cut into chunks at positions of the first one."""
         return self._once(("sorted", *modes), lambda: SortedList(self.whole(), modes))
 
     def once(self, key: tuple[Any, ...], make: Callable[[WholeList], T]) -> T:
-        """Something else that is made of the list."""
+        """A cached object derived from the list."""
         return self._once(key, lambda: make(self.whole()))
 
     def _once(self, key: tuple[Any, ...], make: Callable[[], T]) -> T:
@@ -60,7 +60,7 @@ _making = threading.RLock()
 
 
 def shared(seen: Observation, key: tuple[Any, ...], make: Callable[[], T]) -> T:
-    """What was made of the data under this key, if it is still there; otherwise it is made."""
+    """The cached object for this key if it still exists, else a new one."""
     with _making:
         known = _made_of.setdefault(seen, WeakValueDictionary())
         found: T | None = known.get(key)
@@ -70,7 +70,7 @@ def shared(seen: Observation, key: tuple[Any, ...], make: Callable[[], T]) -> T:
 
 
 class WholeList:
-    """A list as it is."""
+    """The list in data order."""
 
     def __init__(self, coords: Coords, x: AnyArray | None) -> None:
         self.coords, self.x = coords, x
@@ -80,27 +80,27 @@ class WholeList:
 
 
 class SortedList:
-    """A list sorted by all its modes in some order; chunks of it own their positions of the first mode."""
+    """A list sorted by all its modes in some order; its chunks own their positions of the first mode."""
 
     def __init__(self, whole: WholeList, modes: Sequence[int]) -> None:
         coords = whole.coords[list(modes)]
-        natural = list(modes) == list(range(len(modes)))  # as the data are sorted
+        natural = list(modes) == list(range(len(modes)))  # the order of the data
         order = slice(None) if natural else np.lexsort(coords[::-1])
-        # Closed to changes whether they were copied or not: one compiled kernel for both.
+        # Always read-only, whether copied or not: one compiled kernel for both.
         self.rows: Coords = read_only(np.ascontiguousarray(coords[:, order]))
         self.x = None if whole.x is None else read_only(np.ascontiguousarray(whole.x[order]))
         self.chunks = chunks_of(self.rows[0])
 
 
 def chunks_of(own: Coords) -> list[tuple[int, int]]:
-    """Chunks of a list, cut where the sorted positions change; they depend on the list alone."""
+    """Chunks of a list, cut where the sorted positions change; they depend only on the list."""
     ends = [own.size * n // MOST_CHUNKS for n in range(1, MOST_CHUNKS)]
     ends = [int(np.searchsorted(own, own[end], side="left")) for end in ends if end < own.size]
     return [(a, b) for a, b in itertools.pairwise([0, *ends, own.size]) if a < b] or [(0, 0)]
 
 
 def _cells(seen: Observation, role: str, dtype: np.dtype[Any]) -> tuple[Coords, AnyArray | None]:
-    """Positions (modes, cells), sorted, and counts of the positive ones."""
+    """Indices (modes, cells), sorted, and the counts of the positive ones."""
     if isinstance(seen, CooObservation):
         return _positive(seen, dtype) if role == "positive" else (_listed(seen, role), None)
     if isinstance(seen, StoredObservation):
@@ -118,15 +118,15 @@ def _cells(seen: Observation, role: str, dtype: np.dtype[Any]) -> tuple[Coords, 
 
 
 def _above_zero(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[np.bool_]:
-    """Which values are positive in a dtype: of wider ones small values may be zero in it."""
-    with np.errstate(invalid="ignore", over="ignore", under="ignore"):  # what a missing cell holds does not matter
-        if values.dtype.kind != "f" or np.can_cast(values.dtype, dtype):  # comparing takes no copy
+    """Which values are positive after conversion to a dtype: small values may become zero."""
+    with np.errstate(invalid="ignore", over="ignore", under="ignore"):  # values of missing cells are ignored
+        if values.dtype.kind != "f" or np.can_cast(values.dtype, dtype):  # the comparison needs no copy
             return np.asarray(values > 0)
         return np.asarray(values.astype(dtype) > 0)
 
 
 def _positive(seen: CooObservation, dtype: np.dtype[Any]) -> tuple[Coords, AnyArray]:
-    """The cells with a positive count; in float32 a small one may be zero."""
+    """The cells with a positive count; small counts may become zero in float32."""
     x = seen.values.astype(dtype)
     positive = x > 0
     if positive.all():
@@ -147,18 +147,18 @@ def _mask_of(coords: Coords, shape: tuple[int, ...]) -> NDArray[np.bool_]:
 
 
 def _where(chosen: NDArray[np.bool_]) -> Coords:
-    """The cells of a mask (modes, cells), in the narrowest integers that hold them."""
+    """The indices of the True cells of a mask (modes, cells), in the smallest integer type."""
     narrow = np.int32 if max(chosen.shape) <= np.iinfo(np.int32).max else np.int64
     flat = np.flatnonzero(chosen)
     coords = np.empty((chosen.ndim, flat.size), narrow)
-    for mode in reversed(range(chosen.ndim)):  # one by one: np.nonzero would take several times the memory
+    for mode in reversed(range(chosen.ndim)):  # one by one: np.nonzero would need several times the memory
         coords[mode] = flat % chosen.shape[mode]
         flat //= chosen.shape[mode]
     return coords
 
 
 def as_dense(seen: Observation, dtype: np.dtype[Any], values: bool) -> DenseObservation:
-    """Data as an array with a mask, or the mask alone: then the mask stands for the values, which are not asked for."""
+    """Data as an array with a mask; without ``values`` only the mask, which also stands in for the values."""
     if isinstance(seen, DenseObservation):
         return seen if values or not seen.has_missing else seen.mask_alone()
     assert isinstance(seen, CooObservation)
@@ -184,7 +184,7 @@ def _masked(seen: Observation, values: NDArray[Any], mask: NDArray[np.bool_] | N
 
 
 def untouched(seen: Observation, modes: Sequence[int]) -> NDArray[np.bool_]:
-    """Positions of some modes at which no cell was observed."""
+    """Positions of some modes without observed cells."""
     shape = tuple(seen.shape[mode] for mode in modes)
     if isinstance(seen, DenseObservation):
         others = tuple(mode for mode in range(len(seen.shape)) if mode not in modes)

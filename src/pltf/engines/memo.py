@@ -1,4 +1,4 @@
-"""Results that hold as long as the same versions of the factors go in."""
+"""Cache for results that are valid as long as the factor versions do not change."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ R = TypeVar("R")
 
 
 class Memo(Generic[R]):
-    """The last result of each key, with the versions of the factors that it was made from."""
+    """The last result for each key, with the factor versions from which it was computed."""
 
     def __init__(self) -> None:
         self._entries: dict[Hashable, tuple[tuple[Version, ...], R]] = {}
 
     def holds(self, key: Hashable, versions: tuple[Version, ...]) -> bool:
-        """Whether the result of these versions is known."""
+        """Whether the result for these versions is cached."""
         entry = self._entries.get(key)
         return entry is not None and entry[0] == versions
 
     def known(self, key: Hashable, versions: tuple[Version, ...]) -> R | None:
-        """The result of these versions, if it is known."""
+        """The result for these versions if it is cached, else None."""
         return self._entries[key][1] if self.holds(key, versions) else None
 
     def last(self, key: Hashable) -> tuple[tuple[Version, ...], R] | None:
-        """The last result of a key and what it was made from, whatever that is now."""
+        """The last result for a key and its versions, even if they are outdated."""
         return self._entries.get(key)
 
     def get(self, key: Hashable, versions: tuple[Version, ...], make: Callable[[], R]) -> R:
-        """The known result, or a new one."""
+        """The cached result, or a new one."""
         if not self.holds(key, versions):
             self._entries[key] = (versions, make())
         return self._entries[key][1]
 
 
 class Remembering:
-    """An engine with a memo."""
+    """An engine with a cache."""
 
     _memo: Memo[Array]
 
     def fresh(self) -> Self:
-        """The same engine on the same data with nothing remembered, to be used beside this one."""
+        """A copy of this engine on the same data with an empty cache, which can be used at the same time."""
         twin = copy(self)
         twin._memo = Memo()
         return twin

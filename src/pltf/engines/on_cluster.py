@@ -1,11 +1,11 @@
-"""Sums over the parts of a store, taken by the workers of a Dask cluster: one task a worker for each pass.
+"""Sums over the parts of a cell store, computed by the workers of a Dask cluster: one task per worker and pass.
 
-Every worker has a run of parts that follow each other, and with them the rows of the longest mode in these parts. A
-task gets these rows, and all of the other factors; it answers with the sums of its rows and with nodes of the tree over
-the private sums (``parts.py``). So nothing depends on which worker has what, or on who comes first.
+Every worker has a run of consecutive parts, and with them the rows of the longest mode in these parts. A task receives
+these rows and all of the other factors; it returns the sums of its rows and nodes of the tree over the private sums
+(``parts.py``). So the result does not depend on the assignment of parts to workers or on the order of the answers.
 
-A worker remembers what it was told of its parts. Another one that has to take a task over says that it was told
-nothing, and is told.
+A worker caches the description of its parts. A worker that takes over a task answers that it lacks the description,
+and the task is sent again with it.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from pltf.gamma import Array
 from pltf.memory import at_hand
 from pltf.threads import available_threads
 
-_SLACK = 16  # a run may be longer or shorter by this share of it, so that fewer nodes of the tree are cut
-_MOST_KNOWN = 8  # runs that a worker remembers
+_SLACK = 16  # tolerance for the length of a run, as a fraction, so that fewer tree nodes are split
+_MOST_KNOWN = 8  # runs that a worker caches
 
 
 class Share(NamedTuple):
-    """The parts that a worker has: from the first to before the last, and the positions that they answer for."""
+    """The parts of a worker: the first, one past the last, and the positions that belong to them."""
 
     worker: str
     first: int
@@ -47,26 +47,26 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Told:
-    """What a worker has to know of its parts."""
+    """The description of its parts that a worker needs."""
 
     spec: Spec
     parts: tuple[Part, ...]
 
 
 class ClusterEngine(PartsEngine):
-    """Sums over the parts of a store, on the workers of a cluster."""
+    """Sums over the parts of a store, computed by the workers of a cluster."""
 
     def __init__(self, task: Task, stored: StoredObservation, threads: int, cluster: Cluster) -> None:
         super().__init__(task, stored, threads)
         self._cluster = cluster
-        self._name = uuid.uuid4().hex  # by which workers remember what they were told
+        self._name = uuid.uuid4().hex  # key of the descriptions cached by workers
         self._told: set[Share] = set()
 
     def _sums(self, ask: Ask, factors: Mapping[str, Array]) -> Sums:
         if not self._parts:
             return super()._sums(ask, factors)
         dtype = self._spec.task.dtype if ask.what == COUNTS else np.dtype(np.float64)
-        factors = {name: factors[name].astype(dtype, copy=False) for name in self.names}  # what kernels make of them
+        factors = {name: factors[name].astype(dtype, copy=False) for name in self.names}  # as the kernels use them
         left = shares(self._parts, self._cluster.present(), self._spec.size)
         found: list[RunSums] = []
         while left:
@@ -87,7 +87,7 @@ class ClusterEngine(PartsEngine):
 
 
 def shares(parts: Sequence[Part], workers: Mapping[str, int], size: int) -> list[Share]:
-    """Cut parts into a run for each worker, about as many cells a thread; not more runs than parts."""
+    """Cut the parts into at most one run per worker, with about the same number of cells per thread."""
     some = list(workers)[: len(parts)]
     cuts = _cuts([part.cells for part in parts], [workers[one] for one in some])
     spans = pairwise([0, *(parts[cut].first for cut in cuts[1:-1]), size])
@@ -95,7 +95,7 @@ def shares(parts: Sequence[Part], workers: Mapping[str, int], size: int) -> list
 
 
 def _cuts(cells: Sequence[int], threads: Sequence[int]) -> list[int]:
-    """Where runs begin and end. Where it hardly matters, at multiples of high powers of two: there the tree is cut."""
+    """Bounds of the runs, moved to multiples of high powers of two within the tolerance: the tree is split there."""
     done = np.array([0, *accumulate(cells)])
     slack, cuts = len(cells) // len(threads) // _SLACK, [0]
     for number, share in enumerate(accumulate(threads[:-1]), 1):
@@ -106,7 +106,7 @@ def _cuts(cells: Sequence[int], threads: Sequence[int]) -> list[int]:
 
 
 def _aligned(cut: int, slack: int) -> int:
-    """The number that is a multiple of the highest power of two, not far from another one."""
+    """The multiple of the highest power of two close to a given number."""
     near = range(max(cut - slack, 1), cut + slack + 1)
     return max(near, key=lambda one: (one & -one, -abs(one - cut)), default=cut)
 
@@ -118,7 +118,7 @@ _lock = threading.Lock()
 
 
 def sums_here(known_by: str, told: Told | None, ask: Ask, span: Span, factors: Mapping[str, Array]) -> RunSums | None:
-    """Sums over a run of parts; None if this worker was told nothing of them."""
+    """Sums over a run of parts; None if this worker does not have the description of the parts."""
     with _lock:
         if told is not None:
             _known[known_by] = told
@@ -131,21 +131,21 @@ def sums_here(known_by: str, told: Told | None, ask: Ask, span: Span, factors: M
 
 
 def _threads() -> int:
-    """Of this worker."""
+    """Number of threads of this worker."""
     from distributed import get_worker
 
     try:
         return int(get_worker().state.nthreads)
-    except ValueError:  # called by something else
+    except ValueError:  # not called by a worker
         return available_threads()
 
 
-# -- before the start ---------------------------------------------------------------------------
+# -- checks before the start --------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Sight:
-    """What a worker says of itself."""
+    """Report of a worker about itself."""
 
     version: str
     unseen: str  # why it cannot read a file; empty if it can
@@ -153,7 +153,7 @@ class Sight:
 
 
 def sight(files: Sequence[File], dask_worker: Any = None) -> Sight:
-    """Whether this worker sees some files, and how much memory it has."""
+    """Whether this worker can read the given files, and how much memory it has."""
     import pltf
 
     unseen = ""
@@ -168,9 +168,9 @@ def sight(files: Sequence[File], dask_worker: Any = None) -> Sight:
 
 
 def crew_for(cluster: Cluster, seen: Mapping[str, Observation], sums: bool = True) -> Crew:
-    """The workers of a cluster; one sentence if one of them cannot work on the stores among some data.
+    """The workers of a cluster; raises an error if one of them cannot work on the stores among the data.
 
-    To take sums, cells must be in files; what a worker fits as a whole need not be.
+    To compute sums, cells must be in files; data that workers fit as a whole may be in memory.
     """
     workers = cluster.workers()
     if not workers:
@@ -179,7 +179,7 @@ def crew_for(cluster: Cluster, seen: Mapping[str, Observation], sums: bool = Tru
     memory = math.inf
     for name, some in files.items() or [("", [])]:
         for address, found in cluster.everywhere(sight, some).items():
-            if not isinstance(found, OSError):  # or it has died
+            if not isinstance(found, OSError):  # or the worker has died
                 memory = min(memory, _able(address, found, name).memory)
     return Crew(tuple(workers.values()), memory)
 
@@ -188,12 +188,12 @@ def _files(stored: StoredObservation, name: str, needed: bool) -> list[File]:
     """Some files of a store."""
     parts = [part for part in stored.parts[:1] + stored.parts[-1:] if isinstance(part, FilePart)]
     if needed and stored.parts and not parts:
-        raise PltfError(f"{name} is in memory: workers of a cluster need a cell store, opened with pltf.open")
+        raise PltfError(f"{name} is in memory, but cluster workers need a cell store: open one with pltf.open")
     return [part.file for part in parts]
 
 
 def _able(address: str, found: Sight | Exception, name: str) -> Sight:
-    """What a worker says of itself, if it can work."""
+    """The report of a worker, checked for errors."""
     import pltf
 
     who = f"the Dask worker {address}"
@@ -202,8 +202,8 @@ def _able(address: str, found: Sight | Exception, name: str) -> Sight:
     if isinstance(found, Exception):
         raise found
     if found.version != pltf.__version__:
-        raise PltfError(f"{who} has pltf {found.version}, and the client {pltf.__version__}")
+        raise PltfError(f"{who} has pltf {found.version}, but the client has {pltf.__version__}")
     if found.unseen:
-        advice = "write it to a folder that all workers see under the same path"
-        raise PltfError(f"{who} does not see the cell store of {name} ({found.unseen}): {advice}")
+        advice = "write it to a folder that all workers can read under the same path"
+        raise PltfError(f"{who} cannot read the cell store of {name} ({found.unseen}): {advice}")
     return found

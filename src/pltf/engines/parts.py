@@ -51,7 +51,7 @@ from pltf.engines.ways import PIECES, WORTH_COMPILING, Task
 from pltf.gamma import Array
 from pltf.threads import keep_freed_memory, ordered_map
 
-BLOCK = 1 << 15  # cells copied at a time: benchmarks/NOTES.md, "Cells on disk"
+BLOCK = 1 << 15  # cells copied at a time: see benchmarks/NOTES.md, "Cells on disk"
 
 COUNTS, EXPOSURE = "counts", "exposure"
 Span = tuple[int, int]  # positions of the owned mode: first, and one past the last

@@ -1,4 +1,4 @@
-"""What a fit will cost, decided before it begins: ways through the data, contraction orders, blocks, memory, time."""
+"""The cost of a fit, planned before it starts: engines, contraction orders, blocks, memory, time."""
 
 from __future__ import annotations
 
@@ -36,33 +36,33 @@ from pltf.engines.ways import (
 )
 from pltf.notation import Equation, Model
 
-BLOCK_BYTES = 16 << 20  # temporaries of one block
-PRIVATE_BYTES = 256 << 20  # sums that the chunks of a list may hold for themselves
-SHARE_OF_MEMORY = 0.25  # that copies of the data may take
-SHARED_BYTES = 16 << 20  # a partial contraction of the whole mask that is always worth keeping
+BLOCK_BYTES = 16 << 20  # budget for the temporaries of one block
+PRIVATE_BYTES = 256 << 20  # budget for the private sums of the chunks of a list
+SHARE_OF_MEMORY = 0.25  # share of the memory that copies of the data may use
+SHARED_BYTES = 16 << 20  # a partial contraction of the whole mask is always kept up to this size
 
-# Memory of a fit beside the data, as measured: benchmarks/NOTES.md
-HELD = 36  # arrays of the size of the factors: two states, the last steps of L-BFGS, end to end and by factor
-HELD_BY_ESTIMATES = 26  # of EM and MAP, which have no scales
+# Memory of a fit in addition to the data, as measured: benchmarks/NOTES.md
+HELD = 36  # arrays of the size of the factors: two states, the L-BFGS history, flat and by factor
+HELD_BY_ESTIMATES = 26  # EM and MAP, which have no scale parameters
 HELD_PLAINLY = 18  # without acceleration
-HELD_ON_DEVICE = 24  # two states of five, the last steps of L-BFGS, and what a step makes
-HELD_WHILE_JUDGING = 14  # of the fit that is done, while another one judges the dispersion
-_IN_HAND = 8 << 20  # bytes of the block of stored cells that a thread has in hand, and what is made of it
-_RECEIVED = 3  # times the factors that a worker of a cluster gets: as they come, unpacked, and as kernels have them
-_SORTING, _FINDING_ZEROS = 16, 12  # bytes of a listed cell: while it is sorted, to tell it from those not listed
-_HIDING = 2  # bytes of a cell of an array some of whose cells are hidden
-_DRAWN = 256 << 20  # bytes of draws that predictions sort at a time, and as much to sort them
-_PREDICTED = 240  # bytes of a cell for its mean, variance, probability and intervals
-_HELD_BY_PREDICTIONS = 12  # arrays of the size of the factors: the posterior, widened, and drawn
-_HELD_BY_A_RUN = 6  # of each restart of a search
+HELD_ON_DEVICE = 24  # two states of five arrays, the L-BFGS history, and the temporaries of a step
+HELD_WHILE_JUDGING = 14  # the finished fit, while a second one estimates the dispersion
+_IN_HAND = 8 << 20  # bytes of the block of stored cells that a thread processes, with its temporaries
+_RECEIVED = 3  # copies of the factors that a cluster worker holds: as received, unpacked, and in kernel layout
+_SORTING, _FINDING_ZEROS = 16, 12  # bytes per listed cell: for sorting, and for finding the cells that are not listed
+_HIDING = 2  # bytes per cell of an array with held-out cells
+_DRAWN = 256 << 20  # bytes of draws that predictions sort at a time; sorting takes the same again
+_PREDICTED = 240  # bytes per cell for its mean, variance, probability and intervals
+_HELD_BY_PREDICTIONS = 12  # arrays of the size of the factors: the posterior, the widened posterior, and the draws
+_HELD_BY_A_RUN = 6  # per restart of a search
 _HELD_BY_REPORTS = 2
-_PAGE = 80 << 20  # bytes of a report: charts, and the library that draws them
-_LOOKED_UP = 130  # bytes of a listed cell, to find the most probable of the zeros that are not listed
+_PAGE = 80 << 20  # bytes of a report: charts and the plotting library
+_LOOKED_UP = 130  # bytes per listed cell, to find the most probable unlisted zeros
 
 
 @dataclass(frozen=True)
 class EquationPlan:
-    """How the sums over all cells of an array will be done.
+    """How the sums over all cells of an array are computed.
 
     >>> import numpy as np, pltf
     >>> plan, = pltf.cp(rank=7).plan(np.zeros((300, 300, 300))).equations
@@ -76,8 +76,8 @@ class EquationPlan:
     masked: bool
     dtype: np.dtype[Any]
     tree: Tree
-    links: Literal[True] | None = None  # as that of Task
-    place: str = ""  # as that of Facts
+    links: Literal[True] | None = None  # see Task
+    place: str = ""  # see Facts
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -86,12 +86,12 @@ class EquationPlan:
 
     @cached_property
     def block(self) -> tuple[int, ...]:
-        """Shape of a block of cells: as large as the budget of temporaries allows."""
+        """Shape of a block of cells: the largest whose temporaries fit into the budget."""
         return block_shape(self.shape, lambda block: self.block_bytes(block) <= BLOCK_BYTES)
 
     @property
     def n_blocks(self) -> int:
-        """How many blocks there are."""
+        """Number of blocks."""
         return prod(-(-size // step) for size, step in zip(self.shape, self.block, strict=True))
 
     @cached_property
@@ -100,14 +100,14 @@ class EquationPlan:
         return blocks(self.shape, self.block)
 
     def block_bytes(self, block: tuple[int, ...]) -> int:
-        """Temporaries of a block: every node's value and derivative, data and mask cast, logarithms."""
+        """Temporaries of a block: value and derivative of every node, data and mask after the cast, logarithms."""
         sizes = {**self.sizes, **dict(zip(self.equation.output.indices, block, strict=True))}
-        cells = set(self.equation.output.indices)  # a core does not get smaller when cells are cut
+        cells = set(self.equation.output.indices)  # cutting the cells does not make a core smaller
         nodes = sum(self.node_size(node, sizes) for node in self.tree.nodes if not cells.isdisjoint(node))
         return (2 * nodes + 2 * prod(block)) * self.dtype.itemsize + 2 * 8 * prod(block)
 
     def node_size(self, node: Indices, sizes: Mapping[str, int] | None = None) -> int:
-        """Entries of a node of the contraction tree."""
+        """Number of entries of a node of the contraction tree."""
         sizes = self.sizes if sizes is None else sizes
         return prod(sizes[index] for index in node)
 
@@ -119,37 +119,37 @@ class EquationPlan:
 
     @property
     def flops(self) -> int:
-        """Flops of a sweep: counts of all factors, and their exposures."""
+        """Flops of one iteration: counts and exposures of all factors."""
         sizes = {**self.sizes, **dict(zip(self.equation.output.indices, self.block, strict=True))}
         one_block = self.tree.sweep_flops(sizes) if self.masked else 3 * self.tree.flops(sizes)
         return one_block * self.n_blocks
 
     @property
     def data_bytes(self) -> int:
-        """The caller's array and mask, which are used where they are."""
+        """Size of the caller's array and mask, which are not copied."""
         return prod(self.shape) * (self.data_dtype.itemsize + self.masked)
 
     @property
     def shared_bytes(self) -> int:
-        """Partial contractions kept between factors."""
+        """Size of the partial contractions kept between factors."""
         if not (self.masked and self.shares):
             return 0
         return 2 * sum(self.node_size(node) for node in self.tree.nodes[:-1]) * 8
 
     @property
     def flight_bytes(self) -> int:
-        """Temporaries of a block in flight."""
+        """Size of the temporaries of one block."""
         return self.block_bytes(self.block)
 
     @property
     def pieces(self) -> int:
-        """How many blocks can be worked on at a time."""
+        """Number of blocks that can be processed in parallel."""
         return self.n_blocks
 
 
 @dataclass(frozen=True)
 class TensorPlan:
-    """How the sums over the cells of one observed tensor will be done, and what other ways would have taken.
+    """How the sums over the cells of one observed tensor are computed, and the cost of the alternatives.
 
     >>> import numpy as np, pltf
     >>> seen = pltf.observe((np.array([[0, 5, 1]]), np.array([3.0])), shape=(10**6,) * 3)
@@ -161,21 +161,21 @@ class TensorPlan:
     task: Task
     counts: Way
     exposure: Way
-    copies: str = ALL  # of lists, on a device
+    copies: str = ALL  # of lists on a device: ALL or ONE
 
     @property
     def equation(self) -> Equation:
-        """Of the tensor."""
+        """Equation of the tensor."""
         return self.task.equation
 
     @property
     def name(self) -> str:
-        """Of the tensor."""
+        """Name of the tensor."""
         return self.equation.output.name
 
     @cached_property
     def dense(self) -> EquationPlan:
-        """Contractions over an array."""
+        """Plan of the contractions over an array."""
         task = self.task
         known = task.facts.data_dtype if task.facts.storage == DENSE else task.dtype
         masked, place = task.facts.missing > 0, task.facts.place
@@ -193,7 +193,7 @@ class TensorPlan:
 
     @property
     def data_bytes(self) -> int:
-        """The caller's data, which are used where they are."""
+        """Size of the caller's data, which are not copied."""
         facts = self.task.facts
         if facts.storage == DENSE:
             return facts.cells * (facts.data_dtype.itemsize + (facts.missing > 0 or facts.unread))
@@ -203,19 +203,19 @@ class TensorPlan:
 
     @property
     def made_bytes(self) -> int:
-        """Copies of the data made for the chosen ways, and partial results kept between factors."""
+        """Size of the copies of the data that the chosen ways need, and of partial results kept between factors."""
         kept = self.dense.shared_bytes if self.exposure.name == MASK else 0
         return self.counts.bytes + self.exposure.bytes + kept + self._listing_bytes + self._tree_bytes
 
     @property
     def _tree_bytes(self) -> int:
-        """Private sums of parts that wait to be added to others."""
+        """Size of the private sums of parts that wait to be added."""
         facts = self.task.facts
         return 8 * self.task.private * (facts.parts.bit_length() + 3) if facts.storage == STORED else 0
 
     @property
     def _listing_bytes(self) -> int:
-        """What sorting a list takes for a while, and looking for cells that it does not have."""
+        """Temporary memory for sorting a list and for finding the cells that are not listed."""
         facts = self.task.facts
         if facts.storage != LISTED:
             return 0
@@ -223,7 +223,7 @@ class TensorPlan:
 
     @property
     def judging_bytes(self) -> int:
-        """The data without some cells, by which a second fit judges the dispersion, and copies of them."""
+        """Size of the training data of the second fit, which estimates the dispersion, and of its copies."""
         if self.task.facts.storage in (LISTED, STORED):
             return self.data_bytes + self.made_bytes
         return _HIDING * self.task.facts.cells + self.made_bytes
@@ -231,7 +231,7 @@ class TensorPlan:
     @property
     def flight_bytes(self) -> int:
         """Temporaries of one thread."""
-        if self.task.facts.storage == STORED:  # private sums of a piece, and of one that waits for its turn
+        if self.task.facts.storage == STORED:  # private sums of a piece, and of one that waits to be added
             return 2 * 8 * self.task.private + _IN_HAND
         return (
             (self._private_bytes() if self.has_lists else 0)
@@ -240,7 +240,7 @@ class TensorPlan:
         )
 
     def worker_bytes(self, workers: int, threads: int) -> int:
-        """Memory of a worker of a cluster: its rows of the factors, and sums of its own."""
+        """Memory of a cluster worker: its rows of the factors, and its own sums."""
         task = self.task
         entries = sum(prod(task.sizes[index] for index in term.indices) for term in task.equation.factors)
         rows = -(-(entries - task.private) // workers)
@@ -248,7 +248,7 @@ class TensorPlan:
         return received + self._tree_bytes + threads * self.flight_bytes
 
     def _private_bytes(self) -> int:
-        """Sums that a chunk of a list has of its own: of all factors without the longest index."""
+        """Private sums of a chunk of a list: all factors without the longest index."""
         task = self.task
         longest = max(task.equation.output.indices, key=lambda index: task.sizes[index])
         shared = [term.indices for term in task.equation.factors if longest not in term.indices]
@@ -256,14 +256,14 @@ class TensorPlan:
 
     @property
     def pieces(self) -> int:
-        """How many threads can work at a time."""
+        """Number of threads that can work in parallel."""
         if self.task.facts.storage == STORED:
             return max(self.task.facts.parts, 1) * PIECES
         return self.dense.n_blocks if self.is_array else MOST_CHUNKS
 
     @property
     def flops(self) -> int:
-        """Flops of a sweep, roughly: counts of all factors, and their exposures."""
+        """Approximate flops of one iteration: counts and exposures of all factors."""
         facts = self.task.facts
         a_cell = self.task.tree.flops(self.task.sizes) / facts.cells
         over = {MASK: facts.cells, HOLES: facts.missing, OBSERVED: facts.observed, CLOSED_FORM: 0}[self.exposure.name]
@@ -272,11 +272,11 @@ class TensorPlan:
 
     @property
     def seconds(self) -> float:
-        """Of a sweep, on one thread."""
+        """Seconds of one iteration, on one thread."""
         return self.counts.seconds + self.exposure.seconds
 
     def rows(self) -> list[tuple[str, str]]:
-        """The plan in words: the data, and the ways through them."""
+        """The plan as rows of text: the data, and how they are visited."""
         facts = self.task.facts
         about = "" if facts.exact else "about "
         counts = "all cells" if self.counts.name == DENSE else f"the {about}{facts.positive:,} non-zeros"
@@ -308,13 +308,13 @@ class TensorPlan:
         return f"{shape} {facts.data_dtype.name}{where}; {missing}"
 
     def _rest(self) -> str:
-        """What the cells are that are not listed."""
+        """Describe the cells that are not listed."""
         facts = self.task.facts
-        holes = f", but for {facts.holes:,} that are missing" if facts.holes else ""
+        holes = f", except {facts.holes:,} missing ones" if facts.holes else ""
         return {"zero": f"all others are zero{holes}", "missing": "all others are missing"}[facts.unlisted]
 
     def _others(self, chosen: Way, ways: Mapping[str, Way]) -> str:
-        """The memory that this way takes, and the time that the others would take."""
+        """Memory of the chosen way, and relative time of the alternatives."""
         if self.task.facts.unread and chosen is self.exposure:
             return ""
         made = f"; copied for this: {human(chosen.bytes, 'B')}" if chosen.bytes >= 1 << 20 else ""
@@ -324,7 +324,7 @@ class TensorPlan:
 
 @dataclass(frozen=True, repr=False)
 class Plan:
-    """The cost of a fit before it starts; print it.
+    """The cost of a fit before it starts. Print it to see a summary.
 
     >>> import numpy as np, pltf
     >>> print(pltf.cp(rank=7).plan(np.ones((50, 40, 30), int), threads=2))  # doctest: +ELLIPSIS
@@ -344,21 +344,21 @@ class Plan:
     dtype: np.dtype[Any]
     threads: int
     equations: tuple[TensorPlan, ...]
-    pinned: Mapping[str, tuple[str, ...]] | None = None  # ways that were chosen earlier, by tensor
-    held: int = HELD  # arrays of the size of the factors that a fit holds at a time
-    judges: bool = True  # whether a second fit judges the dispersion
-    device: Device | None = None  # where sums and factors are; None: the host
-    cluster: Cluster | None = None  # whose workers take the sums over stores; None: this process
-    crew: Crew | None = None  # these workers, when the plan was made
+    pinned: Mapping[str, tuple[str, ...]] | None = None  # ways chosen by an earlier plan, by tensor
+    held: int = HELD  # arrays of the size of the factors that a fit holds at the same time
+    judges: bool = True  # whether a second fit estimates the dispersion
+    device: Device | None = None  # where sums and factors are computed; None: the host
+    cluster: Cluster | None = None  # its workers compute the sums over stores; None: this process
+    crew: Crew | None = None  # these workers, at the time of planning
 
     @property
     def engine(self) -> str:
-        """What goes through the cells for the counts."""
+        """How cells are visited for the counts: ``"dense"``, ``"sparse"`` or ``"parts"``."""
         return " and ".join(sorted({e.counts.name for e in self.equations}))
 
     @property
     def reason(self) -> str:
-        """Why."""
+        """Why this engine was chosen."""
         if self.asked != "auto":
             return "as asked for"
         return "; ".join(_reason(e) for e in self.equations)
@@ -374,7 +374,7 @@ class Plan:
         return {name: tuple(self.sizes[i] for i in indices) for name, indices in self.model.factors.items()}
 
     def knowing(self, facts: Mapping[str, Facts], likelihoods: Mapping[str, str]) -> Plan:
-        """The plan once the data are read. How often a device holds lists stays: what is free there changes."""
+        """Update the plan once the data are read. Keeps the number of list copies: free device memory changes."""
         plans = []
         for e in self.equations:
             task = replace(e.task, facts=facts[e.name], likelihood=likelihoods[e.name])
@@ -384,24 +384,24 @@ class Plan:
         return replace(self, equations=tuple(plans))
 
     def with_room(self) -> Plan:
-        """The plan with a single copy of each list, if the device has no room for one for each mode."""
+        """The plan with a single copy of each list, if the device has no memory for one per mode."""
         if self.device is None or self.device_bytes <= self.device.memory()[0]:
             return self
         return replace(self, equations=tuple(replace(e, copies=ONE) if e.has_lists else e for e in self.equations))
 
     @property
     def ways(self) -> dict[str, tuple[str, ...]]:
-        """How counts and exposures of every tensor are taken, and whether a device holds lists only once."""
+        """How counts and exposures of every tensor are computed, and whether a device holds each list only once."""
         return {e.name: (e.counts.name, e.exposure.name, *((ONE,) if e.copies == ONE else ())) for e in self.equations}
 
     @property
     def data_bytes(self) -> int:
-        """Bytes of the data and masks, which are used where they are."""
+        """Bytes of the data and masks, which are not copied."""
         return sum(equation.data_bytes for equation in self.equations)
 
     @property
     def work_bytes(self) -> int:
-        """Memory of a fit besides the data: parameters, blocks in flight, copies, and the fit that judges it."""
+        """Memory of a fit besides the data: parameters, blocks, copies, and the second fit for the dispersion."""
         flight = max(e.flight_bytes * min(self.threads, e.pieces) for e in self.equations)
         made = sum(e.made_bytes for e in self.equations)
         return self.held * self._factor_bytes + flight + made + self._judging_bytes
@@ -418,14 +418,14 @@ class Plan:
 
     @property
     def peak_bytes(self) -> int:
-        """Memory of a fit: the data and :attr:`work_bytes`. Interpreter, packages and kernels take 0.2 GB more."""
+        """Memory of a fit: the data and :attr:`work_bytes`. Python, packages and kernels need 0.2 GB more."""
         return self.data_bytes + self.work_bytes
 
     def search_bytes(self, workers: int = 1, restarts: int = 10) -> int:
-        """Memory of a search by the bound whose largest candidate this is, with the data.
+        """Memory of a search by ELBO, including the data, if this is the plan of its largest candidate.
 
-        That is the memory of a fit and of its other restarts, and of the fits beside it or of the one that judges the
-        dispersion, which waits for them. Workers that are processes take 0.2 GB more each.
+        Includes the fit and its other restarts, and the parallel fits or the one that estimates the dispersion, which
+        runs after them. Worker processes need 0.2 GB more each.
 
         >>> import numpy as np, pltf
         >>> plan = pltf.cp(rank=7).plan(np.ones((50, 40, 30), dtype=int), threads=1)
@@ -437,7 +437,7 @@ class Plan:
         return self.peak_bytes + more + restarts * _HELD_BY_A_RUN * self._factor_bytes
 
     def predict_bytes(self, cells: int, draws: int = 1000) -> int:
-        """Memory of predictions of so many cells, intervals and probabilities included, with the fit and its data.
+        """Memory for predicting ``cells`` cells with intervals and probabilities, including the fit and its data.
 
         >>> import numpy as np, pltf
         >>> plan = pltf.cp(rank=7).plan(np.ones((50, 40, 30), dtype=int))
@@ -449,7 +449,7 @@ class Plan:
 
     @property
     def predict_device_bytes(self) -> int:
-        """Memory on the device that predictions take, however many cells are asked for; 0 on the host."""
+        """Memory that predictions need on the device, for any number of cells; 0 on the host."""
         if self.device is None:
             return 0
         from pltf.engines.torch import cost
@@ -458,13 +458,13 @@ class Plan:
 
     @property
     def report_bytes(self) -> int:
-        """Memory of a report, with the fit and its data."""
+        """Memory of a report, including the fit and its data."""
         zeros = sum(e.task.facts.listed for e in self.equations if e.task.facts.unlisted == "zero")
         return self.data_bytes + _HELD_BY_REPORTS * self._factor_bytes + _PAGE + _LOOKED_UP * zeros
 
     @property
     def flops(self) -> int:
-        """Flops of one sweep."""
+        """Flops of one iteration."""
         return sum(equation.flops for equation in self.equations)
 
     @property
@@ -479,7 +479,7 @@ class Plan:
 
     @property
     def worker_bytes(self) -> int:
-        """Memory that a worker of a cluster needs; 0 without one."""
+        """Memory that a cluster worker needs; 0 without a cluster."""
         if self.crew is None:
             return 0
         stored, threads = [e for e in self.equations if e.task.facts.storage == STORED], self.crew.threads
@@ -487,7 +487,7 @@ class Plan:
 
     @property
     def seconds(self) -> float:
-        """Of one sweep, roughly: on this many threads of a machine like that of benchmarks/NOTES.md, or on an H200."""
+        """Approximate time of one iteration: this many threads of the machine in benchmarks/NOTES.md, or an H200."""
         if self.device is not None:
             from pltf.engines.torch import cost
 
@@ -540,7 +540,7 @@ def _reason(plan: TensorPlan) -> str:
 
 
 def _work(plan: TensorPlan) -> str:
-    """How a pass visits the cells, in words."""
+    """How a pass visits the cells, as text."""
     if plan.task.is_cp:
         return "one fused pass"
     if plan.is_array and plan.counts.name == DENSE:
@@ -551,7 +551,7 @@ def _work(plan: TensorPlan) -> str:
 def plan_tensor(
     task: Task, engine: str, pinned: tuple[str, ...] | None = None, device: Device | None = None
 ) -> TensorPlan:
-    """The cheapest ways through one tensor; those that were chosen earlier, if there are such for these data."""
+    """The cheapest ways to visit one tensor, or those chosen by an earlier plan for these data."""
     counts, exposures = counts_ways(task), exposure_ways(task)
     if pinned is not None and pinned[0] in counts and pinned[1] in exposures:
         return TensorPlan(task, counts[pinned[0]], exposures[pinned[1]])
@@ -571,14 +571,14 @@ def plan_equation(
 
 
 def physical_memory() -> float:
-    """Bytes of memory that this machine has; infinite where it does not tell."""
+    """Memory of this machine in bytes; infinite if it is unknown."""
     if not hasattr(os, "sysconf"):
         return float("inf")
     return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 def human(amount: float, unit: str) -> str:
-    """A number a person can read.
+    """A number with a readable unit.
 
     >>> human(27_000_000, "B")
     '27.0 MB'
@@ -591,7 +591,7 @@ def human(amount: float, unit: str) -> str:
 
 
 def in_time(seconds: float) -> str:
-    """A time a person can read.
+    """A time with a readable unit.
 
     >>> in_time(0.0321)
     '32 ms'

@@ -1,4 +1,4 @@
-"""From a plan to engines: every way through the data has its builder here."""
+"""Builds engines from a plan: one builder for each way to visit the data."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from pltf.engines.sum import Part, SumEngine
 from pltf.engines.ways import CLOSED_FORM, DENSE, HOLES, LISTED, MASK, OBSERVED, STORED, Facts
 from pltf.errors import EngineError, py
 
-Where = int | Device  # threads of the host, or a device
+Where = int | Device  # number of host threads, or a device
 
-MOST_CELLS = 1 << 24  # that may be added up one by one where exposures would lose their digits
+MOST_CELLS = 1 << 24  # largest number of cells that are visited one by one where exposures would lose precision
 
 
 def facts_of(seen: Observation) -> Facts:
-    """What is known of data that were read."""
+    """Properties of data in memory or in a store."""
     cells = math.prod(seen.shape)
     missing = cells - seen.n_observed
     told: dict[str, Any]
@@ -62,11 +62,11 @@ def facts_of(seen: Observation) -> Facts:
 
 
 def build(plan: Plan, seen: Mapping[str, Observation], parts: int = 1) -> Engine:
-    """An engine bound to its data; the cells of each tensor may be cut into parts, whose sums add up."""
+    """Build an engine with its data; the cells of each tensor may be cut into parts, whose sums are added."""
     for name, one in seen.items():
         if one.largest > float(np.finfo(plan.dtype).max):
             raise EngineError(
-                f"{name} holds {one.largest:.3g}, which {plan.dtype.name} cannot: use {py:dtype='float64'}"
+                f"{name} contains {one.largest:.3g}, which is too large for {plan.dtype.name}: use {py:dtype='float64'}"
             )
     where = plan.device or plan.threads
     engines = [tensor_engine(e, seen[e.name], where, parts, plan.cluster) for e in plan.equations]
@@ -76,7 +76,7 @@ def build(plan: Plan, seen: Mapping[str, Observation], parts: int = 1) -> Engine
 def tensor_engine(
     plan: TensorPlan, seen: Observation, where: Where, parts: int = 1, cluster: Cluster | None = None
 ) -> Engine:
-    """The sums over one tensor: counts in one way, exposures in the same or in another."""
+    """The sums over one tensor: counts computed one way, exposures the same or another way."""
     if plan.counts.name == STORED:
         return _over_store(plan, seen, where, cluster)
     counted = _counted(plan, seen, where, parts)
@@ -88,15 +88,15 @@ def tensor_engine(
 
 
 def _counted(plan: TensorPlan, seen: Observation, where: Where, parts: int) -> list[Engine]:
-    """Engines whose counts add up to those of a tensor."""
+    """Engines whose counts add up to the counts of a tensor."""
     if plan.counts.name == LISTED:
         return _listed(plan, seen, "positive", where, parts)
     return _slabs(plan, as_dense(seen, plan.task.dtype, values=True), where, parts)
 
 
 def _exposures(plan: TensorPlan, seen: Observation, where: Where, parts: int) -> list[Part]:
-    """Parts that add up to the exposures of a tensor, and have no counts."""
-    closed_form = Part(ClosedForm(plan.equation, plan.task.sizes), counts=False)  # once, however many parts there are
+    """Parts that add up to the exposures of a tensor, without counts."""
+    closed_form = Part(ClosedForm(plan.equation, plan.task.sizes), counts=False)  # only once, for any number of parts
     if plan.exposure.name == CLOSED_FORM:
         return [closed_form]
     if plan.exposure.name == MASK:
@@ -109,7 +109,7 @@ def _exposures(plan: TensorPlan, seen: Observation, where: Where, parts: int) ->
 
 
 def _over_store(plan: TensorPlan, seen: Observation, where: Where, cluster: Cluster | None) -> Engine:
-    """The sums over cells that stay on disk, by the threads here or by the workers of a cluster."""
+    """Sums over cells that stay on disk, computed by local threads or by the workers of a cluster."""
     assert isinstance(seen, StoredObservation)
     assert isinstance(where, int)
     engine = PartsEngine(plan.task, seen, where) if cluster is None else ClusterEngine(plan.task, seen, where, cluster)
@@ -121,7 +121,7 @@ def _over_store(plan: TensorPlan, seen: Observation, where: Where, cluster: Clus
 
 
 def _observed_role(plan: TensorPlan, seen: Observation) -> str:
-    """The list of observed cells; if all of them are positive, that of these (in float32 a small count may be zero)."""
+    """The list of observed cells; if all are positive, that of the non-zeros (small counts may be zero in float32)."""
     same = seen.n_positive == seen.n_observed and plan.task.dtype == np.float64
     return "positive" if same else "observed"
 
@@ -162,15 +162,15 @@ def _array(plan: EquationPlan, seen: DenseObservation, cp: bool, where: Where) -
 
 @dataclass(frozen=True, eq=False)
 class _Observed:
-    """The observed cells of a tensor, for exposures that are lost in a difference."""
+    """The observed cells of a tensor, for exposures that lose their precision in a difference."""
 
     plan: TensorPlan
     seen: Observation
     where: Where
-    known: dict[str, NDArray[np.bool_]] = field(default_factory=dict)  # what was asked for before
+    known: dict[str, NDArray[np.bool_]] = field(default_factory=dict)  # cached results
 
     def engine(self) -> Engine | None:
-        """By the mask of an array, or one by one from a list; None if a list would have too many."""
+        """Visits the mask of an array, or a list cell by cell; None if the list would be too long."""
         if isinstance(self.seen, DenseObservation):
             return _slabs(self.plan, as_dense(self.seen, self.plan.task.dtype, values=False), self.where, 1)[0]
         if self.plan.task.facts.cells > MOST_CELLS:
@@ -178,7 +178,7 @@ class _Observed:
         return _listed(self.plan, self.seen, "observed", self.where)[0]
 
     def untouched(self, of: str) -> NDArray[np.bool_]:
-        """Entries of a factor that no observed cell touches."""
+        """Entries of a factor without observed cells."""
         if of not in self.known:
             self.known[of] = self._untouched(of)
         return self.known[of]

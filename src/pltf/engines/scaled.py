@@ -1,4 +1,4 @@
-"""An engine whose cells were watched for a share of the time: exposures are that share of the whole."""
+"""An engine whose cells were observed for a fraction of the time: its exposures are multiplied by that fraction."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from pltf.gamma import Array
 
 @dataclass(frozen=True, eq=False)
 class Scaled:
-    """The sums of an engine with exposures times a number."""
+    """The sums of an engine, with exposures multiplied by a number."""
 
     engine: Engine
     share: float
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The factors that it knows."""
+        """Names of the factors."""
         return self.engine.names
 
     @property
     def together(self) -> tuple[frozenset[str], ...]:
-        """As of the engine."""
+        """As for the wrapped engine."""
         return self.engine.together
 
     def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
-        """As of the engine: rates that are all multiplied by one number share out counts alike."""
+        """As for the wrapped engine: a common factor of all rates does not change the allocation of counts."""
         return self.engine.counts(factors, wanted, log)
 
     def allocate(self, factors: Mapping[str, Array], wanted: Collection[str] | None, key: tuple[int, ...]) -> Counts:
-        """As of the engine."""
+        """As for the wrapped engine."""
         return self.engine.allocate(factors, wanted, key)
 
     def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
-        return self.engine.exposure(factors, of) * self.share  # this way round: NumPy's numbers do not know tensors
+        return self.engine.exposure(factors, of) * self.share  # in this order: NumPy scalars do not support tensors
 
     def total(self, factors: Mapping[str, Array]) -> Number:
         return self.share * self.engine.total(factors)
 
     def fresh(self) -> Scaled:
-        """The same with nothing remembered."""
+        """A copy with an empty cache."""
         return replace(self, engine=self.engine.fresh())

@@ -1,4 +1,4 @@
-"""A slab of a tensor as a part of it: some positions of one index, seen by an engine of their own."""
+"""A slab of a tensor as a part of it: some positions of one index, with a separate engine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pltf.notation import Equation
 
 
 class Slab(OverArrays):
-    """Sums over some positions of an index, in the shapes of the whole tensor."""
+    """Sums over some positions of an index, with the shapes of the whole tensor."""
 
     def __init__(self, engine: Engine, equation: Equation, index: str, positions: slice) -> None:
         self._engine, self._positions = engine, positions
@@ -31,13 +31,13 @@ class Slab(OverArrays):
         return self._engine.total(self._cut(factors))
 
     def fresh(self) -> Slab:
-        """The same slab with nothing remembered."""
+        """A copy with an empty cache."""
         twin = object.__new__(Slab)
         twin.__dict__.update(self.__dict__, _engine=self._engine.fresh())
         return twin
 
     def _cut(self, factors: Mapping[str, Array]) -> Versioned[Array]:
-        """The factors at these positions; a slice has the version of the whole, for it is always the same slice."""
+        """The factors at these positions; a slice keeps the version of the whole array: it is always the same slice."""
         whole = Versioned.of(factors)
         arrays = {name: whole[name] for name in self.names}
         for name in self._axes:

@@ -1,6 +1,6 @@
-"""Engines add: parts of a tensor, coupled tensors, cells on other machines.
+"""Sums of engines: parts of a tensor, coupled tensors, cells on other machines.
 
-Sums may be arrays of NumPy or of PyTorch.
+Sums may be NumPy arrays or PyTorch tensors.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ from pltf.engines.memo import Memo
 from pltf.errors import ConvergenceWarning, py
 from pltf.gamma import Array
 
-CANCELLED = 1e-9  # share of what was added below which a difference has too few digits
+CANCELLED = 1e-9  # relative size below which a difference has lost its precision
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """An engine and what it adds to a sum."""
+    """An engine and its contributions to a sum."""
 
     engine: Engine
     counts: bool = True
-    exposure: int = 1  # 1: added, -1: taken away (the cells are holes), 0: not asked for
+    exposure: int = 1  # 1: added, -1: subtracted (the cells are missing), 0: not used
 
 
 class Observed(Protocol):
-    """The observed cells of a tensor, for exposures that are lost in a difference."""
+    """The observed cells of a tensor, for exposures that lose their precision in a difference."""
 
     def engine(self) -> Engine | None:
-        """Goes through them one by one; None if they are too many."""
+        """An engine that visits them one by one; None if there are too many."""
         ...
 
     def untouched(self, of: str) -> NDArray[np.bool_]:
-        """Entries of a factor that no observed cell touches, in a shape that broadcasts to it."""
+        """Entries of a factor without observed cells, in a shape that broadcasts to it."""
         ...
 
 
 class SumEngine:
-    """The sums of its parts, added in their order.
+    """The sums of its parts, added in order.
 
-    Parts may hold some of the factors each, as coupled tensors do. Where holes are taken away from a closed form,
-    ``observed`` helps out when that leaves too few digits.
+    Each part may have only some of the factors, as in coupled tensors. Where missing cells are subtracted from a closed
+    form, ``observed`` is used if the difference loses too much precision.
     """
 
     def __init__(self, parts: Sequence[Part], observed: Observed | None = None) -> None:
@@ -62,7 +62,7 @@ class SumEngine:
         return self._added(wanted, lambda engine, held, _: engine.counts(factors, held, log))
 
     def allocate(self, factors: Mapping[str, Array], wanted: Collection[str] | None, key: tuple[int, ...]) -> Counts:
-        """Each part with random numbers of its own."""
+        """Allocates each part with its own random numbers."""
         return self._added(wanted, lambda engine, held, number: engine.allocate(factors, held, (*key, number)))
 
     def _added(self, wanted: Collection[str] | None, of_part: Callable[[Engine, list[str], int], Counts]) -> Counts:
@@ -84,7 +84,7 @@ class SumEngine:
 
     @cached_property
     def together(self) -> tuple[frozenset[str], ...]:
-        """Groups that no part draws apart."""
+        """Groups of factors that no part draws separately."""
         groups: list[set[str]] = []
         for name in self.names:
             found = next((group for group in groups if self._drawn_at_once({*group, name})), None)
@@ -95,7 +95,7 @@ class SumEngine:
         return tuple(map(frozenset, groups))
 
     def _drawn_at_once(self, names: Collection[str]) -> bool:
-        """Whether every part has those of these factors that it holds in one group."""
+        """Whether every part has all its factors among these in one group."""
         held = ([group.intersection(names) for group in engine.together] for engine in self._counting)
         return all(sum(map(bool, shares)) <= 1 for shares in held)
 
@@ -113,7 +113,7 @@ class SumEngine:
         return self._checked(added - _sum(holes), added, factors, of)
 
     def _checked(self, exposure: Array, added: Array, factors: Versioned[Array], of: str) -> Array:
-        """The difference, or what the observed cells give where holes take so much that no digits are left."""
+        """The difference, or the sum over the observed cells where the difference has lost its precision."""
         cancelled = exposure < CANCELLED * added
         if not cancelled.any() or self._observed is None:
             return exposure.clip(0.0)
@@ -125,13 +125,13 @@ class SumEngine:
             self._exact = self._observed.engine()
         if self._exact is not None:
             return self._exact.exposure(factors, of)
-        text = "missing cells have rates so far above the observed ones that exposures keep few digits"
+        text = "the rates of missing cells are so much larger than the observed ones that exposures lose precision"
         advice = f"list the observed cells, with {py:unlisted='missing'}"
         warnings.warn(f"{text}: {advice}", ConvergenceWarning, stacklevel=2)
         return exposure.clip(0.0)
 
     def total(self, factors: Mapping[str, Array]) -> Number:
-        """Of one tensor from the exposure of any factor, a known one if possible; of several tensors, one by one."""
+        """For one tensor, from the exposure of any factor (a cached one if possible); for several, tensor by tensor."""
         if any(set(part.engine.names) != set(self.names) for part in self._parts):
             return added([part.exposure * part.engine.total(factors) for part in self._parts])
         factors = Versioned.of(factors)
@@ -140,7 +140,7 @@ class SumEngine:
         return one_number((factors[of] * self.exposure(factors, of)).sum())
 
     def fresh(self) -> SumEngine:
-        """The same parts with nothing remembered."""
+        """The same parts with empty caches."""
         return SumEngine([replace(part, engine=part.engine.fresh()) for part in self._parts], self._observed)
 
     def _others(self, factors: Versioned[Array], of: str) -> tuple[Version, ...]:

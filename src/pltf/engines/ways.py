@@ -1,8 +1,8 @@
-"""The ways in which the sums over one tensor can be taken, what each of them costs, and the cheapest.
+"""Ways to compute the sums over one tensor, their costs, and the choice of the cheapest.
 
-Counts go over all cells of an array or over a list of the non-zeros. Exposures have a closed form if nothing is
-missing; otherwise they go over a mask of all cells, over the holes (to be taken away from the closed form), or over the
-observed cells. How the data came in does not decide: what costs least is made of them, if it fits into memory.
+Counts visit all cells of an array or a list of the non-zeros. Exposures have a closed form if no cell is missing;
+otherwise they visit a mask of all cells, the missing cells (subtracted from the closed form), or the observed cells.
+The storage of the input does not decide: the data are converted to the cheapest layout if it fits into memory.
 """
 
 from __future__ import annotations
@@ -23,39 +23,39 @@ from pltf.notation import Equation
 
 ENGINES = ("auto", "dense", "sparse")
 DENSE, LISTED = KINDS = "dense", "sparse"  # counts
-ALL, ONE = "all", "one"  # on a device: a copy of a list sorted by each mode, or one and permutations for the others
-STORED = "parts"  # counts of cells that stay on disk: there is no other way for them
+ALL, ONE = "all", "one"  # on a device: a sorted copy of a list per mode, or one copy and permutations
+STORED = "parts"  # counts of cells that stay on disk: the only way for them
 CLOSED_FORM, MASK, HOLES, OBSERVED = "closed form", "mask", "holes", "observed"  # exposures
 
-PIECES = 4  # of a part of stored cells: so a few parts keep several threads busy
-WORTH_COMPILING = 300_000  # cells: from here on a kernel of its own is written for a model that is not CP
-WRITTEN, INTERPRETED = 1.4, 5.0  # nanoseconds of a kernel written for a chain, and without one, for one of its cost
-IN_BLOCKS = 1.15  # times as long as over a list, for cells that are copied block by block
-ALLOCATED_CP, ALLOCATED_CHAIN = 2.0, 9.0  # times as long to allocate counts, mostly small ones, as to expect them
+PIECES = 4  # per part of stored cells: a few parts keep several threads busy
+WORTH_COMPILING = 300_000  # from this number of cells, a kernel is generated for a model that is not CP
+WRITTEN, INTERPRETED = 1.4, 5.0  # nanoseconds per estimated nanosecond of a chain: generated kernel, general kernel
+IN_BLOCKS = 1.15  # slowdown compared with a list, for cells that are copied block by block
+ALLOCATED_CP, ALLOCATED_CHAIN = 2.0, 9.0  # slowdown of allocation (of mostly small counts) over expectation
 CLEARLY = 1.25  # copy the data into another layout only if that is this many times faster,
-NOTICEABLE = 3e-4  # and saves this many seconds per sweep
-_FINDING = 16  # bytes of a cell while an array is turned into a list
+NOTICEABLE = 3e-4  # and saves at least this many seconds per iteration
+_FINDING = 16  # bytes per cell while an array is converted to a list
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of the data of one tensor."""
+    """Properties of the data of one tensor."""
 
     storage: str  # DENSE, LISTED or STORED
     data_dtype: np.dtype[Any]
     cells: int
     positive: int
     missing: int
-    exact: bool = True  # False: estimated from some of the cells
-    unread: bool = False  # missing cells show when the data are read
+    exact: bool = True  # False: estimated from a sample of the cells
+    unread: bool = False  # missing cells are unknown until the data are read
     unlisted: str = ""  # of a list: "zero" or "missing"
     listed: int = 0  # cells of the list
-    holes: int = 0  # and holes that it names
-    owner: int = 0  # of cells that stay on disk: the mode that their parts are sorted by,
-    parts: int = 0  # how many parts there are,
-    on_disk: int = 0  # and their bytes
-    table: bool = True  # whether the array is one piece of memory with rows that are not too long
-    place: str = ""  # the device that has the array already, its cells in their order
+    holes: int = 0  # listed missing cells
+    owner: int = 0  # cells on disk: the mode by which their parts are sorted,
+    parts: int = 0  # number of parts,
+    on_disk: int = 0  # and their size in bytes
+    table: bool = True  # whether the array is contiguous with rows that are not too long
+    place: str = ""  # the device that already has the array, with its cells in order
 
     @property
     def observed(self) -> int:
@@ -65,14 +65,14 @@ class Facts:
 
 @dataclass(frozen=True)
 class Way:
-    """One way, and what it takes."""
+    """One way to compute a sum, and its cost."""
 
     name: str
-    seconds: float  # of a sweep, on one thread
-    bytes: int  # beside the data as they are
+    seconds: float  # per iteration, on one thread
+    bytes: int  # in addition to the data
 
     def times(self, other: Way) -> float:
-        """How many times as long as another one."""
+        """How many times slower this way is than another one."""
         return self.seconds / max(other.seconds, 1e-9)
 
 
@@ -85,56 +85,56 @@ class Task:
     dtype: np.dtype[Any]
     facts: Facts
     likelihood: str = POISSON
-    allocates: bool = False  # counts are drawn, and not expected: they come from a list then
+    allocates: bool = False  # counts are sampled instead of expected: they then come from a list
 
     @property
     def links(self) -> Literal[True] | None:
-        """Whether cells are links; None, which kernels are compiled without a branch for, if they are counts."""
+        """True if cells are links; None if they are counts (kernels are then compiled without a branch)."""
         return True if self.likelihood == BERNOULLI else None
 
     @cached_property
     def is_cp(self) -> bool:
-        """Whether fused kernels take it."""
+        """Whether the fused CP kernels support this equation."""
         return is_cp(self.equation)
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
-        """Of the tensor."""
+        """Shape of the tensor."""
         return tuple(self.sizes[index] for index in self.equation.output.indices)
 
     @cached_property
     def rank(self) -> int:
-        """Size of all summed indices together."""
+        """Product of the sizes of all summed indices."""
         return prod(self.sizes[index] for index in self.equation.summed)
 
     @cached_property
     def tree(self) -> Tree:
-        """Contraction over an array."""
+        """Contraction tree over an array."""
         return plan_tree(self.equation, self.sizes)
 
     @property
     def n_factors(self) -> int:
-        """Of the equation."""
+        """Number of factors in the equation."""
         return len(self.equation.factors)
 
     @property
     def private(self) -> int:
-        """Entries of the sums that a part of stored cells has for itself: of factors without the owned mode."""
+        """Entries of the private sums of a part of stored cells: all factors without the owned mode."""
         owned = self.equation.output.indices[self.facts.owner]
         shared = [term.indices for term in self.equation.factors if owned not in term.indices]
         return sum(prod(self.sizes[index] for index in indices) for indices in shared)
 
     @property
     def list_bytes(self) -> int:
-        """Of the positions of a cell."""
+        """Bytes for the indices of one listed cell."""
         return len(self.shape) * (4 if max(self.shape) < 2**31 else 8)
 
 
-# -- what a sweep takes: seconds on one thread, fitted to measurements (benchmarks/NOTES.md) ------
+# -- cost of an iteration: seconds on one thread, fitted to measurements (benchmarks/NOTES.md) --
 
 
 def counts_ways(task: Task) -> dict[str, Way]:
-    """The ways to take counts; to allocate them, there is one."""
+    """Ways to compute counts; there is only one way to allocate them."""
     facts = task.facts
     if facts.storage == STORED:
         drawn = (ALLOCATED_CP if task.is_cp else ALLOCATED_CHAIN) if task.allocates else 1.0
@@ -152,13 +152,13 @@ def counts_ways(task: Task) -> dict[str, Way]:
 
 
 def exposure_ways(task: Task) -> dict[str, Way]:
-    """The ways to take exposures."""
+    """Ways to compute exposures."""
     facts = task.facts
     if not facts.missing:
         return {CLOSED_FORM: Way(CLOSED_FORM, 0.0, 0)}
     if facts.storage == STORED:
         return _exposures_of_stored(task)
-    mask = facts.cells if facts.storage == LISTED else 0  # to be made, also to find the cells that are not listed
+    mask = facts.cells if facts.storage == LISTED else 0  # must be created, also to find the cells that are not listed
     lists = {HOLES: facts.missing, OBSERVED: facts.observed}
     ways = {MASK: Way(MASK, 1e-9 * _mask_exposures(task), mask)}
     for name, cells in lists.items():
@@ -168,7 +168,7 @@ def exposure_ways(task: Task) -> dict[str, Way]:
 
 
 def _exposures_of_stored(task: Task) -> dict[str, Way]:
-    """Over the parts, or over the holes, which are in memory; no list or mask is made of the others."""
+    """Visit the parts, or the missing cells, which are in memory. The other cells are never listed or masked."""
     facts = task.facts
     if facts.unlisted == "missing":
         return {OBSERVED: Way(OBSERVED, 1e-9 * IN_BLOCKS * _listed_exposures(task, facts.observed), 0)}
@@ -176,7 +176,7 @@ def _exposures_of_stored(task: Task) -> dict[str, Way]:
 
 
 def _given(facts: Facts) -> str:
-    """The exposures that need no copy of the data."""
+    """The exposures that do not need a copy of the data."""
     if facts.storage == DENSE:
         return MASK
     return OBSERVED if facts.unlisted == "missing" else HOLES
@@ -204,7 +204,7 @@ def _listed_counts(task: Task) -> float:
 
 
 def _listed_exposures(task: Task, cells: int) -> float:
-    """Of all factors, one after the other."""
+    """Exposures of all factors, one by one."""
     if task.is_cp:
         return task.n_factors * cells * (4 + 0.2 * task.rank * len(task.shape))
     return 1.1 * task.n_factors * _chain(task, cells)
@@ -220,7 +220,7 @@ def _chain(task: Task, cells: int) -> float:
 
 
 def choose(task: Task, engine: str, memory: float) -> tuple[Way, Way]:
-    """Ways for the counts and for the exposures; ``memory`` is what they may take in all."""
+    """Choose the ways for counts and exposures; ``memory`` limits their total memory."""
     counts, exposures = counts_ways(task), exposure_ways(task)
     usual = exposures.get(CLOSED_FORM) or exposures[_given(task.facts)]
     if task.facts.storage == STORED:
@@ -235,7 +235,7 @@ def choose(task: Task, engine: str, memory: float) -> tuple[Way, Way]:
 
 
 def _cheapest(usual: Way, ways: Iterable[Way], memory: float) -> Way:
-    """The cheapest way that fits; the usual one, unless another is clearly cheaper."""
+    """The cheapest way that fits into memory; keeps ``usual`` unless another way is clearly cheaper."""
     best = min((way for way in ways if way.bytes <= memory or way is usual), key=lambda way: way.seconds)
     clearly = usual.seconds > CLEARLY * best.seconds and usual.seconds - best.seconds > NOTICEABLE
     return best if clearly else usual

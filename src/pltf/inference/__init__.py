@@ -1,1 +1,1 @@
-"""What we believe: pure steps on a frozen state, and the loop that runs them."""
+"""Inference: pure update steps on an immutable state, and the loop that runs them."""

@@ -1,9 +1,10 @@
-"""Going further than a plain sweep, as long as the objective does not fall: over-relaxation, then quasi-Newton steps.
+"""Acceleration: extrapolate iterations as long as the objective does not fall: over-relaxation, then L-BFGS.
 
-A sweep takes log C (for EM and MAP: the logarithms of the estimates) to better ones. Early on it pays to go further the
-same way. In the tail sweeps creep along a few slow directions, and there the last steps tell enough of the curvature to
-jump: L-BFGS, with what a plain sweep would do in place of a gradient. It is one, but for a weight of every entry: the
-information that it would carry if the counts of every component were seen. Inner products have this weight.
+An iteration improves log C (for EM and MAP: the logarithms of the estimates). Early on it pays to go further in the
+same direction. In the tail, iterations creep along a few slow directions; there the last steps contain enough
+curvature information for L-BFGS, with the step of a plain iteration in place of the gradient. This step equals the
+gradient up to a weight per entry: the information the entry would carry if the counts of every component were
+observed. Inner products use this weight.
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ from pltf.inference.state import FIRST_PACE, Pace, State, Trail
 
 # Measured: benchmarks/NOTES.md
 GROWTH, LIMIT = 1.5, 100.0  # of over-relaxation
-REFUSALS = 4  # after so many of them over-relaxation gives way to quasi-Newton steps
-PAIRS = 3  # last steps that these look back to
-LONGEST, SHORTER = 2.0, 0.25  # largest change of a logarithm, and the share of it for a second try
-NOISE = 1e-11  # a relative step below this is rounding: stretched, it would grow sweep by sweep
+REFUSALS = 4  # number of rejections after which quasi-Newton steps replace over-relaxation
+PAIRS = 3  # number of last steps that L-BFGS uses
+LONGEST, SHORTER = 2.0, 0.25  # largest change of a logarithm, and the factor by which a rejected step is shortened
+NOISE = 1e-11  # a relative step below this is rounding error: extrapolation would amplify it
 
-Proposal = Callable[[Factors, Pace], State]  # the state that factors make, with the pace to go on at
+Proposal = Callable[[Factors, Pace], State]  # makes a state from factors, with the step size for the next iteration
 
 
 def accelerated(
     algebra: Algebra[Any], state: State, old: Factors, plain: Factors, weight: Factors, candidate: Proposal
 ) -> State:
-    """The state after an accelerated sweep, or after the plain one if that falls.
+    """The state after an accelerated iteration, or after the plain one if the objective would fall.
 
-    A sweep takes ``old`` to ``plain``. ``candidate`` makes a state of either, and of what lies beyond; it brings the
-    pass over the data that the next sweep needs anyway, so only a refused candidate costs anything.
+    A plain iteration maps ``old`` to ``plain``. ``candidate`` makes a state from ``plain`` or from an extrapolation;
+    this includes the pass over the data that the next iteration needs anyway, so only a rejected candidate costs time.
     """
     if not old:
         return candidate(plain, FIRST_PACE)
@@ -63,7 +64,7 @@ def _quasi_newton(
         new = candidate(algebra.move(old, plain, step, length), pace)
         if _rises(new, state):
             return new
-    return candidate(plain, Pace(eta, refused))  # what the trail told was wrong
+    return candidate(plain, Pace(eta, refused))  # the curvature information of the trail was wrong
 
 
 def _rises(new: State, old: State) -> bool:
@@ -71,7 +72,7 @@ def _rises(new: State, old: State) -> bool:
 
 
 def longer(algebra: Algebra[Any], trail: Trail | None, old: Factors, plain: Factors) -> Trail:
-    """The trail with one more state, ``old``, and what a plain sweep makes of it."""
+    """The trail extended by the state ``old`` and the result of a plain iteration from it."""
     residual = algebra.log_ratio(old, plain)
     if trail is None:
         return Trail(old, residual, ())
@@ -80,9 +81,9 @@ def longer(algebra: Algebra[Any], trail: Trail | None, old: Factors, plain: Fact
 
 
 def direction(algebra: Algebra[Any], trail: Trail, weight: Factors) -> Factors | None:
-    """The quasi-Newton step in logarithms, or None while there is no curvature to go by.
+    """The quasi-Newton step in logarithms, or None if there is no curvature information yet.
 
-    All inner products come from one pass; the two loops of L-BFGS then work on coefficients.
+    One pass computes all inner products; the two loops of L-BFGS then only work on coefficients.
     """
     rows = algebra.stack([*(s for s, _ in trail.pairs), *(y for _, y in trail.pairs), trail.residual])
     coefficients = quasi_newton(algebra.gram(rows, weight))

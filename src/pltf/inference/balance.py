@@ -1,9 +1,9 @@
-"""Balance: factors trade scale along the indices they share, to where their priors want it.
+"""Balancing: factors exchange scale along the indices they share, to the optimum of their priors.
 
-Multiply Z_a by s_a(x) along an index x, with product 1 over the factors of each equation: no rate changes, only the
-KL terms do, through ``sum_a [ alpha_a(x) log s_a(x) - beta_a(x) s_a(x) ]`` with alpha_a(x) the sum of A_a and
-beta_a(x) the sum of E_a*A_a/B_a over the entries of factor a at x. Sweeps alone move along these directions only
-through the weak prior, and crawl; here the maximum is found at once, for the price of the parameters.
+Multiply Z_a by s_a(x) along an index x, with product 1 over the factors of each equation. No rate changes, only the
+KL terms do, by ``sum_a [ alpha_a(x) log s_a(x) - beta_a(x) s_a(x) ]``, where alpha_a(x) is the sum of A_a and
+beta_a(x) the sum of E_a*A_a/B_a over the entries of factor a at x. Plain iterations move along these directions only
+through the weak prior, and are slow; here the maximum is computed directly, at a cost proportional to the parameters.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pltf.notation import Model
 
 @dataclass(frozen=True, eq=False)
 class Trade:
-    """The free factors that hold an index, and how they may trade scale along it."""
+    """The free factors that have an index, and the directions in which they can exchange scale along it."""
 
     index: str
     axes: Mapping[str, int]  # factor -> the axis of the index
@@ -28,7 +28,7 @@ class Trade:
 
 
 def trades(model: Model, fixed: Factors) -> tuple[Trade, ...]:
-    """All trades that a model allows; fixed factors keep their scale."""
+    """All exchanges of scale that a model allows; fixed factors keep their scale."""
     found = []
     held_by = [{term.name for term in equation.factors} for equation in model.equations]
     for index in dict.fromkeys(i for indices in model.factors.values() for i in indices):
@@ -42,7 +42,7 @@ def trades(model: Model, fixed: Factors) -> tuple[Trade, ...]:
 def balanced(
     algebra: Algebra[Any], found: Sequence[Trade], priors: Mapping[str, Gamma], E: Factors, D: Factors
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Means and scales after every trade, one index after the other."""
+    """Means and scale parameters after balancing along every index in turn."""
     E, D = dict(E), dict(D)
     for trade in found:
         means, scales = algebra.trade(trade.axes, trade.directions, priors, E, D)

@@ -1,4 +1,4 @@
-"""The loop of a sampler: chains side by side, sweep by sweep, so that all of them are always equally long."""
+"""The loop of the Gibbs sampler: chains run in parallel, one sweep at a time, so that they always have equal length."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pltf.inference.state import State, fetched, placed
 
 @dataclass(frozen=True)
 class Schedule:
-    """How many chains, and what is kept of each: after the burn-in, one draw every ``thin`` sweeps."""
+    """Number of chains, and which draws are kept: after the burn-in, one every ``thin`` sweeps."""
 
     chains: int
     burn_in: int
@@ -28,15 +28,15 @@ class Schedule:
 
     @property
     def sweeps(self) -> int:
-        """Of each chain."""
+        """Number of sweeps per chain."""
         return self.burn_in + self.draws * self.thin
 
     def kept(self, sweeps: int) -> int:
-        """The number of draws that are kept of these sweeps."""
+        """Number of draws kept from the first ``sweeps`` sweeps."""
         return max(0, sweeps - self.burn_in) // self.thin
 
     def half(self, fewest: int) -> Schedule:
-        """As many chains with half of the sweeps, of which half are burn-in; at least so many draws are kept.
+        """The same number of chains with half the sweeps, half of them burn-in; keeps at least ``fewest`` draws.
 
         >>> Schedule(chains=4, burn_in=0, draws=200, thin=2).half(fewest=4)
         Schedule(chains=4, burn_in=100, draws=50, thin=2)
@@ -48,35 +48,35 @@ class Schedule:
 
 @dataclass(frozen=True, eq=False)
 class Chains:
-    """Where chains stand after a number of sweeps, the same for each."""
+    """State of all chains after the same number of sweeps."""
 
-    states: tuple[State, ...]  # on the host, but for the loop
+    states: tuple[State, ...]  # on the host, except inside the loop
     sweeps: int
-    kept: Kept  # filled as the chains go on
+    kept: Kept  # filled while the chains run
     seconds: float = 0.0
 
 
 class ChainKeeper(Protocol):
-    """Keeps where chains stand, to go on from there another time."""
+    """Saves the state of the chains, so that they can be resumed."""
 
     def due(self) -> bool:
-        """Whether it is time to keep them."""
+        """Whether a checkpoint is due."""
         ...
 
     def keep(self, chains: Chains) -> None:
-        """Keep them."""
+        """Save the chains."""
         ...
 
 
 class ChainProgress(Progress):
-    """Counts the sweeps of all chains."""
+    """Shows the sweeps of all chains."""
 
     def __init__(self, shown: bool, schedule: Schedule) -> None:
         super().__init__(shown, schedule.chains * schedule.sweeps, time_left=True)
         self._schedule = schedule
 
     def sweep(self, chain: int, sweep: int, log_likelihood: float) -> None:
-        """Tell that a sweep of a chain is done."""
+        """Report a finished sweep of a chain."""
         if self.due:
             schedule = self._schedule
             phase = "burn-in" if sweep <= schedule.burn_in else "draws"
@@ -86,18 +86,18 @@ class ChainProgress(Progress):
 
 @dataclass(frozen=True, eq=False)
 class Sampling:
-    """Chains of one sampler: each has a seed, and a sweep of it the key (seed, number of the sweep)."""
+    """Chains of one sampler: each has a seed; the key of a sweep is (seed, number of the sweep)."""
 
     sampler: Sampler
     schedule: Schedule
     seeds: Sequence[int]
-    first: int  # sweeps that an earlier fit has done: their keys are used up
-    mass: Mapping[str, tuple[str, int]]  # latent index -> factor that counts its components, and the axis of the index
+    first: int  # sweeps of an earlier fit, whose keys must not be reused
+    mass: Mapping[str, tuple[str, int]]  # latent index -> the factor that counts its components, and its axis
 
     def run(
         self, chains: Chains, stop: Stop, progress: ChainProgress, keeper: ChainKeeper | None = None
     ) -> tuple[Chains, str]:
-        """Sweep until all draws are made; the chains then, and why they stopped."""
+        """Sweep until all draws are made; returns the chains and the reason for stopping."""
         algebra = self.sampler.problem.algebra
         states = [placed(state, algebra) for state in chains.states]
         chains = replace(chains, states=tuple(states))
@@ -131,7 +131,7 @@ class Sampling:
         return asks_to_stop(stop.callback(Sweep(chain, sweep, state.objective, self._on_host(state.E))))
 
     def _kept(self, chains: Chains, states: Sequence[State]) -> Chains:
-        """The chains one sweep later; draws that are due are kept."""
+        """The chains after one more sweep; draws that are due are kept."""
         sweeps = chains.sweeps + 1
         number = self.schedule.kept(sweeps)
         if number > self.schedule.kept(sweeps - 1):
@@ -145,7 +145,7 @@ class Sampling:
         return replace(chains, states=tuple(fetched(state, algebra) for state in chains.states))
 
     def _mass(self, state: State) -> dict[str, Any]:
-        """Allocated counts of the components of every latent index."""
+        """Allocated counts per component of every latent index."""
         counts, algebra = state.counts.by_factor, self.sampler.problem.algebra
         return {index: algebra.sum_along(counts[a], 1.0, axis) for index, (a, axis) in self.mass.items()}
 

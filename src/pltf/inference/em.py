@@ -1,4 +1,4 @@
-"""EM (maximum likelihood) and MAP: multiplicative updates, Xhat renewed after each factor."""
+"""EM (maximum likelihood) and MAP: multiplicative updates; Xhat is recomputed after each factor."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pltf.inference.accelerate import accelerated
 from pltf.inference.algebra import Factors
 from pltf.inference.state import FIRST_PACE, Method, Pace, Problem, State
 
-# (problem, factor, its value, its expected counts, its exposure) -> its new value
+# (problem, factor name, value, expected counts, exposure) -> new value
 Update = Callable[[Problem, str, Any, Any, Any], Any]
 
 
 def _em_update(problem: Problem, a: str, Z: Any, counts: Any, exposure: Any) -> Any:
-    """Z_a <- Z_a*Delta_a(M*X/Xhat) / Delta_a(M); entries that touch no observed cell stay."""
+    """Z_a <- Z_a*Delta_a(M*X/Xhat) / Delta_a(M); entries without observed cells stay unchanged."""
     return problem.algebra.em_estimate(Z, counts, exposure)
 
 
@@ -25,7 +25,7 @@ def _map_update(problem: Problem, a: str, Z: Any, counts: Any, exposure: Any) ->
 
 
 def _state(problem: Problem, Z: Factors, pace: Pace = FIRST_PACE) -> State:
-    """Estimates with their objective; the pass also gives the first factor's next counts."""
+    """Estimates with their objective; the same pass gives the next counts of the first factor."""
     algebra, priors = problem.algebra, problem.priors.items()
     counts = problem.engine.counts(Z, problem.free[:1])
     objective = problem.log_likelihood(counts.log_term, problem.engine.total(Z))
@@ -51,7 +51,7 @@ def _sweep(problem: Problem, state: State, update: Update) -> State:
     old, plain = ({a: factors[a] for a in problem.free} for factors in (state.L, Z))
 
     def candidate(free: Factors, pace: Pace) -> State:
-        factors = Z if free is plain else Z.updated(free)  # of what is plain the engine knows its sums
+        factors = Z if free is plain else Z.updated(free)  # the engine has cached sums for the plain factors
         return _state(problem, factors, pace)
 
     return accelerated(problem.algebra, state, old, plain, weight, candidate)

@@ -1,19 +1,18 @@
 """The evidence by sequential Monte Carlo: data arrive in stages, and particles follow the posterior.
 
-A count of rate Xhat is a Poisson process of that rate over a time from 0 to 1, of which only the number of events is
-known. Give every event a time at random, and let the events come in by stages: stage k adds the counts y_k of a slice
-of length d_k. Given the rates, y_k ~ Poisson(d_k * Xhat), and which events fall into which slice does not depend on
-them:
+A count of rate Xhat is the number of events of a Poisson process of that rate over the time from 0 to 1. Give every
+event a random time and let the events arrive in stages: stage k adds the counts y_k of a time slice of length d_k.
+Given the rates, y_k ~ Poisson(d_k * Xhat), and the assignment of events to slices does not depend on the rates:
 
     p(x) = p(y_1, ..., y_K) / Multinomial(y | x, d),   so
     log p(x) = sum_k log E[ prod_cells Xhat^y_k * exp(-d_k * Xhat) | y_1, ..., y_{k-1} ] - sum_cells log x!
 
-holds for any times that were drawn. Posteriors of the stages are those of the same model with fewer counts and less
-exposure, so Gibbs sweeps move particles within them (Chopin 2002; Del Moral, Doucet and Jasra 2006): the estimate of
-p(x) is unbiased with any number of particles and sweeps.
+for any random times. The posterior after a stage is that of the same model with fewer counts and less exposure, so
+Gibbs sweeps can move particles within it (Chopin 2002; Del Moral, Doucet and Jasra 2006). The estimate of p(x) is
+unbiased for any number of particles and sweeps.
 
-A link only says that there was an event, so its event cannot be given a time. Links arrive cell by cell instead, each
-with its whole exposure; the cells that are still to come are missing.
+A link only states that there was an event, so its event cannot be given a time. Links arrive cell by cell instead,
+each with its full exposure; cells that have not arrived yet are missing.
 """
 
 from __future__ import annotations
@@ -31,21 +30,21 @@ from pltf.inference.state import Problem
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """What a stage adds, and the posterior after it."""
+    """The data that a stage adds, and the posterior after it."""
 
-    new: Engine  # what arrives: the counts of a slice of time with the exposure of the slice, and the cells of links
+    new: Engine  # new data: counts of a time slice with the exposure of the slice, and the cells of links
     saturated: float  # sum y*log y of these counts
-    problem: Problem  # all that has arrived so far
+    problem: Problem  # all data so far
 
     def log_weight(self, Z: Factors) -> float:
-        """sum y*log Xhat - d*Xhat over the counts, and the log-likelihood of the links."""
+        """sum y*log Xhat - d*Xhat over the counts, plus the log-likelihood of the links."""
         return float(self.new.counts(Z, ()).log_term + self.saturated - self.new.total(Z))
 
 
 def log_evidence(
     stages: Iterable[Stage], particles: Sequence[Factors], sweeps: int, key: Key, moved: Callable[[int], None]
 ) -> float:
-    """An estimate of log p(x) + sum log x! of the counts, from particles that were drawn from the prior.
+    """An estimate of log p(x) + sum log x! of the counts, from particles drawn from the prior.
 
     ``moved`` is called after every move of a particle, with the number of the stage.
     """
@@ -75,7 +74,7 @@ def _moved(sampler: Sampler, Z: Factors, sweeps: int, key: Key) -> Factors:
 
 
 def log_mean(logs: Sequence[float]) -> float:
-    """The logarithm of the mean of numbers that are given by their logarithms.
+    """The logarithm of the mean of numbers given by their logarithms.
 
     >>> round(log_mean([0.0, math.log(3.0)]), 9) == round(math.log(2.0), 9)
     True
@@ -87,7 +86,7 @@ def log_mean(logs: Sequence[float]) -> float:
 
 
 def resampled(log_weights: Sequence[float], uniform: float) -> list[int]:
-    """Numbers of the particles that go on, each as often as its weight says, up to rounding (systematic resampling).
+    """Indices of the surviving particles, repeated in proportion to their weights (systematic resampling).
 
     >>> resampled([0.0, math.log(4.0), -math.inf, 0.0], 0.5)
     [0, 1, 1, 3]

@@ -1,4 +1,4 @@
-"""Sets of factor arrays, never changed in place."""
+"""Collections of factor arrays, which are never changed in place."""
 
 from pltf.data.numeric import frozen
 from pltf.inference.algebra import Factors

@@ -1,12 +1,12 @@
-"""Gibbs sampling: draws from the posterior itself, by sweeps of draws from its conditionals.
+"""Gibbs sampling: draws from the exact posterior, by sweeps over the full conditionals.
 
-A sweep draws what a sweep of variational Bayes expects. Given all Z, every count is allocated over the latent
-configurations (a pass of the engine); given the allocated counts, factor by factor
+A sweep samples what an iteration of variational Bayes computes as expectations. Given all Z, every count is allocated
+to the latent configurations (one pass of the engine); given the allocated counts, factor by factor
 
     Z_a ~ Gamma( A_a + counts_a, rate A_a/B_a + Delta_a^Z(M) )
 
-Hyperparameters that are learned have weak hyperpriors; those of a factor are drawn just before it, given its counts
-alone. The trade of scales ends the sweep.
+Learned hyperparameters have weak hyperpriors; those of a factor are sampled just before the factor, given only its
+counts. An exchange of scales ends the sweep.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pltf.inference.state import Problem, State
 
 NAME, OBJECTIVE = "gibbs", "log-likelihood"
 
-_ALLOCATE, _FACTOR, _PRIOR, _TRADE = range(4)  # in keys: what is drawn
+_ALLOCATE, _FACTOR, _PRIOR, _TRADE = range(4)  # part of a key: what is sampled
 
 
 WEAK = Hyperprior(weight=1e-3, spread=2.0, shapes=SHAPES, means=MEANS)
@@ -36,27 +36,27 @@ WEAK = Hyperprior(weight=1e-3, spread=2.0, shapes=SHAPES, means=MEANS)
 
 @dataclass(frozen=True, eq=False)
 class Sampler:
-    """Sweeps over a problem. The state of a chain has its factors in both E and L.
+    """Sweeps for one problem. The state of a chain has its factors in both E and L.
 
-    Its counts of the first group of factors (``engine.together``) are allocated at them, for the next sweep to begin
-    with. Those of other groups are from within the sweep, where the factors of earlier groups were already drawn; the
-    next sweep allocates them anew.
+    The counts of the first group of factors (``engine.together``) in the state are allocated at these factors, ready
+    for the next sweep. Counts of other groups come from within the sweep, after the factors of earlier groups were
+    sampled; the next sweep allocates them again.
     """
 
     problem: Problem
-    counted: frozenset[str] = frozenset()  # factors whose counts are wanted although they are fixed
+    counted: frozenset[str] = frozenset()  # fixed factors whose counts are needed nevertheless
     hyperprior: Hyperprior = WEAK
 
     def begin(self, Z: Factors, priors: Mapping[str, Gamma], key: Key) -> State:
-        """The state of a chain that starts at Z."""
+        """The initial state of a chain that starts at Z."""
         return self._state(Versioned.of(Z), priors, {}, self.problem.engine.total(Z), key)
 
     def sweep(self, state: State, key: Key) -> State:
-        """One sweep; ``key`` is a seed and the number of the sweep."""
+        """Run one sweep; ``key`` is (seed, number of the sweep)."""
         problem, algebra, engine = self.problem, self.problem.algebra, self.problem.engine
         Z, counts, priors = Versioned.of(state.E), dict(state.counts.by_factor), dict(state.priors)
         for number, group in enumerate(engine.together):
-            if number:  # for the first group they were drawn with the state
+            if number:  # those of the first group were sampled with the state
                 counts |= self._allocated(Z, number, key).by_factor
             for place, a in enumerate(problem.free):
                 if a in group:
@@ -65,12 +65,12 @@ class Sampler:
                     C = algebra.shapes({a: priors[a]}, counts)[a]
                     D, _ = algebra.scales(C, exposure, priors[a])
                     Z = Z.updated({a: algebra.gamma_draws(C, D, (*key, _FACTOR, place))})
-        expected = engine.total(Z)  # before the trade, which does not change it: known for free here
+        expected = engine.total(Z)  # before the exchange of scales, which does not change it: no extra cost here
         Z = self._traded(Z, priors, key)
         return self._state(Z, priors, counts, expected, key)
 
     def _allocated(self, Z: Factors, number: int, key: Key) -> Counts:
-        """Counts of a group of factors, drawn over the latent configurations at Z."""
+        """Sampled counts of a group of factors, allocated to the latent configurations at Z."""
         group = self.problem.engine.together[number]
         wanted = [a for a in self.problem.shapes if a in group and (a not in self.problem.fixed or a in self.counted)]
         return self.problem.engine.allocate(Z, wanted, (*key, _ALLOCATE, number))
@@ -78,14 +78,14 @@ class Sampler:
     def _state(
         self, Z: Factors, priors: Mapping[str, Gamma], counts: Mapping[str, Any], expected: Number, key: Key
     ) -> State:
-        """The state at Z, with its log-likelihood; the pass for it allocates the counts of the next sweep."""
+        """The state at Z, with its log-likelihood; the same pass allocates the counts for the next sweep."""
         first = self._allocated(Z, 0, key)
         known = Counts({**counts, **first.by_factor}, first.log_term)
         objective = float(self.problem.log_likelihood(first.log_term, expected))
         return State(Z, Z, {}, {}, known, priors, objective)
 
     def _hyperparameters(self, a: str, counts: Any, exposure: Any, prior: Gamma, key: Key) -> Gamma:
-        """The prior of a factor with what it learns drawn, given the counts and not the factor: that is drawn next."""
+        """The prior of a factor with new hyperparameters, given the counts but not the factor (sampled next)."""
         problem, get = self.problem, self.problem.algebra.get
         if a not in problem.learns:
             return prior
@@ -94,21 +94,21 @@ class Sampler:
         )
 
     def _traded(self, Z: Versioned[Any], priors: Mapping[str, Gamma], key: Key) -> Versioned[Any]:
-        """Z after a trade of scales along every index that free factors share."""
+        """Z after an exchange of scales along every index that free factors share."""
         for place, trade in enumerate(self.problem.trades or ()):
             Z = Z.updated(traded(self.problem, trade, Z, priors, (*key, _TRADE, place)))
         return Z
 
 
 def traded(problem: Problem, trade: Trade, Z: Factors, priors: Mapping[str, Gamma], key: Key) -> Factors:
-    """The factors of a trade, times scales s_a(x) drawn along its directions; no rate changes.
+    """The factors times scales s_a(x), sampled along the directions of a trade; no rate changes.
 
     Multiplying the n_a entries of Z_a at x by s_a changes the log density of their prior by
     ``(alpha_a - n_a) log s_a - beta_a (s_a - 1)``, where alpha_a is the sum of A and beta_a that of Z*A/B over these
-    entries. The move of Z has the Jacobian ``prod_a s_a^(n_a)``, which takes the n_a away again. With log s = basis @ t
-    the moves are a group, whose invariant measure is dt; so t has to be drawn from the density
-    ``exp( sum_a alpha_a log s_a - beta_a s_a )`` (Liu and Sabatti 2000), whose maximum is the balance of VB. Of two
-    factors it is a generalized inverse Gaussian of s.
+    entries. The move of Z has the Jacobian ``prod_a s_a^(n_a)``, which cancels n_a. With log s = basis @ t the moves
+    form a group whose invariant measure is dt, so t must be sampled from the density
+    ``exp( sum_a alpha_a log s_a - beta_a s_a )`` (Liu and Sabatti 2000), whose maximum is the balance of VB. For two
+    factors, s has a generalized inverse Gaussian distribution.
     """
     algebra, axes = problem.algebra, trade.axes
     alpha = [shapes_along(priors[a], problem.shapes[a], axis) for a, axis in axes.items()]

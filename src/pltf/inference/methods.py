@@ -1,4 +1,4 @@
-"""The methods of learning by name."""
+"""Inference methods by name."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from pltf.inference.gibbs import NAME as GIBBS
 from pltf.inference.state import Method
 from pltf.inference.vb import VB
 
-# Gibbs sampling has a loop of its own; what it starts from is a fit by VB.
+# Gibbs sampling has its own loop; it starts from a VB fit.
 METHODS: Mapping[str, Method] = {method.name: method for method in (VB, EM, MAP)} | {GIBBS: VB}

@@ -1,4 +1,4 @@
-"""Progress of work that takes over a second: a bar on a terminal and in a notebook, lines of text anywhere else."""
+"""Progress display: a bar on terminals and in notebooks, lines of text elsewhere, after one second."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from pltf.terminal import printable
 from pltf.threads import startable_threads
 
 PATIENCE = 1.0  # seconds before a bar appears
-PERIOD = 0.1  # seconds between two drawings of it
+PERIOD = 0.1  # seconds between updates of the bar
 
 
 class Bar(Protocol):
-    """Draws how much is done."""
+    """Displays progress."""
 
     def update(self, done: float, text: str) -> None:
-        """Draw it; the first time, begin to."""
+        """Update the display; the first call creates it."""
         ...
 
     def close(self) -> None:
-        """Remove what was drawn."""
+        """Remove the display."""
         ...
 
 
 class Progress:
-    """Shows how much of some work is done; does nothing when switched off.
+    """Shows the progress of some work; does nothing if disabled.
 
-    On a terminal and in a notebook it is a bar, which appears after a second and goes when the work is done. Anywhere
-    else, as in a log, it is a line every few seconds, on stderr.
+    On terminals and in notebooks it is a bar, which appears after a second and disappears at the end. Elsewhere, for
+    example in a log, it is a line on stderr every few seconds.
     """
 
     lines_every: float = 5.0  # seconds between lines
@@ -57,7 +57,7 @@ class Progress:
             self._next = time.monotonic() + self._period
         else:
             self._timer.daemon = True
-            with suppress(RuntimeError):  # no thread can be started: the bar comes with the first sweep
+            with suppress(RuntimeError):  # no thread can be started: the bar appears with the first iteration
                 self._timer.start()
         return self
 
@@ -77,25 +77,25 @@ class Progress:
 
     @property
     def due(self) -> bool:
-        """Whether anything that is told now would be shown."""
+        """Whether an update would be displayed now."""
         return self._shown and time.monotonic() >= self._next
 
     def show(self, done: float, text: str) -> None:
-        """Tell how much is done."""
+        """Report progress."""
         if not self.due or self._bar is None:
             return
         self._next = time.monotonic() + self._period
         with self._lock:
             try:
                 self._bar.update(done, printable(text, keep=""))
-            except BrokenPipeError:  # nobody reads any more; the work goes on
+            except BrokenPipeError:  # the reader is gone; the work continues
                 self._shown = False
 
     def _getting_ready(self) -> None:
-        """Before the first sweep there may be kernels to compile."""
+        """Before the first iteration, kernels may have to be compiled."""
         with self._lock:
             if self._shown and self._bar is not None and time.monotonic() >= self._next:
-                self._bar.update(0.0, "getting ready; kernels are compiled once and kept")
+                self._bar.update(0.0, "starting; kernels are compiled once and cached")
 
 
 class Lines:
@@ -112,7 +112,7 @@ class Lines:
 
 
 class TerminalBar:
-    """A bar of rich."""
+    """A progress bar from rich."""
 
     def __init__(self, total: float | None, time_left: bool) -> None:
         self._total, self._time_left = total, time_left
@@ -137,7 +137,7 @@ class TerminalBar:
         columns = [TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()]
         if self._time_left:
             columns += [TextColumn("time left"), TimeRemainingColumn()]
-        # The time left is guessed from all that was done so far: single steps may take minutes.
+        # The remaining time is estimated from all progress so far: single steps may take minutes.
         period = float("inf")
         self._bar = RichProgress(
             *columns,
@@ -152,7 +152,7 @@ class TerminalBar:
 
 
 class NotebookBar:
-    """A bar below the cell of a notebook, drawn by the browser. It needs no widgets."""
+    """A progress bar below a notebook cell, drawn by the browser. It needs no widgets."""
 
     def __init__(self, total: float | None, time_left: bool) -> None:
         self._total, self._time_left = total, time_left
@@ -181,21 +181,21 @@ class NotebookBar:
 
 
 def in_notebook() -> bool:
-    """Whether this is the kernel of a notebook."""
+    """Whether this is a notebook kernel."""
     ipython = sys.modules.get("IPython")
     return ipython is not None and getattr(ipython.get_ipython(), "kernel", None) is not None
 
 
 class SweepProgress(Progress):
-    """Counts the iterations (sweeps) of all restarts."""
+    """Shows the iterations of all restarts."""
 
     def __init__(self, shown: bool, restarts: int, max_iter: int) -> None:
         super().__init__(shown, restarts * max_iter)
         self._restarts, self._max_iter = restarts, max_iter
 
     def sweep(self, restart: int, n_iter: int, objective: str, value: float) -> None:
-        """Tell that sweep ``n_iter`` of ``restart`` is done."""
-        if self.due:  # sweeps may be shorter than the writing of a line
+        """Report that iteration ``n_iter`` of ``restart`` is done."""
+        if self.due:  # an iteration may be shorter than writing a line
             label = f"restart {restart + 1}/{self._restarts}" if self._restarts > 1 else "fit"
             name = "ELBO" if objective == "bound" else objective
             self.show(restart * self._max_iter + n_iter, f"{label}, iteration {n_iter}: {name} {value:.6g}")

@@ -1,7 +1,7 @@
-"""Restarts of one problem beside each other; one that is clearly behind is dropped.
+"""Parallel restarts of one problem; restarts that are clearly worse are dropped.
 
-Who is behind is judged only when all restarts have done the same number of sweeps, so nothing depends on which worker
-was faster: results are the same for any number of them.
+Restarts are compared only when all of them have done the same number of iterations, so nothing depends on the speed
+of workers: results are the same for any number of them.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from pltf.inference.run import Run, Stop, run
 from pltf.inference.state import Method, Problem, State
 
 # Measured: benchmarks/NOTES.md
-BURN_IN = 20  # sweeps before anybody is judged
-ROUND = 1.5  # each judgement comes after so many times the sweeps of the one before
-HOPE = 4.0  # a restart may still gain so many times what it has gained since the last judgement
+BURN_IN = 20  # iterations before the first comparison
+ROUND = 1.5  # factor between the numbers of iterations of successive comparisons
+HOPE = 4.0  # a restart may still gain this many times its gain since the last comparison
 
 BEHIND = "dropped: behind another restart"
 
 
 def run_until(problem: Problem, method: Method, start: State | Run, stop: Stop, restart: int, sweeps: int) -> Run:
-    """A run up to so many sweeps in all, or to its end; going on takes the very steps of a run without a break."""
+    """A run up to ``sweeps`` iterations in total, or to its end; resuming does not change its steps."""
     limit = replace(stop, max_iter=min(sweeps, stop.max_iter))
     new = run(problem, method, start, limit, restart=restart)
     stopped = f"{stop.max_iter} sweeps are done" if new.unfinished else new.stopped
@@ -30,7 +30,7 @@ def run_until(problem: Problem, method: Method, start: State | Run, stop: Stop, 
 
 
 def rounds(max_iter: int, racing: bool) -> Iterator[int]:
-    """The numbers of sweeps after which restarts are judged."""
+    """Numbers of iterations after which restarts are compared."""
     sweeps = BURN_IN if racing else max_iter
     while sweeps < max_iter:
         yield sweeps
@@ -39,7 +39,7 @@ def rounds(max_iter: int, racing: bool) -> Iterator[int]:
 
 
 def judged(runs: Sequence[Run]) -> list[Run]:
-    """The runs, those that are clearly behind the best of them ended."""
+    """The runs; those that are clearly worse than the best one are marked as ended."""
     best = max(run.objective for run in runs)
     return [_dropped(run) if run.unfinished and _best_hope(run) < best else run for run in runs]
 
@@ -49,6 +49,6 @@ def _dropped(run: Run) -> Run:
 
 
 def _best_hope(run: Run) -> float:
-    """What the bound of a run may still come to, by what it has gained since the last judgement."""
+    """An optimistic final ELBO of a run, extrapolated from its gain since the last comparison."""
     earlier = max(int(len(run.trace) / ROUND), 1)
     return run.objective + HOPE * float(run.trace[-1] - run.trace[earlier - 1])

@@ -1,4 +1,4 @@
-"""The one loop: it owns sweeps, tolerance, trace, callbacks, restarts and progress."""
+"""The main loop: iterations, tolerance, trace, callbacks, restarts and progress."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pltf.inference.state import Method, Problem, State, fetched, placed
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a callback is told after every sweep; by returning True it ends that restart.
+    """State passed to a callback after every iteration (sweep); return True to stop the restart.
 
     >>> import numpy as np, pltf
     >>> def watch(sweep):
@@ -35,33 +35,33 @@ class Sweep:
 Callback = Callable[[Sweep], object]
 ASKED = "the callback asked to stop"
 INTERRUPTED = "interrupted"
-FEW = 3  # sweeps that have to add less than the tolerance together
-SETTLED = 1e-9  # a fall by less than this share of the objective is the end of the road in float64
+FEW = 3  # number of last iterations that must together add less than the tolerance
+SETTLED = 1e-9  # a relative fall of the objective below this is rounding in float64, and counts as convergence
 
 
 @dataclass(frozen=True)
 class Stop:
-    """When a run ends."""
+    """Stopping criteria of a run."""
 
     max_iter: int
     tol: float
     callback: Callback | None = None
-    interrupted: Callable[[], bool] | None = None  # asked after each sweep
+    interrupted: Callable[[], bool] | None = None  # called after each iteration
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One run from one starting point."""
+    """One run from one start."""
 
     restart: int
     state: State  # on the host
-    trace: tuple[float, ...]  # objective after each sweep
+    trace: tuple[float, ...]  # objective after each iteration
     converged: bool
-    stopped: str  # why, in words
+    stopped: str  # the reason, as text
     seconds: float
-    n_swept: int  # sweeps of this run, without those it went on from
-    unfinished: bool  # it only ran out of sweeps
-    comparable_from: int = 0  # the sweep from which on the values of the trace can be compared
+    n_swept: int  # iterations of this run, without those of the fit it resumed from
+    unfinished: bool  # it only reached the maximum number of iterations
+    comparable_from: int = 0  # the first iteration from which on trace values are comparable
 
     @property
     def objective(self) -> float:
@@ -70,13 +70,13 @@ class Run:
 
     @property
     def row(self) -> Row:
-        """What a table of all runs says of this one."""
+        """Row of this run in the table of restarts."""
         return Row(self.restart, self.objective, len(self.trace), self.converged, self.stopped, self.seconds)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One restart in the table of all."""
+    """One restart in the table of restarts."""
 
     restart: int
     bound: float
@@ -88,7 +88,7 @@ class Row:
 
 @dataclass(frozen=True, eq=False)
 class Standing:
-    """Where a fit stands: the best run that has ended, a row of each of them, and the one that is going on."""
+    """Progress of a fit: the best finished run, a row for each finished run, and the current run."""
 
     best: Run | None
     rows: tuple[Row, ...]
@@ -96,16 +96,16 @@ class Standing:
 
 
 class RunKeeper(Protocol):
-    """Keeps the standing of a fit, to go on from there another time."""
+    """Saves the progress of a fit, so that it can be resumed."""
 
-    standing: Standing | None  # from an earlier time
+    standing: Standing | None  # from an earlier, interrupted fit
 
     def due(self) -> bool:
-        """Whether it is time to keep one."""
+        """Whether a checkpoint is due."""
         ...
 
     def keep(self, standing: Standing) -> None:
-        """Keep it."""
+        """Save the progress."""
         ...
 
 
@@ -120,7 +120,7 @@ def best_of(
     shown: bool = False,
     keeper: RunKeeper | None = None,
 ) -> tuple[Run, tuple[Row, ...]]:
-    """Run every restart; keep the best and a row of each. ``start`` gives restart k its state."""
+    """Run every restart; return the best run and a row for each. ``start`` gives the initial state of restart k."""
     standing = keeper.standing if keeper is not None else None
     best, rows = (None, ()) if standing is None else (standing.best, standing.rows)
     with SweepProgress(shown, restarts, stop.max_iter) as progress:
@@ -158,10 +158,10 @@ def run(
     due: Callable[[], bool] | None = None,
     keep: Callable[[Run], None] | None = None,
 ) -> Run:
-    """Sweep until the last few sweeps add less than ``tol*|objective|``, or the objective no longer rises.
+    """Iterate until the last iterations together add less than ``tol*|objective|``, or the objective stops rising.
 
-    Begins with a state, ``earlier`` being the trace that it comes with, when a fit goes on; or goes on with a run that
-    was cut off, taking the very steps of a run without a break. Whenever it is ``due``, ``keep`` gets the run so far.
+    Starts from a state (with the trace ``earlier`` if it continues a fit), or resumes an interrupted run with exactly
+    the steps of an uninterrupted one. Whenever a checkpoint is ``due``, ``keep`` receives the run so far.
     """
     if isinstance(begin, Run):
         state, trace, comparable_from = placed(begin.state, problem.algebra), list(begin.trace), begin.comparable_from
@@ -170,7 +170,7 @@ def run(
         state, trace, comparable_from = begin, list(earlier), 0
         before, seconds = len(trace), 0.0
     if state.counts.log_term == -math.inf:
-        raise PltfError("a positive count has rate zero under these starting and fixed factors")
+        raise PltfError("some positive counts have rate zero under the given start values and fixed factors")
     began = time.perf_counter() - seconds
 
     def so_far(stopped: str, converged: bool = False, unfinished: bool = False) -> Run:
@@ -202,7 +202,7 @@ def run(
 
 
 def _last_gain(trace: Sequence[float], first: int) -> float:
-    """What the last few sweeps have added. One alone may add little in the middle of a rise, when it is accelerated."""
+    """Gain of the last iterations together: with acceleration, a single one may add little before a large gain."""
     return trace[-1] - trace[-1 - FEW] if len(trace) - first > FEW else math.inf
 
 
@@ -211,20 +211,20 @@ def _told(problem: Problem, restart: int, n_iter: int, state: State) -> Sweep:
 
 
 def asks_to_stop(answer: object) -> bool:
-    """Whether a callback has answered True."""
+    """Whether a callback returned True."""
     return is_flag(answer) and bool(answer)
 
 
 def _no_rise(problem: Problem, method: Method, old: State, new: State, n_iter: int, tol: float) -> tuple[str, bool]:
-    """What to say of a sweep that did not raise the objective, and whether it is convergence."""
+    """The reason for stopping after an iteration that did not raise the objective, and whether it is convergence."""
     name, kept = method.objective, f"kept sweep {n_iter}" if n_iter else "kept the start"
     if not math.isfinite(new.objective):
         if n_iter == 0:
-            raise PltfError(f"the {name} is {new.objective} after the first sweep: the numbers are out of range")
+            raise PltfError(f"the {name} is {new.objective} after the first iteration: numbers out of range")
         return f"the {name} became {new.objective} at sweep {n_iter + 1}: {kept}", False
     fall = old.objective - new.objective
     rounding = fall <= problem.rounding(old.objective)
     cause = "rounding" if rounding else "more than rounding explains"
-    # Where rounding is coarse, as in float32 with large counts, it can end a fit long before the tolerance is met.
+    # Where rounding is coarse, as in float32 with large counts, it can end a fit long before the tolerance is reached.
     settled = rounding and (tol == 0 or fall <= max(tol, SETTLED) * abs(old.objective))
     return f"the {name} fell by {fall:.2g} at sweep {n_iter + 1} ({cause}): {kept}", settled

@@ -1,4 +1,4 @@
-"""Where a fit starts: draws from the prior or at random, or arrays that the caller gives."""
+"""Start values of a fit: draws from the prior, random numbers, or given arrays."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_PRIOR", "MAP_PRIOR", "Known", "at_random", "from_prior", "generator", "restart_seed"]
 
 DEFAULT_PRIOR = Gamma(shape=0.5, mean=10.0, learn="mean")  # measured: docs/priors.md
-MAP_PRIOR = Gamma(shape=1.0, mean=10.0)  # below 1 the density is unbounded at zero: it has no maximum
+MAP_PRIOR = Gamma(shape=1.0, mean=10.0)  # with a shape below 1 the density is unbounded at zero: there is no maximum
 
 
 def from_prior(problem: Problem, rng: np.random.Generator, smallest: float) -> tuple[Factors, Factors]:
-    """L and E drawn from the prior (EM has none: from the default one).
+    """L and E drawn from the prior (EM has none and uses the default prior).
 
-    Draws of small shapes underflow. They are kept above a floor, so that no rate is zero at the start. With links they
-    are scaled to the data: a link says little of how large its rate is, and sweeps from far above take long.
+    Draws of small shapes underflow; they are clipped to a floor, so that no rate is zero at the start. With links they
+    are scaled to the data: links carry little information about large rates, and convergence from there is slow.
     """
     floor = smallest ** (1 / (len(problem.shapes) + 1))
 
@@ -41,13 +41,13 @@ def from_prior(problem: Problem, rng: np.random.Generator, smallest: float) -> t
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """Where a fit begins that goes on from what is known: at the posteriors, and at draws where nothing is known.
+    """Start values for resuming: known posteriors, and random draws where nothing is known.
 
-    Entries of which nothing is known, as those of new rows, would be alike in all components, and stay so.
+    Without random draws, entries about which nothing is known (new rows) would stay equal in all components.
     """
 
     posteriors: Mapping[str, Posterior]  # of the free factors
-    known: Mapping[str, Array]  # 1 for entries with counts behind them, 0 for others; broadcasts to the factor
+    known: Mapping[str, Array]  # 1 for entries with observed counts, 0 for others; broadcasts to the factor
 
     def draw(self, problem: Problem, rng: np.random.Generator, smallest: float) -> tuple[Factors, Factors]:
         """L and E of every factor."""
@@ -66,7 +66,7 @@ def at_random(problem: Problem, rng: np.random.Generator) -> tuple[Factors, Fact
 
 
 def _scaled(problem: Problem, drawn: Mapping[str, Any]) -> Factors:
-    """Free factors that were drawn, with one scale for all of them so that the rates add up to the counts."""
+    """The drawn free factors, rescaled so that the rates add up to the counts."""
     put = problem.algebra.put
     expected = float(problem.engine.total({**problem.fixed, **{a: put(z) for a, z in drawn.items()}}))
     ratio = problem.total / expected if expected > 0 and problem.total > 0 else 1.0

@@ -1,4 +1,4 @@
-"""The problem, which a fit never changes, and the state, which every sweep replaces."""
+"""The problem, which is constant during a fit, and the state, which every iteration replaces."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A model bound to its data, its priors and its fixed factors."""
+    """A model with its data, priors and fixed factors."""
 
     engine: Engine
-    algebra: Algebra[Any]  # of the arrays that the engine takes and gives
+    algebra: Algebra[Any]  # works on the arrays of the engine
     shapes: Mapping[str, tuple[int, ...]]  # of all factors, in model order
-    priors: Mapping[str, Gamma]  # of the free factors, as given; empty for EM
+    priors: Mapping[str, Gamma]  # priors of the free factors, as given; empty for EM
     fixed: Factors
     total: float  # sum M*X over all tensors
-    saturated: float  # sum M*log Poisson(X; X) over the tensors of counts
-    eps: float  # relative rounding of the engine's arithmetic
-    trades: tuple[Trade, ...] | None = None  # how factors may trade scale; None: plain sweeps, no acceleration
-    learns: Mapping[str, Groups] = field(default_factory=dict)  # priors to be learned: which entries share a value
-    links: float = 0.0  # sum M*X over the tensors of links, which have no constants in the log-likelihood
+    saturated: float  # sum M*log Poisson(X; X) over the count tensors
+    eps: float  # relative rounding error of the engine's arithmetic
+    trades: tuple[Trade, ...] | None = None  # possible exchanges of scale; None: plain iterations without acceleration
+    learns: Mapping[str, Groups] = field(default_factory=dict)  # learned priors: which entries share a value
+    links: float = 0.0  # sum M*X over the link tensors, whose log-likelihood has no constants
 
     @cached_property
     def free(self) -> tuple[str, ...]:
-        """Factors to be learned, in the order in which a sweep updates them."""
+        """Factors to be learned, in the order of their updates."""
         return tuple(name for name in self.shapes if name not in self.fixed)
 
     @cached_property
     def learns_shapes(self) -> bool:
-        """Whether the shape of any prior is to be learned."""
+        """Whether the shape of any prior is learned."""
         return any("shape" in self.priors[a].learns for a in self.learns)
 
     def log_likelihood(self, log_term: Number, expected: Number) -> Number:
@@ -51,7 +51,7 @@ class Problem:
 
     @cached_property
     def _size(self) -> float:
-        """Of the terms of an objective: counts, those that priors stand for, and entries."""
+        """Magnitude of the terms of an objective: counts, prior counts, and entries."""
         size = self.total
         for a in self.free:
             size += math.prod(self.shapes[a])
@@ -60,25 +60,25 @@ class Problem:
         return size
 
     def rounding(self, objective: float) -> float:
-        """How much rounding alone may change an objective."""
+        """How much an objective can change by rounding alone."""
         return 100 * self.eps * (self._size + abs(objective))
 
 
 @dataclass(frozen=True, eq=False)
 class Trail:
-    """Where the last accelerated sweeps went."""
+    """The last accelerated steps."""
 
-    before: Factors  # the last C (for EM and MAP the last estimates)
-    residual: Factors  # the logarithm of it less that of what a plain sweep makes of it
-    pairs: tuple[tuple[Factors, Factors], ...]  # changes of the two from sweep to sweep, the newest last
+    before: Factors  # the last C (for EM and MAP, the last estimates)
+    residual: Factors  # its logarithm minus that of the result of a plain iteration
+    pairs: tuple[tuple[Factors, Factors], ...]  # changes of the two between iterations, the latest last
 
 
 @dataclass(frozen=True, eq=False)
 class Pace:
-    """How the next sweep may try to go further than a plain one."""
+    """How the next iteration is accelerated."""
 
-    eta: float = 1.0  # over-relaxation
-    refused: int = 0  # how often that has failed
+    eta: float = 1.0  # factor of over-relaxation
+    refused: int = 0  # number of rejected steps
     trail: Trail | None = None
 
 
@@ -87,27 +87,27 @@ FIRST_PACE = Pace()
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """What is believed after a sweep, with the counts that the next sweep starts from."""
+    """All beliefs after an iteration, with the counts for the next one."""
 
     E: Factors  # mean of every factor; for EM and MAP the estimate
-    L: Factors  # geometric mean; for EM and MAP the estimate too
+    L: Factors  # geometric mean; for EM and MAP the estimate as well
     C: Factors  # posterior shape of the free factors; empty before the first VB sweep and for EM, MAP
     D: Factors  # posterior scale, likewise
     counts: Counts  # at L
-    priors: Mapping[str, Gamma]  # of the free factors, as learned so far; empty for EM
-    objective: float  # bound, log-likelihood or log-posterior; -inf before the first VB sweep
-    zeros: int = 0  # entries that MAP has set to zero: objectives compare only while it stays
+    priors: Mapping[str, Gamma]  # priors of the free factors, as learned so far; empty for EM
+    objective: float  # ELBO, log-likelihood or log-posterior; -inf before the first VB iteration
+    zeros: int = 0  # entries that MAP has set to zero: objectives are comparable only for the same number
     pace: Pace = FIRST_PACE
-    waiting: bool = False  # the shapes of priors are to be learned, but not yet
+    waiting: bool = False  # whether prior shapes are learned, but not yet
 
 
 def fetched(state: State, algebra: Algebra[Any]) -> State:
-    """The state with all of its arrays on the host, to be kept or shown."""
+    """The state with all its arrays on the host, to be stored or shown."""
     return state if algebra.on_host else _converted(state, algebra.get)
 
 
 def placed(state: State, algebra: Algebra[Any]) -> State:
-    """A state from the host, to go on with."""
+    """The state with its arrays moved from the host to the algebra."""
     return state if algebra.on_host else _converted(state, algebra.put)
 
 
@@ -126,7 +126,7 @@ def _converted(state: State, convert: Callable[[Any], Any]) -> State:
 
 @dataclass(frozen=True)
 class Method:
-    """A way of inference: how to begin from given L and E, one sweep, and how to go on from a state."""
+    """An inference method: start from given L and E, iterate, and resume from a state."""
 
     name: str
     objective: str

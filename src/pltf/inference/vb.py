@@ -1,4 +1,4 @@
-"""Variational Bayes: Algorithm 1 of the paper, exact coordinate ascent on the bound."""
+"""Variational Bayes: Algorithm 1 of the paper, exact coordinate ascent on the ELBO."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from pltf.inference.balance import balanced
 from pltf.inference.priors import with_best_mean, with_best_shape
 from pltf.inference.state import FIRST_PACE, Method, Pace, Problem, State
 
-QUIET = 1e-4  # share of the bound: shapes of priors are learned from when on a sweep adds no more
+QUIET = 1e-4  # relative gain of the ELBO per iteration below which the shapes of priors are learned
 
 
 def begin(problem: Problem, L: Factors, E: Factors) -> State:
-    """The state before the first sweep: no posterior yet, and so no bound."""
+    """The state before the first iteration: there is no posterior and no ELBO yet."""
     counts = problem.engine.counts(L, problem.free)
     return State(E, L, {}, {}, counts, problem.priors, -math.inf, waiting=problem.learns_shapes)
 
 
 def step(problem: Problem, state: State) -> State:
-    """One sweep: shapes of priors, q(S) and every C from the same Xhat_L, then D and E factor by factor, then L.
+    """One iteration: prior shapes, q(S) and every C from the same Xhat_L, then D and E factor by factor, then L.
 
     C_a = A_a + L_a * Delta_a^L(M*X/Xhat_L);   D_a = 1 / (A_a/B_a + Delta_a^E(M));   E_a = C_a*D_a
     """
-    # Before the factors have found their places, small shapes would hold them where they are.
+    # At the beginning, small shapes would trap the factors near their start values.
     if not state.waiting:
         return _swept(problem, _with_better_shapes(problem, state) if problem.learns_shapes else state)
     new = _swept(problem, state)
@@ -41,7 +41,7 @@ def step(problem: Problem, state: State) -> State:
 
 
 def _with_better_shapes(problem: Problem, state: State) -> State:
-    """The state with priors of the best shapes."""
+    """The state with the best prior shapes."""
     priors = {
         a: with_best_shape(problem.algebra, prior, problem.learns[a], state.E[a], state.C[a], state.D[a])
         if "shape" in prior.learns
@@ -59,7 +59,7 @@ def _swept(problem: Problem, state: State) -> State:
 
 
 def _given_shapes(problem: Problem, state: State, C: Factors, pace: Pace) -> State:
-    """The rest of a sweep, once its C are known."""
+    """The rest of an iteration, given its C."""
     algebra, engine = problem.algebra, problem.engine
     E, means, D, priors = Versioned.of(state.E), dict(problem.fixed), dict[str, Any](), dict(state.priors)
     for a in problem.free:
@@ -69,7 +69,7 @@ def _given_shapes(problem: Problem, state: State, C: Factors, pace: Pace) -> Sta
         else:
             D[a], means[a] = algebra.scales(C[a], exposure, priors[a])
         E = E.updated({a: means[a]})
-    expected = engine.total(E)  # before the balance, which does not change it: known for free here
+    expected = engine.total(E)  # balancing does not change it, and before it there is no extra cost
     if problem.trades:
         means, D = balanced(algebra, problem.trades, priors, means, D)
         E = Versioned(means)
@@ -85,10 +85,10 @@ def posterior_state(
     expected: Number,
     pace: Pace = FIRST_PACE,
 ) -> State:
-    """Posteriors with their bound; the pass also gives the counts of the next sweep.
+    """The state of given posteriors with its ELBO; the same pass gives the counts of the next iteration.
 
-    bound = sum M*( X*log Xhat_L - Xhat_E - lgamma(X+1) ) - sum_a KL( q(Z_a) || p(Z_a) ), and for links
-    sum M*( X*log(exp(Xhat_L)-1) - Xhat_E ) in place of the first sum
+    ELBO = sum M*( X*log Xhat_L - Xhat_E - lgamma(X+1) ) - sum_a KL( q(Z_a) || p(Z_a) ); for links the first sum is
+    sum M*( X*log(exp(Xhat_L)-1) - Xhat_E )
     """
     L, kl = dict(problem.fixed), []
     for a in problem.free:
@@ -100,7 +100,7 @@ def posterior_state(
 
 
 def resume(problem: Problem, state: State) -> State:
-    """A state of another fit, judged by this problem; priors that learn go on from what they have learned."""
+    """The state of another fit under this problem; learned priors start from their learned values."""
     if not set(problem.free) <= set(state.C):
         return begin(problem, {**state.L, **problem.fixed}, {**state.E, **problem.fixed})
     C, D = ({a: part[a] for a in problem.free} for part in (state.C, state.D))
@@ -111,7 +111,7 @@ def resume(problem: Problem, state: State) -> State:
 
 
 def gone_on(given: Gamma, earlier: Gamma) -> Gamma:
-    """The prior to go on with: what learns begins where an earlier fit has learned it, if it was shared alike."""
+    """The prior to resume with: learned values of an earlier fit are kept if they were shared in the same way."""
     known = earlier.learns if given.tie == earlier.tie else ()
     shape, mean = (getattr(earlier if part in given.learns and part in known else given, part) for part in PARTS)
     return given.with_values(shape, mean)

@@ -1,4 +1,4 @@
-"""What is the model: text to an immutable structure, in pure Python."""
+"""The model notation: parses text into immutable equations, in pure Python."""
 
 from pltf.notation.catalogue import cp, nmf, tucker
 from pltf.notation.grammar import Equation, Term

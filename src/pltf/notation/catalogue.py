@@ -25,7 +25,7 @@ def cp(indices: Sequence[str] = ("i", "j", "k"), *, rank: int) -> Model:
 
 
 def tucker(indices: Sequence[str] = ("i", "j", "k"), *, ranks: Sequence[int]) -> Model:
-    """Tucker: every index has a factor with its own latent index, and a core ``G`` joins them.
+    """Tucker: every index has a factor with its own latent index, and a core ``G`` connects them.
 
     >>> import pltf
     >>> pltf.tucker(("i", "j", "k"), ranks=(3, 2, 2))
@@ -35,7 +35,7 @@ def tucker(indices: Sequence[str] = ("i", "j", "k"), *, ranks: Sequence[int]) ->
     latent = _LATENT[: len(indices)]
     _check_free(indices, latent)
     if not isinstance(ranks, Sequence) or isinstance(ranks, str) or len(ranks) != len(indices):
-        raise PltfError(f"{py:ranks} must have one size for each of {', '.join(indices)}; got {ranks!r}")
+        raise PltfError(f"{py:ranks} must have one size per index ({', '.join(indices)}), got {ranks!r}")
     factors = [f"{name}[{i},{p}]" for name, i, p in zip(_FACTORS, indices, latent, strict=False)]
     core = f"G[{','.join(latent)}]"
     text = f"X[{','.join(indices)}] = {' * '.join([*factors, core])}"
@@ -60,7 +60,7 @@ def nmf(indices: Sequence[str] = ("i", "j"), *, rank: int) -> Model:
 def _checked(indices: Sequence[str], limit: int) -> tuple[str, ...]:
     names = tuple(indices) if isinstance(indices, Iterable) and not isinstance(indices, str) else ()
     if not names or not all(isinstance(name, str) and name.isidentifier() for name in names):
-        raise PltfError(f"{py:indices} must be a sequence of names such as ('i', 'j', 'k'), got {indices!r}")
+        raise PltfError(f"{py:indices} must be a sequence of index names such as ('i', 'j', 'k'), got {indices!r}")
     if len(names) > limit:
         raise PltfError(f"{py:indices} must be 1 to {limit} names, got {len(names)}")
     return names
@@ -69,4 +69,4 @@ def _checked(indices: Sequence[str], limit: int) -> tuple[str, ...]:
 def _check_free(indices: tuple[str, ...], latent: str) -> None:
     for index in indices:
         if index in set(latent):
-            raise PltfError(f"index '{index}' is the latent index of this model: choose another name in {py:indices}")
+            raise PltfError(f"index '{index}' is the name of the latent index of this model: rename it in {py:indices}")

@@ -1,14 +1,14 @@
-"""Reading a model text.
+"""Parser of model texts.
 
-Equations, one a line or with ``;`` between them (a line that ends or starts with an operator continues), ``*``
-optional::
+One equation per line, or several separated by ``;`` (a line that ends or starts with an operator continues). ``*``
+is optional::
 
     model    := equation ((newline | ";") equation)*
     equation := term "=" term ("*"? term)*
     term     := NAME "[" (NAME ("," NAME)*)? "]"
 
 or the einsum shorthand ``ir,jr,kr->ijk`` for one tensor X with factors Z1, Z2, Z3.
-Everything that can be judged from the text alone is judged here, where the position is known.
+All errors that can be found in the text alone are raised here, where the position is known.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Equation:
 
     @property
     def summed(self) -> tuple[str, ...]:
-        """Indices of the factors that the output does not have, in order of appearance."""
+        """Indices of the factors that are not in the output, in order of appearance."""
         indices = dict.fromkeys(index for term in self.factors for index in term.indices)
         return tuple(index for index in indices if index not in self.output.indices)
 
@@ -65,7 +65,7 @@ class Equation:
 
 
 def parse(text: str) -> tuple[Equation, ...]:
-    """Equations of a model text; a NotationError points at the first character that is wrong."""
+    """Parse a model text; a NotationError points at the first invalid character."""
     if not text.strip():
         raise NotationError("the model text is empty", text, 0)
     parsed = [_parse_einsum(text)] if "->" in text else _Parser(text).equations()
@@ -185,13 +185,13 @@ class _Parser:
 def _parse_einsum(text: str) -> _Parsed:
     arrow = text.index("->")
     if "->" in text[arrow + 2 :]:
-        raise NotationError("the shorthand has one '->'", text, text.index("->", arrow + 2))
+        raise NotationError("the shorthand must have exactly one '->'", text, text.index("->", arrow + 2))
 
     def placed(name: str, start: int, end: int) -> _Placed:
         letters = [(text[at], at) for at in range(start, end) if not text[at].isspace()]
         for letter, at in letters:
             if not letter.isalpha():
-                raise NotationError(f"an index of the shorthand is one letter, found {letter!r}", text, at)
+                raise NotationError(f"indices of the shorthand must be single letters, found {letter!r}", text, at)
         indices = tuple(letter for letter, _ in letters)
         return _Placed(Term(name, indices), start, tuple(at for _, at in letters))
 
@@ -204,7 +204,7 @@ def _parse_einsum(text: str) -> _Parsed:
 
 def _check_equation(text: str, output: _Placed, factors: list[_Placed]) -> None:
     if not output.term.indices:
-        raise NotationError(f"observed tensor {output.term.name} has no index", text, output.position)
+        raise NotationError(f"observed tensor {output.term.name} must have at least one index", text, output.position)
     for placed in (output, *factors):
         seen: set[str] = set()
         what = "output" if placed is output else "factor"
@@ -215,13 +215,13 @@ def _check_equation(text: str, output: _Placed, factors: list[_Placed]) -> None:
     names: set[str] = set()
     for factor in factors:
         if factor.term.name in names:
-            reason = f"factor {factor.term.name} stands twice in one equation, so the model is not linear in it"
+            reason = f"factor {factor.term.name} occurs twice in one equation: the model must be linear in each factor"
             raise NotationError(reason, text, factor.position)
         names.add(factor.term.name)
     held = {index for factor in factors for index in factor.term.indices}
     for index, position in zip(output.term.indices, output.index_positions, strict=True):
         if index not in held:
-            reason = f"observed index '{index}' of {output.term.name} is in no factor"
+            reason = f"observed index '{index}' of {output.term.name} is not an index of any factor"
             raise NotationError(reason, text, position)
 
 
@@ -236,9 +236,9 @@ def _check_names(text: str, parsed: list[_Parsed]) -> None:
         for factor in factors:
             term = factor.term
             if term.name in outputs:
-                reason = f"{term.name} is an observed tensor and cannot be a factor too"
+                reason = f"{term.name} is an observed tensor and cannot also be a factor"
                 raise NotationError(reason, text, factor.position)
             first = terms.setdefault(term.name, term)
             if first != term:
-                reason = f"factor {term.name} is {first} above and {term} here; a shared factor keeps its indices"
+                reason = f"factor {term.name} is {first} above and {term} here; a shared factor must have fixed indices"
                 raise NotationError(reason, text, factor.position)

@@ -1,4 +1,4 @@
-"""The model: equations and the sizes of its latent indices, immutable and hashable."""
+"""The model: equations and the sizes of their latent indices; immutable and hashable."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Model:
     """A factorization model, written as equations or in the einsum shorthand.
 
-    Indices that no observed tensor has are latent: they are summed, and their sizes are keywords.
+    Indices that occur in no observed tensor are latent: they are summed, and their sizes are given as keywords.
     The sizes of observed indices come from the data.
 
     >>> import pltf
@@ -36,7 +36,7 @@ class Model:
     >>> model.factors["U"]
     ('user', 'r')
 
-    Several lines are several tensors; a factor in two of them couples them:
+    Several equations describe several tensors; a factor that occurs in two of them couples them:
 
     >>> coupled = pltf.Model('''X[i,j,k] = A[i,r] * B[j,r] * C[k,r]
     ...                         Y[j,m] = B[j,r] * D[m,r]''', r=3)
@@ -54,7 +54,7 @@ class Model:
 
     def __init__(self, text: str, /, **sizes: int) -> None:
         if not isinstance(text, str):
-            raise PltfError(f"the model must be a text such as 'ir,jr->ij', got {type(text).__name__}", argument="text")
+            raise PltfError(f"the model must be text such as 'ir,jr->ij', got {type(text).__name__}", argument="text")
         equations = parse(text)
         object.__setattr__(self, "equations", equations)
         object.__setattr__(self, "_sizes", tuple(_latent_sizes(equations, sizes).items()))
@@ -66,21 +66,21 @@ class Model:
 
     @property
     def factors(self) -> Mapping[str, tuple[str, ...]]:
-        """Factor name to its indices, in the order in which a sweep updates them."""
+        """Indices of every factor; factors are in the order in which an iteration updates them."""
         return MappingProxyType({t.name: t.indices for e in self.equations for t in e.factors})
 
     @property
     def observed(self) -> Mapping[str, tuple[str, ...]]:
-        """Observed tensor to its indices."""
+        """Indices of every observed tensor."""
         return MappingProxyType({e.output.name: e.output.indices for e in self.equations})
 
     @property
     def text(self) -> str:
-        """The equations in full, one a line."""
+        """The equations in full, one per line."""
         return "\n".join(map(str, self.equations))
 
     def resized(self, /, **sizes: int) -> Model:
-        """The same equations with other sizes of latent indices.
+        """The same equations with different sizes of the latent indices.
 
         >>> import pltf
         >>> pltf.cp(rank=2).resized(r=5).sizes["r"]
@@ -143,89 +143,88 @@ class Model:
         device: str = "cpu",
         client: Client | None = None,
     ) -> Fit:
-        """Learn the factors from data with holes.
+        """Fit the factors to data, which may have missing cells.
 
         Parameters
         ----------
         X
-            An array, a table or an xarray DataArray with labels, listed cells, or an observation of
-            :func:`pltf.observe`, which says what is taken; a mapping from tensor to data when the
-            model has several. NaN and masked entries of ``numpy.ma`` are missing. Never changed. Tensors that
-            share an index are aligned by label: cells of labels that one of them does not have are missing there.
+            An array, a table or an xarray DataArray with labels, listed cells, or an observation from
+            :func:`pltf.observe`; a mapping from tensor name to data if the model has several tensors. NaN and masked
+            entries of ``numpy.ma`` are missing. The data are never changed. Tensors that share an index are aligned by
+            label: cells with labels that a tensor does not have are missing in it.
         mask
-            True where a cell was observed; likewise a mapping when there are several tensors.
+            True where a cell was observed; a mapping if there are several tensors.
         method
-            ``"vb"``: posterior of every factor and a bound on the evidence. ``"em"``: maximum
-            likelihood. ``"map"``: maximum of the posterior; where a prior shape is below 1 there is none, and it
-            sets entries to zero: its objective can then be compared only as long as none is added, and the trace may
-            fall when one is (docs/concepts/em.md).
-            ``"gibbs"``: draws from the posterior itself, for whole counts; slower than VB, with intervals that hold
-            what they promise.
+            ``"vb"``: variational posterior of every factor and the ELBO. ``"em"``: maximum likelihood. ``"map"``:
+            maximum of the posterior; if a prior shape is below 1 the maximum does not exist, and entries are set to
+            zero: objectives are then comparable only between iterations with the same zeros, and the trace may fall
+            when one is added (docs/concepts/em.md). ``"gibbs"``: samples from the exact posterior, for whole counts;
+            slower than VB, with calibrated intervals.
         prior
-            A :class:`pltf.Gamma` for all factors, or a mapping from factor to Gamma. A factor that the mapping does not
-            name, and all of them without ``prior``, have ``Gamma(0.5, 10, learn="mean")``: the mean of each
-            factor's entries is learned, so counts of any scale will do. The paper's prior is ``Gamma(0.5, 10)``. MAP
-            learns no prior, and has ``Gamma(1, 10)``.
+            A :class:`pltf.Gamma` for all factors, or a mapping from factor name to Gamma. The default, also for factors
+            that the mapping does not contain, is ``Gamma(0.5, 10, learn="mean")``: the mean of each factor's entries
+            is learned, so it suits counts of any scale. The paper's prior is ``Gamma(0.5, 10)``. MAP does not learn
+            priors; its default is ``Gamma(1, 10)``.
         max_iter, tol
-            At most so many sweeps (more sweeps, when ``init`` is a Fit); stop earlier when the last three sweeps
-            together add less than ``tol*|bound|``. ``tol=0``: never stop earlier, unless the bound falls.
+            Maximum iterations (additional ones if ``init`` is a Fit) and relative tolerance: the fit converges when the
+            last three iterations together add less than ``tol*|ELBO|``. With ``tol=0`` it only stops early if the ELBO
+            falls.
         restarts, seed
-            Number of random starts, of which the best is kept. Restart k of a seed is the same whatever
-            their number, and ``fit.restarts`` tells the seed that gives it alone. ``seed=None`` draws a seed.
+            Number of random starts, of which the best is kept. Restart k of a seed does not depend on the number of
+            restarts, and ``fit.restarts`` lists the seed that reproduces it alone. ``seed=None`` draws a seed.
         init
-            ``"prior"`` draws from the prior, ``"random"`` positive numbers of the data's scale; a mapping
-            from factor to array (every free factor) starts there; a Fit is gone on from, and its trace continued if
-            data, mask, method, prior and fixed factors are the same: they have to be given again.
+            ``"prior"`` draws from the prior, ``"random"`` draws positive numbers on the scale of the data. A mapping
+            from factor name to array (for every free factor) gives the start values. Pass a Fit to resume from it; its
+            trace is continued if data, mask, method, prior and fixed factors are the same, which must be passed again.
         fixed
-            Mapping from factor to the array that it is; such a factor takes no prior and is not learned.
+            Mapping from factor name to its array. Fixed factors have no prior and are not learned.
         dtype
-            ``"float64"`` or ``"float32"``: arithmetic over the cells. The bound is summed in float64 always; in
-            float32 its error is some 1e-8 of the total count.
+            ``"float64"`` or ``"float32"``: precision of the arithmetic over the cells. The ELBO is always summed in
+            float64; with float32 its error is about 1e-8 of the total count.
         engine, threads
-            How sums over cells are done, and on how many threads (default: all cores). The number of
-            threads does not change a bit of the result.
+            How sums over cells are computed, and the number of threads (default: all cores). The result does not depend
+            on the number of threads.
         accelerate
-            Balance the scales of factors after each sweep and go further along a sweep than the sweep itself, as long
-            as the bound does not fall: many times fewer sweeps. False, with the paper's prior: its Algorithm 1 to the
-            letter.
+            Balance the scales of the factors after each iteration and extrapolate its step as long as the ELBO does not
+            fall: needs many times fewer iterations. False, with the prior of the paper, runs exactly its Algorithm 1.
         progress
-            Show a bar on a terminal when the fit takes over a second.
+            Show a progress bar if the fit takes more than a second.
         callback
-            Called with a :class:`pltf.Sweep` after each sweep; returning True ends that restart.
+            Called with a :class:`pltf.Sweep` after each iteration; return True to stop this restart.
         checkpoint, every, resume
-            A file in which the fit is kept every so many seconds, and when it has ended; :func:`pltf.load` reads it
-            then. Broken off at any moment, the same call with ``resume=True`` goes on from there and ends with the
-            same bits; where there is no file yet, it begins. Ctrl-C gives the best fit so far, after the sweep at
-            hand, and keeps where it stands if there is a checkpoint; pressed twice it interrupts.
+            File to which the fit is saved every ``every`` seconds and when it ends; :func:`pltf.load` then reads it.
+            After an interruption, rerun the same call with ``resume=True`` to resume; the result is identical. If
+            the file does not exist yet, the fit starts from the beginning. Ctrl-C returns the best fit so far after the
+            current iteration, and saves the checkpoint if there is one; pressed twice, it interrupts at once.
         keep_data
-            Keep in the Fit, and in its file, which cells were observed and what they held. Without them the Fit is
-            smaller, predicts and can be resumed as before, but cannot list the top missing or zero cells
-            (``fit.top``), score cells without the :class:`pltf.Holdout` it was fitted to, or give data to ArviZ.
+            Keep the observed cells and their values in the Fit and its file. Without them the Fit is smaller, and still
+            predicts and can be resumed, but it cannot list the top missing or zero cells (``fit.top``), score cells
+            without the :class:`pltf.Holdout` it was fitted to, or export data to ArviZ.
         likelihood
-            ``"poisson"``: values are counts. ``"bernoulli"``: values are links, 0 or 1, and a cell is 1 where a Poisson
-            count of its rate is above zero. ``"auto"``: bernoulli for a tensor in which all observed values are 0 or 1
-            and both occur, poisson for any other; ``fit.likelihoods`` tells what was chosen. Or a mapping from tensor
-            to one of these, when the model has several; a tensor that it does not name is poisson.
+            ``"poisson"``: values are counts. ``"bernoulli"``: values are links, 0 or 1; a link is 1 if a Poisson count
+            with the rate of the cell is positive. ``"auto"``: bernoulli for a tensor in which all observed values are 0
+            or 1 and both occur, otherwise poisson; ``fit.likelihoods`` shows the choice. A mapping from tensor name to
+            one of these if the model has several tensors; tensors that it does not contain are poisson.
         chains, burn_in, draws, thin
-            Of ``method="gibbs"`` only. Every chain starts at a draw from a VB fit (to which ``restarts``, ``max_iter``
-            and ``tol`` apply), leaves out ``burn_in`` sweeps, and then keeps ``draws`` draws, one every ``thin``
-            sweeps. Defaults: 4 chains, 200 sweeps of burn-in (none if ``init`` is a Gibbs fit), 200 draws, 1. With
-            ``init`` a VB fit, chains start there; with a Gibbs fit, they go on from its last draws. ``callback`` is
-            called after each sweep of each chain, whose number is ``restart``; returning True ends all of them.
+            Only for ``method="gibbs"``. Every chain starts at a draw from a VB fit (to which ``restarts``, ``max_iter``
+            and ``tol`` apply), discards ``burn_in`` sweeps, and then keeps ``draws`` draws, one every ``thin`` sweeps.
+            Defaults: 4 chains, 200 sweeps of burn-in (0 if ``init`` is a Gibbs fit), 200 draws, 1. If ``init`` is a VB
+            fit, chains start from it; if it is a Gibbs fit, they continue from its last draws. ``callback`` is called
+            after each sweep of each chain, with the number of the chain as ``restart``; return True to stop all chains.
         dispersion
-            How much counts vary beyond Poisson, for intervals, probabilities and scores; it does not change the
-            factors. ``"auto"`` estimates it after the fit, with a second, shorter fit that some observed cells are
-            held back from (docs/prediction.md). ``"index:NAME"`` estimates a value for each position of an index. A
-            number is taken as it is: a count of rate m has the variance m + m^2 / number. None: counts are Poisson.
+            Overdispersion of the counts relative to Poisson, used for intervals, probabilities and scores; it does not
+            change the factors. ``"auto"`` estimates it after the fit, with a second, shorter fit that holds out some
+            observed cells (docs/prediction.md). ``"index:NAME"`` estimates one value per position of an index. A number
+            is used as it is: a count of rate m has the variance m + m^2 / number. None: counts are Poisson.
         device
             Where to compute: ``"cpu"``, a GPU by its PyTorch name (``"cuda"``, ``"cuda:1"``), or ``"auto"``: a GPU if
-            there is one and the plan says it pays. Needs ``pip install 'pltf[gpu]'`` (docs/gpu.md). The result is an
-            ordinary Fit on the host.
+            there is one and the plan expects it to be faster. Requires ``pip install 'pltf[gpu]'`` (docs/gpu.md). The
+            result is an ordinary Fit on the host.
         client
-            A ``distributed.Client``: the workers of its Dask cluster take the sums over a cell store that all of them
-            see (:func:`pltf.open`), or over a ``dask.dataframe`` or ``dask.array``, for which the default client of
-            Dask is used unless one is given. The result is an ordinary Fit, the same as without a cluster
-            (docs/howto/cluster.md). Needs ``pip install 'pltf[dask]'``.
+            A ``distributed.Client``: the workers of its Dask cluster compute the sums over a cell store that they all
+            can read (:func:`pltf.open`) or over a ``dask.dataframe`` or ``dask.array``, for which the default client of
+            Dask is used if none is given. The result is an ordinary Fit, identical to the one without a cluster
+            (docs/howto/cluster.md). Requires ``pip install 'pltf[dask]'``.
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.array([[1.0, 2.0], [2.0, np.nan]]))
@@ -235,7 +234,7 @@ class Model:
         >>> links.likelihoods
         {'X': 'bernoulli'}
         """
-        # The front door: the one place where this layer reaches up, and only when called.
+        # The only place where this layer imports from a higher one, and only when called.
         from pltf.fitting import fit
         from pltf.options import FitOptions
         from pltf.sampling import sample
@@ -283,7 +282,7 @@ class Model:
         device: str = "cpu",
         client: Client | None = None,
     ) -> Plan:
-        """The way of a fit through the data, its memory and the time of a sweep; of arrays few cells are looked at.
+        """Plan a fit: how it visits the data, its memory and the time of an iteration. Reads only a sample of arrays.
 
         >>> import numpy as np, pltf
         >>> plan = pltf.cp(rank=7).plan(np.ones((50, 40, 30), dtype=int))

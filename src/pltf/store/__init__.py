@@ -1,1 +1,1 @@
-"""What is kept on disk: netCDF files with a version, written whole or not at all, read without running anything."""
+"""Storage on disk: versioned netCDF files, written atomically and read without executing anything."""

@@ -1,4 +1,4 @@
-"""Checkpoints of chains: the fit that they began from, where each of them stands, and the draws so far."""
+"""Checkpoints of chains: the fit they start from, the state of every chain, and the draws so far."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ CHAINS = "checkpoint of a set of chains"
 
 
 class ChainsCheckpoint:
-    """Keeps the standing of the start, then that of the chains, in one file."""
+    """Saves the progress of the initial fit, then that of the chains, in one file."""
 
     def __init__(self, place: Place, identity: Identity, indices: Indices, shapes: Shapes) -> None:
         assert place.path is not None
         self._indices = indices
-        self.fit = FitCheckpoint(place, identity, indices, shapes)  # of the start, and of the end
-        self.start: Fit | None = None  # that the chains began from
+        self.fit = FitCheckpoint(place, identity, indices, shapes)  # of the initial fit and the final result
+        self.start: Fit | None = None  # the fit that the chains start from
         self.chains: Chains | None = None
         if place.kind == CHAINS:
             with readable(place.path):
                 self.start, self.chains = fit_from(place.boxes), _chains(place.boxes, shapes)
 
     def due(self) -> bool:
-        """Whether it is time to keep one."""
+        """Whether a checkpoint is due."""
         return self.fit.due()
 
     def keep(self, chains: Chains) -> None:
-        """Write down where the chains stand."""
+        """Save the current state of the chains."""
         assert self.start is not None
         forgotten = {name: ForgottenPattern(one.unlisted) for name, one in self.start.patterns.items()}
         boxes = fit_boxes(replace(self.start, patterns=forgotten))

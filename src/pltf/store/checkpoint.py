@@ -1,4 +1,4 @@
-"""A fit that can be broken off at any moment, and gone on with to the same bits."""
+"""Checkpoints: a fit that is interrupted at any time can be resumed, with an identical result."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from pltf.store.fits import FIT, fit_from, save_fit
 from pltf.store.serialize import Indices, get_run, put_run, rows_as_text, rows_from_text, told
 
 UNFINISHED = "checkpoint of a fit"
-LATER = ("ways",)  # parts of an identity that version 0.1 did not write
+LATER = ("ways",)  # parts of an identity that version 0.1 did not store
 
 Shapes = Mapping[str, tuple[int, ...]]
-Identity = dict[str, Any]  # what has to be the same to go on
+Identity = dict[str, Any]  # settings that must match to resume
 
 
 class Place:
-    """A file for checkpoints: checked before any work, with what an earlier run has left there."""
+    """A checkpoint file: checked before any work, including what an earlier run left in it."""
 
     def __init__(self, checkpoint: str | os.PathLike[str] | None, every: float, resume: bool) -> None:
         self.path = None if checkpoint is None else Path(checkpoint)
@@ -37,21 +37,21 @@ class Place:
         self.kind, self.boxes = "", Boxes()
         if self.path is None:
             if resume:
-                raise PltfError(f"{py:resume=True} needs {py:checkpoint=}, the file to go on from")
+                raise PltfError(f"{py:resume=True} needs {py:checkpoint=}, the file to resume from")
             return
         if not self.path.parent.is_dir():
-            raise PltfError(f"{py:checkpoint} must lie in a folder that exists, and {self.path.parent} does not")
+            raise PltfError(f"{py:checkpoint} must be in an existing folder, but {self.path.parent} does not exist")
         check_writable(self.path)
         if self.path.exists():
             if not resume:
-                raise PltfError(f"{self.path} exists: go on from there with {py:resume=True}, or remove it")
+                raise PltfError(f"{self.path} already exists: resume from it with {py:resume=True}, or remove it")
             self.kind, self.boxes = read(self.path)
             if "checkpoint" not in self.boxes:
-                raise PltfError(f"{self.path} is no checkpoint: it was saved by other means")
+                raise PltfError(f"{self.path} is not a checkpoint")
 
     @property
     def identity(self) -> Identity | None:
-        """What the earlier run was about."""
+        """Settings of the earlier run."""
         if self.path is None or not self.boxes:
             return None
         with readable(self.path):
@@ -59,23 +59,23 @@ class Place:
             return identity | told(identity, {"seed": int})
 
     def check(self, identity: Identity) -> None:
-        """Refuse to go on with something else."""
+        """Raise an error if the checkpoint belongs to a different call."""
         known = self.identity
         if known is None:
             return
         new = json.loads(as_text(identity))
         known = {**{name: new[name] for name in LATER if name in new}, **known}
         if set(known) != set(new):
-            raise PltfError(f"{self.path} is the {self.kind.removeprefix('checkpoint of a ')} of another call")
+            raise PltfError(f"{self.path} is the {self.kind.removeprefix('checkpoint of a ')} of a different call")
         for name, value in new.items():
             if known[name] != value:
-                what = "other data" if name == "data" else f"another {py:{name}}"
+                what = "different data" if name == "data" else f"a different {py:{name}}"
                 both = f" ({known[name]} there, {value} here)" if isinstance(value, (str, int, float)) else ""
-                raise PltfError(f"{self.path} was begun with {what}{both}: it cannot be gone on with")
+                raise PltfError(f"{self.path} was started with {what}{both}: it cannot be resumed")
 
 
 class FitCheckpoint:
-    """Keeps the standing of one fit in a file, every so many seconds."""
+    """Saves the progress of one fit to a file every few seconds."""
 
     def __init__(self, place: Place, identity: Identity, indices: Indices, shapes: Shapes) -> None:
         assert place.path is not None
@@ -91,11 +91,11 @@ class FitCheckpoint:
                 self.finished = fit_from(place.boxes)
 
     def due(self) -> bool:
-        """Whether it is time to keep one."""
+        """Whether a checkpoint is due."""
         return time.monotonic() - self._last >= self._every
 
     def keep(self, standing: Standing) -> None:
-        """Write it down."""
+        """Save the progress."""
         head = Box({"identity": self.identity, "rows": rows_as_text(standing.rows)})
         boxes = {"checkpoint": head, "going": Box()}
         put_run(boxes["going"], standing.going, self._indices)
@@ -105,21 +105,21 @@ class FitCheckpoint:
         self.write(UNFINISHED, boxes)
 
     def write(self, kind: str, boxes: Boxes) -> None:
-        """Write a checkpoint; the next one is due some seconds from now."""
+        """Write a checkpoint and schedule the next one."""
         kept(lambda: write(self._path, kind, boxes))
         self._last = time.monotonic()
 
     def end(self, fit: Fit) -> None:
-        """Write down what came out."""
+        """Save the final result."""
         kept(lambda: save_fit(fit, self._path, {"checkpoint": Box({"identity": self.identity})}))
 
 
 def kept(write: Callable[[], None]) -> None:
-    """Write, or warn: a full disk is no reason to lose hours of work."""
+    """Write, or warn on failure: a full disk must not lose hours of work."""
     try:
         write()
     except PltfError as error:
-        warnings.warn(f"{error}; the work goes on without", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"{error}; continuing without a checkpoint", RuntimeWarning, stacklevel=2)
 
 
 def _standing(boxes: Boxes, shapes: Shapes) -> Standing:
@@ -128,7 +128,7 @@ def _standing(boxes: Boxes, shapes: Shapes) -> Standing:
 
 
 def digest_of(value: Any) -> Any:
-    """What tells a setting from others, as plain text: arrays by a number of their own."""
+    """Plain text that identifies a setting; arrays are replaced by a content hash."""
     if isinstance(value, Mapping):
         return {str(name): digest_of(one) for name, one in value.items()}
     if isinstance(value, Gamma):

@@ -1,4 +1,4 @@
-"""One file, several groups of arrays, and a text (JSON) that tells what they are."""
+"""One file with several groups of arrays, and a JSON text that describes them."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ from pltf.stale_files import held_file
 from pltf.store.inside import refuse_outside
 from pltf.store.plain_file import check_plain_file
 
-FORMAT = 2  # raised when older versions of pltf could not read what is written
+FORMAT = 2  # increased when older versions of pltf cannot read new files
 _SIGN = "pltf"
 _MARK, _END = b"\x89HDF\r\n\x1a\n", b"pltf checksum "
-_CHECK, _PART = 16, 1 << 20  # bytes of a checksum, and that are read at a time for it
-_ABOUT, _GROUP = "about.json", "pltf."  # a dot: no index and no factor is called so
-_PACKED = 1 << 16  # entries from which on an array is worth packing
-_NAME = 100  # bytes of the name of a file that its part has
-_TEXTS = 1000  # that are read at a time
-_STRING = 24  # bytes that a string takes beside its letters: where it is in the file, and in memory
-_TOO_MUCH = "it tells of more than can be in it"
-_TIGHTEST = 1100  # times that packing can make an array smaller: zlib's limit is 1032
-_BARE = b"This is a netCDF dimension but not a netCDF variable"  # as netCDF marks the length of an axis
+_CHECK, _PART = 16, 1 << 20  # bytes of a checksum, and bytes read at a time to compute it
+_ABOUT, _GROUP = "about.json", "pltf."  # the dot makes collisions with names of indices and factors impossible
+_PACKED = 1 << 16  # arrays with at least this many entries are compressed
+_NAME = 100  # bytes of the file name that are used for the temporary name
+_TEXTS = 1000  # number read at a time
+_STRING = 24  # bytes per string in addition to its characters: its position in the file, and in memory
+_TOO_MUCH = "it declares more data than it can contain"
+_TIGHTEST = 1100  # largest compression ratio: zlib's limit is 1032
+_BARE = b"This is a netCDF dimension but not a netCDF variable"  # how netCDF marks a dimension without coordinates
 
 
 @dataclass
 class Box:
-    """Arrays with the names of their axes, and everything else as plain numbers, texts, lists and dictionaries."""
+    """Arrays with the names of their axes; everything else as plain numbers, strings, lists and dictionaries."""
 
     about: dict[str, Any] = field(default_factory=dict)
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
     dims: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    attrs: dict[str, dict[str, Any]] = field(default_factory=dict)  # what other programs should know of an array
+    attrs: dict[str, dict[str, Any]] = field(default_factory=dict)  # attributes of an array for other programs
 
     def put(
         self,
@@ -54,18 +54,18 @@ class Box:
         dims: tuple[str, ...] | None = None,
         attrs: dict[str, Any] | None = None,
     ) -> None:
-        """Add an array; without names its axes get some that no index has."""
+        """Add an array; without names, its axes get names that no index can have."""
         self.arrays[name] = np.asarray(array)
         self.dims[name] = dims or tuple(f"{name}.{axis}" for axis in range(self.arrays[name].ndim))
         self.attrs[name] = attrs or {}
 
     def get(self, name: str, shape: tuple[int, ...] | None = None, kinds: str = "f") -> NDArray[Any]:
-        """An array, of the shape and of one of the kinds of numbers that it must have."""
+        """An array, checked against the expected shape and kinds of numbers."""
         array = self.arrays[name]
         if shape is not None and array.shape != shape:
-            raise ValueError(f"{name} has shape {array.shape} and not {shape}")
+            raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
         if array.dtype.kind not in kinds:
-            raise ValueError(f"{name} cannot be {array.dtype}")
+            raise ValueError(f"{name} has unsupported dtype {array.dtype}")
         return array
 
 
@@ -73,9 +73,9 @@ Boxes = dict[str, Box]
 
 
 def write(path: Path, kind: str, boxes: Mapping[str, Box]) -> None:
-    """Write a file under another name and rename it: whoever looks finds the old one or the new one, never a part.
+    """Write a file atomically: write under a temporary name, then rename, so that readers see the old or the new file.
 
-    A process that is killed leaves a part behind, which the next one removes.
+    A killed process leaves its temporary file behind; the next write removes it.
     """
     with replacing(path) as part:
         part.write_bytes(_image(kind, boxes))
@@ -84,7 +84,7 @@ def write(path: Path, kind: str, boxes: Mapping[str, Box]) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Another name to write to, which is then given the right one; nothing is left of it if that fails."""
+    """Yield a temporary name to write to and rename it at the end; if writing fails, it is removed."""
     try:
         with held_file(path.parent, _part_name(path), ".part") as part:
             yield part
@@ -101,9 +101,9 @@ _free_names: ContextVar[tuple[Callable[[Path], Path], dict[Path, Path]] | None] 
 
 @contextmanager
 def leaving_others(free: Callable[[Path], Path]) -> Iterator[dict[Path, Path]]:
-    """Have files that are written in this block replace no others; yields, by what was asked for, the names they got.
+    """Never overwrite existing files in this block; yields a mapping from requested to actual names.
 
-    ``free`` finds a name that nothing has.
+    ``free`` finds an unused name.
     """
     names: dict[Path, Path] = {}
     before = _free_names.set((free, names))
@@ -114,7 +114,7 @@ def leaving_others(free: Callable[[Path], Path]) -> Iterator[dict[Path, Path]]:
 
 
 def _publish(part: Path, path: Path) -> None:
-    """Give what is written its name, in one step: in place of what has it, or if that is to be left, a free one."""
+    """Give a written file its final name atomically: replace the existing file, or use a free name if required."""
     asked = _free_names.get()
     if asked is None:
         part.replace(path)
@@ -123,21 +123,21 @@ def _publish(part: Path, path: Path) -> None:
     while True:
         names[path] = free(path)
         try:
-            os.link(part, names[path])  # unlike a new name, a second one never replaces
-        except FileExistsError:  # another program was quicker
+            os.link(part, names[path])  # unlike a rename, a link never overwrites
+        except FileExistsError:  # another program was faster
             continue
-        except OSError:  # a file has one name only on this file system
+        except OSError:  # this file system does not support hard links
             part.replace(names[path])
         return
 
 
 def _part_name(path: Path) -> str:
-    """How the name of a part begins: cut by bytes, which file systems count, and not within a character."""
+    """Prefix of the temporary name: limited in bytes, as file systems count, without splitting a character."""
     return f".{path.name.encode('utf-8', 'surrogateescape')[:_NAME].decode('utf-8', 'ignore')}."
 
 
 def check_writable(path: Path) -> None:
-    """Refuse, before any work, a file that could not be created in the end: the name may be too long, the folder full.
+    """Raise an error before any work if the file could not be created at the end (name too long, full disk, ...).
 
     >>> check_writable(Path("run" * 100 + ".nc"))
     Traceback (most recent call last):
@@ -154,13 +154,13 @@ def check_writable(path: Path) -> None:
 
 
 def _shortened(path: Path) -> Path:
-    """A path whose name can be read, however long it is."""
+    """A path with a readable name, however long it is."""
     name = path.name
     return path if len(name) <= 100 else path.with_name(f"{name[:6]}...{name[-6:]}")
 
 
 def _image(kind: str, boxes: Mapping[str, Box]) -> memoryview:
-    """A netCDF file in memory: HDF5 may crash when a disk is full."""
+    """A netCDF file built in memory: HDF5 may crash when a disk is full."""
     import h5netcdf
 
     image = io.BytesIO()
@@ -172,9 +172,9 @@ def _image(kind: str, boxes: Mapping[str, Box]) -> memoryview:
 
 
 def _fill(group: Any, box: Box) -> None:
-    """Put what is in a box into a group of a file.
+    """Write the contents of a box to a group of a file.
 
-    An array is written as it lies in memory: sums over it then take the same order when it is read again.
+    An array keeps its memory layout: sums over it then have the same order after it is read again.
     """
     import h5py
 
@@ -196,23 +196,23 @@ def _worth_packing(array: NDArray[Any]) -> bool:
 
 
 def sign(path: Path) -> None:
-    """Add a checksum at the end, where HDF5 does not look.
+    """Append a checksum at the end of the file, where HDF5 does not look.
 
-    HDF5 would find some damages only by running in circles, and none in the numbers.
+    HDF5 hangs on some kinds of damage, and does not notice damaged numbers.
     """
     with path.open("rb+") as file:
         file.write(_END + _checksum(file, path.stat().st_size))
 
 
 def _signed(path: Path) -> bool:
-    """Whether a file ends with its checksum."""
+    """Whether a file ends with a valid checksum."""
     length = path.stat().st_size - len(_END) - _CHECK
     with path.open("rb") as file:
         return length > 0 and _END + _checksum(file, length) == file.read()
 
 
 def _checksum(file: BinaryIO, length: int) -> bytes:
-    """Of so many bytes."""
+    """Checksum of the first ``length`` bytes."""
     whole = hashlib.blake2b(digest_size=_CHECK)
     while length and (part := file.read(min(length, _PART))):
         whole.update(part)
@@ -221,20 +221,20 @@ def _checksum(file: BinaryIO, length: int) -> bytes:
 
 
 def as_text(plain: Any) -> str:
-    """Plain things as JSON, NumPy's numbers among them."""
+    """Plain data as JSON, including NumPy scalars."""
     return json.dumps(plain, default=lambda number: number.item())
 
 
 def read(path: Path, limit: float | None = math.inf) -> tuple[str, Boxes]:
-    """The kind of a file and what is in it, if that is not more than so many bytes; None: by the memory at hand.
+    """The kind of a file and its contents, if they need at most ``limit`` bytes; None: the available memory.
 
-    Readers of netCDF would take hints of the file on how to decode it, and follow its links to other files.
+    netCDF readers would follow decoding hints in the file and links to other files.
     """
     import h5py
 
     _refuse_foreign(path)
     most, allowance = _TIGHTEST * path.stat().st_size, Allowance(path, limit)
-    with readable(path), h5py.File(path, "r", rdcc_nbytes=most) as file:  # or a chunk of strings is unpacked for each
+    with readable(path), h5py.File(path, "r", rdcc_nbytes=most) as file:  # else a chunk of strings is unpacked for each
         kind = _checked_kind(path, file.attrs)
         refuse_outside(path, file)
         stored = _stored(file)
@@ -254,9 +254,9 @@ def read(path: Path, limit: float | None = math.inf) -> tuple[str, Boxes]:
 
 
 def _stored(file: Any) -> dict[str, int]:
-    """What is stored in a file by its full name, with its bytes; links are not followed, so nothing goes round.
+    """Full names of everything stored in a file, with sizes in bytes; links are not followed, so cycles are harmless.
 
-    Nothing of it is left open: that would keep what was unpacked of it.
+    Closes every object: open ones would keep their decompressed data.
     """
     import h5py
 
@@ -272,15 +272,15 @@ def _stored(file: Any) -> dict[str, int]:
 
 
 def _array(stored: Any, allowance: Allowance, most: int) -> NDArray[Any]:
-    """Numbers or strings, laid out as they were; strings of so many characters in all."""
+    """Numbers or strings with the stored layout; strings are limited in their total length."""
     array = texts(stored, allowance, most) if stored.dtype.kind == "O" else np.asarray(stored[...])
     if array.dtype.kind not in "iufO":
-        raise ValueError(f"{stored.name} cannot be {array.dtype}")
+        raise ValueError(f"{stored.name} has unsupported dtype {array.dtype}")
     return array.transpose(stored.attrs.get("axes", range(array.ndim)))
 
 
 def texts(stored: Any, allowance: Allowance, most: float = math.inf) -> NDArray[Any]:
-    """Strings, some at a time: a file may have one of them stand for many, and each takes memory of its own."""
+    """Read strings in batches: a file can store many strings as one, but each needs memory of its own."""
     found: list[str] = []
     for at in range(0, len(stored), _TEXTS):
         part = stored.asstr()[at : at + _TEXTS].tolist()
@@ -293,7 +293,7 @@ def texts(stored: Any, allowance: Allowance, most: float = math.inf) -> NDArray[
 
 
 def _refuse_foreign(path: Path) -> None:
-    """Tell at once what is no file of the right kind, or not whole."""
+    """Raise an error at once for files of the wrong kind or incomplete files."""
     check_plain_file(path)
     try:
         with path.open("rb") as file:
@@ -302,20 +302,20 @@ def _refuse_foreign(path: Path) -> None:
     except OSError as reason:
         raise PltfError(f"{path} cannot be read: {reason.strerror or reason}") from None
     if begin != _MARK:
-        raise PltfError(f"{path} is not a file that pltf saved")
+        raise PltfError(f"{path} is not a file saved by pltf")
     if not whole:
-        raise PltfError(f"{path} is damaged, or was not saved by pltf: its checksum is absent or wrong")
+        raise PltfError(f"{path} is damaged or was not saved by pltf: its checksum is missing or wrong")
 
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Turn whatever a damaged file makes of the readers into one sentence."""
+    """Turn all reader errors caused by a damaged file into one clear message."""
     try:
         yield
-    except MemoryError:  # the file may be all right
+    except MemoryError:  # the file may be intact
         raise
     except Exception as reason:
-        if isinstance(reason, PltfError) and str(path) in str(reason):  # a sentence already
+        if isinstance(reason, PltfError) and str(path) in str(reason):  # already a clear message
             raise
         text = " ".join(str(reason).split())[:200]
         raise PltfError(f"{path} is damaged or was not saved by pltf: {text}") from None
@@ -323,8 +323,8 @@ def readable(path: Path) -> Iterator[None]:
 
 def _checked_kind(path: Path, attrs: Mapping[Any, Any]) -> str:
     if attrs.get("format") != _SIGN:
-        raise PltfError(f"{path} is not a file that pltf saved")
+        raise PltfError(f"{path} is not a file saved by pltf")
     version = int(np.asarray(attrs["format_version"]).item())
     if version > FORMAT:
-        raise PltfError(f"{path} has format {version}, and this pltf reads up to {FORMAT}: use a newer pltf")
+        raise PltfError(f"{path} has format {version}, but this pltf reads up to {FORMAT}: upgrade it")
     return str(attrs["kind"])

@@ -1,4 +1,4 @@
-"""Fits in files."""
+"""Saving and loading fits."""
 
 from __future__ import annotations
 
@@ -50,27 +50,27 @@ _TOLD = {
 
 
 def save_fit(fit: Fit, path: str | os.PathLike[str], more: Boxes | None = None) -> None:
-    """Write a fit, and whatever else belongs to it, to a file."""
+    """Write a fit, and optional extra data, to a file."""
     write(as_path(path), FIT, {**fit_boxes(fit), **(more or {})})
 
 
 def as_path(path: Any, argument: str = "path") -> Path:
-    """A path, or one sentence."""
+    """Convert to a path, or raise a clear error."""
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
     if not isinstance(text, str) or not text or "\0" in text:
-        raise PltfError(f"{py:{argument}} must be the name of a file, got {brief(path)}")
+        raise PltfError(f"{py:{argument}} must be a file name, got {brief(path)}")
     where = Path(text)
     try:
         is_folder = where.is_dir()
-    except OSError as reason:  # a name that is too long, for example
-        raise PltfError(f"{py:{argument}} cannot be {brief(path)}: {reason.strerror or reason}") from None
+    except OSError as reason:  # for example, a name that is too long
+        raise PltfError(f"{py:{argument}} is invalid: {brief(path)}: {reason.strerror or reason}") from None
     if is_folder:
-        raise PltfError(f"{py:{argument}} must be the name of a file, and {where} is a folder")
+        raise PltfError(f"{py:{argument}} must be a file name, but {where} is a folder")
     return where
 
 
 def fit_boxes(fit: Fit) -> Boxes:
-    """All that there is of a fit."""
+    """All parts of a fit, as boxes."""
     root = Box()
     put_beliefs(root, fit)
     put_labels(root, fit.labels)
@@ -109,16 +109,16 @@ def _versions() -> dict[str, str]:
 
 
 def fit_from(boxes: Boxes) -> Fit:
-    """The fit that was saved."""
+    """Rebuild a saved fit."""
     root, about = boxes[""], boxes[""].about
     model = Model(about["model"], **about["latent"])
     sizes = {index: int(size) for index, size in about["sizes"].items()}
     if sizes != sizes | dict(model.sizes) or min(sizes.values()) < 1:
-        raise ValueError(f"sizes cannot be {sizes}")
+        raise ValueError(f"invalid sizes: {sizes}")
     if about["method"] not in tuple(METHODS):
-        raise ValueError(f"no method is called {about['method']!r}")
+        raise ValueError(f"unknown method {about['method']!r}")
     if not about["rows"]:
-        raise ValueError("there must be a row for each restart")
+        raise ValueError("expected one row per restart")
     seen = {name: tuple(sizes[index] for index in indices) for name, indices in model.observed.items()}
     return Fit(
         **told(about, _TOLD),
@@ -133,7 +133,7 @@ def fit_from(boxes: Boxes) -> Fit:
         labels=get_labels(root, sizes),
         held_out=_held_out(boxes["held_out"], seen) if "held_out" in boxes else None,
         origin=dict(about["origin"]),
-        options=dict(about.get("options", {})),  # older files have none
+        options=dict(about.get("options", {})),  # not in older files
         likelihoods=_likelihoods(about.get("likelihoods", {}), tuple(seen)),
         notes=tuple(map(str, about.get("notes", ()))),
         dispersion=get_dispersion(root, model, sizes),
@@ -146,21 +146,21 @@ _BATCH = {"bound": float, "n_iter": int, "converged": bool, "forget": float}
 
 
 def _batch(about: Mapping[str, Any], tensors: tuple[str, ...]) -> Batch:
-    """One of the batches that a fit was updated with; it need not have data of every tensor."""
+    """One batch of an updated fit; it need not contain data of every tensor."""
     counts = {name: int(about["n_observed"][name]) for name in tensors if name in about["n_observed"]}
     return Batch(**told(about, _BATCH), n_observed=counts)
 
 
 def _likelihoods(kept: Mapping[str, str], tensors: tuple[str, ...]) -> dict[str, str]:
-    """The likelihood of every tensor; older files name none, for there was only one."""
+    """Likelihood of every tensor; older files do not store it because there was only one."""
     if not set(kept.values()) <= set(LIKELIHOODS):
-        raise ValueError(f"likelihoods cannot be {kept}")
+        raise ValueError(f"invalid likelihoods: {kept}")
     return by_tensor(kept, tensors)
 
 
 def _spread(value: Any) -> float:
     if not math.isfinite(value) or value < 1:
-        raise ValueError(f"spread cannot be {value!r}")
+        raise ValueError(f"invalid spread: {value!r}")
     return float(value)
 
 
@@ -168,5 +168,5 @@ def _held_out(box: Box, shapes: Mapping[str, tuple[int, ...]]) -> HeldOut:
     cells, values, of = box.get("cells", kinds="iu"), box.get("values"), box.about.get("of")
     possible = shapes.values() if of is None else [shapes[of]]
     if not any(cells.shape == (*values.shape, len(shape)) and inside(cells.T, shape) for shape in possible):
-        raise ValueError("cells must lie in a tensor")
+        raise ValueError("cells must belong to a tensor")
     return HeldOut(cells, values, bool(box.about.get("sampled", False)), of)

@@ -1,4 +1,4 @@
-"""HDF5 files that take numbers from other files: links, external storage, virtual data sets."""
+"""Detect HDF5 files that read data from other files: links, external storage, virtual data sets."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pltf.errors import PltfError
 
 
 def outside(file: Any) -> str | None:
-    """The name of something that an open HDF5 file takes from another one; None if all of it lies inside.
+    """Name of an object that an open HDF5 file reads from another file; None if the file is self-contained.
 
-    A soft link leads to a name in the same file, and leaves it only over an external link.
+    A soft link points to a name in the same file; it can leave the file only through an external link.
 
     >>> import h5py, io
     >>> with h5py.File(io.BytesIO(), "w") as file:
@@ -32,7 +32,7 @@ def outside(file: Any) -> str | None:
 
 
 def refuse_outside(path: Path, file: Any) -> None:
-    """Refuse a file that would have another one read: who sent it may not be meant to know that one."""
+    """Reject a file that would make us read another file: its sender may not be allowed to see that one."""
     name = outside(file)
     if name is not None:
-        raise PltfError(f"{path} takes {name!r} from another file, and other files are not opened: store it inside")
+        raise PltfError(f"{path} takes {name!r} from another file, which is unsupported: store it inside")

@@ -1,4 +1,4 @@
-"""Files that can be opened without waiting for anybody."""
+"""Regular files: they can be opened without blocking."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pltf.errors import PltfError
 
 
 def check_plain_file(path: Path) -> None:
-    """Refuse, in one sentence, what is no plain file.
+    """Raise an error if the path is not a regular file.
 
-    A pipe would be waited for without end, and could be read once only.
+    Opening a pipe could block forever, and it could be read only once.
 
     >>> check_plain_file(Path("no/such/file.nc"))
     Traceback (most recent call last):
@@ -22,9 +22,9 @@ def check_plain_file(path: Path) -> None:
         mode = path.stat().st_mode
     except FileNotFoundError:
         raise PltfError(f"there is no file {path}") from None
-    except OSError as reason:  # a loop of links, for example
+    except OSError as reason:  # for example, a cycle of links
         raise PltfError(f"{path} cannot be read: {reason.strerror or reason}") from None
     if stat.S_ISDIR(mode):
-        raise PltfError(f"{path} is a folder, and a file is wanted")
+        raise PltfError(f"{path} is a folder, not a file")
     if not stat.S_ISREG(mode):
-        raise PltfError(f"{path} is no plain file: save what comes out of a pipe first")
+        raise PltfError(f"{path} is not a regular file: save the output of a pipe to a file first")

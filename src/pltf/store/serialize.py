@@ -1,4 +1,4 @@
-"""Parts of a fit as arrays and plain things, and back: priors, states, runs, labels, what was observed."""
+"""Convert the parts of a fit to arrays and plain data, and back: priors, states, runs, labels, observed cells."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from pltf.store.container import Box
 if TYPE_CHECKING:
     import pandas as pd
 
-Indices = Mapping[str, tuple[str, ...]]  # of every factor
-PARTS = ("E", "L", "C", "D")  # of a state
-WORDS = {"E": "mean", "L": "geomean", "C": "shape", "D": "scale"}  # what files call them
+Indices = Mapping[str, tuple[str, ...]]  # indices of every factor
+PARTS = ("E", "L", "C", "D")  # parts of a state
+WORDS = {"E": "mean", "L": "geomean", "C": "shape", "D": "scale"}  # their names in files
 
 
 # -- states -------------------------------------------------------------------------------------
 
 
 def put_state(box: Box, state: State, indices: Indices) -> None:
-    """A state, with its pace: it goes on as if there had been no break."""
+    """Store a state with its acceleration, so that a resumed run gives identical results."""
     for part in PARTS:
         for a, array in getattr(state, part).items():
             box.put(f"{a}.{WORDS[part]}", array, indices[a])
@@ -58,11 +58,11 @@ def put_state(box: Box, state: State, indices: Indices) -> None:
 
 
 def get_state(box: Box, shapes: Mapping[str, tuple[int, ...]]) -> State:
-    """The state that was put there."""
+    """Read a stored state."""
     about = box.about["state"]
     E, L, C, D = (set(about[part]) for part in PARTS)
     if not E == L == set(shapes) or not C == D <= E:
-        raise ValueError("not every factor is there")
+        raise ValueError("some factors are missing")
 
     return State(
         **{part: _factors(box, about[part], WORDS[part], shapes) for part in PARTS},
@@ -76,10 +76,10 @@ def get_state(box: Box, shapes: Mapping[str, tuple[int, ...]]) -> State:
 
 
 def _factors(box: Box, names: Iterable[str], word: str, shapes: Mapping[str, tuple[int, ...]]) -> Factors:
-    """Arrays of some factors, none of them negative."""
+    """Arrays of some factors; they must not be negative."""
     found = {a: _numbers(box, f"{a}.{word}", shapes[a]) for a in names}
     if any((one < 0).any() for one in found.values()):
-        raise ValueError(f"{word} cannot be negative")
+        raise ValueError(f"{word} must not be negative")
     return found
 
 
@@ -113,7 +113,7 @@ def _get_pace(box: Box, about: Mapping[str, Any], shapes: Mapping[str, tuple[int
     size = sum(array.size for array in before.values())
 
     def row(name: str) -> Factors:
-        """The factors that a flat array holds end to end."""
+        """The factors stored in one flat array."""
         ends = np.cumsum([array.size for array in before.values()])[:-1]
         parts = np.split(box.get(f"trail.{name}", (size,)), ends)
         return {a: frozen(part.reshape(shapes[a])) for a, part in zip(before, parts, strict=True)}
@@ -124,11 +124,11 @@ def _get_pace(box: Box, about: Mapping[str, Any], shapes: Mapping[str, tuple[int
 
 # -- fits ---------------------------------------------------------------------------------------
 
-_POSTERIOR = {"C": "shape", "D": "scale"}  # parts of a fit, and what files call them
+_POSTERIOR = {"C": "shape", "D": "scale"}  # parts of a fit and their names in files
 
 
 def put_beliefs(box: Box, fit: Fit) -> None:
-    """What a fit believes: posteriors and points, their bound, the mass of components, the priors."""
+    """Store the results of a fit: posteriors and point estimates, ELBO, component masses, priors."""
     indices = fit.model.factors
     for part, word in _POSTERIOR.items():
         for a, array in getattr(fit, part).items():
@@ -145,13 +145,13 @@ def put_beliefs(box: Box, fit: Fit) -> None:
 
 
 def get_beliefs(box: Box, model: Model, sizes: Mapping[str, int]) -> dict[str, Any]:
-    """The same parts of a fit, by their names."""
+    """Read the results of a fit as a mapping by name."""
     shapes = {a: tuple(sizes[index] for index in indices) for a, indices in model.factors.items()}
     if "posterior" not in box.about:
         return _beliefs_of_format_1(get_state(box, shapes), model)
     about = box.about["posterior"]
     if sorted([*about["random"], *about["points"], *about.get("draws", ())]) != sorted(shapes):
-        raise ValueError("not every factor is there")
+        raise ValueError("some factors are missing")
     parts = {part: _factors(box, about["random"], word, shapes) for part, word in _POSTERIOR.items()}
     return {
         **parts,
@@ -169,7 +169,7 @@ _CHAIN, _DRAW, _SWEPT = "run.chain", "run.draw", "run.swept"  # axes
 
 
 def _put_draws(box: Box, fit: Fit, sampled: Sampled) -> None:
-    """The draws of a Gibbs fit."""
+    """Store the draws of a Gibbs fit."""
     for a, array in fit.draws.items():
         box.put(f"{a}.draws", array, (_CHAIN, _DRAW, *fit.model.factors[a]))
     for index, array in sampled.mass.items():
@@ -194,7 +194,7 @@ def _get_draws(box: Box, model: Model, shapes: Mapping[str, tuple[int, ...]]) ->
 
 
 def _beliefs_of_format_1(state: State, model: Model) -> dict[str, Any]:
-    """Files of version 0.1 hold the whole state of a fit."""
+    """Read a file of version 0.1, which contains the full state of a fit."""
     return {
         "C": state.C,
         "D": state.D,
@@ -219,11 +219,11 @@ _DISPERSION: dict[str, type | tuple[type, ...]] = {
     "strays": float,
     "typical": float,
 }
-_WITHOUT_STRAYS = {"strays": 0.0, "typical": 1.0}  # in files from before there were any
+_WITHOUT_STRAYS = {"strays": 0.0, "typical": 1.0}  # for files older than these parameters
 
 
 def put_dispersion(box: Box, dispersion: Mapping[str, Dispersion]) -> None:
-    """What counts vary beyond Poisson, by tensor; sizes along an index as an array."""
+    """Store the overdispersion by tensor; values along an index are stored as an array."""
     about: dict[str, Any] = {}
     for name, found in dispersion.items():
         if found.index is not None:
@@ -234,13 +234,13 @@ def put_dispersion(box: Box, dispersion: Mapping[str, Dispersion]) -> None:
 
 
 def get_dispersion(box: Box, model: Model, sizes: Mapping[str, int]) -> dict[str, Dispersion]:
-    """The dispersion that was put there; older files have none."""
+    """Read the stored dispersion; older files have none."""
     found = {}
     for name, about in box.about.get("dispersion", {}).items():
         parts = {key: (_WITHOUT_STRAYS | about)[key] for key in _DISPERSION}
         index = parts["index"]
         if not all(isinstance(parts[key], kind) for key, kind in _DISPERSION.items()):
-            raise ValueError(f"the dispersion of {name} cannot be {about}")
+            raise ValueError(f"invalid dispersion of {name}: {about}")
         if name not in model.observed or (index is not None and index not in model.observed[name]):
             raise ValueError(f"there is no tensor {name} with index {index}")
         size = float(about["size"]) if index is None else frozen(box.get(f"{name}.dispersion", (sizes[index],)))
@@ -255,7 +255,7 @@ def get_dispersion(box: Box, model: Model, sizes: Mapping[str, int]) -> dict[str
 
 
 def put_priors(box: Box, priors: Mapping[str, Gamma]) -> None:
-    """Priors: single values among the plain things, others as arrays."""
+    """Store priors: single values as plain data, others as arrays."""
     about: dict[str, dict[str, Any]] = {}
     for a, prior in priors.items():
         about[a] = {"learn": prior.learn, "tie": prior.tie}
@@ -268,7 +268,7 @@ def put_priors(box: Box, priors: Mapping[str, Gamma]) -> None:
 
 
 def get_priors(box: Box, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Gamma]:
-    """The priors that were put there."""
+    """Read the stored priors."""
     priors = {}
     for a, about in box.about["priors"].items():
         shape, mean = (box.get(f"{a}.prior.{p}") if about[p] is None else float(about[p]) for p in ("shape", "mean"))
@@ -294,43 +294,43 @@ _ROW = {"restart": int, "bound": float, "n_iter": int, "converged": bool, "stopp
 
 
 def told(about: Mapping[str, Any], types: Mapping[str, type]) -> dict[str, Any]:
-    """What is told of some things, if each is of its type."""
+    """Values of ``about``, checked against the expected types."""
     for name, kind in types.items():
         if type(about[name]) is not kind:
-            raise ValueError(f"{name} cannot be {about[name]!r}")
+            raise ValueError(f"invalid {name}: {about[name]!r}")
     return {name: about[name] for name in types}
 
 
 def put_run(box: Box, run: Run, indices: Indices) -> None:
-    """A run, to be gone on with."""
+    """Store a run so that it can be resumed."""
     put_state(box, run.state, indices)
     put_trace(box, np.array(run.trace))
     box.about["run"] = {name: getattr(run, name) for name in _RUN}
 
 
 def get_run(box: Box, shapes: Mapping[str, tuple[int, ...]]) -> Run:
-    """The run that was put there."""
+    """Read a stored run."""
     return Run(state=get_state(box, shapes), trace=tuple(get_trace(box).tolist()), **told(box.about["run"], _RUN))
 
 
 def put_trace(box: Box, trace: Array) -> None:
-    """The objective after each sweep."""
+    """Store the objective after each iteration."""
     box.put("run.trace", trace, ("run.sweep",))
 
 
 def get_trace(box: Box) -> Array:
-    """The trace that was put there."""
+    """Read the stored trace."""
     trace = box.get("run.trace")
     return frozen(trace.reshape(len(trace)))
 
 
 def rows_as_text(rows: tuple[Row, ...]) -> list[dict[str, Any]]:
-    """Rows of the table of restarts as plain things."""
+    """Rows of the table of restarts as plain data."""
     return [vars(row) for row in rows]
 
 
 def rows_from_text(rows: list[dict[str, Any]]) -> tuple[Row, ...]:
-    """The rows again."""
+    """Read the rows of the table of restarts."""
     return tuple(Row(**told(row, _ROW)) for row in rows)
 
 
@@ -338,11 +338,11 @@ def rows_from_text(rows: list[dict[str, Any]]) -> tuple[Row, ...]:
 
 
 _SINCE = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
-_STORED = {"O": "O", "i": "i", "f": "f", "b": "i", "M": "i"}  # kinds of labels, and of the arrays that hold them
+_STORED = {"O": "O", "i": "i", "f": "f", "b": "i", "M": "i"}  # kinds of labels, and of the arrays that store them
 
 
 def put_labels(box: Box, labels: Mapping[str, Labels]) -> None:
-    """Labels stand along their axes; what a file cannot tell of their type is told beside."""
+    """Store labels along their axes, with the type information that netCDF cannot express."""
     box.about["labels"] = {}
     for index, one in labels.items():
         kind = str(one.index.dtype)
@@ -361,7 +361,7 @@ def _label_array(index: pd.Index, kind: str) -> NDArray[Any]:
 
 
 def _hint(index: pd.Index) -> dict[str, str]:
-    """What xarray needs to know to make dates, or True and False, of numbers; dates beyond it are left as they are."""
+    """Attributes from which xarray decodes dates and booleans; dates that it does not support stay as they are."""
     import pandas as pd
 
     if index.dtype == bool:
@@ -375,12 +375,12 @@ def _hint(index: pd.Index) -> dict[str, str]:
 
 
 def _storable(text: str) -> bool:
-    """Whether a file can hold a string as it is: none can hold a NUL, or half of a pair of UTF-16."""
+    """Whether a file can store a string unchanged: it must not contain NUL or unpaired surrogates."""
     return "\0" not in text and text.encode(errors="replace").decode() == text
 
 
 def get_labels(box: Box, sizes: Mapping[str, int]) -> dict[str, Labels]:
-    """The labels that were put there."""
+    """Read the stored labels."""
     import pandas as pd
 
     labels = {}
@@ -401,7 +401,7 @@ def get_labels(box: Box, sizes: Mapping[str, int]) -> dict[str, Labels]:
 
 
 def put_pattern(box: Box, pattern: Pattern) -> None:
-    """Which cells were observed, and what they held."""
+    """Store which cells were observed, and their values."""
     if isinstance(pattern, StoredPattern):
         pattern = ForgottenPattern(pattern.unlisted, pattern.seen.digest())
     if isinstance(pattern, ForgottenPattern):
@@ -427,31 +427,31 @@ def put_pattern(box: Box, pattern: Pattern) -> None:
 
 
 def get_pattern(box: Box, shape: tuple[int, ...]) -> Pattern:
-    """The pattern that was put there."""
+    """Read the stored pattern."""
     if box.about["storage"] == "none":
         if box.about["unlisted"] not in UNLISTED:
-            raise ValueError(f"unlisted cells cannot be {box.about['unlisted']!r}")
+            raise ValueError(f"invalid value for unlisted cells: {box.about['unlisted']!r}")
         return ForgottenPattern(box.about["unlisted"], str(box.about.get("digest", "")))
     values = box.get("values", kinds="iuf") if "values" in box.arrays else None
     if values is not None and not (np.isfinite(values) & (values >= 0)).all():
-        raise ValueError("values must be finite and not negative")
+        raise ValueError("values must be finite and non-negative")
     if box.about["storage"] == "dense":
         bits = (-(-math.prod(shape) // 8),)
         known = box.get("known", bits, "u") if "known" in box.arrays else None
         above_zero = box.get("above_zero", bits, "u")
         if values is not None and values.shape != (int(np.unpackbits(above_zero).sum()),):
-            raise ValueError("not every cell above zero has a value")
+            raise ValueError("some non-zero cells have no value")
         return DensePattern(shape, known, above_zero, values)
     cells, missing = box.get("cells", kinds="iu"), box.arrays.get("missing")
     if values is None or cells.shape != (len(shape), values.size):
-        raise ValueError("not every cell has a value")
+        raise ValueError("some cells have no value")
     for some in (cells,) if missing is None else (cells, missing):
         _check_cells(some, shape)
     return listed_pattern(shape, cells, values, missing, _reached(box, shape))
 
 
 def _reached(box: Box, shape: tuple[int, ...]) -> tuple[NDArray[np.bool_], ...] | None:
-    """The positions of each mode that data have had, if not all of them."""
+    """Positions of each mode that have had data; None if all have."""
     if "reached.0" not in box.arrays:
         return None
     packed = [box.get(f"reached.{mode}", (-(-size // 8),), "u") for mode, size in enumerate(shape)]
@@ -459,17 +459,17 @@ def _reached(box: Box, shape: tuple[int, ...]) -> tuple[NDArray[np.bool_], ...] 
 
 
 def _check_cells(cells: Coords, shape: tuple[int, ...]) -> None:
-    """Cells have to be in order, each once, for whoever looks for one of them."""
+    """Cells must be sorted and unique, so that they can be looked up."""
     if cells.dtype.kind not in "iu" or cells.shape[:-1] != (len(shape),) or not inside(cells, shape):
-        raise ValueError("cells must lie in the tensor")
+        raise ValueError("cells must be inside the tensor")
     after, same = (np.full(max(cells.shape[1] - 1, 0), begin) for begin in (False, True))
     for mode in cells:
         after |= same & (mode[1:] > mode[:-1])
         same &= mode[1:] == mode[:-1]
     if not after.all():
-        raise ValueError("cells must stand in their order, each of them once")
+        raise ValueError("cells must be sorted and unique")
 
 
 def inside(cells: Coords, shape: tuple[int, ...]) -> bool:
-    """Whether cells lie in a tensor."""
+    """Whether cells are inside a tensor."""
     return all(mode.min(initial=0) >= 0 and mode.max(initial=0) < size for mode, size in zip(cells, shape, strict=True))

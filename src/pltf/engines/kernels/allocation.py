@@ -1,9 +1,9 @@
-"""Kernels that allocate counts: every count of a cell is drawn into one of the terms that its rate is a sum of.
+"""Kernels that allocate counts: every count of a cell is assigned at random to one of the terms of its rate.
 
-They are the passes of ``_numba.cp_counts`` and ``interpreted.run`` with draws instead of expectations: multinomial,
-by a search in cumulative sums for few counts and by conditional binomials for many, so that the time of a cell does
-not grow with its count. Of links the hidden count is drawn first. A cell whose rate is zero, infinite or NaN has no
-allocation; the log term is not finite then and says so.
+They are the passes of ``_numba.cp_counts`` and ``interpreted.run`` with draws instead of expectations. Multinomials are
+drawn by search in cumulative sums for few counts and by conditional binomials for many, so the time per cell does not
+grow with its count. For links the hidden count is drawn first. A cell whose rate is zero, infinite or NaN is not
+allocated; the log term is then not finite.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pltf.engines.interpreted import FACTOR, LINKS, T_IN, T_OUT, TO_FACTOR, TO_T
 from pltf.engines.kernels.draws import positive_poisson, rarer, uniform
 from pltf.special import ANY_ORDER, AS_WRITTEN, compiled, link_probability, natural_log
 
-DIRECT = 6.0  # counts of a cell that are added where they belong one by one
-ONE_BY_ONE = 4.0  # counts for every term up to which a draw for each count takes less than a binomial for each term
+DIRECT = 6.0  # counts per cell that are added individually
+ONE_BY_ONE = 4.0  # counts per term up to which drawing each count is faster than a binomial per term
 
 _helper = compiled(AS_WRITTEN, inside=True)
 
@@ -36,7 +36,7 @@ def _accumulated(weights, sums):  # type: ignore[no-untyped-def]
 
 @_helper
 def _found(sums, at):  # type: ignore[no-untyped-def]
-    """The first of the cumulative sums that is above a number below the last of them; in NumPy, searchsorted."""
+    """The first cumulative sum above a number smaller than the last one; in NumPy, searchsorted."""
     r = 0
     for k in range(sums.size - 1):
         r += sums[k] <= at
@@ -45,7 +45,7 @@ def _found(sums, at):  # type: ignore[no-untyped-def]
 
 @_helper
 def _drawn(stream, count, weights, sums, drawn):  # type: ignore[no-untyped-def]
-    """``drawn[:]`` = multinomial of a count over the weights; ``sums`` is room for as many numbers."""
+    """``drawn[:]`` = multinomial of a count over the weights; ``sums`` is a work array of the same length."""
     for r in range(weights.size):
         drawn[r] = 0.0
     if count <= ONE_BY_ONE * weights.size:
@@ -58,10 +58,10 @@ def _drawn(stream, count, weights, sums, drawn):  # type: ignore[no-untyped-def]
 
 @_helper
 def _by_binomials(stream, count, weights, drawn):  # type: ignore[no-untyped-def]
-    """Many counts, by conditional binomials, into ``drawn``, which is zero.
+    """Draw many counts by conditional binomials, into ``drawn``, which must be zero.
 
-    The largest weight gets what the others leave: so no probability is above 1/2, and none comes from the difference
-    of nearly equal numbers.
+    The largest weight gets the remainder: then no probability exceeds 1/2, and none is a difference of nearly equal
+    numbers.
     """
     rest, most = 0.0, 0
     for r in range(weights.size):
@@ -79,7 +79,7 @@ def _by_binomials(stream, count, weights, drawn):  # type: ignore[no-untyped-def
 
 @_helper
 def _hidden(links, x, rate, stream):  # type: ignore[no-untyped-def]
-    """The count of a cell that is to be allocated, its ratio, and what it adds to the log term beside x*log(ratio)."""
+    """The count of a cell to allocate, its ratio, and its contribution to the log term beyond x*log(ratio)."""
     if not links:
         return x if 0 < rate < math.inf else 0.0, x / rate, 0.0
     count = positive_poisson(stream, rate) if 0 < rate < math.inf else 0.0
@@ -90,7 +90,7 @@ def _hidden(links, x, rate, stream):  # type: ignore[no-untyped-def]
 def cp_allocation(rows, x, Z, own, others, private, to_own, to_others, log, links, stream, start, stop):  # type: ignore[no-untyped-def]
     """Counts of a CP model over listed cells [start, stop), allocated at random: ``cp_counts`` with a stream.
 
-    Adds whole numbers to ``own`` and ``others``, each if wanted, from one and the same draw. Returns the log term of
+    Adds whole numbers to ``own`` and ``others``, each if wanted, from the same draw. Returns the log term of
     ``cp_counts``. In NumPy, for counts::
 
         P = Z[rows].prod(axis=0)                      # (cells, R): never made here
@@ -154,7 +154,7 @@ def cp_allocation(rows, x, Z, own, others, private, to_own, to_others, log, link
 
 @_helper
 def _split(stream, count, a, a_at, b, b_at, terms, room, to_a, to_b, b_sums_at, gives_a, gives_b):  # type: ignore[no-untyped-def]
-    """Allocate a count over the terms ``a * b`` of a sum, and add it to the entries of both."""
+    """Allocate a count to the terms ``a * b`` of a sum, and add it to the entries of both."""
     size = terms.shape[0]
     weights, drawn = room[0, :size], room[2, :size]
     for s in range(size):
@@ -170,7 +170,7 @@ def _split(stream, count, a, a_at, b, b_at, terms, room, to_a, to_b, b_sums_at, 
 
 @_helper
 def _split_back(s, tables, splits, todo, F, F_at, row_of, T, dT, own, others, sums_at, owned, stream, room):  # type: ignore[no-untyped-def]
-    """Allocate the counts of T_out over what was summed into it, to the factor and to T_in, and begin anew."""
+    """Allocate the counts of T_out to the terms of its sum, for the factor and T_in, and reset them."""
     steps, _, widths, _, _, _ = tables
     where, outs, terms = splits
     f, t_in, t_out = steps[s, FACTOR], steps[s, T_IN], steps[s, T_OUT]
@@ -191,9 +191,9 @@ def chain_allocation(  # type: ignore[no-untyped-def]
 ):
     """Run a chain over cells [start, stop) and allocate their counts: ``interpreted.run`` with a stream.
 
-    Backwards every count of T_out is drawn into one of the terms ``T_in * F`` of its sum. Counts of cells that share a
-    T_in are added up before they are split further, for a sum of multinomials of equal probabilities is a multinomial.
-    Returns the log term of ``run``.
+    Backwards, every count of T_out is allocated to one of the terms ``T_in * F`` of its sum. Counts of cells that share
+    a T_in are added before they are split further, because a sum of multinomials with equal probabilities is a
+    multinomial. Returns the log term of ``run``.
     """
     steps, strips, widths, strides, levels, work = tables
     modes, last = rows.shape[0], steps.shape[0] - 1

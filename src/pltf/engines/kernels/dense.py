@@ -1,10 +1,10 @@
-"""Compiled kernels of dense tensors. Each states its NumPy equivalent; all release the GIL and are cached on disk.
+"""Compiled kernels of dense tensors. Each docstring gives the NumPy equivalent; all release the GIL and are cached.
 
-Loops are written out. An array expression or an assignment to a slice brings in Numba's check of shapes, and the text
-of its error message alone takes longer to compile than all kernels of a sweep.
+Loops are explicit: array expressions and slice assignments use Numba's shape check, and its error message alone takes
+longer to compile than all kernels of an iteration.
 
-Numba's cache looks at the file of a kernel alone: after a change in `pltf.special`, which is compiled into these,
-clear it.
+Numba's cache only checks the file of the kernel itself: after a change in `pltf.special`, which is compiled into
+these kernels, clear it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 
 from pltf.special import ANY_ORDER, compiled, exponent_of, link_probability, log_mantissa, normal_range
 
-APART = 128  # entries between an array that is written while a sum is taken and the arrays that are read
-_TILE_CELLS, _TILE_ROWS = 1 << 14, 8  # cells of a table whose rates are held at a time, and rows at least
+APART = 128  # gap between an array that is written in a summation loop and the arrays that are read
+_TILE_CELLS, _TILE_ROWS = 1 << 14, 8  # cells per tile of a table whose rates are stored, and minimum number of rows
 _LN2 = math.log(2)
 
 _kernel = compiled(ANY_ORDER)
@@ -25,7 +25,7 @@ _helper = compiled(ANY_ORDER, inside=True)
 
 @_helper
 def _ratios(x, known, rate, log):  # type: ignore[no-untyped-def]
-    """:func:`ratios`, for kernels: what is compiled into them must not come from the cache, or bits are chance."""
+    """:func:`ratios`, for kernels: code compiled into them must not come from the cache, or rounding is random."""
     zero, one = x.dtype.type(0), x.dtype.type(1)
     if not log:
         for n in range(x.size):
@@ -43,7 +43,7 @@ def _ratios(x, known, rate, log):  # type: ignore[no-untyped-def]
         odd += not ((ratio >= least) & (ratio <= most))
         powers += np.float64(count) * exponent_of(ratio)
         rest += np.float64(count * log_mantissa(ratio))
-    if odd:  # zero, infinite, NaN or subnormal: one after the other
+    if odd:  # zero, infinite, NaN or subnormal: one by one
         powers, rest = 0.0, 0.0
         for n in range(x.size):
             if x[n] > 0 if known is None else (x[n] > 0) & known[n]:
@@ -55,14 +55,14 @@ def _ratios(x, known, rate, log):  # type: ignore[no-untyped-def]
 def _as_probabilities(x, known, rate):  # type: ignore[no-untyped-def]
     """Turn flat rates into the probabilities of links, 1-exp(-Xhat), and return the sum of the rates of links.
 
-    With these in place of the rates, ratios and log terms of links are those of counts, but for that sum:
+    With these instead of the rates, ratios and log terms of links are computed as for counts, up to that sum:
     1/(1-exp(-Xhat)), and log(exp(Xhat)-1) = Xhat + log(1-exp(-Xhat)).
     """
     zero, linked = x.dtype.type(0), 0.0
     for n in range(x.size):
         seen = x[n] > 0 if known is None else (x[n] > 0) & known[n]
         linked += np.float64(rate[n] if seen else zero)
-    for n in range(x.size):  # a loop of its own: it becomes vector code
+    for n in range(x.size):  # a separate loop, which vectorizes
         rate[n] = link_probability(rate[n])
     return linked
 
@@ -71,33 +71,34 @@ def _as_probabilities(x, known, rate):  # type: ignore[no-untyped-def]
 def ratios(x, known, rate, log=True, links=None):  # type: ignore[no-untyped-def]
     """Turn flat rates into ratios M*X/Xhat in place, and return sum M*X*log(Xhat/X), or NaN without ``log``.
 
-    With ``links`` they become M*X/(1-exp(-Xhat)), and what is returned is sum M*X*log(exp(Xhat)-1).
-    ``known`` may be None. A zero rate under a positive count gives -inf. In NumPy, for counts::
+    With ``links`` the ratios are M*X/(1-exp(-Xhat)), and the result is sum M*X*log(exp(Xhat)-1).
+    ``known`` may be None. A zero rate with a positive count gives -inf. In NumPy, for counts::
 
         seen = (x > 0) & known
         rate[:] = np.where(seen, x / rate, 0)
         return -(x[seen] * np.log(rate[seen])).sum()
 
-    No branches, so that it vectorizes. Vector code is guarded by a test of how far apart the arrays begin, and a plain
-    loop adds in another order: rates fewer than ``APART`` must lie that far from the counts, or bits are chance.
+    No branches, so that it vectorizes. Vector code is guarded by a test of the distance between arrays, and the
+    fallback loop adds in another order: fewer than ``APART`` rates must be that far from the counts, or the rounding is
+    random.
     """
     linked = 0.0 if links is None else _as_probabilities(x, known, rate)
     log_term = _ratios(x, known, rate, log)
     return log_term if links is None else log_term + linked
 
 
-# Dense CP. Cells are seen as a table (outer, inner), and a call takes rows from outer position ``first`` on. Factors of
-# all modes lie side by side in Z (R, sum of sizes), those of the outer modes first. R comes first, so that loops go
-# along positions. A group of modes is given by the column of Z ``at`` which it begins and by its sizes.
-# Constants are written as np.int64(0): of a bare 0 Numba compiles a function of its own.
+# Dense CP. Cells are viewed as a table (outer, inner), and a call processes rows from outer position ``first`` on.
+# Factors of all modes are side by side in Z (R, sum of sizes), those of the outer modes first. R is the first axis,
+# so that loops run along positions. A group of modes is given by its first column ``at`` of Z and its sizes.
+# Constants are written as np.int64(0): for a bare 0, Numba compiles a separate function.
 #
-# U (R, outer) are the products of the columns of the outer modes, made for a tile of rows at a time, and T (R, inner)
-# those of the columns of the inner modes.
+# U (R, outer) are the products of the columns of the outer modes, computed for a tile of rows at a time, and
+# T (R, inner) those of the columns of the inner modes.
 
 
 @_helper
 def _find_columns(position, at, sizes, columns):  # type: ignore[no-untyped-def]
-    """Write the columns at a position of a group of modes, one for each mode."""
+    """Write the columns at a position of a group of modes, one per mode."""
     end, rest = at + sizes.sum(), position
     for mode in range(sizes.size - 1, -1, -1):
         end -= sizes[mode]
@@ -106,9 +107,9 @@ def _find_columns(position, at, sizes, columns):  # type: ignore[no-untyped-def]
 
 @_helper
 def _products(Z, at, sizes, first, without, u):  # type: ignore[no-untyped-def]
-    """Write into ``u[:, n]`` the product of the columns at position ``first + n``, but for those of mode ``without``.
+    """Write into ``u[:, n]`` the product of the columns at position ``first + n``, without those of mode ``without``.
 
-    As long as only the last mode goes on, the product of the others stays.
+    As long as only the last mode changes, the product of the others is reused.
     """
     last, n, columns = sizes.size - 1, 0, np.empty_like(sizes)
     while n < u.shape[1]:
@@ -160,11 +161,11 @@ def _transposed(table, out):  # type: ignore[no-untyped-def]
 
 @_kernel
 def table_counts(x, known, Z, outer, inner, first, cut, to_outer, to_inner, log, links, sums, inner_sums):  # type: ignore[no-untyped-def]
-    """Expected counts of a CP model: rates, ratios and the sums that are wanted, a cache-sized tile at a time.
+    """Expected counts of a CP model: rates, ratios and the wanted sums, one cache-sized tile at a time.
 
     ``known`` may be None; ``outer`` and ``inner`` are the sizes of the modes. ``sums`` has the columns of the outer
-    modes, of the leading one only those that ``x`` touches; ``cut`` holds the first row in terms of these, and then
-    their sizes. Returns the log term (see :func:`ratios`) or NaN, and adds, as far as it is wanted, for counts::
+    modes, restricted to the positions of the leading mode in ``x``; ``cut`` contains the first row in these terms, then
+    the sizes. Returns the log term (see :func:`ratios`) or NaN, and adds, as wanted, for counts::
 
         Q = known * x / (U.T @ T)
         sums[every column of position n] += (U * (Q @ T.T).T)[:, n]
@@ -205,14 +206,14 @@ def table_counts(x, known, Z, outer, inner, first, cut, to_outer, to_inner, log,
 
 @_helper
 def _as_numbers(known, m):  # type: ignore[no-untyped-def]
-    """``m[:] = known``, flat; written out, it becomes vector code."""
+    """``m[:] = known``, flat; as an explicit loop, it vectorizes."""
     for n in range(known.size):
         m[n] = np.float64(known[n])
 
 
 @_kernel
 def mask_by_inner(known, Z, inner, V):  # type: ignore[no-untyped-def]
-    """``V[:] = T @ known.T``: what the inner modes see of the mask, for every row."""
+    """``V[:] = T @ known.T``: the mask contracted with the inner modes, for every row."""
     rows, columns = known.shape
     R, tile = Z.shape[0], min(rows, max(_TILE_ROWS, _TILE_CELLS // columns))
     T, Tt, M, part = np.empty((R, columns)), np.empty((columns, R)), np.empty((tile, columns)), np.empty((tile, R))
@@ -228,7 +229,7 @@ def mask_by_inner(known, Z, inner, V):  # type: ignore[no-untyped-def]
 
 @_kernel
 def mask_by_outer(known, Z, outer, first, W):  # type: ignore[no-untyped-def]
-    """``W += U @ known``: what the outer modes see of the mask, for every inner position."""
+    """``W += U @ known``: the mask contracted with the outer modes, for every inner position."""
     rows, columns = known.shape
     R, tile = Z.shape[0], min(rows, max(_TILE_ROWS, _TILE_CELLS // columns))
     M, U, part = np.empty((tile, columns)), np.empty(R * tile), np.empty((R, columns))

@@ -1,9 +1,9 @@
-"""Random numbers for compiled kernels: uniform, binomial, multinomial, and Poisson cut off at zero.
+"""Random numbers for compiled kernels: uniform, binomial, multinomial, and zero-truncated Poisson.
 
-A stream is an array of four 64-bit words, the state of xoshiro256++ (Blackman and Vigna, 2021), seeded through NumPy's
-``SeedSequence``. All draws are whole numbers in float64, exact up to 2^53, and none takes longer for a larger count.
-NumPy's own generators can be called from Numba too, but an own one is twice as fast there, and the same key gives the
-same draw in every version.
+A stream is an array of four 64-bit words, the state of xoshiro256++ (Blackman and Vigna, 2021), seeded with NumPy's
+``SeedSequence``. All draws are whole numbers in float64, exact up to 2^53, and their cost does not grow with the count.
+NumPy's generators can be called from Numba too, but this one is twice as fast there, and its draws are the same in
+every version.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from pltf.special import AS_WRITTEN, compiled
 
 Stream = NDArray[np.uint64]
 
-INVERTED = 10.0  # mean up to which draws count up from zero; above, rejection takes the same time for any mean
-_MOST_STEPS = 120.0  # a draw of mean 10 lies above this with probability 1e-80
+INVERTED = 10.0  # mean up to which inversion is used; above, rejection has the same cost for any mean
+_MOST_STEPS = 120.0  # a draw of mean 10 exceeds this with probability 1e-80
 _UNIT = 2.0**-53
 
 _helper = compiled(AS_WRITTEN, inside=True)
 
 
 def stream(key: Sequence[int]) -> Stream:
-    """A stream of random numbers; other keys have other streams, independent of it.
+    """A random stream; different keys have independent streams.
 
     >>> bool((stream((7, 0)) == stream((7, 0))).all()), bool((stream((7, 0)) == stream((7, 1))).any())
     (True, False)
     """
-    # The length tells (1,) from (1, 0): SeedSequence takes them for the same.
+    # The length distinguishes (1,) from (1, 0), which are the same for SeedSequence.
     return np.random.SeedSequence((len(key), *key)).generate_state(4, np.uint64).astype(np.uint64, copy=False)
 
 
@@ -42,20 +42,20 @@ def _rotated(x, k):  # type: ignore[no-untyped-def]
 
 @_helper
 def uniform(stream):  # type: ignore[no-untyped-def]
-    """A number from 0 to below 1, of 53 bits."""
+    """A uniform number in [0, 1) with 53 bits."""
     a, b, c, d = stream[0], stream[1], stream[2], stream[3]
     drawn = _rotated(a + d, 23) + a
     c ^= a
     d ^= b
     stream[0], stream[1], stream[2], stream[3] = a ^ d, b ^ c, c ^ (b << np.uint64(17)), _rotated(d, 45)
-    # In xoshiro's own order: c ^= a; d ^= b; b ^= c; a ^= d; c ^= (old b) << 17; d = rotl(d, 45).
+    # In the order of the original xoshiro: c ^= a; d ^= b; b ^= c; a ^= d; c ^= (old b) << 17; d = rotl(d, 45).
     return np.int64(drawn >> np.uint64(11)) * _UNIT
 
 
 @_helper
 def _stirling(k):  # type: ignore[no-untyped-def]
-    """log(k!) less Stirling's formula (k + 1/2) log(k + 1) - (k + 1) + log(2 pi)/2; of a whole number."""
-    if k < 10:  # the series below would be too coarse
+    """log(k!) minus Stirling's formula (k + 1/2) log(k + 1) - (k + 1) + log(2 pi)/2, for an integer k."""
+    if k < 10:  # the series is too inaccurate for small k
         factorial = 1.0
         for i in range(2, int(k) + 1):
             factorial *= i
@@ -67,7 +67,7 @@ def _stirling(k):  # type: ignore[no-untyped-def]
 
 @_helper
 def rarer(stream, n, p):  # type: ignore[no-untyped-def]
-    """Binomial: how many of n (a whole number) succeed, each with probability p of at most 1/2."""
+    """Binomial(n, p), for integer n and p of at most 1/2."""
     if n * p < INVERTED:
         return _counted_up(stream, n, p)
     return _by_rejection(stream, n, p)
@@ -75,9 +75,9 @@ def rarer(stream, n, p):  # type: ignore[no-untyped-def]
 
 @_helper
 def _counted_up(stream, n, p):  # type: ignore[no-untyped-def]
-    """Binomial by inversion: take P(0), P(1), ... away from a uniform number until it is used up."""
+    """Binomial by inversion: subtract P(0), P(1), ... from a uniform number until it is used up."""
     u = uniform(stream)
-    if u >= n * p:  # at least 1 - np of the probability is at zero
+    if u >= n * p:  # P(0) is at least 1 - np
         return 0.0
     if n == 1:
         return 1.0
@@ -94,7 +94,7 @@ def _counted_up(stream, n, p):  # type: ignore[no-untyped-def]
 def _by_rejection(stream, n, p):  # type: ignore[no-untyped-def]
     """Binomial of mean 10 or more: transformed rejection with a squeeze (Hörmann, 1993: BTRS).
 
-    Logarithms are those of numbers near 1, by their difference from 1, so that n may be as large as 2^53.
+    Logarithms near 1 are computed from the difference to 1, so that n may be as large as 2^53.
     """
     q = 1 - p
     spread = math.sqrt(n * p * q)
@@ -118,7 +118,7 @@ def _by_rejection(stream, n, p):  # type: ignore[no-untyped-def]
 
 @_helper
 def _log_ratio(n, p, k):  # type: ignore[no-untyped-def]
-    """log of P(k) / P(m) of a binomial, m its mode."""
+    """log of P(k) / P(m) of a binomial with mode m."""
     m = math.floor((n + 1) * p)
     step, odds = m - k, p / (1 - p)
     value = step * math.log((m + 1) / (odds * (n - m + 1))) + (n + 1) * math.log1p(-step / (n - k + 1))
@@ -128,7 +128,7 @@ def _log_ratio(n, p, k):  # type: ignore[no-untyped-def]
 
 @_helper
 def positive_poisson(stream, rate):  # type: ignore[no-untyped-def]
-    """A Poisson count of this rate, given that it is above zero."""
+    """A zero-truncated Poisson count of this rate."""
     if rate >= INVERTED:
         k = 0.0
         while k == 0:
@@ -144,7 +144,7 @@ def positive_poisson(stream, rate):  # type: ignore[no-untyped-def]
 
 @_helper
 def _poisson(stream, rate):  # type: ignore[no-untyped-def]
-    """Poisson of rate 10 or more: transformed rejection (Hörmann, 1993: PTRS)."""
+    """Poisson with rate 10 or more: transformed rejection (Hörmann, 1993: PTRS)."""
     b = 0.931 + 2.53 * math.sqrt(rate)
     a = -0.059 + 0.02483 * b
     sure, scale = 0.9277 - 3.6224 / (b - 2), 1.1239 + 1.1328 / (b - 3.4)
@@ -158,7 +158,7 @@ def _poisson(stream, rate):  # type: ignore[no-untyped-def]
             return k
         if k < 0 or (near < 0.013 and v > near):
             continue
-        # log P(k) = k log(rate) - rate - log k!, by differences that keep their digits
+        # log P(k) = k log(rate) - rate - log k!, computed from differences without cancellation
         ahead = (rate - k - 1) / (k + 1)
         log_chance = (k + 0.5) * math.log1p(ahead) - (rate - k - 1) - 0.5 * math.log(2 * math.pi * rate) - _stirling(k)
         if math.log(v * scale / (a / (near * near) + b)) <= log_chance:

@@ -1,11 +1,11 @@
 """Kernels that allocate counts at random: the passes of ``listed_kernels.py`` with draws instead of expectations.
 
-Random numbers are a function of a seed, the number of the cell, the number of the draw and that of the attempt
-(Philox: Salmon et al., 2011), so neither the order of programs nor the size of a block changes a bit. All draws are
-whole numbers in float64, exact up to 2^53, and take no longer for a larger count. A cell whose rate is zero, infinite
-or NaN has no allocation; the log term is not finite then and says so.
+Random numbers are a function of a seed and the numbers of the cell, the draw and the attempt (Philox: Salmon et al.,
+2011), so the result does not depend on the order of programs or the block size. All draws are whole numbers in
+float64, exact up to 2^53, and their cost does not grow with the count. A cell whose rate is zero, infinite or NaN is
+not allocated; the log term is then not finite.
 """
-# Triton reads the source of these functions, and knows no types of Python.
+# Triton reads the source of these functions, and does not support Python type hints.
 # mypy: ignore-errors
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import triton.language as tl
 
 from pltf.engines.torch.cell_kernels import link_probability, ratio_of, wide_log_term_of
 
-INVERTED = tl.constexpr(10.0)  # mean up to which draws count up from zero; above, rejection takes the same time
-MOST_STEPS = tl.constexpr(120.0)  # a draw of mean 10 lies above this with probability 1e-80
-MOST_ATTEMPTS = tl.constexpr(1000)  # each is taken with probability 0.7 and more: only a NaN needs so many
+INVERTED = tl.constexpr(10.0)  # mean up to which inversion is used; above, rejection has the same cost for any mean
+MOST_STEPS = tl.constexpr(120.0)  # a draw of mean 10 exceeds this with probability 1e-80
+MOST_ATTEMPTS = tl.constexpr(1000)  # each is accepted with probability 0.7 or more: only a NaN needs this many
 UNIT = tl.constexpr(2.0**-53)
 HALF_LOG_TWO_PI = tl.constexpr(0.9189385332046727)
-DIRECT = tl.constexpr(8)  # counts of a cell up to which each is drawn by itself
-HIDDEN, SINGLE, FIRST = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)  # numbers of draws; from FIRST: components
+DIRECT = tl.constexpr(8)  # counts per cell up to which each one is drawn individually
+HIDDEN, SINGLE, FIRST = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)  # numbers of draws; components start at FIRST
 
 
 # -- random numbers -----------------------------------------------------------------------------
@@ -29,7 +29,7 @@ HIDDEN, SINGLE, FIRST = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)  # num
 
 @triton.jit
 def uniforms(seed, cell, number, attempt):
-    """Two numbers from 0 to below 1, of 53 bits, for every cell."""
+    """Two uniform numbers in [0, 1) with 53 bits, for every cell."""
     low, high = cell.to(tl.uint32), (cell >> 32).to(tl.uint32)
     a, b, c, d = tl.philox(seed, low, high, (low * 0 + number).to(tl.uint32), (low * 0 + attempt).to(tl.uint32))
     return unit(a, b), unit(c, d)
@@ -37,19 +37,19 @@ def uniforms(seed, cell, number, attempt):
 
 @triton.jit
 def unit(high, low):
-    """A number from 0 to below 1 from 64 random bits."""
+    """A uniform number in [0, 1) from 64 random bits."""
     return (((high.to(tl.uint64) << 32) | low.to(tl.uint64)) >> 11).to(tl.float64) * UNIT
 
 
 @triton.jit
 def any_of(mask):
-    """Whether any is true."""
+    """Whether any element is true."""
     return tl.max(mask.to(tl.int32), axis=0) > 0
 
 
 @triton.jit
 def log1p(x):
-    """log(1 + x) to the last digits; x above -1 (Kahan)."""
+    """log(1 + x) at full precision, for x above -1 (Kahan)."""
     u = 1.0 + x
     lost = u == 1.0
     return tl.where(lost, x, tl.log(tl.where(lost, 2.0, u)) * x / tl.where(lost, 1.0, u - 1.0))
@@ -57,7 +57,7 @@ def log1p(x):
 
 @triton.jit
 def stirling(k):
-    """log(k!) less Stirling's formula (k + 1/2) log(k + 1) - (k + 1) + log(2 pi)/2; of a whole number."""
+    """log(k!) minus Stirling's formula (k + 1/2) log(k + 1) - (k + 1) + log(2 pi)/2, for an integer k."""
     w = 1.0 / (k + 1.0)
     v = w * w
     series = w * (1.0 / 12.0 - v * (1.0 / 360.0 - v * (1.0 / 1260.0 - v * (1.0 / 1680.0))))
@@ -65,15 +65,15 @@ def stirling(k):
     for i in tl.static_range(2, 10):
         factorial *= tl.where((k >= i) & (k < 10), i * 1.0, 1.0)
     few = tl.log(factorial) - ((k + 0.5) * tl.log(k + 1.0) - (k + 1.0) + HALF_LOG_TWO_PI)
-    return tl.where(k < 10, few, series)  # of few the series would be too coarse
+    return tl.where(k < 10, few, series)  # the series is too inaccurate for small k
 
 
 @triton.jit
 def counted_up(left, chance, odds, more, going):
-    """By inversion: take P(0), P(1), ... away from a uniform number until it is used up.
+    """Inversion: subtract P(0), P(1), ... from a uniform number until it is used up.
 
-    ``P(k) = P(k - 1) * (odds / k - more)``: of a binomial odds is (n+1)*p/(1-p) and more is p/(1-p), of a Poisson
-    variable odds is the rate and more is zero.
+    ``P(k) = P(k - 1) * (odds / k - more)``. For a binomial, odds is (n+1)*p/(1-p) and more is p/(1-p); for a Poisson
+    variable, odds is the rate and more is zero.
     """
     k = tl.zeros(left.shape, tl.float64)
     going = going & (left > chance)
@@ -90,14 +90,14 @@ def counted_up(left, chance, odds, more, going):
 
 @triton.jit
 def binomial(seed, cell, number, n, p, asked):
-    """How many of n (a whole number) succeed, each with probability p of at most 1/2; 0 where it is not asked for."""
+    """Binomial(n, p), for integer n and p of at most 1/2; 0 where it is not requested."""
     mean = n * p
     few, many = asked & (mean < INVERTED), asked & (mean >= INVERTED)
     drawn = tl.zeros(n.shape, tl.float64)
     if any_of(few):
         u, _ = uniforms(seed, cell, number, 0)
         odds = p / (1.0 - p)
-        # At least 1 - np of the probability is at zero: most draws need no power.
+        # P(0) is at least 1 - np: most draws do not need the power.
         chance = tl.exp(tl.where(few, n, 0.0) * log1p(-p))
         k = tl.minimum(counted_up(1.0 - u, chance, (n + 1.0) * odds, odds, few & (u < mean)), n)
         drawn = tl.where(few, k, drawn)
@@ -110,7 +110,7 @@ def binomial(seed, cell, number, n, p, asked):
 def binomial_by_rejection(seed, cell, number, n, p, asked):
     """Binomial of mean 10 or more: transformed rejection with a squeeze (Hörmann, 1993: BTRS).
 
-    Logarithms are those of numbers near 1, by their difference from 1, so that n may be as large as 2^53.
+    Logarithms near 1 are computed from the difference to 1, so that n may be as large as 2^53.
     """
     n, p = tl.where(asked, n, 40.0), tl.where(asked, p, 0.5)
     spread = tl.sqrt(n * p * (1.0 - p))
@@ -136,7 +136,7 @@ def binomial_by_rejection(seed, cell, number, n, p, asked):
 
 @triton.jit
 def log_ratio(n, p, k):
-    """log of P(k) / P(m) of a binomial, m its mode."""
+    """log of P(k) / P(m) of a binomial with mode m."""
     m = tl.floor((n + 1.0) * p)
     step, odds = m - k, p / (1.0 - p)
     value = step * tl.log((m + 1.0) / (odds * (n - m + 1.0))) + (n + 1.0) * log1p(-step / (n - k + 1.0))
@@ -149,9 +149,9 @@ def log_ratio(n, p, k):
 
 @triton.jit
 def positive_poisson(seed, cell, rate, asked):
-    """A Poisson count given that it is above zero; 0 where it is not asked for.
+    """A zero-truncated Poisson count; 0 where it is not requested.
 
-    The first event comes before time 1; those after it are Poisson with the rate of the time that is left.
+    The first event comes before time 1; the later ones are Poisson with the rate of the remaining time.
     """
     rate = tl.where(asked, rate, 1.0)
     u, _ = uniforms(seed, cell, HIDDEN, 0)
@@ -175,7 +175,7 @@ def poisson(seed, cell, mean, asked):
 
 @triton.jit
 def poisson_by_rejection(seed, cell, mean, asked):
-    """Poisson of mean 10 or more: transformed rejection (Hörmann, 1993: PTRS)."""
+    """Poisson with mean 10 or more: transformed rejection (Hörmann, 1993: PTRS)."""
     mean = tl.where(asked, mean, 10.0)
     b = 0.931 + 2.53 * tl.sqrt(mean)
     a = -0.059 + 0.02483 * b
@@ -199,14 +199,14 @@ def poisson_by_rejection(seed, cell, mean, asked):
 
 @triton.jit
 def log_poisson(mean, k):
-    """log P(k) = k log(mean) - mean - log k!, by differences that keep their digits."""
+    """log P(k) = k log(mean) - mean - log k!, computed from differences without cancellation."""
     ahead = mean - k - 1.0
     return (k + 0.5) * log1p(ahead / (k + 1.0)) - ahead - HALF_LOG_TWO_PI - 0.5 * tl.log(mean) - stirling(k)
 
 
 @triton.jit
 def hidden_counts(x, rate, seed, cell, seen, LINKS: tl.constexpr):
-    """The counts of cells that are to be allocated: what they hold, or what is drawn for links; 0 without a rate."""
+    """The counts to allocate: values of cells, or sampled hidden counts of links; 0 if the rate is zero."""
     drawable = seen & (rate > 0) & (rate < float("inf"))
     if LINKS:
         return positive_poisson(seed, cell, rate, drawable)
@@ -219,10 +219,10 @@ def hidden_counts(x, rate, seed, cell, seen, LINKS: tl.constexpr):
 
 @triton.jit
 def share(seed, cell, r, left, weight, rest, many, most):
-    """How many of the counts that are left one component draws, where a cell has many and it is not the largest.
+    """Number of remaining counts that one component draws, for cells with many counts; not for the largest component.
 
-    The largest weight gets what the others leave: so no probability is above 1/2, and none comes from the difference
-    of nearly equal numbers.
+    The largest weight gets the remainder: then no probability exceeds 1/2, and none is a difference of nearly equal
+    numbers.
     """
     asked = many & (r != most) & (left > 0) & (weight > 0)
     p = tl.where(asked, weight / tl.where(asked, rest, 1.0), 0.0)
@@ -233,7 +233,7 @@ def share(seed, cell, r, left, weight, rest, many, most):
 def weight_of(
     table, own, positions, stride, cell, seen, r, MODES: tl.constexpr, SKIPPED: tl.constexpr, WIDTH: tl.constexpr
 ):
-    """What component r adds to the rate of each cell, in float64."""
+    """Contribution of component r to the rate of each cell, in float64."""
     weight = tl.where(seen, tl.load(table + own * WIDTH + r).to(tl.float64), 0.0)
     for n in tl.static_range(MODES):
         if n != SKIPPED:
@@ -244,7 +244,7 @@ def weight_of(
 
 @triton.jit(do_not_specialize=["stride", "R"])
 def cp_draws(
-    starts,  # to log_terms as of cp_sums; parts are in float64
+    starts,  # up to log_terms as in cp_sums; parts are in float64
     owners,
     positions,
     order,
@@ -261,12 +261,12 @@ def cp_draws(
     COMPONENTS: tl.constexpr,
     CELLS: tl.constexpr,
     LINKS: tl.constexpr,
-    MANY: tl.constexpr,  # whether any cell may have more than a few counts
+    MANY: tl.constexpr,  # whether any cell can have more than a few counts
 ):
-    """Counts of the cells of one chunk, allocated at random and added up by component.
+    """Allocate the counts of the cells of one chunk at random, and sum them by component.
 
-    A few counts are drawn one by one: each falls into the component in whose part of the rate a uniform number lies.
-    Many are drawn by binomials, component after component, each from what is left.
+    A few counts are drawn individually: each goes to the component whose share of the rate contains a uniform number.
+    Many counts are drawn by binomials, component by component, from the remaining ones.
     """
     chunk = tl.program_id(0).to(tl.int64)
     start = tl.load(starts + chunk).to(tl.int64)
@@ -322,7 +322,7 @@ def split_rows(
     seeds,  # (1,)
     rows,
     terms,
-    ROWS: tl.constexpr,  # of a program
+    ROWS: tl.constexpr,  # per program
 ):
     """``drawn[n]`` = multinomial of ``counts[n]`` over the weights of row n."""
     number = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
@@ -347,7 +347,7 @@ def split_rows(
 
 @triton.jit(do_not_specialize=["cells"])
 def draw_links(x, rates, drawn, seeds, cells, CELLS: tl.constexpr):
-    """``drawn[n]`` = the hidden count of a link of this rate, in float64."""
+    """``drawn[n]`` = the hidden count of a link with this rate, in float64."""
     number = tl.program_id(0).to(tl.int64) * CELLS + tl.arange(0, CELLS)
     seen, seed = number < cells, tl.load(seeds)
     counts = tl.load(x + number, mask=seen, other=0.0).to(tl.float64)

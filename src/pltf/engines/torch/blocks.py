@@ -1,13 +1,13 @@
-"""Any equation over listed cells on a device: blocks of cells through a tree of pairwise contractions.
+"""Any equation over listed cells on a device: blocks of cells pass through a tree of pairwise contractions.
 
-The cells of a block are one batch index. A factor with observed indices becomes a table of rows, gathered at the cells;
-others stay as they are:
+The cells of a block form one batch index. A factor with observed indices becomes a table of rows, gathered at the
+cells; other factors stay as they are:
 
     ip,jq,kr,pqr->ijk   becomes   np,nq,nr,pqr->n   for the cells n of a block.
 
-Forwards the tree turns rows into rates, backwards ratios into what each cell gives to the rows of each factor. These
-are added up row by row, in fixed order (``sums.py``). Blocks are so small that temporaries keep to a budget: nothing
-has the size of the cells times the latent indices.
+Forwards, the tree computes rates from rows; backwards, it computes each cell's contribution to the rows of each factor
+from the ratios. These are summed by row in a fixed order (``sums.py``). Blocks are small enough for the memory budget:
+nothing has the size of the cells times the latent indices.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from pltf.engines.torch.sums import SegmentSums, narrow
 from pltf.engines.ways import ALL, Task
 from pltf.notation import Equation, Term
 
-CELL = "(cell)"  # no name of an index that a model can have
+CELL = "(cell)"  # cannot be the name of an index of a model
 HOST_BYTES = 64 << 20  # temporaries of a block on the CPU;
-MOST_BYTES, SHARE = 1 << 30, 1 / 16  # on a GPU, and of its memory
-TYPICAL = 1 << 16  # cells, by which the order of contractions is chosen
+MOST_BYTES, SHARE = 1 << 30, 1 / 16  # on a GPU, and as a share of its memory
+TYPICAL = 1 << 16  # cells for which the contraction order is optimized
 
 
 def over_cells(equation: Equation) -> Equation:
-    """The equation for listed cells: one index of them instead of the observed ones.
+    """The equation for listed cells: one index for cells replaces the observed indices.
 
     >>> import pltf
     >>> equation, = pltf.Model("ip,jq,kr,pqr->ijk", p=2, q=3, r=2).equations
@@ -56,7 +56,7 @@ def over_cells(equation: Equation) -> Equation:
 
 
 class Leaf:
-    """A factor as a table: a row for each position of its observed indices, less latent ones that nothing else has."""
+    """A factor as a table: one row per position of its observed indices, without latent indices unique to it."""
 
     def __init__(self, task: Task, number: int, kept: Indices) -> None:
         observed = task.equation.output.indices
@@ -71,31 +71,31 @@ class Leaf:
 
     @property
     def rows(self) -> int:
-        """Positions of the observed indices."""
+        """Number of positions of the observed indices."""
         return prod(self.sizes)
 
     @property
     def columns(self) -> int:
-        """Entries of the latent indices that are kept."""
+        """Number of entries of the latent indices that are kept."""
         return prod(self.kept)
 
     def table(self, factor: Tensor) -> Tensor:
-        """(rows, columns), from a factor."""
+        """A factor as (rows, columns)."""
         return self._with_lone(factor).sum(dim=2)
 
     def lying(self, table: Tensor, shape: Sequence[int]) -> Tensor:
-        """A table with the axes of its factor, the same for all positions of latent indices that were summed."""
+        """A table with the axes of its factor, constant along latent indices that were summed."""
         return self._as_factor(table[:, :, None].expand(-1, -1, prod(shape[axis] for axis in self._lone)), shape)
 
     def split(self, table: Tensor, factor: Tensor, draws: Draws) -> Tensor:
-        """Counts of a table as those of its factor: drawn over latent indices that were summed."""
+        """Counts of a table as counts of its factor: allocated at random along latent indices that were summed."""
         weights = self._with_lone(factor)
         if weights.shape[2] > 1:
             table = draws.split(table.reshape(-1), weights.reshape(table.numel(), -1))
         return self._as_factor(table.reshape(weights.shape), factor.shape)
 
     def _with_lone(self, factor: Tensor) -> Tensor:
-        """(rows, columns, positions of latent indices that nothing else has)."""
+        """(rows, columns, positions of latent indices that no other factor has)."""
         return factor.permute(self._axes + self._lone).reshape(self.rows, self.columns, -1)
 
     def _as_factor(self, array: Tensor, shape: Sequence[int]) -> Tensor:
@@ -103,13 +103,13 @@ class Leaf:
         return array.reshape([shape[axis] for axis in axes]).permute(np.argsort(axes).tolist()).contiguous()
 
     def gathered(self, table: Tensor, at: Tensor) -> Tensor:
-        """The rows of cells at ``at`` (modes, cells), with the axes of the leaf."""
+        """The rows at the cells ``at`` (modes, cells), with the axes of the leaf."""
         return (
             table.index_select(0, self.rows_of(at)).reshape(-1, *self.kept) if self.modes else table.reshape(self.kept)
         )
 
     def rows_of(self, at: Tensor) -> Tensor:
-        """The row of every cell; ``at`` (modes, cells)."""
+        """The row number of every cell; ``at`` is (modes, cells)."""
         rows = at[self.modes[0]]
         for mode, size in zip(self.modes[1:], self.sizes[1:], strict=True):
             rows = rows.long() * size + at[mode]
@@ -118,14 +118,14 @@ class Leaf:
 
 @dataclass(frozen=True, eq=False)
 class Grouping:
-    """How the cells of a block are added up by the rows of a table."""
+    """How the cells of a block are summed by the rows of a table."""
 
-    order: Tensor | None  # of the cells, row by row; None: they are so already
+    order: Tensor | None  # permutation that sorts the cells by row; None: already sorted
     sums: SegmentSums
 
     @classmethod
     def of(cls, device: Device, rows: Tensor, size: int) -> Grouping:
-        """For the row of every cell; rows are below a size."""
+        """Grouping for the given row of every cell; row numbers are below ``size``."""
         torch = device.torch
         own, order = torch.sort(rows, stable=True)
         sorted_already = bool((own == rows).all())
@@ -135,7 +135,7 @@ class Grouping:
 
 
 class ListOnDevice:
-    """A list as it is, on a device."""
+    """A list in data order, on a device."""
 
     def __init__(self, device: Device, whole: WholeList) -> None:
         self.at = device.put(whole.coords)
@@ -143,9 +143,9 @@ class ListOnDevice:
 
 
 class BlockPasses:
-    """Any equation: one pass for all factors, block by block.
+    """Any equation: one pass computes all factors, block by block.
 
-    With ``copies="one"`` the cells of a block are sorted every time, and nothing is held but the list.
+    With ``copies="one"`` the cells of a block are sorted in every pass, and only the list is kept.
     """
 
     def __init__(self, task: Task, cells: CellList, device: Device, copies: str) -> None:
@@ -181,7 +181,7 @@ class BlockPasses:
     def _allocated(
         self, factors: Mapping[str, Tensor], names: Collection[str], draws: Draws
     ) -> tuple[dict[str, Tensor], Number]:
-        """Counts that are drawn, and the log term."""
+        """Sampled counts, and the log term."""
         tables = self._tables(factors, np.dtype(np.float64))
         sums = self._zeros(self._numbers(names))
         log_terms = [self._zero()]
@@ -211,38 +211,38 @@ class BlockPasses:
         return self._leaves[leaf].lying(sums[leaf], factors[of].shape)
 
     def _numbers(self, names: Collection[str]) -> list[int]:
-        """Leaves by the names of their factors."""
+        """Leaf numbers of the named factors."""
         return [n for n, name in enumerate(self._names) if name in names]
 
     def _rounded(self, factor: Tensor, dtype: np.dtype[Any]) -> Tensor:
         return factor.to(getattr(self._device.torch, dtype.name))
 
     def _tables(self, factors: Mapping[str, Tensor], dtype: np.dtype[Any]) -> list[Tensor]:
-        """The factors as tables, rounded to a type."""
+        """The factors as tables, rounded to a dtype."""
         named = zip(self._names, self._leaves, strict=True)
         return [leaf.table(self._rounded(factors[name], dtype)) for name, leaf in named]
 
     def _ratios(self, block: slice, values: Mapping[int, Tensor], log: bool) -> tuple[Tensor, Number]:
-        """Ratios of the cells of a block, and what they add to the log term."""
+        """Ratios of the cells of a block, and their contribution to the log term."""
         x, rate = self._list.x[block], values[self._root]
         return ratios(self._device.torch, x, rate, None, links=bool(self._task.links), log=log)
 
     def _zero(self) -> Tensor:
-        """What an empty list adds to the log term."""
+        """The log term of an empty list."""
         return self._device.torch.zeros((), dtype=self._device.torch.float64, device=self._device.place)
 
     def _zeros(self, wanted: Collection[int]) -> dict[int, Tensor]:
-        """Sums of the wanted leaves, as tables."""
+        """Zero sums for the wanted leaves, as tables."""
         torch, place = self._device.torch, self._device.place
         shapes = {n: (self._leaves[n].rows, self._leaves[n].columns) for n in sorted(wanted)}
         return {n: torch.zeros(shape, dtype=torch.float64, device=place) for n, shape in shapes.items()}
 
     def _forward(self, tables: Sequence[Tensor], block: slice, nodes: Collection[int]) -> dict[int, Tensor]:
-        """Values of some nodes of the tree for a block of cells, and of no others."""
+        """Values of the requested nodes of the tree for a block of cells."""
         return forward(self._tree, self._leaves, tables, self._list.at[:, block], nodes)
 
     def _backward(self, values: Mapping[int, Tensor], cells: Tensor, wanted: Collection[int]) -> dict[int, Tensor]:
-        """What every cell gives to the wanted leaves."""
+        """Contribution of every cell to the wanted leaves."""
         delta = {self._root: cells}
         for step in reversed(self._tree.steps):
             above = delta.pop(step.out, None)
@@ -256,11 +256,11 @@ class BlockPasses:
     def _split(
         self, values: Mapping[int, Tensor], cells: Tensor, wanted: Collection[int], draws: Draws
     ) -> dict[int, Tensor]:
-        """How the counts of every cell are drawn over the entries of the wanted leaves.
+        """Allocate the counts of every cell to the entries of the wanted leaves.
 
-        Down the tree: the counts of a node are split over the indices that its step sums, and go to both nodes below,
-        added up over what these do not hold. Counts that share a node without cells are added up before they are split
-        further, for a sum of multinomials of equal probabilities is a multinomial.
+        From the root down: the counts of a node are split over the indices that its step sums, and passed to both
+        children, summed over the indices that these do not have. Counts that share a node without cells are added
+        before they are split further, because a sum of multinomials with equal probabilities is a multinomial.
         """
         given = {self._root: cells}
         for step in reversed(self._tree.steps):
@@ -274,7 +274,7 @@ class BlockPasses:
         return given
 
     def _add(self, sums: Mapping[int, Tensor], delta: Mapping[int, Tensor], number: int) -> None:
-        """Add what the cells of a block give to the rows of the tables."""
+        """Add the contributions of the cells of a block to the rows of the tables."""
         for n, given in delta.items():
             leaf, parts = self._leaves[n], given.reshape(-1, self._leaves[n].columns)
             if leaf.modes:
@@ -284,7 +284,7 @@ class BlockPasses:
                 sums[n].add_(parts)
 
     def _grouping(self, number: int, leaf: Leaf) -> Grouping:
-        """How the cells of a block lie among the rows of a factor: the same for all factors of the same modes."""
+        """The grouping of the cells of a block by the rows of a factor, shared by all factors with the same modes."""
         key = number, tuple(leaf.modes)
         found = self._groupings.get(key)
         if found is None:
@@ -301,7 +301,7 @@ def forward(
     at: Tensor,
     nodes: Collection[int] | None = None,
 ) -> dict[int, Tensor]:
-    """Values of the nodes of a tree, or of some of them, for cells at ``at`` (modes, cells)."""
+    """Values of all or some nodes of a tree, for cells at ``at`` (modes, cells)."""
     nodes = range(len(tree.nodes)) if nodes is None else nodes
     values = {n: leaf.gathered(tables[n], at) for n, leaf in enumerate(leaves) if n in nodes}
     for step in tree.steps:
@@ -311,21 +311,21 @@ def forward(
 
 
 def _down(pair: Pair, above: Tensor, sibling: Tensor) -> Tensor:
-    """One step backwards. What adds up all cells of a block at once does so in float64, and so does what follows."""
+    """One step backwards. Sums over all cells of a block, and everything after them, are in float64."""
     if CELL in pair.left and CELL not in pair.out:
         above = above.double()
     return _contracted(pair, above, sibling.to(above.dtype))
 
 
 def _contracted(pair: Pair, left: Tensor, right: Tensor) -> Tensor:
-    """A pair; where both sides have the same indices, entry by entry: a batch of tiny products would be slower."""
+    """Contract a pair; elementwise if both sides have the same indices, because tiny batched products are slower."""
     if set(pair.left) != set(pair.right):
         return pair(left, right)
     return _summed_to(left * _spread(right, pair.right, pair.left), pair.left, pair.out)
 
 
 def _split_step(pair: Pair, above: Tensor, left: Tensor, right: Tensor, draws: Draws) -> tuple[Tensor, Indices]:
-    """The counts of a node split over what its step sums, and the indices of the result."""
+    """The counts of a node, split over the indices that its step sums, and the indices of the result."""
     held = dict.fromkeys((*pair.out, *pair.left, *pair.right))
     indices = tuple(held)
     if len(indices) == len(pair.out):
@@ -336,25 +336,25 @@ def _split_step(pair: Pair, above: Tensor, left: Tensor, right: Tensor, draws: D
 
 
 def _spread(array: Tensor, indices: Indices, over: Indices) -> Tensor:
-    """An array with axes of size 1 for the indices that it does not hold."""
+    """An array with axes of size 1 for the indices that it does not have."""
     order = [indices.index(index) for index in over if index in indices]
     return array.permute(order)[tuple(slice(None) if index in indices else None for index in over)]
 
 
 def _summed_to(array: Tensor, indices: Indices, to: Indices) -> Tensor:
-    """An array summed over all indices but some, in the order of these."""
+    """An array summed over all indices except some, in the order of these."""
     away = [axis for axis, index in enumerate(indices) if index not in to]
     kept = [index for index in indices if index in to]
     return (array.sum(dim=away) if away else array).permute([kept.index(index) for index in to])
 
 
 def cells_tree(task: Task) -> Tree:
-    """The order of contractions for a block of cells."""
+    """The contraction order for a block of cells."""
     return plan_tree(over_cells(task.equation), {**task.sizes, CELL: TYPICAL})
 
 
 def cell_bytes(tree: Tree, task: Task) -> int:
-    """What a cell of a block takes at most: values and what comes back of every node, and copies of some."""
+    """Largest memory per cell of a block: values and gradients of every node, and copies of some."""
 
     def entries(indices: Collection[str]) -> int:
         return prod(task.sizes[index] for index in indices if index != CELL) if CELL in indices else 0
@@ -365,10 +365,10 @@ def cell_bytes(tree: Tree, task: Task) -> int:
 
 
 def block_of(task: Task, tree: Tree, device: Device) -> int:
-    """Cells of a block."""
+    """Number of cells per block."""
     return max(budget(device) // cell_bytes(tree, task), 1)
 
 
 def budget(device: Device) -> int:
-    """Bytes that a block may take."""
+    """Memory budget of a block in bytes."""
     return HOST_BYTES if device.where == "cpu" else int(min(MOST_BYTES, device.memory()[1] * SHARE))

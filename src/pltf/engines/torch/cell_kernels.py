@@ -1,5 +1,5 @@
-"""What one observed cell adds, for Triton kernels: the twin of ``cells.py``."""
-# Triton reads the source of these functions, and knows no types of Python.
+"""Contribution of one observed cell, for Triton kernels: the counterpart of ``cells.py``."""
+# Triton reads the source of these functions, and does not support Python type hints.
 # mypy: ignore-errors
 
 import triton
@@ -8,7 +8,7 @@ import triton.language as tl
 
 @triton.jit
 def link_probability(rate):
-    """1 - exp(-rate) without cancellation: a series for small rates, exp for others."""
+    """1 - exp(-rate) without cancellation: a series for small rates, else exp."""
     TERMS: tl.constexpr = 9 if rate.dtype == tl.float32 else 14
     series = rate * 0 + 1.0
     for k in tl.static_range(TERMS, 1, -1):
@@ -18,7 +18,7 @@ def link_probability(rate):
 
 @triton.jit
 def ratio_of(x, rate, seen, LINKS: tl.constexpr):
-    """M*X/Xhat, or M*X/(1-exp(-Xhat)) of a link; 0 where a cell is not ``seen`` or has no count."""
+    """M*X/Xhat, for links M*X/(1-exp(-Xhat)); 0 where a cell is not ``seen`` or has no count."""
     counted = seen & (x > 0)
     odds = tl.where(counted, link_probability(rate) if LINKS else rate, 1.0)
     return tl.where(counted, x / odds, 0.0)
@@ -26,7 +26,7 @@ def ratio_of(x, rate, seen, LINKS: tl.constexpr):
 
 @triton.jit
 def log_term_of(x, rate, ratio, LINKS: tl.constexpr):
-    """X*log(Xhat/X), or log(exp(Xhat)-1) of a link, from the ratio; 0 where that is zero."""
+    """X*log(Xhat/X), for links log(exp(Xhat)-1), from the ratio; 0 where the ratio is zero."""
     term = -x * tl.log(tl.where(ratio > 0, ratio, 1.0))
     if LINKS:
         term += tl.where(ratio > 0, rate, 0.0)
@@ -35,14 +35,15 @@ def log_term_of(x, rate, ratio, LINKS: tl.constexpr):
 
 @triton.jit
 def wide_log(ratio):
-    """log in float64 of a positive number of any type.
+    """Logarithm in float64 of a positive number of any type.
 
-    Of float32 the power of two is taken apart and its log added in float64: what is left is near 1, and its log in
-    float32 is off by no more than the ratio itself is. A log in float64 would take longer than the rest of a cell.
+    For float32, the power of two is split off and its logarithm added in float64: the remaining factor is near 1, and
+    the error of its float32 logarithm does not exceed that of the ratio. A float64 logarithm would dominate the cost of
+    a cell.
     """
     if ratio.dtype == tl.float32:
         bits = ratio.to(tl.int32, bitcast=True)
-        power = (bits - 0x3F400000) >> 23  # of two: what is left lies between 3/4 and 3/2
+        power = (bits - 0x3F400000) >> 23  # of two: the remaining factor is between 3/4 and 3/2
         left = (bits - (power << 23)).to(tl.float32, bitcast=True)
         log = tl.log(left).to(tl.float64) + power.to(tl.float64) * 0.6931471805599453
         return tl.where(ratio < float("inf"), log, float("inf"))
@@ -52,7 +53,7 @@ def wide_log(ratio):
 
 @triton.jit
 def wide_log_term_of(x, rate, ratio, seen, LINKS: tl.constexpr):
-    """:func:`log_term_of` in float64; a rate that is infinite or NaN under a count is not lost."""
+    """:func:`log_term_of` in float64; infinite or NaN rates of non-zero cells are propagated."""
     term = -x.to(tl.float64) * wide_log(tl.where(ratio > 0, ratio, 1.0))
     if LINKS:
         term += tl.where(ratio > 0, rate, 0.0).to(tl.float64)
@@ -61,9 +62,9 @@ def wide_log_term_of(x, rate, ratio, seen, LINKS: tl.constexpr):
 
 @triton.jit
 def quick_ratio_of(x, rate, LINKS: tl.constexpr, NATIVE: tl.constexpr):
-    """:func:`ratio_of` in float32 by a reciprocal and a step of Newton's; where x is 0 nothing is asked.
+    """:func:`ratio_of` in float32, by an approximate reciprocal and a Newton step; requires x > 0.
 
-    It takes half the instructions of a division. A rate of 0 counts as 1e-38: :func:`log_parts` knows the ratio.
+    Needs half the instructions of a division. A rate of 0 is treated as 1e-38: :func:`log_parts` detects the ratio.
     """
     odds = tl.maximum(link_probability(rate) if LINKS else rate, 1.1754944e-38)
     if NATIVE:
@@ -78,12 +79,12 @@ def quick_ratio_of(x, rate, LINKS: tl.constexpr, NATIVE: tl.constexpr):
 
 @triton.jit
 def log_parts(ratio):
-    """The log of a float32 as ``powers * log(2) / 2**23 + rest``: a sum of large powers keeps its digits.
+    """The log of a float32 as ``powers * log(2) / 2**23 + rest``, so that sums of large powers stay exact.
 
-    Infinite above 2**120, to which a rate of 0 leads. The series is that of the Cephes library.
+    Infinite above 2**120, the result of a rate of 0. The series is from the Cephes library.
     """
     bits = ratio.to(tl.int32, bitcast=True)
-    power = (bits - 0x3F3504F3) & -0x800000  # what is left lies between sqrt(1/2) and sqrt(2)
+    power = (bits - 0x3F3504F3) & -0x800000  # the remaining factor is between sqrt(1/2) and sqrt(2)
     f = (bits - power).to(tl.float32, bitcast=True) - 1.0
     series = tl.fma(f, 7.0376836292e-2, -1.1514610310e-1)
     series = tl.fma(f, series, 1.1676998740e-1)

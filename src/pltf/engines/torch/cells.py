@@ -1,4 +1,4 @@
-"""What one observed cell adds, in plain PyTorch: its ratio, and its part of the log term."""
+"""Contribution of one observed cell, in plain PyTorch: its ratio and its part of the log term."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from pltf.engines.base import Number
 
-Tensor = Any  # torch.Tensor, which is not imported before it is needed
+Tensor = Any  # torch.Tensor, which is imported only when needed
 Torch = Any
 
 
@@ -19,7 +19,7 @@ def ratios(
 ) -> tuple[Tensor, Number]:
     """M*X/Xhat of every cell, and sum M*X*log(Xhat/X), or NaN without ``log``.
 
-    Of links M*X/(1-exp(-Xhat)), and sum M*X*log(exp(Xhat)-1). A zero rate under a positive count gives -inf.
+    For links M*X/(1-exp(-Xhat)), and sum M*X*log(exp(Xhat)-1). A zero rate with a positive count gives -inf.
 
     >>> import torch
     >>> ratios(torch, torch.tensor([2.0, 0.0]), torch.tensor([1.0, 3.0]), None, links=False, log=False)
@@ -30,7 +30,7 @@ def ratios(
     ratio = torch.where(seen, x / odds, 0)
     if not log:
         return ratio, math.nan
-    # In float64: a float32 logarithm would lose a part of every count that is as large as that of the rates.
+    # In float64: the relative error of a float32 logarithm would be that of the rates, times every count.
     terms = torch.where(seen, x, 0).double().mul_(torch.where(seen, ratio, 1).double().log_())
     linked = torch.where(seen, rate, 0).sum(dtype=torch.float64) if links else 0.0
     return ratio, linked - terms.sum()
@@ -39,7 +39,7 @@ def ratios(
 def lost_in_cast(
     torch: Torch, log_term: Tensor, counts: Mapping[str, Tensor], factors: Mapping[str, Tensor], dtype: np.dtype[Any]
 ) -> Number:
-    """What the log term loses when every L is rounded to L': sum of counts * log(L/L'), as ``base.lost_in_cast``.
+    """Loss of the log term when every L is rounded to L': sum of counts * log(L/L'), as ``base.lost_in_cast``.
 
     >>> import torch
     >>> one = torch.ones(1, dtype=torch.float64)

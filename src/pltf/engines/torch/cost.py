@@ -1,4 +1,4 @@
-"""What a sweep takes on a GPU: bytes, and seconds from what was measured on an H200. No PyTorch is needed here."""
+"""Cost of an iteration on a GPU: bytes, and seconds based on measurements on an H200. Does not import PyTorch."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from pltf.engines.ways import ALL, CLOSED_FORM, DENSE, HOLES, MASK, OBSERVED, ON
 if TYPE_CHECKING:
     from pltf.engines.plan import TensorPlan
 
-BANDWIDTH = 4.25e12  # bytes a second, of a copy
-DENSE_RATE = 1e13  # operations a second of a pass over an array, with the logarithm
-LISTED_RATE = 186e9  # cells times components a second, of all passes over a list for CP
-SCATTERED = 3.0  # times as long with one copy of a list, whose cells are gathered: from the bytes that it reads
-CHAINED = 8.0  # times as long for another model of as many operations
-LAUNCHES, LAUNCH = 60, 8e-6  # kernels that a sweep starts, and the seconds that each of them takes at least
-ENTRY_BYTES = 400  # that the arithmetic on factors reads and writes, for an entry
-PREDICTED_ENTRY = 32  # bytes of an entry of a factor of which rates are predicted: as it came, and as a table
-PREDICTED_BLOCKS = 4  # blocks that a prediction holds: of rates, or of draws and what it takes to sort them
+BANDWIDTH = 4.25e12  # bytes per second of a copy
+DENSE_RATE = 1e13  # operations per second of a pass over an array, including the logarithm
+LISTED_RATE = 186e9  # cells times components per second, for all passes over a list for CP
+SCATTERED = 3.0  # slowdown with one copy of a list, whose cells are gathered: estimated from the bytes read
+CHAINED = 8.0  # slowdown for other models with the same number of operations
+LAUNCHES, LAUNCH = 60, 8e-6  # kernels per iteration, and the minimum time of each in seconds
+ENTRY_BYTES = 400  # bytes that the factor arithmetic reads and writes per entry
+PREDICTED_ENTRY = 32  # bytes per factor entry for predicting rates: the factor and its table
+PREDICTED_BLOCKS = 4  # blocks that a prediction holds: rates, or draws and their sorting
 
 
 def seconds_of(task: Task, counts: Way, exposure: Way, copies: str = ALL) -> float:
-    """Of the sums over one tensor, in a sweep.
+    """Seconds of the sums over one tensor, per iteration.
 
     >>> import numpy as np, pltf
     >>> plan, = pltf.cp(rank=20).plan(pltf.observe((np.zeros((1, 3), int), [1]), shape=(10**6, 10**6, 10))).equations
@@ -37,13 +37,13 @@ def seconds_of(task: Task, counts: Way, exposure: Way, copies: str = ALL) -> flo
 
 
 def _array(task: Task, products: int, itemsize: int) -> float:
-    """A pass over all cells: it reads them, and goes through the last contraction of the tree that often."""
+    """A pass over all cells: reads them, and evaluates the last contraction of the tree ``products`` times."""
     root = task.tree.steps[-1].forward.flops(task.sizes) if task.tree.steps else task.facts.cells
     return max(task.facts.cells * itemsize / BANDWIDTH, products * root / DENSE_RATE)
 
 
 def _list(task: Task, cells: int) -> float:
-    """The passes over a list for all factors."""
+    """The passes over a list, for all factors."""
     if task.is_cp:
         return cells * task.rank / LISTED_RATE
     a_cell = task.tree.flops(task.sizes) / task.facts.cells
@@ -51,7 +51,7 @@ def _list(task: Task, cells: int) -> float:
 
 
 def bytes_of(plan: TensorPlan, device: Device) -> int:
-    """Memory of a device that the sums over one tensor take: cells, masks, sorted lists, partial sums and temporaries.
+    """Device memory for the sums over one tensor: cells, masks, sorted lists, partial sums and temporaries.
 
     >>> import numpy as np, pltf
     >>> plan, = pltf.cp(rank=7).plan(np.ones((50, 40, 30))).equations
@@ -72,7 +72,7 @@ def bytes_of(plan: TensorPlan, device: Device) -> int:
 
 
 def predict_bytes(device: Device, entries: int) -> int:
-    """Memory of a device that predictions take from factors of so many entries, however many cells are asked for.
+    """Device memory for predictions from factors with ``entries`` entries, for any number of cells.
 
     >>> predict_bytes(Device("cpu", kernels=False), 10**6)
     300435456

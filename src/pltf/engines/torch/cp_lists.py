@@ -12,44 +12,44 @@ from pltf.engines.torch.cells import Tensor
 from pltf.engines.torch.sums import SegmentSums, cut, narrow, starts_of, type_of
 from pltf.engines.ways import ALL
 
-MOST_CELLS = 1024  # of a chunk
-PIECE = 1 << 24  # cells that are sorted at a time
+MOST_CELLS = 1024  # per chunk
+PIECE = 1 << 24  # cells sorted at a time
 
 
 @dataclass(frozen=True, eq=False)
 class RowList:
-    """The cells in the order of their rows of one mode, and the chunks that own these rows."""
+    """The cells sorted by the rows of one mode, and the chunks that own these rows."""
 
-    size: int  # rows of the mode
-    starts: Tensor  # (chunks + 1,) where the cells of each chunk begin
-    owners: Tensor  # (chunks,) its row of the table
+    size: int  # number of rows of the mode
+    starts: Tensor  # (chunks + 1,) first cell of each chunk
+    owners: Tensor  # (chunks,) table row of each chunk
     sums: SegmentSums  # of the chunks of each row
-    positions: Tensor  # (modes, cells) rows of the table
-    x: Tensor  # None where cells have no counts
-    order: Tensor  # where the cells are in positions and x; None: in this order
-    skipped: int  # the mode's own place among the positions; -1 if they are those of the others alone
+    positions: Tensor  # (modes, cells) table rows
+    x: Tensor  # None if cells have no counts
+    order: Tensor  # permutation of positions and x; None: identity
+    skipped: int  # the owned mode among the positions; -1 if it is not included
 
     @property
     def n_chunks(self) -> int:
-        """Programs of a pass."""
+        """Number of programs of a pass."""
         return int(self.owners.numel())
 
 
 class CpLists:
     """A list sorted by each of its modes.
 
-    It comes from the host piece by piece. Each piece is sorted, and its cells are laid where they belong among those of
-    all pieces: beside what is kept, the device holds one piece.
+    The list is copied from the host in pieces. Each piece is sorted, and its cells are written to their final places:
+    in addition to the result, the device holds only one piece.
     """
 
     def __init__(self, device: Device, shape: Sequence[int], whole: WholeList, copies: str) -> None:
         self._device, self._shape = device, tuple(shape)
-        self._first = list(itertools.accumulate(shape, initial=0))  # where the rows of each mode begin
-        self.largest = 0.0 if whole.x is None else float(whole.x.max(initial=0))  # count of a cell
+        self._first = list(itertools.accumulate(shape, initial=0))  # first row of each mode
+        self.largest = 0.0 if whole.x is None else float(whole.x.max(initial=0))  # largest count
         modes = list(range(len(shape)))
         longest = max(modes, key=lambda mode: shape[mode])
         counts = self._counted(whole)
-        held = {mode: [other for other in modes if other != mode] for mode in modes}  # positions of each copy
+        held = {mode: [other for other in modes if other != mode] for mode in modes}  # positions in each copy
         made = self._copied(whole, counts, held if copies == ALL else {longest: modes})
         self.by_mode: list[RowList] = []
         for mode in modes:
@@ -59,14 +59,14 @@ class CpLists:
             self.by_mode.append(self._chunked(mode, counts[mode], positions, x, order, skipped))
 
     def _pieces(self, whole: WholeList) -> Iterator[tuple[Tensor, Tensor]]:
-        """Positions and counts, on the device."""
+        """Indices and counts, on the device."""
         for start in range(0, len(whole), PIECE):
             some = slice(start, start + PIECE)
             x = None if whole.x is None else self._device.put(whole.x[some])
             yield self._device.put(whole.coords[:, some]), x
 
     def _counted(self, whole: WholeList) -> list[Tensor]:
-        """How many cells every row of every mode has."""
+        """Number of cells in every row of every mode."""
         torch, place = self._device.torch, self._device.place
         counts = [torch.zeros(size, dtype=torch.int64, device=place) for size in self._shape]
         for at, _ in self._pieces(whole):
@@ -95,7 +95,7 @@ class CpLists:
         return made
 
     def _permutation(self, rows: Tensor, mode: int, counts: Tensor) -> Tensor:
-        """Where the cells of a copy are, sorted by another mode."""
+        """The permutation that sorts the cells of a copy by another mode."""
         torch, cells = self._device.torch, rows.numel()
         permutation = torch.empty(cells, dtype=type_of(torch, cells), device=self._device.place)
         places = _Places(self._device, counts)
@@ -115,13 +115,13 @@ class CpLists:
 
 
 class _Places:
-    """Where the cells of one piece after the other belong in a list sorted by rows of so many cells."""
+    """Final places of the cells of successive pieces in a list sorted by rows with the given numbers of cells."""
 
     def __init__(self, device: Device, counts: Tensor) -> None:
         self._torch, self._next = device.torch, starts_of(device.torch, counts)[:-1]
 
     def of(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """The cells of a piece in the order of their rows, and the place of each of them."""
+        """The sort order of a piece by row, and the place of each of its cells."""
         torch = self._torch
         own, order = torch.sort(rows, stable=True)
         here = torch.bincount(rows, minlength=self._next.numel())
@@ -132,5 +132,5 @@ class _Places:
 
 
 def _dtype(torch: Tensor, values: Tensor) -> Tensor:
-    """PyTorch's type of a NumPy array."""
+    """PyTorch dtype of a NumPy array."""
     return getattr(torch, values.dtype.name)

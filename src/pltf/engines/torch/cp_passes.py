@@ -1,4 +1,4 @@
-"""A CP model over listed cells on a device: one fused kernel, and a pass for every mode."""
+"""A CP model over listed cells on a device: one fused kernel, and one pass per mode."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from pltf.engines.torch.draws import Key, seed_on
 from pltf.engines.torch.launch import launched, power_of_two
 from pltf.engines.ways import Task
 
-WIDEST = 1024  # components that a program has room for
-TILE = 2048  # bytes of cells by components that a warp works on
-LEAST, MOST = 4, 32  # cells of a program at a time
-DRAWN = 32  # cells of a program that allocates: one a thread
+WIDEST = 1024  # largest number of components of a program
+TILE = 2048  # bytes of cells times components per warp
+LEAST, MOST = 4, 32  # cells per program at a time
+DRAWN = 32  # cells per allocating program: one per thread
 
 
 def is_fused(task: Task, device: Device) -> bool:
-    """Whether kernels take it."""
+    """Whether the kernels support this task."""
     return task.is_cp and device.kernels and width_of(task.rank) <= WIDEST
 
 
 class CpPasses:
-    """CP of any order, NMF included: a fused kernel goes through the cells once for each mode, sorted by it."""
+    """CP models of any order, including NMF: a fused kernel visits the cells once per mode, sorted by it."""
 
     def __init__(self, task: Task, cells: CellList, device: Device, copies: str) -> None:
         self._task, self._device, self._factors = task, device, CpFactors(task.equation)
@@ -44,8 +44,8 @@ class CpPasses:
     ) -> tuple[dict[str, Tensor], Number]:
         table = self._table(factors, self._task.dtype if key is None else np.dtype(np.float64))
         wanted = [mode for mode, name in enumerate(self._factors.names) if name in names]
-        # The log term comes from the first pass always, so that which factors are wanted changes none of its bits. But
-        # to allocate, that would be a pass more for every group of factors.
+        # The log term always comes from the first pass, so that it does not depend on which factors are wanted. For
+        # allocation this would cost an extra pass per group of factors.
         logged = wanted[0] if wanted and key is not None else 0
         sums: dict[str, Tensor] = {}
         log_term: Number = math.nan
@@ -87,7 +87,7 @@ class CpPasses:
         return self._as_factor(mode, one, parts), logs.sum() if log else math.nan
 
     def _drawn(self, mode: int, table: Tensor, seed: Tensor) -> tuple[Tensor, Number]:
-        """Counts that are drawn, and the log term."""
+        """Sampled counts, and the log term."""
         from pltf.engines.torch.allocation_kernels import DIRECT, cp_draws
 
         one, logs = self._lists.by_mode[mode], self._logs(self._lists.by_mode[mode], log=True)
@@ -101,18 +101,18 @@ class CpPasses:
         return self._as_factor(mode, one, parts), logs.sum()
 
     def _logs(self, one: RowList, log: bool) -> Tensor:
-        """Room for the log term of every chunk."""
+        """An array for the log term of every chunk."""
         torch = self._device.torch
         return torch.zeros(one.n_chunks if log else 0, dtype=torch.float64, device=self._device.place)
 
     def _as_factor(self, mode: int, one: RowList, parts: Tensor) -> Tensor:
-        """What the chunks of each row add up to, in the layout of the factor."""
+        """Sums of the chunks of each row, with the axis order of the factor."""
         sums = parts.new_zeros((one.size, self._task.rank), dtype=self._device.torch.float64)
         one.sums.add(parts, sums)
         return self._factors.turned(sums, mode).contiguous()
 
     def _table(self, factors: Mapping[str, Tensor], dtype: np.dtype[Any]) -> Tensor:
-        """All factors one under the other, a row for each position, with zeros up to the width."""
+        """All factors stacked, one row per position, padded with zeros to the table width."""
         torch, rows = self._device.torch, self._factors.rows(factors)
         ends = list(itertools.accumulate(map(len, rows)))
         table = torch.zeros((ends[-1], self._width), dtype=getattr(torch, dtype.name), device=self._device.place)
@@ -122,7 +122,7 @@ class CpPasses:
 
 
 def width_of(rank: int) -> int:
-    """Columns of a table of so many components: as many as are read together.
+    """Number of table columns for ``rank`` components, for aligned reads.
 
     >>> width_of(7), width_of(20)
     (8, 20)
@@ -131,7 +131,7 @@ def width_of(rank: int) -> int:
 
 
 def tile(rank: int, dtype: np.dtype[Any]) -> dict[str, int]:
-    """What a program of ``cp_sums`` works on at a time: some cells by all components, 64 bytes a thread.
+    """Tile of a ``cp_sums`` program: some cells by all components, 64 bytes per thread.
 
     >>> tile(20, np.dtype(np.float32))
     {'WIDTH': 20, 'COMPONENTS': 32, 'CELLS': 16, 'num_warps': 1}
@@ -145,6 +145,6 @@ def tile(rank: int, dtype: np.dtype[Any]) -> dict[str, int]:
 
 
 def drawing_tile(rank: int) -> dict[str, int]:
-    """What a program of ``cp_draws`` works on at a time: some cells, component after component."""
+    """Tile of a ``cp_draws`` program: some cells, component by component."""
     width = width_of(rank)
     return {"WIDTH": width, "COMPONENTS": power_of_two(width), "CELLS": DRAWN, "num_warps": 1}

@@ -1,4 +1,4 @@
-"""The dense engine on a device: all cells as a table of rates, and sums as products with both sides of it."""
+"""The dense engine on a device: all cells as a matrix of rates, and sums as products with both of its sides."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from pltf.engines.torch.fused import FusedPasses
 from pltf.engines.torch.plain import PlainPasses
 from pltf.engines.torch.table import Table, stored_dtype
 
-_SIDE_BYTES = 72  # of an entry of the nodes that the root joins: value, matrix, rounded ones, sums, logarithms
-_KEPT_BYTES = 16  # of an entry of a node: value and exposure, where cells are missing
+_SIDE_BYTES = 72  # bytes per entry of the children of the root: value, matrix, rounded copy, sums, logarithms
+_KEPT_BYTES = 16  # bytes per entry of a node: value and exposure, if cells are missing
 
 
 class Cells:
-    """The cells of a tensor as a table on a device: copied there when they are first asked for."""
+    """The cells of a tensor as a table on a device, copied on first use."""
 
     def __init__(self, copy: Callable[[], Tensor]) -> None:
         self._copy, self._cells = copy, None
 
     @property
     def table(self) -> Tensor:
-        """All of them."""
+        """All cells."""
         if self._cells is None:
             self._cells = self._copy()
         return self._cells
@@ -43,8 +43,8 @@ class Cells:
 class TorchDenseEngine(OverArrays, Remembering):
     """Sums over the cells of one dense tensor, on a device.
 
-    Nodes of the contraction tree are float64, and so is all that is made of the sums over cells. In float32 the two
-    nodes that the root joins are rounded once for the pass, and what this takes from the log term is given back.
+    Nodes of the contraction tree and all results of sums over cells are float64. With float32, the two children of the
+    root are rounded once per pass, and the resulting loss of the log term is corrected.
     """
 
     def __init__(self, plan: EquationPlan, seen: DenseObservation, device: Device) -> None:
@@ -70,7 +70,7 @@ class TorchDenseEngine(OverArrays, Remembering):
         return Counts(by_factor, log_term)
 
     def _sums(self, H: Tensor, C: Tensor, leaves: Collection[int], log: bool) -> tuple[Tensor, Tensor, Number]:
-        """The sums for rows and for columns, where there are leaves below, and the log term or NaN."""
+        """Sums for rows and for columns, for each side that has wanted leaves, and the log term or NaN."""
         corrects = log and self._dtype != np.float64  # with the counts of both sides
         to_rows, to_columns = (
             node is not None and (corrects or not self._tree.below[node].isdisjoint(leaves))
@@ -86,7 +86,7 @@ class TorchDenseEngine(OverArrays, Remembering):
         exact = {side: held[side][1] for side in counts}
         return G, S, log_term + lost_in_cast(self._device.torch, log_term, counts, exact, self._dtype)
 
-    # -- exposure, in float64 always: the bound takes its total from it -------------------------
+    # -- exposure, always in float64: it determines the total in the ELBO ------------------------
 
     def exposure(self, factors: Mapping[str, Any], of: str) -> Any:
         if self._closed_form is not None:
@@ -100,7 +100,7 @@ class TorchDenseEngine(OverArrays, Remembering):
         return (factors[of] * self.exposure(factors, of)).sum()
 
     def _cheapest(self, factors: Mapping[str, Any]) -> str:
-        """A factor whose exposure is known already, if there is one: any of them gives the total."""
+        """A factor whose exposure is cached, if any: all of them give the same total."""
         names = self._tree.names
         if self._closed_form is None and isinstance(factors, Versioned):
             for leaf, name in enumerate(names):
@@ -109,12 +109,12 @@ class TorchDenseEngine(OverArrays, Remembering):
         return names[-1]
 
     def _mask_delta(self, node: int, factors: Versioned[Any]) -> Tensor:
-        """Delta(M) of a node, remembered while the factors outside it stay the same."""
+        """Delta(M) of a node, cached while the factors outside it stay the same."""
         outside = self._outside(node, factors)
         return self._memo.get(("delta", node), outside, lambda: self._new_mask_delta(node, factors))
 
     def _new_mask_delta(self, node: int, factors: Versioned[Any]) -> Tensor:
-        """From that of the node above; a pass over the cells only for the nodes that the root joins."""
+        """Computed from that of the parent; only the children of the root need a pass over the cells."""
         parents = self._tree.parents
         if node in parents and parents[node][0] in parents:
             parent, sibling, down = parents[node]
@@ -127,12 +127,12 @@ class TorchDenseEngine(OverArrays, Remembering):
         return table.deltas(None, passes.seen_by_columns(mask, H))[node]
 
     def _columns(self, value: Callable[[int], Tensor]) -> Tensor:
-        """C, from the values of nodes; 1 where no node has the columns."""
+        """C, from the values of nodes; 1 if no node has the columns."""
         node = self._table.sides[1]
         return self._one if node is None else self._table.columns_of(value(node))
 
     def _value(self, node: int, factors: Versioned[Any]) -> Tensor:
-        """Value of a node, remembered while its factors stay the same."""
+        """Value of a node, cached while its factors stay the same."""
         tree = self._tree
         if node < len(tree.names):
             return tree.leaf(node, factors[tree.names[node]])
@@ -151,7 +151,7 @@ class TorchDenseEngine(OverArrays, Remembering):
 
 
 def table_of(plan: EquationPlan, device: Device) -> tuple[Table, FusedPasses | PlainPasses]:
-    """The table of a tensor and the passes over it: turned, if that saves a copy of cells that are on the device."""
+    """The table of a tensor and the passes over it; transposed if this avoids a copy of cells on the device."""
     table = Table(plan.tree, plan.sizes)
     passes = passes_over(table, plan, device)
     if plan.place == device.where and table.copies(plan, device, passes.width):
@@ -163,7 +163,7 @@ def table_of(plan: EquationPlan, device: Device) -> tuple[Table, FusedPasses | P
 
 
 def passes_over(table: Table, plan: EquationPlan, device: Device) -> FusedPasses | PlainPasses:
-    """By kernels, where they run and can take the table."""
+    """Passes by kernels if they are available and support the table, else plain ones."""
     links = plan.links is not None
     if FusedPasses.take(table, plan.dtype, device):
         return FusedPasses(table, plan.dtype, device, links)
@@ -171,9 +171,9 @@ def passes_over(table: Table, plan: EquationPlan, device: Device) -> FusedPasses
 
 
 def bytes_of(plan: EquationPlan, device: Device, *, counts: bool = True) -> int:
-    """Memory of the device that the sums over a tensor take: cells, mask, nodes of the tree, and parts of sums.
+    """Device memory for the sums over a tensor: cells, mask, nodes of the tree, and partial sums.
 
-    Without ``counts`` only exposures are asked for, and of the cells only the mask is there.
+    Without ``counts`` only exposures are computed, and of the cells only the mask is stored.
     """
     table, passes = table_of(plan, device)
     batch, rows, columns = table.shape

@@ -1,14 +1,14 @@
 """Kernels over the cells of a table, X (rows, columns) with the rates H (rows, bond) @ C (bond, columns).
 
-A program takes a block of columns and goes down the rows of its group, a tile of cells at a time. It keeps the sums for
-its columns, and writes those of every row for its block: both are parts, which PyTorch adds up in float64 and in fixed
-order, so nothing is added with atomics.
+A program processes a block of columns and iterates over the rows of its group, one tile of cells at a time. It
+accumulates the sums for its columns, and writes those of every row for its block. Both are partial sums, which PyTorch
+adds in float64 and in a fixed order, so no atomics are needed.
 
-Products of float32 run on tensor cores, which multiply numbers of 8 bits exactly (bfloat16) and add in float32. A
-float32 is the sum of three such numbers, and six of the nine products of two make it as exact as float32 is. Tensor
-cores cut off where other arithmetic rounds: kernels add up the rates, so that what is lost of them in all is known.
+float32 products run on tensor cores, which multiply 8-bit numbers exactly (bfloat16) and add in float32. A float32 is
+the sum of three such numbers, and six of the nine products of two of them give full float32 precision. Tensor cores
+truncate instead of rounding: kernels also sum the rates, to measure the total loss.
 """
-# Triton reads the source of these functions, and knows no types of Python.
+# Triton reads the source of these functions, and does not support Python type hints.
 # mypy: ignore-errors
 
 import triton
@@ -19,19 +19,19 @@ from pltf.engines.torch.cell_kernels import log_parts, log_term_of, quick_ratio_
 
 @triton.jit
 def _top(x):
-    """The first 8 of the 24 bits of a float32, cut off."""
+    """The first 8 of the 24 bits of a float32, truncated."""
     return (x.to(tl.int32, bitcast=True) & -65536).to(tl.float32, bitcast=True)
 
 
 @triton.jit
 def _narrow(x):
-    """A float32 of 8 bits as bfloat16, which is its upper half."""
+    """A float32 with 8 significant bits as bfloat16, which is its upper half."""
     return (x.to(tl.int32, bitcast=True) >> 16).to(tl.int16).to(tl.bfloat16, bitcast=True)
 
 
 @triton.jit
 def split(x, NATIVE: tl.constexpr):
-    """Three numbers of 8 bits whose sum a float32 is, on tensor cores as bfloat16; float64 stays what it is."""
+    """Split a float32 into three 8-bit numbers (bfloat16 on tensor cores); float64 stays unchanged."""
     if x.dtype == tl.float32:
         first = _top(x)
         rest = x - first
@@ -52,7 +52,7 @@ def turned(a):
 
 @triton.jit
 def product(a, b):
-    """a @ b of two matrices that were split; small parts first."""
+    """a @ b of two split matrices; small parts are added first."""
     if a[0].dtype == tl.float64:
         return tl.dot(a[0], b[0], input_precision="ieee", out_dtype=tl.float64)
     else:
@@ -66,21 +66,21 @@ def product(a, b):
 
 @triton.jit
 def _log_terms(x, rate, ratio, LINKS: tl.constexpr):
-    """What each row of a tile adds to the log term, in float64."""
+    """Contribution of each row of a tile to the log term, in float64."""
     if x.dtype == tl.float64:
         return tl.sum(log_term_of(x, rate, ratio, LINKS), axis=1)
     else:
         powers, rest = log_parts(ratio)
         linked = tl.where(x > 0, rate, 0.0) if LINKS else x * 0
-        # A power is 2^23 times as large as it is: log(2) / 2^23.
+        # Powers are scaled by 2^23, hence log(2) / 2^23.
         logs = tl.sum(x * powers, axis=1).to(tl.float64) * 8.262958294867817e-08
         return tl.sum(linked - x * rest, axis=1).to(tl.float64) - logs
 
 
 @triton.jit(do_not_specialize=["rows", "tiles"])
 def table_counts(
-    X,  # (rows, width) counts: a row takes a whole number of blocks, and is filled up with zeros
-    H,  # (tiles, TERMS) of rows, filled up with zeros
+    X,  # (rows, width) counts; rows are padded with zeros to whole blocks
+    H,  # (tiles, TERMS) of rows, padded with zeros
     C,  # (TERMS, width), likewise
     G,  # (blocks, rows, BOND) out, if TO_ROWS
     S,  # (groups, BOND, columns) out, if TO_COLUMNS
@@ -88,11 +88,11 @@ def table_counts(
     rows,
     width,  # of X and C, of which this may be some blocks
     columns,  # of these blocks
-    tiles,  # of each group of rows
+    tiles,  # per group of rows
     BOND: tl.constexpr,
-    TERMS: tl.constexpr,  # BOND, or the next power of two from 16 on
-    ROWS: tl.constexpr,  # of a tile
-    COLUMNS: tl.constexpr,  # of a block
+    TERMS: tl.constexpr,  # BOND, or the next power of two, at least 16
+    ROWS: tl.constexpr,  # per tile
+    COLUMNS: tl.constexpr,  # per block
     LINKS: tl.constexpr,
     LOG: tl.constexpr,
     TO_ROWS: tl.constexpr,
@@ -114,7 +114,7 @@ def table_counts(
     c = split(tl.load(C + term[:, None] * width.to(tl.int64) + n[None, :]), NATIVE)
     to_columns = tl.zeros((COLUMNS, TERMS), dtype)
     logs, rates = tl.zeros((ROWS,), tl.float64), tl.zeros((ROWS,), tl.float64)
-    above = H + group.to(tl.int64) * tiles * (ROWS * TERMS)  # of a tile: offsets from there are within 32 bits
+    above = H + group.to(tl.int64) * tiles * (ROWS * TERMS)  # of a tile: offsets from there fit into 32 bits
     for tile in range(group * tiles, (group + 1) * tiles):
         m = tile * ROWS + tl.arange(0, ROWS)
         inside = (m < rows)[:, None]
@@ -143,22 +143,22 @@ def table_counts(
 
 @triton.jit(do_not_specialize=["outer", "inner", "tiles"])
 def mask_sums(
-    mask,  # bytes of the cells: of positions (o, i) at o * mask_outer + i * mask_inner
+    mask,  # bytes of the cells: position (o, i) is at o * mask_outer + i * mask_inner
     W,  # float64, at i * w_inner + term * w_term
     out,  # (groups, outer, BOND)
     outer,
     inner,
-    tiles,  # of each group of inner positions
+    tiles,  # per group of inner positions
     mask_outer,
     mask_inner,
     w_inner,
     w_term,
     BOND: tl.constexpr,
     TERMS: tl.constexpr,
-    OUTER: tl.constexpr,  # positions of a tile
+    OUTER: tl.constexpr,  # positions per tile
     INNER: tl.constexpr,
 ):
-    """What outer positions see of a mask, for each group of inner ones: ``out[group] = mask @ W``."""
+    """The mask contracted with W over inner positions, for each group of these: ``out[group] = mask @ W``."""
     group = tl.program_id(1)
     o = tl.program_id(0).to(tl.int64) * OUTER + tl.arange(0, OUTER)
     term = tl.arange(0, TERMS)
@@ -182,11 +182,11 @@ def add_parts(
     out,  # (groups, size), in float64
     count,
     size,
-    each,  # parts of a group
-    PARTS: tl.constexpr,  # that are added at a time
-    ENTRIES: tl.constexpr,  # of a program
+    each,  # parts per group
+    PARTS: tl.constexpr,  # added at a time
+    ENTRIES: tl.constexpr,  # per program
 ):
-    """Sums of groups of parts: PyTorch would write all of them in float64 before it adds them."""
+    """Sums of groups of parts: PyTorch would first convert all parts to float64."""
     group = tl.program_id(1).to(tl.int64)
     at = tl.program_id(0).to(tl.int64) * ENTRIES + tl.arange(0, ENTRIES)
     stop = tl.minimum((group + 1) * each, count)

@@ -1,4 +1,4 @@
-"""Random draws of counts on a device: multinomial, and the hidden counts of links."""
+"""Random draws of counts on a device: multinomials, and hidden counts of links."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from pltf.devices import Device
 from pltf.engines.torch.cells import Tensor
 from pltf.engines.torch.launch import launched
 
-Key = tuple[int, ...] | None  # of random numbers; None: counts are expected, not drawn
+Key = tuple[int, ...] | None  # of random numbers; None: expected counts
 
-ROWS = 32  # that a program draws at a time: one a thread
+ROWS = 32  # drawn by a program at a time: one per thread
 
 
 def seed_of(key: Sequence[int], *more: int) -> int:
-    """A seed of 63 bits; other keys have other seeds.
+    """A seed of 63 bits; different keys have different seeds.
 
     >>> seed_of((7, 0)) == seed_of((7, 0)), seed_of((7,), 0) == seed_of((7, 0))
     (True, False)
     """
-    # The length tells (1,) from (1, 0): SeedSequence takes them for the same.
+    # The length distinguishes (1,) from (1, 0), which are the same for SeedSequence.
     words = np.random.SeedSequence((len(key), *key, *more)).generate_state(1, np.uint64)
     return int(words[0] >> np.uint64(1))
 
 
 class Draws:
-    """Random numbers of one key, draw after draw: by kernels (``allocation_kernels.py``), or by those of PyTorch."""
+    """Random numbers of one key, draw by draw: with kernels (``allocation_kernels.py``) or with PyTorch's generator."""
 
     def __init__(self, device: Device, key: Sequence[int]) -> None:
         self._device, self._key, self._calls = device, key, 0
@@ -47,14 +47,14 @@ class Draws:
         return drawn
 
     def hidden(self, x: Tensor, rate: Tensor, links: bool) -> Tensor:
-        """The counts of cells that are to be allocated, in float64: drawn for links, and none without a rate."""
+        """The counts to allocate, in float64: sampled for links, and 0 if the rate is zero."""
         torch = self._device.torch
         x, drawable = x.double(), (rate > 0) & (rate < float("inf"))
         if not links:
             return torch.where(drawable, x, 0)
         if self._device.kernels:
             return self._links(x, rate)
-        # The first event comes before time 1; those after it are Poisson with the rate of the time that is left.
+        # The first event comes before time 1; the later ones are Poisson with the rate of the remaining time.
         rate = torch.where(drawable, rate, 1)
         u = torch.rand(rate.shape, generator=self._generator, dtype=torch.float64, device=rate.device)
         left = (rate + torch.log1p(u * torch.expm1(-rate))).clamp_min_(0)
@@ -70,12 +70,12 @@ class Draws:
         return drawn
 
     def _seed(self) -> Tensor:
-        """Of the next draw, where kernels read it."""
+        """Seed of the next draw, in device memory."""
         self._calls += 1
         return seed_on(self._device, self._key, self._calls)
 
     def _split(self, counts: Tensor, weights: Tensor) -> Tensor:
-        """By conditional binomials, term after term; the largest gets what the others leave: none has p above 1/2."""
+        """Conditional binomials, term by term; the largest term gets the remainder, so that no p exceeds 1/2."""
         torch = self._device.torch
         most, rest, left = weights.argmax(dim=1), weights.sum(dim=1), counts.clone()
         drawn = torch.zeros_like(weights)
@@ -88,5 +88,5 @@ class Draws:
 
 
 def seed_on(device: Device, key: Sequence[int], *more: int) -> Any:
-    """A seed in the memory of a device: as a number it would make kernels for some values of their own."""
+    """A seed in device memory: for a plain number, Triton would compile special kernels for some values."""
     return device.put([seed_of(key, *more)], device.torch.int64)

@@ -1,4 +1,4 @@
-"""Passes over a table of cells by kernels, which go through the cells once: rates, ratios, log term and all sums."""
+"""Passes over a table of cells with kernels that read the cells once: rates, ratios, log term and all sums."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from pltf.engines.torch.cells import Tensor
 from pltf.engines.torch.launch import launched, power_of_two
 from pltf.engines.torch.table import Table
 
-PROGRAMS = 1024  # that a pass is cut into, if it has as many tiles: some for each multiprocessor, of any GPU
-PARTS, ENTRIES = 16, 128  # that a program adds up at a time
-WARPS = 4  # of a program: as many as a product on Hopper's tensor cores takes
-PARTS_BYTES = 256 << 20  # of the sums for rows that blocks of columns hold before they are added up
-MOST_BOND = {4: 128, 8: 64}  # by the bytes of a number: what tiles of more terms take is beyond registers
+PROGRAMS = 1024  # programs per pass, if there are enough tiles: several per multiprocessor on any GPU
+PARTS, ENTRIES = 16, 128  # added by a program at a time
+WARPS = 4  # per program: the number that a tensor core product on Hopper uses
+PARTS_BYTES = 256 << 20  # budget for the row sums of blocks of columns before they are added
+MOST_BOND = {4: 128, 8: 64}  # by the bytes of a number: tiles with more terms do not fit into registers
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """How kernels cut a table, and how Triton compiles them.
+    """How kernels tile a table, and how Triton compiles them.
 
-    From what it makes of the kernels for an H200 (benchmarks/NOTES.md): instructions of a cell, and registers.
+    Based on the code that Triton generates for an H200 (benchmarks/NOTES.md): instructions per cell, and registers.
     """
 
     rows: int = 64
@@ -36,24 +36,24 @@ class Tiles:
 
     @classmethod
     def of(cls, dtype: np.dtype[Any], device: Device) -> Tiles:
-        """For numbers of this type."""
-        if device.where == "cpu":  # small ones, as they come in tests
+        """Tiles for numbers of this dtype."""
+        if device.where == "cpu":  # small tiles, for tests
             return cls(16, 16, 16, 16)
         return cls() if dtype == np.float32 else cls(columns=32, stages=1)
 
     def width(self, columns: int) -> int:
-        """Columns, filled up to whole tiles."""
+        """Number of columns, rounded up to whole tiles."""
         return -(-columns // self.columns) * self.columns
 
 
 def cut(tiles: int, many: int) -> tuple[int, int]:
-    """Tiles of a group, and groups: so many that with this many programs of each there are enough."""
+    """Tiles per group, and number of groups, such that there are enough programs."""
     each = -(-tiles // min(tiles, -(-PROGRAMS // many)))
     return each, -(-tiles // each)
 
 
 def has_tensor_cores(device: Device) -> bool:
-    """Whether a GPU multiplies bfloat16 on tensor cores that Triton knows by PTX."""
+    """Whether a GPU has bfloat16 tensor cores that Triton supports with PTX."""
     torch = device.torch
     return not torch.version.hip and bool(torch.cuda.get_device_capability(device.place) >= (8, 0))
 
@@ -71,20 +71,20 @@ class FusedPasses:
 
     @staticmethod
     def take(table: Table, dtype: np.dtype[Any], device: Device) -> bool:
-        """Whether they can take a table."""
+        """Whether the kernels support a table."""
         one_matrix = bool(table.tree.steps) and table.shape[0] == 1
         runs = device.kernels and (device.where == "cpu" or has_tensor_cores(device))
         return runs and one_matrix and table.bond <= MOST_BOND[dtype.itemsize]
 
     def _cut_rows(self) -> None:
-        """Slabs of blocks whose parts have room, and groups of rows: enough programs, none of them without a tile."""
+        """Slabs of blocks whose partial sums fit the budget, and groups of rows: enough programs, all with tiles."""
         blocks, tiles = self.width // self._tiles.columns, -(-self._rows // self._tiles.rows)
         self._slab = min(blocks, max(1, PARTS_BYTES // (self._rows * self._bond * self._dtype.itemsize)))
         self._row_tiles, self._groups = cut(tiles, self._slab)
 
     @property
     def bytes(self) -> int:
-        """What a pass takes beside cells, nodes and their sums."""
+        """Memory of a pass in addition to cells, nodes and their sums."""
         parts = self._slab * self._rows + self._groups * self._slab * self._tiles.columns
         return (parts + self._rows + self.width) * self._bond * self._dtype.itemsize
 
@@ -93,7 +93,7 @@ class FusedPasses:
     def counts(
         self, X: Tensor, H: Tensor, C: Tensor, *, to_rows: bool, to_columns: bool, log: bool
     ) -> tuple[Tensor | None, Tensor | None, Number]:
-        """(X/Xhat) @ C.T and H.T @ (X/Xhat) in float64, as far as they are wanted, and the log term or NaN."""
+        """(X/Xhat) @ C.T and H.T @ (X/Xhat) in float64, as wanted, and the log term or NaN."""
         torch, H, C = self._device.torch, H[0], C[0]
         h, c = self._filled_up(H, C)
         G = torch.zeros_like(H, dtype=torch.float64) if to_rows else None
@@ -111,7 +111,7 @@ class FusedPasses:
         return None if G is None else G[None], None if S is None else S[None], log_term
 
     def _filled_up(self, H: Tensor, C: Tensor) -> tuple[Tensor, Tensor]:
-        """Both with zeros, to whole tiles: then nothing but cells has to be masked."""
+        """Both padded with zeros to whole tiles: then only cells need a mask."""
         h = H.new_zeros(self._groups * self._row_tiles * self._tiles.rows, self._terms)
         c = C.new_zeros(self._terms, self.width)
         h[: self._rows, : self._bond] = H
@@ -121,7 +121,7 @@ class FusedPasses:
     def _over_slab(
         self, X: Tensor, h: Tensor, c: Tensor, slab: slice, wanted: tuple[bool, bool, bool]
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """What the programs of a slab write: sums for rows, for columns, and log terms with sums of rates."""
+        """Results of the programs of a slab: sums for rows and columns, and log terms with sums of rates."""
         from pltf.engines.torch.dense_kernels import table_counts
 
         tiles, columns = self._tiles, slab.stop - slab.start
@@ -151,7 +151,7 @@ class FusedPasses:
         return G, S, sums
 
     def _added(self, parts: Tensor) -> Tensor:
-        """The parts, added up in float64 and in fixed order."""
+        """The partial sums, added in float64 and in a fixed order."""
         if parts.shape[0] == 1:
             return parts[0].double()
         from pltf.engines.torch.dense_kernels import add_parts
@@ -165,9 +165,9 @@ class FusedPasses:
         return out.sum(0)
 
     def _log_term(self, sums: Tensor, H: Tensor, C: Tensor, G: Tensor | None) -> Tensor:
-        """The log term with what it loses where rates are a little too small, as tensor cores make them.
+        """The log term, corrected for rates that are slightly too small because of truncation on tensor cores.
 
-        That is the same share of all of them but for chance: their sum, which is known, tells it.
+        The relative loss is nearly the same for all rates; it is measured by their sum, which is known.
         """
         if self._dtype == np.float64 or G is None:
             return sums[0]
@@ -179,15 +179,15 @@ class FusedPasses:
     # -- exposure -------------------------------------------------------------------------------
 
     def seen_by_rows(self, mask: Tensor, C: Tensor) -> Tensor:
-        """mask @ C.T: what the rows see of the mask."""
+        """mask @ C.T: the mask contracted with the columns."""
         return self._seen(mask, C[0].T, (self._rows, self._columns), (self.width, 1))[None]
 
     def seen_by_columns(self, mask: Tensor, H: Tensor) -> Tensor:
-        """H.T @ mask: what the columns see of the mask."""
+        """H.T @ mask: the mask contracted with the rows."""
         return self._seen(mask, H[0], (self._columns, self._rows), (1, self.width)).T[None]
 
     def _seen(self, mask: Tensor, W: Tensor, sizes: tuple[int, int], steps: tuple[int, int]) -> Tensor:
-        """M @ W, where M has these sizes, and its positions lie these steps apart in the mask."""
+        """M @ W, where M has these sizes and strides in the mask."""
         from pltf.engines.torch.dense_kernels import mask_sums
 
         outer, inner = self._tiles.mask_outer, self._tiles.mask_inner

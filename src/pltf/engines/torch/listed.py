@@ -1,4 +1,4 @@
-"""Sums over a list of cells, on a device; an absent cell costs nothing."""
+"""Sums over a list of cells, on a device; absent cells cost nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pltf.engines.ways import ALL, Task
 
 
 class TorchListedEngine:
-    """Sums over one list of cells of one tensor, which may be a part of it. ``copies`` is of ``ways.py``."""
+    """Sums over one list of cells of a tensor or of a part of a tensor. For ``copies`` see ``ways.py``."""
 
     def __init__(self, task: Task, cells: CellList, device: Device, copies: str = ALL) -> None:
         self.names = tuple(term.name for term in task.equation.factors)
@@ -36,7 +36,7 @@ class TorchListedEngine:
         self, factors: Mapping[str, Tensor], wanted: Collection[str] | None, log: bool, key: Key = None
     ) -> Counts:
         names = [name for name in self.names if wanted is None or name in wanted]
-        # What rounding takes from the log term needs the counts of all. Draws are made from factors in float64.
+        # The correction for rounding needs the counts of all factors. Draws use float64 factors.
         rounded = log and key is None and self._dtype == np.float32
         sums, log_term = self._passes.counts(factors, self.names if rounded else names, log, key)
         if rounded:
@@ -55,21 +55,21 @@ class TorchListedEngine:
         return (factors[of] * self.exposure(factors, of)).sum()
 
     def fresh(self) -> Self:
-        return self  # it remembers nothing
+        return self  # it has no cache
 
 
 class Passes(Protocol):
-    """Ways through a list of cells."""
+    """Passes over a list of cells."""
 
     def counts(
         self, factors: Mapping[str, Tensor], names: Collection[str], log: bool, key: Key = None
     ) -> tuple[dict[str, Tensor], Number]:
-        """Counts of the named factors, expected or, with a key, drawn; and the log term or NaN."""
+        """Counts of the named factors (expected, or sampled if there is a key), and the log term or NaN."""
         ...
 
     @property
     def together(self) -> tuple[frozenset[str], ...]:
-        """Names of the factors whose counts come from one draw."""
+        """Names of the factors whose counts come from the same draw."""
         ...
 
     def exposure(self, factors: Mapping[str, Tensor], of: str) -> Tensor:

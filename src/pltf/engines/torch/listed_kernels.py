@@ -1,10 +1,10 @@
-"""Kernels over listed cells of a CP model, sorted by one mode: rows own their sums, and nothing is added with atomics.
+"""Kernels over listed cells of a CP model, sorted by one mode: rows own their sums, and no atomics are needed.
 
-A program takes a chunk, some cells of one row of that mode, keeps the sums of the row in registers and writes them
-once. :func:`add_segments` adds up what the chunks of a row have written, in fixed order, in float64. Offsets into cells
-and tables are 64 bits wide, so neither has a limit.
+A program processes a chunk, that is some cells of one row of that mode, accumulates the sums of the row in registers
+and writes them once. :func:`add_segments` adds the results of the chunks of each row, in a fixed order, in float64.
+Offsets into cells and tables are 64 bits wide, so their sizes are not limited.
 """
-# Triton reads the source of these functions, and knows no types of Python.
+# Triton reads the source of these functions, and does not support Python type hints.
 # mypy: ignore-errors
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import triton.language as tl
 
 from pltf.engines.torch.cell_kernels import ratio_of, wide_log_term_of
 
-ONES, COUNTS, LINKS = 0, 1, 2  # what is summed over the cells: the products themselves, or their ratios times them
+ONES, COUNTS, LINKS = 0, 1, 2  # what is summed over the cells: the products, or the products times the ratios
 
 
 @triton.jit
 def product_of_others(
     table, positions, stride, cell, seen, r, MODES: tl.constexpr, SKIPPED: tl.constexpr, WIDTH: tl.constexpr
 ):
-    """The rows of all modes but the owner, multiplied: (cells, components); 0 beyond the cells and the components."""
+    """Product of the rows of all modes except the owned one: (cells, components); 0 outside the valid range."""
     inside = seen[:, None] & (r < WIDTH)[None, :]
     product = tl.where(inside, 1.0, 0.0).to(table.dtype.element_ty)
     for n in tl.static_range(MODES):
@@ -33,12 +33,12 @@ def product_of_others(
 
 @triton.jit(do_not_specialize=["stride"])
 def cp_sums(
-    starts,  # (chunks + 1,) where the cells of each chunk begin
-    owners,  # (chunks,) the row of the table that each chunk belongs to
-    positions,  # (MODES, cells) rows of the table, of all modes but the owner; or with it, SKIPPED
-    order,  # (cells,) where the cells of the sorted list are in positions and x; None: in this order
+    starts,  # (chunks + 1,) first cell of each chunk
+    owners,  # (chunks,) table row of each chunk
+    positions,  # (MODES, cells) table rows, of all modes but the owned one; or with it, see SKIPPED
+    order,  # (cells,) permutation of positions and x; None: identity
     x,  # (cells,) counts; not read for ONES
-    table,  # (rows, WIDTH) all factors one under the other
+    table,  # (rows, WIDTH) all factors stacked
     parts,  # (chunks, WIDTH) out: sums of each chunk
     log_terms,  # (chunks,) out, in float64, if LOG
     stride,  # cells
@@ -46,7 +46,7 @@ def cp_sums(
     SKIPPED: tl.constexpr,  # -1: none
     WIDTH: tl.constexpr,
     COMPONENTS: tl.constexpr,  # WIDTH, or the next power of two
-    CELLS: tl.constexpr,  # that are worked on at a time
+    CELLS: tl.constexpr,  # processed at a time
     KIND: tl.constexpr,  # ONES, COUNTS or LINKS
     LOG: tl.constexpr,
 ):
@@ -91,15 +91,15 @@ def cp_sums(
 @triton.jit(do_not_specialize=["segments", "stride", "columns"])
 def add_segments(
     parts,  # (parts, stride) of any type
-    order,  # (parts,) where the parts of the segments are; None: as they lie
-    starts,  # (segments + 1,) where the parts of each segment begin
-    rows,  # (segments,) rows of the sums, each of them once; None: a row for each segment
+    order,  # (parts,) order of the parts of the segments; None: identity
+    starts,  # (segments + 1,) first part of each segment
+    rows,  # (segments,) distinct rows of the sums; None: row s for segment s
     sums,  # (rows, columns) of float64, added to
     segments,
     stride,
     columns,
-    SEGMENTS: tl.constexpr,  # of one program
-    COLUMNS: tl.constexpr,  # of one program
+    SEGMENTS: tl.constexpr,  # per program
+    COLUMNS: tl.constexpr,  # per program
 ):
     """``sums[rows[s]] += parts[order[starts[s]:starts[s + 1]]].sum(axis=0)``, in this order, for some segments."""
     s = tl.program_id(0).to(tl.int64) * SEGMENTS + tl.arange(0, SEGMENTS)

@@ -1,4 +1,4 @@
-"""Memory that lists of cells take on a device, told from what a plan knows: upper bounds, near for long lists."""
+"""Upper bounds for the device memory of lists of cells, computed from a plan; tight for long lists."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from pltf.engines.torch.cp_passes import is_fused, width_of
 from pltf.engines.ways import ALL, Task
 
 WIDE = 8  # bytes of a float64
-_SORTED = 56  # bytes of a cell while it is sorted, beside itself
+_SORTED = 56  # bytes per cell for sorting, in addition to the cell
 
 
 @dataclass(frozen=True)
 class ListBytes:
-    """What one list of cells takes on a device."""
+    """Device memory of one list of cells."""
 
-    held: int  # as long as an engine lives; engines on the same data share most of it
-    making: int  # beside it, until it is sorted
-    flight: int  # beside it, in a pass: tables, sums, blocks
+    held: int  # while an engine exists; engines on the same data share most of it
+    making: int  # in addition, while it is sorted
+    flight: int  # in addition, during a pass: tables, sums, blocks
 
     @property
     def peak(self) -> int:
-        """At any time."""
+        """Largest memory at any time."""
         return self.held + max(self.making, self.flight)
 
 
 def list_bytes(task: Task, cells: int, device: Device, *, counted: bool, copies: str = ALL) -> ListBytes:
-    """What an engine takes for a list of so many cells, with their counts or without.
+    """Memory of an engine for a list of ``cells`` cells, with or without their counts.
 
     >>> import pltf
     >>> seen = pltf.observe(([(0, 0, 0)], [1.0]), shape=(10**6, 5 * 10**5, 1000))
@@ -44,7 +44,7 @@ def list_bytes(task: Task, cells: int, device: Device, *, counted: bool, copies:
 
 
 def _fused(task: Task, cells: int, device: Device, counted: bool, copies: str) -> ListBytes:
-    """A sorted copy for every mode, or one and permutations; chunks and how they are added up; sums of the chunks."""
+    """One sorted copy per mode, or one copy and permutations; chunks and their grouping; sums of the chunks."""
     modes, count, rank = len(task.shape), task.dtype.itemsize * counted, task.rank
     row, cell = _whole(sum(task.shape)), _whole(cells + 1)
     a_cell = modes * ((modes - 1) * row + count) if copies == ALL else modes * row + count + (modes - 1) * cell
@@ -59,7 +59,7 @@ def _fused(task: Task, cells: int, device: Device, counted: bool, copies: str) -
 
 
 def _in_blocks(task: Task, cells: int, device: Device, counted: bool, copies: str) -> ListBytes:
-    """The list, and for every block and group of modes how its cells are added up; a block; factors and their sums."""
+    """The list, and the grouping of its cells for every block and group of modes; a block; factors and their sums."""
     tree = cells_tree(task)
     block = min(block_of(task, tree, device), max(cells, 1))
     held = (task.list_bytes + task.dtype.itemsize * counted) * cells
@@ -75,7 +75,7 @@ def _in_blocks(task: Task, cells: int, device: Device, counted: bool, copies: st
 
 
 def _sums(rows: int, parts: int, longest: int) -> int:
-    """Of what tells how so many parts are added up to rows, the longest of which has so many."""
+    """Memory of the grouping of ``parts`` parts into rows, at most ``longest`` per row."""
     parts_left, levels = parts, max(math.ceil(math.log(max(longest, 1), sums.MOST_PARTS)), 1)
     begins = 0
     for _ in range(levels):
@@ -85,5 +85,5 @@ def _sums(rows: int, parts: int, longest: int) -> int:
 
 
 def _whole(limit: int) -> int:
-    """Bytes of a whole number below a limit."""
+    """Bytes of an integer below a limit."""
     return 4 if limit <= sums.LARGEST else 8

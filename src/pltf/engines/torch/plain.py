@@ -1,4 +1,4 @@
-"""Passes over a table of cells in plain PyTorch, through blocks: what runs where no kernels do, and their twin."""
+"""Passes over a table of cells in plain PyTorch, in blocks: used where no kernels run, and as their reference."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pltf.engines.either import added
 from pltf.engines.torch.cells import Tensor, ratios
 from pltf.engines.torch.table import Table
 
-ON_HOST = 256 << 20  # bytes of the temporaries of a block
-SHARE = 1 / 16  # of the memory of a device, for these
-_CELL_BYTES = 40  # of the temporaries of a cell: count, rate, ratio and what makes the logarithm
+ON_HOST = 256 << 20  # bytes for the temporaries of a block
+SHARE = 1 / 16  # of the device memory, for the same
+_CELL_BYTES = 40  # temporaries per cell: count, rate, ratio and those of the logarithm
 
 
 def block_bytes(device: Device) -> float:
-    """Bytes of the temporaries of a block."""
+    """Budget for the temporaries of a block, in bytes."""
     return ON_HOST if device.where == "cpu" else SHARE * device.memory()[1]
 
 
@@ -33,7 +33,7 @@ class PlainPasses:
     def counts(
         self, X: Tensor, H: Tensor, C: Tensor, *, to_rows: bool, to_columns: bool, log: bool
     ) -> tuple[Tensor | None, Tensor | None, Number]:
-        """(X/Xhat) @ C.T and H.T @ (X/Xhat) in float64, as far as they are wanted, and the log term or NaN."""
+        """(X/Xhat) @ C.T and H.T @ (X/Xhat) in float64, as wanted, and the log term or NaN."""
         G, S = (self._zeros(sums) if wanted else None for sums, wanted in ((H, to_rows), (C, to_columns)))
         log_terms = []
         for block in self._blocks():
@@ -48,7 +48,7 @@ class PlainPasses:
         return G, S, added(log_terms)
 
     def seen_by_rows(self, mask: Tensor, C: Tensor) -> Tensor:
-        """mask @ C.T: what the rows see of the mask."""
+        """mask @ C.T: the mask contracted with the columns."""
         G = C.new_zeros(*mask.shape[:2], C.shape[1])
         for block in self._blocks():
             batch, rows, columns = block
@@ -56,7 +56,7 @@ class PlainPasses:
         return G
 
     def seen_by_columns(self, mask: Tensor, H: Tensor) -> Tensor:
-        """H.T @ mask: what the columns see of the mask."""
+        """H.T @ mask: the mask contracted with the rows."""
         S = H.new_zeros(mask.shape[0], H.shape[2], mask.shape[2])
         for block in self._blocks():
             batch, rows, columns = block
@@ -65,7 +65,7 @@ class PlainPasses:
 
     @property
     def bytes(self) -> int:
-        """What a pass takes beside cells, nodes and their sums."""
+        """Memory of a pass in addition to cells, nodes and their sums."""
         return prod(self._block) * _CELL_BYTES
 
     def _zeros(self, like: Tensor) -> Tensor:

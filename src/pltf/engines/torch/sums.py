@@ -1,4 +1,4 @@
-"""Sums over segments of the rows of an array: in fixed order, and no row of a few is added up one after the other."""
+"""Segment sums of the rows of an array: in a fixed order, with short sequential sums only."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from pltf.devices import Device
 from pltf.engines.torch.cells import Tensor, Torch
 from pltf.engines.torch.launch import launched, power_of_two
 
-MOST_PARTS = 64  # that are added one after the other
-LARGEST = 2**31  # of which numbers of 32 bits are below
-TILE = 256  # entries of a program: segments by columns
+MOST_PARTS = 64  # added sequentially
+LARGEST = 2**31  # limit of 32-bit integers
+TILE = 256  # entries per program: segments by columns
 
 
 def type_of(torch: Torch, limit: int) -> Any:
-    """PyTorch's type of whole numbers below a limit: of 32 bits if that is enough."""
+    """PyTorch integer dtype for numbers below a limit: 32 bits if possible."""
     return torch.int32 if limit <= LARGEST else torch.int64
 
 
 def narrow(torch: Torch, numbers: Tensor, limit: int) -> Tensor:
-    """A copy of whole numbers below a limit in the type of these. What is kept must not hold a longer array."""
+    """A copy of integers below a limit in the smaller dtype. The result must not keep a longer array alive."""
     return numbers.to(type_of(torch, limit), copy=True)
 
 
 def starts_of(torch: Torch, counts: Tensor) -> Tensor:
-    """Where segments of so many parts begin, and where the last one ends."""
+    """Start of each segment with the given numbers of parts, and the end of the last one."""
     return torch.nn.functional.pad(torch.cumsum(counts, 0), (1, 0))
 
 
 def cut(torch: Torch, counts: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """Segments cut into pieces of at most so many parts: how many pieces of each, and where the pieces begin."""
+    """Cut segments into pieces of at most ``most`` parts: number of pieces per segment, and where the pieces start."""
     pieces = (counts + (most - 1)) // most
     first = starts_of(torch, pieces)
     whole = torch.repeat_interleave(pieces)  # the segment of each piece
@@ -42,19 +42,19 @@ def cut(torch: Torch, counts: Tensor, most: int) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True, eq=False)
 class SegmentSums:
-    """Adds up parts that lie segment by segment, each segment into a row of its own.
+    """Sums parts that are ordered by segment, each segment into its own row.
 
-    Segments are cut to pieces of a few parts, the sums of the pieces once more, and so on: every level is added up in
-    fixed order, and all its pieces at a time.
+    Segments are cut into pieces of a few parts, the sums of the pieces are cut again, and so on. Each level is summed
+    in a fixed order, with all its pieces in parallel.
     """
 
     device: Device
-    rows: Tensor  # where each segment goes, each row once
-    levels: tuple[Tensor, ...]  # where the pieces of each level begin
+    rows: Tensor  # distinct target rows of the segments
+    levels: tuple[Tensor, ...]  # start of the pieces, by level
 
     @classmethod
     def of(cls, device: Device, counts: Tensor, rows: Tensor, size: int) -> SegmentSums:
-        """For segments of so many parts, at least one each; rows are below a size."""
+        """For segments with these numbers of parts, each at least 1; row numbers are below ``size``."""
         torch, levels = device.torch, []
         parts = int(counts.sum())
         while True:
@@ -81,7 +81,7 @@ class SegmentSums:
         if rows is None:
             into += sums
         else:
-            into.index_add_(0, rows, sums)  # each row once: nothing collides
+            into.index_add_(0, rows, sums)  # rows are distinct, so there are no collisions
 
     def _by_kernel(self, parts: Tensor, order: Any, starts: Tensor, rows: Any, into: Tensor) -> None:
         from pltf.engines.torch.listed_kernels import add_segments

@@ -1,4 +1,4 @@
-"""A dense array as a table of matrices: what the root of a contraction tree joins are its rows and its columns."""
+"""A dense array as a table of matrices: the children of the root of a contraction tree are its rows and columns."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from pltf.engines.either import permuted
 from pltf.engines.plan import EquationPlan
 from pltf.engines.torch.cells import Tensor
 
-Piece = Callable[[NDArray[Any], NDArray[np.bool_] | None], NDArray[Any]]  # from values and mask to what is copied
+Piece = Callable[[NDArray[Any], NDArray[np.bool_] | None], NDArray[Any]]  # from values and mask to the data to copy
 
-PIECE_BYTES = 64 << 20  # of cells, on their way to the device
+PIECE_BYTES = 64 << 20  # of cells per copy to the device
 
-# Values that the device keeps as they came, by the bytes of those of the engine. Triton 3.6 cannot compile products of
-# float64 that come from numbers of fewer than 4 bytes.
+# Value dtypes that the device keeps unchanged, by the bytes of the engine's dtype. Triton 3.6 cannot compile float64
+# products of converted numbers of fewer than 4 bytes.
 _KEPT: Mapping[int, Mapping[str, str]] = {
     4: {"bool": "u1", "uint8": "u1", "int8": "i1", "int16": "i2"},
     8: {"int32": "i4", "float32": "f4"},
@@ -33,7 +33,7 @@ _KEPT: Mapping[int, Mapping[str, str]] = {
 
 
 def stored_dtype(came: np.dtype[Any], engine: np.dtype[Any]) -> np.dtype[Any]:
-    """How the device holds values of the caller's dtype for an engine of another.
+    """The device dtype for values of the caller's dtype and an engine of another dtype.
 
     >>> stored_dtype(np.dtype("i2"), np.dtype("f4")), stored_dtype(np.dtype("f8"), np.dtype("f4"))
     (dtype('int16'), dtype('float32'))
@@ -45,10 +45,10 @@ def stored_dtype(came: np.dtype[Any], engine: np.dtype[Any]) -> np.dtype[Any]:
 class Table:
     """Cells as matrices: Xhat (batch, rows, columns) = H (batch, rows, bond) @ C (batch, bond, columns).
 
-    Batch are the observed indices that both sides of the root have: mostly there are none. Rows are those of one side
-    alone, columns those of the other one, which has more positions; the bond are the latent indices that both sides
-    have. A tree without steps has all of its cells as rows, of one column, and C = 1. In a table that is ``turned`` the
-    columns are the side with fewer positions: so an array may lie already.
+    The batch has the observed indices that both sides of the root have, usually none. Rows are the indices of one side
+    only, columns those of the other side, which has more positions; the bond has the latent indices that both sides
+    have. A tree without steps has all of its cells as rows, with one column, and C = 1. In a ``turned`` (transposed)
+    table the columns are the side with fewer positions, which may match the layout of an existing array.
     """
 
     tree: Tree
@@ -57,7 +57,7 @@ class Table:
 
     @cached_property
     def sides(self) -> tuple[int, int | None]:
-        """The nodes that have the rows and the columns."""
+        """The nodes of the rows and the columns."""
         if not self.tree.steps:
             return 0, None
         root = self.tree.steps[-1]
@@ -65,7 +65,7 @@ class Table:
         return (longer, shorter) if self.turned else (shorter, longer)
 
     def _own(self, node: int) -> int:
-        """Positions of the observed indices of a node."""
+        """Number of positions of the observed indices of a node."""
         return self.size(set(self.tree.nodes[node]) & set(self._output))
 
     @property
@@ -85,29 +85,29 @@ class Table:
         )
 
     def size(self, indices: Iterable[str]) -> int:
-        """Positions of some indices."""
+        """Number of positions of some indices."""
         return prod(self.sizes[index] for index in indices)
 
     @cached_property
     def shape(self) -> tuple[int, int, int]:
-        """How many matrices, and their rows and columns."""
+        """Number of matrices, and their rows and columns."""
         batch, rows, columns, _ = map(self.size, self.groups)
         return batch, rows, columns
 
     @cached_property
     def bond(self) -> int:
-        """Terms of the sum of a rate."""
+        """Number of terms in the sum of a rate."""
         return self.size(self.groups[-1])
 
     # -- factors --------------------------------------------------------------------------------
 
     def rows_of(self, value: Tensor) -> Tensor:
-        """H (batch, rows, bond) from the value of the node that has the rows."""
+        """H (batch, rows, bond) from the value of the row node."""
         batch, rows, _, bond = self.groups
         return self._matrix(value, self.sides[0], (batch, rows, bond))
 
     def columns_of(self, value: Tensor) -> Tensor:
-        """C (batch, bond, columns) from the value of the node that has the columns."""
+        """C (batch, bond, columns) from the value of the column node."""
         batch, _, columns, bond = self.groups
         assert self.sides[1] is not None
         return self._matrix(value, self.sides[1], (batch, bond, columns))
@@ -117,7 +117,7 @@ class Table:
         return permuted(value, order).reshape([self.size(group) for group in groups]).contiguous()
 
     def deltas(self, G: Tensor | None, S: Tensor | None) -> dict[int, Tensor]:
-        """The sums for rows (batch, rows, bond) and for columns (batch, bond, columns) as those of the nodes."""
+        """The sums for rows (batch, rows, bond) and columns (batch, bond, columns), by node."""
         batch, rows, columns, bond = self.groups
         first, second = self.sides
         found = {}
@@ -134,25 +134,25 @@ class Table:
     # -- cells ----------------------------------------------------------------------------------
 
     def cells(self, seen: DenseObservation, engine: np.dtype[Any], device: Device, width: int) -> Tensor:
-        """The values on the device. A missing cell holds 0: it adds no more than one without a count."""
+        """The values on the device. Missing cells are 0: they contribute no more than cells without counts."""
         dtype = stored_dtype(np.dtype(seen.dtype_name), engine)
         if isinstance(seen, DeviceObservation):
             return self._taken(seen.tensor, seen.known, dtype, device, width)
 
         def piece(values: NDArray[Any], mask: NDArray[np.bool_] | None) -> NDArray[Any]:
-            with np.errstate(over="ignore", invalid="ignore"):  # what missing cells hold
+            with np.errstate(over="ignore", invalid="ignore"):  # values of missing cells
                 return np.array(values if mask is None else np.where(mask, values, 0), dtype, order="C")
 
         return self._copied(seen, dtype, device, width, piece)
 
     def mask(self, seen: DenseObservation, device: Device, width: int) -> Tensor:
-        """Bytes on the device: 1 where a cell is observed."""
+        """Mask bytes on the device: 1 where a cell is observed."""
         if isinstance(seen, DeviceObservation):
             return self._taken(seen.known, None, np.dtype("u1"), device, width)
         return self._copied(seen, np.dtype("u1"), device, width, lambda _, mask: np.array(mask, np.uint8, order="C"))
 
     def copies(self, plan: EquationPlan, device: Device, width: int) -> bool:
-        """Whether the device needs a copy of the values: it does not of those that it has in this very layout."""
+        """Whether the device needs a copy of the values: not if it has them in this layout."""
         kept = "uint8" if plan.data_dtype.kind == "b" else plan.data_dtype.name
         same = stored_dtype(plan.data_dtype, plan.dtype).name == kept and width == self.shape[2]
         in_order = self._axes == sorted(self._axes)
@@ -160,11 +160,11 @@ class Table:
 
     @cached_property
     def _axes(self) -> list[int]:
-        """The axes of the tensor in the order of the table."""
+        """The axes of the tensor in table order."""
         return [self._output.index(index) for group in self.groups[:3] for index in group]
 
     def _taken(self, tensor: Tensor, known: Tensor, dtype: np.dtype[Any], device: Device, width: int) -> Tensor:
-        """Cells that are on a device: where they are, if it is this one and they lie so; else a copy."""
+        """Cells that are on a device: without a copy if the device and the layout match."""
         torch = device.torch
         wanted = getattr(torch, dtype.name)
         values = tensor.permute(self._axes)
@@ -180,7 +180,7 @@ class Table:
         return table
 
     def _copied(self, seen: DenseObservation, dtype: np.dtype[Any], device: Device, width: int, piece: Piece) -> Tensor:
-        """Rows of this width, filled up with zeros; piece by piece: nothing holds cells twice."""
+        """Rows of this width, padded with zeros; copied in pieces, so that no cells are held twice."""
         values = seen.values.transpose(self._axes)
         mask = None if seen.mask is None else seen.mask.transpose(self._axes)
         table = self._room(dtype, device, width)
@@ -194,10 +194,10 @@ class Table:
         return torch.zeros((batch, rows, width), dtype=getattr(torch, dtype.name), device=device.place)
 
     def _cells_of(self, table: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """The cells of a table, which may have columns that fill it up, as a tensor."""
+        """The cells of a table, without padding columns, as a tensor."""
         return table[:, :, : self.shape[2]].view(shape)
 
 
 def _pieces(shape: tuple[int, ...]) -> list[Block]:
-    """Blocks of cells on their way to the device."""
+    """Blocks of cells for the copy to the device."""
     return blocks(shape, block_shape(shape, lambda block: prod(block) * 8 <= PIECE_BYTES))

@@ -1,4 +1,4 @@
-"""Arithmetic on factor-sized arrays: the only part of inference that knows what an array is and where it lives."""
+"""Arithmetic on factor-sized arrays: the only part of inference that depends on the array type and device."""
 
 from pltf.inference.algebra.base import Algebra, Factors, Groups, Key
 

@@ -1,4 +1,4 @@
-"""Factors as arrays of any library that follows the Python array API standard, wherever it keeps them."""
+"""Factors as arrays of any library that implements the Python array API standard, on any device."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from pltf.inference.algebra.host import log_scales, prior_value, shapes_along
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _NEWTON_STEPS, _SETTLED = 30, 1e-8  # for the mean of a prior
 
-# Of digamma and of log Gamma, in powers of 1/y^2; cut where the first term left out is below 5e-17 for y >= 10.
+# Series of digamma and log Gamma in powers of 1/y^2; the first omitted term is below 5e-17 for y >= 10.
 _DIGAMMA = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
 _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
 
 
 class ArrayAlgebra:
-    """Plain arithmetic in the functions of the standard (2023.12 or later) that a namespace ``xp`` offers, in float64.
+    """Plain arithmetic with the functions of the array API (2023.12 or later) in the namespace ``xp``, in float64.
 
     >>> import numpy as np, pltf
     >>> algebra = ArrayAlgebra(np)
@@ -51,14 +51,14 @@ class ArrayAlgebra:
 
     def get(self, array: Any) -> Array:
         """A copy in the memory of the host."""
-        if isinstance(array, np.generic):  # what NumPy makes of an array without axes
+        if isinstance(array, np.generic):  # NumPy turns arrays without axes into scalars
             array = np.asarray(array)
         return frozen(np.array(np.from_dlpack(array)))
 
     # -- posteriors -----------------------------------------------------------------------------
 
     def shapes(self, priors: Mapping[str, Gamma], counts: Factors) -> Factors:
-        """C = A + counts of every factor that has a prior."""
+        """C = A + counts for every factor with a prior."""
         return {a: counts[a] + self._of(prior, "shape") for a, prior in priors.items()}
 
     def scales(self, C: Any, exposure: Any, prior: Gamma) -> tuple[Any, Any]:
@@ -69,7 +69,7 @@ class ArrayAlgebra:
     def geomean_kl(self, C: Any, D: Any, prior: Gamma) -> tuple[Any, Number]:
         """L = exp(digamma(C)) * D, and the sum of KL( Gamma(C, scale D) || prior ).
 
-        The terms are those of :func:`pltf.special.kl_loop`, in which large ones do not go against each other.
+        The terms are those of :func:`pltf.special.kl_loop`, where large terms do not cancel.
         """
         xp, (A, rate, log_norm) = self.xp, (self._of(prior, part) for part in ("shape", "rate", "log_norm"))
         y, b, rho = _psi_parts(C)
@@ -80,16 +80,16 @@ class ArrayAlgebra:
         return y * xp.exp(b) * D, self._number(xp.sum(kl))
 
     def log_geomean(self, C: Any, D: Any) -> Any:
-        """log L, also where L itself would be zero."""
+        """log L; finite even if L underflows."""
         y, b, _ = _psi_parts(C)
         return self.xp.log(y * D) + b
 
-    # -- priors that are learned ----------------------------------------------------------------
+    # -- learned priors -------------------------------------------------------------------------
 
     def best_scales(
         self, C: Any, exposure: Any, prior: Gamma, groups: Groups, limits: tuple[float, float]
     ) -> tuple[float | Array, Any, Any]:
-        """The B of each group with mean( A*C/(A + B*exposure) ) = mean(A), and the D and E that go with it."""
+        """The B of each group with mean( A*C/(A + B*exposure) ) = mean(A), with the resulting D and E."""
         xp = self.xp
         A, B = (xp.zeros_like(C) + self._of(prior, "shape"), xp.zeros_like(C) + self._of(prior, "mean"))
         B = self._sums(B, groups) / (math.prod(groups.shape) // groups.count)
@@ -111,7 +111,7 @@ class ArrayAlgebra:
     # -- estimates ------------------------------------------------------------------------------
 
     def em_estimate(self, Z: Any, counts: Any, exposure: Any) -> Any:
-        """counts / exposure; entries that touch no observed cell stay what they are in Z."""
+        """counts / exposure; entries without observed cells keep their value in Z."""
         xp, seen = self.xp, exposure > 0
         return xp.where(seen, counts / xp.where(seen, exposure, xp.ones_like(exposure)), Z)
 
@@ -122,7 +122,7 @@ class ArrayAlgebra:
         return above / (exposure + self._of(prior, "rate"))
 
     def log_prior(self, Z: Any, prior: Gamma) -> Number:
-        """Sum of the log density over all entries; zeros count nothing where the shape is below 1."""
+        """Sum of the log density over all entries; zeros contribute nothing where the shape is below 1."""
         xp, (rate, log_norm) = self.xp, (self._of(prior, part) for part in ("rate", "log_norm"))
         A = xp.zeros_like(Z) + self._of(prior, "shape")
         nothing = (Z == 0) & (A <= 1)
@@ -131,7 +131,7 @@ class ArrayAlgebra:
         return self._number(xp.sum(power - Z * rate + A * log_rate - log_norm))
 
     def unbounded_zeros(self, Z: Any, prior: Gamma) -> Number:
-        """How many entries are zero where the density has no bound, because the shape is below 1."""
+        """Number of zero entries where the density is unbounded because the shape is below 1."""
         xp = self.xp
         if np.min(prior.shape) >= 1:
             return 0
@@ -143,7 +143,7 @@ class ArrayAlgebra:
     def trade(
         self, axes: Mapping[str, int], basis: Array, priors: Mapping[str, Gamma], E: Factors, D: Factors
     ) -> tuple[Factors, Factors]:
-        """E and D of the factors with an index after they have traded scale along it: one copy each way."""
+        """E and D of the factors with an index after exchanging scale along it; one copy in each direction."""
         alpha = np.array([shapes_along(priors[a], tuple(E[a].shape), axis) for a, axis in axes.items()])
         beta = self.xp.stack([self._along(E[a], self._of(priors[a], "rate"), axis) for a, axis in axes.items()])
         scales = self.put(np.exp(log_scales(alpha, np.array(self.get(beta)), basis)))
@@ -155,13 +155,13 @@ class ArrayAlgebra:
         return self.get(self._along(E, self._value(rate), axis))
 
     def scale_along(self, array: Any, s: Array, axis: int) -> Any:
-        """The array times s along an axis."""
+        """The array multiplied by s along an axis."""
         return self._scaled(array, self.put(s), axis)
 
     # -- draws ----------------------------------------------------------------------------------
 
     def gamma_draws(self, C: Any, D: Any, key: Key) -> Any:
-        """Draws of Gamma(shape C, scale D), none of them zero: made on the host, so that they are the same anywhere."""
+        """Draws from Gamma(shape C, scale D), all positive; made on the host, so that they are the same everywhere."""
         return self.put(chance.gamma_draws(self.get(C), self.get(D), key))
 
     # -- acceleration ---------------------------------------------------------------------------
@@ -185,11 +185,11 @@ class ArrayAlgebra:
         return {name: a[name] - b[name] for name in a}
 
     def stack(self, rows: Sequence[Factors]) -> dict[str, Any]:
-        """Rows, each a set of factors, for :meth:`gram` and :meth:`combine`: those of a factor along a new axis."""
+        """Stack rows (sets of factors) for :meth:`gram` and :meth:`combine`, along a new first axis of each factor."""
         return {name: self.xp.stack([row[name] for row in rows]) for name in rows[0]}
 
     def gram(self, rows: Mapping[str, Any], weight: Factors) -> Array:
-        """The weighted inner product of every two rows."""
+        """Weighted inner products of all pairs of rows."""
         xp, total = self.xp, 0.0
         for name, stacked in rows.items():
             flat = xp.reshape(stacked, (stacked.shape[0], -1))
@@ -198,7 +198,7 @@ class ArrayAlgebra:
         return self.get(total)
 
     def combine(self, coefficients: Sequence[float], rows: Mapping[str, Any], longest: float) -> Factors:
-        """The rows times their coefficients, added up and cut to +-longest; rows of coefficient 0 do not count."""
+        """Linear combination of the rows, clipped to +-longest; rows with coefficient 0 are ignored."""
         used = [(n, share) for n, share in enumerate(coefficients) if share != 0]
         combined = {}
         for name, stacked in rows.items():
@@ -214,17 +214,17 @@ class ArrayAlgebra:
             for name, b in plain.items()
         }
 
-    # -- pieces ---------------------------------------------------------------------------------
+    # -- helpers --------------------------------------------------------------------------------
 
     def _of(self, prior: Gamma, part: str) -> Any:
-        """A part of a prior: a number, or an array that broadcasts to the factor; it is put there once."""
+        """A number, or an array that broadcasts to the factor; copied to the device once."""
         known = self._placed.setdefault(prior, {})
         if part not in known:
             known[part] = self._value(getattr(prior, part))
         return known[part]
 
     def _value(self, value: ArrayLike) -> Any:
-        """A number, or an array there."""
+        """A number, or an array on the device."""
         host = np.asarray(value)
         return float(host) if host.ndim == 0 else self.put(host)
 
@@ -251,9 +251,9 @@ class ArrayAlgebra:
 
 
 def newton(xp: Any, sums: Callable[[Any], tuple[Any, Any]], B: Any, norm: Any, limits: tuple[float, float]) -> Any:
-    """The B of each group where a sum, which falls with B, is ``norm``; ``sums`` gives it and minus its slope.
+    """The B of each group at which a decreasing sum equals ``norm``; ``sums`` gives the sum and its negative slope.
 
-    The reciprocal of the sum is concave in B: from below Newton's steps never go too far.
+    The reciprocal of the sum is concave in B: started from below, Newton steps never overshoot.
     """
     for _ in range(_NEWTON_STEPS):
         left, slope = sums(B)
@@ -270,7 +270,7 @@ def newton(xp: Any, sums: Callable[[Any], tuple[Any, Any]], B: Any, norm: Any, l
 def _psi_parts(x: Any) -> tuple[Any, Any, Any]:
     """(y, b, rho) of x > 0, for y = x + 10: digamma(x) = log(y) + b, and rho = x (x+1) ... (x+9) / y^10.
 
-    digamma(x) = digamma(y) - rho'/rho, and from 10 on digamma has its asymptotic series.
+    digamma(x) = digamma(y) - rho'/rho, and from 10 on digamma is given by its asymptotic series.
     """
     y = x + 10.0
     w = 1 / y

@@ -1,4 +1,4 @@
-"""The seam: what inference asks of an algebra, and nothing else."""
+"""The interface between inference and algebras."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ A = TypeVar("A")
 
 Host = NDArray[Any]
 Factors = Mapping[str, Any]  # arrays of an algebra, by factor
-Key = tuple[int, ...]  # of random draws: a seed, and what tells these draws from all others of that seed
+Key = tuple[int, ...]  # identifies random draws: a seed, and numbers that are unique for that seed
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Groups:
     """Which entries of a factor share a learned value."""
 
     shape: tuple[int, ...]  # of the factor
-    shared: tuple[int, ...]  # axes along which the value is one and the same
+    shared: tuple[int, ...]  # axes along which the value is shared
 
     @cached_property
     def apart(self) -> tuple[int, ...]:
@@ -39,42 +39,42 @@ class Groups:
 
     @cached_property
     def in_order(self) -> bool:
-        """Whether the shared axes come first, so that entries of a group are apart by the number of groups."""
+        """Whether the shared axes come first: the stride between entries of a group is then the number of groups."""
         return (*self.shared, *self.apart) == tuple(range(len(self.shape)))
 
     @cached_property
     def count(self) -> int:
-        """The number of groups."""
+        """Number of groups."""
         return prod(self.value_shape)
 
     def vary(self, values: ArrayLike) -> bool:
-        """Whether values that broadcast to the factor differ within a group."""
+        """Whether values that broadcast to the factor vary within a group."""
         shape: tuple[int, ...] = getattr(values, "shape", ())
         padded = (1,) * (len(self.shape) - len(shape)) + shape
         return any(padded[axis] > 1 for axis in self.shared)
 
 
 class Algebra(Protocol[A]):
-    """Arithmetic on arrays of the size of a factor. An array is never changed in place.
+    """Arithmetic on factor-sized arrays. Arrays are never changed in place.
 
-    Symbols are those of the method: a prior has shape A and mean B, a posterior shape C and scale D, its mean is E and
-    its geometric mean L. What is small (a value for each index, a matrix of inner products) comes back to the host.
+    Symbols are those of the method: a prior has shape A and mean B; a posterior has shape C, scale D, mean E and
+    geometric mean L. Small results (one value per index position, a matrix of inner products) are returned on the host.
     """
 
-    on_host: bool  # whether its arrays are NumPy's
+    on_host: bool  # whether its arrays are NumPy arrays
 
     def put(self, host: Host) -> A:
-        """An array of the host as one of this algebra."""
+        """Convert a host array to an array of this algebra."""
         ...
 
     def get(self, array: A) -> Host:
-        """An array of this algebra on the host, closed to changes."""
+        """Convert an array of this algebra to a read-only host array."""
         ...
 
     # -- posteriors -----------------------------------------------------------------------------
 
     def shapes(self, priors: Mapping[str, Gamma], counts: Factors) -> Factors:
-        """C = A + counts of every factor that has a prior."""
+        """C = A + counts for every factor with a prior."""
         ...
 
     def scales(self, C: A, exposure: A, prior: Gamma) -> tuple[A, A]:
@@ -86,17 +86,17 @@ class Algebra(Protocol[A]):
         ...
 
     def log_geomean(self, C: A, D: A) -> A:
-        """log L, also where L itself would be zero."""
+        """log L; finite even if L underflows."""
         ...
 
-    # -- priors that are learned ----------------------------------------------------------------
+    # -- learned priors -------------------------------------------------------------------------
 
     def best_scales(
         self, C: A, exposure: A, prior: Gamma, groups: Groups, limits: tuple[float, float]
     ) -> tuple[float | Host, A, A]:
-        """The B of each group with mean( A*C/(A + B*exposure) ) = mean(A), and the D and E that go with it.
+        """The B of each group with mean( A*C/(A + B*exposure) ) = mean(A), with the resulting D and E.
 
-        By Newton's method from the present B.
+        Solved by Newton's method, starting from the current B.
         """
         ...
 
@@ -107,7 +107,7 @@ class Algebra(Protocol[A]):
     # -- estimates ------------------------------------------------------------------------------
 
     def em_estimate(self, Z: A, counts: A, exposure: A) -> A:
-        """counts / exposure; entries that touch no observed cell stay what they are in Z."""
+        """counts / exposure; entries without observed cells keep their value in Z."""
         ...
 
     def map_estimate(self, counts: A, exposure: A, prior: Gamma) -> A:
@@ -115,11 +115,11 @@ class Algebra(Protocol[A]):
         ...
 
     def log_prior(self, Z: A, prior: Gamma) -> Number:
-        """Sum of the log density over all entries; zeros count nothing where the shape is below 1."""
+        """Sum of the log density over all entries; zeros contribute nothing where the shape is below 1."""
         ...
 
     def unbounded_zeros(self, Z: A, prior: Gamma) -> Number:
-        """How many entries are zero where the density has no bound, because the shape is below 1."""
+        """Number of zero entries where the density is unbounded because the shape is below 1."""
         ...
 
     # -- balance --------------------------------------------------------------------------------
@@ -127,9 +127,9 @@ class Algebra(Protocol[A]):
     def trade(
         self, axes: Mapping[str, int], basis: Host, priors: Mapping[str, Gamma], E: Factors, D: Factors
     ) -> tuple[Factors, Factors]:
-        """E and D of the factors with an index, each along an axis of its own, after they have traded scale along it.
+        """E and D of the factors with an index (each along its own axis) after exchanging scale along it.
 
-        Their log-scales are ``basis @ t``, with the t that is best for the priors.
+        Their log-scales are ``basis @ t``, with the t that is optimal for the priors.
         """
         ...
 
@@ -138,13 +138,13 @@ class Algebra(Protocol[A]):
         ...
 
     def scale_along(self, array: A, s: Host, axis: int) -> A:
-        """The array times s along an axis."""
+        """The array multiplied by s along an axis."""
         ...
 
     # -- draws ----------------------------------------------------------------------------------
 
     def gamma_draws(self, C: A, D: A, key: Key) -> A:
-        """Draws of Gamma(shape C, scale D), none of them zero; one key has one result."""
+        """Draws from Gamma(shape C, scale D), all positive; the same key gives the same result."""
         ...
 
     # -- acceleration ---------------------------------------------------------------------------
@@ -162,17 +162,17 @@ class Algebra(Protocol[A]):
         ...
 
     def stack(self, rows: Sequence[Factors]) -> Any:
-        """Rows, each a set of factors, for :meth:`gram` and :meth:`combine`."""
+        """Stack rows (sets of factors) for :meth:`gram` and :meth:`combine`."""
         ...
 
     def gram(self, rows: Any, weight: Factors) -> Host:
-        """The weighted inner product of every two rows of a stack."""
+        """Weighted inner products of all pairs of rows of a stack."""
         ...
 
     def combine(self, coefficients: Sequence[float], rows: Any, longest: float) -> Factors:
-        """The rows of a stack times their coefficients, added up and cut to +-longest.
+        """Linear combination of the rows of a stack, clipped to +-longest.
 
-        A row of coefficient 0 does not count: its entries may be out of range.
+        A row with coefficient 0 is ignored: its entries may be infinite or NaN.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Random draws of a sampler. They are made on the host, each from a key of its own: threads do not change a bit."""
+"""Random draws of a sampler, made on the host with explicit keys: the result does not depend on the threads."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from pltf.gamma import Array
 from pltf.inference.algebra.base import Key
 from pltf.threads import PART, in_parts, run_all
 
-TINY = float(np.finfo(np.float64).tiny)  # draws of tiny shapes underflow: they stop here, and have a logarithm
-_SHRINKS = 200  # of a slice: after so many it is as narrow as rounding
+TINY = float(np.finfo(np.float64).tiny)  # floor for draws of tiny shapes, which underflow
+_SHRINKS = 200  # of a slice: after this many it is as narrow as rounding
 
 
 def chain_seed(seed: int, chain: int) -> int:
-    """The seed of a chain, in 63 bits; no restart has it."""
+    """The seed of a chain, in 63 bits; different from the seeds of restarts."""
     state = np.random.SeedSequence(seed, spawn_key=(1, chain)).generate_state(1, np.uint64)
     return int(state[0] >> np.uint64(1))
 
 
 def stream(key: Key) -> np.random.Generator:
-    """The random numbers of a key."""
+    """The random generator of a key."""
     return np.random.Generator(np.random.SFC64(np.random.SeedSequence(key[0], spawn_key=key[1:])))
 
 
 def gamma_draws(C: Array, D: Array, key: Key, threads: int = 1) -> Array:
-    """Draws of Gamma(shape C, scale D), none of them zero; each part of the entries has its own random numbers."""
+    """Draws from Gamma(shape C, scale D), all positive; each part of the entries has its own generator."""
     shape, scale, out = C.reshape(-1), D.reshape(-1), np.empty(C.size)
 
     def one_part(part: slice) -> None:
@@ -38,7 +38,7 @@ def gamma_draws(C: Array, D: Array, key: Key, threads: int = 1) -> Array:
 
 
 def _gamma_part(C: Array, D: Array, rng: np.random.Generator) -> Array:
-    """Below shape 1: the draw of shape C + 1 times U^(1/C), whose logarithm does not underflow."""
+    """Below shape 1: a draw with shape C + 1 times U^(1/C), whose logarithm does not underflow."""
     small = C < 1
     z = rng.standard_gamma(C + small)
     if small.any():
@@ -46,14 +46,14 @@ def _gamma_part(C: Array, D: Array, rng: np.random.Generator) -> Array:
     return np.maximum(z * D, TINY)
 
 
-# -- trade of scales ----------------------------------------------------------------------------
+# -- exchange of scales -------------------------------------------------------------------------
 
 
 def trade_draws(alpha: Sequence[Array], beta: Sequence[Array], basis: Array, key: Key) -> Array:
-    """s drawn from the density exp( sum_a alpha_a log s_a - beta_a s_a ) along log s = basis @ t, for each x.
+    """s sampled from the density exp( sum_a alpha_a log s_a - beta_a s_a ) along log s = basis @ t, for each x.
 
-    ``alpha`` and ``beta`` hold a row over x for each factor. One slice step along each direction in turn; where a beta
-    is zero or out of range nothing is done.
+    ``alpha`` and ``beta`` have one row over x per factor. Makes one slice step along each direction in turn; positions
+    with a beta that is zero or not finite stay unchanged.
     """
     a, b = np.array(alpha), np.array(beta)
     log_s, rng = np.zeros(a.shape), stream(key)
@@ -69,14 +69,14 @@ def trade_draws(alpha: Sequence[Array], beta: Sequence[Array], basis: Array, key
 
 
 def _along(slope: Array, weight: Array, along: Array, t: Array) -> Array:
-    """The log density of a trade at t along one direction."""
+    """Log density of an exchange at t along one direction."""
     return np.asarray(slope * t - (weight * np.exp(along * t)).sum(axis=0))
 
 
 def slice_step(
     log_density: Callable[[Array], Array], x: Array, rng: np.random.Generator, width: float | Array = 1.0
 ) -> Array:
-    """One step of slice sampling of every x by itself, stepping out by ``width`` and shrinking (Neal 2003)."""
+    """One step of slice sampling, independently for every x, stepping out by ``width`` and shrinking (Neal 2003)."""
     with np.errstate(over="ignore", invalid="ignore"):
         level = log_density(x) - rng.standard_exponential(x.shape)
         low = x - width * rng.random(x.shape)

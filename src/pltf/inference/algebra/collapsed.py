@@ -1,11 +1,11 @@
-"""Draws of the learned hyperparameters of a factor with the factor itself integrated out.
+"""Sampling of the learned hyperparameters of a factor with the factor itself integrated out.
 
 Given its allocated counts n and its exposure Delta, an entry z ~ Gamma(A, mean B) has the marginal
 
     integral of z^n exp(-Delta*z) p(z) dz  =  Gamma(A + n)/Gamma(A) * (A/B)^A / (A/B + Delta)^(A + n)
 
-A and B are drawn from the product of these over a group of entries, times their hyperprior. Given z they move slowly
-where most entries have no counts: these are near zero because A is small, and A is small because they are.
+A and B are sampled from the product of these over a group of entries, times their hyperprior. Conditional on z they
+would mix slowly where most entries have no counts: these are near zero because A is small, and vice versa.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from pltf.inference.algebra.base import Groups, Key
 from pltf.inference.algebra.chance import slice_step, stream
 from pltf.inference.algebra.host import prior_value
 
-# In the plane of (log A, log B): the shape at one mean, the mean at one shape, and both at one rate A/B.
+# Directions in the plane of (log A, log B): shape at fixed mean, mean at fixed shape, and both at fixed rate A/B.
 _DIRECTIONS = {("shape",): ((1, 0),), ("mean",): ((0, 1),), ("shape", "mean"): ((1, 0), (0, 1), (1, 1))}
 
-_LARGE = 1e4  # counts: log Gamma has eleven digits behind the point up to there, and Stirling's formula from there on
+_LARGE = 1e4  # counts: log Gamma has eleven decimal places up to here; above, use Stirling's formula
 
 
 @dataclass(frozen=True)
 class Hyperprior:
-    """What is believed of learned hyperparameters before the data, around the values that a prior begins with.
+    """Prior of learned hyperparameters, centred at the initial values of the factor's prior.
 
-    1/B ~ Gamma(shape ``weight``, mean 1/B_0): it weighs as much as ``weight`` entries of shape 1 would. It is there to
-    keep the scales of factors, which only their product ties down, within some orders of magnitude.
-    log A ~ Normal(log A_0, ``spread``). Both lie within limits.
+    1/B ~ Gamma(shape ``weight``, mean 1/B_0): as informative as ``weight`` entries of shape 1. It keeps the scales of
+    factors, of which only the product is identified, within some orders of magnitude.
+    log A ~ Normal(log A_0, ``spread``). Both are limited to a range.
     """
 
     weight: float
@@ -42,11 +42,11 @@ class Hyperprior:
     means: tuple[float, float]
 
     def of_shape(self, A: Array, centre: Array) -> Array:
-        """Log density of log A, but for a constant."""
+        """Log density of log A, up to a constant."""
         return self._within(A, self.shapes, -0.5 * (np.log(A / centre) / self.spread) ** 2)
 
     def of_mean(self, B: Array, centre: Array) -> Array:
-        """Log density of log B, but for a constant."""
+        """Log density of log B, up to a constant."""
         return self._within(B, self.means, -self.weight * (np.log(B) + centre / B))
 
     def _within(self, value: Array, limits: tuple[float, float], log_density: Array) -> Array:
@@ -54,10 +54,10 @@ class Hyperprior:
 
 
 class Marginal:
-    """The log density of the counts of each group of entries. Arrays have a row for each group.
+    """Log density of the counts of each group of entries. Arrays have one row per group.
 
-    Parts that depend on the counts alone are left out. They are far larger than the rest where counts are huge, and
-    their rounding errors would be as large as the differences that a slice step looks at.
+    Terms that depend only on the counts are omitted. They are far larger than the rest if counts are huge, and their
+    rounding errors would be as large as the differences that a slice step evaluates.
     """
 
     def __init__(self, counts: Array, exposure: Array, groups: Groups) -> None:
@@ -71,7 +71,7 @@ class Marginal:
         self._exposed = np.where(exposed, 0.0, -np.inf)  # log(1) or log(0)
 
     def rows(self, values: ArrayLike) -> Array:
-        """Values that broadcast to the factor, as (groups, entries); as (groups, 1) if they do not vary in a group."""
+        """Values that broadcast to the factor, as (groups, entries), or (groups, 1) if constant within groups."""
         given, groups = np.asarray(values, dtype=np.float64), self._groups
         shape = groups.shape if groups.vary(given) else groups.value_shape
         full = np.broadcast_to(given, shape).transpose((*groups.apart, *groups.shared))
@@ -79,11 +79,11 @@ class Marginal:
 
     @property
     def width(self) -> Array:
-        """Of a slice: about that of the density of a logarithm, which the number of entries with counts tells."""
+        """Width of a slice: about that of the density of a logarithm, given the number of entries with counts."""
         return np.minimum(1.0, 3.0 / np.sqrt(1 + np.bincount(self._at[0], minlength=self._groups.count)))
 
     def log_density(self, A: Array, B: Array) -> Array:
-        """Of each group, at shapes A and means B; but for a constant."""
+        """Log density of each group at shapes A and means B, up to a constant."""
         from scipy.special import gammaln
 
         rate = A / B
@@ -95,15 +95,15 @@ class Marginal:
         return np.asarray(sums - np.einsum("ge,ge->g", np.broadcast_to(A, without.shape), without))
 
     def _with_counts(self, rows: Array) -> Array:
-        """Of the entries with counts."""
+        """The rows of the entries with counts."""
         group, place = self._at
         return rows[group, place] if rows.shape[1] > 1 else rows[group, 0]
 
 
 def log_gamma_ratio(A: Array, n: Array) -> Array:
-    """log Gamma(A + n), less log Gamma(n) where n is so large that both would lose digits in the difference.
+    """log Gamma(A + n), minus log Gamma(n) if n is so large that the difference would lose precision.
 
-    There by Stirling's formula, log Gamma(x) = (x - 1/2) log x - x + log(2 pi)/2 + 1/(12 x).
+    For such n it uses Stirling's formula, log Gamma(x) = (x - 1/2) log x - x + log(2 pi)/2 + 1/(12 x).
     """
     from scipy.special import gammaln
 
@@ -118,10 +118,10 @@ def log_gamma_ratio(A: Array, n: Array) -> Array:
 def prior_draws(
     present: Gamma, given: Gamma, counts: Array, exposure: Array, groups: Groups, hyperprior: Hyperprior, key: Key
 ) -> Gamma:
-    """The prior after a slice step along each direction in which it is learned; ``given`` is what it began with.
+    """The prior after a slice step along each learned direction; ``given`` has the initial values.
 
-    The factor has to be drawn next, before anything else is drawn given it: the two steps together are a draw of the
-    hyperparameters and of the factor.
+    The factor must be sampled next, before anything that is conditional on it: the two steps together are a joint
+    draw of the hyperparameters and the factor.
     """
     marginal, rng = Marginal(counts, exposure, groups), stream(key)
     centres = marginal.rows(given.shape), marginal.rows(given.mean)
@@ -147,7 +147,7 @@ def _along(
     direction: tuple[int, int],
     t: Array,
 ) -> Array:
-    """The log density at t along a direction, of each group."""
+    """Log density of each group at t along a direction."""
     A, B = _moved(start, direction, t)
     value = np.zeros(t.shape)
     if direction[0]:

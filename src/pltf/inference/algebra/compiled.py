@@ -1,4 +1,4 @@
-"""Factors in the memory of the host: compiled loops with threads, and NumPy where that is as fast."""
+"""Factors in host memory: compiled, multithreaded loops, and NumPy where it is as fast."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from pltf.inference.algebra.newton import best_scales, scale_columns, trade_log_
 from pltf.special import combine_loop, kl_loop, log_geomean_loop, log_ratio_loop, move_loop, stretch_loop
 from pltf.threads import PART, in_parts, run_all
 
-Part = Callable[[slice], Array]  # what stands beside a part of a flat array
+Part = Callable[[slice], Array]  # values aligned with a part of a flat array
 
 
 class FactorRow(Mapping[str, Array]):
-    """Factors, and all of their entries end to end: one loop does for all factors at once.
+    """Factors together with all their entries in one flat array: one loop processes all factors at once.
 
-    Either of the two is made from the other when it is asked for.
+    Either representation is created from the other on demand.
     """
 
     __slots__ = ("_arrays", "_flat", "_shapes")
@@ -37,7 +37,7 @@ class FactorRow(Mapping[str, Array]):
 
     @classmethod
     def of(cls, factors: Factors, like: Factors) -> FactorRow:
-        """The factors that ``like`` has, in its order."""
+        """The factors with the names in ``like``, in its order."""
         if isinstance(factors, FactorRow):
             alike = isinstance(like, FactorRow) and factors._shapes is like._shapes  # as in rows made of each other
             if alike or list(factors._shapes) == list(like):
@@ -45,7 +45,7 @@ class FactorRow(Mapping[str, Array]):
         return cls({name: factors[name] for name in like})
 
     def with_entries(self, flat: Array) -> FactorRow:
-        """Factors of the same names and shapes with other entries."""
+        """Factors with the same names and shapes and other entries."""
         flat.flags.writeable = False
         new = object.__new__(FactorRow)
         new._arrays, new._flat, new._shapes = None, flat, self._shapes
@@ -82,7 +82,7 @@ class FactorRow(Mapping[str, Array]):
 
 
 class Stack:
-    """Rows side by side; in one table unless they are long, for then parts of them are put side by side one by one."""
+    """Stacked rows; kept in one table unless they are long, in which case parts of them are stacked one by one."""
 
     def __init__(self, rows: Sequence[FactorRow]) -> None:
         self.like, self._flat = rows[0], [row.flat for row in rows]
@@ -99,7 +99,7 @@ class Stack:
 
 
 class NumbaAlgebra:
-    """Arithmetic on NumPy arrays. Results have the same bits for any number of threads.
+    """Arithmetic on NumPy arrays. Results are bit-identical for any number of threads.
 
     >>> import numpy as np, pltf
     >>> algebra = NumbaAlgebra(threads=2)
@@ -119,7 +119,7 @@ class NumbaAlgebra:
         return NumbaAlgebra, (self.threads,)
 
     def put(self, host: Array) -> Array:
-        """The array itself, closed to changes: engines rely on it."""
+        """The array itself, made read-only: engines rely on this."""
         return _frozen(np.asarray(host, dtype=np.float64))
 
     def get(self, array: Array) -> Array:
@@ -129,7 +129,7 @@ class NumbaAlgebra:
     # -- posteriors -----------------------------------------------------------------------------
 
     def shapes(self, priors: Mapping[str, Gamma], counts: Factors) -> FactorRow:
-        """C = A + counts of every factor that has a prior."""
+        """C = A + counts for every factor with a prior."""
         return FactorRow({a: _frozen(prior.shape + counts[a]) for a, prior in priors.items()})
 
     def scales(self, C: Array, exposure: Array, prior: Gamma) -> tuple[Array, Array]:
@@ -154,22 +154,22 @@ class NumbaAlgebra:
         return _frozen(L.reshape(C.shape)), kl
 
     def log_geomean(self, C: Array, D: Array) -> Array:
-        """log L, also where L itself would be zero."""
+        """log L; finite even if L underflows."""
         return _frozen(self._looped(log_geomean_loop, _flat(C), _flat(D)).reshape(C.shape))
 
-    # -- priors that are learned ----------------------------------------------------------------
+    # -- learned priors -------------------------------------------------------------------------
 
     def best_scales(
         self, C: Array, exposure: Array, prior: Gamma, groups: Groups, limits: tuple[float, float]
     ) -> tuple[float | Array, Array, Array]:
-        """The B of each group with mean( A*C/(A + B*exposure) ) = mean(A), and the D and E that go with it."""
+        """The B of each group with mean( A*C/(A + B*exposure) ) = mean(A), with the resulting D and E."""
         c, x, A = _table(C, groups), _table(exposure, groups), _table(prior.shape, groups)
         B, D, E = _table(prior.mean, groups)[0].copy(), np.empty(c.shape), np.empty(c.shape)
         best_scales(c, x, A, B, *limits, D, E)
         means = prior_value(B, groups)
         if groups.in_order and C.flags.c_contiguous and exposure.flags.c_contiguous:
             return means, _frozen(D.reshape(C.shape)), _frozen(E.reshape(C.shape))
-        return means, *self.scales(C, exposure, prior.with_values(prior.shape, means))  # laid out as these are
+        return means, *self.scales(C, exposure, prior.with_values(prior.shape, means))  # same memory layout
 
     def spreads(self, E: Array, log_L: Array, mean: ArrayLike, groups: Groups) -> Array:
         """mean( E/B + log B - log L ) - 1 over each group."""
@@ -179,7 +179,7 @@ class NumbaAlgebra:
     # -- estimates ------------------------------------------------------------------------------
 
     def em_estimate(self, Z: Array, counts: Array, exposure: Array) -> Array:
-        """counts / exposure; entries that touch no observed cell stay what they are in Z."""
+        """counts / exposure; entries without observed cells keep their value in Z."""
         seen = exposure > 0
         if seen.all():
             return _frozen(counts / exposure)
@@ -190,11 +190,11 @@ class NumbaAlgebra:
         return _frozen(np.maximum(np.asarray(prior.shape) - 1 + counts, 0) / (prior.rate + exposure))
 
     def log_prior(self, Z: Array, prior: Gamma) -> float:
-        """Sum of the log density over all entries; zeros count nothing where the shape is below 1."""
+        """Sum of the log density over all entries; zeros contribute nothing where the shape is below 1."""
         return float(prior.log_pdf(Z).sum())
 
     def unbounded_zeros(self, Z: Array, prior: Gamma) -> int:
-        """How many entries are zero where the density has no bound, because the shape is below 1."""
+        """Number of zero entries where the density is unbounded because the shape is below 1."""
         return int(((Z == 0) & (np.asarray(prior.shape) < 1)).sum())
 
     # -- balance --------------------------------------------------------------------------------
@@ -202,9 +202,9 @@ class NumbaAlgebra:
     def trade(
         self, axes: Mapping[str, int], basis: Array, priors: Mapping[str, Gamma], E: Factors, D: Factors
     ) -> tuple[Factors, Factors]:
-        """E and D of the factors with an index after they have traded scale along it.
+        """E and D of the factors with an index after exchanging scale along it.
 
-        Tables with the index along their rows, and with simple priors, are done end to end.
+        Tables with the index along their rows and scalar priors are processed in one flat array.
         """
         tables = [E[a] for a in axes]
         simple = all(map(_is_table, tables)) and all(_is_scalar(priors[a]) for a in axes)
@@ -228,14 +228,14 @@ class NumbaAlgebra:
         return np.asarray(np.add.reduce(E * rates, axis=others))
 
     def scale_along(self, array: Array, s: Array, axis: int) -> Array:
-        """The array times s along an axis."""
+        """The array multiplied by s along an axis."""
         last = axis == array.ndim - 1
         return _frozen(array * (s if last else s.reshape(-1, *(1,) * (array.ndim - 1 - axis))))
 
     # -- draws ----------------------------------------------------------------------------------
 
     def gamma_draws(self, C: Array, D: Array, key: Key) -> Array:
-        """Draws of Gamma(shape C, scale D), none of them zero."""
+        """Draws from Gamma(shape C, scale D), all positive."""
         return _frozen(chance.gamma_draws(C, D, key, self.threads))
 
     # -- acceleration ---------------------------------------------------------------------------
@@ -255,16 +255,16 @@ class NumbaAlgebra:
         return above.with_entries(above.flat - FactorRow.of(b, a).flat)
 
     def stack(self, rows: Sequence[Factors]) -> Stack:
-        """Rows, each a set of factors, for :meth:`gram` and :meth:`combine`."""
+        """Stack rows (sets of factors) for :meth:`gram` and :meth:`combine`."""
         return Stack([FactorRow.of(row, rows[0]) for row in rows])
 
     def gram(self, rows: Stack, weight: Factors) -> Array:
-        """The weighted inner product of every two rows."""
+        """Weighted inner products of all pairs of rows."""
         w = FactorRow.of(weight, rows.like).flat
 
         def one_part(part: slice) -> Array:
             cut = rows.part(part)
-            with np.errstate(invalid="ignore", over="ignore"):  # steps out of range: they will not be used
+            with np.errstate(invalid="ignore", over="ignore"):  # out-of-range steps are not used
                 weighted = cut * w[part]
             return np.asarray(np.dot(weighted, cut.T))
 
@@ -274,7 +274,7 @@ class NumbaAlgebra:
             return np.asarray(sum(in_parts(one_part, rows.size, self.threads)))
 
     def combine(self, coefficients: Sequence[float], rows: Stack, longest: float) -> FactorRow:
-        """The rows times their coefficients, added up and cut to +-longest; rows of coefficient 0 do not count."""
+        """Linear combination of the rows, clipped to +-longest; rows with coefficient 0 are ignored."""
         q, out = np.array(coefficients), np.empty(rows.size)
         if rows.size <= PART:
             combine_loop(q, rows.part(slice(None)), longest, out)
@@ -289,14 +289,14 @@ class NumbaAlgebra:
         by = by if length == 1 else by.with_entries(length * by.flat)
         return self._filled(move_loop, FactorRow.of(old, plain), FactorRow.of(plain, plain), by)
 
-    # -- in parts -------------------------------------------------------------------------------
+    # -- loops over parts -----------------------------------------------------------------------
 
     def _filled(self, loop: Callable[..., None], *rows: FactorRow) -> FactorRow:
-        """The row that a loop makes of others, entry by entry."""
+        """Apply an elementwise loop to rows."""
         return rows[0].with_entries(self._looped(loop, *(row.flat for row in rows)))
 
     def _looped(self, loop: Callable[..., None], *flat: Array) -> Array:
-        """What a loop makes of flat arrays, entry by entry."""
+        """Apply an elementwise loop to flat arrays."""
         out = np.empty(flat[0].size)
         if out.size <= PART:
             loop(*flat, out)
@@ -305,7 +305,7 @@ class NumbaAlgebra:
         return out
 
     def _parts_of(self, prior: Gamma, shape: tuple[int, ...]) -> tuple[Part, ...]:
-        """A, A/B and log Gamma(A) beside the entries of a factor; kept as long as the prior is."""
+        """A, A/B and log Gamma(A) aligned with the entries of a factor; cached as long as the prior exists."""
         known = self._laid_out.setdefault(prior, {})
         if shape not in known:
             known[shape] = tuple(_repeated(v, shape) for v in (prior.shape, prior.rate, prior.log_norm))
@@ -313,14 +313,14 @@ class NumbaAlgebra:
 
 
 def _frozen(result: Array) -> Array:
-    """The array, closed to changes; NumPy makes numbers of arrays without axes, and here they are arrays again."""
+    """The array, made read-only; scalars that NumPy made of arrays without axes become arrays again."""
     array = np.asarray(result)
     array.flags.writeable = False
     return array
 
 
 def _flat(array: Array) -> Array:
-    """All entries in C order, closed to changes: the compiled loops then see one type of array only."""
+    """All entries in C order, read-only: the compiled loops then see only one array type."""
     flat = array.reshape(-1)
     flat.flags.writeable = False
     return flat
@@ -335,7 +335,7 @@ def _is_scalar(prior: Gamma) -> bool:
 
 
 def _rate(prior: Gamma) -> float:
-    """A/B of a prior of two numbers."""
+    """A/B of a scalar prior."""
     return _number(prior.shape) / _number(prior.mean)
 
 
@@ -345,17 +345,17 @@ def _number(value: ArrayLike) -> float:
 
 
 def _is_table(array: Array) -> bool:
-    """Whether the sums of the columns add one row after the other: NumPy does so if there are two columns or more."""
+    """Whether NumPy sums the columns by adding row after row, as it does with two columns or more."""
     return array.ndim == 2 and array.shape[1] > 1 and array.flags.c_contiguous
 
 
-@lru_cache(maxsize=16)  # the same few from sweep to sweep
+@lru_cache(maxsize=16)  # the same few values in every iteration
 def _constant(value: float, size: int) -> Array:
     return _frozen(np.full(size, value))
 
 
 def _table(values: ArrayLike, groups: Groups) -> Array:
-    """Values that broadcast to a factor, with a column for each group; one row if they do not vary in any group."""
+    """Values that broadcast to a factor, with one column per group; one row if they are constant within groups."""
     if isinstance(values, float):
         return _constant(values, groups.count).reshape(1, -1)
     array = np.asarray(values, dtype=np.float64)
@@ -368,9 +368,9 @@ def _table(values: ArrayLike, groups: Groups) -> Array:
 
 
 def _repeated(values: ArrayLike, shape: tuple[int, ...]) -> Part:
-    """Parts of an array that broadcasts to a shape, flat; what repeats along the first axes is not held more than once.
+    """Parts of an array that broadcasts to a shape, flattened; values that repeat along the first axes are stored once.
 
-    Values that repeat with some period are laid out for the period and the longest part.
+    Periodic values are stored for one period plus the longest part.
     """
     array = np.asarray(values, dtype=np.float64)
     if array.ndim == 0:

@@ -1,18 +1,18 @@
-"""Kernels over the entries of factors, for Triton: each reads its arrays once. Float64, one program for a block.
+"""Triton kernels over the entries of factors: each reads its arrays once. Float64, one program per block.
 
-Every kernel states what it does in the notation of ``arrays.py``, whose plain arithmetic is its twin. Sums come back as
-one number for each program, to be added in order.
+Each docstring states the result in the notation of ``arrays.py``, the plain implementation. Sums are returned as one
+number per program, to be added in order.
 """
-# Triton reads the source of these functions, and knows no types of Python.
+# Triton reads the source of these functions, and does not support Python type hints.
 # mypy: ignore-errors
-# Annotations of arguments are types of Triton, and stay objects: a number without one would be float32.
+# Annotations of arguments are Triton types and must stay objects: an unannotated number would be float32.
 
 import triton
 import triton.language as tl
 
-BLOCK = 1024  # entries of a program
-WARPS = 16  # two entries for each thread: with more of them, registers run out
-MOST_ROWS = 7  # of a stack: two for each of the last steps of L-BFGS, and the residual
+BLOCK = 1024  # entries per program
+WARPS = 16  # two entries per thread: with more, registers spill
+MOST_ROWS = 7  # of a stack: two per L-BFGS pair, and the residual
 
 
 @triton.jit
@@ -132,7 +132,7 @@ def gram(r0, r1, r2, r3, r4, r5, r6, weight, sums, n, K: tl.constexpr, BLOCK: tl
 
 @triton.jit
 def combine(r0, r1, r2, r3, r4, r5, r6, shares, out, longest: tl.float64, n, K: tl.constexpr, BLOCK: tl.constexpr):
-    """K rows times their shares, added up and cut to +-longest; a row of share 0 does not count."""
+    """Linear combination of K rows, clipped to +-longest; rows with share 0 are ignored."""
     at, inside = _here(n, BLOCK)
     rows = (r0, r1, r2, r3, r4, r5, r6)
     far = tl.zeros((BLOCK,), tl.float64)

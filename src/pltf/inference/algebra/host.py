@@ -1,4 +1,4 @@
-"""Problems so small that every algebra solves them on the host."""
+"""Small problems that every algebra solves on the host."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pltf.gamma import Array, Gamma
 from pltf.inference.algebra.base import Algebra, Factors, Groups
 
 _NEWTON_STEPS, _SETTLED = 20, 1e-10  # for the shape of a prior
-_CURVED = 1e-8  # of a pair of steps: what its curvature must be to be of use
+_CURVED = 1e-8  # minimum relative curvature of a useful pair of steps
 
 
 # -- balance ------------------------------------------------------------------------------------
 
 
 def directions(held: Sequence[Sequence[bool]]) -> Array:
-    """Orthonormal basis, as columns, of the log-scales that add up to zero over each row that holds any of them."""
+    """Orthonormal basis, as columns, of the log-scales that sum to zero over each row with any True."""
     rows = np.array([row for row in held if any(row)], dtype=np.float64)
     if not rows.size:
         return np.zeros((0, 0))
@@ -30,7 +30,7 @@ def directions(held: Sequence[Sequence[bool]]) -> Array:
 def traded(
     algebra: Algebra[Any], axes: Mapping[str, int], basis: Array, priors: Mapping[str, Gamma], E: Factors, D: Factors
 ) -> tuple[Factors, Factors]:
-    """:meth:`Algebra.trade` of factors of any shape with any priors."""
+    """:meth:`Algebra.trade` for factors of any shape with any priors."""
     alpha = np.array([shapes_along(priors[a], E[a].shape, axis) for a, axis in axes.items()])
     beta = np.array([algebra.sum_along(E[a], priors[a].rate, axis) for a, axis in axes.items()])
     scales = dict(zip(axes, np.exp(log_scales(alpha, beta, basis)), strict=True))
@@ -39,7 +39,7 @@ def traded(
 
 
 def shapes_along(prior: Gamma, shape: tuple[int, ...], axis: int) -> Array:
-    """Sum of the prior's shapes over all axes of a factor but one."""
+    """Sum of the prior shapes over all axes of a factor except one."""
     if isinstance(prior.shape, float):
         return np.full(shape[axis], prior.shape * (math.prod(shape) // shape[axis]))
     others = tuple(n for n in range(len(shape)) if n != axis)
@@ -47,23 +47,23 @@ def shapes_along(prior: Gamma, shape: tuple[int, ...], axis: int) -> Array:
 
 
 def log_scales(alpha: Array, beta: Array, directions: Array) -> Array:
-    """log s that maximizes ``sum_a alpha_a log s_a - beta_a s_a`` for each x: damped Newton, concave.
+    """log s that maximizes ``sum_a alpha_a log s_a - beta_a s_a`` for each x: damped Newton on a concave problem.
 
-    ``alpha`` and ``beta`` are (factors, x). The result keeps every product of scales at 1, and is never
-    worse than doing nothing. Where a beta is zero or out of range there is no maximum, and nothing is done.
+    ``alpha`` and ``beta`` are (factors, x). The result keeps every product of scales at 1, and is never worse than
+    no change. Where a beta is zero or not finite there is no maximum, and the scales stay unchanged.
     """
-    from pltf.inference.algebra.newton import maximize  # brings the compiler
+    from pltf.inference.algebra.newton import maximize  # imports the compiler
 
     log_s = np.zeros(alpha.shape)
     maximize(alpha, beta, np.ascontiguousarray(directions), log_s)
     return log_s
 
 
-# -- priors that are learned --------------------------------------------------------------------
+# -- learned priors -----------------------------------------------------------------------------
 
 
 def best_shapes(spread: Array, limits: tuple[float, float]) -> Array:
-    """The A of log A - digamma(A) = spread, which falls from infinity to 0: Newton's method on log A."""
+    """Solve log A - digamma(A) = spread, which falls from infinity to 0, by Newton's method on log A."""
     from scipy.special import digamma, polygamma
 
     s = np.maximum(spread, 1 / (2 * limits[1]))
@@ -77,7 +77,7 @@ def best_shapes(spread: Array, limits: tuple[float, float]) -> Array:
 
 
 def prior_value(values: Array, groups: Groups) -> float | Array:
-    """A value for each group as part of a prior."""
+    """One value per group, as an attribute of a prior."""
     if values.size == 1:
         return float(values.reshape(()))
     values = values.reshape(groups.value_shape)
@@ -89,12 +89,12 @@ def prior_value(values: Array, groups: Groups) -> float | Array:
 
 
 def quasi_newton(G: Array) -> list[float] | None:
-    """What the step of L-BFGS takes of each row; None while there is no curvature to go by.
+    """Coefficients of the L-BFGS step for each row; None if there is no curvature information.
 
-    ``G`` are the inner products of the rows: the changes s of the last steps, as many changes y of the residual, and
-    the residual itself. The two loops then need no more than coefficients.
+    ``G`` contains the inner products of the rows: the changes s of the last steps, the matching changes y of the
+    residual, and the residual itself. The two loops only need coefficients.
     """
-    from pltf.inference.algebra.newton import two_loops  # brings the compiler
+    from pltf.inference.algebra.newton import two_loops  # imports the compiler
 
     used = _curved(G.tolist())
     if len(used) < len(G):
@@ -108,7 +108,7 @@ def quasi_newton(G: Array) -> list[float] | None:
 
 
 def _curved(g: list[list[float]]) -> list[int]:
-    """The rows without the pairs that show no curvature, or are out of range."""
+    """Indices of the rows, without pairs that have no positive curvature or are not finite."""
     k = len(g) // 2
     kept = [i for i in range(k) if _CURVED * g[k + i][k + i] < g[i][k + i] < math.inf and math.isfinite(g[i][i])]
     return [*kept, *(k + i for i in kept), 2 * k]

@@ -1,4 +1,4 @@
-"""The draws of chains that are kept, in the memory of the host."""
+"""The stored draws of chains, in host memory."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """Arrays with an axis for the chains and one for the draws; those not yet made are NaN."""
+    """Arrays with an axis for chains and one for draws; draws not made yet are NaN."""
 
-    factors: dict[str, Array]  # of the free ones: (chain, draw, *shape)
+    factors: dict[str, Array]  # free factors: (chain, draw, *shape)
     shapes: dict[str, Array]  # learned shapes of priors: (chain, draw, *shape of the values)
-    mass: dict[str, Array]  # of a latent index: the counts of each component, (chain, draw, component)
+    mass: dict[str, Array]  # by latent index: the counts of each component, (chain, draw, component)
     log_likelihood: Array  # (chain, sweep)
 
     @classmethod
     def empty(cls, chains: int, draws: int, sweeps: int, factors: Shapes, shapes: Shapes, mass: Shapes) -> Kept:
-        """Arrays with room for these numbers of chains, draws and sweeps."""
+        """Allocate arrays for these numbers of chains, draws and sweeps."""
 
         def room(of: Shapes) -> dict[str, Array]:
             return {name: np.full((chains, draws, *shape), math.nan) for name, shape in of.items()}
@@ -35,7 +35,7 @@ class Kept:
     def keep(
         self, chain: int, draw: int, factors: Factors, priors: Mapping[str, Gamma], mass: Mapping[str, Array]
     ) -> None:
-        """Keep a draw of one chain."""
+        """Store a draw of one chain."""
         for a, array in self.factors.items():
             array[chain, draw] = factors[a]
         for a, array in self.shapes.items():
@@ -44,7 +44,7 @@ class Kept:
             array[chain, draw] = mass[index]
 
     def until(self, draws: int, sweeps: int) -> Kept:
-        """The first draws, and what belongs to the first sweeps."""
+        """The first draws, and the values of the first sweeps."""
         factors, shapes, mass = (
             {name: array[:, :draws] for name, array in part.items()} for part in (self.factors, self.shapes, self.mass)
         )

@@ -1,4 +1,4 @@
-"""Newton's method, compiled: for the means of priors, and for the balance."""
+"""Newton's method, compiled: for prior means and for balancing."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _BALANCE_STEPS = 50
 _BALANCE_SETTLED = 1e-12  # what the last Newton step promised, relative to alpha
 
 
-# One function, for a call of another one may be inlined or not, depending on which of them comes from the cache: the
-# order of its sums would then change from process to process.
+# One function: Numba may or may not inline a call to another one, depending on what comes from the cache, and the
+# order of the sums would then change between processes.
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=ANY_ORDER)
 def best_scales(C, x, A, B, least, most, D, E):  # type: ignore[no-untyped-def]
     """Solve ``sum A*C/(A + B*x) = sum A`` over the column of each group for B, in place; D = 1 / (A/B + x) and E = C*D.
 
-    Arrays are (entries, groups), ``A`` may be one row. The reciprocal of the left side is concave in B: from below
-    Newton's steps never go too far.
+    Arrays are (entries, groups); ``A`` may have one row. The reciprocal of the left side is concave in B: started from
+    below, Newton steps never overshoot.
     """
     left, slope, norm = np.empty(B.size), np.empty(B.size), np.zeros(B.size)
     for n in range(A.shape[0]):
@@ -59,14 +59,14 @@ def best_scales(C, x, A, B, least, most, D, E):  # type: ignore[no-untyped-def]
 
 # -- balance ------------------------------------------------------------------------------------
 #
-# Loops are written out: array expressions bring in Numba's check of shapes, whose message takes seconds to compile.
+# Loops are explicit: array expressions use Numba's shape check, whose error message takes seconds to compile.
 
 _helper = compiled(set(), inside=True)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def trade_log_scales(E, sizes, shapes, rates, directions, log_s):  # type: ignore[no-untyped-def]
-    """:func:`maximize` for factors (entries, x) that stand end to end in E, each with one shape and one rate."""
+    """:func:`maximize` for factors (entries, x) concatenated in E, each with a scalar shape and rate."""
     factors, width = log_s.shape
     alpha, beta, end = np.empty((factors, width)), np.zeros((factors, width)), 0
     for a in range(factors):
@@ -82,7 +82,7 @@ def trade_log_scales(E, sizes, shapes, rates, directions, log_s):  # type: ignor
 
 @njit(cache=True, nogil=True)
 def scale_columns(E, D, sizes, s, new_E, new_D):  # type: ignore[no-untyped-def]
-    """The columns of factors (entries, x) that stand end to end, E and D alike, times those of s: (factors, x)."""
+    """Multiply the columns of concatenated factors (entries, x), both E and D, by s: (factors, x)."""
     end = 0
     for a in range(s.shape[0]):
         for _ in range(sizes[a]):
@@ -94,9 +94,9 @@ def scale_columns(E, D, sizes, s, new_E, new_D):  # type: ignore[no-untyped-def]
 
 @compiled(set())
 def maximize(alpha, beta, directions, log_s):  # type: ignore[no-untyped-def]
-    """Newton's method for every x by itself: log s = directions @ t, from t = 0 or from where beta*s follows alpha.
+    """Newton's method, independently for every x: log s = directions @ t, from t = 0 or from beta*s close to alpha.
 
-    Far from balance Newton's equations are badly scaled; where beta*s follows alpha they are not.
+    Far from balance Newton's equations are badly scaled; where beta*s is close to alpha they are not.
     """
     factors, size = directions.shape
     a, b, weight = np.empty(factors), np.empty(factors), np.empty(factors)
@@ -153,9 +153,9 @@ def _times_transposed(matrix, v, out):  # type: ignore[no-untyped-def]
 
 @_helper
 def _solve(directions, weight, gradient, H, step):  # type: ignore[no-untyped-def]
-    """``step[:] = solve(directions.T @ diag(weight) @ directions, gradient)``; H is room for the matrix.
+    """``step[:] = solve(directions.T @ diag(weight) @ directions, gradient)``; H is a work matrix.
 
-    By elimination: it is positive definite and needs no pivots.
+    Uses elimination: the matrix is positive definite and needs no pivoting.
     """
     size = directions.shape[1]
     for p in range(size):
@@ -178,7 +178,7 @@ def _solve(directions, weight, gradient, H, step):  # type: ignore[no-untyped-de
 
 @_helper
 def _damped(a, b, here, change, there):  # type: ignore[no-untyped-def]
-    """Go the longest of 1, 1/2, 1/4, ... of a change that does not lower the value; False if there is none."""
+    """Take the longest of 1, 1/2, 1/4, ... of a step that does not lower the value; False if there is none."""
     value, length = _value(a, b, here), 1.0
     for _ in range(60):
         for n in range(here.size):
@@ -200,7 +200,7 @@ def _value(a, b, log_s):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
 def two_loops(G, q):  # type: ignore[no-untyped-def]
-    """What the step of L-BFGS takes of each row, from the inner products of the rows; False if one is not finite."""
+    """Coefficients of the L-BFGS step for each row, from the inner products; False if one is not finite."""
     size = q.size
     k = size // 2
     for i in range(size):

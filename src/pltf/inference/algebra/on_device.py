@@ -1,4 +1,4 @@
-"""Factors on a device of PyTorch: the arithmetic of arrays, with what goes through whole factors as kernels."""
+"""Factors on a PyTorch device: array arithmetic, with kernels for loops over whole factors."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from pltf.inference.algebra.chance import TINY
 
 
 class DeviceAlgebra(ArrayAlgebra):
-    """Float64 tensors in the memory of a device.
+    """Float64 tensors in device memory.
 
-    Where kernels run, each step reads its arrays once (``entry_kernels.py``); plain arithmetic would go through them
-    up to sixty times. Priors that are arrays go the plain way.
+    Where kernels are available, each step reads its arrays once (``entry_kernels.py``); plain arithmetic would read
+    them up to sixty times. Array-valued priors use plain arithmetic.
 
     >>> import numpy as np, pltf
     >>> from pltf.devices import device_of
@@ -43,11 +43,11 @@ class DeviceAlgebra(ArrayAlgebra):
         return DeviceAlgebra, (self._on,)
 
     def put(self, host: Array) -> Any:
-        """A copy in the memory of the device. PyTorch's own ``asarray`` refuses to copy from the host to a GPU."""
+        """A copy in device memory. PyTorch's own ``asarray`` does not support copies from the host to a GPU."""
         return self._on.put(host, self._on.torch.float64)
 
     def get(self, array: Any) -> Array:
-        """A copy in the memory of the host."""
+        """A copy in host memory."""
         return frozen(np.array(array.cpu().numpy()))
 
     # -- posteriors -----------------------------------------------------------------------------
@@ -71,7 +71,7 @@ class DeviceAlgebra(ArrayAlgebra):
     def best_scales(
         self, C: Any, exposure: Any, prior: Gamma, groups: Groups, limits: tuple[float, float]
     ) -> tuple[float | Array, Any, Any]:
-        """The B of each group with mean( A*C/(A + B*exposure) ) = mean(A), and the D and E that go with it."""
+        """The B of each group with mean( A*C/(A + B*exposure) ) = mean(A), with the resulting D and E."""
         if not self._fused(prior) or groups.count > 1:
             return super().best_scales(C, exposure, prior, groups, limits)
         A, norm = self._of(prior, "shape"), self._of(prior, "shape") * math.prod(groups.shape)
@@ -79,7 +79,7 @@ class DeviceAlgebra(ArrayAlgebra):
         def sums(B: Any) -> Any:
             both = self._sums_of(C, 2).reshape(2, -1)
             self._run("newton_sums", C, exposure, *both, A, float(B))
-            return self.get(both.sum(1))  # one copy for each of Newton's steps
+            return self.get(both.sum(1))  # one copy per Newton step
 
         with np.errstate(all="ignore"):
             B = float(newton(np, sums, np.float64(self._of(prior, "mean")), norm, limits))
@@ -90,9 +90,9 @@ class DeviceAlgebra(ArrayAlgebra):
     # -- draws ----------------------------------------------------------------------------------
 
     def gamma_draws(self, C: Any, D: Any, key: Key) -> Any:
-        """Draws of Gamma(shape C, scale D), none of them zero: on the device, whose draws are its own.
+        """Draws from Gamma(shape C, scale D), all positive; made on the device with its own generator.
 
-        Below shape 1 the draw of shape C + 1 times U^(1/C), whose logarithm does not underflow.
+        Below shape 1: a draw with shape C + 1 times U^(1/C), whose logarithm does not underflow.
         """
         torch, source = self._on.torch, self._generator(key)
         small = C < 1
@@ -102,7 +102,7 @@ class DeviceAlgebra(ArrayAlgebra):
         return torch.clip(z * D, min=TINY)
 
     def _generator(self, key: Key) -> Any:
-        """The random numbers of a key."""
+        """The random generator of a key."""
         digest = hashlib.sha256(repr(tuple(map(int, key))).encode()).digest()
         source = self._on.torch.Generator(device=self._on.place)
         return source.manual_seed(int.from_bytes(digest[:8], "little") >> 1)
@@ -128,13 +128,13 @@ class DeviceAlgebra(ArrayAlgebra):
         return {name: self._made("move", old[name], b, step[name], length) for name, b in plain.items()}
 
     def stack(self, rows: Sequence[Factors]) -> dict[str, Any]:
-        """Rows, each a set of factors, for :meth:`gram` and :meth:`combine`; kernels take them where they are."""
+        """Rows (sets of factors) for :meth:`gram` and :meth:`combine`; kernels read them in place."""
         if not self._on.kernels:
             return super().stack(rows)
         return {name: [row[name] for row in rows] for name in rows[0]}
 
     def gram(self, rows: Mapping[str, Any], weight: Factors) -> Array:
-        """The weighted inner product of every two rows."""
+        """Weighted inner products of all pairs of rows."""
         if not self._on.kernels:
             return super().gram(rows, weight)
         total: Any = 0.0
@@ -146,7 +146,7 @@ class DeviceAlgebra(ArrayAlgebra):
         return self.get(lower + lower.tril(-1).T)
 
     def combine(self, coefficients: Sequence[float], rows: Mapping[str, Any], longest: float) -> Factors:
-        """The rows times their coefficients, added up and cut to +-longest; rows of coefficient 0 do not count."""
+        """Linear combination of the rows, clipped to +-longest; rows with coefficient 0 are ignored."""
         if not self._on.kernels:
             return super().combine(coefficients, rows, longest)
         shares = self.put(np.asarray(coefficients))
@@ -157,24 +157,24 @@ class DeviceAlgebra(ArrayAlgebra):
         return combined
 
     def _number(self, total: Any) -> Number:
-        """A sum of all entries, which stays there."""
+        """A sum over all entries, which stays on the device."""
         return total
 
     # -- kernels --------------------------------------------------------------------------------
 
     def _fused(self, prior: Gamma) -> bool:
-        """Whether kernels take this prior."""
+        """Whether the kernels support this prior."""
         return self._on.kernels and all(isinstance(self._of(prior, part), float) for part in ("shape", "rate"))
 
     def _made(self, name: str, *arguments: Any) -> Any:
-        """What a kernel makes of some arrays, in an array of its own, given before the numbers."""
+        """Run a kernel that writes to a new array, which is passed before the numbers."""
         arrays = [one for one in arguments if not isinstance(one, float)]
         out = self._like(arrays[0])
         self._run(name, *arrays, out, *arguments[len(arrays) :])
         return out
 
     def _run(self, name: str, *arguments: Any, like: Any = None, **constants: int) -> None:
-        """Run a kernel over all entries; arrays are taken as they lie in memory, one like the other."""
+        """Run a kernel over all entries; arrays are read in memory order, which must be the same for all."""
         from pltf.inference.algebra import entry_kernels as kernels
 
         first = arguments[0] if like is None else like
@@ -189,14 +189,14 @@ class DeviceAlgebra(ArrayAlgebra):
         return -(-int(array.numel()) // BLOCK)
 
     def _like(self, array: Any) -> Any:
-        """Room for an array of this shape."""
+        """An empty array of this shape."""
         return self._on.torch.empty(array.shape, dtype=array.dtype, device=array.device)
 
     def _sums_of(self, array: Any, each: int = 1) -> Any:
-        """Room for the sums of all programs over an array; entries that no program writes are 0."""
+        """An array for the sums of all programs over an array; entries that no program writes are 0."""
         return self._on.torch.zeros(self._programs(array) * each, dtype=array.dtype, device=array.device)
 
     @staticmethod
     def _seven(rows: Sequence[Any]) -> list[Any]:
-        """As many rows as kernels have arguments for: the first one fills up."""
+        """Pad the rows to the number of kernel arguments, by repeating the first one."""
         return [*rows, *[rows[0]] * (7 - len(rows))]
