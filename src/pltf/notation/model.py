@@ -143,89 +143,100 @@ class Model:
         device: str = "cpu",
         client: Client | None = None,
     ) -> Fit:
-        """Learn the factors from data with holes.
+        """Fit the model to data, which may have missing cells.
 
         Parameters
         ----------
         X
-            An array, a table or an xarray DataArray with labels, listed cells, or an observation of
-            :func:`pltf.observe`, which says what is taken; a mapping from tensor to data when the
-            model has several. NaN and masked entries of ``numpy.ma`` are missing. Never changed. Tensors that
-            share an index are aligned by label: cells of labels that one of them does not have are missing there.
+            The data: an array, a table or DataArray with labels, a list of cells, or the result of
+            :func:`pltf.observe`, which lists all supported types. A mapping from tensor to data if the model has
+            several tensors. NaN and masked entries of ``numpy.ma`` are missing. Tensors that share an index are
+            aligned by label; cells whose labels occur only in another tensor are missing. ``X`` is never modified.
         mask
-            True where a cell was observed; likewise a mapping when there are several tensors.
+            True where a cell was observed; a mapping from tensor to mask if there are several tensors.
         method
-            ``"vb"``: posterior of every factor and a bound on the evidence. ``"em"``: maximum
-            likelihood. ``"map"``: maximum of the posterior; where a prior shape is below 1 there is none, and it
-            sets entries to zero: its objective can then be compared only as long as none is added, and the trace may
-            fall when one is (docs/concepts/em.md).
-            ``"gibbs"``: draws from the posterior itself, for whole counts; slower than VB, with intervals that hold
-            what they promise.
+            ``"vb"``: variational Bayes, with the posterior of every factor and the evidence lower bound (ELBO).
+
+            ``"em"``: maximum likelihood.
+
+            ``"map"``: maximum a posteriori. With a prior shape below 1 the density has no maximum, and entries are set
+            to zero: objectives are then comparable only between iterations with the same zeros, and the trace may
+            decrease when a zero is added (docs/concepts/em.md).
+
+            ``"gibbs"``: draws from the exact posterior, for whole counts. Slower than VB, with calibrated intervals.
         prior
-            A :class:`pltf.Gamma` for all factors, or a mapping from factor to Gamma. A factor that the mapping does not
-            name, and all of them without ``prior``, have ``Gamma(0.5, 10, learn="mean")``: the mean of each
-            factor's entries is learned, so counts of any scale will do. The paper's prior is ``Gamma(0.5, 10)``. MAP
-            learns no prior, and has ``Gamma(1, 10)``.
+            A :class:`pltf.Gamma` for all factors, or a mapping from factor to Gamma. Default, also for factors that
+            the mapping does not name: ``Gamma(0.5, 10, learn="mean")``, which learns the mean of each factor's
+            entries and so adapts to counts of any scale. The paper uses ``Gamma(0.5, 10)``. MAP learns no
+            hyperparameters; its default is ``Gamma(1, 10)``.
         max_iter, tol
-            At most so many sweeps (more sweeps, when ``init`` is a Fit); stop earlier when the last three sweeps
-            together add less than ``tol*|bound|``. ``tol=0``: never stop earlier, unless the bound falls.
+            Maximum number of iterations (if ``init`` is a Fit: of further iterations), and relative tolerance: the run
+            has converged when the last three iterations together improve the ELBO by less than ``tol * |ELBO|``.
+            ``tol=0`` stops early only if the ELBO decreases. An iteration, or sweep, updates every factor once.
         restarts, seed
-            Number of random starts, of which the best is kept. Restart k of a seed is the same whatever
-            their number, and ``fit.restarts`` tells the seed that gives it alone. ``seed=None`` draws a seed.
+            Number of random restarts; the one with the highest ELBO is kept. Restart k of a seed does not depend on
+            the number of restarts, and ``fit.restarts`` has the seed that reproduces it alone. ``seed=None`` uses a
+            random seed.
         init
-            ``"prior"`` draws from the prior, ``"random"`` positive numbers of the data's scale; a mapping
-            from factor to array (every free factor) starts there; a Fit is gone on from, and its trace continued if
-            data, mask, method, prior and fixed factors are the same: they have to be given again.
+            ``"prior"``: start from a draw from the prior. ``"random"``: start from random positive numbers of the scale
+            of the data. A mapping from factor to array, with every free factor: start from these arrays. A Fit: resume
+            from it; pass the data, mask, method, prior and fixed factors again. If they are the same, the trace
+            continues.
         fixed
-            Mapping from factor to the array that it is; such a factor takes no prior and is not learned.
+            Mapping from factor to array. These factors are not learned and have no prior.
         dtype
-            ``"float64"`` or ``"float32"``: arithmetic over the cells. The bound is summed in float64 always; in
-            float32 its error is some 1e-8 of the total count.
+            ``"float64"`` or ``"float32"``, for the arithmetic over cells. The ELBO is always summed in float64; with
+            float32 its error is about 1e-8 of the total count.
         engine, threads
-            How sums over cells are done, and on how many threads (default: all cores). The number of
-            threads does not change a bit of the result.
+            How the sums over cells are computed, and the number of threads (default: all cores). The result is
+            bit-identical for any number of threads.
         accelerate
-            Balance the scales of factors after each sweep and go further along a sweep than the sweep itself, as long
-            as the bound does not fall: many times fewer sweeps. False, with the paper's prior: its Algorithm 1 to the
-            letter.
+            Balance the scales of the factors after each sweep, and extrapolate as long as the ELBO does not decrease;
+            this takes far fewer iterations. False, with the paper's prior, is exactly its Algorithm 1.
         progress
-            Show a bar on a terminal when the fit takes over a second.
+            Show a progress bar if the fit takes more than a second.
         callback
-            Called with a :class:`pltf.Sweep` after each sweep; returning True ends that restart.
+            Called with a :class:`pltf.Sweep` after each iteration; return True to stop that restart.
         checkpoint, every, resume
-            A file in which the fit is kept every so many seconds, and when it has ended; :func:`pltf.load` reads it
-            then. Broken off at any moment, the same call with ``resume=True`` goes on from there and ends with the
-            same bits; where there is no file yet, it begins. Ctrl-C gives the best fit so far, after the sweep at
-            hand, and keeps where it stands if there is a checkpoint; pressed twice it interrupts.
+            A file to which the state is saved every ``every`` seconds and at the end, when :func:`pltf.load` can read
+            it. After an interruption, rerun the call with ``resume=True`` to resume; the result is identical. If the
+            file does not exist, the fit starts from the beginning. Ctrl-C stops after the current iteration, saves the
+            checkpoint if there is one, and returns the best fit so far; pressed twice, it raises KeyboardInterrupt.
         keep_data
-            Keep in the Fit, and in its file, which cells were observed and what they held. Without them the Fit is
-            smaller, predicts and can be resumed as before, but cannot list the top missing or zero cells
-            (``fit.top``), score cells without the :class:`pltf.Holdout` it was fitted to, or give data to ArviZ.
+            Store in the Fit, and in its file, which cells were observed and their values. Without them the Fit is
+            smaller, and can still predict and be resumed, but cannot list the top missing or zero cells
+            (``fit.top``), score cells without the :class:`pltf.Holdout` it was fitted to, or pass data to ArviZ.
         likelihood
-            ``"poisson"``: values are counts. ``"bernoulli"``: values are links, 0 or 1, and a cell is 1 where a Poisson
-            count of its rate is above zero. ``"auto"``: bernoulli for a tensor in which all observed values are 0 or 1
-            and both occur, poisson for any other; ``fit.likelihoods`` tells what was chosen. Or a mapping from tensor
-            to one of these, when the model has several; a tensor that it does not name is poisson.
+            ``"poisson"``: values are counts. ``"bernoulli"``: values are links, 0 or 1; a link is 1 where a Poisson
+            count is above zero. ``"auto"``: bernoulli for tensors whose observed values are 0 or 1 and include both,
+            otherwise poisson; ``fit.likelihoods`` has the choice. Or a mapping from tensor to one of these; tensors
+            that it does not name are poisson.
         chains, burn_in, draws, thin
-            Of ``method="gibbs"`` only. Every chain starts at a draw from a VB fit (to which ``restarts``, ``max_iter``
-            and ``tol`` apply), leaves out ``burn_in`` sweeps, and then keeps ``draws`` draws, one every ``thin``
-            sweeps. Defaults: 4 chains, 200 sweeps of burn-in (none if ``init`` is a Gibbs fit), 200 draws, 1. With
-            ``init`` a VB fit, chains start there; with a Gibbs fit, they go on from its last draws. ``callback`` is
-            called after each sweep of each chain, whose number is ``restart``; returning True ends all of them.
+            Only for ``method="gibbs"``. Every chain starts at a draw from a VB fit (to which ``restarts``, ``max_iter``
+            and ``tol`` apply), discards ``burn_in`` sweeps, and keeps ``draws`` draws, one every ``thin`` sweeps.
+            Defaults: 4 chains, 200 sweeps of burn-in (none if ``init`` is a Gibbs fit), 200 draws, ``thin=1``. If
+            ``init`` is a VB fit, chains start from it; if it is a Gibbs fit, they continue from its last draws.
+            ``callback`` is called after each sweep of each chain, whose number is ``restart``; return True to stop all
+            chains.
         dispersion
-            How much counts vary beyond Poisson, for intervals, probabilities and scores; it does not change the
-            factors. ``"auto"`` estimates it after the fit, with a second, shorter fit that some observed cells are
-            held back from (docs/prediction.md). ``"index:NAME"`` estimates a value for each position of an index. A
-            number is taken as it is: a count of rate m has the variance m + m^2 / number. None: counts are Poisson.
+            Overdispersion of the counts, used for intervals, probabilities and scores; it does not change the factors.
+            ``"auto"`` estimates it after the fit from held-out cells, with a second, shorter fit (docs/prediction.md).
+            ``"index:NAME"`` estimates one value for each position of an index. A number is used as it is: a count with
+            rate m has variance m + m^2 / number. None: counts are Poisson.
         device
             Where to compute: ``"cpu"``, a GPU by its PyTorch name (``"cuda"``, ``"cuda:1"``), or ``"auto"``: a GPU if
-            there is one and the plan says it pays. Needs ``pip install 'pltf[gpu]'`` (docs/gpu.md). The result is an
-            ordinary Fit on the host.
+            there is one and the plan expects it to be faster. Requires ``pip install 'pltf[gpu]'`` (docs/gpu.md). The
+            result is an ordinary Fit on the CPU.
         client
-            A ``distributed.Client``: the workers of its Dask cluster take the sums over a cell store that all of them
-            see (:func:`pltf.open`), or over a ``dask.dataframe`` or ``dask.array``, for which the default client of
-            Dask is used unless one is given. The result is an ordinary Fit, the same as without a cluster
-            (docs/howto/cluster.md). Needs ``pip install 'pltf[dask]'``.
+            A ``distributed.Client``: the workers of its Dask cluster compute the sums over a cell store that all of
+            them can read (:func:`pltf.open`), or over a ``dask.dataframe`` or ``dask.array``; for these the default
+            Dask client is used unless one is passed. The result is an ordinary Fit, the same as without a cluster
+            (docs/howto/cluster.md). Requires ``pip install 'pltf[dask]'``.
+
+        Returns
+        -------
+        Fit
+            The posterior or estimate of every factor, with methods for predictions, scores and plots.
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.array([[1.0, 2.0], [2.0, np.nan]]))
