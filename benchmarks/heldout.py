@@ -79,14 +79,14 @@ def weight(found: pltf.Selection) -> float:
 
 def drawn(draws: int, console: Console) -> None:
     """Which order wins on data whose order is known, by both criteria."""
-    table = Table("data", "draw", "hidden cells", "weight", "bound", "edge", "says it hardly can tell")
+    table = Table("data", "draw", "hidden cells", "weight", "bound", "edge", "says that it is inconclusive")
     right: dict[str, int] = {}
     for draw in range(draws):
         for make in (overdispersed, lambda draw: many(10.0, draw), lambda draw: many(2.0, draw)):
             problem = make(draw)
             found = found_in(problem, "auto", restarts=6)
             bound = max(found.outcomes, key=lambda one: one.bound).label["r"]
-            told = " ".join(text for text in found.doubts if "hardly" in text)
+            told = " ".join(text for text in found.doubts if "inconclusive" in text)
             order = found.best["r"]
             row = [problem.name, str(draw), str(order), f"{weight(found):.2f}", str(bound)]
             row += [", ".join(found.edges.values()), told]

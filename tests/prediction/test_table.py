@@ -115,7 +115,7 @@ def test_a_factor_that_does_not_exist(fit: pltf.Fit) -> None:
 
 
 def test_what_a_table_cannot_hold(fit: pltf.Fit) -> None:
-    with pytest.raises(pltf.PltfError, match="index 'prob' would be lost in the table"):
+    with pytest.raises(pltf.PltfError, match="index 'prob' has the name of a column"):
         pltf.nmf(("user", "prob"), rank=1).fit(np.ones((2, 2))).predict()
     large = pltf.nmf(rank=1).fit(pltf.observe(([(0, 1)], [3.0]), shape=(10**5, 10**5)), max_iter=2, tol=0)
     with pytest.raises(pltf.PltfError, match=r"the answer would take .*: ask for fewer cells with at="):

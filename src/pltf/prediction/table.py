@@ -54,7 +54,7 @@ def check_columns(indices: Sequence[str]) -> None:
     """Refuse an index that has the name of a column of the answer."""
     lost = [index for index in indices if index in COLUMNS]
     if lost:
-        raise PltfError(f"index '{lost[0]}' would be lost in the table, which has such a column: rename it")
+        raise PltfError(f"index '{lost[0]}' has the name of a column of the table: rename it")
 
 
 def refuse_huge(size: int, advice: str) -> None:
