@@ -452,7 +452,7 @@ def test_warnings_about_scores_become_notes(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         text = report_of(replace(fit, held_out=HeldOut(at, X[tuple(at.T)].astype(float))), tmp_path)
-    assert "40 of the 40 cells were seen by the fit" in text
+    assert "40 of the 40 cells were used in the fit" in text
 
 
 # -- history ------------------------------------------------------------------------------------

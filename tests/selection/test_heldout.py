@@ -517,7 +517,7 @@ def test_a_fold_that_is_done_is_not_done_again(tmp_path: Path, monkeypatch: pyte
         ({"criterion": "heldout", "score": "rmse"}, "score must be one of"),
         (
             {"criterion": "bound", "score": "auc"},
-            "score='auc' goes with criterion='heldout' or criterion='both', got criterion='bound'",
+            "score='auc' requires criterion='heldout' or criterion='both', got criterion='bound'",
         ),
         ({"widen": 1}, "widen must be True or False, got 1"),
     ],

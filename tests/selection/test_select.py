@@ -615,4 +615,4 @@ def test_tables_are_in_the_order_of_the_sizes_with_the_winner_marked() -> None:
     grid = select(pltf.tucker(ranks=(2, 2, 2)), X, q=[2, 1], p=[2, 1], restarts=1, max_iter=3, tol=0)
     assert grid.summary()[["p", "q"]].values.tolist() == [[1, 1], [1, 2], [2, 1], [2, 2]]
     many = replace(found, outcomes=found.outcomes * 9)
-    assert "and 6 more candidates, which did worse" in repr(many)
+    assert "and 6 more candidates, with lower scores" in repr(many)
