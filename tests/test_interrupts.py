@@ -49,7 +49,9 @@ def test_the_first_one_gives_the_fit_so_far(tmp_path: Path) -> None:
     np.testing.assert_array_equal(fit.trace, CP.fit(X, tol=0, max_iter=7).trace)
 
     path = tmp_path / "run.nc"
-    with pytest.warns(pltf.ConvergenceWarning, match=r"in restart 2 of 3, after 4 sweeps: .*rerun with resume=True to resume$"):
+    with pytest.warns(
+        pltf.ConvergenceWarning, match=r"in restart 2 of 3, after 4 sweeps: .*rerun with resume=True to resume$"
+    ):
         fit = CP.fit(X, restarts=3, callback=press(4, restart=1), checkpoint=path)
     assert fit.bound == whole.rows[0].bound
     assert [row.stopped == "interrupted" for row in fit.rows] == [False, True]

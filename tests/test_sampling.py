@@ -333,7 +333,7 @@ def test_missing_values_need_not_be_whole(vb: pltf.Fit) -> None:
 
 
 def test_diagnostics_are_of_chains(vb: pltf.Fit) -> None:
-    with pytest.raises(pltf.PltfError, match="diagnostics are of chains, and this is a fit by method='vb'"):
+    with pytest.raises(pltf.PltfError, match="diagnostics need chains, but this is a fit by method='vb'"):
         vb.diagnostics()
 
 

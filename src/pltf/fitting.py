@@ -417,9 +417,7 @@ def _priors(
     free = [name for name in shapes if name not in fixed]
     if method is EM:
         if prior is not None:
-            raise PltfError(
-                f"{py:method='em'} has no prior: omit {py:prior}, or use {py:method='vb'}"
-            )
+            raise PltfError(f"{py:method='em'} has no prior: omit {py:prior}, or use {py:method='vb'}")
         return {}
     named = dict.fromkeys(free, prior) if isinstance(prior, Gamma) else {} if prior is None else prior
     if not isinstance(named, Mapping):

@@ -33,9 +33,7 @@ def fold_in(known: Fit, X_new: Any, index: str, *, mask: Any, options: FitOption
     if not given:
         raise PltfError(f"{py:X_new} must have data for at least one of {', '.join(model.observed)}, got none")
     if mask is not None and any(is_listed(one) or has_names(one) for one in given.values()):
-        raise ObservationError(
-            f"{py:mask} requires that {py:X_new} is a plain array: pass pltf.observe(...) of it"
-        )
+        raise ObservationError(f"{py:mask} requires that {py:X_new} is a plain array: pass pltf.observe(...) of it")
     rows, masks = (_as_rows(known, model, one, index, name) for one, name in ((given, "X_new"), (mask, "mask")))
     unmatched = [name for name in masks if name not in rows]
     if unmatched:

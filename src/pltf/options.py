@@ -179,7 +179,9 @@ class FitOptions:
             if getattr(self, name) is not None and self.method != GIBBS:
                 raise PltfError(f"{py:{name}} requires {py:method='gibbs'}, got {py:method={self.method!r}}")
         if self.client is not None and self.device not in (HOST, AUTO):
-            raise PltfError(f"{py:device={self.device!r}} is unsupported with {py:client}: workers compute on their CPUs")
+            raise PltfError(
+                f"{py:device={self.device!r}} is unsupported with {py:client}: workers compute on their CPUs"
+            )
 
     @property
     def stop(self) -> Stop:

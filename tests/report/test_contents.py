@@ -309,7 +309,7 @@ def test_a_search_that_was_ended_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("pltf.prediction.top.MOST_BOXES", 1)
     monkeypatch.setattr("pltf.prediction.top.MOST_JUDGED", 0)
     (found,) = predictions(fit, None, 5, progress=False)
-    assert found.notes[0].startswith("The search ended after 1 boxes of cells")
+    assert found.notes[0].startswith("The search stopped after 1 boxes of cells")
 
 
 def test_a_tensor_that_is_too_large_to_build_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -384,7 +384,9 @@ def test_a_doubt_when_restarts_differ_by_more_than_the_lead() -> None:
     assert not clear.doubts
     lucky = _by_bound([-110.0, -110.0], [-111.0, -111.0], [-109.0, -190.0, -190.0, -190.0])
     assert lucky.weights[2] < 0.5
-    assert lucky.doubts[0].startswith("restarts of r=3 differ by 81.0 nats, but its lead is only 1.0; with other restarts")
+    assert lucky.doubts[0].startswith(
+        "restarts of r=3 differ by 81.0 nats, but its lead is only 1.0; with other restarts"
+    )
 
 
 def test_no_doubt_about_rounding_when_bounds_are_near_zero(both: pltf.Selection) -> None:
