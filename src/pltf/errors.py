@@ -172,7 +172,7 @@ class UnknownNameError(PltfError, KeyError):
     >>> pltf.nmf(rank=1).fit(np.ones((2, 3))).factors["w"]
     Traceback (most recent call last):
         ...
-    pltf.errors.UnknownNameError: no factor 'w': the factors are W, H; did you mean 'W'?
+    pltf.errors.UnknownNameError: no factor 'w': the factors are W, H; did you mean 'W'? Names are case-sensitive
     """
 
     def __str__(self) -> str:  # KeyError would put quotes around the message

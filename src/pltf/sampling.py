@@ -141,8 +141,7 @@ class Job:
     # -- the start ------------------------------------------------------------------------------
 
     def _start(self, problem: Problem, stop: Any) -> tuple[Fit, bool]:
-        """The fit where chains start (given, from the checkpoint, or a new VB fit), and whether it was not
-        interrupted."""
+        """The fit where chains start (given, saved, or a new VB fit), and whether it was not interrupted."""
         init, keeper, seed = self.ready.init, self.keeper, self._seed
         if keeper is not None and keeper.start is not None:
             return keeper.start, True
@@ -301,8 +300,7 @@ def _all_frozen(arrays: Mapping[str, Any]) -> Factors:
 
 
 def _learned(problem: Problem, kept: Kept) -> dict[str, Gamma]:
-    """The priors with learned hyperparameters: means, and geometric means of the shapes, over the draws of each
-    group."""
+    """The priors with learned means, and geometric means of learned shapes, over the draws of each group."""
     learned = dict(problem.priors)
     for a, groups in problem.learns.items():
         prior, shape, mean = learned[a], learned[a].shape, learned[a].mean

@@ -36,8 +36,7 @@ _NUMBERS = (int, float, np.integer, np.floating)
 
 
 class ConvergenceWarning(PltfConvergenceWarning, exceptions.ConvergenceWarning):  # type: ignore[misc]
-    """Warning that a fit has not converged; it is a subclass of those of pltf and scikit-learn, for the filters of
-    both.
+    """A fit has not converged; subclass of the warnings of pltf and scikit-learn, for the filters of both.
 
     >>> import pltf, pltf.sklearn, sklearn.exceptions
     >>> told = pltf.sklearn.ConvergenceWarning

@@ -4,7 +4,7 @@ Three tests, chosen because they flag gross errors on held-out cells of real tab
 (figures in docs/prediction.md). A prediction is unsupported if
 
 - the variance of its rate is more than five times what one observed count of the cell would leave: the product of
-factor entries that never occur together in the data is arbitrary;
+  factor entries that never occur together in the data is arbitrary;
 - it is more than twice the largest value in any slice (row, column, ...) of the cell, unless values are links;
 - one of its slices has no observed cell, in this tensor or in another one with the index.
 

@@ -38,8 +38,7 @@ _ROUNDING = 1 + 1e-12  # relative; rows without data can have millions of tied m
 def most_probable(
     belief: Belief, k: int, atleast: int, choice: Choice, draws: int, seed: int, shown: bool
 ) -> tuple[Coords, Array]:
-    """The ``k`` cells of a choice with the largest P(X >= atleast), and their probabilities; fewer if there are no
-    more.
+    """The ``k`` cells of a choice with the largest P(X >= atleast), and these probabilities.
 
     If the choice is a list, four times as many cells are preselected by mean and variance. Otherwise candidates are the
     cells with the largest means, four times as many in each round, until no other cell can be among the result: P(X >=
@@ -112,8 +111,7 @@ def _drawn(
 
 
 def _likely(belief: Belief, cells: Coords, atleast: int) -> Array:
-    """Approximate P(X >= atleast): as if every rate had a Gamma distribution with its mean and variance, noise
-    included."""
+    """Approximate P(X >= atleast), with a Gamma distribution of the mean and variance of each rate, noise included."""
     some = Asked(belief.shape, cells)
     known = mean(belief, some)
     spread = belief.noise.at(cells).excess(known, variance(belief, some))

@@ -61,8 +61,7 @@ def standard_error(values: Array) -> float:
 
 
 def allowances(found: Sequence[FoldScores]) -> Array:
-    """Tolerated score differences, (best, other): by how much ``other`` may be behind ``best`` and still count as
-    equal.
+    """Tolerated score differences (best, other): ``other`` may be this much behind ``best`` and count as equal.
 
     The standard error of their difference over blocks, but at least half the standard error of the best score. Cells
     that are hard to predict are hard for all candidates, so differences have much smaller standard errors than scores.

@@ -162,8 +162,7 @@ class Course:
         return folds
 
     def _fold_candidates(self) -> list[FoldCandidate]:
-        """Every candidate in every fold. They are prepared for the first fold only; the others differ only in the
-        cells."""
+        """Every candidate in every fold, prepared for the first fold only, as the others differ only in cells."""
         from pltf.fitting import prepare
 
         first, train = self.candidates[0].ready, self._data.part(0)
