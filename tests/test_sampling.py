@@ -241,8 +241,8 @@ def test_what_was_interrupted_goes_on_to_the_same_bits(tmp_path: Path, stop_at: 
 @pytest.mark.parametrize(
     ("stop_at", "told"),
     [
-        (1, "with fewer than 4 draws, the result is the fit where the chains start; rerun with"),
-        (12, "the fit has the first 12 of 500 draws; rerun with"),
+        (1, "with fewer than 4 draws, the result is the fit where the chains start; resume with"),
+        (12, "the fit has the first 12 of 500 draws; resume with"),
     ],
 )
 def test_draws_of_an_earlier_fit_are_not_told_as_draws_of_this_one(fit: pltf.Fit, stop_at: int, told: str) -> None:

@@ -90,7 +90,7 @@ def fit(model: Model, X: Any, *, mask: Any, options: FitOptions, _callers: int =
         where = f"restart {len(rows)} of {restarts}, after {rows[-1].n_iter} sweeps"
         advice = f"{py_only:resume with init=fit, or }use {py:checkpoint=} next time"
         advice = advice if keeper is None else f"rerun with {py:resume=True} to resume"
-        text = f"the fit was interrupted in {where} and returns the best result so far; {advice}"
+        text = f"the fit was interrupted in {where}: this is the best result so far; {advice}"
         warnings.warn(text, ConvergenceWarning, stacklevel=_callers + 1)
     else:
         ready.warn_of(run, stop, problem.total, stacklevel=_callers + 2)

@@ -175,7 +175,7 @@ def test_the_table_holds_the_measures() -> None:
     assert lines[0] == f"<Scores of {x.size} cells, {(x > 0).sum()} of them above zero; 90% intervals"
     assert [line.split()[0] for line in lines[1:-2]] == MEASURES
     assert lines[-2].startswith("  90% intervals of the rate contain ")
-    assert lines[-1].startswith("  90% intervals of the count hold ")
+    assert lines[-1].startswith("  90% intervals of the count contain ")
 
 
 def test_intervals_are_those_of_a_plain_bootstrap() -> None:
