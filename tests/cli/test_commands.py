@@ -111,7 +111,7 @@ def test_select_by_hidden_cells(folder: Path) -> None:
     command = ("select", folder / "events.csv", *INDEX, "--cp", "1:3", "--restarts", 1, "--criterion", "heldout")
     done = here(*command, "--folds", 3)
     assert done.code == 0, done
-    assert "held out" in done.out
+    assert "held-out" in done.out
     assert "+-" in done.out
     assert "nan" not in done.out
     told = facts(here(*command, "--score", "auc", "--json"))
