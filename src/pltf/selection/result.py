@@ -342,8 +342,8 @@ def overview(found: Selection, most: int | None = None) -> pd.DataFrame:
     shown |= {name: summary[name].to_numpy() for name in summary.columns[: list(summary.columns).index("best")]}
     if found.by_hidden_cells:
         pairs = zip(summary["heldout"], summary["heldout_se"], strict=True)
-        shown["held-out cells"] = [_unless_unknown("{:.4f} +- {:.4f}", *pair) for pair in pairs]
-    shown["bound"] = [_unless_unknown("{:.2f}", one) for one in summary["best"]]
+        shown["held-out"] = [_unless_unknown("{:.4f} +- {:.4f}", *pair) for pair in pairs]
+    shown["ELBO"] = [_unless_unknown("{:.2f}", one) for one in summary["best"]]
     shown["gap"] = [_unless_unknown("{:.1f} nats", one) for one in summary["gap"]]
     shown["agree"] = [_unless_unknown("{:.0%}", one) for one in summary["agree"]]
     shown |= {name: list(map(str, summary[name])) for name in ("restarts", "dropped")}
