@@ -1,4 +1,4 @@
-"""Settings of the whole suite: the tests, and the examples in the docstrings."""
+"""Configuration of all tests, including the examples in docstrings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from tests.extras import MINIMAL, TORCH
 from tests.on_device import ON_GPU
 
-# Examples in docstrings that need an extra: of these names, and of all that is in them.
+# Names whose docstring examples need an extra, including everything inside them.
 EXAMPLES_OF_EXTRAS = (
     "pltf.data.stored.open_store",
     "pltf.fit.Fit.to_arviz",
@@ -38,16 +38,16 @@ _OF_TRITON = [
 ]
 collect_ignore_glob = [] if TORCH else _OF_TRITON
 
-# What a shell starts in the background ignores Ctrl-C, and so would everything that is started from here.
+# Background jobs of a shell ignore Ctrl-C, and child processes would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ["MPLBACKEND"] = "agg"
-if TORCH and not ON_GPU:  # before Triton is imported: its kernels run in Python
+if TORCH and not ON_GPU:  # must be set before Triton is imported: its kernels then run in Python
     os.environ["TRITON_INTERPRET"] = "1"
 
 
 @pytest.fixture(autouse=True)
 def _figures_are_closed() -> Iterator[None]:
-    """Examples leave their figures open, as people do; matplotlib warns of the twenty-first."""
+    """Close the figures of examples; matplotlib warns at the twenty-first open one."""
     yield
     pyplot = sys.modules.get("matplotlib.pyplot")
     if pyplot is not None:
@@ -56,7 +56,7 @@ def _figures_are_closed() -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Iterator[None]:
-    """On a machine with a GPU, leave out what needs a package that it does not have."""
+    """On a machine with a GPU, do not collect files that need a missing package."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -73,7 +73,7 @@ def _needs_extra(item: pytest.Item) -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In a minimal run, leave out what needs an extra; without PyTorch what needs that."""
+    """In a minimal run, deselect what needs an extra; without PyTorch, what needs PyTorch."""
     if not TORCH:
         config.hook.pytest_deselected(items=[item for item in items if _needs_extra(item)])
         items[:] = [item for item in items if not _needs_extra(item)]
@@ -82,6 +82,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 settings.register_profile(
     "default", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
-# A clone that is tested twice gets the same answer; at a desk every run looks at new examples.
+# Deterministic in CI; new examples in every local run.
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")

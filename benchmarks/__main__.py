@@ -1,4 +1,4 @@
-"""Run every contender on every problem, one process after the other, and print what came out."""
+"""Run every contender on every problem, each in its own process, and print the results."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def _version(name: str) -> str:
 
 
 def _load() -> str:
-    """Other work on the machine shows here: a run beside it is worth less."""
+    """Report other work on the machine, which makes timings unreliable."""
     return f"load {os.getloadavg()[0]:.1f}"
 
 
 def _pairs(quick: bool, only: str) -> list[tuple[Spec, Contender]]:
-    """Who runs on what. Beside a peer that was asked for runs pltf: otherwise there is no ratio."""
+    """The contenders for each problem. pltf is always included, as ratios need it."""
     named = {name for name in CONTENDERS if only in name}
     named |= set(OURS if named else ())
     return [
@@ -96,7 +96,7 @@ def _run(pairs: list[tuple[Spec, Contender]], quick: bool, folder: Path, console
 
 
 def _drawn(spec: Spec, file: Path) -> str | None:
-    """Write the data of a problem; if that failed, why."""
+    """Write the data of a problem; returns the reason if that failed."""
     try:
         python("benchmarks.problems", spec.name, str(file))
     except Failed as error:
@@ -105,7 +105,7 @@ def _drawn(spec: Spec, file: Path) -> str | None:
 
 
 def _one(spec: Spec, contender: Contender, quick: bool, file: Path) -> Row:
-    """A row of the table; of a contender that failed, one with the reason."""
+    """A row of the table; if the contender failed, a row with the reason."""
     sweeps, repeats = (QUICK_SWEEPS, 1) if quick else (spec.sweeps, REPEATS)
     try:
         said = python("benchmarks.measure", contender.name, str(sweeps), str(repeats), str(file))

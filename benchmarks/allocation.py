@@ -1,4 +1,4 @@
-"""Allocated counts against expected ones, for counts of every size: ``python -m benchmarks.allocation``.
+"""Time of allocating counts relative to expected counts, by size of the counts: ``python -m benchmarks.allocation``.
 
 Both go through the same list in turns, on one thread; the least processor time of some rounds of each is kept.
 """
@@ -37,7 +37,7 @@ def allocating(plan: Plan) -> Plan:
 
 
 def engine_of(model: pltf.Model, shape: tuple[int, ...], mean: float, cells: int) -> tuple[Engine, dict[str, Array]]:
-    """Cells at random places, with counts above zero of this mean, and factors of shape 0.5 to allocate them by."""
+    """Random cells with positive counts of this mean, and factors of shape 0.5."""
     rng = np.random.default_rng(0)
     coords = np.unique(np.stack([rng.integers(0, size, cells) for size in shape], axis=1), axis=0)
     counts = 1 + rng.poisson(mean - 1, len(coords))

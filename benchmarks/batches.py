@@ -51,7 +51,7 @@ GAPS = (1e-2, 1e-3, 1e-4, 1e-6)
 
 
 class Trace:
-    """Passes over the data so far, the bound there, and the processor time that it took."""
+    """Passes over the data so far, with the ELBO and the processor time."""
 
     def __init__(self) -> None:
         self.points: list[tuple[float, float, float]] = []
@@ -61,7 +61,7 @@ class Trace:
         self.points.append((passes, bound, time.process_time() - self._began - self._off))
 
     def uncounted(self, value: Callable[[], float]) -> float:
-        """A number that only the judge asks for."""
+        """A number used only for evaluation."""
         began = time.process_time()
         found = value()
         self._off += time.process_time() - began
@@ -78,7 +78,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class Case:
-    """A problem, and how many passes it is given."""
+    """A problem and its maximum number of passes."""
 
     name: str
     model: pltf.Model
@@ -106,7 +106,7 @@ class Counting:
 
 @dataclass(eq=False)
 class Memoized:
-    """The state of factors, and of each part the counts of its last visit."""
+    """The state of the factors, and the counts of each part at its last visit."""
 
     problem: Problem
     parts: list[Engine]  # whose counts add up to those of the problem
@@ -144,7 +144,7 @@ class Memoized:
         self.kept[n], self.constants[n] = new, constant
 
     def _update(self, share: float) -> None:
-        """All factors from the counts that are kept, and the bound that goes with them."""
+        """All factors from the stored counts, and the ELBO."""
         problem, algebra, state = self.problem, self.problem.algebra, self.state
         counts = {a: np.sum([one.by_factor[a] for one in self.kept], axis=0) for a in problem.free}
         C = algebra.shapes(state.priors, counts)
@@ -169,11 +169,11 @@ class Memoized:
         self.state = State(means, L, C, D, none, priors, self.bound)
 
     def true_bound(self) -> float:
-        """The bound with all counts renewed: only to judge by, so this pass is not counted."""
+        """The ELBO with all counts renewed; only for evaluation, so this pass is not counted."""
         return self.settled(self.problem).objective
 
     def settled(self, problem: Problem) -> State:
-        """The state with all counts renewed, to go on from in another way."""
+        """The state with all counts renewed, to continue with another algorithm."""
         state = self.state
         return posterior_state(problem, state.priors, state.E, state.C, state.D, self.expected)
 
@@ -190,7 +190,7 @@ Way = Callable[[Problem, State, int], Trace]
 
 
 def swept(problem: Problem, state: State, passes: float, done: float, trace: Trace) -> State:
-    """Sweeps from a state on, until nothing rises any more or so many passes are done."""
+    """Sweeps from a state until the ELBO stops increasing or the maximum number of passes is done."""
     engine = Counting(problem.engine)
     problem = replace(problem, engine=engine)
     while done + len(engine.passes) < passes:
@@ -265,7 +265,7 @@ class Sampled:
 
 
 def contenders(parts: Callable[[int, str], list[Engine]], n: int) -> dict[str, Way]:
-    """Ways to go, by name."""
+    """Algorithms by name."""
 
     def memo(passes: float, order: str = "random", grow: bool = False, n: int = n) -> Way:
         return lambda problem, state, most: memoized(problem, parts(n, order), state, most, passes, grow)
@@ -363,7 +363,7 @@ def ratings() -> Observation:
 
 
 def told(numbers: Sequence[float | None]) -> str:
-    """The geometric mean over starts that get there, and how many do, unless all."""
+    """The geometric mean over the starts that reach it, and their number, unless all do."""
     there = [one for one in numbers if one is not None]
     if not there:
         return "-"

@@ -1,4 +1,4 @@
-"""What a Dask cluster adds to a sweep, what its transfers take, and what killed workers do to a fit.
+"""Overhead of a Dask cluster per sweep, time of its transfers, and fits with killed workers.
 
     python benchmarks/cluster.py sweep --cells 30_000_000 --workers 4 --rank 20
     python benchmarks/cluster.py terms --workers 4
@@ -36,7 +36,7 @@ QUICK: dict[str, Any] = {"tol": 0, "dispersion": None, "progress": False, "accel
 
 
 def draw(folder: Path, cells: int, parts: int, seed: int = 0) -> Any:
-    """A store of about so many cells."""
+    """A store with about this number of cells."""
     rng, users = np.random.default_rng(seed), max(cells // OF_A_USER, parts)
     folder.mkdir()
     writer = StoreWriter(folder, DIMS, 0, "zero", "uint8")
@@ -72,7 +72,7 @@ def paces(model: pltf.Model, seen: Any, sweeps: int, client: Any = None) -> list
 
 
 def sweep(folder: Path, cells: int, workers: int, rank: int, rounds: int, sweeps: int) -> None:
-    """Time sweeps here and there."""
+    """Time sweeps on this machine and on the cluster."""
     seen, model = draw(folder / "cells", cells, max(cells >> 21, 2 * workers)), pltf.cp(DIMS, rank=rank)
     print(f"{seen.listed:,} cells, {len(seen.parts)} parts, rank {rank}")
     with local(workers) as client:
@@ -88,7 +88,7 @@ def sweep(folder: Path, cells: int, workers: int, rank: int, rounds: int, sweeps
 
 
 def terms(workers: int) -> None:
-    """The latency of a pass, and the speed at which arrays come and go."""
+    """Latency of a pass, and speed of array transfers."""
     with local(workers) as client:
         cluster = Cluster(client)
 
@@ -116,7 +116,7 @@ def _itself(array: Any) -> Any:
 
 
 def kill(folder: Path, cells: int, workers: int, kills: int, seed: int) -> None:
-    """Kill workers while fits go on."""
+    """Kill workers during fits."""
     seen, model = draw(folder / "cells", cells, 3 * workers), pltf.cp(DIMS, rank=5)
     known, done = model.fit(seen, max_iter=20, **QUICK), [0]
     with local(workers) as client:

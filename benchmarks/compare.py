@@ -41,7 +41,7 @@ class Version:
 
 
 def unpacked(commit: str, folder: Path) -> Version:
-    """The sources of a commit, in a folder of their own."""
+    """The sources of a commit, in a separate folder."""
     if commit == WORKING:
         return Version("working tree", ROOT / "src")
     name = _git("log", "-1", "--format=%h %s", commit).decode().strip()
@@ -55,7 +55,7 @@ def _git(*arguments: str) -> bytes:
 
 
 def measured(problem: str, contender: str, versions: Sequence[Version], rounds: int, file: Path) -> list[Any]:
-    """For each version the results of all rounds, or why there are none."""
+    """The results of all rounds for each version, or the reason for a failure."""
     results: list[Any] = [[] for _ in versions]
     arguments = (contender, str(SPECS[problem].sweeps), "1", str(file))
     for _ in range(rounds):
@@ -71,7 +71,7 @@ def measured(problem: str, contender: str, versions: Sequence[Version], rounds: 
 
 
 def cell(result: Any, base: Any) -> str:
-    """Time against the first version, and what else differs."""
+    """Time relative to the first version, and other differences."""
     if isinstance(result, str) or isinstance(base, str):
         return result if isinstance(result, str) else "no base"
     ratio = median(one["fastest"] for one in result) / median(one["fastest"] for one in base)

@@ -1,4 +1,4 @@
-"""How soon a fit comes within 1e-6 of its best bound: accelerated against Algorithm 1, from the same starts.
+"""Time until a fit is within 1e-6 of its best ELBO: accelerated and Algorithm 1, from the same starts.
 
 Run as ``python -m benchmarks.convergence`` from the root of the project; about five minutes. With ``--optima`` it asks
 instead whether acceleration ends at worse optima, over 20 starts.
@@ -45,7 +45,7 @@ class Trace:
     seconds: np.ndarray
 
     def reached(self, bound: float) -> int | None:
-        """Number of the first sweep that has come near a bound."""
+        """Number of the first sweep close to an ELBO."""
         close = np.flatnonzero(self.bounds >= bound - CLOSE * abs(bound))
         return int(close[0]) if close.size else None
 
@@ -65,7 +65,7 @@ def cases() -> Iterator[Case]:
 
 
 def _uclaf() -> Iterator[Case]:
-    """The paper's data, where they can be had."""
+    """The paper's data, if available."""
     try:
         X = pltf.datasets.uclaf().X
     except pltf.PltfError as error:
@@ -82,7 +82,7 @@ def _listed(model: pltf.Model, shape: tuple[int, ...]) -> pltf.Observation:
 
 
 def trace(case: Case, seed: int, accelerate: bool) -> Trace:
-    """One run, until nothing rises any more or patience ends."""
+    """One run, until the ELBO stops increasing or the maximum number of sweeps is done."""
     began, bounds, seconds = time.perf_counter(), [], []
 
     def tell(sweep: pltf.Sweep) -> bool:
@@ -96,7 +96,7 @@ def trace(case: Case, seed: int, accelerate: bool) -> Trace:
 
 
 def compare(case: Case, seed: int) -> tuple[Trace, Trace, list[str], float | None]:
-    """Both runs from one start, a row of the table, and how many times less time acceleration took."""
+    """Both runs from one start, a row of the table, and the speed-up by acceleration."""
     fast, slow = trace(case, seed, accelerate=True), trace(case, seed, accelerate=False)
     best = max(fast.bounds.max(), slow.bounds.max())
     n, m = fast.reached(best), slow.reached(best)
@@ -168,7 +168,7 @@ def _show_optima(chosen: list[Case], console: Console, starts: int = 20, sweeps:
 
 
 def _bound(case: Case, seed: int, sweeps: int, accelerate: bool) -> float:
-    """Where a fit of many sweeps ends."""
+    """The final ELBO of a fit with many sweeps."""
     options: Any = {"max_iter": sweeps, "tol": 0, "seed": seed, "progress": False}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", pltf.ConvergenceWarning)  # a fall by rounding ends it: fine here
@@ -176,7 +176,7 @@ def _bound(case: Case, seed: int, sweeps: int, accelerate: bool) -> float:
 
 
 def _draw(traces: list[tuple[str, Trace, Trace]], figure: Path) -> None:
-    """How far each run is from the best bound, against time."""
+    """Plot the distance of each run to the best ELBO against time."""
     import matplotlib
 
     matplotlib.use("agg")

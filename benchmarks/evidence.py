@@ -1,4 +1,4 @@
-"""How far does the bound lie below the evidence, and how does that grow with the number of components?
+"""Gap between ELBO and evidence, by the number of components.
 
 Run as ``python -m benchmarks.evidence`` from the root of the project (5 min on two cores): NMF of 1 to 4 components on
 6x5 counts that were drawn from two, with the prior that they were drawn from. Prints a table, and draws the means over
@@ -25,7 +25,7 @@ FIGURE = "docs/figures/evidence-gap.svg"
 
 
 def measured(draw: int, order: int, runs: int) -> tuple[float, pltf.Evidence]:
-    """The best bound of ten starts, and the evidence."""
+    """The best ELBO of ten restarts, and the evidence."""
     model = pltf.nmf(rank=TRUE_ORDER)
     X = pltf.datasets.draw(model, SHAPE, prior=PRIOR, seed=draw).counts["X"]
     with warnings.catch_warnings(action="ignore"):
@@ -34,7 +34,7 @@ def measured(draw: int, order: int, runs: int) -> tuple[float, pltf.Evidence]:
 
 
 def figure(bounds: NDArray[np.float64], logs: NDArray[np.float64], errors: NDArray[np.float64]) -> None:
-    """Bound and evidence against the order, both relative to the evidence of the true order."""
+    """Plot ELBO and evidence against the order, relative to the evidence of the true order."""
     import matplotlib
 
     matplotlib.use("svg")

@@ -1,4 +1,4 @@
-"""Does the search by hidden cells find the order? On drawn data, and on real data, where only predictions can tell.
+"""Does the search by held-out cells find the order? On simulated data, and on real data, judged by predictions.
 
 Run as ``python -m benchmarks.heldout PART`` from the root of the project. Parts, with their time on two cores:
 
@@ -36,7 +36,7 @@ DRAWS_OF_NMF = (150, 60)
 
 
 class Problem(NamedTuple):
-    """Data whose order is known, or to be found out."""
+    """Data with known or unknown order."""
 
     name: str
     X: Any
@@ -73,20 +73,20 @@ def found_in(problem: Problem, criterion: str, **options: Any) -> pltf.Selection
 
 
 def weight(found: pltf.Selection) -> float:
-    """Of the winner, which need not be the candidate with the largest."""
+    """Weight of the winner, which may not be the largest weight."""
     return float(found.summary().query("winner")["weight"].iloc[0])
 
 
 def drawn(draws: int, console: Console) -> None:
-    """Which order wins on data whose order is known, by both criteria."""
-    table = Table("data", "draw", "hidden cells", "weight", "bound", "edge", "says it hardly can tell")
+    """The chosen order for data with a known order, by both criteria."""
+    table = Table("data", "draw", "hidden cells", "weight", "bound", "edge", "says that it is inconclusive")
     right: dict[str, int] = {}
     for draw in range(draws):
         for make in (overdispersed, lambda draw: many(10.0, draw), lambda draw: many(2.0, draw)):
             problem = make(draw)
             found = found_in(problem, "auto", restarts=6)
             bound = max(found.outcomes, key=lambda one: one.bound).label["r"]
-            told = " ".join(text for text in found.doubts if "hardly" in text)
+            told = " ".join(text for text in found.doubts if "inconclusive" in text)
             order = found.best["r"]
             row = [problem.name, str(draw), str(order), f"{weight(found):.2f}", str(bound)]
             row += [", ".join(found.edges.values()), told]
@@ -168,7 +168,7 @@ REAL = (miserables, reuters, digits, flights, routes)
 
 
 class Split(NamedTuple):
-    """A search, and how what it found predicts other cells than those that chose it."""
+    """A search, and the score of its result on cells that were held out from the search."""
 
     chosen: int
     bound: int  # the order that the bound would choose
@@ -184,7 +184,7 @@ class Split(NamedTuple):
 
 
 def real(_: int, console: Console) -> None:
-    """The chosen order, and how it predicts other cells: a tenth, hidden from all. Scores are means over splits."""
+    """The chosen order, and its scores on a tenth of the cells, held out from the search. Means over splits."""
     head = ("data", "hidden cells", "bound", "best on other cells", "weight", "score of each", "SE", "within 1 SE")
     table = Table(*head)
     for make in REAL:
@@ -222,7 +222,7 @@ def _on_other_cells(problem: Problem, train: pltf.Observation, other: Fold) -> I
 
 
 def seeds(_: int, console: Console) -> None:
-    """Airline routes: what is chosen with one seed and another, and how sure it claims to be."""
+    """Airline routes: the chosen order and its weight for several seeds."""
     for criterion in ("bound", "heldout"):
         for seed in range(4):
             found = found_in(routes(), criterion, seed=seed, restarts=5)
@@ -235,7 +235,7 @@ def seeds(_: int, console: Console) -> None:
 
 
 def cost(draws: int, console: Console) -> None:
-    """Sweeps and seconds of searches by hidden cells, over those of the search by the bound; alternating."""
+    """Sweeps and seconds of searches by held-out cells relative to searches by ELBO; alternating."""
     X, mask = order_seven(1.0, 0.4, 0)
     problems = [Problem("CP 50x50x50", X, mask, pltf.cp, list(range(2, 11)), ()), overdispersed(0), many(10.0, 0)]
     for problem in problems:
@@ -256,7 +256,7 @@ def cost(draws: int, console: Console) -> None:
 
 
 def start(_: int, console: Console) -> None:
-    """Scores of folds that start at random, at a fit of all data, and at a fit of what no fold hides."""
+    """Scores of folds that start at random, from a fit of all data, and from a fit of the cells in no fold."""
     for problem in (
         overdispersed(1)._replace(orders=[2, 3, 4, 8, 16]),
         many(10.0, 1)._replace(orders=[10, 11, 12, 13, 16]),
@@ -286,7 +286,7 @@ def start(_: int, console: Console) -> None:
 
 
 def figure(_: int, console: Console) -> None:
-    """Bound and score against the order, both a cell and below their own best."""
+    """Plot ELBO and score per cell against the order, relative to their best."""
     import matplotlib
 
     matplotlib.use("svg")

@@ -1,4 +1,4 @@
-"""A table of events of any size, and what it takes to prepare and fit it.
+"""A table of events of any size: time and memory to prepare and fit it.
 
     python -m benchmarks.large draw events --rows 300_000_000
     python -m benchmarks.large prepare events cells.pltf --limit 3
@@ -74,7 +74,7 @@ def skewed(rng: np.random.Generator, n: int, size: int) -> np.ndarray[tuple[int]
 
 
 def prepare(folder: Path, output: Path, memory: float | None) -> None:
-    """Prepare what was drawn."""
+    """Prepare the drawn events."""
     import pltf
 
     dims = {"user": "user", "place": "place", "when:hour": "hour"}
@@ -115,7 +115,7 @@ def fit(store: Path, rank: int, sweeps: int, threads: int | None) -> None:
 
 
 def sweeps(store: Path, rank: int, sweeps: int, threads: int | None, cells: int, repeats: int) -> None:
-    """Sweeps over a store, beside sweeps over the same cells in memory, in alternation."""
+    """Time sweeps over a store and over the same cells in memory, in alternation."""
     import pltf
     from pltf.data.part_files import FilePart
 
@@ -180,7 +180,7 @@ def first_parts(data: StoredObservation, cells: int) -> StoredObservation:
 
 
 def read(files: Sequence[Path]) -> None:
-    """Read files from their beginnings to their ends."""
+    """Read whole files."""
     room = bytearray(1 << 22)
     for file in files:
         with file.open("rb", buffering=0) as stream:
@@ -189,7 +189,7 @@ def read(files: Sequence[Path]) -> None:
 
 
 def dropped(files: Sequence[Path]) -> None:
-    """Have the system drop files from its page cache."""
+    """Drop files from the page cache of the system."""
     for file in files:
         handle = os.open(file, os.O_RDONLY)
         try:
@@ -230,7 +230,7 @@ COMMANDS: dict[str, Callable[..., None]] = {"draw": draw, "prepare": prepare, "f
 
 
 def main() -> None:
-    """Run one command, and print what it took."""
+    """Run one command, and print its time and memory."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.large", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

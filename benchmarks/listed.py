@@ -1,4 +1,4 @@
-"""Counts that are mostly zero: the cells that are not, how they are drawn, and how far rates are from them."""
+"""Sparse counts: list of non-zeros, how they are drawn, and divergence of rates from them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHUNK_CELLS = 1 << 16  # cells whose rates are made at a time
 
 @dataclass(frozen=True, eq=False)
 class Listed:
-    """The cells that are not zero; all the others are."""
+    """The non-zeros; all other cells are zero."""
 
     coords: Positions  # (cells, indices)
     values: Array
@@ -38,7 +38,7 @@ class Listed:
         return replace(self, values=self.values.astype(dtype, copy=copy))
 
     def matrix(self) -> Any:
-        """The same as a scipy.sparse matrix by rows."""
+        """The same as a scipy.sparse CSR matrix."""
         from scipy.sparse import csr_array
 
         return csr_array((self.values, (self.coords[:, 0], self.coords[:, 1])), shape=self.shape)
@@ -101,7 +101,7 @@ def _draws(rng: np.random.Generator, factors: list[Array], size: int) -> Positio
 
 
 def _rows(rng: np.random.Generator, weights: Array, size: int) -> NDArray[np.intp]:
-    """Rows drawn in proportion to weights."""
+    """Rows drawn with probabilities proportional to weights."""
     edges = np.cumsum(weights)
     return np.searchsorted(edges[:-1], rng.uniform(0, edges[-1], size), side="right")
 

@@ -1,4 +1,4 @@
-"""What this machine can do at best, to hold times against: ``python -m benchmarks.machine``."""
+"""Peak performance of this machine, as a reference for times: ``python -m benchmarks.machine``."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def read_rate(size: int, threads: int) -> float:
 
 
 def read(pool: Executor, parts: Sequence[np.ndarray]) -> None:
-    """Every number once, a thread for each part."""
+    """Each number once, with one thread for each part."""
     for _ in pool.map(np.sum, parts):
         pass
 
@@ -93,7 +93,7 @@ def elements_rate(function: Callable[..., object]) -> float:
 
 
 def fastest(work: Callable[[], object]) -> float:
-    """Seconds of the fastest of a few calls, after one that does not count."""
+    """Seconds of the fastest of a few calls, after a warm-up call."""
     work()
     seconds = []
     for _ in range(REPEATS):

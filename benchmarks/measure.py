@@ -1,4 +1,4 @@
-"""One contender on one problem, in a process of its own; the last line printed is the result in JSON.
+"""One contender on one problem, in a separate process; the last line printed is the result in JSON.
 
 ``python -m benchmarks.measure CONTENDER SWEEPS REPEATS FILE``
 """
@@ -47,7 +47,7 @@ class Result(Cost):
 
 
 def measure(contender: str, sweeps: int, repeats: int, path: Path) -> Result:
-    """Run a contender ``repeats`` times; time its sweeps, its memory and what it reached."""
+    """Run a contender ``repeats`` times; measure the time of its sweeps, its memory and its objective."""
     how = CONTENDERS[contender]
     outcome, spent = cost(how, _as_given(load(path), how), sweeps, repeats)
     factors = [np.asarray(factor, dtype=np.float64) for factor in outcome.factors]
@@ -57,7 +57,7 @@ def measure(contender: str, sweeps: int, repeats: int, path: Path) -> Result:
 
 
 def cost(how: Contender, problem: Problem, sweeps: int, repeats: int) -> tuple[Outcome, Cost]:
-    """What a contender reached in ``sweeps`` of a problem in its precision, and what it took."""
+    """The result of a contender after ``sweeps`` of a problem in its precision, with time and memory."""
     # A tiny problem first: it imports and compiles what is needed, off the clock and the memory.
     how.run(_as_given(problem.tiny(), how), WARM_UP + 1)
     peak_before, resident = _peak_mb(), _resident_mb()
@@ -71,7 +71,7 @@ def cost(how: Contender, problem: Problem, sweeps: int, repeats: int) -> tuple[O
 
 
 def _as_given(problem: Problem, how: Contender) -> Problem:
-    """The problem in the contender's precision, and without a mask if it can take none."""
+    """The problem in the contender's precision, and without a mask if it supports none."""
     return replace(
         problem,
         X=problem.X.astype(how.dtype, copy=False),
@@ -120,7 +120,7 @@ def _resident_mb() -> float:
 
 
 def _forget_peak() -> None:
-    """Let the peak start anew, where the system can: compiling may have taken more than the fit will."""
+    """Reset the peak memory, if the system can: compiling may take more than the fit."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 

@@ -1,4 +1,4 @@
-"""What :meth:`pltf.Model.plan` says of memory beside the measured peak: ``python -m benchmarks.memory [NAME ...]``.
+"""Memory planned by :meth:`pltf.Model.plan` and measured peak: ``python -m benchmarks.memory [NAME ...]``.
 
 Each model does each kind of work (fit, search, predictions, report) in a process of its own. The peak is what the
 process took beyond interpreter, packages and compiled kernels, which a tiny problem of the same kind brings in first.
@@ -81,12 +81,12 @@ CASES: Mapping[str, Case] = {
 
 
 def fit(case: Case, seen: pltf.Observation, sweeps: int = SWEEPS) -> pltf.Fit:
-    """A fit that does so many sweeps."""
+    """A fit with a fixed number of sweeps."""
     return case.model().fit(seen, max_iter=sweeps, tol=0, threads=THREADS, progress=False, **case.options)
 
 
 def search(case: Case, seen: pltf.Observation) -> None:
-    """A search over two sizes; workers are threads, for what processes take would not be seen."""
+    """A search over two sizes; workers are threads, as the memory of processes would not be measured."""
     searching._worth_processes = lambda *_: False
     model = case.model()
     index, size = next(iter(model.sizes.items()))
@@ -107,7 +107,7 @@ def predict(known: pltf.Fit, cells: int) -> None:
 
 
 def report(known: pltf.Fit) -> None:
-    """A report, thrown away."""
+    """A report that is discarded."""
     with tempfile.TemporaryDirectory() as folder:
         pltf.report.write(known, Path(folder) / "report.html", progress=False)
 
@@ -128,7 +128,7 @@ def _do(work: str, case: Case, seen: pltf.Observation, known: pltf.Fit | None, c
 
 
 def measured(name: str, work: str) -> dict[str, float]:
-    """What was planned and what it took, in MB."""
+    """Planned and measured memory, in MB."""
     case, fits = CASES[name], work in ("fit", "search")
     tiny = case.data(0.1)
     _do(work, case, tiny, None if fits else fit(case, tiny, 3), 1000)

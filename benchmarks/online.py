@@ -1,4 +1,4 @@
-"""Data in ten batches through ``Fit.update``, beside one fit of everything: how well are hidden cells predicted?
+"""Held-out scores of ten batches with ``Fit.update``, compared with one fit of all data.
 
 Run as ``python -m benchmarks.online PART`` from the root of the project. Parts, with their time on two cores:
 
@@ -33,7 +33,7 @@ QUIET: dict[str, Any] = {"progress": False, "threads": 1}
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """Data in batches, the same data at once, and what is hidden from both."""
+    """Data in batches, the same data at once, and held-out cells."""
 
     batches: Sequence[tuple[Array, NDArray[np.bool_]]]  # counts and the cells that were observed
     whole: Callable[..., pltf.Fit]  # of all batches
@@ -43,7 +43,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a stream is learned from."""
+    """A way to learn from a stream."""
 
     name: str
     rank: int
@@ -56,7 +56,7 @@ class Recipe:
 
 
 def chain(stream: Stream, recipe: Recipe, seed: int) -> pltf.Fit:
-    """One fit of the first batch, updated with the others."""
+    """One fit of the first batch, updated with the other batches."""
     X, keep = joined(stream.batches[: recipe.joined])
     fit = pltf.cp(rank=recipe.rank).fit(X, mask=keep, seed=seed, **recipe.options, **recipe.first, **QUIET)
     for X, keep in stream.batches[recipe.joined :]:
@@ -234,7 +234,7 @@ def newcomers(seed: int) -> tuple[float, float]:
 
 
 def hyper(seeds: int, console: Console) -> None:
-    """Hyperparameters as they were learned first, or learned again before each update."""
+    """Hyperparameters of the first batch, or learned again before each update."""
     recipes = [
         Recipe("UCLAF, R=5", 5, FEW, chains=3),
         Recipe("UCLAF, R=5, learned again", 5, FEW, chains=3, between=learned_again),

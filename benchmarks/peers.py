@@ -23,7 +23,7 @@ from benchmarks.problems import SEED, Problem, Spec
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a contender reached."""
+    """Result of a contender."""
 
     factors: list[Array]  # an (n, rank) matrix for each index of the data; none if nothing was fitted
     marks: list[float] = field(default_factory=list)  # clock after each sweep; none if it is not told
@@ -49,7 +49,7 @@ class Contender:
         return spec.kind in self.kinds and fits and prod(spec.shape) >= self.least
 
     def remarks(self, spec: Spec) -> str:
-        """What a reader of its row must know."""
+        """Notes for its row of the table."""
         blind = "has no mask: was given every cell" if spec.missing and not self.masks else ""
         return "; ".join(filter(None, (self.remark, blind)))
 
@@ -185,7 +185,7 @@ def _hpfrec(problem: Problem, sweeps: int) -> Outcome:
 
 
 def _read(problem: Problem, sweeps: int) -> Outcome:
-    """No fit: every cell is read once a sweep, by all cores. No fit can take less."""
+    """No fit: every cell is read once per sweep, by all cores. A lower bound on the time of any fit."""
     assert not isinstance(problem.X, Listed)
     cores = os.cpu_count() or 1
     parts = np.array_split(problem.X.reshape(-1), cores)

@@ -1,4 +1,4 @@
-"""Programs of this package, each run in a process of its own."""
+"""Run programs of this package in separate processes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ LIMIT = 900  # seconds that a process may take
 
 
 class Failed(Exception):
-    """A program came to no result; the message says why."""
+    """A program failed; the message says why."""
 
 
 def python(module: str, *arguments: str, source: Path | None = None) -> str:
-    """What a module of this package prints; with the pltf in another folder of sources, if one is given."""
+    """The output of a module of this package; optionally with the pltf in another source folder."""
     command = [sys.executable, "-m", module, *arguments]
     env = None if source is None else {**os.environ, "PYTHONPATH": str(source)}
     try:

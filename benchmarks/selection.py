@@ -1,4 +1,4 @@
-"""Does the search find the order that the data have? And does a prior that is learned predict better?
+"""Does the search find the true order? Do learned priors predict better?
 
 Run as ``python -m benchmarks.selection PART`` from the root of the project. Parts, with their time on two cores:
 
@@ -47,7 +47,7 @@ def order_seven(mean: float, missing: float, draw: int) -> tuple[NDArray[np.int6
 
 
 def order(draws: int, console: Console) -> None:
-    """Which order wins, and whether the race changes that."""
+    """The chosen order, with and without the race."""
     table = Table(
         "factor mean", "missing", "draw", "order", "gap to next", "race: order", "bounds differ", "s", "race: s"
     )
@@ -113,7 +113,7 @@ def _tell(table: Table, data: str, draw: int, found: pltf.Selection, began: floa
 
 
 def pruning(draws: int, console: Console) -> None:
-    """The order that one fit at twice the rank is left with, against the search."""
+    """The remaining order of one fit with twice the rank, compared with the search."""
     table = Table("data", "draw", "search", "one fit", "s", "best of 5", "smallest kept", "largest dropped")
     for missing in (0.4, 0.8):
         for draw in range(draws):
@@ -145,7 +145,7 @@ Split = tuple[Any, pltf.Model, NDArray[np.intp], NDArray[np.float64]]  # data, m
 
 
 def priors(draws: int, console: Console) -> None:
-    """Log-likelihood and AUC of hidden cells under each prior."""
+    """Log-likelihood and AUC of held-out cells for each prior."""
     for title, split in _splits():
         runs = Parallel(n_jobs=-1)(delayed(_held_out)(split, draw) for draw in range(draws))
         table = Table("prior", "log-likelihood a cell", "AUC", "bound", "sweeps", "s", title=title)

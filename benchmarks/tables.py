@@ -1,4 +1,4 @@
-"""What people look at: a table of results, one of ratios and one of targets."""
+"""Tables of results, ratios and targets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.targets import BUSY, DATA, TARGETS, Found, Target
 
 @dataclass(frozen=True)
 class Row:
-    """One contender on one problem: what was measured, or why nothing was."""
+    """One contender on one problem: the measurement, or the reason for a failure."""
 
     spec: Spec
     contender: Contender
@@ -35,7 +35,7 @@ def summary(row: Row) -> str:
 
 
 def show(rows: Sequence[Row], console: Console) -> None:
-    """Print the results, how the peers compare with pltf, and which targets are met."""
+    """Print the results, the ratios of peers to pltf, and which targets are met."""
     console.print()
     console.print(_results(rows))
     console.print(
@@ -85,13 +85,13 @@ def _cells(row: Row) -> list[str]:
 
 
 def _remark(row: Row) -> str:
-    """What a reader of the row must know."""
+    """Notes for the row."""
     disturbed = disturbance(row.result["others"]) if row.result else ""
     return "; ".join(filter(None, (row.contender.remarks(row.spec), disturbed)))
 
 
 def disturbance(others: float) -> str:
-    """A warning, if other programs kept so many cores busy that times are not to be trusted."""
+    """A warning if other programs used so many cores that times are unreliable."""
     return f"disturbed: others on {others:.1f} cores" if others > BUSY else ""
 
 

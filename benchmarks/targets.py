@@ -1,4 +1,4 @@
-"""What pltf is to reach, beside a peer or beside what the machine allows."""
+"""Performance targets of pltf, relative to a peer or to the machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Target:
     most: bool = False
 
     def ratio(self, found: Found) -> float | None:
-        """As measured; None if one side is not."""
+        """The measured ratio; None if one side is missing."""
         ours, theirs = found.get((self.problem, self.ours)), found.get((self.problem, self.against))
         if ours is None:
             return None

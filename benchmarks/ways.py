@@ -1,4 +1,4 @@
-"""Does the plan choose well? Every way through the data, timed on problems (``python -m benchmarks.ways``).
+"""Does the plan choose well? Time every way through the data (``python -m benchmarks.ways``).
 
 Seconds are those of the process on one thread, the least of several rounds, for the sums of one sweep: counts of all
 factors, and their exposures one after the other. The table says what the plan chose, what would have been best, and how
@@ -69,7 +69,7 @@ def problems(quick: bool) -> Iterator[Problem]:
 
 
 def seconds(work: Callable[[], Any], rounds: int) -> float:
-    """The least of several rounds."""
+    """The minimum of several rounds."""
     work()
     times = []
     for _ in range(rounds):
@@ -80,7 +80,7 @@ def seconds(work: Callable[[], Any], rounds: int) -> float:
 
 
 def timed(problem: Problem, rounds: int) -> tuple[TensorPlan, dict[str, float], dict[str, float]]:
-    """The plan, and what each way of counts and of exposures takes."""
+    """The plan, and the time of each way of counts and of exposures."""
     whole = problem.model.plan(problem.seen, threads=1)
     (plan,) = whole.equations
     rng = np.random.default_rng(1)
@@ -91,7 +91,7 @@ def timed(problem: Problem, rounds: int) -> tuple[TensorPlan, dict[str, float], 
         return registry.build(new, {plan.name: problem.seen})
 
     def exposures(engine: Any) -> None:
-        """As in a sweep: each factor changes before the next one is asked for, and what still holds is remembered."""
+        """As in a sweep: each factor changes before the next one is requested, and valid results are cached."""
         now, fresh = factors, engine.fresh()
         for name in factors:
             fresh.exposure(now, name)

@@ -1,7 +1,7 @@
-"""How many components are in these counts, and what do the hidden cells hold?
+"""Find the number of components of a count tensor, and predict held-out cells.
 
-Draws a 50x50x50 count tensor from a CP model of order 4, hides 40 % of its cells, lets the bound choose among
-orders 2 to 6, and predicts the hidden cells.
+Draws a 50x50x50 count tensor from a CP model with 4 components, holds out 40 % of its cells, chooses among 2 to 6
+components by the ELBO, and predicts the held-out cells.
 
     python examples/demo.py [--size 50] [--restarts 3] [--out demo-output]
 """
@@ -63,7 +63,7 @@ def summary_table(found: pltf.Selection) -> Table:
 
 
 def report_hidden(fit: pltf.Fit, X: np.ndarray, rate: np.ndarray, hidden: np.ndarray, console: Console) -> None:
-    """Compare predictions of the hidden cells with the counts and rates that were hidden."""
+    """Compare the predictions of held-out cells with their true counts and rates."""
     predicted = fit.mean(at=hidden)
     counts, truth = X[hidden], rate[hidden]
     console.print(
@@ -96,7 +96,7 @@ def draw_curve(found: pltf.Selection, out: Path) -> Path:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=int, default=50, help="cells along each of the three modes (default 50)")
-    parser.add_argument("--restarts", type=int, default=3, help="random starts for each order (default 3)")
-    parser.add_argument("--out", type=Path, default=Path("demo-output"), help="folder of the figure")
+    parser.add_argument("--restarts", type=int, default=3, help="random restarts for each order (default 3)")
+    parser.add_argument("--out", type=Path, default=Path("demo-output"), help="folder for the figure")
     arguments = parser.parse_args()
     main(arguments.size, arguments.restarts, arguments.out)

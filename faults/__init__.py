@@ -1,1 +1,1 @@
-"""Faults on purpose: kills, full disks, small limits, damaged and crafted files, signals. ``make faults`` runs them."""
+"""Fault injection: kills, full disks, small limits, damaged and crafted files, signals. Run with ``make faults``."""

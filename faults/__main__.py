@@ -1,10 +1,10 @@
-"""Break things on purpose, and count what is survived.
+"""Inject faults, and count how many are survived.
 
     python -m faults                ten minutes; the table goes into docs/faults.inc
     python -m faults --quick        two minutes, and no table
     python -m faults --only kills   one part: kills, files, systems or signals
 
-It fails if anything was not survived, and says what. Linux only: other systems have other limits and signals.
+Fails and reports the fault if one was not survived. Linux only: other systems have other limits and signals.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ TOLD = 5  # faults of one kind that are printed
 
 
 def main() -> None:
-    """Run the parts, print the table, and fail if anything was not survived."""
+    """Run the parts, print the table, and fail if a fault was not survived."""
     parser = argparse.ArgumentParser(
         prog="python -m faults", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="about two minutes")
     parser.add_argument("--only", nargs="+", choices=PARTS, help="parts")
     parser.add_argument("--minutes", type=float, help=f"how long (default: {MINUTES:g})")
-    parser.add_argument("--seed", type=int, default=0, help="of all that is random")
+    parser.add_argument("--seed", type=int, default=0, help="random seed")
     asked = parser.parse_args()
     if sys.platform != "linux":
         parser.error(f"it needs Linux, got {sys.platform}")
     seconds = 60 * (asked.minutes or (QUICK if asked.quick else MINUTES))
     console, found = Console(soft_wrap=True), list[Tally]()
-    with folder() as where:  # so that forks have everything imported and compiled
+    with folder() as where:  # forks then have everything imported and compiled
         done(*fit_of(events(where), where / "fit.nc"))
     for name in asked.only or PARTS:
         began = time.monotonic()

@@ -1,4 +1,4 @@
-"""Commands of pltf in processes of their own, which are killed, limited and watched."""
+"""Run pltf commands in child processes that are killed, limited and watched."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from faults.opens import Openings
 from pltf.cli.main import run
 
-LONG, LARGE = 10.0, 1 << 30  # seconds and bytes that no command here may need
+LONG, LARGE = 10.0, 1 << 30  # limits of seconds and bytes for every command
 WORKERS_ARE_PROCESSES = "from pltf.selection import search; search._worth_processes = lambda *_: True"
 _IMPORT = "from pltf.cli.main import main"
 
@@ -23,13 +23,13 @@ _IMPORT = "from pltf.cli.main import main"
 class Ended(NamedTuple):
     """How a process ended."""
 
-    code: int  # below zero: by this signal
+    code: int  # below zero: the signal that killed it
     said: str
     seconds: float
     peak: int  # bytes
 
     def fault(self, *fine: int, seconds: float = LONG, peak: float = LARGE) -> str:
-        """What is wrong with that; "" if it did its work, said in one sentence why not, or ended as it may."""
+        """The problem; "" if it succeeded, failed with one clear sentence, or ended in another allowed way."""
         if self.seconds > seconds:
             return f"took more than {seconds:.0f} s"
         if "Traceback" in self.said:
@@ -50,17 +50,17 @@ class Ended(NamedTuple):
 
 
 class Child:
-    """A process under way; what it says goes into a file."""
+    """A running process; its output goes to a file."""
 
     def __init__(self, process: int, said: Path) -> None:
         self._process, self._said, self._began = process, said, time.monotonic()
 
     def send(self, number: int) -> None:
-        """Send a signal to it and to all that it started."""
+        """Send a signal to it and to its children."""
         os.killpg(self._process, number)
 
     def wait(self, seconds: float = LONG) -> Ended:
-        """Wait for its end; killed if that takes too long."""
+        """Wait for its end; kill it if that takes too long."""
         while True:
             process, status, usage = os.wait4(self._process, os.WNOHANG)
             taken = time.monotonic() - self._began
@@ -72,7 +72,7 @@ class Child:
             time.sleep(0.002)
 
     def kill_after(self, seconds: float, number: int = signal.SIGKILL) -> Ended:
-        """Let it go on for a while, unless it is faster, and send it a signal; what it takes is counted from there."""
+        """Let it run for a while, then send a signal unless it has ended; its time counts from there."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             if os.waitid(os.P_PID, self._process, os.WEXITED | os.WNOHANG | os.WNOWAIT):
@@ -84,13 +84,13 @@ class Child:
 
 
 def forked(action: Callable[[], int | None], said: Path, openings: Openings | None = None) -> Child:
-    """Do something in a copy of this process, which has everything imported and compiled."""
+    """Run a function in a fork of this process, which has everything imported and compiled."""
     said.write_text("")
     process = os.fork()
     if process:
         if openings is not None:
             openings.watch()
-        with suppress(PermissionError, ProcessLookupError):  # it was faster, and did it itself
+        with suppress(PermissionError, ProcessLookupError):  # it had already ended
             os.setpgid(process, process)
         return Child(process, said)
     code = 1
@@ -111,7 +111,7 @@ def forked(action: Callable[[], int | None], said: Path, openings: Openings | No
 
 
 def command(*arguments: object, said: Path, openings: Openings | None = None) -> Child:
-    """A command, forked."""
+    """A command in a fork."""
     return forked(lambda: run([str(one) for one in arguments]), said, openings)
 
 
@@ -124,11 +124,11 @@ def started(
     under: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
 ) -> Child:
-    """A command in a new Python, as a shell starts it; ``before`` is done first in it, ``under`` names a wrapper."""
+    """A command in a new Python, as from a shell; ``before`` is code that runs first, ``under`` a wrapper command."""
     words = [*under, sys.executable, "-c", f"{_IMPORT}\n{before}\nmain()", *map(str, arguments)]
 
     def replace_it() -> None:
-        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):  # nohup makes children ignore some
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):  # nohup makes children ignore some signals
             signal.signal(number, signal.SIG_DFL)
         if limit is not None:
             limit()

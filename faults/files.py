@@ -1,4 +1,4 @@
-"""Damaged and crafted files of every format, each opened in a process of its own."""
+"""Damaged and crafted files of every format, each opened in a separate process."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from faults.opens import Openings
 from faults.samples import convert_of, done, events, fit_of, search_of
 from faults.tally import Bench, Tally, folder
 
-MEMORY = 300e6  # bytes that bombs may take, told with --limit
-BOMB = 2_000_000_000  # bytes that they would
+MEMORY = 300e6  # bytes allowed for bombs, passed as --limit
+BOMB = 2_000_000_000  # bytes that they would take
 
 
 def tallies(bench: Bench) -> Iterator[Tally]:
@@ -53,7 +53,7 @@ def _sound(where: Path) -> list[Path]:
 
 
 def _opening_is_seen(where: Path) -> bool:
-    """Whether it would be told if a library opened another file."""
+    """Whether files opened by libraries can be watched."""
     other = where / "other.nc"
     with h5py.File(other, "w"):
         openings = Openings()
@@ -118,7 +118,7 @@ def _damaged(bench: Bench, path: Path, share: float) -> Tally:
 
 
 def _watched(said: Path, *arguments: object) -> tuple[Ended, str]:
-    """How a command ended, and what is wrong with that; it may read no file but those that it names."""
+    """How a command ended, and the problem, if any; it may read only the files that it names."""
     openings = Openings()
     ended = command(*arguments, said=said, openings=openings).wait()
     read = openings.fault(*(one for one in arguments if isinstance(one, Path)))
@@ -126,7 +126,7 @@ def _watched(said: Path, *arguments: object) -> tuple[Ended, str]:
 
 
 def _reading(sound: Path, file: Path, inside: Path) -> list[object]:
-    """A command that reads all of a file."""
+    """A command that reads a whole file."""
     if sound.name == "fit.nc":
         return ["predict", file, "--top", 5]
     if sound.name == "checkpoint.nc":
@@ -134,16 +134,16 @@ def _reading(sound: Path, file: Path, inside: Path) -> list[object]:
     return ["info", file]
 
 
-# -- made to harm ---------------------------------------------------------------------------------
+# -- crafted files ---------------------------------------------------------------------------------
 
 
 def _crafted(where: Path) -> Tally:
-    """Sparse matrices whose parts do not fit together."""
+    """Sparse matrices with inconsistent parts."""
     tally = Tally("crafted: sparse matrices")
     for suffix, make in crafted.SPARSE.items():
         for name, parts in crafted.UNSOUND.items():
             if (suffix, name) == ("73.mat", "too few columns"):
-                continue  # this format has as many columns as it has starts
+                continue  # the number of columns of this format follows from the starts
             path = make(where / f"unsound.{suffix}", **parts)
             ended, fault = _watched(where / "said", "info", path)
             tally.count(fault, "" if ended.code == 2 else "was read")
@@ -151,7 +151,7 @@ def _crafted(where: Path) -> Tally:
 
 
 def _others(where: Path) -> Tally:
-    """Files that name another one: it must not be read."""
+    """Files that link to another file, which must not be read."""
     tally = Tally("crafted: links to other files")
     secret = where / "secret.h5"
     for suffix in (".nc", ".mat"):
@@ -164,7 +164,7 @@ def _others(where: Path) -> Tally:
 
 
 def _bombs(where: Path) -> Tally:
-    """Small files of large content, under a limit."""
+    """Small files with large content, under a memory limit."""
     tally = Tally("crafted: bombs")
     for make, name, size in (
         (crafted.gzip_bomb, "bomb.csv.gz", BOMB),

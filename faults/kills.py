@@ -1,4 +1,4 @@
-"""SIGKILL at random moments: what is on disk is whole, and work that is resumed ends with the same bits."""
+"""SIGKILL at random times: files stay valid, and resumed work has an identical result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SUFFIXES = (".nc", ".npz", ".parquet", ".tns.gz", ".csv")
 
 
 def tallies(bench: Bench) -> Iterator[Tally]:
-    """Fits, searches, files that are saved and converted."""
+    """Fits, searches, saving and conversion of files."""
     yield _resumed(bench, "fit", fit_of, _forked, 0.25)
     yield _resumed(bench, "search with threads", search_of, _forked, 0.25)
     yield _resumed(bench, "search with processes", search_of, _with_processes, 0.25)
@@ -76,7 +76,7 @@ def _saving(bench: Bench, share: float) -> Tally:
 
                 forked(save_for_ever, outside / "said").kill_after(bench.rng.uniform(0, 0.1))
                 fault = "" if "" in (same(path, one) for one in fits) else same(path, fits[0])
-                saved[0].save(path)  # which sweeps what the other left
+                saved[0].save(path)  # which removes what the other left behind
                 tally.count(fault, left_over(inside))
     return tally
 
@@ -101,5 +101,5 @@ def _converting(bench: Bench, share: float) -> Tally:
 
 
 def _told(path: Path, said: Path) -> str:
-    """What `info` says of a file, without where it is."""
+    """The output of `info` for a file, without its path."""
     return command("info", path, "--json", said=said).wait().said.replace(str(path), "")

@@ -1,4 +1,4 @@
-"""Which files a command opens, in Python or in any library: Linux asks us before each of them (seccomp)."""
+"""Watch which files a command opens, in Python or in libraries, with seccomp notifications of Linux."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-# What any command may read: Python, packages and their compiled code, and what the system tells of itself.
+# What any command may read: Python, packages and their compiled code, and system information.
 SYSTEM = ("/usr/lib", "/lib", "/etc/ld.so.cache", "/proc", "/sys")
 PROGRAMS = tuple(Path(one).resolve() for one in (sys.prefix, sys.base_prefix, ROOT / "src", *SYSTEM))
 
 _SECCOMP, _OPENS = {"x86_64": (317, (2, 257, 437)), "aarch64": (277, (56, 437))}.get(platform.machine(), (0, ()))
-_OPEN, _OPENAT2 = 2, 437  # those that say otherwise where their arguments are
+_OPEN, _OPENAT2 = 2, 437  # system calls with other argument positions
 _NO_NEW_PRIVILEGES, _FILTER, _LISTENER = 38, 1, 8
 _RECEIVE, _SEND, _CONTINUE = 0xC0502100, 0xC0182101, 1
 _CALL, _ANSWER = struct.Struct("QIIiIQ6Q"), struct.Struct("QqiI")
@@ -28,7 +28,7 @@ _ALLOW, _ASK = 0x7FFF0000, 0x7FC00000
 
 
 class Openings:
-    """The files that a child process opens to read them."""
+    """The files that a child process opens for reading."""
 
     def __init__(self) -> None:
         self._here, self._there = socket.socketpair()
@@ -36,12 +36,12 @@ class Openings:
         self._paths: set[Path] = set()
 
     def watch(self) -> None:
-        """Begin, in the parent."""
+        """Start, in the parent."""
         self._there.close()
         self._thread.start()
 
     def tell(self) -> None:
-        """Begin, in the child: it waits for an answer to every opening from here on."""
+        """Start, in the child: from here on it waits for permission to open a file."""
         self._here.close()
         with suppress(OSError):
             listener = _asked()
@@ -50,7 +50,7 @@ class Openings:
         self._there.close()
 
     def fault(self, *named: Path) -> str:
-        """What was read beside programs and the named files; "" if nothing was. The process has ended."""
+        """The files read other than programs and the named files; "" if none. The process has ended."""
         self._thread.join()
         known = {path.resolve() for path in named}
         written = {path.parent for path in known}
@@ -65,7 +65,7 @@ class Openings:
             poll = select.poll()
             poll.register(listener, select.POLLIN)
             while not any(event & select.POLLHUP for _, event in poll.poll()):
-                with suppress(OSError):  # who asked has been killed
+                with suppress(OSError):  # the process that asked has been killed
                     self._answer(listener)
             os.close(listener)
 
@@ -94,7 +94,7 @@ class Openings:
 
 
 def _asked() -> int:
-    """Have the parent asked before this process opens a file; where the questions go."""
+    """Ask the parent before this process opens a file; returns the descriptor of the notifications."""
     if not _OPENS:
         raise OSError
     count = len(_OPENS)

@@ -1,4 +1,4 @@
-"""Small data, commands on them, and what must be true of the files that they leave."""
+"""Small data, commands on them, and checks of the files they write."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ def table() -> pd.DataFrame:
 
 
 def events(where: Path) -> Path:
-    """The table as a file."""
+    """The table in a file."""
     path = where / "events.csv"
     table().to_csv(path, index=False)
     return path
 
 
 def fit_of(data: Path, out: Path, *more: object) -> list[object]:
-    """The command that fits it; it goes on from its checkpoint."""
+    """The command that fits it and resumes from its checkpoint."""
     kept = ("--checkpoint", out.with_name("kept.nc"), "--resume", "--force", "--quiet")
     return ["fit", data, "--index", ",".join(INDICES), "--value", "n", "--cp", 3, *FIT, *kept, "-o", out, *more]
 
 
 def search_of(data: Path, out: Path, *more: object) -> list[object]:
-    """The command that finds its order; it goes on from its checkpoint."""
+    """The command that searches its order and resumes from its checkpoint."""
     kept = ("--checkpoint", out.with_name("kept.nc"), "--resume", "--force", "--quiet")
     return [
         "select",
@@ -65,13 +65,13 @@ def convert_of(data: Path, out: Path, *more: object) -> list[object]:
 
 
 def done(*arguments: object) -> None:
-    """A command that must do."""
+    """A command that must succeed."""
     code = run([str(one) for one in arguments])
     assert code == 0, arguments
 
 
 def same(path: Path, whole: Path) -> str:
-    """What differs between two saved fits or searches; "" if all their numbers are the same bits."""
+    """The difference between two saved fits or searches; "" if they are bit-identical."""
     try:
         one, other = (_numbers(pltf.load(each)) for each in (path, whole))
     except pltf.PltfError as error:
@@ -87,13 +87,13 @@ def _numbers(saved: pltf.Fit | pltf.Selection) -> list[Any]:
 
 
 def left_over(where: Path) -> str:
-    """Work in progress that is still there; "" if there is none."""
+    """Temporary files left behind; "" if there are none."""
     names = [one.name for one in where.iterdir() if one.name.endswith(".part") or one.name.startswith("pltf-")]
     return f"left behind: {', '.join(names)}" if names else ""
 
 
 def loads(*paths: Path) -> str:
-    """Which of the files are there but cannot be loaded."""
+    """Which existing files cannot be loaded."""
     for path in paths:
         if path.exists():
             try:

@@ -1,4 +1,4 @@
-"""Signals in every command, at random moments."""
+"""Signals in every command, at random times."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _commands(data: Path, fit: Path) -> dict[str, Work]:
 
 
 def _signalled(work: Work, number: signal.Signals, seconds: float, outside: Path) -> str:
-    """What went wrong after a signal, so long after the command was there: before that Python speaks for itself."""
+    """The problem after a signal, sent this long after the command started; before that, Python itself handles it."""
     with folder() as inside:
         up = inside / "up"
         child = started(work(inside), outside / "said", before=f"open({str(up)!r}, 'w').close()")

@@ -1,4 +1,4 @@
-"""Systems that give little: full disks, small memory, few processes, folders that vanish, containers."""
+"""Limited systems: full disks, little memory, few processes, removed folders, containers."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ CONTAINER = ("unshare", "--map-root-user", "--pid", "--fork", "--mount-proc")
 def tallies(bench: Bench) -> Iterator[Tally]:
     """All of them."""
     yield from _full_disk(bench, 0.25)
-    if not bench.quick:  # what libraries do when they run out of it is not for us to promise
+    if not bench.quick:  # the behaviour of libraries out of memory is not ours to promise
         yield _limited(bench, "memory", _memories(bench), little_memory, 0.3)
     yield _limited(bench, "processes", _numbers(), few_processes, 0.25)
     yield _vanishing(bench, 0.15)
     yield _containers(bench, 0.05)
 
 
-# -- a disk that is full ----------------------------------------------------------------------------
+# -- full disks ----------------------------------------------------------------------------
 
 
 def _full_disk(bench: Bench, share: float) -> Iterator[Tally]:
-    """A small disk in memory, which only this process and its children see."""
+    """A small disk in memory, visible only to this process and its children."""
     tally = Tally("disk full")
     with folder() as where:
         disk, found = where / "disk", where / "found"
@@ -64,7 +64,7 @@ def _full_disk(bench: Bench, share: float) -> Iterator[Tally]:
 
 
 def _alone() -> None:
-    """Have mounts of one's own, as root or as one who is root to himself."""
+    """Enter a private mount namespace, as root or in a user namespace."""
     libc, user, group = ctypes.CDLL(None, use_errno=True), os.getuid(), os.getgid()
     if libc.unshare(_NEW_MOUNTS | (_NEW_USER if user else 0)):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
@@ -109,7 +109,7 @@ def _on_small_disk(bench: Bench, number: int, where: Path, disk: Path, tally: Ta
 
 
 def _unmount(disk: Path) -> None:
-    ctypes.CDLL(None).umount2(os.fsencode(disk), 2)  # even if somebody is still in it
+    ctypes.CDLL(None).umount2(os.fsencode(disk), 2)  # even if it is in use
 
 
 # -- little memory, few processes -------------------------------------------------------------------
@@ -147,7 +147,7 @@ def _limited(
     return tally
 
 
-# -- a folder that vanishes, and containers that share one --------------------------------------------
+# -- removed folders, and containers that share one --------------------------------------------
 
 
 def _vanishing(bench: Bench, share: float) -> Tally:

@@ -1,4 +1,4 @@
-"""How many faults were tried, and how many were survived."""
+"""Count the faults that were tried and survived."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Tally:
     why_not: str = ""  # nothing was tried
 
     def count(self, *faults: str) -> None:
-        """One more, with what went wrong; "" is nothing."""
+        """Count one more, with its problem; "" if there is none."""
         self.tried += 1
         told = [one for one in faults if one]
         if told:
@@ -31,20 +31,20 @@ class Tally:
 
     @property
     def survived(self) -> int:
-        """Those with nothing wrong."""
+        """Number without problems."""
         return self.tried - len(self.faults)
 
 
 @dataclass
 class Bench:
-    """What a part works with: chance, a folder of its own, and the time it has."""
+    """What a part works with: random numbers, a folder, and its time limit."""
 
     rng: np.random.Generator
     seconds: float
     quick: bool
 
     def rounds(self, share: float = 1.0) -> Iterator[int]:
-        """Numbers from 0 on until a share of the time is over, one at least."""
+        """Numbers from 0 until a share of the time is over; at least one."""
         until, number = time.monotonic() + share * self.seconds, 0
         while number == 0 or time.monotonic() < until:
             yield number

@@ -234,8 +234,8 @@ def test_of_the_kinds_of_noise() -> None:
     ("X", "note"),
     [
         (np.ones((3, 4)), "fewer than 200 observed cells"),
-        (np.eye(15), "fewer than 20 cells above zero"),
-        (np.eye(40), "zeros and ones"),
+        (np.eye(15), "fewer than 20 non-zeros"),
+        (np.eye(40), "all values are 0 or 1"),
         (np.random.default_rng(0).gamma(1.0, 1.0, (30, 30)), "not whole"),
     ],
 )

@@ -213,7 +213,7 @@ def test_it_says_what_it_found_in_words() -> None:
 @pytest.mark.parametrize("method", ["em", "map"])
 def test_point_estimates_have_no_evidence(method: str) -> None:
     fit = pltf.nmf(rank=1).fit(np.array([[3, 1], [4, 2]]), method=method)
-    with pytest.raises(pltf.PltfError, match=f"goes with a posterior, and this is a fit by method='{method}'"):
+    with pytest.raises(pltf.PltfError, match=f"needs a posterior, but this is a fit by method='{method}'"):
         fit.evidence()
 
 
@@ -225,10 +225,10 @@ def test_point_estimates_have_no_evidence(method: str) -> None:
         ({"sweeps": 0}, "sweeps must be a whole number of at least 1, got 0"),
         ({"stages": 0}, "stages must be a whole number of at least 1, got 0"),
         ({"seed": None}, "seed must be a whole number of at least 0, got None"),
-        ({"mask": np.ones((2, 2), bool)}, "mask goes with X, which was not given"),
+        ({"mask": np.ones((2, 2), bool)}, "mask requires X"),
         ({"X": np.ones((2, 3))}, "X must be the data of the fit: X was 2x2, 4 cells observed; got 2x3, 6 cells"),
         ({"X": [[3, 1], [2, 4]]}, r"X must be the data of the fit: its bound was -[\d.]+ and is -[\d.]+ here"),
-        ({"particles": 10**6}, r"for small problems, and here \d.* sweeps would take about .* s: lower particles"),
+        ({"particles": 10**6}, r"for small problems, but here \d.* sweeps would take about .* s: lower particles"),
     ],
 )
 def test_what_cannot_be_done_is_refused(arguments: dict[str, Any], sentence: str) -> None:
@@ -260,7 +260,7 @@ def test_runs_that_differ_come_with_a_warning() -> None:
 def test_an_estimate_below_the_bound_comes_with_a_warning() -> None:
     """All three runs miss the posterior by as much, so their standard error is small."""
     fit = fitted(pltf.nmf(rank=2), np.random.default_rng(0).poisson(9.0, (6, 5)))
-    told = "too low: it lies 31.42 nats below the bound, and its standard error is 0.14; raise particles or stages"
+    told = "too low: it is 31.42 nats below the ELBO, with a standard error of 0.14; raise particles or stages"
     with pytest.warns(pltf.ConvergenceWarning, match=told):
         fit.evidence(seed=2, **TINY)
 

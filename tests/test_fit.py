@@ -105,7 +105,7 @@ def test_refused_components() -> None:
             coupled_fit().components(top=top)  # type: ignore[arg-type]
     apart = pltf.Model("X[i,j] = A[i,r] * B[j,r]\nY[k,m] = C[k,r] * D[m,r]", r=2)
     fit = apart.fit({"X": np.ones((3, 2)), "Y": np.ones((4, 5))}, max_iter=2, tol=0)
-    with pytest.raises(pltf.PltfError, match="no factor is in every equation that sums over it"):
+    with pytest.raises(pltf.PltfError, match="no factor is in all equations that sum over it"):
         fit.components()
 
 

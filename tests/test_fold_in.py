@@ -228,10 +228,10 @@ def test_rows_of_any_form_tell_how_many_the_others_have() -> None:
 @pytest.mark.parametrize(
     ("data", "mask", "message"),
     [
-        ({}, None, "X_new must have an array for one of X, Y at least, got none"),
+        ({}, None, "X_new must have data for at least one of X, Y, got none"),
         ({"y": np.ones((2, 5))}, None, "unknown tensor 'y' in X_new: the model has X, Y"),
-        ({"Y": np.ones((2, 5))}, {"X": np.ones((4, 2, 3))}, "mask names X, of which X_new has no array"),
-        ({"Y": np.ones((2, 4))}, None, "X_new must be as wide as the data of the fit, but index 'm' is 4 in Y, and 5"),
+        ({"Y": np.ones((2, 5))}, {"X": np.ones((4, 2, 3))}, "mask names X, for which X_new has no data"),
+        ({"Y": np.ones((2, 4))}, None, "X_new must have the sizes of the fit, but index 'm' is 4 in Y, and 5"),
         ({"Y": np.ones((1, 2, 5))}, None, r"Y must have 2 dimensions \(j, m\), got 3: shape \(1, 2, 5\)"),
         ({"Y": np.ones((0, 5))}, None, "Y has no cell: index 'j' has size 0"),
         ({"Y": np.full((2, 5), np.nan)}, None, "X and Y: at least one cell must be observed, but all are missing"),
@@ -292,7 +292,7 @@ def test_values_that_were_not_learned_are_kept_where_others_were() -> None:
     np.testing.assert_array_equal(fit.fold_in(X[:2], "i", **RUN).priors["W"].shape, [0.5, 5.0])
 
 
-ALONG = r"the prior of W differs along 'i', so new rows have none: give one with prior="
+ALONG = r"the prior of W differs along 'i', so new rows have none: pass one with prior="
 
 
 @pytest.mark.parametrize(
@@ -365,7 +365,7 @@ def test_a_fold_in_may_be_folded_into_and_gone_on_with() -> None:
     assert more.n_iter == 15
     assert more.bound >= new.bound
     assert new.components()["mass"].sum() == pytest.approx(np.nansum(X))
-    with pytest.raises(pltf.PltfError, match="B was fixed in the fit, so its new rows have no prior: give one with"):
+    with pytest.raises(pltf.PltfError, match="B was fixed in the fit, so its new rows have no prior: pass one with"):
         new.fold_in(np.ones((2, 3, 3)), "j")
 
 
@@ -387,10 +387,10 @@ def test_a_fit_that_has_not_converged_says_so_where_it_was_asked_for() -> None:
         (
             np.ones((2, 4, 3)),
             "i",
-            "X_new must be as wide as the data of the fit, but index 'j' is 4 in X, and 3 in the fit",
+            "X_new must have the sizes of the fit, but index 'j' is 4 in X, and 3 in the fit",
         ),
-        (np.ones((3, 3)), "j", "X_new must be as wide as the data of the fit, but index 'i' is 3 in X, and 4 in"),
-        (np.ones((4, 2, 2)), "j", "X_new must be as wide as the data of the fit, but index 'k' is 2 in X, and 3 in"),
+        (np.ones((3, 3)), "j", "X_new must have the sizes of the fit, but index 'i' is 3 in X, and 4 in"),
+        (np.ones((4, 2, 2)), "j", "X_new must have the sizes of the fit, but index 'k' is 2 in X, and 3 in"),
         (np.ones(3), "i", r"X must have 3 dimensions \(i, j, k\), got 1: shape \(3,\)"),
         (np.ones((1, 2, 3, 3)), "i", r"X must have 3 dimensions \(i, j, k\), got 4: shape \(1, 2, 3, 3\)"),
         (np.ones((4, 3, 3, 1)), "j", r"X must have 3 dimensions \(i, j, k\), got 4: shape \(4, 3, 3, 1\)"),
@@ -408,8 +408,8 @@ def test_refused_data(data: Any, index: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"mask": np.ones((2, 3), dtype=bool)}, r"mask must .* \(2, 3, 3\)|mask must be as wide as the data"),
-        ({"mask": np.ones((2, 4, 3), dtype=bool)}, "mask must be as wide as the data of the fit, but index 'j' is 4"),
+        ({"mask": np.ones((2, 3), dtype=bool)}, r"mask must .* \(2, 3, 3\)|mask must have the sizes of the fit"),
+        ({"mask": np.ones((2, 4, 3), dtype=bool)}, "mask must have the sizes of the fit, but index 'j' is 4"),
         ({"mask": np.ones((1, 3, 3), dtype=bool)}, r"mask must have the shape of X, \(2, 3, 3\); got \(1, 3, 3\)"),
         ({"prior": {"B": pltf.Gamma(1.0, 1.0)}}, "prior names 'B', which is fixed and takes no prior"),
         ({"prior": 0.5}, "prior must be a Gamma or a mapping from factor to Gamma, got float"),
@@ -450,7 +450,7 @@ def test_listed_rows_are_as_wide_as_the_fit() -> None:
     one = sparse.coo_array(row[0, :, 1])
     wanted = sizes.fold_in(row[0, :, 1], "j").factors["H"].mean
     np.testing.assert_allclose(sizes.fold_in(one, "j").factors["H"].mean, wanted, rtol=1e-6)
-    with pytest.raises(pltf.PltfError, match="mask goes with a plain array, and X_new is none"):
+    with pytest.raises(pltf.PltfError, match="mask requires that X_new is a plain array"):
         sizes.fold_in(one, "j", mask=np.ones(5))
     with pytest.raises(pltf.PltfError, match="row 0 has 9 for mode 1, which runs from 0 to 4"):
         fit.fold_in(([(0, 9, 1)], [1]), "i")

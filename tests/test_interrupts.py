@@ -42,14 +42,16 @@ def press(at: int, restart: int = 0, times: int = 1) -> Any:
 def test_the_first_one_gives_the_fit_so_far(tmp_path: Path) -> None:
     handler = signal.getsignal(signal.SIGINT)
     whole = CP.fit(X, restarts=3)
-    with pytest.warns(pltf.ConvergenceWarning, match=r"in restart 1 of 3, after 7 sweeps: .*go on with init=fit"):
+    with pytest.warns(pltf.ConvergenceWarning, match=r"in restart 1 of 3, after 7 sweeps: .*resume with init=fit"):
         fit = CP.fit(X, restarts=3, callback=press(7))
     assert signal.getsignal(signal.SIGINT) is handler
     assert (fit.n_iter, fit.converged, fit.stopped) == (7, False, "interrupted")
     np.testing.assert_array_equal(fit.trace, CP.fit(X, tol=0, max_iter=7).trace)
 
     path = tmp_path / "run.nc"
-    with pytest.warns(pltf.ConvergenceWarning, match=r"in restart 2 of 3, after 4 sweeps: .*go on with resume=True$"):
+    with pytest.warns(
+        pltf.ConvergenceWarning, match=r"in restart 2 of 3, after 4 sweeps: .*rerun with resume=True to resume$"
+    ):
         fit = CP.fit(X, restarts=3, callback=press(4, restart=1), checkpoint=path)
     assert fit.bound == whole.rows[0].bound
     assert [row.stopped == "interrupted" for row in fit.rows] == [False, True]
@@ -192,7 +194,7 @@ def interrupted(folder: Path, what: str) -> str:
 def test_a_fit_in_another_process(tmp_path: Path) -> None:
     said = interrupted(tmp_path, "fit")
     assert said.startswith("done Fit the fit was interrupted in restart")
-    assert said.endswith("go on with resume=True")
+    assert said.endswith("rerun with resume=True to resume")
     with pytest.raises(pltf.PltfError, match="a checkpoint of a fit that has not ended"):
         pltf.load(tmp_path / "run.nc")
 

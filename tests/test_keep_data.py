@@ -117,7 +117,7 @@ def test_scores_need_the_holdout() -> None:
     scores = [pltf.metrics.score(one, held, resamples=20, draws=50) for one in (whole, small)]
     pd.testing.assert_frame_equal(scores[0].table, scores[1].table, check_exact=True)
     for given in ((X, ~np.isnan(X)), (None, None)):
-        with pytest.raises(pltf.PltfError, match=f"^{UNKNOWN}X must be the Holdout that it was fitted to$"):
+        with pytest.raises(pltf.PltfError, match=f"^{UNKNOWN}pass the Holdout that it was fitted to as X$"):
             pltf.metrics.score(small, *given)
 
 

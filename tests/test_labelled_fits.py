@@ -362,7 +362,7 @@ def test_boolean_cells() -> None:
         (MASK[0], ("at", "shape")),
         (np.array([(0, 0, 4)]), ("row 0 has 4 for index 'day'", "0 to 3")),
         (np.array([(40, 40, 40)]), ("row 0 has 40 for index 'user'",)),  # numbers in an array are positions
-        ([(0, 0, 0)], ("the labels of 'place' are numbers, so numbers may mean both",)),
+        ([(0, 0, 0)], ("the labels of 'place' are numbers, so numbers are ambiguous",)),
     ],
 )
 def test_cells_that_cannot_be(at: Any, words: tuple[str, ...]) -> None:
@@ -512,8 +512,8 @@ def test_new_rows_that_list_fewer_labels() -> None:
         (CELL_ROWS.assign(place=[*CELL_ROWS["place"][:-1], None]), ("column 'place': row 15 has no label",)),
         (CELL_ROWS.rename(columns={"day": "hour"}), ("'day'",)),
         (ROW.rename(day="hour"), ("place, hour", "place, day")),
-        (pltf.observe(ROW[::-1]), ("other labels of 'place'",)),
-        (pltf.observe(ROW.expand_dims(user=["new"])[:, ::-1]), ("other labels of 'place'",)),
+        (pltf.observe(ROW[::-1]), ("different labels of 'place'",)),
+        (pltf.observe(ROW.expand_dims(user=["new"])[:, ::-1]), ("different labels of 'place'",)),
         (series(pd.concat([CELL_ROWS, CELL_ROWS])), ("listed more than once",)),
     ],
 )
@@ -590,7 +590,7 @@ def test_scores_go_by_labels(data: str, cells: str) -> None:
 
 def test_scores_refuse_other_labels() -> None:
     for data, words in (
-        (pltf.observe(FULL[::-1]), ("other labels of 'user'",)),
+        (pltf.observe(FULL[::-1]), ("different labels of 'user'",)),
         (FULL.assign_coords(user=["eve", "ann", "bob", "zoe"]), ("'zoe'",)),
         (LONG.assign(user="zoe"), ("'zoe'",)),
     ):
@@ -813,15 +813,15 @@ def test_boolean_arrays_that_do_not_fit() -> None:
     bare = run(FULL.values)
     wrong: list[tuple[Callable[[], Any], tuple[str, ...]]] = [
         (lambda: cube_fit().mean(CUBE), ("at", "boolean", "float64")),
-        (lambda: cube_fit().mean((CUBE > 0)[[0, 0, 1]]), ("at", "'eve' stands twice")),
+        (lambda: cube_fit().mean((CUBE > 0)[[0, 0, 1]]), ("at", "'eve' occurs twice")),
         (lambda: cube_fit().mean((CUBE > 0).rename(day="when")), ("at", "when", "were expected")),
         (lambda: bare.mean((CUBE > 0)[:2]), ("at", "4 positions along 'user'", "got 2")),
         (lambda: cube_fit().surprise([("eve", 40, "mon")], FULL.rename(day="when")), ("values", "(1,)", "(4, 4, 4)")),
         (lambda: bare.surprise(None, FULL[:2]), ("values", "(4, 4, 4)", "(2, 4, 4)")),
         (lambda: cube_fit().mean(["eve", "mon"]), ("at", "a row of 3 labels (user, place, day)")),
         (lambda: cube_fit().mean([("eve", "mon")]), ("at", "a row of 3 labels (user, place, day)")),
-        (lambda: pltf.metrics.score(half_fit(), FULL, [[0, 1, 2]]), ("cells", "'place'", "numbers may mean both")),
-        (lambda: pltf.metrics.score(half_fit(), pltf.observe(FULL), [[0, 1, 2]]), ("cells", "numbers may mean both")),
+        (lambda: pltf.metrics.score(half_fit(), FULL, [[0, 1, 2]]), ("cells", "'place'", "numbers are ambiguous")),
+        (lambda: pltf.metrics.score(half_fit(), pltf.observe(FULL), [[0, 1, 2]]), ("cells", "numbers are ambiguous")),
         (lambda: pltf.metrics.score(half_fit(), FULL, 5), ("cells", "must list cells")),
     ]
     for call, words in wrong:

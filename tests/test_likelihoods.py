@@ -26,7 +26,7 @@ X = np.kron(np.eye(2), np.ones((4, 3)))
 X[0, 5], X[6, 1] = 1.0, np.nan
 Y = np.arange(12.0).reshape(6, 2)
 LINKS = "bernoulli"
-HINT = "all observed values of X are 0 or 1: if they are links, likelihood 'bernoulli' is made for them"
+HINT = "all observed values of X are 0 or 1: if they are links, use likelihood 'bernoulli'"
 QUICK: dict[str, Any] = {"max_iter": 8, "tol": 0}
 
 
@@ -135,7 +135,7 @@ def test_the_default_is_poisson_with_a_hint() -> None:
 def test_values_that_are_no_counts_are_told(method: str) -> None:
     data = np.nan_to_num(3.0 * X) + 1
     data[1, 2] = 2.5
-    told = "X holds values that are not whole numbers, such as 2.5 in cell (1, 2): factors and means can be used; "
+    told = "X holds values that are not whole numbers, such as 2.5 in cell (1, 2): factors and means are valid; "
     for seen in in_storages(data):
         (note,) = MODEL.fit(seen, method=method, **QUICK).notes
         assert note.startswith(told)

@@ -353,7 +353,7 @@ def tucker() -> pltf.Fit:
         (nmf, nmf, "i", "index must name a latent index of the model (r), got 'i'"),
         (nmf, nmf, 0, "index must name a latent index of the model (r), got 0"),
         (tucker, tucker, None, "index must name a latent index of the model (p, q, r), for there are several"),
-        (tucker, nmf, "p", "fit_b must have the latent index 'p' too; it has r"),
+        (tucker, nmf, "p", "fit_b must have the latent index 'p', got r"),
         (
             partial(small, "i,j->ij", 3, 4),
             nmf,

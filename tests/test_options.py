@@ -59,7 +59,7 @@ def fitted() -> pltf.Fit:
         ({"accelerate": 1}, "accelerate must be True or False, got 1"),
         ({"init": {"W": [[1, 2], [3]]}}, r"init\['W'\]: expected a numeric array, got list"),
         ({"fixed": {"W": np.ma.masked_equal(np.ones((4, 2)), 1)}}, r"fixed\['W'\] must not have masked entries"),
-        ({"callback": 3}, "callback must be a function of a sweep, got int"),
+        ({"callback": 3}, "callback must be a function that takes a pltf.Sweep, got int"),
         ({"init": "zeros"}, "init must be one of 'prior', 'random'; got 'zeros'"),
         ({"init": 3}, "init must be a mapping from factor to array, got int"),
         ({"init": {"W": np.ones((4, 2))}}, "init has no array for factor H"),
@@ -77,7 +77,7 @@ def fitted() -> pltf.Fit:
         ({"prior": pltf.Gamma(np.ones(5))}, r"prior of W must broadcast to \(4, 2\), got \(5,\)"),
         (
             {"prior": pltf.Gamma(), "method": "em"},
-            "method='em' has no prior, and none to learn: leave prior out, or use method='vb'",
+            "method='em' has no prior: omit prior, or use method='vb'",
         ),
         (
             {"prior": {"W": pltf.Gamma()}, "fixed": {"W": np.ones((4, 2))}},

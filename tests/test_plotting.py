@@ -113,7 +113,7 @@ def test_calibration_of_held_out_cells() -> None:
     fit = pltf.nmf(rank=1).fit(X, mask=mask)
     assert fit.plot.calibration(X, ~mask, resamples=10).get_title() == "calibration"
     assert fit.plot("calibration", X=X, cells=~mask & (X > 0)).get_ylabel() == "observed count of a cell"
-    with pytest.raises(pltf.PltfError, match="X must be the data, for this fit does not come with cells"):
+    with pytest.raises(pltf.PltfError, match="X must be the data, because this fit has no held-out cells"):
         fit.plot.calibration()
 
 

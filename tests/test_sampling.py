@@ -241,8 +241,8 @@ def test_what_was_interrupted_goes_on_to_the_same_bits(tmp_path: Path, stop_at: 
 @pytest.mark.parametrize(
     ("stop_at", "told"),
     [
-        (1, "there are fewer than 4 draws, and this is the fit that the chains were to start from; go on with"),
-        (12, "these are the first 12 of 500 draws; go on with"),
+        (1, "with fewer than 4 draws, the result is the fit where the chains start; resume with"),
+        (12, "the fit has the first 12 of 500 draws; resume with"),
     ],
 )
 def test_draws_of_an_earlier_fit_are_not_told_as_draws_of_this_one(fit: pltf.Fit, stop_at: int, told: str) -> None:
@@ -251,7 +251,7 @@ def test_draws_of_an_earlier_fit_are_not_told_as_draws_of_this_one(fit: pltf.Fit
             os.kill(os.getpid(), signal.SIGINT)
 
     options = {**FEW, "burn_in": None, "draws": 500}
-    with pytest.warns(pltf.ConvergenceWarning, match=f"the sampling was interrupted: {told}"):
+    with pytest.warns(pltf.ConvergenceWarning, match=f"sampling was interrupted: {told}"):
         broken = MODEL.fit(X, mask=MASK, init=fit, callback=press, **options)
     assert same(broken, fit) == (stop_at == 1)
 
@@ -307,7 +307,7 @@ def test_a_callback_sees_chains_and_may_end_them(vb: pltf.Fit) -> None:
 @pytest.mark.parametrize("name", ["chains", "burn_in", "draws", "thin"])
 @pytest.mark.parametrize("method", ["vb", "em", "map"])
 def test_options_of_gibbs_go_with_it_alone(name: str, method: str) -> None:
-    with pytest.raises(pltf.PltfError, match=f"{name} is an option of method='gibbs', got method='{method}'"):
+    with pytest.raises(pltf.PltfError, match=f"{name} requires method='gibbs', got method='{method}'"):
         MODEL.fit(X, method=method, **dict[str, Any]({name: 5}))
 
 
@@ -315,7 +315,7 @@ def test_options_of_gibbs_go_with_it_alone(name: str, method: str) -> None:
     ("data", "options", "message"),
     [
         (X + 0.5, {}, r"X must hold whole counts for method='gibbs', got \d+.5: use method='vb'"),
-        (X, {"draws": 10**12}, r"4 chains of 1000000000000 draws need .* this machine has .*: ask for fewer draws"),
+        (X, {"draws": 10**12}, r"4 chains of 1000000000000 draws need .* this machine has .*: use fewer draws"),
         (X, {"draws": 0}, "draws must be a whole number of at least 4, got 0"),
         (X, {"burn_in": -1}, "burn_in must be a whole number of at least 0, got -1"),
         (X, {"draws": 2, "burn_in": 1}, "draws must be a whole number of at least 4, got 2"),
@@ -333,7 +333,7 @@ def test_missing_values_need_not_be_whole(vb: pltf.Fit) -> None:
 
 
 def test_diagnostics_are_of_chains(vb: pltf.Fit) -> None:
-    with pytest.raises(pltf.PltfError, match="diagnostics are of chains, and this is a fit by method='vb'"):
+    with pytest.raises(pltf.PltfError, match="diagnostics need chains, but this is a fit by method='vb'"):
         vb.diagnostics()
 
 

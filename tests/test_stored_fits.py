@@ -333,4 +333,4 @@ def test_commands_refuse_what_a_store_says_itself(store: Path, capsys: pytest.Ca
     assert "pltf score" in capsys.readouterr().err
     write(cells(seed=9), store.parent / "other.pltf")
     assert run(["score", "run.nc", "other.pltf"]) == 2
-    assert "--store must be the cell store that the fit was made from, and other.pltf is not" in capsys.readouterr().err
+    assert "--store must be the cell store that the fit was made from, but other.pltf is not" in capsys.readouterr().err

@@ -548,7 +548,7 @@ def test_files_and_pickles(tmp_path: Path) -> None:
 
 
 def test_the_evidence_of_several_batches_is_refused() -> None:
-    with pytest.raises(pltf.PltfError, match="the evidence goes with one batch of data"):
+    with pytest.raises(pltf.PltfError, match="the evidence is defined for one batch of data"):
         fit_of("cp").update(batch(1)).evidence()
 
 

@@ -1,7 +1,7 @@
 """Bayesian factorization of count and link data of any number of modes.
 
-Write the model as an equation, hand over the data with its holes; get the posterior of every factor,
-a bound on the evidence that tells how many components the data support, and predictions of missing cells.
+Write the model as an equation and pass the data, which may have missing cells; get the posterior of every factor, an
+evidence lower bound (ELBO) to choose the number of components by, and predictions of missing cells.
 
 >>> import numpy as np, pltf
 >>> X = np.random.default_rng(0).poisson(2.0, (8, 6, 5)).astype(float)
@@ -11,7 +11,7 @@ a bound on the evidence that tells how many components the data support, and pre
 (1,)
 """
 
-# Nothing is imported here: the command line cannot answer a Ctrl-C before this module is through.
+# Nothing is imported here: the command line cannot handle Ctrl-C until this module is imported.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any as _Any
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pltf.prediction.dispersion import Dispersion
     from pltf.selection import Selection, select
 
-# Where each public name lives: imported when it is first asked for, so that `pltf --help` waits for nothing.
+# Module of each public name, imported on first use, so that `pltf --help` is fast.
 _HOMES = {
     "pltf.data": ("Holdout", "Observation", "holdout", "observe", "open"),
     "pltf.errors": (
@@ -63,11 +63,11 @@ _HOMES = {
     "pltf.prediction.dispersion": ("Dispersion",),
     "pltf.selection": ("Selection", "select"),
 }
-_CALLED = {"open": "open_store"}  # there, so that it hides no builtin
+_CALLED = {"open": "open_store"}  # named so to avoid hiding a builtin
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 _MODULES = ("datasets", "io", "metrics", "plotting", "report", "sklearn")
 
-__version__: str  # looked up when it is asked for
+__version__: str  # looked up on first use
 
 __all__ = [
     "ConvergenceWarning",

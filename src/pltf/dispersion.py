@@ -1,7 +1,7 @@
-"""How much counts vary beyond Poisson, judged by cells that were held back from a fit.
+"""Overdispersion, estimated from held-out cells.
 
-Cells that a fit has seen cannot tell: it bends to them. So some observed cells are hidden, the model is fitted to the
-rest, and the dispersion is what makes the hidden values most probable under the posterior predictive.
+It cannot be estimated from the cells of the fit, which overfits them. So some observed cells are held out, the model is
+fitted to the rest, and the dispersion maximizes the posterior predictive probability of the held-out values.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from pltf.notation import Model
 from pltf.prediction.dispersion import Dispersion
 from pltf.prediction.noise import log_prob_of_strays
 
-SHARE, SHARE_OF_NEW = 0.1, 0.5  # of the observed cells that are held back; of new data, that are looked at
-MOST_POSITIVE, MOST_ZEROS, MOST_JUDGED = 1 << 12, 1 << 17, 1 << 13  # held-back cells, and zeros that are looked at
-ENOUGH_POSITIVE, MOST_FOLDS = 200, 4  # held-back cells above zero below which other cells are hidden too, how often
+SHARE, SHARE_OF_NEW = 0.1, 0.5  # share of the observed cells that are held out; of new data, that are used
+MOST_POSITIVE, MOST_ZEROS, MOST_JUDGED = 1 << 12, 1 << 17, 1 << 13  # maximum numbers of held-out cells and of zeros
+ENOUGH_POSITIVE, MOST_FOLDS = 200, 4  # with fewer held-out non-zeros, more folds are held out; their number
 FEWEST_CELLS, FEWEST_POSITIVE = 200, 20  # observed, for an estimate
 AT_A_TIME = 1 << 20  # cells of an array
-SEED = 0x0D15  # of what is held back: the fit has a stream of its own
+SEED = 0x0D15  # of the held-out cells: separate from the seed of the fit
 LEAST_SIZE, LARGEST_SIZE, LARGEST_POWER = 1e-4, 1e6, 2.0
-LEAST_RATE = 1e-30  # whose power is taken: the count of such a cell is zero whatever the noise
+LEAST_RATE = 1e-30  # smallest rate for powers: below it counts are zero whatever the noise
 FEWEST_ZEROS = 1e-3  # extra ones, of all cells
 MOST_STRAYS, LEAST_TYPICAL = 0.2, 0.1  # their share, and their mean above one
-GRID, REACH = 41, 4.0  # sizes that are tried along an index, and how far their logarithms go from the common one
-SURE = 2.0  # standard errors by which a richer noise must be better
+GRID, REACH = 41, 4.0  # number of sizes tried along an index, and range of their logarithms around the common one
+SURE = 2.0  # standard errors by which a noise model with more parameters must be better
 _TINY = float(np.finfo(np.float64).tiny)
 
-Refit = Callable[[Mapping[str, Observation]], Fit | None]  # to other data; None if it was interrupted
+Refit = Callable[[Mapping[str, Observation]], Fit | None]  # refit to other data; None if interrupted
 Along = tuple[str, int, int]  # an index, its axis in the tensor, its size
 
 
 def checked(ask: float | str | None, model: Model) -> None:
-    """Refuse an index that no tensor has."""
+    """Raise an error for an unknown index."""
     observed = dict.fromkeys(index for indices in model.observed.values() for index in indices)
     if isinstance(ask, str) and ask != "auto" and ask.removeprefix("index:") not in observed:
         raise PltfError(f"{py:dispersion} must name an observed index ({', '.join(observed)}), got {ask!r}")
@@ -56,7 +56,7 @@ def checked(ask: float | str | None, model: Model) -> None:
 def dispersions(
     fit: Fit, seen: Mapping[str, Observation], ask: float | str | None, refit: Refit
 ) -> dict[str, Dispersion]:
-    """What counts vary beyond Poisson, by tensor: as it was given, or estimated with a second fit.
+    """Overdispersion by tensor: as given, or estimated with a second fit.
 
     ``ask`` is a size, ``"auto"`` for one estimate, or ``"index:NAME"`` for one at each position of an index.
     """
@@ -87,10 +87,10 @@ def dispersions(
 def dispersions_in_new(
     fit: Fit, seen: Mapping[str, Observation], places: Mapping[str, Sequence[NDArray[np.intp]]]
 ) -> dict[str, Dispersion]:
-    """What counts vary beyond Poisson, by data that are new to a fit: nothing has to be held back from it.
+    """Overdispersion from data that are new to a fit, so that no cells need to be held out.
 
-    ``places`` tells for each mode where the positions of the data stand in the fit; rows that it does not know are left
-    out. An estimate stays where the data have fewer cells than it was made from, and a value that was given always.
+    ``places`` are the positions in the fit of the data, for each mode; new rows are left out. An estimate is kept if
+    the data have fewer cells than it was made from; a given value is always kept.
     """
     found = dict(fit.dispersion)
     for name, earlier in fit.dispersion.items():
@@ -107,7 +107,7 @@ def dispersions_in_new(
 
 
 def _in_new(fit: Fit, name: str, hidden: Hidden, places: Sequence[NDArray[np.intp]]) -> HeldBack:
-    """Cells of new data with what a fit believes of them, of rows that it knows."""
+    """Cells of new data in known rows, with the rates of the fit."""
     cells = np.stack([at[mode] for at, mode in zip(places, hidden.cells, strict=True)])
     sizes = [fit.sizes[index] for index in fit.model.observed[name]]
     known = (cells < np.array(sizes)[:, None]).all(axis=0)
@@ -118,9 +118,9 @@ def _in_new(fit: Fit, name: str, hidden: Hidden, places: Sequence[NDArray[np.int
 def _held_back(
     hidden: Mapping[str, Hidden], seen: Mapping[str, Observation], refit: Refit
 ) -> dict[str, HeldBack] | None:
-    """Hidden cells with what fits to the others believe of them; None if a fit was interrupted.
+    """Held-out cells with the rates of fits to the other cells; None if a fit was interrupted.
 
-    Where few of them are above zero, cells are hidden several times: a few dozen counts cannot tell.
+    With few held-out non-zeros, several folds are used: a few dozen counts are not enough.
     """
     folds: list[dict[str, HeldBack]] = []
     fewest = min(int(np.count_nonzero(one.x)) for one in hidden.values())
@@ -134,15 +134,15 @@ def _held_back(
 
 
 def _unfit(seen: Observation) -> str:
-    """Why data cannot tell; empty if they can."""
+    """Why the dispersion cannot be estimated from the data; empty if it can."""
     if seen.n_observed < FEWEST_CELLS:
-        return f"there are fewer than {FEWEST_CELLS} observed cells to judge by"
+        return f"there are fewer than {FEWEST_CELLS} observed cells"
     if seen.n_positive < FEWEST_POSITIVE:
-        return f"there are fewer than {FEWEST_POSITIVE} cells above zero to judge by"
+        return f"there are fewer than {FEWEST_POSITIVE} non-zeros"
     if seen.largest <= 1:
-        return "zeros and ones cannot vary more"
+        return "all values are 0 or 1"
     if seen.largest > EXACT:
-        return "its values go beyond 2**53, where numbers are whole only by rounding"
+        return "it has values above 2**53, where floats cannot represent all whole numbers"
     if first_fraction(seen) is not None:
         return "its values are not whole numbers"
     return ""
@@ -150,23 +150,23 @@ def _unfit(seen: Observation) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Hidden:
-    """Data without some of their cells, and some of these."""
+    """Training data and held-out cells."""
 
     train: Observation
     cells: Coords  # (modes, n)
     x: Array
     weight: Array
-    correction: float  # of rates that were learned from too many zeros
+    correction: float  # correction of rates that were learned with too small a share of zeros held out
 
     def judged_by(self, fit: Fit, name: str) -> HeldBack:
-        """The cells with what a fit to the others believes of their rates."""
+        """The held-out cells with the rates of a fit to the other cells."""
         mean = self.correction * fit.mean(self.cells.T, of=name, progress=False)
         variance = self.correction**2 * fit.var(self.cells.T, of=name, progress=False)
         return HeldBack(self.cells, self.x, self.weight, mean, variance)
 
 
 def _hide(seen: Observation, fold: int = 0, most: float = SHARE) -> Hidden:
-    """Hide cells: the same share of zeros as of others, as long as they can be listed. Each fold hides others."""
+    """Hold out cells: the same share of zeros and of non-zeros, as long as they can be listed. Folds are disjoint."""
     positive, zeros = seen.n_positive, seen.n_observed - seen.n_positive
     share: float = min(most, MOST_POSITIVE / positive)
     n_zeros = round(share * min(zeros, 10**300))
@@ -190,7 +190,7 @@ def _hide(seen: Observation, fold: int = 0, most: float = SHARE) -> Hidden:
 
 
 def _hidden_in_array(seen: DenseObservation, share: float, seed: int) -> tuple[DenseObservation, Coords]:
-    """An array without a share of its cells, and the observed ones among these; it takes the room of a mask."""
+    """An array without a share of its cells, and the observed ones among these; it allocates one mask."""
     rng, known = np.random.default_rng(seed), np.empty(seen.shape, dtype=bool)
     rows, cells = max(1, AT_A_TIME // max(1, known[0].size)), []
     for start in range(0, len(known), rows):
@@ -207,9 +207,9 @@ def _hidden_in_array(seen: DenseObservation, share: float, seed: int) -> tuple[D
 
 @dataclass(frozen=True, eq=False)
 class HeldBack:
-    """Cells that were hidden from a fit: what they hold, and what it believes of their rates.
+    """Held-out cells: their values, and the mean and variance of their rates.
 
-    ``weight`` makes up for zeros of which only some are looked at.
+    ``weight`` corrects for zeros of which only a sample is used.
     """
 
     cells: Coords  # (modes, n)
@@ -229,10 +229,10 @@ class HeldBack:
         return np.maximum(self.mean, _TINY)
 
     def log_prob(self, found: Dispersion) -> Array:
-        """log P(X = x) of each cell, by a negative binomial that also has the variance of what is known of its rate.
+        """log P(X = x) of each cell under a negative binomial that includes the posterior variance of its rate.
 
-        A rate with a Gamma posterior gives that of a Poisson exactly; in all other cases mean and variance are right.
-        A search calls it a hundred times: it takes short cuts that :class:`NegativeBinomial` has no room for.
+        Exact for a Poisson with a Gamma posterior of the rate; otherwise mean and variance are exact. A search calls it
+        a hundred times, so it has shortcuts that :class:`NegativeBinomial` does not have.
         """
         zeros, others, factorials, known = self._parts
         mean = self._mean / (1 - found.zeros)
@@ -254,10 +254,10 @@ class HeldBack:
         return float(self.weight @ self.log_prob(found))
 
     def prefers(self, richer: Dispersion, plain: Dispersion) -> bool:
-        """Whether cells are clearly more probable with more parameters: by BIC, and not only a few of them.
+        """Whether more parameters are clearly better: by BIC, and not only for a few cells.
 
-        On the boundary, where a parameter is not needed, twice the gain is zero or chi-square distributed, half of
-        the time each: a BIC of n cells is wrong there less often than with probability 1 / sqrt(n).
+        If a parameter is not needed, it is on the boundary, and twice the gain is zero or chi-square distributed with
+        probability 1/2 each: the BIC of n cells is then wrong with probability less than 1 / sqrt(n).
         """
         gain = self.weight * (self.log_prob(richer) - self.log_prob(plain))
         error = math.sqrt(gain.size) * float(np.std(gain))
@@ -265,7 +265,7 @@ class HeldBack:
         return more > 0 and bool(gain.sum() > max(0.5 * more * math.log(gain.size), SURE * error))
 
     def factor(self, found: Dispersion, along: Along | None) -> float:
-        """Variance over that of Poisson counts with the same rates, both summed over the cells."""
+        """Variance relative to Poisson counts with the same rates, both summed over the cells."""
         here = found if found.index is None or along is None else replace(found, size=self._sizes(found, along))
         noise = replace(here, index=None).noise(())
         extra = noise.excess(self.mean, np.zeros_like(self.mean))
@@ -289,11 +289,10 @@ def _parameters(found: Dispersion) -> int:
 
 
 def estimate(held: HeldBack, along: Along | None = None) -> Dispersion:
-    """The dispersion that held-back cells support; ``along`` is an index, its axis and its size.
+    """The dispersion that held-out cells support; ``along`` is an index, its axis and its size.
 
-    A size, a power of the rate and extra zeros are tried one after the other; each is kept if it is clearly better than
-    what was found without it. Sizes along an index take the place of extra zeros, which they can look like. Counts that
-    vary more than Poisson may also be strays.
+    A size, a power of the rate and excess zeros are tried in turn; each is kept if it is clearly better. Sizes along an
+    index replace excess zeros, which they can imitate. Overdispersed counts may also have strays.
     """
     found, tried = Dispersion(), Dispersion(1.0)
     for free in (("size",), ("size", "power"), ("size", "power", "zeros")):
@@ -310,13 +309,13 @@ def estimate(held: HeldBack, along: Along | None = None) -> Dispersion:
 
 
 def _with_strays(held: HeldBack, plain: Dispersion) -> Dispersion:
-    """The same with strays: counts far too large for their rates.
+    """The dispersion with strays: counts far too large for their rates.
 
-    They are rare: a handful of cells must do to tell, and would pass no test. So there is always a share of them, with
-    a prior as if one more had been seen: that none is among n cells does not mean that there are none. What they are
-    typically is drawn towards the mean over events of the count of their cell. All that was found without them is
-    estimated again, for they had a part in it. The power may only fall: a large one makes large counts likelier where
-    rates are small, which is what strays are for, and where they explain every count it would go to its limit.
+    Strays are rare, so a handful of cells must be enough, which would pass no test. Therefore their share is always
+    positive, with a prior as if one more had been seen: none among n cells does not mean that there are none. Their
+    typical size is shrunk towards the mean over events of the count of their cell. The other parameters are estimated
+    again, because strays affected them. The power may only decrease: a large power makes large counts more probable
+    where rates are small, as strays do, and would go to its limit if strays explain every count.
     """
     free = (*(name for name in ("size", "power", "zeros") if getattr(plain, name)), "strays", "typical")
     common = max(float(held.x @ held.x / held.x.sum()) - 1, LEAST_TYPICAL)
@@ -332,17 +331,17 @@ def _with_strays(held: HeldBack, plain: Dispersion) -> Dispersion:
 
 
 def likeliest(held: HeldBack) -> Dispersion:
-    """The most likely size and strays, whether cells support them or not.
+    """The most likely size and strays, without a test.
 
-    Candidates that are compared by a handful of cells must not be Poisson here and more than that there, as a test
-    may have it. Where counts are Poisson, the size is large and costs nothing.
+    Candidates that are compared by few cells should not be Poisson in one case and overdispersed in another because of
+    a test. If counts are Poisson, the size is large and has no effect.
     """
     return _with_strays(held, _most_likely(held, Dispersion(1.0), ("size",)))
 
 
 @dataclass(frozen=True)
 class Axis:
-    """How a search goes through the values of a parameter: there, back, where it begins and its first step."""
+    """A parameter in an optimization: transformation, inverse, initial value and first step."""
 
     place: Callable[[float], float]
     value: Callable[[float], float]
@@ -366,7 +365,7 @@ _AXES: Mapping[str, Axis] = {
 def _most_likely(
     held: HeldBack, begin: Dispersion, free: tuple[str, ...], log_prior: Callable[[Dispersion], float] = lambda _: 0.0
 ) -> Dispersion:
-    """The most likely values of some parameters, or with a prior the most probable ones."""
+    """Maximum likelihood estimates of parameters, or with a prior, maximum a posteriori."""
     axes = [_AXES[name] for name in free]
     known = [float(getattr(begin, name)) for name in free]
     start = np.array([axis.place(value) if value else axis.begin for axis, value in zip(axes, known, strict=True)])
@@ -388,9 +387,9 @@ def _most_likely(
 def _sizes_along(held: HeldBack, axis: int, length: int, common: Dispersion) -> Array:
     """A size for each position of an index.
 
-    Their logarithms are taken for draws of a normal distribution, whose mean and spread are the most likely ones given
-    all cells (empirical Bayes); each size is the posterior mean of its logarithm. So positions with few cells are
-    drawn towards the common size, and all are where they hardly differ.
+    Log sizes have a normal prior, whose mean and standard deviation are estimated from all cells (empirical Bayes);
+    each size is the exponential of its posterior mean. So positions with few cells are shrunk towards the common size,
+    and all are if they hardly differ.
     """
     middle = math.log(min(float(common.size), LARGEST_SIZE))
     grid = np.linspace(middle - REACH, middle + REACH, GRID)
@@ -400,7 +399,7 @@ def _sizes_along(held: HeldBack, axis: int, length: int, common: Dispersion) -> 
         by_position[:, number] = np.bincount(held.cells[axis], by_cell, minlength=length)
 
     def posterior(at: Array) -> Array:
-        """log of prior * likelihood of each size at each position, the prior adding up to one over the grid."""
+        """log of prior * likelihood of each size at each position; the prior sums to one over the grid."""
         prior = -0.5 * ((grid - at[0]) / math.exp(at[1])) ** 2
         return np.asarray(by_position + prior - special.logsumexp(prior))
 

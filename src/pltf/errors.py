@@ -1,12 +1,12 @@
-"""What can go wrong, said in one sentence: which argument, what was expected, what came.
+"""Errors and warnings: one sentence with the argument, what was expected and what was passed.
 
-Sentences name arguments as Python does. So that the command line can say ``--max-iter`` instead of ``max_iter``, every
-piece of Python in a sentence is marked where it is written, with a format specification of :data:`py`::
+Messages use the names of Python arguments. Every piece of Python in a message is marked with a format specification of
+:data:`py`, so that the command line can write ``--max-iter`` instead of ``max_iter``::
 
     raise PltfError(f"{py:restarts} must be 1 when {py:init} gives the starting point, got {restarts}")
     raise PltfError(f"{py:method='em'} has no prior: use {py:method='vb'}")
 
-``str(error)`` shows the plain sentence; ``error.spelled(...)`` replaces each marked piece.
+``str(error)`` is the plain message; ``error.spelled(...)`` replaces each marked piece.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 from pltf.hints import suggestion
 from pltf.terminal import printable
 
-_OPEN, _CLOSE = "\x0e", "\x0f"  # shift out, shift in: neither a value nor the name of a file has them
+_OPEN, _CLOSE = "\x0e", "\x0f"  # shift out, shift in: they do not occur in values or file names
 _SPELLED, _ONLY = "=", "-"  # kinds of pieces
 _PIECE = re.compile(f"{_OPEN}([{_SPELLED}{_ONLY}])(.*?){_CLOSE}", re.DOTALL)
 _ROWS = re.compile(r"rows? [0-9]+( and [0-9]+)*")
@@ -42,11 +42,11 @@ class _Mark:
 
 
 py = _Mark(_SPELLED)  # an argument, alone or with its value: {py:tol}, {py:tol=}, {py:tol=0}; also {py:model.plan(X)}
-py_only = _Mark(_ONLY)  # words that make sense in Python only, and are left out elsewhere
+py_only = _Mark(_ONLY)  # words that make sense only in Python, and are left out elsewhere
 
 
 def spelled(marked: str, spell: Callable[[str], str] | None = None) -> str:
-    """The text of a marked sentence; ``spell`` replaces each marked piece of Python by another spelling.
+    """The text of a marked message; ``spell`` replaces each marked piece of Python.
 
     >>> spelled(f"{py:tol} must be a number{py_only: or None}", lambda text: f"--{text}")
     '--tol must be a number'
@@ -62,7 +62,7 @@ def spelled(marked: str, spell: Callable[[str], str] | None = None) -> str:
 
 
 def with_rows(marked: str, called: Callable[[int], str]) -> str:
-    """A marked sentence in which rows are named by ``called``, which gets their positions.
+    """A marked message whose rows are named by ``called``, a function of their positions.
 
     >>> spelled(with_rows(f"{py:rows 0 and 3} differ", lambda row: f"line {row + 2}"))
     'line 2 and line 5 differ'
@@ -79,7 +79,7 @@ def with_rows(marked: str, called: Callable[[int], str]) -> str:
 
 @contextmanager
 def naming_rows(called: Callable[[int], str]) -> Iterator[None]:
-    """Name the rows in errors by ``called``, which gets their positions.
+    """Name the rows in errors by ``called``, a function of their positions.
 
     >>> with naming_rows(lambda row: f"line {row + 2}"):
     ...     raise PltfError(f"{py:row 3} has no label")
@@ -99,7 +99,7 @@ def naming_rows(called: Callable[[int], str]) -> Iterator[None]:
 class Sentence(Exception):
     """Base of errors and warnings whose message marks its pieces of Python."""
 
-    argument: str | None  # the argument it is about: by default the first one that the message names
+    argument: str | None  # the argument it is about; default: the first one in the message
 
     def __init__(self, message: str = "", argument: str | None = None) -> None:
         self.marked = str(message)
@@ -113,9 +113,9 @@ class Sentence(Exception):
 
 
 class PltfError(Sentence, ValueError):
-    """Any refusal of pltf; every error it raises on purpose is one of these.
+    """Base class of all errors that pltf raises on purpose.
 
-    ``argument`` is the name of the argument that is wrong, or None.
+    ``argument`` is the name of the invalid argument, or None.
 
     >>> import pltf
     >>> try:
@@ -129,7 +129,7 @@ class PltfError(Sentence, ValueError):
 
 
 class NotationError(PltfError):
-    """A model text that cannot be read; shows the text with a caret under the character.
+    """Invalid model text; the message shows the text with a caret under the position.
 
     >>> import pltf
     >>> pltf.Model("X[i,j] = A[i,r] * A[j,r]", r=2)
@@ -155,7 +155,7 @@ class NotationError(PltfError):
 
 
 class ObservationError(PltfError):
-    """Data that cannot be used as they are.
+    """Invalid or unsupported data.
 
     >>> import numpy as np, pltf
     >>> pltf.observe(np.array([[1.0, -2.0]]))
@@ -166,7 +166,7 @@ class ObservationError(PltfError):
 
 
 class UnknownNameError(PltfError, KeyError):
-    """A name that a mapping does not have; also a :class:`KeyError`.
+    """An unknown key of a mapping; also a :class:`KeyError`.
 
     >>> import numpy as np, pltf
     >>> pltf.nmf(rank=1).fit(np.ones((2, 3))).factors["w"]
@@ -175,12 +175,12 @@ class UnknownNameError(PltfError, KeyError):
     pltf.errors.UnknownNameError: no factor 'w': the factors are W, H; did you mean 'W'? Names are case-sensitive
     """
 
-    def __str__(self) -> str:  # that of KeyError would put quotes around the sentence
+    def __str__(self) -> str:  # KeyError would put quotes around the message
         return str(self.args[0])
 
 
 class EngineError(PltfError):
-    """An engine that does not exist or cannot take these data.
+    """An unknown engine, or one that does not support these data.
 
     >>> import numpy as np, pltf
     >>> pltf.nmf(rank=2).fit(np.ones((3, 4)), engine="abacus")
@@ -191,7 +191,7 @@ class EngineError(PltfError):
 
 
 class ConvergenceWarning(Sentence, UserWarning):
-    """A fit that ended before it settled; the message says what to try.
+    """A fit that stopped before it converged; the message says what to try.
 
     >>> import pltf
     >>> issubclass(pltf.ConvergenceWarning, UserWarning)
@@ -200,7 +200,7 @@ class ConvergenceWarning(Sentence, UserWarning):
 
 
 class DataWarning(Sentence, UserWarning):
-    """Data that may not mean what they seem to; the message says why, and how to be explicit.
+    """Ambiguous data; the message says how they were read, and how to be explicit.
 
     >>> import warnings, pandas as pd, pltf
     >>> visits = pd.DataFrame({"user": ["ann", "bob"], "page": ["a", "b"], "age": [31, 46]})
@@ -212,7 +212,7 @@ class DataWarning(Sentence, UserWarning):
 
 
 class SelectionWarning(Sentence, UserWarning):
-    """A search whose answer calls for a second look; the message says why.
+    """A search whose result is doubtful; the message says why.
 
     >>> import warnings, numpy as np, pltf
     >>> with warnings.catch_warnings(action="always", record=True) as told:
@@ -223,19 +223,19 @@ class SelectionWarning(Sentence, UserWarning):
 
 
 class ScoreWarning(Sentence, UserWarning):
-    """A score that says less than it seems to; the message says why.
+    """A score that may be misleading; the message says why.
 
     >>> import warnings, numpy as np, pltf, pltf.metrics
     >>> X = np.eye(4)
     >>> with warnings.catch_warnings(action="always", record=True) as told:
     ...     scores = pltf.metrics.score(pltf.nmf(rank=1).fit(X), X, X >= 0)
     >>> print(told[-1].message)
-    16 of the 16 cells were seen by the fit: their scores tell what it remembers
+    16 of the 16 cells were used in the fit: their scores measure the fit, not prediction
     """
 
 
 def warn_caller(text: str, category: type[Warning]) -> None:
-    """Warn at the line outside of this package that led here."""
+    """Issue a warning that points at the calling line outside of this package."""
     package, depth, frame = __name__.split(".")[0], 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == package:
         frame, depth = frame.f_back, depth + 1
@@ -243,7 +243,7 @@ def warn_caller(text: str, category: type[Warning]) -> None:
 
 
 def whole(argument: str, value: Any, least: int) -> int:
-    """A whole number of at least so much, or a PltfError that names the argument."""
+    """Check for a whole number of at least ``least``; raise a PltfError that names the argument."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -254,19 +254,19 @@ def whole(argument: str, value: Any, least: int) -> int:
 
 
 def flag(argument: str, value: Any) -> bool:
-    """True or False, or a PltfError that names the argument."""
+    """Check for True or False; raise a PltfError that names the argument."""
     if not is_flag(value):
         raise PltfError(f"{py:{argument}} must be True or False, got {value!r}")
     return bool(value)
 
 
 def is_flag(value: Any) -> bool:
-    """Whether a value is True or False, of Python or of NumPy."""
+    """Whether a value is a bool, of Python or NumPy."""
     return isinstance(value, (bool, np.bool_))
 
 
 def choice(argument: str, value: Any, choices: Sequence[str], error: type[PltfError] = PltfError) -> str:
-    """One of several words, or an error that names the argument."""
+    """Check for one of several strings; raise an error that names the argument."""
     if not isinstance(value, str) or value not in choices:
         near = suggestion(value, choices) if isinstance(value, str) else ""
         raise error(f"{py:{argument}} must be one of {', '.join(map(repr, choices))}; got {value!r}{near}")

@@ -1,4 +1,4 @@
-"""The evidence of a fit, for small problems: an estimate with its error, to judge the bound by."""
+"""Estimates of the log evidence of small problems with their standard errors, to assess the ELBO."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ from pltf.prediction.cells import check_labels
 from pltf.sampling import refuse_fractions
 from pltf.threads import single_threaded_blas
 
-MOST_SECONDS = 3600.0  # of an estimate; more is refused
-MOST_CELLS = 1 << 20  # of a tensor of links: they arrive one by one, and are all listed for that
-MOST_ERROR = 0.5  # standard error above which an estimate comes with a warning; no error of four runs is above 1
-MOVE_SECONDS = 4e-4  # of a Gibbs sweep of the smallest problem
-GIBBS_SWEEP = 3.0  # times that of a sweep of VB
+MOST_SECONDS = 3600.0  # of an estimate; longer ones raise an error
+MOST_CELLS = 1 << 20  # in a tensor of links: they arrive one by one, so all are listed
+MOST_ERROR = 0.5  # standard error that causes a warning; with four runs it is at most 1
+MOVE_SECONDS = 4e-4  # per Gibbs sweep of the smallest problem
+GIBBS_SWEEP = 3.0  # time of a Gibbs sweep relative to a VB sweep
 FEWEST_STAGES = 8
-FEWEST_RUNS = 3  # two may agree by chance, and their standard error with them
-BELOW = 2  # standard errors: an estimate farther below the bound than that is worse than it seems
-ROUNDING = 1e-8  # relative, of a bound or a log-likelihood
-_ARRIVAL, _PRIOR, _MOVES = range(3)  # in keys: what is drawn
+FEWEST_RUNS = 3  # two runs may agree by chance
+BELOW = 2  # standard errors: an estimate this far below the ELBO is unreliable
+ROUNDING = 1e-8  # relative, of an ELBO or a log-likelihood
+_ARRIVAL, _PRIOR, _MOVES = range(3)  # in random keys: what is drawn
 
 
 @dataclass(frozen=True, repr=False)
 class Evidence:
-    """An estimate of the log evidence, as :meth:`pltf.Fit.evidence` makes it.
+    """An estimate of the log evidence, returned by :meth:`pltf.Fit.evidence`.
 
     >>> import numpy as np, pltf
     >>> fit = pltf.Model("X[i] = A[i]").fit(np.array([3, 0, 2]), prior=pltf.Gamma(2.0, 2.0))
@@ -64,17 +64,17 @@ class Evidence:
       time      ...>
     """
 
-    log: float  # the logarithm of the mean of the runs' estimates of p(X)
-    error: float  # its standard error; at most 1 with four runs, and to be trusted while it is well below that
-    gap: float | None  # log less the bound of the fit; None for a Gibbs fit, which has no bound
-    runs: tuple[float, ...]  # the estimates of independent runs
+    log: float  # log of the mean estimate of p(X) over the runs
+    error: float  # its standard error; reliable while well below 1, its maximum with four runs
+    gap: float | None  # log minus the ELBO of the fit; None for a Gibbs fit, which has no ELBO
+    runs: tuple[float, ...]  # estimates of the independent runs
     particles: int  # of each run
-    learned: bool  # it is the evidence given learned priors, at their learned values
+    learned: bool  # whether it is conditional on learned hyperparameters
     seconds: float = field(compare=False)
 
     @classmethod
     def of_runs(cls, runs: Sequence[float], fit: Fit, particles: int, seconds: float) -> Evidence:
-        """The runs together, beside the bound of the fit."""
+        """Combine the runs, and compare with the ELBO of the fit."""
         log = log_mean(runs)
         if log == -math.inf:
             raise PltfError(f"no particle explains the data: raise {py:particles} or {py:stages}")
@@ -110,9 +110,9 @@ class Effort:
             whole("stages", self.stages, 1)
 
     def stages_of(self, problem: Problem, size: float) -> int:
-        """Stages for data that grow to ``size`` counts: more of them, the more entries there are to learn.
+        """Number of stages for ``size`` counts: it grows with the number of entries to learn.
 
-        A rule of thumb, of which little depends: half as many stages with twice the particles, or the other way round,
+        A rule of thumb; the result is not sensitive to it. Half the stages with twice the particles, or the reverse,
         took as long and gave the same standard error (6x5 counts, one and four components).
         """
         if self.stages is not None:
@@ -122,16 +122,16 @@ class Effort:
 
 
 def evidence(fit: Fit, X: Any, *, mask: Any, effort: Effort, options: FitOptions) -> Evidence:
-    """Estimate the evidence of a fit; :meth:`pltf.Fit.evidence` says what the arguments mean."""
+    """Estimate the evidence of a fit; see :meth:`pltf.Fit.evidence`."""
     if fit.method not in (VB.name, GIBBS):
         came = f"this is a fit by {py:method={fit.method!r}}"
-        raise PltfError(f"the evidence goes with a posterior, and {came}: use {py:method='vb'} or {py:method='gibbs'}")
+        raise PltfError(f"the evidence needs a posterior, but {came}: use {py:method='vb'} or {py:method='gibbs'}")
     if fit.history:
-        raise PltfError("the evidence goes with one batch of data, and this fit was updated with more")
+        raise PltfError("the evidence is defined for one batch of data, but this fit was updated with more")
     seen = _data(fit, X, mask)
     for name, one in seen.items():
         if isinstance(one, StoredObservation):
-            raise PltfError(f"the evidence is for small problems: {name} must be in memory, and it is a cell store")
+            raise PltfError(f"the evidence is for small problems: {name} must be in memory, but it is a cell store")
     refuse_fractions(seen, "the evidence")
     likelihoods = {name: fit.likelihoods.get(name, POISSON) for name in seen}
     seen = {name: _all_listed(one, name) if likelihoods[name] == BERNOULLI else one for name, one in seen.items()}
@@ -154,10 +154,10 @@ def evidence(fit: Fit, X: Any, *, mask: Any, effort: Effort, options: FitOptions
 
 
 def _data(fit: Fit, X: Any, mask: Any) -> dict[str, Observation]:
-    """The data of the fit: those that it kept, or the ones given, if they can be the same."""
+    """The data of the fit: those stored in it, or ``X`` if its shape and number of cells match."""
     if X is None:
         if mask is not None:
-            raise PltfError(f"{py:mask} goes with {py:X}, which was not given")
+            raise PltfError(f"{py:mask} requires {py:X}")
         patterns = {name: kept(fit.patterns[name], f"pass its data, {py:fit.evidence(X)}") for name in fit.patterns}
         return {name: observed_again(pattern) for name, pattern in patterns.items()}
     seen = observations(*tensors(fit.model, X, mask))
@@ -172,7 +172,7 @@ def _data(fit: Fit, X: Any, mask: Any) -> dict[str, Observation]:
 
 
 def _check_data(fit: Fit, problem: Problem) -> None:
-    """Refuse other data than those of the fit: they would give it another bound, or its draws another likelihood."""
+    """Raise an error if the data give another objective than the fit has: they are other data."""
     was, found = (_of_bound if fit.method == VB.name else _of_last_draw)(fit, problem)
     size = abs(was) + problem.total + sum(math.prod(shape) for shape in problem.shapes.values())
     if not abs(found - was) <= max(ROUNDING, 100 * float(np.finfo(fit.dtype).eps)) * size:
@@ -182,7 +182,7 @@ def _check_data(fit: Fit, problem: Problem) -> None:
 
 
 def _of_bound(fit: Fit, problem: Problem) -> tuple[float, float]:
-    """The bound of a VB fit, and what it is with these data."""
+    """The ELBO of a VB fit, and its value with these data."""
     put = problem.algebra.put
     E = {a: put(mean) for a, mean in fit._means.items()} | dict(problem.fixed)
     C, D = ({a: put(part[a]) for a in problem.free} for part in (fit.C, fit.D))
@@ -190,7 +190,7 @@ def _of_bound(fit: Fit, problem: Problem) -> tuple[float, float]:
 
 
 def _of_last_draw(fit: Fit, problem: Problem) -> tuple[float, float]:
-    """The log-likelihood of the last draw of a chain, and what it is with these data."""
+    """The log-likelihood of the last draw of a chain, and its value with these data."""
     assert fit.sampled is not None
     Z = {a: problem.algebra.put(draws[0, -1].copy()) for a, draws in fit.draws.items()} | dict(problem.fixed)
     kept = max(draws.shape[1] for draws in fit.draws.values())
@@ -204,12 +204,12 @@ def _warn(found: Evidence, effort: Effort) -> None:
 
 
 def _doubts(found: Evidence, effort: Effort) -> Iterator[str]:
-    """What is wrong with an estimate."""
+    """Problems with an estimate."""
     if len(found.runs) < effort.runs:
         yield f"the evidence was interrupted: this is the estimate of {len(found.runs)} of {effort.runs} runs"
     advice = f"raise {py:particles} or {py:stages}"
     if found.gap is not None and found.gap < -BELOW * found.error - ROUNDING * abs(found.log):
-        told = f"it lies {-found.gap:.2f} nats below the bound, and its standard error is {found.error:.2g}"
+        told = f"it is {-found.gap:.2f} nats below the ELBO, with a standard error of {found.error:.2g}"
         yield f"the log evidence is too low: {told}; {advice}"
     elif found.error > MOST_ERROR:
         text = f"the runs differ too much: the standard error is {found.error:.2g}, and the log evidence may be too low"
@@ -222,7 +222,7 @@ class _Interrupted(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """An estimate that may begin."""
+    """An estimate that is ready to start."""
 
     ready: Prepared
     seen: Mapping[str, Observation]
@@ -234,7 +234,7 @@ class Job:
 
     @classmethod
     def of(cls, ready: Prepared, seen: Mapping[str, Observation], effort: Effort) -> Job:
-        """Refuses what would take too long."""
+        """Raises an error if the estimate would take too long."""
         likelihoods, problem = ready.likelihoods(seen), ready.problem(seen)
         size = max(2.0, math.fsum(
             one.n_observed if likelihoods[name] == BERNOULLI else one.total for name, one in seen.items()
@@ -245,12 +245,12 @@ class Job:
         if seconds > MOST_SECONDS:
             number = f"{sweeps:,} sweeps would take about {in_time(seconds)}"
             raise PltfError(
-                f"the evidence is for small problems, and here {number}: lower {py:particles}, {py:stages} or {py:runs}"
+                f"the evidence is for small problems, but here {number}: lower {py:particles}, {py:stages} or {py:runs}"
             )
         return cls(ready, seen, likelihoods, problem, effort, size, stages)
 
     def runs(self) -> list[float]:
-        """The estimates of all runs; of those that are done, if it is interrupted after a few."""
+        """The estimates of all runs, or of the finished ones after an interrupt."""
         effort, found, done = self.effort, list[float](), 0
         total = effort.runs * (self.stages - 1) * effort.particles
         with (
@@ -275,7 +275,7 @@ class Job:
         return found
 
     def _run(self, number: int, moved: Any) -> float:
-        """One estimate."""
+        """Estimate of one run."""
         assert self.ready.options.seed is not None
         key = (self.ready.options.seed, number)
         rng = np.random.default_rng((*key, _PRIOR))
@@ -291,7 +291,7 @@ class Job:
         return {**self.problem.fixed, **free}
 
     def _stages(self, rng: np.random.Generator) -> Iterator[Stage]:
-        """The first stage brings about one count, and each of the others a number that grows by the same factor."""
+        """Counts grow geometrically: the first stage adds about one."""
         ends = np.geomspace(1 / self.size, 1.0, self.stages) if self.stages > 1 else np.ones(1)
         arrivals = {name: self._arrival(name, rng) for name in self.seen}
         for begin, end in zip([0.0, *ends[:-1]], ends, strict=True):
@@ -310,7 +310,7 @@ class Job:
         return LinkArrival(seen, rng.permutation(seen.coords.shape[1]))
 
     def _engine(self, parts: Mapping[str, tuple[Observation, float]]) -> Engine:
-        """The sums over the tensors, each with a share of its exposure."""
+        """Sums over the tensors, each with a fraction of its exposure."""
         planned = self.ready.planned.knowing({a: facts_of(one) for a, (one, _) in parts.items()}, self.likelihoods)
         engines = [
             Scaled(tensor_engine(plan, parts[plan.name][0], planned.threads), parts[plan.name][1])
@@ -319,12 +319,12 @@ class Job:
         return engines[0] if len(engines) == 1 else SumEngine([Part(engine) for engine in engines])
 
 
-# -- what arrives -------------------------------------------------------------------------------
+# -- arriving data -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class Slice:
-    """What a tensor gets in a stage, and what it has after it, with shares of the whole exposure."""
+    """The data that a tensor gains in a stage, and its data after it, with fractions of the total exposure."""
 
     new: Observation
     share: float
@@ -334,7 +334,7 @@ class Slice:
 
 
 class CountArrival:
-    """Counts whose events have times at random."""
+    """Counts whose events have random times."""
 
     def __init__(self, seen: Observation, rng: np.random.Generator) -> None:
         self._seen, self._rng = seen, rng
@@ -342,7 +342,7 @@ class CountArrival:
         self._arrived = np.zeros_like(self._to_come)
 
     def slice(self, begin: float, end: float) -> Slice:
-        """The events from one time to another."""
+        """The events between two times."""
         new = self._rng.binomial(self._to_come, min(1.0, (end - begin) / (1 - begin)))
         self._to_come, self._arrived = self._to_come - new, self._arrived + new
         now, so_far = _with_counts(self._seen, new), _with_counts(self._seen, self._arrived)
@@ -356,7 +356,7 @@ class LinkArrival:
         self._seen, self._order, self._arrived = seen, order, 0
 
     def slice(self, _: float, end: float) -> Slice:
-        """The cells until a time."""
+        """The cells up to a time."""
         before, self._arrived = self._arrived, math.ceil(len(self._order) * end)
         now, so_far = self._order[before : self._arrived], self._order[: self._arrived]
         return Slice(self._cells(now), 1.0, self._cells(so_far), 1.0)
@@ -367,7 +367,7 @@ class LinkArrival:
 
 
 def _all_listed(seen: Observation, name: str) -> Observation:
-    """The same observed cells, all of them listed."""
+    """The same observed cells, all listed."""
     if isinstance(seen, CooObservation) and seen.unlisted == "missing":
         return seen
     if math.prod(seen.shape) > MOST_CELLS:
@@ -379,7 +379,7 @@ def _all_listed(seen: Observation, name: str) -> Observation:
 
 
 def _counts(seen: Observation) -> NDArray[np.float64]:
-    """The counts of an observation, zero where it is missing."""
+    """The counts of an observation, zero for missing cells."""
     if isinstance(seen, CooObservation):
         return np.asarray(seen.values, dtype=np.float64)
     assert isinstance(seen, DenseObservation)

@@ -465,7 +465,7 @@ class Fit:
                 name = belief.equation.output.name
                 raise PltfError(f"no cell of {name} is zero: {py:among='all'} searches the others", argument="among")
             none = f"no cell of {belief.equation.output.name} is among those asked for ({among!r})"
-            other = "" if unsupported else f" and tied down by the data: {py:unsupported=True} takes the others too"
+            other = "" if unsupported else f" and supported by the data: {py:unsupported=True} includes the others"
             raise PltfError(f"{none}{other}", argument="among")
         found = Asked(belief.shape, cells)
         table = pd.DataFrame(self._labelled(belief, cells))
@@ -614,7 +614,7 @@ class Fit:
         >>> fit.fold_in({"Y": [14, 28]}, index="item").mean(of="X").shape
         (3, 1)
         """
-        from pltf.fold_in import fold_in  # the front door again: a fold-in is a fit
+        from pltf.fold_in import fold_in  # imported late, as in Model.fit: a fold-in is a fit
         from pltf.options import FitOptions
 
         options = FitOptions(
@@ -693,7 +693,7 @@ class Fit:
         (<Labels ann, bob, cid>, 2)
         """
         from pltf.options import FitOptions
-        from pltf.update import update  # the front door again: an update is a fit
+        from pltf.update import update  # imported late, as in Model.fit: an update is a fit
 
         options = FitOptions(
             max_iter=max_iter,
@@ -788,7 +788,7 @@ class Fit:
             seen, _ = seen.hiding(self.held_out.cells.T)
         if seen.digest() != digest:
             what = "the data" if isinstance(store, StoredObservation) else os.fspath(store)
-            raise PltfError(f"{py:store} must be the cell store that the fit was made from, and {what} is not")
+            raise PltfError(f"{py:store} must be the cell store that the fit was made from, but {what} is not")
         return replace(self, patterns={**self.patterns, name: StoredPattern(seen)})
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -886,7 +886,7 @@ class Fit:
         from pltf.prediction.diagnostics import some_rates, table
 
         if self.sampled is None:
-            raise PltfError(f"diagnostics are of chains, and this is a fit by {py:method={self.method!r}}")
+            raise PltfError(f"diagnostics need chains, but this is a fit by {py:method={self.method!r}}")
         chains, draws = next(iter(self.draws.values())).shape[:2]
         burn_in, thin = self.sampled.burn_in, self.sampled.thin
         kept = self.sampled.log_likelihood[:, burn_in + thin - 1 :: thin][:, :draws]
@@ -949,7 +949,7 @@ class Fit:
     def _mass(self, index: str) -> Array:
         """Expected counts of each value of a latent index."""
         if index not in self.mass:
-            told = "no factor is in every equation that sums over it"
+            told = "no factor is in all equations that sum over it"
             raise PltfError(f"components of '{index}' cannot be counted: {told}")
         return self.mass[index]
 

@@ -1,4 +1,4 @@
-"""A fit: judge the options with model and data, bind them to an engine, run, wrap the result."""
+"""Fit a model: check the options against the model and the data, choose an engine, run, return the result."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ from pltf.prediction.spread import Sample
 from pltf.store.checkpoint import FitCheckpoint, Identity, Place, digest_of
 from pltf.threads import single_threaded_blas
 
-JUDGING_TOL, JUDGING_SWEEPS = 1e-4, (30, 100)  # of the fit that judges the dispersion: fewest and most
-JUDGING_FLOPS = 3e8  # of all of these sweeps; or a quarter of the sweeps of the fit, if that is more
+JUDGING_TOL, JUDGING_SWEEPS = 1e-4, (30, 100)  # of the fit for the dispersion: minimum and maximum
+JUDGING_FLOPS = 3e8  # in all of these sweeps; or a quarter of the sweeps of the fit, if more
 
 
 def fit(model: Model, X: Any, *, mask: Any, options: FitOptions, _callers: int = 2) -> Fit:
-    """Fit a model; :meth:`pltf.Model.fit` says what the options mean. Warnings point so many callers up."""
+    """Fit a model; see :meth:`pltf.Model.fit`. Warnings point ``_callers`` frames up."""
     place = Place(options.checkpoint, options.every, options.resume)
     entropy = options.entropy(place.identity)
     options = replace(options, seed=entropy)
@@ -79,7 +79,7 @@ def fit(model: Model, X: Any, *, mask: Any, options: FitOptions, _callers: int =
             problem, ready.method, start, restarts, stop, earlier=earlier, shown=options.progress, keeper=keeper
         )
         problem = replace(problem, engine=problem.engine.fresh())
-        del start  # and with it what the engine remembered: a result takes room too
+        del start  # frees what the engine has cached, as the result needs memory too
         result = ready.result(problem, run, rows, entropy, seen)
         broken_off = len(rows) < restarts or rows[-1].stopped == INTERRUPTED
         if not broken_off:
@@ -88,9 +88,9 @@ def fit(model: Model, X: Any, *, mask: Any, options: FitOptions, _callers: int =
             keeper.end(result)
     if broken_off:
         where = f"restart {len(rows)} of {restarts}, after {rows[-1].n_iter} sweeps"
-        advice = f"{py_only:go on with init=fit, or }give {py:checkpoint=} next time"
-        advice = advice if keeper is None else f"go on with {py:resume=True}"
-        text = f"the fit was interrupted in {where}: this is the best so far; {advice}"
+        advice = f"{py_only:resume with init=fit, or }use {py:checkpoint=} next time"
+        advice = advice if keeper is None else f"rerun with {py:resume=True} to resume"
+        text = f"the fit was interrupted in {where}: this is the best result so far; {advice}"
         warnings.warn(text, ConvergenceWarning, stacklevel=_callers + 1)
     else:
         ready.warn_of(run, stop, problem.total, stacklevel=_callers + 2)
@@ -100,9 +100,9 @@ def fit(model: Model, X: Any, *, mask: Any, options: FitOptions, _callers: int =
 def as_before(
     planned: Plan, identity: Identity, seen: Mapping[str, Observation], likelihoods: Mapping[str, str]
 ) -> Plan:
-    """The plan with the ways of an earlier run, so that it is resumed to the same bits wherever it is resumed.
+    """The plan with the ways of an earlier run, so that the result is bit-identical on any machine.
 
-    Version 0.1 did not record them: it went by the storage of the data.
+    Version 0.1 did not record them: it chose by the storage of the data.
     """
     earlier = identity.get("ways")
     if earlier is None:
@@ -114,7 +114,7 @@ def as_before(
 
 
 def prepare(model: Model, data: Mapping[str, Any], masks: Mapping[str, Any], options: FitOptions) -> Prepared:
-    """Judge everything that can be judged without reading the data."""
+    """Check everything that can be checked without reading the data."""
     how = METHODS[options.method]
     labels = labels_by_index({name: one for name, one in data.items() if isinstance(one, Observation)})
     planned = plan(model, data, mask=masks, options=options)
@@ -130,7 +130,7 @@ def prepare(model: Model, data: Mapping[str, Any], masks: Mapping[str, Any], opt
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A fit that may begin: every argument has been checked, no data have been read."""
+    """A fit that is ready to start: all arguments are checked, no data have been read."""
 
     model: Model
     method: Method
@@ -139,10 +139,10 @@ class Prepared:
     learns: Mapping[str, Groups]
     held: Factors
     init: str | Factors | Fit | Known
-    options: FitOptions  # as the caller gave them, with a seed
+    options: FitOptions  # as passed by the caller, with a seed
 
     def identity(self, seen: Mapping[str, Observation]) -> Identity:
-        """What has to be equal for a fit to be resumed."""
+        """Everything that must be equal to resume a fit."""
         means = {a: factor.mean for a, factor in self.init.factors.items()} if isinstance(self.init, Fit) else None
         judged = {
             "method": self.options.method,
@@ -164,7 +164,7 @@ class Prepared:
         return self.planned.knowing({name: facts_of(one) for name, one in seen.items()}, self.likelihoods(seen))
 
     def likelihoods(self, seen: Mapping[str, Observation]) -> dict[str, str]:
-        """The likelihood of every tensor; refuses data that do not go with what was asked for."""
+        """The likelihood of every tensor; raises an error if the data do not fit the requested one."""
         return likelihoods_of(self.options.likelihood, seen)
 
     def problem(self, seen: Mapping[str, Observation]) -> Problem:
@@ -186,7 +186,7 @@ class Prepared:
         )
 
     def starting(self, problem: Problem, seed: int) -> tuple[Callable[[int], State], tuple[float, ...]]:
-        """The state that restart k begins with, and the trace that it goes on with."""
+        """The function from restart to initial state, and the trace to continue."""
         init, method = self.init, self.method
         if isinstance(init, Fit):
             return _going_on(problem, method, init)
@@ -207,7 +207,7 @@ class Prepared:
     def result(
         self, problem: Problem, run: Run, rows: tuple[Row, ...], seed: int, seen: Mapping[str, Observation]
     ) -> Fit:
-        """The fit that a run has made."""
+        """The Fit from a finished run."""
         state = placed(run.state, problem.algebra)
         counts = _component_counts(self.model, problem, state)
         state = fetched(state, problem.algebra)
@@ -242,12 +242,12 @@ class Prepared:
             device=_name_of(self.planned.device),
         )
         fit = with_spread(fit, {name: Sample(one) for name, one in seen.items()})
-        return fit if run.converged else remembering(fit, state)  # few go on from what has converged
+        return fit if run.converged else remembering(fit, state)  # converged fits are rarely resumed
 
     def with_dispersion(
         self, fit: Fit, seen: Mapping[str, Observation], interrupted: Callable[[], bool] | None = None
     ) -> Fit:
-        """The fit, with how much its counts vary beyond Poisson."""
+        """The fit with the overdispersion of its counts."""
 
         def refit(train: Mapping[str, Observation]) -> Fit | None:
             return _judge(self, fit, train, interrupted)
@@ -255,22 +255,22 @@ class Prepared:
         return dispersed(fit, dispersions(fit, seen, self.options.dispersion, refit))
 
     def warn_of(self, run: Run, stop: Stop, total: float, stacklevel: int) -> None:
-        """Tell of a run that has not settled, or whose bound has lost its digits."""
+        """Warn if the run has not converged, or if float32 is too coarse for its objective."""
         float32 = self.planned.dtype == np.float32
         if not run.converged and run.stopped != ASKED and (stop.tol > 0 or run.n_swept < stop.max_iter):
-            advice = f"raise {py:max_iter} or {py:tol}{py_only:, or go on with init=fit}"
+            advice = f"raise {py:max_iter} or {py:tol}{py_only:, or resume with init=fit}"
             if run.n_swept < stop.max_iter and float32:
-                advice = f"float32 may have no more digits for these counts: try {py:dtype='float64'}"
+                advice = f"float32 may be too coarse for these counts: try {py:dtype='float64'}"
             text = f"the fit has not converged: {run.stopped}; {advice}"
             warnings.warn(text, ConvergenceWarning, stacklevel=stacklevel)
         lost = 1e-8 * total  # benchmarks/NOTES.md: float32 and the bound
         if float32 and lost > 0.01 * abs(run.objective):
-            text = f"float32 gives the {self.method.objective} only to about {lost:.2g} with counts as large as these"
+            text = f"float32 computes the {self.method.objective} only to within {lost:.2g} for counts this large"
             warnings.warn(f"{text}: use {py:dtype='float64'}", ConvergenceWarning, stacklevel=stacklevel)
 
 
 def _algebra(planned: Plan) -> Algebra[Any]:
-    """Arithmetic on factors, where the plan has them."""
+    """Arithmetic on factors, on the device of the plan."""
     if planned.device is None:
         return NumbaAlgebra(planned.threads)
     from pltf.inference.algebra.on_device import DeviceAlgebra
@@ -285,13 +285,13 @@ def _name_of(device: Device | None) -> str:
 def _judge(
     known: Prepared, fit: Fit, train: Mapping[str, Observation], interrupted: Callable[[], bool] | None
 ) -> Fit | None:
-    """A fit to fewer cells, to judge the dispersion by; None if it was interrupted."""
+    """A fit to the training cells, to estimate the dispersion; None if interrupted."""
     ready, seed, stop = judging(known, fit, train, interrupted)
     problem = ready.problem(train)
     state, _ = ready.starting(problem, seed)
     try:
         run, rows = best_of(problem, ready.method, state, 1, stop, shown=ready.options.progress)
-    except KeyboardInterrupt:  # before its first sweep
+    except KeyboardInterrupt:  # before the first sweep
         return None
     return None if run.stopped == INTERRUPTED else ready.result(problem, run, rows, seed, train)
 
@@ -299,10 +299,10 @@ def _judge(
 def judging(
     known: Prepared, fit: Fit, train: Mapping[str, Observation], interrupted: Callable[[], bool] | None
 ) -> tuple[Prepared, int, Stop]:
-    """What a fit to fewer cells needs, to judge the dispersion by: the fit to be made, its seed, and when it ends.
+    """Setup of the fit that estimates the dispersion: the prepared fit, its seed, and when it stops.
 
-    It begins as the fit did, not where it ended: that would have learned from the cells that are held back. The
-    dispersion is found to some 10 % long before the factors are (docs/prediction.md), so it may end earlier.
+    It has the same start as the fit, not its result, which has learned from the held-out cells. The dispersion is
+    accurate to about 10 % long before the factors converge (docs/prediction.md), so it stops earlier.
     """
     begin = known.init if isinstance(known.init, str) else "prior"
     seed = start.restart_seed(fit.seed, fit.best_restart)
@@ -314,7 +314,7 @@ def judging(
 
 
 def patterns_of(seen: Mapping[str, Observation], keep_data: bool) -> dict[str, Pattern]:
-    """Which cells were observed, if that is to be kept."""
+    """Which cells were observed, if ``keep_data`` is True."""
     if keep_data:
         return {name: one.pattern() for name, one in seen.items()}
     return {name: ForgottenPattern(_unlisted(one)) for name, one in seen.items()}
@@ -325,7 +325,7 @@ def _unlisted(seen: Observation) -> str:
 
 
 def _component_counts(model: Model, problem: Problem, state: State) -> Factors:
-    """The counts that tell the mass of components: those of the state, and of one more pass if it has not all."""
+    """Expected counts for the mass of components: from the state, or from one more pass over the data."""
     known, needed = state.counts.by_factor, dict.fromkeys(counted_factors(model).values())
     absent = [a for a in needed if a not in known]
     found = {**known, **problem.engine.counts(state.L, absent, log=False).by_factor} if absent else known
@@ -333,7 +333,7 @@ def _component_counts(model: Model, problem: Problem, state: State) -> Factors:
 
 
 def _going_on(problem: Problem, method: Method, earlier: Fit) -> tuple[Callable[[int], State], tuple[float, ...]]:
-    """Start where another fit ended; its trace goes on if this is the same problem."""
+    """Start from an earlier fit; its trace is continued if this is the same problem."""
     left = placed(resumable(earlier), problem.algebra)
     if earlier.method != method.name:
         Z = {**left.E, **problem.fixed}
@@ -351,7 +351,7 @@ def _going_on(problem: Problem, method: Method, earlier: Fit) -> tuple[Callable[
 
 
 def _check_memory(planned: Plan) -> None:
-    """Refuse what cannot fit, rather than dying on the way."""
+    """Raise an error if the fit needs more memory than there is."""
     memory, limit = physical_memory(), limited()
     if planned.work_bytes > min(memory, limit):
         need, have = human(planned.work_bytes, "B"), human(min(memory, limit), "B")
@@ -379,7 +379,7 @@ def _fixed(fixed: Any, model: Model, planned: Plan, labels: Mapping[str, Labels]
 def _factor_arrays(
     argument: str, given: Any, model: Model, shapes: Mapping[str, tuple[int, ...]], labels: Mapping[str, Labels]
 ) -> Factors:
-    """Arrays for factors, copied: finite, not negative, of the right shape."""
+    """Copies of the arrays for factors; checked to be finite, non-negative and of the right shape."""
     if not isinstance(given, Mapping):
         raise PltfError(f"{py:{argument}} must be a mapping from factor to array, got {type(given).__name__}")
     arrays: dict[str, Array] = {}
@@ -417,9 +417,7 @@ def _priors(
     free = [name for name in shapes if name not in fixed]
     if method is EM:
         if prior is not None:
-            raise PltfError(
-                f"{py:method='em'} has no prior, and none to learn: leave {py:prior} out, or use {py:method='vb'}"
-            )
+            raise PltfError(f"{py:method='em'} has no prior: omit {py:prior}, or use {py:method='vb'}")
         return {}
     named = dict.fromkeys(free, prior) if isinstance(prior, Gamma) else {} if prior is None else prior
     if not isinstance(named, Mapping):
@@ -442,10 +440,10 @@ def _priors(
 def _learns(
     method: Method, priors: Mapping[str, Gamma], model: Model, shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Groups]:
-    """The priors that learn, and which entries share a learned value."""
+    """The priors with learned hyperparameters, and which entries share a value."""
     learning = {a: prior for a, prior in priors.items() if prior.learn is not None}
     if learning and method is MAP:
-        reason = "the density of factors and prior together has no maximum"
+        reason = "the joint density of factors and hyperparameters has no maximum"
         raise PltfError(f"{py:method='map'} cannot learn a prior: {reason}; use 'vb'")
     return {a: groups(prior, shapes[a], model.factors[a], model.sizes, a) for a, prior in learning.items()}
 
@@ -463,8 +461,8 @@ def _init(
             if init.sizes[index] != size:
                 raise PltfError(f"index '{index}' is {size} in the data and {init.sizes[index]} in {py:init}")
             if index in labels and index in init.labels and labels[index] != init.labels[index]:
-                other = f"index '{index}' has other labels in the data than in {py:init}"
-                raise PltfError(f"{other}, or another order of them")
+                other = f"index '{index}' has different labels in the data and in {py:init}"
+                raise PltfError(f"{other}, or in a different order")
         return init
     arrays = _factor_arrays("init", init, model, planned.factor_shapes, labels)
     for name in model.factors:

@@ -1,4 +1,4 @@
-"""New rows of an observed index, learned with all else kept."""
+"""Fold in new rows of an observed index; all other factors stay fixed."""
 
 from __future__ import annotations
 
@@ -27,19 +27,17 @@ from pltf.prediction.cells import check_labels, observed_like
 
 
 def fold_in(known: Fit, X_new: Any, index: str, *, mask: Any, options: FitOptions) -> Fit:
-    """Learn new rows with all else kept; :meth:`pltf.Fit.fold_in` says what the arguments mean."""
+    """Learn new rows with all other factors fixed; see :meth:`pltf.Fit.fold_in`."""
     model = _around(known, index)
     given = by_tensor(model, X_new, "X_new", partial=True)
     if not given:
-        raise PltfError(f"{py:X_new} must have an array for one of {', '.join(model.observed)} at least, got none")
+        raise PltfError(f"{py:X_new} must have data for at least one of {', '.join(model.observed)}, got none")
     if mask is not None and any(is_listed(one) or has_names(one) for one in given.values()):
-        raise ObservationError(
-            f"{py:mask} goes with a plain array, and {py:X_new} is none: pass pltf.observe(...) of it"
-        )
+        raise ObservationError(f"{py:mask} requires that {py:X_new} is a plain array: pass pltf.observe(...) of it")
     rows, masks = (_as_rows(known, model, one, index, name) for one, name in ((given, "X_new"), (mask, "mask")))
     unmatched = [name for name in masks if name not in rows]
     if unmatched:
-        raise PltfError(f"{py:mask} names {unmatched[0]}, of which {py:X_new} has no array")
+        raise PltfError(f"{py:mask} names {unmatched[0]}, for which {py:X_new} has no data")
     data = _unseen(known, model, rows, index) | rows
     kept = {a: known.factors[a].mean for a, indices in model.factors.items() if index not in indices}
     free = [a for a in model.factors if a not in kept]
@@ -55,7 +53,7 @@ def fold_in(known: Fit, X_new: Any, index: str, *, mask: Any, options: FitOption
         dispersion=None,
     )
     new = fit(model, data, mask=masks, options=options, _callers=3)
-    # The new rows were learned with the others at their means; in predictions these are as uncertain as they were.
+    # The new rows were learned with the other factors at their means; predictions include the uncertainty of these.
     known_C, known_D = _posteriors(known)
     C, D = ({**{a: part[a] for a in kept if a in part}, **own} for part, own in ((known_C, new.C), (known_D, new.D)))
     points = {a: point for a, point in new.points.items() if a not in C}
@@ -66,7 +64,7 @@ def fold_in(known: Fit, X_new: Any, index: str, *, mask: Any, options: FitOption
 
 
 def _posteriors(known: Fit) -> tuple[Factors, Factors]:
-    """Shape and scale of the posteriors of a fit; of draws those with the same mean and variance."""
+    """Shape and scale of the posteriors of a fit; for draws, those with the same mean and variance."""
     C, D = dict(known.C), dict(known.D)
     for a in known.draws:
         factor = known.factors[a]
@@ -76,7 +74,7 @@ def _posteriors(known: Fit) -> tuple[Factors, Factors]:
 
 
 def _around(known: Fit, index: Any) -> Model:
-    """The equations of the tensors that have an index, as a model of their own."""
+    """A model with the equations of the tensors that have the index."""
     observed = dict.fromkeys(i for indices in known.model.observed.values() for i in indices)
     if not isinstance(index, str) or index not in observed:
         raise PltfError(f"{py:index} must name an observed index of the model ({', '.join(observed)}), got {index!r}")
@@ -87,10 +85,10 @@ def _around(known: Fit, index: Any) -> Model:
 
 
 def _unseen(known: Fit, model: Model, rows: Mapping[str, Any], index: str) -> dict[str, Observation]:
-    """Tensors of which nothing was given, as lists without a cell, with as many rows as the first that was."""
+    """Tensors without data, as empty lists with as many rows as the first tensor with data."""
     first, given = next(iter(rows.items()))
     shape = dict(zip(model.observed[first], shape_and_dtype(given, first)[0], strict=False))
-    sizes = {**known.sizes, index: max(1, shape.get(index, 1))}  # what has no such axis or no row, the fit refuses
+    sizes = {**known.sizes, index: max(1, shape.get(index, 1))}  # without axis or row: the fit raises
     unseen = {}
     for name, indices in model.observed.items():
         if name not in rows:
@@ -100,7 +98,7 @@ def _unseen(known: Fit, model: Model, rows: Mapping[str, Any], index: str) -> di
 
 
 def _as_rows(known: Fit, model: Model, given: Any, index: str, argument: str) -> dict[str, Any]:
-    """Data or masks of new rows, as wide as those of the fit; a single row may come without its axis."""
+    """Data or masks of new rows, with the other sizes of the fit; a single row may lack its axis."""
     rows: dict[str, Any] = {}
     if given is None:
         return rows
@@ -121,11 +119,11 @@ def _as_rows(known: Fit, model: Model, given: Any, index: str, argument: str) ->
         shape = shape_and_dtype(one, name)[0]
         if len(shape) == len(indices) - 1:
             one, shape = _with_axis(one, place), (*shape[:place], 1, *shape[place:])
-        same = len(shape) == len(indices)  # another number of axes is refused by the fit
+        same = len(shape) == len(indices)  # the fit raises an error for another number of axes
         for i, size in zip(indices, shape, strict=True) if same else ():
             if i != index and size != known.sizes[i]:
                 wide = f"index '{i}' is {size} in {name}, and {known.sizes[i]} in the fit"
-                raise PltfError(f"{py:{argument}} must be as wide as the data of the fit, but {wide}")
+                raise PltfError(f"{py:{argument}} must have the sizes of the fit, but {wide}")
         rows[name] = one
     return rows
 
@@ -142,7 +140,7 @@ def _named_rows(known: Fit, given: Any, indices: tuple[str, ...], index: str, na
 
 
 def _listed_rows(known: Fit, given: Any, indices: tuple[str, ...], index: str, name: str) -> Observation:
-    """Listed cells of new rows. The fit knows how wide they are, and the last one that is listed, how many."""
+    """Listed cells of new rows. Sizes come from the fit, the number of rows from the last listed cell."""
     if not isinstance(given, tuple) and not is_table(given):
         return observe(given, name=name)
     sizes, unlisted = {**known.sizes, index: 2**62}, known.patterns[name].unlisted
@@ -154,7 +152,7 @@ def _listed_rows(known: Fit, given: Any, indices: tuple[str, ...], index: str, n
 
 
 def _with_axis(row: Any, place: int) -> Any:
-    """A single row with an axis of its own."""
+    """A single row with its axis."""
     if isinstance(row, CooObservation):
         coords, missing = (np.insert(cells, place, 0, axis=0) for cells in (row.coords, row.missing))
         sizes = (*row.sizes[:place], 1, *row.sizes[place:])
@@ -163,12 +161,12 @@ def _with_axis(row: Any, place: int) -> Any:
         mask = None if row.mask is None else np.expand_dims(row.mask, place)
         return replace(row, values=np.expand_dims(row.values, place), mask=mask, dims=None)
     if isinstance(row, StoredObservation):
-        raise PltfError("a cell store must have all indices of the tensor to be folded in")
+        raise PltfError("a cell store must have all indices of the tensor")
     return np.expand_dims(row, place)
 
 
 def _new_priors(known: Fit, given: Any, free: Sequence[str], index: str) -> Any:
-    """Priors of new rows: those given, or those of the fit. What was learned for each row is learned again."""
+    """Priors of new rows: the given ones, or those of the fit. Hyperparameters of single rows are learned again."""
     if known.method == EM.name or not (given is None or isinstance(given, Mapping)):
         return given
     priors = dict(given or {})
@@ -176,7 +174,7 @@ def _new_priors(known: Fit, given: Any, free: Sequence[str], index: str) -> Any:
         if a in priors:
             continue
         if a not in known.priors:
-            raise PltfError(f"{a} was fixed in the fit, so its new rows have no prior: give one with {py:prior=}")
+            raise PltfError(f"{a} was fixed in the fit, so its new rows have no prior: pass one with {py:prior=}")
         prior, indices = known.priors[a], known.model.factors[a]
         by_row = prior.learns if prior.tie == f"index:{index}" else ()
         axis = indices.index(index) - len(indices)
@@ -187,7 +185,7 @@ def _new_priors(known: Fit, given: Any, free: Sequence[str], index: str) -> Any:
                 value = np.exp(np.log(value).mean(axis=axis, keepdims=True))
             if value.ndim >= -axis and value.shape[axis] > 1:
                 raise PltfError(
-                    f"the prior of {a} differs along '{index}', so new rows have none: give one with {py:prior=}"
+                    f"the prior of {a} differs along '{index}', so new rows have none: pass one with {py:prior=}"
                 )
             values[part] = value
         learning = (prior.learn, prior.tie) if by_row else (None, "factor")

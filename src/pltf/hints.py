@@ -1,4 +1,4 @@
-"""What somebody has probably meant: the ends of error messages."""
+"""Suggestions at the end of error messages."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-_WIDE = 12  # columns from which on a table without any of the expected ones is probably a wide one
+_WIDE = 12  # with this many columns, a table without the expected ones is probably wide
 
 
 def meant(word: Any, known: Iterable[Any]) -> str | None:
-    """The one of the known words that somebody has probably meant.
+    """The known word closest to ``word``, or None.
 
     >>> meant("plcae", ["user", "place"]), meant("User", ["user", "place"]), meant("colour", ["user", "place"])
     ('place', 'user', None)
@@ -24,7 +24,7 @@ def meant(word: Any, known: Iterable[Any]) -> str | None:
 
 
 def suggestion(word: Any, known: Iterable[Any]) -> str:
-    """The end of a sentence that asks whether somebody meant another word; "" if none is near.
+    """A "did you mean" suggestion to append to a message; "" if no known word is close.
 
     >>> suggestion("plcae", ["user", "place"]), suggestion("colour", ["user", "place"])
     ("; did you mean 'place'?", '')
@@ -39,7 +39,7 @@ def suggestion(word: Any, known: Iterable[Any]) -> str:
 
 
 def absent_column(name: Any, names: Sequence[Any]) -> str:
-    """The end of a sentence about a column that a table does not have: a typo, a separator or a wide table.
+    """A suggestion to append to a message about a missing column: a typo, a separator or a wide table.
 
     >>> absent_column("usr", ["user", "place"])
     "; did you mean 'user'?"

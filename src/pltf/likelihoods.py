@@ -1,7 +1,7 @@
-"""How values scatter around their rates: counts are Poisson; a link is a Poisson count above zero (Bernoulli-Poisson).
+"""Likelihoods: counts are Poisson; a link is 1 where a Poisson count is above zero (Bernoulli-Poisson).
 
-Engines need to know it for the ratio and the log term of a counts pass, inference for the constants of the
-log-likelihood, predictions for what may be seen at a rate.
+Engines use the likelihood in the ratio and the log term of a counts pass, inference in the constants of the
+log-likelihood, and predictions in the distribution of values given their rates.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CHOICES = (*LIKELIHOODS, AUTO)
 
 
 def check_likelihood(name: str, value: Any) -> Any:
-    """A likelihood for all tensors, or a mapping from tensor to likelihood; refuses anything else."""
+    """Check the option: a likelihood for all tensors, or a mapping from tensor to likelihood."""
     named = value if isinstance(value, Mapping) else {None: value}
     for tensor, one in named.items():
         if not isinstance(one, str) or one not in CHOICES:
@@ -32,7 +32,7 @@ def check_likelihood(name: str, value: Any) -> Any:
 
 
 def by_tensor(asked: str | Mapping[str, str], tensors: tuple[str, ...]) -> dict[str, str]:
-    """What was asked for each tensor; those that a mapping leaves out are Poisson."""
+    """The requested likelihood of each tensor; Poisson if a mapping does not name it."""
     if isinstance(asked, str):
         return dict.fromkeys(tensors, asked)
     unknown = [name for name in asked if name not in tensors]
@@ -42,7 +42,7 @@ def by_tensor(asked: str | Mapping[str, str], tensors: tuple[str, ...]) -> dict[
 
 
 def likelihoods_of(asked: str | Mapping[str, str], seen: Mapping[str, Observation]) -> dict[str, str]:
-    """The likelihood of every tensor: ``"auto"`` looks at the data, and ``"bernoulli"`` refuses all but 0 and 1."""
+    """The likelihood of every tensor: ``"auto"`` depends on the data, ``"bernoulli"`` requires 0 and 1."""
     found = by_tensor(asked, tuple(seen))
     for name, one in seen.items():
         if found[name] == AUTO:
@@ -53,13 +53,13 @@ def likelihoods_of(asked: str | Mapping[str, str], seen: Mapping[str, Observatio
 
 
 def _other_in(seen: Observation) -> str:
-    """Where data hold something else than 0 and 1, as the end of a sentence."""
+    """The end of a message: the first value other than 0 and 1."""
     other = first_other(seen)
     return "" if other is None else f", but cell {named_cell(other[0], seen.dims, seen.labels)} holds {other[1]:g}"
 
 
 def remarks(asked: str | Mapping[str, str], seen: Mapping[str, Observation]) -> tuple[str, ...]:
-    """What a reader should know of the likelihoods: what ``"auto"`` chose and why, and counts that look like links.
+    """Notes on the likelihoods: what ``"auto"`` chose and why, counts that look like links, values that are not counts.
 
     >>> import numpy as np, pltf
     >>> remarks("auto", {"X": pltf.observe(np.eye(3))})
@@ -67,9 +67,9 @@ def remarks(asked: str | Mapping[str, str], seen: Mapping[str, Observation]) -> 
     >>> remarks("auto", {"X": pltf.observe(np.array([0, 7]))})
     ('X was taken as counts (poisson): it holds 7',)
     >>> remarks("poisson", {"X": pltf.observe(np.eye(3))})
-    ("all observed values of X are 0 or 1: if they are links, likelihood 'bernoulli' is made for them",)
+    ("all observed values of X are 0 or 1: if they are links, use likelihood 'bernoulli'",)
     >>> remarks("poisson", {"X": pltf.observe(np.array([7, 0.5]))})[0].split("; ")[0]
-    'X holds values that are not whole numbers, such as 0.5 in cell (1,): factors and means can be used'
+    'X holds values that are not whole numbers, such as 0.5 in cell (1,): factors and means are valid'
     """
     found = []
     for name, likelihood in by_tensor(asked, tuple(seen)).items():
@@ -79,7 +79,7 @@ def remarks(asked: str | Mapping[str, str], seen: Mapping[str, Observation]) -> 
         elif likelihood == AUTO:
             found.append(f"{name} was taken as counts (poisson): {_why_counts(one)}")
         elif likelihood == POISSON and looks_like_links(one):
-            advice = f"if they are links, likelihood {BERNOULLI!r} is made for them"
+            advice = f"if they are links, use likelihood {BERNOULLI!r}"
             found.append(f"all observed values of {name} are 0 or 1: {advice}")
         if likelihood != BERNOULLI and (fraction := first_fraction(one)) is not None:
             found.append(_not_counts(name, one, *fraction))
@@ -87,9 +87,9 @@ def remarks(asked: str | Mapping[str, str], seen: Mapping[str, Observation]) -> 
 
 
 def _not_counts(name: str, seen: Observation, cell: tuple[int, ...], value: float) -> str:
-    """What a fit to values that are not counts is good for."""
+    """What is valid in a fit to values that are not counts."""
     what = f"{value:g} in cell {named_cell(cell, seen.dims, seen.labels)}"
-    use = "factors and means can be used; probabilities, intervals and scores are those of counts"
+    use = "factors and means are valid; probabilities, intervals and scores assume counts"
     return f"{name} holds values that are not whole numbers, such as {what}: {use}"
 
 
@@ -103,7 +103,7 @@ def _why_counts(seen: Observation) -> str:
 
 
 def in_words(likelihoods: Mapping[str, str]) -> str:
-    """The likelihoods of a fit in words, or nothing if all tensors are counts.
+    """The likelihoods of a fit as text; empty if all tensors are counts.
 
     >>> in_words({"X": "poisson"}), in_words({"X": "bernoulli"}), in_words({"X": "poisson", "Y": "bernoulli"})
     ('', 'bernoulli', 'poisson for X, bernoulli for Y')
@@ -116,13 +116,13 @@ def in_words(likelihoods: Mapping[str, str]) -> str:
 
 
 def as_option(likelihoods: Mapping[str, str]) -> str | dict[str, str]:
-    """What to pass as ``likelihood=`` to get these."""
+    """The ``likelihood=`` argument for these likelihoods."""
     kinds = set(likelihoods.values()) or {POISSON}
     return kinds.pop() if len(kinds) == 1 else dict(likelihoods)
 
 
 def is_binary(seen: Observation) -> bool:
-    """Whether all observed values are 0 or 1; known without a look at the cells.
+    """Whether all observed values are 0 or 1; known without reading the cells.
 
     >>> import numpy as np, pltf
     >>> is_binary(pltf.observe(np.eye(3))), is_binary(pltf.observe(2 * np.eye(3)))
@@ -132,7 +132,7 @@ def is_binary(seen: Observation) -> bool:
 
 
 def first_other(seen: Observation) -> tuple[tuple[int, ...], float] | None:
-    """The first cell that holds something else than 0 and 1, and what it holds."""
+    """The first cell with a value other than 0 and 1, and the value."""
     return seen.first_where(lambda values: (values != 0) & (values != 1))
 
 
@@ -149,5 +149,5 @@ def first_fraction(seen: Observation) -> tuple[tuple[int, ...], float] | None:
 
 
 def looks_like_links(seen: Observation) -> bool:
-    """Whether values are 0 and 1, and both occur: of ones alone nothing tells whether they are links or counts."""
+    """Whether values are 0 and 1, and both occur: ones alone may be links or counts."""
     return is_binary(seen) and 0 < seen.n_positive < seen.n_observed

@@ -39,7 +39,7 @@ class Match:
     index: str
     a: Array  # components of the first fit, largest first
     b: Array  # their partners in the second
-    similarities: Array  # of each pair, from 0 to 1
+    similarities: Array  # similarity of each pair, from 0 to 1
     shares_a: Array  # of the expected counts of the first fit
     shares_b: Array
 
@@ -87,10 +87,10 @@ def match(fit_a: Fit, fit_b: Fit, index: str | None = None) -> Match:
     index = component_index(fit_a.model, index)
     if index not in fit_b.model.sizes:
         known = ", ".join(fit_b.model.sizes) or "none"
-        raise PltfError(f"{py:fit_b} must have the latent index '{index}' too; it has {known}")
+        raise PltfError(f"{py:fit_b} must have the latent index '{index}', got {known}")
     for observed in fit_a.labels.keys() & fit_b.labels.keys():
         if fit_a.labels[observed] != fit_b.labels[observed]:
-            raise PltfError(f"{py:fit_b} must have the labels of '{observed}' that {py:fit_a} has, in the same order")
+            raise PltfError(f"{py:fit_b} must have the same labels of '{observed}' as {py:fit_a}, in the same order")
     a, b = (profiles(fit.model, _means(fit), fit.sizes, index) for fit in (fit_a, fit_b))
     _check_alike(a, b)
     return matched(index, a, b)
@@ -109,7 +109,7 @@ class Profiles:
 
     @property
     def share(self) -> Array:
-        """Of each component in all expected counts."""
+        """Share of each component in all expected counts."""
         mass = np.sum(list(self.mass.values()), axis=0)
         return np.asarray(mass / mass.sum() if mass.sum() > 0 else np.full(mass.size, 1 / mass.size))
 
@@ -129,7 +129,7 @@ def profiles(model: Model, E: Factors, sizes: Mapping[str, int], index: str) -> 
 
 def matched(index: str, a: Profiles, b: Profiles) -> Match:
     """The pairs with the largest sum of similarities, each weighted by what it explains."""
-    from scipy.optimize import linear_sum_assignment  # takes longer to import than the rest of pltf
+    from scipy.optimize import linear_sum_assignment  # slow to import
 
     alike, share_a, share_b = _alike(a, b), a.share, b.share
     one, other = linear_sum_assignment(-alike * (share_a[:, None] + share_b) / 2)

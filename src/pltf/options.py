@@ -36,16 +36,16 @@ if TYPE_CHECKING:
 INITS = ("prior", "random")
 DTYPES = ("float64", "float32")
 SAMPLING = ("chains", "burn_in", "draws", "thin")  # options of Gibbs sampling alone
-FEWEST_DRAWS = 4  # of a chain: diagnostics halve it, and need two in each half
+FEWEST_DRAWS = 4  # per chain: diagnostics halve it, and need two in each half
 
-Check = Callable[[str, Any], Any]  # name and value to the value that is used; refuses with a PltfError
+Check = Callable[[str, Any], Any]  # name and value to the value that is used; raises a PltfError
 
 
 # -- checks -------------------------------------------------------------------------------------
 
 
 def _any(_: str, value: Any) -> Any:
-    """No check: only the model or the data can tell."""
+    """No check here: it needs the model or the data."""
     return value
 
 
@@ -88,7 +88,7 @@ def _path(name: str, value: Any) -> Path:
 
 def _callback(name: str, value: Any) -> Any:
     if value is not None and not callable(value):
-        raise PltfError(f"{py:{name}} must be a function of a sweep, got {type(value).__name__}")
+        raise PltfError(f"{py:{name}} must be a function that takes a pltf.Sweep, got {type(value).__name__}")
     return value
 
 
@@ -103,7 +103,7 @@ def _dispersion(name: str, value: Any) -> Any:
 
 def _device(name: str, value: Any) -> str:
     device = check_device(name, value)
-    device_of(device)  # refuses one that is not there
+    device_of(device)  # raises an error if it is not available
     return device
 
 
@@ -177,17 +177,19 @@ class FitOptions:
             object.__setattr__(self, one.name, one.metadata["check"](one.name, getattr(self, one.name)))
         for name in SAMPLING:
             if getattr(self, name) is not None and self.method != GIBBS:
-                raise PltfError(f"{py:{name}} is an option of {py:method='gibbs'}, got {py:method={self.method!r}}")
+                raise PltfError(f"{py:{name}} requires {py:method='gibbs'}, got {py:method={self.method!r}}")
         if self.client is not None and self.device not in (HOST, AUTO):
-            raise PltfError(f"{py:device={self.device!r}} does not go with {py:client}: workers compute on their CPUs")
+            raise PltfError(
+                f"{py:device={self.device!r}} is unsupported with {py:client}: workers compute on their CPUs"
+            )
 
     @property
     def stop(self) -> Stop:
-        """When a run ends."""
+        """When a run stops."""
         return Stop(self.max_iter, self.tol, self.callback)
 
     def entropy(self, earlier: Identity | None) -> int:
-        """The seed: the given one, otherwise that of the run that is resumed, otherwise a random one."""
+        """The given seed, otherwise the seed of the resumed run, otherwise a random one."""
         if self.seed is not None:
             return self.seed
         drawn = earlier["seed"] if earlier else np.random.SeedSequence().entropy
@@ -197,7 +199,7 @@ class FitOptions:
     def identity(self, **judged: Any) -> Identity:
         """The values that must be equal to resume from a checkpoint.
 
-        ``judged`` replaces values by what was made of them with the model and the data.
+        ``judged`` replaces values that were resolved with the model and the data.
 
         >>> FitOptions(seed=3).identity(engine="dense")["engine"]
         'dense'
@@ -236,4 +238,4 @@ def _code(name: str, value: Any) -> str:
         text = "{" + ", ".join(f"{factor!r}: pltf.{one!r}" for factor, one in value.items()) + "}"
     else:
         text = name
-    return name if "<" in text else text  # arrays are written so
+    return name if "<" in text else text  # arrays

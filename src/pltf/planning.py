@@ -1,4 +1,4 @@
-"""What was handed over for each tensor, and what a fit of it would take."""
+"""Read the data of each tensor, and plan a fit: engines, memory, time."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from pltf.notation import Model
 from pltf.options import FitOptions
 from pltf.threads import available_threads
 
-PAYS = 2.0  # times as fast as the host a device must be to be taken unasked: starting it takes seconds
+PAYS = 2.0  # speed-up over the CPU needed for device="auto" to use a GPU: starting it takes seconds
 
 
 def plan(model: Model, X: Any, *, mask: Any, options: FitOptions) -> Plan:
-    """Plan a fit from shapes, dtypes and a few of the cells; :meth:`pltf.Model.plan` says what the arguments mean."""
+    """Plan a fit from shapes, dtypes and a sample of the cells; see :meth:`pltf.Model.plan`."""
     data, masks = tensors(model, X, mask)
     arrays = {name: shape_and_dtype(one, name) for name, one in data.items()}
     sizes = model.index_sizes({name: shape for name, (shape, _) in arrays.items()})
@@ -60,7 +60,7 @@ def plan(model: Model, X: Any, *, mask: Any, options: FitOptions) -> Plan:
 
 
 def _refuse_for_stores(data: Mapping[str, Any], options: FitOptions) -> None:
-    """Refuse what cells that stay on disk cannot have."""
+    """Raise an error for options that cell stores do not support."""
     name = next((name for name, one in data.items() if isinstance(one, StoredObservation)), None)
     if name is None:
         return
@@ -71,7 +71,7 @@ def _refuse_for_stores(data: Mapping[str, Any], options: FitOptions) -> None:
 
 
 def _cluster(data: Mapping[str, Any], options: FitOptions) -> tuple[Cluster | None, Crew | None]:
-    """The cluster that takes the sums over cell stores, and its workers, each of which has been looked at."""
+    """The cluster that computes the sums over cell stores, and its workers, which have been checked."""
     if options.client is None:
         return None, None
     cluster, stores = Cluster(options.client), {n: x for n, x in data.items() if isinstance(x, StoredObservation)}
@@ -85,7 +85,7 @@ def _cluster(data: Mapping[str, Any], options: FitOptions) -> tuple[Cluster | No
 
 
 def _where_it_pays(on: Callable[[Device | None], Plan]) -> Plan:
-    """The plan on the GPU, if there is one, the fit has room there and its sweeps take clearly less time."""
+    """The plan on the GPU if there is one, the fit fits in its memory, and sweeps are clearly faster."""
     here, device = on(None), gpu()
     if device is None:
         return here
@@ -95,17 +95,17 @@ def _where_it_pays(on: Callable[[Device | None], Plan]) -> Plan:
 
 
 def _held(options: FitOptions) -> int:
-    """Arrays of the size of the factors that a fit holds at a time."""
+    """Number of arrays of the size of the factors in memory at a time."""
     if not options.accelerate or options.method == GIBBS:
         return HELD_PLAINLY
     return HELD_BY_ESTIMATES if options.method in ("em", "map") else HELD
 
 
-_RUNS, _RUN = 64, 1024  # a sample of an array: so many short runs of cells
+_RUNS, _RUN = 64, 1024  # a sample of an array: number and length of runs of cells
 
 
 def _guessed_facts(data: Any, mask: Any) -> Facts:
-    """Estimate the facts of an array that has not been read from a sample of its cells."""
+    """Estimate the facts of an unread array from a sample of its cells."""
     array = np.ma.getdata(data) if isinstance(data, np.ma.MaskedArray) else np.asarray(data)
     if isinstance(data, np.ma.MaskedArray) and data.mask is not np.ma.nomask:
         mask = ~np.ma.getmaskarray(data) if mask is None else np.asarray(mask) & ~np.ma.getmaskarray(data)
@@ -125,9 +125,9 @@ def _guessed_facts(data: Any, mask: Any) -> Facts:
 
 
 def by_tensor(model: Model, given: Any, argument: str, partial: bool = False) -> dict[str, Any]:
-    """What was given for each observed tensor."""
+    """The data or argument of each observed tensor."""
     names = tuple(model.observed)
-    if not isinstance(given, Mapping) or is_listed(given):  # scipy's dictionary of keys is a mapping too
+    if not isinstance(given, Mapping) or is_listed(given):  # scipy's dok_array is a mapping too
         if len(names) > 1:
             wanted = " and ".join(names)
             came = type(given).__name__
@@ -144,16 +144,16 @@ def by_tensor(model: Model, given: Any, argument: str, partial: bool = False) ->
 
 
 def tensors(model: Model, X: Any, mask: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Data and masks by tensor. Cells that are listed, have labels or are on a device are read here, once.
+    """Data and masks by tensor. Data that are listed, have labels or are on a device are read here, once.
 
-    Tensors that share an index get the labels of all of them; cells of labels that one does not have are missing.
+    Tensors that share an index get the union of their labels; cells of added labels are missing.
     """
     data = by_tensor(model, X, "the data")
     masks = {} if mask is None else by_tensor(model, mask, "mask", partial=True)
     for name, one in data.items():
         indices = model.observed[name]
         if is_collection(one):
-            from pltf.io.prepare.collections import stored_collection  # brings a database
+            from pltf.io.prepare.collections import stored_collection  # imports a database
 
             data[name] = stored_collection(one, masks.pop(name, None), indices, name)
         elif is_listed(one) or has_names(one) or on_device(one) is not None:
@@ -167,7 +167,7 @@ def tensors(model: Model, X: Any, mask: Any) -> tuple[dict[str, Any], dict[str, 
 
 
 def labels_by_index(seen: Mapping[str, Observation]) -> dict[str, Labels]:
-    """The labels of every index that has some; those of tensors that share an index have been aligned."""
+    """The labels of every index that has labels; tensors that share an index have been aligned."""
     return {index: labels for one in seen.values() for index, labels in one.labels.items()}
 
 

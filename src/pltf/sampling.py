@@ -1,4 +1,4 @@
-"""A fit by Gibbs sampling: a VB fit to begin with, chains from draws of its posterior, and the draws as a Fit."""
+"""Gibbs sampling: a VB fit, chains that start at draws from its posterior, and a Fit made from their draws."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ from pltf.store.checkpoint import Place
 from pltf.threads import single_threaded_blas
 
 DEFAULTS = Schedule(chains=4, burn_in=200, draws=200, thin=1)
-_FEW = 2  # sweeps of VB before chains that learn shapes: a component that VB lets die hardly comes back in a sampler
-_START = 5  # in keys, beside those of a sweep: the draws that chains start from
+_FEW = 2  # VB sweeps before chains that learn shapes: components that VB removes rarely come back in a sampler
+_START = 5  # in random keys, beside those of a sweep: the draws that chains start from
 
 
 def sample(model: Model, X: Any, *, mask: Any, options: FitOptions, _callers: int = 2) -> Fit:
-    """Sample from the posterior; :meth:`pltf.Model.fit` says what the options mean."""
+    """Sample from the posterior; see :meth:`pltf.Model.fit` for the options."""
     place = Place(options.checkpoint, options.every, options.resume)
     options = replace(options, seed=options.entropy(place.identity))
     schedule = _schedule(options)
@@ -69,25 +69,25 @@ def sample(model: Model, X: Any, *, mask: Any, options: FitOptions, _callers: in
 
 
 def _schedule(options: FitOptions) -> Schedule:
-    """How much to sample: what is asked for, or the defaults; chains that go on need no burn-in."""
+    """The requested numbers of chains and draws, or the defaults; resumed chains need no burn-in."""
     given = {name: getattr(options, name) for name in SAMPLING if getattr(options, name) is not None}
     going_on = isinstance(options.init, Fit) and bool(options.init.draws)
     return replace(DEFAULTS, **{"burn_in": 0 if going_on else DEFAULTS.burn_in, **given})
 
 
 def _check_memory(ready: Prepared, schedule: Schedule) -> None:
-    """Refuse draws that cannot fit, rather than dying on the way."""
+    """Raise an error if the draws do not fit in memory."""
     shapes = ready.planned.factor_shapes
     entries = sum(math.prod(shape) for a, shape in shapes.items() if a not in ready.held)
     needed, memory = 8 * schedule.chains * schedule.draws * entries + ready.planned.work_bytes, physical_memory()
     if needed > memory:
         number = f"{schedule.chains} chains of {schedule.draws} draws need {human(needed, 'B')}"
-        advice = f"ask for fewer {py:draws} with a larger {py:thin}, or for fewer {py:chains}"
-        raise PltfError(f"{number}, and this machine has {human(memory, 'B')}: {advice}")
+        advice = f"use fewer {py:draws} with a larger {py:thin}, or fewer {py:chains}"
+        raise PltfError(f"{number}, but this machine has {human(memory, 'B')}: {advice}")
 
 
 def refuse_fractions(seen: Mapping[str, Observation], purpose: str, advice: str = "") -> None:
-    """A count that is to be allocated must be whole."""
+    """Check that counts are whole, as allocation requires."""
     for name, one in seen.items():
         wrong = first_fraction(one)
         if wrong is not None:
@@ -95,25 +95,25 @@ def refuse_fractions(seen: Mapping[str, Observation], purpose: str, advice: str 
 
 
 class Ended(NamedTuple):
-    """How a fit by sampling came to its end."""
+    """The end of a fit by sampling."""
 
     fit: Fit
     stopped: str
-    draws: int  # of each chain; 0: the fit is what the chains were to start from
+    draws: int  # of each chain; 0: the fit is the starting point of the chains
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """A fit by sampling that may begin."""
+    """A fit by sampling that is ready to start."""
 
-    ready: Prepared  # of the VB fit that it starts from
+    ready: Prepared  # of the VB fit where the chains start
     options: FitOptions
     schedule: Schedule
     seen: Mapping[str, Observation]
     keeper: ChainsCheckpoint | None
 
     def run(self) -> Ended:
-        """Sample. Interrupted before there are enough draws, the fit is the one to start from."""
+        """Sample. If interrupted before there are enough draws, the fit is the starting point."""
         problem = self.ready.problem(self.seen)
         with single_threaded_blas, first_interrupt_waits() as interrupted:
             stop = replace(self.options.stop, interrupted=interrupted)
@@ -141,7 +141,7 @@ class Job:
     # -- the start ------------------------------------------------------------------------------
 
     def _start(self, problem: Problem, stop: Any) -> tuple[Fit, bool]:
-        """The fit that chains begin from, and whether it was not broken off: given, known, or made by VB here."""
+        """The fit where chains start (given, saved, or a new VB fit), and whether it was not interrupted."""
         init, keeper, seed = self.ready.init, self.keeper, self._seed
         if keeper is not None and keeper.start is not None:
             return keeper.start, True
@@ -164,7 +164,7 @@ class Job:
         return start, ended
 
     def _renewed(self, init: Fit) -> Fit:
-        """A fit that was given, as if it had been made with the data and options of this one."""
+        """The given fit, with the data and options of this one."""
         return replace(
             init,
             fixed=frozenset(self.ready.held),
@@ -196,7 +196,7 @@ class Job:
         return Sampling(sampler, self.schedule, [chain_seed(self._seed, n) for n in range(chains)], first, mass)
 
     def _begun(self, sampling: Sampling, problem: Problem, start: Fit) -> Chains:
-        """Chains before their first sweep."""
+        """The chains before their first sweep."""
         schedule, sizes = self.schedule, self.ready.model.sizes
         priors = {a: gone_on(prior, start.priors.get(a, prior)) for a, prior in problem.priors.items()}
         first = (self._first_state(sampling, problem, start, priors, n) for n in range(schedule.chains))
@@ -214,7 +214,7 @@ class Job:
     def _first_state(
         self, sampling: Sampling, problem: Problem, start: Fit, priors: Mapping[str, Gamma], chain: int
     ) -> State:
-        """A chain at the last draw of an earlier one, or at a draw of a VB posterior."""
+        """A chain that starts at the last draw of an earlier chain, or at a draw from a VB posterior."""
         algebra, key = problem.algebra, (sampling.seeds[chain], sampling.first)
         Z: dict[str, Any] = dict(problem.fixed)
         for place, a in enumerate(problem.free):
@@ -231,11 +231,11 @@ class Job:
     # -- the result -----------------------------------------------------------------------------
 
     def _with_dispersion(self, fit: Fit, interrupted: Callable[[], bool]) -> Fit:
-        """The fit, with how much its counts vary beyond Poisson.
+        """The fit with the overdispersion of its counts.
 
-        Chains predict better than the VB fit that they begin with, and several chains better than one. Around the
-        predictions of such a fit counts would seem to vary more than they do around those of this one: so the second
-        fit is sampled too, with half of the sweeps.
+        Chains predict better than the VB fit where they start, and several chains better than one. With the predictions
+        of a VB fit the overdispersion would be overestimated, so the second fit is sampled too, with half of the
+        sweeps.
         """
 
         def refit(train: Mapping[str, Observation]) -> Fit | None:
@@ -245,11 +245,11 @@ class Job:
         return dispersed(fit, dispersions(fit, self.seen, self.options.dispersion, refit))
 
     def _judge(self, stop: Stop) -> Fit | None:
-        """A fit to fewer cells; None if it was interrupted."""
+        """A fit to the training cells; None if interrupted."""
         problem = self.ready.problem(self.seen)
         try:
             start, ended = self._start(problem, stop)
-        except KeyboardInterrupt:  # before its first sweep
+        except KeyboardInterrupt:  # before the first sweep
             return None
         if not ended:
             return None
@@ -262,9 +262,9 @@ class Job:
         schedule, model = self.schedule, self.ready.model
         number = schedule.kept(chains.sweeps)
         if number < FEWEST_DRAWS:
-            raise PltfError(f"the chains stopped after {number} draws, and {FEWEST_DRAWS} are needed: {stopped}")
+            raise PltfError(f"the chains stopped after {number} draws, but {FEWEST_DRAWS} are needed: {stopped}")
         kept = chains.kept.until(number, chains.sweeps)
-        # A short start tells no components apart.
+        # After a short start, components are not yet distinct.
         told = {a: draws[0, -1].copy() for a, draws in kept.factors.items()} if problem.learns_shapes else start._means
         reference = {**told, **self.ready.held}
         found = trades(model, self.ready.held)
@@ -300,7 +300,7 @@ def _all_frozen(arrays: Mapping[str, Any]) -> Factors:
 
 
 def _learned(problem: Problem, kept: Kept) -> dict[str, Gamma]:
-    """The priors with what was learned: the mean of each group of entries, and the geometric mean of its shapes."""
+    """The priors with learned means, and geometric means of learned shapes, over the draws of each group."""
     learned = dict(problem.priors)
     for a, groups in problem.learns.items():
         prior, shape, mean = learned[a], learned[a].shape, learned[a].mean
@@ -314,13 +314,13 @@ def _learned(problem: Problem, kept: Kept) -> dict[str, Gamma]:
 
 def _warn(ended: Ended, schedule: Schedule, kept: bool, stacklevel: int) -> None:
     if ended.stopped == INTERRUPTED:
-        advice = f"{py_only:go on with init=fit, or }give {py:checkpoint=} next time"
-        advice = f"go on with {py:resume=True}" if kept else advice
-        what = f"these are the first {ended.draws} of {schedule.draws} draws"
+        advice = f"{py_only:resume with init=fit, or }use {py:checkpoint=} next time"
+        advice = f"rerun with {py:resume=True} to resume" if kept else advice
+        what = f"the fit has the first {ended.draws} of {schedule.draws} draws"
         if not ended.draws:
-            what = f"there are fewer than {FEWEST_DRAWS} draws, and this is the fit that the chains were to start from"
-        warnings.warn(f"the sampling was interrupted: {what}; {advice}", ConvergenceWarning, stacklevel=stacklevel + 1)
+            what = f"with fewer than {FEWEST_DRAWS} draws, the result is the fit where the chains start"
+        warnings.warn(f"sampling was interrupted: {what}; {advice}", ConvergenceWarning, stacklevel=stacklevel + 1)
     elif not ended.fit.converged:
-        advice = f"raise {py:draws} or {py:burn_in}{py_only:, or go on with init=fit}"
+        advice = f"raise {py:draws} or {py:burn_in}{py_only:, or resume with init=fit}"
         text = f"the chains have not converged: {trouble(ended.fit.diagnostics())}; {advice}"
         warnings.warn(text, ConvergenceWarning, stacklevel=stacklevel + 1)

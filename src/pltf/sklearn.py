@@ -36,7 +36,7 @@ _NUMBERS = (int, float, np.integer, np.floating)
 
 
 class ConvergenceWarning(PltfConvergenceWarning, exceptions.ConvergenceWarning):  # type: ignore[misc]
-    """A fit that ended before it settled: pltf's warning and scikit-learn's in one, for the filters of both.
+    """A fit has not converged; subclass of the warnings of pltf and scikit-learn, for the filters of both.
 
     >>> import pltf, pltf.sklearn, sklearn.exceptions
     >>> told = pltf.sklearn.ConvergenceWarning
@@ -48,52 +48,53 @@ class ConvergenceWarning(PltfConvergenceWarning, exceptions.ConvergenceWarning):
 class PoissonNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Non-negative matrix factorization of counts, ``X ~ Poisson(W H)`` with Gamma priors, by variational Bayes.
 
-    It stands where :class:`sklearn.decomposition.NMF` with the Kullback-Leibler loss does: rows of ``X`` are samples,
-    rows of ``H`` are parts that they have in common, and ``W`` tells how much of each part is in a sample. The priors
-    keep it from overfitting, and cells may be missing. This is :func:`pltf.nmf`, whose fit is at hand as ``fit_`` with
-    the posterior of every entry.
+    A Bayesian alternative to :class:`sklearn.decomposition.NMF` with the Kullback-Leibler loss: rows of ``X`` are
+    samples, rows of ``H`` are components, and ``W`` has the weight of each component in each sample. Priors prevent
+    overfitting, and cells may be missing. This is the model :func:`pltf.nmf`; ``fit_`` has its fit with the posterior
+    of every entry.
 
-    ``X`` is an array or a table; NaN, and what ``numpy.ma`` masks, is missing. In a ``scipy.sparse`` matrix what is
-    not listed is an observed zero, and a listed NaN is missing. It is never changed.
+    ``X`` is an array or a table; NaN and masked entries of ``numpy.ma`` are missing. In a ``scipy.sparse`` matrix
+    unlisted cells are observed zeros, and a listed NaN is missing. ``X`` is never modified.
 
     Parameters
     ----------
     n_components
         Number of components.
     prior_shape, prior_mean
-        The Gamma prior of all entries of ``W`` and of ``H``: positive numbers, or ``"learn"`` to learn one value for
-        each factor. A small shape makes sparse factors.
+        Hyperparameters of the Gamma prior of ``W`` and ``H``: positive numbers, or ``"learn"`` to learn one value for
+        each factor. A small shape gives sparse factors.
     prior_tie
-        Which entries of a factor share what is learned: the whole ``"factor"``, or those of one ``"component"``. With
-        means learned for each component, those that the data do not support lose all their counts.
+        Which entries share a learned hyperparameter: all of a ``"factor"``, or those of one ``"component"``. With means
+        learned for each component, unsupported components shrink to zero.
     max_iter, tol
-        At most so many sweeps; stop earlier when the last three together add less than ``tol*|bound|``, and of new rows
-        when in a sweep none moves by more than ``tol`` of its largest entry. ``tol=0``: never stop earlier.
+        Maximum number of iterations, and relative tolerance: stop when the last three iterations together improve the
+        ELBO by less than ``tol * |ELBO|``. For new rows, stop when no row changes by more than ``tol`` of its largest
+        entry. ``tol=0``: never stop early.
     n_init, random_state
-        Number of random starts, of which the best is kept, and where their numbers come from. A whole number is the
-        ``seed`` of :meth:`pltf.Model.fit`.
+        Number of random restarts, of which the best is kept, and their random state. An int is the ``seed`` of
+        :meth:`pltf.Model.fit`.
     verbose
-        Show a bar on a terminal when the fit takes over a second.
+        Show a progress bar if the fit takes more than a second.
     likelihood
-        ``"poisson"``: values are counts. ``"bernoulli"``: values are links, 0 or 1, and a cell is 1 where a Poisson
-        count of its rate is above zero. ``"auto"`` chooses by the data; ``fit_.likelihoods`` tells what.
+        ``"poisson"``: values are counts. ``"bernoulli"``: values are links, 0 or 1; a link is 1 where a Poisson count
+        is above zero. ``"auto"`` chooses by the data; ``fit_.likelihoods`` has the choice.
 
     Attributes
     ----------
     components_
         Posterior mean of ``H``, components x features.
     n_components_, n_features_in_, feature_names_in_
-        As everywhere in scikit-learn.
+        As in all scikit-learn estimators.
     bound_
-        Lower bound on the log evidence of the training data.
+        Evidence lower bound (ELBO) of the training data.
     n_iter_
-        Sweeps of the start that was kept.
+        Number of iterations of the best restart.
     fit_
-        The :class:`pltf.Fit`, with rows ``i``, columns ``j`` and components ``r``. Columns go by their names where
-        ``X`` is a table whose names are strings, each of them once.
+        The :class:`pltf.Fit`, with rows ``i``, columns ``j`` and components ``r``. Columns have labels if ``X`` is a
+        table whose column names are unique strings.
 
-    A fit works on as many threads as ``OMP_NUM_THREADS`` says, which joblib sets in its processes; without it, on
-    all cores. Their number does not change a bit of the result.
+    A fit uses ``OMP_NUM_THREADS`` threads, which joblib sets in its processes; by default all cores. The result is
+    bit-identical for any number of threads.
 
     >>> import numpy as np
     >>> from pltf.sklearn import PoissonNMF
@@ -156,11 +157,11 @@ class PoissonNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return self._learned(fitted)
 
     def _at_the_end(self, sweep: Sweep) -> bool:
-        """Ends a fit after its last sweep: pltf does not warn of one that was ended."""
+        """Callback that stops a fit at its last iteration, so that pltf does not warn about convergence."""
         return bool(sweep.n_iter >= self.max_iter)
 
     def _learned(self, fitted: Fit) -> PoissonNMF:
-        """The estimator itself, with what a fit has learned."""
+        """Set the fitted attributes; returns the estimator."""
         self.fit_, self.components_ = fitted, fitted.factors["H"].mean
         self.n_iter_, self.bound_ = fitted.n_iter, fitted.bound
         if self.tol > 0 and not fitted.converged:
@@ -169,12 +170,12 @@ class PoissonNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return self
 
     def partial_fit(self, X: Any, y: Any = None) -> PoissonNMF:
-        """Learn from one more batch of rows: ``H`` as it is known so far is their prior; ``y`` is not used.
+        """Update with another batch of rows: the posterior of ``H`` becomes its prior; ``y`` is not used.
 
-        The first call is :meth:`fit`. In later ones all rows are new samples, and the features are those of the first.
-        ``components_`` and ``fit_`` are then of all batches, but for the rows: ``fit_.factors["W"]`` has those of the
-        last batch, and ``bound_`` bounds its evidence given the batches before it. Hyperparameters stay as the first
-        batch told them, so that should not be too small. :meth:`fit` begins anew.
+        The first call is the same as :meth:`fit`. In later calls all rows are new samples with the same features.
+        ``components_`` and ``fit_`` are then learned from all batches, except that ``fit_.factors["W"]`` has the rows
+        of the last batch, and ``bound_`` is its ELBO given the batches before it. Hyperparameters are learned from the
+        first batch only, so it should not be too small. :meth:`fit` starts again from the prior.
 
         >>> import numpy as np
         >>> from pltf.sklearn import PoissonNMF
@@ -200,13 +201,13 @@ class PoissonNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return self._learned(next_batch(self.fit_, seen, append="i", options=options))
 
     def transform(self, X: Any) -> Array:
-        """Posterior mean of ``W`` for rows that may be new, with ``H`` kept at its mean.
+        """Posterior mean of ``W`` for old or new rows, with ``H`` fixed at its mean.
 
-        All rows start alike, so that what comes of one does not depend on the others, up to the tolerance. (With a
-        prior shape far below 0.5 the bound of a row has several peaks, and a few rows may end at another one when
-        others come with them.) A row with no observed cell has the mean of the prior. Training rows are treated like
-        any others: ``fit_transform`` is ``fit`` and then ``transform``, to the bit. What the fit itself believes of
-        them, ``fit_.factors["W"]``, is near to it, but takes ``H`` as uncertain too.
+        All rows have the same starting point, so the result for a row does not depend on the other rows, up to the
+        tolerance. (With a prior shape far below 0.5 the ELBO of a row has several maxima, and a few rows may reach
+        another one if the other rows change.) A row without observed cells gets the prior mean. Training rows are
+        treated like new ones: ``fit_transform`` is bit-identical to ``fit`` followed by ``transform``. The posterior of
+        the training rows in the fit, ``fit_.factors["W"]``, is similar, but includes the uncertainty of ``H``.
 
         >>> import numpy as np
         >>> from pltf.sklearn import PoissonNMF
@@ -221,7 +222,7 @@ class PoissonNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return self._fold_in(seen).factors["W"].mean
 
     def inverse_transform(self, X: Any) -> Array:
-        """Expected counts of rows with these ``W``, which is ``W @ components_``; for links these are their rates.
+        """Expected counts of rows with weights ``W``, that is ``W @ components_``; for links, their rates.
 
         >>> import numpy as np
         >>> from pltf.sklearn import PoissonNMF
@@ -238,12 +239,12 @@ class PoissonNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return rates
 
     def score(self, X: Any, y: Any = None) -> float:
-        """How well rows that may be new are told by the components, per observed cell in nats; higher is better.
+        """ELBO of old or new rows given ``H``, in nats per observed cell; higher is better.
 
-        This is the bound on ``log p(X | H)``, in which ``W`` is integrated out, over the number of observed cells. So a
-        component that explains nothing new costs a little, and a search over ``n_components`` has a peak, where the
-        likelihood at the estimated ``W`` would be nearly flat. Being a mean over cells, it compares folds of different
-        sizes and with different holes. ``y`` is not used.
+        This is the lower bound on ``log p(X | H)``, with ``W`` integrated out, divided by the number of observed cells.
+        So a component that explains nothing new has a small cost, and a search over ``n_components`` has a maximum,
+        where the likelihood at the estimated ``W`` would be nearly flat. As a mean over cells, it is comparable between
+        folds of different sizes and with different missing cells. ``y`` is not used.
 
         >>> import numpy as np
         >>> from pltf.sklearn import PoissonNMF
@@ -270,7 +271,7 @@ class PoissonNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return self.n_components_
 
     def _prior(self) -> Gamma:
-        """The prior of both factors, with the usual values to start from where it is learned."""
+        """The prior of both factors, with default initial values where it is learned."""
         values = {part: getattr(self, f"prior_{part}") for part in PARTS}
         learns = [part for part, value in values.items() if isinstance(value, str) and value == LEARN]
         for part, value in values.items():
@@ -288,10 +289,10 @@ class PoissonNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return Gamma(**given, learn=learn, tie=self.prior_tie)
 
     def _observed(self, X: Any, *, reset: bool) -> Observation:
-        """What was seen, checked as scikit-learn does it."""
-        if isinstance(X, np.ma.MaskedArray):  # NumPy would drop the mask
+        """The observed data, validated as in scikit-learn."""
+        if isinstance(X, np.ma.MaskedArray):  # NumPy would discard the mask
             X = np.ma.filled(X.astype(np.float64), np.nan)
-        check_sparse(X, "X")  # scikit-learn goes through it first
+        check_sparse(X, "X")  # scikit-learn validates it first
         X = validate_data(self, X, reset=reset, accept_sparse="csr", dtype="numeric", ensure_all_finite="allow-nan")
         least = np.fmin.reduce(X.data if sparse.issparse(X) else X, axis=None, initial=0)
         if least < 0:
@@ -299,14 +300,14 @@ class PoissonNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return _listed(X) if sparse.issparse(X) else observe(X, name="X")
 
     def _named(self, seen: Observation) -> Observation:
-        """The same with the names of the features, if they have any and these differ, as labels of the columns."""
+        """The data with unique feature names, if there are any, as labels of the columns."""
         names = getattr(self, "feature_names_in_", ())
         if not len(names) or len(set(names)) < len(names):
             return seen
         return replace(seen, dims=("i", "j"), labels={"j": known_labels(names, "feature_names_in_")})
 
     def _fold_in(self, seen: Observation) -> Fit:
-        """The posterior of the rows seen, with H kept."""
+        """The posterior of the observed rows, with H fixed."""
         learned = self.fit_.priors["W"]
         found = self._run(
             seen,
@@ -316,23 +317,23 @@ class PoissonNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             init={"W": self._expected_rows(seen.shape[0])},
             tol=0,
             callback=_Settled(self.tol),
-            likelihood=dict(self.fit_.likelihoods),  # what "auto" chose, whatever new rows look like
+            likelihood=dict(self.fit_.likelihoods),  # the choice of "auto" in the fit, not by the new rows
         )
         if self.tol > 0 and not found.converged and found.stopped != ASKED:
             _warn(found.stopped)
         return found
 
     def _expected_rows(self, n: int) -> Array:
-        """Rows of W as the prior expects them. From here sweeps end higher than from draws, and in one place."""
+        """Rows of W from prior expectations: sweeps reach a higher ELBO than from draws, and always the same one."""
         return np.array(np.broadcast_to(self.fit_.priors["W"].mean, (n, self.n_components_)))
 
     def _run(self, seen: Observation, rank: int, **options: Any) -> Fit:
-        options |= {"progress": bool(self.verbose), "dispersion": None}  # a transformer needs means alone
+        options |= {"progress": bool(self.verbose), "dispersion": None}  # a transformer needs only means
         return nmf(rank=rank).fit(seen, max_iter=self.max_iter, threads=_threads(), **options)
 
 
 class _Settled:
-    """Ends a fold-in when no row moves any more; a tolerance for the bound of all would let some end too early."""
+    """Stops a fold-in when no row changes; with a tolerance for the total ELBO, some rows would stop too early."""
 
     def __init__(self, tol: float) -> None:
         self._tol = tol
@@ -350,7 +351,7 @@ def _warn(reason: str) -> None:
 
 
 def _listed(X: Any) -> Observation:
-    """The cells of a sparse matrix: those that are not listed are zeros, those listed as NaN are holes."""
+    """The cells of a sparse matrix: unlisted cells are zeros, a listed NaN is missing."""
     listed = X.tocoo(copy=True)
     listed.sum_duplicates()
     cells, hole = np.stack(listed.coords, axis=1), np.isnan(listed.data)
@@ -364,6 +365,6 @@ def _seed(random_state: Any) -> int:
 
 
 def _threads() -> int:
-    """As many as OpenMP would take, so that the processes of joblib do not all take all cores."""
+    """The number of OpenMP threads, so that joblib processes do not each use all cores."""
     allowed = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     return max(1, min(int(allowed), available_threads())) if allowed.isdigit() else available_threads()

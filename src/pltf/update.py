@@ -74,7 +74,7 @@ def judged(known: Fit, forget: Any, append: Any, zeros: Any) -> tuple[float, Axe
     """Check the arguments; returns the share to forget and the named indices."""
     if known.method != VB.name:
         came = f"this fit has {py:method={known.method!r}}"
-        raise PltfError(f"update needs a fit with {py:method='vb'}, and {came}")
+        raise PltfError(f"update needs a fit with {py:method='vb'}, but {came}")
     number = isinstance(forget, (int, float, np.integer, np.floating)) and not isinstance(forget, bool)
     if not number or not 0 <= forget < 1:
         raise PltfError(f"{py:forget} must be a number from 0 to below 1, got {forget!r}")
@@ -178,21 +178,21 @@ def _part(model: Model, came: Incoming) -> Model:
 
 
 def _counted(model: Model, a: str, shapes: Array, counts: Array) -> Array:
-    """1 for each row of a factor that has counts behind it, else 0.
+    """1 for each row of a factor that has counts, else 0.
 
-    Where there are none, C' - A is still not zero to the last bit: fading rounds, and where the shape of the prior was
-    learned, C comes from the value before the last.
+    Without counts, C' - A is not exactly zero: tempering rounds, and if the shape of the prior was learned, C uses its
+    previous value.
     """
     axes = tuple(axis for axis, index in enumerate(model.factors[a]) if index in model.sizes)
     behind, prior = counts.sum(axis=axes, keepdims=True), (shapes - counts).sum(axis=axes, keepdims=True)
     return np.asarray(behind > NEXT_TO_NOTHING * prior, dtype=np.float64)
 
 
-# -- all together -------------------------------------------------------------------------------
+# -- the updated fit -------------------------------------------------------------------------------
 
 
 def _merged(known: Fit, came: Incoming, before: Beliefs, today: Fit | None, options: FitOptions) -> Fit:
-    """The fit with what was learned, beside what has not changed."""
+    """The updated fit, with unchanged rows of the earlier one."""
     merged = replace(
         known,
         **_beliefs_after(known, came, before, today),
@@ -201,7 +201,7 @@ def _merged(known: Fit, came: Incoming, before: Beliefs, today: Fit | None, opti
         sizes=came.sizes,
         labels=came.labels,
         priors=before.priors,
-        spread=1.0 if _is_early(known) else known.spread,  # once widened, posteriors need no more of it
+        spread=1.0 if _is_early(known) else known.spread,  # posteriors are already widened
         dispersion=_dispersion(known, came),
     )
     history = _history(known, came, before.forget, merged)

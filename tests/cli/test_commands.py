@@ -119,7 +119,7 @@ def test_select_by_hidden_cells(folder: Path) -> None:
     assert all(0 < one["heldout"] <= 1 for one in told["candidates"])
     refused = here(*command[:-1], "bound", "--score", "auc")
     assert refused.code == 2
-    assert "--score auc goes with --criterion heldout or --criterion both, got --criterion bound" in refused.err
+    assert "--score auc requires --criterion heldout or --criterion both, got --criterion bound" in refused.err
 
 
 @pytest.mark.extra("io")

@@ -90,7 +90,7 @@ def test_scores_by_tensor(run: Path, folder: Path) -> None:
     assert done["of"] == "X"
     assert done["beats_popularity"] is True
     assert done["verdict"].startswith("Better than popularity")
-    assert "--of must be 'X', of which cells were hidden, got 'Y'" in here("score", run, "--of", "Y").refusal
+    assert "--of must be 'X', the tensor of the held-out cells, got 'Y'" in here("score", run, "--of", "Y").refusal
     (folder / "hidden.csv").write_text("u,w,n\nu00,w0,3\nu01,w0,0\n")
     assert json.loads(here("score", run, folder / "hidden.csv", "--of", "Y", "--json").out)["cells"] == 2
 

@@ -112,7 +112,7 @@ def test_wrong_values_of_every_option(command: str, desk: Path) -> None:
 DEEP = [
     ((*NMF, "--holdout", "0.01"), "--holdout must hide one of 4 observed cells at least"),
     ((*NMF, "--holdout", "0.99"), "--holdout must leave one of 4 observed cells at least"),
-    ((*NMF, "--method", "em", "-p", "shape=1"), "--method em has no prior, and none to learn: leave --prior out, or"),
+    ((*NMF, "--method", "em", "-p", "shape=1"), "--method em has no prior: omit --prior, or"),
     ((*NMF, "--method", "map", "-p", "learn=mean"), "--method map cannot learn a prior"),
     ((*NMF, "-p", "tie=component"), "--prior: tie=component says how a learned value is shared: it needs learn="),
     ((*NMF, "-p", "learn=all"), "--prior: learn must be one of 'mean', 'shape', 'both'; got 'all'"),

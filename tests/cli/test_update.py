@@ -136,7 +136,7 @@ def test_a_fit_that_does_not_know_how_it_was_read() -> None:
         (("update", "b.csv", "b.csv", "-o", "run2.nc"), "b.csv is not a file saved by pltf"),
         (
             ("update", "em.nc", "b.csv", "-o", "run2.nc"),
-            "update needs a fit with --method vb, and this",
+            "update needs a fit with --method vb, but this",
         ),
         (("update", "coupled.nc", "b.csv", "-o", "run2.nc"), "is a fit of several tensors"),
     ],

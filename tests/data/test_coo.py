@@ -111,7 +111,7 @@ def test_a_huge_tensor_fits() -> None:
     fit = pltf.cp(rank=2).fit(seen, max_iter=3, tol=0)
     assert np.isfinite(fit.trace).all()
     assert fit.mean(at=cells[:5]).shape == (5,)
-    with pytest.raises(pltf.PltfError, match=r"the whole of X would take 8\.0 PB: name the cells with at="):
+    with pytest.raises(pltf.PltfError, match=r"all cells of X would take 8\.0 PB: select cells with at="):
         fit.mean()
 
 

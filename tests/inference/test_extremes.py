@@ -63,7 +63,7 @@ def test_float32_says_when_it_cannot_tell_the_bound() -> None:
     X[0, 0, 0] = 1e15
     with pytest.warns(pltf.ConvergenceWarning) as warned:
         pltf.cp(rank=3).fit(X, dtype="float32", tol=0, max_iter=20)
-    assert "float32 gives the bound only to about 1e+07 with counts as large as these" in str(warned[-1].message)
+    assert "float32 computes the bound only to within 1e+07 for counts this large" in str(warned[-1].message)
 
 
 def test_huge_counts_keep_the_digits_of_the_bound() -> None:

@@ -391,7 +391,7 @@ def test_a_prior_that_cannot_be_learned_is_refused(arguments: dict[str, object],
 @pytest.mark.parametrize(
     ("method", "prior", "message"),
     [
-        ("em", pltf.Gamma(learn="mean"), "method='em' has no prior, and none to learn"),
+        ("em", pltf.Gamma(learn="mean"), "method='em' has no prior"),
         ("map", pltf.Gamma(learn="mean"), "method='map' cannot learn a prior"),
         (
             "vb",

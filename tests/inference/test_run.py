@@ -84,7 +84,7 @@ def test_zero_tolerance_runs_all_sweeps() -> None:
 
 def test_too_few_sweeps_give_a_warning_that_advises() -> None:
     with pytest.warns(
-        pltf.ConvergenceWarning, match="3 sweeps are done; raise max_iter or tol, or go on with init=fit"
+        pltf.ConvergenceWarning, match="3 sweeps are done; raise max_iter or tol, or resume with init=fit"
     ):
         fit = MODEL.fit(X, max_iter=3)
     assert not fit.converged
@@ -193,9 +193,7 @@ def test_a_start_at_the_optimum_is_kept(method: str) -> None:
 
 def test_float32_that_runs_out_of_digits_says_so() -> None:
     big = np.random.default_rng(0).poisson(1e8, (8, 7, 6))
-    with pytest.warns(
-        pltf.ConvergenceWarning, match=r"\(rounding\).*float32 may have no more digits .* dtype='float64'"
-    ):
+    with pytest.warns(pltf.ConvergenceWarning, match=r"\(rounding\).*float32 may be too coarse .* dtype='float64'"):
         fit = pltf.cp(rank=3).fit(big, method="em", dtype="float32", accelerate=False)
     assert not fit.converged
 

@@ -174,8 +174,8 @@ def test_the_table_holds_the_measures() -> None:
     lines = repr(scores).split("\n")
     assert lines[0] == f"<Scores of {x.size} cells, {(x > 0).sum()} of them above zero; 90% intervals"
     assert [line.split()[0] for line in lines[1:-2]] == MEASURES
-    assert lines[-2].startswith("  90% intervals of the rate hold ")
-    assert lines[-1].startswith("  90% intervals of the count hold ")
+    assert lines[-2].startswith("  90% intervals of the rate contain ")
+    assert lines[-1].startswith("  90% intervals of the count contain ")
 
 
 def test_intervals_are_those_of_a_plain_bootstrap() -> None:
@@ -346,7 +346,7 @@ def test_what_the_cells_hold_is_not_used_to_predict_it(storage: str) -> None:
     assert (one.values != two.values).all()
     seeing = pltf.nmf(rank=2).fit(X, max_iter=5, tol=0)
     for data in (X, changed):
-        with pytest.warns(pltf.ScoreWarning, match="were seen by the fit"):
+        with pytest.warns(pltf.ScoreWarning, match="were used in the fit"):
             scores = pltf.metrics.score(seeing, seen_as(data, every, storage), cells, resamples=0, draws=5)
         np.testing.assert_allclose(scores.popularity, one.popularity, rtol=1e-12)
 
@@ -472,7 +472,7 @@ def test_ratings_are_scored() -> None:
 def test_what_was_left_out_is_refused() -> None:
     scores = pltf.metrics.score(links_fit(), X, ~MASK, ranking=False, draws=2, resamples=0)
     for measure in MEASURES[:2]:
-        text = f"^{measure} is not among these scores, which were made with ranking=False$"
+        text = f"^these scores have no {measure}, as they were computed with ranking=False$"
         with pytest.raises(pltf.PltfError, match=text):
             getattr(scores, measure)
     figures = plt.get_fignums()
@@ -487,21 +487,21 @@ def test_what_was_left_out_is_refused() -> None:
 def test_cells_that_were_seen_are_told_of() -> None:
     with pytest.warns(pltf.ScoreWarning) as told:
         pltf.metrics.score(links_fit(), X, np.ones(X.shape, dtype=bool), resamples=0, draws=2)
-    text = f"{MASK.sum()} of the {X.size} cells were seen by the fit: their scores tell what it remembers"
+    text = f"{MASK.sum()} of the {X.size} cells were used in the fit: their scores measure the fit, not prediction"
     assert str(told[0].message) == text
     assert told[0].filename == __file__
 
 
 HOLED = np.where(np.indices(X.shape).sum(axis=0) == 0, np.nan, X)
 SPLIT = pltf.holdout(sparse.csr_array(X), 0.3, seed=0)
-BOTH_KINDS = "cells must hold zeros and counts for AUC and average precision"
+BOTH_KINDS = "cells must have zeros and non-zeros for AUC and average precision"
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ((X,), "cells must say which cells to score, for example ~mask"),
-        ((SPLIT, SPLIT.cells), "cells must be None when X is a Holdout: it has its own"),
+        ((SPLIT, SPLIT.cells), "cells must be None when X is a Holdout, which has its own cells"),
         ((X[:-1], ~MASK), r"X must have the shape of X in the fit, \(9, 8\); got \(8, 8\)"),
         ((X, ~MASK[:-1]), r"cells: a boolean array must have the shape of the tensor, \(9, 8\); got \(8, 8\)"),
         ((X, [(0, 8)]), "cells: row 0 has 8 for index 'j', which runs from 0 to 7"),
@@ -679,7 +679,7 @@ def test_the_verdict_says_which_of_two_predictions_is_better() -> None:
     words = r"Better than popularity: the log-likelihood is -\d\.\d+ \(popularity -\d\.\d+\)\."
     assert re.fullmatch(words, better.verdict())
     assert "try fewer components" in worse.verdict()
-    assert "these 500 cells cannot tell from chance" in same.verdict()
+    assert "within chance for 500 cells" in same.verdict()
     np.testing.assert_allclose(better.lead["value"], -worse.lead["value"])
     assert (better.lead["low"] <= better.lead["value"]).all()
 
@@ -701,7 +701,7 @@ def test_cells_hidden_from_one_of_several_tensors() -> None:
     model = pltf.Model("X[i,j] = A[i,r] * B[j,r]; Y[i,k] = A[i,r] * C[k,r]", r=1)
     data = {"X": np.outer([1, 2, 3], [2, 1, 0]), "Y": np.ones((3, 2))}
     fit = replace(model.fit(data), held_out=HeldOut(np.array([[0, 0], [1, 2]]), np.array([2.0, 0.0]), of="X"))
-    with pytest.warns(pltf.ScoreWarning, match="were seen by the fit"):
+    with pytest.warns(pltf.ScoreWarning, match="were used in the fit"):
         assert metrics.score(fit).values.tolist() == [2, 0]
-    with pytest.raises(pltf.PltfError, match="of must be 'X', of which cells were hidden, got 'Y'"):
+    with pytest.raises(pltf.PltfError, match="of must be 'X', the tensor of the held-out cells, got 'Y'"):
         metrics.score(fit, of="Y")

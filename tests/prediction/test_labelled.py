@@ -84,7 +84,7 @@ def test_any_model_and_method(method: str) -> None:
 def test_names_that_would_mean_two_things(text: str, twice: str) -> None:
     latent = {"r": 1} if ",r]" in text else {"A_low": 1}
     fit = pltf.Model(text, **latent).fit(np.ones((2, 3)))
-    with pytest.raises(pltf.PltfError, match=f"^two things would be called '{twice}': give an index, a factor or"):
+    with pytest.raises(pltf.PltfError, match=f"^two variables would be named '{twice}': rename an index, a factor or"):
         fit.to_xarray()
 
 
@@ -99,12 +99,12 @@ def test_names_of_parts_are_free() -> None:
 @pytest.mark.extra("arviz")
 def test_what_is_too_large_is_refused() -> None:
     fit = pltf.nmf(rank=1).fit(pltf.observe(([(0, 1)], [3.0]), shape=(10**5, 10**5)), max_iter=2, tol=0)
-    with pytest.raises(pltf.PltfError, match=r"the answer would take .*: predictions=False leaves them out"):
+    with pytest.raises(pltf.PltfError, match=r"the result would take .*: predictions=False leaves them out"):
         fit.to_xarray()
     assert fit.to_xarray(predictions=False)["W"].shape == (10**5, 1)
-    with pytest.raises(pltf.PltfError, match=r"take .*: ask for fewer draws, or for some of the cells with at="):
+    with pytest.raises(pltf.PltfError, match=r"take .*: use fewer draws, or select cells with at="):
         fit.to_arviz(draws=2)
-    with pytest.raises(pltf.PltfError, match=r"the answer would take .*: ask for fewer draws$"):
+    with pytest.raises(pltf.PltfError, match=r"the result would take .*: use fewer draws$"):
         fit.to_arviz(draws=10**4, at=(0, 1))
     assert fit.to_arviz(draws=2, at=[(0, 1), (0, 2)]).observed_data["X"].values.tolist() == [3, 0]
 
@@ -179,7 +179,7 @@ def test_listed_cells_are_named() -> None:
     assert list(bare.to_arviz(draws=2).observed_data["X_cell"].values) == ["0, 1", "2, 2"]
     one = bare.to_arviz(draws=2, at=[(0, 0), (2, 2)])  # the first of them is missing
     assert list(one.observed_data["X_cell"].values) == ["2, 2"]
-    with pytest.raises(pltf.PltfError, match="at must list observed cells of X, and all 1 are missing"):
+    with pytest.raises(pltf.PltfError, match="at must list observed cells of X, but all 1 are missing"):
         bare.to_arviz(at=(0, 0))
 
 
@@ -262,7 +262,7 @@ def test_em_fits_are_summarized_too() -> None:
 )
 def test_names_that_arviz_needs(text: str, twice: str) -> None:
     fit = pltf.Model(text, r=1).fit(np.ones((2, 3)))
-    with pytest.raises(pltf.PltfError, match=f"^two things would be called '{twice}'"):
+    with pytest.raises(pltf.PltfError, match=f"^two variables would be named '{twice}'"):
         fit.to_arviz(draws=3)
 
 
@@ -288,5 +288,5 @@ def test_arguments_that_make_no_sense(fit: pltf.Fit, options: dict[str, Any], to
 @pytest.mark.extra("arviz")
 def test_rates_beyond_whole_numbers() -> None:
     fit = pltf.nmf(rank=1).fit(np.full((2, 2), 1e17))
-    with pytest.raises(pltf.PltfError, match="were drawn: whole counts end at 9e"):
+    with pytest.raises(pltf.PltfError, match="were drawn, but whole counts end at 9e"):
         fit.to_arviz(draws=2)

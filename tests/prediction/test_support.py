@@ -1,4 +1,4 @@
-"""Predictions that the data do not tie down."""
+"""Unsupported predictions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_top_leaves_them_out_unless_asked() -> None:
     assert len(everything) == 6
     assert everything["supported"].sum() == 1
     only = np.where(np.isnan(X) & (np.arange(6)[:, None] != 2), 1.0, X)
-    with pytest.raises(pltf.PltfError, match=r"tied down by the data: unsupported=True takes the others too"):
+    with pytest.raises(pltf.PltfError, match=r"supported by the data: unsupported=True includes the others"):
         pltf.nmf(rank=1).fit(only).top(3)
 
 
@@ -82,8 +82,10 @@ def test_a_large_tensor_without_supported_cells_among_the_largest(monkeypatch: p
     X[7:], X[0, 0] = np.nan, np.nan
     fit = pltf.nmf(rank=1).fit(X, prior={"W": pltf.Gamma(1.0, 1e3), "H": pltf.Gamma(1.0, 1.0)})
     with (
-        pytest.warns(pltf.ScoreWarning, match="of the 4 cells of largest mean the data tie down 0: others may follow"),
-        pytest.raises(pltf.PltfError, match="tied down by the data"),
+        pytest.warns(
+            pltf.ScoreWarning, match="of the 4 cells with the largest means, the data support 0; there may be more"
+        ),
+        pytest.raises(pltf.PltfError, match="supported by the data"),
     ):
         fit.top(1)
 

@@ -91,7 +91,7 @@ def test_a_label_that_is_not_known(fit: pltf.Fit) -> None:
 def test_numbers_that_are_labels_are_not_taken_for_positions() -> None:
     table = pd.DataFrame({"user": [7, 8, 9], "place": [1, 0, 1]})
     fit = pltf.nmf(("user", "place"), rank=1).fit(table)
-    with pytest.raises(pltf.PltfError, match="the labels of 'user' are numbers, so numbers may mean both"):
+    with pytest.raises(pltf.PltfError, match="the labels of 'user' are numbers, so numbers are ambiguous"):
         fit.mean((1, 0))
 
 
@@ -115,10 +115,10 @@ def test_a_factor_that_does_not_exist(fit: pltf.Fit) -> None:
 
 
 def test_what_a_table_cannot_hold(fit: pltf.Fit) -> None:
-    with pytest.raises(pltf.PltfError, match="index 'prob' would be lost in the table"):
+    with pytest.raises(pltf.PltfError, match="index 'prob' has the name of a column"):
         pltf.nmf(("user", "prob"), rank=1).fit(np.ones((2, 2))).predict()
     large = pltf.nmf(rank=1).fit(pltf.observe(([(0, 1)], [3.0]), shape=(10**5, 10**5)), max_iter=2, tol=0)
-    with pytest.raises(pltf.PltfError, match=r"the answer would take .*: ask for fewer cells with at="):
+    with pytest.raises(pltf.PltfError, match=r"the result would take .*: select fewer cells with at="):
         large.predict()
     for wrong in ({"level": 2}, {"atleast": 0}, {"draws": 0}, {"seed": -1}, {"progress": 1}, {"of": "Q"}):
         (name,) = wrong

@@ -222,7 +222,9 @@ def test_a_search_that_cannot_be_sure_says_so(monkeypatch: pytest.MonkeyPatch) -
     fit = pltf.nmf(rank=1).fit(X, mask=keep, prior={"W": pltf.Gamma(0.02, 40.0), "H": pltf.Gamma(1.0, 1.0)})
     monkeypatch.setattr("pltf.fit.MOST_LISTED", 0)
     monkeypatch.setattr(module, "MOST_TRIED", 4)
-    with pytest.warns(pltf.ScoreWarning, match="of the 4 cells of largest mean these are the most probable") as told:
+    with pytest.warns(
+        pltf.ScoreWarning, match="these are the most probable of the 4 cells with the largest means"
+    ) as told:
         fit.top(1, unsupported=True)
     assert told[0].filename == __file__
 
@@ -244,7 +246,7 @@ def test_a_search_that_is_too_long_ends_with_the_best_so_far(monkeypatch: pytest
     data = pltf.observe((cells, np.ones(len(cells))), shape=shape)
     fit = pltf.cp(rank=8).fit(data, max_iter=3, tol=0)
     monkeypatch.setattr(module, "MOST_BOXES", 12)
-    with pytest.warns(pltf.ScoreWarning, match="the search ended after 12 boxes of cells: others may have means of"):
+    with pytest.warns(pltf.ScoreWarning, match="the search stopped after 12 boxes of cells: others may have means of"):
         some = fit.top(5, among="zero")
     assert len(some) == 5
     assert some["mean"].min() > fit.mean(at=np.argwhere(rng.random(shape) < 0.001)).mean()

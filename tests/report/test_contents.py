@@ -309,7 +309,7 @@ def test_a_search_that_was_ended_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("pltf.prediction.top.MOST_BOXES", 1)
     monkeypatch.setattr("pltf.prediction.top.MOST_JUDGED", 0)
     (found,) = predictions(fit, None, 5, progress=False)
-    assert found.notes[0].startswith("The search ended after 1 boxes of cells")
+    assert found.notes[0].startswith("The search stopped after 1 boxes of cells")
 
 
 def test_a_tensor_that_is_too_large_to_build_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -452,7 +452,7 @@ def test_warnings_about_scores_become_notes(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         text = report_of(replace(fit, held_out=HeldOut(at, X[tuple(at.T)].astype(float))), tmp_path)
-    assert "40 of the 40 cells were seen by the fit" in text
+    assert "40 of the 40 cells were used in the fit" in text
 
 
 # -- history ------------------------------------------------------------------------------------

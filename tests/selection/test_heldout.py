@@ -227,18 +227,18 @@ def test_hidden_cells_choose_if_nobody_says_what_and_data_suffice(tmp_path: Path
     found = quietly(pltf.select, MODEL, few, checkpoint=path, **options)
     assert found.criterion == "bound"
     non_zeros = f"{np.count_nonzero(few)} observed non-zeros are too few"
-    assert found.note == f"{non_zeros}: 5 folds of 30 would hide more than 90% of them"
-    assert f"chosen   by the bound: {found.note}" in repr(found)
+    assert found.note == f"{non_zeros}: 5 folds of 30 would hold out more than 90% of them"
+    assert f"chosen   by ELBO: {found.note}" in repr(found)
     assert loaded(path).note == found.note
     assert quietly(pltf.select, MODEL, few, score="auc", **options).criterion == "both"  # which asks for them
 
     quick = quietly(pltf.select, MODEL, _overdispersed()[:30, :30], **options | {"restarts": 4})
     assert (quick.criterion, quick.note) == (
         "bound",
-        "with 4 restarts each fold has only 1, which may end anywhere",
+        "with 4 restarts each fold gets only 1, which is unreliable",
     )
     once = quietly(pltf.select, MODEL, _overdispersed()[:30, :30], **options | {"restarts": 1})
-    assert once.note == "with 1 restart each fold has only 1, which may end anywhere"
+    assert once.note == "with 1 restart each fold gets only 1, which is unreliable"
     alone = quietly(pltf.select, MODEL, _overdispersed(), **options | {"r": [2]})
     assert (alone.criterion, alone.note) == ("bound", "")
 
@@ -257,7 +257,7 @@ def test_hidden_cells_find_the_order(both: pltf.Selection) -> None:
     assert summary.query("winner")["r"].tolist() == [3]
     assert summary["heldout"][2] >= summary["heldout"].max() - summary["heldout_se"].max()
     assert summary["weight"].sum() == pytest.approx(1)
-    assert "hidden   log likelihood -" in repr(both)
+    assert "held out log likelihood -" in repr(both)
     np.testing.assert_array_equal(both.best_fit.trace, pltf.nmf(rank=3).fit(X, restarts=2).trace)
     folds = both.heldout
     assert folds.groupby("r")["score"].mean().to_numpy() == pytest.approx(
@@ -336,8 +336,8 @@ def test_doubts_when_criteria_disagree_or_nothing_is_clear(both: pltf.Selection)
     assert not any("disagree" in text for text in both.doubts)
     outcomes = {one.label["r"]: one for one in both.outcomes}
     wrong = pltf.Selection(**vars_of(both) | {"winner": outcomes[4], "best": {"r": 4}})
-    assert any("the criteria disagree: the bound is highest at r=3, by" in text for text in wrong.doubts)
-    assert any(text.startswith("hidden cells hardly tell: r=3 to r=4 are within") for text in wrong.doubts)
+    assert any("the criteria disagree: the ELBO is highest at r=3, by" in text for text in wrong.doubts)
+    assert any(text.startswith("held-out scores are inconclusive: r=3 to r=4 are within") for text in wrong.doubts)
 
 
 def test_a_doubt_when_very_different_orders_predict_alike() -> None:
@@ -345,7 +345,7 @@ def test_a_doubt_when_very_different_orders_predict_alike() -> None:
     level = tuple(replace(one, folds=_scores(-1.0)) for one in found.outcomes)
     found = pltf.Selection(**vars_of(found) | {"outcomes": level, "winner": level[0], "best": {"r": 1}})
     assert found.weights.tolist() == [1, 0, 0]
-    assert any(text.startswith("hidden cells hardly tell: r=1 to r=5 are within two") for text in found.doubts)
+    assert any(text.startswith("held-out scores are inconclusive: r=1 to r=5 are within two") for text in found.doubts)
 
 
 def test_of_few_data_a_larger_share_is_hidden() -> None:
@@ -384,7 +384,9 @@ def test_a_doubt_when_restarts_differ_by_more_than_the_lead() -> None:
     assert not clear.doubts
     lucky = _by_bound([-110.0, -110.0], [-111.0, -111.0], [-109.0, -190.0, -190.0, -190.0])
     assert lucky.weights[2] < 0.5
-    assert lucky.doubts[0].startswith("restarts of r=3 differ by 81.0 nats and it leads by 1.0; with other restarts")
+    assert lucky.doubts[0].startswith(
+        "restarts of r=3 differ by 81.0 nats, but its lead is only 1.0; with other restarts"
+    )
 
 
 def test_no_doubt_about_rounding_when_bounds_are_near_zero(both: pltf.Selection) -> None:
@@ -517,7 +519,7 @@ def test_a_fold_that_is_done_is_not_done_again(tmp_path: Path, monkeypatch: pyte
         ({"criterion": "heldout", "score": "rmse"}, "score must be one of"),
         (
             {"criterion": "bound", "score": "auc"},
-            "score='auc' goes with criterion='heldout' or criterion='both', got criterion='bound'",
+            "score='auc' requires criterion='heldout' or criterion='both', got criterion='bound'",
         ),
         ({"widen": 1}, "widen must be True or False, got 1"),
     ],
@@ -528,12 +530,12 @@ def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
 
 
 def test_data_that_are_too_few_to_hide_some_are_refused() -> None:
-    message = "criterion='heldout' needs at least 23 observed non-zeros, to hide 18% of them 5 times; got 6"
+    message = "criterion='heldout' needs at least 23 observed non-zeros, to hold out 18% of them 5 times; got 6"
     with pytest.raises(pltf.PltfError, match=f"^{message}: use criterion='bound'$"):
         pltf.select(MODEL, np.eye(6), r=[1, 2], criterion="heldout")
     with pytest.raises(pltf.PltfError, match=f"^{message}: use criterion='bound' and score='log_likelihood'$"):
         pltf.select(MODEL, np.eye(6), r=[1, 2], score="auc")
-    with pytest.raises(pltf.PltfError, match=r"score='auc' needs zeros and non-zeros among the hidden cells"):
+    with pytest.raises(pltf.PltfError, match=r"score='auc' needs both zeros and non-zeros among the held-out cells"):
         pltf.select(MODEL, X + 1, r=[1, 2], criterion="heldout", score="auc")
 
 

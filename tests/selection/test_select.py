@@ -491,7 +491,7 @@ def test_an_outcome_is_told_by_runs_that_came_to_their_ends() -> None:
 def test_the_warning_of_a_fit_that_has_not_converged_is_passed_on() -> None:
     with pytest.warns(pltf.ConvergenceWarning, match="has not converged"), pytest.warns(pltf.SelectionWarning) as told:
         found = select(MODEL, X, r=[3], restarts=2, max_iter=4)
-    assert found.doubts == ("2 of 2 runs ended before they converged: raise max_iter",)
+    assert found.doubts == ("2 of 2 runs did not converge: raise max_iter",)
     assert any(str(one.message) == found.doubts[0] for one in told)
 
 
@@ -506,8 +506,8 @@ def test_inputs_are_not_changed() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"r": []}, "sizes of 'r' are empty: nothing to try"),
-        ({"r": range(0)}, "sizes of 'r' are empty: nothing to try"),
+        ({"r": []}, "sizes of 'r' must have at least one size, got none"),
+        ({"r": range(0)}, "sizes of 'r' must have at least one size, got none"),
         ({"r": [0, 1]}, "every size of 'r' must be a whole number of at least 1, got 0"),
         ({"r": [2, -3]}, "every size of 'r' must be a whole number of at least 1, got -3"),
         ({"r": [2.5]}, "every size of 'r' must be a whole number of at least 1, got 2.5"),
@@ -526,7 +526,7 @@ def test_inputs_are_not_changed() -> None:
         ({"tol": -1}, "tol must be a number from 0 to below 1, got -1"),
         ({"max_iter": 0}, "max_iter must be a whole number of at least 1, got 0"),
         ({"seed": -1}, "seed must be a whole number of at least 0, got -1"),
-        ({"prior": []}, "prior is an empty list: nothing to try"),
+        ({"prior": []}, "prior is empty: pass at least one prior"),
         ({"prior": [pltf.Gamma(), 0.5]}, "prior must be a Gamma or a mapping from factor to Gamma, got float"),
         ({"init": {"A": 1}}, "init must be 'prior' or 'random' in a search, got dict"),
         ({"init": "zero"}, "init must be one of 'prior', 'random'; got 'zero'"),
@@ -585,7 +585,7 @@ def test_losing_the_shared_folder_is_an_error(tmp_path: Path, monkeypatch: pytes
     [
         (
             pltf.Model("X[i,j,k] = A[i,bound] B[j,bound] C[k,bound]", bound=2),
-            "latent index 'bound' would be lost in the table, which has such a column: rename it",
+            "latent index 'bound' has the name of a column of the table: rename it",
         ),
         ("ir,jr->ij", "model must be a Model or a list of them, got 'ir,jr->ij'"),
         ([], "model must be a Model or a list of them, got []"),
@@ -625,4 +625,4 @@ def test_tables_are_in_the_order_of_the_sizes_with_the_winner_marked() -> None:
     grid = select(pltf.tucker(ranks=(2, 2, 2)), X, q=[2, 1], p=[2, 1], restarts=1, max_iter=3, tol=0)
     assert grid.summary()[["p", "q"]].values.tolist() == [[1, 1], [1, 2], [2, 1], [2, 2]]
     many = replace(found, outcomes=found.outcomes * 9)
-    assert "and 6 more candidates, which did worse" in repr(many)
+    assert "and 6 more candidates, with lower scores" in repr(many)

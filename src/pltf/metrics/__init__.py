@@ -1,4 +1,4 @@
-"""How good predictions of hidden cells are."""
+"""Scores of predictions of held-out cells."""
 
 from pltf.metrics.baseline import popularity
 from pltf.metrics.scores import Scores, score

@@ -1,4 +1,4 @@
-"""The prediction that any model has to beat: rows, columns, ... as busy as they were, and nothing else."""
+"""The baseline for all models: the product of the marginals."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _AT_A_TIME = 1 << 20  # cells
 
 
 def popularity(X: Any, at: Any, *, mask: Any = None) -> Array:
-    """Expected counts of cells by how busy their row, their column, ... was: no factorization at all.
+    """Expected counts of cells from the activities of their row, column, ... alone, without factorization.
 
-    ``X`` and ``mask`` are data as for a fit, ``at`` lists cells as for :meth:`pltf.Fit.mean`; what these hold does not
-    matter. Every position of every index has an activity relative to the mean: the counts seen there over those
-    expected, with one more of each, so that a position of which nothing is known is like the others. The expected count
-    of a cell is the mean of all times the activities of its positions.
+    ``X`` and ``mask`` are data as for a fit; ``at`` lists cells as for :meth:`pltf.Fit.mean`, whose values are not
+    used. Every position of every index has an activity relative to the mean: its observed count divided by the expected
+    one, with one added to both, so that positions without data have activity 1. The expected count of a cell is the
+    overall mean times the activities of its positions.
 
     >>> import numpy as np, pltf.metrics
     >>> X = np.array([[8.0, 4.0], [4.0, np.nan]])
@@ -37,7 +37,7 @@ def popularity(X: Any, at: Any, *, mask: Any = None) -> Array:
 
 
 def expected_by_popularity(seen: Observation, pattern: Pattern, cells: Coords) -> Array:
-    """The same, of cells that ``pattern`` says were observed; the cells themselves never count."""
+    """The same from cells that were observed according to ``pattern``; the cells ``at`` are never used."""
     totals, numbers = _marginals(seen, pattern, cells)
     mean = totals[0].sum() / max(numbers[0].sum(), 1)
     rate = np.full(cells.shape[1], mean)
@@ -68,19 +68,19 @@ def _marginals(seen: Observation, pattern: Pattern, hidden: Coords) -> tuple[lis
 
 
 def _has_unlisted_zeros(seen: Observation, pattern: Pattern) -> bool:
-    """Whether training cells are too many to be gone through: then those that are not listed are counted as zeros."""
+    """Whether there are too many training cells to visit each: then unlisted cells are counted as zeros."""
     listed = isinstance(seen, CooObservation | StoredObservation) and seen.unlisted == "zero"
     return listed and isinstance(pattern, ListedPattern | StoredPattern) and pattern.unlisted == "zero"
 
 
 def _observed_by(pattern: Pattern, seen: Observation) -> Callable[[Coords], Bools]:
-    """Whether cells are known to a pattern. Each cell of a store that it is the pattern of is, without a search."""
+    """Whether cells are in a pattern. For the pattern of a store, all its cells are, without a search."""
     same = isinstance(pattern, StoredPattern) and pattern.seen.digest() == seen.digest()
     return (lambda cells: np.ones(cells.shape[1], dtype=bool)) if same else pattern.observed
 
 
 def _with_all_values(seen: Observation, pattern: Pattern) -> Iterator[tuple[Coords, Array]]:
-    """Cells among which are all training cells, or at least all that are not zero, and their values; some at a time."""
+    """Cells that include all training cells, or at least all non-zero ones, with their values, in blocks."""
     if isinstance(seen, StoredObservation) and (seen.unlisted == "missing" or _has_unlisted_zeros(seen, pattern)):
         yield from ((cells, values.astype(np.float64)) for cells, values in seen.blocks())
         return
@@ -96,7 +96,7 @@ def _with_all_values(seen: Observation, pattern: Pattern) -> Iterator[tuple[Coor
 
 
 def _listed(seen: Observation, pattern: Pattern) -> Coords | None:
-    """The list of these cells; None if there is an array, and so all of its cells can be gone through."""
+    """The list of these cells; None for an array, all of whose cells can be visited."""
     if isinstance(pattern, ListedPattern) and pattern.missing is None:
         return pattern.coords
     if isinstance(seen, CooObservation) and (seen.unlisted == "missing" or _has_unlisted_zeros(seen, pattern)):
@@ -105,5 +105,5 @@ def _listed(seen: Observation, pattern: Pattern) -> Coords | None:
 
 
 def distinct(cells: Coords) -> Coords:
-    """Cells sorted, each once."""
+    """Unique cells, sorted."""
     return np.unique(cells, axis=1) if cells.shape[1] else cells

@@ -1,4 +1,4 @@
-"""How many held-out counts lie in the intervals of counts and of rates, and how many should."""
+"""Coverage of the intervals of counts and rates on held-out cells, and the expected coverage."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from pltf.likelihoods import BERNOULLI
 if TYPE_CHECKING:
     import pandas as pd
 
-DEVIANCE_DRAWS = 20  # each draws all cells
-MOST_DRAWN = 1 << 23  # numbers that are held at a time
+DEVIANCE_DRAWS = 20  # repeats; each draws all cells
+MOST_DRAWN = 1 << 23  # numbers in memory at a time
 
 
 def coverage(fit: Fit, name: str, at: Coords, x: Array, level: float, draws: int, seed: int) -> pd.DataFrame:
-    """For intervals of rates and of counts: the share of counts inside, and what it would be if the fit were right.
+    """Share of counts inside the intervals of rates and of counts, and the expected share if the fit is correct.
 
-    Counts scatter around their rates, so few of them lie in the interval of the rate, and more than ``level`` in that
-    of the count, whose ends are whole numbers. What can be judged is whether the share is the expected one.
+    Counts vary around their rates, so few of them lie in the interval of the rate. The interval of the count has whole
+    ends and contains more than ``level`` of the counts. So compare the share with the expected one.
     """
     import pandas as pd
 
@@ -40,13 +40,13 @@ def coverage(fit: Fit, name: str, at: Coords, x: Array, level: float, draws: int
         inside, expected = np.full((2, 2), np.nan)
     table = {"level": level, "inside": inside / x.size, "expected": expected / x.size}
     found = pd.DataFrame(table, index=pd.Index(["rate", "count"], name="interval"))
-    return found.loc[["count"]] if fit.likelihoods.get(name) == BERNOULLI else found  # a link is no rate
+    return found.loc[["count"]] if fit.likelihoods.get(name) == BERNOULLI else found  # a link is not a rate
 
 
 def expected_deviance(fit: Fit, name: str, at: Coords, mean: Array, seed: int) -> float:
-    """Mean deviance of counts that are drawn from the fit: what to expect if the fit is right.
+    """Mean deviance of counts drawn from the fit: the expected deviance if the fit is correct.
 
-    It is far from zero: of Poisson counts about 1 where rates are large, and less where they are small.
+    It is not zero: for Poisson counts about 1 where rates are large, and less where they are small.
     """
     links, total = fit.likelihoods.get(name) == BERNOULLI, 0.0
     step = max(1, MOST_DRAWN // DEVIANCE_DRAWS)
@@ -65,7 +65,7 @@ def expected_deviance(fit: Fit, name: str, at: Coords, mean: Array, seed: int) -
 def _of_part(
     fit: Fit, name: str, at: Coords, x: Array, level: float, draws: int, seed: int
 ) -> tuple[list[float], list[float]]:
-    """How many of some cells lie in their interval, of the rate and of the count, and how many would on average."""
+    """How many cells lie in the intervals of their rate and count, and the expected number."""
     ends, inside, expected = np.array([(1 - level) / 2, (1 + level) / 2]), [], []
     rates, counts = (
         fit.sample(draws, at.T, counts=one, seed=seed, of=name, progress=False).astype(np.float64)

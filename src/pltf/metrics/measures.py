@@ -1,4 +1,4 @@
-"""Measures of what was predicted of cells, on bare arrays with weights."""
+"""Measures of predictions of cells, on plain arrays with weights."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from sklearn.metrics import average_precision_score, mean_poisson_deviance, roc_
 
 from pltf.gamma import Array
 
-RANKING = ("auc", "average_precision")  # of cells with a count before zeros: both must be there
+RANKING = ("auc", "average_precision")  # measures of the ranking of non-zeros above zeros; they need both
 REST = ("log_likelihood", "deviance", "rmse")
 
-_LEAST = 1e-280  # that can be divided by
+_LEAST = 1e-280  # smallest number to divide by
 
 
 class Judged:
-    """Counts of cells, what was expected of them, and the log-probability that they were given."""
+    """Counts of cells, their expected counts and their log-probabilities."""
 
     def __init__(self, x: Array, mean: Array, log_prob: Array, ranking: bool = True, links: bool = False) -> None:
         self.x, self.mean, self._log_prob, self.ranking, self._links = x, mean, log_prob, ranking, links
@@ -37,13 +37,13 @@ class Judged:
         ]
 
     def _deviance(self) -> float:
-        impossible = (self.x > 0) & (self.mean == 0)  # counts where none was expected: point estimates can say so
+        impossible = (self.x > 0) & (self.mean == 0)  # possible for point estimates
         if self._links or impossible.any():
             return float(self._terms[1].mean())
         return float(mean_poisson_deviance(self.x, np.maximum(self.mean, _LEAST)))
 
     def weighted(self, weight: Array) -> list[float]:
-        """The same with a weight for each cell, from sums prepared once, as there are hundreds of samples to judge."""
+        """The measures with a weight for each cell, from precomputed sums, as there are hundreds of resamples."""
         drawn = weight > 0  # terms may be infinite
         log_prob, deviance, square = np.average(self._terms[:, drawn], axis=1, weights=weight[drawn])
         return [*(self._weighted_ranking(weight) if self.ranking else ()), log_prob, deviance, np.sqrt(square)]
@@ -52,14 +52,14 @@ class Judged:
         """AUC and average precision."""
         above, zeros = (np.bincount(self._rank, part, minlength=self._ranks) for part in self._kinds * weight)
         hits, misses = np.cumsum(above[::-1]), np.cumsum(zeros[::-1])  # above a threshold, from the highest on
-        behind = misses[-1] - misses + zeros[::-1] / 2  # zeros with a lower rank, and half of those with the same
+        behind = misses[-1] - misses + zeros[::-1] / 2  # zeros with a lower rank, plus half of the ties
         precision = hits / np.maximum(hits + misses, _LEAST)
         areas: Array = above[::-1] @ np.array([behind / misses[-1], precision]).T / hits[-1]
         return areas
 
     @cached_property
     def _terms(self) -> Array:
-        """What each cell adds to log-probability, deviance and squared error."""
+        """The contribution of each cell to log-probability, deviance and squared error."""
         deviance = 2 * special.kl_div(self.x, self.mean)
         if self._links:
             deviance += 2 * special.kl_div(1 - self.x, 1 - self.mean)
@@ -72,9 +72,9 @@ class Judged:
 
     @cached_property
     def _rank(self) -> NDArray[np.intp]:
-        """Of each cell by its mean, from the lowest: odd at the mean of a cell above zero, even between two of them.
+        """Rank of each cell by its mean, in ascending order: odd at the mean of a non-zero, even between two of them.
 
-        Zeros between the same two are as one, whatever their means; with few links among many zeros ranks are few.
+        Zeros between the same two non-zeros share a rank, so few non-zeros among many zeros give few ranks.
         """
         marks = np.unique(self.mean[self.x > 0])
         return np.searchsorted(marks, self.mean, "left") + np.searchsorted(marks, self.mean, "right")
@@ -85,7 +85,7 @@ class Judged:
 
 
 def resampled(positive: NDArray[np.bool_], count: int, seed: int, ranking: bool = True) -> Iterator[Array]:
-    """How often each cell is drawn in samples with replacement; to be ranked, they have both kinds of cells."""
+    """How often each cell occurs in samples with replacement; for rankings, samples have zeros and non-zeros."""
     rng = np.random.default_rng(seed)
     while count:
         weight = np.bincount(rng.integers(positive.size, size=positive.size), minlength=positive.size)

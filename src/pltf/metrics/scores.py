@@ -1,4 +1,4 @@
-"""Scores of a fit on hidden cells, with their uncertainty and beside the popularity of rows and columns."""
+"""Scores of a fit on held-out cells, with uncertainty and the popularity of rows and columns as baseline."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _ADVICE = (
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Scores:
-    """How well hidden cells were predicted; :func:`pltf.metrics.score` makes it.
+    """Scores on held-out cells, as returned by :func:`pltf.metrics.score`.
 
     >>> import numpy as np, pltf, pltf.metrics
     >>> X = np.random.default_rng(0).poisson(np.outer([9, 1, 5, 2], [3, 0.1, 1, 0.5]))
@@ -61,15 +61,15 @@ class Scores:
 
     table: pd.DataFrame  # a row for each measure, with bootstrap intervals
     calibration: pd.DataFrame  # a row for each bin of cells, by their expected count
-    popularity_calibration: pd.DataFrame  # the same by popularity
-    values: Array  # what the cells hold
-    means: Array  # what was expected of them
-    popularity: Array  # and what by popularity alone
+    popularity_calibration: pd.DataFrame  # the same for popularity
+    values: Array  # values of the cells
+    means: Array  # expected values
+    popularity: Array  # expected values by popularity alone
     level: float  # of the intervals
-    coverage: pd.DataFrame  # of intervals of rates and counts: the share of the values inside, and the expected one
-    lead: pd.DataFrame  # a row for each measure: by how much it is better than that of popularity, with intervals
-    sampled: bool = False  # zeros are rarer among these cells than among all
-    expected_deviance: float = math.nan  # of data that are drawn from the fit: the deviance if the fit is right
+    coverage: pd.DataFrame  # intervals of rates and counts: share of the values inside, and expected share
+    lead: pd.DataFrame  # a row for each measure: improvement over popularity, with intervals
+    sampled: bool = False  # zeros were sampled, so they are rarer than in all cells
+    expected_deviance: float = math.nan  # expected deviance if the fit is correct
 
     @property
     def ranking(self) -> bool:
@@ -78,17 +78,17 @@ class Scores:
 
     @property
     def auc(self) -> float:
-        """Area under the ROC curve: how often a cell with a count has a larger expected count than one without."""
+        """Area under the ROC curve: probability that a non-zero has a larger expected count than a zero."""
         return self._value("auc")
 
     @property
     def average_precision(self) -> float:
-        """Area under the curve of precision against recall."""
+        """Area under the precision-recall curve."""
         return self._value("average_precision")
 
     @property
     def log_likelihood(self) -> float:
-        """Mean over the cells of the log-probability of what they hold, under the posterior predictive; in nats."""
+        """Mean posterior predictive log-probability of the values of the cells, in nats."""
         return self._value("log_likelihood")
 
     @property
@@ -105,25 +105,25 @@ class Scores:
     def headline(self) -> str:
         """The measure to look at first: the log-likelihood, or AUC if at least half of the cells are zeros.
 
-        Where nearly all cells are zeros, most of the log-likelihood tells how few counts there are; which cells have
-        them is what AUC tells. So it is where zeros were sampled, which changes the log-likelihood.
+        If nearly all cells are zeros, the log-likelihood mostly measures how rare non-zeros are, and AUC measures which
+        cells they are. AUC is also the headline if zeros were sampled, which changes the log-likelihood.
         """
         mostly_zeros = self.sampled or 2 * np.count_nonzero(self.values) <= self.values.size
         return "auc" if self.ranking and mostly_zeros else "log_likelihood"
 
     @property
     def beats_popularity(self) -> bool | None:
-        """Whether the headline measure is better than that of popularity; None if these cells cannot tell.
+        """Whether the headline measure is better than that of popularity; None if the difference is not significant.
 
-        They can if the bootstrap interval of the difference (``lead``) leaves out zero. Without intervals
-        (``resamples=0``) the difference itself decides.
+        It is significant if the bootstrap interval of the difference (``lead``) excludes zero. Without intervals
+        (``resamples=0``) the sign of the difference decides.
         """
         value, low, high = self.lead.loc[self.headline, ["value", "low", "high"]]
         low, high = (value, value) if np.isnan(low) else (low, high)
         return True if low > 0 else False if high < 0 else None
 
     def verdict(self) -> str:
-        """In words: whether the fit predicts better than the popularity of rows and columns alone.
+        """One sentence: whether the fit predicts better than the popularity of rows and columns alone.
 
         >>> import numpy as np, pltf, pltf.metrics
         >>> rng = np.random.default_rng(0)
@@ -139,12 +139,12 @@ class Scores:
         row = self.table.loc[headline]
         compared = f"the {_WORDS[headline]} is {row['value']:.4g} (popularity {row['popularity']:.4g})"
         told = {True: "Better than popularity", False: "Worse than popularity", None: "About as good as popularity"}
-        too_few = f", a difference that these {self.values.size:,} cells cannot tell from chance"
+        too_few = f", a difference within chance for {self.values.size:,} cells"
         advice = "" if beats else _ADVICE if beats is False else too_few
         return f"{told[beats]}: {compared}{self._otherwise(beats)}{advice}."
 
     def _otherwise(self, beats: bool | None) -> str:
-        """The other of the two main measures, where it says the opposite."""
+        """The other main measure, if it disagrees."""
         other = "log_likelihood" if self.headline == "auc" else "auc"
         if beats is None or other not in self.table.index:
             return ""
@@ -156,7 +156,7 @@ class Scores:
 
     def _value(self, measure: str) -> float:
         if measure not in self.table.index:
-            raise PltfError(f"{measure} is not among these scores, which were made with {py:ranking=False}")
+            raise PltfError(f"these scores have no {measure}, as they were computed with {py:ranking=False}")
         return float(self.table.loc[measure, "value"])
 
     def plot(self, axes: Any = None) -> Any:
@@ -189,8 +189,8 @@ class Scores:
             interval = f"({row['low']:.4f} to {row['high']:.4f})" if sampled else ""
             rows.append(f"  {measure:<18}{row['value']:>9.4f} {interval:<24} popularity {row['popularity']:.4f}")
         for kind, row in self.coverage.iterrows():
-            share = f"{row['level']:.0%} intervals of the {kind} hold {row['inside']:.1%} of the values"
-            rows.append(f"  {share} ({row['expected']:.1%} if the fit is right)")
+            share = f"{row['level']:.0%} intervals of the {kind} contain {row['inside']:.1%} of the values"
+            rows.append(f"  {share} ({row['expected']:.1%} if the fit is correct)")
         return "\n".join(rows) + ">"
 
 
@@ -207,32 +207,32 @@ def score(
     ranking: bool = True,
     progress: bool = True,
 ) -> Scores:
-    """Compare what a fit predicts of hidden cells with what they hold, and with what popularity predicts.
+    """Score the predictions of a fit for held-out cells, and compare them with the popularity baseline.
 
     Parameters
     ----------
     X, cells
-        The data with all their values, dense or listed, and which of their cells to look at: as for
-        :meth:`pltf.Fit.mean`, for example ``~mask`` of the mask that the fit was given. Or a :class:`pltf.Holdout`
-        alone, or nothing for a fit that comes with the cells that were hidden from it (``fit.held_out``). If ``X`` has
-        names of its axes, as a DataArray, positions are along these, in their order there.
+        The complete data, dense or listed, and the cells to score, given as for :meth:`pltf.Fit.mean`; for example
+        ``~mask``, where ``mask`` is the mask of the fit. Or a :class:`pltf.Holdout` alone, or nothing for a fit that
+        stores its held-out cells (``fit.held_out``). If ``X`` has named axes, as a DataArray, positions are in the
+        order of these axes.
     of
-        The tensor, when the model has several; ``X`` are its data.
+        Name of the tensor when the model has several; ``X`` is its data.
     draws
-        Draws of the posterior for the log-likelihood and the coverage of intervals.
+        Number of posterior draws for the log-likelihood and the coverage of intervals.
     resamples, level, seed
-        The intervals hold the value for a share of ``level`` of so many random samples of the cells, with replacement
-        (bootstrap). They tell how sure the score is with cells as few as these, not how it would change with another
-        mask: for that, hide others. ``resamples=0``: no intervals.
+        Bootstrap intervals with probability ``level``, from ``resamples`` samples of the cells with replacement. They
+        measure the uncertainty due to the number of cells, not the variation between masks. ``resamples=0``: no
+        intervals.
     ranking
-        AUC and average precision tell whether cells with a count are ranked above empty ones, so both kinds must be
-        among the cells. Where they are not, as in ratings of which none is zero, False leaves these two out.
+        Compute AUC and average precision, which measure whether non-zeros are ranked above zeros, so the cells must
+        have both. False leaves them out, for example for ratings without zeros.
 
-    Of links (a fit with ``likelihood="bernoulli"``) what is expected is the probability of a link, and the deviance is
-    that of the Bernoulli distribution. Popularity then is the rate, and its expected value the probability at it.
+    For links (``likelihood="bernoulli"``) the expected value of a cell is the probability of a link, and the deviance
+    is that of the Bernoulli distribution. Popularity is then used as a rate, and converted to a probability.
 
-    Popularity is how busy each row, column, ... was over the cells that the fit has seen
-    (:func:`pltf.metrics.popularity`): no factorization at all. What does not beat it has learned nothing else.
+    Popularity is the product of the marginals of the cells that the fit has seen (:func:`pltf.metrics.popularity`). A
+    fit that is no better has learned nothing beyond them.
 
     >>> import numpy as np, pltf, pltf.metrics
     >>> X = np.random.default_rng(0).poisson(np.outer([9, 1, 5, 2], [3, 0.1, 1, 0.5]))
@@ -250,7 +250,7 @@ def score(
     seed, ranking, progress = whole("seed", seed, 0), flag("ranking", ranking), flag("progress", progress)
     name = _tensor(fit, X, of)
     if not isinstance(X, Holdout):
-        kept(fit.patterns[name], "X must be the Holdout that it was fitted to")
+        kept(fit.patterns[name], "pass the Holdout that it was fitted to as X")
     seen, at, x = _held(fit, name, X, cells)
     pattern = fit.patterns[name] if fit.keeps_data else seen.pattern()
     if ranking:
@@ -258,22 +258,22 @@ def score(
     held = fit.held_out if X is None else X
     sampled = isinstance(held, HeldOut) and held.sampled
     if sampled:
-        text = "zeros are rarer among the hidden cells than among all: AUC does not mind, but the other scores do"
+        text = "zeros are rarer among the held-out cells than in the data: this affects all scores but AUC"
         warnings.warn(f"{text}, and observed counts seem higher than expected", ScoreWarning, stacklevel=2)
     again = int(np.count_nonzero(pattern.observed(at)))
     if again:
-        text = f"{again:,} of the {x.size:,} cells were seen by the fit: their scores tell what it remembers"
+        text = f"{again:,} of the {x.size:,} cells were used in the fit: their scores measure the fit, not prediction"
         warnings.warn(text, ScoreWarning, stacklevel=2)
     log_prob = fit.log_prob(at.T, x, draws=draws, seed=seed, of=name, progress=progress)
     busy = expected_by_popularity(seen, pattern, at)
-    if fit.likelihoods.get(name) == BERNOULLI:  # of a link its probability is expected, of popularity that at its rate
+    if fit.likelihoods.get(name) == BERNOULLI:  # expected: the probability of a link
         expected = fit.prob(at.T, draws=draws, seed=seed, of=name, progress=progress)
         fitted = Judged(x, expected, log_prob, ranking, links=True)
         simple = Judged(x, -np.expm1(-busy), Bernoulli().log_prob(x, busy), ranking, links=True)
         busy = simple.mean
     else:
         fitted = Judged(x, fit.mean(at.T, of=name), log_prob, ranking)
-        noise = fit._noise(name).at(at)  # the same for both: only what they expect is compared
+        noise = fit._noise(name).at(at)  # the same for both: only expected counts are compared
         simple = Judged(x, busy, noise.log_prob(x, busy), ranking)
     table, lead = _tables(fitted, simple, resamples, level, seed, progress=progress)
     ours, theirs = (_calibration(x, said, resamples, level, seed, ranking) for said in (fitted.mean, busy))
@@ -283,26 +283,26 @@ def score(
 
 
 def _tensor(fit: Fit, X: Any, of: str | None) -> str:
-    """The tensor to score: of cells that were hidden from one, that one."""
+    """The tensor to score; for held-out cells, their tensor."""
     held = fit.held_out if X is None else X
     hidden = held.of if isinstance(held, HeldOut) else None
     if hidden is not None and of is not None and fit.tensor(of) != hidden:
-        raise PltfError(f"{py:of} must be {hidden!r}, of which cells were hidden, got {of!r}")
+        raise PltfError(f"{py:of} must be {hidden!r}, the tensor of the held-out cells, got {of!r}")
     return fit.tensor(of if of is not None else hidden)
 
 
 def _held(fit: Fit, name: str, X: Any, cells: Any) -> tuple[Observation, Coords, Array]:
-    """The data, the cells (modes, n) and what they hold."""
+    """The data, the cells (modes, n) and their values."""
     indices = fit.model.observed[name]
     shape = tuple(fit.sizes[index] for index in indices)
     source = X
     if X is None:
         X = fit.held_out
         if X is None:
-            raise PltfError(f"{py:X} must be the data, for this fit does not come with cells that were hidden from it")
+            raise PltfError(f"{py:X} must be the data, because this fit has no held-out cells")
     if isinstance(X, (Holdout, HeldOut)):
         if cells is not None:
-            raise PltfError(f"{py:cells} must be None when {py:X} is a Holdout: it has its own")
+            raise PltfError(f"{py:cells} must be None when {py:X} is a Holdout, which has its own cells")
         source, cells = X.train if isinstance(X, Holdout) else observed_again(fit.patterns[name]), X.cells
     elif cells is None:
         raise PltfError(f"{py:cells} must say which cells to score, for example ~mask")
@@ -322,14 +322,14 @@ def _held(fit: Fit, name: str, X: Any, cells: Any) -> tuple[Observation, Coords,
 def _need_both_kinds(x: Array) -> None:
     if (x > 0).all() or not (x > 0).any():
         kind = "above zero" if (x > 0).all() else "zero"
-        text = f"{py:cells} must hold zeros and counts for AUC and average precision, but all {x.size:,} are {kind}"
+        text = f"{py:cells} must have zeros and non-zeros for AUC and average precision, but all {x.size:,} are {kind}"
         raise PltfError(f"{text}: {py:ranking=False} leaves these out")
 
 
 def _coords(
     cells: Any, source: Any, shape: tuple[int, ...], indices: tuple[str, ...], labels: Mapping[str, Labels]
 ) -> Coords:
-    """Cells as (modes, n). If their data name their axes, positions are along these, in the order they have there."""
+    """Cells as (modes, n). If the data have named axes, positions are in the order of these axes."""
     if not _are_positions(cells):
         return as_cells(cells, shape, indices, labels, f"{py:cells}").T
     dims, own = indices, dict[str, Any]()
@@ -349,17 +349,17 @@ def _coords(
 
 
 def _are_positions(cells: Any) -> bool:
-    """Whether cells go by numbers, and not by names and labels."""
+    """Whether cells are given as numbers, not as names or labels."""
     try:
         return not has_names(cells) and np.asarray(cells).dtype.kind in "biu"
-    except (ValueError, TypeError):  # ragged rows, which are refused
+    except (ValueError, TypeError):  # ragged rows, which raise an error later
         return False
 
 
 def _tables(
     fitted: Judged, simple: Judged, resamples: int, level: float, seed: int, *, progress: bool
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """A row for each measure: its value and interval, for the fit and for popularity; and by how much the fit leads."""
+    """A row for each measure: value and interval, for the fit and for popularity; and the lead of the fit."""
     import pandas as pd
 
     measures, drawn = fitted.measures, np.full((2, max(resamples, 1), len(fitted.measures)), np.nan)
@@ -380,7 +380,7 @@ def _tables(
 
 
 def _lead(values: Array, drawn: Array, shares: list[float], index: pd.Index) -> pd.DataFrame:
-    """By how much the measures of the first of two predictions are better, with intervals."""
+    """Improvement of the measures of the first prediction over the second, with intervals."""
     import pandas as pd
 
     sign = np.where(np.isin(index, _LESS_IS_BETTER), -1.0, 1.0)
@@ -391,7 +391,7 @@ def _lead(values: Array, drawn: Array, shares: list[float], index: pd.Index) -> 
 
 
 def _calibration(x: Array, mean: Array, resamples: int, level: float, seed: int, ranking: bool = True) -> pd.DataFrame:
-    """Cells in bins of equal expected totals: their expected and observed mean counts, the latter with its interval."""
+    """Calibration: expected and observed mean counts, with intervals, in bins of equal expected totals."""
     import pandas as pd
 
     order = np.argsort(mean, kind="stable")

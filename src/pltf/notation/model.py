@@ -143,88 +143,100 @@ class Model:
         device: str = "cpu",
         client: Client | None = None,
     ) -> Fit:
-        """Fit the factors to data, which may have missing cells.
+        """Fit the model to data, which may have missing cells.
 
         Parameters
         ----------
         X
-            An array, a table or an xarray DataArray with labels, listed cells, or an observation from
-            :func:`pltf.observe`; a mapping from tensor name to data if the model has several tensors. NaN and masked
-            entries of ``numpy.ma`` are missing. The data are never changed. Tensors that share an index are aligned by
-            label: cells with labels that a tensor does not have are missing in it.
+            The data: an array, a table or DataArray with labels, a list of cells, or the result of
+            :func:`pltf.observe`, which lists all supported types. A mapping from tensor to data if the model has
+            several tensors. NaN and masked entries of ``numpy.ma`` are missing. Tensors that share an index are
+            aligned by label; cells whose labels occur only in another tensor are missing. ``X`` is never modified.
         mask
-            True where a cell was observed; a mapping if there are several tensors.
+            True where a cell was observed; a mapping from tensor to mask if there are several tensors.
         method
-            ``"vb"``: variational posterior of every factor and the ELBO. ``"em"``: maximum likelihood. ``"map"``:
-            maximum of the posterior; if a prior shape is below 1 the maximum does not exist, and entries are set to
-            zero: objectives are then comparable only between iterations with the same zeros, and the trace may fall
-            when one is added (docs/concepts/em.md). ``"gibbs"``: samples from the exact posterior, for whole counts;
-            slower than VB, with calibrated intervals.
+            ``"vb"``: variational Bayes, with the posterior of every factor and the evidence lower bound (ELBO).
+
+            ``"em"``: maximum likelihood.
+
+            ``"map"``: maximum a posteriori. With a prior shape below 1 the density has no maximum, and entries are set
+            to zero: objectives are then comparable only between iterations with the same zeros, and the trace may
+            decrease when a zero is added (docs/concepts/em.md).
+
+            ``"gibbs"``: draws from the exact posterior, for whole counts. Slower than VB, with calibrated intervals.
         prior
-            A :class:`pltf.Gamma` for all factors, or a mapping from factor name to Gamma. The default, also for factors
-            that the mapping does not contain, is ``Gamma(0.5, 10, learn="mean")``: the mean of each factor's entries
-            is learned, so it suits counts of any scale. The paper's prior is ``Gamma(0.5, 10)``. MAP does not learn
-            priors; its default is ``Gamma(1, 10)``.
+            A :class:`pltf.Gamma` for all factors, or a mapping from factor to Gamma. Default, also for factors that
+            the mapping does not name: ``Gamma(0.5, 10, learn="mean")``, which learns the mean of each factor's
+            entries and so adapts to counts of any scale. The paper uses ``Gamma(0.5, 10)``. MAP learns no
+            hyperparameters; its default is ``Gamma(1, 10)``.
         max_iter, tol
-            Maximum iterations (additional ones if ``init`` is a Fit) and relative tolerance: the fit converges when the
-            last three iterations together add less than ``tol*|ELBO|``. With ``tol=0`` it only stops early if the ELBO
-            falls.
+            Maximum number of iterations (if ``init`` is a Fit: of further iterations), and relative tolerance: the run
+            has converged when the last three iterations together improve the ELBO by less than ``tol * |ELBO|``.
+            ``tol=0`` stops early only if the ELBO decreases. An iteration, or sweep, updates every factor once.
         restarts, seed
-            Number of random starts, of which the best is kept. Restart k of a seed does not depend on the number of
-            restarts, and ``fit.restarts`` lists the seed that reproduces it alone. ``seed=None`` draws a seed.
+            Number of random restarts; the one with the highest ELBO is kept. Restart k of a seed does not depend on
+            the number of restarts, and ``fit.restarts`` has the seed that reproduces it alone. ``seed=None`` uses a
+            random seed.
         init
-            ``"prior"`` draws from the prior, ``"random"`` draws positive numbers on the scale of the data. A mapping
-            from factor name to array (for every free factor) gives the start values. Pass a Fit to resume from it; its
-            trace is continued if data, mask, method, prior and fixed factors are the same, which must be passed again.
+            ``"prior"``: start from a draw from the prior. ``"random"``: start from random positive numbers of the scale
+            of the data. A mapping from factor to array, with every free factor: start from these arrays. A Fit: resume
+            from it; pass the data, mask, method, prior and fixed factors again. If they are the same, the trace
+            continues.
         fixed
-            Mapping from factor name to its array. Fixed factors have no prior and are not learned.
+            Mapping from factor to array. These factors are not learned and have no prior.
         dtype
-            ``"float64"`` or ``"float32"``: precision of the arithmetic over the cells. The ELBO is always summed in
-            float64; with float32 its error is about 1e-8 of the total count.
+            ``"float64"`` or ``"float32"``, for the arithmetic over cells. The ELBO is always summed in float64; with
+            float32 its error is about 1e-8 of the total count.
         engine, threads
-            How sums over cells are computed, and the number of threads (default: all cores). The result does not depend
-            on the number of threads.
+            How the sums over cells are computed, and the number of threads (default: all cores). The result is
+            bit-identical for any number of threads.
         accelerate
-            Balance the scales of the factors after each iteration and extrapolate its step as long as the ELBO does not
-            fall: needs many times fewer iterations. False, with the prior of the paper, runs exactly its Algorithm 1.
+            Balance the scales of the factors after each sweep, and extrapolate as long as the ELBO does not decrease;
+            this takes far fewer iterations. False, with the paper's prior, is exactly its Algorithm 1.
         progress
             Show a progress bar if the fit takes more than a second.
         callback
-            Called with a :class:`pltf.Sweep` after each iteration; return True to stop this restart.
+            Called with a :class:`pltf.Sweep` after each iteration; return True to stop that restart.
         checkpoint, every, resume
-            File to which the fit is saved every ``every`` seconds and when it ends; :func:`pltf.load` then reads it.
-            After an interruption, rerun the same call with ``resume=True`` to resume; the result is identical. If
-            the file does not exist yet, the fit starts from the beginning. Ctrl-C returns the best fit so far after the
-            current iteration, and saves the checkpoint if there is one; pressed twice, it interrupts at once.
+            A file to which the state is saved every ``every`` seconds and at the end, when :func:`pltf.load` can read
+            it. After an interruption, rerun the call with ``resume=True`` to resume; the result is identical. If the
+            file does not exist, the fit starts from the beginning. Ctrl-C stops after the current iteration, saves the
+            checkpoint if there is one, and returns the best fit so far; pressed twice, it raises KeyboardInterrupt.
         keep_data
-            Keep the observed cells and their values in the Fit and its file. Without them the Fit is smaller, and still
-            predicts and can be resumed, but it cannot list the top missing or zero cells (``fit.top``), score cells
-            without the :class:`pltf.Holdout` it was fitted to, or export data to ArviZ.
+            Store in the Fit, and in its file, which cells were observed and their values. Without them the Fit is
+            smaller, and can still predict and be resumed, but cannot list the top missing or zero cells
+            (``fit.top``), score cells without the :class:`pltf.Holdout` it was fitted to, or pass data to ArviZ.
         likelihood
-            ``"poisson"``: values are counts. ``"bernoulli"``: values are links, 0 or 1; a link is 1 if a Poisson count
-            with the rate of the cell is positive. ``"auto"``: bernoulli for a tensor in which all observed values are 0
-            or 1 and both occur, otherwise poisson; ``fit.likelihoods`` shows the choice. A mapping from tensor name to
-            one of these if the model has several tensors; tensors that it does not contain are poisson.
+            ``"poisson"``: values are counts. ``"bernoulli"``: values are links, 0 or 1; a link is 1 where a Poisson
+            count is above zero. ``"auto"``: bernoulli for tensors whose observed values are 0 or 1 and include both,
+            otherwise poisson; ``fit.likelihoods`` has the choice. Or a mapping from tensor to one of these; tensors
+            that it does not name are poisson.
         chains, burn_in, draws, thin
             Only for ``method="gibbs"``. Every chain starts at a draw from a VB fit (to which ``restarts``, ``max_iter``
-            and ``tol`` apply), discards ``burn_in`` sweeps, and then keeps ``draws`` draws, one every ``thin`` sweeps.
-            Defaults: 4 chains, 200 sweeps of burn-in (0 if ``init`` is a Gibbs fit), 200 draws, 1. If ``init`` is a VB
-            fit, chains start from it; if it is a Gibbs fit, they continue from its last draws. ``callback`` is called
-            after each sweep of each chain, with the number of the chain as ``restart``; return True to stop all chains.
+            and ``tol`` apply), discards ``burn_in`` sweeps, and keeps ``draws`` draws, one every ``thin`` sweeps.
+            Defaults: 4 chains, 200 sweeps of burn-in (none if ``init`` is a Gibbs fit), 200 draws, ``thin=1``. If
+            ``init`` is a VB fit, chains start from it; if it is a Gibbs fit, they continue from its last draws.
+            ``callback`` is called after each sweep of each chain, whose number is ``restart``; return True to stop all
+            chains.
         dispersion
-            Overdispersion of the counts relative to Poisson, used for intervals, probabilities and scores; it does not
-            change the factors. ``"auto"`` estimates it after the fit, with a second, shorter fit that holds out some
-            observed cells (docs/prediction.md). ``"index:NAME"`` estimates one value per position of an index. A number
-            is used as it is: a count of rate m has the variance m + m^2 / number. None: counts are Poisson.
+            Overdispersion of the counts, used for intervals, probabilities and scores; it does not change the factors.
+            ``"auto"`` estimates it after the fit from held-out cells, with a second, shorter fit (docs/prediction.md).
+            ``"index:NAME"`` estimates one value for each position of an index. A number is used as it is: a count with
+            rate m has variance m + m^2 / number. None: counts are Poisson.
         device
             Where to compute: ``"cpu"``, a GPU by its PyTorch name (``"cuda"``, ``"cuda:1"``), or ``"auto"``: a GPU if
             there is one and the plan expects it to be faster. Requires ``pip install 'pltf[gpu]'`` (docs/gpu.md). The
-            result is an ordinary Fit on the host.
+            result is an ordinary Fit on the CPU.
         client
-            A ``distributed.Client``: the workers of its Dask cluster compute the sums over a cell store that they all
-            can read (:func:`pltf.open`) or over a ``dask.dataframe`` or ``dask.array``, for which the default client of
-            Dask is used if none is given. The result is an ordinary Fit, identical to the one without a cluster
+            A ``distributed.Client``: the workers of its Dask cluster compute the sums over a cell store that all of
+            them can read (:func:`pltf.open`), or over a ``dask.dataframe`` or ``dask.array``; for these the default
+            Dask client is used unless one is passed. The result is an ordinary Fit, the same as without a cluster
             (docs/howto/cluster.md). Requires ``pip install 'pltf[dask]'``.
+
+        Returns
+        -------
+        Fit
+            The posterior or estimate of every factor, with methods for predictions, scores and plots.
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.array([[1.0, 2.0], [2.0, np.nan]]))

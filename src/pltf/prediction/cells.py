@@ -1,4 +1,4 @@
-"""Which cells are asked for: listed ones, or all of a tensor."""
+"""Requested cells: listed ones, or all cells of a tensor."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ _NUMBERS = (bool, int, float, np.number, np.bool_)
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """Cells in the order of the answers: rows of positions, or all cells of a tensor."""
+    """Cells in the order of the results: rows of positions, or all cells of a tensor."""
 
     sizes: tuple[int, ...]  # of the tensor
-    listed: Coords | None  # (modes, cells); None: all of them
-    single: bool = False  # one cell, asked for by itself: its answer has no axis of cells
+    listed: Coords | None  # (modes, cells); None: all cells
+    single: bool = False  # a single cell: its result has no axis of cells
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the answers."""
+        """Shape of the results."""
         return self.sizes if self.listed is None else (self.listed.shape[1],)
 
     @property
     def size(self) -> int:
-        """Their number, which may be beyond any machine integer."""
+        """Their number, which may exceed machine integers."""
         return math.prod(self.shape)
 
     def coords(self, part: slice) -> Coords:
@@ -52,7 +52,7 @@ class Asked:
 
     @property
     def places(self) -> Coords | tuple[NDArray[np.intp], ...]:
-        """Positions along each mode, which broadcast to the shape of the answers."""
+        """Positions along each mode, which broadcast to the shape of the results."""
         return np.indices(self.sizes, sparse=True, dtype=np.intp) if self.listed is None else self.listed
 
     def parts(self, most: int) -> Iterator[slice]:
@@ -60,22 +60,22 @@ class Asked:
         return (slice(at, min(at + most, self.size)) for at in range(0, self.size, most))
 
     def answer(self, array: _Answer) -> _Answer:
-        """An answer as it is handed out: of a single cell without the axis of cells, which is the last."""
+        """The result as returned: for a single cell, without its last axis."""
         if not self.single:
             return array
-        return cast(_Answer, array[..., 0][()])  # a number where no axis is left
+        return cast(_Answer, array[..., 0][()])  # a number if no axis is left
 
     def empty(self, *before: int) -> Array:
-        """Where the answers go: flat, with further axes before the cells."""
+        """An array for the results: flat, with further axes before the cells."""
         try:
             return np.empty((*before, self.size))
         except (MemoryError, ValueError, OverflowError):
             size = human(8 * math.prod(before) * self.size, "B")
-            raise PltfError(f"the answer would take {size}: ask for fewer cells with {py:at=}") from None
+            raise PltfError(f"the result would take {size}: select fewer cells with {py:at=}") from None
 
 
 def asked(at: Any, sizes: tuple[int, ...], indices: tuple[str, ...], labels: Mapping[str, Labels]) -> Asked:
-    """The cells that ``at`` means: one, an (n, modes) array, index arrays, a boolean array, or None for all."""
+    """The cells that ``at`` selects: one cell, an (n, modes) array, index arrays, a boolean array, or None for all."""
     if at is None:
         return Asked(sizes, None)
     single = isinstance(at, tuple) and len(at) == len(sizes) and all(map(_is_scalar, at))
@@ -84,7 +84,7 @@ def asked(at: Any, sizes: tuple[int, ...], indices: tuple[str, ...], labels: Map
 
 
 def _is_scalar(one: Any) -> bool:
-    """Whether it is a label or a position, and not several."""
+    """Whether it is a single label or position."""
     return isinstance(one, str) or (not getattr(one, "shape", ()) and not isinstance(one, (list, tuple, Mapping)))
 
 
@@ -133,7 +133,7 @@ def as_cells(
 def _where(
     at: Any, shape: tuple[int, ...], indices: tuple[str, ...], labels: Mapping[str, Labels], name: str
 ) -> NDArray[np.intp]:
-    """The cells where a DataArray is True, one after the other as they lie in it: so come values[at]."""
+    """The cells where a DataArray is True, in its order, which is that of values[at]."""
     _check_dims(at, indices, name)
     if at.dtype != bool:
         raise PltfError(f"{name}: a DataArray must be boolean, got dtype {at.dtype}")
@@ -142,7 +142,7 @@ def _where(
         if index in labels and index in at.indexes:
             what, own = f"{name}: labels of {index!r}", at.indexes[index]
             if own.has_duplicates:
-                raise PltfError(f"{what}: the label {shown(own[own.duplicated()][0])} stands twice")
+                raise PltfError(f"{what}: the label {shown(own[own.duplicated()][0])} occurs twice")
             places = labels[index].positions(own, what)
             columns[index] = places[columns[index]]
         elif at.sizes[index] != size:
@@ -153,11 +153,11 @@ def _where(
 def _check_dims(array: Any, indices: tuple[str, ...], name: str) -> None:
     if set(array.dims) != set(indices):
         came, want = ", ".join(map(str, array.dims)), ", ".join(indices)
-        raise PltfError(f"{name} has the dims {came}, and {want} were expected")
+        raise PltfError(f"{name} has the dims {came}, but {want} were expected")
 
 
 def _by_labels(at: Any, indices: tuple[str, ...], labels: Mapping[str, Labels], name: str) -> Any:
-    """Rows with a word in them go by labels. Arrays of numbers are positions; lists of them must not be ambiguous."""
+    """Rows with a string are labels. Arrays of numbers are positions; lists of numbers must not be ambiguous."""
     if not isinstance(at, (list, np.ndarray)) or not len(at):
         return at
     if isinstance(at, np.ndarray) and at.dtype.kind in "biuf":
@@ -178,12 +178,12 @@ def _by_labels(at: Any, indices: tuple[str, ...], labels: Mapping[str, Labels], 
 
 
 def _refuse_ambiguous(indices: tuple[str, ...], labels: Mapping[str, Labels], name: str) -> None:
-    """Numbers in a list may be positions or labels, where labels are numbers and other ones."""
+    """Raise an error if numbers in a list may be positions or labels: if labels are other numbers."""
     for index in indices:
         held = labels[index].index if index in labels else None
         if held is not None and held.dtype.kind in "iuf" and not np.array_equal(held, np.arange(len(held))):
-            advice = "give labels in a table, or positions in an array"
-            raise PltfError(f"{name}: the labels of {index!r} are numbers, so numbers may mean both: {advice}")
+            advice = "pass labels as a table, or positions as an array"
+            raise PltfError(f"{name}: the labels of {index!r} are numbers, so numbers are ambiguous: {advice}")
 
 
 def observed_like(
@@ -197,9 +197,9 @@ def observed_like(
     new: str | None = None,
     value: str | None = None,
 ) -> Observation:
-    """Further data of a fit, in which its labels stand for its positions; those of index ``new`` may be others.
+    """Read more data for a fit, matched by its labels; labels of index ``new`` may be new.
 
-    ``unlisted`` is what a cell is that a table does not list, ``value`` its column of values.
+    ``unlisted`` says what the unlisted cells of a table are; ``value`` is its column of values.
     """
     data = data if value is not None else long_or_array(data, indices, name)
     data = observe(data, dims=indices, name=name) if is_annotated(data) else data
@@ -219,7 +219,7 @@ def observed_like(
 
 
 def labelled_array(array: Any, indices: tuple[str, ...], labels: Mapping[str, Labels], name: str) -> Any:
-    """The values of a DataArray, its axes and labels in the order of a fit."""
+    """The values of a DataArray with axes and labels in the order of a fit."""
     _check_dims(array, indices, name)
     array = array.transpose(*indices)
     for index in indices:
@@ -229,14 +229,14 @@ def labelled_array(array: Any, indices: tuple[str, ...], labels: Mapping[str, La
 
 
 def check_labels(seen: Observation, known: Mapping[str, Labels], name: str) -> None:
-    """Refuse an observation whose labels stand for other positions than those of the fit."""
+    """Raise an error if the labels of an observation differ from those of the fit."""
     for index, labels in seen.labels.items():
         if index in known and labels != known[index]:
-            raise PltfError(f"{name} has other labels of {index!r} than the fit: pass the table or the array itself")
+            raise PltfError(f"{name} and the fit have different labels of {index!r}: pass the table or array itself")
 
 
 def observed_values(values: Any, cells: Asked, indices: tuple[str, ...], labels: Mapping[str, Labels]) -> Array:
-    """A value for each cell that is asked for, finite and not negative; of a DataArray those that it has there."""
+    """A value for each requested cell, finite and non-negative; from a DataArray, its values at the cells."""
     if is_xarray(values) and set(values.dims) == set(indices):
         values = labelled_array(values, indices, labels, f"{py:values}")
         if values.shape != cells.sizes:

@@ -1,6 +1,6 @@
 """The distributions of ``noise.py`` for rates on a device: probabilities of values, in PyTorch.
 
-PyTorch has no incomplete beta function. So where tails of a negative binomial need it, the rates come to the host.
+PyTorch has no incomplete beta function, so tails of a negative binomial that need it are computed on the host.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class DeviceNoise(Protocol):
 
 
 def noise_on(noise: Noise, put: Any) -> DeviceNoise:
-    """The noise of some cells on a device, to which ``put`` brings an array."""
+    """The noise of some cells on a device; ``put`` copies an array to it."""
     if isinstance(noise, host.Bernoulli):
         return OfLinks(put)
     if isinstance(noise, host.NegativeBinomial):
@@ -86,7 +86,7 @@ class OfCounts(_OnDevice):
 
 
 class OfLinks(_OnDevice):
-    """1 where a Poisson count of this rate is above zero, otherwise 0."""
+    """Links: 1 where a Poisson count is above zero, otherwise 0."""
 
     def log_prob(self, x: Tensor, rates: Tensor) -> Tensor:
         torch = self.torch
@@ -104,7 +104,7 @@ class OfLinks(_OnDevice):
 
 @dataclass(frozen=True, eq=False)
 class OfNegativeBinomial(_OnDevice):
-    """Poisson counts of rates that vary."""
+    """Negative binomial: Poisson counts whose rates vary."""
 
     noise: host.NegativeBinomial
     size: Tensor
@@ -121,7 +121,7 @@ class OfNegativeBinomial(_OnDevice):
         return torch.where(size < host._STIRLING, few, self._of_large(x, rates, torch.clip(size, min=host._STIRLING)))
 
     def _log_ratio(self, x: Tensor, size: Tensor) -> Tensor:
-        """log Gamma(x + size) / Gamma(x + 1), for large x by Stirling's series without what cancels."""
+        """log Gamma(x + size) / Gamma(x + 1); for large x by Stirling's series without the canceling terms."""
         torch, gammaln = self.torch, self.torch.special.gammaln
         far = torch.clip(x, min=host._STIRLING)
         powers = (far + 0.5) * torch.log1p((size - 1) / (far + 1)) + (size - 1) * (torch.log(far + size) - 1)
@@ -129,7 +129,7 @@ class OfNegativeBinomial(_OnDevice):
         return torch.where(x < host._STIRLING, gammaln(x + size) - gammaln(x + 1), series)
 
     def _of_large(self, x: Tensor, rates: Tensor, size: Tensor) -> Tensor:
-        """As ``noise.py`` has it: a Poisson in the limit."""
+        """As in ``noise.py``: a Poisson in the limit."""
         torch, special = self.torch, self.torch.special
         beside = torch.abs(x - rates) / (size + torch.minimum(x, rates))
         ratio = torch.where(x >= rates, 1.0, -1.0) * torch.log1p(beside)
@@ -152,7 +152,7 @@ class OfNegativeBinomial(_OnDevice):
 
 @dataclass(frozen=True, eq=False)
 class OfZeroInflated(_OnDevice):
-    """Zero for another reason in a share of all cases."""
+    """Excess zeros: zero in a share of all cases."""
 
     share: float
     inner: DeviceNoise
@@ -174,7 +174,7 @@ class OfZeroInflated(_OnDevice):
 
 @dataclass(frozen=True, eq=False)
 class OfStrays(_OnDevice):
-    """Counts that have nothing to do with their rate in a share of all cases."""
+    """Strays: counts independent of their rate, in a share of all cases."""
 
     share: float
     typical: float

@@ -1,4 +1,4 @@
-"""Whether chains agree and how many independent draws they are worth: rank-normalised split R-hat and bulk ESS.
+"""Convergence diagnostics of chains: rank-normalized split R-hat and bulk effective sample size (ESS).
 
 Vehtari, Gelman, Simpson, Carpenter and Bürkner (2021), as in Stan and ArviZ. Arrays are (chain, draw).
 """
@@ -18,13 +18,13 @@ from pltf.prediction.moments import Belief, rates_of_draws
 if TYPE_CHECKING:
     import pandas as pd
 
-CELLS = 200  # whose rates are looked at, of each tensor
-LARGEST_RHAT, FEWEST_EFFECTIVE = 1.05, 100  # what good chains keep to
+CELLS = 200  # number of cells of each tensor whose rates are examined
+LARGEST_RHAT, FEWEST_EFFECTIVE = 1.05, 100  # limits for converged chains
 LARGEST_OF_SHARES = 1.2  # and the R-hat of shares of components
 
 
 def rhat(draws: Array) -> float:
-    """How much wider all chains together are than each by itself; 1 if they agree.
+    """R-hat: standard deviation of all chains together relative to single chains; 1 if they agree.
 
     >>> import numpy as np
     >>> same = np.random.default_rng(0).normal(size=(4, 500))
@@ -38,7 +38,7 @@ def rhat(draws: Array) -> float:
 
 
 def ess(draws: Array) -> float:
-    """How many independent draws would tell the mean as well.
+    """Effective sample size: number of independent draws that estimate the mean equally well.
 
     >>> import numpy as np
     >>> independent = np.random.default_rng(0).normal(size=(4, 500))
@@ -51,7 +51,7 @@ def ess(draws: Array) -> float:
 
 
 def _halves(draws: Array) -> Array:
-    """Every chain as two: a chain that drifts disagrees with itself."""
+    """Split every chain into two, so that a drifting chain disagrees with itself."""
     half = draws.shape[1] // 2
     return np.concatenate([draws[:, :half], draws[:, -half:]])
 
@@ -70,7 +70,7 @@ def _rhat(draws: Array) -> float:
 
 
 def _ess(draws: Array) -> float:
-    """Autocorrelations of all chains together, added up for as long as pairs of them are positive (Geyer 1992)."""
+    """Sum of the autocorrelations of all chains while pairs of them are positive (Geyer 1992)."""
     n = draws.shape[1]
     centred = draws - draws.mean(axis=1, keepdims=True)
     spectrum = np.fft.rfft(centred, 2 * n, axis=1)
@@ -84,13 +84,13 @@ def _ess(draws: Array) -> float:
     pairs = rho[: n - n % 2].reshape(-1, 2).sum(axis=1)[: max(1, (n - 3) // 2 + 1)]
     end = int(np.argmax(pairs <= 0)) if (pairs <= 0).any() else len(pairs) - 1
     falling = np.minimum.accumulate(pairs[:end])
-    last = max(float(rho[2 * end]), 0.0) if 2 * end < n else 0.0  # the next one alone, if it is positive
+    last = max(float(rho[2 * end]), 0.0) if 2 * end < n else 0.0  # the next one alone if positive
     tau = -1 + 2 * falling.sum() + last
     return float(draws.size / max(tau, 1 / np.log10(draws.size)))
 
 
 def table(quantities: Mapping[str, Array]) -> pd.DataFrame:
-    """R-hat and effective draws of quantities, each (chain, draw); of several, (chain, draw, n), median and worst."""
+    """R-hat and ESS of quantities (chain, draw); for arrays (chain, draw, n), median and worst."""
     import pandas as pd
 
     rows: dict[str, tuple[float, float]] = {}
@@ -106,7 +106,7 @@ def table(quantities: Mapping[str, Array]) -> pd.DataFrame:
 
 
 def some_rates(belief: Belief, chains: int) -> Array:
-    """Rates of cells at random under every draw: (chain, draw, cell)."""
+    """Rates of random cells under every draw: (chain, draw, cell)."""
     rng = np.random.default_rng(0)
     cells = np.stack([rng.integers(0, size, CELLS) for size in belief.shape])
     drawn = np.stack(list(rates_of_draws(belief, Asked(belief.shape, cells))))
@@ -114,10 +114,10 @@ def some_rates(belief: Belief, chains: int) -> Array:
 
 
 def trouble(found: pd.DataFrame) -> str:
-    """What is wrong with chains, in words; nothing if they are good.
+    """The problem with chains as text; empty if they have converged.
 
-    The worst of many rates looks bad by chance: it does not count. Shares of components that overlap drift slowly,
-    while the rates that they add up to do not: they may be further apart.
+    The worst of many rates is ignored, as it is bad by chance. Shares of overlapping components mix slowly while their
+    sum does not, so they have a larger limit.
     """
     shares = found.index.str.startswith("share")
     judged = found[~shares & ~found.index.str.endswith("worst")]

@@ -23,9 +23,9 @@ class Dispersion:
     the same rates, both summed.
 
     >>> print(Dispersion(0.5, cells=4200, factor=41.3))
-    counts vary 41 times more than Poisson allows (size 0.5, from 4,200 held-back cells)
+    counts vary 41 times more than Poisson allows (size 0.5, from 4,200 held-out cells)
     >>> print(Dispersion(cells=4200))
-    no more variance than Poisson (from 4,200 held-back cells)
+    no more variance than Poisson (from 4,200 held-out cells)
     >>> print(Dispersion(note="there are too few cells"))
     Poisson: there are too few cells
     """
@@ -84,7 +84,7 @@ class Dispersion:
     def __str__(self) -> str:
         if self.note:
             return f"Poisson: {self.note}"
-        source = f"from {self.cells:,} held-back cells" if self.cells else "given"
+        source = f"from {self.cells:,} held-out cells" if self.cells else "given"
         if self.is_poisson:
             return f"no more variance than Poisson ({source})"
         times = "" if math.isnan(self.factor) else f" {_times(self.factor)} times"
@@ -97,10 +97,10 @@ class Dispersion:
         return f"size {np.min(self.size):.3g} to {np.max(self.size):.3g}{rate} along '{self.index}'"
 
     def _others(self) -> str:
-        zeros = f", {self.zeros:.1%} extra zeros" if self.zeros else ""
+        zeros = f", {self.zeros:.1%} excess zeros" if self.zeros else ""
         return zeros + (f", {100 * self.strays:.2g}% strays" if self.strays else "")
 
 
 def _times(factor: float) -> str:
-    """A factor with as many digits as can be read."""
+    """A factor with a readable number of digits."""
     return f"{factor:.1f}" if factor < 10 else f"{factor:,.0f}"

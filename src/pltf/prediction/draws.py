@@ -1,4 +1,4 @@
-"""What only sampling can tell of cells: probabilities, intervals, tails, and the draws themselves."""
+"""Predictions from posterior draws: probabilities, intervals, tail probabilities, and the draws themselves."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from pltf.prediction.noise import Noise, draw_counts
 from pltf.prediction.rates import RatesAt
 from pltf.threads import available_threads, ordered_map, single_threaded_blas
 
-MOST_CELLS = 1 << 20  # whose rates are held at a time
-MOST_BYTES = 256 << 20  # of draws that are held to be sorted
+MOST_CELLS = 1 << 20  # cells whose rates are in memory at a time
+MOST_BYTES = 256 << 20  # of draws that are in memory to be sorted
 
 LEAST_SPREAD, LARGEST_SPREAD = 1e-9, 4.0  # relative variance of a rate for which weights help
 FEWEST_DRAWS = 50  # that are worth it
@@ -31,10 +31,10 @@ Drawn = NDArray[np.float64] | NDArray[np.int64]  # rates or counts
 
 
 class Draws:
-    """Rates of some cells under factors drawn from the posterior; only entries that the cells touch are drawn.
+    """Rates of some cells under factors drawn from the posterior; only the needed entries are drawn.
 
-    Draws of a chain are not drawn again: they are taken in turn, or evenly if ``draws`` are fewer than there are.
-    On a device, rates are tensors there; the factors are drawn on the host, and are the same.
+    For chains, the stored draws are used in turn, evenly spaced if ``draws`` is less than their number. On a device,
+    rates are tensors there; the factors are drawn on the host and are the same.
     """
 
     def __init__(self, belief: Belief, cells: Coords, seed: int, draws: int, device: Device | None = None) -> None:
@@ -64,7 +64,7 @@ class Draws:
         }
 
     def factors(self, number: int) -> dict[str, Array]:
-        """Draw ``number`` of the factors, which is the same however many there are."""
+        """Draw ``number`` of the factors; independent of the total number of draws."""
         rng, (C, D, E) = self.generator(number), self._part
         if self._chosen is not None:
             which = self._chosen[number % len(self._chosen)]
@@ -77,7 +77,7 @@ class Draws:
         return self._rates(factors)
 
     def counts(self, number: int, rates: Array) -> NDArray[np.int64]:
-        """Counts of all cells that have the rates of draw ``number``."""
+        """Counts of all cells given the rates of draw ``number``."""
         return draw_counts(self.noise, self.generator(number, 1), fetched(rates))
 
     def generator(self, *number: int) -> np.random.Generator:
@@ -93,7 +93,7 @@ def _rates_on(belief: Belief, sizes: Mapping[str, int], cells: Coords, device: D
 
 
 def _evenly(wanted: int, number: int) -> NDArray[np.intp]:
-    """Positions of as many draws as are wanted, or of all of them."""
+    """Positions of the requested number of draws, or of all."""
     return np.arange(min(wanted, number)) * number // min(wanted, number)
 
 
@@ -106,15 +106,15 @@ def _taken(array: Array, indices: tuple[str, ...], positions: dict[str, NDArray[
 
 
 class Sampling:
-    """Goes through cells in parts and through the draws of each part, on all threads, with a bar.
+    """Iterates over parts of the cells and over the draws of each part, on all threads, with a progress bar.
 
-    On a device if there are many: then arrays of a part are tensors, and what is said of arrays holds of these.
+    Uses a device for many cells; then the arrays of a part are tensors.
     """
 
     def __init__(self, belief: Belief, cells: Asked, draws: int, seed: int, progress: bool) -> None:
         self._belief, self.cells, self._draws, self._seed = belief, cells, draws, seed
         self._progress = progress
-        self._different = min(draws, belief.n_draws or draws)  # of a chain there are no more
+        self._different = min(draws, belief.n_draws or draws)  # chains have no more draws
         self._device = belief.device_for(cells.size * self._different)
         if self._device is not None:
             from pltf.prediction.on_device import check_room
@@ -122,7 +122,7 @@ class Sampling:
             check_room(self._device, sum(belief.E[term.name].size for term in belief.equation.factors))
 
     def sample(self, counts: bool) -> Drawn:
-        """All draws of all cells together, along a new first axis."""
+        """All draws of all cells, along a new first axis."""
         out: Drawn = self.cells.empty(self._draws)
         out = out.view(np.int64) if counts else out
         for _, _, draws in self._parts(max(self.cells.size, 1), self._draws, counts=counts):
@@ -131,11 +131,11 @@ class Sampling:
         return out.reshape(self._draws, *self.cells.shape)
 
     def average(self, tail: Tail) -> Array:
-        """A probability of counts: its mean over the draws of their rates, weighted so that the mean rate is right.
+        """A probability of counts: its mean over draws of the rates, weighted so that the mean rate is exact.
 
-        The mean rate is known exactly. Weights on a straight line over the rates, none below zero, bring that of the
-        draws to it, or as near as they can: for small rates next to no error is left. Rates that are so uncertain that
-        their largest draws decide the mean are left alone.
+        The exact mean rate is known. Non-negative weights, linear in the rate, make the mean of the draws equal to it,
+        or as close as possible; for small rates almost no error is left. Rates that are so uncertain that their largest
+        draws dominate the mean are not weighted.
         """
         if self._belief.draws:
             return self._plain_average(tail)
@@ -163,7 +163,7 @@ class Sampling:
         return out.reshape(self.cells.shape)
 
     def _plain_average(self, tail: Tail) -> Array:
-        """The mean over the draws of a chain: their mean rate is the best that is known."""
+        """The unweighted mean over the draws of a chain: there is no better mean rate."""
         out = self.cells.empty()
         for part, noise, draws in self._parts(MOST_CELLS, self._different):
             of_part = tail.of(part, self._put)
@@ -174,14 +174,14 @@ class Sampling:
         return out.reshape(self.cells.shape)
 
     def _moments(self) -> tuple[Array, Array]:
-        """The exact mean of each rate, and its variance over the square of that."""
+        """The exact mean of each rate, and its relative variance."""
         known = mean(self._belief, self.cells).reshape(-1)
         return known, variance(self._belief, self.cells).reshape(-1) / np.maximum(known, _TINY) / np.maximum(
             known, _TINY
         )
 
     def log_likelihood(self, x: Array) -> Array:
-        """log P(X = x) of each cell: the logarithm of its mean over the draws."""
+        """log P(X = x) of each cell: the log of the mean over the draws."""
         out = self.cells.empty()
         for part, noise, draws in self._parts(MOST_CELLS, self._different):
             held = self._put(x[part])
@@ -192,7 +192,7 @@ class Sampling:
         return out.reshape(self.cells.shape)
 
     def quantiles(self, levels: tuple[float, ...], counts: bool) -> Array:
-        """Quantiles of the draws of each cell, along a new first axis; of counts they are counts."""
+        """Quantiles of the draws of each cell, along a new first axis; those of counts are counts."""
         out = self.cells.empty(len(levels))
         method: Literal["inverted_cdf", "linear"] = "inverted_cdf" if counts else "linear"
         number = self._draws if counts else self._different
@@ -208,7 +208,7 @@ class Sampling:
         return out.reshape(len(levels), *self.cells.shape)
 
     def _sorted_there(self, draws: Iterator[Any], cells: int, number: int, levels: Array, method: str) -> Array:
-        """Quantiles of the draws of a part, which are held by the device."""
+        """Quantiles of the draws of a part, on the device."""
         from pltf.prediction.on_device import of_draws
 
         assert self._device is not None
@@ -219,12 +219,12 @@ class Sampling:
         return np.asarray(fetched(of_draws(drawn, levels, method)))
 
     def _put(self, array: Any) -> Any:
-        """An array where the draws are, in float64."""
+        """A float64 array where the draws are."""
         array = np.asarray(array, dtype=np.float64)
         return array if self._device is None else self._device.put(array)
 
     def _parts(self, most: int, number: int, counts: bool = False) -> Iterator[tuple[slice, Any, Iterator[Any]]]:
-        """Parts of the cells, the noise of each, and its draws: rates, or counts, which are on the host always."""
+        """Parts of the cells, the noise of each, and its draws: rates, or counts (always on the host)."""
         total = max(1, self.cells.size * number)
         with single_threaded_blas, Progress(self._progress, total, time_left=True) as progress:
             for part in self.cells.parts(most):
@@ -244,7 +244,7 @@ class Sampling:
         return noise_on(noise, self._put)
 
     def _drawn(self, draws: Draws, number: int, counts: bool) -> Iterator[Any]:
-        """What is drawn, one draw after the other. A device computes one at a time: it has room for no more."""
+        """The draws, one after the other. A device computes one at a time to limit its memory."""
         every, threads = range(number), available_threads()
 
         def end(place: int, factors: Mapping[str, Array]) -> Any:
@@ -264,13 +264,13 @@ class Sampling:
 
 @dataclass(frozen=True, eq=False)
 class Tail:
-    """P(X >= k), or P(X <= k); ``k`` has a number for each cell, or is one for all."""
+    """P(X >= k) or P(X <= k); ``k`` is an array with a number for each cell, or one number."""
 
     upper: bool
     k: Array | int
 
     def of(self, part: slice, put: Callable[[Array], Any]) -> Callable[[Any, Any], Any]:
-        """The probability for some cells, given their noise and rates; ``put`` brings ``k`` to where these are."""
+        """The probability for some cells, given their noise and rates; ``put`` copies ``k`` to their device."""
         k = self.k if isinstance(self.k, int) else put(self.k[part])
         return lambda noise, rates: noise.at_least(k, rates) if self.upper else noise.at_most(k, rates)
 

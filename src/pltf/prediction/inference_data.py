@@ -1,4 +1,4 @@
-"""A fit as draws for ArviZ: posterior, posterior predictive, log-likelihood and observed data."""
+"""Convert a fit for ArviZ: posterior draws, posterior predictive, log-likelihood and observed data."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Seen:
     name: str
     cells: Coords  # (modes, cells)
     values: Array
-    shape: tuple[int, ...]  # of the whole tensor if all its cells are there, otherwise (cells,)
-    whole: bool  # whether they are all there
+    shape: tuple[int, ...]  # shape of the tensor if it has all cells, otherwise (cells,)
+    whole: bool  # whether all cells are included
 
 
 def as_inference_data(fit: Fit, names: Sequence[str], at: Any, draws: int, seed: int) -> Any:
-    """Draws of all factors; counts and log-likelihoods of the observed cells of some tensors, beside these."""
+    """Draws of all factors, and counts, log-likelihoods and values of the observed cells of some tensors."""
     try:
         import arviz as az
     except ModuleNotFoundError:
@@ -66,11 +66,11 @@ def as_inference_data(fit: Fit, names: Sequence[str], at: Any, draws: int, seed:
     )
 
 
-_ADVICE = f"ask for fewer {py:draws}, or for some of the cells with {py:at=}"
+_ADVICE = f"use fewer {py:draws}, or select cells with {py:at=}"
 
 
 def _drawn(fit: Fit, draws: int, seed: int) -> dict[str, Array]:
-    """Draws of all factors, with axes for chain and draw first: those of the chains, or independent ones."""
+    """Draws of all factors, with chain and draw as first axes: the draws of the chains, or independent ones."""
     if fit.draws:
         chains, number = next(iter(fit.draws.values())).shape[:2]
         chosen = np.arange(min(draws, number)) * number // min(draws, number)
@@ -78,12 +78,12 @@ def _drawn(fit: Fit, draws: int, seed: int) -> dict[str, Array]:
         known = {**points, **{a: one[:, chosen] for a, one in fit.draws.items()}}
         return {a: known[a] for a in fit.factors}
     entries = sum(one.mean.size for one in fit.factors.values())
-    refuse_huge(8 * draws * entries, f"ask for fewer {py:draws}")
+    refuse_huge(8 * draws * entries, f"use fewer {py:draws}")
     return {a: one.sample(draws, seed=seed + number)[None] for number, (a, one) in enumerate(fit.factors.items())}
 
 
 def _seen(fit: Fit, name: str, at: Any, draws: int) -> Seen:
-    """The observed cells of a tensor, or those of them that are asked for; missing cells are left out."""
+    """The observed cells of a tensor, or the requested ones among them; missing cells are left out."""
     pattern = kept(fit.patterns[name], "there are no data to give to ArviZ")
     indices = fit.model.observed[name]
     sizes = tuple(fit.sizes[index] for index in indices)
@@ -92,7 +92,7 @@ def _seen(fit: Fit, name: str, at: Any, draws: int) -> Seen:
         assert listed is not None
         cells = listed
     elif isinstance(pattern, StoredPattern):
-        raise PltfError(f"the cells of a store stay on disk: say with {py:at=} which of them ArviZ should have")
+        raise PltfError(f"the cells of a store stay on disk: select those for ArviZ with {py:at=}")
     elif isinstance(pattern, ListedPattern) and pattern.missing is None:
         cells = pattern.coords.astype(np.intp)
     else:
@@ -100,7 +100,7 @@ def _seen(fit: Fit, name: str, at: Any, draws: int) -> Seen:
         cells = np.indices(sizes).reshape(len(sizes), -1)
     there = pattern.observed(cells)
     if not there.any():
-        raise PltfError(f"{py:at} must list observed cells of {name}, and all {cells.shape[1]:,} are missing")
+        raise PltfError(f"{py:at} must list observed cells of {name}, but all {cells.shape[1]:,} are missing")
     whole = at is None and there.all() and cells.shape[1] == math.prod(sizes)
     cells = np.ascontiguousarray(cells[:, there])
     values = observed_again(pattern).values_at(cells)
@@ -108,12 +108,12 @@ def _seen(fit: Fit, name: str, at: Any, draws: int) -> Seen:
 
 
 def _counts(values: Array) -> NDArray[Any]:
-    """Values as whole numbers, if they are: ArviZ draws histograms of these, and densities of others."""
+    """Values as integers if they are whole: ArviZ plots histograms of integers, and densities of floats."""
     return values.astype(np.int64) if (values == np.floor(values)).all() else values
 
 
 def _axes(fit: Fit, tensors: Sequence[Seen]) -> tuple[dict[str, list[str]], dict[str, Any]]:
-    """The dims of all arrays, and what stands along them; listed cells have one axis, and are named by their labels."""
+    """Dims and coordinates of all arrays; listed cells have one axis and are named by their labels."""
     coords = coords_of(tuple(fit.sizes), tuple(fit.sizes.values()), fit.labels)
     dims = {a: list(axes) for a, axes in fit.model.factors.items()}
     for one in tensors:

@@ -1,4 +1,4 @@
-"""A fit as labelled arrays, for xarray."""
+"""Convert a fit to labelled arrays (xarray)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def as_dataset(fit: Fit, predictions: bool, level: float, **drawn: Any) -> xr.Dataset:
-    """Factors, and tensors if they are wanted, in one Dataset; ``drawn``: the draws for intervals of these, if any."""
+    """Factors, and tensors if requested, in one Dataset; ``drawn``: the draws for intervals of the tensors, if any."""
     import xarray as xr
 
     tensors = tuple(fit.model.observed) if predictions else ()
@@ -45,7 +45,7 @@ def as_dataset(fit: Fit, predictions: bool, level: float, **drawn: Any) -> xr.Da
 
 
 def refuse_twice(names: Sequence[str]) -> None:
-    """Arrays and their axes share their names with nothing else there."""
+    """Raise an error if arrays and axes do not have unique names."""
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise PltfError(f"two things would be called {twice!r}: give an index, a factor or a tensor another name")
+        raise PltfError(f"two variables would be named {twice!r}: rename an index, a factor or a tensor")

@@ -19,28 +19,28 @@ from pltf.prediction.noise import Noise, Poisson
 from pltf.prediction.rates import RatesAt, rates
 from pltf.threads import available_threads, ordered_map, single_threaded_blas
 
-COPY = "'"  # marks an index of the second copy of Xhat; no index has such a name
-DRAW = "'draw"  # numbers the draws; no index has such a name either
-_LARGE = 480  # powers of two, of rates and factors whose squares are numbers: those go up to 1024
+COPY = "'"  # suffix of indices of the second copy of Xhat; no index has such a name
+DRAW = "'draw"  # index of the draws; no other index has this name
+_LARGE = 480  # largest exponents of two of rates and factors whose squares do not overflow
 _SMALL = 1e-150  # whose square is a number
-_ROUNDING = 2.0**-46  # of a rate: by which draws were seen to differ without meaning it, and a little more
+_ROUNDING = 2.0**-46  # of a rate: differences between draws caused by rounding, with a margin
 
 
 @dataclass(frozen=True, eq=False)
 class Belief:
-    """What is known of one observed tensor: its equation, the posteriors of its factors, the noise of its values."""
+    """The posterior of one observed tensor: its equation, the posteriors of its factors, the noise of its values."""
 
     equation: Equation
     sizes: Mapping[str, int]
     E: Mapping[str, Array]
-    C: Mapping[str, Array]  # shape and scale; factors that are known as a single value or by draws have none
+    C: Mapping[str, Array]  # shape and scale; not for factors known as a point estimate or by draws
     D: Mapping[str, Array]
     noise: Noise = field(default_factory=Poisson)
     draws: Mapping[str, Array] = field(default_factory=dict)  # factors known by draws: (draw, *shape)
-    device: Device | None = None  # where large requests are computed; None: the host
+    device: Device | None = None  # device for large requests; None: the host
 
     def device_for(self, rates: int) -> Device | None:
-        """Where so many rates are computed."""
+        """The device for this number of rates."""
         if self.device is None:
             return None
         from pltf.prediction.on_device import pays
@@ -54,17 +54,17 @@ class Belief:
 
     @property
     def n_draws(self) -> int:
-        """How often the factors were drawn together; 0 if they were not."""
+        """Number of joint draws of the factors; 0 if there are none."""
         return len(next(iter(self.draws.values()))) if self.draws else 0
 
     @cached_property
     def averaged(self) -> Belief:
-        """The mean of Xhat over all draws as a single Xhat, in which their number is one more latent index."""
+        """The mean of Xhat over all draws as a single Xhat, with the draw as a further latent index."""
         return averaged(self) if self.draws else self
 
 
 def mean(belief: Belief, cells: Asked, progress: bool = False) -> Array:
-    """E[Xhat]: the factors are independent under q, so it is Xhat of their means; of draws, the mean of their Xhat."""
+    """E[Xhat]: the factors are independent under q, so it is Xhat of their means; for draws, the mean of their Xhat."""
     if belief.draws:
         return mean_of_draws(belief, cells, progress)
     return _sum(belief, [(belief.equation, belief.E)], cells, progress)
@@ -73,8 +73,8 @@ def mean(belief: Belief, cells: Asked, progress: bool = False) -> Array:
 def variance(belief: Belief, cells: Asked, progress: bool = False) -> Array:
     """Var[Xhat] = E[Xhat * Xhat] - E[Xhat]^2.
 
-    In a product of two copies of Xhat a factor contributes E[z z'] = E E' + [same entry] C*D^2. Multiplied out there is
-    one term for every set of factors that take the second part; the empty set is E[Xhat]^2.
+    In the product of two copies of Xhat a factor contributes E[z z'] = E E' + [same entry] C*D^2. Expanded, there is
+    one term for every set of factors that contribute the second part; the empty set gives E[Xhat]^2.
     """
     if belief.draws:
         return variance_of_draws(belief, cells, progress)
@@ -84,15 +84,15 @@ def variance(belief: Belief, cells: Asked, progress: bool = False) -> Array:
 
 
 def _within_range(belief: Belief) -> tuple[Belief, int]:
-    """A belief whose rates have squares, and 2^exponent, by which its rates have to be multiplied.
+    """A belief whose squared rates do not overflow, and the power of two by which to multiply its rates.
 
-    At counts of 1e300 the squares of factors overflow, although the variance does not. Powers of two lose no digit.
+    With counts of 1e300 the squares of factors overflow although the variance does not. Powers of two are exact.
     """
     names = [term.name for term in belief.equation.factors]
     exponents = {a: int(np.frexp(np.max(belief.E[a], initial=0.0))[1]) for a in names}
     if max(exponents.values()) <= _LARGE and sum(exponents.values()) <= _LARGE:
         return belief, 0
-    each = _LARGE // (2 * len(names))  # together half of it: variances are as far below the squares of rates
+    each = _LARGE // (2 * len(names))  # half in total: variances are as far below the squares of rates
     E = {a: np.ldexp(belief.E[a], each - exponents[a]) for a in names}
     D = {a: np.ldexp(belief.D[a], each - exponents[a]) for a in names if a in belief.D}
     return replace(belief, E={**belief.E, **E}, D={**belief.D, **D}), sum(exponents.values()) - each * len(names)
@@ -136,7 +136,7 @@ def _terms(belief: Belief) -> Iterator[tuple[Equation, dict[str, Array]]]:
 
 
 def _variance_of(belief: Belief, a: str) -> Array:
-    """C*D^2 of a factor; the square of a scale that is next to nothing would be zero."""
+    """C*D^2 of a factor, without underflow of the square of a tiny scale."""
     C, D = belief.C[a], belief.D[a]
     return C * D**2 if np.min(D, initial=1.0) > _SMALL else C * D * D
 
@@ -144,9 +144,9 @@ def _variance_of(belief: Belief, a: str) -> Array:
 def _telescoped(
     equation: Equation, squares: Mapping[str, Array], spread: Mapping[str, Array]
 ) -> Iterator[tuple[Equation, dict[str, Array]]]:
-    """CP, where any set ties all indices: Var = sum_r ( prod E[z^2] - prod E[z]^2 ), one difference for each factor.
+    """CP, where any set ties all indices: Var = sum_r ( prod E[z^2] - prod E[z]^2 ), one term for each factor.
 
-    Written so, nothing cancels: prod_{b<a} E[z_b^2] * Var[z_a] * prod_{b>a} E[z_b]^2.
+    In this form nothing cancels: prod_{b<a} E[z_b^2] * Var[z_a] * prod_{b>a} E[z_b]^2.
     """
     names = [term.name for term in equation.factors]
     for place, name in enumerate(names):
@@ -158,7 +158,7 @@ def _telescoped(
 def _of_subset(
     belief: Belief, chosen: Collection[str], squares: Mapping[str, Array], spread: Mapping[str, Array]
 ) -> tuple[Equation, dict[str, Array]]:
-    """The term in which the chosen factors are at the same entry in both copies, which so share their indices."""
+    """The term in which the chosen factors have the same entry in both copies, which then share their indices."""
     shared = set(belief.equation.output.indices)
     shared.update(i for term in belief.equation.factors if term.name in chosen for i in term.indices)
     terms: list[Term] = []
@@ -181,9 +181,9 @@ def _of_subset(
 
 
 def averaged(belief: Belief) -> Belief:
-    """A belief in single values whose Xhat is the mean over the draws of another one.
+    """A belief with point estimates whose Xhat is the mean over the draws of another belief.
 
-    Where every factor of a CP model was drawn, draws of a component are further components: it stays a CP model.
+    If every factor of a CP model was drawn, draws of a component become further components: it stays a CP model.
     """
     equation, number = belief.equation, belief.n_draws
     names = [term.name for term in equation.factors if term.name in belief.draws]
@@ -222,11 +222,11 @@ def mean_of_draws(belief: Belief, cells: Asked, progress: bool) -> Array:
 def variance_of_draws(belief: Belief, cells: Asked, progress: bool) -> Array:
     """The variance of Xhat over the draws.
 
-    Draws have 16 digits: those of a rate above some 1e27 may differ by rounding alone. Then the variance is the one
-    that a single count leaves, the rate itself.
+    Draws have 16 digits, so those of a rate above about 1e27 may differ by rounding alone. Then the variance is that of
+    a single count, the rate itself.
     """
     centre, total = mean_of_draws(belief, cells, progress), np.zeros(cells.shape)
-    scale = np.where(centre > _ROUNDING**-2, centre, 1.0)  # whose squares may overflow
+    scale = np.where(centre > _ROUNDING**-2, centre, 1.0)  # their squares may overflow
     for rate in rates_of_draws(belief, cells, progress):
         total += ((rate - centre) / scale) ** 2
     relative = total / belief.n_draws
@@ -250,7 +250,7 @@ def rates_of_draws(belief: Belief, cells: Asked, progress: bool = False) -> Iter
             return sums([(equation, factors)], sizes, cells, device)
         return rates(equation, factors, sizes) if at is None else at(factors)
 
-    threads = available_threads() if device is None else 1  # one after the other in the memory of a device
+    threads = available_threads() if device is None else 1  # one at a time, to limit device memory
     with single_threaded_blas, Progress(progress, number, time_left=True) as shown:
         for draw, rate in enumerate(ordered_map(one, range(number), threads), start=1):
             shown.show(draw, f"{number} draws of {cells.size:,} cells")

@@ -1,8 +1,8 @@
-"""How a value scatters around its rate: Poisson, with more variance than that, with extra zeros or strays, or 0/1.
+"""Distribution of a value given its rate: Poisson, overdispersed, with excess zeros or strays, or 0/1.
 
-A fit believes something about rates. What a cell holds, given its rate, is a matter of its :class:`Noise`. Most have
-the rate as their mean; with :class:`Bernoulli` and :class:`Strays` the mean is another, but it grows with the rate. So
-rates and rankings do not depend on the noise.
+A fit has a posterior of the rates. :class:`Noise` is the distribution of the value of a cell given its rate. Its mean
+is usually the rate; with :class:`Bernoulli` and :class:`Strays` it is another increasing function of the rate. So rates
+and rankings do not depend on the noise.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from pltf.data.cell_index import Coords
 from pltf.errors import PltfError
 from pltf.gamma import Array
 
-LARGEST_RATE = 2.0**53  # above this counts are no whole numbers any more
-_POISSON = 1e25  # a negative binomial of this size is a Poisson to the last digit, and far from overflow
+LARGEST_RATE = 2.0**53  # floats above this do not represent all whole numbers
+_POISSON = 1e25  # a negative binomial of this size equals a Poisson in all digits, and does not overflow
 _SMALLEST = 1e-100  # of the shape of a rate
-_STIRLING = 32.0  # from here on the series below has all digits
+_STIRLING = 32.0  # the series below is exact from here on
 
 
-Places = Coords | tuple[NDArray[np.intp], ...]  # of cells: positions along each mode, which may broadcast
+Places = Coords | tuple[NDArray[np.intp], ...]  # positions of cells along each mode, which may broadcast
 
 
 class Noise(Protocol):
-    """The distribution of a value given its rate; arguments broadcast, a number or one for each cell."""
+    """The distribution of a value given its rate; arguments are numbers or arrays over cells, and broadcast."""
 
     def at(self, cells: Places) -> Noise:
         """The noise of some cells (modes, n)."""
         ...
 
     def log_prob(self, x: Array, rates: Array) -> Array:
-        """log P(X = x); of values that are not whole the same expression, if it has a meaning."""
+        """log P(X = x); for values that are not whole the same expression, if it is defined."""
         ...
 
     def at_least(self, k: Array | int, rates: Array) -> Array:
@@ -47,11 +47,11 @@ class Noise(Protocol):
         ...
 
     def draw(self, rng: np.random.Generator, rates: Array) -> NDArray[np.int64]:
-        """A value for each rate; :func:`draw_counts` refuses rates that are too large for it."""
+        """Draw a value for each rate; :func:`draw_counts` raises an error for rates that are too large."""
         ...
 
     def excess(self, mean: Array, of_rate: Array) -> Array:
-        """Variance of a value beyond that of a Poisson of a known rate, where a rate has this mean and variance."""
+        """Variance of a value in excess of a Poisson with known rate, for a rate with this mean and variance."""
         ...
 
     def variance(self, mean: Array, of_rate: Array) -> Array:
@@ -67,7 +67,7 @@ def draw_counts(noise: Noise, rng: np.random.Generator, rates: Array) -> NDArray
     """
     largest = rates.max(initial=0.0)
     if largest > LARGEST_RATE:
-        raise PltfError(f"rates of up to {largest:.2g} were drawn: whole counts end at {LARGEST_RATE:.2g}")
+        raise PltfError(f"rates of up to {largest:.2g} were drawn, but whole counts end at {LARGEST_RATE:.2g}")
     return noise.draw(rng, rates)
 
 
@@ -80,7 +80,7 @@ class _SameEverywhere:
 
 @dataclass(frozen=True)
 class Poisson(_SameEverywhere):
-    """Counts that vary as much as their rate.
+    """Poisson counts.
 
     >>> Poisson().at_least(1, np.array([0.0, 2.0])).round(4).tolist()
     [0.0, 0.8647]
@@ -132,7 +132,7 @@ class Bernoulli(_SameEverywhere):
         return (rng.random(np.shape(rates)) < -np.expm1(-rates)).astype(np.int64)
 
     def excess(self, mean: Array, of_rate: Array) -> Array:
-        return of_rate  # of the hidden count
+        return of_rate  # of the latent count
 
     def variance(self, mean: Array, of_rate: Array) -> Array:
         """p * (1 - p), with p as if the rate had the Gamma distribution of this mean and variance."""
@@ -143,11 +143,11 @@ class Bernoulli(_SameEverywhere):
 
 @dataclass(frozen=True, eq=False)
 class NegativeBinomial:
-    """Counts of mean m and variance m + m^2 / s: rates that vary themselves, as a Gamma of shape s = size * m^power.
+    """Counts with mean m and variance m + m^2 / s: Poisson with Gamma rates of shape s = size * m^power.
 
-    ``size`` is one number, or an array along one axis (``axis``) of the tensor; infinity is a Poisson. The usual
-    negative binomial has the power 0: large and small rates vary by the same share. With 1 the variance is a multiple
-    of the mean.
+    ``size`` is one number, or an array along one axis (``axis``) of the tensor; infinity is a Poisson. Power 0 is the
+    usual negative binomial, where all rates have the same relative variance. With power 1 the variance is a multiple of
+    the mean.
 
     >>> noise = NegativeBinomial(0.5)
     >>> float(noise.variance(np.array(3.0), np.array(0.0)))
@@ -166,7 +166,7 @@ class NegativeBinomial:
         return NegativeBinomial(np.asarray(self.size)[cells[self.axis]], power=self.power)
 
     def _shape(self, rates: Array) -> Array:
-        """Of the Gamma distribution of a rate: finite and above zero."""
+        """Shape of the Gamma distribution of a rate: finite and positive."""
         shape = self.size * rates**self.power if self.power else self.size
         return np.clip(shape, _SMALLEST, _POISSON)
 
@@ -193,7 +193,7 @@ class NegativeBinomial:
         return rng.poisson(np.minimum(varied, LARGEST_RATE))
 
     def excess(self, mean: Array, of_rate: Array) -> Array:
-        """With a power it is that of the mean rate, not the mean over rates."""
+        """With a power, evaluated at the mean rate, not averaged over rates."""
         shape = self._shape(mean) if self.power else np.asarray(self.size)
         return of_rate + (of_rate + mean * mean) / shape
 
@@ -203,7 +203,7 @@ class NegativeBinomial:
 
 @dataclass(frozen=True, eq=False)
 class ZeroInflated:
-    """Counts that are zero for another reason in a ``share`` of all cases; otherwise larger, so the mean is the rate.
+    """Counts with excess zeros in a ``share`` of all cases; other counts are larger, so the mean is the rate.
 
     >>> noise = ZeroInflated(0.2, Poisson())
     >>> float(noise.at_most(0, np.array(50.0)))
@@ -244,9 +244,9 @@ class ZeroInflated:
 
 @dataclass(frozen=True, eq=False)
 class Strays:
-    """Counts that have nothing to do with their rate in a ``share`` of all cases.
+    """Counts with strays, independent of their rate, in a ``share`` of all cases.
 
-    Such a count is above zero and geometric, with the mean ``typical``. Only a rate of zero has none of them.
+    Strays are positive and geometric with mean ``typical``. Cells with rate zero have none.
 
     >>> noise = Strays(0.01, 50.0, Poisson())
     >>> noise.at_least(40, np.array([0.0, 0.1, 5.0])).round(5).tolist()
@@ -262,7 +262,7 @@ class Strays:
 
     def log_prob(self, x: Array, rates: Array) -> Array:
         inner, stray = self.inner.log_prob(x, rates), log_prob_of_strays(x, self.typical)
-        with np.errstate(invalid="ignore"):  # the lesser of two impossible things
+        with np.errstate(invalid="ignore"):  # the less improbable of two impossible values
             mixed = np.logaddexp(np.log1p(-self.share) + inner, np.log(self.share) + stray)
         return np.where(rates > 0, mixed, inner)
 
@@ -274,7 +274,7 @@ class Strays:
         return (1 - share) * self.inner.at_most(k, rates) + share * (1 - self._longer(np.asarray(k)))
 
     def mixed(self, at_least: Array, k: Array | int, rates: Array) -> Array:
-        """P(X >= k) from that of the inner noise."""
+        """P(X >= k), given that of the inner noise."""
         share = np.where(rates > 0, self.share, 0.0)
         return (1 - share) * at_least + share * self._longer(np.asarray(k) - 1)
 
@@ -296,7 +296,7 @@ class Strays:
 
 
 def log_prob_of_strays(x: Array, typical: float) -> Array:
-    """log P(X = x) of a count that is above zero and geometric.
+    """log P(X = x) of a positive geometric count.
 
     >>> log_prob_of_strays(np.array([0.0, 1.0, 2.0]), 2.0).round(4).tolist()
     [-inf, -0.6931, -1.3863]
@@ -305,19 +305,19 @@ def log_prob_of_strays(x: Array, typical: float) -> Array:
 
 
 def _beta_tail(k: Array | int, size: Array, rates: Array, *, upper: bool) -> Array:
-    """P(X >= k) of a negative binomial, or P(X < k), for k >= 1, from the smaller of the two shares of its mean."""
+    """P(X >= k) or P(X < k) of a negative binomial, for k >= 1."""
     k, size, rates = np.broadcast_arrays(k, size, rates)
     of_counted, of_other = (special.betainc, special.betaincc) if upper else (special.betaincc, special.betainc)
     few, sums, out = rates <= size, size + rates, np.empty(rates.shape)
-    out[few] = of_counted(k[few], size[few], (rates / sums)[few])  # not both for every cell: they are slow
+    out[few] = of_counted(k[few], size[few], (rates / sums)[few])  # not both for every cell, as they are slow
     out[~few] = of_other(size[~few], k[~few], (size / sums)[~few])
     return out
 
 
 def _log_prob_of_large(x: Array, rates: Array, size: Array) -> Array:
-    """log P(X = x) of a negative binomial of large size: a Poisson in the limit, digit for digit.
+    """log P(X = x) of a negative binomial of large size; equals a Poisson in the limit.
 
-    Gamma(size + x) / Gamma(size) is written by Stirling's series, and what cancels with the powers is left out.
+    Gamma(size + x) / Gamma(size) by Stirling's series, without the terms that cancel with the powers.
     """
     more = x >= rates
     beside = np.where(more, x - rates, rates - x) / (size + np.where(more, rates, x))
@@ -327,7 +327,7 @@ def _log_prob_of_large(x: Array, rates: Array, size: Array) -> Array:
 
 
 def _stirling_rest(z: Array) -> Array:
-    """log Gamma(z) less (z - 1/2) log z - z + log(2 pi) / 2, for large z."""
+    """log Gamma(z) - ((z - 1/2) log z - z + log(2 pi) / 2), for large z."""
     inverse = 1 / z
     square = inverse * inverse
     return inverse * (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square / 1680)))

@@ -1,6 +1,6 @@
-"""Rates and quantiles of many cells on a device: in blocks of bounded memory, in plain PyTorch, all in float64.
+"""Rates and quantiles of many cells on a device, in blocks of bounded memory; plain PyTorch in float64.
 
-What is drawn is drawn on the host, by the generators of the host: a seed means the same draws on every device.
+Random numbers are drawn on the host, so a seed gives the same draws on every device.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from pltf.gamma import Array
 from pltf.notation import Equation
 from pltf.prediction.cells import Asked
 
-LEAST = 1 << 24  # products of a request: with fewer the host is done before a device has begun
+LEAST = 1 << 24  # minimum number of products for a device; with fewer the host is faster
 _FLOAT64 = np.dtype(np.float64)
-Tell = Callable[[int], None]  # how many more cells are done
+Tell = Callable[[int], None]  # number of further cells done
 Terms = Sequence[tuple[Equation, Mapping[str, Array]]]
 
 
 def pays(equation: Equation, sizes: Mapping[str, int], rates: int) -> bool:
-    """Whether a device is worth while for so many rates.
+    """Whether a device is faster for this number of rates.
 
     >>> import pltf
     >>> equation, = pltf.nmf(rank=4).equations
@@ -42,7 +42,7 @@ def pays(equation: Equation, sizes: Mapping[str, int], rates: int) -> bool:
 
 
 def check_room(device: Device, entries: int) -> None:
-    """Refuse a request before it begins, if the device has no room for it."""
+    """Raise an error if a request does not fit in the memory of the device."""
     need, free = predict_bytes(device, entries), device.memory()[0]
     if need > free:
         sizes = f"{human(need, 'B')} on {py:device={device.name!r}}, which has {human(free, 'B')} free"
@@ -50,7 +50,7 @@ def check_room(device: Device, entries: int) -> None:
 
 
 class RatesOn:
-    """Xhat of listed cells on a device, made ready once for many sets of factors."""
+    """Xhat of listed cells on a device, prepared once for many sets of factors."""
 
     def __init__(self, equation: Equation, sizes: Mapping[str, int], device: Device) -> None:
         shape = [sizes[index] for index in equation.output.indices]
@@ -66,7 +66,7 @@ class RatesOn:
         return [leaf.table(self._device.put(factors[name], self._device.torch.float64)) for name, leaf in named]
 
     def at(self, tables: Sequence[Tensor], cells: Tensor) -> Tensor:
-        """Rates of cells (modes, n) that are on the device."""
+        """Rates of cells (modes, n) on the device."""
         torch = self._device.torch
         out = torch.empty(cells.shape[1], dtype=torch.float64, device=self._device.place)
         for start in range(0, cells.shape[1], self._step):
@@ -79,7 +79,7 @@ class RatesOn:
 def sums(
     terms: Terms, sizes: Mapping[str, int], cells: Asked, device: Device, tell: Tell = lambda cells: None
 ) -> Array:
-    """The sum of some contractions at the cells, in an array of the host; the device holds one of them at a time."""
+    """The sum of some contractions at the cells, as a host array; one at a time is on the device."""
     check_room(device, max(sum(int(np.size(array)) for array in arrays.values()) for _, arrays in terms))
     out = cells.empty()
     for number, (equation, arrays) in enumerate(terms):
@@ -120,7 +120,7 @@ def _of_all(
 
 
 def quantiles(device: Device, drawn: Array, levels: Array, method: str) -> Array:
-    """Quantiles of many columns of draws (draws, cells), as ``np.quantile`` has them, in parts that the device holds.
+    """Quantiles of the columns of draws (draws, cells), as in ``np.quantile``, in parts that fit on the device.
 
     >>> from pltf.devices import device_of
     >>> drawn = np.arange(12.0).reshape(4, 3)

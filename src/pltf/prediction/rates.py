@@ -1,4 +1,4 @@
-"""Xhat: sums over the latent indices of products of factors, for all cells or for listed ones."""
+"""Xhat: sums over latent indices of products of factors, for all or listed cells."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pltf.errors import PltfError, py
 from pltf.gamma import Array
 from pltf.notation import Equation
 
-_AT_A_TIME = 1 << 22  # cells of a compiled loop
+_AT_A_TIME = 1 << 22  # cells per call of a compiled loop
 
-Tell = Callable[[int], None]  # how many more cells are done
+Tell = Callable[[int], None]  # number of further cells done
 
 
 def _no_one(cells: int) -> None:
@@ -32,9 +32,7 @@ def rates(equation: Equation, factors: Mapping[str, Array], sizes: Mapping[str, 
         out = np.empty(plan.shape)
     except (MemoryError, ValueError):
         size = human(8 * math.prod(plan.shape), "B")
-        raise PltfError(
-            f"the whole of {equation.output.name} would take {size}: name the cells with {py:at=}"
-        ) from None
+        raise PltfError(f"all cells of {equation.output.name} would take {size}: select cells with {py:at=}") from None
     for block in plan.blocks:
         out[block] = plan.tree.forward(plan.tree.block_leaves(arrays, block))[-1]
         tell(out[block].size)
@@ -42,7 +40,7 @@ def rates(equation: Equation, factors: Mapping[str, Array], sizes: Mapping[str, 
 
 
 class RatesAt:
-    """Xhat of listed cells (modes, n), made ready once for many sets of factors."""
+    """Xhat of listed cells (modes, n), prepared once for many sets of factors."""
 
     def __init__(self, equation: Equation, sizes: Mapping[str, int], cells: Coords) -> None:
         self._equation, self._cells = equation, cells
@@ -64,7 +62,7 @@ class RatesAt:
                 cp_rates(np.ascontiguousarray(self._rows[:, some]), Z, out[some])
                 tell(out[some].size)
             return out
-        from pltf.engines.listed import rates_at  # brings the compiler
+        from pltf.engines.listed import rates_at  # imports the compiler
 
         arrays = [factors[term.name] for term in self._equation.factors]
         for start in range(0, len(out), _AT_A_TIME):

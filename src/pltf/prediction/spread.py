@@ -1,11 +1,11 @@
-"""How much wider than the variational posterior predictions have to be.
+"""Spread: how much wider than the variational posterior predictions must be.
 
-The posterior takes all entries of the factors as independent. In truth components share cells: what one gains another
-loses, and the rates are less certain than independent entries say. How much less is known, for a regular model: over
-the observed cells, the variances of the rates in units of their Poisson noise add up to the number of parameters that
-the data determine (the trace of the hat matrix). So the counts behind the posterior, C - A, are divided by the one
-number with which the sum comes out right; means stay as they are, and an entry of which nothing is known keeps its
-prior. docs/prediction.md has what this does to intervals.
+The variational posterior treats all entries of the factors as independent. But components share cells, so that one
+gains what another loses, and the rates are less certain than independent entries imply. For a regular model the total
+is known: over the observed cells, the variances of the rates in units of their Poisson noise add up to the number of
+parameters that the data determine (the trace of the hat matrix). So the counts behind the posterior, C - A, are divided
+by the number that makes the sum correct. Means do not change, and entries without data keep their prior.
+docs/prediction.md shows the effect on intervals.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from pltf.prediction.cells import Asked
 from pltf.prediction.moments import Belief, mean, variance
 from pltf.prediction.noise import Bernoulli
 
-MOST_CELLS = 1 << 14  # of each tensor that the sum is estimated from
-MOST_SAMPLED = 1 << 20  # listed cells of a store that tell where it has much
+MOST_CELLS = 1 << 14  # of each tensor, used to estimate the sum
+MOST_SAMPLED = 1 << 20  # listed cells of a store used to sample zeros by
 MOST_SPREAD = 64.0
-PARAMETERS_PER_COUNT = 3  # that a component may have: one with hardly any counts has hardly any parameters
-MOST_DETERMINED = 0.75  # parameters of each observed cell
-CLOSE = 0.01  # relative, to the sum that is wanted
+PARAMETERS_PER_COUNT = 3  # per component: those with few counts have few parameters
+MOST_DETERMINED = 0.75  # parameters per observed cell
+CLOSE = 0.01  # relative, of the sum
 _STEPS = 12
 _TINY = float(np.finfo(np.float64).tiny)
 _NOTHING = 1e-150  # a rate
 
 
 def widened(C: Factors, E: Factors, priors: Mapping[str, Gamma], spread: float) -> tuple[Factors, Factors]:
-    """Shapes and scales of the posterior with its counts divided by ``spread``; the means E stay.
+    """Shapes and scales of the posterior with its counts divided by ``spread``; the means E do not change.
 
-    Factors that a fold-in has kept come without their priors: there the default stands for them.
+    Factors kept by a fold-in have no prior; the default prior is used for them.
     """
     shapes = {}
     for a, shape in C.items():
@@ -55,19 +55,19 @@ def widened(C: Factors, E: Factors, priors: Mapping[str, Gamma], spread: float) 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Data, or the last of several batches: they stand for all of them."""
+    """Data, or the last of several batches, which represents all of them."""
 
     seen: Observation
-    places: Sequence[NDArray[np.intp]] | None = None  # of its positions in the tensor; None: the same
-    repeats: float = 1.0  # how many times as many cells were observed in all
+    places: Sequence[NDArray[np.intp]] | None = None  # positions in the tensor; None: the same
+    repeats: float = 1.0  # ratio of all observed cells to those of this batch
 
 
 def spread_of(
     model: Model, beliefs: Mapping[str, Belief], priors: Mapping[str, Gamma], samples: Mapping[str, Sample]
 ) -> float:
-    """The number by which the counts behind a posterior are divided in predictions; at least 1."""
+    """The number (at least 1) by which predictions divide the counts behind a posterior."""
     if all(size == 1 for size in model.sizes.values()):
-        return 1.0  # no components that could share a cell
+        return 1.0  # no components share a cell
     some = [_Cells(belief, samples[name]) for name, belief in beliefs.items()]
     own = next(iter(beliefs.values()))
 
@@ -79,7 +79,7 @@ def spread_of(
     determined, independent = min(_determined(model, own.C, priors), MOST_DETERMINED * n), total(1.0)
     if not 0 < independent < determined:
         return 1.0
-    # What is missing in the sum is missing all the more where a cell lacks the pull of an observed count of its own.
+    # The deficit of the sum is larger for cells that were not observed.
     wanted = determined / (1 - (determined - independent) / n)
     return _solved(total, independent, wanted)
 
@@ -93,11 +93,11 @@ class _Cells:
             coords = np.stack([at[mode] for at, mode in zip(sample.places, coords, strict=True)])
         self._belief, self._cells = belief, Asked(belief.shape, coords)
         unit = noise_unit(belief, mean(belief, self._cells))
-        # Where a rate is next to nothing, so is its variance in these units, and the quotient would be out of range.
+        # For tiny rates the variance in these units is tiny too, and the quotient would be out of range.
         self._information = np.where(unit > _NOTHING, sample.repeats * weights / np.maximum(unit, _NOTHING), 0.0)
 
     def noise_units(self, C: Factors, D: Factors) -> float:
-        """The sum over the observed cells of Var(rate) in units of what one observation tells of the rate."""
+        """The sum over the observed cells of Var(rate) times the Fisher information of one observation."""
         return float(np.sum(self._information * variance(replace(self._belief, C=C, D=D), self._cells)))
 
 
@@ -107,7 +107,7 @@ def noise_unit(belief: Belief, rates: Array) -> Array:
 
 
 def _determined(model: Model, C: Factors, priors: Mapping[str, Gamma]) -> float:
-    """The number of parameters that the data determine: those of components that have counts, less free scales."""
+    """The number of parameters that the data determine: those of components with counts, minus free scales."""
     entries, determined = 0, 0.0
     for a, shape in C.items():
         A, _ = priors[a].broadcast(shape.shape)
@@ -124,10 +124,10 @@ def _determined(model: Model, C: Factors, priors: Mapping[str, Gamma]) -> float:
 
 
 def _solved(total: Callable[[float], float], at_one: float, wanted: float) -> float:
-    """The spread at which a rising total is what is wanted: by secants of the logarithms, kept in a bracket."""
+    """Solve for the spread at which an increasing total has the wanted value: bracketed secants of the logarithms."""
     low, high = (0.0, at_one), (math.log(MOST_SPREAD), math.nan)
     for _ in range(_STEPS):
-        step = math.log(wanted / low[1])  # where the total grows as the spread does
+        step = math.log(wanted / low[1])  # as if the total were proportional to the spread
         if not math.isnan(high[1]):
             step *= (high[0] - low[0]) / math.log(high[1] / low[1])
         at = min(low[0] + step, high[0])
@@ -139,8 +139,8 @@ def _solved(total: Callable[[float], float], at_one: float, wanted: float) -> fl
 
 
 def observed_sample(seen: Observation, most: int) -> tuple[Coords, NDArray[np.float64]]:
-    """Observed cells (modes, n), and weights with which sums over them estimate sums over all observed cells."""
-    rng = np.random.default_rng(0)  # the same cells every time
+    """A sample of observed cells (modes, n), and weights to estimate sums over all observed cells."""
+    rng = np.random.default_rng(0)  # always the same cells
     if isinstance(seen, CooObservation):
         return _of_list(seen, seen.coords, most, rng)
     if isinstance(seen, StoredObservation):
@@ -155,7 +155,7 @@ def observed_sample(seen: Observation, most: int) -> tuple[Coords, NDArray[np.fl
 def _of_list(
     seen: CooObservation | StoredObservation, coords: Coords, most: int, rng: np.random.Generator
 ) -> tuple[Coords, NDArray[np.float64]]:
-    """Listed cells, and zeros beside them where those were observed; ``coords`` are listed cells, all or many."""
+    """Listed cells, and unlisted zeros if these are observed; ``coords`` are all or many listed cells."""
     here, listed = coords.shape[1], seen.listed if isinstance(seen, StoredObservation) else coords.shape[1]
     chosen = np.arange(here) if here <= most else np.sort(rng.choice(here, most, replace=False))
     cells, weights = coords[:, chosen].astype(np.intp), np.full(chosen.size, listed / max(chosen.size, 1))
@@ -168,7 +168,7 @@ def _of_list(
 def _zeros(
     seen: CooObservation | StoredObservation, coords: Coords, most: int, rng: np.random.Generator
 ) -> tuple[Coords, NDArray[np.float64]]:
-    """Observed zeros that are not listed: rows, columns, ... that have much are drawn more often, and weigh less."""
+    """Unlisted observed zeros: rows, columns, ... with many counts are drawn more often, with smaller weights."""
     size = math.prod(seen.shape)
     if size <= most:
         cells = np.stack(np.unravel_index(np.arange(size), seen.shape))
@@ -186,7 +186,7 @@ def _zeros(
 
 
 def _busy(listed: NDArray[np.integer], length: int, n: int, rng: np.random.Generator) -> tuple[Coords, Array]:
-    """Positions along a mode, half of them at random and half as in the list, and the probability of each."""
+    """Positions along a mode, half uniform and half from the list, and their probabilities."""
     positions = rng.integers(length, size=n)
     if listed.size:
         positions = np.where(rng.random(n) < 0.5, positions, listed[rng.integers(listed.size, size=n)])

@@ -1,14 +1,14 @@
-"""Whether the data tie a prediction down, or it hangs on the prior and on what other cells happen to say.
+"""Whether the data support a prediction, or it depends mostly on the prior and on unrelated cells.
 
-Three tests, chosen by what flags gross errors on held-out cells of real tables and leaves ordinary predictions alone
-(docs/prediction.md has the figures). A prediction is not supported if
+Three tests, chosen because they flag gross errors on held-out cells of real tables and leave ordinary predictions alone
+(figures in docs/prediction.md). A prediction is unsupported if
 
-- the variance of its rate is more than five times what a single count of the cell itself would leave: entries of
-  factors that never met in the data multiply to anything, far from where they were learned;
+- the variance of its rate is more than five times what one observed count of the cell would leave: the product of
+  factor entries that never occur together in the data is arbitrary;
 - it is more than twice the largest value in any slice (row, column, ...) of the cell, unless values are links;
-- nothing at all was observed in one of its slices, in this tensor or in another one that has the index.
+- one of its slices has no observed cell, in this tensor or in another one with the index.
 
-The last two need the observed cells. A fit made with ``keep_data=False`` has the first test alone.
+The last two need the observed cells. A fit made with ``keep_data=False`` has only the first test.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pltf.prediction.noise import Bernoulli
 from pltf.prediction.spread import noise_unit
 
 MOST_NOISE = 5.0  # variance of a rate in units of the noise of one observation
-MOST_ABOVE = 2.0  # times the largest value in the slices of a cell
+MOST_ABOVE = 2.0  # multiple of the largest value in the slices of a cell
 _CHUNK = 1 << 20  # cells of an array at a time
 
 Bools = NDArray[np.bool_]
@@ -38,7 +38,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Slices:
-    """What was observed in each slice of each mode: the largest value (infinite if not known), and anything at all."""
+    """Largest observed value in each slice of each mode (infinite if unknown), and whether it has observed cells."""
 
     largest: tuple[NDArray[np.float64], ...]
     seen: tuple[Bools, ...]
@@ -48,12 +48,12 @@ class Slices:
         return np.asarray(np.maximum.reduce([one[at] for one, at in zip(self.largest, cells, strict=True)]))
 
     def all_seen(self, cells: Coords) -> Bools:
-        """Whether something was observed in every slice of each cell."""
+        """Whether every slice of each cell has observed cells."""
         return np.asarray(np.logical_and.reduce([one[at] for one, at in zip(self.seen, cells, strict=True)]))
 
 
 def slices_of(pattern: Pattern, shape: tuple[int, ...]) -> Slices | None:
-    """The slices of a tensor; None if its cells were not kept."""
+    """The slices of a tensor; None if its cells were not stored."""
     if isinstance(pattern, DensePattern):
         return _of_array(pattern)
     if isinstance(pattern, StoredPattern):
@@ -62,10 +62,10 @@ def slices_of(pattern: Pattern, shape: tuple[int, ...]) -> Slices | None:
 
 
 def joined(model: Model, slices: Mapping[str, Slices | None], fixed: Collection[str]) -> dict[str, Slices | None]:
-    """Slices of the tensors of a model, which may learn of a slice from each other.
+    """Slices of the tensors of a model, combined over tensors that share an index.
 
-    What was observed in a row of one tensor supports that row in all of them. Where all factors of an index are fixed,
-    as those that a fold-in keeps, nothing needs to be observed, and nothing is known of the largest value.
+    Observed cells in a row of one tensor support that row in all of them. If all factors of an index are fixed, as in a
+    fold-in, no cell needs to be observed, and the largest value is unknown.
     """
     observed = {index for indices in model.observed.values() for index in indices}
     given = {i for i in observed if all(a in fixed for a, held in model.factors.items() if i in held)}
@@ -86,13 +86,13 @@ def joined(model: Model, slices: Mapping[str, Slices | None], fixed: Collection[
 
 
 def supported(belief: Belief, slices: Slices | None, cells: Coords) -> Bools:
-    """Whether the data tie down the prediction of each cell (modes, n)."""
+    """Whether the data support the prediction of each cell (modes, n)."""
     some = Asked(belief.shape, cells)
     rates = mean(belief, some)
     fine = np.ones(rates.shape, dtype=bool)
     if slices is not None:
         fine = slices.all_seen(cells)
-        if not isinstance(belief.noise, Bernoulli):  # the rate of a link has no value to be compared with
+        if not isinstance(belief.noise, Bernoulli):  # rates of links cannot be compared with values
             fine &= rates <= MOST_ABOVE * np.maximum(slices.reached(cells), 1.0)
     rest = Asked(belief.shape, cells[:, fine])
     if rest.size:

@@ -1,4 +1,4 @@
-"""What is predicted of cells, in one table."""
+"""Predictions of cells as a table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 INTERVALS = ("rate_low", "rate_high", "count_low", "count_high")
 COLUMNS = ("mean", "sd", "prob", "supported", *INTERVALS)
-MOST = 1 << 31  # bytes of an answer that nobody asked for by its size
+MOST = 1 << 31  # maximum bytes of a table that was not requested by cells
 
 
 def predicted(
@@ -28,7 +28,7 @@ def predicted(
 
     check_columns(fit.model.observed[name])
     belief, cells = fit._asked(at, name)
-    refuse_huge(8 * (len(belief.shape) + len(COLUMNS)) * cells.size, f"ask for fewer cells with {py:at=}")
+    refuse_huge(8 * (len(belief.shape) + len(COLUMNS)) * cells.size, f"select fewer cells with {py:at=}")
     positions = np.ascontiguousarray(cells.coords(slice(0, cells.size)))
     how: dict[str, Any] = {"of": name, "progress": progress}
     drawn = {**how, "draws": draws, "seed": seed}
@@ -51,13 +51,13 @@ def intervals(fit: Fit, at: Any, level: float, **drawn: Any) -> dict[str, Any]:
 
 
 def check_columns(indices: Sequence[str]) -> None:
-    """Refuse an index that has the name of a column of the answer."""
+    """Raise an error if an index has the name of a column of the table."""
     lost = [index for index in indices if index in COLUMNS]
     if lost:
-        raise PltfError(f"index '{lost[0]}' would be lost in the table, which has such a column: rename it")
+        raise PltfError(f"index '{lost[0]}' has the name of a column of the table: rename it")
 
 
 def refuse_huge(size: int, advice: str) -> None:
-    """Refuse an answer of too many bytes."""
+    """Raise an error if the result has too many bytes."""
     if size > MOST:
-        raise PltfError(f"the answer would take {human(size, 'B')}: {advice}")
+        raise PltfError(f"the result would take {human(size, 'B')}: {advice}")

@@ -1,7 +1,7 @@
-"""The cells with the largest means, found without going through all of them.
+"""Find the cells with the largest means without visiting all cells.
 
-A model is a sum of products of factors that are not negative. So Xhat of the largest entries of each factor over a box
-of cells is at least as large as Xhat of any cell in the box: a bound for branch and bound, whatever the model.
+A model is a sum of products of non-negative factors. So Xhat of the largest entries of each factor over a box of cells
+is an upper bound on Xhat of all cells in the box: a bound for branch and bound, for any model.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from pltf.prediction.draws import Sampling, at_least
 from pltf.prediction.moments import Belief, mean, variance
 from pltf.prediction.noise import NegativeBinomial, Noise, Poisson, Strays, ZeroInflated
 
-MOST_CHILDREN = 1 << 12  # boxes, or cells, that are looked at in one step
-MOST_TRIED = 1024  # cells that are looked at for each of those that are wanted
-MOST_BOXES = 1 << 14  # that are looked into for one answer
-MOST_JUDGED = 1 << 20  # cells of a tensor of which each is asked whether the data support it
+MOST_CHILDREN = 1 << 12  # boxes or cells per step
+MOST_TRIED = 1024  # maximum number of examined cells per requested cell
+MOST_BOXES = 1 << 14  # maximum number of boxes per search
+MOST_JUDGED = 1 << 20  # maximum number of cells of a tensor that are all checked for support
 Judgement = Callable[[Coords], NDArray[np.bool_]]  # of cells (modes, n)
-_ROUNDING = 1 + 1e-12  # means that differ by less are the same: rows of which nothing is known tie by the million
+_ROUNDING = 1 + 1e-12  # relative; rows without data can have millions of tied means
 
 
 def most_probable(
     belief: Belief, k: int, atleast: int, choice: Choice, draws: int, seed: int, shown: bool
 ) -> tuple[Coords, Array]:
-    """The ``k`` cells of a choice with the largest P(X >= atleast), and these; fewer if there are no more.
+    """The ``k`` cells of a choice with the largest P(X >= atleast), and these probabilities.
 
-    If the choice is listed, four times as many are chosen by what mean and variance tell, and drawn. Otherwise they are
-    looked for among the cells of largest mean, four times as many each time, until no other cell can be among
-    them: P(X >= 1) is at most that of a rate known to be the mean, by Jensen, and P(X >= n) <= mean / n, by Markov.
-    Strays are as probable in one cell as in another: the search leaves them out.
+    If the choice is a list, four times as many cells are preselected by mean and variance. Otherwise candidates are the
+    cells with the largest means, four times as many in each round, until no other cell can be among the result: P(X >=
+    1) is at most that of a rate equal to its mean (Jensen), and P(X >= n) <= mean / n (Markov). Strays are equally
+    probable in all cells, so the search ignores them.
     """
     noise = belief.noise
     if not isinstance(noise, Strays):
@@ -55,7 +55,7 @@ def most_probable(
 def _most_probable(
     belief: Belief, k: int, atleast: int, choice: Choice, draws: int, seed: int, shown: bool
 ) -> tuple[Coords, Array]:
-    """The same where there are no strays."""
+    """The same without strays."""
     if choice.listed is not None:
         likely = _likely(belief, choice.listed, atleast)
         means = mean(belief, Asked(belief.shape, choice.listed))
@@ -67,33 +67,33 @@ def _most_probable(
             found = largest(belief, count, choice.allowed, progress)
         kept = found.cells if choice.supported is None else found.cells[:, choice.supported(found.cells)]
         cells, probability = _drawn(belief, kept, k, atleast, draws, seed, shown)
-        if probability.size < k and len(found.means) == count:  # for want of support
+        if probability.size < k and len(found.means) == count:  # too few supported cells
             if found.certain and count < MOST_TRIED * k:
                 count *= 4
                 continue
-            text = f"of the {count:,} cells of largest mean the data tie down {probability.size:,}"
-            warnings.warn(f"{text}: others may follow", ScoreWarning, stacklevel=4)
+            text = f"of the {count:,} cells with the largest means, the data support {probability.size:,}"
+            warnings.warn(f"{text}; there may be more", ScoreWarning, stacklevel=4)
             return cells, probability
         if not found.certain:
-            boxes = f"the search ended after {MOST_BOXES:,} boxes of cells"
+            boxes = f"the search stopped after {MOST_BOXES:,} boxes of cells"
             warnings.warn(f"{boxes}: others may have means of up to {found.rest:.3g}", ScoreWarning, stacklevel=4)
             return cells, probability
         most_else = min(_most_likely(belief.noise, found.rest), found.rest / atleast)
         if len(found.means) < count or most_else <= probability[-1]:
             return cells, probability
         if count >= MOST_TRIED * k:
-            if most_else <= 2 * probability[-1]:  # no more than rows alike and draws that differ
+            if most_else <= 2 * probability[-1]:  # ties and Monte Carlo error only
                 return cells, probability
-            text = f"of the {count:,} cells of largest mean these are the most probable; others may be more so"
-            warnings.warn(f"{text}, for the posterior of some rates is very wide", ScoreWarning, stacklevel=4)
+            text = f"these are the most probable of the {count:,} cells with the largest means; others may exceed them"
+            warnings.warn(f"{text}, because the posterior of some rates is very wide", ScoreWarning, stacklevel=4)
             return cells, probability
         count *= 4
 
 
 def _most_likely(noise: Noise, mean: float) -> float:
-    """The largest P(X >= 1) of a rate with this mean: that of a rate known to be it, where that is concave in it.
+    """The largest P(X >= 1) of a rate with this mean: that of a rate equal to it, where this is concave.
 
-    It is for all kinds of noise but negative binomials with a power above 1, and these are below a Poisson.
+    It is concave for all kinds of noise except negative binomials with a power above 1, which are below a Poisson.
     """
     inner = noise.inner if isinstance(noise, ZeroInflated) else noise
     known = Poisson() if isinstance(inner, NegativeBinomial) and inner.power > 1 else noise
@@ -103,7 +103,7 @@ def _most_likely(noise: Noise, mean: float) -> float:
 def _drawn(
     belief: Belief, cells: Coords, k: int, atleast: int, draws: int, seed: int, shown: bool
 ) -> tuple[Coords, Array]:
-    """The ``k`` most probable of some cells; of those that are as good as certain, those of largest mean."""
+    """The ``k`` most probable of some cells; among practically certain ones, those with the largest mean."""
     some = Asked(belief.shape, cells)
     probability = Sampling(belief, some, draws, seed, shown).average(at_least(atleast))
     order = np.lexsort((*cells[::-1], -mean(belief, some), -np.round(probability, 12)))[:k]
@@ -111,7 +111,7 @@ def _drawn(
 
 
 def _likely(belief: Belief, cells: Coords, atleast: int) -> Array:
-    """About P(X >= atleast): as if every rate had the Gamma distribution with its mean and variance, noise included."""
+    """Approximate P(X >= atleast), with a Gamma distribution of the mean and variance of each rate, noise included."""
     some = Asked(belief.shape, cells)
     known = mean(belief, some)
     spread = belief.noise.at(cells).excess(known, variance(belief, some))
@@ -122,14 +122,14 @@ def _likely(belief: Belief, cells: Coords, atleast: int) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """Which cells may be chosen: a judgement of cells, and the list of them if it is known and short."""
+    """The cells to choose from: a predicate, and the list of them if it is known and short."""
 
     allowed: Judgement
     listed: Coords | None = None
-    supported: Judgement | None = None  # a dearer judgement, of those of largest mean alone
+    supported: Judgement | None = None  # an expensive predicate, only for the cells with the largest means
 
     def tied_down(self, supported: Judgement, shape: tuple[int, ...]) -> Choice:
-        """Those that the data support, listed if the tensor is small: the largest means may all be unsupported."""
+        """The supported cells, listed if the tensor is small, as all of the largest means may be unsupported."""
         listed = self.listed
         if listed is None and math.prod(shape) <= MOST_JUDGED:
             cells = np.stack(np.unravel_index(np.arange(math.prod(shape)), shape))
@@ -146,9 +146,9 @@ class Choice:
 
 @dataclass(frozen=True, eq=False)
 class Largest:
-    """Cells (modes, n) by falling mean; every other cell that is allowed has a mean of at most ``rest``.
+    """Cells (modes, n) by decreasing mean; all other allowed cells have means of at most ``rest``.
 
-    If it is not ``certain`` that these are the largest, the search was too long and was ended.
+    ``certain`` is False if the search was stopped early; then these may not be the largest.
     """
 
     cells: Coords
@@ -158,7 +158,7 @@ class Largest:
 
 
 def largest(belief: Belief, count: int, allowed: Judgement, progress: Progress) -> Largest:
-    """The ``count`` allowed cells of largest mean, fewer if there are no more; after so many boxes, the best so far."""
+    """The ``count`` allowed cells with the largest means, fewer if there are no more; the best so far if stopped."""
     tree = _Boxes(belief.averaged)
     queue = _Queue()
     queue.add(tree.top, np.zeros((len(tree.order), 1), dtype=np.intp), np.array([np.inf]))
@@ -169,7 +169,7 @@ def largest(belief: Belief, count: int, allowed: Judgement, progress: Progress) 
         if means.size >= count and queue.highest <= worst * _ROUNDING:
             break
         level, box = queue.pop()
-        while level > 0:  # down to the cells of the best box in it: the sooner large means are known, the better
+        while level > 0:  # descend to the cells of the best box first, to find large means early
             below, bounds = tree.below(level, box)
             kept = bounds > worst * _ROUNDING if means.size >= count else np.ones(bounds.size, dtype=bool)
             number, level = number + 1, level - 1
@@ -185,13 +185,13 @@ def largest(belief: Belief, count: int, allowed: Judgement, progress: Progress) 
                 cells, means = cells[:, order], means[order]
             else:
                 break
-        progress.show(number, f"looked into {number:,} boxes of cells")
+        progress.show(number, f"{number:,} boxes of cells searched")
     rest = max(queue.highest if queue else 0.0, means[-1] if means.size == count else 0.0)
     return Largest(cells, means, rest, number < MOST_BOXES)
 
 
 class _Queue:
-    """Boxes by falling bound. Those that were found together stay together, in order: only the first is in the heap."""
+    """Boxes by decreasing bound. Boxes found together stay together in order; only the first is in the heap."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, int]] = []  # bound, shelf, place on the shelf
@@ -226,7 +226,7 @@ class _Queue:
 
 
 class _Boxes:
-    """A tree of boxes of cells. At level 0 a box is a cell; at level l it spans some b^l positions of each index."""
+    """A tree of boxes of cells. At level 0 a box is a cell; at level l it spans about b^l positions of each index."""
 
     def __init__(self, belief: Belief) -> None:
         self._equation, sizes = belief.equation, belief.sizes
@@ -243,7 +243,7 @@ class _Boxes:
         self._tree = plan_equation(self._equation, sizes, float64, masked=False, dtype=float64).tree
 
     def _pooled(self, sizes: Mapping[str, int], arrays: list[Array]) -> tuple[dict[str, int], list[Array]]:
-        """The largest entries of every few positions along each observed index."""
+        """The largest entries over groups of positions along each observed index."""
         pooled, observed = dict(sizes), self._equation.output.indices
         for index in observed:
             pooled[index] = -(-sizes[index] // self._branch)
@@ -267,12 +267,12 @@ class _Boxes:
         return inside + np.array([cut.start for cut in block])[:, None], bounds.reshape(-1)
 
     def cells(self, places: Coords) -> Coords:
-        """Cells from their places in the order of the boxes."""
+        """Cells from their positions in the order of the boxes."""
         return np.stack([order[place] for order, place in zip(self.order, places, strict=True)])
 
 
 def _alike_together(belief: Belief, index: str) -> NDArray[np.intp]:
-    """An order of the positions of an index in which those alike, and large ones, stand together: tighter boxes."""
+    """An order of the positions of an index that groups similar and large ones, for tighter boxes."""
     columns = []
     for term in belief.equation.factors:
         if index in term.indices:

@@ -1,4 +1,4 @@
-"""A search that can be broken off at any moment, and gone on with to the same bits."""
+"""Checkpoints of a search, which can be interrupted at any time and resumed with identical results."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from pltf.store.container import Box, Boxes, readable, write
 from pltf.store.serialize import get_run, put_run
 
 UNFINISHED = "checkpoint of a search"
-_SHARE = 20  # writing takes at most one part in so many of the time
+_SHARE = 20  # writing takes at most this fraction (1/20) of the time
 
 
 class SearchCheckpoint:
-    """Keeps a search in a file: whenever a candidate is done, if writing is quick, and every so many seconds."""
+    """Saves a search to a file at regular intervals, and after each candidate if writing is fast."""
 
     def __init__(self, place: Place, identity: Identity) -> None:
         assert place.path is not None
@@ -44,13 +44,13 @@ class SearchCheckpoint:
         self._stages = list[Stage]()
 
     def stage(self, name: str, found: Findings | FoldFindings) -> Stage:
-        """What keeps one stage of the search: the fits to folds, or those to all data."""
+        """Checkpoint of one stage of the search: the fits to folds, or the fits to all data."""
         one: Stage = FoldStage(self, name, found) if isinstance(found, FoldFindings) else FitStage(self, name, found)
         self._stages.append(one)
         return one
 
     def due(self) -> bool:
-        """Whether it is time to keep it."""
+        """Whether it is time to save."""
         since = time.monotonic() - self._last
         return since >= self._every or (self._n_done > self._done and since >= _SHARE * self._took)
 
@@ -59,7 +59,7 @@ class SearchCheckpoint:
         return sum(len(stage.found.outcomes) for stage in self._stages)
 
     def keep(self) -> None:
-        """Write it down."""
+        """Write the checkpoint."""
         began = time.monotonic()
         head = Box({"identity": self._identity})
         boxes = {"checkpoint": head}
@@ -70,21 +70,21 @@ class SearchCheckpoint:
         self._took, self._done = self._last - began, self._n_done
 
     def end(self, found: Selection) -> None:
-        """Write down what came out."""
+        """Write the result."""
         kept(lambda: save_search(found, self.path, {"checkpoint": Box({"identity": self._identity})}))
 
 
 class Stage:
-    """One stage of a search in the file of all; ``name`` is where its runs are."""
+    """One stage of a search in the checkpoint; its runs are stored under ``name``."""
 
-    open = "open"  # where the file says which runs are under way
+    open = "open"  # key of the unfinished runs
 
     def __init__(self, file: SearchCheckpoint, name: str, found: Findings | FoldFindings) -> None:
         self._file, self._name, self.found = file, name, found
         self._candidates: Sequence[Candidate] = ()
 
     def restore(self, candidates: Sequence[Candidate]) -> None:
-        """Bring back the candidates that were done, and the runs of those that were not; those that are there now."""
+        """Restore finished candidates and the runs of unfinished ones, for those in ``candidates``."""
         self._candidates = candidates
         if not self._file.boxes:
             return
@@ -107,11 +107,11 @@ class Stage:
         return get_run(self._file.boxes[f"{self._name}/{number}/{restart}"], shapes)
 
     def due(self) -> bool:
-        """Whether it is time to keep it."""
+        """Whether it is time to save."""
         return self._file.due()
 
     def keep(self) -> None:
-        """Write down all stages."""
+        """Write all stages."""
         self._file.keep()
 
     def put(self, head: Box, boxes: Boxes) -> None:
@@ -136,7 +136,7 @@ class FitStage(Stage):
         found = self.found
         here = {int(number): one for number, one in about["outcomes"].items() if int(number) < len(self._candidates)}
         kept = {number for number, _ in about["contenders"]}
-        lost = found.chosen - kept  # the candidate that was to win has failed since: this one is fitted again
+        lost = found.chosen - kept  # the chosen candidate has failed since: this one is fitted again
         new = [number for number in here if number not in found.outcomes and number not in lost]
         found.outcomes |= {number: outcome_from_text(here[number]) for number in new}
         found.contenders += [
@@ -145,7 +145,7 @@ class FitStage(Stage):
             if n in new
         ]
         if found.outcomes and not found.contenders:
-            raise ValueError("the best run is not there")
+            raise ValueError("the best run is missing")
 
     def put(self, head: Box, boxes: Boxes) -> None:
         """Add this stage to what is written."""
@@ -173,6 +173,6 @@ class FoldStage(Stage):
 
 
 def _standing(candidate: Candidate) -> dict[int, Run]:
-    """The runs of a candidate that have begun; those that were interrupted are not at their end."""
+    """The runs of a candidate that have started; interrupted runs are unfinished."""
     begun = {restart: run for restart, run in candidate.runs.items() if run.n_swept}
     return {r: replace(run, unfinished=True) if run.stopped == INTERRUPTED else run for r, run in begun.items()}

@@ -1,4 +1,4 @@
-"""Which candidate wins, and how often it would with other restarts and other hidden cells: plain arrays only."""
+"""Which candidate wins, and how often it would win with other restarts and held-out cells. Plain arrays only."""
 
 from __future__ import annotations
 
@@ -15,44 +15,44 @@ from pltf.gamma import Array
 Numbers = NDArray[np.integer[Any]]
 
 RESAMPLES = 1000
-MATTERS = 0.5  # of the standard error of a score: differences below it do not matter (benchmarks/NOTES.md)
-UNCLEAR = 2.0  # standard errors within which hidden cells hardly tell candidates apart
+MATTERS = 0.5  # standard errors of a score below which differences are ignored (benchmarks/NOTES.md)
+UNCLEAR = 2.0  # standard errors within which held-out scores do not separate candidates
 
 
 @dataclass(frozen=True, eq=False)
 class FoldScores:
-    """How one candidate predicts the hidden cells, fold by fold and restart by restart.
+    """Held-out scores of one candidate by fold and restart.
 
     >>> scores = FoldScores(np.array([[-9.0, -8.0]]), np.array([[[1.0, 3.0], [2.0, 4.0]]]), 40, 0.1)
     >>> scores.mean, scores.se
     (3.0, 1.0)
     """
 
-    bounds: Array  # (folds, restarts): of the cells that are not hidden
+    bounds: Array  # (folds, restarts): ELBOs of the training cells
     scores: Array  # (folds, restarts, blocks)
     sweeps: int
     seconds: float
 
     @cached_property
     def best(self) -> Array:
-        """Scores (folds, blocks) of the restart with the highest bound: nothing else may choose between restarts."""
+        """Scores (folds, blocks) of the restart with the highest ELBO; restarts are never chosen by held-out score."""
         chosen = self.bounds.argmax(axis=1)
         best: Array = self.scores[np.arange(len(chosen)), chosen]
         return best
 
     @property
     def mean(self) -> float:
-        """Score of a hidden cell."""
+        """Mean score of a held-out cell."""
         return float(self.best.mean())
 
     @property
     def se(self) -> float:
-        """Its standard error: over all blocks of all folds, for folds alone are few."""
+        """Standard error of the mean over all blocks of all folds, as there are few folds."""
         return standard_error(self.best)
 
 
 def standard_error(values: Array) -> float:
-    """Of the mean of independent values.
+    """Standard error of the mean of independent values.
 
     >>> standard_error(np.array([1.0, 2.0, 3.0, 4.0]))
     0.6454972243679028
@@ -61,12 +61,11 @@ def standard_error(values: Array) -> float:
 
 
 def allowances(found: Sequence[FoldScores]) -> Array:
-    """By how much candidate ``column`` may fall behind ``row``, if that is the best, and count as good: (best, other).
+    """Tolerated score differences (best, other): ``other`` may be this much behind ``best`` and count as equal.
 
-    It is the standard error of their difference, block by block, but at least half the standard error of the best one's
-    own score. Hidden cells that are hard for one candidate are hard for all, so differences alone are known far more
-    closely than scores, and gains that nobody would notice would be called real: components that are too many still
-    predict a little better.
+    The standard error of their difference over blocks, but at least half the standard error of the best score. Cells
+    that are hard to predict are hard for all candidates, so differences have much smaller standard errors than scores.
+    Without the minimum, negligible gains would count: models with too many components still predict slightly better.
     """
     scores = np.stack([one.best.ravel() for one in found])
     n = scores.shape[1]
@@ -80,9 +79,9 @@ def allowances(found: Sequence[FoldScores]) -> Array:
 
 
 def one_standard_error(means: Sequence[float] | Array, allowed: Array, sizes: Sequence[int]) -> int:
-    """The smallest candidate whose mean lies within one standard error of the best; of equal size the best of them.
+    """The smallest candidate with a mean within one standard error of the best; among equal sizes, the best.
 
-    ``allowed`` has the standard errors, from :func:`allowances`.
+    ``allowed`` are the standard errors returned by :func:`allowances`.
 
     >>> one_standard_error([-2.0, -1.02, -1.0], np.full((3, 3), 0.05), [3, 6, 9])
     1
@@ -91,16 +90,16 @@ def one_standard_error(means: Sequence[float] | Array, allowed: Array, sizes: Se
 
 
 def within_errors(means: Sequence[float] | Array, allowed: Array, number: float) -> list[int]:
-    """The candidates within so many standard errors of the best."""
+    """The candidates within ``number`` standard errors of the best."""
     known = np.asarray(means, dtype=np.float64)
     best = int(known.argmax())
     return [int(n) for n in np.flatnonzero(known >= known[best] - number * allowed[best])]
 
 
 def wins_by_score(found: Sequence[FoldScores], sizes: Sequence[int], seed: int, resamples: int = RESAMPLES) -> Array:
-    """How often each candidate wins, over resampled restarts, folds and blocks of hidden cells.
+    """How often each candidate wins when restarts, folds and blocks of held-out cells are resampled.
 
-    Folds and blocks are the same for all candidates in a sample, restarts are each candidate's own.
+    In a sample, folds and blocks are the same for all candidates; restarts are drawn for each candidate.
     """
     rng = np.random.default_rng(seed)
     folds, _, blocks = found[0].scores.shape
@@ -114,12 +113,12 @@ def wins_by_score(found: Sequence[FoldScores], sizes: Sequence[int], seed: int, 
 
 
 def _resampled(one: FoldScores, fold: Numbers, block: Numbers, rng: np.random.Generator) -> Array:
-    """Mean scores, had other restarts been drawn, and these folds and blocks."""
+    """Mean scores with resampled restarts, on these folds and blocks."""
     folds, restarts = one.bounds.shape
     drawn = rng.integers(restarts, size=(len(fold), folds, restarts))
     bounds = one.bounds[np.arange(folds)[:, None], drawn]
     restart = np.take_along_axis(drawn, bounds.argmax(axis=2)[..., None], axis=2)  # (resamples, folds, 1)
-    known = np.isfinite(bounds.max(axis=2))[..., None]  # restarts that were dropped have no scores
+    known = np.isfinite(bounds.max(axis=2))[..., None]  # dropped restarts have no scores
     restart = np.where(known, restart, one.bounds.argmax(axis=1)[:, None])
     scores: Array = one.scores[fold, np.take_along_axis(restart, fold, axis=1), block]
     means: Array = scores.mean(axis=(1, 2))
@@ -127,9 +126,9 @@ def _resampled(one: FoldScores, fold: Numbers, block: Numbers, rng: np.random.Ge
 
 
 def wins_by_bound(bounds: Sequence[Array], seed: int, resamples: int = RESAMPLES) -> Array:
-    """How often each candidate wins over resampled restarts, ``bounds`` being those of each candidate's restarts.
+    """How often each candidate wins when restarts are resampled; ``bounds`` are the ELBOs of its restarts.
 
-    Candidates that are a few nats apart share a win: each gets exp(gap) of it, normalized.
+    Candidates within a few nats share a win in proportion to exp(gap).
 
     >>> wins_by_bound([np.array([-10.0]), np.array([-10.0])], seed=0)
     array([0.5, 0.5])

@@ -1,4 +1,4 @@
-"""The course of a search: fits to folds, fits to all data, a wider grid if it is asked for, and the winner."""
+"""The steps of a search: fits to folds, fits to all data, widening of the grid if requested, and the choice."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 CRITERIA = (AUTO, "bound", "heldout", "both")
-WIDENINGS = 5  # of a grid at most
+WIDENINGS = 5  # maximum number of times that a grid is widened
 
-Wider = Callable[[Mapping[str, str]], Sequence[GridPoint]]  # from the ends of a grid to a wider one
+Wider = Callable[[Mapping[str, str]], Sequence[GridPoint]]  # edges of a grid to a wider grid
 
 
 class Asked(NamedTuple):
-    """What is to choose."""
+    """The criterion and its options."""
 
     criterion: str
     folds: int
     score: str
     widen: bool
-    note: str = ""  # why the bound chooses, where hidden cells would be asked
+    note: str = ""  # why the ELBO chooses instead of held-out cells
 
     def settled(self, seen: Mapping[str, Observation], candidates: int, options: Options) -> Asked:
-        """The same with a criterion in place of "auto": hidden cells, unless they could not choose or need not."""
+        """Replace "auto" by a criterion: held-out cells, unless they cannot or need not choose."""
         if self.criterion != AUTO:
             return self
         if candidates == 1 and not self.widen:
@@ -63,14 +63,14 @@ class Asked(NamedTuple):
         why = too_few(seen, self.folds)
         if starts < FEWEST_STARTS:
             restarts = f"{options.restarts} restart{'s' * (options.restarts > 1)}"
-            why = f"with {restarts} each fold has only {starts}, which may end anywhere"
+            why = f"with {restarts} each fold gets only {starts}, which is unreliable"
         if self.score != LOG_LIKELIHOOD:
-            why = ""  # who asks for a score of hidden cells wants it
+            why = ""  # a ranking score was requested explicitly
         return self._replace(criterion="bound" if why else "both", note=why)
 
     @property
     def heldout(self) -> bool:
-        """Whether hidden cells are scored."""
+        """Whether held-out cells are scored."""
         return self.criterion != "bound"
 
     @property
@@ -80,7 +80,7 @@ class Asked(NamedTuple):
 
 
 class Course:
-    """A search under way: the grid, the candidates, and what has come of them."""
+    """A running search: the grid, the candidates and their results so far."""
 
     def __init__(self, data: Mapping[str, Any], masks: Mapping[str, Any], options: Options, asked: Asked) -> None:
         self.options, self.asked = options, asked
@@ -93,21 +93,21 @@ class Course:
         self._winner: Contender | None = None
 
     def add(self, points: Iterable[GridPoint]) -> None:
-        """Have more candidates, ready to be fitted: whatever is wrong with one of them comes out before any work."""
+        """Add candidates, ready to be fitted; raises errors about any of them before any work."""
         from pltf.fitting import prepare
 
         known = [one.label for one in self.points]
         new = [one for one in points if one.label not in known]
         options = self.options
         threads = max(1, available_threads() // min(options.workers, max(1, len(new) * options.restarts)))
-        threads = threads if options.cluster is None else 1  # each of a worker's threads has a fit of its own
+        threads = threads if options.cluster is None else 1  # each thread of a worker runs its own fit
         for one in new:
             try:
                 ready = prepare(one.model, *self._given, replace(options.fitting, prior=one.prior, threads=threads))
             except PltfError as error:
                 if not self.candidates:
                     raise
-                raise PltfError(f"at {in_words(one.label)}: {error.marked}") from None  # the first was all right
+                raise PltfError(f"at {in_words(one.label)}: {error.marked}") from None  # the first one was valid
             self.points.append(one)
             self.candidates.append(Candidate(one.label, ready, options))
             self.candidates[-1].check_memory()
@@ -115,7 +115,7 @@ class Course:
     # -- running --------------------------------------------------------------------------------
 
     def run(self, seen: Mapping[str, Observation], keeper: SearchCheckpoint | None, wider: Wider) -> None:
-        """All of it; ``wider`` gives the grid when the winner is at an end."""
+        """Run the search; ``wider`` returns the grid to continue with when the winner is at an edge."""
         asked = self.asked
         self._data = Data(seen, self._hidden(seen) if asked.heldout else ())
         stages = None if keeper is None else (keeper.stage("folds", self.folds), keeper.stage("candidates", self.fits))
@@ -127,7 +127,7 @@ class Course:
                 return self._best_predicting()
             self._search(self.candidates, self.fits, fit_stage)
             highest = self._highest().number
-            self.fits.chosen.add(highest)  # a search that is resumed has to widen the same grid at the same end
+            self.fits.chosen.add(highest)  # a resumed search must widen the same grid at the same edge
             return highest
 
         number = decide()
@@ -147,7 +147,7 @@ class Course:
         self._winner = self._run_of(number)
 
     def _want(self, number: int) -> None:
-        """Have the best run of a candidate kept; it is fitted again if that was let go, as another one was to win."""
+        """Keep the best run of a candidate; it is fitted again if its run was discarded."""
         self.fits.chosen.add(number)
         if number in self.fits.outcomes and all(one.number != number for one in self.fits.contenders):
             del self.fits.outcomes[number]
@@ -156,13 +156,13 @@ class Course:
 
     def _hidden(self, seen: Mapping[str, Observation]) -> Any:
         check_enough(seen, self.asked.folds, self.asked.score)
-        blocks = BLOCKS if self.asked.score == LOG_LIKELIHOOD else 1  # ranks of a few cells tell little
+        blocks = BLOCKS if self.asked.score == LOG_LIKELIHOOD else 1  # ranks of few cells are unreliable
         folds = make_folds(seen, self.asked.folds, self.options.seed, blocks)
         check_rankable(folds, self.asked.score)
         return folds
 
     def _fold_candidates(self) -> list[FoldCandidate]:
-        """Every candidate in every fold; ready made for the first fold, for the others differ in nothing but cells."""
+        """Every candidate in every fold, prepared for the first fold only, as the others differ only in cells."""
         from pltf.fitting import prepare
 
         first, train = self.candidates[0].ready, self._data.part(0)
@@ -189,19 +189,19 @@ class Course:
 
     @property
     def interrupted(self) -> bool:
-        """Whether it was interrupted, while fitting to folds or to all data."""
+        """Whether the search was interrupted while fitting to folds or to all data."""
         return self.folds.interrupted or self.fits.interrupted
 
     # -- choosing -------------------------------------------------------------------------------
 
     def _highest(self) -> Contender:
-        """The candidate with the highest bound."""
+        """The candidate with the highest ELBO."""
         if self.fits.winner is None:
             raise self._why_nothing()
         return self.fits.winner
 
     def _best_predicting(self) -> int:
-        """The smallest candidate within one standard error of the best, of those that did not fail."""
+        """The smallest candidate within one standard error of the best, among those that did not fail."""
         scores = {n: one for n, one in self.folds.scores().items() if n not in self.fits.failures}
         if not scores:
             raise self._why_nothing()
@@ -211,14 +211,14 @@ class Course:
         return numbers[one_standard_error([one.mean for one in found], allowances(found), sizes)]
 
     def _why_nothing(self) -> BaseException:
-        """Why no candidate has a result: it was interrupted, or all failed, of which the first is told."""
+        """Why no candidate has a result: the search was interrupted, or all failed (the first error is shown)."""
         if self.interrupted:
             return KeyboardInterrupt()
         failures = {**self.folds.failed(), **self.fits.failures}
         return next(iter(failures.values()), PltfError("no candidate has a result"))
 
     def _run_of(self, number: int) -> Contender:
-        """The best run of a candidate on all data; after an interrupt perhaps that of another."""
+        """The best run of a candidate on all data; after an interrupt, possibly that of another candidate."""
         kept = [one for one in self.fits.contenders if one.number == number]
         return kept[0] if kept else self._highest()
 
@@ -229,7 +229,7 @@ class Course:
     # -- telling --------------------------------------------------------------------------------
 
     def selection(self, seen: Mapping[str, Observation]) -> Selection:
-        """What people get to see of it."""
+        """The result of the search."""
         assert self._winner is not None
         number = self._winner.number
         outcomes, failures = self._outcomes(), {**self.folds.failed(), **self.fits.failures}
@@ -250,7 +250,7 @@ class Course:
         )
 
     def _outcomes(self) -> dict[int, Outcome]:
-        """Of all candidates that were fitted to all data or to all folds."""
+        """The outcomes of all candidates that were fitted to all data or to all folds."""
         scores: dict[int, FoldScores] = self.folds.scores()
         nothing = np.empty(0)
         found = {}
@@ -268,11 +268,11 @@ class Course:
         fit = ready.result(ready.problem(seen), run, self.fits.outcomes[number].rows, self.options.seed, seen)
         if self.interrupted:
             return fit
-        with first_interrupt_waits() as pressed:  # the search is done: all that can be lost is the dispersion
+        with first_interrupt_waits() as pressed:  # the search is complete: only the dispersion can be lost
             return ready.with_dispersion(fit, seen, pressed)
 
     def warn_of_winner(self, stacklevel: int) -> None:
-        """Tell if the fit that won has not settled."""
+        """Warn if the winning fit has not converged."""
         assert self._winner is not None
         ready = self.candidates[self._winner.number].ready
         total = math.fsum(one.total for one in self._data.seen.values())

@@ -1,4 +1,4 @@
-"""Folds of hidden cells: what every candidate is fitted without, and then has to predict."""
+"""Folds of held-out cells, which candidates are fitted without and then predict."""
 
 from __future__ import annotations
 
@@ -16,56 +16,56 @@ from pltf.data.split import holdout, without
 from pltf.gamma import Array
 
 # Measured: benchmarks/NOTES.md
-HIDDEN, MOST_HIDDEN = 0.1, 0.9  # share of the observed cells that each fold hides, and all of them together at most
-ENOUGH = 40  # non-zeros that a fold should hide; of fewer data a larger share is hidden
-FEWEST = 30  # non-zeros that a fold should hide for hidden cells to choose unasked
-BLOCKS = 10  # parts of a fold whose scores are kept apart, for the standard error
-MOSTLY = 0.9  # of the zeros that a fold should hide: with fewer of them rates are corrected
-LEAST = 4  # non-zeros that a fold must hide at least
-SAMPLED = 20_000  # zeros of a list that are hidden at least, if they are too many to hide a share of them all
+HIDDEN, MOST_HIDDEN = 0.1, 0.9  # share of observed cells held out in each fold; maximum of all folds
+ENOUGH = 40  # non-zeros to hold out in a fold; with fewer data a larger share is held out
+FEWEST = 30  # non-zeros in a fold needed for criterion="auto" to use held-out cells
+BLOCKS = 10  # blocks of a fold that are scored separately, for the standard error
+MOSTLY = 0.9  # share of the zeros to hold out in a fold; with fewer, rates are corrected
+LEAST = 4  # minimum number of held-out non-zeros in a fold
+SAMPLED = 20_000  # minimum number of held-out zeros if they are too many to hold out a share of them
 
 Numbers = NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True, eq=False)
 class HiddenCells:
-    """Cells of one tensor that a fold hides, and what they hold."""
+    """The held-out cells of one tensor in a fold, and their values."""
 
     cells: Coords  # (modes, n)
     values: Array
-    weights: Array  # how many observed cells each of them stands for
-    blocks: Numbers  # the part of the fold that each is in
-    correction: float = 1.0  # of rates that were learned without these non-zeros, but with too many of the zeros
+    weights: Array  # number of observed cells that each one represents
+    blocks: Numbers  # block of each cell
+    correction: float = 1.0  # of rates that were learned with too small a share of the zeros held out
 
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """Hidden cells of every tensor."""
+    """The held-out cells of every tensor."""
 
     hidden: Mapping[str, HiddenCells]
     n_blocks: int
 
     def train(self, seen: Mapping[str, Observation]) -> dict[str, Observation]:
-        """The data without the hidden cells."""
+        """The data without the held-out cells."""
         return {name: without(one, self.hidden[name].cells) for name, one in seen.items()}
 
 
 class Data(NamedTuple):
-    """What a search works on: the data, and the folds of hidden cells."""
+    """The data of a search and its folds of held-out cells."""
 
     seen: Mapping[str, Observation]
     folds: tuple[Fold, ...] = ()
 
     def part(self, fold: int | None) -> Mapping[str, Observation]:
-        """All data, or those that a fold leaves."""
+        """All data, or the training data of a fold."""
         return self.seen if fold is None else self.folds[fold].train(self.seen)
 
 
 def make_folds(seen: Mapping[str, Observation], count: int, seed: int, blocks: int = BLOCKS) -> tuple[Fold, ...]:
-    """Folds that hide different cells each, with the same share of non-zeros.
+    """Disjoint folds of held-out cells, with the same share of non-zeros.
 
-    A tensor that lists its non-zeros may have far more zeros than can be hidden. Then only some of them are, and each
-    stands for many: scores are weighted means.
+    A sparse tensor may have too many zeros to list. Then a sample of the zeros is held out, and each represents many:
+    scores are weighted means.
     """
     positive, share = hidden_share(seen, count)
     blocks = max(1, min(blocks, int(positive * share) // 2))
@@ -83,22 +83,22 @@ def _folds(seen: Mapping[str, Observation], count: int, share: float, blocks: in
 
 
 def too_few(seen: Mapping[str, Observation], count: int) -> str:
-    """Why data are too few for hidden cells to choose well; empty if they are not."""
+    """Why there are too few data to choose by held-out cells; empty if there are enough."""
     positive, share = hidden_share(seen, count)
     if positive * share >= FEWEST:
         return ""
-    folds = f"{count} folds of {FEWEST} would hide more than {MOST_HIDDEN:.0%} of them"
+    folds = f"{count} folds of {FEWEST} would hold out more than {MOST_HIDDEN:.0%} of them"
     return f"{positive} observed non-zeros are too few: {folds}"
 
 
 def hidden_share(seen: Mapping[str, Observation], count: int) -> tuple[int, float]:
-    """Observed non-zeros, and the share of them that each fold hides."""
+    """Number of observed non-zeros, and the share held out in each fold."""
     positive = sum(one.n_positive for one in seen.values())
     return positive, min(max(HIDDEN, ENOUGH / max(positive, 1)), MOST_HIDDEN / count)
 
 
 def _dealt(seen: Observation, count: int, share: float, blocks: int, seed: np.random.SeedSequence) -> list[HiddenCells]:
-    """Hidden cells of one tensor, dealt to folds and their blocks like cards: non-zeros first, then zeros."""
+    """Held-out cells of one tensor, dealt to folds and blocks in turn: first the non-zeros, then the zeros."""
     first, second = seed.generate_state(2)
     cells, values = _hidden(seen, count * share, int(first))
     positive = values > 0
@@ -120,7 +120,7 @@ def _dealt(seen: Observation, count: int, share: float, blocks: int, seed: np.ra
 
 
 def _correction(seen: Observation, hidden: HiddenCells) -> float:
-    """What rates have to be multiplied by if only some zeros are hidden, and so non-zeros more often than they."""
+    """Correction of the rates if a smaller share of the zeros than of the non-zeros is held out."""
     n_positive, n_zeros = np.count_nonzero(hidden.values), np.count_nonzero(hidden.values == 0)
     zeros = seen.n_observed - seen.n_positive
     sampled = (
@@ -132,7 +132,7 @@ def _correction(seen: Observation, hidden: HiddenCells) -> float:
 
 
 def _hidden(seen: Observation, share: float, seed: int) -> tuple[Coords, Array]:
-    """Cells to hide in any fold, and what they hold."""
+    """Cells to hold out in any fold, and their values."""
     if isinstance(seen, DenseObservation):
         keep = holdout(seen, share, stratify="value", seed=seed)
         hidden = ~keep if seen.mask is None else seen.mask & ~keep

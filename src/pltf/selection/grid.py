@@ -1,4 +1,4 @@
-"""What is to be tried: models, sizes of their latent indices, priors."""
+"""The grid of a search: models, sizes of their latent indices, priors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pltf.inference.start import DEFAULT_PRIOR
 from pltf.notation import Model
 
 Prior = Gamma | Mapping[str, Gamma] | None
-Label = dict[str, Any]  # what tells a candidate from the others: sizes, model, prior
+Label = dict[str, Any]  # what identifies a candidate: sizes, model, prior
 
 
 COLUMNS = frozenset(
@@ -80,7 +80,7 @@ def _models(given: Any) -> list[Model]:
     first = models[0]
     for index in dict.fromkeys(index for one in models for index in one.sizes):
         if index in COLUMNS:
-            raise PltfError(f"latent index '{index}' would be lost in the table, which has such a column: rename it")
+            raise PltfError(f"latent index '{index}' has the name of a column of the table: rename it")
     for one in models:
         if dict(one.observed) != dict(first.observed):
             shown = [", ".join(str(e.output) for e in model.equations) for model in (first, one)]
@@ -89,9 +89,9 @@ def _models(given: Any) -> list[Model]:
 
 
 def _priors(given: Any) -> dict[str, Prior]:
-    """The priors to try by what they are called, each once; arrays are told from each other by a number."""
+    """The priors to try by name, without duplicates; priors with arrays are numbered."""
     if isinstance(given, (list, tuple)) and not given:
-        raise PltfError(f"{py:prior} is an empty list: nothing to try")
+        raise PltfError(f"{py:prior} is empty: pass at least one prior")
     names: dict[str, Prior] = {}
     for prior in given if isinstance(given, (list, tuple)) else [given]:
         name = _named(prior)
@@ -102,7 +102,7 @@ def _priors(given: Any) -> dict[str, Prior]:
 
 
 def _grid(models: Sequence[Model], sizes: Mapping[str, Any]) -> dict[str, list[int]]:
-    """The sizes to try for each index, each once."""
+    """The sizes to try for each index, without duplicates."""
     latent = list(dict.fromkeys(index for one in models for index in one.sizes))
     observed = {index: name for name, indices in models[0].observed.items() for index in indices}
     grid = {}
@@ -117,7 +117,7 @@ def _grid(models: Sequence[Model], sizes: Mapping[str, Any]) -> dict[str, list[i
         single = isinstance(given, np.ndarray) and given.ndim == 0
         values = list(given) if isinstance(given, Iterable) and not single else [given]
         if not values:
-            raise PltfError(f"sizes of '{index}' are empty: nothing to try")
+            raise PltfError(f"sizes of '{index}' must have at least one size, got none")
         grid[index] = list(dict.fromkeys(whole(f"every size of '{index}'", value, 1) for value in values))
     return grid
 
@@ -129,7 +129,7 @@ def _named(prior: Prior) -> str:
 
 
 def edges(winner: Model, tried: Iterable[Model]) -> dict[str, str]:
-    """Where the winner has the largest or the smallest of several sizes of an index; size 1 is no edge."""
+    """Indices for which the winner has the largest or smallest of several sizes; size 1 is not an edge."""
     alike = [one for one in tried if one.text == winner.text]
     found = {}
     for index, size in winner.sizes.items():
@@ -142,7 +142,7 @@ def edges(winner: Model, tried: Iterable[Model]) -> dict[str, str]:
 
 
 def wider(points: Sequence[GridPoint], ends: Mapping[str, str]) -> dict[str, list[int]]:
-    """The sizes of all latent indices, and further ones where the winner was at an end; below it in steps that fit.
+    """The sizes of all latent indices, extended where the winner was at an edge, with the same step.
 
     >>> points = [GridPoint({"r": r}, Model("ir,jr->ij", r=r), None) for r in (2, 4, 6)]
     >>> wider(points, {"r": "largest"})
@@ -167,7 +167,7 @@ def wider(points: Sequence[GridPoint], ends: Mapping[str, str]) -> dict[str, lis
 
 
 def shown(label: Mapping[str, Any]) -> str:
-    """A label in words.
+    """A label as text.
 
     >>> shown({"p": 2, "q": 3})
     'p=2, q=3'

@@ -1,4 +1,4 @@
-"""How well each candidate predicts hidden cells: it is fitted to the rest of the data, fold by fold."""
+"""Held-out scores: each candidate is fitted to the training data of every fold and predicts the held-out cells."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from pltf.fitting import Prepared
 
 # Measured: benchmarks/NOTES.md
-TOLERANCE = 1e-5  # of a fit to a fold, unless a coarser one is asked for
-SHARE = 4  # restarts of a candidate per restart in a fold
-TWO_FROM = 5  # restarts from which on a fold has at least two
-FEWEST_STARTS = 2  # in each fold, for hidden cells to choose unasked
-DRAWS = 100  # of the posterior, for the log-likelihood of hidden cells
-FEWEST_HIDDEN = 200  # hidden cells that can tell how much counts vary beyond Poisson
+TOLERANCE = 1e-5  # tolerance of fits to folds, unless a coarser one is given
+SHARE = 4  # number of restarts of a candidate per restart in a fold
+TWO_FROM = 5  # restarts that give a fold at least two
+FEWEST_STARTS = 2  # in each fold, for criterion="auto" to use held-out cells
+DRAWS = 100  # posterior draws for the held-out log-likelihood
+FEWEST_HIDDEN = 200  # held-out cells needed to estimate the overdispersion
 LOWEST = -1e6  # log-likelihood of a cell that a fixed factor makes impossible
 _TINY = float(np.finfo(np.float64).tiny)
 
@@ -45,9 +45,9 @@ SCORES = (LOG_LIKELIHOOD, *RANKING)
 
 
 def fold_options(options: Options, likelihood: Any = POISSON) -> Options:
-    """The options of a fit to a fold: few restarts and a coarse tolerance, for there are many of them.
+    """Options of a fit to a fold: few restarts and a coarse tolerance, because there are many fits.
 
-    The likelihood is that of all data: what a fold leaves may look otherwise.
+    The likelihood is chosen from all data; the training data of a fold may look different.
     """
     fitting = replace(
         options.fitting,
@@ -60,7 +60,7 @@ def fold_options(options: Options, likelihood: Any = POISSON) -> Options:
 
 
 class FoldOutcome(NamedTuple):
-    """What came of a candidate in one fold."""
+    """Result of a candidate in one fold."""
 
     bounds: Array  # of its restarts
     scores: Array  # (restarts, blocks)
@@ -69,12 +69,12 @@ class FoldOutcome(NamedTuple):
 
 
 class FoldCandidate(Candidate):
-    """A candidate that is fitted to one fold and has to predict the hidden cells."""
+    """A candidate that is fitted to the training data of one fold and predicts its held-out cells."""
 
     def __init__(self, label: Label, ready: Prepared, options: Options, fold: int, score: str) -> None:
         super().__init__(label, ready, options)
         self.fold, self.score = fold, score
-        self.scores = dict[int, Array]()  # of the restarts that were not dropped
+        self.scores = dict[int, Array]()  # runs of the restarts that were not dropped
 
     def task(self, number: int, source: Source) -> Task:
         """Fit, then score."""
@@ -91,7 +91,7 @@ class FoldCandidate(Candidate):
         ]
 
     def result(self) -> FoldOutcome | None:
-        """What came of it, if all of it was done; a restart that was dropped counts as the worst."""
+        """The result, if complete; a dropped restart counts as the worst."""
         runs = self.ended
         to_score = {run.restart for run in runs if run.stopped != BEHIND}
         if len(runs) < self._options.restarts or not to_score or self.scores.keys() != to_score:
@@ -102,14 +102,14 @@ class FoldCandidate(Candidate):
         return FoldOutcome(bounds, scores, sum(len(run.trace) for run in runs), sum(run.seconds for run in runs))
 
     def clear(self) -> None:
-        """Let go of states, scores and data."""
+        """Release states, scores and data."""
         super().clear()
         self.scores = {}
 
 
 @dataclass(eq=False)
 class FoldFindings:
-    """All that has come of the folds so far; candidate ``n`` has those from ``n * folds`` on."""
+    """Results of all folds so far; those of candidate ``n`` start at ``n * folds``."""
 
     folds: int
     outcomes: dict[int, FoldOutcome] = field(default_factory=dict)
@@ -117,17 +117,17 @@ class FoldFindings:
     interrupted: bool = False
 
     def take(self, number: int, candidate: FoldCandidate) -> None:
-        """Add what came of a candidate in a fold."""
+        """Add the result of a candidate in a fold."""
         result = candidate.result()
         if result is not None:
             self.outcomes[number] = result
 
     def told(self, candidates: Sequence[Candidate]) -> str:
-        """How far it is, in words."""
+        """Progress as text."""
         return f"{len(self.outcomes)} of {len(candidates)} fits to folds"
 
     def scores(self) -> dict[int, FoldScores]:
-        """The scores of the candidates that are through with all folds."""
+        """The scores of the candidates that have finished all folds."""
         found = {}
         for first in range(0, max(self.outcomes, default=-1) + 1, self.folds):
             parts = [self.outcomes.get(first + fold) for fold in range(self.folds)]
@@ -151,12 +151,12 @@ def scored(
     fold: int,
     score: str,
 ) -> Array:
-    """The score of each block of a fold's hidden cells under a run; done by a worker."""
+    """The score of each block of held-out cells of a fold for a run; executed by a worker."""
     if isinstance(source, RemoteProblem):
         data = source.data
         source = source.problem()
     assert data is not None
-    problem = replace(source, engine=source.engine.fresh())  # others may run beside this one
+    problem = replace(source, engine=source.engine.fresh())  # others may run concurrently
     with single_threaded_blas:
         fit = ready.result(problem, run, (run.row,), seed, data.part(fold))
         hidden = data.folds[fold]
@@ -166,9 +166,9 @@ def scored(
 
 
 def log_likelihood(fit: Fit, fold: Fold, seed: int, dispersion: float | str | None = None) -> Array:
-    """Mean posterior-predictive log-likelihood of a hidden cell, for each block of a fold.
+    """Mean posterior predictive log-likelihood of a held-out cell, for each block of a fold.
 
-    Counts vary beyond Poisson as ``dispersion`` says: as the fit has it, None, by a size, or as the hidden cells do.
+    ``dispersion``: that of the fit, None, a size, or estimated from the held-out cells.
     """
     total, cells = np.zeros((2, fold.n_blocks))
     for name, hidden in fold.hidden.items():
@@ -191,31 +191,31 @@ def _scaled(fit: Fit, name: str, correction: float) -> Fit:
 
 
 def _log_prob(fit: Fit, name: str, hidden: HiddenCells, seed: int, dispersion: float | str | None) -> Array:
-    """Log-probability of each hidden cell of a tensor.
+    """Log-probability of each held-out cell of a tensor.
 
-    Where counts vary beyond Poisson, a score that allows none of it is made by a few cells with large counts. So the
-    cells that judge a candidate also say how much its counts vary: that is how its predictions would be used.
+    If counts are overdispersed, a Poisson score is dominated by a few cells with large counts. So the overdispersion of
+    a candidate is estimated from the same held-out cells, as for its predictions.
     """
-    from pltf.dispersion import HeldBack, likeliest  # brings optimizers, which `import pltf` should not wait for
+    from pltf.dispersion import HeldBack, likeliest  # imported late: it imports optimizers
 
     if dispersion is None or (isinstance(dispersion, str) and not _may_vary(hidden.values)):
         at = tuple(hidden.cells)
         return fit.log_prob(at, hidden.values, draws=DRAWS, seed=seed, of=name, progress=False)
     mean = fit.mean(hidden.cells.T, of=name, progress=False)
     variance = fit.var(hidden.cells.T, of=name, progress=False)
-    each = hidden.weights / hidden.weights[hidden.values > 0].max(initial=_TINY)  # so that a non-zero counts once
+    each = hidden.weights / hidden.weights[hidden.values > 0].max(initial=_TINY)  # so that a non-zero has weight one
     held = HeldBack(hidden.cells, hidden.values, each, mean, variance)
     return held.log_prob(likeliest(held) if isinstance(dispersion, str) else Dispersion(float(dispersion)))
 
 
 def _may_vary(values: Array) -> bool:
-    """Whether hidden cells can tell how much counts vary: many of them, whole, and not only zeros and ones."""
+    """Whether the overdispersion can be estimated from held-out cells: enough whole counts, not only 0 and 1."""
     enough = values.size >= FEWEST_HIDDEN and np.count_nonzero(values) >= ENOUGH / 2
     return bool(enough and values.max() > 1 and not (values % 1).any())
 
 
 def ranked(fit: Fit, fold: Fold, score: str) -> Array:
-    """AUC or average precision of the hidden cells of a fold, its mean over the tensors that have both kinds."""
+    """AUC or average precision of the held-out cells of a fold: mean over the tensors with both zeros and non-zeros."""
     found = []
     for name, hidden in fold.hidden.items():
         positive = hidden.values > 0
@@ -227,19 +227,19 @@ def ranked(fit: Fit, fold: Fold, score: str) -> Array:
 
 
 def check_enough(seen: Mapping[str, Observation], count: int, score: str) -> None:
-    """Refuse to hide cells of data that have too few non-zeros."""
+    """Raise an error if there are too few non-zeros to hold out."""
     positive, share = hidden_share(seen, count)
     if positive * share < LEAST:
         least = math.ceil(LEAST / share)
-        text = f"needs at least {least} observed non-zeros, to hide {share:.0%} of them {count} times"
+        text = f"needs at least {least} observed non-zeros, to hold out {share:.0%} of them {count} times"
         other = "" if score == LOG_LIKELIHOOD else f" and {py:score='log_likelihood'}"
         raise PltfError(f"{py:criterion='heldout'} {text}; got {positive}: use {py:criterion='bound'}{other}")
 
 
 def check_rankable(folds: Sequence[Fold], score: str) -> None:
-    """Refuse to rank where there is nothing to tell apart."""
+    """Raise an error if held-out cells cannot be ranked."""
     for fold in folds if score in RANKING else ():
         kinds = [{bool(kind) for kind in hidden.values > 0} for hidden in fold.hidden.values()]
         if all(len(one) < 2 for one in kinds):
-            text = f"{py:score={score!r}} needs zeros and non-zeros among the hidden cells, and there is only one kind"
+            text = f"{py:score={score!r}} needs both zeros and non-zeros among the held-out cells"
             raise PltfError(f"{text}: use {py:score='log_likelihood'}")

@@ -14,11 +14,11 @@ from pltf.cluster import Call, Cluster
 from pltf.errors import PltfError
 from pltf.workers import Job, Pool
 
-_MOST_HELD = 2  # searches whose data a worker keeps
+_MOST_HELD = 2  # number of searches whose data a worker keeps
 
 
 def on_cluster(cluster: Cluster, data: Any, workers: int) -> tuple[Spread, Pool]:
-    """The data of a search where the workers of a cluster find them, and these workers."""
+    """The data of a search on the workers of a cluster, and a pool of these workers."""
     source = Spread(uuid.uuid4().hex, cluster)
     return source, ClusterPool(cluster, source, cluster.holding(data), workers)
 
@@ -27,20 +27,20 @@ class Spread:
     """Data that each worker of a cluster has, and a way to tell jobs to stop; the counterpart of ``workers.Shared``."""
 
     def __init__(self, folder: str, cluster: Cluster | None = None) -> None:
-        self.folder = folder  # not a folder here, but a name that no other search has
+        self.folder = folder  # not a folder, but a unique name of the search
         self._cluster = cluster
 
     def __reduce__(self) -> tuple[type[Spread], tuple[str]]:
         return type(self), (self.folder,)
 
     def value(self) -> Any:
-        """The data, on a worker that has a job."""
+        """The data, on a worker."""
         return _held[self.folder]
 
     def stop(self) -> None:
-        """Tell whoever looks at :meth:`stopping`, on any worker."""
+        """Make :meth:`stopping` return True on all workers."""
         assert self._cluster is not None
-        with suppress(PltfError):  # a cluster that is gone has stopped
+        with suppress(PltfError):  # a closed cluster has stopped
             self._cluster.everywhere(_stop, self.folder)
 
     def stopping(self, *_: object) -> bool:
@@ -49,14 +49,14 @@ class Spread:
 
 
 class ClusterPool(Pool):
-    """Threads that wait for the workers of a cluster, one for each job that is under way."""
+    """Threads that wait for the workers of a cluster, one for each running job."""
 
     def __init__(self, cluster: Cluster, source: Spread, data: Any, workers: int) -> None:
         super().__init__(workers, processes=False)
         self._cluster, self._source, self._data = cluster, source, data
 
     def submit(self, job: Job) -> Future[Any]:
-        """Have a worker do a job; by another one, if it is killed."""
+        """Run a job on a worker; on another one if that worker is killed."""
         return super().submit(job._replace(function=self._done, args=(job.function, job.args)))
 
     def _done(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:

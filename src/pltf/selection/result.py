@@ -24,7 +24,7 @@ from pltf.selection.search import Outcome
 if TYPE_CHECKING:
     import pandas as pd
 
-SURE = 2 / 3  # a winner that wins less often raises a doubt
+SURE = 2 / 3  # a winner with a lower weight raises a doubt
 FAR_APART = 4  # times the entries of another candidate: equal predictions then raise a doubt
 TOLERANCE = 1e-6  # relative difference of ELBOs below which they agree
 MOST_TOLD = 30  # candidates in the text of a search
@@ -207,14 +207,14 @@ class Selection:
 
 
 def marked_doubts(found: Selection) -> tuple[str, ...]:
-    """The doubts about a search, with Python names marked."""
+    """The doubts about a search, with Python names marked up."""
     texts = []
     if found.interrupted:
         done = f"{len(found.outcomes)} of {found.n_candidates} candidates"
         texts.append(f"the search was interrupted: {done} have results")
     if found.unsettled:
         runs = sum(len(one.rows) for one in found.outcomes)
-        texts.append(f"{found.unsettled} of {runs} runs ended before they converged: raise {py:max_iter}")
+        texts.append(f"{found.unsettled} of {runs} runs did not converge: raise {py:max_iter}")
     if found.failures:
         first = found.failures[0]
         label = {name: value for name, value in first.items() if name != "error"}
@@ -233,17 +233,17 @@ def _unclear(found: Selection) -> list[str]:
     texts = []
     if found.by_hidden_cells:
         if weight < SURE or _many_level(found):
-            texts.append(f"hidden cells hardly tell: {_level(found)}; {best} wins {_often(weight)}")
+            texts.append(f"held-out scores are inconclusive: {_level(found)}; {best} wins {_often(weight)}")
         top = max(fitted, key=lambda one: one.bound)
         ahead = top.bound - found.winner.bound
         if ahead > _rounding(top.bound):
-            bound = f"the bound is highest at {shown(top.label)}, by {ahead:,.1f} nats"
-            texts.append(f"the criteria disagree: {bound}, and hidden cells chose {best}")
+            bound = f"the ELBO is highest at {shown(top.label)}, by {ahead:,.1f} nats"
+            texts.append(f"the criteria disagree: {bound}, but held-out cells chose {best}")
     elif len(fitted) > 1:
         lead = found.winner.bound - max(one.bound for one in fitted if one is not found.winner)
         spread = _spread(found.winner)
         if weight < SURE and spread > max(lead, _rounding(found.winner.bound)):
-            text = f"restarts of {best} differ by {spread:,.1f} nats and it leads by {lead:,.1f}"
+            text = f"restarts of {best} differ by {spread:,.1f} nats, but its lead is only {lead:,.1f}"
             texts.append(f"{text}; with other restarts it wins {_often(weight)}: raise {py:restarts}")
     return texts
 
@@ -300,7 +300,7 @@ def _range(labels: Sequence[Label]) -> str:
 
 
 def described(found: Selection, spell: Callable[[str], str] | None = None) -> str:
-    """A search in a few lines; ``spell`` is that of :func:`pltf.errors.spelled`."""
+    """Summary of a search as text; ``spell`` is that of :func:`pltf.errors.spelled`."""
     fitted = [one for one in found.outcomes if one.rows]
     runs, count = sum(len(one.rows) for one in fitted), len(found.outcomes)
     seconds = sum(row.seconds for one in fitted for row in one.rows)
@@ -314,10 +314,10 @@ def described(found: Selection, spell: Callable[[str], str] | None = None) -> st
         runs += sum(one.bounds.size for one in folds)
         seconds += sum(one.seconds for one in folds)
         name = found.score.replace("_", " ")
-        own = f"{name} {found.winner.folds.mean:.4f} +- {found.winner.folds.se:.4f} on hidden cells"
-        lines.append(f"  hidden   {own}; {_level(found)}")
+        own = f"{name} {found.winner.folds.mean:.4f} +- {found.winner.folds.se:.4f} on held-out cells"
+        lines.append(f"  held out {own}; {_level(found)}")
     if found.note:
-        lines.append(f"  chosen   by the bound: {found.note}")
+        lines.append(f"  chosen   by ELBO: {found.note}")
     lines.append(f"  search   {count} candidate{'s' * (count > 1)}, {runs} runs, {seconds:.1f} s of fitting")
     if len(found.winner.rows) > 1:
         row = _summed_up(found.winner)
@@ -327,7 +327,7 @@ def described(found: Selection, spell: Callable[[str], str] | None = None) -> st
     if count > 1:
         table = overview(found, MOST_TOLD)
         lines += ["", *(f"  {line}" for line in table.to_string(index=False).splitlines()), ""]
-        lines += [f"  and {count - MOST_TOLD} more candidates, which did worse", ""] if count > MOST_TOLD else []
+        lines += [f"  and {count - MOST_TOLD} more candidates, with lower scores", ""] if count > MOST_TOLD else []
     return "\n".join([*lines, *(f"  doubt    {spelled(text, spell)}" for text in marked_doubts(found))])
 
 
@@ -372,7 +372,7 @@ def _summed_up(one: Outcome) -> dict[str, Any]:
     whole = np.array([row.stopped != BEHIND for row in one.rows], dtype=bool)
     bounds, alike = np.array([row.bound for row in one.rows])[whole], one.alike[whole]
     known, dropped = len(bounds), int((~whole).sum())
-    alone = known == 1 and dropped > 0  # there is nothing to compare it with
+    alone = known == 1 and dropped > 0  # nothing to compare it with
     return {
         "best": one.bound,
         "gap": 0.0,
@@ -391,26 +391,26 @@ def _summed_up(one: Outcome) -> dict[str, Any]:
 
 
 def _predicted(one: Outcome) -> dict[str, Any]:
-    """How a candidate predicts hidden cells."""
+    """Held-out score of a candidate."""
     mean, se = (math.nan, math.nan) if one.folds is None else (one.folds.mean, one.folds.se)
     return {"heldout": mean, "heldout_se": se}
 
 
 def _told(row: Row, seed: int) -> dict[str, Any]:
-    """A run in the table of all."""
+    """A run as a row of the table."""
     told = vars(row) | {"seed": restart_seed(seed, row.restart), "sweeps": row.n_iter, "stopped": _in_a_word(row)}
     return {name: told[name] for name in ("restart", "seed", "bound", "sweeps", "converged", "stopped", "seconds")}
 
 
 def _in_a_word(row: Row) -> str:
-    """Why a run ended: "converged", "dropped", "max_iter", or "fell", when the bound no longer rose."""
+    """Why a run ended: "converged", "dropped", "max_iter", or "fell" if the ELBO stopped increasing."""
     if row.converged or row.stopped == BEHIND:
         return "converged" if row.converged else "dropped"
     return "max_iter" if row.stopped.endswith("sweeps are done") else "fell"
 
 
 def _frame(rows: Sequence[tuple[Label, Mapping[str, Any]]]) -> pd.DataFrame:
-    """A table with what was tried on the left; sizes that a model does not have are missing."""
+    """A table whose first columns are the label; sizes that a model does not have are missing values."""
     import pandas as pd
 
     names = dict.fromkeys(name for label, _ in rows for name in label)

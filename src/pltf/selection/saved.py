@@ -1,4 +1,4 @@
-"""Searches in files."""
+"""Saving and loading searches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TOLD = {"best": dict, "edges": dict, "interrupted": bool, "n_candidates": int, 
 
 
 def save_search(found: Selection, path: str | os.PathLike[str], more: Boxes | None = None) -> None:
-    """Write a search to a file: the fit that won, and what came of all the others."""
+    """Write a search to a file: the best fit, and the results of all others."""
     write(as_path(path), SEARCH, {**fit_boxes(found.best_fit), "search": _box(found), **(more or {})})
 
 
@@ -41,22 +41,22 @@ def _box(found: Selection) -> Box:
 
 
 def outcome_as_text(one: Outcome) -> dict[str, Any]:
-    """What came of a candidate, as plain things."""
+    """The outcome of a candidate as plain values."""
     text = {"label": one.label, "bound": one.bound, "rows": rows_as_text(one.rows), "alike": one.alike.tolist()}
     return text if one.folds is None else text | {"folds": fold_as_text(one.folds), "entries": one.entries}
 
 
 def outcome_from_text(one: dict[str, Any]) -> Outcome:
-    """The outcome again."""
+    """The outcome from plain values."""
     rows, alike = rows_from_text(one["rows"]), np.array(one["alike"], dtype=np.float64)
     folds = FoldScores(*fold_from_text(one["folds"], 2)) if "folds" in one else None
     if not (rows or folds) or alike.shape != (len(rows),):
-        raise ValueError("not every run is there")
+        raise ValueError("runs are missing")
     return Outcome(dict(one["label"]), float(one["bound"]), rows, alike, folds, int(one.get("entries", 0)))
 
 
 def fold_as_text(one: FoldOutcome | FoldScores) -> dict[str, Any]:
-    """What came of a candidate in a fold, or in all of them, as plain things."""
+    """The scores of a candidate in one fold, or in all folds, as plain values."""
     return {
         "bounds": one.bounds.tolist(),
         "scores": one.scores.tolist(),
@@ -66,10 +66,10 @@ def fold_as_text(one: FoldOutcome | FoldScores) -> dict[str, Any]:
 
 
 def fold_from_text(one: dict[str, Any], axes: int = 1) -> FoldOutcome:
-    """The same again; ``bounds`` has so many axes."""
+    """The scores from plain values; ``bounds`` has ``axes`` axes."""
     bounds, scores = (np.array(one[name], dtype=np.float64) for name in ("bounds", "scores"))
     if bounds.ndim != axes or scores.ndim != axes + 1 or scores.shape[:-1] != bounds.shape or not scores.size:
-        raise ValueError("not every score is there")
+        raise ValueError("scores are missing")
     return FoldOutcome(bounds, scores, int(one["sweeps"]), float(one["seconds"]))
 
 

@@ -1,4 +1,4 @@
-"""Running all candidates of a search, each from several starts, on the workers at hand."""
+"""Run all candidates of a search, each with several restarts, on the available workers."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
     from pltf.options import FitOptions
 
 # Measured: benchmarks/NOTES.md
-FLOPS, OVERHEAD = 1e10, 5e-4  # of a worker: floating-point operations a second, seconds a sweep takes at least
-LONG_SWEEP = 1e-2  # seconds: from here on threads keep out of each other's way
-MOST_PROBLEMS = 4  # that a process remembers
-ROUNDING = 1e-12  # of bounds
+FLOPS, OVERHEAD = 1e10, 5e-4  # of a worker: floating-point operations per second, minimum seconds per sweep
+LONG_SWEEP = 1e-2  # seconds: longer sweeps run well in threads
+MOST_PROBLEMS = 4  # kept by a process
+ROUNDING = 1e-12  # of ELBOs, relative
 FEW = 5  # restarts: too few for a race
-STATE_ARRAYS = 16  # arrays of the size of the factors that a run holds
-LONG_SEARCH, SWEEPS = 4.0, 60  # seconds that make starting processes worth while; sweeps of a run, for a guess
+STATE_ARRAYS = 16  # number of arrays of the size of the factors in a run
+LONG_SEARCH, SWEEPS = 4.0, 60  # seconds for which starting processes pays; assumed sweeps of a run
 
 
 @dataclass(frozen=True)
 class Options:
-    """What all runs of a search have in common."""
+    """Options shared by all runs of a search."""
 
     fitting: FitOptions  # with a seed
     race: bool | None
@@ -54,12 +54,12 @@ class Options:
 
     @property
     def restarts(self) -> int:
-        """Starts of each candidate."""
+        """Random restarts of each candidate."""
         return self.fitting.restarts
 
     @property
     def seed(self) -> int:
-        """From which those of all runs come."""
+        """Seed from which the seeds of all runs are derived."""
         return self.fitting.entropy(None)
 
     @property
@@ -70,18 +70,18 @@ class Options:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What came of one candidate."""
+    """Result of one candidate."""
 
     label: Label
     bound: float  # of its best run; NaN if it was only fitted to folds
     rows: tuple[Row, ...]  # of its restarts
-    alike: Array  # similarity of each with the best of them
-    folds: FoldScores | None = None  # how it predicts hidden cells, if that was asked
-    entries: int = 0  # of its factors; known where there are folds
+    alike: Array  # similarity of each restart to the best one
+    folds: FoldScores | None = None  # held-out scores, if requested
+    entries: int = 0  # number of entries of its factors; known if there are folds
 
 
 class Contender(NamedTuple):
-    """A candidate that may win: its number, what it has to fit, its best run."""
+    """A candidate that may win: its number, the entries of its factors, its best run."""
 
     number: int
     entries: int
@@ -90,35 +90,35 @@ class Contender(NamedTuple):
 
 @dataclass(eq=False)
 class Findings:
-    """All that has come of the candidates so far."""
+    """Results of the candidates so far."""
 
-    tol: float  # bounds that differ by less, relatively, are the same
+    tol: float  # ELBOs with a smaller relative difference are equal
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     failures: dict[int, Exception] = field(default_factory=dict)
     contenders: list[Contender] = field(default_factory=list)
     interrupted: bool = False
-    chosen: set[int] = field(default_factory=set)  # candidates whose best runs are kept, whatever their bounds
+    chosen: set[int] = field(default_factory=set)  # candidates whose best runs are kept whatever their ELBO
 
     @property
     def winner(self) -> Contender | None:
-        """The highest bound; of several that are the same, the candidate with least to fit, then the first."""
+        """The highest ELBO; among equal ones, the candidate with the smallest factors, then the first."""
         return min(self._level, key=lambda one: (one.entries, one.number), default=None)
 
     @property
     def _level(self) -> list[Contender]:
-        """The contenders with the highest bound, or one that is the same."""
+        """The contenders whose ELBO equals the highest one."""
         highest = max((one.run.objective for one in self.contenders), default=0.0)
         least = highest - self.tol * max(abs(highest), 1.0)
         return [one for one in self.contenders if one.run.objective >= least]
 
     def told(self, candidates: Sequence[Candidate]) -> str:
-        """How far it is, in words."""
+        """Progress as text."""
         best = self.winner
         leader = f"; best so far {shown(candidates[best.number].label)}: {best.run.objective:.6g}" if best else ""
         return f"{len(self.outcomes)} of {len(candidates)} candidates{leader}"
 
     def take(self, number: int, candidate: Candidate) -> None:
-        """Add what came of a candidate. Whole runs are large: only those are kept that may win."""
+        """Add the result of a candidate. Runs are large: only those that may win are kept."""
         runs = candidate.ended
         to_the_end = [run for run in runs if run.stopped != BEHIND]  # after an interrupt there may be none
         if not to_the_end:
@@ -131,38 +131,38 @@ class Findings:
 
 
 class Gathering(Protocol):
-    """What has come of the candidates so far: :class:`Findings`, or that of their folds."""
+    """Results so far: :class:`Findings`, or those of the folds."""
 
     failures: dict[int, Exception]
     interrupted: bool
 
     @property
     def outcomes(self) -> Mapping[int, object]:
-        """Of the candidates that are done, by their numbers."""
+        """Results of finished candidates by number."""
         ...
 
     def take(self, number: int, candidate: Any) -> None:
-        """Add what came of a candidate."""
+        """Add the result of a candidate."""
         ...
 
     def told(self, candidates: Sequence[Candidate]) -> str:
-        """How far it is, in words."""
+        """Progress as text."""
         ...
 
 
 class SearchKeeper(Protocol):
-    """Keeps what has come of a search so far."""
+    """Saves the results of a search so far."""
 
     def restore(self, candidates: Sequence[Candidate]) -> None:
-        """Bring back what was kept earlier."""
+        """Restore what was saved earlier."""
         ...
 
     def due(self) -> bool:
-        """Whether it is time to keep it."""
+        """Whether it is time to save."""
         ...
 
     def keep(self) -> None:
-        """Keep it."""
+        """Save."""
         ...
 
 
@@ -175,7 +175,7 @@ def search(
     keeper: SearchKeeper | None = None,
     only: Iterable[int] | None = None,
 ) -> None:
-    """Run all candidates, or some of them, that are not done; after an interrupt ``found`` has what was finished."""
+    """Run the unfinished candidates, or those in ``only``; after an interrupt ``found`` has the finished results."""
     if keeper is not None:
         keeper.restore(candidates)
     wanted = range(len(candidates)) if only is None else only
@@ -193,7 +193,7 @@ def search(
             with closing(drive(tasks, pool, look_up, source.stop)) as ends:
                 for place, error in ends:
                     number = left[place]
-                    if isinstance(error, SharedFolderLost):  # none of the others has data either
+                    if isinstance(error, SharedFolderLost):  # no other candidate has data either
                         raise error
                     if error is not None:
                         found.failures[number] = error
@@ -214,17 +214,17 @@ def search(
 
 
 class Here:
-    """Data for threads of this process, and a way to tell them to stop."""
+    """Data for threads of this process, and a stop signal."""
 
     def __init__(self, data: Data) -> None:
         self.data, self._told = data, threading.Event()
 
     def stop(self) -> None:
-        """Tell whoever looks at :meth:`stopping`."""
+        """Make :meth:`stopping` return True."""
         self._told.set()
 
     def stopping(self, *_: object) -> bool:
-        """Whether it was told to stop."""
+        """Whether :meth:`stop` was called."""
         return self._told.is_set()
 
 
@@ -232,7 +232,7 @@ Source = Here | Shared | Spread  # of data, for workers
 
 
 def _workplace(candidates: Sequence[Candidate], data: Data, options: Options, stack: ExitStack) -> tuple[Source, Pool]:
-    """Workers, and the data where they find them: on a cluster, or threads here, or processes and a file."""
+    """Workers and their data: on a cluster, in processes with a shared file, or in threads."""
     if options.cluster is not None:
         return on_cluster(options.cluster, Data(dict(data.seen), data.folds), options.workers)
     if candidates and _worth_processes(candidates, data.seen, options) and may_have_children():
@@ -247,64 +247,64 @@ def _workplace(candidates: Sequence[Candidate], data: Data, options: Options, st
 
 
 def _get_ready() -> None:
-    """Import what the jobs of a worker need, as unpickling this does."""
+    """Import what the jobs of a worker need: unpickling this function does."""
 
 
 class Candidate:
-    """A candidate on its way."""
+    """A candidate being fitted."""
 
     def __init__(self, label: Label, ready: Prepared, options: Options) -> None:
         self.label, self.ready, self._options = label, ready, options
-        self.fold: int | None = None  # whose cells are hidden from it
-        self.turn, self.runs = 0, dict[int, Run]()  # the round that it is in, and where its restarts stand
+        self.fold: int | None = None  # whose cells are held out
+        self.turn, self.runs = 0, dict[int, Run]()  # the current round, and the state of its restarts
         self._problem: Problem | RemoteProblem | None = None
         self._cleared = False
 
     @property
     def flops(self) -> float:
-        """Of a sweep."""
+        """Floating-point operations per sweep."""
         return float(self.ready.planned.flops)
 
     @property
     def races(self) -> bool:
-        """Whether restarts that are behind are dropped: if not told, where that was measured to be safe."""
+        """Whether restarts that are behind are dropped; by default where this was measured to be safe."""
         if self._options.race is not None:
             return self._options.race
         learns_shapes = any("shape" in prior.learns for prior in self.ready.priors.values())
-        few = self._options.restarts < FEW  # the one that is ahead early may be the only one left
+        few = self._options.restarts < FEW  # the early leader may be the only one left
         return not few and not learns_shapes and all(map(is_cp, self.ready.model.equations))
 
     @property
     def entries(self) -> int:
-        """Of all factors."""
+        """Number of entries of all factors."""
         return sum(map(prod, self.ready.planned.factor_shapes.values()))
 
     def check_memory(self) -> None:
-        """Refuse what cannot fit, rather than dying on the way."""
+        """Raise an error if the runs do not fit in memory."""
         restarts = self._options.restarts
         need, have = 8 * STATE_ARRAYS * self.entries * restarts, physical_memory()
         if need > have:
             what = f"{restarts} restarts of {shown(self.label)} need {human(need, 'B')}"
-            raise PltfError(f"{what} beside the data, and this machine has {human(have, 'B')}: lower {py:restarts}")
+            raise PltfError(f"{what} beside the data, but this machine has {human(have, 'B')}: lower {py:restarts}")
 
     @property
     def work(self) -> float:
-        """What there is to do, if all runs take as many sweeps."""
+        """Amount of work, if all runs take the same number of sweeps."""
         return self.flops * self._options.restarts
 
     @property
     def done(self) -> float:
-        """How much of it is done; a run that has begun is half done."""
+        """Amount of work done; an unfinished run counts as half done."""
         return self.work if self._cleared else self.flops * sum(1 - run.unfinished / 2 for run in self.runs.values())
 
     @property
     def ended(self) -> list[Run]:
-        """The runs that have come to their ends."""
+        """The finished runs."""
         runs = (self.runs[restart] for restart in sorted(self.runs))
         return [run for run in runs if not run.unfinished and run.stopped != INTERRUPTED]
 
     def task(self, number: int, source: Source) -> Task:
-        """Everything that there is to do, round by round."""
+        """The jobs of all rounds."""
         if not isinstance(source, Here):
             self._problem = RemoteProblem(source, number, self.ready, self.fold)
         else:
@@ -321,7 +321,7 @@ class Candidate:
                 return
 
     def _behind(self, restart: int, sweeps: int) -> bool:
-        """Whether a restart has still to come to so many sweeps."""
+        """Whether a restart has done fewer than ``sweeps`` sweeps."""
         run = self.runs.get(restart)
         return run is None or (run.unfinished and len(run.trace) < sweeps)
 
@@ -333,7 +333,7 @@ class Candidate:
         self._problem = problem
 
     def outcome(self, runs: Sequence[Run], best: Run) -> Outcome:
-        """What is told of its runs."""
+        """Summary of its runs."""
         planned = self.ready.planned
         alike = [
             1.0 if run is best else similarity(planned.model, planned.sizes, best.state.E, run.state.E) for run in runs
@@ -341,13 +341,13 @@ class Candidate:
         return Outcome(self.label, best.objective, tuple(run.row for run in runs), np.array(alike))
 
     def clear(self) -> None:
-        """Let go of states and data, which are large."""
+        """Release states and data, which are large."""
         self.runs, self._problem, self._cleared = {}, None, True
 
 
 @dataclass(frozen=True, eq=False)
 class RemoteProblem:
-    """A problem for another process: its data are in a shared file."""
+    """A problem for another process, with data in a shared file."""
 
     source: Shared | Spread
     number: int
@@ -355,7 +355,7 @@ class RemoteProblem:
     fold: int | None
 
     def problem(self) -> Problem:
-        """The problem, built once in each process as long as it is one of the last."""
+        """The problem, cached in each process."""
         key = self.source.folder, self.number
         with _building:  # workers of a cluster have several threads
             if key not in _problems:
@@ -382,9 +382,9 @@ _building = threading.Lock()
 def go_on(
     source: Problem | RemoteProblem, ready: Prepared, seed: int, restart: int, run: Run | None, stop: Stop, sweeps: int
 ) -> Run:
-    """A restart from its beginning, or from where it stood, to so many sweeps in all; done by a worker."""
+    """Start or continue a restart until it has done ``sweeps`` sweeps in total; executed by a worker."""
     problem = source.problem() if isinstance(source, RemoteProblem) else source
-    problem = replace(problem, engine=problem.engine.fresh())  # others may run beside this one
+    problem = replace(problem, engine=problem.engine.fresh())  # others may run concurrently
     with single_threaded_blas:
         if run is None:
             start, _ = ready.starting(problem, seed)
@@ -393,13 +393,13 @@ def go_on(
 
 
 def _worth_processes(candidates: Iterable[Candidate], seen: Mapping[str, Observation], options: Options) -> bool:
-    """Whether processes beat threads: sweeps are short, and there are enough of them."""
+    """Whether processes are faster than threads: many short sweeps."""
     seconds = [OVERHEAD + candidate.flops / FLOPS for candidate in candidates]
     long_enough = sum(seconds) * SWEEPS * options.restarts > LONG_SEARCH
     return options.workers > 1 and long_enough and max(seconds) < LONG_SWEEP and all(map(_compact, seen.values()))
 
 
 def _compact(seen: Observation) -> bool:
-    """Whether an array comes out of a file as it was: others would be laid out anew, and sums take another order."""
+    """Whether arrays keep their memory layout in a file; otherwise sums would be taken in another order."""
     arrays = (seen.values, seen.mask) if isinstance(seen, DenseObservation) else ()
     return all(array is None or array.flags.forc for array in arrays)

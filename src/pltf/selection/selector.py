@@ -123,7 +123,7 @@ def select(
     ['r', 'restart', 'seed', 'bound', 'sweeps', 'converged', 'stopped', 'seconds', 'winner']
     """
     from pltf.engines.on_cluster import crew_for
-    from pltf.options import FitOptions  # brings the compiler, which `import pltf` should not wait for
+    from pltf.options import FitOptions  # imported late: it imports the compiler
     from pltf.planning import observations, tensors
     from pltf.store.checkpoint import Place
 
@@ -164,7 +164,7 @@ def select(
         crew_for(cluster, seen, sums=False)
     course = Course(data, masks, options, _settled(asked, seen, len(tried), options, place))
     course.add(tried)
-    course.candidates[0].ready.likelihoods(seen)  # refuses data that do not go with them, before any work
+    course.candidates[0].ready.likelihoods(seen)  # raises errors about the data before any work
     keeper = _keeper(place, seen, course)
     if keeper is not None and keeper.finished is not None:
         return keeper.finished
@@ -180,7 +180,7 @@ def select(
 
 
 def _workers(asked: int | None, on_host: Callable[[], bool], cluster: Cluster | None) -> int:
-    """Fits at a time: a GPU takes one after the other."""
+    """Number of parallel fits; on a GPU one."""
     if asked is None and cluster is not None:
         return max(cluster.threads, 1)
     if asked is None:
@@ -189,7 +189,7 @@ def _workers(asked: int | None, on_host: Callable[[], bool], cluster: Cluster | 
 
 
 def _on_host(tried: Iterable[GridPoint], X: Any, mask: Any, fitting: FitOptions) -> bool:
-    """Whether all fits run on the host: of their own accord, if it is left to the plans."""
+    """Whether all fits run on the CPU; with ``device="auto"``, according to their plans."""
     from pltf.planning import plan
 
     if fitting.device != BY_PLAN or gpu() is None:
@@ -199,7 +199,7 @@ def _on_host(tried: Iterable[GridPoint], X: Any, mask: Any, fitting: FitOptions)
 
 
 def _asked(criterion: Any, folds: Any, score: Any, widen: Any) -> Asked:
-    """What is to choose, checked."""
+    """The criterion and its options, checked."""
     asked = Asked(
         choice("criterion", criterion, CRITERIA),
         whole("folds", folds, 2),
@@ -208,21 +208,21 @@ def _asked(criterion: Any, folds: Any, score: Any, widen: Any) -> Asked:
     )
     if not asked.heldout and asked.score != LOG_LIKELIHOOD:
         either = f"{py:criterion='heldout'} or {py:criterion='both'}"
-        raise PltfError(f"{py:score={score!r}} goes with {either}, got {py:criterion='bound'}")
+        raise PltfError(f"{py:score={score!r}} requires {either}, got {py:criterion='bound'}")
     return asked
 
 
 def _settled(asked: Asked, seen: Mapping[str, Observation], candidates: int, options: Options, place: Place) -> Asked:
-    """What is to choose, if that was left open: what chose in a search that is gone on with, or what data allow."""
+    """The criterion that "auto" stands for: that of the resumed search, or one that the data allow."""
     settled, earlier = asked.settled(seen, candidates, options), place.identity
     if asked.criterion != AUTO or earlier is None:
         return settled
-    before = earlier.get("criterion", "bound")  # 0.1 had no other
+    before = earlier.get("criterion", "bound")  # version 0.1 had no other
     return settled if settled.criterion == before else settled._replace(criterion=before, note="")
 
 
 def _keeper(place: Place, seen: Mapping[str, Observation], course: Course) -> SearchCheckpoint | None:
-    """What keeps the search in a file, if it is to be kept; with all that makes it this search and no other."""
+    """The checkpoint of the search, if requested, with everything that identifies the search."""
     from pltf.selection.checkpoint import SearchCheckpoint
     from pltf.store.checkpoint import digest_of
 
