@@ -1,4 +1,4 @@
-"""How a file is to be read."""
+"""Options for reading a file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pltf.io.opening import checked_encoding
 TEXTS = ("csv", "tsv", "tns", "jsonl", "json")
 DATABASES = ("sqlite", "duckdb", "sql")
 ARRAYS = ("npz", "mat", "netcdf", "h5ad", "h5mu")
-# Which options go with which formats.
+# Formats that support each option.
 _GO_WITH = {
     "variable": ARRAYS,
     "sheet": ("excel",),
@@ -23,16 +23,16 @@ _GO_WITH = {
 
 @dataclass(frozen=True)
 class Reading:
-    """How a file is to be read; what is None is found out from the file."""
+    """Options for reading a file; None means detect from the file."""
 
     format: str | None = None
-    variable: str | None = None  # the array, in a file that has several
-    sheet: str | None = None  # of a workbook
+    variable: str | None = None  # array to read, if the file has several
+    sheet: str | None = None  # sheet of a workbook
     query: str | None = None  # SQL, or the name of a table
-    encoding: str | None = None  # of text
+    encoding: str | None = None  # encoding of text
     decimal: str | None = None  # "." or ","
-    keep_blanks: bool = False  # leading and trailing ones, of labels and of headers
-    limit: float | None = None  # bytes of memory
+    keep_blanks: bool = False  # keep leading and trailing blanks of labels and headers
+    limit: float | None = None  # maximum memory in bytes
 
     def __post_init__(self) -> None:
         flag("keep_blanks", self.keep_blanks)
@@ -41,7 +41,7 @@ class Reading:
         object.__setattr__(self, "encoding", checked_encoding(self.encoding))
 
     def check(self, path: Path, kind: str) -> None:
-        """Refuse what does not go with a format."""
+        """Raise an error for options that the format does not support."""
         for option, kinds in _GO_WITH.items():
             if getattr(self, option) is not None and kind not in kinds:
                 raise PltfError(f"{py:{option}} cannot be used here: {path} is a {kind} file")
