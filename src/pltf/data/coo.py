@@ -73,7 +73,7 @@ class CooObservation(Observation):
 
     def values_at(self, cells: Coords) -> NDArray[np.float64]:
         """The values of cells; NaN where missing."""
-        listed = np.append(self.values, 0.0)[self._pattern.listed.find(cells)]  # position -1 (not found) is the last one
+        listed = np.append(self.values, 0.0)[self._pattern.listed.find(cells)]  # position -1 (not found) is the last
         return np.where(self._pattern.observed(cells), listed, np.nan)
 
     def first_where(self, wrong: Callable[[NDArray[Any]], NDArray[np.bool_]]) -> tuple[tuple[int, ...], float] | None:
