@@ -299,7 +299,7 @@ def test_dask_dataframes(client: Any) -> None:
     assert one.labels["a"] == pltf.observe(frame, dims=list("abc")).labels["a"]
     with pytest.raises(pltf.ObservationError, match="besides a, b, c the table has several columns"):
         CP.fit(dd.from_pandas(frame.assign(m=1), npartitions=2))
-    with pytest.raises(pltf.ObservationError, match=r"data is a collection of Dask: write a cell store"):
+    with pytest.raises(pltf.ObservationError, match=r"data is a Dask collection: write a cell store"):
         pltf.observe(few, dims=list("abc"))
     with pytest.raises(pltf.ObservationError, match="mask does not go with a collection of Dask"):
         CP.fit(few, mask=np.ones(SHAPE, bool))

@@ -110,8 +110,8 @@ def test_wrong_values_of_every_option(command: str, desk: Path) -> None:
 
 
 DEEP = [
-    ((*NMF, "--holdout", "0.01"), "--holdout must hide one of 4 observed cells at least"),
-    ((*NMF, "--holdout", "0.99"), "--holdout must leave one of 4 observed cells at least"),
+    ((*NMF, "--holdout", "0.01"), "--holdout must hide at least one of 4 observed cells at least"),
+    ((*NMF, "--holdout", "0.99"), "--holdout must keep at least one of 4 observed cells at least"),
     ((*NMF, "--method", "em", "-p", "shape=1"), "--method em has no prior, and none to learn: leave --prior out, or"),
     ((*NMF, "--method", "map", "-p", "learn=mean"), "--method map cannot learn a prior"),
     ((*NMF, "-p", "tie=component"), "--prior: tie=component says how a learned value is shared: it needs learn="),
@@ -136,8 +136,8 @@ DEEP = [
     (("fit", "a.csv", "--nmf", "1", "-o", "new.nc", "-i", "user=r,place"), "choose another name in --index"),
     (("fit", "x.npy", "--nmf", "1", "-o", "new.nc", "-i", "a"), "--index must be 2 different names"),
     (("fit", "x.npy", "-m", "ir,jr->ij", "-o", "new.nc"), "latent index 'r' has no size: give it as --size r=3"),
-    (("fit", "two.npz", "--nmf", "1", "-o", "new.nc"), "say which with --variable"),
-    (("fit", "odd.bin", "--nmf", "1", "-o", "new.nc"), "say what it is with --format"),
+    (("fit", "two.npz", "--nmf", "1", "-o", "new.nc"), "select one with --variable"),
+    (("fit", "odd.bin", "--nmf", "1", "-o", "new.nc"), "set --format"),
     (("select", "a.csv", "-i", "user,place", "-m", "ir,jr->ij", "-s", "q=1:2", "-s", "r=1"), "the latent indices"),
     (("predict", "run.nc", "--top", "2", "--among", "zero"), "no cell of X is among those asked for ('zero')"),
     (("predict", "run.nc", "--cells", "cells.csv"), "--cells: line 2 has 7 for index 'i', which runs from 0 to 2"),

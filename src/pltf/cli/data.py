@@ -242,7 +242,7 @@ def _table(
     """Read the named columns of a table."""
     file, columns, value = table.file, table.columns(), options["value"]
     if not dims:
-        raise PltfError(f"--index must name the columns to use as indices; {file} has {in_words(columns)}")
+        raise PltfError(f"--index must say which columns are indices; {file} has {in_words(columns)}")
     keys = [column_of(one, columns) for one in dims]
     refuse_absent(file, keys, columns)
     rows = table.read(keys, [] if value is None else [value])
@@ -317,7 +317,7 @@ def held_in(
     earlier = read_before(fit).get("value")
     value = earlier if value is None and earlier in columns else value
     if value is None:
-        raise PltfError(f"--value must name the column of {file} with the values; it has {in_words(columns)}")
+        raise PltfError(f"--value must say which column of {file} holds the values; it has {in_words(columns)}")
     if value in indices:
         raise PltfError(f"--value must be a column of values, but {value!r} is an index")
     rows = table.read(list(indices), [value])

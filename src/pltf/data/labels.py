@@ -459,9 +459,7 @@ def _refuse_several_zones(dates: pd.Index, what: str, error: type[PltfError]) ->
         return
     zones = dict.fromkeys(str(pd.Timestamp(one).tzinfo) for one in dates)
     if "None" in zones:
-        raise error(
-            f"{what} mixes dates with and without a time zone: give all of them a time zone"
-        )
+        raise error(f"{what} mixes dates with and without a time zone: give all of them a time zone")
     if len(zones) < 2:
         return
     one, other = list(zones)[:2]

@@ -110,9 +110,7 @@ def observe(
         )
     if is_annotated(data):
         if value is not None or count or shape is not None:
-            raise ObservationError(
-                f"{name} is an {type(data).__name__}: select its matrix with {py:layer=}"
-            )
+            raise ObservationError(f"{name} is an {type(data).__name__}: select its matrix with {py:layer=}")
         matrix, dims, of_axes = annotated(data, layer, dims, name)
         how = {"unlisted": unlisted, "missing": missing, "duplicates": duplicates}
         return observe(matrix, mask, dims=dims, labels={**of_axes, **(labels or {})}, name=name, **how)

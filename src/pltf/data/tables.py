@@ -145,7 +145,7 @@ def cells_of(
     names = column_names(table)
     absent = [index for index in indices if index not in names]
     if absent:
-        raise error(f"{what}: a table must have a column for each of {', '.join(indices)}; {absent[0]} is missing")
+        raise error(f"{what}: a table must have a column for each of {', '.join(indices)}; {absent[0]} is absent")
     columns = [column(table, index, what) for index in indices]
     found = [
         labels[index].positions(one, f"{what}: column {index!r}", error)

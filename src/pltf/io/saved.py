@@ -37,7 +37,7 @@ def load(path: str | os.PathLike[str], *, limit: float | None = None) -> Fit | S
     where = as_path(path)
     kind, boxes = read(where, limit)
     if kind in (FIT_UNFINISHED, SEARCH_UNFINISHED):
-        raise PltfError(f"{where} is an unfinished {kind}: continue it with {py:resume=True}")
+        raise PltfError(f"{where} is a {kind} that has not ended: continue it with {py:resume=True}")
     with readable(where):
         return _READERS[kind](boxes)
 
