@@ -118,7 +118,7 @@ def _of_iso(words: pd.Index, zone: str | None, what: str) -> pd.DatetimeIndex:
             try:
                 pd.DatetimeIndex(dates_of(pd.Index([word], dtype=object), what, PltfError))
             except PltfError:
-                advice = "set their format with --date-format, for example %d.%m.%Y"
+                advice = "set the format with --date-format, for example %d.%m.%Y"
                 raise _WrongError(at, f"has {brief(word)}, which is not a date such as 2026-11-09; {advice}") from None
         if isinstance(reason, PltfError):
             raise PltfError(f"{reason.marked}, or convert them with --timezone") from None
