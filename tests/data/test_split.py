@@ -587,7 +587,7 @@ def test_refuses_a_fraction_that_is_none(fraction: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"by": "rows"}, r"by must be .*, the number of an axis \(they have no names\) or a tuple .* got 'rows'"),
+        ({"by": "rows"}, r"by must be .*, the number of an axis \(the axes have no names\) or a tuple .* got 'rows'"),
         ({"by": None}, "by must be .* got None"),
         ({"by": True}, "by must be .* got True"),
         ({"by": 1.0}, "by must be .* got 1.0"),
@@ -600,7 +600,7 @@ def test_refuses_a_fraction_that_is_none(fraction: Any) -> None:
         ({"by": -1}, "by must name an axis of data, from 0 to 2; got -1"),
         ({"by": (0, 3)}, "by must name an axis of data, from 0 to 2; got 3"),
         ({"by": (0, 1, 2)}, "by must leave out at least one axis, or be 'cells'; got all 3 axes"),
-        ({"stratify": "cells"}, r"stratify must be .* the number of an axis \(they have no names\), got 'cells'"),
+        ({"stratify": "cells"}, r"stratify must be .* the number of an axis \(the axes have no names\), got 'cells'"),
         ({"stratify": (0, 1)}, r"stratify must be None, 'value' or the number of an axis .*, got \(0, 1\)"),
         ({"stratify": False}, "stratify must be .* got False"),
         ({"stratify": 3}, "stratify must name an axis of data, from 0 to 2; got 3"),
@@ -636,12 +636,12 @@ def test_refusals(options: dict[str, Any], message: str, storage: str) -> None:
     [
         (0.1, {}, "fraction must hide at least one of 4 observed cells, but 0.1 of them rounds to 0"),
         (0.9, {}, "fraction must keep at least one of 4 observed cells, but 0.9 of them rounds to all"),
-        (0.1, {"stratify": "value"}, "fraction must hide one of 4 observed cells"),
-        (0.9, {"stratify": 0}, "fraction must leave one of 4 observed cells"),
-        (0.1, {"by": 0}, "fraction must hide one of 2 observed positions along axis 0 at least"),
-        (0.9, {"by": (0, 1)}, r"fraction must leave one of 2 observed positions along axes \(0, 1\) at least"),
-        (0.2, {"by": "nonzeros"}, "fraction must hide one of 2 observed non-zeros at least"),
-        (0.8, {"by": "nonzeros", "stratify": 0}, "fraction must leave one of 2 observed non-zeros at least"),
+        (0.1, {"stratify": "value"}, "fraction must hide at least one of 4 observed cells"),
+        (0.9, {"stratify": 0}, "fraction must keep at least one of 4 observed cells"),
+        (0.1, {"by": 0}, "fraction must hide at least one of 2 observed positions along axis 0"),
+        (0.9, {"by": (0, 1)}, r"fraction must keep at least one of 2 observed positions along axes \(0, 1\)"),
+        (0.2, {"by": "nonzeros"}, "fraction must hide at least one of 2 observed non-zeros"),
+        (0.8, {"by": "nonzeros", "stratify": 0}, "fraction must keep at least one of 2 observed non-zeros"),
     ],
 )
 @pytest.mark.parametrize("storage", ["dense", "zero", "missing"])

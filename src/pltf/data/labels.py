@@ -384,7 +384,7 @@ def _of_one_type(index: pd.Index, what: str, error: type[PltfError]) -> pd.Index
 def _refuse_missing(absent: NDArray[np.bool_], what: str, error: type[PltfError]) -> None:
     if absent.any():
         others = int(absent.sum()) - 1
-        more = f", like {others:,} other rows" if others else ""
+        more = f" (and {others:,} more)" if others else ""
         raise error(f"{what}: {py:row {int(np.argmax(absent))}} has no label{more}: drop or label such rows first")
 
 
