@@ -117,8 +117,9 @@ def test_dates_in_any_form(desk: Path) -> None:
     (desk / "a.csv").write_text("user,when\nann,09.11.2026\nbob,11.11.2026\n")
     day = ("-i", "user,when:day")
     assert days(*day, "--date-format", "%d.%m.%Y") == ["2026-11-09", "2026-11-10", "2026-11-11"]
-    assert "line 2 of column 'when' has '09.11.2026', which is not a date such as 2026-11-09; --date-format" in refused(
-        "a.csv", *day, "--force"
+    assert (
+        "line 2 of column 'when' has '09.11.2026', which is not a date such as 2026-11-09; set the format"
+        in refused("a.csv", *day, "--force")
     )
     told = refused("a.csv", *day, "--date-format", "%m/%d/%Y", "--force")
     assert "line 2 of column 'when' has '09.11.2026', which does not match --date-format %m/%d/%Y" in told

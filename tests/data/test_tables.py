@@ -543,7 +543,7 @@ def test_axes_of_plain_arrays_can_be_named() -> None:
         (CUBE, {"mask": np.ones((4, 3), dtype=bool)}, ("mask must have the shape of data, (3, 4)", "(4, 3)")),
         (CUBE, {"mask": np.ones((3, 4)) * 7}, ("mask must be boolean",)),
         (CUBE, {"mask": xr.DataArray(np.ones((3, 4), dtype=bool))}, ("mask must have the dims of data, i, j",)),
-        (CUBE, {"mask": (CUBE > 3).isel(i=[0, 1])}, ("mask: labels of 'i'", "all 3 labels", "'b' is absent")),
+        (CUBE, {"mask": (CUBE > 3).isel(i=[0, 1])}, ("mask: labels of 'i'", "each of the 3 labels", "'b' is absent")),
         (CUBE, {"mask": (CUBE > 3).assign_coords(i=["c", "a", "q"])}, ("labels of 'i'", "'q'")),
         (X, {"mask": CUBE > 3}, ("mask has the dims i, j", "pass its values")),
         (CUBE, {"unlisted": "missing"}, ("unlisted",)),

@@ -85,7 +85,7 @@ def test_sparse_version_4_whose_parts_do_not_fit(row: float, tmp_path: Path) -> 
 
 VERSION_4: dict[str, tuple[int, int, int, bytes, str]] = {
     "back to its own header": (50, -1, 22, b"", "shape (-1, 22)"),
-    "sizes whose product is above 0": (0, -1, -1, bytes(8), "sizes -1 and -1"),
+    "sizes whose product is above 0": (0, -1, -1, bytes(8), "shape (-1, -1)"),
     "sizes whose product is beyond 64 bits": (0, 2**31 - 1, 2**31 - 1, b"", "is truncated"),
     "too short": (0, 2, 2, bytes(31), "is truncated"),
     "ends within a header": (0, 1, 1, bytes(10), "ends inside a header"),
