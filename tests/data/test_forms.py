@@ -129,7 +129,7 @@ def test_wide_tables_of_more_indices() -> None:
 def test_a_long_table_is_not_taken_for_a_wide_one() -> None:
     with pytest.raises(ObservationError, match="must have a column 'user'; it has user_id, page_id, n"):
         pltf.observe(pd.DataFrame({"user_id": [1], "page_id": [2], "n": [3]}), dims=["user", "page"])
-    with pytest.raises(ObservationError, match="needs dims="):
+    with pytest.raises(ObservationError, match="requires dims="):
         pltf.observe(pd.DataFrame({"user_id": [1], "page_id": [2]}))
     rows = EVENTS.set_index("user")
     assert pltf.observe(rows, dims=["user", "place"], value="age").total == EVENTS["age"].sum()

@@ -270,7 +270,7 @@ WHEN = pd.DataFrame({"u": ["a", "b"], "t": pd.to_datetime(["2026-11-09 18:30", "
 @pytest.mark.parametrize(
     ("data", "options", "words"),
     [
-        (TABLE, {}, ("needs dims=",)),
+        (TABLE, {}, ("requires dims=",)),
         (TABLE, {"dims": "ij"}, ("dims must be a list", "'ij'")),
         (TABLE, {"dims": []}, ("dims must be a list",)),
         (TABLE, {"dims": 3}, ("dims must be a list", "3")),
