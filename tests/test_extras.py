@@ -71,7 +71,7 @@ def test_clusters(tmp_path: Path) -> None:
 def test_parquet_files_are_not_read(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     path.write_bytes(b"PAR1" + bytes(20) + b"PAR1")
-    needs(lambda: read_data(path), f"{path} needs pyarrow to be read: pip install 'pltf[io]'")
+    needs(lambda: read_data(path), f"reading {path} requires pyarrow: pip install 'pltf[io]'")
 
 
 def test_the_command_line(fit: pltf.Fit, tmp_path: Path) -> None:
@@ -79,5 +79,5 @@ def test_the_command_line(fit: pltf.Fit, tmp_path: Path) -> None:
     report = here("report", tmp_path / "run.nc", "-o", tmp_path / "report.html")
     assert report.refusal == "reports need jinja2: pip install 'pltf[plot]'"
     top = here("predict", tmp_path / "run.nc", "--top", 1, "--among", "all", "-o", tmp_path / "top.parquet")
-    assert top.refusal == "Parquet needs pyarrow: pip install 'pltf[io]'"
+    assert top.refusal == "Parquet requires pyarrow: pip install 'pltf[io]'"
     assert [one.name for one in tmp_path.iterdir()] == ["run.nc"]

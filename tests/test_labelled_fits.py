@@ -238,8 +238,8 @@ def test_coupled_tensors_are_aligned_by_label() -> None:
 @pytest.mark.parametrize(
     ("labels", "word"),
     [
-        (["a", "b", "c", "d"], "of one kind, but they are numbers and words"),
-        pytest.param(pd.date_range("2026-01-01", periods=4), "of one kind, but they are numbers and dates"),
+        (["a", "b", "c", "d"], "of one type, got numbers and words"),
+        pytest.param(pd.date_range("2026-01-01", periods=4), "of one type, got numbers and dates"),
         ([0.5, 10, 30, 20], "must be int64"),
         ([1, 2, 3, 4], "have nothing in common: 40, 10, 30, 20 and 1, 2, 3, 4"),
     ],

@@ -327,7 +327,7 @@ def test_commands_refuse_what_a_store_says_itself(store: Path, capsys: pytest.Ca
     assert run(["fit", "cells.pltf", "--cp", "2", "--index", "a,b,c", "-o", "run.nc"]) == 2
     assert "--index cannot be used here: cells.pltf is a cell store" in capsys.readouterr().err
     assert run(["fit", "cells.pltf", "--cp", "2", "--missing", "unlisted", "-o", "run.nc"]) == 2
-    assert "is a cell store, which says so itself" in capsys.readouterr().err
+    assert "is a cell store with its own setting" in capsys.readouterr().err
     assert run(["fit", "cells.pltf", "--cp", "2", "--max-iter", "30", "-o", "run.nc", "--holdout", "0.2"]) == 0
     assert run(["score", "run.nc"]) == 2
     assert "pltf score" in capsys.readouterr().err

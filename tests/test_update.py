@@ -612,7 +612,7 @@ def test_refused_fits() -> None:
 
 def test_refused_labels() -> None:
     refused: list[tuple[Any, dict[str, Any], str]] = [
-        (events(9, [1, 2], PLACES), {}, "labels of 'user' must be words, as those that are known; got numbers"),
+        (events(9, [1, 2], PLACES), {}, "labels of 'user' must be words like the existing labels, got numbers"),
         (events(9, USERS, PLACES), {"append": "user"}, "append names 'user', which has labels in the fit"),
         (np.ones((4, 2)), {}, "index 'place' has size 2 in X and 3 in the fit: pass labels"),
         (
@@ -621,7 +621,7 @@ def test_refused_labels() -> None:
             "X: cells that are not listed are missing, but in the data of the fit they are zeros: pass unlisted='zero'",
         ),
         (events(9, USERS, PLACES).rename(columns={"user": "who"}), {}, "user is missing"),
-        (pltf.observe(np.ones((4, 3)), dims=("who", "place")), {}, "was observed with the indices who, place"),
+        (pltf.observe(np.ones((4, 3)), dims=("who", "place")), {}, "has the indices who, place"),
     ]
     for data, options, message in refused:
         with pytest.raises(pltf.PltfError, match=message):

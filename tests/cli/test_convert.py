@@ -76,7 +76,7 @@ def test_there_and_back(seen: Observation, ending: str, tmp_path_factory: pytest
     path = folder / f"x{ending}"
     unlisted = getattr(seen, "unlisted", "zero") == "missing"
     if ending.startswith(".tns") and seen.has_missing and not unlisted:
-        with pytest.raises(pltf.PltfError, match="cannot have missing cells"):
+        with pytest.raises(pltf.PltfError, match="cannot store missing cells"):
             write_observation(seen, path, folder / "labels.csv")
         assert not list(folder.iterdir())
         return
@@ -134,7 +134,7 @@ def test_a_npz_file_holds_the_arrays_of_the_data_alone(tmp_path: Path, monkeypat
 
 
 def test_python_objects_are_not_pickled_into_a_npz_file(tmp_path: Path) -> None:
-    with pytest.raises(PltfError, match=r"a\.npz cannot hold 'y': it has Python objects"):
+    with pytest.raises(PltfError, match=r"a\.npz cannot store 'y': it has Python objects"):
         _save_arrays({"x": np.arange(3), "y": np.array([None])}, tmp_path / "a.npz")
     assert not (tmp_path / "a.npz").exists()
 

@@ -190,7 +190,9 @@ def test_one_tensor_of_dates_one_of_a_database(tmp_path: Path, monkeypatch: pyte
     dates = ("--timezone", "Europe/Berlin", "--date-format", "epoch")
     done = here("fit", *data, "-i", "X:when:day=day", "--value", "Y:n", *dates, "-o", "run.nc", "--max-iter", 9)
     assert done.code == 0, done
-    assert pltf.load("run.nc").labels["day"].names()[0] == "2025-10-25"
+    fit = pltf.load("run.nc")
+    assert isinstance(fit, pltf.Fit)
+    assert fit.labels["day"].names()[0] == "2025-10-25"
     words.to_csv("held.csv", index=False)
     scored = here("score", "run.nc", "held.csv", "--of", "Y", "--no-ranking")  # the column of values is known
     assert scored.code == 0, scored

@@ -89,12 +89,6 @@ def test_a_row_for_each_cell_has_its_value_in_the_column_that_is_left(tmp_path: 
 def test_a_wide_table(tmp_path: Path) -> None:
     wide = pd.DataFrame(RNG.poisson(1.0, (9, 30)), columns=[f"y{n}" for n in range(30)])
     wide.assign(name=list("abcdefghi")).to_csv(tmp_path / "wide.csv", index=False)
-<<<<<<< HEAD
-    assert (
-        "wide.csv looks like a wide table, with a column for each label: read it with --wide"
-        in here("fit", tmp_path / "wide.csv").refusal
-    )
-=======
     refusal = here("fit", tmp_path / "wide.csv").refusal
     assert "wide.csv looks like a wide table, with a column for each label: read it with --wide" in refusal
     command = suggested(refusal)
@@ -146,7 +140,6 @@ def test_dates_of_several_offsets_need_a_clock(tmp_path: Path) -> None:
     command = suggested(here("fit", tmp_path / "commits.csv").refusal)
     assert command[4:6] == ["--timezone", "UTC"]
     assert here(*command[:-1], tmp_path / "run.nc", "-q").code == 0
->>>>>>> p-user
 
 
 def test_a_table_that_nothing_can_be_guessed_of(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_rows_are_counted_unless_a_column_is_named(desk: Path) -> None:
 def test_blanks(desk: Path) -> None:
     (desk / "a.csv").write_text(" user ,page\nann,x\nann ,y\n")
     done = here(*FIT, "a.csv", "-i", "user,page")
-    assert "were merged, such as 'ann' and 'ann ': --keep-blanks keeps them apart" in done.err
+    assert "were merged, such as 'ann' and 'ann ': --keep-blanks keeps them distinct" in done.err
     assert "user 1 x page 2" in done.out
     (desk / "b.csv").write_text("user,page\nann,x\nann ,y\n")
     fit = fitted("b.csv", "-i", "user,page", "--keep-blanks")
@@ -79,11 +79,11 @@ def test_numbers_that_are_ambiguous(desk: Path) -> None:
     [
         ("user,page,n\n\na,x,-1\n", ("--value", "n"), "line 3 of column 'n' holds -1"),
         ("user,page,n\na,x,1\n\nb,,1\n", ("--value", "n"), "column 'page': line 4 has no label"),
-        ("user,page,n\na,x,many\n", ("--value", "n"), "line 2 of column 'n' has 'many', which is no number"),
-        ('user,page,n\na,x,"4,17"\n', ("--value", "n"), "line 2 of column 'n' has '4,17', which is no number"),
-        ('user,page,n\na,x,"6,200"\n', ("--value", "n"), "which is no number; --decimal . reads grouped thousands"),
-        ("user,page\na,x\n", ("--date-format", "epoch"), "--date-format goes with an index of dates"),
-        ("user,page\na,x\n", ("--timezone", "UTC"), "--timezone goes with an index of dates"),
+        ("user,page,n\na,x,many\n", ("--value", "n"), "line 2 of column 'n' has 'many', which is not a number"),
+        ('user,page,n\na,x,"4,17"\n', ("--value", "n"), "line 2 of column 'n' has '4,17', which is not a number"),
+        ('user,page,n\na,x,"6,200"\n', ("--value", "n"), "not a number; --decimal . reads thousands separators"),
+        ("user,page\na,x\n", ("--date-format", "epoch"), "--date-format requires an index of dates"),
+        ("user,page\na,x\n", ("--timezone", "UTC"), "--timezone requires an index of dates"),
     ],
 )  # fmt: skip
 def test_lines_are_counted_from_the_header(text: str, words: tuple[str, ...], why: str, desk: Path) -> None:
@@ -103,7 +103,7 @@ def test_lines_of_other_texts(desk: Path) -> None:
     )
     (desk / "held.csv").write_text("user,page,n\nann,x,1\nann,x,2\n")
     told = here("score", "out.nc", "held.csv", "--value", "n").refusal
-    assert "line 3 has a cell that was in an earlier row" in told
+    assert "line 3 repeats a cell of an earlier row" in told
     assert "--value must say which column of held.csv holds the values" in here("score", "out.nc", "held.csv").refusal
 
 
@@ -118,11 +118,12 @@ def test_dates_in_any_form(desk: Path) -> None:
     (desk / "a.csv").write_text("user,when\nann,09.11.2026\nbob,11.11.2026\n")
     day = ("-i", "user,when:day")
     assert days(*day, "--date-format", "%d.%m.%Y") == ["2026-11-09", "2026-11-10", "2026-11-11"]
-    assert "line 2 of column 'when' has '09.11.2026', which is no date such as 2026-11-09; --date-format" in refused(
-        "a.csv", *day, "--force"
+    assert (
+        "line 2 of column 'when' has '09.11.2026', which is not a date such as 2026-11-09; set the format"
+        in refused("a.csv", *day, "--force")
     )
     told = refused("a.csv", *day, "--date-format", "%m/%d/%Y", "--force")
-    assert "line 2 of column 'when' has '09.11.2026', which is no date of the form %m/%d/%Y" in told
+    assert "line 2 of column 'when' has '09.11.2026', which does not match --date-format %m/%d/%Y" in told
     (desk / "a.csv").write_text("user,when\nann,20261109\nbob,20261110\n")
     assert days(*day, "--date-format", "%Y%m%d") == ["2026-11-09", "2026-11-10"]
     assert "--date-format %Y%m%d reads days such as 20261109" in refused("a.csv", *day, "--force")
@@ -138,7 +139,7 @@ def test_seconds_since_1970(form: str, scale: int, desk: Path) -> None:
     berlin = days("-i", "user,when:hour", "--date-format", form, "--timezone", "Europe/Berlin")
     assert (berlin[0], berlin[-1]) == ("2026-03-29 01:00:00", "2026-03-29 03:00:00")
     (desk / "a.csv").write_text(f"user,when\nann,{moment}\nbob,soon\n")
-    assert "line 3 of column 'when' has 'soon', which is no date by --date-format" in refused(
+    assert "line 3 of column 'when' has 'soon', which does not match --date-format" in refused(
         "a.csv", "-i", "user,when:hour", "--date-format", form, "--force"
     )
 
@@ -154,7 +155,7 @@ def test_time_zones(desk: Path) -> None:
     assert (fit.labels["when"].zone, fit.labels["when"].names()[0]) == ("Europe/Berlin", "2026-10-25 02:00:00")
     (desk / "a.csv").write_text("user,when\nann,2026-03-29 02:30\n")
     told = refused("a.csv", *hour, "--force")
-    assert "line 2 of column 'when' has 2026-03-29 02:30:00, which no clock in Europe/Berlin showed" in told
+    assert "line 2 of column 'when' has 2026-03-29 02:30:00, which does not exist in Europe/Berlin" in told
     assert "--timezone must be a time zone such as Europe/Berlin" in refused(
         "a.csv", "-i", "user,when:hour", "--timezone", "Mars", "--force"
     )
@@ -203,10 +204,10 @@ def test_wide_tables_of_more_columns_and_of_dates(desk: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words", "why"),
     [
-        ("user,x\nann,1\n", ("-i", "user"), "--wide needs at least two names with --index"),
+        ("user,x\nann,1\n", ("-i", "user"), "--wide requires at least two names in --index"),
         ("user,x\nann,1\n", ("-i", "who,page"), "no column 'who'; it has user, x"),
-        ("user,x,y\nann,1,many\n", ("-i", "user,page"), "line 2 of column 'y' has 'many', which is no number"),
-        ("user,x,x\nann,1,2\n", ("-i", "user,page"), "several columns of one name"),
+        ("user,x,y\nann,1,many\n", ("-i", "user,page"), "line 2 of column 'y' has 'many', which is not a number"),
+        ("user,x,x\nann,1,2\n", ("-i", "user,page"), "several columns with the same name"),
         ("user,x,\nann,1,2\n", ("-i", "user,page"), "a column without a name"),
         ("user\nann\n", ("-i", "user,page"), "no columns of values"),
         ("user,page,n\nann,7,1\n", ("-i", "user,page"), "and 'page' is a column: a long table is read without --wide"),

@@ -136,7 +136,7 @@ def test_converted_labels_are_quoted_on_request() -> None:
         assert "'=1+2" in Path(labels).read_text()
         assert ",=1+2" not in Path(labels).read_text()
     refusal = here("convert", "a.csv", "b.npz", "-i", "user,place", "--value", "n", "--spreadsheet-safe").refusal
-    assert refusal == "--spreadsheet-safe is for .csv and .tsv, and the output ends in .npz"
+    assert refusal == "--spreadsheet-safe requires .csv or .tsv output, got .npz"
 
 
 def test_plain_tables_are_written_without_a_note() -> None:

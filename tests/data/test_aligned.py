@@ -64,7 +64,7 @@ def test_bins_from_the_first_to_the_last() -> None:
     found, _ = aligned(both, {"X": ("d", "p"), "Y": ("d", "p")})
     assert len(found["X"].labels["d"]) == 5
     months = {"X": both["X"], "Y": pltf.observe(more, dims=["d:month", "p"])}
-    with pytest.raises(ObservationError, match="must be binned alike: by the day and by the month differ"):
+    with pytest.raises(ObservationError, match="must be binned the same way, got by day and by month"):
         aligned(months, {"X": ("d", "p"), "Y": ("d", "p")})
 
 

@@ -47,7 +47,7 @@ def test_lists_of_tensors_and_sparse_tensors() -> None:
         seen = pltf.observe(data)
         assert (seen.total, seen.n_observed) == (14, 6)
     assert pltf.observe((cells, values), shape=(2, 3)).total == 14
-    with pytest.raises(pltf.PltfError, match=r"X has a shape of its own, .*2, 3.*: shape must be None"):
+    with pytest.raises(pltf.PltfError, match=r"X already has a shape, .*2, 3.*: shape must be None"):
         pltf.observe(torch.tensor(COUNTS).to_sparse(), shape=(2, 3), name="X")
 
 

@@ -131,7 +131,7 @@ def test_wide_tables_of_more_indices() -> None:
 def test_a_long_table_is_not_taken_for_a_wide_one() -> None:
     with pytest.raises(ObservationError, match="must have a column 'user'; it has user_id, page_id, n"):
         pltf.observe(pd.DataFrame({"user_id": [1], "page_id": [2], "n": [3]}), dims=["user", "page"])
-    with pytest.raises(ObservationError, match="needs dims="):
+    with pytest.raises(ObservationError, match="requires dims="):
         pltf.observe(pd.DataFrame({"user_id": [1], "page_id": [2]}))
     rows = EVENTS.set_index("user")
     assert pltf.observe(rows, dims=["user", "place"], value="age").total == EVENTS["age"].sum()
@@ -216,12 +216,12 @@ def test_modalities() -> None:
     [
         (CELLS, {"layer": "log"}, "has the layers X, raw: got 'log' for layer"),
         (CELLS, {"dims": ["cell"]}, "dims must be two names"),
-        (CELLS, {"value": "n"}, "which has a matrix: say which with layer="),
-        (AnnData(None, ["a"], ["b"]), {}, "has no X; its layers are raw: say which with layer="),
-        (AnnData(COUNTS, ["a", "a", "b"], ["c", "d"]), {}, r"names of obs stand twice: .* \.obs_names_make_unique"),
-        (MuData(rna=CELLS), {}, "has the modalities rna: say which with layer="),
+        (CELLS, {"value": "n"}, "select its matrix with layer="),
+        (AnnData(None, ["a"], ["b"]), {}, "has no X; its layers are raw: select one with layer="),
+        (AnnData(COUNTS, ["a", "a", "b"], ["c", "d"]), {}, r"duplicate names of obs: .* \.obs_names_make_unique"),
+        (MuData(rna=CELLS), {}, "has the modalities rna: select one with layer="),
         (MuData(rna=CELLS), {"layer": "dna"}, "has the modalities rna: got 'dna'"),
-        (COUNTS, {"layer": "raw"}, "layer goes with AnnData and MuData"),
+        (COUNTS, {"layer": "raw"}, "layer requires AnnData or MuData"),
     ],
 )
 def test_annotated_data_that_cannot_be_read(data: Any, options: dict[str, Any], why: str) -> None:

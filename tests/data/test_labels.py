@@ -156,7 +156,7 @@ def test_periods_are_their_first_moment() -> None:
             pd.Series([pd.Timestamp("2026", tz="UTC"), pd.Timestamp("2026", tz="Asia/Tokyo")], dtype=object),
             ("one time zone", "UTC and Asia/Tokyo"),
         ),
-        (pd.Series([pd.Timestamp("2026", tz="UTC"), pd.Timestamp("2026")], dtype=object), ("time zone", "both")),
+        (pd.Series([pd.Timestamp("2026", tz="UTC"), pd.Timestamp("2026")], dtype=object), ("time zone", "mixes dates")),
         (pd.Series([(1, 2)], dtype=object), ("tuple",)),
         (pd.Series([[1], [2]], dtype=object), ("list",)),
         (pd.Series([{}], dtype=object), ("dict",)),
@@ -202,8 +202,8 @@ def test_half_a_character() -> None:
         (None, ("a list of labels", "None")),
         ([], ("empty",)),
         ({"a", "b"}, ("a list of labels",)),  # in which order?
-        (["a\nb", "a\nb"], ("stands twice",)),
-        ([1, 1.0], ("stands twice",)),
+        (["a\nb", "a\nb"], ("duplicate label",)),
+        ([1, 1.0], ("duplicate label",)),
         (["a", None], ("row 1 has no label",)),
         ([["a"], ["b"]], ("one type",)),
     ],
@@ -321,8 +321,11 @@ def test_every_bin_comes_back(bin: str) -> None:
         (["2026-11-09", "NaT"], ("dates such as", "'NaT'")),
         (["2026-11-09", "09.11.2026"], ("dates such as", "09.11.2026")),
         (["2026-11-09", "bob\nlee"], ("dates such as", r"'bob\nlee'")),
-        (["2026-11-09T00:00+01:00", "2026-11-09T00:00+02:00"], ("UTC+01:00 and UTC+02:00", "tz_convert", "one offset")),
-        (["2026-11-09T00:00Z", "2026-11-09"], ("time zone", "both")),
+        (
+            ["2026-11-09T00:00+01:00", "2026-11-09T00:00+02:00"],
+            ("UTC+01:00 and UTC+02:00", "tz_convert", "one UTC offset"),
+        ),
+        (["2026-11-09T00:00Z", "2026-11-09"], ("time zone", "mixes dates")),
         (["2026-11-09T00:00Z", "2026-11-09T00:00+02:00", "bob"], ("dates such as", "'bob'")),
         (["2026-11-09T00:00Z", "2026-11-09T00:00+02:00", "2026-13-09"], ("dates such as", "2026-13-09")),
         (["2026-11-09", None], ("row 1 has no label",)),
@@ -355,7 +358,7 @@ def test_the_first_row_that_is_no_date_is_told_of_categories_too() -> None:
 
 def test_too_many_bins() -> None:
     ages = pd.Series(np.array(["1700-01-01", "2200-01-01"], dtype="M8[s]"))
-    with pytest.raises(PltfError, match="too many bins of a minute"):
+    with pytest.raises(PltfError, match="too many bins by minute"):
         labels_of(ages, "when", "minute")
     assert len(labels_of(ages, "when", "year")[0]) == 501
 
@@ -531,13 +534,13 @@ def test_joined(known: Labels, others: Labels, names: list[str] | None, at: list
 @pytest.mark.parametrize(
     ("known", "others", "message"),
     [
-        (named(["ann"]), named([1]), "X must be words, as those that are known; got numbers"),
-        (named([1]), named(["ann"]), "X must be numbers, as those that are known; got words"),
-        (named([True]), named([1]), "X must be True and False, as those that are known; got numbers"),
-        (named([1]), named([2.0, 2.5]), "X must be int64, as those that are known; got 2.5"),
+        (named(["ann"]), named([1]), "X must be words like the existing labels, got numbers"),
+        (named([1]), named(["ann"]), "X must be numbers like the existing labels, got words"),
+        (named([True]), named([1]), "X must be True and False like the existing labels, got numbers"),
+        (named([1]), named([2.0, 2.5]), "X must be int64 like the existing labels, got 2.5"),
         (named(WEEK, "week"), named(WEEK.union(WEEK + pd.Timedelta(1, "D")), "day"), "several .* the same week"),
         (named(WEEK, "week"), named(WEEK, "week", "UTC"), "the time zone UTC and no time zone differ"),
-        (named(WEEK), named([3]), "X must be dates, as those that are known; got numbers"),
+        (named(WEEK), named([3]), "X must be dates like the existing labels, got numbers"),
         (named(WEEK), named(["soon"]), "X must hold dates such as 2026-11-09"),
     ],
 )

@@ -77,7 +77,10 @@ def test_read_only_input_is_fine() -> None:
 def test_an_observation_is_taken_as_it_is() -> None:
     seen = observe(np.ones((2, 3)))
     assert observe(seen) is seen
-    with pytest.raises(pltf.ObservationError, match="has its holes already: mask and missing must be None"):
+    with pytest.raises(
+        pltf.ObservationError,
+        match="is already an observation with its own missing cells: mask and missing must be None",
+    ):
         observe(seen, np.ones((2, 3), dtype=bool))
 
 
@@ -103,7 +106,7 @@ def test_lists_of_masked_arrays_keep_or_say_their_masks() -> None:
     assert observe([np.ma.MaskedArray([1, 2])] * 2).n_observed == 4
     assert observe(np.ma.stack([MASKED, MASKED])).n_observed == 2
     for call in (pltf.nmf(rank=1).fit, pltf.nmf(rank=1).plan, lambda X: pltf.holdout(X, 0.5)):
-        with pytest.raises(pltf.ObservationError, match="masked arrays in a list must be made one array"):
+        with pytest.raises(pltf.ObservationError, match="combine a list of masked arrays into one array"):
             call([MASKED, MASKED])
     with pytest.raises(pltf.PltfError, match=r"fixed\['W'\] must not have masked entries"):
         pltf.nmf(rank=1).fit(np.ones((1, 2)), fixed={"W": [np.ma.MaskedArray([1.0], [True])]})
@@ -149,9 +152,9 @@ def test_checks_reach_every_block(monkeypatch: pytest.MonkeyPatch) -> None:
         (np.array(["2020-01-01"], dtype="datetime64[D]"), "expected real or integer numbers, got dtype datetime64"),
         ([[1, 2], [3]], "expected a numeric array, got list"),
         ("text", "expected an array or a table, got the text 'text': read the file first"),
-        ([MASKED, MASKED], "data: masked arrays in a list must be made one array, with numpy.ma.stack"),
-        ([[MASKED], ([1, 2],)], "masked arrays in a list must be made one array"),
-        ([[1.0, np.ma.masked]], "masked arrays in a list must be made one array"),
+        ([MASKED, MASKED], "data: combine a list of masked arrays into one array with numpy.ma.stack"),
+        ([[MASKED], ([1, 2],)], "combine a list of masked arrays into one array"),
+        ([[1.0, np.ma.masked]], "combine a list of masked arrays into one array"),
         (5, "data must be an array with at least one axis, got a single number"),
         (np.array(np.nan), "data must be an array with at least one axis"),
         (np.ma.masked, "data must be an array with at least one axis"),

@@ -353,9 +353,9 @@ def test_words_keep_their_meaning_whatever_axes_are_called() -> None:
         ({"by": ("user", "usr")}, r"by must be .* \(user, place, act\) .* got \('user', 'usr'\)"),
         ({"by": ("user", 0)}, r"by must be .* two or more different ones; got \('user', 0\)"),
         ({"by": "value"}, r"by must be .* \(user, place, act\) .* got 'value'"),
-        ({"by": NAMES}, "by must leave out an axis, or be 'cells'; got all 3 axes"),
+        ({"by": NAMES}, "by must leave out at least one axis, or be 'cells'; got all 3 axes"),
         ({"stratify": "usr"}, r"stratify must be None, 'value' or .* \(user, place, act\), got 'usr'"),
-        ({"stratify": "user", "by": "act"}, "stratify goes with by='cells' or by='nonzeros', got by='act'"),
+        ({"stratify": "user", "by": "act"}, "stratify requires by='cells' or by='nonzeros', got by='act'"),
     ],
 )
 def test_refuses_names_that_there_are_not(options: dict[str, Any], message: str) -> None:
@@ -495,7 +495,7 @@ def test_refuses_to_list_too_many_zeros(shape: tuple[int, ...], options: dict[st
 
 def test_other_limits_of_lists() -> None:
     seen = far_apart(100, (10**6,) * 4)
-    with pytest.raises(pltf.PltfError, match=r"these would be 10,000,000,000: lower fraction or negatives"):
+    with pytest.raises(pltf.PltfError, match=r"got 10,000,000,000: lower fraction or negatives"):
         pltf.holdout(seen, 0.1, by="nonzeros", negatives=10**9)
     with pytest.raises(pltf.PltfError, match="stratify must name an axis of at most 4,194,304 positions, but axis 0"):
         pltf.holdout(far_apart(100, (10**7, 3)), 0.1, stratify=0)
@@ -587,7 +587,7 @@ def test_refuses_a_fraction_that_is_none(fraction: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"by": "rows"}, r"by must be .*, the number of an axis \(they have no names\) or a tuple .* got 'rows'"),
+        ({"by": "rows"}, r"by must be .*, the number of an axis \(the axes have no names\) or a tuple .* got 'rows'"),
         ({"by": None}, "by must be .* got None"),
         ({"by": True}, "by must be .* got True"),
         ({"by": 1.0}, "by must be .* got 1.0"),
@@ -599,17 +599,17 @@ def test_refuses_a_fraction_that_is_none(fraction: Any) -> None:
         ({"by": 3}, "by must name an axis of data, from 0 to 2; got 3"),
         ({"by": -1}, "by must name an axis of data, from 0 to 2; got -1"),
         ({"by": (0, 3)}, "by must name an axis of data, from 0 to 2; got 3"),
-        ({"by": (0, 1, 2)}, "by must leave out an axis, or be 'cells'; got all 3 axes"),
-        ({"stratify": "cells"}, r"stratify must be .* the number of an axis \(they have no names\), got 'cells'"),
+        ({"by": (0, 1, 2)}, "by must leave out at least one axis, or be 'cells'; got all 3 axes"),
+        ({"stratify": "cells"}, r"stratify must be .* the number of an axis \(the axes have no names\), got 'cells'"),
         ({"stratify": (0, 1)}, r"stratify must be None, 'value' or the number of an axis .*, got \(0, 1\)"),
         ({"stratify": False}, "stratify must be .* got False"),
         ({"stratify": 3}, "stratify must name an axis of data, from 0 to 2; got 3"),
         ({"stratify": -1, "by": "nonzeros"}, "stratify must name an axis of data, from 0 to 2; got -1"),
-        ({"stratify": "value", "by": "nonzeros"}, "stratify='value' goes with by='cells', got by='nonzeros'"),
-        ({"stratify": "value", "by": 0}, "stratify goes with by='cells' or by='nonzeros', got by=0"),
-        ({"stratify": 0, "by": (0, 1)}, r"stratify goes with by='cells' or by='nonzeros', got by=\(0, 1\)"),
-        ({"negatives": 1.0}, "negatives goes with by='nonzeros', got by='cells'"),
-        ({"negatives": 1.0, "by": 0}, "negatives goes with by='nonzeros', got by=0"),
+        ({"stratify": "value", "by": "nonzeros"}, "stratify='value' requires by='cells', got by='nonzeros'"),
+        ({"stratify": "value", "by": 0}, "stratify requires by='cells' or by='nonzeros', got by=0"),
+        ({"stratify": 0, "by": (0, 1)}, r"stratify requires by='cells' or by='nonzeros', got by=\(0, 1\)"),
+        ({"negatives": 1.0}, "negatives requires by='nonzeros', got by='cells'"),
+        ({"negatives": 1.0, "by": 0}, "negatives requires by='nonzeros', got by=0"),
         ({"negatives": -1, "by": "nonzeros"}, "negatives must be a number of at least 0, got -1"),
         ({"negatives": math.nan, "by": "nonzeros"}, "negatives must be a number of at least 0, got nan"),
         ({"negatives": math.inf, "by": "nonzeros"}, "negatives must be a number of at least 0, got inf"),
@@ -634,14 +634,14 @@ def test_refusals(options: dict[str, Any], message: str, storage: str) -> None:
 @pytest.mark.parametrize(
     ("fraction", "options", "message"),
     [
-        (0.1, {}, "fraction must hide one of 4 observed cells at least, but 0.1 of them rounds to 0"),
-        (0.9, {}, "fraction must leave one of 4 observed cells at least, but 0.9 of them rounds to all"),
-        (0.1, {"stratify": "value"}, "fraction must hide one of 4 observed cells"),
-        (0.9, {"stratify": 0}, "fraction must leave one of 4 observed cells"),
-        (0.1, {"by": 0}, "fraction must hide one of 2 observed positions along axis 0 at least"),
-        (0.9, {"by": (0, 1)}, r"fraction must leave one of 2 observed positions along axes \(0, 1\) at least"),
-        (0.2, {"by": "nonzeros"}, "fraction must hide one of 2 observed non-zeros at least"),
-        (0.8, {"by": "nonzeros", "stratify": 0}, "fraction must leave one of 2 observed non-zeros at least"),
+        (0.1, {}, "fraction must hide at least one of 4 observed cells, but 0.1 of them rounds to 0"),
+        (0.9, {}, "fraction must keep at least one of 4 observed cells, but 0.9 of them rounds to all"),
+        (0.1, {"stratify": "value"}, "fraction must hide at least one of 4 observed cells"),
+        (0.9, {"stratify": 0}, "fraction must keep at least one of 4 observed cells"),
+        (0.1, {"by": 0}, "fraction must hide at least one of 2 observed positions along axis 0"),
+        (0.9, {"by": (0, 1)}, r"fraction must keep at least one of 2 observed positions along axes \(0, 1\)"),
+        (0.2, {"by": "nonzeros"}, "fraction must hide at least one of 2 observed non-zeros"),
+        (0.8, {"by": "nonzeros", "stratify": 0}, "fraction must keep at least one of 2 observed non-zeros"),
     ],
 )
 @pytest.mark.parametrize("storage", ["dense", "zero", "missing"])
@@ -673,9 +673,13 @@ def test_refuses_data_with_nothing_to_hide(storage: str) -> None:
 
 def test_refuses_lists_without_a_shape() -> None:
     table = pd.DataFrame({"i": [0, 1], "j": [1, 0], "n": [2, 3]})
-    with pytest.raises(pltf.ObservationError, match=r"listed cells need shape=.*: pass pltf.observe\(...\) of it"):
+    with pytest.raises(
+        pltf.ObservationError, match=r"listed cells require shape=.*: pass the result of pltf.observe\(...\)"
+    ):
         pltf.holdout(([(0, 1)], [3]), 0.5)
-    with pytest.raises(pltf.ObservationError, match=r"a table needs dims=.*: pass pltf.observe\(...\) of it"):
+    with pytest.raises(
+        pltf.ObservationError, match=r"a table requires dims=.*: pass the result of pltf.observe\(...\)"
+    ):
         pltf.holdout(table, 0.5)
     assert len(pltf.holdout(pltf.observe(table, dims=("i", "j"), value="n"), 0.5).cells) == 2
 

@@ -158,7 +158,7 @@ def test_paths_are_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_observe_takes_it_as_it_is(tmp_path: Path) -> None:
     opened = stored(cells(), tmp_path / "cells")
     assert pltf.observe(opened) is opened
-    with pytest.raises(pltf.ObservationError, match="is an observation already"):
+    with pytest.raises(pltf.ObservationError, match="is already an observation"):
         pltf.observe(opened, unlisted="missing")
 
 

@@ -275,7 +275,7 @@ WHEN = pd.DataFrame({"u": ["a", "b"], "t": pd.to_datetime(["2026-11-09 18:30", "
 @pytest.mark.parametrize(
     ("data", "options", "words"),
     [
-        (TABLE, {}, ("needs dims=",)),
+        (TABLE, {}, ("requires dims=",)),
         (TABLE, {"dims": "ij"}, ("dims must be a list", "'ij'")),
         (TABLE, {"dims": []}, ("dims must be a list",)),
         (TABLE, {"dims": 3}, ("dims must be a list", "3")),
@@ -291,13 +291,13 @@ WHEN = pd.DataFrame({"u": ["a", "b"], "t": pd.to_datetime(["2026-11-09 18:30", "
         (TABLE, {"dims": ["i", "j"], "value": ["v"]}, ("value", "['v']")),
         (TABLE, {"dims": ["i", "j"], "value": "i"}, ("'i'", "both")),
         (TABLE, {"dims": ["i", "j"], "value": "v", "count": True}, ("value='v'", "count=True")),
-        (TABLE, {"dims": ["i", "j"], "mask": np.ones((2, 2))}, ("mask goes with a dense array",)),
-        (TABLE.iloc[:0], {"dims": ["i", "j"]}, ("empty table needs labels=",)),
+        (TABLE, {"dims": ["i", "j"], "mask": np.ones((2, 2))}, ("mask requires a dense array",)),
+        (TABLE.iloc[:0], {"dims": ["i", "j"]}, ("empty table requires labels=",)),
         (pd.concat([TABLE, TABLE[["i"]]], axis=1), {"dims": ["i", "j"], "value": "v"}, ("several columns 'i'",)),
         (TABLE, {"dims": ["i", "j"], "labels": ["a", "b"]}, ("labels must map",)),
         (TABLE, {"dims": ["i", "j"], "labels": {"q": ["a"]}}, ("'q'", "i, j")),
         (TABLE, {"dims": ["i", "j"], "labels": {"i": ["a"]}}, ("column 'i': row 0 has 'b'", "labels, a")),
-        (TABLE, {"dims": ["i", "j"], "labels": {"i": ["a", "b", "a"]}}, ("'a' stands twice",)),
+        (TABLE, {"dims": ["i", "j"], "labels": {"i": ["a", "b", "a"]}}, ("duplicate label 'a'",)),
         (TABLE, {"dims": ["i", "j"], "shape": (2, 2)}, ("column 'i'", "whole numbers")),
         (TABLE, {"dims": ["i", "j"], "shape": (2, 2), "labels": {"i": ["a", "b"]}}, ("shape=", "labels=")),
         (TABLE.assign(i=0, j=[0, 1, 2]), {"dims": ["i", "j"], "shape": 2}, ("shape must be", "2")),
@@ -411,7 +411,7 @@ def test_labels_and_columns_have_a_time_zone_both() -> None:
     moments = pd.DataFrame({"t": pd.DatetimeIndex(["2026-11-08 23:30"], tz="UTC")})
     days = pd.date_range("2026-11-08", periods=2)
     with pytest.raises(
-        ObservationError, match=r"column 't' has dates of the time zone UTC, and the labels have no zone"
+        ObservationError, match=r"column 't' has dates with the time zone UTC, but the labels have no time zone"
     ):
         pltf.observe(moments, dims=["t:day"], labels={"t": days})
     seen = pltf.observe(moments, dims=["t:day"], labels={"t": days.tz_localize("Europe/Berlin")})
@@ -548,20 +548,20 @@ def test_axes_of_plain_arrays_can_be_named() -> None:
         (CUBE, {"mask": np.ones((4, 3), dtype=bool)}, ("mask must have the shape of data, (3, 4)", "(4, 3)")),
         (CUBE, {"mask": np.ones((3, 4)) * 7}, ("mask must be boolean",)),
         (CUBE, {"mask": xr.DataArray(np.ones((3, 4), dtype=bool))}, ("mask must have the dims of data, i, j",)),
-        (CUBE, {"mask": (CUBE > 3).isel(i=[0, 1])}, ("mask: labels of 'i'", "all 3 labels", "'b' is absent")),
+        (CUBE, {"mask": (CUBE > 3).isel(i=[0, 1])}, ("mask: labels of 'i'", "each of the 3 labels", "'b' is absent")),
         (CUBE, {"mask": (CUBE > 3).assign_coords(i=["c", "a", "q"])}, ("labels of 'i'", "'q'")),
         (X, {"mask": CUBE > 3}, ("mask has the dims i, j", "pass its values")),
         (CUBE, {"unlisted": "missing"}, ("unlisted",)),
-        (CUBE, {"value": "v"}, ("value goes with a table",)),
+        (CUBE, {"value": "v"}, ("value requires a table",)),
         (CUBE.to_dataset(name="X"), {}, ("one tensor", "Dataset")),
         (CUBE.variable, {}, ("one tensor", "Variable")),
         (CUBE.stack(k=("i", "j")), {}, ("labels of 'k'", "MultiIndex")),
-        (CUBE.isel(i=[0, 0]), {}, ("'c' stands twice",)),
-        (CUBE.copy(data=sparse.COO.from_numpy(X)), {"mask": X > 3}, ("mask goes with a dense array",)),
+        (CUBE.isel(i=[0, 0]), {}, ("duplicate label 'c'",)),
+        (CUBE.copy(data=sparse.COO.from_numpy(X)), {"mask": X > 3}, ("mask requires a dense array",)),
         (CUBE - 5, {}, (">= 0", "(0, 0)")),
         (xr.DataArray(3.0), {}, ("at least one axis",)),
         (xr.DataArray(["a"], dims="i"), {}, ("numbers",)),
-        (X, {"labels": {"i": ["a"]}}, ("labels need dims=",)),
+        (X, {"labels": {"i": ["a"]}}, ("labels requires dims=",)),
         (X, {"dims": ["i", 3]}, ("dims must be a list of names",)),
         (X, {"dims": [["i"], ["j"]]}, ("dims must be a list of names",)),
         (X, {"dims": ["i", "i"]}, ("2 different names",)),
@@ -577,6 +577,6 @@ def test_a_labelled_array_that_cannot_be_read(data: Any, options: dict[str, Any]
 def test_days_are_not_taken_for_weeks() -> None:
     weeks = pltf.observe(WHEN, dims={"t:week": "week"}, value=None, count=True).labels
     days = xr.DataArray(np.ones(8), dims="week", coords={"week": pd.date_range("2026-11-09", periods=8)})
-    with pytest.raises(ObservationError, match="labels of 'week': several of them are one and the same week"):
+    with pytest.raises(ObservationError, match="labels of 'week': several labels are in the same week"):
         pltf.observe(days, labels=weeks)
     np.testing.assert_array_equal(dense(pltf.observe(days[::7], labels=weeks)), [1, 1, np.nan])

@@ -198,7 +198,7 @@ def test_a_packed_file_that_breaks_off(file: Path) -> None:
 
 def test_the_line_of_a_broken_row_is_told(file: Path) -> None:
     file.write_bytes(b"a,b\n" + b"1,2\n" * 400_000 + b"1\n")
-    assert outcome(file, "csv") == [f"{file}: line 400002 has 1 fields, and there are 2 columns"]
+    assert outcome(file, "csv") == [f"{file}: line 400002 has 1 fields, but there are 2 columns"]
 
 
 # -- any text ---------------------------------------------------------------------------------------

@@ -84,7 +84,9 @@ def test_broken_off_at_some_sweeps(name: str, tmp_path: Path, monkeypatch: pytes
     monkeypatch.undo()
     for content in dict.fromkeys(kept):
         path.write_bytes(content)
-        with pytest.raises(pltf.PltfError, match="a checkpoint of a fit that has not ended: go on with resume=True"):
+        with pytest.raises(
+            pltf.PltfError, match="a checkpoint of a fit that has not ended: continue it with resume=True"
+        ):
             pltf.load(path)
         assert_same(whole, quietly(model.fit, data, checkpoint=path, resume=True, **options), seconds=False)
         assert os.listdir(tmp_path) == ["run.nc"]

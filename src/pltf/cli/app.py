@@ -180,9 +180,7 @@ _FILES = (
     ".npy, .mat, netCDF, .h5ad or .h5mu; the URL of a database; or - for standard input."
 )
 File = Annotated[Path, typer.Argument(metavar="FILE", help=_FILES)]
-OptionalFile = Annotated[
-    Path | None, typer.Argument(metavar="FILE", help=f"{_FILES} For coupled models, use --data.")
-]
+OptionalFile = Annotated[Path | None, typer.Argument(metavar="FILE", help=f"{_FILES} For coupled models, use --data.")]
 Data = Annotated[
     list[str] | None,
     typer.Option("--data", "-d", metavar="X=FILE", rich_help_panel=DATA,

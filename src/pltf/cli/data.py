@@ -1,4 +1,4 @@
-"""Data for the commands: from files and options to observations, and back to files."""
+"""Read observations from files by the options of a command, and write them to files."""
 
 from __future__ import annotations
 
@@ -43,29 +43,29 @@ if TYPE_CHECKING:
 
 TABLE_ENDINGS = (".csv", ".tsv", ".parquet", ".pq")
 ENDINGS = (*TABLE_ENDINGS, ".tns", ".npz", ".nc")
-MOST_DENSE = 20_000_000  # cells of an array that is made of a list, or listed
-MOST_HIDDEN = 1_000_000  # cells; of more, zeros are only sampled
-MOST_ADDED = 1_000_000  # rows of a table for positions that have none
+MOST_DENSE = 20_000_000  # most cells in a conversion between an array and a list
+MOST_HIDDEN = 1_000_000  # most held-out cells; beyond this, zeros are sampled
+MOST_ADDED = 1_000_000  # most rows added for positions without cells
 UNLISTED = {"nan": "zero", "unlisted": "missing"}
 
 
 # -- reading ------------------------------------------------------------------------------------
 
 
-# Options that say how a file is read: those of any data, and those of a file.
+# Options for reading: those of a file, and those of any data.
 FILE = ("format", "variable", "sheet", "query", "encoding", "decimal", "keep_blanks", "limit")
-_ALIKE = ("sheet", "encoding", "decimal", "keep_blanks", "date_format", "timezone", "wide")  # further data are read so
+_ALIKE = ("sheet", "encoding", "decimal", "keep_blanks", "date_format", "timezone", "wide")  # for further data
 READING = ("index", "value", "count", "sum", "missing", *_ALIKE)
 
 
 def reading_of(options: Mapping[str, Any]) -> Reading:
-    """How a file is read, by the options of a command."""
+    """The reading options of a command."""
     return Reading(**{name: options[name] for name in FILE if name in options})
 
 
 @contextmanager
 def given_files(options: dict[str, Any], words: Sequence[str]) -> Iterator[None]:
-    """Files that are not named as such: standard input (-) and databases by their URL, as the words of the command."""
+    """Replace inputs that are not files in the options: standard input (-) and database URLs."""
     with ExitStack() as stack:
         for name in ("file", "cells"):
             path = options.get(name)
@@ -78,7 +78,7 @@ def given_files(options: dict[str, Any], words: Sequence[str]) -> Iterator[None]
 
 
 def reading_in_words(options: Mapping[str, Any]) -> str:
-    """How a file was read, to read others alike.
+    """The options with which a file was read, to read further files in the same way.
 
     >>> reading_in_words({"index": "who=user,place", "value": None, "count": True, "sum": False, "missing": "nan"})
     '--index who=user,place --count --missing nan'
@@ -119,7 +119,7 @@ def read_alike(known: Fit, options: Mapping[str, Any], file: Path) -> dict[str, 
     name = known.tensor()
     unlisted = {one: option for option, one in UNLISTED.items()}
     usual = {"missing": unlisted[known.patterns[name].unlisted], "index": ",".join(_columns_of(known, name))}
-    values = ("value", "count")  # one of them rules out the other
+    values = ("value", "count")  # mutually exclusive
     if any(options[one] for one in values):
         earlier = {one: given for one, given in earlier.items() if one not in values}
     asked = [one for one in READING if one in options or one in earlier]
@@ -132,7 +132,7 @@ def read_alike(known: Fit, options: Mapping[str, Any], file: Path) -> dict[str, 
 
 
 def _columns_of(known: Fit, name: str) -> Iterator[str]:
-    """The columns that would have given the labels of a fit."""
+    """Columns that give the labels of a fit."""
     for index in known.model.observed[name]:
         bin = known.labels[index].bin if index in known.labels else None
         yield index if bin is None else f"{index}:{bin}"
@@ -141,18 +141,18 @@ def _columns_of(known: Fit, name: str) -> Iterator[str]:
 def observed(
     file: Path, options: Mapping[str, Any], wanted: Wanted | None = None, known: Fit | None = None
 ) -> tuple[Observation, str]:
-    """What a file holds, by the options of the command; and where it comes from, in words.
+    """Read a file with the options of the command; also return a description of the source.
 
-    Of a table that is read for a fit, numbers are words where the fit has words.
+    For a table that is read for a fit, numbers become words if the labels of the fit are words.
     """
     if is_store(file):
         _refuse(options, ["index", "value", "count", "sum", *FILE[:-1], *_ALIKE], f"{file} is a cell store")
         if options["missing"] == "unlisted":
-            raise PltfError(f"--missing unlisted cannot be used here: {file} is a cell store, which says so itself")
+            raise PltfError(f"--missing unlisted cannot be used here: {file} is a cell store with its own setting")
         return open_store(file), str(file)
     indices = indices_of(options["index"])
     if options["value"] is not None and options["count"]:
-        raise PltfError("--value names a column, and --count counts rows: give one of them")
+        raise PltfError("--value names a column, but --count counts rows: give only one of them")
     reading = reading_of(options)
     kind = kind_of(file, reading)
     unlisted = UNLISTED[options["missing"]]
@@ -163,11 +163,11 @@ def observed(
         if options.get("wide"):
             _refuse(options, ["value", "count"], f"{file} is read as a wide table")
             if unlisted == "missing":
-                raise PltfError("--missing unlisted goes with lists of cells, and --wide reads all of them")
+                raise PltfError("--missing unlisted requires a list of cells, but --wide reads all cells")
             return wide_table(table, dims, options, listed["duplicates"])
         return _table(table, options, dims, listed, known)
     only = ["value", "count", "wide", "keep_blanks", "date_format", "timezone"]
-    _refuse(options, only, f"{file} is no table, but a {kind} file")
+    _refuse(options, only, f"{file} is a {kind} file, not a table")
     if kind in ("tns", "npy"):
         _refuse(options, ["variable"], f"{file} has one array")
     held = read_data(file, **vars(reading))
@@ -175,7 +175,7 @@ def observed(
         return _named_array(held, indices, options, file)
     if any(column != name for column, name in indices.items()):
         raise PltfError(
-            f"--index must be the plain names of the axes, for {file} is no table; got {options['index']!r}"
+            f"--index must be plain names of the axes, because {file} is not a table; got {options['index']!r}"
         )
     names = tuple(indices.values()) or None
     if kind == "tns":
@@ -192,16 +192,16 @@ def observed(
 
 
 def _refuse_listing(options: Mapping[str, Any], file: Path) -> None:
-    """Refuse what goes with lists of cells."""
-    _refuse(options, ["sum"], f"{file} is no list of cells")
+    """Raise an error for options that require a list of cells."""
+    _refuse(options, ["sum"], f"{file} is not a list of cells")
     if options["missing"] != "nan":
-        raise PltfError(f"--missing unlisted goes with tables and lists of cells, and {file} is none")
+        raise PltfError(f"--missing unlisted requires a table or a list of cells, but {file} is neither")
 
 
 def _named_array(
     held: Any, indices: Mapping[str, str], options: Mapping[str, Any], file: Path
 ) -> tuple[Observation, str]:
-    """An array whose axes have names: these are the indices, under the names that --index gives them."""
+    """An array with named axes, which become the indices; --index can rename them."""
     _refuse_listing(options, file)
     own = list(map(str, held.dims))
     if not indices:
@@ -224,7 +224,7 @@ def _named_array(
 def _from_tns(
     held: ListedFile, names: tuple[str, ...] | None, wanted: Wanted | None, listed: Mapping[str, Any], name: str
 ) -> Observation:
-    """Positions as a .tns file counts them, from 1, are its labels: cells are asked for as they stand there."""
+    """Read a .tns file; its positions, counted from 1, become the labels."""
     modes = held.coords.shape[1]
     told = tuple(wanted.indices()) if wanted else ()
     dims = names or (told if len(told) == modes else letters(modes))
@@ -237,7 +237,7 @@ def _from_tns(
 
 
 def _with_bins(seen: Observation, array: Any) -> Observation:
-    """Data of a DataArray with the bins and time zones of dates, as ``pltf convert`` writes them beside these."""
+    """Restore the bins and time zones of dates from the attributes that ``pltf convert`` writes."""
     if not hasattr(array, "dims"):
         return seen
     told = {dim: array[dim].attrs for dim in seen.labels}
@@ -258,7 +258,7 @@ def _table(
     listed: Mapping[str, Any],
     known: Fit | None,
 ) -> tuple[Observation, str]:
-    """A table: the columns that are named, and no others, are read."""
+    """Read the named columns of a table."""
     file, columns, value = table.file, table.columns(), options["value"]
     if not dims:
         raise PltfError(f"--index must say which columns are indices; {file} has {in_words(columns)}")
@@ -272,7 +272,7 @@ def _table(
     rows = with_dates(table, rows, dict(zip(dims, keys, strict=True)), options)
     if known is not None:
         rows = as_labelled(rows, known, dict(zip(keys, dims.values(), strict=True)))
-    how = {**listed, "keep_blanks": table.reading.keep_blanks or table.kind in ("csv", "tsv")}  # stripped before
+    how = {**listed, "keep_blanks": table.reading.keep_blanks or table.kind in ("csv", "tsv")}  # already stripped
     with naming_rows(table.place):
         seen = observe(rows, dims=dims, value=value, count=value is None, **how, name=file.name)
     if value is None and not options["count"]:
@@ -281,7 +281,7 @@ def _table(
 
 
 def hidden(seen: Observation, share: float | None, seed: int) -> tuple[Observation, HeldOut | None]:
-    """Data without a share of their cells, and these."""
+    """Hold out a fraction of the cells; return the training data and the held-out cells."""
     if share is None:
         return seen, None
     if isinstance(seen, CooObservation | StoredObservation):
@@ -298,14 +298,14 @@ def hidden(seen: Observation, share: float | None, seed: int) -> tuple[Observati
 
 
 def as_labelled(table: pd.DataFrame, fit: Fit, columns: Mapping[str, str] | None = None) -> pd.DataFrame:
-    """Whole numbers of a file as words, where they are words in the fit; ``columns`` are called as their indices."""
+    """Convert integers of a file to words where the fit has words; ``columns`` maps columns to indices."""
     named = {index: index for index in fit.labels if index in table.columns} if columns is None else columns
     words = [c for c, index in named.items() if index in fit.labels and fit.labels[index].index.dtype == object]
     return table.assign(**{column: table[column].astype(str) for column in words if _is_whole(table[column])})
 
 
 def as_words_where_some_are(seen: Mapping[str, Observation]) -> dict[str, Observation]:
-    """Tensors of files in which an index has words: where another tensor has whole numbers, these are words too."""
+    """If an index has words in one tensor, convert its integer labels in other tensors to words."""
     words = {i for one in seen.values() for i, labels in one.labels.items() if labels.index.dtype == object}
     found = dict(seen)
     for name, one in seen.items():
@@ -328,7 +328,7 @@ def held_in(file: Path, fit: Fit, name: str, value: str | None, options: Mapping
     table = table_of(file, fit, options, name)
     indices = fit.model.observed[name]
     if table is None:
-        raise PltfError(f"{file} must be a table with the columns {', '.join(indices)} and one of values")
+        raise PltfError(f"{file} must be a table with the columns {', '.join(indices)} and a column of values")
     columns = table.columns()
     refuse_absent(file, indices, columns)
     earlier = read_before(fit, name).get("value")
@@ -336,12 +336,12 @@ def held_in(file: Path, fit: Fit, name: str, value: str | None, options: Mapping
     if value is None:
         raise PltfError(f"--value must say which column of {file} holds the values; it has {in_words(columns)}")
     if value in indices:
-        raise PltfError(f"--value must be a column of values, and {value!r} is an index")
+        raise PltfError(f"--value must be a column of values, but {value!r} is an index")
     rows = table.read(list(indices), [value])
     rows[value] = table.numbers(rows[value], value)
     again = np.asarray(rows.duplicated(list(indices)))
     if again.any():
-        raise PltfError(f"{file}: {table.place(int(np.argmax(again)))} has a cell that was in an earlier row")
+        raise PltfError(f"{file}: {table.place(int(np.argmax(again)))} repeats a cell of an earlier row")
     with naming_rows(table.place):
         seen = observed_like(as_labelled(rows, fit), indices, fit.labels, fit.sizes, file.name, value=value)
     assert isinstance(seen, CooObservation)
@@ -362,13 +362,13 @@ def table_of(file: Path, fit: Fit, options: Mapping[str, Any], name: str | None 
 
 
 def refuse_no_text(ending: str, safe: bool) -> None:
-    """Refuse to make safe for spreadsheets what they read as no text."""
+    """Raise an error for --spreadsheet-safe with a format that is not text."""
     if safe and ending not in (".csv", ".tsv", ".tns"):
-        raise PltfError(f"--spreadsheet-safe is for .csv and .tsv, and the output ends in {ending}")
+        raise PltfError(f"--spreadsheet-safe requires .csv or .tsv output, got {ending}")
 
 
 def for_csv(table: pd.DataFrame, safe: bool) -> pd.DataFrame:
-    """A table as it is written to CSV: with formulas quoted, or with a note that there are some."""
+    """Prepare a table for CSV: quote formulas, or warn about them."""
     if safe:
         return spreadsheet_safe(table)
     found = formulas_in(table)
@@ -380,14 +380,14 @@ def for_csv(table: pd.DataFrame, safe: bool) -> pd.DataFrame:
 
 
 def write_table(table: pd.DataFrame, path: Path, safe: bool = False) -> None:
-    """A table in a file, whole or not at all; ``safe`` quotes what spreadsheets take for formulas."""
+    """Write a table to a file atomically; ``safe`` quotes text that spreadsheets treat as formulas."""
     ending = ending_of(path, TABLE_ENDINGS)
     with replacing(path) as part:
         if ending in (".parquet", ".pq"):
             try:
                 import pyarrow.parquet  # noqa: F401
             except ModuleNotFoundError:
-                raise PltfError("Parquet needs pyarrow: pip install 'pltf[io]'") from None
+                raise PltfError("Parquet requires pyarrow: pip install 'pltf[io]'") from None
             table.to_parquet(part, engine="pyarrow", index=False)
         else:
             packed = "gzip" if path.suffix.lower() == ".gz" else None
@@ -396,7 +396,7 @@ def write_table(table: pd.DataFrame, path: Path, safe: bool = False) -> None:
 
 
 def write_observation(seen: Observation, path: Path, labels: Path, safe: bool = False) -> list[Path]:
-    """Data in a file, and their labels in a second one if the format cannot hold them; what was written."""
+    """Write data to a file, and labels to a second one if the format cannot store them; return the paths."""
     ending = ending_of(path, ENDINGS)
     seen = seen.cells() if isinstance(seen, StoredObservation) else seen
     if ending == ".tns":
@@ -415,7 +415,7 @@ def _dims(seen: Observation) -> tuple[str, ...]:
 
 
 def _listed(seen: Observation, what: str) -> CooObservation:
-    """Data as a list of cells: an array gives those above zero, and its holes."""
+    """Convert data to a list of cells; an array gives its non-zeros and missing cells."""
     if isinstance(seen, CooObservation):
         return seen
     assert isinstance(seen, DenseObservation)
@@ -431,7 +431,7 @@ def _listed(seen: Observation, what: str) -> CooObservation:
 
 
 def _long(seen: Observation, *, zoned: bool) -> pd.DataFrame:
-    """A long table: a row for each listed cell; holes are rows without a value. Dates may have their time zone."""
+    """A long table with one row per listed or missing cell; ``zoned`` keeps the time zone of dates."""
     import pandas as pd
 
     listed = _listed(seen, "a table")
@@ -443,13 +443,13 @@ def _long(seen: Observation, *, zoned: bool) -> pd.DataFrame:
         columns[dim] = seen.labels[dim].at(at) if dim in seen.labels else at
         zone = seen.labels[dim].zone if dim in seen.labels else None
         if zoned and zone is not None and columns[dim].dtype.kind == "M":
-            first = np.ones(at.size, dtype=bool)  # of two moments that the clock shows alike
+            first = np.ones(at.size, dtype=bool)  # the first of two times with the same local time
             columns[dim] = columns[dim].tz_localize(zone, ambiguous=first, nonexistent="shift_forward")
     return pd.DataFrame({**columns, value_name(columns): _whole(values)})
 
 
 def value_name(columns: Collection[str]) -> str:
-    """The name of the column of values beside others.
+    """A name for the column of values that no other column has.
 
     >>> value_name(["user", "value"])
     'count'
@@ -460,12 +460,12 @@ def value_name(columns: Collection[str]) -> str:
 def _with_all_positions(
     cells: NDArray[Any], values: NDArray[np.float64], listed: CooObservation
 ) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """Cells with one more for each position that has none, or a table would lose it: a zero, or a hole."""
+    """Add a zero or missing cell for each position without cells, because a table would lose it."""
     cells = cells.astype(np.int64)
     for mode, size in enumerate(listed.shape):
         used = np.unique(cells[mode])
         if size - used.size > MOST_ADDED:
-            raise PltfError(f"a table would lose {size - used.size:,} positions that have no cell: write .npz")
+            raise PltfError(f"a table would lose {size - used.size:,} positions without cells: write .npz")
         unused = np.setdiff1d(np.arange(size), used) if used.size < size else used[:0]
         more = np.zeros((len(cells), unused.size), dtype=np.int64)
         more[mode] = unused
@@ -475,7 +475,7 @@ def _with_all_positions(
 
 
 def _whole(values: NDArray[np.float64]) -> Any:
-    """Whole numbers as such, if all are; with gaps where they are missing."""
+    """Convert to integers if all values are whole; missing values stay missing."""
     import pandas as pd
 
     absent = np.isnan(values)
@@ -486,12 +486,12 @@ def _whole(values: NDArray[np.float64]) -> Any:
 
 
 def _write_tns(seen: Observation, path: Path, beside: Path, safe: bool) -> list[Path]:
-    """FROSTT, with the sizes in a comment, or slices without a cell at the end would be lost."""
+    """Write FROSTT, with the sizes in a comment, because empty slices at the end would be lost."""
     import pandas as pd
 
     listed = _listed(seen, "a list of cells")
     if listed.missing.shape[1]:
-        raise PltfError(f"a .tns file cannot have missing cells, and there are {listed.missing.shape[1]:,}")
+        raise PltfError(f"a .tns file cannot store missing cells, but there are {listed.missing.shape[1]:,}")
     rows = pd.DataFrame(listed.coords.astype(np.int64).T + 1).assign(value=_whole(listed.values))
     opener: Any = gzip.open if path.suffix.lower() == ".gz" else open
     with replacing(path) as part, opener(part, "wt", encoding="utf-8", newline="\n") as file:
@@ -533,10 +533,10 @@ def _write_npz(seen: Observation, path: Path) -> None:
 
 
 def _save_arrays(arrays: Mapping[str, Any], path: Path) -> None:
-    """Arrays in a .npz file, none of them pickled."""
+    """Write arrays to a .npz file without pickling."""
     for name, array in arrays.items():
         if array.dtype.hasobject:  # np.savez takes allow_pickle=False from numpy 2.1 on; 2.0 stores it as an array
-            raise PltfError(f"{path} cannot hold {name!r}: it has Python objects, and only numbers and text are saved")
+            raise PltfError(f"{path} cannot store {name!r}: it has Python objects, but only numbers and text are saved")
     with replacing(path) as part, part.open("wb") as file:
         np.savez_compressed(file, **arrays)
 
@@ -570,7 +570,7 @@ def _whole_array(seen: CooObservation) -> NDArray[np.float64]:
 
 
 def demo_events() -> pd.DataFrame:
-    """Events with a meaning: three habits that users share, by the week."""
+    """Example events: three habits shared by users, over weeks."""
     import pandas as pd
 
     rng = np.random.default_rng(7)

@@ -1,4 +1,4 @@
-"""Dates in files: in any form, as seconds since 1970, and by the clock of a time zone."""
+"""Dates in files: in any format, as seconds since 1970, and in a time zone."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class _Placed(Protocol):
 
 
 def with_dates(table: _Placed, rows: pd.DataFrame, keys: Mapping[str, str], options: Mapping[str, Any]) -> pd.DataFrame:
-    """Rows with dates in the columns that are binned; ``keys`` are columns, perhaps with a bin, and their names."""
+    """Parse the dates in binned columns; ``keys`` maps columns, possibly with a bin, to their names."""
     form, zone = options.get("date_format"), options.get("timezone")
     binned = {column for key, column in keys.items() if key != column and split_bin(key, f"{table.file}: {py:dims}")}
     if (form or zone) and not binned:
         option = "--date-format" if form else "--timezone"
-        raise PltfError(f"{option} goes with an index of dates, such as --index user,when:day")
+        raise PltfError(f"{option} requires an index of dates, such as --index user,when:day")
     if zone is not None and readable_zone(zone) is None:
         raise PltfError(f"--timezone must be a time zone such as Europe/Berlin or UTC, got {brief(zone)}")
     made = {column: _dates_in(table, rows[column], column, form, zone) for column in binned}
@@ -39,7 +39,7 @@ def with_dates(table: _Placed, rows: pd.DataFrame, keys: Mapping[str, str], opti
 
 
 def _dates_in(table: _Placed, column: pd.Series, name: str, form: str | None, zone: str | None) -> Any:
-    """A column as dates, each of them once; what is no date is told with its line."""
+    """Parse the unique values of a column as dates; errors name the line."""
     import pandas as pd
 
     codes, once = pd.factorize(column)
@@ -56,7 +56,7 @@ def _dates_in(table: _Placed, column: pd.Series, name: str, form: str | None, zo
 
 
 class _WrongError(Exception):
-    """The first of some words that is not as it should be."""
+    """The first invalid value of a column."""
 
     def __init__(self, at: int, text: str) -> None:
         super().__init__(text)
@@ -64,7 +64,7 @@ class _WrongError(Exception):
 
 
 def _moments(once: pd.Index, form: str | None, zone: str | None, what: str) -> pd.DatetimeIndex:
-    """Words or numbers as moments."""
+    """Parse words or numbers as timestamps."""
     import pandas as pd
 
     if once.dtype.kind == "M" or not len(once):
@@ -72,7 +72,7 @@ def _moments(once: pd.Index, form: str | None, zone: str | None, what: str) -> p
     if form in EPOCHS:
         return _of_epoch(once, EPOCHS[str(form)], str(form))
     if form is None and _are_counts(once):
-        raise _WrongError(0, f"has {once[0]}, which is no date: {_advice(str(once[0]))}")
+        raise _WrongError(0, f"has {once[0]}, which is not a date: {_advice(str(once[0]))}")
     words = pd.Index([str(word) for word in once], dtype=object)
     if form is None:
         return _of_iso(words, zone, what)
@@ -84,17 +84,17 @@ def _moments(once: pd.Index, form: str | None, zone: str | None, what: str) -> p
         try:
             pd.to_datetime(word, format=form, exact=True)
         except (ValueError, TypeError):
-            raise _WrongError(at, f"has {brief(word)}, which is no date of the form {form} (--date-format)") from None
-    raise PltfError(f"{what} must hold dates of one time zone: --timezone puts them on one clock")
+            raise _WrongError(at, f"has {brief(word)}, which does not match --date-format {form}") from None
+    raise PltfError(f"{what} must hold dates in one time zone: convert them with --timezone")
 
 
 def _are_counts(once: pd.Index) -> bool:
-    """Whether all that stands for dates are numbers; 20261109 in words is a date in ISO form."""
+    """Whether all values are numbers; the text 20261109 is an ISO date."""
     return once.dtype.kind in "iuf" or all(str(word).isdecimal() and len(str(word)) > 8 for word in once)
 
 
 def _advice(number: str) -> str:
-    """What a number that stands for a date may be."""
+    """The likely format of a number that is not a date."""
     digits = len(number.partition(".")[0].lstrip("-"))
     if digits == 8:
         return "--date-format %Y%m%d reads days such as 20261109"
@@ -105,7 +105,7 @@ def _advice(number: str) -> str:
 
 
 def _of_iso(words: pd.Index, zone: str | None, what: str) -> pd.DatetimeIndex:
-    """Words in ISO form; with a time zone to show them in, they may have several offsets."""
+    """Parse ISO dates; if a time zone is given, their UTC offsets may differ."""
     import pandas as pd
 
     try:
@@ -118,15 +118,15 @@ def _of_iso(words: pd.Index, zone: str | None, what: str) -> pd.DatetimeIndex:
             try:
                 pd.DatetimeIndex(dates_of(pd.Index([word], dtype=object), what, PltfError))
             except PltfError:
-                advice = "--date-format says how dates are written, as %d.%m.%Y"
-                raise _WrongError(at, f"has {brief(word)}, which is no date such as 2026-11-09; {advice}") from None
+                advice = "set the format with --date-format, for example %d.%m.%Y"
+                raise _WrongError(at, f"has {brief(word)}, which is not a date such as 2026-11-09; {advice}") from None
         if isinstance(reason, PltfError):
-            raise PltfError(f"{reason.marked}, or choose a clock with --timezone") from None
-        raise PltfError(f"{what} must hold dates of one form") from None
+            raise PltfError(f"{reason.marked}, or convert them with --timezone") from None
+        raise PltfError(f"{what} must hold dates in one format") from None
 
 
 def _of_epoch(once: pd.Index, unit: str, form: str) -> pd.DatetimeIndex:
-    """Numbers, perhaps in words, counted since the start of 1970 in UTC."""
+    """Parse numbers, possibly as text, as time since 1970 in UTC."""
     import pandas as pd
 
     numbers = pd.to_numeric(once, errors="coerce")
@@ -134,23 +134,23 @@ def _of_epoch(once: pd.Index, unit: str, form: str) -> pd.DatetimeIndex:
     if not wrong.size:
         try:
             return pd.DatetimeIndex(pd.to_datetime(numbers, unit=unit, utc=True))
-        except (ValueError, OverflowError):  # a date that is too far away
+        except (ValueError, OverflowError):  # out of the supported range
             wrong = np.array([int(np.argmax(np.abs(np.asarray(numbers, dtype=np.float64))))])
     at = int(wrong[0])
-    raise _WrongError(at, f"has {brief(once[at])}, which is no date by --date-format {form}")
+    raise _WrongError(at, f"has {brief(once[at])}, which does not match --date-format {form}")
 
 
 def _by_clock(dates: pd.DatetimeIndex, zone: str | None, what: str) -> pd.DatetimeIndex:
-    """Moments with a time zone as the clock of another shows them; others are what that clock showed."""
+    """Convert dates with a time zone to another one; dates without one are local times there."""
     if zone is None:
         return dates
     if dates.tz is not None:
         return dates.tz_convert(zone)
-    first = np.ones(len(dates), dtype=bool)  # of an hour that the clock showed twice
+    first = np.ones(len(dates), dtype=bool)  # when an hour repeats, take the first
     there = dates.tz_localize(zone, ambiguous=first, nonexistent="NaT")
     never = np.flatnonzero(np.asarray(there.isna()))
     if never.size:
         at = int(never[0])
-        reason = "clocks were put forward then; dates in UTC need a Z, or no --timezone"
-        raise _WrongError(at, f"has {dates[at]}, which no clock in {zone} showed: {reason}")
+        reason = "clocks were set forward; for dates in UTC, append Z or omit --timezone"
+        raise _WrongError(at, f"has {dates[at]}, which does not exist in {zone}: {reason}")
     return there

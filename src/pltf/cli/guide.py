@@ -77,9 +77,9 @@ def guide(tell: Teller, command: str, file: Path | None, options: Mapping[str, A
     facts = columns_of(table)
     roles = _with_values(roles_of(facts, len(table)), facts, table)
     _show(tell, file, len(table), facts, roles, len(columns))
-    example = [*_start(command, file, options), "--index"]
+    start = [*_start(command, file, options), "--index"]
     if options.get("wide") or _looks_wide(facts, roles):
-        example = shlex.join([*example, f"{_name_of_rows(facts, roles)},column", *_end(command, 2, options)])
+        example = shlex.join([*start, f"{_name_of_rows(facts, roles)},column", *_end(command, 2, options)])
         if options.get("wide"):
             raise PltfError(f"--index must name the rows and the columns, for example: {example}")
         example = example.replace("--index", "--wide --index", 1)
@@ -87,7 +87,7 @@ def guide(tell: Teller, command: str, file: Path | None, options: Mapping[str, A
             f"{file} looks like a wide table, with a column for each label: read it with --wide, "
             f"or say with --index which columns are indices, for example: {example}"
         )
-    example = shlex.join([*example, *_chosen(command, table, facts, roles, options)])
+    example = shlex.join([*start, *_chosen(command, table, facts, roles, options)])
     raise PltfError(f"--index must say which columns are indices, for example: {example}")
 
 

@@ -40,18 +40,18 @@ class Table:
         return table_columns(self.file, self.kind, self.reading)
 
     def read(self, keys: Sequence[str], others: Sequence[str] | None) -> pd.DataFrame:
-        """The columns of labels, and others: all of them, or some."""
+        """Read columns of labels, and all or some other columns."""
         columns = None if others is None else list(dict.fromkeys([*keys, *others]))
         how = {**vars(self.reading), "format": None if self.kind == "sql" else self.kind}
         found: pd.DataFrame = read_data(self.file, columns=columns, keys=keys, **how)
         return found
 
     def place(self, row: int) -> str:
-        """Where a row stands in the file."""
+        """The location of a row in the file, for messages."""
         return place_of(self.file, self.kind, self.reading, row)
 
     def numbers(self, column: pd.Series, name: str) -> pd.Series:
-        """A column of values with its words as numbers, or one sentence about the first that is none."""
+        """Parse words in a column of values as numbers; an error names the first invalid one."""
         if column.dtype.kind != "O" or not any(isinstance(one, str) for one in column):
             return column
         found = [number_in(one, self.reading.decimal) if isinstance(one, str) else one for one in column]
@@ -62,17 +62,17 @@ class Table:
 
 
 def _advice(word: str) -> str:
-    """What to do about a word where a number is wanted."""
+    """Advice for a word that should be a number."""
     if _COMMAS.fullmatch(word.strip()):
-        return "which is no number; --decimal , reads decimal commas"
+        return "which is not a number; --decimal , reads decimal commas"
     if _GROUPS.fullmatch(word.strip()):
         sign = "," if "." in word else "."
-        return f"which is no number; --decimal {sign} reads grouped thousands"
-    return "which is no number; if it holds no values, count the rows with --count"
+        return f"which is not a number; --decimal {sign} reads thousands separators"
+    return "which is not a number; to count rows instead, use --count"
 
 
 def column_of(key: str, columns: Sequence[str]) -> str:
-    """The column of an index that may be binned, as ``when`` of ``when:week``.
+    """The column of an index that may have a bin: ``when`` for ``when:week``.
 
     >>> column_of("when:week", ["when", "who"]), column_of("a:b", ["a:b"])
     ('when', 'a:b')
@@ -83,7 +83,7 @@ def column_of(key: str, columns: Sequence[str]) -> str:
 def wide_table(
     table: Table, dims: Mapping[str, str], options: Mapping[str, Any], duplicates: str
 ) -> tuple[Observation, str]:
-    """A wide table: columns that label the rows, then a column of values for each label of the last index."""
+    """Read a wide table: columns that label the rows, and one column of values per label of the last index."""
     import pandas as pd
 
     columns = table.columns()
@@ -97,7 +97,7 @@ def wide_table(
             f"--wide needs a new name for the index along the columns, and {across!r} is a column: {advice}"
         )
     labelled = [column_of(one, columns) for one in keys]
-    if labelled[0] not in columns and is_nameless(columns[0]):  # as pandas writes row labels without a name
+    if labelled[0] not in columns and is_nameless(columns[0]):  # unnamed row labels written by pandas
         dims = {columns[0] if one == keys[0] else one: index for one, index in dims.items()}
         labelled[0] = keys[0] = columns[0]
     refuse_absent(table.file, labelled, columns)
@@ -106,8 +106,8 @@ def wide_table(
     if not len(rows) or not others:
         raise PltfError(f"{table.file} has no {'columns of values' if len(rows) else 'rows'}")
     if not all(others) or len(set(others)) < len(others):
-        wrong = "a column without a name" if not all(others) else "several columns of one name"
-        raise PltfError(f"{table.file} has {wrong}, and with --wide the names are labels")
+        wrong = "a column without a name" if not all(others) else "several columns with the same name"
+        raise PltfError(f"{table.file} has {wrong}, but --wide uses the names as labels")
     values = np.column_stack([_values(table, rows[name], name) for name in others])
     source = f"{len(rows):,} x {len(others):,} values of {table.file}"
     header = as_labels(WordColumn(others, np.arange(len(others))), table.file, "header", keep_blanks=True)
@@ -135,7 +135,7 @@ def _values(table: Table, column: pd.Series, name: str) -> Any:
     if found.dtype.kind not in "biuf":
         absent = np.asarray(found.isna())
         if found.dtype.kind != "O" or any(isinstance(one, str) for one in found[~absent]):
-            raise PltfError(f"{table.file}: column {name!r} must hold numbers: name it with --index if it holds labels")
+            raise PltfError(f"{table.file}: column {name!r} must hold numbers: if it holds labels, add it to --index")
         return np.where(absent, np.nan, found.astype(object)).astype(np.float64)
     return found.to_numpy()
 

@@ -1,4 +1,4 @@
-"""What was seen: arrays with holes and listed cells, checked once and never changed."""
+"""Observations: dense arrays with missing cells and listed cells, validated once and immutable."""
 
 from pltf.data.base import Observation
 from pltf.data.coo import CooObservation

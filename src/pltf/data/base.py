@@ -1,4 +1,4 @@
-"""What every observation has, whatever its storage."""
+"""The base class of all observations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pltf.data.pattern import Pattern
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Observation(ABC):
-    """A tensor of which some cells were observed; :func:`pltf.observe` makes it.
+    """A tensor with observed and missing cells, as returned by :func:`pltf.observe`.
 
     >>> import numpy as np, pltf
     >>> seen = pltf.observe(np.array([[1.0, np.nan]]))
@@ -27,12 +27,12 @@ class Observation(ABC):
     (True, 1)
     """
 
-    n_observed: int  # may be beyond any machine integer
+    n_observed: int  # may exceed int64
     total: float  # sum M*X
     saturated: float  # sum M*log Poisson(X; X): the log-likelihood of a perfect fit
-    largest: float  # observed value
+    largest: float  # largest observed value
     dims: tuple[str, ...] | None = field(default=None, kw_only=True)  # names of the axes
-    labels: Mapping[str, Labels] = field(default_factory=dict, kw_only=True)  # of those that have labels
+    labels: Mapping[str, Labels] = field(default_factory=dict, kw_only=True)  # labels of the axes that have them
 
     @property
     @abstractmethod
@@ -42,7 +42,7 @@ class Observation(ABC):
     @property
     @abstractmethod
     def dtype_name(self) -> str:
-        """Type of the values, in words."""
+        """Data type of the values, as text."""
 
     @property
     @abstractmethod
@@ -56,18 +56,18 @@ class Observation(ABC):
 
     @abstractmethod
     def pattern(self) -> Pattern:
-        """Which cells were observed; it does not change when the caller's arrays do."""
+        """Which cells were observed; independent of later changes to the caller's arrays."""
 
     @abstractmethod
     def values_at(self, cells: Coords) -> NDArray[np.float64]:
-        """What cells (modes, n) hold; NaN where they are missing."""
+        """The values of cells (modes, n); NaN where missing."""
 
     @abstractmethod
     def first_where(self, wrong: Callable[[NDArray[Any]], NDArray[np.bool_]]) -> tuple[tuple[int, ...], float] | None:
         """The first cell with an observed value for which ``wrong`` is true, and the value, for messages."""
 
     def digest(self) -> str:
-        """A number that other data would not have, for all that they know of each other."""
+        """A content hash of shape, type, values and labels."""
         whole = hashlib.blake2b(repr((self.shape, self.dtype_name, self.n_observed)).encode(), digest_size=16)
         for part in self._parts():
             whole.update(np.ascontiguousarray(part).view(np.uint8).data if part.size else b"")
@@ -80,11 +80,11 @@ class Observation(ABC):
 
     @abstractmethod
     def _parts(self) -> Iterator[NDArray[Any]]:
-        """What tells the data from others, part by part."""
+        """The arrays to hash, part by part."""
 
     @abstractmethod
     def transposed(self, order: tuple[int, ...]) -> Self:
-        """The same data with their axes in another order."""
+        """The data with permuted axes."""
 
     def _repr_html_(self) -> str:
         from pltf.html import card, facts, table
@@ -101,7 +101,7 @@ class Observation(ABC):
         return card(type(self).__name__, facts(told), table(("index", "size", "labels", ""), rows))
 
     def _axis_in_words(self, dim: str, size: int) -> tuple[str, str]:
-        """The first and last labels of an index, and what they are."""
+        """The first and last labels of an index, and their bin."""
         if dim not in self.labels:
             return f"0 to {size - 1:,}", "positions"
         return in_short(self.labels[dim].index), self.labels[dim].bin or ""

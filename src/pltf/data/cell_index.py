@@ -1,4 +1,4 @@
-"""Finding cells in a sorted list of cells."""
+"""Look up cells in a sorted list of cells."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LARGEST_KEY = 2**63 - 1
 
 
 class CellIndex:
-    """A sorted list of distinct cells that can be asked where a cell stands in it.
+    """A sorted list of distinct cells with lookup of positions in it.
 
     >>> import numpy as np
     >>> index = CellIndex(np.array([[0, 0, 3], [1, 2, 0]]), (4, 4))
@@ -44,10 +44,10 @@ class CellIndex:
 
 
 def _prefixes(coords: Coords) -> list[tuple[NDArray[Any], NDArray[np.int64]]]:
-    """For each mode its values, and the pairs (number of the prefix so far, number of the value) that there are.
+    """For each mode, its distinct values and the distinct pairs (prefix number, value number).
 
-    Sizes may be beyond any machine integer together; numbers of prefixes and of values are below the length of the
-    list. A list that is sorted has its prefixes in order, so the last of them are the cells.
+    The product of the sizes may exceed int64, but the numbers of prefixes and values are smaller than the length of
+    the list. In a sorted list the prefixes are in order, so the last ones are the cells.
     """
     prefixes = []
     so_far = np.zeros(coords.shape[1], dtype=np.int64)
@@ -60,6 +60,6 @@ def _prefixes(coords: Coords) -> list[tuple[NDArray[Any], NDArray[np.int64]]]:
 
 
 def _position(table: NDArray[Any], values: NDArray[Any]) -> NDArray[np.intp]:
-    """Where values stand in a sorted table, or -1."""
+    """Position of each value in a sorted array, or -1."""
     at = np.minimum(np.searchsorted(table, values), len(table) - 1)
     return np.asarray(np.where(table[at] == values, at, -1))

@@ -1,4 +1,4 @@
-"""Listed cells: a sparse tensor in which an absent cell is a zero or a hole, as the caller says."""
+"""Listed cells: a sparse tensor whose absent cells are either zero or missing."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ DUPLICATES = ("error", "sum")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CooObservation(Observation):
-    """Cells of a tensor by their positions; nothing of the size of the tensor is ever made.
+    """Cells of a tensor, listed by position; no array of the size of the tensor is allocated.
 
-    Sorted by position. With ``unlisted="zero"`` an absent cell is an observed zero unless ``missing`` lists it;
-    with ``unlisted="missing"`` it is a hole. A listed zero is an observed zero.
+    Cells are sorted by position. With ``unlisted="zero"``, an absent cell is an observed zero unless it is in
+    ``missing``; with ``unlisted="missing"``, it is missing. A listed zero is an observed zero.
 
     >>> import numpy as np, pltf
     >>> seen = pltf.observe((np.array([[0, 5], [2, 7]]), np.array([3.0, 1.0])), shape=(10**6, 10**6))
@@ -40,7 +40,7 @@ class CooObservation(Observation):
     coords: Coords
     values: NDArray[np.float64]
     unlisted: str
-    missing: Coords  # holes, where unlisted is "zero"
+    missing: Coords  # missing cells, if unlisted is "zero"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -72,8 +72,8 @@ class CooObservation(Observation):
         return listed_pattern(self.sizes, self.coords, self.values, self._pattern.missing)
 
     def values_at(self, cells: Coords) -> NDArray[np.float64]:
-        """What cells hold; NaN where they are missing."""
-        listed = np.append(self.values, 0.0)[self._pattern.listed.find(cells)]  # position -1, of none, is the last
+        """The values of cells; NaN where missing."""
+        listed = np.append(self.values, 0.0)[self._pattern.listed.find(cells)]  # position -1 (not found) is the last
         return np.where(self._pattern.observed(cells), listed, np.nan)
 
     def first_where(self, wrong: Callable[[NDArray[Any]], NDArray[np.bool_]]) -> tuple[tuple[int, ...], float] | None:
@@ -89,7 +89,7 @@ class CooObservation(Observation):
         yield from (self.coords, self.values, self.missing)
 
     def transposed(self, order: tuple[int, ...]) -> Self:
-        """The same data with their axes in another order."""
+        """The data with permuted axes."""
         sizes = tuple(self.sizes[axis] for axis in order)
         coords, values = sort_cells(self.coords[list(order)], self.values, sizes)
         missing = self.missing[list(order)]
@@ -113,21 +113,21 @@ def coo_observation(
     duplicates: str,
     name: str,
 ) -> CooObservation:
-    """Check listed cells; ``coords`` and ``missing`` have a row for each cell."""
+    """Validate listed cells; ``coords`` and ``missing`` have one row per cell."""
     _choice("unlisted", unlisted, UNLISTED)
     _choice("duplicates", duplicates, DUPLICATES)
     if missing is not None and unlisted == "missing":
         raise ObservationError(
-            f"{py:missing} lists holes among observed zeros, but {py:unlisted='missing'} makes all of them holes"
+            f"{py:missing} lists missing cells among observed zeros, but with {py:unlisted='missing'} all are missing"
         )
     sizes = _shape(shape, name)
     x = _values(values, name)
     at = _positions(coords, sizes, f"{name}: coords")
     if at.shape[1] != x.size:
-        raise ObservationError(f"{name}: coords and values must be of one length, got {at.shape[1]} and {x.size}")
+        raise ObservationError(f"{name}: coords and values must have the same length, got {at.shape[1]} and {x.size}")
     _check_values(at, x, name)
     at, x = _merged(*sort_cells(at, x, sizes), duplicates, name)
-    _check_values(at, x, name)  # once more: values that were added up may have become too large
+    _check_values(at, x, name)  # check again: sums may be too large
     holes = _positions(np.empty((0, len(sizes)), dtype=int) if missing is None else missing, sizes, f"{py:missing}")
     holes = np.unique(holes, axis=1) if holes.shape[1] else holes
     _check_disjoint(at, holes)
@@ -153,7 +153,7 @@ def _choice(argument: str, value: Any, choices: tuple[str, ...]) -> None:
 
 def _shape(shape: Any, name: str) -> tuple[int, ...]:
     if shape is None:
-        raise ObservationError(f"{name}: listed cells need {py:shape=}, the sizes of the tensor")
+        raise ObservationError(f"{name}: listed cells require {py:shape=}, the sizes of the tensor")
     ordered = isinstance(shape, Sequence) or (isinstance(shape, np.ndarray) and shape.ndim)
     sizes = tuple(shape) if ordered else ()
     whole = all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in sizes)
@@ -172,9 +172,9 @@ def _values(values: Any, name: str) -> NDArray[Any]:
 
 
 def _positions(cells: Any, sizes: tuple[int, ...], what: str) -> Coords:
-    """Rows of positions as (modes, cells), in the narrowest integers that hold them."""
+    """Convert rows of positions to shape (modes, cells), in the smallest integer type that fits."""
     rows = numeric(cells, what, ObservationError)
-    if rows.shape in ((0,), (0, len(sizes))):  # an empty list has no numbers to be whole
+    if rows.shape in ((0,), (0, len(sizes))):  # an empty list has no integer dtype
         rows = np.empty((0, len(sizes)), dtype=np.int64)
     if rows.ndim != 2 or rows.shape[1] != len(sizes):
         came = f"{rows.shape}: transpose it" if rows.shape[:1] == (len(sizes),) and rows.ndim == 2 else rows.shape
@@ -186,19 +186,19 @@ def _positions(cells: Any, sizes: tuple[int, ...], what: str) -> Coords:
         if wrong.any():
             row = int(np.argmax(wrong))
             came = f"{py:row {row}} has {int(rows[row, mode])} for mode {mode}"
-            raise ObservationError(f"{what} must lie in the tensor, but {came}, which runs from 0 to {size - 1}")
+            raise ObservationError(f"{what} must be inside the tensor, but {came}, which runs from 0 to {size - 1}")
     narrow = np.int32 if max(sizes) <= np.iinfo(np.int32).max else np.int64
     return np.ascontiguousarray(rows.T, dtype=narrow)
 
 
 def sort_cells(at: Coords, x: NDArray[Any], sizes: tuple[int, ...]) -> tuple[Coords, NDArray[Any]]:
-    """Cells in the order of their positions; equal ones stay in the order in which they came."""
+    """Sort cells by position (stable)."""
     order = np.lexsort(at[::-1]) if math.prod(sizes) >= 2**63 else np.argsort(_keys(at, sizes), kind="stable")
     return at[:, order], x[order]
 
 
 def _keys(at: Coords, sizes: tuple[int, ...]) -> NDArray[np.int64]:
-    """One number for each cell, in the order of the cells: sorting by it takes one pass instead of one per mode."""
+    """A linear index of each cell: sorting by it takes one pass instead of one per mode."""
     keys = np.zeros(at.shape[1], dtype=np.int64)
     for row, size in zip(at, sizes, strict=True):
         keys *= size
@@ -207,7 +207,7 @@ def _keys(at: Coords, sizes: tuple[int, ...]) -> NDArray[np.int64]:
 
 
 def _merged(at: Coords, x: NDArray[Any], duplicates: str, name: str) -> tuple[Coords, NDArray[np.float64]]:
-    """Sorted cells with each position once, and their values in float64."""
+    """Sorted unique cells and their float64 values."""
     new = np.ones(x.size, dtype=bool)
     new[1:] = (at[:, 1:] != at[:, :-1]).any(axis=0)
     if new.all():
@@ -228,7 +228,7 @@ def _merged(at: Coords, x: NDArray[Any], duplicates: str, name: str) -> tuple[Co
 
 
 def _check_disjoint(at: Coords, holes: Coords) -> None:
-    """A cell cannot be listed with a value and as a hole."""
+    """Raise an error for a cell listed both with a value and as missing."""
     if not at.shape[1] or not holes.shape[1]:
         return
     both = np.concatenate([at, holes], axis=1)
@@ -236,4 +236,4 @@ def _check_disjoint(at: Coords, holes: Coords) -> None:
     same = (both[:, 1:] == both[:, :-1]).all(axis=0)
     if same.any():
         cell = tuple(map(int, both[:, int(np.argmax(same))]))
-        raise ObservationError(f"cell {cell} is listed with a value and in {py:missing}")
+        raise ObservationError(f"cell {cell} is listed both with a value and in {py:missing}")

@@ -1,4 +1,4 @@
-"""A dense array with holes."""
+"""Dense arrays with missing cells."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _BLOCK_CELLS = 1 << 18
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DenseObservation(Observation):
-    """A dense tensor of which some cells were observed.
+    """A dense tensor with observed and missing cells.
 
-    ``values`` is the caller's array, not a copy; where ``mask`` is False it may hold anything.
+    ``values`` is the caller's array, not a copy; it may hold anything where ``mask`` is False.
 
     >>> import numpy as np, pltf
     >>> seen = pltf.observe(np.array([[1.0, np.nan], [0.0, 3.0]]))
@@ -37,7 +37,7 @@ class DenseObservation(Observation):
     """
 
     values: NDArray[Any]
-    mask: NDArray[np.bool_] | None  # True = observed; None = all of them
+    mask: NDArray[np.bool_] | None  # True = observed; None = all observed
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -64,7 +64,7 @@ class DenseObservation(Observation):
         return dense_pattern(*self._read())
 
     def values_at(self, cells: Coords) -> NDArray[np.float64]:
-        """What cells hold; NaN where they are missing."""
+        """The values of cells; NaN where missing."""
         at, (values, mask) = tuple(cells), self._read()
         found = np.asarray(values[at], dtype=np.float64)
         return found if mask is None else np.where(mask[at], found, np.nan)
@@ -80,7 +80,7 @@ class DenseObservation(Observation):
         return None
 
     def _read(self) -> tuple[Any, Any]:
-        """Values and mask, or what reads them part by part as arrays of the host."""
+        """Values and mask, or objects that read them part by part as host arrays."""
         return self.values, self.mask
 
     def _parts(self) -> Iterator[NDArray[Any]]:
@@ -94,27 +94,27 @@ class DenseObservation(Observation):
                 yield values[rows][known]
 
     def cut(self, part: Block) -> DenseObservation:
-        """A part of the cells; total and such are still those of all."""
+        """A slice of the cells; totals are still those of all cells."""
         return replace(self, values=self.values[part], mask=None if self.mask is None else self.mask[part])
 
     def mask_alone(self) -> DenseObservation:
-        """The mask as values too, for those who ask for nothing else."""
+        """The mask also as values, for callers that only need the mask."""
         assert self.mask is not None
         return replace(self, values=self.mask)
 
     def within(self, known: NDArray[np.bool_]) -> DenseObservation:
-        """The same data, observed only where this mask is True."""
+        """The data, observed only where ``mask`` is True."""
         return replace(dense_observation(self.values, known, "X"), dims=self.dims, labels=self.labels)
 
     def transposed(self, order: tuple[int, ...]) -> Self:
-        """The same data with their axes in another order."""
+        """The data with permuted axes."""
         mask = None if self.mask is None else self.mask.transpose(order)
         dims = None if self.dims is None else tuple(self.dims[axis] for axis in order)
         return replace(self, values=self.values.transpose(order), mask=mask, dims=dims)
 
 
 def dense_observation(values: NDArray[Any], mask: NDArray[np.bool_] | None, name: str) -> DenseObservation:
-    """Check the observed cells of an array and sum up the constants; ``name`` is for messages."""
+    """Validate the observed cells of an array and compute the constants; ``name`` is for messages."""
     mask = _without_nan(values, mask)
     if mask is not None and mask.all():
         mask = None
@@ -152,7 +152,7 @@ def _cell(values: NDArray[Any], mask: NDArray[np.bool_] | None, block: Block, po
 
 
 def _without_nan(values: NDArray[Any], mask: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
-    """The mask less the cells that hold NaN."""
+    """The mask without the cells that are NaN."""
     if values.dtype.kind != "f" or not any(np.isnan(seen).any() for _, seen in _observed(values, mask)):
         return mask
     known: NDArray[np.bool_] = np.isnan(values)

@@ -1,4 +1,4 @@
-"""Arrays of other libraries, on the host or on a GPU: PyTorch, CuPy and all that speak DLPack."""
+"""Arrays of other libraries, on the host or on a GPU: PyTorch, CuPy and others that support DLPack."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from pltf.errors import ObservationError
 
-_ON_HOST = (1, 3)  # kDLCPU and kDLCUDAHost, which is memory of the host
+_ON_HOST = (1, 3)  # kDLCPU and kDLCUDAHost (pinned host memory)
 _CHECKED_THERE = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
 
 
 def is_foreign(data: Any) -> bool:
-    """Whether data are an array that NumPy may not be able to take as it is.
+    """Whether data are an array that NumPy may not be able to read directly.
 
     >>> import torch
     >>> is_foreign(torch.ones(2)), is_foreign(np.ones(2))
@@ -25,7 +25,7 @@ def is_foreign(data: Any) -> bool:
 
 
 def lies_on_host(data: Any) -> bool:
-    """Whether an array is in the memory of the host.
+    """Whether an array is in host memory.
 
     >>> import torch
     >>> lies_on_host(torch.ones(2))
@@ -35,9 +35,9 @@ def lies_on_host(data: Any) -> bool:
 
 
 def on_device(data: Any) -> Any:
-    """An array that is in the memory of a device, as a tensor of PyTorch without a copy; None for any other data.
+    """An array in device memory as a PyTorch tensor, without a copy; None for other data.
 
-    Numbers of kinds that PyTorch hardly computes with are left to the host, which takes or refuses them.
+    Types with little PyTorch support are left to the host, which accepts or rejects them.
 
     >>> on_device(np.ones(2))
     """
@@ -51,7 +51,7 @@ def on_device(data: Any) -> Any:
 
 
 def kind_of(tensor: Any) -> str:
-    """The type of the numbers of a tensor, as NumPy names it.
+    """The NumPy name of the dtype of a tensor.
 
     >>> import torch
     >>> kind_of(torch.ones(2))
@@ -61,7 +61,7 @@ def kind_of(tensor: Any) -> str:
 
 
 def on_host(data: Any, name: str) -> NDArray[Any]:
-    """The array in the memory of the host: where it is there already, without a copy.
+    """The array in host memory, without a copy if it is already there.
 
     >>> import torch
     >>> tensor = torch.ones(2)
@@ -85,12 +85,12 @@ def _plain(data: Any) -> Any:
 
 
 def is_sparse(data: Any) -> bool:
-    """Whether data are a sparse tensor of PyTorch."""
+    """Whether data are a sparse PyTorch tensor."""
     return type(data).__module__.partition(".")[0] == "torch" and str(data.layout) != "torch.strided"
 
 
 def sparse_parts(data: Any) -> tuple[NDArray[Any], NDArray[Any], tuple[int, ...]]:
-    """Positions, values and shape of a sparse tensor of PyTorch.
+    """Positions, values and shape of a sparse PyTorch tensor.
 
     >>> import torch
     >>> coords, values, shape = sparse_parts(torch.eye(3).to_sparse())

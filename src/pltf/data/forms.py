@@ -1,4 +1,4 @@
-"""Forms in which people have arrays with labels: wide tables, AnnData and MuData, dimensions with any name."""
+"""Labelled arrays in other forms: wide tables, AnnData, MuData, and dimensions with arbitrary names."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _OBS_VAR = ("obs", "var")
 
 
 def long_or_array(table: Any, dims: Any, name: str) -> Any:
-    """A pandas table as it can be read: a wide one as a DataArray, one with indices in its row labels with columns.
+    """Convert a wide pandas table to a DataArray, and row labels that are indices to columns.
 
-    Wide is a table of numbers whose columns are not the indices, and whose rows or columns have names or labels.
+    A table is wide if it holds numbers, its columns are not the indices, and its rows or columns have names or labels.
 
     >>> import pandas as pd
     >>> visits = pd.crosstab(pd.Series(["ann", "bob"], name="user"), pd.Series(["bar", "gym"], name="place"))
@@ -50,7 +50,7 @@ def long_or_array(table: Any, dims: Any, name: str) -> Any:
 
 
 def with_index_columns(table: Any, dims: Any) -> Any:
-    """A pandas table whose row labels are indices that its columns lack, with these as columns.
+    """Add the row labels of a pandas table as columns, if they are indices that its columns lack.
 
     >>> import pandas as pd
     >>> visits = pd.DataFrame({"place": ["bar"]}, index=pd.Index(["ann"], name="user"))
@@ -70,7 +70,7 @@ def with_index_columns(table: Any, dims: Any) -> Any:
 
 
 def _is_wide(table: pd.DataFrame, wanted: Sequence[str]) -> bool:
-    """Whether the numbers of a table are spread over its columns."""
+    """Whether a table is wide, with values in all columns."""
     levels = [*table.index.names, *table.columns.names]
     if len(wanted) != len(levels) or any(one in table.columns for one in wanted):
         return False
@@ -78,11 +78,11 @@ def _is_wide(table: pd.DataFrame, wanted: Sequence[str]) -> bool:
         return False
     plain_rows = getattr(table.index, "start", None) is not None and table.index.name is None
     plain_columns = all(isinstance(one, str) for one in table.columns) and table.columns.nlevels == 1
-    return not (plain_rows and plain_columns and table.columns.names == [None])  # else it may be a long one
+    return not (plain_rows and plain_columns and table.columns.names == [None])  # otherwise it may be a long table
 
 
 def _axis_names(levels: Sequence[Any], wanted: Sequence[str], name: str) -> list[str]:
-    """The indices along the rows and the columns: by their names, or in their order where these are absent."""
+    """The indices along the rows and columns, matched by name, or by order where names are missing."""
     if set(levels) == set(wanted):
         return [str(level) for level in levels]
     if not any(level in wanted for level in levels):
@@ -108,16 +108,16 @@ def _data_array(table: pd.DataFrame, names: Sequence[str]) -> Any:
 
 
 def is_annotated(data: Any) -> bool:
-    """Whether data are an AnnData or a MuData."""
+    """Whether data are an AnnData or MuData object."""
     return type(data).__name__ in ("AnnData", "MuData") and hasattr(type(data), "obs_names")
 
 
 def annotated(data: Any, layer: str | None, dims: Any, name: str) -> tuple[Any, tuple[str, ...], dict[str, Any]]:
-    """The matrix of an AnnData, the names of its axes, and their labels; of a MuData that of one modality."""
+    """The matrix of an AnnData or of a modality of a MuData, the names of its axes, and their labels."""
     if hasattr(data, "mod"):
         modality, _, layer = (layer or "").partition("/")
         if modality not in data.mod:
-            came = f"got {modality!r}" if modality else f"say which with {py:layer=}"
+            came = f"got {modality!r}" if modality else f"select one with {py:layer=}"
             raise ObservationError(f"{name} has the modalities {', '.join(data.mod)}: {came}")
         data = data.mod[modality]
     if layer and layer != "X" and layer not in data.layers:
@@ -125,13 +125,13 @@ def annotated(data: Any, layer: str | None, dims: Any, name: str) -> tuple[Any, 
         raise ObservationError(f"{name} has the layers {known}: got {layer!r} for {py:layer}")
     matrix = data.layers[layer] if layer and layer != "X" else data.X
     if matrix is None:
-        raise ObservationError(f"{name} has no X; its layers are {', '.join(data.layers)}: say which with {py:layer=}")
+        raise ObservationError(f"{name} has no X; its layers are {', '.join(data.layers)}: select one with {py:layer=}")
     matrix = matrix.to_memory() if hasattr(matrix, "to_memory") else matrix
     held = {axis: list(getattr(data, f"{axis}_names")) for axis in _OBS_VAR}
     for axis, labels in held.items():
         if len(set(labels)) < len(labels):
-            advice = f"make them unique by .{axis}_names_make_unique()"
-            raise ObservationError(f"{name}: names of {axis} stand twice: {advice}")
+            advice = f"make them unique with .{axis}_names_make_unique()"
+            raise ObservationError(f"{name}: duplicate names of {axis}: {advice}")
     names = dims if isinstance(dims, Mapping) else dict(zip(_OBS_VAR, dims or _OBS_VAR, strict=False))
     if set(names) != set(_OBS_VAR) or (not isinstance(dims, Mapping) and dims is not None and len(dims) != 2):
         raise ObservationError(f"{name} has the indices obs and var: {py:dims} must be two names")
@@ -144,7 +144,7 @@ def annotated(data: Any, layer: str | None, dims: Any, name: str) -> tuple[Any, 
 
 
 def index_names(dims: Sequence[Any]) -> dict[Any, str]:
-    """A valid name of an index for each dimension; names that are valid stay.
+    """A valid index name for each dimension; valid names are unchanged.
 
     >>> index_names(["time", "grid-x", "2nd", "grid x"])
     {'time': 'time', 'grid-x': 'grid_x', '2nd': 'i2nd', 'grid x': 'grid_x_2'}
@@ -164,5 +164,5 @@ def index_names(dims: Sequence[Any]) -> dict[Any, str]:
 
 
 def is_index(name: str) -> bool:
-    """Whether a name can be that of an index in a model."""
+    """Whether a name is a valid index name of a model."""
     return name.isidentifier()

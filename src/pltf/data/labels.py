@@ -1,4 +1,4 @@
-"""Names of the positions along an index: from columns of a table to positions and back."""
+"""Labels of an index: conversion between table columns and positions."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 PERIODS = {"minute": "min", "hour": "h", "day": "D", "week": "W-SUN", "month": "M", "quarter": "Q", "year": "Y"}
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-BINS = (*PERIODS, "weekday", "hourofday")  # the last two go round
-_SEARCHED = 20_000  # labels among which a word that somebody has meant is looked for
+BINS = (*PERIODS, "weekday", "hourofday")  # the last two are cyclic
+_SEARCHED = 20_000  # most labels searched for a "did you mean" suggestion
 _MOST_BINS = 10_000_000
-_NAMED = {"string": str, "integer": np.int64, "floating": np.float64, "boolean": bool}  # what columns of objects hold
+_NAMED = {"string": str, "integer": np.int64, "floating": np.float64, "boolean": bool}  # types in object columns
 _KINDS = {"O": "words", "i": "numbers", "f": "numbers", "b": "True and False", "M": "dates"}
 _DATES = ("datetime", "datetime64", "date")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Labels:
-    """The labels of an index: strings, numbers, True and False, or dates; each stands once, none is missing.
+    """The labels of an index: unique strings, numbers, booleans or dates, without missing values.
 
     >>> import pandas as pd, pltf
     >>> events = pd.DataFrame({"user": ["bob", "ann", "bob"], "place": ["bar", "gym", "gym"]})
@@ -43,8 +43,8 @@ class Labels:
     """
 
     index: pd.Index
-    bin: str | None = None  # how dates are put together, as "week"
-    zone: str | None = None  # time zone of the clock that dates were read from
+    bin: str | None = None  # how dates are binned, such as "week"
+    zone: str | None = None  # time zone in which dates are local times
 
     def __len__(self) -> int:
         return len(self.index)
@@ -63,10 +63,10 @@ class Labels:
         return self.index.take(np.asarray(positions, dtype=np.intp))
 
     def positions(self, values: Any, what: str, error: type[PltfError] = PltfError) -> NDArray[np.intp]:
-        """The positions of labels, or one sentence about the first that is not known."""
+        """The positions of labels; an error names the first unknown one."""
         column = self._as_here(clean(values, what, error), what, error)
         found = np.asarray(self.index.get_indexer(column), dtype=np.intp)
-        if column.dtype == object and (found < 0).any():  # blanks around a label do not count
+        if column.dtype == object and (found < 0).any():  # ignore blanks around labels
             unknown = found < 0
             found[unknown] = self.index.get_indexer([word.strip() for word in column[unknown]])
         if (found < 0).any():
@@ -77,7 +77,7 @@ class Labels:
         return found
 
     def sources(self, values: Any, what: str, error: type[PltfError] = PltfError) -> NDArray[np.intp]:
-        """For each label here its place among values, in which all of them have to stand once.
+        """The position of each label in ``values``, which must contain every label exactly once.
 
         >>> import pandas as pd
         >>> Labels(pd.Index(["ann", "bob"])).sources(["bob", "ann"], "who").tolist()
@@ -89,11 +89,11 @@ class Labels:
         if at.size != len(self) or (source < 0).any():
             absent = [shown(self.index[place]) for place in np.flatnonzero(source < 0)[:1]]
             told = f"{absent[0]} is absent" if absent else f"got {at.size:,}"
-            raise error(f"{what} must be all {len(self):,} labels, each of them once: {told}")
+            raise error(f"{what} must contain each of the {len(self):,} labels exactly once: {told}")
         return source
 
     def joined(self, others: Labels, what: str, error: type[PltfError] = PltfError) -> tuple[Labels, NDArray[np.intp]]:
-        """These labels followed by those of ``others`` that are new, and the positions of ``others`` among all.
+        """Append the new labels in ``others``; return all labels, and the positions of ``others`` among them.
 
         >>> import pandas as pd
         >>> known, others = Labels(pd.Index(["ann", "bob"])), Labels(pd.Index(["cid", "ann"]))
@@ -103,52 +103,52 @@ class Labels:
         """
         column = self._of_same_kind(others, what, error)
         if column.has_duplicates:
-            raise error(f"{what}: several of them are one and the same {self.bin}: add them up first")
+            raise error(f"{what}: several labels are in the same {self.bin}: sum them first")
         at = np.asarray(self.index.get_indexer(column), dtype=np.intp)
         new = at < 0
         at[new] = len(self) + np.arange(int(new.sum()))
         return (replace(self, index=_appended(self.index, column[new])) if new.any() else self), at
 
     def _of_same_kind(self, others: Labels, what: str, error: type[PltfError]) -> pd.Index:
-        """Other labels as they would stand here: with the same bins and of the same type."""
+        """Convert other labels to the bins and the type of these."""
         dates = self.index.dtype.kind == "M" or self.bin is not None
         if dates and others.zone != self.zone:
             zones = (f"the time zone {zone}" if zone else "no time zone" for zone in (others.zone, self.zone))
-            raise error(f"{what} must be of one time zone: {' and '.join(zones)} differ")
+            raise error(f"{what} must have the same time zone, got {' and '.join(zones)}")
         column = self._as_here(others.index, what, error)
         kind, own = (_KINDS[one.dtype.kind] for one in (column, self.index))
         if kind != own:
-            raise error(f"{what} must be {own}, as those that are known; got {kind}")
+            raise error(f"{what} must be {own} like the existing labels, got {kind}")
         if column.dtype.kind not in "if" or column.dtype == self.index.dtype:
             return column
         same = column.astype(self.index.dtype)
         if not bool((same == column).all()):
-            raise error(f"{what} must be {self.index.dtype}, as those that are known; got {column[same != column][0]}")
+            raise error(f"{what} must be {self.index.dtype} like the existing labels, got {column[same != column][0]}")
         return same
 
     def _as_here(self, column: pd.Index, what: str, error: type[PltfError]) -> pd.Index:
-        """Labels as they stand here: dates by the clock of these and as their bins, dates in words as dates."""
+        """Convert labels to match these: parse dates in text, convert them to the same time zone, and bin them."""
         if self.bin is None and self.index.dtype.kind != "M":
             if self.index.dtype.kind == "i" and column.dtype.kind == "f" and (np.abs(column) >= EXACT).any():
-                raise error(f"{what} must hold whole numbers beyond 2**53 as such: as {column.dtype} they are rounded")
+                raise error(f"{what} must hold whole numbers above 2**53 as integers: {column.dtype} rounds them")
             return column
-        if self.bin not in (None, *PERIODS) and bool(column.isin(self.index).all()):  # "Monday" is a bin already
+        if self.bin not in (None, *PERIODS) and bool(column.isin(self.index).all()):  # "Monday" is already a bin
             return column
         column = self._by_clock(_moments(column, what, error), what, error)
         return column if self.bin is None else binned(column, self.bin, what, error)
 
     def _by_clock(self, dates: pd.Index, what: str, error: type[PltfError]) -> pd.Index:
-        """Dates as the clock of these labels shows them."""
+        """Convert dates to local times in the time zone of these labels."""
         zone = _zone_of(dates)
         if zone is None:
             return dates
         if self.zone is None:
-            advice = "drop it by .dt.tz_localize(None), after .dt.tz_convert(...) if the labels are of another clock"
-            raise error(f"{what} has dates of the time zone {zone}, and the labels have no zone: {advice}")
+            advice = "remove it with .dt.tz_localize(None), after .dt.tz_convert(...) if the labels use another one"
+            raise error(f"{what} has dates with the time zone {zone}, but the labels have no time zone: {advice}")
         return _on_the_wall(dates.tz_convert(self.zone), self.bin, what, error)[0]
 
     def names(self, positions: Any = None) -> list[str]:
-        """The labels as people read them, all or those of some positions.
+        """The labels as text, all or those at some positions.
 
         >>> import pandas as pd
         >>> Labels(pd.DatetimeIndex(["2026-11-09", "2026-11-16"])).names()
@@ -162,9 +162,9 @@ class Labels:
 
 
 def together(one: Labels, other: Labels, what: str) -> Labels:
-    """The labels of both: sorted if both are, otherwise those of the second that are new after the first.
+    """The union of labels: sorted if both are, otherwise the first ones followed by the new ones of the second.
 
-    Of dates in bins, all bins from the first to the last.
+    For binned dates, the union contains all bins from the first to the last.
 
     >>> import pandas as pd
     >>> together(Labels(pd.Index(["ann", "cid"])), Labels(pd.Index(["bob", "cid"])), "who")
@@ -173,11 +173,11 @@ def together(one: Labels, other: Labels, what: str) -> Labels:
     if one == other:
         return one
     if one.bin != other.bin:
-        bins = (f"by the {bin}" if bin else "not at all" for bin in (one.bin, other.bin))
-        raise ObservationError(f"{what} must be binned alike: {' and '.join(bins)} differ")
+        bins = (f"by {bin}" if bin else "not binned" for bin in (one.bin, other.bin))
+        raise ObservationError(f"{what} must be binned the same way, got {' and '.join(bins)}")
     kinds = [_KINDS[labels.index.dtype.kind] for labels in (one, other)]
     if kinds[0] != kinds[1]:
-        raise ObservationError(f"{what} must be of one kind, but they are {kinds[0]} and {kinds[1]}")
+        raise ObservationError(f"{what} must be of one type, got {kinds[0]} and {kinds[1]}")
     joined, at = one.joined(other, what, ObservationError)
     if (at >= len(one)).all():
         raise ObservationError(
@@ -191,7 +191,7 @@ def together(one: Labels, other: Labels, what: str) -> Labels:
 
 
 def _appended(labels: pd.Index, new: pd.Index) -> pd.Index:
-    """Labels and others behind them; words stay objects, of which pandas 3 would make strings of its own."""
+    """Concatenate labels; words stay objects, because pandas 3 would convert them to its own string type."""
     import pandas as pd
 
     if labels.dtype != object:
@@ -200,7 +200,7 @@ def _appended(labels: pd.Index, new: pd.Index) -> pd.Index:
 
 
 def shown(label: Any) -> str:
-    """A label as people read it; a date without the hours, if it has none.
+    """Format a label for messages; a date at midnight is shown without its time.
 
     >>> import pandas as pd
     >>> shown("bob"), shown(3), shown(pd.Timestamp("2026-11-09")), shown(pd.Timestamp("2026-11-09 18:00"))
@@ -212,7 +212,7 @@ def shown(label: Any) -> str:
 
 
 def named_cell(cell: Iterable[int], dims: Sequence[str] | None, labels: Mapping[str, Labels]) -> str:
-    """A cell by its labels, or its positions where an index has no labels.
+    """Format a cell by its labels, or by positions where an index has no labels.
 
     >>> import pandas as pd
     >>> named_cell((1, 4), ("user", "week"), {"user": Labels(pd.Index(["ann", "bob"]))}), named_cell((1, 4), None, {})
@@ -225,7 +225,7 @@ def named_cell(cell: Iterable[int], dims: Sequence[str] | None, labels: Mapping[
 
 
 def in_short(labels: Sequence[Any] | pd.Index) -> str:
-    """The first and the last of some labels.
+    """Format the first and last labels.
 
     >>> in_short(list("abcdefg"))
     'a, b, ..., g'
@@ -235,7 +235,7 @@ def in_short(labels: Sequence[Any] | pd.Index) -> str:
 
 
 def _words(label: Any) -> str:
-    """A label on one line, without quotes."""
+    """Format a label on one line, without quotes."""
     text = " ".join(str(label).split()) or repr(label)
     return text.removesuffix(" 00:00:00") if len(text) <= 40 else f"{text[:36]} ..."
 
@@ -252,7 +252,7 @@ def counted(size: int) -> Labels:
 
 
 def known_labels(values: Any, what: str, error: type[PltfError] = ObservationError) -> Labels:
-    """Labels in the order in which somebody gives them."""
+    """Labels given by the caller, in their order."""
     if isinstance(values, Labels):
         return values
     if isinstance(values, (str, Set)) or not isinstance(values, Iterable):  # a set has no order
@@ -261,15 +261,15 @@ def known_labels(values: Any, what: str, error: type[PltfError] = ObservationErr
     if not len(index):
         raise error(f"{what} must be a list of labels, got an empty one")
     if index.has_duplicates:
-        raise error(f"{what}: the label {shown(index[index.duplicated()][0])} stands twice")
-    return Labels(index.copy(deep=True), zone=zone)  # pandas 2 would share the memory of an array
+        raise error(f"{what}: duplicate label {shown(index[index.duplicated()][0])}")
+    return Labels(index.copy(deep=True), zone=zone)  # pandas 2 would share memory with an array
 
 
 def labels_of(column: Any, what: str, bin: str | None, *, keep_blanks: bool = False) -> tuple[Labels, NDArray[np.intp]]:
-    """The labels that a column has, in their order, and the position of each row.
+    """The sorted labels of a column, and the position of each row.
 
-    Of categories all are labels, in the order of the categories; of binned dates, all bins from the first to the last.
-    Words lose leading and trailing blanks, unless ``keep_blanks`` is set.
+    For categorical columns, the labels are all categories in their order; for binned dates, all bins from the first to
+    the last. Leading and trailing blanks are stripped from words unless ``keep_blanks`` is set.
     """
     import pandas as pd
 
@@ -298,7 +298,7 @@ def labels_of(column: Any, what: str, bin: str | None, *, keep_blanks: bool = Fa
 def _without_blanks(
     labels: Labels, positions: NDArray[np.intp], what: str, *, ordered: bool
 ) -> tuple[Labels, NDArray[np.intp]]:
-    """Words without leading and trailing blanks, and their positions; says so where that merges some."""
+    """Strip leading and trailing blanks from words; warns if this merges labels."""
     import pandas as pd
 
     words = list(labels.index) if labels.index.dtype == object else []
@@ -311,7 +311,7 @@ def _without_blanks(
 
 
 def warn_of_merged(words: Sequence[str], plain: Sequence[str], what: str) -> None:
-    """Say that words which differ in blanks only became one label; ``plain`` are the words without blanks."""
+    """Warn that words that differ only in blanks were merged; ``plain`` are the stripped words."""
     first: dict[str, str] = {}
     pairs = [
         (first[short], word) for word, short in zip(words, plain, strict=True) if first.setdefault(short, word) != word
@@ -320,12 +320,12 @@ def warn_of_merged(words: Sequence[str], plain: Sequence[str], what: str) -> Non
         one, other = pairs[0]
         count = "2 labels that differ" if len(pairs) == 1 else f"{len(pairs) + 1:,} labels that differ"
         merged = f"{what}: {count} only in leading or trailing blanks were merged"
-        advice = f"{py:keep_blanks=True} keeps them apart"
+        advice = f"{py:keep_blanks=True} keeps them distinct"
         warn_caller(f"{merged}, such as {brief(one)} and {brief(other)}: {advice}", DataWarning)
 
 
 def clean(values: Any, what: str, error: type[PltfError]) -> pd.Index:
-    """Labels of one type, none of them missing; dates keep their time zone."""
+    """Check that labels have one type and none is missing; dates keep their time zone."""
     import pandas as pd
 
     if isinstance(values, pd.Series):
@@ -335,7 +335,7 @@ def clean(values: Any, what: str, error: type[PltfError]) -> pd.Index:
     if isinstance(values, pd.MultiIndex):
         raise error(f"{what} must be a list of labels, got a MultiIndex of {values.nlevels} levels")
     if getattr(getattr(values, "dtype", None), "name", None) == "float16":
-        values = np.asarray(values, dtype=np.float64)  # pandas has no index of these
+        values = np.asarray(values, dtype=np.float64)  # pandas has no index of this type
     try:
         index = pd.Index(values, tupleize_cols=False) if not isinstance(values, pd.Index) else values
     except (TypeError, ValueError, OverflowError) as reason:
@@ -357,7 +357,7 @@ def _of_one_type(index: pd.Index, what: str, error: type[PltfError]) -> pd.Index
     if pd.api.types.is_string_dtype(index.dtype) and not pd.api.types.is_object_dtype(index.dtype):
         return pd.Index(index.astype(object))
     kind = pd.api.types.infer_dtype(index, skipna=False) if len(index) else "empty"
-    if kind == "unknown-array":  # pyarrow's own categories
+    if kind == "unknown-array":  # pyarrow categories
         index = pd.Index(np.asarray(index, dtype=object), dtype=object)
         kind = pd.api.types.infer_dtype(index, skipna=False)
     if kind in _DATES:
@@ -365,7 +365,7 @@ def _of_one_type(index: pd.Index, what: str, error: type[PltfError]) -> pd.Index
             return pd.DatetimeIndex(pd.to_datetime(index))
         except (TypeError, ValueError, OverflowError) as reason:
             _refuse_several_zones(index, what, error)
-            raise error(f"{what} must hold dates of one time zone that pandas can read: {one_line(reason)}") from None
+            raise error(f"{what} must hold dates in one time zone that pandas can read: {one_line(reason)}") from None
     if kind in _NAMED:
         if kind == "integer" and not -(2**63) <= index.min() <= index.max() < 2**63:
             raise error(f"{what}: whole numbers must be below 2**63, got {index.max()}")
@@ -384,15 +384,15 @@ def _of_one_type(index: pd.Index, what: str, error: type[PltfError]) -> pd.Index
 def _refuse_missing(absent: NDArray[np.bool_], what: str, error: type[PltfError]) -> None:
     if absent.any():
         others = int(absent.sum()) - 1
-        more = f", nor have {others:,} more" if others else ""
-        raise error(f"{what}: {py:row {int(np.argmax(absent))}} has no label{more}: drop or name them first")
+        more = f" (and {others:,} more)" if others else ""
+        raise error(f"{what}: {py:row {int(np.argmax(absent))}} has no label{more}: drop or label such rows first")
 
 
 # -- dates --------------------------------------------------------------------------------------
 
 
 def split_bin(column: Any, what: str) -> tuple[Any, str | None]:
-    """A column and how its dates are to be binned: "when:week" is ("when", "week")."""
+    """Split a column from the bin of its dates: "when:week" gives ("when", "week")."""
     if not isinstance(column, str) or ":" not in column:
         return column, None
     name, _, bin = column.rpartition(":")
@@ -404,7 +404,7 @@ def split_bin(column: Any, what: str) -> tuple[Any, str | None]:
 
 
 def binned(index: pd.Index, bin: str, what: str, error: type[PltfError]) -> pd.Index:
-    """Dates put together by the week, for example: each becomes the first moment of its bin."""
+    """Bin dates, for example by week: each becomes the start of its bin."""
     import pandas as pd
 
     if len(index) == 0:
@@ -425,12 +425,12 @@ def binned(index: pd.Index, bin: str, what: str, error: type[PltfError]) -> pd.I
 
 
 def _moments(column: pd.Index, what: str, error: type[PltfError]) -> pd.Index:
-    """A column with its words as dates; by itself pandas would take 09/11 for a day in September."""
+    """Parse the words of a column as ISO dates; pandas would read 09/11 as a day in September."""
     return dates_of(column, what, error) if column.dtype == object and len(column) else column
 
 
 def dates_of(words: pd.Index, what: str, error: type[PltfError]) -> pd.Index:
-    """Dates from the words of a file, which are in ISO form.
+    """Parse dates in ISO format.
 
     >>> import pandas as pd
     >>> dates_of(pd.Index(["2026-11-09", "2026-11-09T18:30"], dtype=object), "when", PltfError).hour.tolist()
@@ -439,7 +439,7 @@ def dates_of(words: pd.Index, what: str, error: type[PltfError]) -> pd.Index:
     import pandas as pd
 
     expected = f"{what} must hold dates such as 2026-11-09 or 2026-11-09T18:30"
-    vague = [word for word in words if not str(word)[:1].isdigit()]  # to pandas "now" and "" are dates too
+    vague = [word for word in words if not str(word)[:1].isdigit()]  # pandas also parses "now" and ""
     if vague:
         raise error(f"{expected}, got {brief(vague[0])}")
     try:
@@ -450,7 +450,7 @@ def dates_of(words: pd.Index, what: str, error: type[PltfError]) -> pd.Index:
 
 
 def _refuse_several_zones(dates: pd.Index, what: str, error: type[PltfError]) -> None:
-    """Say which time zones there are, if that there are several is all that is wrong with dates or words."""
+    """Raise an error that names the time zones if several of them are the only problem."""
     import pandas as pd
 
     try:
@@ -459,25 +459,23 @@ def _refuse_several_zones(dates: pd.Index, what: str, error: type[PltfError]) ->
         return
     zones = dict.fromkeys(str(pd.Timestamp(one).tzinfo) for one in dates)
     if "None" in zones:
-        raise error(
-            f"{what} must hold dates with a time zone or dates without one, and it has both: give all of them one"
-        )
+        raise error(f"{what} mixes dates with and without a time zone: give all of them a time zone")
     if len(zones) < 2:
         return
     one, other = list(zones)[:2]
-    by_pandas = 'convert them by pd.to_datetime(..., utc=True).dt.tz_convert("Europe/Berlin"), or '
-    advice = f"{py_only:{by_pandas}}write all with one offset in the file"
-    raise error(f"{what} must hold dates of one time zone, got {one} and {other}: {advice}")
+    by_pandas = 'convert them with pd.to_datetime(..., utc=True).dt.tz_convert("Europe/Berlin"), or '
+    advice = f"{py_only:{by_pandas}}use one UTC offset throughout the file"
+    raise error(f"{what} must hold dates in one time zone, got {one} and {other}: {advice}")
 
 
 def _zone_of(dates: pd.Index) -> tzinfo | None:
-    """The time zone of dates that have one."""
+    """The time zone of dates, or None."""
     zone: tzinfo | None = getattr(dates.dtype, "tz", None)
     return zone
 
 
 def _on_the_wall(index: pd.Index, bin: str | None, what: str, error: type[PltfError]) -> tuple[pd.Index, str | None]:
-    """Dates as the clock on the wall shows them, and the time zone of the clock; other labels as they are."""
+    """Convert dates with a time zone to local times, and return the zone; leave others unchanged."""
     zone = _zone_of(index)
     if zone is None:
         return index, None
@@ -485,31 +483,31 @@ def _on_the_wall(index: pd.Index, bin: str | None, what: str, error: type[PltfEr
     if bin is None:
         clock = index.drop_duplicates().tz_localize(None)
         if clock.has_duplicates:  # at the end of summer time
-            twice = f"two moments that are both {clock[clock.duplicated()][0]} by the clock of {name}"
-            advice = f"make labels of them in UTC{py_only:, by .dt.tz_convert('UTC')}, or binned by the day"
+            twice = f"two times that are both {clock[clock.duplicated()][0]} in local time of {name}"
+            advice = f"convert the dates to UTC{py_only: with .dt.tz_convert('UTC')}, or bin them by day"
             raise error(f"{what} has {twice}: {advice}")
     return index.tz_localize(None), name
 
 
 def _name_of(zone: tzinfo, what: str, error: type[PltfError]) -> str:
-    """The name of a time zone by which pandas knows it too: Europe/Berlin, UTC, UTC+01:00."""
+    """The name of a time zone that pandas can read back: Europe/Berlin, UTC, UTC+01:00."""
     import pandas as pd
 
     fixed = zone.utcoffset(None)
-    name = str(zone) if fixed is None else str(timezone(fixed))  # an offset may be called CET, which is a zone as well
+    name = str(zone) if fixed is None else str(timezone(fixed))  # an offset may be called CET, which is also a zone
     try:
         if pd.DatetimeTZDtype(tz=name).tz.utcoffset(None) == fixed:
             return name
     except (TypeError, ValueError, KeyError):
         pass
-    advice = f"convert them{py_only:, as by .dt.tz_convert('Europe/Berlin')}"
-    raise error(f"{what} has dates of the time zone {name}, which pandas does not know by name: {advice}")
+    advice = f"convert them{py_only:, for example with .dt.tz_convert('Europe/Berlin')}"
+    raise error(f"{what} has dates in the time zone {name}, which pandas does not know by name: {advice}")
 
 
 def readable_zone(name: Any) -> str | None:
-    """The name of a time zone from a file; None if there is none, or none that is called so here.
+    """The name of a time zone from a file, or None if it is absent or unknown.
 
-    After "dateutil/" pandas takes the name of any file, and opens it.
+    Names that begin with "dateutil/" are rejected, because pandas would open the file that follows.
     """
     import pandas as pd
 
@@ -523,19 +521,19 @@ def readable_zone(name: Any) -> str | None:
 
 
 def with_bin(index: pd.Index, bin: Any, zone: Any) -> Labels:
-    """Labels from a file with the bin and the time zone that it tells, where such labels can have them."""
+    """Labels from a file with its bin and time zone, where they apply to such labels."""
     dates = index.dtype.kind == "M"
     known = bin if isinstance(bin, str) and bin in (BINS if dates else set(BINS) - set(PERIODS)) else None
     return Labels(index, known, readable_zone(zone) if dates or known else None)
 
 
 def one_line(reason: Exception) -> str:
-    """What an exception of another library says, on one line."""
+    """The message of an exception on one line."""
     return " ".join(str(reason).split())
 
 
 def _all_bins(index: pd.Index, bin: str, what: str) -> pd.Index:
-    """The bins from the first to the last: a week in which nothing happened is a week too."""
+    """All bins from the first to the last, including those without events."""
     import pandas as pd
 
     if bin == "weekday":
@@ -546,5 +544,5 @@ def _all_bins(index: pd.Index, bin: str, what: str) -> pd.Index:
         return index
     first, last = (moment.to_period(PERIODS[bin]) for moment in (index.min(), index.max()))
     if last.ordinal - first.ordinal >= _MOST_BINS:
-        raise ObservationError(f"{what}: from {index.min()} to {index.max()} there are too many bins of a {bin}")
+        raise ObservationError(f"{what}: there are too many bins by {bin} from {index.min()} to {index.max()}")
     return pd.period_range(first, last).to_timestamp()

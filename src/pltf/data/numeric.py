@@ -1,4 +1,4 @@
-"""Observed values: what they may be, and the constants of their likelihood."""
+"""Checks of observed values, and the constants of their likelihood."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from scipy import special
 from pltf.data.device_arrays import is_foreign, on_host
 from pltf.errors import ObservationError, PltfError
 
-EXACT = 1 << 53  # above this float64 does not hold every whole number
+EXACT = 1 << 53  # above this, float64 cannot represent every integer
 HISTOGRAM = 1 << 16  # counts below this are summed through a histogram
-NEGATIVE, INFINITE, ROUNDED = ">= 0", "finite", "at most 2**53, or float64 would round them"  # what values must be
+NEGATIVE, INFINITE, ROUNDED = ">= 0", "finite", "at most 2**53, or float64 would round them"  # rules for values
 _NUMBERS = frozenset((bool, int, float))
-STIRLING = 1e4  # above this the asymptotic series is exact to float64
+STIRLING = 1e4  # above this, the asymptotic series is exact in float64
 
 
 def numeric(value: Any, what: str, error: type[PltfError] = PltfError) -> NDArray[Any]:
@@ -37,7 +37,7 @@ def numeric(value: Any, what: str, error: type[PltfError] = PltfError) -> NDArra
 
 
 def has_masked(value: Any, depth: int = 64) -> bool:
-    """Whether an array, or any array in lists of at most this depth, has masked entries; NumPy drops a list's masks.
+    """Whether an array, or an array in nested lists, has masked entries; NumPy drops masks inside lists.
 
     >>> has_masked([np.ma.array([1, 2], mask=[False, True]), [3, 4]])
     True
@@ -46,12 +46,12 @@ def has_masked(value: Any, depth: int = 64) -> bool:
         return bool(np.ma.is_masked(value))
     if not isinstance(value, (list, tuple)) or not depth:
         return False
-    plain = _NUMBERS.issuperset(map(type, value))  # a list of numbers is passed over without a look at each
+    plain = _NUMBERS.issuperset(map(type, value))  # skip lists of plain numbers
     return not plain and any(has_masked(one, depth - 1) for one in value)
 
 
 def brief(value: Any) -> str:
-    """What came, on one short line.
+    """A short one-line representation of a value.
 
     >>> brief(list(range(100)))
     '[0, 1, 2, 3, 4, 5, ...]'
@@ -60,7 +60,7 @@ def brief(value: Any) -> str:
 
 
 def find_bad(seen: NDArray[Any]) -> tuple[int, str] | None:
-    """Position of the first value that cannot be a count, and the rule that it breaks."""
+    """Position of the first invalid value, and the rule that it breaks."""
     kind = seen.dtype.kind
     if not seen.size or kind == "b":
         return None
@@ -80,7 +80,7 @@ def find_bad(seen: NDArray[Any]) -> tuple[int, str] | None:
 
 
 def constants(seen: NDArray[Any]) -> tuple[float, float]:
-    """sum of x and sum of log Poisson(x; x); whole counts go through a histogram.
+    """The sum of x and the sum of log Poisson(x; x); integer counts are summed through a histogram.
 
     >>> constants(np.array([0, 1, 2]))[0]
     3.0
@@ -92,12 +92,12 @@ def constants(seen: NDArray[Any]) -> tuple[float, float]:
         if seen.dtype.kind != "f" or (whole == seen).all():
             return constants_of_counts(np.bincount(whole))
     x = seen.astype(np.float64)
-    with np.errstate(over="ignore"):  # a total that is too large is refused when all of it is known
+    with np.errstate(over="ignore"):  # a total that is too large raises an error later
         return float(x.sum()), float(saturated_log_likelihood(x).sum())
 
 
 def constants_of_counts(cells: NDArray[np.int64]) -> tuple[float, float]:
-    """The same from how many cells hold 0, 1, 2, ...
+    """Like :func:`constants`, from the numbers of cells with value 0, 1, 2, ...
 
     >>> constants_of_counts(np.array([1, 1, 1]))[0]
     3.0
@@ -108,7 +108,7 @@ def constants_of_counts(cells: NDArray[np.int64]) -> tuple[float, float]:
 
 
 def finite_total(parts: Iterable[float], name: str) -> float:
-    """The sum of all observed values, or an error when float64 cannot hold it."""
+    """Check that the sum of all observed values fits in float64."""
     try:
         total = math.fsum(parts)
     except OverflowError:
@@ -133,14 +133,14 @@ def saturated_log_likelihood(x: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """A view that cannot be written through."""
+    """A read-only view."""
     view = array.view()
     view.flags.writeable = False
     return view
 
 
 def frozen(array: Any) -> NDArray[Any]:
-    """The array itself, closed to changes in place."""
+    """The array itself, set to read-only."""
     kept: NDArray[Any] = np.asarray(array)
     kept.flags.writeable = False
     return kept

@@ -1,4 +1,4 @@
-"""Turning what people have into observations."""
+"""Convert user data to observations."""
 
 from __future__ import annotations
 
@@ -44,34 +44,37 @@ def observe(
     layer: str | None = None,
     name: str = "data",
 ) -> Observation:
-    """Check data once and say which of its cells were observed. Inputs are never changed, dense ones never copied.
+    """Convert data to an observation: validated data that record which cells were observed.
 
-    Dense: an array of any real or integer type, of NumPy or of a library that speaks DLPack (PyTorch, CuPy, also on a
-    GPU), or an xarray DataArray with its dims and labels. A cell is missing
-    where ``mask`` is False, where the array holds NaN, and where a ``numpy.ma`` array is masked; zero is a value.
+    Inputs are never modified, and dense inputs are never copied.
 
-    Tables (pandas, polars, pyarrow): a row for each cell or each event. ``dims`` names the columns that are indices,
-    or tells which column is which index, as in ``{"user_id": "user"}``; what they hold, numbers too, are labels.
-    Dates are binned by ``"when:week"`` and the like (minute, hour, day, week, month, quarter, year; weekday,
-    hourofday). ``value`` is the column of values; without it every row counts one, and a warning names the columns that
-    are not used, unless ``count=True`` says so. A missing value makes its cell missing. A pandas Series with labels is
-    such a table too. Leading and trailing blanks of labels and of column names do not count, except with
+    **Dense data**: an array of any real or integer type from NumPy or any library that supports DLPack (PyTorch, CuPy,
+    also on a GPU), or an xarray DataArray with its dims and labels. A cell is missing where ``mask`` is False, where
+    the array holds NaN, or where a ``numpy.ma`` array is masked. Zero is an ordinary value.
+
+    **Tables** (pandas, polars, pyarrow): one row per cell or per event. ``dims`` lists the columns to use as indices,
+    or maps columns to index names, as in ``{"user_id": "user"}``. The entries of these columns, including numbers, are
+    labels. Dates can be binned with ``"when:week"`` (minute, hour, day, week, month, quarter, year, weekday,
+    hourofday). ``value`` names the column of values. Without ``value``, every row counts as one, and a warning lists
+    the unused columns; ``count=True`` turns the warning off. If the value of a row is missing, so is its cell. A pandas
+    Series with labels is also a table. Leading and trailing blanks are stripped from labels and column names unless
     ``keep_blanks=True``.
 
-    Listed cells: ``(coords, values)`` with a row of positions for each value and ``shape=``, any ``scipy.sparse``
-    matrix or array, a pydata ``sparse.COO``, a sparse tensor of PyTorch, or a table whose columns hold positions, if
-    ``shape=`` says so.
+    **Listed cells**: ``(coords, values)`` with ``shape=``, where ``coords`` has one row of positions per value; any
+    ``scipy.sparse`` matrix or array; a pydata ``sparse.COO``; a sparse PyTorch tensor; or, with ``shape=``, a table
+    whose columns hold positions.
 
-    Wide tables: a pandas DataFrame with an index along its rows and another along its columns, such as
-    ``pd.crosstab`` makes it. AnnData and MuData: X, or ``layer``, with the names of obs and var; of MuData
-    ``layer="rna/counts"`` is a layer of a modality.
+    **Wide tables**: a pandas DataFrame with one index along the rows and another along the columns, such as the result
+    of ``pd.crosstab``. **AnnData and MuData**: X or ``layer``, labelled with the names of obs and var. For MuData,
+    ``layer="rna/counts"`` selects a layer of a modality.
 
-    Of tables and listed cells, ``unlisted`` says what an absent cell is: ``"zero"`` (counts) or ``"missing"``
-    (ratings); ``missing`` lists holes in the first kind, a row of positions each or a table. A listed zero is an
-    observed zero. A cell listed twice is an error, unless ``duplicates="sum"``. These are refused with dense data.
+    For tables and listed cells, ``unlisted`` sets the meaning of an absent cell: ``"zero"`` (counts) or ``"missing"``
+    (ratings). With ``unlisted="zero"``, ``missing`` lists missing cells, as rows of positions or as a table. A listed
+    zero is an observed zero. Duplicate cells are an error unless ``duplicates="sum"``. Dense data do not accept these
+    options.
 
-    ``labels`` gives all labels of an index in their order, also those without a row, for example
-    ``{"user": everybody}``; for arrays, with ``dims``. ``name`` stands in the error messages.
+    ``labels`` sets all labels of an index and their order, including labels without a row, for example
+    ``{"user": all_users}``. For arrays, it requires ``dims``. ``name`` is used in error messages.
 
     >>> import numpy as np, pandas as pd, pltf
     >>> counts = np.array([[3, 0], [1, 7]])
@@ -96,25 +99,23 @@ def observe(
         named += [] if labels is None else ["labels"]
         if mask is not None or missing is not None:
             raise ObservationError(
-                f"{name} is an observation and has its holes already: {py:mask} and {py:missing} must be None"
+                f"{name} is already an observation with its own missing cells: {py:mask} and {py:missing} must be None"
             )
         if given or named:
-            raise ObservationError(f"{name} is an observation already: {py:{(given + named)[0]}} cannot be changed")
+            raise ObservationError(f"{name} is already an observation: {py:{(given + named)[0]}} cannot be changed")
         return data
     if is_collection(data):
         raise ObservationError(
-            f"{name} is a collection of Dask: write a cell store with {py:pltf.prepare}, or fit it as it is"
+            f"{name} is a Dask collection: write a cell store with {py:pltf.prepare}, or pass it directly to fit"
         )
     if is_annotated(data):
         if value is not None or count or shape is not None:
-            raise ObservationError(
-                f"{name} is an {type(data).__name__}, which has a matrix: say which with {py:layer=}"
-            )
+            raise ObservationError(f"{name} is an {type(data).__name__}: select its matrix with {py:layer=}")
         matrix, dims, of_axes = annotated(data, layer, dims, name)
         how = {"unlisted": unlisted, "missing": missing, "duplicates": duplicates}
         return observe(matrix, mask, dims=dims, labels={**of_axes, **(labels or {})}, name=name, **how)
     if layer is not None:
-        raise ObservationError(f"{py:layer} goes with AnnData and MuData, but {name} is {_article(data)}")
+        raise ObservationError(f"{py:layer} requires AnnData or MuData, but {name} is {_article(data)}")
     if shape is None and not count and value is None:
         given_table, data = data, long_or_array(data, dims, name)
         dims = None if is_xarray(data) and data is not given_table and isinstance(dims, Mapping) else dims
@@ -122,7 +123,7 @@ def observe(
         data = with_index_columns(data, dims)
     if not is_table(data) and (value is not None or flag("count", count)):
         option = "value" if value is not None else "count"
-        raise ObservationError(f"{py:{option}} goes with a table, but {name} is {_article(data)}")
+        raise ObservationError(f"{py:{option}} requires a table, but {name} is {_article(data)}")
     known = _known(labels, name)
     check_sparse(data, name)
     if is_table(data):
@@ -156,7 +157,7 @@ def observe(
         raise ObservationError(f"{name} must be the data of one tensor, got a mapping of {len(data)}")
     if given:
         advice = f": use {py:mask=}" if given[0] in ("missing", "unlisted") else f" ({type(data).__name__})"
-        raise ObservationError(f"{py:{given[0]}} goes with listed cells, but {name} is a dense array{advice}")
+        raise ObservationError(f"{py:{given[0]}} requires listed cells, but {name} is a dense array{advice}")
     tensor = on_device(data)
     array = _as_array(data, name) if tensor is None else tensor
     if not array.ndim:
@@ -174,7 +175,7 @@ def observe(
 def _of_table(
     table: EventTable, known: Mapping[str, Labels], *, unlisted: str, missing: Any, duplicates: str, name: str
 ) -> Observation:
-    """A table: rows that lack a value are holes."""
+    """Convert a table; rows without a value are missing cells."""
     unknown = [index for index in known if index not in table.dims]
     if unknown:
         raise ObservationError(f"{name}: {py:labels} names {unknown[0]!r}, but the indices are {', '.join(table.dims)}")
@@ -187,7 +188,7 @@ def _of_table(
         holes = table.coords[absent]
         given = holes[:0] if missing is None else numeric(missing, f"{py:missing}", ObservationError)
         fits = given.ndim == 2 and given.shape[1] == holes.shape[1]
-        missing = np.concatenate([given, holes]) if fits or not given.size else given  # a misfit is refused below
+        missing = np.concatenate([given, holes]) if fits or not given.size else given  # a wrong shape raises below
     seen = coo_observation(
         table.coords[~absent] if absent.any() else table.coords,
         table.values[~absent] if absent.any() else table.values,
@@ -201,7 +202,7 @@ def _of_table(
 
 
 def observed_again(pattern: Pattern) -> Observation:
-    """The data of which only a pattern was kept."""
+    """Rebuild an observation from its pattern."""
     if isinstance(pattern, DensePattern):
         return observe(pattern.array())
     if isinstance(pattern, StoredPattern):
@@ -213,27 +214,27 @@ def observed_again(pattern: Pattern) -> Observation:
 
 
 def in_order(seen: Observation, indices: tuple[str, ...], name: str) -> Observation:
-    """An observation with its axes in the order of a model."""
+    """Reorder the axes of an observation to match a model."""
     if seen.dims is None or seen.dims == indices:
         return seen
     if set(seen.dims) != set(indices):
         came, want = ", ".join(seen.dims), ", ".join(indices)
-        raise ObservationError(f"{name} was observed with the indices {came}, and the model has {want}")
+        raise ObservationError(f"{name} has the indices {came}, but the model has {want}")
     return seen.transposed(tuple(seen.dims.index(index) for index in indices))
 
 
 def is_xarray(data: Any) -> bool:
-    """Whether data are of xarray, and have dims."""
+    """Whether data are an xarray object with dims."""
     return type(data).__module__.split(".")[0] == "xarray" and hasattr(type(data), "dims")
 
 
 def is_frame(data: Any) -> bool:
-    """Whether data are a pandas DataFrame or Series: an array whose positions have labels."""
+    """Whether data are a pandas DataFrame or Series, that is, an array with labels."""
     return type(data).__module__.split(".")[0] == "pandas" and hasattr(type(data), "axes")
 
 
 def frame_as_array(frame: Any, dims: Sequence[str], labels: Mapping[str, Labels], name: str) -> Any:
-    """A DataFrame or a Series as a DataArray. Its index and columns count along the dims that have labels."""
+    """Convert a DataFrame or Series to a DataArray; index and columns become labels of the dims that have labels."""
     import xarray as xr
 
     if len(frame.axes) != len(dims):
@@ -248,14 +249,14 @@ def frame_as_array(frame: Any, dims: Sequence[str], labels: Mapping[str, Labels]
 def _of_xarray(
     data: Any, mask: Any, dims: Any, known: Mapping[str, Labels], name: str
 ) -> tuple[Any, Any, tuple[str, ...], dict[str, Labels]]:
-    """The array, its mask, its dims in the order asked for, and its labels. A plain mask has the axes of the data."""
+    """The array, its mask, its dims in the requested order, and its labels. A plain mask has the axes of the data."""
     if not hasattr(type(data), "coords") or hasattr(type(data), "data_vars"):
         raise ObservationError(f"{name} must be the data of one tensor, got an xarray {type(data).__name__}")
     check_sparse(data.data, name)
     data, mask, wanted = _with_index_names(data, mask, dims, name)
     if sorted(wanted) != sorted(map(str, data.dims)):
         came, want = ", ".join(map(str, data.dims)), ", ".join(wanted)
-        raise ObservationError(f"{name} has the dims {came}, and {want} were expected: name them alike")
+        raise ObservationError(f"{name} has the dims {came}, but {want} were expected: use the same names")
     unknown = [index for index in known if index not in wanted]
     if unknown:
         raise ObservationError(f"{name}: {py:labels} names {unknown[0]!r}, but the indices are {', '.join(wanted)}")
@@ -277,7 +278,7 @@ def _of_xarray(
 
 
 def _with_index_names(data: Any, mask: Any, dims: Any, name: str) -> tuple[Any, Any, tuple[str, ...]]:
-    """Data and mask with dims that can be indices of a model, and these in the order asked for."""
+    """Rename the dims of data and mask to valid index names; also return these names in the requested order."""
     names = index_names(data.dims)
     if isinstance(dims, Mapping):
         unknown = [dim for dim in dims if dim not in names]
@@ -303,7 +304,7 @@ def _with_index_names(data: Any, mask: Any, dims: Any, name: str) -> tuple[Any, 
 
 
 def _mask_like(mask: Any, dims: Any, labels: Mapping[str, Labels], name: str) -> Any:
-    """A mask of xarray with its dims and labels in the order of the data."""
+    """Align the dims and labels of an xarray mask with the data."""
     if dims is None:
         raise ObservationError(
             f"{py:mask} has the dims {', '.join(map(str, mask.dims))}, and {name} has none: pass its values"
@@ -319,11 +320,11 @@ def _mask_like(mask: Any, dims: Any, labels: Mapping[str, Labels], name: str) ->
 
 
 def _put_in_order(data: Any, mask: Any, dim: str, known: Labels, name: str) -> tuple[Any, Any]:
-    """Data along all labels of an index; what they do not have is missing."""
+    """Reindex data to all labels of an index; cells without data are missing."""
     what = f"{name}: labels of {dim!r}"
     at = known.positions(data.indexes[dim], what, ObservationError)
     if np.unique(at).size < at.size:
-        raise ObservationError(f"{what}: several of them are one and the same {known.bin}: add them up first")
+        raise ObservationError(f"{what}: several labels are in the same {known.bin}: sum them first")
     source = np.full(len(known), -1)
     source[at] = np.arange(at.size)
     absent = source < 0
@@ -332,7 +333,7 @@ def _put_in_order(data: Any, mask: Any, dim: str, known: Labels, name: str) -> t
             raise ObservationError(f"{what} must be all {len(known)} of them in a sparse array, got {at.size}")
         given = np.ones(data.shape, dtype=bool) if mask is None else mask.values
         mask = data.copy(data=given).drop_vars(list(data.coords))
-    data = data.isel({dim: source})  # a copy, so it may as well lie in order
+    data = data.isel({dim: source})  # a copy, so make it contiguous
     data = data if is_listed(data.data) else data.copy(data=np.ascontiguousarray(data.values))
     if mask is not None:
         mask = mask.isel({dim: source}) & data[dim].copy(data=~absent).drop_vars(dim, errors="ignore")
@@ -340,7 +341,7 @@ def _put_in_order(data: Any, mask: Any, dim: str, known: Labels, name: str) -> t
 
 
 def _known(labels: Any, name: str) -> dict[str, Labels]:
-    """The labels that were given."""
+    """The labels given by the caller."""
     if labels is None:
         return {}
     if not isinstance(labels, Mapping):
@@ -349,10 +350,10 @@ def _known(labels: Any, name: str) -> dict[str, Labels]:
 
 
 def _named(seen: Observation, dims: Any, labels: Mapping[str, Labels], name: str) -> Observation:
-    """An observation whose axes have names."""
+    """Name the axes of an observation."""
     if dims is None:
         if labels:
-            raise ObservationError(f"{name}: {py:labels} need {py:dims=}, the names of the axes")
+            raise ObservationError(f"{name}: {py:labels} requires {py:dims=}, the names of the axes")
         return seen
     dims = _names(dims, name)
     if len(dims) != len(seen.shape) or len(set(dims)) != len(dims):
@@ -363,13 +364,13 @@ def _named(seen: Observation, dims: Any, labels: Mapping[str, Labels], name: str
         size = seen.shape[list(dims).index(index)]
         if len(known) != size:
             raise ObservationError(
-                f"{name}: index {index!r} has {size} positions, and {py:labels} has {len(known)} for it"
+                f"{name}: index {index!r} has {size} positions, but {py:labels} has {len(known)} labels for it"
             )
     return replace(seen, dims=tuple(dims), labels=dict(labels))
 
 
 def _names(dims: Any, name: str) -> tuple[str, ...]:
-    """Names of axes."""
+    """Check the names of axes."""
     listed = isinstance(dims, Sequence) and not isinstance(dims, str)
     if not listed or not all(isinstance(dim, str) for dim in dims):
         raise ObservationError(f"{name}: {py:dims} must be a list of names such as ('i', 'j'), got {brief(dims)}")
@@ -378,7 +379,7 @@ def _names(dims: Any, name: str) -> tuple[str, ...]:
 
 def _masks_a_list(name: str) -> ObservationError:
     advice = f"use {py:missing=} or {py:unlisted=}"
-    return ObservationError(f"{py:mask} goes with a dense array, but {name} lists cells: {advice}")
+    return ObservationError(f"{py:mask} requires a dense array, but {name} lists cells: {advice}")
 
 
 def _article(data: Any) -> str:
@@ -386,7 +387,7 @@ def _article(data: Any) -> str:
 
 
 def _given(unlisted: Any, duplicates: Any, **others: Any) -> list[str]:
-    """The options of listed cells that are not as they stand in the signature of observe."""
+    """The options for listed cells that differ from their defaults in observe."""
     words = {"unlisted": (unlisted, "zero"), "duplicates": (duplicates, "error")}
     changed = [option for option, (word, usual) in words.items() if not isinstance(word, str) or word != usual]
     return changed + [option for option, value in others.items() if value is not None]
@@ -401,13 +402,13 @@ def shape_and_dtype(data: Any, name: str) -> tuple[tuple[int, ...], np.dtype[Any
 
 
 def is_listed(data: Any) -> bool:
-    """Whether data list their cells, rather than holding all of them."""
+    """Whether data list their cells instead of storing all of them."""
     kind = type(data).__module__.split(".")[0]
     return isinstance(data, tuple) or sparse.issparse(data) or kind == "sparse" or is_table(data) or is_sparse(data)
 
 
 def has_names(data: Any) -> bool:
-    """Whether data name their axes, or their cells, and have to be read to know their shape."""
+    """Whether data have named axes or labelled cells, so that their shape is only known after reading."""
     return is_table(data) or is_xarray(data) or is_annotated(data)
 
 
@@ -417,17 +418,17 @@ def _listed(data: Any, shape: Sequence[int] | None, name: str) -> tuple[Any, Any
         return None
     if isinstance(data, tuple):
         if len(data) != 2:
-            raise ObservationError(f"{name}: a tuple must be (coords, values), got {len(data)} things")
+            raise ObservationError(f"{name}: a tuple must be (coords, values), got {len(data)} elements")
         return data[0], data[1], shape
     if shape is not None:
-        raise ObservationError(f"{name} has a shape of its own, {data.shape}: {py:shape} must be None")
+        raise ObservationError(f"{name} already has a shape, {data.shape}: {py:shape} must be None")
     if is_sparse(data):
         return sparse_parts(data)
     coo = as_coo(data, name)
     if sparse.issparse(data):
         return np.stack(coo.coords, axis=1), coo.data, coo.shape
     if coo.fill_value != 0:
-        raise ObservationError(f"{name}: a sparse array must be filled with 0, got fill value {coo.fill_value}")
+        raise ObservationError(f"{name}: the fill value of a sparse array must be 0, got {coo.fill_value}")
     return coo.coords.T, coo.data, coo.shape
 
 
@@ -442,15 +443,15 @@ def _as_array(data: Any, name: str) -> NDArray[Any]:
     if isinstance(data, np.ma.MaskedArray):
         return numeric(np.ma.getdata(data), name, ObservationError)
     if has_masked(data):
-        raise ObservationError(f"{name}: masked arrays in a list must be made one array, with numpy.ma.stack")
+        raise ObservationError(f"{name}: combine a list of masked arrays into one array with numpy.ma.stack")
     return numeric(data, name, ObservationError)
 
 
 def check_mask(mask: Any, shape: tuple[int, ...], name: str, data: Any) -> None:
-    """Refuse a mask that cannot be one, by its shape and the kind of data it comes with."""
+    """Check the shape of a mask, and that the data accept one."""
     if isinstance(data, Observation):
         raise ObservationError(
-            f"{name} is an observation and has its holes already: {py:mask} and {py:missing} must be None"
+            f"{name} is already an observation with its own missing cells: {py:mask} and {py:missing} must be None"
         )
     _check_shape(numeric(mask, f"{py:mask}", ObservationError).shape, shape, name)
 
@@ -471,7 +472,7 @@ def _as_mask(mask: Any, shape: tuple[int, ...], name: str) -> NDArray[np.bool_]:
 
 
 def _mask_there(mask: Any, tensor: Any, name: str) -> Any:
-    """A mask on the device of the data, wherever it came from."""
+    """Copy a mask to the device of the data, if it is not there."""
     torch, shape, known = importlib.import_module("torch"), tuple(tensor.shape), on_device(mask)
     if known is None:
         return torch.tensor(_as_mask(mask, shape, name), device=tensor.device)

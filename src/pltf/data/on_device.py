@@ -1,4 +1,4 @@
-"""A dense array in the memory of a device, which is checked there and stays there."""
+"""Dense arrays in device memory, validated and kept there."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from pltf.data.numeric import (
 )
 from pltf.errors import ObservationError
 
-Tensor = Any  # torch.Tensor, which is not imported before it is needed
-BLOCK_CELLS = 1 << 24  # that are checked at a time
+Tensor = Any  # torch.Tensor, imported lazily
+BLOCK_CELLS = 1 << 24  # cells checked at a time
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DeviceObservation(DenseObservation):
-    """A dense tensor in the memory of a device, which engines there use where it is.
+    """A dense tensor in device memory, which engines on that device use in place.
 
-    ``values`` and ``mask`` are copies on the host, made when something there first asks for them.
+    ``values`` and ``mask`` are copies on the host, made on first use.
 
     >>> import torch
     >>> seen = device_observation(torch.tensor([[1.0, float("nan")], [0.0, 3.0]]), None, "X")
@@ -49,7 +49,7 @@ class DeviceObservation(DenseObservation):
     values: NDArray[Any] = field(init=False)
     mask: NDArray[np.bool_] | None = field(init=False)
     tensor: Tensor
-    known: Tensor  # True = observed; None = all of them
+    known: Tensor  # True = observed; None = all observed
 
     def __getattr__(self, name: str) -> Any:
         if name not in ("values", "mask"):
@@ -81,7 +81,7 @@ class DeviceObservation(DenseObservation):
 
     @property
     def place(self) -> str:
-        """The device, as PyTorch names it, if cells lie there in their order; otherwise nothing."""
+        """The PyTorch name of the device if the tensor is contiguous, otherwise an empty string."""
         return str(self.tensor.device) if self.tensor.is_contiguous() else ""
 
     def _read(self) -> tuple[Any, Any]:
@@ -89,27 +89,27 @@ class DeviceObservation(DenseObservation):
         return values, None if self.known is None else _Reader(self.known)
 
     def cut(self, part: Block) -> DenseObservation:
-        """A part of the cells; total and such are still those of all."""
+        """A slice of the cells; totals are still those of all cells."""
         return replace(self, tensor=self.tensor[part], known=None if self.known is None else self.known[part])
 
     def mask_alone(self) -> DenseObservation:
-        """The mask as values too, for those who ask for nothing else."""
+        """The mask also as values, for callers that only need the mask."""
         return replace(self, tensor=self.known)
 
     def within(self, known: NDArray[np.bool_]) -> DenseObservation:
-        """The same data, observed only where this mask is True."""
+        """The data, observed only where ``mask`` is True."""
         there = _torch().tensor(known, device=self.tensor.device)
         return replace(device_observation(self.tensor, there, "X"), dims=self.dims, labels=self.labels)
 
     def transposed(self, order: tuple[int, ...]) -> Self:
-        """The same data with their axes in another order."""
+        """The data with permuted axes."""
         known = None if self.known is None else self.known.permute(order)
         dims = None if self.dims is None else tuple(self.dims[axis] for axis in order)
         return replace(self, tensor=self.tensor.permute(order), known=known, dims=dims)
 
 
 class _Reader:
-    """A tensor that is read part by part, each of them as an array of the host."""
+    """A tensor that is read part by part, as host arrays."""
 
     def __init__(self, tensor: Tensor) -> None:
         self._tensor, self.shape = tensor, tuple(tensor.shape)
@@ -126,7 +126,7 @@ def _torch() -> Any:
 
 
 def device_observation(tensor: Tensor, known: Tensor, name: str) -> DeviceObservation:
-    """Check the observed cells of a tensor and sum up the constants, where it is; ``name`` is for messages."""
+    """Validate the observed cells of a tensor and compute the constants on its device; ``name`` is for messages."""
     known = _without_nan(tensor, known)
     if known is not None and bool(known.all()):
         known = None
@@ -148,7 +148,7 @@ def device_observation(tensor: Tensor, known: Tensor, name: str) -> DeviceObserv
 
 
 def _observed(tensor: Tensor, known: Tensor) -> Any:
-    """The observed values, block by block; what is true or false as 1 and 0."""
+    """The observed values, block by block, with booleans as 1 and 0."""
     shape = tuple(tensor.shape)
     for block in blocks(shape, block_shape(shape, lambda block: math.prod(block) <= BLOCK_CELLS)):
         seen = tensor[block].reshape(-1) if known is None else tensor[block][known[block]]
@@ -156,7 +156,7 @@ def _observed(tensor: Tensor, known: Tensor) -> Any:
 
 
 def _without_nan(tensor: Tensor, known: Tensor) -> Tensor:
-    """The mask less the cells that hold NaN."""
+    """The mask without the cells that are NaN."""
     if not tensor.is_floating_point() or not any(bool(seen.isnan().any()) for _, seen in _observed(tensor, known)):
         return known
     present = tensor.isnan().logical_not_()
@@ -164,7 +164,7 @@ def _without_nan(tensor: Tensor, known: Tensor) -> Tensor:
 
 
 def _find_bad(seen: Tensor) -> tuple[int, str] | None:
-    """Position of the first value that cannot be a count, and the rule that it breaks: as for arrays of the host."""
+    """Position of the first invalid value, and the rule that it breaks, as for host arrays."""
     low, high = seen.min(), seen.max()
     if bool(low < 0):
         return _first(seen < 0), NEGATIVE
@@ -189,7 +189,7 @@ def _cell(known: Tensor, block: Block, shape: tuple[int, ...], position: int) ->
 
 
 def _constants(seen: Tensor) -> tuple[float, float]:
-    """sum of x and sum of log Poisson(x; x); whole counts go through a histogram, which is the host's to sum up."""
+    """The sum of x and the sum of log Poisson(x; x); a histogram of integer counts is summed on the host."""
     torch = _torch()
     if float(seen.max()) < HISTOGRAM:
         whole = seen.to(torch.int64)

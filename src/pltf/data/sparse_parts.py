@@ -1,4 +1,4 @@
-"""Parts of sparse arrays, checked before compiled code goes through them: SciPy believes them and leaves its memory."""
+"""Validate the arrays of sparse containers, because compiled code in SciPy would read out of bounds."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _LARGEST = 2**63 - 1
 
 
 def check_sparse(data: Any, name: str) -> None:
-    """Refuse a sparse array, of SciPy or pydata, whose parts do not fit together; other data pass."""
+    """Raise an error for an inconsistent SciPy or pydata sparse array; other data are accepted."""
     if sparse.issparse(data):
         if data.format == "lil":
             _check_lists(data.rows, data.data, data.shape, name)
-        elif data.format in _PARTS:  # the other one is a dictionary, which compiled code does not go through
+        elif data.format in _PARTS:  # DOK is a dictionary, which compiled code does not read
             parts = {part: getattr(data, part) for part in _PARTS[data.format]}
             _check_parts(data.format, parts, data.shape, name)
     elif type(data).__module__.split(".")[0] == "sparse":
@@ -38,7 +38,7 @@ def check_sparse(data: Any, name: str) -> None:
 
 
 def as_coo(data: Any, name: str) -> Any:
-    """A sparse array, checked before, as COO; what its own library cannot convert is refused in our words."""
+    """Convert a validated sparse array to COO; errors of its library become an ObservationError."""
     try:
         return data.asformat("coo")
     except (ArithmeticError, LookupError, TypeError, ValueError) as reason:
@@ -46,7 +46,7 @@ def as_coo(data: Any, name: str) -> Any:
 
 
 def sparse_array(format: str, parts: Mapping[str, Any], shape: Sequence[int], name: str) -> Any:
-    """A SciPy array of parts with the names that SciPy gives them, which have to fit together.
+    """Build a SciPy array from its parts, with the names used by SciPy, after checking that they are consistent.
 
     >>> parts = {"data": np.array([5.0]), "indices": np.array([1]), "indptr": np.array([0, 0, 1])}
     >>> sparse_array("csr", parts, (2, 3), "data").toarray().tolist()
@@ -67,7 +67,7 @@ def sparse_array(format: str, parts: Mapping[str, Any], shape: Sequence[int], na
 
 
 def _native(numbers: NDArray[Any]) -> NDArray[Any]:
-    """Whole numbers as SciPy has them: others, as uint64 or in the other order of bytes, it would take as they lie."""
+    """Convert to the integer types of SciPy, which would misread others such as uint64 or swapped byte order."""
     return numbers if numbers.dtype in (np.int32, np.int64) else numbers.astype(np.int64)
 
 
@@ -82,7 +82,7 @@ def _check_parts(format: str, parts: Mapping[str, Any], shape: tuple[int, ...], 
             raise ObservationError(f"{name}: data must have a row for each of {offsets.size} offsets")
         _check_between(offsets, 1 - shape[0], shape[1] - 1, "offsets", name)
     elif format in _COMPRESSED:
-        rows, columns = shape if len(shape) == 2 else (1, shape[0])  # SciPy has csr_array of one axis
+        rows, columns = shape if len(shape) == 2 else (1, shape[0])  # csr_array may be one-dimensional
         if format == "bsr":
             rows, columns = _in_blocks(values, shape, name)
         else:
@@ -96,7 +96,7 @@ def _check_parts(format: str, parts: Mapping[str, Any], shape: tuple[int, ...], 
 def _checked_shape(shape: Any, name: str) -> tuple[int, ...]:
     sizes = _whole(shape, "shape", name)
     if not sizes.size or (sizes < 0).any() or (sizes > _LARGEST).any():
-        raise ObservationError(f"{name}: shape must be sizes from 0 on, got {brief(sizes.tolist())}")
+        raise ObservationError(f"{name}: shape must have sizes of at least 0, got {brief(sizes.tolist())}")
     return tuple(sizes.tolist())
 
 
@@ -110,7 +110,7 @@ def _in_blocks(values: NDArray[Any], shape: tuple[int, ...], name: str) -> tuple
 
 
 def _check_compressed(starts: Any, indices: Any, count: int, major: int, minor: int, name: str) -> None:
-    """Refuse a compressed matrix in which a row (a column of csc) would reach beyond the lists, or the shape."""
+    """Raise an error for a compressed matrix with a row (for csc, a column) out of bounds."""
     starts, indices = _whole(starts, "indptr", name), _whole(indices, "indices", name)
     if starts.size != major + 1:
         raise ObservationError(f"{name}: indptr must have {major + 1} entries, got {starts.size}")
@@ -140,7 +140,7 @@ def _check_coords(coords: Any, count: int, shape: tuple[int, ...], name: str) ->
 
 
 def _check_lists(rows: Any, values: Any, shape: tuple[int, ...], name: str) -> None:
-    """Refuse a matrix of lists (LIL) in which a row has more values than indices: SciPy makes room for the indices."""
+    """Raise an error for a LIL matrix with more values than indices in a row; SciPy allocates for the indices."""
     for part, what in ((rows, "rows"), (values, "data")):
         lists = isinstance(part, np.ndarray) and part.shape == shape[:1] and all(type(one) is list for one in part)
         if not lists:

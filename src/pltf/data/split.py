@@ -1,4 +1,4 @@
-"""Hiding cells on purpose, to be predicted."""
+"""Hold out cells to evaluate predictions."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from pltf.data.stored import StoredObservation
 from pltf.data.tables import is_table
 from pltf.errors import ObservationError, PltfError, py, whole
 
-MOST_PLACES = 1 << 27  # along axes of a store that are hidden whole
+MOST_PLACES = 1 << 27  # along axes of a store, where whole positions are hidden
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Holdout:
-    """Listed cells in two parts: those to fit, and those hidden from the fit; :func:`pltf.holdout` makes it.
+    """A split of listed cells into training and held-out cells, as returned by :func:`pltf.holdout`.
 
-    ``train`` goes to ``fit``; the hidden cells are missing in it. ``cells`` has a row of positions for each hidden
-    cell, as ``fit.mean(at=cells)`` takes them, and ``values`` what these cells held.
+    Pass ``train`` to ``fit``; the held-out cells are missing in it. ``cells`` has one row of positions per held-out
+    cell, in the form that ``fit.mean(at=cells)`` accepts, and ``values`` has their values.
 
     >>> import pltf
     >>> counts = pltf.observe(([(0, 1), (2, 0), (3, 3)], [5, 1, 2]), shape=(4, 4))
@@ -65,7 +65,7 @@ class Holdout:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeldOut:
-    """Cells that were hidden from a fit, a row of positions each, and what they held.
+    """Held-out cells, one row of positions each, and their values.
 
     >>> import numpy as np
     >>> HeldOut(np.array([[0, 1], [2, 0]]), np.array([3.0, 0.0]))
@@ -74,7 +74,7 @@ class HeldOut:
 
     cells: NDArray[np.integer[Any]]  # (cells, modes)
     values: NDArray[np.float64]
-    sampled: bool = False  # zeros are rarer among them than among all cells
+    sampled: bool = False  # zeros are rarer here than among all cells
     of: str | None = None  # the tensor, where there are several
 
     def __repr__(self) -> str:
@@ -114,29 +114,29 @@ def holdout(
     negatives: float = 0.0,
     seed: int = 0,
 ) -> NDArray[np.bool_] | Holdout:
-    """Hide a random ``fraction`` of the observed cells from a fit, to see how well it predicts them.
+    """Hold out a random ``fraction`` of the observed cells, to evaluate how well a fit predicts them.
 
-    Of dense data the answer is a mask for ``fit``: True = keep; of a DataArray it is one too. Cells that are missing
-    already are False too.
-    Of listed cells (``scipy.sparse``, pydata ``sparse`` or what :func:`pltf.observe` makes) it is a
-    :class:`pltf.Holdout`: the cells to fit, the hidden ones and what these held.
+    For dense data, the result is a mask for ``fit``, where True means keep; for a DataArray, the mask is a DataArray.
+    Cells that are already missing are also False.
+    For listed cells (``scipy.sparse``, pydata ``sparse``, or an observation with listed cells), the result is a
+    :class:`pltf.Holdout` with the training data, the held-out cells and their values.
 
-    ``by`` says what there is a fraction of:
+    ``by`` selects what is held out:
 
-    - ``"cells"``: the observed cells, zeros among them.
-    - ``"nonzeros"``: the observed cells that hold more than zero. Zeros are all kept, but for ``negatives``:
-      so many observed zeros are hidden for each hidden non-zero, 1.0 for as many.
-    - an axis: the positions along it. Each is hidden whole, as a user would be of whom nothing is known.
-    - a tuple of several axes, but not of all: the combinations of positions along them. Each is hidden whole; these
-      are fibres when one axis is left out. Positions without an observed cell do not count.
+    - ``"cells"``: observed cells, including zeros.
+    - ``"nonzeros"``: observed cells above zero. Zeros are kept, except that ``negatives`` observed zeros are held out
+      per held-out non-zero; 1.0 gives equal numbers.
+    - an axis: whole positions along it, for example all cells of a user, as for a new user without data.
+    - a tuple of several axes, but not all: whole combinations of positions along them; these are fibres if one axis is
+      left out. Positions without an observed cell do not count.
 
-    ``stratify`` hides the same share of everything, as near as whole cells allow: ``"value"``, with ``by="cells"``, of
-    zeros and of non-zeros; an axis, with ``by="cells"`` or ``"nonzeros"``, of every slice along it.
+    ``stratify`` holds out the same fraction of each group, up to rounding: ``"value"`` (with ``by="cells"``) of zeros
+    and of non-zeros; an axis (with ``by="cells"`` or ``"nonzeros"``) of every slice along it.
 
-    An axis goes by its number, or by its name where data have names: the dims of a DataArray, or of what
-    :func:`pltf.observe` makes. The words above keep their meaning, whatever the axes are called.
+    An axis is given by its number or, if the data have named axes, by its name. ``"cells"``, ``"nonzeros"`` and
+    ``"value"`` keep their meaning even if an axis has the same name.
 
-    To hide a zero that a list does not name is to list it as missing: no more than 50 million can be.
+    Held-out zeros of listed cells have to be listed as missing; at most 50 million can be held out.
 
     >>> import numpy as np, pltf
     >>> keep = pltf.holdout(np.ones((10, 10)), 0.4, seed=1)
@@ -153,14 +153,14 @@ def holdout(
     >>> pltf.holdout(sparse.eye_array(10**4), 0.1, by="nonzeros", negatives=1)
     <Holdout 10000x10000: 2,000 cells hidden, 1,000 of them non-zero; 99,998,000 left to fit>
     """
-    data = _observed(data) if is_table(data) else data  # a Series has names of its axes, and a table is refused
+    data = _observed(data) if is_table(data) else data  # a Series has named axes; other tables raise an error
     ask = _checked(fraction, by, stratify, negatives, _dims(data))
     rng = np.random.default_rng(whole("seed", seed, 0))
     seen = _observed(data)
     ask = _in_range(ask, len(seen.shape))
     if isinstance(seen, DenseObservation):
         mask = _mask(rng, ask, seen)
-        return data.copy(data=mask) if is_xarray(data) else mask  # a mask that goes by the same names
+        return data.copy(data=mask) if is_xarray(data) else mask  # a mask with the same names
     if isinstance(seen, StoredObservation):
         return _split(seen, _from_store(rng, ask, seen))
     assert isinstance(seen, CooObservation)
@@ -169,7 +169,7 @@ def holdout(
 
 @dataclass(frozen=True)
 class _Ask:
-    """What was asked for: axes of what is hidden whole, if any; otherwise cells, or non-zeros alone."""
+    """Validated options: the axes whose positions are hidden, if any; otherwise cells or non-zeros."""
 
     fraction: float
     axes: tuple[int, ...]
@@ -184,17 +184,17 @@ class _Ask:
 
     @property
     def two_kinds(self) -> bool:
-        """Whether zeros and non-zeros are chosen apart; otherwise no value may have a say."""
+        """Whether zeros and non-zeros are drawn separately; otherwise the values must not matter."""
         return self.nonzeros or self.stratify == "value"
 
 
 def _dims(data: Any) -> tuple[str, ...]:
-    """The names of the axes of data, if they have any."""
+    """The names of the axes of data, if any."""
     return tuple(map(str, data.dims or ())) if isinstance(data, Observation) or is_xarray(data) else ()
 
 
 def _checked(fraction: Any, by: Any, stratify: Any, negatives: Any, dims: tuple[str, ...]) -> _Ask:
-    """All that can be checked without a look at the data."""
+    """Check what can be checked without the data."""
     if not _is_number(fraction) or not 0 < fraction < 1:
         raise PltfError(f"{py:fraction} must lie between 0 and 1, got {brief(fraction)}")
     axes = _axes(by, dims)
@@ -203,13 +203,13 @@ def _checked(fraction: Any, by: Any, stratify: Any, negatives: Any, dims: tuple[
     if not (strata is None or by_value or _is_axis(strata)):
         raise PltfError(f"{py:stratify} must be None, 'value' or {_an_axis(dims)}, got {brief(stratify)}")
     if strata is not None and axes:
-        raise PltfError(f"{py:stratify} goes with {py:by='cells'} or {py:by='nonzeros'}, got {py:by={brief(by)}}")
+        raise PltfError(f"{py:stratify} requires {py:by='cells'} or {py:by='nonzeros'}, got {py:by={brief(by)}}")
     if by_value and by != "cells":
-        raise PltfError(f"{py:stratify='value'} goes with {py:by='cells'}, got {py:by={brief(by)}}")
+        raise PltfError(f"{py:stratify='value'} requires {py:by='cells'}, got {py:by={brief(by)}}")
     if not _is_number(negatives) or not 0 <= negatives < math.inf:
         raise PltfError(f"{py:negatives} must be a number of at least 0, got {brief(negatives)}")
     if negatives and by != "nonzeros":
-        raise PltfError(f"{py:negatives} goes with {py:by='nonzeros'}, got {py:by={brief(by)}}")
+        raise PltfError(f"{py:negatives} requires {py:by='nonzeros'}, got {py:by={brief(by)}}")
     return _Ask(float(fraction), axes, by == "nonzeros", strata, float(min(negatives, 1e300)))
 
 
@@ -222,18 +222,18 @@ def _is_axis(value: Any) -> bool:
 
 
 def _number(axis: Any, dims: tuple[str, ...]) -> Any:
-    """The number of an axis that goes by its name; all else as it came."""
+    """Replace the name of an axis by its number; leave anything else unchanged."""
     return dims.index(axis) if isinstance(axis, str) and axis in dims else axis
 
 
 def _an_axis(dims: tuple[str, ...]) -> str:
-    """What an axis may be given as, in words."""
-    known = f"or the name of an axis ({', '.join(dims)})" if dims else "of an axis (they have no names)"
+    """The accepted ways to specify an axis, for messages."""
+    known = f"or the name of an axis ({', '.join(dims)})" if dims else "of an axis (the axes have no names)"
     return f"the number {known}"
 
 
 def _axes(by: Any, dims: tuple[str, ...]) -> tuple[int, ...]:
-    """The axes of what is to be hidden whole; none for single cells."""
+    """The axes whose positions are hidden; empty for single cells."""
     if isinstance(by, str) and by in ("cells", "nonzeros"):
         return ()
     axes = [_number(axis, dims) for axis in (by if isinstance(by, tuple) and len(by) > 1 else (by,))]
@@ -244,14 +244,14 @@ def _axes(by: Any, dims: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def _in_range(ask: _Ask, modes: int) -> _Ask:
-    """The same, once it is known how many axes there are."""
+    """Check the axes against the number of modes."""
     stratify = () if ask.stratify in (None, "value") else (ask.stratify,)
     for argument, axes in (("by", ask.axes), ("stratify", stratify)):
         for axis in axes:
             if not 0 <= int(axis) < modes:
                 raise PltfError(f"{py:{argument}} must name an axis of {py:data}, from 0 to {modes - 1}; got {axis}")
     if len(ask.axes) == modes > 1:
-        raise PltfError(f"{py:by} must leave out an axis, or be 'cells'; got all {modes} axes")
+        raise PltfError(f"{py:by} must leave out at least one axis, or be 'cells'; got all {modes} axes")
     if modes == 1 and (ask.axes or stratify):  # slices of a vector are its cells
         return replace(ask, axes=(), stratify=None)
     return ask
@@ -261,21 +261,21 @@ def _observed(data: Any) -> Observation:
     try:
         return observe(data)
     except ObservationError as reason:
-        if isinstance(data, tuple) or hasattr(data, "columns"):  # no way to say more about them here
-            raise ObservationError(f"{reason.marked}: pass pltf.observe(...) of it") from None
+        if isinstance(data, tuple) or hasattr(data, "columns"):  # holdout has no options for these
+            raise ObservationError(f"{reason.marked}: pass the result of pltf.observe(...)") from None
         raise
 
 
 def _count(ask: _Ask, n: int, what: str) -> int:
-    """How many of ``n`` things to hide: some, but not all."""
+    """How many of ``n`` items to hide: at least one, but not all."""
     if not n:
         raise ObservationError(f"{py:data} must have {what} to hide, got none")
-    hidden = round(ask.fraction * min(n, 10**300))  # float64 ends soon after
+    hidden = round(ask.fraction * min(n, 10**300))  # close to the float64 limit
     if not hidden:
-        raise PltfError(f"{py:fraction} must hide one of {n:,} {what} at least, but {ask.fraction} of them rounds to 0")
+        raise PltfError(f"{py:fraction} must hide at least one of {n:,} {what}, but {ask.fraction} of them rounds to 0")
     if hidden == n:
         raise PltfError(
-            f"{py:fraction} must leave one of {n:,} {what} at least, but {ask.fraction} of them rounds to all"
+            f"{py:fraction} must keep at least one of {n:,} {what}, but {ask.fraction} of them rounds to all"
         )
     return hidden
 
@@ -283,7 +283,7 @@ def _count(ask: _Ask, n: int, what: str) -> int:
 def _two_kinds(
     rng: np.random.Generator, ask: _Ask, nonzeros: int, zeros: int, group: Callable[[int], Picks]
 ) -> tuple[Picks, int]:
-    """Which non-zeros to hide, and how many zeros with them; ``group`` numbers the non-zeros' positions on an axis."""
+    """Which non-zeros to hide, and how many zeros; ``group`` returns the positions of the non-zeros along an axis."""
     if ask.stratify == "value":
         _count(ask, nonzeros + zeros, "observed cells")
         some, n_zeros = map(int, shares_of(rng, ask.fraction, (nonzeros, zeros)))
@@ -296,7 +296,7 @@ def _two_kinds(
 
 
 def _negatives(ask: _Ask, nonzeros: int, zeros: int) -> int:
-    """How many zeros to hide beside so many non-zeros."""
+    """How many zeros to hide for a number of hidden non-zeros."""
     n_zeros = round(ask.negatives * nonzeros)
     if n_zeros > zeros:
         asked = f"{ask.negatives:g} for each of {nonzeros:,} non-zeros"
@@ -313,7 +313,7 @@ def _pick(
 ) -> Picks:
     """Which of ``n`` cells to hide.
 
-    ``nonzero`` tells which of them hold more than zero, and is called only where this may matter;
+    ``nonzero`` returns which of them are above zero, and is called only if needed;
     ``group`` numbers their positions along some axes.
     """
     if ask.axes:
@@ -333,7 +333,7 @@ def _pick(
 
 
 def _mask(rng: np.random.Generator, ask: _Ask, seen: DenseObservation) -> NDArray[np.bool_]:
-    """Of a dense array: True where a cell is kept."""
+    """The mask of a dense array: True where a cell is kept."""
     keep = np.ones(seen.shape, dtype=bool) if seen.mask is None else seen.mask.copy()
     cells = np.flatnonzero(keep)
 
@@ -346,7 +346,7 @@ def _mask(rng: np.random.Generator, ask: _Ask, seen: DenseObservation) -> NDArra
 
 
 def _from_list(rng: np.random.Generator, ask: _Ask, seen: CooObservation) -> Coords:
-    """The cells to hide where all others are missing."""
+    """The cells to hide if unlisted cells are missing."""
 
     def group(axes: tuple[int, ...]) -> Picks:
         return numbered(sizes_of(seen.shape, axes), seen.coords[list(axes)])
@@ -355,7 +355,7 @@ def _from_list(rng: np.random.Generator, ask: _Ask, seen: CooObservation) -> Coo
 
 
 def _from_box(rng: np.random.Generator, ask: _Ask, seen: CooObservation) -> Coords:
-    """The cells to hide where all others are zero; nothing is made of the size of the tensor."""
+    """The cells to hide if unlisted cells are zero; memory does not grow with the size of the tensor."""
     if ask.axes:
         return _blocks(rng, ask, seen)
     some = 0 if ask.nonzeros else _count(ask, seen.n_observed, "observed cells")
@@ -374,12 +374,12 @@ def _from_box(rng: np.random.Generator, ask: _Ask, seen: CooObservation) -> Coor
 
 
 def _from_store(rng: np.random.Generator, ask: _Ask, seen: StoredObservation) -> Coords:
-    """The cells to hide of a store: of a small one as if they were in memory, of others part by part."""
+    """The cells to hide in a store: small stores are read into memory, others are processed part by part."""
     if seen.listed <= SMALL:
         cells = seen.cells()
         return _from_list(rng, ask, cells) if seen.unlisted == "missing" else _from_box(rng, ask, cells)
     if seen.unlisted == "zero" and not ask.two_kinds:
-        return _from_box(rng, ask, _no_cells(seen))  # no value has a say
+        return _from_box(rng, ask, _no_cells(seen))  # the values do not matter
     if ask.axes:
         return _slices_of_store(rng, ask, seen)
     if not ask.two_kinds and ask.stratify is None:
@@ -392,13 +392,13 @@ def _from_store(rng: np.random.Generator, ask: _Ask, seen: StoredObservation) ->
 
 
 def _no_cells(seen: StoredObservation) -> CooObservation:
-    """The same tensor and holes with nothing listed."""
+    """The same tensor and missing cells, without listed cells."""
     none: Coords = np.empty((len(seen.shape), 0), dtype=np.int32)
     return CooObservation(seen.n_observed, 0.0, 0.0, 0.0, seen.sizes, none, np.empty(0), "zero", seen.missing)
 
 
 def _two_kinds_of_store(rng: np.random.Generator, ask: _Ask, seen: StoredObservation) -> Coords:
-    """Non-zeros and zeros, so many of each."""
+    """Draw non-zeros and zeros separately."""
     zeros = seen.n_observed - seen.n_positive
     if ask.stratify == "value":
         _count(ask, seen.n_positive + zeros, "observed cells")
@@ -416,7 +416,7 @@ def _two_kinds_of_store(rng: np.random.Generator, ask: _Ask, seen: StoredObserva
 
 
 def _zeros_of_store(rng: np.random.Generator, seen: StoredObservation, n: int) -> Coords:
-    """``n`` different observed zeros, listed or not: cells are drawn, and those kept that hold zero."""
+    """Draw ``n`` distinct observed zeros, listed or not, by rejection sampling."""
     kept = np.empty((len(seen.shape), 0), dtype=np.int64)
     while kept.shape[1] < n:
         share = max(1 - seen.n_positive / seen.n_observed, 1e-3)
@@ -424,7 +424,7 @@ def _zeros_of_store(rng: np.random.Generator, seen: StoredObservation, n: int) -
         more = more[:, seen.values_at(more) == 0]
         kept = np.concatenate([kept, more], axis=1)
         first = np.unique(numbered(seen.sizes, kept), return_index=True)[1]
-        kept = kept[:, np.sort(first)[:n]]  # the first to be drawn, not the first by position
+        kept = kept[:, np.sort(first)[:n]]  # in order of drawing, not of position
     return kept
 
 
@@ -452,7 +452,7 @@ def _blocks(rng: np.random.Generator, ask: _Ask, seen: CooObservation) -> Coords
     volume = math.prod(inner_sizes)
     holes = seen.missing[outer]
     _, first, n_holes = np.unique(numbered(sizes, holes), return_index=True, return_counts=True)
-    empty = holes[:, first[n_holes == volume]]  # positions at which nothing was observed
+    empty = holes[:, first[n_holes == volume]]  # positions without an observed cell
     some = _count(ask, math.prod(sizes) - empty.shape[1], f"observed positions along {ask.along}")
     check_listable(some * volume)
     cells = np.empty((len(seen.shape), some * volume), dtype=seen.coords.dtype)
@@ -462,7 +462,7 @@ def _blocks(rng: np.random.Generator, ask: _Ask, seen: CooObservation) -> Coords
 
 
 def _of_each_slice(rng: np.random.Generator, fraction: float, seen: CooObservation, axis: int) -> Coords:
-    """The same share of the observed cells of every slice along an axis."""
+    """The same fraction of the observed cells of every slice along an axis."""
     size, others = seen.shape[axis], [other for other in range(len(seen.shape)) if other != axis]
     if size > SMALL:
         raise PltfError(f"{py:stratify} must name an axis of at most {SMALL:,} positions, but axis {axis} has {size:,}")
@@ -478,7 +478,7 @@ def _of_each_slice(rng: np.random.Generator, fraction: float, seen: CooObservati
 
 
 def without(seen: Observation, cells: Coords) -> Observation:
-    """The data with some observed cells (modes, n) missing.
+    """The data with some observed cells (modes, n) set to missing.
 
     >>> without(observe(np.arange(4.0)), np.array([[1, 3]]))
     <DenseObservation 4 float64: 2 of 4 cells observed, total 2>
@@ -492,7 +492,7 @@ def without(seen: Observation, cells: Coords) -> Observation:
 
 
 def _split(seen: CooObservation | StoredObservation, cells: Coords) -> Holdout:
-    """Take cells out of a list."""
+    """Remove cells from a list."""
     if isinstance(seen, StoredObservation):
         cells = cells[:, order_of(seen.shape, cells)].astype(np.int32)
         left, held = seen.hiding(cells)
@@ -505,7 +505,7 @@ def _split(seen: CooObservation | StoredObservation, cells: Coords) -> Holdout:
     keep = np.ones(seen.values.size, dtype=bool)
     keep[at[listed]] = False
     missing = seen.missing
-    if seen.unlisted == "zero":  # or the fit would take them for zeros
+    if seen.unlisted == "zero":  # otherwise the fit would treat them as zeros
         missing = np.concatenate([missing, cells], axis=1)
         missing = missing[:, order_of(seen.shape, missing)]
     kept = seen.values[keep]

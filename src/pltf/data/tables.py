@@ -1,4 +1,4 @@
-"""Long tables: a row for each cell or each event, a column for each index."""
+"""Long tables: one row per cell or event, one column per index."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from pltf.hints import absent_column
 if TYPE_CHECKING:
     import pandas as pd
 
-_LAST = 2**63 - 1  # of all sizes
+_LAST = 2**63 - 1  # upper bound of sizes
 _NUMBERS = (int, float, np.integer, np.floating, np.bool_)
 _MODULES = ("pandas", "polars", "pyarrow")
 
 
 class Key(NamedTuple):
-    """A column of a table, how its dates are binned, and the index that it stands for."""
+    """A column of a table, the bin of its dates, and the name of its index."""
 
     column: Any
     bin: str | None
@@ -32,15 +32,15 @@ class Key(NamedTuple):
 
 
 class EventTable(NamedTuple):
-    """What a table lists: rows of positions, a value each, NaN where it is missing."""
+    """The cells of a table: rows of positions and their values, NaN where missing."""
 
     coords: NDArray[Any]
     values: NDArray[Any]
     shape: Sequence[int]
     dims: tuple[str, ...]
     labels: Mapping[str, Labels]
-    counted: bool  # every row is one count
-    unused: tuple[Any, ...] = ()  # columns that might have been meant as values
+    counted: bool  # every row counts as one
+    unused: tuple[Any, ...] = ()  # columns that could be the values
 
 
 def is_table(data: Any) -> bool:
@@ -65,7 +65,7 @@ def read_table(
     keep_blanks: bool,
     name: str,
 ) -> EventTable:
-    """The cells that a table lists. With a shape its columns hold positions, otherwise labels."""
+    """Read the cells of a table. With ``shape``, its columns hold positions, otherwise labels."""
     _refuse_lazy(table, name)
     if not hasattr(table, "columns"):
         table, dims, value = _from_series(table, dims, value, count, name)
@@ -77,7 +77,7 @@ def read_table(
     if shape is not None:
         if labels:
             raise ObservationError(
-                f"{name}: with {py:shape=} the columns hold positions, and with {py:labels=} labels: give one"
+                f"{name}: columns hold positions with {py:shape=} and labels with {py:labels=}: give only one"
             )
         coords, sizes, known = _positions(table, keys, name), shape, dict[str, Labels]()
     else:
@@ -85,7 +85,7 @@ def read_table(
         sizes = tuple(len(known[key.dim]) for key in keys)
         if not all(sizes):
             raise ObservationError(
-                f"{name}: an empty table needs {py:labels=}, all those of each index, or {py:shape=}"
+                f"{name}: an empty table requires {py:labels=} with all labels of each index, or {py:shape=}"
             )
     values = np.ones(len(coords), dtype=np.int64) if chosen is None else _numbers(table, chosen, name)
     return EventTable(coords, values, sizes, tuple(key.dim for key in keys), known, chosen is None, unused)
@@ -93,7 +93,7 @@ def read_table(
 
 @contextmanager
 def rows_by_label(table: Any) -> Iterator[None]:
-    """In errors, name the rows of a pandas table or Series by their labels, if these differ."""
+    """In errors, name rows of a pandas table or Series by their labels, if these are not positions."""
     index: Any = getattr(table, "index", None)
     if type(table).__module__.split(".")[0] != "pandas" or _counts_rows(index):
         yield
@@ -103,12 +103,12 @@ def rows_by_label(table: Any) -> Iterator[None]:
 
 
 def _counts_rows(index: Any) -> bool:
-    """Whether row labels are the positions."""
+    """Whether row labels equal positions."""
     return getattr(index, "start", None) == 0 and getattr(index, "step", None) == 1
 
 
 def refuse_twice(table: EventTable, absent: NDArray[np.bool_], duplicates: str, name: str) -> None:
-    """Refuse a cell that several rows list, or that has a value in one row and none in another."""
+    """Raise an error if rows repeat a cell, or if a cell has a value in one row and none in another."""
     import pandas as pd
 
     cells = pd.DataFrame(table.coords)
@@ -133,12 +133,12 @@ def refuse_twice(table: EventTable, absent: NDArray[np.bool_], duplicates: str, 
 def cells_of(
     table: Any, indices: Sequence[str], labels: Mapping[str, Labels], what: str, error: type[PltfError]
 ) -> NDArray[Any]:
-    """Positions (cells, modes) of the cells that a table names, by its labels where the index has labels."""
+    """Positions (cells, modes) of the cells in a table; columns hold labels where the index has labels."""
     _refuse_lazy(table, what)
     if not hasattr(table, "columns"):
         levels = getattr(table, "index", table)  # of a Series, or a MultiIndex alone
         if levels is not table and table.dtype.name in ("bool", "boolean"):
-            levels = levels[table.to_numpy(dtype=bool, na_value=False)]  # as of a boolean array: where it is True
+            levels = levels[table.to_numpy(dtype=bool, na_value=False)]  # like a boolean array: where it is True
         frame = _levels(levels, what)
         nameless = all(level is None for level in levels.names) and frame.shape[1] == len(indices)
         table = frame.set_axis(list(indices), axis=1) if nameless else frame
@@ -164,7 +164,7 @@ def column_names(table: Any) -> list[Any]:
 
 
 def column(table: Any, name: Any, what: str) -> pd.Series:
-    """A column of any kind of table, as pandas has it."""
+    """A column of any kind of table as a pandas Series."""
     import pandas as pd
 
     if column_names(table).count(name) > 1:
@@ -177,7 +177,7 @@ def column(table: Any, name: Any, what: str) -> pd.Series:
 
 
 def _of_polars(found: Any) -> pd.Series:
-    """A column of polars: whole numbers with gaps stay whole, dates stay those of the clock on the wall."""
+    """Convert a polars column: integers with missing values stay integers, and dates keep their time zone."""
     import pandas as pd
 
     kind = str(found.dtype)
@@ -202,11 +202,11 @@ def _refuse_lazy(table: Any, what: str) -> None:
 
 
 def _levels(index: pd.Index, what: str) -> pd.DataFrame:
-    """The levels of a Series, a column each."""
+    """The levels of a Series as columns."""
     named = [level for level in index.names if level is not None]
     twice = [level for place, level in enumerate(named) if level in named[:place]]
     if twice:
-        raise ObservationError(f"{what}: several levels of the Series are called {twice[0]!r}")
+        raise ObservationError(f"{what}: several levels of the Series are named {twice[0]!r}")
     return index.to_frame(index=False)
 
 
@@ -214,7 +214,7 @@ def _levels(index: pd.Index, what: str) -> pd.DataFrame:
 
 
 def _from_series(series: Any, dims: Any, value: Any, count: bool, name: str) -> tuple[Any, Any, Any]:
-    """A Series with its labels, as a table; the levels without a name are those of ``dims``, in their order."""
+    """Convert a Series with labels to a table; unnamed levels get the names in ``dims``, in order."""
     if not hasattr(series, "to_frame") or not hasattr(series, "index"):
         raise ObservationError(f"{name}: expected a table or a Series, got a pandas {type(series).__name__}")
     frame = _levels(series.index, name)
@@ -222,7 +222,7 @@ def _from_series(series: Any, dims: Any, value: Any, count: bool, name: str) -> 
         names = list(dims) if isinstance(dims, (list, tuple)) else []
         if len(names) != frame.shape[1]:
             raise ObservationError(
-                f"{name}: the levels of the Series have no names: give {py:dims=}, one for each of them"
+                f"{name}: the levels of the Series have no names: give {py:dims=} with one name per level"
             )
         frame = frame.set_axis([split_bin(one, name)[0] for one in names], axis=1)
     keys = list(frame.columns)
@@ -233,28 +233,28 @@ def _from_series(series: Any, dims: Any, value: Any, count: bool, name: str) -> 
 
 
 def keys_of(dims: Any, columns: list[Any], name: str) -> list[Key]:
-    """The columns that are indices."""
+    """The columns of the indices."""
     if dims is None:
         advice = f"{py_only:, as in pltf.observe(table, dims=['user', 'place'])}"
-        raise ObservationError(f"{name}: a table needs {py:dims=}, the columns that are its indices{advice}")
-    dims = dims.tolist() if hasattr(dims, "tolist") else dims  # table.columns[:2] is as good as a list
+        raise ObservationError(f"{name}: a table requires {py:dims=}, the columns to use as indices{advice}")
+    dims = dims.tolist() if hasattr(dims, "tolist") else dims  # for example table.columns[:2]
     if isinstance(dims, str) or not isinstance(dims, (Sequence, Mapping)) or not dims:
         raise ObservationError(f"{name}: {py:dims} must be a list of columns such as ('i', 'j'), got {brief(dims)}")
     keys = []
     for one in dims:
-        # A column may have a colon in its own name.
+        # The name of a column may contain a colon.
         given, bin = (one, None) if one in columns else split_bin(one, f"{name}: {py:dims}")
         keys.append(Key(_as_written(given, columns), bin, dims[one] if isinstance(dims, Mapping) else given))
     for place, key in enumerate(keys):
         if key.column not in columns:
             known = ", ".join(map(str, columns))
             example = {"user_id": "user"}
-            advice = f"which column is which index can be said as in {py:dims={example}}"
+            advice = f"to map columns to indices, use for example {py:dims={example}}"
             near = absent_column(key.column, columns).removeprefix("; ")
             if near:
                 advice = near
             if not near and not any(one.column in columns for one in keys):
-                advice = "a wide table is made long by .stack(), and an index becomes columns by .reset_index()"
+                advice = ".stack() makes a wide table long, and .reset_index() turns an index into columns"
             raise ObservationError(f"{name}: the table must have a column {key.column!r}; it has {known} ({advice})")
         if key.dim in [other.dim for other in keys[:place]]:
             raise ObservationError(f"{name}: {py:dims} must name each column once, got {key.dim!r} twice")
@@ -264,7 +264,7 @@ def keys_of(dims: Any, columns: list[Any], name: str) -> list[Key]:
 
 
 def _as_written(given: Any, columns: list[Any]) -> Any:
-    """The name of a column as the table has it, perhaps with blanks around it."""
+    """The name of a column as written in the table, possibly with blanks around it."""
     if given in columns or not isinstance(given, str):
         return given
     alike = [one for one in columns if isinstance(one, str) and one.strip() == given]
@@ -272,18 +272,18 @@ def _as_written(given: Any, columns: list[Any]) -> Any:
 
 
 def value_column(columns: list[Any], keys: list[Key], value: Any, count: bool, name: str) -> Any:
-    """The column of values; None if every row counts one. It is never guessed."""
+    """The column of values, or None if every row counts as one. It is never guessed."""
     if value is None:
         return None
     value = _as_written(value, columns)
     if count:
         raise ObservationError(
-            f"{name}: {py:value={value!r}} names a column, and {py:count=True} counts rows: give one"
+            f"{name}: {py:value={value!r}} names a column, but {py:count=True} counts rows: give only one"
         )
     if value not in columns:
         raise ObservationError(f"{name}: {py:value} must be a column of the table, got {value!r}")
     if any(key.column == value and not key.bin for key in keys):
-        raise ObservationError(f"{name}: column {value!r} cannot hold labels and values both")
+        raise ObservationError(f"{name}: column {value!r} cannot hold both labels and values")
     return value
 
 
@@ -303,7 +303,7 @@ def warn_of_unused(columns: Sequence[Any], name: str, advice: str = "") -> None:
 def _labelled(
     table: Any, keys: list[Key], given: Mapping[str, Labels], keep_blanks: bool, name: str
 ) -> tuple[NDArray[np.intp], dict[str, Labels]]:
-    """Positions of the rows, and the labels: those given, or those that there are."""
+    """Positions of the rows, and the labels, either given or found in the table."""
     known, positions = {}, []
     for key in keys:
         held, what = column(table, key.column, name), f"{name}: column {key.column!r}"
@@ -325,7 +325,7 @@ def _positions(table: Any, keys: list[Key], name: str) -> NDArray[np.int64]:
         what = f"{name}: column {key.column!r}"
         if key.bin is not None:
             raise ObservationError(
-                f"{what} holds positions, for {py:shape=} is given: it cannot be binned by {key.bin}"
+                f"{what} holds positions because {py:shape=} is given: it cannot be binned by {key.bin}"
             )
         positions = _whole(column(table, key.column, name), what, ObservationError)
         if positions.size and positions.max() >= _LAST:
@@ -344,12 +344,12 @@ def _whole(held: pd.Series, what: str, error: type[PltfError]) -> NDArray[np.int
 
 
 def _numbers(table: Any, chosen: Any, name: str) -> NDArray[Any]:
-    """A column of values; NaN where there is none."""
+    """A column of values, NaN where missing."""
     held = column(table, chosen, name)
     what = f"{name}: column {chosen!r}"
     absent = np.asarray(held.isna())
     present: NDArray[Any] = np.asarray(held[~absent])
-    if present.dtype == object:  # numbers beyond int64, with gaps or of several types; or words
+    if present.dtype == object:  # large or missing integers, mixed types, or words
         words = {type(one).__name__ for one in present if not isinstance(one, _NUMBERS)}
         if words:
             raise ObservationError(f"{what} must hold numbers, got {' and '.join(sorted(words)[:3])}")

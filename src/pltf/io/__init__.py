@@ -1,4 +1,4 @@
-"""Files: fits that were saved, and data that people have."""
+"""Read and write files: saved fits and user data."""
 
 from pltf.io.saved import load
 from pltf.io.spreadsheets import spreadsheet_safe

@@ -1,4 +1,4 @@
-"""AnnData (.h5ad) and MuData (.h5mu) files: counts of cells x genes with the names of both."""
+"""AnnData (.h5ad) and MuData (.h5mu) files: counts of cells x genes with their names."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pltf.memory import Allowance
 from pltf.store.container import texts
 from pltf.store.inside import refuse_outside
 
-_COPIES = 2  # of an array, at the peak, until it is an observation
+_COPIES = 2  # copies of an array at the peak memory use
 _SPARSE = {"csr_matrix": "csr", "csc_matrix": "csc"}
 
 
 def read_annotated(path: Path, variable: str | None, allowance: Allowance) -> Any:
-    """X, or a layer, with the names of obs and var; of MuData the modality stands before it, as in rna/counts."""
+    """Read X or a layer, with the names of obs and var; for MuData, prefix the modality, as in rna/counts."""
     import h5py
 
     with h5py.File(path, "r") as file:
@@ -30,14 +30,14 @@ def read_annotated(path: Path, variable: str | None, allowance: Allowance) -> An
         names = [*(["X"] if "X" in group else []), *layers]
         chosen = layer or ("X" if "X" in names else None)
         if chosen is None or chosen not in names:
-            came = "say which with" if chosen is None else f"got {chosen!r} for"
+            came = "select one with" if chosen is None else f"got {chosen!r} for"
             raise PltfError(f"{path} has the layers {in_words(names) or 'none'}: {came} {py:variable=}")
         array = _matrix(path, group["X"] if chosen == "X" else layers[chosen], allowance)
         labels = {dim: _names(path, group[dim], allowance) for dim in ("obs", "var")}
     try:
         return observe(array, dims=("obs", "var"), labels=labels, name=path.name)
     except ObservationError as reason:
-        advice = " (make them unique, as by .obs_names_make_unique())" if "stands twice" in str(reason) else ""
+        advice = " (make them unique with .obs_names_make_unique())" if "duplicate label" in str(reason) else ""
         raise ObservationError(f"{reason.marked}{advice}") from None
 
 
@@ -50,20 +50,20 @@ def _place(path: Path, file: Any, variable: str | None) -> tuple[Any, str | None
     if variable is None and len(names) == 1:
         modality = names[0]
     if modality not in names:
-        came = f"got {variable!r}" if variable else f"say which with {py:variable=}"
+        came = f"got {variable!r}" if variable else f"select one with {py:variable=}"
         raise PltfError(f"{path} has the modalities {in_words(names)}: {came}")
     return file["mod"][modality], layer or None
 
 
 def _matrix(path: Path, held: Any, allowance: Allowance) -> Any:
-    """A dense or a sparse array."""
+    """Read a dense or sparse array."""
     if hasattr(held, "dtype"):
         _take(path, held, allowance)
         return np.asarray(held)
     format = _SPARSE.get(_text(held.attrs.get("encoding-type", "")))
     if format is None:
         raise PltfError(
-            f"{path} must hold a dense or a sparse matrix, got {_text(held.attrs.get('encoding-type', ''))!r}"
+            f"{path} must contain a dense or sparse matrix, got {_text(held.attrs.get('encoding-type', ''))!r}"
         )
     parts = {}
     for part in ("data", "indices", "indptr"):
@@ -74,7 +74,7 @@ def _matrix(path: Path, held: Any, allowance: Allowance) -> Any:
 
 def _take(path: Path, held: Any, allowance: Allowance) -> None:
     if held.dtype.kind not in "iufb":
-        raise PltfError(f"{path} must hold numbers, got {held.dtype}")
+        raise PltfError(f"{path} must contain numbers, got {held.dtype}")
     chunk = float(np.prod(held.chunks or (0,), dtype=float)) * held.dtype.itemsize
     allowance.take(_COPIES * float(held.size) * max(held.dtype.itemsize, 8) + chunk)
 
@@ -82,9 +82,9 @@ def _take(path: Path, held: Any, allowance: Allowance) -> None:
 def _names(path: Path, frame: Any, allowance: Allowance) -> list[Any]:
     """The names of the rows or columns."""
     if hasattr(frame, "dtype"):
-        raise PltfError(f"{path} was written by an older version of anndata: read and write it with a newer one")
+        raise PltfError(f"{path} was written by an old version of anndata: open and save it with a newer one")
     held = frame[_text(frame.attrs["_index"])]
-    held = held if hasattr(held, "dtype") else held["values"]  # of strings that may be missing
+    held = held if hasattr(held, "dtype") else held["values"]  # nullable strings
     if held.dtype.kind == "O":
         return list(texts(held, allowance))
     _take(path, held, allowance)

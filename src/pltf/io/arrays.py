@@ -25,12 +25,12 @@ from pltf.memory import Allowance
 from pltf.store.container import texts
 from pltf.store.inside import refuse_outside
 
-_COPIES = 2  # of an array, at the peak, until it is an observation
-_STRING = 60  # bytes that a string takes as an object, beside its letters
+_COPIES = 2  # copies of an array at the peak memory use
+_STRING = 60  # size of a string object in bytes, without its characters
 
 
 def read_npy(path: Path, variable: str | None, allowance: Allowance) -> Any:
-    """The array of a .npy file."""
+    """Read the array in a .npy file."""
     _refuse_other(path, b"\x93NUMPY", "npy")
     with path.open("rb") as file:
         allowance.take(_npy_size(file))
@@ -38,14 +38,14 @@ def read_npy(path: Path, variable: str | None, allowance: Allowance) -> Any:
 
 
 def read_npz(path: Path, variable: str | None, allowance: Allowance) -> Any:
-    """An array of a .npz file, or the tensor that SciPy, sparse or pltf keeps in several of them."""
+    """Read an array from a .npz file, or a tensor saved by SciPy, sparse or pltf as several arrays."""
     _refuse_other(path, b"PK", "npz")
     with np.load(path, allow_pickle=False) as loaded:
         held = _Arrays(loaded, allowance)
         names = held.keys()
         if variable is None and "fill_value" in names and held["fill_value"] != 0:
-            raise PltfError(f"{path} must be filled with 0, got fill value {held['fill_value']}")
-        if variable is None and {"coords", "data", "shape"} <= names:  # as pydata sparse writes it
+            raise PltfError(f"{path} must have the fill value 0, got {held['fill_value']}")
+        if variable is None and {"coords", "data", "shape"} <= names:  # written by pydata sparse
             return ListedFile(held["coords"].T, held["data"], tuple(map(int, held["shape"])))
         if variable is None and {"format", "shape", "data"} <= names:
             return _from_scipy(path, held)
@@ -55,7 +55,7 @@ def read_npz(path: Path, variable: str | None, allowance: Allowance) -> Any:
 
 
 class _Arrays(Mapping[str, NDArray[Any]]):
-    """The arrays of a .npz file, each measured by what its header says before it is read."""
+    """The arrays of a .npz file; the memory of each is checked by its header before it is read."""
 
     def __init__(self, loaded: Any, allowance: Allowance) -> None:
         self._loaded, self._allowance = loaded, allowance
@@ -65,14 +65,14 @@ class _Arrays(Mapping[str, NDArray[Any]]):
     def __getitem__(self, name: str) -> NDArray[Any]:
         if name not in self._names:
             raise KeyError(name)
-        member = f"{name}.npy"  # by its whole name: there may be another one that is called as the array
+        member = f"{name}.npy"  # full name: another member may have the name of the array
         with self._loaded.zip.open(member) as file:
             self._allowance.take(_npy_size(file))
         found: NDArray[Any] = self._loaded[member]
         return found
 
     def __contains__(self, name: object) -> bool:
-        return name in self._names  # a Mapping would read the array to tell
+        return name in self._names  # Mapping would read the array
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -82,18 +82,18 @@ class _Arrays(Mapping[str, NDArray[Any]]):
 
 
 def _npy_size(file: Any) -> float:
-    """What an array takes, by the header before it: strings may have no letters, and become objects."""
+    """The memory of an array according to its header; strings may be empty, and become objects."""
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, dtype = read(file)
-    if min(shape, default=0) < 0:  # it would give memory back
-        raise ValueError(f"an array has a size below 0: {shape}")
+    if min(shape, default=0) < 0:  # would increase the allowance
+        raise ValueError(f"an array has a negative size: {shape}")
     each = _COPIES * dtype.itemsize + (0 if dtype.kind in "biufcmM" else _STRING)
     return float(each) * math.prod(shape)
 
 
 def _from_scipy(path: Path, held: Mapping[str, Any]) -> Any:
-    """A sparse matrix as ``scipy.sparse.save_npz`` writes it."""
+    """A sparse matrix written by ``scipy.sparse.save_npz``."""
     format = held["format"].item()
     format = format.decode("ascii") if isinstance(format, bytes) else str(format)
     parts = {part: held[part] for part in ("data", "indices", "indptr", "offsets") if part in held}
@@ -103,7 +103,7 @@ def _from_scipy(path: Path, held: Mapping[str, Any]) -> Any:
 
 
 def _from_our_own(held: Mapping[str, Any]) -> Any:
-    """Data as ``pltf convert`` writes them."""
+    """Data written by ``pltf convert``."""
     dims = [str(dim) for dim in held["dims"]] or None
     labels = {}
     for dim in dims or ():
@@ -121,7 +121,7 @@ def _from_our_own(held: Mapping[str, Any]) -> Any:
 
 
 def read_mat(path: Path, variable: str | None, allowance: Allowance) -> Any:
-    """An array of numbers from a MATLAB file of any version."""
+    """Read an array of numbers from a MATLAB file of any version."""
     if beginning(path).startswith((b"MATLAB 7.3", b"\x89HDF")):
         return _mat_73(path, variable, allowance)
     allowance.take(path.stat().st_size)
@@ -130,7 +130,7 @@ def read_mat(path: Path, variable: str | None, allowance: Allowance) -> Any:
 
 
 def _mat_73(path: Path, variable: str | None, allowance: Allowance) -> Any:
-    """MATLAB 7.3 is HDF5, with the axes the other way round, and sparse matrices by their columns."""
+    """Read MATLAB 7.3: HDF5 with reversed axes, and sparse matrices in CSC form."""
     import h5py
 
     with h5py.File(path, "r") as file:
@@ -141,7 +141,7 @@ def _mat_73(path: Path, variable: str | None, allowance: Allowance) -> Any:
             allowance.take(_hdf5_size(one))
             return np.asarray(one).T
         for part in ("data", "ir", "jc"):
-            if one[part].dtype.kind not in "iufb":  # of lists, one may stand for many
+            if one[part].dtype.kind not in "iufb":  # an element of another type may be a whole list
                 raise ValueError(f"the part {part!r} of a sparse array must be numbers")
             allowance.take(_hdf5_size(one[part]))
         values, rows, starts = (np.asarray(one[part]) for part in ("data", "ir", "jc"))
@@ -149,14 +149,14 @@ def _mat_73(path: Path, variable: str | None, allowance: Allowance) -> Any:
 
 
 def _hdf5_size(stored: Any) -> float:
-    """What an array in HDF5 takes: all of it, and a chunk, which may be larger. Whoever reads it makes floats of it."""
+    """The memory of an HDF5 array converted to float, and of one chunk, which may be larger."""
     chunk = math.prod(stored.chunks or ()) * float(stored.dtype.itemsize)
     return float(_COPIES * stored.size * max(stored.dtype.itemsize, 8) + chunk)
 
 
 def _is_array(one: Any) -> bool:
-    """Whether something in a MATLAB file is an array of numbers."""
-    if one is None:  # a link to nothing
+    """Whether an item of a MATLAB file is an array of numbers."""
+    if one is None:  # a broken link
         return False
     if "MATLAB_sparse" in one.attrs:
         return "data" in one
@@ -167,34 +167,34 @@ def _is_array(one: Any) -> bool:
 
 
 def read_netcdf(path: Path, variable: str | None, allowance: Allowance) -> Any:
-    """An array of numbers from a netCDF file, with its labels."""
+    """Read an array of numbers from a netCDF file, with its labels."""
     import h5py
     import xarray as xr
 
-    if is_saved(path):  # which opens it, too: what HDF5 cannot open is not to reach others
-        raise PltfError(f"{path} is a fit or a search that pltf saved, and data are wanted here")
+    if is_saved(path):  # also checks that HDF5 can open the file
+        raise PltfError(f"{path} is a fit or a search saved by pltf, but data are expected here")
     if h5py.is_hdf5(path):
         with h5py.File(path, "r", rdcc_nbytes=_room(allowance)) as file:
             refuse_outside(path, file)
             _take_labels(file, allowance)
     with warnings.catch_warnings(action="ignore"), xr.open_dataset(path, decode_timedelta=False) as data:
         names = [str(name) for name, one in data.data_vars.items() if one.dtype.kind in "iufb" and one.ndim]
-        chosen = data[_chosen(path, variable, names)].reset_coords(drop=True)  # they are not labels, and of any size
+        chosen = data[_chosen(path, variable, names)].reset_coords(drop=True)  # not labels, of any size
         allowance.take(_COPIES * float(chosen.size) * max(chosen.dtype.itemsize, 8))
         array = chosen.load()
     stored = np.dtype(array.encoding.get("dtype", array.dtype))
     if stored.kind in "iu" and array.dtype.kind == "f" and array.size and float(array.max()) >= EXACT:
-        raise PltfError(f"{path} has whole numbers beyond 2**53 and cells without a value: float64 would round them")
+        raise PltfError(f"{path} has whole numbers above 2**53 and missing values: float64 would round them")
     return array
 
 
 def _room(allowance: Allowance) -> int:
-    """Bytes of what was unpacked that HDF5 may keep: strings are read in parts, and their chunks may be large."""
+    """Size of the HDF5 chunk cache in bytes: strings are read in parts, and their chunks may be large."""
     return int(min(max(allowance.left, 0), 2**62))
 
 
 def _take_labels(file: Any, allowance: Allowance) -> None:
-    """Ask for the labels, which xarray reads at once; of strings, one may stand for many."""
+    """Check the memory of labels, which xarray reads at once; a string element may be large."""
     import h5py
 
     for one in file.values():
@@ -202,7 +202,7 @@ def _take_labels(file: Any, allowance: Allowance) -> None:
             allowance.take(_hdf5_size(one))
             if one.ndim and one.dtype.kind == "O":
                 if h5py.check_string_dtype(one.dtype) is None:
-                    raise ValueError(f"labels must be strings or numbers, and {one.name} has others")
+                    raise ValueError(f"labels must be strings or numbers, but {one.name} has another type")
                 texts(one, allowance)
         elif isinstance(one, h5py.Dataset) and one.chunks:
             allowance.take(math.prod(one.chunks) * float(one.dtype.itemsize))
@@ -214,7 +214,7 @@ def _chosen(path: Path, variable: str | None, names: Sequence[str]) -> str:
     if not names:
         raise PltfError(f"{path} has no array of numbers")
     if variable is None or variable not in names:
-        came = f"got {variable!r}" if variable is not None else f"say which with {py:variable=}"
+        came = f"got {variable!r}" if variable is not None else f"select one with {py:variable=}"
         raise PltfError(f"{path} has the arrays {in_words(names)}: {came}")
     return variable
 
@@ -222,4 +222,4 @@ def _chosen(path: Path, variable: str | None, names: Sequence[str]) -> str:
 def _refuse_other(path: Path, mark: bytes, kind: str) -> None:
     with path.open("rb") as file:
         if not file.read(len(mark)).startswith(mark):
-            raise PltfError(f"{path} is no {kind} file")
+            raise PltfError(f"{path} is not a {kind} file")

@@ -1,4 +1,4 @@
-"""Delimited text through pyarrow, where it certainly finds the same fields as the strict parser."""
+"""Fast parsing of delimited text with pyarrow, if it is certain to find the same fields as the strict parser."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from pltf.memory import Allowance
 from pltf.threads import available_threads, startable_threads
 
 _BLOCK = 1 << 20  # bytes read at a time
-_ARROW_THREADS = 8  # that it may start beside one for each core
+_ARROW_THREADS = 8  # extra threads besides one per core
 _NEWLINE, _RETURN, _QUOTE = b'\n\r"'
 
 
 class _UnsureError(Exception):
-    """pyarrow might read this text in another way than the strict parser, or not at all."""
+    """pyarrow may parse this text differently from the strict parser, or fail."""
 
 
 def arrow_columns(
@@ -34,12 +34,12 @@ def arrow_columns(
     allowance: Allowance,
     encoding: str | None = None,
 ) -> list[WordColumn] | None:
-    """The wanted columns of a table with ``width`` columns, or None where the strict parser has to read it.
+    """Read the wanted columns of a table with ``width`` columns, or return None if the strict parser is needed.
 
-    That is if pyarrow is not installed, if it could not start its threads and would end the process, if the text is
-    broken, and if it is unusual enough for the two to differ: line ends of ``\\r`` alone, line ends inside quotes,
-    quotes inside a field without quotes, NUL, and very long lines.
-    Nothing is inferred: fields stay words, and an empty field is the empty word.
+    The strict parser is needed if pyarrow is not installed, if pyarrow could not start its threads and would abort the
+    process, if the text is malformed, or if the two parsers may differ: line endings of ``\\r`` alone, line breaks
+    inside quotes, quotes inside an unquoted field, NUL, and very long lines.
+    Types are not inferred: fields stay text, and an empty field is an empty string.
     """
     threads = _ARROW_THREADS + available_threads()
     if not wanted or startable_threads(threads) < threads:
@@ -57,28 +57,28 @@ def arrow_columns(
                 allowance.take(CELL * table.num_rows * len(wanted) + sum(_letters(column) for column in table.columns))
                 for part, column in zip(parts, table.columns, strict=True):
                     part += column.chunks
-        return [_merged(parts.pop(0)) for _ in wanted]  # each part is freed before the next one is made whole
+        return [_merged(parts.pop(0)) for _ in wanted]  # free each part before merging the next
     except (_UnsureError, UnicodeDecodeError, pa.ArrowException, OSError, EOFError, zlib.error):
         allowance.taken = before
         return None
 
 
 def _rows_of(file: IO[bytes], separator: int) -> Iterator[bytes]:
-    """Blocks of whole lines without the header, as far as they are sure to be read alike."""
+    """Blocks of whole lines without the header; raises if the two parsers may differ."""
     header = b""
     for block in whole_lines(file):
         _refuse_unsure(block, separator)
         rows = block
         if not header:
             header, _, rows = block.lstrip(b"\r\n").partition(b"\n")
-        if rows.startswith(BOM_UTF8):  # a character of the first field, and pyarrow would drop it
+        if rows.startswith(BOM_UTF8):  # part of the first field, but pyarrow would drop it
             raise _UnsureError
         if rows:
             yield rows
 
 
 def whole_lines(file: IO[bytes]) -> Iterator[bytes]:
-    """The text in blocks that end where a line ends."""
+    """The text in blocks of whole lines."""
     rest = file.read(len(BOM_UTF8)).removeprefix(BOM_UTF8)
     while more := file.read(_BLOCK):
         lines, newline, begun = more.rpartition(b"\n")
@@ -86,18 +86,18 @@ def whole_lines(file: IO[bytes]) -> Iterator[bytes]:
             yield rest + lines + newline
             rest = b""
         rest += begun
-        if len(rest) > csv.field_size_limit():  # or a file of one line would be in memory as a whole
+        if len(rest) > csv.field_size_limit():  # otherwise a file with a single line would be read whole
             raise _UnsureError
     if rest:
         yield rest
 
 
 def _refuse_unsure(block: bytes, separator: int) -> None:
-    """Refuse lines that pyarrow and the strict parser might not cut into the same fields."""
+    """Raise if pyarrow and the strict parser may split lines differently."""
     if b"\x00" in block or block.count(b"\r") != block.count(b"\r\n"):
         raise _UnsureError
     if not block.isascii():
-        block.decode()  # all of it must be UTF-8; pyarrow looks at the wanted columns only
+        block.decode()  # all of it must be UTF-8; pyarrow only checks the wanted columns
     text = np.frombuffer(block, dtype=np.uint8)
     ends = np.flatnonzero(text == _NEWLINE)
     if np.diff(ends, prepend=-1, append=text.size).max() > csv.field_size_limit():
@@ -107,9 +107,9 @@ def _refuse_unsure(block: bytes, separator: int) -> None:
 
 
 def _is_well_quoted(text: NDArray[np.uint8], separator: int) -> bool:
-    """Whether every field with a quote is quoted as a whole, and ends in the line in which it begins.
+    """Whether every field with a quote is fully quoted and ends on the line where it begins.
 
-    Quotes open and close in turn: a doubled one, which stands for a quote, closes the field and opens it again at once.
+    Quotes alternate between opening and closing; a doubled quote closes the field and reopens it at once.
     """
     quote = text == _QUOTE
     inside = np.logical_xor.accumulate(quote)
@@ -123,7 +123,7 @@ def _is_well_quoted(text: NDArray[np.uint8], separator: int) -> bool:
 
 
 def _parsed(block: bytes, width: int, wanted: Sequence[int], separator: str) -> Any:
-    """A table of the wanted columns of a block, each word of a column once."""
+    """The wanted columns of a block, dictionary-encoded."""
     import pyarrow as pa
     from pyarrow import csv as arrow
 
@@ -134,18 +134,18 @@ def _parsed(block: bytes, width: int, wanted: Sequence[int], separator: str) -> 
         arrow.ReadOptions(column_names=names, block_size=len(block) + 1, use_threads=False),
         arrow.ParseOptions(delimiter=separator),
         arrow.ConvertOptions(include_columns=chosen, column_types=dict.fromkeys(chosen, _words())),
-        memory_pool=pa.system_memory_pool(),  # pyarrow's own keeps what it has freed
+        memory_pool=pa.system_memory_pool(),  # the default pool of pyarrow keeps freed memory
     )
     return table
 
 
 def _letters(column: Any) -> float:
-    """What the words of a block take, each once."""
+    """The memory of the distinct words of a block."""
     return float(sum(one.dictionary.nbytes for one in column.chunks))
 
 
 def _merged(parts: list[Any]) -> WordColumn:
-    """The parts of a column as one."""
+    """Concatenate the parts of a column."""
     import pyarrow as pa
 
     if not parts:

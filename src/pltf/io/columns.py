@@ -1,4 +1,4 @@
-"""Names of columns: which are absent, which have none, and how they are listed in messages."""
+"""Column names: checks for missing names, and lists of names for messages."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 from pltf.errors import PltfError
 from pltf.hints import absent_column
 
-_NAMELESS = re.compile(r"|Unnamed: [0-9]+|__index_level_[0-9]+__")  # columns that programs write beside the data
+_NAMELESS = re.compile(r"|Unnamed: [0-9]+|__index_level_[0-9]+__")  # index columns written by other programs
 
 
 def refuse_absent(path: Path, wanted: Sequence[str], names: Sequence[str]) -> None:
-    """Tell of a column that is not there, or there twice."""
+    """Raise an error for a missing or duplicate column."""
     times = Counter(names)
     for name in wanted:
         if not times[name]:
@@ -24,7 +24,7 @@ def refuse_absent(path: Path, wanted: Sequence[str], names: Sequence[str]) -> No
 
 
 def in_words(names: Sequence[str]) -> str:
-    """Names of columns, not all if there are many.
+    """List the names of columns, shortened if there are many.
 
     >>> in_words(["user", "", "n"])
     "user, '', n"
@@ -34,7 +34,7 @@ def in_words(names: Sequence[str]) -> str:
 
 
 def is_nameless(column: str) -> bool:
-    """Whether a column has no name of its own: as a rule it numbers the rows.
+    """Whether a column has no name; such a column usually numbers the rows.
 
     >>> is_nameless(""), is_nameless("__index_level_0__"), is_nameless("count")
     (True, True, False)

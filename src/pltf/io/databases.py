@@ -1,4 +1,4 @@
-"""Tables in databases: SQLite, DuckDB, and any database by its URL."""
+"""Tables in databases: SQLite, DuckDB, and any database given by URL."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from pltf.memory import Allowance
 if TYPE_CHECKING:
     import pandas as pd
 
-_ROWS = 1 << 12  # that are fetched at a time
-_BATCH = 1 << 16  # rows of a batch of DuckDB
-_LEAST = 64e6  # bytes that DuckDB needs
+_ROWS = 1 << 12  # rows fetched at a time
+_BATCH = 1 << 16  # rows per DuckDB batch
+_LEAST = 64e6  # minimum memory of DuckDB in bytes
 _URL = re.compile(r"([a-zA-Z][\w+.-]*)://.*", re.DOTALL)
 _SECRET = re.compile(r"(?<=://)([^/@\s:]*):([^/@\s]*)@")
 
 
 def is_url(text: str) -> bool:
-    """Whether a text is the URL of a database.
+    """Whether a text is a database URL.
 
     >>> is_url("postgresql://ann@host/shop"), is_url("shop.db")
     (True, False)
@@ -36,7 +36,7 @@ def is_url(text: str) -> bool:
 
 
 def without_password(text: str) -> str:
-    """A text in which the passwords of URLs are hidden.
+    """Hide the passwords of URLs in a text.
 
     >>> without_password("pltf fit postgresql://ann:secret@host/shop")
     'pltf fit postgresql://ann:***@host/shop'
@@ -52,7 +52,7 @@ def read_database(
     allowance: Allowance,
     most: int | None = None,
 ) -> pd.DataFrame:
-    """The result of a query."""
+    """Read the result of a query."""
     if kind == "duckdb":
         return _read_duckdb(path, reading, columns, allowance, most)
     with (_sqlite if kind == "sqlite" else _by_url)(path, reading, allowance) as (names, rows):
@@ -64,7 +64,7 @@ def read_database(
 
 
 def database_columns(path: Path, kind: str, reading: Reading, allowance: Allowance) -> list[str]:
-    """The names of the columns of the result of a query."""
+    """The column names of the result of a query."""
     if kind == "duckdb":
         with _duckdb(path, reading, allowance) as result:
             return _plain(result.columns, reading)
@@ -77,11 +77,11 @@ def _plain(names: Sequence[str], reading: Reading) -> list[str]:
 
 
 def _query(path: Path, query: str | None, tables: Sequence[str]) -> str:
-    """The query: all of a table if one is named, or if there is no other."""
+    """The query; selects the whole table if a table is named, or if there is only one."""
     name = tables[0] if query is None and len(tables) == 1 else query
     if name is None:
         held = f"the tables {in_words(tables)}" if tables else "no tables"
-        raise PltfError(f"{path} has {held}: name one of them, or write SQL, with {py:query=}")
+        raise PltfError(f"{path} has {held}: give the name of one, or a SQL query, with {py:query=}")
     if name in tables:
         name = 'SELECT * FROM "' + name.replace('"', '""') + '"'
     elif not re.search(r"\s", name.strip()):
@@ -94,7 +94,7 @@ def _query(path: Path, query: str | None, tables: Sequence[str]) -> str:
 
 @contextmanager
 def _sqlite(path: Path, reading: Reading, allowance: Allowance) -> Iterator[tuple[list[str], Iterator[Sequence[Any]]]]:
-    """The names and rows of a query of SQLite, which can read this file only, and change nothing."""
+    """Column names and rows of an SQLite query, which has read-only access to this file only."""
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, int(min(max(allowance.left, 1 << 16), 2**30)))
@@ -108,7 +108,7 @@ def _sqlite(path: Path, reading: Reading, allowance: Allowance) -> Iterator[tupl
 
 
 def _only_reads(action: int, *_: object) -> int:
-    """Allow what a query needs, and no other file."""
+    """Allow what a query needs, but no access to other files."""
     allowed = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
     return sqlite3.SQLITE_OK if action in allowed else sqlite3.SQLITE_DENY
 
@@ -123,7 +123,7 @@ def _fetched(cursor: Any) -> Iterator[Sequence[Any]]:
 
 @contextmanager
 def _duckdb(path: Path, reading: Reading, allowance: Allowance) -> Iterator[Any]:
-    """The result of a query of DuckDB, which can read this file only, and change nothing."""
+    """The result of a DuckDB query, which has read-only access to this file only."""
     import duckdb
 
     memory = int(min(max(allowance.left, _LEAST), 2**50))
@@ -189,7 +189,7 @@ def _literal(query: str) -> str:
 
 @contextmanager
 def _by_url(path: Path, reading: Reading, allowance: Allowance) -> Iterator[tuple[list[str], Iterator[Sequence[Any]]]]:
-    """The names and rows of a query of any database that SQLAlchemy knows."""
+    """Column names and rows of a query of any database supported by SQLAlchemy."""
     import sqlalchemy
 
     try:

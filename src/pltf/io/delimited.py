@@ -1,4 +1,4 @@
-"""Tables in delimited text, CSV and TSV."""
+"""Tables in delimited text: CSV and TSV."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 READING = Reading()
 _SEPARATORS = ",\t;|"
-_ROWS, _CHARACTERS = 1 << 10, 1 << 22  # of a text that are read at a time
+_ROWS, _CHARACTERS = 1 << 10, 1 << 22  # read at a time
 
 
 def read_delimited(
@@ -36,9 +36,9 @@ def read_delimited(
     allowance: Allowance,
     most: int | None = None,
 ) -> pd.DataFrame:
-    """A table in text, or at most so many of its columns.
+    """Read a table from text, at most ``most`` of its columns.
 
-    Labels are read as they are written, but for blanks around them: "007" is no number, and "NA" may be a country.
+    Labels are kept as written, except for blanks around them: "007" is not a number, and "NA" may be a country.
     """
     import pandas as pd
 
@@ -63,7 +63,7 @@ def read_delimited(
 
 
 def _refuse_ambiguous(column: WordColumn, path: Path, kind: str, reading: Reading, name: str) -> None:
-    """Ask about numbers such as 6.200, which may be 6.2 or, as in German, 6200."""
+    """Raise an error for numbers such as 6.200, which is 6.2 or, in German notation, 6200."""
     word = ambiguous_number(column.words)
     if word is None:
         return
@@ -82,10 +82,10 @@ def delimited_columns(path: Path, kind: str, allowance: Allowance, reading: Read
 
 
 def line_of(path: Path, kind: str, reading: Reading, row: int) -> int:
-    """The line in which a row of the table begins, counted from 1, the header included."""
+    """The line on which a row of the table begins, counted from 1, including the header."""
     with opened(path, reading.encoding) as file:
         reader = csv.reader(file, delimiter=separator_of(path, kind, reading), strict=True)
-        before, at = 0, -1  # the header is a row too
+        before, at = 0, -1  # the header is also a row
         for found in reader:
             at += bool(found)
             if found and at == row + 1:
@@ -98,29 +98,29 @@ def line_of(path: Path, kind: str, reading: Reading, row: int) -> int:
 def _table_rows(
     path: Path, separator: str, reading: Reading, allowance: Allowance
 ) -> Iterator[tuple[list[str], Iterator[Rows]]]:
-    """The names of the columns of a text, and its rows, many at a time."""
+    """The names of the columns of a text, and its rows in blocks."""
     with opened(path, reading.encoding) as file:
         lines = Lines(file, allowance)
         reader = csv.reader(lines, delimiter=separator, strict=True)
         names = header(next(filter(None, reader), []), reading)
         if not any(names):
-            raise PltfError(f"{path} must begin with the names of its columns")
+            raise PltfError(f"{path} must begin with a header, the names of its columns")
         lines.row_ended()
         yield names, _whole_rows(reader, lines, len(names), path)
 
 
 def header(names: Sequence[str], reading: Reading) -> list[str]:
-    """The names of columns without the blanks around them, unless these are kept."""
+    """Strip blanks around the names of columns, unless they are kept."""
     return list(names) if reading.keep_blanks else [name.strip() for name in names]
 
 
 def _whole_rows(reader: Any, lines: Lines, width: int, path: Path) -> Iterator[Rows]:
-    """Rows that have a field for each column; lines that are blank are none."""
+    """Rows with one field per column; blank lines are skipped."""
     rows, size = Rows(), 0
     for row in reader:
         size += lines.row_ended()
         if row and len(row) != width:
-            raise PltfError(f"{path}: line {reader.line_num} has {len(row)} fields, and there are {width} columns")
+            raise PltfError(f"{path}: line {reader.line_num} has {len(row)} fields, but there are {width} columns")
         if row:
             rows.append(row)
         if rows and (len(rows) == _ROWS or size > _CHARACTERS):
@@ -131,7 +131,7 @@ def _whole_rows(reader: Any, lines: Lines, width: int, path: Path) -> Iterator[R
 
 
 def separator_of(path: Path, kind: str, reading: Reading = READING) -> str:
-    """What stands between the columns: the candidate that the first line has most of, outside quotes."""
+    """The column separator: the most frequent candidate in the first line, outside quotes."""
     if kind == "tsv":
         return "\t"
     with opened(path, reading.encoding) as file:

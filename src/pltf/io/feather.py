@@ -1,4 +1,4 @@
-"""Tables in Feather, the file format of Arrow."""
+"""Tables in Feather, the Arrow file format."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _MAGIC = b"ARROW1\0\0"
-_RECORDS, _DICTIONARY = 3, 2  # kinds of messages
+_RECORDS, _DICTIONARY = 3, 2  # message types
 
 
 def read_feather(
     path: Path, columns: Sequence[str] | None, allowance: Allowance, most: int | None = None
 ) -> pd.DataFrame:
-    """A table with the columns that it has in the file: whole numbers with gaps stay whole."""
+    """Read a table with unchanged column names; integers with missing values stay integers."""
     import pyarrow as pa
 
     names = feather_columns(path)
@@ -49,13 +49,13 @@ def feather_columns(path: Path) -> list[str]:
 
     with path.open("rb") as raw:
         if raw.read(len(_MAGIC)) != _MAGIC:
-            raise PltfError(f"{path} is an older Feather file: write it again with version 2, or as Parquet")
+            raise PltfError(f"{path} is a Feather version 1 file: save it as version 2 or as Parquet")
         with pa.ipc.open_stream(pa.PythonFile(raw, mode="r")) as batches:
             return list(batches.schema.names)
 
 
 def _sizes(file: Any) -> Iterator[float]:
-    """What each message of the file takes when it is unpacked."""
+    """The decompressed size of each message in the file."""
     import pyarrow as pa
 
     for message in pa.ipc.MessageReader.open_stream(file):
@@ -65,7 +65,7 @@ def _sizes(file: Any) -> Iterator[float]:
 
 
 def _unpacked(head: memoryview, body: memoryview) -> float:
-    """The bytes of the buffers of a message: before each one that is compressed stands its size, or -1."""
+    """The decompressed size of the buffers of a message; compressed buffers begin with their size, or -1."""
     root = _Flat(head, struct.unpack_from("<I", head, 0)[0])
     batch = root.table(2)
     batch = batch.table(1) if batch is not None and root.byte(1) == _DICTIONARY else batch
@@ -79,7 +79,7 @@ def _unpacked(head: memoryview, body: memoryview) -> float:
 
 
 class _Flat:
-    """A table in a flat buffer, as Arrow writes the heads of its messages."""
+    """A table in a FlatBuffer, the format of Arrow message headers."""
 
     def __init__(self, data: memoryview, at: int) -> None:
         self._data, self._at = data, at
@@ -93,17 +93,17 @@ class _Flat:
         return self._at + offset if offset else None
 
     def byte(self, number: int) -> int:
-        """A field that is one byte."""
+        """Read a byte field."""
         at = self._field(number)
         return 0 if at is None else self._data[at]
 
     def table(self, number: int) -> _Flat | None:
-        """A field that is a table."""
+        """Read a table field."""
         at = self._field(number)
         return None if at is None else _Flat(self._data, at + struct.unpack_from("<I", self._data, at)[0])
 
     def pairs(self, number: int) -> Iterator[tuple[int, int]]:
-        """A field that is a list of pairs of numbers."""
+        """Read a field that is a list of pairs of numbers."""
         at = self._field(number)
         if at is None:
             return

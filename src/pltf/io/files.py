@@ -1,4 +1,4 @@
-"""Data in the files that people have: tables, arrays, lists of cells."""
+"""Read data files: tables, arrays and lists of cells."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ _MARKS = {
 }
 _UNREAD = {
     b"\xd0\xcf\x11\xe0": "an older Excel workbook, or another Office file",
-    b"BZh": "packed with bzip2",
-    b"\xfd7zXZ\0": "packed with xz",
-    b"7z\xbc\xaf": "packed with 7-Zip",
+    b"BZh": "compressed with bzip2",
+    b"\xfd7zXZ\0": "compressed with xz",
+    b"7z\xbc\xaf": "compressed with 7-Zip",
     b"%PDF": "a PDF",
 }
 _LISTED = re.compile(rb"([0-9]+[ \t]+)+[0-9.eE+-]+")  # a line of positions and a value
@@ -85,14 +85,14 @@ def read_data(
     most: int | None = None,
     **how: Any,
 ) -> Any:
-    """What a file holds, as :func:`pltf.observe` takes it: a table, an array, or listed cells with their shape.
+    """Read a file in a form that :func:`pltf.observe` accepts: a table, an array, or listed cells with a shape.
 
-    ``how`` are the fields of :class:`Reading`. Its ``format`` is one of ``FORMATS``; by default, it is guessed from the
-    content, then from the ending. Of tables only ``columns`` are read, by default all; in text, ``keys`` are labels,
-    which stay as they are written but for blanks around them and for plain whole numbers; at most ``most`` columns are
-    read.
+    ``how`` are the fields of :class:`Reading`. ``format`` is one of ``FORMATS``; by default, it is detected from the
+    content, then from the extension. For tables, only ``columns`` are read (default: all), and at most ``most`` of
+    them. In text formats, the columns ``keys`` hold labels: blanks around them are stripped, plain whole numbers become
+    integers, and other labels are kept as written.
 
-    A file that would take more than ``limit`` bytes of memory is refused; by default, more than half of what is free.
+    A file that needs more than ``limit`` bytes of memory raises an error (default: half of the free memory).
 
     >>> import pandas as pd, tempfile, os
     >>> path = os.path.join(tempfile.mkdtemp(), "events.csv")
@@ -120,7 +120,7 @@ def _table_reader(
     allowance: Allowance,
     most: int | None,
 ) -> pd.DataFrame:
-    """A table in a file."""
+    """Read a table from a file."""
     if kind in ("csv", "tsv"):
         return read_delimited(path, kind, reading, columns, keys, allowance, most)
     if kind in ("parquet", "feather"):
@@ -138,7 +138,7 @@ def _table_reader(
 
 
 def kind_of(path: Path, reading: Reading) -> str:
-    """The format of a file, as it is said or by a guess; refuses options that do not go with it."""
+    """The format of a file, given or detected; raises an error for options that it does not support."""
     if getattr(path, "url", None) is not None:
         kind = "sql"
     else:
@@ -149,7 +149,7 @@ def kind_of(path: Path, reading: Reading) -> str:
 
 
 def guess(path: Path, encoding: str | None = None) -> str:
-    """The format of a file, from its first bytes, then from its ending."""
+    """Detect the format of a file from its first bytes, then from its extension."""
     begin = beginning(path)
     packing = packing_of(path)
     if packing is None and begin.startswith(b"PK\x03\x04"):
@@ -160,28 +160,28 @@ def guess(path: Path, encoding: str | None = None) -> str:
     kind = _ENDINGS.get(endings[-1]) if endings else None
     if marked is not None:
         if packing is not None:
-            raise PltfError(f"{path} is a {marked} file packed with {packing}: unpack it first")
+            raise PltfError(f"{path} is a {marked} file compressed with {packing}: decompress it first")
         return str(kind) if marked == "netcdf" and kind in ("h5ad", "h5mu") else marked
     unread = next((told for mark, told in _UNREAD.items() if begin.startswith(mark)), None)
     if unread is not None and kind not in ("csv", "tsv"):
         raise PltfError(f"{path} is {unread}, which cannot be read: save it as CSV or .xlsx")
     if looks_like_utf_16(begin) and encoding is None:
-        raise PltfError(f"{path} seems to be text in UTF-16: say so with {py:encoding='utf-16'}")
+        raise PltfError(f"{path} seems to be UTF-16 text: pass {py:encoding='utf-16'}")
     if kind in ("json", "jsonl"):
         return "json" if begin.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[") else "jsonl"
-    if kind in (*TEXTS, "mat"):  # MATLAB 4 had no mark
+    if kind in (*TEXTS, "mat"):  # MATLAB 4 files have no signature
         return str(kind)
     if kind is not None:
-        raise PltfError(f"{path} is not a {kind} file, despite its extension: say what it is with {py:format=}")
+        raise PltfError(f"{path} is not a {kind} file, despite its extension: set {py:format=}")
     if b"\x00" in begin and encoding is None:
-        raise PltfError(f"{path} is an unsupported file type: say what it is with {py:format=} ({', '.join(FORMATS)})")
+        raise PltfError(f"{path} has an unsupported file type: set {py:format=} ({', '.join(FORMATS)})")
     if re.match(rb'\s*(\[\s*)?\{\s*"', begin):
         return "json" if begin.lstrip().startswith(b"[") else "jsonl"
     return "tns" if _LISTED.fullmatch(_first_line(begin)) else "csv"
 
 
 def _of_archive(path: Path) -> str:
-    """The format of a file that is a ZIP archive by its nature."""
+    """The format of a file whose format is based on ZIP."""
     kind = zip_kind(path)
     if kind == "ods":
         raise PltfError(f"{path} is an OpenDocument file, which cannot be read: save it as CSV or .xlsx")
@@ -208,7 +208,7 @@ def table_columns(path: Path, kind: str, reading: Reading | None = None) -> list
 
 
 def place_of(path: Path, kind: str, reading: Reading, row: int) -> str:
-    """Where a row of a table stands in its file, in words: lines are counted from 1, and the header is one."""
+    """The location of a row in its file, for messages: lines are counted from 1, including the header."""
     if kind in ("csv", "tsv"):
         return f"line {line_of(path, kind, reading, row)}"
     if kind == "jsonl":

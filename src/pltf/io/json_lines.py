@@ -1,4 +1,4 @@
-"""JSON: a record in each line, or a list of records."""
+"""JSON: one record per line, or a list of records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pltf.memory import Allowance
 if TYPE_CHECKING:
     import pandas as pd
 
-_EXPANDED = 40  # bytes that a character of JSON takes as objects of Python, at most: as in [[],[],[]]
+_EXPANDED = 40  # most bytes of Python objects per character of JSON, as in [[],[],[]]
 Record = dict[str, Any]
 
 
@@ -29,7 +29,7 @@ def read_json(
     allowance: Allowance,
     most: int | None = None,
 ) -> pd.DataFrame:
-    """A table of records; what a record does not have is missing."""
+    """Read a table of records; absent fields are missing values."""
     known = json_columns(path, kind, reading, Allowance(path, allowance.limit))
     refuse_absent(path, columns or (), known)
     names = [name for name in known if columns is None or name in columns][:most]
@@ -41,7 +41,7 @@ def read_json(
 
 
 def json_columns(path: Path, kind: str, reading: Reading, allowance: Allowance) -> list[str]:
-    """The names in all records, in the order in which they come."""
+    """The names of all fields, in order of first appearance."""
     known: Record = {}
     for _, record in _records(path, kind, reading, allowance):
         if not record.keys() <= known.keys():
@@ -52,14 +52,14 @@ def json_columns(path: Path, kind: str, reading: Reading, allowance: Allowance) 
 
 
 def line_of_record(path: Path, reading: Reading, row: int) -> int:
-    """The line of a record, counted from 1."""
+    """The line number of a record, counted from 1."""
     with opened(path, reading.encoding) as file:
         lines = (number for number, line in enumerate(file, 1) if line.strip())
         return next(number for at, number in enumerate(lines) if at == row)
 
 
 def _records(path: Path, kind: str, reading: Reading, allowance: Allowance) -> Iterator[tuple[str, Record]]:
-    """The records, and where each of them stands."""
+    """The records and their locations, for messages."""
     with opened(path, reading.encoding) as file:
         if kind == "json":
             found = _whole(path, file.read(int(min(allowance.left / _EXPANDED, 2**62)) + 1), allowance)
@@ -84,7 +84,7 @@ def _whole(path: Path, text: str, allowance: Allowance) -> list[Any]:
     allowance.take(_EXPANDED * len(text))
     found = _parsed(path, text, "it")
     if not isinstance(found, list):
-        raise PltfError(f"{path} must be a list of records, or have a record in each line")
+        raise PltfError(f"{path} must be a list of records, or have one record per line")
     return found
 
 

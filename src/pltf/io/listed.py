@@ -1,4 +1,4 @@
-"""Lists of cells, and the text in which FROSTT writes them."""
+"""Lists of cells, and the FROSTT text format."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from pltf.io.reading import Reading
 from pltf.io.word_columns import Rows, WordColumn, as_numbers, word_columns
 from pltf.memory import Allowance
 
-_ROWS = 1 << 10  # of a text that are read at a time
+_ROWS = 1 << 10  # lines read at a time
 
 
 @dataclass(frozen=True, eq=False)
 class ListedFile:
-    """Listed cells: a row of positions for each value, and the sizes of the tensor."""
+    """Listed cells: one row of positions per value, and the sizes of the tensor."""
 
     coords: NDArray[Any]
     values: NDArray[Any]
@@ -32,43 +32,43 @@ class ListedFile:
 
 
 def read_tns(path: Path, reading: Reading, allowance: Allowance) -> Any:
-    """FROSTT: a line for each cell, its positions from 1 on, then its value."""
+    """Read FROSTT: one line per cell with its positions, counted from 1, and its value."""
     with opened(path, reading.encoding) as file:
         lines = enumerate(single_lines(Lines(file, allowance)), 1)
         shape, first = tns_head(lines)
         width = len(first[1]) if first is not None else len(shape or ()) + 1
         if width < 2:
-            raise PltfError(f"{path} must have at least one position and a value in each line")
+            raise PltfError(f"{path} must have at least one position and a value on each line")
         *places, values = word_columns(_tns_rows(path, lines, first, width), range(width), allowance)
     coords = np.stack([_positions(path, column) for column in places], axis=1)
     if not len(coords) and shape is None:
         raise PltfError(f"{path} lists no cells")
     if shape is not None and len(shape) != width - 1:
-        raise PltfError(f"{path} has {width - 1} positions in a line, and {len(shape)} sizes at its top")
+        raise PltfError(f"{path} has {width - 1} positions per line, but {len(shape)} sizes in its header")
     sizes = shape or tuple(int(last) for last in coords.max(axis=0))
     return ListedFile(coords - 1, as_numbers(values), sizes)
 
 
 def _tns_rows(path: Path, lines: Iterator[tuple[int, str]], first: Any, width: int) -> Iterator[Rows]:
-    """Lines of cells, in words."""
+    """Split lines of cells into words."""
     told = ((number, _words(line)) for number, line in lines)
     rows = ((number, words) for number, words in chain([first] if first else [], told) if words)
     while block := list(islice(rows, _ROWS)):
         for number, words in block:
             if len(words) != width:
-                raise PltfError(f"{path}: line {number} has {len(words)} numbers, and the first one {width}")
+                raise PltfError(f"{path}: line {number} has {len(words)} numbers, but the first line has {width}")
         yield [words for _, words in block]
 
 
 def single_lines(lines: Lines) -> Iterator[str]:
-    """Lines that are a row each."""
+    """Lines that each hold one row."""
     for line in lines:
         lines.row_ended()
         yield line
 
 
 def line_of_cell(path: Path, reading: Reading, row: int) -> int:
-    """The line of a cell, counted from 1."""
+    """The line number of a cell, counted from 1."""
     with opened(path, reading.encoding) as file:
         lines = enumerate(file, 1)
         _, first = tns_head(lines)
@@ -92,9 +92,9 @@ def _positions(path: Path, column: WordColumn) -> NDArray[np.int64]:
 
 
 def tns_head(lines: Iterator[tuple[int, str]]) -> tuple[tuple[int, ...] | None, tuple[int, list[str]] | None]:
-    """The sizes, if the top of the file tells them, and the first line of cells.
+    """The sizes, if the file begins with them, and the first line of cells.
 
-    A comment is how pltf writes sizes; others write two lines, the number of modes and the size of each.
+    pltf writes sizes in a comment; other programs write two lines, the number of modes and the sizes.
     """
     shape, modes = None, list[str]()
     for number, line in lines:
@@ -105,7 +105,7 @@ def tns_head(lines: Iterator[tuple[int, str]]) -> tuple[tuple[int, ...] | None, 
             modes = words
         elif words and modes and shape is None:
             if not _sizes(words) or modes != [str(len(words))]:
-                return None, (number, modes)  # no such line, so a line of one number, which is none of a cell
+                return None, (number, modes)  # a line with a single number is not a cell
             shape = _sizes(words)
         elif words:
             return shape, (number, words)

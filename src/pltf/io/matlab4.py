@@ -1,4 +1,4 @@
-"""Arrays of numbers in MATLAB files of version 4, read by hand: SciPy's reader may never end on spoilt ones."""
+"""Arrays in MATLAB 4 files, with an own reader because the SciPy reader may hang on damaged files."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from pltf.data.sparse_parts import sparse_array
 from pltf.memory import Allowance
 
-_MARK = 4  # bytes, at least one of which is 0: later versions begin with a text
-_HEADER = 20  # bytes: five whole numbers
-_LARGEST_CODE = 5000  # of an array; with its bytes in the other order it would be larger
-# The last two digits of the code: the type of the numbers, and the class of the array.
+_MARK = 4  # bytes, at least one of them 0; later versions begin with text
+_HEADER = 20  # bytes: five integers
+_LARGEST_CODE = 5000  # largest code of an array; with swapped bytes it is larger
+# The last two digits of the code: number type and array class.
 _TYPES = ("f8", "f4", "i4", "i2", "u2", "u1")
 _DENSE, _TEXT, _SPARSE = range(3)
 
@@ -23,15 +23,15 @@ _DENSE, _TEXT, _SPARSE = range(3)
 class Stored4:
     """An array of numbers in a file."""
 
-    table: NDArray[Any]  # as it lies there
+    table: NDArray[Any]  # as stored
     sparse: bool
     complex: bool
 
     def array(self, name: str, allowance: Allowance) -> Any:
-        """The array, dense or sparse; ``name`` stands in messages."""
+        """The array, dense or sparse; ``name`` is for messages."""
         allowance.take(2 * self.table.size * (8 if self.sparse else self.table.itemsize))
         if self.complex:
-            raise ValueError("it holds complex numbers")
+            raise ValueError("it contains complex numbers")
         table = self.table.astype(self.table.dtype.newbyteorder("="))
         return _sparse(table, name) if self.sparse else table
 
@@ -42,21 +42,21 @@ def is_version_4(content: bytes) -> bool:
 
 
 def stored_arrays_4(content: bytes) -> dict[str, Stored4]:
-    """The arrays of numbers in a file of version 4, by their names."""
+    """The arrays of numbers in a file of version 4, by name."""
     order = "<" if int.from_bytes(content[:4], "little") <= _LARGEST_CODE else ">"
     found, at = {}, 0
     while at < len(content):
         if at + _HEADER > len(content):
-            raise ValueError("it ends within a header")
+            raise ValueError("it ends inside a header")
         code, rows, columns, imaginary, letters = np.frombuffer(content, f"{order}i4", 5, at).tolist()
         kind, form = _kind_and_form(code)
         if min(rows, columns, letters) < 0:
-            raise ValueError(f"an array has the sizes {rows} and {columns} and a name of {letters} letters")
+            raise ValueError(f"an array has the shape ({rows}, {columns}) and a name of {letters} characters")
         complex = imaginary == 1 and form != _SPARSE
         dtype, count, begin = np.dtype(order + kind), rows * columns, at + _HEADER + letters
         end = begin + (2 if complex else 1) * count * dtype.itemsize
         if end > len(content):
-            raise ValueError(f"an array of the sizes {rows} and {columns} reaches beyond the end")
+            raise ValueError(f"an array of shape ({rows}, {columns}) is truncated")
         if form != _TEXT:
             name = content[at + _HEADER : begin].strip(b"\x00").decode("latin1")
             table = np.frombuffer(content, dtype, count, begin).reshape(rows, columns, order="F")
@@ -66,7 +66,7 @@ def stored_arrays_4(content: bytes) -> dict[str, Stored4]:
 
 
 def _kind_and_form(code: int) -> tuple[str, int]:
-    """The type of the numbers and the class of an array, by the digits of its code."""
+    """The number type and class of an array, from the digits of its code."""
     machine, unused, kind, form = code // 1000, code // 100 % 10, code // 10 % 10, code % 10
     if machine not in (0, 1) or unused or kind >= len(_TYPES) or form not in (_DENSE, _TEXT, _SPARSE):
         raise ValueError(f"an array has the unknown type {code}")
@@ -74,9 +74,9 @@ def _kind_and_form(code: int) -> tuple[str, int]:
 
 
 def _sparse(table: NDArray[Any], name: str) -> Any:
-    """A sparse matrix by a table of rows, columns and values, in which the positions from 1 on end with the sizes."""
+    """A sparse matrix from a table of rows, columns and values, with positions from 1 and the sizes last."""
     if table.shape[0] < 1 or table.shape[1] != 3:
-        raise ValueError(f"a sparse array has a table of the sizes {table.shape}")
+        raise ValueError(f"a sparse array has a table of shape {table.shape}")
     places = table[:, :2]
     with np.errstate(invalid="ignore"):
         whole = places.astype(np.int64)

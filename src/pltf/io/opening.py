@@ -1,4 +1,4 @@
-"""Opening files: packed or not, in any encoding, and one sentence for whatever goes wrong."""
+"""Open files, compressed or not, in any encoding, with one clear sentence per error."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from pltf.store.plain_file import check_plain_file
 
 _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _ZIP = b"PK\x03\x04"
-_FIELD = 64  # bytes that a field of a line takes, which has at least one character
-_BLOCK = 1 << 16  # bytes recoded at a time
+_FIELD = 64  # bytes in memory per field of a line; a field has at least one character
+_BLOCK = 1 << 16  # bytes re-encoded at a time
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def beginning(path: Path, encoding: str | None = None) -> bytes:
-    """The first bytes of a file, unpacked and in UTF-8."""
+    """The first bytes of a file, decompressed and in UTF-8."""
     check_plain_file(path)
     with readable(path, "data", encoding):
         with path.open("rb") as file:
@@ -35,40 +35,40 @@ def beginning(path: Path, encoding: str | None = None) -> bytes:
 
 @contextmanager
 def readable(path: Path, kind: str, encoding: str | None = None) -> Iterator[None]:
-    """Turn what readers make of a file that is not there, not whole or not what it seems into one sentence."""
+    """Convert errors of readers (missing, truncated or invalid files) to one clear sentence."""
     try:
         yield
-    except (PltfError, MemoryError):  # the file may be all right
+    except (PltfError, MemoryError):  # not an error of the file
         raise
     except FileNotFoundError:
         raise PltfError(f"there is no file {path}") from None
     except ImportError as reason:
-        if "failed to map segment" in str(reason):  # it is there, and too large for the memory that is left
+        if "failed to map segment" in str(reason):  # installed, but out of memory
             raise MemoryError(str(reason)) from reason
         package = (reason.name or "another package").split(".")[0]
-        raise PltfError(f"{path} needs {package} to be read: pip install 'pltf[io]'") from None
+        raise PltfError(f"reading {path} requires {package}: pip install 'pltf[io]'") from None
     except UnicodeError as reason:
-        advice = f": name its encoding with {py:encoding=}, such as cp1252" if encoding is None else ""
-        raise PltfError(f"{path} must be text in {encoding or 'UTF-8'}, and it is not{advice}") from reason
-    except Exception as reason:  # a file may be broken in any way
+        advice = f": set {py:encoding=}, for example cp1252" if encoding is None else ""
+        raise PltfError(f"{path} is not valid {encoding or 'UTF-8'} text{advice}") from reason
+    except Exception as reason:  # readers raise many types of error for damaged files
         text = str(getattr(reason, "strerror", None) or reason)
         if "allow_pickle" in text:
-            raise PltfError(f"{path} holds Python objects, which are not loaded: save numbers") from reason
+            raise PltfError(f"{path} contains Python objects, which are not loaded: save numbers") from reason
         text = " ".join(text.split())[:200] or type(reason).__name__
         raise PltfError(f"{path} cannot be read as {kind}: {text}") from reason
 
 
 @contextmanager
 def opened(path: Path, encoding: str | None = None) -> Iterator[TextIOWrapper]:
-    """A text, unpacked, with its line ends as they are."""
+    """Open a text file, decompressed, with unchanged line endings."""
     with unpacked(path, encoding) as file, TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
         yield text
 
 
 class Lines:
-    """The lines of a text, and how many characters were read since the last whole row.
+    """The lines of a text, and the number of characters read since the last complete row.
 
-    A line, or a row that goes on over several, is never longer than its fields may be: a packed file can be one line.
+    The length of a row, which can span several lines, is limited, because a compressed file may be one huge line.
     """
 
     def __init__(self, file: TextIOWrapper, allowance: Allowance) -> None:
@@ -89,16 +89,16 @@ class Lines:
         return line
 
     def row_ended(self) -> int:
-        """The characters of the row that has ended."""
+        """The number of characters in the row that has ended."""
         size, self._pending = self._pending, 0
         return size
 
 
-# -- packed files -------------------------------------------------------------------------------
+# -- compressed files -------------------------------------------------------------------------------
 
 
 def unpacked(path: Path, encoding: str | None = None) -> IO[bytes]:
-    """The bytes of a file, unpacked; of a text in another encoding, in UTF-8."""
+    """The bytes of a file, decompressed; text in another encoding is converted to UTF-8."""
     packing = packing_of(path)
     if packing == "gzip":
         file: Any = gzip.open(path)  # noqa: SIM115
@@ -114,9 +114,9 @@ def unpacked(path: Path, encoding: str | None = None) -> IO[bytes]:
 
 
 def packing_of(path: Path) -> str | None:
-    """How a file is packed, whatever its name says: "gzip", "zstd", "zip" or not at all.
+    """The compression of a file, detected from its content: "gzip", "zstd", "zip" or None.
 
-    Files of formats that are ZIP archives themselves, such as .npz and .xlsx, do not count as packed.
+    Formats that are ZIP archives themselves, such as .npz and .xlsx, do not count as compressed.
     """
     with path.open("rb") as file:
         begin = file.read(4)
@@ -126,12 +126,12 @@ def packing_of(path: Path) -> str | None:
 
 
 def zip_kind(path: Path) -> str | None:
-    """The format whose files are ZIP archives, as this one seems to be; None if it just packs other files."""
+    """The format of a ZIP archive, such as .xlsx; None if it only contains other files."""
     try:
         with ZipFile(path) as archive:
             names = archive.namelist()
     except BadZipFile:
-        raise PltfError(f"{path} is damaged: it begins as a ZIP archive does, and cannot be opened as one") from None
+        raise PltfError(f"{path} is damaged: it begins like a ZIP archive, but cannot be opened as one") from None
     if any(name.endswith(".npy") for name in names) or not names:
         return "npz"
     if "xl/workbook.xml" in names:
@@ -145,21 +145,21 @@ def _only_member(path: Path) -> ZipInfo:
         files = [one for one in archive.infolist() if not one.is_dir() and not _is_litter(one.filename)]
     if len(files) != 1:
         few = ", ".join(one.filename for one in files[:3]) + (", ..." if len(files) > 3 else "")
-        raise PltfError(f"{path} must hold one file, got {len(files)} ({few}): unpack it first")
+        raise PltfError(f"{path} must contain one file, got {len(files)} ({few}): extract it first")
     if files[0].compress_type not in (ZIP_STORED, ZIP_DEFLATED):
-        raise PltfError(f"{path} is packed by an uncommon method: unpack it first")
+        raise PltfError(f"{path} uses an unsupported compression method: extract it first")
     if files[0].flag_bits & 1:
-        raise PltfError(f"{path} is encrypted: unpack it first")
+        raise PltfError(f"{path} is encrypted: extract it first")
     return files[0]
 
 
 def _is_litter(name: str) -> bool:
-    """Whether a file in an archive was put there by the system, not by its owner."""
+    """Whether a file in an archive was added by the operating system."""
     return name.startswith("__MACOSX/") or name.rpartition("/")[2] in (".DS_Store", "Thumbs.db")
 
 
 def name_inside(path: Path) -> Path:
-    """The name of the file that tells the format: of an archive, that of the file in it."""
+    """The file name that determines the format; for an archive, the name of the file in it."""
     return Path(_only_member(path).filename) if packing_of(path) == "zip" else path
 
 
@@ -167,7 +167,7 @@ def name_inside(path: Path) -> Path:
 
 
 def checked_encoding(encoding: str | None) -> str | None:
-    """The encoding of a text, None for UTF-8, or one sentence."""
+    """Check the name of an encoding; None for UTF-8."""
     if encoding is None:
         return None
     try:
@@ -180,23 +180,23 @@ def checked_encoding(encoding: str | None) -> str | None:
 
 
 def looks_like_utf_16(begin: bytes) -> bool:
-    """Whether a text begins as programs on Windows write UTF-16."""
+    """Whether a text begins with a UTF-16 byte order mark."""
     return begin.startswith(_UTF_16)
 
 
 class _Recoded(RawIOBase):
-    """A text in some encoding, as bytes in UTF-8."""
+    """A text in another encoding, re-encoded as UTF-8 bytes."""
 
     def __init__(self, file: IO[bytes], encoding: str) -> None:
         self._file, self._ended, self._rest = file, False, memoryview(b"")
         self._decode = codecs.getincrementaldecoder(encoding)().decode
 
     def readable(self) -> bool:
-        """It is."""
+        """Always true."""
         return True
 
     def readinto(self, into: Any) -> int:
-        """Fill a buffer as far as one block goes."""
+        """Fill a buffer with at most one block."""
         while not self._rest and not self._ended:
             raw = self._file.read(_BLOCK)
             self._ended = not raw
@@ -206,6 +206,6 @@ class _Recoded(RawIOBase):
         return size
 
     def close(self) -> None:
-        """Close the file too."""
+        """Also close the file."""
         self._file.close()
         super().close()

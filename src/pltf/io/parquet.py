@@ -15,13 +15,13 @@ from pltf.memory import Allowance
 if TYPE_CHECKING:
     import pandas as pd
 
-_ROWS = 1 << 16  # that are read at a time
+_ROWS = 1 << 16  # rows read at a time
 
 
 def read_parquet(
     path: Path, columns: Sequence[str] | None, allowance: Allowance, most: int | None = None
 ) -> pd.DataFrame:
-    """A table with the columns that it has in the file: whole numbers with gaps stay whole."""
+    """Read a table with unchanged column names; integers with missing values stay integers."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -50,33 +50,33 @@ def parquet_columns(path: Path) -> list[str]:
 
 
 def _unpacked(facts: Any, wanted: set[str]) -> int:
-    """The bytes of the wanted columns in the largest group of rows: even to read one row, all may be unpacked."""
+    """The size of the wanted columns in the largest row group, which is decompressed as a whole."""
     groups = (facts.row_group(number) for number in range(facts.num_row_groups))
     return max((_wanted_bytes(group, wanted) for group in groups), default=0)
 
 
 def _wanted_bytes(group: Any, wanted: set[str]) -> int:
-    """The bytes of the wanted columns in a group of rows; parts of nested ones are called as ``column.part``."""
+    """The size of the wanted columns in a row group; parts of nested columns are named ``column.part``."""
     size = 0
     for chunk in map(group.column, range(group.num_columns)):
         if any(name in wanted for name in accumulate(chunk.path_in_schema.split("."), "{}.{}".format)):
-            size += max(chunk.total_uncompressed_size, 0)  # below 0 it would give memory back
+            size += max(chunk.total_uncompressed_size, 0)  # a negative size would increase the allowance
     return size
 
 
 def _rows_at_a_time(facts: Any, allowance: Allowance) -> int:
-    """So many rows that they can be held even if each has the longest word that may be in the file."""
+    """The number of rows that fit in memory even if each holds the longest possible word."""
     sizes = (facts.row_group(group).total_byte_size for group in range(facts.num_row_groups))
     return int(min(max(allowance.left // max(1, *sizes, 1), 1), _ROWS))
 
 
 def refuse_broken(path: Path, table: Any) -> None:
-    """Refuse a table with a column that is not what its type says, as text that is not UTF-8."""
+    """Raise an error for a column that is invalid for its type, such as text that is not UTF-8."""
     import pyarrow as pa
 
     for name, column in zip(table.column_names, table.columns, strict=True):
         try:
             column.validate(full=True)
         except pa.ArrowInvalid as reason:
-            told = "must be text in UTF-8, and it is not" if "UTF" in str(reason) else f"is damaged: {reason}"
+            told = "is not valid UTF-8 text" if "UTF" in str(reason) else f"is damaged: {reason}"
             raise PltfError(f"{path}: column {name!r} {told}") from None

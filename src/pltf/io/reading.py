@@ -1,4 +1,4 @@
-"""How a file is to be read."""
+"""Options for reading a file."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ GO_WITH = {
 
 @dataclass(frozen=True)
 class Reading:
-    """How a file is to be read; what is None is found out from the file."""
+    """Options for reading a file; None means detect from the file."""
 
     format: str | None = None
-    variable: str | None = None  # the array, in a file that has several
-    sheet: str | None = None  # of a workbook
+    variable: str | None = None  # array to read, if the file has several
+    sheet: str | None = None  # sheet of a workbook
     query: str | None = None  # SQL, or the name of a table
-    encoding: str | None = None  # of text
+    encoding: str | None = None  # encoding of text
     decimal: str | None = None  # "." or ","
-    keep_blanks: bool = False  # leading and trailing ones, of labels and of headers
-    limit: float | None = None  # bytes of memory
+    keep_blanks: bool = False  # keep leading and trailing blanks of labels and headers
+    limit: float | None = None  # maximum memory in bytes
 
     def __post_init__(self) -> None:
         flag("keep_blanks", self.keep_blanks)

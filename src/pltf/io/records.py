@@ -1,4 +1,4 @@
-"""Tables whose rows come as Python objects: from workbooks, JSON and databases."""
+"""Tables from rows of Python objects: workbooks, JSON and databases."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pltf.memory import Allowance
 if TYPE_CHECKING:
     import pandas as pd
 
-_ROWS = 1 << 12  # that are taken at a time
-_OBJECT = 64  # bytes that an object of Python takes beside its letters
+_ROWS = 1 << 12  # rows per block
+_OBJECT = 64  # size of a Python object in bytes, without its characters
 
 
 def as_table(
@@ -27,7 +27,7 @@ def as_table(
     allowance: Allowance,
     most: int | None = None,
 ) -> pd.DataFrame:
-    """A table of the wanted columns; whole numbers with gaps stay whole."""
+    """A table of the wanted columns; integers with missing values stay integers."""
     import pandas as pd
 
     refuse_absent(path, columns or (), names)
@@ -46,8 +46,8 @@ def as_table(
 
 
 def plain_value(path: Path, value: Any, where: str, column: str) -> Any:
-    """A value of a cell: a word, a number, a date or nothing."""
+    """Check that a value is a word, a number, a date or missing."""
     if isinstance(value, (list, dict, tuple, bytes)):
         kind = {"list": "a list", "dict": "an object", "tuple": "a list", "bytes": "binary data"}[type(value).__name__]
-        raise PltfError(f"{path}: {where} of column {column!r} has {kind}, and a word, a number or a date is wanted")
+        raise PltfError(f"{path}: {where} of column {column!r} has {kind}, but must be a word, a number or a date")
     return value

@@ -1,4 +1,4 @@
-"""Results from files."""
+"""Load saved results."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ _READERS: dict[str, Callable[[Boxes], Fit | Selection]] = {FIT: fit_from, SEARCH
 
 
 def load(path: str | os.PathLike[str], *, limit: float | None = None) -> Fit | Selection:
-    """A fit, or a search, from the file that it was saved in.
+    """Load a fit or a search from a file.
 
-    Loading runs no code of the file, whoever it comes from. Files of older versions of pltf can be read.
-    A file that would take more than ``limit`` bytes of memory is refused; by default, more than half of what is free.
+    Loading never runs code from the file, so files from untrusted sources are safe. Files written by older versions of
+    pltf can be read. A file that needs more than ``limit`` bytes of memory raises an error (default: half of the free
+    memory).
 
     >>> import numpy as np, pltf, tempfile, os
     >>> fit = pltf.nmf(rank=2).fit(np.diag([1, 2, 3, 4]))
@@ -36,13 +37,13 @@ def load(path: str | os.PathLike[str], *, limit: float | None = None) -> Fit | S
     where = as_path(path)
     kind, boxes = read(where, limit)
     if kind in (FIT_UNFINISHED, SEARCH_UNFINISHED):
-        raise PltfError(f"{where} is a {kind} that has not ended: go on with {py:resume=True}")
+        raise PltfError(f"{where} is a {kind} that has not ended: continue it with {py:resume=True}")
     with readable(where):
         return _READERS[kind](boxes)
 
 
 def is_saved(path: Path) -> bool:
-    """Whether a file was saved by pltf, as a fit or a search."""
+    """Whether a file is a fit or a search saved by pltf."""
     if not beginning(path).startswith(b"\x89HDF"):
         return False
     import h5py
@@ -50,5 +51,5 @@ def is_saved(path: Path) -> bool:
     try:
         with h5py.File(path, "r") as file:
             return bool(file.attrs.get("format") == "pltf")
-    except Exception:  # it may be broken in any way
-        raise PltfError(f"{path} is damaged: it begins as a netCDF file does, and cannot be opened as one") from None
+    except Exception:  # damaged files raise many types of error
+        raise PltfError(f"{path} is damaged: it begins like a netCDF file, but cannot be opened as one") from None

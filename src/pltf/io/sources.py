@@ -1,4 +1,4 @@
-"""What is read and is not a file by its own name: standard input, and databases by their URL."""
+"""Inputs that are not plain files: standard input, and databases given by URL."""
 
 from __future__ import annotations
 
@@ -16,15 +16,11 @@ from pltf.memory import Allowance
 _Plain: Any = type(Path())
 _FILES = {"sqlite": "sqlite", "duckdb": "duckdb"}  # URLs of files that are read without SQLAlchemy
 _BLOCK = 1 << 20
-<<<<<<< HEAD
-STANDARD_INPUT = "standard input"  # as messages call it
-=======
 _PIPED = "standard input"
->>>>>>> p-user
 
 
 class Source(_Plain):  # type: ignore[misc]
-    """A path that messages call by another name."""
+    """A path with another name in messages."""
 
     shown: str
     url: str | None
@@ -44,7 +40,7 @@ class Source(_Plain):  # type: ignore[misc]
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The name used in messages."""
         return str(getattr(self, "shown", super().name))
 
 
@@ -54,35 +50,27 @@ def name_on_the_command_line(file: Path) -> str:
 
 
 def database_url(text: str) -> Path | None:
-    """The database of a URL; None if a text is no URL."""
+    """The database at a URL, or None if the text is not a URL."""
     if not is_url(text):
         return None
     scheme, _, rest = text.partition("://")
     if scheme in _FILES and rest.startswith("/") and rest != "/":
         return Path(rest[1:])
     if scheme in ("http", "https", "ftp", "s3", "gs", "file"):
-        raise PltfError(f"{without_password(text)} is not read over the network: download it first")
+        raise PltfError(f"{without_password(text)} cannot be read over the network: download it first")
     return Source.called(without_password(text), Path("no-file"), url=text)
 
 
 @contextmanager
 def standard_input(limit: float | None) -> Iterator[Path]:
-    """What is piped in, as a file that is deleted in the end."""
+    """Copy standard input to a temporary file, which is deleted at the end."""
     if sys.stdin is None or sys.stdin.isatty():
         raise PltfError("- stands for standard input, and nothing is piped into it")
-<<<<<<< HEAD
-    allowance = Allowance(STANDARD_INPUT, limit)
-=======
     allowance = Allowance(_PIPED, limit)
->>>>>>> p-user
     with tempfile.TemporaryDirectory(prefix="pltf-") as folder:
         path = Path(folder) / "input"
         with path.open("wb") as file:
             while block := sys.stdin.buffer.read(_BLOCK):
                 allowance.take(len(block))
                 file.write(block)
-<<<<<<< HEAD
-        yield Source.called(STANDARD_INPUT, path)
-=======
         yield Source.called(_PIPED, path)
->>>>>>> p-user

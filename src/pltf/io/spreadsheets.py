@@ -1,4 +1,4 @@
-"""Tables for spreadsheets, which take text that begins with certain characters for a formula."""
+"""Safe tables for spreadsheets, which treat text that begins with certain characters as a formula."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what text begins with that spreadsheets evaluate
-_QUOTE = "'"  # makes it text again
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters of text that spreadsheets evaluate
+_QUOTE = "'"  # prefix that makes it text
 
 
 def spreadsheet_safe(table: pd.DataFrame) -> pd.DataFrame:
-    """A copy of a table whose text no spreadsheet takes for a formula: a ``'`` is put before it.
+    """Copy a table and prefix a ``'`` to text that a spreadsheet would treat as a formula.
 
-    That is text which begins with ``=``, ``+``, ``-``, ``@``, a tab or a carriage return, in cells and in names of
-    columns. Numbers stay as they are. Use it before ``to_csv`` if labels come from others; ``pltf predict`` and ``pltf
-    convert`` have ``--spreadsheet-safe``.
+    This applies to text that begins with ``=``, ``+``, ``-``, ``@``, a tab or a carriage return, in cells and column
+    names. Numbers are unchanged. Use it before ``to_csv`` if labels come from untrusted sources. The commands
+    ``pltf predict`` and ``pltf convert`` have the option ``--spreadsheet-safe``.
 
     >>> import pandas as pd, pltf
     >>> answers = pd.DataFrame({"user": ["ann", "=1+2"], "mean": [0.5, -1.0]})
@@ -33,13 +33,13 @@ def spreadsheet_safe(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def formulas_in(table: pd.DataFrame) -> list[str]:
-    """Different texts of a table that a spreadsheet would take for formulas."""
+    """The distinct texts of a table that a spreadsheet would treat as formulas."""
     words = [word for column in _columns(table) if _has_text(column) for word in column.unique()]
     return list(dict.fromkeys(word for word in [*table.columns, *words] if _is_formula(word)))
 
 
 def _columns(table: pd.DataFrame) -> list[pd.Series]:
-    return [table.iloc[:, at] for at in range(table.shape[1])]  # names may stand twice
+    return [table.iloc[:, at] for at in range(table.shape[1])]  # names may be duplicated
 
 
 def _has_text(column: pd.Series) -> bool:

@@ -1,4 +1,4 @@
-"""Columns of words from a text, turned into labels or numbers."""
+"""Convert columns of words to labels or numbers."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NO_VALUE = frozenset(("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "<NA>", "-"))
-_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")  # as a label: nothing is lost when it is a number
+_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")  # labels that convert to integers without loss
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|[+-]?inf(?:inity)?", re.IGNORECASE | re.ASCII)
 TRUTH = {"true": 1, "false": 0}
-_GROUPED = re.compile(r"[+-]?[1-9][0-9]{0,2}\.[0-9]{3}")  # of a point, as 6.200
+_GROUPED = re.compile(r"[+-]?[1-9][0-9]{0,2}\.[0-9]{3}")  # ambiguous, such as 6.200
 _WHOLE_PART = r"[0-9]{{1,3}}(?:[{other}'’ \u00a0\u202f][0-9]{{3}})+|[0-9]+|(?=[{decimal}])"  # grouped or not
-# By the sign before the decimals: the sign of the number, its whole part, its decimals, its exponent.
+# For each decimal sign: the sign of the number, its integer part, decimals and exponent.
 _LOCAL = {
     decimal: re.compile(
         rf"([+-]?)({_WHOLE_PART.format(decimal=decimal, other=other)})([{decimal}][0-9]*)?([eE][+-]?[0-9]+)?"
@@ -35,21 +35,21 @@ _LOCAL = {
     for decimal, other in ((",", "."), (".", ","))
 }
 
-# Bytes at the peak, from a table in words to the cells of an observation: of a field, and of a word beside its letters.
+# Peak bytes between a table of words and an observation: per field, and per word without its characters.
 CELL, WORD = 32, 150
 
-Rows = list[list[str]]  # in words
+Rows = list[list[str]]  # of words
 
 
 class WordColumn(NamedTuple):
-    """A column of words: each of them once, and which of them each row has."""
+    """A column of words: the distinct words, and the code of each row."""
 
     words: list[str]
     codes: NDArray[np.int32] | NDArray[np.int64]
 
 
 def word_columns(rows: Iterator[Rows], wanted: Sequence[int], allowance: Allowance) -> list[WordColumn]:
-    """The wanted columns of rows."""
+    """Collect the wanted columns of rows."""
     words: list[defaultdict[str, int]] = [defaultdict(count().__next__) for _ in wanted]
     codes = [array("q") for _ in wanted]
     for block in rows:
@@ -65,13 +65,13 @@ def word_columns(rows: Iterator[Rows], wanted: Sequence[int], allowance: Allowan
 
 
 def as_labels(column: WordColumn, path: Path, name: str, *, keep_blanks: bool = False) -> pd.Categorical:
-    """Labels, sorted; if all are plain whole numbers, as such. An empty field has none."""
+    """Sorted labels, as integers if all are plain whole numbers. Empty fields are missing."""
     import pandas as pd
 
     column = column if keep_blanks else _stripped(column, f"{path}: column {name!r}")
     words = column.words
     if any("\x00" in word for word in words):
-        raise PltfError(f"{path} must be text, and it holds NUL characters")
+        raise PltfError(f"{path} must be text, but it contains NUL characters")
     given = [at for at, word in enumerate(words) if word]
     whole = bool(given) and all(_WHOLE.fullmatch(words[at]) for at in given)
     names: Sequence[Any] = [int(word or 0) for word in words] if whole else words
@@ -83,7 +83,7 @@ def as_labels(column: WordColumn, path: Path, name: str, *, keep_blanks: bool = 
 
 
 def _stripped(column: WordColumn, what: str) -> WordColumn:
-    """A column without leading and trailing blanks; says so where that merges labels."""
+    """Strip leading and trailing blanks from a column; warns if this merges labels."""
     plain = list(map(str.strip, column.words))
     if plain == column.words:
         return column
@@ -95,7 +95,7 @@ def _stripped(column: WordColumn, what: str) -> WordColumn:
 
 
 def as_numbers(column: WordColumn, decimal: str | None = None) -> NDArray[Any]:
-    """A column that is none of labels: numbers if all of it are numbers or absent, otherwise words."""
+    """Convert a column to numbers if all fields are numbers or empty, otherwise keep the words."""
     plain = _plain_numbers(column.words) if decimal is None else None
     if plain is not None:
         return plain[column.codes]
@@ -104,14 +104,14 @@ def as_numbers(column: WordColumn, decimal: str | None = None) -> NDArray[Any]:
         return np.array(column.words, dtype=object)[column.codes]
     whole = [one for one in numbers if isinstance(one, int)]
     mixed = len(whole) < len(numbers)
-    beyond = max(map(abs, whole), default=0) > (EXACT if mixed else 2**63 - 1)  # then as they are, for others to judge
+    beyond = max(map(abs, whole), default=0) > (EXACT if mixed else 2**63 - 1)  # keep them exact; checked later
     return np.array(numbers, dtype=object if beyond else None if numbers else float)[column.codes]
 
 
 def _plain_numbers(words: list[str]) -> NDArray[Any] | None:
-    """Numbers of digits, points and negative exponents, all at once; None if there are others, or large whole ones.
+    """Convert simple numbers (digits, points, negative exponents) in one pass; None for others or large integers.
 
-    Of these characters ``float`` takes what ``number_in`` takes, and a column may have a million different ones.
+    For these characters, ``float`` and ``number_in`` agree; a column may have a million distinct numbers.
     """
     text = "".join(words)
     if text.encode().translate(None, b"0123456789.e-") or text.count("-") != text.count("e-"):
@@ -122,14 +122,14 @@ def _plain_numbers(words: list[str]) -> NDArray[Any] | None:
     kind = np.int64 if len(whole) == len(words) else np.float64
     try:
         return np.fromiter(map(int if kind is np.int64 else float, words), dtype=kind, count=len(words))
-    except ValueError:  # 1.2.3, or nothing at all
+    except ValueError:  # 1.2.3, or empty
         return None
 
 
 def number_in(word: str, decimal: str | None = None) -> int | float | None:
-    """The number that a word of a file is, NaN for an absent one; None if it is no number.
+    """Parse a word as a number; NaN if it is empty, None if it is not a number.
 
-    With ``decimal``, the sign before the decimals, thousands may be grouped.
+    With ``decimal``, the decimal sign, thousands separators are allowed.
 
     >>> number_in("12"), number_in("0.1"), number_in("NA"), number_in("12 kg")
     (12, 0.1, nan, None)
@@ -146,7 +146,7 @@ def number_in(word: str, decimal: str | None = None) -> int | float | None:
 
 
 def _with_point(word: str, decimal: str) -> str:
-    """A number with a decimal point and no grouped thousands; what is no such number is left or made a word."""
+    """Rewrite a number with a decimal point and without separators; other words are never read as numbers."""
     found = _LOCAL[decimal].fullmatch(word)
     if found is None:
         return f"{word} " if _NUMBER.fullmatch(word) and "inf" not in word.lower() else word
@@ -155,7 +155,7 @@ def _with_point(word: str, decimal: str) -> str:
 
 
 def ambiguous_number(words: Sequence[str]) -> str | None:
-    """The first number such as 6.200 if nothing tells whether its point stands before decimals or thousands.
+    """The first number such as 6.200 if its point may be a decimal point or a thousands separator.
 
     >>> ambiguous_number(["7", "6.200"]), ambiguous_number(["0.250", "6.200"])
     ('6.200', None)

@@ -31,7 +31,7 @@ Cells = tuple[Any, ...]
 def read_workbook(
     path: Path, reading: Reading, columns: Sequence[str] | None, allowance: Allowance, most: int | None = None
 ) -> pd.DataFrame:
-    """A table in a sheet; its first row that is not empty names the columns, and empty rows do not count."""
+    """Read a table from a sheet; the first non-empty row is the header, and empty rows are skipped."""
     with _rows(path, reading, allowance) as rows:
         names = _names(path, reading, rows)
         return as_table(path, names, (row for _, row in rows), columns, allowance, most)
@@ -44,7 +44,7 @@ def workbook_columns(path: Path, reading: Reading, allowance: Allowance) -> list
 
 
 def row_in_sheet(path: Path, reading: Reading, row: int) -> int:
-    """The number that a row of the table has in the sheet."""
+    """The row number in the sheet of a row of the table."""
     with _rows(path, reading, Allowance(path, reading.limit)) as rows:
         return next(number for at, (number, _) in enumerate(rows) if at == row + 1)
 
@@ -55,13 +55,13 @@ def _names(path: Path, reading: Reading, rows: Iterator[tuple[int, Cells]]) -> l
     while names and not names[-1]:
         names.pop()
     if not names:
-        raise PltfError(f"{path}: the sheet must begin with the names of its columns, and it is empty")
+        raise PltfError(f"{path}: the sheet must begin with a header, but it is empty")
     return names if reading.keep_blanks else [name.strip() for name in names]
 
 
 @contextmanager
 def _rows(path: Path, reading: Reading, allowance: Allowance) -> Iterator[Iterator[tuple[int, Cells]]]:
-    """The rows of the sheet that are not empty, with their numbers."""
+    """The non-empty rows of the sheet, with their numbers."""
     import openpyxl
 
     _check_archive(path, allowance)
@@ -69,14 +69,14 @@ def _rows(path: Path, reading: Reading, allowance: Allowance) -> Iterator[Iterat
         book = openpyxl.load_workbook(path, read_only=True, data_only=True, keep_links=False)
     with closing(book):
         sheet = book[_chosen(path, reading.sheet, book)]
-        sheet.reset_dimensions()  # a file may say that it is as wide as can be
+        sheet.reset_dimensions()  # a file may declare the maximum width
         with closing(sheet.iter_rows(values_only=True)) as held:
             rows = enumerate(islice(held, _MOST_ROWS), 1)
             yield ((number, row) for number, row in rows if any(one is not None for one in row))
 
 
 def _check_archive(path: Path, allowance: Allowance) -> None:
-    """Ask for the memory of the words, which are read at once, and refuse XML that defines more than it holds."""
+    """Check the memory of shared strings, which are read at once, and reject XML entity definitions."""
     with ZipFile(path) as archive:
         for one in archive.infolist():
             if one.filename.endswith("sharedStrings.xml"):
@@ -111,6 +111,6 @@ def _chosen(path: Path, sheet: str | None, book: Any) -> str:
     if sheet is None and len(shown or names) == 1:
         return str((shown or names)[0])
     if sheet is None or sheet not in names:
-        came = f"got {sheet!r}" if sheet is not None else f"say which with {py:sheet=}"
+        came = f"got {sheet!r}" if sheet is not None else f"select one with {py:sheet=}"
         raise PltfError(f"{path} has the sheets {in_words(names)}: {came}")
     return sheet

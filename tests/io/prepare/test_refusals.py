@@ -130,7 +130,7 @@ def test_of_batches_that_are_not_alike(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({}, "a table needs dims=, the columns that are its indices"),
+        ({}, "a table requires dims=, the columns to use as indices"),
         ({"dims": ["usr"]}, "the table must have a column 'usr'; it has user, n, x (did you mean 'user'?)"),
         ({"dims": ["user:fortnight"]}, "must end in one of minute"),
         ({"dims": ["user", "user"]}, "must name each column once"),

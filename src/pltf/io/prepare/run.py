@@ -194,8 +194,8 @@ def _given_labels(labels: Any) -> dict[str, Labels]:
 
 def _keys(data: Source, dims: Any, shape: Any) -> list[Key]:
     """The index columns."""
-    tabular = not isinstance(data, (DenseArray, TnsFile))
-    keys = keys_of(dims, data.columns(), data.name) if tabular else _axes(data, dims, shape)
+    of_axes = isinstance(data, (DenseArray, TnsFile))
+    keys = _axes(data, dims, shape) if of_axes else keys_of(dims, data.columns(), data.name)
     reserved = [key.dim for key in keys if key.dim in ("", COUNT_COLUMN)]
     if reserved:
         raise ObservationError(f"{data.name}: an index of a cell store cannot be called {reserved[0]!r}: rename it")
