@@ -194,8 +194,10 @@ def _given_labels(labels: Any) -> dict[str, Labels]:
 
 def _keys(data: Source, dims: Any, shape: Any) -> list[Key]:
     """The index columns."""
-    of_axes = isinstance(data, (DenseArray, TnsFile))
-    keys = _axes(data, dims, shape) if of_axes else keys_of(dims, data.columns(), data.name)
+    if isinstance(data, (DenseArray, TnsFile)):
+        keys = _axes(data, dims, shape)
+    else:
+        keys = keys_of(dims, data.columns(), data.name)
     reserved = [key.dim for key in keys if key.dim in ("", COUNT_COLUMN)]
     if reserved:
         raise ObservationError(f"{data.name}: an index of a cell store cannot be called {reserved[0]!r}: rename it")
