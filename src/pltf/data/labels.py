@@ -290,9 +290,20 @@ def labels_of(column: Any, what: str, bin: str | None, *, keep_blanks: bool = Fa
         index = binned(index, bin, what, ObservationError)
         labels = Labels(_all_bins(index, bin, what), bin, zone)
         return labels, np.asarray(labels.index.get_indexer(index), dtype=np.intp)
-    positions, unique = pd.factorize(index, sort=True)
+    positions, unique = _factorized(index, sort=True)
     found, at = Labels(pd.Index(unique), zone=zone), positions.astype(np.intp, copy=False)
     return (found, at) if keep_blanks else _without_blanks(found, at, what, ordered=False)
+
+
+def _factorized(index: pd.Index, *, sort: bool) -> tuple[NDArray[np.intp], Any]:
+    """``pd.factorize``, which before pandas 3 merges words that differ only after a NUL character."""
+    import pandas as pd
+
+    if index.dtype == object and int(pd.__version__.split(".")[0]) < 3 and any("\0" in str(one) for one in index):
+        unique = sorted(set(index)) if sort else list(dict.fromkeys(index))
+        places = {word: place for place, word in enumerate(unique)}
+        return np.array([places[word] for word in index], dtype=np.intp), np.array(unique, dtype=object)
+    return pd.factorize(index, sort=sort)
 
 
 def _without_blanks(
@@ -305,7 +316,7 @@ def _without_blanks(
     plain = list(map(str.strip, words))
     if plain == words:
         return labels, positions
-    places, unique = pd.factorize(np.array(plain, dtype=object), sort=not ordered)
+    places, unique = _factorized(pd.Index(plain, dtype=object), sort=not ordered)
     warn_of_merged(words, plain, what)
     return replace(labels, index=pd.Index(unique, dtype=object)), places.astype(np.intp, copy=False)[positions]
 
