@@ -301,7 +301,7 @@ def test_dask_dataframes(client: Any) -> None:
         pltf.DataWarning, match=r"every row counts one, and the columns n, m are not used: .* pltf.prepare"
     ):
         CP.fit(dd.from_pandas(frame.assign(n=1, m=1), npartitions=2), **SHORT)
-    with pytest.raises(pltf.ObservationError, match=r"data is a collection of Dask: write a cell store"):
+    with pytest.raises(pltf.ObservationError, match=r"data is a Dask collection: write a cell store"):
         pltf.observe(few, dims=list("abc"))
     with pytest.raises(pltf.ObservationError, match="mask does not go with a collection of Dask"):
         CP.fit(few, mask=np.ones(SHAPE, bool))

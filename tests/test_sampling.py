@@ -92,7 +92,7 @@ def test_a_fit_has_its_draws(fit: pltf.Fit, vb: pltf.Fit) -> None:
 def test_the_defaults_are_those_of_the_docstring() -> None:
     told = f"{DEFAULTS.chains} chains, {DEFAULTS.burn_in} sweeps of burn-in"
     assert told in (pltf.Model.fit.__doc__ or "")
-    assert f"{DEFAULTS.draws} draws, {DEFAULTS.thin}." in (pltf.Model.fit.__doc__ or "")
+    assert f"{DEFAULTS.draws} draws, ``thin={DEFAULTS.thin}``" in (pltf.Model.fit.__doc__ or "")
 
 
 @pytest.mark.parametrize(

@@ -248,7 +248,7 @@ def test_the_plan_tells_that_cells_stay_on_disk(tmp_path: Path) -> None:
     text = str(plan)
     assert "engine    parts: X stays on disk" in text
     assert "cells in 3 parts on disk" in text
-    assert "all others are zero, but for" in text
+    assert "all others are zero, except" in text
     assert "closed form less" in text
     assert "(on disk)" in text
     assert plan.seconds > 0

@@ -135,7 +135,7 @@ class NotationError(PltfError):
     >>> pltf.Model("X[i,j] = A[i,r] * A[j,r]", r=2)
     Traceback (most recent call last):
         ...
-    pltf.errors.NotationError: factor A stands twice in one equation, so the model is not linear in it
+    pltf.errors.NotationError: factor A occurs twice in one equation: the model must be linear in each factor
       X[i,j] = A[i,r] * A[j,r]
                         ^
     """

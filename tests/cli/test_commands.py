@@ -343,7 +343,7 @@ def test_a_checkpoint_is_gone_on_with(folder: Path, tmp_path: Path) -> None:
     assert isinstance(first, pltf.Fit)
     assert isinstance(second, pltf.Fit)
     assert first.bound == second.bound
-    assert "another model" in here(*command[:5], 3, *command[6:], "--resume", "-o", tmp_path / "c.nc").err
+    assert "a different model" in here(*command[:5], 3, *command[6:], "--resume", "-o", tmp_path / "c.nc").err
 
 
 def test_going_on_replaces_its_own_output_and_no_other(folder: Path, tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ def test_the_command_reads_the_file_alike(tmp_path: Path, monkeypatch: pytest.Mo
         events.to_sql("other", connection, index=False)
     query = ("--query", "SELECT * FROM visits")
     command = suggested(here("fit", "shop.db", *query, "--limit", "1GB").refusal)
-    assert command[-4:] == [*query, "--limit", "1000000000"]
+    assert command[2:4] == [*query]
     assert here(*command, "--max-iter", 3).code == 0
     piped = SimpleNamespace(buffer=io.BytesIO(events.to_csv(index=False).encode()), isatty=lambda: False)
     monkeypatch.setattr(sys, "stdin", piped)

@@ -204,7 +204,7 @@ def test_wide_tables_of_more_columns_and_of_dates(desk: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words", "why"),
     [
-        ("user,x\nann,1\n", ("-i", "user"), "--wide requires at least two names in --index"),
+        ("user,x\nann,1\n", ("-i", "user"), "--wide needs at least two names with --index"),
         ("user,x\nann,1\n", ("-i", "who,page"), "no column 'who'; it has user, x"),
         ("user,x,y\nann,1,many\n", ("-i", "user,page"), "line 2 of column 'y' has 'many', which is not a number"),
         ("user,x,x\nann,1,2\n", ("-i", "user,page"), "several columns with the same name"),

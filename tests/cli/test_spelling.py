@@ -110,8 +110,8 @@ def test_wrong_values_of_every_option(command: str, desk: Path) -> None:
 
 
 DEEP = [
-    ((*NMF, "--holdout", "0.01"), "--holdout must hide one of 4 observed cells at least"),
-    ((*NMF, "--holdout", "0.99"), "--holdout must leave one of 4 observed cells at least"),
+    ((*NMF, "--holdout", "0.01"), "--holdout must hide at least one of 4 observed cells"),
+    ((*NMF, "--holdout", "0.99"), "--holdout must keep at least one of 4 observed cells"),
     ((*NMF, "--method", "em", "-p", "shape=1"), "--method em has no prior: omit --prior, or"),
     ((*NMF, "--method", "map", "-p", "learn=mean"), "--method map cannot learn a prior"),
     ((*NMF, "-p", "tie=component"), "--prior: tie=component says how a learned value is shared: it needs learn="),
@@ -130,16 +130,16 @@ DEEP = [
     (("fit", "empty.csv", *NMF[2:]), "at least one cell must be observed, but all are missing"),
     (
         ("fit", "zones.csv", "--nmf", "1", "-o", "out.nc", "--force", "-i", "user,when:day"),
-        "one time zone, got UTC+01:00 and UTC+02:00: write all with",
+        "one time zone, got UTC+01:00 and UTC+02:00: use one UTC offset",
     ),
     (("fit", "a.csv", "--nmf", "1", "-o", "new.nc", "-i", "user,place:decade"), "--index"),
-    (("fit", "a.csv", "--nmf", "1", "-o", "new.nc", "-i", "user=r,place"), "choose another name in --index"),
+    (("fit", "a.csv", "--nmf", "1", "-o", "new.nc", "-i", "user=r,place"), "rename it in --index"),
     (("fit", "x.npy", "--nmf", "1", "-o", "new.nc", "-i", "a"), "--index must be 2 different names"),
     (("fit", "x.npy", "-m", "ir,jr->ij", "-o", "new.nc"), "latent index 'r' has no size: give it as --size r=3"),
     (("fit", "two.npz", "--nmf", "1", "-o", "new.nc"), "select one with --variable"),
     (("fit", "odd.bin", "--nmf", "1", "-o", "new.nc"), "set --format"),
     (("select", "a.csv", "-i", "user,place", "-m", "ir,jr->ij", "-s", "q=1:2", "-s", "r=1"), "the latent indices"),
-    (("predict", "run.nc", "--top", "2", "--among", "zero"), "no cell of X is among those asked for ('zero')"),
+    (("predict", "run.nc", "--top", "2", "--among", "zero"), "no cell of X is zero: --among all searches the others"),
     (("predict", "run.nc", "--cells", "cells.csv"), "--cells: line 2 has 7 for index 'i', which runs from 0 to 2"),
     (("predict", "run.nc", "--top", "2", "--among", "all", "--level", "2"), "--level must lie between 0 and 1"),
     (("predict", "run.nc", "--top", "2", "--among", "all", "--atleast", "9" * 17), "--atleast must be at most 2**53"),

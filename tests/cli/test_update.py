@@ -132,7 +132,7 @@ def test_a_fit_that_does_not_know_how_it_was_read() -> None:
         ((*UPDATE, "--append", "user"), "--append names 'user', which has labels in the fit"),
         ((*UPDATE, "--zeros", "user,"), "--zeros must be names with commas between them, got 'user,'"),
         ((*UPDATE, "--missing", "unlisted"), "in the data of the fit they are zeros: pass --missing nan"),
-        ((*UPDATE, "--value", "note"), "which is no number"),
+        ((*UPDATE, "--value", "note"), "which is not a number"),
         (("update", "b.csv", "b.csv", "-o", "run2.nc"), "b.csv is not a file saved by pltf"),
         (
             ("update", "em.nc", "b.csv", "-o", "run2.nc"),

@@ -145,7 +145,7 @@ def test_wrong_arguments_are_refused() -> None:
         pltf.cp(rank=2).plan(np.ones((2, 2)))
     with pytest.raises(pltf.ObservationError, match="mask must have the shape of X"):
         pltf.nmf(rank=2).plan(np.ones((2, 2)), mask=np.ones((3, 3)))
-    with pytest.raises(pltf.ObservationError, match="has its holes already"):
+    with pytest.raises(pltf.ObservationError, match="with its own missing cells"):
         pltf.nmf(rank=2).plan(pltf.observe(np.ones((2, 2))), mask=np.ones((2, 2)))
     with pytest.raises(pltf.EngineError, match="engine must be one of"):
         pltf.nmf(rank=2).plan(np.ones((2, 2)), engine="quantum")

@@ -53,7 +53,7 @@ def test_finite_and_monotone(case: Any, dtype: str, method: str) -> None:
     ranks, X, prior = case
     options: dict[str, Any] = {} if method == "em" else {"prior": pltf.Gamma(**({"shape": 0.5, "mean": 10.0} | prior))}
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "float32 gives the", pltf.ConvergenceWarning)  # of huge counts
+        warnings.filterwarnings("ignore", "float32 computes the", pltf.ConvergenceWarning)  # of huge counts
         fit = pltf.cp(**ranks).fit(X, method=method, max_iter=150, tol=0, dtype=dtype, restarts=2, **options)
     assert_sane(fit)
 

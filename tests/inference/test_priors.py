@@ -401,7 +401,7 @@ def test_a_prior_that_cannot_be_learned_is_refused(arguments: dict[str, object],
         (
             "vb",
             {"A": pltf.Gamma(0.5, np.ones((12, 2)), learn="mean")},
-            "prior of A: a mean that is learned must begin with",
+            "prior of A: a learned mean must start with",
         ),
         (
             "vb",

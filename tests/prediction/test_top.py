@@ -66,7 +66,7 @@ def test_the_top_is_that_of_all_cells(full: Array, storage: str, among: str, dat
             return
         may = allowed(full, among)
         if not may.any():
-            with pytest.raises(pltf.PltfError, match="no cell of X is among those asked for"):
+            with pytest.raises(pltf.PltfError, match="no cell of X is (zero|missing)"):
                 fit.top(k, among)
             return
         table = fit.top(k, among, atleast=least, draws=20, unsupported=True)
@@ -182,7 +182,7 @@ def test_a_tensor_of_one_cell() -> None:
     fit = CP.fit(np.zeros((1, 1, 1)), max_iter=2, tol=0)
     assert places(fit.top(3, "zero"), 3).tolist() == [[0, 0, 0]]
     full = CP.fit(np.ones((1, 1, 1)), max_iter=2, tol=0)
-    with pytest.raises(pltf.PltfError, match=r"no cell of X is among those asked for \('zero'\)"):
+    with pytest.raises(pltf.PltfError, match="no cell of X is zero: among='all' searches the others"):
         full.top(3, "zero")
 
 

@@ -298,7 +298,7 @@ def test_ranking_may_choose() -> None:
     found = quietly(pltf.select, MODEL, X, score="auc", **SMALL)
     scores = found.summary()["heldout"]
     assert ((scores > 0.5) & (scores <= 1)).all()
-    assert "hidden   auc 0." in repr(found)
+    assert "held out auc 0." in repr(found)
 
 
 def test_the_grid_is_widened_while_the_best_is_at_its_edge() -> None:

@@ -96,7 +96,7 @@ def _check_parts(format: str, parts: Mapping[str, Any], shape: tuple[int, ...], 
 def _checked_shape(shape: Any, name: str) -> tuple[int, ...]:
     sizes = _whole(shape, "shape", name)
     if not sizes.size or (sizes < 0).any() or (sizes > _LARGEST).any():
-        raise ObservationError(f"{name}: shape must have sizes of at least 0, got {brief(sizes.tolist())}")
+        raise ObservationError(f"{name}: shape must have sizes from 0 to {_LARGEST}, got {brief(sizes.tolist())}")
     return tuple(sizes.tolist())
 
 
