@@ -130,7 +130,7 @@ def test_sound_ones_are_read_as_before(format: str) -> None:
 @pytest.mark.parametrize("values", [[2**63], [-1], [0.5], [[3, 4]]])
 def test_shapes_that_are_none(values: list[Any]) -> None:
     kind = np.uint64 if values == [2**63] else None
-    with pytest.raises(PltfError, match="shape must have sizes"):
+    with pytest.raises(PltfError, match=r"shape must (be|have sizes)"):
         sparse_array("csr", {}, np.array(values, dtype=kind), "data")  # type: ignore[arg-type]
 
 

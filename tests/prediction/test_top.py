@@ -66,7 +66,7 @@ def test_the_top_is_that_of_all_cells(full: Array, storage: str, among: str, dat
             return
         may = allowed(full, among)
         if not may.any():
-            with pytest.raises(pltf.PltfError, match="no cell of X is (zero|missing)"):
+            with pytest.raises(pltf.PltfError, match=r"no cell of X is (zero|missing)"):
                 fit.top(k, among)
             return
         table = fit.top(k, among, atleast=least, draws=20, unsupported=True)
