@@ -291,8 +291,8 @@ def labels_of(column: Any, what: str, bin: str | None, *, keep_blanks: bool = Fa
         labels = Labels(_all_bins(index, bin, what), bin, zone)
         return labels, np.asarray(labels.index.get_indexer(index), dtype=np.intp)
     positions, unique = _factorized(index, sort=True)
-    found, at = Labels(pd.Index(unique), zone=zone), positions.astype(np.intp, copy=False)
-    return (found, at) if keep_blanks else _without_blanks(found, at, what, ordered=False)
+    found = Labels(pd.Index(unique), zone=zone)
+    return (found, positions) if keep_blanks else _without_blanks(found, positions, what, ordered=False)
 
 
 def _factorized(index: pd.Index, *, sort: bool) -> tuple[NDArray[np.intp], Any]:
@@ -303,7 +303,8 @@ def _factorized(index: pd.Index, *, sort: bool) -> tuple[NDArray[np.intp], Any]:
         unique = sorted(set(index)) if sort else list(dict.fromkeys(index))
         places = {word: place for place, word in enumerate(unique)}
         return np.array([places[word] for word in index], dtype=np.intp), np.array(unique, dtype=object)
-    return pd.factorize(index, sort=sort)
+    positions, unique = pd.factorize(index, sort=sort)
+    return np.asarray(positions, dtype=np.intp), unique
 
 
 def _without_blanks(
@@ -318,7 +319,7 @@ def _without_blanks(
         return labels, positions
     places, unique = _factorized(pd.Index(plain, dtype=object), sort=not ordered)
     warn_of_merged(words, plain, what)
-    return replace(labels, index=pd.Index(unique, dtype=object)), places.astype(np.intp, copy=False)[positions]
+    return replace(labels, index=pd.Index(unique, dtype=object)), places[positions]
 
 
 def warn_of_merged(words: Sequence[str], plain: Sequence[str], what: str) -> None:
