@@ -1,4 +1,4 @@
-"""Fits and searches on a Dask cluster of processes: the same bits, whoever computes, dies, joins or forgets."""
+"""Fits and searches on a Dask cluster of processes: identical results when workers die, join or lose their data."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pltf.ConvergenceWarning", "igno
 SHAPE = (60, 9, 7)
 CP, TUCKER = pltf.cp(tuple("abc"), rank=2), pltf.Model("X[a,b,c] = A[a,p] * B[b,q] * C[c,s] * H[p,q,s]", p=2, q=2, s=2)
 SHORT: Mapping[str, Any] = {"max_iter": 3, "tol": 0, "progress": False, "dispersion": None}
-QUIET = {"silence_logs": 50, "dashboard_address": ":0"}  # killed workers are told of at length
+QUIET = {"silence_logs": 50, "dashboard_address": ":0"}  # killed workers cause long log messages
 
 
 def cells(unlisted: str = "zero", holes: int = 0, most: int = 9) -> CooObservation:

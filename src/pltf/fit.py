@@ -784,8 +784,9 @@ class Fit:
         assert isinstance(seen, StoredObservation)
         pattern, shape = self.patterns[name], tuple(self.sizes[index] for index in self.model.observed[name])
         digest = pattern.digest if isinstance(pattern, ForgottenPattern) else ""
-        if self.held_out is not None and seen.shape == shape and seen.digest() != digest:
-            seen, _ = seen.hiding(self.held_out.cells.T)
+        held = self.held_out
+        if held is not None and held.of in (None, name) and seen.shape == shape and seen.digest() != digest:
+            seen, _ = seen.hiding(held.cells.T)
         if seen.digest() != digest:
             what = "the data" if isinstance(store, StoredObservation) else os.fspath(store)
             raise PltfError(f"{py:store} must be the cell store that the fit was made from, but {what} is not")
