@@ -32,7 +32,7 @@ help:
 	@echo "make paper    the experiments of the paper: figures, tables, docs/paper.md (an hour; QUICK=1: a few minutes, in paper-output)"
 	@echo "make trust    predictions and their uncertainty on real data, beside other tools: docs/trust.md (own environment; hours, goes on where it was broken off; ARGS='--masks 1 --minutes 30': less of it; QUICK=1: a little of everything, in trust-output)"
 	@echo "make bench    pltf beside its peers on the same problems (own environment)"
-	@echo "make compare BASE=v0.1.0   benchmarks of a commit and of the working tree, side by side (own environment)"
+	@echo "make compare BASE=HEAD~1   benchmarks of a commit and of the working tree, side by side (own environment)"
 	@echo "make scaling  time and memory of pltf as the number of non-zeros grows (own environment)"
 	@echo "make clean    remove environments and caches"
 

@@ -1,4 +1,4 @@
-"""Compare commits: ``make compare BASE=v0.1.0``, or ``python -m benchmarks.compare COMMIT COMMIT ...``.
+"""Compare commits: ``make compare BASE=HEAD~1``, or ``python -m benchmarks.compare COMMIT COMMIT ...``.
 
 The sources of each commit go into a folder of their own. The benchmarks of the working tree run on them in alternation,
 so that other load disturbs all of them alike. Times are ratios to the first commit: below 1 is faster. If two commits
