@@ -22,7 +22,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("engines", "inference")
-LEFT_OUT = ("torch", "kernels", "on_device", "newton", "_numba", "interpreted")  # compiled: a fault there takes minutes to compile, and GPUs
+LEFT_OUT = ("torch", "kernels", "on_device", "newton", "_numba", "interpreted")  # compiled code, and GPUs
 TESTS = {
     "engines": [
         "tests/inference/test_golden.py",
