@@ -29,6 +29,7 @@ RATE = 0.5 * np.einsum("ir,jr,kr->ijk", *HALVES)
 COUNTS = np.random.default_rng(5).poisson(RATE)
 EVENTS = np.repeat(np.argwhere(COUNTS), COUNTS[COUNTS > 0], axis=0)
 WEIGHTY = ("numpy", "scipy", "pandas", "numba", "xarray", "sklearn", "matplotlib", "jinja2", "h5py", "loky", "pyarrow")
+UNUSED = ("sklearn", "scipy.stats", "xarray", "matplotlib", "jinja2", "loky", "torch", "dask")  # by a fit of a table
 
 ENDS = ("rate_low", "rate_high", "count_low", "count_high")  # of the intervals
 
@@ -392,6 +393,15 @@ def test_help_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_fit_of_a_table_imports_only_what_it_needs(folder: Path, tmp_path: Path) -> None:
+    words = ["fit", str(folder / "events.csv"), *INDEX, "--cp", "2", "-o", str(tmp_path / "run.nc")]
+    check = f"import sys; from pltf.cli.main import run; assert run({words}) == 0; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, timeout=300, check=True)
+    imported = set(done.stdout.splitlines()[-1].split())
+    assert not imported.intersection(UNUSED)
+    assert "pandas" in imported
 
 
 def test_help_has_examples_on_lines_of_their_own() -> None:

@@ -8,7 +8,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
-from sklearn.metrics import average_precision_score, mean_poisson_deviance, roc_auc_score, root_mean_squared_error
 
 from pltf.gamma import Array
 
@@ -27,6 +26,8 @@ class Judged:
 
     def values(self) -> list[float]:
         """All measures, in their order."""
+        from sklearn.metrics import average_precision_score, roc_auc_score, root_mean_squared_error  # slow to import
+
         positive = self.x > 0
         ranking = (roc_auc_score, average_precision_score) if self.ranking else ()
         return [
@@ -40,6 +41,8 @@ class Judged:
         impossible = (self.x > 0) & (self.mean == 0)  # possible for point estimates
         if self._links or impossible.any():
             return float(self._terms[1].mean())
+        from sklearn.metrics import mean_poisson_deviance
+
         return float(mean_poisson_deviance(self.x, np.maximum(self.mean, _LEAST)))
 
     def weighted(self, weight: Array) -> list[float]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 from pltf.gamma import Array
 from pltf.prediction.cells import Asked
@@ -57,6 +57,8 @@ def _halves(draws: Array) -> Array:
 
 
 def _normal_scores(draws: Array) -> Array:
+    from scipy import stats  # slow to import
+
     ranks = stats.rankdata(draws, method="average").reshape(draws.shape)
     return np.asarray(special.ndtri((ranks - 3 / 8) / (draws.size + 1 / 4)))
 
