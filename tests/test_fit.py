@@ -119,5 +119,5 @@ def test_repr_tells_what_happened() -> None:
     text = repr(pltf.cp(rank=2).fit(X, restarts=3, method="em"))
     assert "X 6x5x4 (120 cells observed)" in text
     assert "em, float64, dense engine, seed 0" in text
-    assert "converged: 3 sweeps added less than 1e-06 of the log-likelihood" in text
+    assert "converged: 3 iterations added less than 1e-06 of the log-likelihood" in text
     assert "restarts 3, kept restart" in text

@@ -42,7 +42,7 @@ def press(at: int, restart: int = 0, times: int = 1) -> Any:
 def test_the_first_one_gives_the_fit_so_far(tmp_path: Path) -> None:
     handler = signal.getsignal(signal.SIGINT)
     whole = CP.fit(X, restarts=3)
-    with pytest.warns(pltf.ConvergenceWarning, match=r"in restart 1 of 3, after 7 sweeps: .*resume with init=fit"):
+    with pytest.warns(pltf.ConvergenceWarning, match=r"in restart 1 of 3, after 7 iterations: .*resume with init=fit"):
         fit = CP.fit(X, restarts=3, callback=press(7))
     assert signal.getsignal(signal.SIGINT) is handler
     assert (fit.n_iter, fit.converged, fit.stopped) == (7, False, "interrupted")
@@ -50,12 +50,12 @@ def test_the_first_one_gives_the_fit_so_far(tmp_path: Path) -> None:
 
     path = tmp_path / "run.nc"
     with pytest.warns(
-        pltf.ConvergenceWarning, match=r"in restart 2 of 3, after 4 sweeps: .*rerun with resume=True to resume$"
+        pltf.ConvergenceWarning, match=r"in restart 2 of 3, after 4 iterations: .*rerun with resume=True to resume$"
     ):
         fit = CP.fit(X, restarts=3, callback=press(4, restart=1), checkpoint=path)
     assert fit.bound == whole.rows[0].bound
     assert [row.stopped == "interrupted" for row in fit.rows] == [False, True]
-    with pytest.warns(pltf.ConvergenceWarning, match="in restart 3 of 3, after 2 sweeps"):
+    with pytest.warns(pltf.ConvergenceWarning, match="in restart 3 of 3, after 2 iterations"):
         CP.fit(X, restarts=3, callback=press(2, restart=2), checkpoint=path, resume=True)
     assert_same(whole, CP.fit(X, restarts=3, checkpoint=path, resume=True), seconds=False)
 

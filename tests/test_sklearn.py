@@ -190,7 +190,7 @@ def test_batches_that_are_refused() -> None:
         found.partial_fit(-X)
     with pytest.raises(pltf.PltfError, match="n_init must be a whole number of at least 1, got 0"):
         clone(found).set_params(n_init=0).partial_fit(X)
-    with pytest.warns(sklearn.exceptions.ConvergenceWarning, match="2 sweeps are done") as told:
+    with pytest.warns(sklearn.exceptions.ConvergenceWarning, match="reached the maximum of 2 iterations") as told:
         found.set_params(max_iter=2).partial_fit(X)
     assert told[0].filename == __file__
 
@@ -449,11 +449,11 @@ def test_a_fit_that_has_not_settled_is_told_of_once(kind: type[Warning]) -> None
     with pytest.warns(kind) as told:
         hasty = model(max_iter=4, n_init=1).fit(X)
     assert [str(one.message) for one in told] == [
-        "PoissonNMF has not converged: 4 sweeps are done; raise max_iter or tol"
+        "PoissonNMF has not converged: reached the maximum of 4 iterations; raise max_iter or tol"
     ]
     assert told[0].filename == __file__
     assert hasty.n_iter_ == 4
-    with pytest.warns(kind, match="has not converged: 4 sweeps are done"):
+    with pytest.warns(kind, match="has not converged: reached the maximum of 4 iterations"):
         hasty.transform(X)
 
 

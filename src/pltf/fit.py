@@ -28,7 +28,7 @@ from pltf.hints import suggestion
 from pltf.inference.factors import Factors, frozen
 from pltf.inference.run import Row
 from pltf.inference.start import restart_seed
-from pltf.inference.state import Pace, State, Trail
+from pltf.inference.state import Pace, State, Trail, shown_objective
 from pltf.likelihoods import BERNOULLI, in_words
 from pltf.notation import Equation, Model
 from pltf.prediction.cells import Asked, asked, observed_values
@@ -991,9 +991,9 @@ class Fit:
         )
 
     def __repr__(self) -> str:
-        objective = self.objective
+        objective = shown_objective(self.objective)
         state = "converged" if self.converged else "not converged"
-        swept = f"{self.n_iter} sweep{'s' * (self.n_iter != 1)}"
+        swept = f"{self.n_iter} iteration{'s' * (self.n_iter != 1)}"
         method = filter(None, (self.method, in_words(self.likelihoods)))
         lines = [
             f"<Fit of {self.model!r}",
@@ -1005,9 +1005,9 @@ class Fit:
             bounds = [row.bound for row in self.rows]
             spread = f"{min(bounds):.6g} to {max(bounds):.6g}"
             kept = f"kept restart {self.best_restart} (counted from 0)"
-            lines.append(f"  restarts {len(bounds)}, {kept}; {'bound' if self.draws else objective} {spread}")
+            lines.append(f"  restarts {len(bounds)}, {kept}; {'ELBO' if self.draws else objective} {spread}")
         if self.history:
-            lines.append(f"  batches  {len(self.history)}; the bound is that of the last, given the earlier ones")
+            lines.append(f"  batches  {len(self.history)}; the ELBO is that of the last, given the earlier ones")
         for name, found in self.dispersion.items():
             lines.append(f"  counts   {f'{name}: ' if len(self.dispersion) > 1 else ''}{found}")
         lines.append(f"  time     {self.seconds:.2f} s>")

@@ -87,7 +87,7 @@ def fit(model: Model, X: Any, *, mask: Any, options: FitOptions, _callers: int =
         if keeper is not None and not broken_off:
             keeper.end(result)
     if broken_off:
-        where = f"restart {len(rows)} of {restarts}, after {rows[-1].n_iter} sweeps"
+        where = f"restart {len(rows)} of {restarts}, after {rows[-1].n_iter} iterations"
         advice = f"{py_only:resume with init=fit, or }use {py:checkpoint=} next time"
         advice = advice if keeper is None else f"rerun with {py:resume=True} to resume"
         text = f"the fit was interrupted in {where}: this is the best result so far; {advice}"

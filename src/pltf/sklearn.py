@@ -22,7 +22,7 @@ from pltf.errors import ConvergenceWarning as PltfConvergenceWarning
 from pltf.errors import PltfError, py, whole
 from pltf.fit import Fit
 from pltf.gamma import PARTS, Array, Gamma
-from pltf.inference.run import ASKED, Sweep
+from pltf.inference.run import ASKED, Sweep, at_limit
 from pltf.notation import nmf
 from pltf.options import FitOptions
 from pltf.threads import available_threads
@@ -166,7 +166,7 @@ class PoissonNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         self.n_iter_, self.bound_ = fitted.n_iter, fitted.bound
         if self.tol > 0 and not fitted.converged:
             stopped = fitted.stopped
-            _warn(f"{self.n_iter_} sweeps are done" if stopped == ASKED else stopped)
+            _warn(at_limit(self.n_iter_) if stopped == ASKED else stopped)
         return self
 
     def partial_fit(self, X: Any, y: Any = None) -> PoissonNMF:

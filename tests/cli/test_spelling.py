@@ -124,7 +124,7 @@ DEEP = [
     ((*NMF, "--checkpoint", "kept.nc"), "kept.nc already exists: resume from it with --resume, or remove it"),
     ((*NMF, "--checkpoint", "kept.nc", "--resume"), "started with a different --max-iter (2 there, 2000 here)"),
     ((*NMF, "--checkpoint", "run.nc", "--resume"), "run.nc is not a checkpoint"),
-    ((*NMF, "--max-iter", "1"), "the fit has not converged: 1 sweeps are done; raise --max-iter or --tol\n"),
+    ((*NMF, "--max-iter", "1"), "the fit has not converged: reached the maximum of 1 iteration; raise --max-iter"),
     (("fit", "twice.csv", *NMF[2:]), "in line 2 and line 3; pass --sum to add them up"),
     (("fit", "a.tns", "--nmf", "1", "-o", "new.nc"), "pass --sum to add them up"),
     (("fit", "empty.csv", *NMF[2:]), "at least one cell must be observed, but all are missing"),

@@ -11,7 +11,7 @@ import pltf
 from pltf.fitting import prepare
 from pltf.inference.methods import METHODS
 from pltf.inference.race import BEHIND, judged, rounds, run_until
-from pltf.inference.run import Run, Stop, run
+from pltf.inference.run import Run, Stop, is_limit, run
 from pltf.inference.state import Problem, State
 from pltf.options import FitOptions
 from pltf.planning import observations
@@ -76,4 +76,6 @@ def test_a_run_out_of_sweeps_says_so() -> None:
     part = run_until(problem, METHODS["vb"], state, Stop(9, 0.0), 0, 5)
     whole = run_until(problem, METHODS["vb"], part, Stop(9, 0.0), 0, 13)
     assert (part.unfinished, whole.unfinished) == (True, False)
-    assert (whole.n_swept, whole.stopped) == (9, "9 sweeps are done")
+    assert (whole.n_swept, whole.stopped) == (9, "reached the maximum of 9 iterations")
+    assert is_limit(whole.stopped)
+    assert is_limit("9 sweeps are done")  # in files of version 0.1

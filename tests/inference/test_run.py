@@ -65,7 +65,7 @@ def test_a_fit_ends_when_three_sweeps_add_less_than_the_tolerance(accelerate: bo
     assert fit.converged
     assert gains[-1] <= 1e-4
     assert (gains[:-1] > 1e-4).all()
-    assert "3 sweeps added less than 0.0001" in fit.stopped
+    assert "3 iterations added less than 0.0001" in fit.stopped
 
 
 def test_one_sweep_that_adds_little_is_not_the_end() -> None:
@@ -79,12 +79,12 @@ def test_one_sweep_that_adds_little_is_not_the_end() -> None:
 def test_zero_tolerance_runs_all_sweeps() -> None:
     fit = MODEL.fit(X, tol=0, max_iter=17)
     assert (fit.n_iter, fit.converged) == (17, False)
-    assert fit.stopped == "17 sweeps are done"
+    assert fit.stopped == "reached the maximum of 17 iterations"
 
 
 def test_too_few_sweeps_give_a_warning_that_advises() -> None:
     with pytest.warns(
-        pltf.ConvergenceWarning, match="3 sweeps are done; raise max_iter or tol, or resume with init=fit"
+        pltf.ConvergenceWarning, match="maximum of 3 iterations; raise max_iter or tol, or resume with init=fit"
     ):
         fit = MODEL.fit(X, max_iter=3)
     assert not fit.converged
@@ -96,7 +96,7 @@ def test_a_long_run_ends_where_rounding_ends_the_rise() -> None:
         fit = pltf.nmf(rank=1).fit(X[0], tol=0, max_iter=20000, prior=pltf.Gamma())
     assert fit.n_iter < 20000
     assert (np.diff(fit.trace) >= 0).all()
-    assert "(rounding): kept sweep" in fit.stopped
+    assert "(rounding): kept iteration" in fit.stopped
     assert fit.converged
 
 
@@ -131,7 +131,7 @@ def test_a_fall_stops_at_the_last_good_state() -> None:
     assert list(result.trace) == [-10.0, -9.0]
     assert result.state.objective == -9.0
     assert not result.converged
-    assert result.stopped == "the bound fell by 0.5 at sweep 3 (more than rounding explains): kept sweep 2"
+    assert result.stopped == "the ELBO fell by 0.5 at iteration 3 (more than rounding explains): kept iteration 2"
 
 
 @pytest.mark.parametrize("bad", [math.nan, -math.inf])
@@ -139,20 +139,20 @@ def test_a_broken_objective_stops_at_the_last_good_state(bad: float) -> None:
     method, state, problem = _steps([-10.0, bad])
     result = run(problem, method, state, Stop(max_iter=10, tol=0), SILENT)
     assert list(result.trace) == [-10.0]
-    assert result.stopped == f"the bound became {bad} at sweep 2: kept sweep 1"
+    assert result.stopped == f"the ELBO became {bad} at iteration 2: kept iteration 1"
     assert not result.converged
 
 
 def test_a_broken_first_sweep_is_an_error() -> None:
     method, state, problem = _steps([math.nan])
-    with pytest.raises(pltf.PltfError, match="the bound is nan after the first iteration: numbers out of range"):
+    with pytest.raises(pltf.PltfError, match="the ELBO is nan after the first iteration: numbers out of range"):
         run(problem, method, state, Stop(max_iter=10, tol=0), SILENT)
 
 
 def test_a_fall_is_reported_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     method, _, _ = _steps([-10.0, -9.0, -9.5])
     monkeypatch.setattr("pltf.fitting.METHODS", {"vb": method})
-    with pytest.warns(pltf.ConvergenceWarning, match="fell by 0.5 at sweep 3"):
+    with pytest.warns(pltf.ConvergenceWarning, match="fell by 0.5 at iteration 3"):
         MODEL.fit(X)
 
 
@@ -166,7 +166,7 @@ def test_callback_sees_every_sweep_and_can_stop() -> None:
 
     fit = MODEL.fit(X, restarts=2, max_iter=4, tol=0, callback=watch)
     assert [entry[:2] for entry in seen] == [(0, 1), (0, 2), (0, 3), (0, 4), (1, 1), (1, 2)]
-    assert list(fit.restarts["stopped"]) == ["4 sweeps are done", "the callback asked to stop"]
+    assert list(fit.restarts["stopped"]) == ["reached the maximum of 4 iterations", "the callback asked to stop"]
 
 
 def test_a_callback_may_answer_with_a_numpy_bool_and_cannot_spoil_the_state() -> None:
@@ -250,7 +250,7 @@ def test_an_error_in_a_callback_comes_through() -> None:
 def test_going_on_with_another_prior_starts_a_new_trace() -> None:
     first = MODEL.fit(X, tol=0, max_iter=5)
     other = MODEL.fit(X, tol=0, max_iter=5, init=first, prior=pltf.Gamma(2.0, 1.0))
-    assert (other.n_iter, other.stopped) == (5, "5 sweeps are done")
+    assert (other.n_iter, other.stopped) == (5, "reached the maximum of 5 iterations")
     assert other.trace[0] != first.trace[0]
     same = MODEL.fit(X, tol=0, max_iter=5, init=first)
     assert same.n_iter == 10

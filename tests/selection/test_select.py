@@ -325,7 +325,7 @@ def test_restarts_agree_when_they_find_the_same_components(found: pltf.Selection
 
 def test_repr_tells_the_winner(found: pltf.Selection) -> None:
     text = repr(found)
-    assert "r=3: bound" in text
+    assert "r=3: ELBO" in text
     assert "nats above the next" in text
     assert "5 candidates, 20 runs" in text
     assert "X 16x15x14 (2,352 cells observed)" in text
@@ -484,7 +484,7 @@ def test_an_outcome_is_told_by_runs_that_came_to_their_ends() -> None:
     assert first["agree"] == 0.5
     assert first["similarity"] == pytest.approx(1.85 / 2)
     assert found.summary()["sd"].isna().tolist() == [True, False]
-    assert "r=3: bound -30.000000, 10.0 nats above the next" in repr(found)
+    assert "r=3: ELBO -30.000000, 10.0 nats above the next" in repr(found)
     assert "1 of 2 found the same components, 1 more were dropped" in repr(found)
 
 

@@ -307,7 +307,7 @@ MaxIter = Annotated[
 Tol = Annotated[
     float,
     typer.Option("--tol", min=0.0, max=1.0, metavar="SHARE", rich_help_panel=FITTING,
-                 help="Tolerance: stop when three iterations improve the bound by less than this share."),
+                 help="Tolerance: stop when three iterations improve the ELBO by less than this share."),
 ]  # fmt: skip
 Dtype = Annotated[
     DtypeName, typer.Option("--dtype", rich_help_panel=FITTING, help="Floating-point type of the sums over cells.")

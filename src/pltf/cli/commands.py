@@ -56,6 +56,7 @@ from pltf.errors import PltfError, naming_rows, spelled
 from pltf.fit import Fit
 from pltf.hints import suggestion
 from pltf.inference.run import INTERRUPTED
+from pltf.inference.state import shown_objective
 from pltf.io import load
 from pltf.io.databases import without_password
 from pltf.prediction.table import COLUMNS, intervals
@@ -746,7 +747,8 @@ def _tell_fit(tell: Teller, fitted: Fit) -> None:
     tell.say("model", f"{'; '.join(fitted.model.text.splitlines())}; {sizes}")
     for note in fitted.notes:
         tell.say("note", _plain(note))
-    tell.say(fitted.objective, f"{fitted.bound:.6f} after {fitted.n_iter} iterations, {state}; {fitted.seconds:.1f} s")
+    ended = f"after {fitted.n_iter} iterations, {state}; {fitted.seconds:.1f} s"
+    tell.say(shown_objective(fitted.objective), f"{fitted.bound:.6f} {ended}")
     for name, found in fitted.dispersion.items():
         tell.say("counts", f"{f'{name}: ' if len(fitted.dispersion) > 1 else ''}{found}")
     _tell_components(tell, fitted)

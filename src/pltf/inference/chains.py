@@ -80,7 +80,7 @@ class ChainProgress(Progress):
         if self.due:
             schedule = self._schedule
             phase = "burn-in" if sweep <= schedule.burn_in else "draws"
-            text = f"chain {chain + 1}/{schedule.chains}, sweep {sweep}/{schedule.sweeps} ({phase})"
+            text = f"chain {chain + 1}/{schedule.chains}, iteration {sweep}/{schedule.sweeps} ({phase})"
             self.show((sweep - 1) * schedule.chains + chain + 1, f"{text}: log-likelihood {log_likelihood:.6g}")
 
 
@@ -113,13 +113,13 @@ class Sampling:
             chains = replace(self._kept(chains, states), seconds=time.perf_counter() - began)
             if keeper is not None and keeper.due():
                 keeper.keep(self._fetched(chains))
-        return self._fetched(chains), ASKED if asked else f"{self.schedule.sweeps} sweeps of every chain are done"
+        return self._fetched(chains), ASKED if asked else f"every chain has done its {self.schedule.sweeps} iterations"
 
     def _swept(self, chain: int, state: State, chains: Chains, progress: ChainProgress) -> State:
         sweep = chains.sweeps + 1
         new = self.sampler.sweep(state, (self.seeds[chain], self.first + sweep))
         if not math.isfinite(new.objective):
-            broken = f"the log-likelihood became {new.objective} at sweep {sweep} of chain {chain + 1}"
+            broken = f"the log-likelihood became {new.objective} at iteration {sweep} of chain {chain + 1}"
             raise PltfError(f"{broken}: the numbers are out of range")
         chains.kept.log_likelihood[chain, sweep - 1] = new.objective
         progress.sweep(chain, sweep, new.objective)

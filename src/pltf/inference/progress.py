@@ -11,6 +11,7 @@ from importlib import import_module
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from pltf.inference.state import shown_objective
 from pltf.terminal import printable
 from pltf.threads import startable_threads
 
@@ -197,5 +198,5 @@ class SweepProgress(Progress):
         """Report that iteration ``n_iter`` of ``restart`` is done."""
         if self.due:  # an iteration may be shorter than writing a line
             label = f"restart {restart + 1}/{self._restarts}" if self._restarts > 1 else "fit"
-            name = "ELBO" if objective == "bound" else objective
-            self.show(restart * self._max_iter + n_iter, f"{label}, iteration {n_iter}: {name} {value:.6g}")
+            told = f"{label}, iteration {n_iter}: {shown_objective(objective)} {value:.6g}"
+            self.show(restart * self._max_iter + n_iter, told)

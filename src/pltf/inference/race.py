@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from pltf.inference.run import Run, Stop, run
+from pltf.inference.run import Run, Stop, at_limit, run
 from pltf.inference.state import Method, Problem, State
 
 # Measured: benchmarks/NOTES.md
@@ -25,7 +25,7 @@ def run_until(problem: Problem, method: Method, start: State | Run, stop: Stop, 
     """A run up to ``sweeps`` iterations in total, or to its end; resuming does not change its steps."""
     limit = replace(stop, max_iter=min(sweeps, stop.max_iter))
     new = run(problem, method, start, limit, restart=restart)
-    stopped = f"{stop.max_iter} sweeps are done" if new.unfinished else new.stopped
+    stopped = at_limit(stop.max_iter) if new.unfinished else new.stopped
     return replace(new, stopped=stopped, unfinished=new.unfinished and len(new.trace) < stop.max_iter)
 
 

@@ -11,7 +11,7 @@ from typing import Protocol
 from pltf.errors import PltfError, is_flag
 from pltf.inference.algebra import Factors
 from pltf.inference.progress import SweepProgress
-from pltf.inference.state import Method, Problem, State, fetched, placed
+from pltf.inference.state import Method, Problem, State, fetched, placed, shown_objective
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class Sweep:
 Callback = Callable[[Sweep], object]
 ASKED = "the callback asked to stop"
 INTERRUPTED = "interrupted"
+LIMIT = "reached the maximum of"
 FEW = 3  # number of last iterations that must together add less than the tolerance
 SETTLED = 1e-9  # a relative fall of the objective below this is rounding in float64, and counts as convergence
 
@@ -171,7 +172,7 @@ def run(
         before, seconds = len(trace), 0.0
     if state.counts.log_term == -math.inf:
         raise PltfError("some positive counts have rate zero under the given start values and fixed factors")
-    began = time.perf_counter() - seconds
+    name, began = shown_objective(method.objective), time.perf_counter() - seconds
 
     def so_far(stopped: str, converged: bool = False, unfinished: bool = False) -> Run:
         seconds, swept = time.perf_counter() - began, len(trace) - before
@@ -195,10 +196,20 @@ def run(
         if stop.callback is not None and asks_to_stop(stop.callback(_told(problem, restart, len(trace), new))):
             return so_far(ASKED)
         if stop.tol > 0 and not new.waiting and _last_gain(trace, comparable_from) <= stop.tol * abs(new.objective):
-            return so_far(f"{FEW} sweeps added less than {stop.tol:g} of the {method.objective}", converged=True)
+            return so_far(f"{FEW} iterations added less than {stop.tol:g} of the {name}", converged=True)
         if due is not None and keep is not None and due():
             keep(so_far(INTERRUPTED, unfinished=True))
-    return so_far(f"{stop.max_iter} sweeps are done", unfinished=True)
+    return so_far(at_limit(stop.max_iter), unfinished=True)
+
+
+def at_limit(max_iter: int) -> str:
+    """Why a run stopped that has done all its iterations."""
+    return f"{LIMIT} {max_iter} iteration{'s' * (max_iter != 1)}"
+
+
+def is_limit(stopped: str) -> bool:
+    """Whether a run stopped at its maximum of iterations, also in the words of version 0.1."""
+    return stopped.startswith(LIMIT) or stopped.endswith("sweeps are done")
 
 
 def _last_gain(trace: Sequence[float], first: int) -> float:
@@ -217,14 +228,14 @@ def asks_to_stop(answer: object) -> bool:
 
 def _no_rise(problem: Problem, method: Method, old: State, new: State, n_iter: int, tol: float) -> tuple[str, bool]:
     """The reason for stopping after an iteration that did not raise the objective, and whether it is convergence."""
-    name, kept = method.objective, f"kept sweep {n_iter}" if n_iter else "kept the start"
+    name, kept = shown_objective(method.objective), f"kept iteration {n_iter}" if n_iter else "kept the start"
     if not math.isfinite(new.objective):
         if n_iter == 0:
             raise PltfError(f"the {name} is {new.objective} after the first iteration: numbers out of range")
-        return f"the {name} became {new.objective} at sweep {n_iter + 1}: {kept}", False
+        return f"the {name} became {new.objective} at iteration {n_iter + 1}: {kept}", False
     fall = old.objective - new.objective
     rounding = fall <= problem.rounding(old.objective)
     cause = "rounding" if rounding else "more than rounding explains"
     # Where rounding is coarse, as in float32 with large counts, it can end a fit long before the tolerance is reached.
     settled = rounding and (tol == 0 or fall <= max(tol, SETTLED) * abs(old.objective))
-    return f"the {name} fell by {fall:.2g} at sweep {n_iter + 1} ({cause}): {kept}", settled
+    return f"the {name} fell by {fall:.2g} at iteration {n_iter + 1} ({cause}): {kept}", settled

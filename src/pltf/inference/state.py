@@ -133,3 +133,8 @@ class Method:
     begin: Callable[[Problem, Factors, Factors], State]
     step: Callable[[Problem, State], State]
     resume: Callable[[Problem, State], State]
+
+
+def shown_objective(name: str) -> str:
+    """An objective as messages and tables call it; "bound" is its name in files and attributes."""
+    return "ELBO" if name == "bound" else name

@@ -15,6 +15,7 @@ from pltf.data.stored import StoredPattern
 from pltf.fit import Fit, Sampled
 from pltf.gamma import Gamma
 from pltf.inference.run import INTERRUPTED
+from pltf.inference.state import shown_objective
 from pltf.report.checks import Checks
 from pltf.report.components import Ranking
 from pltf.report.formatting import listed, many, names, nats, number, percent, seconds
@@ -31,7 +32,6 @@ OBJECTIVES = {
     "log-likelihood": "log-likelihood",
     "log-posterior": "log-posterior",
 }
-OBJECTIVE_NAMES = {"bound": "ELBO"}  # as axes and tables call it; the others keep their name
 WIDE = 88  # characters: a longer call is broken into lines
 VERSIONS = ("pltf", "python", "numpy", "scipy", "numba")
 
@@ -67,7 +67,7 @@ class TensorFact:
 
 def objective(fit: Fit) -> str:
     """What the trace holds, as axes and tables call it."""
-    return OBJECTIVE_NAMES.get(fit.objective, fit.objective)
+    return shown_objective(fit.objective)
 
 
 def restart_objective(fit: Fit) -> str:

@@ -15,7 +15,7 @@ from pltf.errors import py, spelled
 from pltf.fit import Fit
 from pltf.gamma import Array
 from pltf.inference.race import BEHIND
-from pltf.inference.run import Row
+from pltf.inference.run import Row, is_limit
 from pltf.inference.start import restart_seed
 from pltf.selection.choice import UNCLEAR, allowances, standard_error, wins_by_bound, wins_by_score, within_errors
 from pltf.selection.grid import Label, shown
@@ -307,7 +307,7 @@ def described(found: Selection, spell: Callable[[str], str] | None = None) -> st
     lines = [
         f"Selection of {found.best_fit.model!r}",
         f"  data     {found.best_fit.data}",
-        f"  best     {shown(found.best)}: bound {found.winner.bound:.6f}{_lead(found)}",
+        f"  best     {shown(found.best)}: ELBO {found.winner.bound:.6f}{_lead(found)}",
     ]
     if found.by_hidden_cells and found.winner.folds is not None:
         folds = [one.folds for one in found.outcomes if one.folds is not None]
@@ -406,7 +406,7 @@ def _in_a_word(row: Row) -> str:
     """Why a run ended: "converged", "dropped", "max_iter", or "fell" if the ELBO stopped increasing."""
     if row.converged or row.stopped == BEHIND:
         return "converged" if row.converged else "dropped"
-    return "max_iter" if row.stopped.endswith("sweeps are done") else "fell"
+    return "max_iter" if is_limit(row.stopped) else "fell"
 
 
 def _frame(rows: Sequence[tuple[Label, Mapping[str, Any]]]) -> pd.DataFrame:
