@@ -133,6 +133,7 @@ REFUSED = [
     (("fit", "a.csv", "--nmf", "1", "-i", "user,place", "-o", "-"), "must be a file name, got '-'"),
     (("fit", "a.csv", "--nmf", "1", "-i", "user,place", "-o", "/dev/null", "--force"), "not a regular file"),
     (("select", "x.npy", "--nmf", "4:2"), "go from a smaller to a larger number"),
+    (("select", "x.npy", "--nmf", "4:12:4"), "a range such as 2:10 or a list such as 2,4,8, got '4:12:4'"),
     (("select", "x.npy", "--nmf", "1:2", "--workers", "0"), "--workers"),
     (("predict", "run.nc"), "either --cells FILE, the cells to predict, or --top N"),
     (("predict", "run.nc", "--cells", "a.csv", "--top", "3"), "either --cells"),

@@ -116,6 +116,8 @@ def range_of(text: str, option: str) -> list[int]:
     found: list[int] = []
     for part in text.split(","):
         first, colon, last = part.partition(":")
+        if ":" in last:
+            raise PltfError(f"{option} must be a number, a range such as 2:10 or a list such as 2,4,8, got {text!r}")
         low = number_of(first, option)
         high = number_of(last, option) if colon else low
         if high < low or high - low >= 10_000:
