@@ -97,6 +97,7 @@ def test_select(folder: Path) -> None:
     done = script(*command, cwd=folder)
     assert done.code == 0, done
     assert "best         r=2" in done.out
+    assert "chosen       by ELBO: with 2 restarts each fold gets only 1, which is unreliable" in done.out
     assert "nats" in done.out
     found = pltf.load(folder / "search.nc")
     assert isinstance(found, pltf.Selection)

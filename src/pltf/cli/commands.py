@@ -819,6 +819,8 @@ def _tell_search(tell: Teller, found: Selection) -> None:
     doubts = [spelled(text, option) for text in marked_doubts(found)]
     tell.know(best=found.best, candidates=summary.to_dict("records"), doubts=doubts, interrupted=found.interrupted)
     tell.say("best", ", ".join(f"{name}={size}" for name, size in found.best.items()))
+    if found.note:
+        tell.say("chosen", f"by ELBO: {found.note}")
     for note in found.best_fit.notes:
         tell.say("note", note)
     tell.know(likelihoods=dict(found.best_fit.likelihoods), notes=list(found.best_fit.notes))
