@@ -194,9 +194,13 @@ CELLS = AnnData(COUNTS, ["c1", "c2", "c3"], ["g1", "g2"])
 @pytest.mark.parametrize("matrix", [COUNTS, sparse.csr_array(COUNTS), sparse.csr_matrix(COUNTS)])
 def test_annotated_data(matrix: Any) -> None:
     cells = AnnData(matrix, ["c1", "c2", "c3"], ["g1", "g2"])
+    with pytest.warns(pltf.DataWarning, match="X is used, not the layer raw: select with layer="):
+        pltf.observe(cells)
+    cells.layers.clear()
     seen = pltf.observe(cells)
     assert (seen.dims, seen.total, seen.labels["obs"].names()) == (("obs", "var"), 4, ["c1", "c2", "c3"])
-    assert pltf.observe(cells, layer="raw").total == 8
+    assert pltf.observe(CELLS, layer="raw").total == 8
+    assert pltf.observe(CELLS, layer="X").total == 4
     assert pltf.observe(cells, dims=["cell", "gene"]).labels["gene"].names() == ["g1", "g2"]
     assert pltf.observe(cells, dims={"var": "gene", "obs": "cell"}).dims == ("cell", "gene")
     assert pltf.observe(cells, dims=["var", "obs"]).shape == (2, 3)
@@ -207,7 +211,7 @@ def test_annotated_data(matrix: Any) -> None:
 
 def test_modalities() -> None:
     both = MuData(rna=CELLS, atac=AnnData(5 * COUNTS, ["c1", "c2", "c3"], ["p1", "p2"]))
-    assert pltf.observe(both, layer="atac").total == 20
+    assert pltf.observe(both, layer="atac/X").total == 20
     assert pltf.observe(both, layer="rna/raw").total == 8
 
 

@@ -477,7 +477,9 @@ def into(group: Any, sparse: bool, names: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("name", ["a.h5ad", "a.h5mu"])
 def test_annotated_files(name: str, sparse: bool, tmp_path: Path) -> None:
     path = annotated(tmp_path / name, sparse=sparse)
-    seen = read_data(path, variable="rna" if name == "a.h5mu" else None)
+    with pytest.warns(pltf.DataWarning, match="X is used, not the layer raw: select with variable="):
+        seen = read_data(path, variable="rna" if name == "a.h5mu" else None)
+    assert read_data(path, variable="rna/X" if name == "a.h5mu" else "X").total == seen.total
     assert (seen.dims, seen.total, seen.shape) == (("obs", "var"), 6.0, (2, 3))
     assert seen.labels["obs"].names() == ["c1", "c2"]
     assert read_data(path, variable="rna/raw" if name == "a.h5mu" else "raw").total == 12.0

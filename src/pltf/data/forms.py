@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pltf.data.labels import split_bin
-from pltf.errors import ObservationError, py
+from pltf.errors import DataWarning, ObservationError, py, warn_caller
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,6 +112,13 @@ def is_annotated(data: Any) -> bool:
     return type(data).__name__ in ("AnnData", "MuData") and hasattr(type(data), "obs_names")
 
 
+def warn_of_layers(name: str, layers: Sequence[str], option: str) -> None:
+    """Say that X is used although there are layers: often X has normalized values, and a layer the counts."""
+    if layers:
+        which = f"the layer{'s' * (len(layers) > 1)} {', '.join(layers)}"
+        warn_caller(f"{name}: X is used, not {which}: select with {option}", DataWarning)
+
+
 def annotated(data: Any, layer: str | None, dims: Any, name: str) -> tuple[Any, tuple[str, ...], dict[str, Any]]:
     """The matrix of an AnnData or of a modality of a MuData, the names of its axes, and their labels."""
     if hasattr(data, "mod"):
@@ -135,6 +142,8 @@ def annotated(data: Any, layer: str | None, dims: Any, name: str) -> tuple[Any, 
     names = dims if isinstance(dims, Mapping) else dict(zip(_OBS_VAR, dims or _OBS_VAR, strict=False))
     if set(names) != set(_OBS_VAR) or (not isinstance(dims, Mapping) and dims is not None and len(dims) != 2):
         raise ObservationError(f"{name} has the indices obs and var: {py:dims} must be two names")
+    if not layer:
+        warn_of_layers(name, list(data.layers), f"{py:layer=}")
     if not isinstance(dims, Mapping) and tuple(dims or ()) == ("var", "obs"):
         return matrix.T, ("var", "obs"), held
     return matrix, tuple(names[axis] for axis in _OBS_VAR), {names[axis]: held[axis] for axis in _OBS_VAR}

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from pltf.data import observe
+from pltf.data.forms import warn_of_layers
 from pltf.data.sparse_parts import sparse_array
 from pltf.errors import ObservationError, PltfError, py
 from pltf.io.columns import in_words
@@ -35,10 +36,13 @@ def read_annotated(path: Path, variable: str | None, allowance: Allowance) -> An
         array = _matrix(path, group["X"] if chosen == "X" else layers[chosen], allowance)
         labels = {dim: _names(path, group[dim], allowance) for dim in ("obs", "var")}
     try:
-        return observe(array, dims=("obs", "var"), labels=labels, name=path.name)
+        seen = observe(array, dims=("obs", "var"), labels=labels, name=path.name)
     except ObservationError as reason:
         advice = " (make them unique with .obs_names_make_unique())" if "duplicate label" in str(reason) else ""
         raise ObservationError(f"{reason.marked}{advice}") from None
+    if layer is None:
+        warn_of_layers(path.name, names[1:], f"{py:variable=}")
+    return seen
 
 
 def _place(path: Path, file: Any, variable: str | None) -> tuple[Any, str | None]:
