@@ -63,6 +63,12 @@ def test_a_plain_sweep_copies_back_the_objective_alone(name: str, device: str) -
     assert copies(problem, device, accelerate=False, **prior) == (4, 0)
 
 
+@pytest.mark.parametrize("tie", ["factor", "component", "index:i"])
+def test_learned_means_stay_on_the_device(tie: str) -> None:
+    prior = {"W": pltf.Gamma(learn="mean", tie=tie), "H": FIXED}
+    assert copies(Problem(NMF, TABLE), NAMES[-1], accelerate=False, prior=prior) == (4, 0)
+
+
 def test_maximum_posteriors_of_small_shapes_copy_the_number_of_zeros_too() -> None:
     problem = Problem(NMF, TABLE, {"method": "map", "prior": FIXED})
     assert copies(problem, NAMES[0], accelerate=False) == (8, 0)

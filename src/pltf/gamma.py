@@ -91,7 +91,7 @@ class Gamma:
         return LEARN[self.learn] if self.learn else ()
 
     def with_values(self, shape: ArrayLike, mean: ArrayLike) -> Gamma:
-        """The same kind of prior with other values, which are neither checked nor copied."""
+        """The same kind of prior with other values, neither checked nor copied: during a fit also on a device."""
         new = object.__new__(Gamma)
         new.__dict__.update(shape=shape, mean=mean, learn=self.learn, tie=self.tie)
         if shape is self.shape:

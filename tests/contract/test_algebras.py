@@ -23,7 +23,7 @@ from pltf.inference import start
 from pltf.inference.algebra import Algebra, Groups
 from pltf.inference.algebra.arrays import ArrayAlgebra
 from pltf.inference.algebra.compiled import NumbaAlgebra
-from pltf.inference.algebra.host import directions, traded
+from pltf.inference.algebra.host import directions, prior_on_host, traded
 from pltf.inference.balance import trades
 from pltf.inference.em import EM, MAP
 from pltf.inference.priors import MEANS, groups
@@ -192,6 +192,10 @@ def test_large_factors_are_the_sum_of_their_parts(algebra: Algebra[Any], prior: 
 # -- priors that are learned --------------------------------------------------------------------
 
 
+def mean_on_host(algebra: Algebra[Any], B: Any) -> Any:
+    return prior_on_host(algebra, Gamma(learn="mean").with_values(0.5, B)).mean
+
+
 @pytest.mark.parametrize("shared", [(0, 1, 2), (0,), (2,), (1,), (0, 2), (1, 2)])
 @pytest.mark.parametrize("varying", [False, True])
 def test_best_means_solve_their_equation(algebra: Algebra[Any], shared: tuple[int, ...], varying: bool) -> None:
@@ -199,6 +203,7 @@ def test_best_means_solve_their_equation(algebra: Algebra[Any], shared: tuple[in
     C, exposure, tied = positive(*FULL) + A, positive(*FULL), Groups(FULL, shared)
     prior = Gamma(A if varying else 0.7, 1.0, learn="mean")
     B, D, E = algebra.best_scales(algebra.put(C), algebra.put(exposure), prior, tied, MEANS)
+    B = mean_on_host(algebra, B)
     assert isinstance(B, float) if len(shared) == 3 else np.shape(B) == tied.value_shape
     left = (A * C / (A + B * exposure)).sum(axis=shared)
     np.testing.assert_allclose(left, A.sum(axis=shared), rtol=1e-12)
@@ -210,7 +215,37 @@ def test_best_means_stop_at_their_limits_and_stay_where_nothing_was_exposed(alge
     C, exposure = np.array([[0.5, 5.0, 5.0]] * 4), np.array([[1.0, 0.0, 1e-40]] * 4)
     prior = Gamma(0.5, np.array([[1.0, 2.0, 3.0]]), learn="mean")
     B, *_ = algebra.best_scales(algebra.put(C), algebra.put(exposure), prior, Groups((4, 3), (0,)), (1e-3, 1e3))
-    np.testing.assert_array_equal(B, [[1e-3, 2.0, 1e3]])
+    np.testing.assert_array_equal(mean_on_host(algebra, B), [[1e-3, 2.0, 1e3]])
+
+
+@pytest.mark.parametrize("start", [1e-20, 1.0, 1e20])
+@pytest.mark.parametrize("shared", [(0, 1), (0,), (1,)])
+def test_best_means_take_the_same_steps_in_every_algebra(
+    algebra: Algebra[Any], shared: tuple[int, ...], start: float
+) -> None:
+    """Also from far away, for groups that are larger than a block of a kernel, and where a group has few counts."""
+    rng, shape = np.random.default_rng(2), (2, 5000) if shared == (1,) else (5000, 2)
+    C, exposure, tied = rng.gamma(0.5, size=shape) + 0.5, rng.gamma(0.1, size=shape), Groups(shape, shared)
+    C[(1, ...) if shared == (1,) else (..., 1)] = 0.5 + 1e-3
+    prior = Gamma(0.5, start, learn="mean")
+    here, there = (
+        one.best_scales(one.put(C.copy()), one.put(exposure.copy()), prior, tied, MEANS)
+        for one in (NumbaAlgebra(), algebra)
+    )
+    np.testing.assert_allclose(mean_on_host(algebra, there[0]), here[0], rtol=1e-10)
+    for mine, theirs in zip(here[1:], there[1:], strict=True):
+        same(algebra, theirs, mine, rtol=1e-10)
+
+
+@pytest.mark.skipif(not TORCH, reason="needs torch")
+def test_large_factors_learn_their_mean_with_many_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    algebra, prior = on_device(kernels=True), Gamma(0.5, 7.0, learn="mean")
+    C, exposure = (algebra.put(positive(3000, 2)) for _ in range(2))
+    one = algebra.best_scales(C, exposure, prior, Groups((3000, 2), (0, 1)), MEANS)
+    monkeypatch.setattr("pltf.inference.algebra.on_device.MOST_AT_ONCE", 1)
+    many = algebra.best_scales(C, exposure, prior, Groups((3000, 2), (0, 1)), MEANS)
+    for mine, theirs in zip(one, many, strict=True):
+        np.testing.assert_allclose(theirs, mine, rtol=1e-13)
 
 
 @pytest.mark.parametrize("shared", [(0, 1, 2), (0,), (1, 2)])

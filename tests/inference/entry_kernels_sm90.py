@@ -7,7 +7,7 @@ from typing import Any
 from pltf.inference.algebra import entry_kernels as kernels
 
 _ARRAYS = {"C", "D", "E", "L", "exposure", "sums", "left", "slope", "old", "new", "out", "a", "b", "plain", "step"}
-_ARRAYS |= {"weight", "shares", *(f"r{n}" for n in range(kernels.MOST_ROWS))}
+_ARRAYS |= {"weight", "shares", "rate", "shapes", "means", *(f"r{n}" for n in range(kernels.MOST_ROWS))}
 _CONSTANTS = {"BLOCK": kernels.BLOCK, "K": kernels.MOST_ROWS}
 
 
@@ -18,5 +18,5 @@ def _asked(kernel: Any) -> tuple[Any, dict[str, str], dict[str, int], int]:
     return kernel, {name: types[name] for name in kernel.arg_names if name not in constants}, constants, kernels.WARPS
 
 
-NAMES = ("scales", "geomean_kl", "newton_sums", "stretch", "log_ratio", "move", "gram", "combine")
+NAMES = ("scales", "geomean_kl", "newton_sums", "best_means", "stretch", "log_ratio", "move", "gram", "combine")
 SM90 = {name: _asked(getattr(kernels, name)) for name in NAMES}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pltf.engines.base import Counts, Engine, Number
 from pltf.gamma import Gamma
 from pltf.inference.algebra import Algebra, Factors, Groups
+from pltf.inference.algebra.host import prior_on_host
 
 if TYPE_CHECKING:
     from pltf.inference.balance import Trade
@@ -103,7 +104,10 @@ class State:
 
 def fetched(state: State, algebra: Algebra[Any]) -> State:
     """The state with all its arrays on the host, to be stored or shown."""
-    return state if algebra.on_host else _converted(state, algebra.get)
+    if algebra.on_host:
+        return state
+    priors = {a: prior_on_host(algebra, prior) for a, prior in state.priors.items()}
+    return replace(_converted(state, algebra.get), priors=priors)
 
 
 def placed(state: State, algebra: Algebra[Any]) -> State:

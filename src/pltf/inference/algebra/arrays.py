@@ -15,10 +15,10 @@ from pltf.engines.base import Number
 from pltf.gamma import Array, Gamma
 from pltf.inference.algebra import chance
 from pltf.inference.algebra.base import Factors, Groups, Key
-from pltf.inference.algebra.host import log_scales, prior_value, shapes_along
+from pltf.inference.algebra.host import log_scales, shapes_along
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
-_NEWTON_STEPS, _SETTLED = 30, 1e-8  # for the mean of a prior
+NEWTON_STEPS, NEWTON_SETTLED = 30, 1e-8  # for the mean of a prior
 
 # Series of digamma and log Gamma in powers of 1/y^2; the first omitted term is below 5e-17 for y >= 10.
 _DIGAMMA = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
@@ -88,7 +88,7 @@ class ArrayAlgebra:
 
     def best_scales(
         self, C: Any, exposure: Any, prior: Gamma, groups: Groups, limits: tuple[float, float]
-    ) -> tuple[float | Array, Any, Any]:
+    ) -> tuple[Any, Any, Any]:
         """The B of each group with mean( A*C/(A + B*exposure) ) = mean(A), with the resulting D and E."""
         xp = self.xp
         A, B = (xp.zeros_like(C) + self._of(prior, "shape"), xp.zeros_like(C) + self._of(prior, "mean"))
@@ -100,11 +100,11 @@ class ArrayAlgebra:
 
         B = newton(xp, sums, B, self._sums(A, groups), limits)
         D = 1 / (exposure + A / B)
-        return prior_value(np.array(self.get(B)), groups), D, C * D
+        return B, D, C * D
 
-    def spreads(self, E: Any, log_L: Any, mean: ArrayLike, groups: Groups) -> Array:
+    def spreads(self, E: Any, log_L: Any, mean: Any, groups: Groups) -> Array:
         """mean( E/B + log B - log L ) - 1 over each group."""
-        B = self.put(np.asarray(mean))
+        B = self._array(self._value(mean))
         sums = self._sums(E / B + self.xp.log(B) - log_L, groups)
         return self.get(sums / (math.prod(groups.shape) // groups.count) - 1)
 
@@ -217,16 +217,24 @@ class ArrayAlgebra:
     # -- helpers --------------------------------------------------------------------------------
 
     def _of(self, prior: Gamma, part: str) -> Any:
-        """A number, or an array that broadcasts to the factor; copied to the device once."""
+        """A number, or an array that broadcasts to the factor (as rates always are); copied to the device once."""
         known = self._placed.setdefault(prior, {})
+        if part not in known and part == "rate":
+            known[part] = self._array(self._of(prior, "shape") / self._of(prior, "mean"))
         if part not in known:
             known[part] = self._value(getattr(prior, part))
         return known[part]
 
-    def _value(self, value: ArrayLike) -> Any:
-        """A number, or an array on the device."""
-        host = np.asarray(value)
-        return float(host) if host.ndim == 0 else self.put(host)
+    def _value(self, value: Any) -> Any:
+        """A number, or an array on the device, where learned means already are."""
+        if not isinstance(value, (float, np.ndarray)):
+            return value
+        return float(value) if np.ndim(value) == 0 else self.put(np.asarray(value))
+
+    def _array(self, value: Any) -> Any:
+        """An array on the device, filled there if the value is a number."""
+        xp = self.xp
+        return xp.full((), value, dtype=xp.float64, device=self.device) if isinstance(value, float) else value
 
     def _number(self, total: Any) -> Number:
         """A sum of all entries."""
@@ -255,14 +263,14 @@ def newton(xp: Any, sums: Callable[[Any], tuple[Any, Any]], B: Any, norm: Any, l
 
     The reciprocal of the sum is concave in B: started from below, Newton steps never overshoot.
     """
-    for _ in range(_NEWTON_STEPS):
+    for _ in range(NEWTON_STEPS):
         left, slope = sums(B)
         moves = slope > 0
         step = (left / norm - 1) * left / xp.where(moves, slope, xp.ones_like(slope))
         new = xp.where(moves, xp.clip(xp.maximum(B + step, B / 100), *limits), B)
         change = float(xp.max(xp.abs(new - B) / B))
         B = new
-        if change <= _SETTLED:
+        if change <= NEWTON_SETTLED:
             break
     return B
 

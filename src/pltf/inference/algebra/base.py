@@ -93,14 +93,15 @@ class Algebra(Protocol[A]):
 
     def best_scales(
         self, C: A, exposure: A, prior: Gamma, groups: Groups, limits: tuple[float, float]
-    ) -> tuple[float | Host, A, A]:
+    ) -> tuple[Any, A, A]:
         """The B of each group with mean( A*C/(A + B*exposure) ) = mean(A), with the resulting D and E.
 
-        Solved by Newton's method, starting from the current B.
+        Solved by Newton's method, starting from the current B. The result is the mean of the next prior: a number, or
+        an array that may stay where the factors are (:func:`pltf.inference.algebra.host.prior_on_host`).
         """
         ...
 
-    def spreads(self, E: A, log_L: A, mean: ArrayLike, groups: Groups) -> Host:
+    def spreads(self, E: A, log_L: A, mean: Any, groups: Groups) -> Host:
         """mean( E/B + log B - log L ) - 1 over each group."""
         ...
 

@@ -10,9 +10,12 @@ number per program, to be added in order.
 import triton
 import triton.language as tl
 
+from pltf.inference.algebra.arrays import NEWTON_SETTLED, NEWTON_STEPS
+
 BLOCK = 1024  # entries per program
 WARPS = 16  # two entries per thread: with more, registers spill
 MOST_ROWS = 7  # of a stack: two per L-BFGS pair, and the residual
+STEPS, SETTLED = tl.constexpr(NEWTON_STEPS), tl.constexpr(NEWTON_SETTLED)
 
 
 @triton.jit
@@ -56,22 +59,22 @@ def _stirling(y):
 
 
 @triton.jit
-def scales(C, exposure, D, E, rate: tl.float64, n, BLOCK: tl.constexpr):
-    """D = 1 / (rate + exposure); E = C*D."""
+def scales(C, exposure, D, E, rate, n, BLOCK: tl.constexpr):
+    """D = 1 / (rate + exposure); E = C*D. The rate is an array of one number, as learned ones stay on the device."""
     at, inside = _here(n, BLOCK)
-    d = 1.0 / (tl.load(exposure + at, mask=inside, other=1.0) + rate)
+    d = 1.0 / (tl.load(exposure + at, mask=inside, other=1.0) + tl.load(rate))
     tl.store(D + at, d, mask=inside)
     tl.store(E + at, tl.load(C + at, mask=inside, other=0.0) * d, mask=inside)
 
 
 @triton.jit
-def geomean_kl(C, D, L, sums, A: tl.float64, rate: tl.float64, log_norm: tl.float64, n, BLOCK: tl.constexpr):
-    """L = exp(digamma(C)) * D; the sum of KL( Gamma(C, scale D) || Gamma(A, A/B = rate) )."""
+def geomean_kl(C, D, L, sums, rate, A: tl.float64, log_norm: tl.float64, n, BLOCK: tl.constexpr):
+    """L = exp(digamma(C)) * D; the sum of KL( Gamma(C, scale D) || Gamma(A, A/B = rate) ), with the rate as above."""
     at, inside = _here(n, BLOCK)
     c, d = tl.load(C + at, mask=inside, other=1.0), tl.load(D + at, mask=inside, other=1.0)
     y, b, rho = _psi_parts(c)
     own = tl.log(rho * tl.sqrt(y)) + (c * b + 10.0) - _stirling(y) - 0.9189385332046727  # log(2 pi) / 2
-    scaled = d * rate
+    scaled = d * tl.load(rate)
     kl = own - (tl.log(scaled * y) + b) * A + log_norm + c * scaled
     tl.store(L + at, y * tl.exp(b) * d, mask=inside)
     tl.store(sums + tl.program_id(0), tl.sum(tl.where(inside, kl, 0.0), axis=0))
@@ -86,6 +89,31 @@ def newton_sums(C, exposure, left, slope, A: tl.float64, B: tl.float64, n, BLOCK
     part = A * c * p
     tl.store(left + tl.program_id(0), tl.sum(part, axis=0))
     tl.store(slope + tl.program_id(0), tl.sum(part * p * seen, axis=0))
+
+
+@triton.jit
+def best_means(C, exposure, shapes, means, least: tl.float64, most: tl.float64, n, BLOCK: tl.constexpr):
+    """Newton's method for the mean of each group of n entries, in place, as ``arrays.newton``; a program per group."""
+    own = tl.program_id(0).to(tl.int64) * n
+    A, B = tl.load(shapes + tl.program_id(0)), tl.load(means + tl.program_id(0))
+    change, step = B * 0.0 + 1.0, 0
+    while (change > SETTLED) & (step < STEPS):
+        left, slope = tl.zeros((BLOCK,), tl.float64), tl.zeros((BLOCK,), tl.float64)
+        for first in range(0, n, BLOCK):
+            at = first + tl.arange(0, BLOCK)
+            c = tl.load(C + own + at, mask=at < n, other=0.0)
+            seen = tl.load(exposure + own + at, mask=at < n, other=0.0)
+            p = 1.0 / (A + B * seen)
+            left += A * c * p
+            slope += A * c * p * p * seen
+        sum_left, sum_slope = tl.sum(left, axis=0), tl.sum(slope, axis=0)
+        moves = sum_slope > 0
+        new = B + (sum_left / (A * n) - 1.0) * sum_left / tl.where(moves, sum_slope, 1.0)
+        new = tl.minimum(tl.maximum(tl.maximum(new, B / 100.0), least), most)
+        change = tl.where(moves, tl.abs(new - B) / B, 0.0)
+        B = tl.where(moves, new, B)
+        step += 1
+    tl.store(means + tl.program_id(0), B)
 
 
 @triton.jit

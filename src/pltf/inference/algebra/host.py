@@ -85,6 +85,14 @@ def prior_value(values: Array, groups: Groups) -> float | Array:
     return values
 
 
+def prior_on_host(algebra: Algebra[Any], prior: Gamma) -> Gamma:
+    """The prior with its learned mean in host memory."""
+    if "mean" not in prior.learns or isinstance(prior.mean, float):
+        return prior
+    mean = prior.mean if isinstance(prior.mean, np.ndarray) else algebra.get(prior.mean)
+    return prior.with_values(prior.shape, float(mean.reshape(())) if mean.size == 1 else mean)
+
+
 # -- quasi-Newton steps -------------------------------------------------------------------------
 
 

@@ -12,11 +12,14 @@ import numpy as np
 from pltf.data.numeric import frozen
 from pltf.devices import Device
 from pltf.engines.base import Number
-from pltf.engines.torch.launch import launched
+from pltf.engines.torch.launch import launched, power_of_two
 from pltf.gamma import Array, Gamma
 from pltf.inference.algebra.arrays import ArrayAlgebra, newton
 from pltf.inference.algebra.base import Factors, Groups, Key
 from pltf.inference.algebra.chance import TINY
+
+MOST_AT_ONCE = 1 << 16  # entries that share a learned mean, for one program to learn it
+MOST_AT_A_TIME, AT_A_TIME = 4096, 256  # of these, processed by a program, and by a warp
 
 
 class DeviceAlgebra(ArrayAlgebra):
@@ -65,27 +68,43 @@ class DeviceAlgebra(ArrayAlgebra):
         if not self._fused(prior):
             return super().geomean_kl(C, D, prior)
         L, sums = self._like(C), self._sums_of(C)
-        self._run("geomean_kl", C, D, L, sums, *(self._of(prior, part) for part in ("shape", "rate", "log_norm")))
+        self._run("geomean_kl", C, D, L, sums, *(self._of(prior, part) for part in ("rate", "shape", "log_norm")))
         return L, sums.sum()
 
     def best_scales(
         self, C: Any, exposure: Any, prior: Gamma, groups: Groups, limits: tuple[float, float]
-    ) -> tuple[float | Array, Any, Any]:
+    ) -> tuple[Any, Any, Any]:
         """The B of each group with mean( A*C/(A + B*exposure) ) = mean(A), with the resulting D and E."""
-        if not self._fused(prior) or groups.count > 1:
+        entries = math.prod(groups.shape) // groups.count
+        if self._on.kernels and entries <= MOST_AT_ONCE and not groups.vary(prior.shape):
+            B = self._best_means(C, exposure, prior, groups, limits)
+        elif self._fused(prior) and groups.count == 1:
+            B = self._best_mean(C, exposure, prior, limits)
+        else:
             return super().best_scales(C, exposure, prior, groups, limits)
-        A, norm = self._of(prior, "shape"), self._of(prior, "shape") * math.prod(groups.shape)
+        return B, *self.scales(C, exposure, prior.with_values(prior.shape, B))
+
+    def _best_means(self, C: Any, exposure: Any, prior: Gamma, groups: Groups, limits: tuple[float, float]) -> Any:
+        """B by one kernel, whose programs iterate over one group each; nothing is copied to the host."""
+        zeros, entries = C.new_zeros(groups.value_shape), math.prod(groups.shape) // groups.count
+        A, B = zeros + self._of(prior, "shape"), zeros + self._of(prior, "mean")
+        rows = [one.permute((*groups.apart, *groups.shared)).contiguous() for one in (C, exposure)]
+        block = min(power_of_two(entries), MOST_AT_A_TIME)
+        warps = max(block // AT_A_TIME, 1)
+        self._launch("best_means", groups.count, *rows, A, B, *limits, entries, BLOCK=block, num_warps=warps)
+        return B
+
+    def _best_mean(self, C: Any, exposure: Any, prior: Gamma, limits: tuple[float, float]) -> float:
+        """B of a large factor that shares one mean: the sums are copied to the host at each Newton step."""
+        A, norm = self._of(prior, "shape"), self._of(prior, "shape") * C.numel()
 
         def sums(B: Any) -> Any:
             both = self._sums_of(C, 2).reshape(2, -1)
             self._run("newton_sums", C, exposure, *both, A, float(B))
-            return self.get(both.sum(1))  # one copy per Newton step
+            return self.get(both.sum(1))
 
         with np.errstate(all="ignore"):
-            B = float(newton(np, sums, np.float64(self._of(prior, "mean")), norm, limits))
-        D, E = self._like(C), self._like(C)
-        self._run("scales", C, exposure, D, E, A / B)
-        return B, D, E
+            return float(newton(np, sums, np.float64(self._of(prior, "mean")), norm, limits))
 
     # -- draws ----------------------------------------------------------------------------------
 
@@ -164,7 +183,7 @@ class DeviceAlgebra(ArrayAlgebra):
 
     def _fused(self, prior: Gamma) -> bool:
         """Whether the kernels support this prior."""
-        return self._on.kernels and all(isinstance(self._of(prior, part), float) for part in ("shape", "rate"))
+        return self._on.kernels and isinstance(prior.shape, float) and self._of(prior, "rate").numel() == 1
 
     def _made(self, name: str, *arguments: Any) -> Any:
         """Run a kernel that writes to a new array, which is passed before the numbers."""
@@ -179,9 +198,13 @@ class DeviceAlgebra(ArrayAlgebra):
 
         first = arguments[0] if like is None else like
         given = [one if isinstance(one, float) else one.contiguous() for one in arguments]
-        operands = (*given, first.numel())
-        options = {**constants, "BLOCK": kernels.BLOCK, "num_warps": kernels.WARPS}
-        launched(self._on, getattr(kernels, name), (self._programs(first),), *operands, **options)
+        self._launch(name, self._programs(first), *given, first.numel(), BLOCK=kernels.BLOCK, **constants)
+
+    def _launch(self, name: str, programs: int, *operands: Any, **constants: int) -> None:
+        """Run this many programs of a kernel."""
+        from pltf.inference.algebra import entry_kernels as kernels
+
+        launched(self._on, getattr(kernels, name), (programs,), *operands, **{"num_warps": kernels.WARPS, **constants})
 
     def _programs(self, array: Any) -> int:
         from pltf.inference.algebra.entry_kernels import BLOCK
