@@ -21,6 +21,7 @@ from statistics import median
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from benchmarks.problems import SPECS
@@ -105,7 +106,7 @@ def main() -> int:
                 for row, result in zip(cells, results, strict=True):
                     row.append(cell(result, results[0]))
     for version, row in zip(versions, cells, strict=True):
-        table.add_row(version.name, *row)
+        table.add_row(escape(version.name), *map(escape, row))
     console.print(table)
     return 0
 
