@@ -1,8 +1,9 @@
 """Mutation testing of the engines and of inference: ``make mutants ARGS='--sample 40 --seed 0'``.
 
 A mutant is the source with one small fault: a changed operator, comparison or number, or a swapped function. The tests
-of its layer should fail on it. The script works on a copy of the project, draws mutants at random, and prints those
-that survive: each is a missing test, or a change that makes no difference.
+of the two layers should fail on it. The script works on copies of the project, records which tests run which lines,
+draws mutants at random, runs the tests of their lines, and prints those that survive: each is a missing test, or a
+change that makes no difference.
 """
 
 from __future__ import annotations
@@ -15,24 +16,30 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from queue import Queue
 from typing import Any
+
+from coverage import CoverageData
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("engines", "inference")
 LEFT_OUT = ("torch", "kernels", "on_device", "newton", "_numba", "interpreted")  # compiled code, and GPUs
-TESTS = {
-    "engines": [
-        "tests/inference/test_golden.py",
-        "tests/contract",
-        "tests/engines",
-        "tests/test_fit.py",
-    ],
-    "inference": ["tests/inference", "tests/contract/test_algebras.py", "tests/test_fit.py", "tests/test_sampling.py"],
-}
+TESTS = (
+    "tests/inference",
+    "tests/contract",
+    "tests/engines",
+    "tests/test_fit.py",
+    "tests/test_sampling.py",
+)
 SECONDS = 900  # that the tests of a mutant may take: an endless loop is found out, too
+WORKERS = 2  # mutants that are tried side by side
+AT_ONCE = 500  # tests of one process: their names have to fit into a command line
+
+Covering = Mapping[str, Mapping[int, Collection[str]]]  # file -> line -> tests that run it
 
 SWAPPED: dict[type[Any], type[Any]] = {
     ast.Add: ast.Sub,
@@ -62,8 +69,14 @@ class Mutant:
 
     path: Path  # from the root of the project
     line: int
+    end: int  # last line
     before: str
     after: str
+
+    @property
+    def lines(self) -> range:
+        """Lines that it stands on."""
+        return range(self.line, self.end + 1)
 
     def applied(self, source: str) -> str:
         """The source of the file with the fault."""
@@ -100,7 +113,7 @@ def mutants_of(source: str, path: Path) -> Iterator[Mutant]:
                     before = ast.get_source_segment(source, node)
                     for after in _changed(node):
                         if before is not None:
-                            yield Mutant(path, node.lineno, before, after)
+                            yield Mutant(path, node.lineno, node.end_lineno or node.lineno, before, after)
 
 
 def _inside_text(node: ast.expr) -> bool:
@@ -131,10 +144,10 @@ def _changed(node: ast.expr) -> list[str]:
     return [f"({ast.unparse(one)})" if isinstance(node, ast.IfExp) else ast.unparse(one) for one in found]
 
 
-def sample(count: int, seed: int) -> list[tuple[str, Mutant]]:
+def sample(count: int, seed: int) -> list[Mutant]:
     """Mutants of both packages, drawn evenly from all there are."""
     everything = [
-        (package, mutant)
+        mutant
         for package in PACKAGES
         for path in sorted((ROOT / "src" / "pltf" / package).rglob("*.py"))
         if not any(part in path.relative_to(ROOT).as_posix() for part in LEFT_OUT)
@@ -144,19 +157,55 @@ def sample(count: int, seed: int) -> list[tuple[str, Mutant]]:
     return random.Random(seed).sample(everything, min(count, len(everything)))
 
 
-def killed(copy: Path, tests: Sequence[str]) -> bool:
-    """Whether the tests fail: first the fast ones, then the slow ones."""
-    return any(_fail(copy, ["-m", marked, *tests]) for marked in ("not slow", "slow"))
+def covering(copy: Path) -> Covering:
+    """The tests that run each line of each file."""
+    measured = ["--cov=pltf.engines", "--cov=pltf.inference", "--cov-context=test", "--cov-report=", "-n", str(WORKERS)]
+    if _fail(copy, [*measured, *TESTS], seconds=None):
+        raise SystemExit("the tests fail without a mutant")
+    data = CoverageData(str(copy / ".coverage"))
+    data.read()
+    return {
+        str(Path(file).relative_to(copy)): {
+            line: _tests(names) for line, names in data.contexts_by_lineno(file).items()
+        }
+        for file in data.measured_files()
+    }
 
 
-def _fail(copy: Path, arguments: Sequence[str]) -> bool:
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:randomly", *arguments]
+def _tests(contexts: Collection[str]) -> set[str]:
+    return {name.rpartition("|")[0] for name in contexts if "::" in name}
+
+
+def killed(copy: Path, mutant: Mutant, tests: Covering) -> bool:
+    """Whether a test that runs the lines of the mutant fails."""
+    of_lines = tests.get(str(mutant.path), {})
+    wanted = sorted({one for line in mutant.lines for one in of_lines.get(line, ())})
+    return any(_fail(copy, ["-x", *wanted[k : k + AT_ONCE]]) for k in range(0, len(wanted), AT_ONCE))
+
+
+def _fail(copy: Path, arguments: Sequence[str], seconds: float | None = SECONDS) -> bool:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "PLTF_TEST_WITHOUT_TORCH": "1"}
     try:
-        done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, timeout=SECONDS, check=False)
+        done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, timeout=seconds, check=False)
     except subprocess.TimeoutExpired:
         return True
     return done.returncode not in (0, 5)  # 5: there are no tests
+
+
+def tried(copies: Queue[Path], mutant: Mutant, tests: Covering) -> bool:
+    """Whether a mutant is killed, in one of the copies."""
+    copy = copies.get()
+    file = copy / mutant.path
+    source = file.read_text()
+    try:
+        file.write_text(mutant.applied(source))
+        dead = killed(copy, mutant, tests)
+    finally:
+        file.write_text(source)
+        copies.put(copy)
+    print(f"{'killed  ' if dead else 'SURVIVED'} {mutant}", flush=True)
+    return dead
 
 
 def main() -> int:
@@ -165,24 +214,18 @@ def main() -> int:
     parser.add_argument("--sample", type=int, default=40, metavar="N", help="mutants to try (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="which of them (default: %(default)s)")
     options = parser.parse_args()
-    survivors: list[Mutant] = []
     chosen = sample(options.sample, options.seed)
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "pltf"
-        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".git", ".venv*", "docs", "__pycache__", ".*cache"))
-        if killed(copy, TESTS["engines"]) or killed(copy, TESTS["inference"]):
-            print("the tests fail without a mutant")
-            return 2
-        for number, (package, mutant) in enumerate(chosen, 1):
-            file = copy / mutant.path
-            source = file.read_text()
-            file.write_text(mutant.applied(source))
-            dead = killed(copy, TESTS[package])
-            file.write_text(source)
-            survivors += [] if dead else [mutant]
-            print(f"{number:3d} {'killed  ' if dead else 'SURVIVED'} {mutant}", flush=True)
-    print(f"\n{len(chosen) - len(survivors)} of {len(chosen)} mutants were killed")
-    for mutant in survivors:
+    copies: Queue[Path] = Queue()
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(WORKERS) as pool:
+        for number in range(WORKERS):
+            copies.put(copy := Path(folder) / str(number))
+            shutil.copytree(
+                ROOT, copy, ignore=shutil.ignore_patterns(".git", ".venv*", "docs", "__pycache__", ".*cache")
+            )
+        tests = covering(copy)
+        dead = list(pool.map(lambda mutant: tried(copies, mutant, tests), chosen))
+    print(f"\n{sum(dead)} of {len(chosen)} mutants were killed")
+    for mutant in (one for one, gone in zip(chosen, dead, strict=True) if not gone):
         print(f"  survived: {mutant}")
     return 0
 
