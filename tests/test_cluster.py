@@ -46,6 +46,13 @@ def cells(unlisted: str = "zero", holes: int = 0, most: int = 9) -> CooObservati
     return seen
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _default_scheduler() -> Iterator[None]:
+    """Restore the scheduler of other tests: of several clients in one process, the last one closed may leave its own."""
+    yield
+    dask.config.config.pop("scheduler", None)
+
+
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
     """Of four processes with one thread each."""
