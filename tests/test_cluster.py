@@ -48,7 +48,7 @@ def cells(unlisted: str = "zero", holes: int = 0, most: int = 9) -> CooObservati
 
 @pytest.fixture(scope="module", autouse=True)
 def _default_scheduler() -> Iterator[None]:
-    """Restore the scheduler of other tests: of several clients in one process, the last one closed may leave its own."""
+    """Restore the scheduler of other tests: of several clients in one process, the last to close may leave its own."""
     yield
     dask.config.config.pop("scheduler", None)
 
