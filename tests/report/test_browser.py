@@ -215,6 +215,8 @@ def test_a_phone_need_not_scroll_sideways(reader: Reader) -> None:
     for tab in TABS:
         reader.page.click(f"#tab-{tab}")
         assert reader.overflow() <= 0, tab
+        wide = "[...document.querySelectorAll('.scroll')].filter((one) => one.scrollWidth > one.clientWidth + 1).length"
+        assert reader.page.evaluate(wide) == 0, tab
         for chart in reader.page.locator(f"#{tab} .chart").all():
             assert chart.bounding_box()["width"] <= 347
             assert chart.locator(".plot").first.bounding_box()["width"] <= 347

@@ -89,5 +89,8 @@ def peaks(labels: Labels, share: Array) -> str:
     """The positions with the largest shares, in words."""
     best = np.argsort(-share, kind="stable")[:PEAKS]
     return "Highest: " + listed(
-        [f"{name} ({probability(share[n])})" for name, n in zip(named(labels, best), best, strict=True)]
+        [
+            f"{name} ({probability(share[n])})".replace(" %", "\u00a0%")
+            for name, n in zip(named(labels, best), best, strict=True)
+        ]
     )
