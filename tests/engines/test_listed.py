@@ -132,4 +132,4 @@ def test_engines_on_the_same_data_share_its_sorted_lists(text: str) -> None:
 def _arrays(engine: Any) -> list[Any]:
     """The lists that an engine of positive cells goes through."""
     passes = positive(engine)._passes
-    return [one.rows if isinstance(passes, CpPasses) else one.cells.rows for one in passes._passes]  # type: ignore[attr-defined]
+    return [one.rows if isinstance(passes, CpPasses) else one.cells.rows for one in passes._passes]  # type: ignore[union-attr]

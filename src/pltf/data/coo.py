@@ -44,22 +44,18 @@ class CooObservation(Observation):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Sizes of the axes."""
         return self.sizes
 
     @property
     def dtype_name(self) -> str:
-        """Type of the values."""
         return str(self.values.dtype)
 
     @cached_property
     def n_positive(self) -> int:
-        """How many cells are above zero."""
         return int(np.count_nonzero(self.values))
 
     @property
     def has_missing(self) -> bool:
-        """Whether any cell is missing."""
         return self.n_observed < math.prod(self.sizes)
 
     @cached_property
@@ -68,16 +64,13 @@ class CooObservation(Observation):
         return ListedPattern(self.sizes, self.coords, self.values, missing)
 
     def pattern(self) -> Pattern:
-        """Which cells were observed."""
         return listed_pattern(self.sizes, self.coords, self.values, self._pattern.missing)
 
     def values_at(self, cells: Coords) -> NDArray[np.float64]:
-        """The values of cells; NaN where missing."""
         listed = np.append(self.values, 0.0)[self._pattern.listed.find(cells)]  # position -1 (not found) is the last
         return np.where(self._pattern.observed(cells), listed, np.nan)
 
     def first_where(self, wrong: Callable[[NDArray[Any]], NDArray[np.bool_]]) -> tuple[tuple[int, ...], float] | None:
-        """The first listed cell with a wrong value, and the value."""
         found = wrong(self.values)
         if not found.any():
             return None
@@ -89,7 +82,6 @@ class CooObservation(Observation):
         yield from (self.coords, self.values, self.missing)
 
     def transposed(self, order: tuple[int, ...]) -> Self:
-        """The data with permuted axes."""
         sizes = tuple(self.sizes[axis] for axis in order)
         coords, values = sort_cells(self.coords[list(order)], self.values, sizes)
         missing = self.missing[list(order)]

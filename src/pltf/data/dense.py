@@ -41,36 +41,29 @@ class DenseObservation(Observation):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Sizes of the axes."""
         return self.values.shape
 
     @property
     def dtype_name(self) -> str:
-        """Type of the values."""
         return str(self.values.dtype)
 
     @cached_property
     def n_positive(self) -> int:
-        """How many observed cells are above zero."""
         return sum(int(np.count_nonzero(seen)) for _, seen in _observed(*self._read()))
 
     @property
     def has_missing(self) -> bool:
-        """Whether any cell is missing."""
         return self.mask is not None
 
     def pattern(self) -> Pattern:
-        """Which cells were observed."""
         return dense_pattern(*self._read())
 
     def values_at(self, cells: Coords) -> NDArray[np.float64]:
-        """The values of cells; NaN where missing."""
         at, (values, mask) = tuple(cells), self._read()
         found = np.asarray(values[at], dtype=np.float64)
         return found if mask is None else np.where(mask[at], found, np.nan)
 
     def first_where(self, wrong: Callable[[NDArray[Any]], NDArray[np.bool_]]) -> tuple[tuple[int, ...], float] | None:
-        """The first cell with a wrong value, block by block, and the value."""
         values, mask = self._read()
         for block, seen in _observed(values, mask):
             found = wrong(seen)
@@ -107,7 +100,6 @@ class DenseObservation(Observation):
         return replace(dense_observation(self.values, known, "X"), dims=self.dims, labels=self.labels)
 
     def transposed(self, order: tuple[int, ...]) -> Self:
-        """The data with permuted axes."""
         mask = None if self.mask is None else self.mask.transpose(order)
         dims = None if self.dims is None else tuple(self.dims[axis] for axis in order)
         return replace(self, values=self.values.transpose(order), mask=mask, dims=dims)

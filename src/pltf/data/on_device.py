@@ -61,22 +61,18 @@ class DeviceObservation(DenseObservation):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Sizes of the axes."""
         return tuple(self.tensor.shape)
 
     @property
     def dtype_name(self) -> str:
-        """Type of the values."""
         return kind_of(self.tensor)
 
     @cached_property
     def n_positive(self) -> int:
-        """How many observed cells are above zero."""
         return sum(int((seen > 0).sum()) for _, seen in _observed(self.tensor, self.known))
 
     @property
     def has_missing(self) -> bool:
-        """Whether any cell is missing."""
         return self.known is not None
 
     @property
@@ -89,20 +85,16 @@ class DeviceObservation(DenseObservation):
         return values, None if self.known is None else _Reader(self.known)
 
     def cut(self, part: Block) -> DenseObservation:
-        """A slice of the cells; totals are still those of all cells."""
         return replace(self, tensor=self.tensor[part], known=None if self.known is None else self.known[part])
 
     def mask_alone(self) -> DenseObservation:
-        """The mask also as values, for callers that only need the mask."""
         return replace(self, tensor=self.known)
 
     def within(self, known: NDArray[np.bool_]) -> DenseObservation:
-        """The data, observed only where ``mask`` is True."""
         there = _torch().tensor(known, device=self.tensor.device)
         return replace(device_observation(self.tensor, there, "X"), dims=self.dims, labels=self.labels)
 
     def transposed(self, order: tuple[int, ...]) -> Self:
-        """The data with permuted axes."""
         known = None if self.known is None else self.known.permute(order)
         dims = None if self.dims is None else tuple(self.dims[axis] for axis in order)
         return replace(self, tensor=self.tensor.permute(order), known=known, dims=dims)

@@ -27,19 +27,15 @@ class Pattern(Protocol):
     @property
     def unlisted(self) -> str:
         """What an unlisted cell is: "zero" or "missing"."""
-        ...
 
     def observed(self, cells: Coords) -> Bools:
         """Whether each cell was observed."""
-        ...
 
     def positive(self, cells: Coords) -> Bools:
         """Whether each cell was observed with a value above zero."""
-        ...
 
     def missing_cells(self, most: int) -> Coords | None:
         """All cells that were not observed; None if they cannot be listed, or if there are more than ``most``."""
-        ...
 
 
 @dataclass(frozen=True)

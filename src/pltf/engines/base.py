@@ -42,11 +42,9 @@ class Engine(Protocol):
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the factors of this engine."""
-        ...
 
     def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
         """Expected counts of the wanted factors (None: all) in one pass; the log term is NaN if ``log`` is False."""
-        ...
 
     def allocate(self, factors: Mapping[str, Array], wanted: Collection[str] | None, key: tuple[int, ...]) -> Counts:
         """Sample the counts whose expectations :meth:`counts` returns. Used by Gibbs sampling.
@@ -59,7 +57,6 @@ class Engine(Protocol):
 
         Only counts from lists of cells can be allocated: plan with ``Task(..., allocates=True)``.
         """
-        ...
 
     @property
     def together(self) -> tuple[frozenset[str], ...]:
@@ -68,19 +65,15 @@ class Engine(Protocol):
         Counts of different groups come from independent draws. A sampler therefore works group by group: it allocates
         counts at the current factors, then samples the factors of the group one by one, given these counts.
         """
-        ...
 
     def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
         """``Delta_a(M)``: the mask contracted with every factor but ``of``, shaped like ``of``."""
-        ...
 
     def total(self, factors: Mapping[str, Array]) -> Number:
         """``sum M*Xhat``; no extra cost after the exposure of the factor that changed last."""
-        ...
 
     def fresh(self) -> Engine:
         """A copy of this engine on the same data with an empty cache, which can be used at the same time."""
-        ...
 
 
 class OverArrays:

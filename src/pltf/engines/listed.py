@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +53,7 @@ class ListedEngine:
     def __init__(self, task: Task, cells: CellList, threads: int) -> None:
         self.names = tuple(term.name for term in task.equation.factors)
         self._dtype, self._threads = task.dtype, threads
-        self._passes: Passes = (CpPasses if task.is_cp else ChainPasses)(task, cells, threads)
+        self._passes = (CpPasses if task.is_cp else ChainPasses)(task, cells, threads)
         keep_freed_memory()
 
     @np.errstate(invalid="ignore")  # a zero rate with a positive count gives NaN; log_term is then -inf
@@ -89,25 +89,6 @@ class ListedEngine:
         return self  # it has no cache
 
 
-class Passes(Protocol):
-    """Passes over a list of cells."""
-
-    def counts(
-        self, factors: Sequence[Array], names: Sequence[str], log: bool, key: Key = None
-    ) -> tuple[dict[str, Array], float]:
-        """Counts of the named factors (expected, or sampled if there is a key), and the log term or NaN."""
-        ...
-
-    @property
-    def together(self) -> tuple[frozenset[str], ...]:
-        """Names of the factors whose counts come from the same pass."""
-        ...
-
-    def exposure(self, factors: Sequence[Array], of: str) -> Array:
-        """Delta of one factor over the cells of the list."""
-        ...
-
-
 # -- CP: one fused kernel -----------------------------------------------------------------------
 
 
@@ -135,6 +116,7 @@ class CpPasses:
     def counts(
         self, factors: Sequence[Array], names: Sequence[str], log: bool, key: Key = None
     ) -> tuple[dict[str, Array], float]:
+        """Counts of the named factors (expected, or sampled if there is a key), and the log term or NaN."""
         rows = self._rows(factors)
         sums: dict[int, Array] = {}
         log_terms: list[float] = []
@@ -472,13 +454,7 @@ def rates_at(
 ) -> NDArray[np.float64]:
     """Xhat of listed cells (modes, n) in any order."""
     chain = plan_chain(equation, sizes, cells.shape[1], 0)
-    layouts = [Layout(equation, n, chain.latent, sizes) for n in range(len(factors))]
-    flat = [layout.flat(factor) for layout, factor in zip(layouts, factors, strict=True)]
-    F, F_at, none = np.concatenate(flat), _starts([array.size for array in flat])[:-1], np.empty(0)
-    out = np.empty(cells.shape[1])
-    todo = np.zeros((len(chain.steps), 3), dtype=bool)
-    todo[:, FORWARD] = True
+    held, out = FlatSums(chain, layouts_of(chain, sizes), (), factors, (), RATES), np.empty(cells.shape[1])
     rows, x = read_only(np.ascontiguousarray(cells[list(chain.modes)])), read_only(np.empty(0))
-    tables, owned, log = program(chain, sizes).tables, np.zeros(len(flat), dtype=bool), False
-    run(tables, rows, x, RATES, log, todo, F, F_at, none, none, F_at, owned, out, 0, out.size)
+    held.call(partial(run, program(chain, sizes).tables), rows, x, False, held.private(), out, 0, out.size)  # noqa: FBT003
     return out

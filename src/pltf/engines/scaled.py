@@ -18,12 +18,10 @@ class Scaled:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the factors."""
         return self.engine.names
 
     @property
     def together(self) -> tuple[frozenset[str], ...]:
-        """As for the wrapped engine."""
         return self.engine.together
 
     def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
@@ -31,7 +29,6 @@ class Scaled:
         return self.engine.counts(factors, wanted, log)
 
     def allocate(self, factors: Mapping[str, Array], wanted: Collection[str] | None, key: tuple[int, ...]) -> Counts:
-        """As for the wrapped engine."""
         return self.engine.allocate(factors, wanted, key)
 
     def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
@@ -41,5 +38,4 @@ class Scaled:
         return self.share * self.engine.total(factors)
 
     def fresh(self) -> Scaled:
-        """A copy with an empty cache."""
         return replace(self, engine=self.engine.fresh())

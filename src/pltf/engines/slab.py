@@ -31,7 +31,6 @@ class Slab(OverArrays):
         return self._engine.total(self._cut(factors))
 
     def fresh(self) -> Slab:
-        """A copy with an empty cache."""
         twin = object.__new__(Slab)
         twin.__dict__.update(self.__dict__, _engine=self._engine.fresh())
         return twin

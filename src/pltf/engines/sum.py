@@ -38,11 +38,9 @@ class Observed(Protocol):
 
     def engine(self) -> Engine | None:
         """An engine that visits them one by one; None if there are too many."""
-        ...
 
     def untouched(self, of: str) -> NDArray[np.bool_]:
         """Entries of a factor without observed cells, in a shape that broadcasts to it."""
-        ...
 
 
 class SumEngine:
@@ -140,7 +138,6 @@ class SumEngine:
         return one_number((factors[of] * self.exposure(factors, of)).sum())
 
     def fresh(self) -> SumEngine:
-        """The same parts with empty caches."""
         return SumEngine([replace(part, engine=part.engine.fresh()) for part in self._parts], self._observed)
 
     def _others(self, factors: Versioned[Array], of: str) -> tuple[Version, ...]:

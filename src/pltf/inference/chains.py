@@ -61,11 +61,9 @@ class ChainKeeper(Protocol):
 
     def due(self) -> bool:
         """Whether a checkpoint is due."""
-        ...
 
     def keep(self, chains: Chains) -> None:
         """Save the chains."""
-        ...
 
 
 class ChainProgress(Progress):

@@ -103,11 +103,9 @@ class RunKeeper(Protocol):
 
     def due(self) -> bool:
         """Whether a checkpoint is due."""
-        ...
 
     def keep(self, standing: Standing) -> None:
         """Save the progress."""
-        ...
 
 
 def best_of(

@@ -21,15 +21,12 @@ class DeviceNoise(Protocol):
 
     def log_prob(self, x: Tensor, rates: Tensor) -> Tensor:
         """log P(X = x)."""
-        ...
 
     def at_least(self, k: Tensor | int, rates: Tensor) -> Tensor:
         """P(X >= k)."""
-        ...
 
     def at_most(self, k: Tensor | int, rates: Tensor) -> Tensor:
         """P(X <= k)."""
-        ...
 
 
 def noise_on(noise: Noise, put: Any) -> DeviceNoise:

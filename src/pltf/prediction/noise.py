@@ -32,31 +32,24 @@ class Noise(Protocol):
 
     def at(self, cells: Places) -> Noise:
         """The noise of some cells (modes, n)."""
-        ...
 
     def log_prob(self, x: Array, rates: Array) -> Array:
         """log P(X = x); for values that are not whole the same expression, if it is defined."""
-        ...
 
     def at_least(self, k: Array | int, rates: Array) -> Array:
         """P(X >= k)."""
-        ...
 
     def at_most(self, k: Array | int, rates: Array) -> Array:
         """P(X <= k)."""
-        ...
 
     def draw(self, rng: np.random.Generator, rates: Array) -> NDArray[np.int64]:
         """Draw a value for each rate; :func:`draw_counts` raises an error for rates that are too large."""
-        ...
 
     def excess(self, mean: Array, of_rate: Array) -> Array:
         """Variance of a value in excess of a Poisson with known rate, for a rate with this mean and variance."""
-        ...
 
     def variance(self, mean: Array, of_rate: Array) -> Array:
         """Variance of a value whose rate has this mean and variance."""
-        ...
 
 
 def draw_counts(noise: Noise, rng: np.random.Generator, rates: Array) -> NDArray[np.int64]:

@@ -34,11 +34,9 @@ class ChainsCheckpoint:
                 self.start, self.chains = fit_from(place.boxes), _chains(place.boxes, shapes)
 
     def due(self) -> bool:
-        """Whether a checkpoint is due."""
         return self.fit.due()
 
     def keep(self, chains: Chains) -> None:
-        """Save the current state of the chains."""
         assert self.start is not None
         forgotten = {name: ForgottenPattern(one.unlisted) for name, one in self.start.patterns.items()}
         boxes = fit_boxes(replace(self.start, patterns=forgotten))

@@ -91,11 +91,9 @@ class FitCheckpoint:
                 self.finished = fit_from(place.boxes)
 
     def due(self) -> bool:
-        """Whether a checkpoint is due."""
         return time.monotonic() - self._last >= self._every
 
     def keep(self, standing: Standing) -> None:
-        """Save the progress."""
         head = Box({"identity": self.identity, "rows": rows_as_text(standing.rows)})
         boxes = {"checkpoint": head, "going": Box()}
         put_run(boxes["going"], standing.going, self._indices)

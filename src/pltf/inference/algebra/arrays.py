@@ -58,11 +58,9 @@ class ArrayAlgebra:
     # -- posteriors -----------------------------------------------------------------------------
 
     def shapes(self, priors: Mapping[str, Gamma], counts: Factors) -> Factors:
-        """C = A + counts for every factor with a prior."""
         return {a: counts[a] + self._of(prior, "shape") for a, prior in priors.items()}
 
     def scales(self, C: Any, exposure: Any, prior: Gamma) -> tuple[Any, Any]:
-        """D = 1 / (A/B + exposure) and E = C*D."""
         D = 1 / (exposure + self._of(prior, "rate"))
         return D, C * D
 
@@ -80,7 +78,6 @@ class ArrayAlgebra:
         return y * xp.exp(b) * D, self._number(xp.sum(kl))
 
     def log_geomean(self, C: Any, D: Any) -> Any:
-        """log L; finite even if L underflows."""
         y, b, _ = _psi_parts(C)
         return self.xp.log(y * D) + b
 
@@ -89,7 +86,6 @@ class ArrayAlgebra:
     def best_scales(
         self, C: Any, exposure: Any, prior: Gamma, groups: Groups, limits: tuple[float, float]
     ) -> tuple[Any, Any, Any]:
-        """The B of each group with mean( A*C/(A + B*exposure) ) = mean(A), with the resulting D and E."""
         xp = self.xp
         A, B = (xp.zeros_like(C) + self._of(prior, "shape"), xp.zeros_like(C) + self._of(prior, "mean"))
         B = self._sums(B, groups) / (math.prod(groups.shape) // groups.count)
@@ -103,7 +99,6 @@ class ArrayAlgebra:
         return B, D, C * D
 
     def spreads(self, E: Any, log_L: Any, mean: Any, groups: Groups) -> Array:
-        """mean( E/B + log B - log L ) - 1 over each group."""
         B = self._array(self._value(mean))
         sums = self._sums(E / B + self.xp.log(B) - log_L, groups)
         return self.get(sums / (math.prod(groups.shape) // groups.count) - 1)
@@ -111,18 +106,15 @@ class ArrayAlgebra:
     # -- estimates ------------------------------------------------------------------------------
 
     def em_estimate(self, Z: Any, counts: Any, exposure: Any) -> Any:
-        """counts / exposure; entries without observed cells keep their value in Z."""
         xp, seen = self.xp, exposure > 0
         return xp.where(seen, counts / xp.where(seen, exposure, xp.ones_like(exposure)), Z)
 
     def map_estimate(self, counts: Any, exposure: Any, prior: Gamma) -> Any:
-        """max(A - 1 + counts, 0) / (A/B + exposure)."""
         above = counts + (self._of(prior, "shape") - 1)
         above = self.xp.where(above > 0, above, self.xp.zeros_like(above))
         return above / (exposure + self._of(prior, "rate"))
 
     def log_prior(self, Z: Any, prior: Gamma) -> Number:
-        """Sum of the log density over all entries; zeros contribute nothing where the shape is below 1."""
         xp, (rate, log_norm) = self.xp, (self._of(prior, part) for part in ("rate", "log_norm"))
         A = xp.zeros_like(Z) + self._of(prior, "shape")
         nothing = (Z == 0) & (A <= 1)
@@ -131,7 +123,6 @@ class ArrayAlgebra:
         return self._number(xp.sum(power - Z * rate + A * log_rate - log_norm))
 
     def unbounded_zeros(self, Z: Any, prior: Gamma) -> Number:
-        """Number of zero entries where the density is unbounded because the shape is below 1."""
         xp = self.xp
         if np.min(prior.shape) >= 1:
             return 0
@@ -151,11 +142,9 @@ class ArrayAlgebra:
         return means, {a: self._scaled(D[a], scales[n, ...], axis) for n, (a, axis) in enumerate(axes.items())}
 
     def sum_along(self, E: Any, rate: ArrayLike, axis: int) -> Array:
-        """Sum of E*rate over all axes but one."""
         return self.get(self._along(E, self._value(rate), axis))
 
     def scale_along(self, array: Any, s: Array, axis: int) -> Any:
-        """The array multiplied by s along an axis."""
         return self._scaled(array, self.put(s), axis)
 
     # -- draws ----------------------------------------------------------------------------------
@@ -167,7 +156,6 @@ class ArrayAlgebra:
     # -- acceleration ---------------------------------------------------------------------------
 
     def stretch(self, old: Factors, new: Factors, eta: float, noise: float) -> Factors:
-        """``old * (new/old)**eta``; ``new`` where either is zero, and where it differs by no more than ``noise``."""
         xp = self.xp
 
         def far(a: Any, b: Any) -> Any:
@@ -177,11 +165,9 @@ class ArrayAlgebra:
         return {name: far(old[name], new[name]) for name in new}
 
     def log_ratio(self, a: Factors, b: Factors) -> Factors:
-        """``log(a / b)``; 0 where either is zero."""
         return {name: self._log_ratio(a[name], b[name]) for name in a}
 
     def difference(self, a: Factors, b: Factors) -> Factors:
-        """``a - b``."""
         return {name: a[name] - b[name] for name in a}
 
     def stack(self, rows: Sequence[Factors]) -> dict[str, Any]:
@@ -189,7 +175,6 @@ class ArrayAlgebra:
         return {name: self.xp.stack([row[name] for row in rows]) for name in rows[0]}
 
     def gram(self, rows: Mapping[str, Any], weight: Factors) -> Array:
-        """Weighted inner products of all pairs of rows."""
         xp, total = self.xp, 0.0
         for name, stacked in rows.items():
             flat = xp.reshape(stacked, (stacked.shape[0], -1))
@@ -198,7 +183,6 @@ class ArrayAlgebra:
         return self.get(total)
 
     def combine(self, coefficients: Sequence[float], rows: Mapping[str, Any], longest: float) -> Factors:
-        """Linear combination of the rows, clipped to +-longest; rows with coefficient 0 are ignored."""
         used = [(n, share) for n, share in enumerate(coefficients) if share != 0]
         combined = {}
         for name, stacked in rows.items():
@@ -207,7 +191,6 @@ class ArrayAlgebra:
         return combined
 
     def move(self, old: Factors, plain: Factors, step: Factors, length: float) -> Factors:
-        """``old * exp(length*step)``; ``plain`` where it or ``old`` is zero."""
         xp = self.xp
         return {
             name: xp.where((old[name] > 0) & (b > 0), old[name] * xp.exp(length * step[name]), b)

@@ -65,29 +65,23 @@ class Algebra(Protocol[A]):
 
     def put(self, host: Host) -> A:
         """Convert a host array to an array of this algebra."""
-        ...
 
     def get(self, array: A) -> Host:
         """Convert an array of this algebra to a read-only host array."""
-        ...
 
     # -- posteriors -----------------------------------------------------------------------------
 
     def shapes(self, priors: Mapping[str, Gamma], counts: Factors) -> Factors:
         """C = A + counts for every factor with a prior."""
-        ...
 
     def scales(self, C: A, exposure: A, prior: Gamma) -> tuple[A, A]:
         """D = 1 / (A/B + exposure) and E = C*D."""
-        ...
 
     def geomean_kl(self, C: A, D: A, prior: Gamma) -> tuple[A, Number]:
         """L = exp(digamma(C)) * D, and the sum over all entries of KL( Gamma(C, scale D) || prior )."""
-        ...
 
     def log_geomean(self, C: A, D: A) -> A:
         """log L; finite even if L underflows."""
-        ...
 
     # -- learned priors -------------------------------------------------------------------------
 
@@ -99,29 +93,23 @@ class Algebra(Protocol[A]):
         Solved by Newton's method, starting from the current B. The result is the mean of the next prior: a number, or
         an array that may stay where the factors are (:func:`pltf.inference.algebra.host.prior_on_host`).
         """
-        ...
 
     def spreads(self, E: A, log_L: A, mean: Any, groups: Groups) -> Host:
         """mean( E/B + log B - log L ) - 1 over each group."""
-        ...
 
     # -- estimates ------------------------------------------------------------------------------
 
     def em_estimate(self, Z: A, counts: A, exposure: A) -> A:
         """counts / exposure; entries without observed cells keep their value in Z."""
-        ...
 
     def map_estimate(self, counts: A, exposure: A, prior: Gamma) -> A:
         """max(A - 1 + counts, 0) / (A/B + exposure)."""
-        ...
 
     def log_prior(self, Z: A, prior: Gamma) -> Number:
         """Sum of the log density over all entries; zeros contribute nothing where the shape is below 1."""
-        ...
 
     def unbounded_zeros(self, Z: A, prior: Gamma) -> Number:
         """Number of zero entries where the density is unbounded because the shape is below 1."""
-        ...
 
     # -- balance --------------------------------------------------------------------------------
 
@@ -132,51 +120,40 @@ class Algebra(Protocol[A]):
 
         Their log-scales are ``basis @ t``, with the t that is optimal for the priors.
         """
-        ...
 
     def sum_along(self, E: A, rate: ArrayLike, axis: int) -> Host:
         """Sum of E*rate over all axes but one."""
-        ...
 
     def scale_along(self, array: A, s: Host, axis: int) -> A:
         """The array multiplied by s along an axis."""
-        ...
 
     # -- draws ----------------------------------------------------------------------------------
 
     def gamma_draws(self, C: A, D: A, key: Key) -> A:
         """Draws from Gamma(shape C, scale D), all positive; the same key gives the same result."""
-        ...
 
     # -- acceleration ---------------------------------------------------------------------------
 
     def stretch(self, old: Factors, new: Factors, eta: float, noise: float) -> Factors:
         """``old * (new/old)**eta``; ``new`` where either is zero, and where it differs by no more than ``noise``."""
-        ...
 
     def log_ratio(self, a: Factors, b: Factors) -> Factors:
         """``log(a / b)``; 0 where either is zero."""
-        ...
 
     def difference(self, a: Factors, b: Factors) -> Factors:
         """``a - b``."""
-        ...
 
     def stack(self, rows: Sequence[Factors]) -> Any:
         """Stack rows (sets of factors) for :meth:`gram` and :meth:`combine`."""
-        ...
 
     def gram(self, rows: Any, weight: Factors) -> Host:
         """Weighted inner products of all pairs of rows of a stack."""
-        ...
 
     def combine(self, coefficients: Sequence[float], rows: Any, longest: float) -> Factors:
         """Linear combination of the rows of a stack, clipped to +-longest.
 
         A row with coefficient 0 is ignored: its entries may be infinite or NaN.
         """
-        ...
 
     def move(self, old: Factors, plain: Factors, step: Factors, length: float) -> Factors:
         """``old * exp(length*step)``; ``plain`` where it or ``old`` is zero."""
-        ...

@@ -129,16 +129,13 @@ class NumbaAlgebra:
     # -- posteriors -----------------------------------------------------------------------------
 
     def shapes(self, priors: Mapping[str, Gamma], counts: Factors) -> FactorRow:
-        """C = A + counts for every factor with a prior."""
         return FactorRow({a: _frozen(prior.shape + counts[a]) for a, prior in priors.items()})
 
     def scales(self, C: Array, exposure: Array, prior: Gamma) -> tuple[Array, Array]:
-        """D = 1 / (A/B + exposure) and E = C*D."""
         D = 1 / ((_rate(prior) if _is_scalar(prior) else prior.rate) + exposure)
         return _frozen(D), _frozen(C * D)
 
     def geomean_kl(self, C: Array, D: Array, prior: Gamma) -> tuple[Array, float]:
-        """L = exp(digamma(C)) * D, and the sum of KL( Gamma(C, scale D) || prior ), in one pass."""
         c, d, L = _flat(C), _flat(D), np.empty(C.size)
         if c.size <= PART and _is_scalar(prior):
             values = (_number(prior.shape), _rate(prior), float(prior.log_norm))
@@ -154,7 +151,6 @@ class NumbaAlgebra:
         return _frozen(L.reshape(C.shape)), kl
 
     def log_geomean(self, C: Array, D: Array) -> Array:
-        """log L; finite even if L underflows."""
         return _frozen(self._looped(log_geomean_loop, _flat(C), _flat(D)).reshape(C.shape))
 
     # -- learned priors -------------------------------------------------------------------------
@@ -162,7 +158,6 @@ class NumbaAlgebra:
     def best_scales(
         self, C: Array, exposure: Array, prior: Gamma, groups: Groups, limits: tuple[float, float]
     ) -> tuple[float | Array, Array, Array]:
-        """The B of each group with mean( A*C/(A + B*exposure) ) = mean(A), with the resulting D and E."""
         c, x, A = _table(C, groups), _table(exposure, groups), _table(prior.shape, groups)
         B, D, E = _table(prior.mean, groups)[0].copy(), np.empty(c.shape), np.empty(c.shape)
         best_scales(c, x, A, B, *limits, D, E)
@@ -172,29 +167,24 @@ class NumbaAlgebra:
         return means, *self.scales(C, exposure, prior.with_values(prior.shape, means))  # same memory layout
 
     def spreads(self, E: Array, log_L: Array, mean: ArrayLike, groups: Groups) -> Array:
-        """mean( E/B + log B - log L ) - 1 over each group."""
         B = np.asarray(mean)
         return np.asarray((E / B + np.log(B) - log_L).mean(axis=groups.shared, keepdims=True) - 1)
 
     # -- estimates ------------------------------------------------------------------------------
 
     def em_estimate(self, Z: Array, counts: Array, exposure: Array) -> Array:
-        """counts / exposure; entries without observed cells keep their value in Z."""
         seen = exposure > 0
         if seen.all():
             return _frozen(counts / exposure)
         return _frozen(np.where(seen, counts / np.where(seen, exposure, 1), Z))
 
     def map_estimate(self, counts: Array, exposure: Array, prior: Gamma) -> Array:
-        """max(A - 1 + counts, 0) / (A/B + exposure)."""
         return _frozen(np.maximum(np.asarray(prior.shape) - 1 + counts, 0) / (prior.rate + exposure))
 
     def log_prior(self, Z: Array, prior: Gamma) -> float:
-        """Sum of the log density over all entries; zeros contribute nothing where the shape is below 1."""
         return float(prior.log_pdf(Z).sum())
 
     def unbounded_zeros(self, Z: Array, prior: Gamma) -> int:
-        """Number of zero entries where the density is unbounded because the shape is below 1."""
         return int(((Z == 0) & (np.asarray(prior.shape) < 1)).sum())
 
     # -- balance --------------------------------------------------------------------------------
@@ -220,7 +210,6 @@ class NumbaAlgebra:
         return means.with_entries(new_E).arrays, means.with_entries(new_D).arrays
 
     def sum_along(self, E: Array, rate: ArrayLike, axis: int) -> Array:
-        """Sum of E*rate over all axes but one."""
         others = 1 - axis if E.ndim == 2 else tuple([n for n in range(E.ndim) if n != axis])
         rates = np.asarray(rate)
         if rates.ndim == 0:
@@ -228,38 +217,31 @@ class NumbaAlgebra:
         return np.asarray(np.add.reduce(E * rates, axis=others))
 
     def scale_along(self, array: Array, s: Array, axis: int) -> Array:
-        """The array multiplied by s along an axis."""
         last = axis == array.ndim - 1
         return _frozen(array * (s if last else s.reshape(-1, *(1,) * (array.ndim - 1 - axis))))
 
     # -- draws ----------------------------------------------------------------------------------
 
     def gamma_draws(self, C: Array, D: Array, key: Key) -> Array:
-        """Draws from Gamma(shape C, scale D), all positive."""
         return _frozen(chance.gamma_draws(C, D, key, self.threads))
 
     # -- acceleration ---------------------------------------------------------------------------
 
     def stretch(self, old: Factors, new: Factors, eta: float, noise: float) -> FactorRow:
-        """``old * (new/old)**eta``; ``new`` where either is zero, and where it differs by no more than ``noise``."""
         a, b = FactorRow.of(old, new), FactorRow.of(new, new)
         return self._filled(lambda a, b, far: stretch_loop(a, b, eta, noise, far), a, b)
 
     def log_ratio(self, a: Factors, b: Factors) -> FactorRow:
-        """``log(a / b)``; 0 where either is zero."""
         return self._filled(log_ratio_loop, FactorRow.of(a, a), FactorRow.of(b, a))
 
     def difference(self, a: Factors, b: Factors) -> FactorRow:
-        """``a - b``."""
         above = FactorRow.of(a, a)
         return above.with_entries(above.flat - FactorRow.of(b, a).flat)
 
     def stack(self, rows: Sequence[Factors]) -> Stack:
-        """Stack rows (sets of factors) for :meth:`gram` and :meth:`combine`."""
         return Stack([FactorRow.of(row, rows[0]) for row in rows])
 
     def gram(self, rows: Stack, weight: Factors) -> Array:
-        """Weighted inner products of all pairs of rows."""
         w = FactorRow.of(weight, rows.like).flat
 
         def one_part(part: slice) -> Array:
@@ -274,7 +256,6 @@ class NumbaAlgebra:
             return np.asarray(sum(in_parts(one_part, rows.size, self.threads)))
 
     def combine(self, coefficients: Sequence[float], rows: Stack, longest: float) -> FactorRow:
-        """Linear combination of the rows, clipped to +-longest; rows with coefficient 0 are ignored."""
         q, out = np.array(coefficients), np.empty(rows.size)
         if rows.size <= PART:
             combine_loop(q, rows.part(slice(None)), longest, out)
@@ -284,7 +265,6 @@ class NumbaAlgebra:
         return rows.like.with_entries(out)
 
     def move(self, old: Factors, plain: Factors, step: Factors, length: float) -> FactorRow:
-        """``old * exp(length*step)``; ``plain`` where it or ``old`` is zero."""
         by = FactorRow.of(step, plain)
         by = by if length == 1 else by.with_entries(length * by.flat)
         return self._filled(move_loop, FactorRow.of(old, plain), FactorRow.of(plain, plain), by)

@@ -56,7 +56,6 @@ class DeviceAlgebra(ArrayAlgebra):
     # -- posteriors -----------------------------------------------------------------------------
 
     def scales(self, C: Any, exposure: Any, prior: Gamma) -> tuple[Any, Any]:
-        """D = 1 / (A/B + exposure) and E = C*D."""
         if not self._fused(prior):
             return super().scales(C, exposure, prior)
         D, E = self._like(C), self._like(C)
@@ -64,7 +63,6 @@ class DeviceAlgebra(ArrayAlgebra):
         return D, E
 
     def geomean_kl(self, C: Any, D: Any, prior: Gamma) -> tuple[Any, Number]:
-        """L = exp(digamma(C)) * D, and the sum of KL( Gamma(C, scale D) || prior )."""
         if not self._fused(prior):
             return super().geomean_kl(C, D, prior)
         L, sums = self._like(C), self._sums_of(C)
@@ -74,7 +72,6 @@ class DeviceAlgebra(ArrayAlgebra):
     def best_scales(
         self, C: Any, exposure: Any, prior: Gamma, groups: Groups, limits: tuple[float, float]
     ) -> tuple[Any, Any, Any]:
-        """The B of each group with mean( A*C/(A + B*exposure) ) = mean(A), with the resulting D and E."""
         entries = math.prod(groups.shape) // groups.count
         if self._on.kernels and entries <= MOST_AT_ONCE and not groups.vary(prior.shape):
             B = self._best_means(C, exposure, prior, groups, limits)
@@ -129,19 +126,16 @@ class DeviceAlgebra(ArrayAlgebra):
     # -- acceleration ---------------------------------------------------------------------------
 
     def stretch(self, old: Factors, new: Factors, eta: float, noise: float) -> Factors:
-        """``old * (new/old)**eta``; ``new`` where either is zero, and where it differs by no more than ``noise``."""
         if not self._on.kernels:
             return super().stretch(old, new, eta, noise)
         return {name: self._made("stretch", old[name], b, eta, noise) for name, b in new.items()}
 
     def log_ratio(self, a: Factors, b: Factors) -> Factors:
-        """``log(a / b)``; 0 where either is zero."""
         if not self._on.kernels:
             return super().log_ratio(a, b)
         return {name: self._made("log_ratio", x, b[name]) for name, x in a.items()}
 
     def move(self, old: Factors, plain: Factors, step: Factors, length: float) -> Factors:
-        """``old * exp(length*step)``; ``plain`` where it or ``old`` is zero."""
         if not self._on.kernels:
             return super().move(old, plain, step, length)
         return {name: self._made("move", old[name], b, step[name], length) for name, b in plain.items()}
@@ -153,7 +147,6 @@ class DeviceAlgebra(ArrayAlgebra):
         return {name: [row[name] for row in rows] for name in rows[0]}
 
     def gram(self, rows: Mapping[str, Any], weight: Factors) -> Array:
-        """Weighted inner products of all pairs of rows."""
         if not self._on.kernels:
             return super().gram(rows, weight)
         total: Any = 0.0
@@ -165,7 +158,6 @@ class DeviceAlgebra(ArrayAlgebra):
         return self.get(lower + lower.tril(-1).T)
 
     def combine(self, coefficients: Sequence[float], rows: Mapping[str, Any], longest: float) -> Factors:
-        """Linear combination of the rows, clipped to +-longest; rows with coefficient 0 are ignored."""
         if not self._on.kernels:
             return super().combine(coefficients, rows, longest)
         shares = self.put(np.asarray(coefficients))
