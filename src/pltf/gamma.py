@@ -171,49 +171,39 @@ class Factor(Protocol):
     @property
     def indices(self) -> tuple[str, ...]:
         """Names of the axes."""
-        ...
 
     @property
     def labels(self) -> Mapping[str, Labels]:
         """Labels of the labelled indices."""
-        ...
 
     @property
     def mean(self) -> Array:
         """Expected value, E."""
-        ...
 
     @property
     def geomean(self) -> Array:
         """exp of the expected logarithm, L."""
-        ...
 
     @property
     def shape(self) -> Array:
         """Shape parameter, C."""
-        ...
 
     @property
     def scale(self) -> Array:
         """Scale parameter, D."""
-        ...
 
     @property
     def var(self) -> Array:
         """Variance."""
-        ...
 
     def interval(self, level: float = 0.9) -> tuple[Array, Array]:
         """Central interval that holds each entry with probability ``level``."""
-        ...
 
     def sample(self, n: int, seed: int = 0) -> Array:
         """``n`` independent draws, along a new first axis."""
-        ...
 
     def to_xarray(self, level: float = 0.9) -> xr.Dataset:
         """Mean, standard deviation and interval of each entry, with labels."""
-        ...
 
 
 class NamedFactors(dict[str, Factor]):
@@ -223,8 +213,43 @@ class NamedFactors(dict[str, Factor]):
         raise UnknownNameError(f"no factor {name!r}: the factors are {', '.join(self)}{suggestion(name, self)}")
 
 
+class _Labelled:
+    """What all kinds of factors have in common."""
+
+    def to_xarray(self: Factor, level: float = 0.9) -> xr.Dataset:
+        """Mean, standard deviation and the ends of the interval of each entry, with labels.
+
+        >>> import numpy as np
+        >>> Posterior(("i",), np.array([2.0, 8.0]), np.array([0.5, 0.25])).to_xarray()["mean"].values
+        array([1., 2.])
+        """
+        import xarray as xr
+
+        lost = [index for index in self.indices if index in ("mean", "sd", "low", "high")]
+        if lost:
+            raise PltfError(f"index '{lost[0]}' has the same name as a variable of the Dataset: rename it")
+        low, high = self.interval(level)
+        parts = {"mean": self.mean, "sd": np.sqrt(self.var), "low": low, "high": high}
+        coords = coords_of(self.indices, self.mean.shape, self.labels)
+        return xr.Dataset({name: (self.indices, part) for name, part in parts.items()}, coords, {"level": level})
+
+    def __repr__(self: Factor) -> str:
+        size = "x".join(map(str, self.mean.shape)) or "scalar"
+        kind, axes = type(self).__name__, ",".join(self.indices)
+        return f"<{kind} [{axes}] {size}: mean {self.mean.min():.3g} to {self.mean.max():.3g}>"
+
+
+def _absent(part: str, reason: str) -> Any:
+    """A parameter that a kind of factor does not have."""
+
+    def absent(_: Factor) -> Array:
+        raise PltfError(f"{reason}: it has no posterior {part}")
+
+    return property(absent, doc=f"Raises an error: {reason}.")
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Posterior:
+class Posterior(_Labelled):
     """Independent Gamma posteriors of the entries of a factor.
 
     >>> import numpy as np
@@ -271,21 +296,9 @@ class Posterior:
         rng = np.random.default_rng(whole("seed", seed, 0))
         return rng.standard_gamma(self.shape, size=(whole("n", n, 1), *self.shape.shape)) * self.scale
 
-    def to_xarray(self, level: float = 0.9) -> xr.Dataset:
-        """Mean, standard deviation and the ends of the interval of each entry, with labels.
-
-        >>> import numpy as np
-        >>> Posterior(("i",), np.array([2.0, 8.0]), np.array([0.5, 0.25])).to_xarray()["mean"].values
-        array([1., 2.])
-        """
-        return _as_dataset(self, level)
-
-    def __repr__(self) -> str:
-        return _describe("Posterior", self)
-
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Point:
+class Point(_Labelled):
     """A factor known as a single value: fixed, or estimated by EM or MAP.
 
     >>> import numpy as np
@@ -312,15 +325,7 @@ class Point:
         """Zero."""
         return np.zeros_like(self.mean)
 
-    @property
-    def shape(self) -> Array:
-        """Raises an error: a point has no posterior."""
-        raise PltfError("this factor is a point estimate or fixed: it has no posterior shape")
-
-    @property
-    def scale(self) -> Array:
-        """Raises an error: a point has no posterior."""
-        raise PltfError("this factor is a point estimate or fixed: it has no posterior scale")
+    shape, scale = (_absent(part, "this factor is a point estimate or fixed") for part in ("shape", "scale"))
 
     def interval(self, level: float = 0.9) -> tuple[Array, Array]:
         """The value twice."""
@@ -331,16 +336,9 @@ class Point:
         """The value ``n`` times, along a new first axis."""
         return np.repeat(self.mean[None], whole("n", n, 1), axis=0)
 
-    def to_xarray(self, level: float = 0.9) -> xr.Dataset:
-        """Mean, standard deviation and the ends of the interval of each entry, with labels."""
-        return _as_dataset(self, level)
-
-    def __repr__(self) -> str:
-        return _describe("Point", self)
-
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Samples:
+class Samples(_Labelled):
     """Posterior draws of a factor, from :meth:`pltf.Model.fit` with ``method="gibbs"``.
 
     ``draws`` has the axes (chain, draw) and those of the factor.
@@ -383,15 +381,7 @@ class Samples:
         """Variance of the draws."""
         return np.asarray(self.draws.var(axis=(0, 1)))
 
-    @property
-    def shape(self) -> Array:
-        """Raises an error: draws have no Gamma parameters."""
-        raise PltfError("this factor is known by draws: it has no posterior shape")
-
-    @property
-    def scale(self) -> Array:
-        """Raises an error: draws have no Gamma parameters."""
-        raise PltfError("this factor is known by draws: it has no posterior scale")
+    shape, scale = (_absent(part, "this factor is known by draws") for part in ("shape", "scale"))
 
     def interval(self, level: float = 0.9) -> tuple[Array, Array]:
         """Central interval that holds each entry with probability ``level``: quantiles of the draws."""
@@ -407,31 +397,6 @@ class Samples:
         flat = self.draws.reshape(-1, *self.draws.shape[2:])
         rng, n = np.random.default_rng(whole("seed", seed, 0)), whole("n", n, 1)
         return np.asarray(flat[rng.choice(len(flat), n, replace=n > len(flat))])
-
-    def to_xarray(self, level: float = 0.9) -> xr.Dataset:
-        """Mean, standard deviation and the ends of the interval of each entry, with labels."""
-        return _as_dataset(self, level)
-
-    def __repr__(self) -> str:
-        return _describe("Samples", self)
-
-
-def _describe(kind: str, factor: Any) -> str:
-    axes: Sequence[str] = factor.indices
-    size = "x".join(map(str, factor.mean.shape)) or "scalar"
-    return f"<{kind} [{','.join(axes)}] {size}: mean {factor.mean.min():.3g} to {factor.mean.max():.3g}>"
-
-
-def _as_dataset(factor: Factor, level: float) -> xr.Dataset:
-    import xarray as xr
-
-    lost = [index for index in factor.indices if index in ("mean", "sd", "low", "high")]
-    if lost:
-        raise PltfError(f"index '{lost[0]}' has the same name as a variable of the Dataset: rename it")
-    low, high = factor.interval(level)
-    parts = {"mean": factor.mean, "sd": np.sqrt(factor.var), "low": low, "high": high}
-    coords = coords_of(factor.indices, factor.mean.shape, factor.labels)
-    return xr.Dataset({name: (factor.indices, part) for name, part in parts.items()}, coords, {"level": level})
 
 
 def coords_of(indices: Sequence[str], shape: Sequence[int], labels: Mapping[str, Labels]) -> dict[str, Any]:
