@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 from importlib import import_module
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from pltf.inference.state import shown_objective
 from pltf.terminal import printable
@@ -17,18 +17,6 @@ from pltf.threads import startable_threads
 
 PATIENCE = 1.0  # seconds before a bar appears
 PERIOD = 0.1  # seconds between updates of the bar
-
-
-class Bar(Protocol):
-    """Displays progress."""
-
-    def update(self, done: float, text: str) -> None:
-        """Update the display; the first call creates it."""
-        ...
-
-    def close(self) -> None:
-        """Remove the display."""
-        ...
 
 
 class Progress:
@@ -99,31 +87,37 @@ class Progress:
                 self._bar.update(0.0, "starting; kernels are compiled once and cached")
 
 
-class Lines:
-    """Lines of text, for files and pipes."""
-
-    def __init__(self, total: float | None, time_left: bool) -> None:
-        self._total = total if time_left else None
-
-    def update(self, done: float, text: str) -> None:
-        print(f"{done / self._total:.0%}: {text}" if self._total else text, file=sys.stderr, flush=True)
-
-    def close(self) -> None:
-        pass
-
-
-class TerminalBar:
-    """A progress bar from rich."""
+class Bar:
+    """Displays progress."""
 
     def __init__(self, total: float | None, time_left: bool) -> None:
         self._total, self._time_left = total, time_left
+        self._began = time.monotonic()
         self._bar: Any = None
-        self._task: Any = None
+
+    def update(self, done: float, text: str) -> None:
+        """Update the display; the first call creates it."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Remove the display."""
+
+
+class Lines(Bar):
+    """Lines of text, for files and pipes."""
+
+    def update(self, done: float, text: str) -> None:
+        share = f"{done / self._total:.0%}: " if self._total and self._time_left else ""
+        print(f"{share}{text}", file=sys.stderr, flush=True)
+
+
+class TerminalBar(Bar):
+    """A progress bar from rich."""
 
     def update(self, done: float, text: str) -> None:
         if self._bar is None:
             self._start()
-        self._bar.update(self._task, completed=done, description=text)
+        self._bar.update(self._bar.task_ids[0], completed=done, description=text)
 
     def close(self) -> None:
         if self._bar is not None:
@@ -148,17 +142,12 @@ class TerminalBar:
             speed_estimate_period=period,
             auto_refresh=startable_threads(1) == 1,
         )
-        self._task = self._bar.add_task("", total=self._total)
+        self._bar.add_task("", total=self._total)
         self._bar.start()
 
 
-class NotebookBar:
+class NotebookBar(Bar):
     """A progress bar below a notebook cell, drawn by the browser. It needs no widgets."""
-
-    def __init__(self, total: float | None, time_left: bool) -> None:
-        self._total, self._time_left = total, time_left
-        self._began = time.monotonic()
-        self._handle: Any = None
 
     def update(self, done: float, text: str) -> None:
         seconds = time.monotonic() - self._began
@@ -170,15 +159,15 @@ class NotebookBar:
         self._draw(f"<progress{size}></progress> <small>{html.escape(told)}</small>", told)
 
     def close(self) -> None:
-        if self._handle is not None:
+        if self._bar is not None:
             self._draw("", "")
 
     def _draw(self, page: str, text: str) -> None:
         drawn = {"text/html": page, "text/plain": text}
-        if self._handle is None:
-            self._handle = import_module("IPython.display").display(drawn, raw=True, display_id=True)
+        if self._bar is None:
+            self._bar = import_module("IPython.display").display(drawn, raw=True, display_id=True)
         else:
-            self._handle.update(drawn, raw=True)
+            self._bar.update(drawn, raw=True)
 
 
 def in_notebook() -> bool:

@@ -116,8 +116,9 @@ class FoldFindings:
     failures: dict[int, Exception] = field(default_factory=dict)
     interrupted: bool = False
 
-    def take(self, number: int, candidate: FoldCandidate) -> None:
+    def take(self, number: int, candidate: Candidate) -> None:
         """Add the result of a candidate in a fold."""
+        assert isinstance(candidate, FoldCandidate)
         result = candidate.result()
         if result is not None:
             self.outcomes[number] = result

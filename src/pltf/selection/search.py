@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -32,6 +32,8 @@ from pltf.workers import CannotStart, Job, Pool, Shared, SharedFolderLost, Task,
 if TYPE_CHECKING:
     from pltf.fitting import Prepared
     from pltf.options import FitOptions
+    from pltf.selection.checkpoint import Stage
+    from pltf.selection.heldout import FoldFindings
 
 # Measured: benchmarks/NOTES.md
 FLOPS, OVERHEAD = 1e10, 5e-4  # of a worker: floating-point operations per second, minimum seconds per sweep
@@ -130,49 +132,13 @@ class Findings:
         self.contenders = [one for one in self.contenders if one in level or one.number in self.chosen]
 
 
-class Gathering(Protocol):
-    """Results so far: :class:`Findings`, or those of the folds."""
-
-    failures: dict[int, Exception]
-    interrupted: bool
-
-    @property
-    def outcomes(self) -> Mapping[int, object]:
-        """Results of finished candidates by number."""
-        ...
-
-    def take(self, number: int, candidate: Any) -> None:
-        """Add the result of a candidate."""
-        ...
-
-    def told(self, candidates: Sequence[Candidate]) -> str:
-        """Progress as text."""
-        ...
-
-
-class SearchKeeper(Protocol):
-    """Saves the results of a search so far."""
-
-    def restore(self, candidates: Sequence[Candidate]) -> None:
-        """Restore what was saved earlier."""
-        ...
-
-    def due(self) -> bool:
-        """Whether it is time to save."""
-        ...
-
-    def keep(self) -> None:
-        """Save."""
-        ...
-
-
 def search(
     candidates: Sequence[Candidate],
     data: Data,
     options: Options,
-    found: Gathering,
+    found: Findings | FoldFindings,
     show: Callable[[float, str], None],
-    keeper: SearchKeeper | None = None,
+    keeper: Stage | None = None,
     only: Iterable[int] | None = None,
 ) -> None:
     """Run the unfinished candidates, or those in ``only``; after an interrupt ``found`` has the finished results."""
