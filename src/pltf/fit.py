@@ -617,15 +617,7 @@ class Fit:
         from pltf.fold_in import fold_in  # imported late, as in Model.fit: a fold-in is a fit
         from pltf.options import FitOptions
 
-        options = FitOptions(
-            prior=prior,
-            max_iter=max_iter,
-            tol=tol,
-            restarts=restarts,
-            seed=seed,
-            threads=threads,
-            progress=progress,
-        )
+        options = FitOptions.of(locals())
         return fold_in(self, X_new, index, mask=mask, options=options)
 
     def update(
@@ -695,15 +687,7 @@ class Fit:
         from pltf.options import FitOptions
         from pltf.update import update  # imported late, as in Model.fit: an update is a fit
 
-        options = FitOptions(
-            max_iter=max_iter,
-            tol=tol,
-            restarts=restarts,
-            seed=seed,
-            threads=threads,
-            progress=progress,
-            keep_data=keep_data,
-        )
+        options = FitOptions.of(locals())
         return update(self, new, mask=mask, forget=forget, append=append, zeros=zeros, options=options)
 
     def evidence(

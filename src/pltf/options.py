@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -182,6 +182,11 @@ class FitOptions:
             raise PltfError(
                 f"{py:device={self.device!r}} is unsupported with {py:client}: workers compute on their CPUs"
             )
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any], **more: Any) -> Self:
+        """The options among the arguments of a function, given by its ``locals()``; ``more`` replaces some of them."""
+        return cls(**{one.name: arguments[one.name] for one in fields(cls) if one.name in arguments} | more)
 
     @property
     def stop(self) -> Stop:

@@ -251,34 +251,7 @@ class Model:
         from pltf.options import FitOptions
         from pltf.sampling import sample
 
-        options = FitOptions(
-            method=method,
-            prior=prior,
-            max_iter=max_iter,
-            tol=tol,
-            restarts=restarts,
-            seed=seed,
-            init=init,
-            fixed=fixed,
-            dtype=dtype,
-            engine=engine,
-            threads=threads,
-            accelerate=accelerate,
-            progress=progress,
-            callback=callback,
-            checkpoint=checkpoint,
-            every=every,
-            resume=resume,
-            keep_data=keep_data,
-            likelihood=likelihood,
-            chains=chains,
-            burn_in=burn_in,
-            draws=draws,
-            thin=thin,
-            dispersion=dispersion,
-            device=device,
-            client=client_for(client, X),
-        )
+        options = FitOptions.of(locals(), client=client_for(client, X))
         return (sample if options.method == "gibbs" else fit)(self, X, mask=mask, options=options)
 
     def plan(
@@ -304,15 +277,7 @@ class Model:
         from pltf.options import FitOptions
         from pltf.planning import plan
 
-        options = FitOptions(
-            dtype=dtype,
-            engine=engine,
-            threads=threads,
-            method=method,
-            dispersion=dispersion,
-            device=device,
-            client=client_for(client, X),
-        )
+        options = FitOptions.of(locals(), client=client_for(client, X))
         return plan(self, X, mask=mask, options=options)
 
     def __str__(self) -> str:

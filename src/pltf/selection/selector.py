@@ -131,25 +131,7 @@ def select(
     asked = _asked(criterion, folds, score, widen)
     if not isinstance(init, str):
         raise PltfError(f"{py:init} must be 'prior' or 'random' in a search, got {type(init).__name__}")
-    fitting = FitOptions(
-        restarts=restarts,
-        seed=seed,
-        max_iter=max_iter,
-        tol=tol,
-        init=init,
-        fixed=fixed,
-        dtype=dtype,
-        engine=engine,
-        accelerate=accelerate,
-        progress=progress,
-        checkpoint=checkpoint,
-        every=every,
-        resume=resume,
-        likelihood=likelihood,
-        dispersion=dispersion,
-        device=device,
-        client=client_for(client, X),
-    )
+    fitting = FitOptions.of(locals(), prior=None, client=client_for(client, X))
     cluster = None if fitting.client is None else Cluster(fitting.client)
     place = Place(fitting.checkpoint, fitting.every, fitting.resume)
     options = Options(
