@@ -479,7 +479,7 @@ def test_a_search_has_its_curve_and_table(tmp_path: Path) -> None:
     found = searched()
     told = search(found)
     summary = found.summary().sort_values("best", ascending=False, ignore_index=True)
-    assert [one.best for one in told.candidates] == summary["best"].tolist()
+    assert [one["best"] for one in told.candidates] == summary["best"].tolist()
     (curve,) = told.curves
     assert curve.values == (1, 2, 3, 4)
     assert curve.best[curve.values.index(curve.winner)] == max(curve.best) == summary["best"][0]
@@ -498,7 +498,7 @@ def test_scores_on_hidden_cells_have_a_curve_and_a_column(tmp_path: Path) -> Non
     page = report_of(found, tmp_path, scores=scored())
     assert "hidden-0" in figures_of(page)
     first = told.candidates[0]
-    assert f"{first.heldout:.4f} ± {first.heldout_se:.4f}".replace("-", "−") in page
+    assert f"{first['heldout']:.4f} ± {first['heldout_se']:.4f}".replace("-", "−") in page
     assert "nan" not in page.split("How many components?")[1].split("</table>")[0]
 
 

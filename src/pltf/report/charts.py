@@ -35,12 +35,11 @@ from pltf.report.drawing import (
 )
 from pltf.report.factors import HeatMap
 from pltf.report.formatting import distinct, nats, number, percent, rounded
-from pltf.report.history import Curve, Restart, ScoreCurve, Trace
+from pltf.report.history import Curve, ScoreCurve, Trace
 from pltf.report.ordering import nice
 
 ROW = 17  # pixels of a row of a heat map
 TALLEST = 760
-LABELLED = 45  # rows of a heat map that have room for a label each
 SLICE_HEIGHT = 380
 LONGEST_ROW, LONGEST_COLUMN = 30, 12  # characters
 Points = list[tuple[float, float, str]]
@@ -190,7 +189,7 @@ def _rise(bound: Array) -> tuple[float, float]:
     return low - room, high + room
 
 
-def starts(found: Sequence[Restart], objective: str) -> Chart:
+def starts(found: Sequence[Any], objective: str) -> Chart:
     """The values of all restarts, sorted."""
     bounds = np.array([one.bound for one in found])
     known = bounds[np.isfinite(bounds)] if np.isfinite(bounds).any() else np.zeros(1)
@@ -204,7 +203,7 @@ def starts(found: Sequence[Restart], objective: str) -> Chart:
         for a, b, one in zip(at, values, found, strict=True)
     )
     texts = [
-        f"restart {one.restart}\n{nats(one.bound, 2)} nats ({nats(one.gap, 2)})\n{one.sweeps:,} iterations"
+        f"restart {one.restart}\n{nats(one.bound, 2)} nats ({nats(one.gap, 2)})\n{one.n_iter:,} iterations"
         for one in found
     ]
     words = f"Dots: the {objective} of each of {count} restarts, the best marked."

@@ -44,7 +44,6 @@ class Measure:
     high: float
     popularity: float
     better: bool  # than popularity
-    more_is_better: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +117,7 @@ def _measures(scores: Scores) -> tuple[Measure, ...]:
             words += f"; {number(scores.expected_deviance)} is expected if the fit is right"
         else:
             words += f"; {'more' if more else 'less'} is better"
-        rows.append(Measure(name, words, value, low, high, popularity, bool(ahead), more))
+        rows.append(Measure(name, words, value, low, high, popularity, bool(ahead)))
     return tuple(rows)
 
 

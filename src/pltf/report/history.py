@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from pltf.fit import Fit
 from pltf.gamma import Array
-from pltf.inference.start import restart_seed
 from pltf.selection import Selection
 
 MOST_POINTS = 1000  # of a trace
@@ -24,21 +23,6 @@ class Trace:
 
     sweep: NDArray[np.intp]
     bound: Array
-
-
-@dataclass(frozen=True)
-class Restart:
-    """A restart in the table."""
-
-    restart: int
-    seed: int
-    bound: float
-    gap: float  # to the best
-    sweeps: int  # iterations
-    converged: bool
-    stopped: str
-    seconds: float
-    best: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,23 +51,6 @@ class ScoreCurve:
     reached: float  # the score of the winner
 
 
-@dataclass(frozen=True)
-class TriedCandidate:
-    """A row in the summary of a search."""
-
-    label: dict[str, str]
-    best: float
-    gap: float
-    weight: float
-    agree: float
-    restarts: int
-    dropped: int
-    seconds: float
-    known: int
-    heldout: float  # NaN if cells were not held out
-    heldout_se: float
-
-
 @dataclass(frozen=True, eq=False)
 class SearchHistory:
     """The result of a search."""
@@ -92,7 +59,7 @@ class SearchHistory:
     lead: float | None  # nats to the next candidate; None if there is no other
     runs: int
     seconds: float
-    candidates: tuple[TriedCandidate, ...]
+    candidates: tuple[dict[str, Any], ...]  # rows of the summary, with their label
     left_out: int  # candidates that the table does not show
     curves: tuple[Curve, ...]
     doubts: tuple[str, ...]
@@ -109,24 +76,11 @@ def trace(fit: Fit) -> Trace:
     return Trace(at + 1, np.asarray(fit.trace)[at])
 
 
-def restarts(fit: Fit) -> list[Restart]:
-    """All restarts, the best first."""
-    best = max(row.bound for row in fit.rows)
-    found = [
-        Restart(
-            row.restart,
-            restart_seed(fit.seed, row.restart),
-            row.bound,
-            row.bound - best,
-            row.n_iter,
-            row.converged,
-            row.stopped,
-            row.seconds,
-            row.restart == fit.best_restart,
-        )
-        for row in fit.rows
-    ]
-    return sorted(found, key=lambda one: (not one.best, -one.bound))
+def restarts(fit: Fit) -> list[Any]:
+    """The rows of the table of restarts, the best first, each with its gap to the best."""
+    table = fit.restarts.reset_index()
+    table["gap"] = table["bound"] - table["bound"].max()
+    return list(table.sort_values(["best", "bound"], ascending=False, kind="stable").itertuples(index=False))
 
 
 def search(found: Selection) -> SearchHistory:
@@ -134,30 +88,15 @@ def search(found: Selection) -> SearchHistory:
     chosen_by = "heldout" if found.by_hidden_cells else "best"
     summary = found.summary().sort_values(["winner", chosen_by], ascending=False)
     labels = list(summary.columns[: list(summary.columns).index("best")])
-    candidates = [
-        TriedCandidate(
-            {name: str(row[name]) for name in labels},
-            float(row["best"]),
-            float(row["gap"]),
-            float(row["weight"]),
-            float(row["agree"]),
-            int(row["restarts"]),
-            int(row["dropped"]),
-            float(row["seconds"]),
-            int(row["known"]),
-            float(row.get("heldout", math.nan)),
-            float(row.get("heldout_se", math.nan)),
-        )
-        for row in summary.to_dict("records")
-    ]
+    candidates = [row | {"label": {name: str(row[name]) for name in labels}} for row in summary.to_dict("records")]
     lead = None
     if len(candidates) > 1 and not found.by_hidden_cells:
-        lead = found.winner.bound - max(one.best for one in candidates[1:])
+        lead = found.winner.bound - max(one["best"] for one in candidates[1:])
     return SearchHistory(
         {name: str(value) for name, value in found.best.items()},
         lead,
-        sum(one.restarts for one in candidates) + sum(one.folds.bounds.size for one in found.outcomes if one.folds),
-        sum(one.seconds for one in candidates),
+        sum(one["restarts"] for one in candidates) + sum(one.folds.bounds.size for one in found.outcomes if one.folds),
+        sum(one["seconds"] for one in candidates),
         tuple(candidates[:MOST_ROWS]),
         max(0, len(candidates) - MOST_ROWS),
         tuple(_curves(found, labels)),

@@ -23,7 +23,7 @@ from pltf.report.components import MOST, Component, components, rankings
 from pltf.report.curves import Scale
 from pltf.report.factors import FactorView, factor_views
 from pltf.report.formatting import sentence
-from pltf.report.history import MOST_ROWS, Restart, SearchHistory, restarts, search, trace
+from pltf.report.history import MOST_ROWS, SearchHistory, restarts, search, trace
 from pltf.report.predictions import predictions
 from pltf.selection import Selection
 from pltf.store.container import replacing
@@ -238,7 +238,7 @@ def _order_charts(searched: SearchHistory | None) -> list[Chart]:
     return bounds + [charts.predicted(curve, n) for n, curve in enumerate(searched.score_curves)]
 
 
-def _fit_charts(fit: Fit, told: Sequence[Restart]) -> list[Chart]:
+def _fit_charts(fit: Fit, told: Sequence[Any]) -> list[Chart]:
     drawn = [charts.trace(trace(fit), overview.objective(fit))] if len(fit.trace) else []
     return drawn + ([charts.starts(told, overview.restart_objective(fit))] if len(told) > 1 else [])
 
