@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import operator
 import re
+import reprlib
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -265,9 +266,16 @@ def is_flag(value: Any) -> bool:
     return isinstance(value, (bool, np.bool_))
 
 
+def is_number(value: Any, *, whole: bool = False) -> bool:
+    """Whether a value is a real number, or a whole one, of Python or NumPy, and not a bool."""
+    kinds = (int, np.integer) if whole else (int, float, np.integer, np.floating)
+    return isinstance(value, kinds) and not isinstance(value, bool)
+
+
 def choice(argument: str, value: Any, choices: Sequence[str], error: type[PltfError] = PltfError) -> str:
     """Check for one of several strings; raise an error that names the argument."""
     if not isinstance(value, str) or value not in choices:
         near = suggestion(value, choices) if isinstance(value, str) else ""
-        raise error(f"{py:{argument}} must be one of {', '.join(map(repr, choices))}; got {value!r}{near}")
+        came = " ".join(reprlib.repr(value).split())
+        raise error(f"{py:{argument}} must be one of {', '.join(map(repr, choices))}; got {came}{near}")
     return str(value)

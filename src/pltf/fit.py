@@ -22,7 +22,7 @@ from pltf.data.split import HeldOut
 from pltf.data.stored import StoredObservation, StoredPattern, open_store
 from pltf.devices import AUTO, HOST, check_device, device_of, gpu
 from pltf.engines.base import Counts
-from pltf.errors import PltfError, flag, py, whole
+from pltf.errors import PltfError, choice, flag, py, whole
 from pltf.gamma import Array, Factor, Gamma, NamedFactors, Point, Posterior, Samples, level_of
 from pltf.hints import suggestion
 from pltf.inference.factors import Factors, frozen
@@ -385,8 +385,7 @@ class Fit:
         >>> bool(p[0] > 0.4), bool(p[1] < 1e-6)
         (True, True)
         """
-        if not isinstance(tail, str) or tail not in TAILS:
-            raise PltfError(f"{py:tail} must be one of {', '.join(map(repr, TAILS))}; got {brief(tail)}")
+        choice("tail", tail, TAILS)
         sampling = self._sampling(at, of, draws, seed, progress)
         x = self._values(values, sampling.cells, of)
         upper, lower = at_least(np.ceil(x)), at_most(np.floor(x))
@@ -542,9 +541,7 @@ class Fit:
 
     def _choice(self, among: str, belief: Belief) -> Choice:
         """The cells that may be chosen."""
-        if not isinstance(among, str) or among not in AMONG:
-            near = suggestion(among, AMONG) if isinstance(among, str) else ""
-            raise PltfError(f"{py:among} must be one of {', '.join(map(repr, AMONG))}; got {brief(among)}{near}")
+        choice("among", among, AMONG)
         name = belief.equation.output.name
         if among == "all":
             return Choice(lambda cells: np.ones(cells.shape[1], dtype=bool))
@@ -899,9 +896,7 @@ class Fit:
         """
         import pandas as pd
 
-        if isinstance(top, bool) or not isinstance(top, (int, np.integer)) or top < 0:
-            raise PltfError(f"{py:top} must be a whole number of at least 0, got {top!r}")
-        index = component_index(self.model, index)
+        top, index = whole("top", top, 0), component_index(self.model, index)
         mass = self._mass(index)
         table = pd.DataFrame({"mass": mass, "share": mass / max(mass.sum(), np.finfo(float).tiny)})
         table.index.name = index

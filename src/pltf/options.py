@@ -20,7 +20,7 @@ import numpy as np
 from pltf.cluster import check_client
 from pltf.devices import AUTO, HOST, check_device, device_of
 from pltf.engines.ways import ENGINES
-from pltf.errors import EngineError, PltfError, choice, flag, py, whole
+from pltf.errors import EngineError, PltfError, choice, flag, is_number, py, whole
 from pltf.gamma import Gamma
 from pltf.inference.gibbs import NAME as GIBBS
 from pltf.inference.methods import METHODS
@@ -62,8 +62,7 @@ def _optional(check: Check) -> Check:
 
 
 def _number(name: str, value: Any, expected: str, below: float) -> float:
-    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-    if not number or not 0 <= value < below:
+    if not is_number(value) or not 0 <= value < below:
         raise PltfError(f"{py:{name}} must be {expected}, got {value!r}")
     return float(value)
 
@@ -95,8 +94,7 @@ def _callback(name: str, value: Any) -> Any:
 def _dispersion(name: str, value: Any) -> Any:
     if value is None or (isinstance(value, str) and (value == "auto" or value.startswith("index:"))):
         return value
-    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-    if not number or not value > 0:
+    if not is_number(value) or not value > 0:
         raise PltfError(f"{py:{name}} must be 'auto', None, a size above 0 or 'index:NAME', got {value!r}")
     return float(value)
 

@@ -19,9 +19,9 @@ from pltf.data import Observation, observe
 from pltf.data.labels import known_labels
 from pltf.data.sparse_parts import check_sparse
 from pltf.errors import ConvergenceWarning as PltfConvergenceWarning
-from pltf.errors import PltfError, py, whole
+from pltf.errors import PltfError, choice, is_number, py, whole
 from pltf.fit import Fit
-from pltf.gamma import PARTS, Array, Gamma
+from pltf.gamma import PARTS, TIES, Array, Gamma
 from pltf.inference.run import ASKED, Sweep, at_limit
 from pltf.notation import nmf
 from pltf.options import FitOptions
@@ -31,8 +31,6 @@ from pltf.update import next_batch
 __all__ = ["ConvergenceWarning", "PoissonNMF"]
 
 LEARN = "learn"
-TIES = ("factor", "component")
-_NUMBERS = (int, float, np.integer, np.floating)
 
 
 class ConvergenceWarning(PltfConvergenceWarning, exceptions.ConvergenceWarning):  # type: ignore[misc]
@@ -275,11 +273,9 @@ class PoissonNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         values = {part: getattr(self, f"prior_{part}") for part in PARTS}
         learns = [part for part, value in values.items() if isinstance(value, str) and value == LEARN]
         for part, value in values.items():
-            number = isinstance(value, _NUMBERS) and not isinstance(value, bool) and 0 < value < math.inf
-            if part not in learns and not number:
+            if part not in learns and not (is_number(value) and 0 < value < math.inf):
                 raise PltfError(f"{py:prior_{part}} must be a positive number or 'learn', got {value!r}")
-        if not isinstance(self.prior_tie, str) or self.prior_tie not in TIES:
-            raise PltfError(f"{py:prior_tie} must be one of {', '.join(map(repr, TIES))}; got {self.prior_tie!r}")
+        choice("prior_tie", self.prior_tie, TIES)
         if self.prior_tie != "factor" and not learns:
             raise PltfError(
                 f"{py:prior_tie={self.prior_tie!r}} needs {py:prior_shape='learn'} or {py:prior_mean='learn'}, or both"
@@ -359,7 +355,7 @@ def _listed(X: Any) -> Observation:
 
 
 def _seed(random_state: Any) -> int:
-    if isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool):
+    if is_number(random_state, whole=True):
         return whole("random_state", random_state, 0)
     return int(check_random_state(random_state).randint(2**31 - 1))
 

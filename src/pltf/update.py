@@ -20,11 +20,11 @@ import numpy as np
 from pltf.data.pattern import ForgottenPattern, Pattern
 from pltf.data.union import n_observed, united
 from pltf.dispersion import dispersions_in_new
-from pltf.errors import PltfError, py
+from pltf.errors import PltfError, is_number, py
 from pltf.fit import Batch, Fit, with_spread
 from pltf.fitting import fit
 from pltf.gamma import PARTS, Array, Gamma, Posterior
-from pltf.incoming import Axes, Incoming, axes_of, incoming
+from pltf.incoming import Axes, Incoming, axes_of, incoming, model_of
 from pltf.inference.factors import Factors, frozen
 from pltf.inference.run import Row
 from pltf.inference.start import Known
@@ -75,8 +75,7 @@ def judged(known: Fit, forget: Any, append: Any, zeros: Any) -> tuple[float, Axe
     if known.method != VB.name:
         came = f"this fit has {py:method={known.method!r}}"
         raise PltfError(f"update needs a fit with {py:method='vb'}, but {came}")
-    number = isinstance(forget, (int, float, np.integer, np.floating)) and not isinstance(forget, bool)
-    if not number or not 0 <= forget < 1:
+    if not is_number(forget) or not 0 <= forget < 1:
         raise PltfError(f"{py:forget} must be a number from 0 to below 1, got {forget!r}")
     return float(forget), axes_of(known, append, zeros)
 
@@ -149,7 +148,7 @@ def learned(known: Fit, came: Incoming, before: Beliefs, options: FitOptions, *,
     """Fit the new data, for the rows that they have; None without observed cells."""
     if not came.n_observed:
         return None
-    model = _part(known.model, came)
+    model = model_of([e for e in known.model.equations if e.output.name in came.seen], known.sizes)
     places = {a: np.ix_(*came.places(indices)) for a, indices in model.factors.items()}
     own = {
         a: Posterior(z.indices, z.shape[places[a]], z.scale[places[a]])
@@ -168,13 +167,6 @@ def learned(known: Fit, came: Incoming, before: Beliefs, options: FitOptions, *,
         dispersion=None,
     )
     return fit(model, dict(came.seen), mask=None, options=options, _callers=_callers)
-
-
-def _part(model: Model, came: Incoming) -> Model:
-    """The equations of the tensors that have new data."""
-    equations = [e for e in model.equations if e.output.name in came.seen]
-    latent = dict.fromkeys(i for e in equations for i in e.summed if i in model.sizes)
-    return Model("\n".join(map(str, equations)), **{i: model.sizes[i] for i in latent})
 
 
 def _counted(model: Model, a: str, shapes: Array, counts: Array) -> Array:

@@ -15,7 +15,7 @@ from pltf.data.base import Observation
 from pltf.data.cell_index import Coords
 from pltf.data.numeric import EXACT, brief, constants, find_bad, finite_total, numeric, read_only
 from pltf.data.pattern import ListedPattern, Pattern, listed_pattern
-from pltf.errors import ObservationError, py, py_only
+from pltf.errors import ObservationError, choice, is_number, py, py_only
 
 UNLISTED = ("zero", "missing")
 DUPLICATES = ("error", "sum")
@@ -106,8 +106,8 @@ def coo_observation(
     name: str,
 ) -> CooObservation:
     """Validate listed cells; ``coords`` and ``missing`` have one row per cell."""
-    _choice("unlisted", unlisted, UNLISTED)
-    _choice("duplicates", duplicates, DUPLICATES)
+    choice("unlisted", unlisted, UNLISTED, ObservationError)
+    choice("duplicates", duplicates, DUPLICATES, ObservationError)
     if missing is not None and unlisted == "missing":
         raise ObservationError(
             f"{py:missing} lists missing cells among observed zeros, but with {py:unlisted='missing'} all are missing"
@@ -138,18 +138,12 @@ def _check_values(at: Coords, x: NDArray[Any], name: str) -> None:
         raise ObservationError(f"{name}: observed values must be {bad[1]}, but cell {cell} holds {x[bad[0]]}")
 
 
-def _choice(argument: str, value: Any, choices: tuple[str, ...]) -> None:
-    if not isinstance(value, str) or value not in choices:
-        raise ObservationError(f"{py:{argument}} must be one of {', '.join(map(repr, choices))}; got {brief(value)}")
-
-
 def _shape(shape: Any, name: str) -> tuple[int, ...]:
     if shape is None:
         raise ObservationError(f"{name}: listed cells require {py:shape=}, the sizes of the tensor")
     ordered = isinstance(shape, Sequence) or (isinstance(shape, np.ndarray) and shape.ndim)
     sizes = tuple(shape) if ordered else ()
-    whole = all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in sizes)
-    if not sizes or not whole or not all(0 < n < 2**63 for n in sizes):
+    if not sizes or not all(is_number(n, whole=True) and 0 < n < 2**63 for n in sizes):
         raise ObservationError(
             f"{name}: {py:shape} must be whole numbers from 1 to 2**63 - 1, one for each mode; got {brief(shape)}"
         )

@@ -30,7 +30,7 @@ from pltf.data.random_cells import (
 )
 from pltf.data.stored import StoredObservation
 from pltf.data.tables import is_table
-from pltf.errors import ObservationError, PltfError, py, whole
+from pltf.errors import ObservationError, PltfError, is_number, py, whole
 
 MOST_PLACES = 1 << 27  # along axes of a store, where whole positions are hidden
 
@@ -67,7 +67,6 @@ class Holdout:
 class HeldOut:
     """Held-out cells, one row of positions each, and their values.
 
-    >>> import numpy as np
     >>> HeldOut(np.array([[0, 1], [2, 0]]), np.array([3.0, 0.0]))
     <HeldOut 2 cells, 1 of them non-zero>
     """
@@ -195,30 +194,22 @@ def _dims(data: Any) -> tuple[str, ...]:
 
 def _checked(fraction: Any, by: Any, stratify: Any, negatives: Any, dims: tuple[str, ...]) -> _Ask:
     """Check what can be checked without the data."""
-    if not _is_number(fraction) or not 0 < fraction < 1:
+    if not is_number(fraction) or not 0 < fraction < 1:
         raise PltfError(f"{py:fraction} must lie between 0 and 1, got {brief(fraction)}")
     axes = _axes(by, dims)
     by_value = isinstance(stratify, str) and stratify == "value"
     strata = stratify if by_value else _number(stratify, dims)
-    if not (strata is None or by_value or _is_axis(strata)):
+    if not (strata is None or by_value or is_number(strata, whole=True)):
         raise PltfError(f"{py:stratify} must be None, 'value' or {_an_axis(dims)}, got {brief(stratify)}")
     if strata is not None and axes:
         raise PltfError(f"{py:stratify} requires {py:by='cells'} or {py:by='nonzeros'}, got {py:by={brief(by)}}")
     if by_value and by != "cells":
         raise PltfError(f"{py:stratify='value'} requires {py:by='cells'}, got {py:by={brief(by)}}")
-    if not _is_number(negatives) or not 0 <= negatives < math.inf:
+    if not is_number(negatives) or not 0 <= negatives < math.inf:
         raise PltfError(f"{py:negatives} must be a number of at least 0, got {brief(negatives)}")
     if negatives and by != "nonzeros":
         raise PltfError(f"{py:negatives} requires {py:by='nonzeros'}, got {py:by={brief(by)}}")
     return _Ask(float(fraction), axes, by == "nonzeros", strata, float(min(negatives, 1e300)))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-
-
-def _is_axis(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def _number(axis: Any, dims: tuple[str, ...]) -> Any:
@@ -237,7 +228,7 @@ def _axes(by: Any, dims: tuple[str, ...]) -> tuple[int, ...]:
     if isinstance(by, str) and by in ("cells", "nonzeros"):
         return ()
     axes = [_number(axis, dims) for axis in (by if isinstance(by, tuple) and len(by) > 1 else (by,))]
-    if not all(map(_is_axis, axes)) or len(set(axes)) < len(axes):
+    if not all(is_number(axis, whole=True) for axis in axes) or len(set(axes)) < len(axes):
         expected = f"'cells', 'nonzeros', {_an_axis(dims)} or a tuple of two or more different ones"
         raise PltfError(f"{py:by} must be {expected}; got {brief(by)}")
     return tuple(sorted(map(int, axes)))
@@ -284,24 +275,24 @@ def _two_kinds(
     rng: np.random.Generator, ask: _Ask, nonzeros: int, zeros: int, group: Callable[[int], Picks]
 ) -> tuple[Picks, int]:
     """Which non-zeros to hide, and how many zeros; ``group`` returns the positions of the non-zeros along an axis."""
-    if ask.stratify == "value":
-        _count(ask, nonzeros + zeros, "observed cells")
-        some, n_zeros = map(int, shares_of(rng, ask.fraction, (nonzeros, zeros)))
-        return rng.choice(nonzeros, some, replace=False), n_zeros
-    some = _count(ask, nonzeros, "observed non-zeros")
-    n_zeros = _negatives(ask, some, zeros)
-    if ask.stratify is None:
+    some, n_zeros = _of_each_kind(rng, ask, nonzeros, zeros)
+    if ask.stratify in (None, "value"):
         return rng.choice(nonzeros, some, replace=False), n_zeros
     return evenly(rng, ask.fraction, group(int(ask.stratify))), n_zeros
 
 
-def _negatives(ask: _Ask, nonzeros: int, zeros: int) -> int:
-    """How many zeros to hide for a number of hidden non-zeros."""
-    n_zeros = round(ask.negatives * nonzeros)
+def _of_each_kind(rng: np.random.Generator, ask: _Ask, nonzeros: int, zeros: int) -> tuple[int, int]:
+    """How many non-zeros and zeros to hide."""
+    if ask.stratify == "value":
+        _count(ask, nonzeros + zeros, "observed cells")
+        some, n_zeros = map(int, shares_of(rng, ask.fraction, (nonzeros, zeros)))
+        return some, n_zeros
+    some = _count(ask, nonzeros, "observed non-zeros")
+    n_zeros = round(ask.negatives * some)
     if n_zeros > zeros:
-        asked = f"{ask.negatives:g} for each of {nonzeros:,} non-zeros"
+        asked = f"{ask.negatives:g} for each of {some:,} non-zeros"
         raise PltfError(f"{py:negatives} must ask for at most {zeros:,} observed zeros, got {asked}")
-    return n_zeros
+    return some, n_zeros
 
 
 def _pick(
@@ -400,12 +391,7 @@ def _no_cells(seen: StoredObservation) -> CooObservation:
 def _two_kinds_of_store(rng: np.random.Generator, ask: _Ask, seen: StoredObservation) -> Coords:
     """Draw non-zeros and zeros separately."""
     zeros = seen.n_observed - seen.n_positive
-    if ask.stratify == "value":
-        _count(ask, seen.n_positive + zeros, "observed cells")
-        some, n_zeros = map(int, shares_of(rng, ask.fraction, (seen.n_positive, zeros)))
-    else:
-        some = _count(ask, seen.n_positive, "observed non-zeros")
-        n_zeros = _negatives(ask, some, zeros)
+    some, n_zeros = _of_each_kind(rng, ask, seen.n_positive, zeros)
     check_listable(some + n_zeros)
     hidden = seen.pick(distinct_numbers(rng, seen.n_positive, some), lambda values: values > 0)
     if seen.unlisted == "missing":

@@ -12,9 +12,8 @@ import numpy as np
 import scipy.io
 from numpy.typing import NDArray
 
-from pltf.data.numeric import brief
 from pltf.datasets.fetch import Remote, contents
-from pltf.errors import PltfError, py
+from pltf.errors import PltfError, choice
 from pltf.gamma import Array
 
 FILE = Remote(
@@ -95,9 +94,8 @@ def uclaf(kind: str = "binary", *, users: str = "active") -> Uclaf:
         ...
     pltf.errors.PltfError: kind must be one of 'binary', 'counts'; got 'ratings'
     """
-    for argument, value, choices in (("kind", kind, KINDS), ("users", users, USERS)):
-        if not isinstance(value, str) or value not in choices:
-            raise PltfError(f"{py:{argument}} must be one of {', '.join(map(repr, choices))}; got {brief(value)}")
+    choice("kind", kind, KINDS)
+    choice("users", users, USERS)
     held = _arrays(contents(FILE))
     visits = held["UserLocAct"]
     kept = np.arange(len(visits)) if users == "all" else np.flatnonzero(visits.any(axis=(1, 2)))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pltf.errors import PltfError, py
-from pltf.hints import suggestion
+from pltf.errors import choice
 from pltf.plotting.of_fits import components, factors, time_courses, trace
 from pltf.plotting.of_scores import calibration
 
@@ -33,10 +32,7 @@ class FitPlots:
 
     def __call__(self, kind: str = "components", **options: Any) -> Any:
         """A figure by its name, with the options of the method."""
-        if not isinstance(kind, str) or kind not in KINDS:
-            known = ", ".join(map(repr, KINDS))
-            raise PltfError(f"{py:kind} must be one of {known}; got {kind!r}{suggestion(kind, KINDS)}")
-        return getattr(self, kind)(**options)
+        return getattr(self, choice("kind", kind, KINDS))(**options)
 
     def components(self, ax: Any = None, *, index: str | None = None, top: int = 3) -> Any:
         """The share of the counts that each component explains: :func:`pltf.plotting.components`.
