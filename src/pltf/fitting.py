@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pltf.data import CooObservation, Observation, StoredObservation
+from pltf.data import Observation
 from pltf.data.labels import Labels
 from pltf.data.numeric import numeric
 from pltf.data.observe import frame_as_array, is_frame, is_xarray
@@ -62,10 +62,8 @@ def fit(model: Model, X: Any, *, mask: Any, options: FitOptions, _callers: int =
     if restarts > 1 and not isinstance(ready.init, str | Known):
         raise PltfError(f"{py:restarts} must be 1 when {py:init} gives the starting point, got {restarts}")
     seen = observations(data, masks)
-    likelihoods = ready.likelihoods(seen)
+    ready = ready.as_before(place.identity, seen)
     keeper = None
-    if place.identity is not None and options.engine == "auto":
-        ready = replace(ready, planned=as_before(ready.planned, place.identity, seen, likelihoods))
     if place.path is not None:
         keeper = FitCheckpoint(place, ready.identity(seen), model.factors, ready.planned.factor_shapes)
         if keeper.finished is not None:
@@ -95,22 +93,6 @@ def fit(model: Model, X: Any, *, mask: Any, options: FitOptions, _callers: int =
     else:
         ready.warn_of(run, stop, problem.total, stacklevel=_callers + 2)
     return result
-
-
-def as_before(
-    planned: Plan, identity: Identity, seen: Mapping[str, Observation], likelihoods: Mapping[str, str]
-) -> Plan:
-    """The plan with the ways of an earlier run, so that the result is bit-identical on any machine.
-
-    Version 0.1 did not record them: it chose by the storage of the data.
-    """
-    earlier = identity.get("ways")
-    if earlier is None:
-        facts = {name: facts_of(one) for name, one in seen.items()}
-        plans = (replace(planned, asked=engine).knowing(facts, likelihoods) for engine in KINDS)
-        by_storage = dict(zip(KINDS, (plan.ways for plan in plans), strict=True))
-        earlier = {name: by_storage[one.storage][name] for name, one in facts.items()}
-    return replace(planned, pinned={name: tuple(ways) for name, ways in earlier.items()})
 
 
 def prepare(model: Model, data: Mapping[str, Any], masks: Mapping[str, Any], options: FitOptions) -> Prepared:
@@ -158,6 +140,23 @@ class Prepared:
             **self.options.identity(**judged),
             "ways": self.planned_for(seen).ways,
         }
+
+    def as_before(self, identity: Identity | None, seen: Mapping[str, Observation]) -> Prepared:
+        """The fit with the ways of an earlier run, if any, so that the result is bit-identical on any machine.
+
+        Version 0.1 did not record them: it chose by the storage of the data.
+        """
+        likelihoods = self.likelihoods(seen)
+        if identity is None or self.options.engine != "auto":
+            return self
+        earlier = identity.get("ways")
+        if earlier is None:
+            facts = {name: facts_of(one) for name, one in seen.items()}
+            plans = (replace(self.planned, asked=engine).knowing(facts, likelihoods) for engine in KINDS)
+            by_storage = dict(zip(KINDS, (plan.ways for plan in plans), strict=True))
+            earlier = {name: by_storage[one.storage][name] for name, one in facts.items()}
+        pinned = {name: tuple(ways) for name, ways in earlier.items()}
+        return replace(self, planned=replace(self.planned, pinned=pinned))
 
     def planned_for(self, seen: Mapping[str, Observation]) -> Plan:
         """The plan once the data are read."""
@@ -222,27 +221,33 @@ class Prepared:
             bound=state.objective,
             mass=masses(self.model, counts),
             priors=state.priors,
-            fixed=frozenset(self.held),
             trace=frozen(run.trace),
             converged=run.converged,
             stopped=run.stopped,
             rows=rows,
             best_restart=run.restart,
             seed=seed,
-            dtype=self.planned.dtype.name,
-            engine=self.planned_for(seen).engine,
-            n_observed={name: one.n_observed for name, one in seen.items()},
-            patterns=patterns_of(seen, self.options.keep_data),
-            labels=labels_by_index(seen),
             options=self.options.as_code(),
             pace=replace(state.pace, trail=None),
             waiting=state.waiting,
-            likelihoods=self.likelihoods(seen),
-            notes=remarks(self.options.likelihood, seen),
+            **self.about(seen),
             device=_name_of(self.planned.device),
         )
         fit = with_spread(fit, {name: Sample(one) for name, one in seen.items()})
         return fit if run.converged else remembering(fit, state)  # converged fits are rarely resumed
+
+    def about(self, seen: Mapping[str, Observation]) -> dict[str, Any]:
+        """What a fit says of its data and of how it was computed."""
+        return {
+            "fixed": frozenset(self.held),
+            "dtype": self.planned.dtype.name,
+            "engine": self.planned_for(seen).engine,
+            "n_observed": {name: one.n_observed for name, one in seen.items()},
+            "patterns": patterns_of(seen, self.options.keep_data),
+            "labels": labels_by_index(seen),
+            "likelihoods": self.likelihoods(seen),
+            "notes": remarks(self.options.likelihood, seen),
+        }
 
     def with_dispersion(
         self, fit: Fit, seen: Mapping[str, Observation], interrupted: Callable[[], bool] | None = None
@@ -317,11 +322,7 @@ def patterns_of(seen: Mapping[str, Observation], keep_data: bool) -> dict[str, P
     """Which cells were observed, if ``keep_data`` is True."""
     if keep_data:
         return {name: one.pattern() for name, one in seen.items()}
-    return {name: ForgottenPattern(_unlisted(one)) for name, one in seen.items()}
-
-
-def _unlisted(seen: Observation) -> str:
-    return seen.unlisted if isinstance(seen, CooObservation | StoredObservation) else "zero"
+    return {name: ForgottenPattern(getattr(one, "unlisted", "zero")) for name, one in seen.items()}
 
 
 def _component_counts(model: Model, problem: Problem, state: State) -> Factors:

@@ -16,28 +16,23 @@ from pltf.errors import ObservationError, PltfError, py
 from pltf.fit import Fit
 from pltf.fitting import fit
 from pltf.gamma import PARTS, Gamma
+from pltf.incoming import given_parts, model_of
 from pltf.inference.em import EM
 from pltf.inference.factors import Factors
 from pltf.inference.vb import VB
 from pltf.likelihoods import POISSON, as_option
 from pltf.notation import Model
 from pltf.options import FitOptions
-from pltf.planning import by_tensor
 from pltf.prediction.cells import check_labels, observed_like
 
 
 def fold_in(known: Fit, X_new: Any, index: str, *, mask: Any, options: FitOptions) -> Fit:
     """Learn new rows with all other factors fixed; see :meth:`pltf.Fit.fold_in`."""
     model = _around(known, index)
-    given = by_tensor(model, X_new, "X_new", partial=True)
-    if not given:
-        raise PltfError(f"{py:X_new} must have data for at least one of {', '.join(model.observed)}, got none")
-    if mask is not None and any(is_listed(one) or has_names(one) for one in given.values()):
+    given, masks = given_parts(model, X_new, mask, "X_new")
+    if masks and any(is_listed(one) or has_names(one) for one in given.values()):
         raise ObservationError(f"{py:mask} requires that {py:X_new} is a plain array: pass pltf.observe(...) of it")
-    rows, masks = (_as_rows(known, model, one, index, name) for one, name in ((given, "X_new"), (mask, "mask")))
-    unmatched = [name for name in masks if name not in rows]
-    if unmatched:
-        raise PltfError(f"{py:mask} names {unmatched[0]}, for which {py:X_new} has no data")
+    rows, masks = (_as_rows(known, model, one, index, name) for one, name in ((given, "X_new"), (masks, "mask")))
     data = _unseen(known, model, rows, index) | rows
     kept = {a: known.factors[a].mean for a, indices in model.factors.items() if index not in indices}
     free = [a for a in model.factors if a not in kept]
@@ -78,10 +73,7 @@ def _around(known: Fit, index: Any) -> Model:
     observed = dict.fromkeys(i for indices in known.model.observed.values() for i in indices)
     if not isinstance(index, str) or index not in observed:
         raise PltfError(f"{py:index} must name an observed index of the model ({', '.join(observed)}), got {index!r}")
-    equations = [e for e in known.model.equations if index in e.output.indices]
-    seen = {i for e in equations for i in e.output.indices}
-    latent = dict.fromkeys(i for e in equations for i in e.summed if i not in seen)
-    return Model("\n".join(map(str, equations)), **{i: known.sizes[i] for i in latent})
+    return model_of([e for e in known.model.equations if index in e.output.indices], known.sizes)
 
 
 def _unseen(known: Fit, model: Model, rows: Mapping[str, Any], index: str) -> dict[str, Observation]:
@@ -97,12 +89,10 @@ def _unseen(known: Fit, model: Model, rows: Mapping[str, Any], index: str) -> di
     return unseen
 
 
-def _as_rows(known: Fit, model: Model, given: Any, index: str, argument: str) -> dict[str, Any]:
+def _as_rows(known: Fit, model: Model, given: Mapping[str, Any], index: str, argument: str) -> dict[str, Any]:
     """Data or masks of new rows, with the other sizes of the fit; a single row may lack its axis."""
     rows: dict[str, Any] = {}
-    if given is None:
-        return rows
-    for name, one in by_tensor(model, given, argument, partial=True).items():
+    for name, one in given.items():
         indices = model.observed[name]
         place = indices.index(index)
         one = long_or_array(one, indices, name)

@@ -19,6 +19,7 @@ from pltf.data.tables import column_names, is_table
 from pltf.data.union import spread_out
 from pltf.errors import ObservationError, PltfError, py, py_only
 from pltf.fit import Fit
+from pltf.notation import Equation, Model
 from pltf.planning import by_tensor
 
 Positions = NDArray[np.intp]
@@ -74,13 +75,7 @@ def axes_of(known: Fit, append: Any, zeros: Any) -> Axes:
 
 def incoming(known: Fit, new: Any, mask: Any, axes: Axes) -> Incoming:
     """Read new data and align them with the rows of a fit."""
-    given = by_tensor(known.model, new, "new", partial=True)
-    if not given:
-        raise PltfError(f"{py:new} must have data for at least one of {', '.join(known.model.observed)}, got none")
-    masks = {} if mask is None else by_tensor(known.model, mask, "mask", partial=True)
-    unmatched = [name for name in masks if name not in given]
-    if unmatched:
-        raise PltfError(f"{py:mask} names {unmatched[0]}, for which {py:new} has no data")
+    given, masks = given_parts(known.model, new, mask, "new")
     seen = {}
     for name, one in given.items():
         if not (is_table(one) and not len(one)) or _whole(known, name, axes):  # an empty table observes no cell
@@ -92,6 +87,25 @@ def incoming(known: Fit, new: Any, mask: Any, axes: Axes) -> Incoming:
 def _whole(known: Fit, name: str, axes: Axes) -> bool:
     """Whether all cells of a tensor are observed, even if a table lists none."""
     return set(known.model.observed[name]) <= set(axes.zeros)
+
+
+def given_parts(model: Model, new: Any, mask: Any, argument: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """New data of some tensors, and their masks."""
+    given = by_tensor(model, new, argument, partial=True)
+    if not given:
+        raise PltfError(f"{py:{argument}} must have data for at least one of {', '.join(model.observed)}, got none")
+    masks = {} if mask is None else by_tensor(model, mask, "mask", partial=True)
+    unmatched = [name for name in masks if name not in given]
+    if unmatched:
+        raise PltfError(f"{py:mask} names {unmatched[0]}, for which {py:{argument}} has no data")
+    return given, masks
+
+
+def model_of(equations: Sequence[Equation], sizes: Mapping[str, int]) -> Model:
+    """A model of some of the equations of another one."""
+    seen = {i for e in equations for i in e.output.indices}
+    latent = dict.fromkeys(i for e in equations for i in e.summed if i not in seen)
+    return Model("\n".join(map(str, equations)), **{i: sizes[i] for i in latent})
 
 
 # -- reading ------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from pltf.dispersion import dispersions
 from pltf.engines.plan import human, physical_memory
 from pltf.errors import ConvergenceWarning, ObservationError, PltfError, py, py_only
 from pltf.fit import Fit, Sampled, counted_factors, dispersed
-from pltf.fitting import Prepared, as_before, judging, patterns_of, prepare
+from pltf.fitting import Prepared, judging, patterns_of, prepare
 from pltf.gamma import Gamma
 from pltf.inference.algebra.chance import chain_seed
 from pltf.inference.algebra.host import prior_value
@@ -29,10 +29,10 @@ from pltf.inference.run import INTERRUPTED, Stop, best_of
 from pltf.inference.state import Pace, Problem, State, fetched
 from pltf.inference.vb import gone_on
 from pltf.interrupts import first_interrupt_waits
-from pltf.likelihoods import first_fraction, remarks
+from pltf.likelihoods import first_fraction
 from pltf.notation import Model
 from pltf.options import FEWEST_DRAWS, SAMPLING, FitOptions
-from pltf.planning import labels_by_index, observations, tensors
+from pltf.planning import observations, tensors
 from pltf.prediction.diagnostics import trouble
 from pltf.store.chains import ChainsCheckpoint
 from pltf.store.checkpoint import Place
@@ -55,9 +55,7 @@ def sample(model: Model, X: Any, *, mask: Any, options: FitOptions, _callers: in
     _check_memory(ready, schedule)
     seen = observations(data, masks)
     refuse_fractions(seen, f"{py:method='gibbs'}", f": use {py:method='vb'}")
-    likelihoods = ready.likelihoods(seen)
-    if place.identity is not None and options.engine == "auto":
-        ready = replace(ready, planned=as_before(ready.planned, place.identity, seen, likelihoods))
+    ready = ready.as_before(place.identity, seen)
     keeper = None
     if place.path is not None:
         keeper = ChainsCheckpoint(place, ready.identity(seen), model.factors, ready.planned.factor_shapes)
@@ -147,7 +145,8 @@ class Job:
             return keeper.start, True
         ended = True
         if isinstance(init, Fit) and set(problem.free) <= {*init.C, *init.draws}:
-            start = self._renewed(init)
+            own = self.ready.about(self.seen)  # with the data and options of this fit
+            start = replace(init, points=dict(self.ready.held), seed=self._seed, held_out=None, **own)
         else:
             begin, earlier = self.ready.starting(problem, seed)
             shown, restarts = self.options.progress, self.options.restarts
@@ -162,23 +161,6 @@ class Job:
         if keeper is not None:
             keeper.start = start
         return start, ended
-
-    def _renewed(self, init: Fit) -> Fit:
-        """The given fit, with the data and options of this one."""
-        return replace(
-            init,
-            fixed=frozenset(self.ready.held),
-            points=dict(self.ready.held),
-            seed=self._seed,
-            dtype=self.ready.planned.dtype.name,
-            engine=self.ready.planned_for(self.seen).engine,
-            n_observed={name: one.n_observed for name, one in self.seen.items()},
-            patterns=patterns_of(self.seen, self.options.keep_data),
-            labels=labels_by_index(self.seen),
-            likelihoods=self.ready.likelihoods(self.seen),
-            notes=remarks(self.options.likelihood, self.seen),
-            held_out=None,
-        )
 
     @property
     def _seed(self) -> int:

@@ -273,14 +273,13 @@ def labels_of(column: Any, what: str, bin: str | None, *, keep_blanks: bool = Fa
     """
     import pandas as pd
 
-    if bin is None and isinstance(getattr(column, "dtype", None), pd.CategoricalDtype):
+    if isinstance(getattr(column, "dtype", None), pd.CategoricalDtype):
         _refuse_missing(np.asarray(column.isna()), what, ObservationError)
         codes = np.asarray(getattr(column, "cat", column).codes, dtype=np.intp)
-        categories = known_labels(column.dtype.categories, f"{what}: categories")
-        return (categories, codes) if keep_blanks else _without_blanks(categories, codes, what, ordered=True)
-    if bin is not None and isinstance(getattr(column, "dtype", None), pd.CategoricalDtype):
-        _refuse_missing(np.asarray(column.isna()), what, ObservationError)
-        rows, used = pd.factorize(np.asarray(getattr(column, "cat", column).codes))  # in the order of the rows
+        if bin is None:
+            categories = known_labels(column.dtype.categories, f"{what}: categories")
+            return (categories, codes) if keep_blanks else _without_blanks(categories, codes, what, ordered=True)
+        rows, used = pd.factorize(codes)  # in the order of the rows
         labels, positions = labels_of(column.dtype.categories.take(used), what, bin)
         return labels, positions[rows]
     index = clean(column, what, ObservationError)

@@ -39,26 +39,20 @@ def facts_of(seen: Observation) -> Facts:
     """Properties of data in memory or in a store."""
     cells = math.prod(seen.shape)
     missing = cells - seen.n_observed
-    told: dict[str, Any]
+    storage, told, dtype = DENSE, dict[str, Any](), np.dtype(seen.dtype_name)
     if isinstance(seen, CooObservation):
-        listed, holes = seen.coords.shape[1], seen.missing.shape[1]
-        dtype = np.dtype(seen.values.dtype)
-        told = {
-            "unlisted": seen.unlisted,
-            "listed": listed,
-            "holes": holes,
-            "table": seen.shape[-1] <= LONGEST_INNER,
-        }
-        return Facts(LISTED, dtype, cells, seen.n_positive, missing, **told)
-    if isinstance(seen, StoredObservation):
+        storage = LISTED
+        told = {"unlisted": seen.unlisted, "listed": seen.coords.shape[1], "holes": seen.missing.shape[1]}
+        told |= {"table": seen.shape[-1] <= LONGEST_INNER}
+    elif isinstance(seen, StoredObservation):
+        storage = STORED
         told = {"unlisted": seen.unlisted, "listed": seen.listed, "holes": seen.missing.shape[1]}
         told |= {"owner": seen.owner, "parts": len(seen.parts), "on_disk": seen.cell_bytes}
-        return Facts(STORED, np.dtype(seen.value_type), cells, seen.n_positive, missing, **told)
-    assert isinstance(seen, DenseObservation)
-    dtype = np.dtype(seen.dtype_name)
-    if isinstance(seen, DeviceObservation):
-        return Facts(DENSE, dtype, cells, seen.n_positive, missing, place=seen.place)
-    return Facts(DENSE, dtype, cells, seen.n_positive, missing, table=CellTable.fits(seen.values))
+    elif isinstance(seen, DeviceObservation):
+        told = {"place": seen.place}
+    elif isinstance(seen, DenseObservation):
+        told = {"table": CellTable.fits(seen.values)}
+    return Facts(storage, dtype, cells, seen.n_positive, missing, **told)
 
 
 def build(plan: Plan, seen: Mapping[str, Observation], parts: int = 1) -> Engine:
