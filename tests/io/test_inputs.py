@@ -275,7 +275,8 @@ def test_places_in_a_sheet(tmp_path: Path) -> None:
     [
         ('{"a": 1}\n{"a": }\n', "line 2 is not JSON: expecting value"),
         ('{"a": 1}\n[1]\n', "line 2 must be an object"),
-        ('{"a": 1}\n{"a": {"b": 1}}\n', "line 2 of column 'a' has an object"),
+        ('{"a": 1}\n{"a": 1, "b": {"c": 1}}\n', "line 2 of column 'b' has an object"),
+        ('{"a": {"0": 1}, "b": {"0": "x"}}', 'one record per line (in pandas: to_json(path, orient="records"))'),
         ('{"a": ' + "[" * 100_000 + "\n", "is not JSON"),
         ("{}\n", "has no records"),
     ],

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _EXPANDED = 40  # most bytes of Python objects per character of JSON, as in [[],[],[]]
+_WANTED = 'must be a list of records, or have one record per line (in pandas: to_json(path, orient="records"))'
 Record = dict[str, Any]
 
 
@@ -69,6 +70,8 @@ def _records(path: Path, kind: str, reading: Reading, allowance: Allowance) -> I
         for where, record in texts:
             if not isinstance(record, dict):
                 raise PltfError(f'{path}: {where} must be an object such as {{"user": "ann"}}')
+            if record and all(isinstance(value, (list, dict)) for value in record.values()):
+                raise PltfError(f"{path} {_WANTED}")  # columns, as pandas writes them by default
             blanks = not reading.keep_blanks and any(name != name.strip() for name in record)
             yield where, {name.strip(): value for name, value in record.items()} if blanks else record
 
@@ -84,7 +87,7 @@ def _whole(path: Path, text: str, allowance: Allowance) -> list[Any]:
     allowance.take(_EXPANDED * len(text))
     found = _parsed(path, text, "it")
     if not isinstance(found, list):
-        raise PltfError(f"{path} must be a list of records, or have one record per line")
+        raise PltfError(f"{path} {_WANTED}")
     return found
 
 
