@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -66,3 +69,26 @@ def test_an_error_comes_out(bad: int) -> None:
 def test_parts_cover_an_array_once() -> None:
     parts = list(in_parts(lambda part: part, 2 * PART + 5, 2))
     assert [(part.start, part.stop) for part in parts] == [(0, PART), (PART, 2 * PART), (2 * PART, 2 * PART + 5)]
+
+
+_FAULTS = """
+import resource
+import numpy as np
+from pltf.threads import keep_freed_memory
+
+keep_freed_memory()
+for _ in range(3):
+    np.ones(1 << 20, np.uint8)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(100):
+    np.ones(1 << 20, np.uint8)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts page faults of glibc")
+@pytest.mark.parametrize("threshold", [None, "65536"], ids=["plain", "in a worker of Dask"])
+def test_freed_memory_is_kept(threshold: str | None) -> None:
+    env = {**os.environ, **({} if threshold is None else {"MALLOC_TRIM_THRESHOLD_": threshold})}
+    found = subprocess.run([sys.executable, "-c", _FAULTS], env=env, capture_output=True, text=True, check=True)
+    assert int(found.stdout) < 100  # 256 for each array otherwise

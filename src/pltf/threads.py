@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 import threading
@@ -12,7 +13,6 @@ from functools import lru_cache
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-import numpy as np
 from threadpoolctl import OpenBLASController, ThreadpoolController
 
 T = TypeVar("T")
@@ -107,13 +107,22 @@ single_threaded_blas = _SingleThreadedBlas()
 """Limit BLAS to one thread: parallelism comes from the blocks, and BLAS sums keep one order."""
 
 
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from malloc.h
+
+
 def keep_freed_memory() -> None:
     """Let the allocator keep the temporaries of a block for the next block.
 
     glibc returns freed megabytes to the system, and every iteration would page them in again: for 50^3 cells this took
-    as long as the arithmetic. glibc stops doing so once a larger array has been freed. Does nothing on other systems.
+    as long as the arithmetic. By itself, glibc stops doing so once a larger array has been freed, but not in a worker
+    of Dask, which sets ``MALLOC_TRIM_THRESHOLD_``. Does nothing on other systems.
     """
-    np.empty(24 << 20, dtype=np.uint8)
+    try:
+        set_option = ctypes.CDLL(None).mallopt
+    except (AttributeError, TypeError):  # no glibc
+        return
+    set_option(_M_MMAP_THRESHOLD, 24 << 20)
+    set_option(_M_TRIM_THRESHOLD, 48 << 20)
 
 
 class _Task:

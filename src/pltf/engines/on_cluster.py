@@ -30,7 +30,7 @@ from pltf.engines.ways import Task
 from pltf.errors import PltfError
 from pltf.gamma import Array
 from pltf.memory import at_hand
-from pltf.threads import available_threads
+from pltf.threads import available_threads, keep_freed_memory
 
 _SLACK = 16  # tolerance for the length of a run, as a fraction, so that fewer tree nodes are split
 _MOST_KNOWN = 8  # runs that a worker caches
@@ -127,6 +127,7 @@ def sums_here(known_by: str, told: Told | None, ask: Ask, span: Span, factors: M
         told = _known.get(known_by)
     if told is None:
         return None
+    keep_freed_memory()
     return sums_of_run(told.spec, ask, told.parts, span, factors, _threads())
 
 
