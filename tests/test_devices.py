@@ -150,7 +150,7 @@ def test_a_fit_goes_on_and_is_resumed_to_the_same_bits(tmp_path: Path) -> None:
 
 OUT_OF_RANGE: dict[str, dict[str, Any]] = {
     "some positive counts have rate zero": {"fixed": {"H": np.zeros((2, 6))}},
-    "the bound is -inf after the first iteration": {
+    "the ELBO is -inf after the first iteration": {
         "fixed": {"H": np.full((2, 6), 1e300)},
         "prior": pltf.Gamma(0.5, 1e300),
     },

@@ -28,6 +28,7 @@ from pltf.hints import suggestion
 from pltf.inference import start
 from pltf.inference.algebra import Algebra, Groups
 from pltf.inference.algebra.compiled import NumbaAlgebra
+from pltf.inference.algebra.recording import Recordings
 from pltf.inference.balance import trades
 from pltf.inference.em import EM, MAP
 from pltf.inference.factors import Factors, frozen
@@ -182,6 +183,7 @@ class Prepared:
             trades=trades(self.model, self.held) if self.options.accelerate else None,
             learns=self.learns,
             links=math.fsum(one.total for name, one in seen.items() if likelihoods[name] == BERNOULLI),
+            recordings=Recordings.on(planned.device),
         )
 
     def starting(self, problem: Problem, seed: int) -> tuple[Callable[[int], State], tuple[float, ...]]:

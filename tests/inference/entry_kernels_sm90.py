@@ -6,17 +6,31 @@ from typing import Any
 
 from pltf.inference.algebra import entry_kernels as kernels
 
-_ARRAYS = {"C", "D", "E", "L", "exposure", "sums", "left", "slope", "old", "new", "out", "a", "b", "plain", "step"}
-_ARRAYS |= {"weight", "shares", "rate", "shapes", "means", *(f"r{n}" for n in range(kernels.MOST_ROWS))}
-_CONSTANTS = {"BLOCK": kernels.BLOCK, "K": kernels.MOST_ROWS}
+_NUMBERS = {"n": "i64", "width": "i64", "inner": "i64", "entries": "i64"}
+_NUMBERS |= dict.fromkeys(("noise", "longest", "least", "most", "curved", "settled", "A", "B"), "fp64")
+_SIZES = {
+    "BLOCK": kernels.BLOCK,
+    "K": kernels.MOST_ROWS,
+    "WIDTH": 8,
+    "FACTORS": 3,
+    "SIZE": 2,
+    "F": 4,
+    "M": 2,
+    "STEPS": 50,
+}
+_ONE_WARP = ("two_loops", "balance")
 
 
-def _asked(kernel: Any) -> tuple[Any, dict[str, str], dict[str, int], int]:
-    """Types of the arguments of a kernel: arrays and numbers are float64, n is int64."""
-    constants = {name: value for name, value in _CONSTANTS.items() if name in kernel.arg_names}
-    types = {"n": "i64"} | {name: "*fp64" if name in _ARRAYS else "fp64" for name in kernel.arg_names if name != "n"}
-    return kernel, {name: types[name] for name in kernel.arg_names if name not in constants}, constants, kernels.WARPS
+def _asked(name: str) -> tuple[Any, dict[str, str], dict[str, int], int]:
+    """Types of the arguments of a kernel: arrays are float64."""
+    kernel = getattr(kernels, name)
+    constants = {name: size for name, size in _SIZES.items() if name in kernel.arg_names}
+    types = {name: _NUMBERS.get(name, "*fp64") for name in kernel.arg_names if name not in constants}
+    return kernel, types, constants, 1 if name in _ONE_WARP else kernels.WARPS
 
 
-NAMES = ("scales", "geomean_kl", "newton_sums", "best_means", "stretch", "log_ratio", "move", "gram", "combine")
-SM90 = {name: _asked(getattr(kernels, name)) for name in NAMES}
+NAMES = (
+    *("scales", "geomean_kl", "newton_sums", "best_means", "stretch", "log_ratio", "move", "gram", "combine"),
+    *("two_loops", "balance", "scale_along"),
+)
+SM90 = {name: _asked(name) for name in NAMES}

@@ -10,11 +10,10 @@ observed. Inner products use this weight.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from pltf.inference.algebra import Algebra, Factors
-from pltf.inference.algebra.host import quasi_newton
-from pltf.inference.state import FIRST_PACE, Pace, State, Trail
+from pltf.inference.state import Pace, State, Trail
 
 # Measured: benchmarks/NOTES.md
 GROWTH, LIMIT = 1.5, 100.0  # of over-relaxation
@@ -23,52 +22,75 @@ PAIRS = 3  # number of last steps that L-BFGS uses
 LONGEST, SHORTER = 2.0, 0.25  # largest change of a logarithm, and the factor by which a rejected step is shortened
 NOISE = 1e-11  # a relative step below this is rounding error: extrapolation would amplify it
 
-Proposal = Callable[[Factors, Pace], State]  # makes a state from factors, with the step size for the next iteration
+# (algebra, old, plain, weight, *given) -> factors, and the trail that they extend. A plain iteration maps old to plain.
+Make = Callable[..., tuple[Factors, Trail | None]]
 
 
-def accelerated(
-    algebra: Algebra[Any], state: State, old: Factors, plain: Factors, weight: Factors, candidate: Proposal
-) -> State:
+class Proposal(Protocol):
+    """Completes an iteration from the factors that ``make`` makes, here or in a recording."""
+
+    def __call__(self, pace: Pace, make: Make, *given: Any) -> State:
+        """The state, with the step size for the next iteration."""
+
+
+def accelerated(state: State, propose: Proposal) -> State:
     """The state after an accelerated iteration, or after the plain one if the objective would fall.
 
-    A plain iteration maps ``old`` to ``plain``. ``candidate`` makes a state from ``plain`` or from an extrapolation;
-    this includes the pass over the data that the next iteration needs anyway, so only a rejected candidate costs time.
+    ``propose`` makes a state from the result of a plain iteration or from an extrapolation; this includes the pass over
+    the data that the next iteration needs anyway, so only a rejected proposal costs time.
     """
-    if not old:
-        return candidate(plain, FIRST_PACE)
     if state.pace.refused < REFUSALS:
-        return _over_relaxed(algebra, state, old, plain, candidate)
-    return _quasi_newton(algebra, state, old, plain, weight, candidate)
+        return _over_relaxed(state, propose)
+    return _quasi_newton(state, propose)
 
 
-def _over_relaxed(algebra: Algebra[Any], state: State, old: Factors, plain: Factors, candidate: Proposal) -> State:
+def _over_relaxed(state: State, propose: Proposal) -> State:
     eta, refused = state.pace.eta, state.pace.refused
     if eta > 1:
-        new = candidate(algebra.stretch(old, plain, eta, NOISE), Pace(min(eta * GROWTH, LIMIT), refused))
+        new = propose(Pace(min(eta * GROWTH, LIMIT), refused), stretched, eta)
         if _rises(new, state):
             return new
         refused += 1
-    return candidate(plain, Pace(GROWTH, refused))
+    return propose(Pace(GROWTH, refused), unchanged)
 
 
-def _quasi_newton(
-    algebra: Algebra[Any], state: State, old: Factors, plain: Factors, weight: Factors, candidate: Proposal
-) -> State:
-    eta, refused = state.pace.eta, state.pace.refused
-    trail = longer(algebra, state.pace.trail, old, plain)
-    pace = Pace(eta, refused, trail)
-    step = direction(algebra, trail, weight)
-    if step is None:
-        return candidate(plain, pace)
+def _quasi_newton(state: State, propose: Proposal) -> State:
+    pace, trail = Pace(state.pace.eta, state.pace.refused), state.pace.trail
+    if trail is None:
+        return propose(pace, watched)
     for length in (1.0, SHORTER):
-        new = candidate(algebra.move(old, plain, step, length), pace)
+        new = propose(pace, moved, trail, length)
         if _rises(new, state):
             return new
-    return candidate(plain, Pace(eta, refused))  # the curvature information of the trail was wrong
+    return propose(pace, unchanged)  # the curvature information of the trail was wrong
 
 
 def _rises(new: State, old: State) -> bool:
     return new.objective >= old.objective and new.zeros == old.zeros
+
+
+def unchanged(_: Algebra[Any], old: Factors, plain: Factors, weight: Factors) -> tuple[Factors, None]:
+    """The plain iteration."""
+    return plain, None
+
+
+def stretched(algebra: Algebra[Any], old: Factors, plain: Factors, weight: Factors, eta: float) -> tuple[Factors, None]:
+    """Over-relaxation: further in the same direction."""
+    return algebra.stretch(old, plain, eta, NOISE), None
+
+
+def watched(algebra: Algebra[Any], old: Factors, plain: Factors, weight: Factors) -> tuple[Factors, Trail]:
+    """The plain iteration, which begins a trail."""
+    return plain, longer(algebra, None, old, plain)
+
+
+def moved(
+    algebra: Algebra[Any], old: Factors, plain: Factors, weight: Factors, trail: Trail, length: float
+) -> tuple[Factors, Trail]:
+    """A quasi-Newton step, or the plain iteration if there is no curvature information yet."""
+    trail = longer(algebra, trail, old, plain)
+    step = direction(algebra, trail, weight)
+    return plain if step is None else algebra.move(old, plain, step, length), trail
 
 
 def longer(algebra: Algebra[Any], trail: Trail | None, old: Factors, plain: Factors) -> Trail:
@@ -86,5 +108,4 @@ def direction(algebra: Algebra[Any], trail: Trail, weight: Factors) -> Factors |
     One pass computes all inner products; the two loops of L-BFGS then only work on coefficients.
     """
     rows = algebra.stack([*(s for s, _ in trail.pairs), *(y for _, y in trail.pairs), trail.residual])
-    coefficients = quasi_newton(algebra.gram(rows, weight))
-    return None if coefficients is None else algebra.combine(coefficients, rows, LONGEST)
+    return algebra.quasi_newton(rows, weight, LONGEST)

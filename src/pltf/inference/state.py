@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pltf.engines.base import Counts, Engine, Number
 from pltf.gamma import Gamma
@@ -14,6 +14,7 @@ from pltf.inference.algebra import Algebra, Factors, Groups
 from pltf.inference.algebra.host import prior_on_host
 
 if TYPE_CHECKING:
+    from pltf.inference.algebra.recording import Recordings
     from pltf.inference.balance import Trade
 
 
@@ -32,6 +33,7 @@ class Problem:
     trades: tuple[Trade, ...] | None = None  # possible exchanges of scale; None: plain iterations without acceleration
     learns: Mapping[str, Groups] = field(default_factory=dict)  # learned priors: which entries share a value
     links: float = 0.0  # sum M*X over the link tensors, whose log-likelihood has no constants
+    recordings: Recordings | None = None  # of iterations on a device; kept by copies of the problem
 
     @cached_property
     def free(self) -> tuple[str, ...]:
@@ -50,6 +52,17 @@ class Problem:
         """
         return self.saturated + log_term + ((self.total - self.links) - expected)
 
+    def replayed(self, work: Callable[..., Any], make: Callable[..., Any], *given: Any) -> Any:
+        """``work(problem, make, *given)``: nested mappings and tuples of arrays, replayed if there is a recording."""
+        if self.recordings is None:
+            return work(self, make, *given)
+        return self.recordings.replayed((work, make), lambda *one: work(self._alone, make, *one), given)
+
+    @property
+    def _alone(self) -> Problem:
+        """This problem, whose engine has remembered nothing yet."""
+        return replace(self, engine=self.engine.fresh(), recordings=None)
+
     @cached_property
     def _size(self) -> float:
         """Magnitude of the terms of an objective: counts, prior counts, and entries."""
@@ -65,8 +78,7 @@ class Problem:
         return 100 * self.eps * (self._size + abs(objective))
 
 
-@dataclass(frozen=True, eq=False)
-class Trail:
+class Trail(NamedTuple):
     """The last accelerated steps."""
 
     before: Factors  # the last C (for EM and MAP, the last estimates)

@@ -6,17 +6,17 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
-from pltf.engines.base import Number
+from pltf.engines.base import Counts, Number
 from pltf.engines.either import added
 from pltf.engines.factors import Versioned
 from pltf.gamma import PARTS, Gamma
-from pltf.inference.accelerate import accelerated
+from pltf.inference.accelerate import Make, accelerated, unchanged
 from pltf.inference.algebra import Factors
 from pltf.inference.balance import balanced
 from pltf.inference.priors import with_best_mean, with_best_shape
-from pltf.inference.state import FIRST_PACE, Method, Pace, Problem, State
+from pltf.inference.state import FIRST_PACE, Method, Pace, Problem, State, Trail
 
 QUIET = 1e-4  # relative gain of the ELBO per iteration below which the shapes of priors are learned
 
@@ -52,40 +52,60 @@ def _with_better_shapes(problem: Problem, state: State) -> State:
 
 
 def _swept(problem: Problem, state: State) -> State:
-    plain = problem.algebra.shapes(state.priors, state.counts.by_factor)
-    if problem.trades is None:
-        return _given_shapes(problem, state, plain, FIRST_PACE)
-    return accelerated(problem.algebra, state, state.C, plain, state.C, partial(_given_shapes, problem, state))
+    propose = partial(_proposed, problem, state)
+    if problem.trades is None or not state.C:
+        return propose(FIRST_PACE, unchanged)
+    return accelerated(state, propose)
 
 
-def _given_shapes(problem: Problem, state: State, C: Factors, pace: Pace) -> State:
-    """The rest of an iteration, given its C."""
-    algebra, engine = problem.algebra, problem.engine
-    E, means, D, priors = Versioned.of(state.E), dict(problem.fixed), dict[str, Any](), dict(state.priors)
+def _proposed(problem: Problem, state: State, pace: Pace, make: Make, *given: Any) -> State:
+    """The rest of an iteration, given how its C follows from a plain one."""
+    if problem.learns_shapes:  # which are learned on the host
+        problem = replace(problem, priors=state.priors, recordings=None)
+    means = {a: prior.mean for a, prior in state.priors.items() if "mean" in prior.learns}
+    parts: Posteriors = problem.replayed(_completed, make, state.E, state.C, state.counts.by_factor, means, *given)
+    return _state(problem, parts, pace)
+
+
+class Posteriors(NamedTuple):
+    """A state as arrays and numbers, all of which may stay on a device."""
+
+    E: Factors
+    L: Factors
+    C: Factors
+    D: Factors
+    counts: Factors
+    log_term: Number
+    means: Mapping[str, Any]  # learned ones, of priors
+    bound: Number
+    trail: Trail | None = None
+
+
+def _completed(
+    problem: Problem, make: Make, E: Factors, old: Factors, counts: Factors, means: Mapping[str, Any], *given: Any
+) -> Posteriors:
+    """C from the counts, then D and E factor by factor, then L."""
+    algebra, engine, priors = problem.algebra, problem.engine, _with_means(problem.priors, means)
+    C, trail = make(algebra, old, algebra.shapes(priors, counts), old, *given)
+    E, D, free = Versioned.of(E), dict[str, Any](), dict(problem.fixed)
     for a in problem.free:
         exposure = engine.exposure(E, a)
         if "mean" in priors[a].learns:
-            priors[a], D[a], means[a] = with_best_mean(algebra, priors[a], problem.learns[a], C[a], exposure)
+            priors[a], D[a], free[a] = with_best_mean(algebra, priors[a], problem.learns[a], C[a], exposure)
         else:
-            D[a], means[a] = algebra.scales(C[a], exposure, priors[a])
-        E = E.updated({a: means[a]})
+            D[a], free[a] = algebra.scales(C[a], exposure, priors[a])
+        E = E.updated({a: free[a]})
     expected = engine.total(E)  # balancing does not change it, and before it there is no extra cost
     if problem.trades:
-        means, D = balanced(algebra, problem.trades, priors, means, D)
-        E = Versioned(means)
-    return posterior_state(problem, priors, E, C, D, expected, pace)
+        free, D = balanced(algebra, problem.trades, priors, free, D)
+        E = Versioned(free)
+    return _evaluated(problem, priors, E, C, D, expected)._replace(trail=trail)
 
 
-def posterior_state(
-    problem: Problem,
-    priors: Mapping[str, Gamma],
-    E: Factors,
-    C: Factors,
-    D: Factors,
-    expected: Number,
-    pace: Pace = FIRST_PACE,
-) -> State:
-    """The state of given posteriors with its ELBO; the same pass gives the counts of the next iteration.
+def _evaluated(
+    problem: Problem, priors: Mapping[str, Gamma], E: Factors, C: Factors, D: Factors, expected: Number
+) -> Posteriors:
+    """Given posteriors with their ELBO; the same pass gives the counts of the next iteration.
 
     ELBO = sum M*( X*log Xhat_L - Xhat_E - lgamma(X+1) ) - sum_a KL( q(Z_a) || p(Z_a) ); for links the first sum is
     sum M*( X*log(exp(Xhat_L)-1) - Xhat_E )
@@ -95,8 +115,28 @@ def posterior_state(
         L[a], part = problem.algebra.geomean_kl(C[a], D[a], priors[a])
         kl.append(part)
     counts = problem.engine.counts(L, problem.free)
-    bound = float(problem.log_likelihood(counts.log_term, expected) - added(kl))
-    return State(E, L, C, D, counts, priors, bound, pace=pace)
+    bound = problem.log_likelihood(counts.log_term, expected) - added(kl)
+    means = {a: prior.mean for a, prior in priors.items() if "mean" in prior.learns}
+    return Posteriors(E, L, C, D, counts.by_factor, counts.log_term, means, bound)
+
+
+def _with_means(priors: Mapping[str, Gamma], means: Mapping[str, Any]) -> dict[str, Gamma]:
+    """The priors with the means learned so far."""
+    return {a: prior.with_values(prior.shape, means[a]) if a in means else prior for a, prior in priors.items()}
+
+
+def _state(problem: Problem, parts: Posteriors, pace: Pace) -> State:
+    counts, priors = Counts(parts.counts, parts.log_term), _with_means(problem.priors, parts.means)
+    pace = replace(pace, trail=parts.trail)
+    return State(parts.E, parts.L, parts.C, parts.D, counts, priors, float(parts.bound), pace=pace)
+
+
+def posterior_state(
+    problem: Problem, priors: Mapping[str, Gamma], E: Factors, C: Factors, D: Factors, expected: Number
+) -> State:
+    """The state of given posteriors."""
+    problem = replace(problem, priors=priors)
+    return _state(problem, _evaluated(problem, priors, E, C, D, expected), FIRST_PACE)
 
 
 def resume(problem: Problem, state: State) -> State:

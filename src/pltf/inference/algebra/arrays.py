@@ -15,7 +15,7 @@ from pltf.engines.base import Number
 from pltf.gamma import Array, Gamma
 from pltf.inference.algebra import chance
 from pltf.inference.algebra.base import Factors, Groups, Key
-from pltf.inference.algebra.host import log_scales, shapes_along
+from pltf.inference.algebra.host import log_scales, quasi_newton, shapes_along
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 NEWTON_STEPS, NEWTON_SETTLED = 30, 1e-8  # for the mean of a prior
@@ -189,6 +189,9 @@ class ArrayAlgebra:
             far = sum((share * stacked[n, ...] for n, share in used), self.xp.zeros_like(stacked[0, ...]))
             combined[name] = self.xp.clip(far, -longest, longest)
         return combined
+
+    def quasi_newton(self, rows: Mapping[str, Any], weight: Factors, longest: float) -> Factors | None:
+        return quasi_newton(self, rows, weight, longest)
 
     def move(self, old: Factors, plain: Factors, step: Factors, length: float) -> Factors:
         xp = self.xp

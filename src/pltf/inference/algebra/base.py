@@ -155,5 +155,11 @@ class Algebra(Protocol[A]):
         A row with coefficient 0 is ignored: its entries may be infinite or NaN.
         """
 
+    def quasi_newton(self, rows: Any, weight: Factors, longest: float) -> Factors | None:
+        """The L-BFGS step from a stack of changes s, the matching y and the residual, clipped as by :meth:`combine`.
+
+        Without curvature information it is None, or NaN where only a device knows.
+        """
+
     def move(self, old: Factors, plain: Factors, step: Factors, length: float) -> Factors:
-        """``old * exp(length*step)``; ``plain`` where it or ``old`` is zero."""
+        """``old * exp(length*step)``; ``plain`` where it or ``old`` is zero, or the step is NaN."""

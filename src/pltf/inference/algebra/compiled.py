@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from pltf.gamma import Array, Gamma
 from pltf.inference.algebra import chance
 from pltf.inference.algebra.base import Factors, Groups, Key
-from pltf.inference.algebra.host import prior_value, traded
+from pltf.inference.algebra.host import prior_value, quasi_newton, traded
 from pltf.inference.algebra.newton import best_scales, scale_columns, trade_log_scales
 from pltf.special import combine_loop, kl_loop, log_geomean_loop, log_ratio_loop, move_loop, stretch_loop
 from pltf.threads import PART, in_parts, run_all
@@ -263,6 +263,9 @@ class NumbaAlgebra:
             one_part = lambda part: combine_loop(q, rows.part(part), longest, out[part])  # noqa: E731
             run_all(in_parts(one_part, rows.size, self.threads))
         return rows.like.with_entries(out)
+
+    def quasi_newton(self, rows: Stack, weight: Factors, longest: float) -> Factors | None:
+        return quasi_newton(self, rows, weight, longest)
 
     def move(self, old: Factors, plain: Factors, step: Factors, length: float) -> FactorRow:
         by = FactorRow.of(step, plain)

@@ -117,14 +117,17 @@ def best_means(C, exposure, shapes, means, least: tl.float64, most: tl.float64, 
 
 
 @triton.jit
-def stretch(old, new, out, eta: tl.float64, noise: tl.float64, n, BLOCK: tl.constexpr):
-    """old * (new/old)**eta; new where either is zero, and where it differs by no more than noise."""
+def stretch(old, new, eta, out, noise: tl.float64, n, BLOCK: tl.constexpr):
+    """old * (new/old)**eta; new where either is zero, and where it differs by no more than noise.
+
+    Numbers that change between iterations, such as eta, are arrays of one number: a recording reads them anew.
+    """
     at, inside = _here(n, BLOCK)
     a, b = tl.load(old + at, mask=inside, other=1.0), tl.load(new + at, mask=inside, other=1.0)
     both = (a > 0) & (b > 0)
     step = tl.log(tl.where(both, b, 1.0) / tl.where(both, a, 1.0))
     moves = both & (tl.abs(b - a) > noise * a)
-    tl.store(out + at, tl.where(moves, a * tl.exp(eta * tl.where(moves, step, 0.0)), b), mask=inside)
+    tl.store(out + at, tl.where(moves, a * tl.exp(tl.load(eta) * tl.where(moves, step, 0.0)), b), mask=inside)
 
 
 @triton.jit
@@ -137,12 +140,13 @@ def log_ratio(a, b, out, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def move(old, plain, step, out, length: tl.float64, n, BLOCK: tl.constexpr):
-    """old * exp(length*step); plain where it or old is zero."""
+def move(old, plain, step, length, out, n, BLOCK: tl.constexpr):
+    """old * exp(length*step); plain where it or old is zero, or the step is NaN."""
     at, inside = _here(n, BLOCK)
     a, b = tl.load(old + at, mask=inside, other=0.0), tl.load(plain + at, mask=inside, other=0.0)
-    far = a * tl.exp(length * tl.load(step + at, mask=inside, other=0.0))
-    tl.store(out + at, tl.where((a > 0) & (b > 0), far, b), mask=inside)
+    by = tl.load(step + at, mask=inside, other=0.0)
+    far = a * tl.exp(tl.load(length) * by)
+    tl.store(out + at, tl.where((a > 0) & (b > 0) & (by == by), far, b), mask=inside)
 
 
 @triton.jit
@@ -160,11 +164,114 @@ def gram(r0, r1, r2, r3, r4, r5, r6, weight, sums, n, K: tl.constexpr, BLOCK: tl
 
 @triton.jit
 def combine(r0, r1, r2, r3, r4, r5, r6, shares, out, longest: tl.float64, n, K: tl.constexpr, BLOCK: tl.constexpr):
-    """Linear combination of K rows, clipped to +-longest; rows with share 0 are ignored."""
+    """Linear combination of K rows, clipped to +-longest; rows with share 0 are ignored, and NaN stays NaN."""
     at, inside = _here(n, BLOCK)
     rows = (r0, r1, r2, r3, r4, r5, r6)
     far = tl.zeros((BLOCK,), tl.float64)
     for i in tl.static_range(K):
         share = tl.load(shares + i)
         far += tl.where(share != 0, share * tl.load(rows[i] + at, mask=inside, other=0.0), 0.0)
-    tl.store(out + at, tl.minimum(tl.maximum(far, -longest), longest), mask=inside)
+    tl.store(out + at, tl.where(far == far, tl.minimum(tl.maximum(far, -longest), longest), far), mask=inside)
+
+
+@triton.jit
+def _element(vector, i, n):
+    """Number n of a vector."""
+    return tl.sum(tl.where(i == n, vector, 0.0), axis=0)
+
+
+@triton.jit
+def two_loops(G, shares, curved: tl.float64, K: tl.constexpr, WIDTH: tl.constexpr):
+    """Coefficients of the L-BFGS step, as ``host.quasi_newton``; NaN without curvature. Of G only j <= i is read."""
+    i, j = tl.arange(0, WIDTH)[:, None], tl.arange(0, WIDTH)[None, :]
+    n = tl.arange(0, WIDTH)
+    PAIRS: tl.constexpr = K // 2
+    lower = tl.load(G + i * K + j, mask=(i < K) & (j <= i), other=0.0)
+    full = lower + tl.trans(tl.where(j < i, lower, 0.0))
+    own = tl.sum(tl.where(i == j, full, 0.0), axis=1)
+    across = tl.sum(tl.where(j == i + PAIRS, full, 0.0), axis=1)  # s.y of each pair
+    above = tl.sum(tl.where(i == j + PAIRS, own[:, None], 0.0), axis=0)  # y.y
+    good = (n < PAIRS) & (curved * above < across) & (across < float("inf")) & (tl.abs(own) < float("inf"))
+    kept = tl.where(good, 1.0, 0.0).to(tl.float64)
+    lifted = tl.sum(tl.where(j == i + PAIRS, kept[:, None], 0.0), axis=0)
+    used = kept + lifted + tl.where(n == K - 1, 1.0, 0.0)
+    both = (used[:, None] > 0) & (used[None, :] > 0)
+    full = tl.where(both, full, 0.0)
+    finite = tl.sum(tl.sum((tl.abs(full) < float("inf")).to(tl.int32), axis=1), axis=0) == WIDTH * WIDTH
+    q = tl.where(n == K - 1, -1.0, 0.0).to(tl.float64)
+    along, scale = q * 0.0, tl.sum(q, axis=0) * 0.0
+    for back in tl.static_range(PAIRS):
+        p: tl.constexpr = PAIRS - 1 - back
+        inner = tl.sum(tl.sum(tl.where(i == p, full, 0.0), axis=0) * q, axis=0)
+        a = tl.where(_element(kept, n, p) > 0, inner / _element(across, n, p), 0.0)
+        along = tl.where(n == p, a, along)
+        q -= tl.where(n == p + PAIRS, a, 0.0)
+        own_scale = _element(across, n, p) / _element(above, n, p)
+        scale = tl.where((scale == 0.0) & (_element(kept, n, p) > 0), own_scale, scale)
+    q *= scale
+    for p in tl.static_range(PAIRS):
+        inner = tl.sum(tl.sum(tl.where(i == p + PAIRS, full, 0.0), axis=0) * q, axis=0)
+        b = _element(along, n, p) - inner / _element(across, n, p)
+        q += tl.where((n == p) & (kept > 0), b, 0.0)
+    known = finite & (tl.sum(kept, axis=0) > 0)
+    tl.store(shares + n, tl.where(known, q, float("nan")), mask=n < K)
+
+
+@triton.jit
+def _gain(a, b, log_s, real):
+    """Sum of a*log s - b*s."""
+    return tl.sum(tl.where(real, a * log_s - b * tl.exp(log_s), 0.0), axis=0)
+
+
+@triton.jit
+def balance(
+    alpha, beta, basis, out, settled: tl.float64, width, FACTORS: tl.constexpr, SIZE: tl.constexpr,
+    F: tl.constexpr, M: tl.constexpr, STEPS: tl.constexpr,
+):  # fmt: skip
+    """The scales s of ``newton.maximize`` for one position of an index; arrays are (FACTORS, width)."""
+    at = tl.program_id(0).to(tl.int64)
+    n, p = tl.arange(0, F), tl.arange(0, M)
+    real, held = n < FACTORS, p < SIZE
+    a, b = (
+        tl.load(alpha + n * width + at, mask=real, other=1.0),
+        tl.load(beta + n * width + at, mask=real, other=1.0),
+    )
+    B = tl.load(basis + n[:, None] * SIZE + p[None, :], mask=real[:, None] & held[None, :], other=0.0)
+    bounded = tl.min(((b > 0) & (b < float("inf"))).to(tl.int32), axis=0) == 1
+    b = tl.where(bounded, b, 1.0)
+    total = tl.sum(tl.where(real, a, 0.0), axis=0)
+    t = tl.sum(B * tl.log(a / b)[:, None], axis=0)
+    near = tl.sum(B * t[None, :], axis=1)
+    here = tl.where(_gain(a, b, near, real) > _gain(a, b, near * 0.0, real), near, 0.0)
+    promised, step = total, 0
+    while (promised > settled * total) & (step < STEPS):
+        weight = b * tl.exp(here)
+        g = tl.sum(B * tl.where(real, a - weight, 0.0)[:, None], axis=0)
+        H = tl.sum(B[:, :, None] * (B * weight[:, None])[:, None, :], axis=0)
+        H = tl.where((p[:, None] == p[None, :]) & (p >= SIZE)[:, None], 1.0, H)
+        left = g
+        for k in tl.static_range(SIZE):
+            row = tl.sum(tl.where(p[:, None] == k, H, 0.0), axis=0)
+            column = tl.sum(tl.where(p[None, :] == k, H, 0.0), axis=1)
+            ratio = tl.where(p == k, 0.0, column / _element(row, p, k))
+            left -= ratio * _element(left, p, k)
+            H -= ratio[:, None] * row[None, :]
+        move = left / tl.sum(tl.where(p[:, None] == p[None, :], H, 0.0), axis=1)
+        promised = tl.sum(g * move, axis=0)
+        change = tl.sum(B * move[None, :], axis=1)
+        value, length, tries = _gain(a, b, here, real), promised * 0.0 + 1.0, 0
+        while (_gain(a, b, here + length * change, real) < value) & (tries < 60):
+            length *= 0.5
+            tries += 1
+        here += tl.where(tries < 60, length, 0.0) * change
+        step += 1
+    tl.store(out + n * width + at, tl.where(bounded, tl.exp(here), 1.0), mask=real)
+
+
+@triton.jit
+def scale_along(E, D, s, new_E, new_D, inner, width, n, BLOCK: tl.constexpr):
+    """Both arrays times s along the axis of ``width`` positions; ``inner`` entries follow each other at a position."""
+    at, inside = _here(n, BLOCK)
+    by = tl.load(s + (at // inner) % width, mask=inside, other=1.0)
+    tl.store(new_E + at, tl.load(E + at, mask=inside, other=0.0) * by, mask=inside)
+    tl.store(new_D + at, tl.load(D + at, mask=inside, other=0.0) * by, mask=inside)

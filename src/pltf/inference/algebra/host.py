@@ -12,7 +12,7 @@ from pltf.gamma import Array, Gamma
 from pltf.inference.algebra.base import Algebra, Factors, Groups
 
 _NEWTON_STEPS, _SETTLED = 20, 1e-10  # for the shape of a prior
-_CURVED = 1e-8  # minimum relative curvature of a useful pair of steps
+CURVED = 1e-8  # minimum relative curvature of a useful pair of steps
 
 
 # -- balance ------------------------------------------------------------------------------------
@@ -96,7 +96,13 @@ def prior_on_host(algebra: Algebra[Any], prior: Gamma) -> Gamma:
 # -- quasi-Newton steps -------------------------------------------------------------------------
 
 
-def quasi_newton(G: Array) -> list[float] | None:
+def quasi_newton(algebra: Algebra[Any], rows: Any, weight: Factors, longest: float) -> Factors | None:
+    """:meth:`Algebra.quasi_newton` from the inner products of the rows."""
+    coefficients = _coefficients(algebra.gram(rows, weight))
+    return None if coefficients is None else algebra.combine(coefficients, rows, longest)
+
+
+def _coefficients(G: Array) -> list[float] | None:
     """Coefficients of the L-BFGS step for each row; None if there is no curvature information.
 
     ``G`` contains the inner products of the rows: the changes s of the last steps, the matching changes y of the
@@ -118,5 +124,5 @@ def quasi_newton(G: Array) -> list[float] | None:
 def _curved(g: list[list[float]]) -> list[int]:
     """Indices of the rows, without pairs that have no positive curvature or are not finite."""
     k = len(g) // 2
-    kept = [i for i in range(k) if _CURVED * g[k + i][k + i] < g[i][k + i] < math.inf and math.isfinite(g[i][i])]
+    kept = [i for i in range(k) if CURVED * g[k + i][k + i] < g[i][k + i] < math.inf and math.isfinite(g[i][i])]
     return [*kept, *(k + i for i in kept), 2 * k]

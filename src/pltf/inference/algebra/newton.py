@@ -8,8 +8,8 @@ from pltf.compiling import njit
 from pltf.special import ANY_ORDER, compiled
 
 _STEPS, _SETTLED = 30, 1e-8  # for the mean of a prior
-_BALANCE_STEPS = 50
-_BALANCE_SETTLED = 1e-12  # what the last Newton step promised, relative to alpha
+BALANCE_STEPS = 50
+BALANCE_SETTLED = 1e-12  # what the last Newton step promised, relative to alpha
 
 
 # One function: Numba may or may not inline a call to another one, depending on what comes from the cache, and the
@@ -115,7 +115,7 @@ def maximize(alpha, beta, directions, log_s):  # type: ignore[no-untyped-def]
         _times(directions, step, there)
         if _value(a, b, there) > _value(a, b, here):
             here, there = there, here
-        for _ in range(_BALANCE_STEPS):
+        for _ in range(BALANCE_STEPS):
             for n in range(factors):
                 weight[n] = b[n] * np.exp(here[n])
                 change[n] = a[n] - weight[n]
@@ -127,7 +127,7 @@ def maximize(alpha, beta, directions, log_s):  # type: ignore[no-untyped-def]
             promised = 0.0
             for p in range(size):
                 promised += gradient[p] * step[p]
-            if promised <= _BALANCE_SETTLED * total:
+            if promised <= BALANCE_SETTLED * total:
                 break
         for n in range(factors):
             log_s[n, x] = here[n]

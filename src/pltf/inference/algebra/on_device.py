@@ -17,6 +17,8 @@ from pltf.gamma import Array, Gamma
 from pltf.inference.algebra.arrays import ArrayAlgebra, newton
 from pltf.inference.algebra.base import Factors, Groups, Key
 from pltf.inference.algebra.chance import TINY
+from pltf.inference.algebra.host import CURVED, shapes_along
+from pltf.inference.algebra.newton import BALANCE_SETTLED, BALANCE_STEPS
 
 MOST_AT_ONCE = 1 << 16  # entries that share a learned mean, for one program to learn it
 MOST_AT_A_TIME, AT_A_TIME = 4096, 256  # of these, processed by a program, and by a warp
@@ -41,6 +43,7 @@ class DeviceAlgebra(ArrayAlgebra):
 
         super().__init__(xp, device.place)
         self._on = device
+        self._constants: dict[Any, Any] = {}
 
     def __reduce__(self) -> Any:
         return DeviceAlgebra, (self._on,)
@@ -103,6 +106,43 @@ class DeviceAlgebra(ArrayAlgebra):
         with np.errstate(all="ignore"):
             return float(newton(np, sums, np.float64(self._of(prior, "mean")), norm, limits))
 
+    # -- balance --------------------------------------------------------------------------------
+
+    def trade(
+        self, axes: Mapping[str, int], basis: Array, priors: Mapping[str, Gamma], E: Factors, D: Factors
+    ) -> tuple[Factors, Factors]:
+        """As :class:`ArrayAlgebra`, without waiting for the device."""
+        if not self._on.kernels:
+            return super().trade(axes, basis, priors, E, D)
+        alpha = self._shapes_along(axes, priors, E)
+        beta = self._on.torch.stack([self._along(E[a], self._of(priors[a], "rate"), axis) for a, axis in axes.items()])
+        scales = self._on.torch.empty_like(beta)
+        sizes = {"FACTORS": len(axes), "SIZE": basis.shape[1], "STEPS": BALANCE_STEPS}
+        sizes |= {"F": power_of_two(len(axes)), "M": power_of_two(basis.shape[1]), "num_warps": 1}
+        width = beta.shape[1]
+        self._launch("balance", width, alpha, beta, self._constant(basis), scales, BALANCE_SETTLED, width, **sizes)
+        means, deviations = {}, {}
+        for s, (a, axis) in zip(scales, axes.items(), strict=True):
+            means[a], deviations[a] = self._like(E[a]), self._like(E[a])
+            inner = math.prod(E[a].shape[axis + 1 :])
+            self._run("scale_along", E[a], D[a], s, means[a], deviations[a], inner, width)
+        return means, deviations
+
+    def _shapes_along(self, axes: Mapping[str, int], priors: Mapping[str, Gamma], E: Factors) -> Any:
+        """The sums of prior shapes along the axes: (factors, positions)."""
+        if all(isinstance(priors[a].shape, float) for a in axes):
+            return self._constant(np.array([shapes_along(priors[a], tuple(E[a].shape), n) for a, n in axes.items()]))
+        torch = self._on.torch
+        ones = (self._along(torch.ones_like(E[a]), self._of(priors[a], "shape"), axis) for a, axis in axes.items())
+        return torch.stack(list(ones))
+
+    def _constant(self, host: Array) -> Any:
+        """A small array on the device, copied once."""
+        key = host.shape, host.tobytes()
+        if key not in self._constants:
+            self._constants[key] = self.put(host)
+        return self._constants[key]
+
     # -- draws ----------------------------------------------------------------------------------
 
     def gamma_draws(self, C: Any, D: Any, key: Key) -> Any:
@@ -128,7 +168,8 @@ class DeviceAlgebra(ArrayAlgebra):
     def stretch(self, old: Factors, new: Factors, eta: float, noise: float) -> Factors:
         if not self._on.kernels:
             return super().stretch(old, new, eta, noise)
-        return {name: self._made("stretch", old[name], b, eta, noise) for name, b in new.items()}
+        number = self._array(eta)
+        return {name: self._made("stretch", old[name], b, number, noise) for name, b in new.items()}
 
     def log_ratio(self, a: Factors, b: Factors) -> Factors:
         if not self._on.kernels:
@@ -138,7 +179,8 @@ class DeviceAlgebra(ArrayAlgebra):
     def move(self, old: Factors, plain: Factors, step: Factors, length: float) -> Factors:
         if not self._on.kernels:
             return super().move(old, plain, step, length)
-        return {name: self._made("move", old[name], b, step[name], length) for name, b in plain.items()}
+        number = self._array(length)
+        return {name: self._made("move", old[name], b, step[name], number) for name, b in plain.items()}
 
     def stack(self, rows: Sequence[Factors]) -> dict[str, Any]:
         """Rows (sets of factors) for :meth:`gram` and :meth:`combine`; kernels read them in place."""
@@ -149,18 +191,33 @@ class DeviceAlgebra(ArrayAlgebra):
     def gram(self, rows: Mapping[str, Any], weight: Factors) -> Array:
         if not self._on.kernels:
             return super().gram(rows, weight)
+        lower = self._lower(rows, weight).tril()
+        return self.get(lower + lower.tril(-1).T)
+
+    def _lower(self, rows: Mapping[str, Any], weight: Factors) -> Any:
+        """The inner products of each row with those before it and itself."""
         total: Any = 0.0
         for name, own in rows.items():
             sums = self._sums_of(own[0], len(own) ** 2)
             self._run("gram", *self._seven(own), weight[name], sums, like=own[0], K=len(own))
             total = sums.reshape(-1, len(own), len(own)).sum(0) + total
-        lower = total.tril()
-        return self.get(lower + lower.tril(-1).T)
+        return total
+
+    def quasi_newton(self, rows: Mapping[str, Any], weight: Factors, longest: float) -> Factors | None:
+        if not self._on.kernels:
+            return super().quasi_newton(rows, weight, longest)
+        size = len(next(iter(rows.values())))
+        shares = self._on.torch.empty(size, dtype=self._on.torch.float64, device=self._on.place)
+        width = max(power_of_two(size), 2)
+        self._launch("two_loops", 1, self._lower(rows, weight), shares, CURVED, K=size, WIDTH=width, num_warps=1)
+        return self._combined(shares, rows, longest)
 
     def combine(self, coefficients: Sequence[float], rows: Mapping[str, Any], longest: float) -> Factors:
         if not self._on.kernels:
             return super().combine(coefficients, rows, longest)
-        shares = self.put(np.asarray(coefficients))
+        return self._combined(self.put(np.asarray(coefficients)), rows, longest)
+
+    def _combined(self, shares: Any, rows: Mapping[str, Any], longest: float) -> Factors:
         combined = {}
         for name, own in rows.items():
             combined[name] = self._like(own[0])
@@ -189,7 +246,7 @@ class DeviceAlgebra(ArrayAlgebra):
         from pltf.inference.algebra import entry_kernels as kernels
 
         first = arguments[0] if like is None else like
-        given = [one if isinstance(one, float) else one.contiguous() for one in arguments]
+        given = [one if isinstance(one, (int, float)) else one.contiguous() for one in arguments]
         self._launch(name, self._programs(first), *given, first.numel(), BLOCK=kernels.BLOCK, **constants)
 
     def _launch(self, name: str, programs: int, *operands: Any, **constants: int) -> None:

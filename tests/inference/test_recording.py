@@ -1,0 +1,94 @@
+"""Recordings of iterations: the same bits as without them, in arrays of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pltf
+from pltf.inference.algebra import recording
+from tests.extras import TORCH
+from tests.on_device import NAMES
+from tests.test_devices import COUPLED, CP, CUBE, NMF, TABLE, TUCKER, TWO, Problem, fitted, listed, with_holes
+
+if not TORCH:
+    pytest.skip("needs PyTorch", allow_module_level=True)
+
+from pltf.inference.algebra.recording import Recording, Recordings
+
+FIXED = pltf.Gamma(0.5, 2.0)
+PROBLEMS = {
+    "cp": Problem(CP, CUBE),
+    "plain": Problem(CP, CUBE, {"accelerate": False, "prior": FIXED}),
+    "holes": Problem(CP, with_holes(CUBE), {"dtype": "float32"}),
+    "list": Problem(CP, listed(CUBE)),
+    "links": Problem(CP, (CUBE > 0).astype(int), {"likelihood": "bernoulli"}),
+    "tucker": Problem(TUCKER, TABLE[:, :, None] + np.ones(2)),
+    "coupled": Problem(COUPLED, TWO),
+    "a fixed factor": Problem(NMF, TABLE, {"fixed": {"H": np.full((2, 6), 0.5)}}),
+    "ties": Problem(NMF, TABLE, {"prior": pltf.Gamma(learn="mean", tie="component")}),
+    "arrays as priors": Problem(NMF, TABLE, {"prior": {"W": pltf.Gamma(np.full((8, 1), 0.5), 2.0), "H": FIXED}}),
+    "shapes are learned": Problem(NMF, TABLE, {"prior": pltf.Gamma(learn="both")}),
+    "em": Problem(NMF, with_holes(TABLE), {"method": "em"}),
+    "map": Problem(NMF, TABLE, {"method": "map"}),
+    "maximum posteriors with zeros": Problem(NMF, TABLE, {"method": "map", "prior": FIXED}),
+}
+LEARNED = ("shapes are learned",)  # on the host, between iterations
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Record wherever PyTorch computes; every replay adds to the list that is returned."""
+    played: list[object] = []
+    monkeypatch.setattr(Recordings, "on", classmethod(lambda cls, device: device and cls(device)))
+    replay = Recording.replay
+
+    def watched(self: Recording, leaves: Any) -> Any:
+        played.append(self)
+        return replay(self, leaves)
+
+    monkeypatch.setattr(Recording, "replay", watched)
+    return played
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_replays_give_the_same_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, options = PROBLEMS[name], {"device": NAMES[0], "max_iter": 40, "restarts": 2, "tol": 0}
+    with monkeypatch.context() as patch:
+        patch.setattr(Recordings, "on", classmethod(lambda cls, device: None))
+        usual = fitted(problem, **options)
+    played = counted(monkeypatch)
+    replayed = fitted(problem, **options)
+    np.testing.assert_array_equal(replayed.trace, usual.trace)
+    for a, factor in usual.factors.items():
+        np.testing.assert_array_equal(replayed.factors[a].mean, factor.mean)
+    assert bool(played) == (name not in LEARNED)
+
+
+def test_a_callback_sees_arrays_that_no_later_iteration_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    played = counted(monkeypatch)
+    fitted(Problem(CP, CUBE), device=NAMES[0], max_iter=12, callback=lambda sweep: seen.append(dict(sweep.means)))
+    assert played
+    assert len({one["A"].tobytes() for one in seen}) == len(seen)
+
+
+def test_large_factors_are_not_copied_to_a_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    played = counted(monkeypatch)
+    monkeypatch.setattr(recording, "MOST_ENTRIES", 10)
+    fitted(Problem(CP, CUBE), device=NAMES[0], max_iter=12)
+    assert not played
+
+
+def test_what_waits_for_the_device_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA refuses to record it: then it is computed as before."""
+
+    def refuse(self: Recording, *_: Any) -> None:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    usual = fitted(Problem(CP, CUBE), device=NAMES[0], max_iter=12, restarts=3)
+    counted(monkeypatch)
+    monkeypatch.setattr(Recording, "__init__", refuse)
+    refused = fitted(Problem(CP, CUBE), device=NAMES[0], max_iter=12, restarts=3)
+    np.testing.assert_array_equal(refused.trace, usual.trace)
