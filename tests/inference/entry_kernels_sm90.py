@@ -7,7 +7,7 @@ from typing import Any
 from pltf.inference.algebra import entry_kernels as kernels
 
 _NUMBERS = {"n": "i64", "width": "i64", "inner": "i64", "entries": "i64"}
-_NUMBERS |= dict.fromkeys(("noise", "longest", "least", "most", "curved", "settled", "A", "B"), "fp64")
+_NUMBERS |= dict.fromkeys(("noise", "longest", "log_norm", "least", "most", "curved", "settled", "A", "B"), "fp64")
 _SIZES = {
     "BLOCK": kernels.BLOCK,
     "K": kernels.MOST_ROWS,
