@@ -201,7 +201,7 @@ def two_loops(G, shares, curved: tl.float64, K: tl.constexpr, WIDTH: tl.constexp
     q = tl.where(n == K - 1, -1.0, 0.0).to(tl.float64)
     along, scale = q * 0.0, tl.sum(q, axis=0) * 0.0
     for back in tl.static_range(PAIRS):
-        p: tl.constexpr = PAIRS - 1 - back
+        p = PAIRS - 1 - back
         inner = tl.sum(tl.sum(tl.where(i == p, full, 0.0), axis=0) * q, axis=0)
         a = tl.where(_element(kept, n, p) > 0, inner / _element(across, n, p), 0.0)
         along = tl.where(n == p, a, along)
