@@ -1,6 +1,6 @@
 """Sweeps on a GPU beside the least that the card needs: ``make bench-gpu``, or ``python -m benchmarks.gpu PROBLEM``.
 
-Times of sweeps are differences of two fits that differ in their sweeps alone, so neither compiling nor copying counts.
+Times of sweeps are differences of two runs that differ in their sweeps alone, so neither compiling nor copying counts.
 The floor is what the cells of a sweep take to be read once, or its multiplications to be done, whichever is more.
 ``--small`` cuts all problems down until any machine takes them, to see that they run: ``--small --device torch:cpu``.
 
@@ -127,7 +127,7 @@ def sparse(shape: Sequence[int], cells: float, rank: int = 20, beside: str = "")
         cut = 1e5 if small else 1.0
         sizes = [max(int(size / cut), 5) for size in shape]
         model = pltf.cp(rank=rank) if len(shape) > 2 else pltf.nmf(rank=rank)
-        problem = Problem(model, listed(sizes, int(cells / cut)), {"dtype": "float32"}, swept(small, (5, 25)))
+        problem = Problem(model, listed(sizes, int(cells / cut)), {"dtype": "float32"}, swept(small, (5, 65)))
         return of_sweeps(problem, device, beside, rate=rank * problem.X.n_positive)
 
     return measure
@@ -237,13 +237,9 @@ PROBLEMS: dict[str, Asked] = {
 def of_sweeps(problem: Problem, device: str, beside: str = "", rate: float = 0.0) -> Row:
     """The seconds of a sweep, and its floor; ``rate``: of what it does so many."""
     few, many = problem.sweeps
-    problem.fit(device, 2)  # compiles
-    ends = []
-    for sweeps in (few, many):
-        began = time.perf_counter()
-        problem.fit(device, sweeps)
-        ends.append(time.perf_counter() - began)
-    seconds = max((ends[1] - ends[0]) / (many - few), 1e-9)  # of a tiny problem noise alone may be left
+    problem.fit(device, few)  # compiles
+    first, last = (problem.fit(device, sweeps).restarts["seconds"].sum() for sweeps in (few, many))
+    seconds = max((last - first) / (many - few), 1e-9)  # of a tiny problem noise alone may be left
     told = f"{1e3 * seconds:.3g} ms" + (f", {rate / seconds / 1e9:.3g} G nnz*R/s" if rate else "")
     return Row(told, *floor(problem), seconds, beside)
 

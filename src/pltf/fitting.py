@@ -36,7 +36,7 @@ from pltf.inference.methods import METHODS
 from pltf.inference.priors import groups
 from pltf.inference.run import ASKED, INTERRUPTED, Row, Run, Stop, best_of
 from pltf.inference.start import Known
-from pltf.inference.state import Method, Problem, State, fetched, placed
+from pltf.inference.state import Method, Problem, State, placed
 from pltf.interrupts import first_interrupt_waits
 from pltf.likelihoods import BERNOULLI, POISSON, as_option, by_tensor, likelihoods_of, remarks
 from pltf.memory import limited
@@ -209,9 +209,8 @@ class Prepared:
         self, problem: Problem, run: Run, rows: tuple[Row, ...], seed: int, seen: Mapping[str, Observation]
     ) -> Fit:
         """The Fit from a finished run."""
-        state = placed(run.state, problem.algebra)
-        counts = _component_counts(self.model, problem, state)
-        state = fetched(state, problem.algebra)
+        state = run.state
+        counts = _component_counts(self.model, problem, placed(state.at_end, problem.algebra))
         fit = Fit(
             model=self.model,
             method=self.method.name,
@@ -230,7 +229,7 @@ class Prepared:
             best_restart=run.restart,
             seed=seed,
             options=self.options.as_code(),
-            pace=replace(state.pace, trail=None),
+            pace=state.at_end.pace,
             waiting=state.waiting,
             **self.about(seen),
             device=_name_of(self.planned.device),

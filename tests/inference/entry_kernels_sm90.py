@@ -11,11 +11,10 @@ _NUMBERS |= dict.fromkeys(("noise", "longest", "log_norm", "least", "most", "cur
 _SIZES = {
     "BLOCK": kernels.BLOCK,
     "K": kernels.MOST_ROWS,
-    "WIDTH": 8,
-    "FACTORS": 3,
-    "SIZE": 2,
-    "F": 4,
-    "M": 2,
+    "FACTORS": 5,
+    "SIZE": 4,
+    "F": 8,
+    "M": 4,
     "STEPS": 50,
 }
 _ONE_WARP = ("two_loops", "balance")
@@ -24,7 +23,8 @@ _ONE_WARP = ("two_loops", "balance")
 def _asked(name: str) -> tuple[Any, dict[str, str], dict[str, int], int]:
     """Types of the arguments of a kernel: arrays are float64."""
     kernel = getattr(kernels, name)
-    constants = {name: size for name, size in _SIZES.items() if name in kernel.arg_names}
+    sizes = {**_SIZES, "WIDTH": 8 if name == "two_loops" else 32}
+    constants = {name: size for name, size in sizes.items() if name in kernel.arg_names}
     types = {name: _NUMBERS.get(name, "*fp64") for name in kernel.arg_names if name not in constants}
     return kernel, types, constants, 1 if name in _ONE_WARP else kernels.WARPS
 

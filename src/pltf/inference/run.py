@@ -174,7 +174,8 @@ def run(
 
     def so_far(stopped: str, converged: bool = False, unfinished: bool = False) -> Run:
         seconds, swept = time.perf_counter() - began, len(trace) - before
-        known = fetched(state, problem.algebra)
+        goes_on = unfinished or stopped == INTERRUPTED
+        known = fetched(state if goes_on else state.at_end, problem.algebra)
         return Run(restart, known, tuple(trace), converged, stopped, seconds, swept, unfinished, comparable_from)
 
     while len(trace) - before < stop.max_iter:

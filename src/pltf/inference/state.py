@@ -113,6 +113,11 @@ class State:
     pace: Pace = FIRST_PACE
     waiting: bool = False  # whether prior shapes are learned, but not yet
 
+    @property
+    def at_end(self) -> State:
+        """The state without what only further iterations of the same run need."""
+        return replace(self, pace=replace(self.pace, trail=None))
+
 
 def fetched(state: State, algebra: Algebra[Any]) -> State:
     """The state with all its arrays on the host, to be stored or shown."""

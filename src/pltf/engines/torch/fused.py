@@ -18,6 +18,7 @@ PROGRAMS = 1024  # programs per pass, if there are enough tiles: several per mul
 PARTS, ENTRIES = 16, 128  # added by a program at a time
 WARPS = 4  # per program: the number that a tensor core product on Hopper uses
 PARTS_BYTES = 256 << 20  # budget for the row sums of blocks of columns before they are added
+FEW_CELLS = 1 << 22  # below this, sums have the zeros of padded terms: one compiled kernel then does for many bonds
 MOST_BOND = {4: 128, 8: 64}  # by the bytes of a number: tiles with more terms do not fit into registers
 
 
@@ -67,6 +68,7 @@ class FusedPasses:
         _, self._rows, self._columns = table.shape
         self._bond, self._terms = table.bond, max(16, power_of_two(table.bond))
         self.width = self._tiles.width(self._columns)
+        self._summed = self._terms if self._rows * self.width < FEW_CELLS else self._bond
         self._cut_rows()
 
     @staticmethod
@@ -79,14 +81,14 @@ class FusedPasses:
     def _cut_rows(self) -> None:
         """Slabs of blocks whose partial sums fit the budget, and groups of rows: enough programs, all with tiles."""
         blocks, tiles = self.width // self._tiles.columns, -(-self._rows // self._tiles.rows)
-        self._slab = min(blocks, max(1, PARTS_BYTES // (self._rows * self._bond * self._dtype.itemsize)))
+        self._slab = min(blocks, max(1, PARTS_BYTES // (self._rows * self._summed * self._dtype.itemsize)))
         self._row_tiles, self._groups = cut(tiles, self._slab)
 
     @property
     def bytes(self) -> int:
         """Memory of a pass in addition to cells, nodes and their sums."""
         parts = self._slab * self._rows + self._groups * self._slab * self._tiles.columns
-        return (parts + self._rows + self.width) * self._bond * self._dtype.itemsize
+        return (parts + self._rows + self.width) * self._summed * self._dtype.itemsize
 
     # -- counts ---------------------------------------------------------------------------------
 
@@ -103,9 +105,9 @@ class FusedPasses:
             slab = slice(first, min(first + self._slab * self._tiles.columns, self.width))
             parts = self._over_slab(X[0], h, c, slab, (G is not None, S is not None, log))
             if G is not None:
-                G += self._added(parts[0])
+                G += self._added(parts[0])[:, : self._bond]
             if S is not None:
-                S[:, slab] = self._added(parts[1])[:, : self._columns - first]
+                S[:, slab] = self._added(parts[1])[: self._bond, : self._columns - first]
             logs.append(parts[2].sum(1))
         log_term = self._log_term(torch.stack(logs).sum(0), H, C, G) if log else math.nan
         return None if G is None else G[None], None if S is None else S[None], log_term
@@ -127,8 +129,8 @@ class FusedPasses:
         tiles, columns = self._tiles, slab.stop - slab.start
         blocks, groups = columns // tiles.columns, self._groups
         to_rows, to_columns, log = wanted
-        G = h.new_empty(blocks * to_rows, self._rows, self._bond)
-        S = h.new_empty(groups * to_columns, self._bond, columns)
+        G = h.new_empty(blocks * to_rows, self._rows, self._summed)
+        S = h.new_empty(groups * to_columns, self._summed, columns)
         sums = h.new_empty(2, blocks * groups * log, dtype=self._device.torch.float64)
         launched(
             self._device,
@@ -136,7 +138,7 @@ class FusedPasses:
             (blocks, groups),
             *(X[:, slab], h, c[:, slab], G, S, sums),
             *(self._rows, self.width, columns, self._row_tiles),
-            BOND=self._bond,
+            BOND=self._summed,
             TERMS=self._terms,
             ROWS=tiles.rows,
             COLUMNS=tiles.columns,

@@ -219,53 +219,91 @@ def two_loops(G, shares, curved: tl.float64, K: tl.constexpr, WIDTH: tl.constexp
 
 @triton.jit
 def _gain(a, b, log_s, real):
-    """Sum of a*log s - b*s."""
+    """Sum of a*log s - b*s over the factors."""
     return tl.sum(tl.where(real, a * log_s - b * tl.exp(log_s), 0.0), axis=0)
+
+
+@triton.jit
+def _times(basis, t, FACTORS: tl.constexpr, SIZE: tl.constexpr, F: tl.constexpr, M: tl.constexpr):
+    """basis @ t, of t (M, WIDTH)."""
+    n, p = tl.arange(0, F)[:, None], tl.arange(0, M)[:, None]
+    product = tl.zeros((F, t.shape[1]), tl.float64)
+    for k in tl.static_range(SIZE):
+        part = tl.sum(tl.where(p == k, t, 0.0), axis=0)
+        product += tl.load(basis + n * SIZE + k, mask=n < FACTORS, other=0.0) * part[None, :]
+    return product
+
+
+@triton.jit
+def _times_transposed(basis, v, FACTORS: tl.constexpr, SIZE: tl.constexpr, F: tl.constexpr, M: tl.constexpr):
+    """basis.T @ v, of v (F, WIDTH)."""
+    n, p = tl.arange(0, F)[:, None], tl.arange(0, M)[:, None]
+    product = tl.zeros((M, v.shape[1]), tl.float64)
+    for k in tl.static_range(FACTORS):
+        part = tl.sum(tl.where(n == k, v, 0.0), axis=0)
+        product += tl.load(basis + k * SIZE + p, mask=p < SIZE, other=0.0) * part[None, :]
+    return product
+
+
+@triton.jit
+def _newton_step(basis, weight, g, FACTORS: tl.constexpr, SIZE: tl.constexpr, F: tl.constexpr, M: tl.constexpr):
+    """solve(basis.T @ diag(weight) @ basis, g) by elimination: the matrix is positive definite and needs no pivoting."""
+    n, p = tl.arange(0, F)[:, None], tl.arange(0, M)
+    row_of, column_of = p[:, None, None], p[None, :, None]
+    H = tl.where((row_of == column_of) & (row_of >= SIZE), 1.0, 0.0).to(tl.float64) + tl.zeros(
+        (M, M, g.shape[1]), tl.float64
+    )
+    for k in tl.static_range(FACTORS):
+        part = tl.sum(tl.where(n == k, weight, 0.0), axis=0)
+        left = tl.load(basis + k * SIZE + row_of, mask=row_of < SIZE, other=0.0)
+        right = tl.load(basis + k * SIZE + column_of, mask=column_of < SIZE, other=0.0)
+        H += left * right * part[None, None, :]
+    for k in tl.static_range(SIZE):
+        row = tl.sum(tl.where(row_of == k, H, 0.0), axis=0)
+        column = tl.sum(tl.where(column_of == k, H, 0.0), axis=1)
+        pivot = tl.sum(tl.where(p[:, None] == k, row, 0.0), axis=0)
+        ratio = tl.where(p[:, None] == k, 0.0, column / pivot[None, :])
+        g -= ratio * tl.sum(tl.where(p[:, None] == k, g, 0.0), axis=0)[None, :]
+        H -= ratio[:, None, :] * row[None, :, :]
+    return g / tl.sum(tl.where(row_of == column_of, H, 0.0), axis=1)
 
 
 @triton.jit
 def balance(
     alpha, beta, basis, out, settled: tl.float64, width, FACTORS: tl.constexpr, SIZE: tl.constexpr,
-    F: tl.constexpr, M: tl.constexpr, STEPS: tl.constexpr,
+    F: tl.constexpr, M: tl.constexpr, STEPS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """The scales s of ``newton.maximize`` for one position of an index; arrays are (FACTORS, width)."""
-    at = tl.program_id(0).to(tl.int64)
-    n, p = tl.arange(0, F), tl.arange(0, M)
-    real, held = n < FACTORS, p < SIZE
-    a, b = (
-        tl.load(alpha + n * width + at, mask=real, other=1.0),
-        tl.load(beta + n * width + at, mask=real, other=1.0),
-    )
-    B = tl.load(basis + n[:, None] * SIZE + p[None, :], mask=real[:, None] & held[None, :], other=0.0)
+    """The scales s of ``newton.maximize``, a thread for each position of an index; arrays are (FACTORS, width).
+
+    Loops end by the maximum of whole numbers. A sum of floats across threads may be rounded differently in each,
+    and threads of a warp that leave a loop at different times stop the kernel with an illegal instruction.
+    """
+    at = tl.program_id(0).to(tl.int64) * WIDTH + tl.arange(0, WIDTH)[None, :]
+    n = tl.arange(0, F)[:, None]
+    real = (n < FACTORS) & (at < width)
+    a, b = tl.load(alpha + n * width + at, mask=real, other=1.0), tl.load(beta + n * width + at, mask=real, other=1.0)
     bounded = tl.min(((b > 0) & (b < float("inf"))).to(tl.int32), axis=0) == 1
-    b = tl.where(bounded, b, 1.0)
+    b = tl.where(bounded[None, :], b, 1.0)
     total = tl.sum(tl.where(real, a, 0.0), axis=0)
-    t = tl.sum(B * tl.log(a / b)[:, None], axis=0)
-    near = tl.sum(B * t[None, :], axis=1)
-    here = tl.where(_gain(a, b, near, real) > _gain(a, b, near * 0.0, real), near, 0.0)
-    promised, step = total, 0
-    while (promised > settled * total) & (step < STEPS):
+    nearest = _times_transposed(basis, tl.log(a / b), FACTORS, SIZE, F, M)
+    near = _times(basis, nearest, FACTORS, SIZE, F, M)
+    here = tl.where((_gain(a, b, near, real) > _gain(a, b, near * 0.0, real))[None, :], near, 0.0)
+    goes, step = bounded & (total > 0), 0
+    while (tl.max(goes.to(tl.int32), axis=0) > 0) & (step < STEPS):
         weight = b * tl.exp(here)
-        g = tl.sum(B * tl.where(real, a - weight, 0.0)[:, None], axis=0)
-        H = tl.sum(B[:, :, None] * (B * weight[:, None])[:, None, :], axis=0)
-        H = tl.where((p[:, None] == p[None, :]) & (p >= SIZE)[:, None], 1.0, H)
-        left = g
-        for k in tl.static_range(SIZE):
-            row = tl.sum(tl.where(p[:, None] == k, H, 0.0), axis=0)
-            column = tl.sum(tl.where(p[None, :] == k, H, 0.0), axis=1)
-            ratio = tl.where(p == k, 0.0, column / _element(row, p, k))
-            left -= ratio * _element(left, p, k)
-            H -= ratio[:, None] * row[None, :]
-        move = left / tl.sum(tl.where(p[:, None] == p[None, :], H, 0.0), axis=1)
-        promised = tl.sum(g * move, axis=0)
-        change = tl.sum(B * move[None, :], axis=1)
-        value, length, tries = _gain(a, b, here, real), promised * 0.0 + 1.0, 0
-        while (_gain(a, b, here + length * change, real) < value) & (tries < 60):
-            length *= 0.5
+        g = _times_transposed(basis, tl.where(real, a - weight, 0.0), FACTORS, SIZE, F, M)
+        move = _newton_step(basis, weight, g, FACTORS, SIZE, F, M)
+        change = _times(basis, move, FACTORS, SIZE, F, M)
+        value, length = _gain(a, b, here, real), total * 0.0 + 1.0
+        falls, tries = goes & (_gain(a, b, here + change, real) < value), 0
+        while (tl.max(falls.to(tl.int32), axis=0) > 0) & (tries < 60):
+            length = tl.where(falls, length * 0.5, length)
+            falls = falls & (_gain(a, b, here + length[None, :] * change, real) < value)
             tries += 1
-        here += tl.where(tries < 60, length, 0.0) * change
+        here += tl.where(goes & (falls == 0), length, 0.0)[None, :] * change
+        goes = goes & (tl.sum(g * move, axis=0) > settled * total)
         step += 1
-    tl.store(out + n * width + at, tl.where(bounded, tl.exp(here), 1.0), mask=real)
+    tl.store(out + n * width + at, tl.where(bounded[None, :], tl.exp(here), 1.0), mask=real)
 
 
 @triton.jit

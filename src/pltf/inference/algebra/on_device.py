@@ -22,6 +22,7 @@ from pltf.inference.algebra.newton import BALANCE_SETTLED, BALANCE_STEPS
 
 MOST_AT_ONCE = 1 << 16  # entries that share a learned mean, for one program to learn it
 MOST_AT_A_TIME, AT_A_TIME = 4096, 256  # of these, processed by a program, and by a warp
+WARP = 32  # positions of an index that a program balances: one per thread
 
 
 class DeviceAlgebra(ArrayAlgebra):
@@ -54,7 +55,8 @@ class DeviceAlgebra(ArrayAlgebra):
 
     def get(self, array: Any) -> Array:
         """A copy in host memory."""
-        return frozen(np.array(array.cpu().numpy()))
+        host = array.cpu()
+        return frozen((host.clone() if host is array else host).numpy())
 
     # -- posteriors -----------------------------------------------------------------------------
 
@@ -118,9 +120,10 @@ class DeviceAlgebra(ArrayAlgebra):
         beta = self._on.torch.stack([self._along(E[a], self._of(priors[a], "rate"), axis) for a, axis in axes.items()])
         scales = self._on.torch.empty_like(beta)
         sizes = {"FACTORS": len(axes), "SIZE": basis.shape[1], "STEPS": BALANCE_STEPS}
-        sizes |= {"F": power_of_two(len(axes)), "M": power_of_two(basis.shape[1]), "num_warps": 1}
+        sizes |= {"F": power_of_two(len(axes)), "M": power_of_two(basis.shape[1]), "WIDTH": WARP, "num_warps": 1}
         width = beta.shape[1]
-        self._launch("balance", width, alpha, beta, self._constant(basis), scales, BALANCE_SETTLED, width, **sizes)
+        programs = -(-width // WARP)
+        self._launch("balance", programs, alpha, beta, self._constant(basis), scales, BALANCE_SETTLED, width, **sizes)
         means, deviations = {}, {}
         for s, (a, axis) in zip(scales, axes.items(), strict=True):
             means[a], deviations[a] = self._like(E[a]), self._like(E[a])
