@@ -358,7 +358,7 @@ def _check_memory(planned: Plan) -> None:
     if planned.work_bytes > min(memory, limit):
         need, have = human(planned.work_bytes, "B"), human(min(memory, limit), "B")
         whose = "this machine has" if memory <= limit else "the limit of this process is"
-        copies = sum(e.made_bytes for e in planned.equations if e.task.facts.storage == LISTED)
+        copies = sum(e.made_bytes + e.listing_bytes for e in planned.equations if e.task.facts.storage == LISTED)
         advice = f", or write a cell store with {py:pltf.prepare}" if copies else ""
         text = f"the fit needs {need} beside the data, and {whose} {have}: see {py:model.plan(X)}{advice}"
         raise PltfError(text)

@@ -205,7 +205,7 @@ class TensorPlan:
     def made_bytes(self) -> int:
         """Size of the copies of the data that the chosen ways need, and of partial results kept between factors."""
         kept = self.dense.shared_bytes if self.exposure.name == MASK else 0
-        return self.counts.bytes + self.exposure.bytes + kept + self._listing_bytes + self._tree_bytes
+        return self.counts.bytes + self.exposure.bytes + kept + self._tree_bytes
 
     @property
     def _tree_bytes(self) -> int:
@@ -214,8 +214,8 @@ class TensorPlan:
         return 8 * self.task.private * (facts.parts.bit_length() + 3) if facts.storage == STORED else 0
 
     @property
-    def _listing_bytes(self) -> int:
-        """Temporary memory for sorting a list and for finding the cells that are not listed."""
+    def listing_bytes(self) -> int:
+        """Temporary memory for sorting a list and for finding the cells that are not listed, before the iterations."""
         facts = self.task.facts
         if facts.storage != LISTED:
             return 0
@@ -225,7 +225,7 @@ class TensorPlan:
     def judging_bytes(self) -> int:
         """Size of the training data of the second fit, which estimates the dispersion, and of its copies."""
         if self.task.facts.storage in (LISTED, STORED):
-            return self.data_bytes + self.made_bytes
+            return self.data_bytes + self.made_bytes + self.listing_bytes
         return _HIDING * self.task.facts.cells + self.made_bytes
 
     @property
@@ -404,7 +404,8 @@ class Plan:
         """Memory of a fit besides the data: parameters, blocks, copies, and the second fit for the dispersion."""
         flight = max(e.flight_bytes * min(self.threads, e.pieces) for e in self.equations)
         made = sum(e.made_bytes for e in self.equations)
-        return self.held * self._factor_bytes + flight + made + self._judging_bytes
+        listing = sum(e.listing_bytes for e in self.equations)
+        return max(self.held * self._factor_bytes + flight, listing) + made + self._judging_bytes
 
     @property
     def _judging_bytes(self) -> int:
@@ -491,7 +492,7 @@ class Plan:
         if self.device is not None:
             from pltf.engines.torch import cost
 
-            tensors = sum(cost.seconds_of(e.task, e.counts, e.exposure, e.copies) for e in self.equations)
+            tensors = sum(map(cost.seconds_of, self.equations))
             return tensors + self._factor_bytes / 8 * cost.ENTRY_BYTES / cost.BANDWIDTH + cost.LAUNCHES * cost.LAUNCH
         threads = self.threads if self.crew is None else sum(self.crew.threads)
         parallel = sum(e.seconds / min(threads, e.pieces) for e in self.equations)
@@ -552,6 +553,7 @@ def plan_tensor(
     task: Task, engine: str, pinned: tuple[str, ...] | None = None, device: Device | None = None
 ) -> TensorPlan:
     """The cheapest ways to visit one tensor, or those chosen by an earlier plan for these data."""
+    task = replace(task, on_device=device is not None)
     counts, exposures = counts_ways(task), exposure_ways(task)
     if pinned is not None and pinned[0] in counts and pinned[1] in exposures:
         return TensorPlan(task, counts[pinned[0]], exposures[pinned[1]])

@@ -8,7 +8,7 @@ The storage of the input does not decide: the data are converted to the cheapest
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any, Literal
@@ -86,6 +86,7 @@ class Task:
     facts: Facts
     likelihood: str = POISSON
     allocates: bool = False  # counts are sampled instead of expected: they then come from a list
+    on_device: bool = False
 
     @property
     def links(self) -> Literal[True] | None:
@@ -135,6 +136,24 @@ class Task:
 
 def counts_ways(task: Task) -> dict[str, Way]:
     """Ways to compute counts; there is only one way to allocate them."""
+    return _priced(task, _counts_ways(task))
+
+
+def exposure_ways(task: Task) -> dict[str, Way]:
+    """Ways to compute exposures."""
+    return _priced(task, _exposure_ways(task))
+
+
+def _priced(task: Task, ways: dict[str, Way]) -> dict[str, Way]:
+    """The ways with their cost on the device of a task."""
+    if not task.on_device:
+        return ways
+    from pltf.engines.torch.cost import way_seconds
+
+    return {name: replace(way, seconds=way_seconds(task, name)) for name, way in ways.items()}
+
+
+def _counts_ways(task: Task) -> dict[str, Way]:
     facts = task.facts
     if facts.storage == STORED:
         drawn = (ALLOCATED_CP if task.is_cp else ALLOCATED_CHAIN) if task.allocates else 1.0
@@ -151,8 +170,7 @@ def counts_ways(task: Task) -> dict[str, Way]:
     }
 
 
-def exposure_ways(task: Task) -> dict[str, Way]:
-    """Ways to compute exposures."""
+def _exposure_ways(task: Task) -> dict[str, Way]:
     facts = task.facts
     if not facts.missing:
         return {CLOSED_FORM: Way(CLOSED_FORM, 0.0, 0)}

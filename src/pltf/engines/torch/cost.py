@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pltf.devices import Device
-from pltf.engines.ways import ALL, CLOSED_FORM, DENSE, HOLES, MASK, OBSERVED, ONE, Task, Way
+from pltf.engines.ways import CLOSED_FORM, DENSE, HOLES, LISTED, MASK, OBSERVED, ONE, Task
 
 if TYPE_CHECKING:
     from pltf.engines.plan import TensorPlan
@@ -14,26 +14,35 @@ BANDWIDTH = 4.25e12  # bytes per second of a copy
 DENSE_RATE = 1e13  # operations per second of a pass over an array, including the logarithm
 LISTED_RATE = 186e9  # cells times components per second, for all passes over a list for CP
 SCATTERED = 3.0  # slowdown with one copy of a list, whose cells are gathered: estimated from the bytes read
-CHAINED = 8.0  # slowdown for other models with the same number of operations
+CHAIN_RATE = 2e10  # operations of rates per second, for all passes over a list for other models
 LAUNCHES, LAUNCH = 60, 8e-6  # kernels per iteration, and the minimum time of each in seconds
 ENTRY_BYTES = 400  # bytes that the factor arithmetic reads and writes per entry
 PREDICTED_ENTRY = 32  # bytes per factor entry for predicting rates: the factor and its table
 PREDICTED_BLOCKS = 4  # blocks that a prediction holds: rates, or draws and their sorting
 
 
-def seconds_of(task: Task, counts: Way, exposure: Way, copies: str = ALL) -> float:
-    """Seconds of the sums over one tensor, per iteration.
+def way_seconds(task: Task, name: str) -> float:
+    """Seconds of one way to compute the sums over a tensor, per iteration.
 
     >>> import numpy as np, pltf
     >>> plan, = pltf.cp(rank=20).plan(pltf.observe((np.zeros((1, 3), int), [1]), shape=(10**6, 10**6, 10))).equations
-    >>> seconds_of(plan.task, plan.counts, plan.exposure) < 1e-5
+    >>> way_seconds(plan.task, "sparse") < 1e-5
     True
     """
-    facts, times = task.facts, SCATTERED if copies == ONE else 1.0
-    counted = _array(task, 3, task.dtype.itemsize) if counts.name == DENSE else times * _list(task, facts.positive)
-    cells = {HOLES: facts.missing, OBSERVED: facts.observed}
-    exposed = {CLOSED_FORM: 0.0, MASK: 2 * _array(task, 1, 1)}.get(exposure.name)
-    return counted + (times * _list(task, cells[exposure.name]) if exposed is None else exposed)
+    facts = task.facts
+    lists = {LISTED: facts.positive, HOLES: facts.missing, OBSERVED: facts.observed}
+    if name in lists:
+        return _list(task, lists[name])
+    if name == DENSE:
+        return _array(task, 3, task.dtype.itemsize)
+    return 0.0 if name == CLOSED_FORM else 2 * _array(task, 2, 1)  # exposures for both sides of the root, in float64
+
+
+def seconds_of(plan: TensorPlan) -> float:
+    """Seconds of the sums over one tensor, per iteration."""
+    listed = SCATTERED if plan.copies == ONE else 1.0
+    ways = plan.counts, plan.exposure
+    return sum(way.seconds * (1.0 if way.name in (DENSE, MASK) else listed) for way in ways)
 
 
 def _array(task: Task, products: int, itemsize: int) -> float:
@@ -46,8 +55,14 @@ def _list(task: Task, cells: int) -> float:
     """The passes over a list, for all factors."""
     if task.is_cp:
         return cells * task.rank / LISTED_RATE
-    a_cell = task.tree.flops(task.sizes) / task.facts.cells
-    return CHAINED * cells * a_cell / LISTED_RATE
+    return cells * _a_cell(task) / CHAIN_RATE
+
+
+def _a_cell(task: Task) -> int:
+    """Operations for the rate of one listed cell."""
+    from pltf.engines.torch.blocks import CELL, cells_tree
+
+    return cells_tree(task).flops({**task.sizes, CELL: 1})
 
 
 def bytes_of(plan: TensorPlan, device: Device) -> int:
