@@ -247,12 +247,11 @@ def _times_transposed(basis, v, FACTORS: tl.constexpr, SIZE: tl.constexpr, F: tl
 
 @triton.jit
 def _newton_step(basis, weight, g, FACTORS: tl.constexpr, SIZE: tl.constexpr, F: tl.constexpr, M: tl.constexpr):
-    """solve(basis.T @ diag(weight) @ basis, g) by elimination: the matrix is positive definite and needs no pivoting."""
+    """solve(basis.T @ diag(weight) @ basis, g) by elimination; the matrix is positive definite, so without pivoting."""
     n, p = tl.arange(0, F)[:, None], tl.arange(0, M)
     row_of, column_of = p[:, None, None], p[None, :, None]
-    H = tl.where((row_of == column_of) & (row_of >= SIZE), 1.0, 0.0).to(tl.float64) + tl.zeros(
-        (M, M, g.shape[1]), tl.float64
-    )
+    H = tl.zeros((M, M, g.shape[1]), tl.float64)
+    H += tl.where((row_of == column_of) & (row_of >= SIZE), 1.0, 0.0)
     for k in tl.static_range(FACTORS):
         part = tl.sum(tl.where(n == k, weight, 0.0), axis=0)
         left = tl.load(basis + k * SIZE + row_of, mask=row_of < SIZE, other=0.0)
