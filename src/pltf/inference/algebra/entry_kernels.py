@@ -1,7 +1,8 @@
-"""Triton kernels over the entries of factors: each reads its arrays once. Float64, one program per block.
+"""Triton kernels over the entries of factors: each reads its arrays once. Float64, one program per block and lane.
 
-Each docstring states the result in the notation of ``arrays.py``, the plain implementation. Sums are returned as one
-number per program, to be added in order.
+Lanes are problems of the same size that are solved at once, one after the other in every array; ``n`` is the number of
+entries of a lane, and numbers that are read from arrays are one per lane. Each docstring states the result in the
+notation of ``arrays.py``, the plain implementation. Sums are returned as one number per program, to be added in order.
 """
 # Triton reads the source of these functions, and does not support Python type hints.
 # mypy: ignore-errors
@@ -20,8 +21,13 @@ STEPS, SETTLED = tl.constexpr(NEWTON_STEPS), tl.constexpr(NEWTON_SETTLED)
 
 @triton.jit
 def _here(n, BLOCK: tl.constexpr):
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    return at, at < n
+    own = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    return tl.program_id(1) * n + own, own < n
+
+
+@triton.jit
+def _program():
+    return tl.program_id(1).to(tl.int64) * tl.num_programs(0) + tl.program_id(0)
 
 
 @triton.jit
@@ -62,7 +68,7 @@ def _stirling(y):
 def scales(C, exposure, D, E, rate, n, BLOCK: tl.constexpr):
     """D = 1 / (rate + exposure); E = C*D. The rate is an array of one number, as learned ones stay on the device."""
     at, inside = _here(n, BLOCK)
-    d = 1.0 / (tl.load(exposure + at, mask=inside, other=1.0) + tl.load(rate))
+    d = 1.0 / (tl.load(exposure + at, mask=inside, other=1.0) + tl.load(rate + tl.program_id(1)))
     tl.store(D + at, d, mask=inside)
     tl.store(E + at, tl.load(C + at, mask=inside, other=0.0) * d, mask=inside)
 
@@ -74,10 +80,10 @@ def geomean_kl(C, D, L, sums, rate, A: tl.float64, log_norm: tl.float64, n, BLOC
     c, d = tl.load(C + at, mask=inside, other=1.0), tl.load(D + at, mask=inside, other=1.0)
     y, b, rho = _psi_parts(c)
     own = tl.log(rho * tl.sqrt(y)) + (c * b + 10.0) - _stirling(y) - 0.9189385332046727  # log(2 pi) / 2
-    scaled = d * tl.load(rate)
+    scaled = d * tl.load(rate + tl.program_id(1))
     kl = own - (tl.log(scaled * y) + b) * A + log_norm + c * scaled
     tl.store(L + at, y * tl.exp(b) * d, mask=inside)
-    tl.store(sums + tl.program_id(0), tl.sum(tl.where(inside, kl, 0.0), axis=0))
+    tl.store(sums + _program(), tl.sum(tl.where(inside, kl, 0.0), axis=0))
 
 
 @triton.jit
@@ -87,8 +93,8 @@ def newton_sums(C, exposure, left, slope, A: tl.float64, B: tl.float64, n, BLOCK
     c, seen = tl.load(C + at, mask=inside, other=0.0), tl.load(exposure + at, mask=inside, other=0.0)
     p = 1.0 / (A + B * seen)
     part = A * c * p
-    tl.store(left + tl.program_id(0), tl.sum(part, axis=0))
-    tl.store(slope + tl.program_id(0), tl.sum(part * p * seen, axis=0))
+    tl.store(left + _program(), tl.sum(part, axis=0))
+    tl.store(slope + _program(), tl.sum(part * p * seen, axis=0))
 
 
 @triton.jit
@@ -127,7 +133,11 @@ def stretch(old, new, eta, out, noise: tl.float64, n, BLOCK: tl.constexpr):
     both = (a > 0) & (b > 0)
     step = tl.log(tl.where(both, b, 1.0) / tl.where(both, a, 1.0))
     moves = both & (tl.abs(b - a) > noise * a)
-    tl.store(out + at, tl.where(moves, a * tl.exp(tl.load(eta) * tl.where(moves, step, 0.0)), b), mask=inside)
+    tl.store(
+        out + at,
+        tl.where(moves, a * tl.exp(tl.load(eta + tl.program_id(1)) * tl.where(moves, step, 0.0)), b),
+        mask=inside,
+    )
 
 
 @triton.jit
@@ -145,7 +155,7 @@ def move(old, plain, step, length, out, n, BLOCK: tl.constexpr):
     at, inside = _here(n, BLOCK)
     a, b = tl.load(old + at, mask=inside, other=0.0), tl.load(plain + at, mask=inside, other=0.0)
     by = tl.load(step + at, mask=inside, other=0.0)
-    far = a * tl.exp(tl.load(length) * by)
+    far = a * tl.exp(tl.load(length + tl.program_id(1)) * by)
     tl.store(out + at, tl.where((a > 0) & (b > 0) & (by == by), far, b), mask=inside)
 
 
@@ -159,7 +169,7 @@ def gram(r0, r1, r2, r3, r4, r5, r6, weight, sums, n, K: tl.constexpr, BLOCK: tl
         a = tl.load(rows[i] + at, mask=inside, other=0.0) * w
         for j in tl.static_range(i + 1):
             product = a * tl.load(rows[j] + at, mask=inside, other=0.0)
-            tl.store(sums + tl.program_id(0).to(tl.int64) * K * K + i * K + j, tl.sum(product, axis=0))
+            tl.store(sums + _program() * K * K + i * K + j, tl.sum(product, axis=0))
 
 
 @triton.jit
@@ -169,7 +179,7 @@ def combine(r0, r1, r2, r3, r4, r5, r6, shares, out, longest: tl.float64, n, K: 
     rows = (r0, r1, r2, r3, r4, r5, r6)
     far = tl.zeros((BLOCK,), tl.float64)
     for i in tl.static_range(K):
-        share = tl.load(shares + i)
+        share = tl.load(shares + tl.program_id(1) * K + i)
         far += tl.where(share != 0, share * tl.load(rows[i] + at, mask=inside, other=0.0), 0.0)
     tl.store(out + at, tl.where(far == far, tl.minimum(tl.maximum(far, -longest), longest), far), mask=inside)
 
@@ -186,6 +196,7 @@ def two_loops(G, shares, curved: tl.float64, K: tl.constexpr, WIDTH: tl.constexp
     i, j = tl.arange(0, WIDTH)[:, None], tl.arange(0, WIDTH)[None, :]
     n = tl.arange(0, WIDTH)
     PAIRS: tl.constexpr = K // 2
+    G += tl.program_id(0) * K * K
     lower = tl.load(G + i * K + j, mask=(i < K) & (j <= i), other=0.0)
     full = lower + tl.trans(tl.where(j < i, lower, 0.0))
     own = tl.sum(tl.where(i == j, full, 0.0), axis=1)
@@ -193,6 +204,7 @@ def two_loops(G, shares, curved: tl.float64, K: tl.constexpr, WIDTH: tl.constexp
     above = tl.sum(tl.where(i == j + PAIRS, own[:, None], 0.0), axis=0)  # y.y
     good = (n < PAIRS) & (curved * above < across) & (across < float("inf")) & (tl.abs(own) < float("inf"))
     kept = tl.where(good, 1.0, 0.0).to(tl.float64)
+    across, above = tl.where(good, across, 1.0), tl.where(good, above, 1.0)
     lifted = tl.sum(tl.where(j == i + PAIRS, kept[:, None], 0.0), axis=0)
     used = kept + lifted + tl.where(n == K - 1, 1.0, 0.0)
     both = (used[:, None] > 0) & (used[None, :] > 0)
@@ -203,7 +215,7 @@ def two_loops(G, shares, curved: tl.float64, K: tl.constexpr, WIDTH: tl.constexp
     for back in tl.static_range(PAIRS):
         p = PAIRS - 1 - back
         inner = tl.sum(tl.sum(tl.where(i == p, full, 0.0), axis=0) * q, axis=0)
-        a = tl.where(_element(kept, n, p) > 0, inner / _element(across, n, p), 0.0)
+        a = inner / _element(across, n, p)  # 0 if the pair is not kept
         along = tl.where(n == p, a, along)
         q -= tl.where(n == p + PAIRS, a, 0.0)
         own_scale = _element(across, n, p) / _element(above, n, p)
@@ -214,7 +226,7 @@ def two_loops(G, shares, curved: tl.float64, K: tl.constexpr, WIDTH: tl.constexp
         b = _element(along, n, p) - inner / _element(across, n, p)
         q += tl.where((n == p) & (kept > 0), b, 0.0)
     known = finite & (tl.sum(kept, axis=0) > 0)
-    tl.store(shares + n, tl.where(known, q, float("nan")), mask=n < K)
+    tl.store(shares + tl.program_id(0) * K + n, tl.where(known, q, float("nan")), mask=n < K)
 
 
 @triton.jit
@@ -309,6 +321,7 @@ def balance(
 def scale_along(E, D, s, new_E, new_D, inner, width, n, BLOCK: tl.constexpr):
     """Both arrays times s along the axis of ``width`` positions; ``inner`` entries follow each other at a position."""
     at, inside = _here(n, BLOCK)
-    by = tl.load(s + (at // inner) % width, mask=inside, other=1.0)
+    position = (at // inner) % width  # a lane has whole runs of positions
+    by = tl.load(s + tl.program_id(1) * width + position, mask=inside, other=1.0)
     tl.store(new_E + at, tl.load(E + at, mask=inside, other=0.0) * by, mask=inside)
     tl.store(new_D + at, tl.load(D + at, mask=inside, other=0.0) * by, mask=inside)

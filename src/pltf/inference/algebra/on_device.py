@@ -31,6 +31,9 @@ class DeviceAlgebra(ArrayAlgebra):
     Where kernels are available, each step reads its arrays once (``entry_kernels.py``); plain arithmetic would read
     them up to sixty times. Array-valued priors use plain arithmetic.
 
+    With ``lanes``, arrays have a first axis over so many problems of the same size, and numbers are arrays of one per
+    problem. Only posteriors, means, balance and acceleration support it, by kernels.
+
     >>> import numpy as np, pltf
     >>> from pltf.devices import device_of
     >>> algebra = DeviceAlgebra(device_of("torch:cpu"))
@@ -39,15 +42,15 @@ class DeviceAlgebra(ArrayAlgebra):
     (array([0.25]), array([0.5]))
     """
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, lanes: int | None = None) -> None:
         from array_api_compat import torch as xp
 
         super().__init__(xp, device.place)
-        self._on = device
+        self._on, self._lanes = device, lanes
         self._constants: dict[Any, Any] = {}
 
     def __reduce__(self) -> Any:
-        return DeviceAlgebra, (self._on,)
+        return DeviceAlgebra, (self._on, self._lanes)
 
     def put(self, host: Array) -> Any:
         """A copy in device memory. PyTorch's own ``asarray`` does not support copies from the host to a GPU."""
@@ -64,15 +67,15 @@ class DeviceAlgebra(ArrayAlgebra):
         if not self._fused(prior):
             return super().scales(C, exposure, prior)
         D, E = self._like(C), self._like(C)
-        self._run("scales", C, exposure, D, E, self._of(prior, "rate"))
+        self._run("scales", C, exposure, D, E, self._each(self._of(prior, "rate")))
         return D, E
 
     def geomean_kl(self, C: Any, D: Any, prior: Gamma) -> tuple[Any, Number]:
         if not self._fused(prior):
             return super().geomean_kl(C, D, prior)
-        L, sums = self._like(C), self._sums_of(C)
-        self._run("geomean_kl", C, D, L, sums, *(self._of(prior, part) for part in ("rate", "shape", "log_norm")))
-        return L, sums.sum()
+        L, sums, rate = self._like(C), self._sums_of(C), self._each(self._of(prior, "rate"))
+        self._run("geomean_kl", C, D, L, sums, rate, *(self._of(prior, part) for part in ("shape", "log_norm")))
+        return L, self._over_programs(sums)[..., 0]
 
     def best_scales(
         self, C: Any, exposure: Any, prior: Gamma, groups: Groups, limits: tuple[float, float]
@@ -93,7 +96,7 @@ class DeviceAlgebra(ArrayAlgebra):
         rows = [one.permute((*groups.apart, *groups.shared)).contiguous() for one in (C, exposure)]
         block = min(power_of_two(entries), MOST_AT_A_TIME)
         warps = max(block // AT_A_TIME, 1)
-        self._launch("best_means", groups.count, *rows, A, B, *limits, entries, BLOCK=block, num_warps=warps)
+        self._launch("best_means", (groups.count,), *rows, A, B, *limits, entries, BLOCK=block, num_warps=warps)
         return B
 
     def _best_mean(self, C: Any, exposure: Any, prior: Gamma, limits: tuple[float, float]) -> float:
@@ -116,25 +119,36 @@ class DeviceAlgebra(ArrayAlgebra):
         """As :class:`ArrayAlgebra`, without waiting for the device."""
         if not self._on.kernels:
             return super().trade(axes, basis, priors, E, D)
+        first = 0 if self._lanes is None else 1
         alpha = self._shapes_along(axes, priors, E)
-        beta = self._on.torch.stack([self._along(E[a], self._of(priors[a], "rate"), axis) for a, axis in axes.items()])
+        beta = self._on.torch.stack(
+            [self._along(E[a], self._of(priors[a], "rate"), first + axis).reshape(-1) for a, axis in axes.items()]
+        )
         scales = self._on.torch.empty_like(beta)
         sizes = {"FACTORS": len(axes), "SIZE": basis.shape[1], "STEPS": BALANCE_STEPS}
         sizes |= {"F": power_of_two(len(axes)), "M": power_of_two(basis.shape[1]), "WIDTH": WARP, "num_warps": 1}
         width = beta.shape[1]
         programs = -(-width // WARP)
-        self._launch("balance", programs, alpha, beta, self._constant(basis), scales, BALANCE_SETTLED, width, **sizes)
+        self._launch(
+            "balance", (programs,), alpha, beta, self._constant(basis), scales, BALANCE_SETTLED, width, **sizes
+        )
         means, deviations = {}, {}
         for s, (a, axis) in zip(scales, axes.items(), strict=True):
             means[a], deviations[a] = self._like(E[a]), self._like(E[a])
-            inner = math.prod(E[a].shape[axis + 1 :])
-            self._run("scale_along", E[a], D[a], s, means[a], deviations[a], inner, width)
+            positions, *others = E[a].shape[first + axis :]
+            self._run("scale_along", E[a], D[a], s, means[a], deviations[a], math.prod(others), positions)
         return means, deviations
+
+    def _along(self, E: Any, rate: Any, axis: int) -> Any:
+        kept = {axis} if self._lanes is None else {0, axis}
+        return self._sum(E * rate, tuple(n for n in range(E.ndim) if n not in kept), keepdims=False)
 
     def _shapes_along(self, axes: Mapping[str, int], priors: Mapping[str, Gamma], E: Factors) -> Any:
         """The sums of prior shapes along the axes: (factors, positions)."""
         if all(isinstance(priors[a].shape, float) for a in axes):
-            return self._constant(np.array([shapes_along(priors[a], tuple(E[a].shape), n) for a, n in axes.items()]))
+            first, lanes = (0, 1) if self._lanes is None else (1, self._lanes)
+            shapes = [shapes_along(priors[a], tuple(E[a].shape[first:]), n) for a, n in axes.items()]
+            return self._constant(np.tile(np.array(shapes), lanes))
         torch = self._on.torch
         ones = (self._along(torch.ones_like(E[a]), self._of(priors[a], "shape"), axis) for a, axis in axes.items())
         return torch.stack(list(ones))
@@ -171,7 +185,7 @@ class DeviceAlgebra(ArrayAlgebra):
     def stretch(self, old: Factors, new: Factors, eta: float, noise: float) -> Factors:
         if not self._on.kernels:
             return super().stretch(old, new, eta, noise)
-        number = self._array(eta)
+        number = self._each(self._array(eta))
         return {name: self._made("stretch", old[name], b, number, noise) for name, b in new.items()}
 
     def log_ratio(self, a: Factors, b: Factors) -> Factors:
@@ -182,7 +196,7 @@ class DeviceAlgebra(ArrayAlgebra):
     def move(self, old: Factors, plain: Factors, step: Factors, length: float) -> Factors:
         if not self._on.kernels:
             return super().move(old, plain, step, length)
-        number = self._array(length)
+        number = self._each(self._array(length))
         return {name: self._made("move", old[name], b, step[name], number) for name, b in plain.items()}
 
     def stack(self, rows: Sequence[Factors]) -> dict[str, Any]:
@@ -203,16 +217,17 @@ class DeviceAlgebra(ArrayAlgebra):
         for name, own in rows.items():
             sums = self._sums_of(own[0], len(own) ** 2)
             self._run("gram", *self._seven(own), weight[name], sums, like=own[0], K=len(own))
-            total = sums.reshape(-1, len(own), len(own)).sum(0) + total
-        return total
+            total = self._over_programs(sums, len(own) ** 2) + total
+        return total.unflatten(-1, (len(own), len(own)))
 
     def quasi_newton(self, rows: Mapping[str, Any], weight: Factors, longest: float) -> Factors | None:
         if not self._on.kernels:
             return super().quasi_newton(rows, weight, longest)
         size = len(next(iter(rows.values())))
-        shares = self._on.torch.empty(size, dtype=self._on.torch.float64, device=self._on.place)
+        lanes = self._lanes or 1
+        shares = self._on.torch.empty(lanes * size, dtype=self._on.torch.float64, device=self._on.place)
         width = max(power_of_two(size), 2)
-        self._launch("two_loops", 1, self._lower(rows, weight), shares, CURVED, K=size, WIDTH=width, num_warps=1)
+        self._launch("two_loops", (lanes,), self._lower(rows, weight), shares, CURVED, K=size, WIDTH=width, num_warps=1)
         return self._combined(shares, rows, longest)
 
     def combine(self, coefficients: Sequence[float], rows: Mapping[str, Any], longest: float) -> Factors:
@@ -235,7 +250,9 @@ class DeviceAlgebra(ArrayAlgebra):
 
     def _fused(self, prior: Gamma) -> bool:
         """Whether the kernels support this prior."""
-        return self._on.kernels and isinstance(prior.shape, float) and self._of(prior, "rate").numel() == 1
+        return (
+            self._on.kernels and isinstance(prior.shape, float) and self._of(prior, "rate").numel() in (1, self._lanes)
+        )
 
     def _made(self, name: str, *arguments: Any) -> Any:
         """Run a kernel that writes to a new array, which is passed before the numbers."""
@@ -250,18 +267,30 @@ class DeviceAlgebra(ArrayAlgebra):
 
         first = arguments[0] if like is None else like
         given = [one if isinstance(one, (int, float)) else one.contiguous() for one in arguments]
-        self._launch(name, self._programs(first), *given, first.numel(), BLOCK=kernels.BLOCK, **constants)
+        lanes = self._lanes or 1
+        grid = (self._programs(first), lanes)
+        self._launch(name, grid, *given, first.numel() // lanes, BLOCK=kernels.BLOCK, **constants)
 
-    def _launch(self, name: str, programs: int, *operands: Any, **constants: int) -> None:
-        """Run this many programs of a kernel."""
+    def _launch(self, name: str, grid: tuple[int, ...], *operands: Any, **constants: int) -> None:
+        """Run the programs of a kernel."""
         from pltf.inference.algebra import entry_kernels as kernels
 
-        launched(self._on, getattr(kernels, name), (programs,), *operands, **{"num_warps": kernels.WARPS, **constants})
+        launched(self._on, getattr(kernels, name), grid, *operands, **{"num_warps": kernels.WARPS, **constants})
 
     def _programs(self, array: Any) -> int:
+        """Number of programs for a lane of an array."""
         from pltf.inference.algebra.entry_kernels import BLOCK
 
-        return -(-int(array.numel()) // BLOCK)
+        return -(-int(array.numel()) // ((self._lanes or 1) * BLOCK))
+
+    def _each(self, number: Any) -> Any:
+        """An array with a number for each lane."""
+        return number if number.numel() == (self._lanes or 1) else number.expand(self._lanes)
+
+    def _over_programs(self, sums: Any, each: int = 1) -> Any:
+        """The total of each sum that programs made, and of each lane if there are any: (lanes, sums)."""
+        total = sums.reshape(self._lanes or 1, -1, each).sum(1)
+        return total[0] if self._lanes is None else total
 
     def _like(self, array: Any) -> Any:
         """An empty array of this shape."""
@@ -269,7 +298,8 @@ class DeviceAlgebra(ArrayAlgebra):
 
     def _sums_of(self, array: Any, each: int = 1) -> Any:
         """An array for the sums of all programs over an array; entries that no program writes are 0."""
-        return self._on.torch.zeros(self._programs(array) * each, dtype=array.dtype, device=array.device)
+        count = (self._lanes or 1) * self._programs(array) * each
+        return self._on.torch.zeros(count, dtype=array.dtype, device=array.device)
 
     @staticmethod
     def _seven(rows: Sequence[Any]) -> list[Any]:
