@@ -30,6 +30,7 @@ from pltf.inference.algebra import Algebra, Groups
 from pltf.inference.algebra.compiled import NumbaAlgebra
 from pltf.inference.algebra.recording import Recordings
 from pltf.inference.balance import trades
+from pltf.inference.batch import Batch
 from pltf.inference.em import EM, MAP
 from pltf.inference.factors import Factors, frozen
 from pltf.inference.methods import METHODS
@@ -74,13 +75,16 @@ def fit(model: Model, X: Any, *, mask: Any, options: FitOptions, _callers: int =
     with single_threaded_blas, first_interrupt_waits() as interrupted:
         stop = replace(stop, interrupted=interrupted)
         start, earlier = ready.starting(problem, entropy)
-        run, rows = best_of(
-            problem, ready.method, start, restarts, stop, earlier=earlier, shown=options.progress, keeper=keeper
-        )
+        batch = Batch.of(problem, ready.method, restarts) if keeper is None and stop.callback is None else None
+        if batch is not None:
+            run, rows = batch.best(start, stop, shown=options.progress)
+        else:
+            how: dict[str, Any] = {"earlier": earlier, "shown": options.progress, "keeper": keeper}
+            run, rows = best_of(problem, ready.method, start, restarts, stop, **how)
         problem = replace(problem, engine=problem.engine.fresh())
         del start  # frees what the engine has cached, as the result needs memory too
         result = ready.result(problem, run, rows, entropy, seen)
-        broken_off = len(rows) < restarts or rows[-1].stopped == INTERRUPTED
+        broken_off = len(rows) < restarts or any(row.stopped == INTERRUPTED for row in rows)
         if not broken_off:
             result = ready.with_dispersion(result, seen, interrupted)
         if keeper is not None and not broken_off:

@@ -9,6 +9,7 @@ import pytest
 
 import pltf
 from pltf.inference.algebra import recording
+from pltf.inference.batch import Batch
 from tests.extras import TORCH
 from tests.on_device import NAMES
 from tests.test_devices import COUPLED, CP, CUBE, NMF, TABLE, TUCKER, TWO, Problem, fitted, listed, with_holes
@@ -36,6 +37,11 @@ PROBLEMS = {
     "maximum posteriors with zeros": Problem(NMF, TABLE, {"method": "map", "prior": FIXED}),
 }
 LEARNED = ("shapes are learned",)  # on the host, between iterations
+
+
+@pytest.fixture(autouse=True)
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Batch, "of", staticmethod(lambda *_: None))
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[object]:

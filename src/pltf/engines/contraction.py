@@ -184,6 +184,11 @@ def plan_tree(equation: Equation, sizes: Mapping[str, int]) -> Tree:
     return _plan_tree(equation, tuple(sizes.items()))
 
 
+def tree_with(equation: Equation, tree: Tree) -> Tree:
+    """The tree of another equation with the same factors, contracted in the same order."""
+    return _tree(equation, leaves_of(equation), [(step.left, step.right) for step in tree.steps])
+
+
 @lru_cache(maxsize=128)
 def _plan_tree(equation: Equation, known: tuple[tuple[str, int], ...]) -> Tree:
     sizes = dict(known)

@@ -189,3 +189,9 @@ class SweepProgress(Progress):
             label = f"restart {restart + 1}/{self._restarts}" if self._restarts > 1 else "fit"
             told = f"{label}, iteration {n_iter}: {shown_objective(objective)} {value:.6g}"
             self.show(restart * self._max_iter + n_iter, told)
+
+    def together(self, n_iter: int, objective: str, value: float) -> None:
+        """Report that restarts that run at once have done up to ``n_iter`` iterations, and the best objective."""
+        if self.due:
+            told = f"{self._restarts} restarts at once, iteration {n_iter}: {shown_objective(objective)} {value:.6g}"
+            self.show(self._restarts * n_iter, told)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from pltf.inference.batch import Batch
 from pltf.inference.run import Run, Stop, at_limit, run
 from pltf.inference.state import Method, Problem, State
 
@@ -23,8 +24,22 @@ BEHIND = "dropped: behind another restart"
 
 def run_until(problem: Problem, method: Method, start: State | Run, stop: Stop, restart: int, sweeps: int) -> Run:
     """A run up to ``sweeps`` iterations in total, or to its end; resuming does not change its steps."""
-    limit = replace(stop, max_iter=min(sweeps, stop.max_iter))
-    new = run(problem, method, start, limit, restart=restart)
+    return _until(run(problem, method, start, _limited(stop, sweeps), restart=restart), stop)
+
+
+def all_until(
+    batch: Batch, starts: Sequence[State | Run], stop: Stop, restarts: Sequence[int], sweeps: int
+) -> list[Run]:
+    """As :func:`run_until`, for restarts that run as a batch."""
+    return [_until(new, stop) for new in batch.run(starts, restarts, _limited(stop, sweeps))]
+
+
+def _limited(stop: Stop, sweeps: int) -> Stop:
+    return replace(stop, max_iter=min(sweeps, stop.max_iter))
+
+
+def _until(new: Run, stop: Stop) -> Run:
+    """A run that has reached a limited number of iterations, which may not be all of them."""
     stopped = at_limit(stop.max_iter) if new.unfinished else new.stopped
     return replace(new, stopped=stopped, unfinished=new.unfinished and len(new.trace) < stop.max_iter)
 

@@ -36,6 +36,7 @@ Callback = Callable[[Sweep], object]
 ASKED = "the callback asked to stop"
 INTERRUPTED = "interrupted"
 LIMIT = "reached the maximum of"
+ZERO_RATE = "some positive counts have rate zero under the given start values and fixed factors"
 FEW = 3  # number of last iterations that must together add less than the tolerance
 SETTLED = 1e-9  # a relative fall of the objective below this is rounding in float64, and counts as convergence
 
@@ -169,8 +170,8 @@ def run(
         state, trace, comparable_from = begin, list(earlier), 0
         before, seconds = len(trace), 0.0
     if state.counts.log_term == -math.inf:
-        raise PltfError("some positive counts have rate zero under the given start values and fixed factors")
-    name, began = shown_objective(method.objective), time.perf_counter() - seconds
+        raise PltfError(ZERO_RATE)
+    began = time.perf_counter() - seconds
 
     def so_far(stopped: str, converged: bool = False, unfinished: bool = False) -> Run:
         seconds, swept = time.perf_counter() - began, len(trace) - before
@@ -185,7 +186,8 @@ def run(
         comparable = new.zeros == state.zeros
         gain = new.objective - state.objective
         if not math.isfinite(new.objective) or (comparable and gain < 0):
-            return so_far(*_no_rise(problem, method, state, new, len(trace), stop.tol))
+            reason = no_rise(problem, method.objective, state.objective, new.objective, len(trace), stop.tol)
+            return so_far(*reason)
         if not comparable or new.waiting != state.waiting:
             comparable_from = len(trace)
         state = new
@@ -194,8 +196,9 @@ def run(
             progress.sweep(restart, len(trace), method.objective, new.objective)
         if stop.callback is not None and asks_to_stop(stop.callback(_told(problem, restart, len(trace), new))):
             return so_far(ASKED)
-        if stop.tol > 0 and not new.waiting and _last_gain(trace, comparable_from) <= stop.tol * abs(new.objective):
-            return so_far(f"{FEW} iterations added less than {stop.tol:g} of the {name}", converged=True)
+        done = "" if new.waiting else converged(trace, comparable_from, stop.tol, method.objective)
+        if done:
+            return so_far(done, converged=True)
         if due is not None and keep is not None and due():
             keep(so_far(INTERRUPTED, unfinished=True))
     return so_far(at_limit(stop.max_iter), unfinished=True)
@@ -209,6 +212,13 @@ def at_limit(max_iter: int) -> str:
 def is_limit(stopped: str) -> bool:
     """Whether a run stopped at its maximum of iterations, also in the words of version 0.1."""
     return stopped.startswith(LIMIT) or stopped.endswith("sweeps are done")
+
+
+def converged(trace: Sequence[float], comparable_from: int, tol: float, objective: str) -> str:
+    """Why a run has converged, if it has."""
+    if tol > 0 and _last_gain(trace, comparable_from) <= tol * abs(trace[-1]):
+        return f"{FEW} iterations added less than {tol:g} of the {shown_objective(objective)}"
+    return ""
 
 
 def _last_gain(trace: Sequence[float], first: int) -> float:
@@ -225,16 +235,16 @@ def asks_to_stop(answer: object) -> bool:
     return is_flag(answer) and bool(answer)
 
 
-def _no_rise(problem: Problem, method: Method, old: State, new: State, n_iter: int, tol: float) -> tuple[str, bool]:
+def no_rise(problem: Problem, objective: str, old: float, new: float, n_iter: int, tol: float) -> tuple[str, bool]:
     """The reason for stopping after an iteration that did not raise the objective, and whether it is convergence."""
-    name, kept = shown_objective(method.objective), f"kept iteration {n_iter}" if n_iter else "kept the start"
-    if not math.isfinite(new.objective):
+    name, kept = shown_objective(objective), f"kept iteration {n_iter}" if n_iter else "kept the start"
+    if not math.isfinite(new):
         if n_iter == 0:
-            raise PltfError(f"the {name} is {new.objective} after the first iteration: numbers out of range")
-        return f"the {name} became {new.objective} at iteration {n_iter + 1}: {kept}", False
-    fall = old.objective - new.objective
-    rounding = fall <= problem.rounding(old.objective)
+            raise PltfError(f"the {name} is {new} after the first iteration: numbers out of range")
+        return f"the {name} became {new} at iteration {n_iter + 1}: {kept}", False
+    fall = old - new
+    rounding = fall <= problem.rounding(old)
     cause = "rounding" if rounding else "more than rounding explains"
     # Where rounding is coarse, as in float32 with large counts, it can end a fit long before the tolerance is reached.
-    settled = rounding and (tol == 0 or fall <= max(tol, SETTLED) * abs(old.objective))
+    settled = rounding and (tol == 0 or fall <= max(tol, SETTLED) * abs(old))
     return f"the {name} fell by {fall:.2g} at iteration {n_iter + 1} ({cause}): {kept}", settled

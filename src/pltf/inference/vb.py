@@ -63,7 +63,7 @@ def _proposed(problem: Problem, state: State, pace: Pace, make: Make, *given: An
     if problem.learns_shapes:  # which are learned on the host
         problem = replace(problem, priors=state.priors, recordings=None)
     means = {a: prior.mean for a, prior in state.priors.items() if "mean" in prior.learns}
-    parts: Posteriors = problem.replayed(_completed, make, state.E, state.C, state.counts.by_factor, means, *given)
+    parts: Posteriors = problem.replayed(completed, make, state.E, state.C, state.counts.by_factor, means, *given)
     return _state(problem, parts, pace)
 
 
@@ -81,7 +81,7 @@ class Posteriors(NamedTuple):
     trail: Trail | None = None
 
 
-def _completed(
+def completed(
     problem: Problem, make: Make, E: Factors, old: Factors, counts: Factors, means: Mapping[str, Any], *given: Any
 ) -> Posteriors:
     """C from the counts, then D and E factor by factor, then L."""

@@ -18,7 +18,8 @@ from pltf.engines.cp import is_cp
 from pltf.engines.plan import human, physical_memory
 from pltf.errors import PltfError, py
 from pltf.gamma import Array
-from pltf.inference.race import BEHIND, judged, rounds, run_until
+from pltf.inference.batch import Batch
+from pltf.inference.race import BEHIND, all_until, judged, rounds, run_until
 from pltf.inference.run import INTERRUPTED, Row, Run, Stop
 from pltf.inference.state import Problem
 from pltf.matching import similarity
@@ -281,7 +282,7 @@ class Candidate:
                 continue
             self.turn = turn
             going = [restart for restart in range(self._options.restarts) if self._behind(restart, sweeps)]
-            yield [self._job(restart, stop, sweeps) for restart in going]
+            yield self._jobs(going, stop, sweeps)
             self.runs = {run.restart: run for run in judged([self.runs[restart] for restart in sorted(self.runs)])}
             if not any(run.unfinished for run in self.runs.values()):
                 return
@@ -290,6 +291,15 @@ class Candidate:
         """Whether a restart has done fewer than ``sweeps`` sweeps."""
         run = self.runs.get(restart)
         return run is None or (run.unfinished and len(run.trace) < sweeps)
+
+    def _jobs(self, going: Sequence[int], stop: Stop, sweeps: int) -> list[Job]:
+        """A job for each restart, or one for all of them if they run as a batch."""
+        problem = self._problem
+        batch = Batch.of(problem, self.ready.method, self._options.restarts) if isinstance(problem, Problem) else None
+        if batch is None:
+            return [self._job(restart, stop, sweeps) for restart in going]
+        runs = {restart: self.runs.get(restart) for restart in going}
+        return [Job(all_go_on, (batch, problem, self.ready, self._options.seed, runs, stop, sweeps), self.runs.update)]
 
     def _job(self, restart: int, stop: Stop, sweeps: int) -> Job:
         args = (self._problem, self.ready, self._options.seed, restart, self.runs.get(restart), stop, sweeps)
@@ -356,6 +366,16 @@ def go_on(
             start, _ = ready.starting(problem, seed)
             return run_until(problem, ready.method, start(restart), stop, restart, sweeps)
         return run_until(problem, ready.method, run, stop, restart, sweeps)
+
+
+def all_go_on(
+    batch: Batch, problem: Problem, ready: Prepared, seed: int, runs: Mapping[int, Run | None], stop: Stop, sweeps: int
+) -> dict[int, Run]:
+    """As :func:`go_on`, for restarts that run as a batch."""
+    with single_threaded_blas:
+        start, _ = ready.starting(problem, seed)
+        begins = [start(restart) if run is None else run for restart, run in runs.items()]
+        return {run.restart: run for run in all_until(batch, begins, stop, list(runs), sweeps)}
 
 
 def _worth_processes(candidates: Iterable[Candidate], seen: Mapping[str, Observation], options: Options) -> bool:

@@ -15,9 +15,9 @@ Torch = Any
 
 
 def ratios(
-    torch: Torch, x: Tensor, rate: Tensor, known: Tensor | None, *, links: bool, log: bool
+    torch: Torch, x: Tensor, rate: Tensor, known: Tensor | None, *, links: bool, log: bool, over: tuple[int, ...] = ()
 ) -> tuple[Tensor, Number]:
-    """M*X/Xhat of every cell, and sum M*X*log(Xhat/X), or NaN without ``log``.
+    """M*X/Xhat of every cell, and sum M*X*log(Xhat/X) over all axes or those given, or NaN without ``log``.
 
     For links M*X/(1-exp(-Xhat)), and sum M*X*log(exp(Xhat)-1). A zero rate with a positive count gives -inf.
 
@@ -32,8 +32,8 @@ def ratios(
         return ratio, math.nan
     # In float64: the relative error of a float32 logarithm would be that of the rates, times every count.
     terms = torch.where(seen, x, 0).double().mul_(torch.where(seen, ratio, 1).double().log_())
-    linked = torch.where(seen, rate, 0).sum(dtype=torch.float64) if links else 0.0
-    return ratio, linked - terms.sum()
+    linked = torch.where(seen, rate, 0).sum(over, dtype=torch.float64) if links else 0.0
+    return ratio, linked - terms.sum(over)
 
 
 def lost_in_cast(

@@ -49,8 +49,10 @@ class TorchDenseEngine(OverArrays, Remembering):
 
     def __init__(self, plan: EquationPlan, seen: DenseObservation, device: Device) -> None:
         self._tree, self._dtype, self._device = plan.tree, plan.dtype, device
-        self.names = plan.tree.names
-        table, passes = self._table, self._passes = table_of(plan, device)
+        self.names, self.links = plan.tree.names, plan.links is not None
+        table, passes = table_of(plan, device)
+        self._table = table
+        self._passes: Any = passes  # of any kind
         self._values = Cells(partial(table.cells, seen, plan.dtype, device, passes.width))
         self._mask = Cells(partial(table.mask, seen, device, passes.width))
         self._one = device.torch.ones(1, 1, 1, dtype=device.torch.float64, device=device.place)

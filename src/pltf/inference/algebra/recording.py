@@ -25,10 +25,11 @@ class Recordings:
     """Recordings of the parts of one problem's iterations, by what they compute and the form of their arguments."""
 
     def __init__(self, device: Device) -> None:
-        self._device, self._lock = device, threading.Lock()
+        self.device, self._lock = device, threading.Lock()
         self._done: dict[Hashable, int] = {}  # how often a part was computed without a recording
         self._idle: dict[Hashable, list[Recording]] = {}
         self._unfit: set[Hashable] = set()  # parts that wait for the device
+        self.batches: dict[int, Any] = {}  # of the problem, by their lanes
 
     @classmethod
     def on(cls, device: Device | None) -> Recordings | None:
@@ -47,7 +48,7 @@ class Recordings:
             recording = idle.pop() if idle else None
         if recording is None:
             try:
-                recording = Recording(self._device, work, leaves, form)
+                recording = Recording(self.device, work, leaves, form)
             except RuntimeError:  # of CUDA: the part copies something to the host
                 self._unfit.add(key)
                 return work(*given)
@@ -80,25 +81,7 @@ class Recording:
         if device.where == "cpu":
             self._play: Callable[[], None] = again
         else:
-            self._play = self._recorded(again)
-
-    def _recorded(self, work: Callable[[], None]) -> Callable[[], None]:
-        """The function that replays ``work``."""
-        torch, place = self._device.torch, self._device.place
-        if torch.cuda.memory_reserved(place) - torch.cuda.memory_allocated(place) > SPARE:
-            torch.cuda.empty_cache()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.device(place), torch.cuda.stream(torch.cuda.Stream(place)):
-            graph.capture_begin(capture_error_mode="thread_local")
-            try:
-                work()
-            except BaseException:
-                with suppress(RuntimeError):
-                    graph.capture_end()
-                raise
-            graph.capture_end()
-        replay: Callable[[], None] = graph.replay
-        return replay
+            self._play = recorded(device, again)
 
     def replay(self, leaves: Sequence[Any]) -> Tree:
         """The results for these arguments, in arrays of their own."""
@@ -129,6 +112,25 @@ class Recording:
                 tensors.append(leaf)
                 places.append(place)
         self._device.torch._foreach_copy_(places, tensors)
+
+
+def recorded(device: Device, work: Callable[[], None]) -> Callable[[], None]:
+    """The function that replays ``work``, which must not wait for the device."""
+    torch, place = device.torch, device.place
+    if torch.cuda.memory_reserved(place) - torch.cuda.memory_allocated(place) > SPARE:
+        torch.cuda.empty_cache()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.device(place), torch.cuda.stream(torch.cuda.Stream(place)):
+        graph.capture_begin(capture_error_mode="thread_local")
+        try:
+            work()
+        except BaseException:
+            with suppress(RuntimeError):
+                graph.capture_end()
+            raise
+        graph.capture_end()
+    replay: Callable[[], None] = graph.replay
+    return replay
 
 
 def _shape(leaf: Any) -> tuple[int, ...]:

@@ -1,0 +1,98 @@
+"""The arrays of several problems of the same size on a device: what all have reached, and what they try next.
+
+All of them lie in one flat array, array by array and lane by lane, so that lanes take their proposals in one operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from pltf.devices import Device
+from pltf.inference.algebra.recording import EAGER, Tree, flattened, rebuilt, recorded
+
+# (arrays, each with the lanes along its first axis, controls) -> the same of the next proposals, and their bounds
+Step = Callable[[Tree, Any], tuple[Tree, Any]]
+
+
+class LaneArrays:
+    """The arrays of this many lanes, and the step that makes proposals from them.
+
+    The step is recorded once it has run a few times. It also gets ``controls``: numbers for each lane.
+    """
+
+    def __init__(self, device: Device, lanes: int, controls: int, step: Step) -> None:
+        torch, place = device.torch, device.place
+        self._device, self._lanes, self._make = device, lanes, step
+        self._play: Callable[[], None] = self._step
+        self._done = 0  # steps before they were recorded
+        self._form: Any = None
+        self._taken = torch.zeros(lanes, dtype=torch.float64, device=place)
+        self._controls = torch.zeros(controls, lanes, dtype=torch.float64, device=place)
+        self._bounds = torch.zeros(lanes, dtype=torch.float64, device=place)
+
+    def load(self, trees: Sequence[Tree]) -> None:
+        """Begin with these arrays, on the host or the device; lanes beyond them repeat the first one."""
+        leaves: list[list[Any]] = [[] for _ in trees]
+        for tree, own in zip(trees, leaves, strict=True):
+            form = flattened(tree, own)
+        leaves += [leaves[0]] * (self._lanes - len(leaves))
+        flat = self._flat(list(zip(*leaves, strict=True)))
+        if self._form is None:
+            self._form, self._shapes = form, [np.shape(leaf) for leaf in leaves[0]]
+            torch, place = self._device.torch, self._device.place
+            lane = torch.arange(self._lanes, device=place)
+            self._lane_of = torch.cat([lane.repeat_interleave(prod(shape)) for shape in self._shapes])
+            self._now, self._next = torch.empty_like(flat), torch.empty_like(flat)
+        self._now.copy_(flat)
+        self._next.copy_(flat)
+
+    def proposed(self, taken: Sequence[bool], controls: Sequence[Sequence[float]]) -> list[float]:
+        """The bounds of the next proposals, after the last ones were taken or not. One copy to the host."""
+        torch = self._device.torch
+        self._taken.copy_(torch.tensor(taken, dtype=torch.float64))
+        self._controls.copy_(torch.tensor(controls, dtype=torch.float64).T)
+        if self._done == EAGER and self._device.where != "cpu":
+            with suppress(RuntimeError):  # of CUDA: a step that waits for the device stays as it is
+                self._play = recorded(self._device, self._step)
+        self._done += 1
+        self._play()
+        bounds: list[float] = self._bounds.tolist()
+        return bounds
+
+    def fetched(self, taken: Sequence[bool]) -> list[Tree]:
+        """The arrays of each lane on the host, after its last proposal was taken or not."""
+        self._taken.copy_(self._device.torch.tensor(taken))
+        self._take()
+        parts = [part.numpy() for part in self._parts(self._now.cpu())]
+        return [rebuilt(self._form, (part[n].copy() for part in parts)) for n in range(self._lanes)]
+
+    def _step(self) -> None:
+        """Take the last proposals, and make the next ones. Nothing is copied to the host."""
+        self._take()
+        tree, bounds = self._make(rebuilt(self._form, self._parts(self._now)), self._controls)
+        leaves: list[Any] = []
+        flattened(tree, leaves)
+        self._next.copy_(self._device.torch.cat([leaf.reshape(-1) for leaf in leaves]))
+        self._bounds.copy_(bounds)
+
+    def _take(self) -> None:
+        taken = self._taken.index_select(0, self._lane_of) > 0
+        self._now.copy_(self._device.torch.where(taken, self._next, self._now))
+
+    def _parts(self, flat: Any) -> Iterator[Any]:
+        """The arrays, each with the lanes along its first axis."""
+        parts = flat.split([self._lanes * prod(shape) for shape in self._shapes])
+        return (part.reshape(self._lanes, *shape) for part, shape in zip(parts, self._shapes, strict=True))
+
+    def _flat(self, rows: Sequence[Sequence[Any]]) -> Any:
+        """All entries, by array and lane, in a single copy to the device if all are on the host."""
+        torch, place = self._device.torch, self._device.place
+        parts = [torch.stack([torch.as_tensor(one, dtype=torch.float64) for one in row]).reshape(-1) for row in rows]
+        if all(part.device == parts[0].device for part in parts):
+            return torch.cat(parts).to(place)
+        return torch.cat([part.to(place) for part in parts])

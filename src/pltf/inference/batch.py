@@ -1,0 +1,293 @@
+"""Restarts of a small problem as one batch on a GPU: one pass of kernels serves all of them.
+
+Each restart is a lane: a position along the first axis of all arrays. Lanes take the steps that they would take alone,
+each with its own over-relaxation and quasi-Newton steps; the host only sees their bounds, and decides.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, NamedTuple, cast
+
+from pltf.engines.base import Counts
+from pltf.errors import PltfError
+from pltf.inference.accelerate import GROWTH, LIMIT, NOISE, PAIRS, REFUSALS, SHORTER, direction, longer
+from pltf.inference.algebra import Algebra, Factors, Groups
+from pltf.inference.algebra.host import prior_value
+from pltf.inference.algebra.lanes import LaneArrays
+from pltf.inference.progress import SweepProgress
+from pltf.inference.run import INTERRUPTED, ZERO_RATE, Row, Run, Stop, at_limit, converged, no_rise
+from pltf.inference.state import Method, Pace, Problem, State, Trail
+from pltf.inference.vb import VB, Posteriors, completed
+
+# Kernels over more leave little of a GPU idle. Of all lanes together:
+MOST_CELLS = 1 << 22
+MOST_ENTRIES = 1 << 18  # of a factor
+CELL_BYTES, ENTRY_BYTES = 64, 512  # at most, with temporaries
+
+IDLE = (False, False, 1.0, 1.0)  # controls of a lane that is not used
+PLAIN, STRETCHED, WATCHED, MOVED = "plain", "stretched", "watched", "moved"  # iterations, as in accelerate.py
+
+
+class Whole(NamedTuple):
+    """All that is known of a restart, or of all lanes: arrays."""
+
+    E: Factors
+    L: Factors
+    C: Factors
+    D: Factors
+    counts: Factors
+    means: Mapping[str, Any]  # learned ones, of priors
+    log_term: Any
+    trail: Trail | None  # with as many pairs as there can be; those that are missing are zero
+
+
+@dataclass
+class Lane:
+    """One restart: what has been reached, and what is tried next."""
+
+    restart: int
+    objective: float
+    trace: list[float]
+    before: int  # iterations of earlier runs
+    seconds: float
+    begun: bool
+    accelerated: bool
+    eta: float = 1.0
+    refused: int = 0
+    trail: bool = False
+    tries: int = 0  # rejected proposals since the last iteration
+    ended: dict[str, Any] | None = None
+    quasi: bool = field(init=False)  # whether this iteration is a quasi-Newton step
+
+    def __post_init__(self) -> None:
+        self.quasi = self.refused >= REFUSALS
+
+    @property
+    def kind(self) -> str:
+        """What is proposed."""
+        if not self.accelerated or not self.begun:
+            return PLAIN
+        if not self.quasi:
+            return STRETCHED if self.eta > 1 and not self.tries else PLAIN
+        if not self.trail:
+            return WATCHED
+        return MOVED if self.tries < 2 else PLAIN
+
+    @property
+    def controls(self) -> tuple[bool, bool, float, float]:
+        """Whether it goes further, whether it moves, and how far."""
+        kind = self.kind
+        return kind == STRETCHED, kind == MOVED, self.eta, SHORTER if self.tries else 1.0
+
+    def takes(self, bound: float, problem: Problem, stop: Stop) -> bool:
+        """Whether the lane takes the proposal with this bound, as an iteration."""
+        kind = self.kind
+        if kind in (STRETCHED, MOVED) and not bound >= self.objective:
+            self.tries += 1
+            self.refused += kind == STRETCHED
+            return False
+        if not math.isfinite(bound) or bound < self.objective:
+            stopped, settled = no_rise(problem, VB.objective, self.objective, bound, len(self.trace), stop.tol)
+            self.ended = {"stopped": stopped, "converged": settled}
+            return False
+        if kind == STRETCHED:
+            self.eta = min(self.eta * GROWTH, LIMIT)
+        elif self.begun and self.accelerated and not self.quasi:
+            self.eta = GROWTH
+        self.trail = kind in (WATCHED, MOVED)
+        self.objective, self.begun, self.tries, self.quasi = bound, True, 0, self.refused >= REFUSALS
+        self.trace.append(bound)
+        done = converged(self.trace, 0, stop.tol, VB.objective)
+        if done:
+            self.ended = {"stopped": done, "converged": True}
+        elif len(self.trace) - self.before >= stop.max_iter:
+            self.ended = {"stopped": at_limit(stop.max_iter), "converged": False, "unfinished": True}
+        return True
+
+
+class Batch:
+    """A problem with so many lanes."""
+
+    def __init__(self, problem: Problem, lanes: int) -> None:
+        from pltf.engines.torch.lanes import DenseLanes
+        from pltf.inference.algebra.on_device import DeviceAlgebra
+
+        assert problem.recordings is not None
+        self._alone, self._lanes, self._device = problem, lanes, problem.recordings.device
+        fixed = {a: z.expand(lanes, *z.shape).contiguous() for a, z in problem.fixed.items()}
+        learns = {a: Groups((lanes, *one.shape), tuple(n + 1 for n in one.shared)) for a, one in problem.learns.items()}
+        engine, algebra = DenseLanes(cast(Any, problem.engine), lanes), DeviceAlgebra(self._device, lanes)
+        self._problem = replace(problem, engine=engine, algebra=algebra, fixed=fixed, learns=learns, recordings=None)
+        self._arrays = LaneArrays(self._device, lanes, len(IDLE), self._step)
+
+    @staticmethod
+    def of(problem: Problem, method: Method, lanes: int) -> Batch | None:
+        """The batch of a problem with so many lanes, made once; None where one would not work or pay."""
+        if lanes < 2 or method is not VB or problem.recordings is None or not _takes(problem, lanes):
+            return None
+        known = problem.recordings.batches
+        batch: Batch = known.get(lanes) or known.setdefault(lanes, Batch(problem, lanes))
+        return batch
+
+    def run(
+        self, begins: Sequence[State | Run], restarts: Sequence[int], stop: Stop, progress: SweepProgress | None = None
+    ) -> list[Run]:
+        """What :func:`pltf.inference.run.run` gives for each, up to rounding."""
+        began, lanes = time.perf_counter(), [self._lane(*one) for one in zip(begins, restarts, strict=True)]
+        self._arrays.load([self._whole(one.state if isinstance(one, Run) else one) for one in begins])
+        taken = [False] * self._lanes
+        while any(lane.ended is None for lane in lanes):
+            if stop.interrupted is not None and stop.interrupted():
+                for lane in lanes:
+                    lane.ended = lane.ended or {"stopped": INTERRUPTED, "converged": False}
+                break
+            unused = [IDLE] * (self._lanes - len(lanes))
+            bounds = self._arrays.proposed(taken, [*(lane.controls for lane in lanes), *unused])
+            for n, lane in enumerate(lanes):
+                taken[n] = lane.ended is None and lane.takes(bounds[n], self._alone, stop)
+            if progress is not None:
+                most = max(len(lane.trace) for lane in lanes)
+                progress.together(most, VB.objective, max(lane.objective for lane in lanes))
+        wholes = self._arrays.fetched(taken)
+        seconds = time.perf_counter() - began
+        return [self._run(lane, whole, seconds) for lane, whole in zip(lanes, wholes, strict=False)]
+
+    def best(self, start: Callable[[int], State], stop: Stop, *, shown: bool = False) -> tuple[Run, tuple[Row, ...]]:
+        """What :func:`pltf.inference.run.best_of` gives for as many restarts as there are lanes."""
+        restarts = range(self._lanes)
+        with SweepProgress(shown, self._lanes, stop.max_iter) as progress:
+            runs = self.run([start(n) for n in restarts], restarts, stop, progress)
+        runs = [one for one in runs if one.n_swept]
+        if not runs:
+            raise KeyboardInterrupt
+        return max(runs, key=lambda one: one.objective), tuple(one.row for one in runs)
+
+    # -- lanes ----------------------------------------------------------------------------------
+
+    def _lane(self, begin: State | Run, restart: int) -> Lane:
+        state = begin.state if isinstance(begin, Run) else begin
+        if float(state.counts.log_term) == -math.inf:
+            raise PltfError(ZERO_RATE)
+        trace, before, seconds = [], 0, 0.0
+        if isinstance(begin, Run):
+            trace, before, seconds = list(begin.trace), len(begin.trace) - begin.n_swept, begin.seconds
+        pace, accelerated = state.pace, self._problem.trades is not None
+        given = state.objective, trace, before, seconds, bool(state.C), accelerated
+        return Lane(restart, *given, pace.eta, pace.refused, pace.trail is not None)
+
+    def _run(self, lane: Lane, whole: Whole, seconds: float) -> Run:
+        assert lane.ended is not None
+        pace = Pace(lane.eta, lane.refused, whole.trail if lane.trail else None)
+        counts = Counts(whole.counts, float(whole.log_term))
+        priors = {
+            a: prior.with_values(prior.shape, prior_value(whole.means[a], self._alone.learns[a]))
+            if a in whole.means
+            else prior
+            for a, prior in self._alone.priors.items()
+        }
+        held = {a: self._alone.algebra.get(z) for a, z in self._alone.fixed.items()}
+        E, L = ({a: held[a] if a in held else part[a] for a in self._alone.shapes} for part in (whole.E, whole.L))
+        state = State(E, L, whole.C, whole.D, counts, priors, lane.objective, pace=pace)
+        unfinished = lane.ended.get("unfinished", False)
+        return Run(
+            lane.restart,
+            state if unfinished or lane.ended["stopped"] == INTERRUPTED else state.at_end,
+            tuple(lane.trace),
+            lane.ended["converged"],
+            lane.ended["stopped"],
+            lane.seconds + seconds,
+            len(lane.trace) - lane.before,
+            unfinished,
+        )
+
+    # -- arrays ---------------------------------------------------------------------------------
+
+    def _whole(self, state: State) -> Whole:
+        """A state with all arrays that it can have, in the order of the model."""
+        free = self._alone.free
+        of = partial(_only, free)
+        E, ones, zeros = of(state.E), {a: state.E[a] * 0 + 1.0 for a in free}, {a: state.E[a] * 0 for a in free}
+        trail = None
+        if self._problem.trades is not None:
+            known = state.pace.trail or Trail(ones, zeros, ())
+            absent = ((zeros, zeros),) * (PAIRS - len(known.pairs))
+            trail = _ordered(free, known._replace(pairs=(*absent, *known.pairs)))
+        means = {a: state.priors[a].mean for a in self._alone.learns}
+        C, D = of(state.C or ones), of(state.D or ones)
+        return Whole(E, of(state.L), C, D, of(state.counts.by_factor), means, state.counts.log_term, trail)
+
+    # -- one step of all lanes ------------------------------------------------------------------
+
+    def _step(self, now: Whole, controls: Any) -> tuple[Whole, Any]:
+        """The next proposals, and their bounds."""
+        fixed, learns = self._problem.fixed, self._problem.learns
+        means = {a: mean.reshape(learns[a].value_shape) for a, mean in now.means.items()}
+        make, given = (_plain, ()) if now.trail is None else (_made, (now.trail, controls))
+        problem = replace(self._problem, engine=self._problem.engine.fresh())
+        new: Posteriors = completed(problem, make, {**fixed, **now.E}, now.C, now.counts, means, *given)
+        E, L, C, D, counts = (_only(now.E, part) for part in (new.E, new.L, new.C, new.D, new.counts))
+        trail = _ordered(now.E, new.trail) if new.trail is not None else None
+        return Whole(E, L, C, D, counts, _only(now.means, new.means), new.log_term, trail), new.bound
+
+
+def _takes(problem: Problem, lanes: int) -> bool:
+    """Whether restarts of a problem can run as a batch, and are small enough for it."""
+    priors = problem.priors.values()
+    return (
+        len(priors) == len(problem.free)
+        and all(isinstance(prior.shape, float) and isinstance(prior.mean, float) for prior in priors)
+        and all(one.count == 1 for one in problem.learns.values())
+        and not problem.learns_shapes
+        and _is_small(problem, lanes)
+    )
+
+
+def _is_small(problem: Problem, lanes: int) -> bool:
+    from pltf.engines.torch.lanes import cells_for_lanes
+
+    assert problem.recordings is not None
+    device, cells = problem.recordings.device, cells_for_lanes(problem.engine)
+    entries = [math.prod(shape) for shape in problem.shapes.values()]
+    if not device.kernels or cells is None or lanes * cells > MOST_CELLS or lanes * max(entries) > MOST_ENTRIES:
+        return False
+    return lanes * (CELL_BYTES * cells + ENTRY_BYTES * sum(entries)) <= device.memory()[0]
+
+
+def _only(names: Iterable[str], factors: Mapping[str, Any]) -> dict[str, Any]:
+    """These factors, in this order."""
+    return {a: factors[a] for a in names}
+
+
+def _ordered(names: Iterable[str], trail: Trail) -> Trail:
+    of = partial(_only, names)
+    return Trail(of(trail.before), of(trail.residual), tuple((of(s), of(y)) for s, y in trail.pairs))
+
+
+def _plain(_: Algebra[Any], old: Factors, plain: Factors, weight: Factors) -> tuple[Factors, None]:
+    return plain, None
+
+
+def _made(
+    algebra: Algebra[Any], old: Factors, plain: Factors, weight: Factors, trail: Trail, controls: Any
+) -> tuple[Factors, Trail]:
+    """Each lane's own proposal: plain, further in the same direction, or a quasi-Newton step."""
+    stretches, moves, eta, length = controls.unbind(0)
+
+    def where(lanes: Any, array: Any, other: Any) -> Any:
+        return array.where((lanes > 0).reshape(-1, *(1,) * (array.ndim - 1)), other)
+
+    new = longer(algebra, trail, old, plain)
+
+    def kept(factors: Factors) -> Factors:
+        return {a: where(moves, z, 0.0) for a, z in factors.items()}
+
+    new = Trail(old, new.residual, tuple((kept(s), kept(y)) for s, y in new.pairs))
+    step = direction(algebra, new, weight)
+    assert step is not None
+    far, moved = algebra.stretch(old, plain, eta, NOISE), algebra.move(old, plain, step, length)
+    return {a: where(stretches, far[a], where(moves, moved[a], plain[a])) for a in plain}, new
