@@ -308,3 +308,22 @@ def test_a_store_without_cells(tmp_path: Path) -> None:
     found = stored(tmp_path / "cells")
     assert found.missing.tolist() == [[0, 1]]
     assert found.about["parts"] == []
+
+
+def test_progress_never_goes_back() -> None:
+    """A stage may have several queries, each of which starts at zero."""
+    from pltf.inference.progress import Progress
+    from pltf.io.prepare.database import Stages
+
+    class Kept(Progress):
+        def show(self, done: float, text: str) -> None:
+            shown.append(done)
+
+    shown: list[float] = []
+    stages = Stages("data", Kept(shown=False, total=1.0))
+    stages.start("labels", 0.2, 0.5)
+    for percent in (10, 90, 0, -1, 95):  # DuckDB answers -1 if it does not know
+        stages.update(percent)
+    stages.start("sorting", 0.5, 0.8)
+    stages.update(50)
+    np.testing.assert_allclose(shown, [0.2, 0.23, 0.47, 0.47, 0.47, 0.485, 0.5, 0.65])

@@ -132,17 +132,18 @@ class Stages:
 
     def __init__(self, name: str, progress: Progress) -> None:
         self.name = name
-        self._progress, self._doing, self._share = progress, "", (0.0, 0.0)
+        self._progress, self._doing, self._share, self._done = progress, "", (0.0, 0.0), 0.0
 
     def start(self, what: str, first: float, last: float) -> None:
         """Start a stage, which takes the progress from one fraction to another."""
-        self._doing, self._share = what, (first, last)
+        self._doing, self._share, self._done = what, (first, last), first
         self._progress.show(first, what)
 
     def update(self, percent: float) -> None:
-        """Show the percentage of this stage that is done."""
+        """Show the percentage of a query of this stage that is done; later queries of the stage do not go back."""
         first, last = self._share
-        self._progress.show(first + (last - first) * max(percent, 0.0) / 100, self._doing)
+        self._done = max(self._done, first + (last - first) * percent / 100)
+        self._progress.show(self._done, self._doing)
 
 
 def quoted(text: str) -> str:
