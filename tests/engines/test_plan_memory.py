@@ -53,15 +53,23 @@ FITS: dict[str, tuple[pltf.Model, Callable[[], pltf.Observation], int]] = {
 
 
 @pytest.mark.parametrize(
-    ("name", "dispersion"), [("array", "auto"), ("list", "auto"), ("list with holes", None), ("many rows", None)]
+    ("name", "options"),
+    [
+        ("array", {}),
+        ("list", {}),
+        ("list with holes", {"dispersion": None}),
+        ("many rows", {"dispersion": None}),
+        ("many rows", {}),
+        ("many rows", {"dispersion": None, "method": "map"}),
+    ],
 )
-def test_the_memory_of_a_fit_is_as_planned(name: str, dispersion: str | None) -> None:
+def test_the_memory_of_a_fit_is_as_planned(name: str, options: dict[str, Any]) -> None:
     model, data, sweeps = FITS[name]
     seen = data()
-    how: dict[str, Any] = {"max_iter": sweeps, "tol": 0, "threads": 1, "progress": False}
-    model.fit(seen, **how, dispersion=dispersion)  # compiles
-    plan = model.plan(seen, threads=1, dispersion=dispersion)
-    peak = _peak(lambda: model.fit(seen, **how, dispersion=dispersion)) + plan.data_bytes
+    how: dict[str, Any] = {"max_iter": sweeps, "tol": 0, "threads": 1, "progress": False, **options}
+    model.fit(seen, **how)  # compiles
+    plan = model.plan(seen, threads=1, **options)
+    peak = _peak(lambda: model.fit(seen, **how)) + plan.data_bytes
     assert LOW < plan.peak_bytes / peak < HIGH, (plan.peak_bytes, peak)
 
 

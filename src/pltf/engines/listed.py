@@ -126,9 +126,8 @@ class CpPasses:
             to_others = any(self._factors.names[mode] in names for mode in one.short)
             if not (to_own or to_others or number == logs):
                 continue
-            Z = one.stacked(rows, self._dtype)
-            streams = _streams(key, number, len(one.chunks))
-            own, others, terms = self._one_pass(one, Z, (to_own, to_others, number == logs), streams)
+            streams, wanted = _streams(key, number, len(one.chunks)), (to_own, to_others, number == logs)
+            own, others, terms = self._one_pass(one, one.stacked(rows, self._dtype), wanted, streams)
             sums |= {one.owner: own, **one.split(others)}
             log_terms += terms if number == logs else []
         parts = {self._factors.names[mode]: self._factors.as_factor(part, mode) for mode, part in sums.items()}

@@ -42,11 +42,11 @@ SHARE_OF_MEMORY = 0.25  # share of the memory that copies of the data may use
 SHARED_BYTES = 16 << 20  # a partial contraction of the whole mask is always kept up to this size
 
 # Memory of a fit in addition to the data, as measured: benchmarks/NOTES.md
-HELD = 36  # arrays of the size of the factors: two states, the L-BFGS history, flat and by factor
-HELD_BY_ESTIMATES = 26  # EM and MAP, which have no scale parameters
-HELD_PLAINLY = 18  # without acceleration
+HELD = 24  # arrays of the size of the factors: two states, the L-BFGS history, and the temporaries of a step
+HELD_BY_ESTIMATES = 20  # EM and MAP, which have no scale parameters
+HELD_PLAINLY = 14  # without acceleration
 HELD_ON_DEVICE = 24  # two states of five arrays, the L-BFGS history, and the temporaries of a step
-HELD_WHILE_JUDGING = 14  # the finished fit, while a second one estimates the dispersion
+HELD_WHILE_JUDGING = 12  # the finished fit, while a second one estimates the dispersion
 _IN_HAND = 8 << 20  # bytes of the block of stored cells that a thread processes, with its temporaries
 _RECEIVED = 3  # copies of the factors that a cluster worker holds: as received, unpacked, and in kernel layout
 _SORTING, _FINDING_ZEROS = 16, 12  # bytes per listed cell: for sorting, and for finding the cells that are not listed

@@ -19,6 +19,7 @@ from pltf.inference.state import Pace, State, Trail
 GROWTH, LIMIT = 1.5, 100.0  # of over-relaxation
 REFUSALS = 4  # number of rejections after which quasi-Newton steps replace over-relaxation
 PAIRS = 3  # number of last steps that L-BFGS uses
+REMEMBERED = PAIRS - 1  # between iterations: the next one adds its own
 LONGEST, SHORTER = 2.0, 0.25  # largest change of a logarithm, and the factor by which a rejected step is shortened
 NOISE = 1e-11  # a relative step below this is rounding error: extrapolation would amplify it
 
@@ -50,6 +51,7 @@ def _over_relaxed(state: State, propose: Proposal) -> State:
         new = propose(Pace(min(eta * GROWTH, LIMIT), refused), stretched, eta)
         if _rises(new, state):
             return new
+        del new  # frees its memory before the next proposal
         refused += 1
     return propose(Pace(GROWTH, refused), unchanged)
 
@@ -62,6 +64,7 @@ def _quasi_newton(state: State, propose: Proposal) -> State:
         new = propose(pace, moved, trail, length)
         if _rises(new, state):
             return new
+        del new
     return propose(pace, unchanged)  # the curvature information of the trail was wrong
 
 
@@ -90,6 +93,7 @@ def moved(
     """A quasi-Newton step, or the plain iteration if there is no curvature information yet."""
     trail = longer(algebra, trail, old, plain)
     step = direction(algebra, trail, weight)
+    trail = trail._replace(pairs=trail.pairs[-REMEMBERED:])
     return plain if step is None else algebra.move(old, plain, step, length), trail
 
 

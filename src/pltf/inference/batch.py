@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 
 from pltf.engines.base import Counts
 from pltf.errors import PltfError
-from pltf.inference.accelerate import GROWTH, LIMIT, NOISE, PAIRS, REFUSALS, SHORTER, direction, longer
+from pltf.inference.accelerate import GROWTH, LIMIT, NOISE, REFUSALS, REMEMBERED, SHORTER, direction, longer
 from pltf.inference.algebra import Algebra, Factors, Groups
 from pltf.inference.algebra.host import prior_value
 from pltf.inference.algebra.lanes import LaneArrays
@@ -215,7 +215,7 @@ class Batch:
         trail = None
         if self._problem.trades is not None:
             known = state.pace.trail or Trail(ones, zeros, ())
-            absent = ((zeros, zeros),) * (PAIRS - len(known.pairs))
+            absent = ((zeros, zeros),) * (REMEMBERED - len(known.pairs))
             trail = _ordered(free, known._replace(pairs=(*absent, *known.pairs)))
         means = {a: state.priors[a].mean for a in self._alone.learns}
         C, D = of(state.C or ones), of(state.D or ones)
@@ -289,5 +289,6 @@ def _made(
     new = Trail(old, new.residual, tuple((kept(s), kept(y)) for s, y in new.pairs))
     step = direction(algebra, new, weight)
     assert step is not None
+    new = new._replace(pairs=new.pairs[-REMEMBERED:])
     far, moved = algebra.stretch(old, plain, eta, NOISE), algebra.move(old, plain, step, length)
     return {a: where(stretches, far[a], where(moves, moved[a], plain[a])) for a in plain}, new

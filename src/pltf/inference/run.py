@@ -125,7 +125,7 @@ def best_of(
     best, rows = (None, ()) if standing is None else (standing.best, standing.rows)
     with SweepProgress(shown, restarts, stop.max_iter) as progress:
         for restart in range(len(rows), restarts):
-            begin = start(restart) if standing is None else standing.going
+            begins = [start(restart) if standing is None else standing.going]
             standing = None
 
             def keep(going: Run, best: Run | None = best, rows: tuple[Row, ...] = rows) -> None:
@@ -133,7 +133,7 @@ def best_of(
                 keeper.keep(Standing(best, rows, going))
 
             due = keeper.due if keeper is not None else None
-            one = run(problem, method, begin, stop, progress, restart, earlier, due, keep)
+            one = run(problem, method, begins.pop(), stop, progress, restart, earlier, due, keep)
             interrupted = one.stopped == INTERRUPTED
             if interrupted and keeper is not None:
                 keep(one)
@@ -169,6 +169,7 @@ def run(
     else:
         state, trace, comparable_from = begin, list(earlier), 0
         before, seconds = len(trace), 0.0
+    del begin  # frees its memory after the first iteration
     if state.counts.log_term == -math.inf:
         raise PltfError(ZERO_RATE)
     began = time.perf_counter() - seconds

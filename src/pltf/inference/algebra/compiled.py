@@ -19,6 +19,7 @@ from pltf.inference.algebra.newton import best_scales, scale_columns, trade_log_
 from pltf.special import combine_loop, kl_loop, log_geomean_loop, log_ratio_loop, move_loop, stretch_loop
 from pltf.threads import PART, in_parts, run_all
 
+MOST_AT_ONCE = 1 << 20  # entries of tables: a copy of larger ones costs memory, and saves hardly any time
 Part = Callable[[slice], Array]  # values aligned with a part of a flat array
 
 
@@ -194,10 +195,11 @@ class NumbaAlgebra:
     ) -> tuple[Factors, Factors]:
         """E and D of the factors with an index after exchanging scale along it.
 
-        Tables with the index along their rows and scalar priors are processed in one flat array.
+        Small tables with the index along their rows and scalar priors are processed in one flat array.
         """
         tables = [E[a] for a in axes]
-        simple = all(map(_is_table, tables)) and all(_is_scalar(priors[a]) for a in axes)
+        small = sum(table.size for table in tables) <= MOST_AT_ONCE
+        simple = small and all(map(_is_table, tables)) and all(_is_scalar(priors[a]) for a in axes)
         if not simple or set(axes.values()) != {1}:
             return traded(self, axes, basis, priors, E, D)
         sizes, width = np.array([len(table) for table in tables]), tables[0].shape[1]
