@@ -148,7 +148,8 @@ def _from_table(known: Fit, name: str, table: Any, mask: Any) -> Observation:
         elif labels.bin not in (None, *PERIODS) or not len(table):  # weekdays and hours have no new labels
             given[index] = labels
         dims.append(f"{index}:{labels.bin}" if labels is not None and labels.bin in PERIODS else index)
-    seen = observe(table, mask, dims=dims, labels=given, unlisted=unlisted, name=name)
+    blanks = any(known.labels[index].keeps_blanks for index in indices if index in known.labels)
+    seen = observe(table, mask, dims=dims, labels=given, unlisted=unlisted, keep_blanks=blanks, name=name)
     return replace(seen, labels={i: one for i, one in seen.labels.items() if i in known.labels})
 
 

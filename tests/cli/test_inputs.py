@@ -64,6 +64,11 @@ def test_blanks(desk: Path) -> None:
     (desk / "asked.csv").write_text("user,page\nann ,x\n")
     asked = here("predict", "out.nc", "--cells", "asked.csv", "--json")
     assert '"user": "ann "' in asked.out  # as the data of the fit were read
+    for word in (" ann", "bob "):
+        (desk / "asked.csv").write_text(f"user,page,n\n{word},x,1\n")
+        unknown = f"line 2 has {word!r}, which is not one of its 2 labels"
+        assert unknown in here("predict", "out.nc", "--cells", "asked.csv").refusal
+        assert unknown in here("score", "out.nc", "asked.csv", "--value", "n").refusal
 
 
 def test_numbers_that_are_ambiguous(desk: Path) -> None:

@@ -67,6 +67,15 @@ def test_blanks_around_labels_do_not_count(kind: Any) -> None:
     )
 
 
+def test_where_labels_have_blanks_these_are_not_stripped() -> None:
+    rows = pd.DataFrame({"user": ["ann", "ann ", "bob"], "place": ["x", "y", "x"]})
+    fit = NMF.fit(pltf.observe(rows, dims=["user", "place"], keep_blanks=True), max_iter=2, tol=0)
+    with pytest.raises(pltf.PltfError, match="row 0 has ' ann', which is not one of its 3 labels"):
+        fit.mean((" ann", "x"))
+    assert fit.update(rows).labels["user"].names() == ["ann", "ann ", "bob"]
+    assert fit.update(rows.replace("bob", "bob ")).labels["user"].names() == ["ann", "ann ", "bob", "bob "]
+
+
 def test_blanks_that_merge_nothing_are_not_told() -> None:
     seen = pltf.observe(pd.DataFrame({"user": ["b ", "a"]}), dims=["user"])
     assert seen.labels["user"].names() == ["a", "b"]

@@ -66,7 +66,7 @@ class Labels:
         """The positions of labels; an error names the first unknown one."""
         column = self._as_here(clean(values, what, error), what, error)
         found = np.asarray(self.index.get_indexer(column), dtype=np.intp)
-        if column.dtype == object and (found < 0).any():  # ignore blanks around labels
+        if column.dtype == object and (found < 0).any() and not self.keeps_blanks:
             unknown = found < 0
             found[unknown] = self.index.get_indexer([word.strip() for word in column[unknown]])
         if (found < 0).any():
@@ -75,6 +75,11 @@ class Labels:
             near = suggestion(column[row], self.index[:_SEARCHED]) if column.dtype == object else ""
             raise error(f"{what}: {py:row {row}} has {shown(column[row])}, which is not {known}{near}")
         return found
+
+    @property
+    def keeps_blanks(self) -> bool:
+        """Whether blanks matter: some label has leading or trailing ones."""
+        return self.index.dtype == object and any(word != word.strip() for word in self.index)
 
     def sources(self, values: Any, what: str, error: type[PltfError] = PltfError) -> NDArray[np.intp]:
         """The position of each label in ``values``, which must contain every label exactly once.
