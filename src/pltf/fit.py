@@ -535,9 +535,9 @@ class Fit:
         return self.labels[index].at(positions) if index in self.labels else positions
 
     def _told(self, index: str, positions: NDArray[np.intp]) -> tuple[Any, ...]:
-        """The same for display: dates at midnight without their time."""
+        """The same for display: dates as people read them."""
         named = self._named(index, positions)
-        return tuple(self.labels[index].names(positions) if named.dtype.kind == "M" else named.tolist())
+        return tuple(self.labels[index].called(positions) if named.dtype.kind == "M" else named.tolist())
 
     def _choice(self, among: str, belief: Belief) -> Choice:
         """The cells that may be chosen."""

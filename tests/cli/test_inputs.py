@@ -15,6 +15,7 @@ import pytest
 import xarray as xr
 
 import pltf
+from pltf.cli import commands
 from pltf.cli.main import run
 from tests.cli import here
 
@@ -170,6 +171,22 @@ def test_one_column_of_dates_twice(desk: Path) -> None:
     (desk / "a.csv").write_text("user,when\nann,2026-11-09 18:00\nbob,2026-11-10 07:00\n")
     fit = here("fit", "a.csv", "-i", "user,when:weekday=day,when:hourofday=hour", "--cp", "1", "-o", "out.nc")
     assert "user 2 x day 7 x hour 24" in fit.out
+
+
+def test_bins_are_called_as_in_the_report(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (desk / "a.csv").write_text("user,when\nann,2015-11-09\nbob,2015-12-01\nann,2016-01-05\n")
+    done = here(*FIT, "a.csv", "-i", "user,when:month")
+    assert "December 2015" in done.out
+    assert "2015-12" not in done.out + here("info", "out.nc").out
+    asked = ("predict", "out.nc", "--top", "3")
+    assert here(*asked).out.count("2015-12-01") == 1  # a pipe gets dates that can be read again
+    monkeypatch.setattr(commands, "is_terminal", lambda: True)
+    assert here(*asked).out.count("December 2015") == 1
+    (desk / "asked.csv").write_text("user,when\nann,2015-12-24\n")
+    assert "2015-12-24" in here("predict", "out.nc", "--cells", "asked.csv").out  # as it was asked
+    seen = pltf.observe(pd.read_csv("a.csv"), dims=["user", "when:month"])
+    assert repr(seen.labels["when"]) == "<Labels November 2015, December 2015, January 2016>"
+    assert "December 2015" in seen._repr_html_()
 
 
 # -- wide tables and arrays with names --------------------------------------------------------------

@@ -72,7 +72,7 @@ def test_labels_are_what_the_column_holds(data: st.DataObject, kind: str) -> Non
     values, build = KINDS[kind]
     held = data.draw(st.lists(values, min_size=1, max_size=8))
     column = build(held)
-    labels, at = labels_of(column, "c", None)
+    labels, at = labels_of(column, "c", None, keep_blanks=True)
     assert [labels.index[n] for n in at] == [plain(one) for one in held]
     named = {plain(one) for one in held} | ({"none of them"} if kind == "category" else set())
     assert list(labels.index) == sorted(named)

@@ -356,7 +356,7 @@ def predict(
         output = _saved(tell, output, force, lambda path: write_table(table, path, safe=spreadsheet_safe))
         _tell_saved(tell, output, f"{len(table):,} cells")
     elif tell.talks:
-        _print_table(table, spreadsheet_safe)
+        _print_table(table, known, spreadsheet_safe)
     return 0
 
 
@@ -388,9 +388,12 @@ def _asked(cells: Path, reading: Mapping[str, Any], known: Fit, name: str) -> tu
     return table, rows
 
 
-def _print_table(table: pd.DataFrame, safe: bool) -> None:
-    """Rounded numbers on a terminal, all digits in a pipe."""
+def _print_table(table: pd.DataFrame, known: Fit, safe: bool) -> None:
+    """Rounded numbers and dates as people read them on a terminal; all digits and plain dates in a pipe."""
     if is_terminal():
+        dates = [index for index in known.labels if index in table and table[index].dtype.kind == "M"]
+        found = {index: known.labels[index].positions(table[index], index) for index in dates}
+        table = table.assign(**{index: known.labels[index].called(at) for index, at in found.items()})
         print(_for_terminal(table).to_string(index=False, float_format=lambda number: f"{number:.4g}"))
     else:
         for_csv(table, safe).to_csv(sys.stdout, index=False)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.cell_index import Coords
-from pltf.data.labels import Labels, in_short
+from pltf.data.labels import Labels
 from pltf.data.pattern import Pattern
 
 
@@ -104,7 +104,7 @@ class Observation(ABC):
         """The first and last labels of an index, and their bin."""
         if dim not in self.labels:
             return f"0 to {size - 1:,}", "positions"
-        return in_short(self.labels[dim].index), self.labels[dim].bin or ""
+        return self.labels[dim].summary, self.labels[dim].bin or ""
 
     def __repr__(self) -> str:
         cells = math.prod(self.shape)

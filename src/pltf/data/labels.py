@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 PERIODS = {"minute": "min", "hour": "h", "day": "D", "week": "W-SUN", "month": "M", "quarter": "Q", "year": "Y"}
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 BINS = (*PERIODS, "weekday", "hourofday")  # the last two are cyclic
+_FORMATS = {"hour": "%Y-%m-%d %H:%M", "minute": "%Y-%m-%d %H:%M", "month": "%B %Y", "year": "%Y"}
 _SEARCHED = 20_000  # most labels searched for a "did you mean" suggestion
 _MOST_BINS = 10_000_000
+_LEAST_BINS = 3  # fewer dates may lie on the first of a month by chance
 _NAMED = {"string": str, "integer": np.int64, "floating": np.float64, "boolean": bool}  # types in object columns
 _KINDS = {"O": "words", "i": "numbers", "f": "numbers", "b": "True and False", "M": "dates"}
 _DATES = ("datetime", "datetime64", "date")
@@ -162,8 +164,28 @@ class Labels:
         some = self.index if positions is None else self.at(positions)
         return [shown(label) for label in some] if some.dtype.kind == "M" else list(map(str, some))
 
+    def called(self, positions: Any = None) -> list[str]:
+        """The labels as people read them: a month as "December 2015".
+
+        >>> import pandas as pd
+        >>> Labels(pd.DatetimeIndex(["2015-12-01"]), bin="month").called()
+        ['December 2015']
+        >>> Labels(pd.DatetimeIndex(["2015-10-01"]), bin="quarter").called([0])
+        ['Q4 2015']
+        """
+        some = self.index if positions is None else self.at(positions)
+        bin = None if some.dtype.kind != "M" else self.bin or _bin_of(self.index)
+        if bin == "quarter":
+            return [f"Q{one.quarter} {one.year}" for one in some]
+        return [one.strftime(_FORMATS[bin]) for one in some] if bin in _FORMATS else self.names(positions)
+
+    @property
+    def summary(self) -> str:
+        """The first and last labels as people read them."""
+        return in_short(self.called(None if len(self) <= 4 else [0, 1, 1, 1, -1]))  # leaves out those in the middle
+
     def __repr__(self) -> str:
-        return f"<Labels {in_short(self.index)}>"
+        return f"<Labels {self.summary}>"
 
 
 def together(one: Labels, other: Labels, what: str) -> Labels:
@@ -546,6 +568,16 @@ def with_bin(index: pd.Index, bin: Any, zone: Any) -> Labels:
 def one_line(reason: Exception) -> str:
     """The message of an exception on one line."""
     return " ".join(str(reason).split())
+
+
+def _bin_of(index: pd.DatetimeIndex) -> str | None:
+    """The bin of dates that were binned before: full minutes, or the first of each month or year."""
+    days = index.normalize()
+    if (index != days).any():
+        return "minute" if (index == index.floor("min")).all() else None
+    if len(index) < _LEAST_BINS or (index.day != 1).any():
+        return None
+    return "year" if (index.month == 1).all() else "month"
 
 
 def _all_bins(index: pd.Index, bin: str, what: str) -> pd.Index:

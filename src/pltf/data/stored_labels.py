@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.arrow_files import mapped_table
-from pltf.data.labels import Labels, in_short, with_bin
+from pltf.data.labels import Labels, with_bin
 from pltf.data.part_files import File, checksum_of
 from pltf.errors import ObservationError
 
@@ -94,11 +94,6 @@ class StoredLabels(Labels):
         if at.size and not 0 <= at.min() <= at.max() < len(self):
             raise IndexError(f"positions must be from 0 to {len(self) - 1}")
         return _as_index(_taken(self._column(), at), self._kind, self._file.path)
-
-    def __repr__(self) -> str:
-        few = len(self) <= 4
-        shown = list(self.at(range(len(self)) if few else [0, 1, 1, 1, -1]))  # in_short leaves out those in the middle
-        return f"<Labels {in_short(shown)}>"
 
 
 def _unreadable(path: Path, reason: Exception) -> ObservationError:

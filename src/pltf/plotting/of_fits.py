@@ -155,7 +155,7 @@ def _shown_rows(colour: Array, most: int, labels: Labels | None) -> NDArray[np.i
 
 def _name(fit: Fit, index: str, position: int) -> str:
     labels = fit.labels.get(index)
-    return str(position) if labels is None else plain(labels.names([position])[0])
+    return str(position) if labels is None else plain(labels.called([position])[0])
 
 
 def _name_ticks(axis: Any, names: list[str], most: int = MOST_TICKS) -> None:

@@ -10,7 +10,7 @@ from pltf.data.labels import Labels
 from pltf.gamma import Array
 from pltf.report.drawing import Axis, axis
 from pltf.report.formatting import listed, probability
-from pltf.report.ordering import Order, named, ticks
+from pltf.report.ordering import Order, ticks
 
 MOST_POINTS = 400  # of a curve; of longer ones each point is the average of several positions in a row
 PEAKS = 3  # positions that are named
@@ -57,7 +57,7 @@ def scale_of(index: str, labels: Labels, order: Order, most: int = MOST_POINTS) 
     size = len(order.positions)
     group = _group(size, most, dates=order.kind == "dates")
     begin = np.arange(0, size, group)
-    ends = (named(labels, order.positions[at]) for at in (begin, np.minimum(begin + group, size) - 1))
+    ends = (labels.called(order.positions[at]) for at in (begin, np.minimum(begin + group, size) - 1))
     called = tuple(first if first == last else f"{first} to {last}" for first, last in zip(*ends, strict=True))
     x = averaged(order.values, group)
     room = 0.02 * float(x[-1] - x[0])
@@ -91,6 +91,6 @@ def peaks(labels: Labels, share: Array) -> str:
     return "Highest: " + listed(
         [
             f"{name} ({probability(share[n])})".replace(" %", "\u00a0%")
-            for name, n in zip(named(labels, best), best, strict=True)
+            for name, n in zip(labels.called(best), best, strict=True)
         ]
     )

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from pltf.fit import Fit
 from pltf.gamma import Array
-from pltf.report.ordering import named
 from pltf.terminal import printable
 
 
@@ -148,5 +147,5 @@ def rounded(values: Array) -> list[float | None]:
 def names(fit: Fit, index: str, positions: Sequence[int] | NDArray[np.intp]) -> list[str]:
     """What positions of an index are called: their labels, or their numbers."""
     at = np.asarray(positions, dtype=np.intp)
-    called = named(fit.labels[index], at) if index in fit.labels else [str(n) for n in at.tolist()]
+    called = fit.labels[index].called(at) if index in fit.labels else [str(n) for n in at.tolist()]
     return [printable(name) if name.strip() else "(blank)" for name in called]

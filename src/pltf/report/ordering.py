@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,6 @@ MONTHS = (
 SHORTEST_CURVE = 3  # positions; fewer are bars
 _NUMBER = re.compile(r"[-+]?\d+(\.\d+)?")
 _DATE = re.compile(r"\d{4}-\d\d(-\d\d([ T]\d\d:\d\d(:\d\d(\.\d+)?)?)?)?")
-_FORMATS = {"hour": "%Y-%m-%d %H:%M", "minute": "%Y-%m-%d %H:%M", "month": "%B %Y", "year": "%Y"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,38 +102,6 @@ def _of_dates(index: pd.DatetimeIndex) -> Order:
 def _sorted(kind: str, values: Array, start: pd.Timestamp | None = None) -> Order:
     positions = np.argsort(values, kind="stable")
     return Order(kind, positions, values[positions], start)
-
-
-# -- names --------------------------------------------------------------------------------------
-
-
-def named(labels: Labels, positions: Any) -> list[str]:
-    """Labels as people read them: a month as "December 2015".
-
-    >>> import pandas as pd
-    >>> named(Labels(pd.DatetimeIndex(["2015-12-01"]), bin="month"), [0])
-    ['December 2015']
-    >>> named(Labels(pd.DatetimeIndex(["2015-10-01"]), bin="quarter"), [0])
-    ['Q4 2015']
-    """
-    at = np.asarray(positions, dtype=np.intp)
-    if labels.index.dtype.kind != "M":
-        return labels.names(at)
-    bin = labels.bin or _bin_of(labels.index)
-    some = labels.at(at)
-    if bin == "quarter":
-        return [f"Q{one.quarter} {one.year}" for one in some]
-    return [one.strftime(_FORMATS[bin]) for one in some] if bin in _FORMATS else labels.names(at)
-
-
-def _bin_of(index: pd.DatetimeIndex) -> str | None:
-    """The bin of dates that were binned before: full minutes, or the first of each month or year."""
-    days = index.normalize()
-    if (index != days).any():
-        return "minute" if (index == index.floor("min")).all() else None
-    if len(index) < SHORTEST_CURVE or (index.day != 1).any():
-        return None
-    return "year" if (index.month == 1).all() else "month"
 
 
 # -- ticks --------------------------------------------------------------------------------------
