@@ -133,6 +133,23 @@ def test_of_several_columns_of_numbers_none_is_the_value(tmp_path: Path) -> None
     assert "--value" not in suggested(here("fit", tmp_path / "weather.csv").refusal)
 
 
+@pytest.mark.parametrize(("form", "unit"), [("epoch", 1), ("epoch-ms", 1000)])
+def test_dates_as_numbers(table: pd.DataFrame, form: str, unit: int) -> None:
+    seconds = 1_767_225_600 + RNG.integers(0, 90 * 86400, ROWS)
+    kept = table[["user", "station_id"]].assign(ts=seconds * unit, account_id=seconds)
+    kept.to_csv("rides.csv", index=False)
+    done = here("fit", "rides.csv")
+    assert f"dates?    dates as numbers ({form}), " in done.out
+    assert "2026-01-01" in done.out
+    command = suggested(done.refusal)
+    assert command[2:6] == ["--index", "user,station_id,ts:week", "--date-format", form]
+    assert here(*command, "-q").code == 0
+    fit = pltf.load("run.nc")
+    assert isinstance(fit, pltf.Fit)
+    assert len(fit.labels["ts"]) == 14
+    assert shlex.join(suggested(here("fit", "rides.csv", "--date-format", form).refusal)).count("date-format") == 1
+
+
 def test_dates_of_several_offsets_need_a_clock(tmp_path: Path) -> None:
     when = [f"2026-0{1 + n % 9}-11 10:00:00-0{5 + n % 2}:00" for n in range(60)]
     table = pd.DataFrame({"when": when, "who": [f"u{n % 7}" for n in range(60)]})

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pltf.cli.data import reading_of
+from pltf.cli.dates import EPOCHS
 from pltf.cli.models import KINDS
 from pltf.cli.parsing import refuse_misspelt
 from pltf.cli.telling import Teller
@@ -39,6 +40,8 @@ _COUNTS = re.compile(r"n|.*(count|value|number|visits?|qty|quantity|amount|total
 _CODES = re.compile(
     r".*(year|month|day|hour|week|(id|code|zip|key|type|class|group|station|flight|age)s?)", re.IGNORECASE
 )
+_IDS = re.compile(r".*(id|code|zip|key|phone|isbn|ean)s?", re.IGNORECASE)
+_SINCE, _UNTIL = 5e8, 2.2e9  # numbers between these are probably seconds since 1970: from 1985 to 2039
 _TIMES = re.compile(r".*(year|month|week)s?", re.IGNORECASE)
 # Options that stay in a command that is suggested: how the file is read.
 _KEPT = (
@@ -57,7 +60,8 @@ def described_column(one: Mapping[str, Any]) -> str:
     """What a column holds, in words."""
     absent = f"; {one['absent']:,} missing" if one["absent"] else ""
     span = f": {_plain(one['first'])} to {_plain(one['last'])}" if one["different"] else ""
-    return f"{one['holds']}, {one['different']:,} different{span}{absent}"
+    since = f" as numbers ({one['epoch']})" if "epoch" in one else ""
+    return f"{one['holds']}{since}, {one['different']:,} different{span}{absent}"
 
 
 def guide(tell: Teller, command: str, file: Path | None, options: Mapping[str, Any]) -> None:
@@ -147,7 +151,8 @@ def _with_values(roles: list[str], facts: Sequence[Mapping[str, Any]], table: pd
 
 def _can_be_values(one: Mapping[str, Any]) -> bool:
     numbers = one["holds"] in ("whole numbers", "numbers", COMMAS) and not str(one["first"]).startswith("-")
-    return numbers and not is_nameless(str(one["name"])) and one["different"] > 1
+    name = str(one["name"])
+    return numbers and not is_nameless(name) and not _IDS.fullmatch(name) and one["different"] > 1
 
 
 def _role(one: Mapping[str, Any], rows: int) -> str:
@@ -221,6 +226,8 @@ def _chosen(
         several = _binned(table, facts, chosen, dates).duplicated().any()
         words += ["--value", str(facts[values[0]]["name"]), *(["--sum"] if several else [])]
         words += ["--decimal", ","] if facts[values[0]]["holds"] == COMMAS and not options.get("decimal") else []
+    form = next((facts[at]["epoch"] for at in chosen if at in dates and "epoch" in facts[at]), None)
+    words += ["--date-format", form] if form and not options.get("date_format") else []
     if any(_has_several_offsets(table.iloc[:, at]) for at in chosen if at in dates) and not options.get("timezone"):
         words += ["--timezone", "UTC"]
     return [*words, *_end(command, len(chosen), options)]
@@ -259,7 +266,9 @@ def _binned(
     for at in chosen:
         column = table.iloc[:, at]
         if at in dates:
-            moments = pd.to_datetime(column.astype(str), format="ISO8601", errors="coerce", utc=True)
+            how = {"unit": EPOCHS[facts[at]["epoch"]]} if "epoch" in facts[at] else {"format": "ISO8601"}
+            words = column if "unit" in how else column.astype(str)
+            moments = pd.to_datetime(words, errors="coerce", utc=True, **how)
             column = moments.dt.tz_localize(None).dt.to_period(PERIODS[_bin_for(facts[at])])
         columns[at] = column
     return pd.DataFrame(columns)
@@ -293,6 +302,8 @@ def _plain(text: object) -> str:
 
 def _column(column: pd.Series, name: str) -> dict[str, Any]:
     """What a column holds."""
+    import pandas as pd
+
     kind, different, absent = _different(column)
     holds = _HELD[kind]
     if kind == "O" and len(different) and all(_looks_like_a_date(word) for word in different):
@@ -300,9 +311,25 @@ def _column(column: pd.Series, name: str) -> dict[str, Any]:
     elif kind == "O" and any("," in word for word in different) and all(map(_COMMA.fullmatch, different)):
         holds = COMMAS
     order = (lambda word: float(word.replace(",", "."))) if holds == COMMAS else None
-    ends = (min(different, key=order), max(different, key=order)) if len(different) else (None, None)
+    ends: tuple[Any, Any] = (min(different, key=order), max(different, key=order)) if len(different) else (None, None)
+    form = _epoch_of(name, *ends) if kind in "iuf" else None
+    if form is not None:
+        holds, ends = "dates", tuple(pd.Timestamp(one, unit=EPOCHS[form]).floor("s") for one in ends)
     first, last = (one if one is None else str(one).removesuffix(" 00:00:00")[:40] for one in ends)
-    return {"name": name, "holds": holds, "different": len(different), "first": first, "last": last, "absent": absent}
+    found = {"name": name, "holds": holds, "different": len(different), "first": first, "last": last, "absent": absent}
+    return found if form is None else {**found, "epoch": form}
+
+
+def _epoch_of(name: str, first: Any, last: Any) -> str | None:
+    """How numbers are probably dates: seconds, milliseconds, ... since 1970.
+
+    >>> _epoch_of("ts", 1400195976, 1439980054), _epoch_of("user_id", 1400195976, 1439980054), _epoch_of("n", 1, 9)
+    ('epoch', None, None)
+    """
+    if first is None or _IDS.fullmatch(name):
+        return None
+    units = zip(EPOCHS, (1, 1e3, 1e6, 1e9), strict=True)
+    return next((form for form, unit in units if first >= _SINCE * unit and last <= _UNTIL * unit), None)
 
 
 def _different(column: pd.Series) -> tuple[str, Any, int]:
