@@ -28,7 +28,14 @@ def hide(package: str, patch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=not MINIMAL)
 def _no_extras(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("matplotlib", "jinja2", "pyarrow.parquet", "arviz", "distributed"):  # pandas needs the rest of pyarrow
+    for name in (
+        "matplotlib",
+        "jinja2",
+        "pyarrow.parquet",
+        "arviz",
+        "distributed",
+        "yaml",
+    ):  # pandas needs the rest of pyarrow
         hide(name, monkeypatch)
 
 
@@ -72,6 +79,12 @@ def test_parquet_files_are_not_read(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     path.write_bytes(b"PAR1" + bytes(20) + b"PAR1")
     needs(lambda: read_data(path), f"reading {path} requires pyarrow: pip install 'pltf[io]'")
+
+
+def test_model_files_in_yaml(tmp_path: Path) -> None:
+    (tmp_path / "model.yaml").write_text("model: ir,jr->ij")
+    refusal = here("fit", "-m", tmp_path / "model.yaml", "-o", tmp_path / "run.nc").refusal
+    assert refusal == f"reading {tmp_path / 'model.yaml'} requires pyyaml: pip install 'pltf[io]'"
 
 
 def test_the_command_line(fit: pltf.Fit, tmp_path: Path) -> None:

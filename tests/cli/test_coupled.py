@@ -13,6 +13,7 @@ import pytest
 
 import pltf
 from tests.cli import here
+from tests.extras import optional
 
 TEXT = "X[u,p]=U[u,r]*P[p,r]; Y[u,w]=U[u,r]*W[w,r]"
 RNG = np.random.default_rng(4)
@@ -118,6 +119,53 @@ def test_a_model_file(folder: Path) -> None:
     assert (other.sizes["r"], float(np.max(other.priors["U"].shape))) == (3, 1.0)
 
 
+def test_a_model_file_in_yaml(folder: Path) -> None:
+    optional("yaml").safe_load("")
+    (folder / "model.yaml").write_text(
+        """
+        model: |
+          X[u,p] = U[u,r] * P[p,r]
+          Y[u,w] = U[u,r] * W[w,r]
+        sizes: {r: 2}
+        priors:
+          U: {shape: 0.5, mean: 10}
+        data:
+          X: visits.csv
+          Y: {file: words.csv, index: {who: u}, value: n}
+        """
+    )
+    fits = []
+    for name in ("model.yaml", "model.toml"):
+        assert here("fit", "-m", folder / name, "-o", folder / "yaml.nc", "-q", "--force").code == 0
+        fits.append(pltf.load(folder / "yaml.nc"))
+    yaml, toml = fits
+    assert isinstance(yaml, pltf.Fit)
+    assert isinstance(toml, pltf.Fit)
+    assert yaml.bound == toml.bound
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("model: [", "is not valid YAML: expected the node content, but found '<stream end>' (line 1)"),
+        ("model: 2013-02-99", "is not valid YAML: day is out of range for month"),
+        ("[" * 2000, "is not valid YAML"),
+        ("- model", "a model file must be a table, got ['model']"),
+        ("", "a model file must be a table, got None"),
+        ("model: !!python/object/apply:os.system [true]", "is not valid YAML: could not determine a constructor"),
+        ("a: &x [1, 2]\nb: [*x, *x]", "must not have aliases such as *name"),
+        ("model: ij->ij\nsizes: {no: 2}", "sizes: put the key False in quotes"),
+        ("model: ij->ij\ndata: {X: {index: {2014: u}}}", "data.X.index: put the key 2014 in quotes"),
+    ],
+)
+def test_a_bad_model_file_in_yaml(text: str, why: str, tmp_path: Path) -> None:
+    optional("yaml").safe_load("")
+    (tmp_path / "model.yml").write_text(text)
+    refusal = here("fit", "-m", tmp_path / "model.yml", "-o", tmp_path / "out.nc").refusal
+    assert "model.yml" in refusal
+    assert why in refusal
+
+
 def test_labels_that_are_numbers_in_one_file_and_words_in_another(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("u,p\n1,a\n2,b\n3,a\n")
     (tmp_path / "y.csv").write_text("u,w\n1,c\nx9,d\n")
@@ -157,7 +205,7 @@ REFUSED = [
     ((*FIT, *FILES, "-i", "Y:who=u", "--value", "Y:n", "--of", "X"), "--of needs --holdout"),
     ((*FIT, *FILES, "-i", "Y:who=u", "--value", "Y:n", "--holdout", "0.1", "--of", "x"), "--of must name a tensor"),
     (("fit", "-m", "none.toml", "-o", "out.nc"), "there is no model file none.toml"),
-    (("fit", "-m", "model.yaml", "-o", "out.nc"), "a model file must be TOML, with the extension .toml"),
+    (("fit", "-m", "model.json", "-o", "out.nc"), "a model file must be TOML or YAML (.toml, .yaml, .yml)"),
     (("fit", "-m", "broken.toml", "-o", "out.nc"), "broken.toml is not valid TOML"),
     (("fit", "-m", "typo.toml", "-o", "out.nc"), "typo.toml has an unknown key 'size'; known are"),
     (("fit", "-m", "empty.toml", "-o", "out.nc"), "empty.toml must have the equations as the text 'model'"),

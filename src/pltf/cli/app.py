@@ -254,7 +254,7 @@ ModelText = Annotated[
     typer.Option(
         "--model", "-m", metavar="TEXT", rich_help_panel=MODEL,
         help=r"Equation: 'X\[i,j] = A\[i,r] * B\[j,r]', in short 'ir,jr->ij'; several with ';' between them for "
-        "coupled tensors; or a model file (model.toml).",
+        "coupled tensors; or a model file (model.toml, model.yaml).",
     ),
 ]  # fmt: skip
 Cp = Annotated[

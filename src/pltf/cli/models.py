@@ -13,6 +13,7 @@ from typing import Any
 
 from pltf.cli.parsing import indices_of, range_of, refuse_misspelt, sizes_of
 from pltf.data import Observation
+from pltf.data.numeric import brief
 from pltf.errors import PltfError
 from pltf.hints import suggestion
 from pltf.io.sources import Source as Called
@@ -20,7 +21,7 @@ from pltf.io.sources import database_url
 from pltf.notation import Model, cp, nmf, tucker
 
 KINDS = ("model", "cp", "tucker", "nmf")
-MODEL_FILE = ".toml"
+MODEL_FILES = (".toml", ".yaml", ".yml")
 _KEYS = ("model", "sizes", "priors", "data")  # of a model file
 _PRIOR = ("shape", "mean", "learn", "tie")
 _BY_TENSOR = ("index", "value", "missing")  # options that may name a tensor first, as in X:n
@@ -75,11 +76,11 @@ def with_model_file(options: Mapping[str, Any]) -> dict[str, Any]:
     if text is None or "=" in text or "->" in text:
         return given
     path = Path(text)
-    if path.suffix.lower() in (".yaml", ".yml", ".json"):
-        raise PltfError(f"a model file must be TOML, with the extension {MODEL_FILE}; got {text}")
-    if path.suffix.lower() != MODEL_FILE:
+    if path.suffix.lower() == ".json":
+        raise PltfError(f"a model file must be TOML or YAML ({', '.join(MODEL_FILES)}), got {text}")
+    if path.suffix.lower() not in MODEL_FILES:
         return given
-    held = _read_toml(path)
+    held = _table(_read(path), path, "a model file")
     _known_keys(held, _KEYS, str(path))
     if not isinstance(held.get("model"), str):
         raise PltfError(f"{path} must have the equations as the text 'model'")
@@ -99,15 +100,34 @@ def with_model_file(options: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> Any:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        return tomllib.loads(text) if path.suffix.lower() == ".toml" else _yaml(text, path)
     except FileNotFoundError:
         raise PltfError(f"there is no model file {path}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as reason:
         raise PltfError(f"{path} is not valid TOML: {reason}") from None
     except OSError as reason:
         raise PltfError(f"{path} cannot be read: {reason.strerror}") from None
+
+
+def _yaml(text: str, path: Path) -> Any:
+    """YAML without aliases, with which a small file can describe a huge one."""
+    try:
+        import yaml
+    except ImportError:
+        raise PltfError(f"reading {path} requires pyyaml: pip install 'pltf[io]'") from None
+    try:
+        aliases = any(isinstance(one, yaml.AliasEvent) for one in yaml.parse(text, yaml.SafeLoader))
+        held = None if aliases else yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as reason:
+        mark, problem = getattr(reason, "problem_mark", None), getattr(reason, "problem", None) or str(reason)
+        where = "" if mark is None else f" (line {mark.line + 1})"
+        raise PltfError(f"{path} is not valid YAML: {problem}{where}") from None
+    if aliases:
+        raise PltfError(f"{path} must not have aliases such as *name: write out what they stand for")
+    return held
 
 
 def _known_keys(held: Mapping[str, Any], known: Sequence[str], where: str) -> None:
@@ -118,7 +138,10 @@ def _known_keys(held: Mapping[str, Any], known: Sequence[str], where: str) -> No
 
 def _table(held: Any, path: Path, name: str) -> dict[str, Any]:
     if not isinstance(held, dict):
-        raise PltfError(f"{path}: {name} must be a table, got {held!r}")
+        raise PltfError(f"{path}: {name} must be a table, got {brief(held)}")
+    for key in held:
+        if not isinstance(key, str):  # in YAML, 2014 is a number, and no means False
+            raise PltfError(f"{path}: {name}: put the key {key!r} in quotes")
     return held
 
 
@@ -158,9 +181,9 @@ def _data_in(held: Any, path: Path) -> tuple[dict[str, Path], dict[str, dict[str
         if "file" in told:
             files[name] = _beside(path, told["file"])
         reading[name] = {key: value for key, value in told.items() if key != "file"}
-        columns = told.get("index")
-        if isinstance(columns, dict):
-            reading[name]["index"] = _as_text({str(column): str(index) for column, index in columns.items()})
+        if isinstance(told.get("index"), dict):
+            columns = _table(told["index"], path, f"data.{name}.index")
+            reading[name]["index"] = _as_text({column: str(index) for column, index in columns.items()})
     return files, reading
 
 
