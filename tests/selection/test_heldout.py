@@ -402,7 +402,9 @@ def test_plots_show_both_curves(both: pltf.Selection) -> None:
     left, right = ax.figure.axes
     assert left is ax
     assert left.get_ylabel() == "ELBO (nats)"
-    assert right.get_ylabel() == "log likelihood of held-out cells, with standard error"
+    assert right.get_ylabel() == "held-out log-likelihood ± standard error"
+    assert (left.get_title(), right.get_title()) == ("the ELBO is highest at r = 3\nheld-out cells choose r = 3", "")
+    assert (left.yaxis.label.get_color(), right.yaxis.label.get_color()) == ("C0", "C1")
     heights = right.get_lines()[0].get_ydata()
     np.testing.assert_array_equal(heights, both.summary().sort_values("r")["heldout"])
     alone = quietly(pltf.select, MODEL, X, **SMALL | {"restarts": 1}).plot()

@@ -69,7 +69,7 @@ def search(found: Selection, axes: Any = None) -> Any:
         if found.criterion != "heldout":
             _bounds_against(name, found.table, ax)
         if found.by_hidden_cells:
-            _scores_against(name, found, ax if found.criterion == "heldout" else ax.twinx())
+            _scores_against(name, found, ax if found.criterion == "heldout" else ax.twinx(), ax)
     for ax in drawn[1:] if found.criterion != "both" else ():
         ax.set_ylabel("")
     return drawn[0] if len(drawn) == 1 else np.array(drawn, dtype=object)
@@ -103,8 +103,11 @@ def _bounds_against(name: str, table: pd.DataFrame, ax: Any) -> None:
     ax.set_ylim(limits)
 
 
-def _scores_against(name: str, found: Selection, ax: Any) -> None:
-    """Scores on held-out cells with their standard errors: the best candidate for each value, and the winner."""
+def _scores_against(name: str, found: Selection, ax: Any, titled: Any) -> None:
+    """Scores on held-out cells with their standard errors: the best candidate for each value, and the winner.
+
+    The title goes below that of the axes ``titled``.
+    """
     candidates = [one for one in found.outcomes if one.folds is not None and name in one.label]
     best: dict[Any, tuple[float, float]] = {}
     for one in candidates:
@@ -120,8 +123,13 @@ def _scores_against(name: str, found: Selection, ax: Any) -> None:
     ax.plot([place], [folds.mean], "s", color="C3", markersize=11, fillstyle="none", markeredgewidth=2, zorder=4)
     ax.set_xticks(places, None if sizes else [textwrap.fill(str(one), 24) for one in values])
     ax.set_xlabel(f"size of {name}" if sizes else name)
-    ax.set_ylabel(f"{found.score.replace('_', ' ')} of held-out cells, with standard error")
-    ax.set_title(f"held-out cells choose {name} = {found.best[name]}" if sizes else f"best {name}")
+    ax.margins(x=0.12)
+    ax.set_ylabel(f"held-out {found.score.replace('log_', 'log-').replace('_', ' ')} ± standard error")
+    if ax is not titled:  # which axis goes with which curve
+        titled.yaxis.label.set_color("C0")
+        ax.yaxis.label.set_color("C1")
+    title = f"held-out cells choose {name} = {found.best[name]}" if sizes else f"best {name}"
+    titled.set_title("\n".join(dict.fromkeys(filter(None, (titled.get_title(), title)))))
 
 
 def _bounds(given: Fit | float | Sequence[float]) -> list[float]:
