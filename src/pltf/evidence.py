@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,7 +20,7 @@ from pltf.engines.plan import in_time
 from pltf.engines.registry import facts_of, tensor_engine
 from pltf.engines.scaled import Scaled
 from pltf.engines.sum import Part, SumEngine
-from pltf.errors import ConvergenceWarning, PltfError, py, whole
+from pltf.errors import ConvergenceWarning, PltfError, py, warn_caller, whole
 from pltf.fit import Fit
 from pltf.fitting import Prepared, prepare
 from pltf.gamma import Gamma
@@ -200,7 +199,7 @@ def _of_last_draw(fit: Fit, problem: Problem) -> tuple[float, float]:
 
 def _warn(found: Evidence, effort: Effort) -> None:
     for text in _doubts(found, effort):
-        warnings.warn(text, ConvergenceWarning, stacklevel=4)
+        warn_caller(text, ConvergenceWarning)
 
 
 def _doubts(found: Evidence, effort: Effort) -> Iterator[str]:

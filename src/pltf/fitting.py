@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,7 +20,7 @@ from pltf.engines import registry
 from pltf.engines.plan import Plan, human, physical_memory
 from pltf.engines.registry import facts_of
 from pltf.engines.ways import KINDS, LISTED
-from pltf.errors import ConvergenceWarning, PltfError, py, py_only
+from pltf.errors import ConvergenceWarning, PltfError, py, py_only, warn_caller
 from pltf.fit import Fit, counted_factors, dispersed, masses, remembering, resumable, with_spread
 from pltf.gamma import Array, Gamma, Point, Posterior, Samples
 from pltf.hints import suggestion
@@ -53,8 +52,8 @@ JUDGING_TOL, JUDGING_SWEEPS = 1e-4, (30, 100)  # of the fit for the dispersion: 
 JUDGING_FLOPS = 3e8  # in all of these sweeps; or a quarter of the sweeps of the fit, if more
 
 
-def fit(model: Model, X: Any, *, mask: Any, options: FitOptions, _callers: int = 2) -> Fit:
-    """Fit a model; see :meth:`pltf.Model.fit`. Warnings point ``_callers`` frames up."""
+def fit(model: Model, X: Any, *, mask: Any, options: FitOptions) -> Fit:
+    """Fit a model; see :meth:`pltf.Model.fit`."""
     place = Place(options.checkpoint, options.every, options.resume)
     entropy = options.entropy(place.identity)
     options = replace(options, seed=entropy)
@@ -94,9 +93,9 @@ def fit(model: Model, X: Any, *, mask: Any, options: FitOptions, _callers: int =
         advice = f"{py_only:resume with init=fit, or }use {py:checkpoint=} next time"
         advice = advice if keeper is None else f"rerun with {py:resume=True} to resume"
         text = f"the fit was interrupted in {where}: this is the best result so far; {advice}"
-        warnings.warn(text, ConvergenceWarning, stacklevel=_callers + 1)
+        warn_caller(text, ConvergenceWarning)
     else:
-        ready.warn_of(run, stop, problem.total, stacklevel=_callers + 2)
+        ready.warn_of(run, stop, problem.total)
     return result
 
 
@@ -264,7 +263,7 @@ class Prepared:
 
         return dispersed(fit, dispersions(fit, seen, self.options.dispersion, refit))
 
-    def warn_of(self, run: Run, stop: Stop, total: float, stacklevel: int) -> None:
+    def warn_of(self, run: Run, stop: Stop, total: float) -> None:
         """Warn if the run has not converged, or if float32 is too coarse for its objective."""
         float32 = self.planned.dtype == np.float32
         if not run.converged and run.stopped != ASKED and (stop.tol > 0 or run.n_swept < stop.max_iter):
@@ -272,11 +271,11 @@ class Prepared:
             if run.n_swept < stop.max_iter and float32:
                 advice = f"float32 may be too coarse for these counts: try {py:dtype='float64'}"
             text = f"the fit has not converged: {run.stopped}; {advice}"
-            warnings.warn(text, ConvergenceWarning, stacklevel=stacklevel)
+            warn_caller(text, ConvergenceWarning)
         lost = 1e-8 * total  # benchmarks/NOTES.md: float32 and the bound
         if float32 and lost > 0.01 * abs(run.objective):
             text = f"float32 computes the {self.method.objective} only to within {lost:.2g} for counts this large"
-            warnings.warn(f"{text}: use {py:dtype='float64'}", ConvergenceWarning, stacklevel=stacklevel)
+            warn_caller(f"{text}: use {py:dtype='float64'}", ConvergenceWarning)
 
 
 def _algebra(planned: Plan) -> Algebra[Any]:

@@ -47,7 +47,7 @@ def fold_in(known: Fit, X_new: Any, index: str, *, mask: Any, options: FitOption
         likelihood=likelihood,
         dispersion=None,
     )
-    new = fit(model, data, mask=masks, options=options, _callers=3)
+    new = fit(model, data, mask=masks, options=options)
     # The new rows were learned with the other factors at their means; predictions include the uncertainty of these.
     known_C, known_D = _posteriors(known)
     C, D = ({**{a: part[a] for a in kept if a in part}, **own} for part, own in ((known_C, new.C), (known_D, new.D)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -14,7 +13,7 @@ from pltf.alignment import align
 from pltf.data import Observation
 from pltf.dispersion import dispersions
 from pltf.engines.plan import human, physical_memory
-from pltf.errors import ConvergenceWarning, ObservationError, PltfError, py, py_only
+from pltf.errors import ConvergenceWarning, ObservationError, PltfError, py, py_only, warn_caller
 from pltf.fit import Fit, Sampled, counted_factors, dispersed
 from pltf.fitting import Prepared, judging, patterns_of, prepare
 from pltf.gamma import Gamma
@@ -43,7 +42,7 @@ _FEW = 2  # VB sweeps before chains that learn shapes: components that VB remove
 _START = 5  # in random keys, beside those of a sweep: the draws that chains start from
 
 
-def sample(model: Model, X: Any, *, mask: Any, options: FitOptions, _callers: int = 2) -> Fit:
+def sample(model: Model, X: Any, *, mask: Any, options: FitOptions) -> Fit:
     """Sample from the posterior; see :meth:`pltf.Model.fit` for the options."""
     place = Place(options.checkpoint, options.every, options.resume)
     options = replace(options, seed=options.entropy(place.identity))
@@ -62,7 +61,7 @@ def sample(model: Model, X: Any, *, mask: Any, options: FitOptions, _callers: in
         if keeper.fit.finished is not None:
             return replace(keeper.fit.finished, patterns=patterns_of(seen, options.keep_data))
     ended = Job(ready, options, schedule, seen, keeper).run()
-    _warn(ended, schedule, keeper is not None, _callers + 1)
+    _warn(ended, schedule, keeper is not None)
     return ended.fit
 
 
@@ -294,15 +293,15 @@ def _learned(problem: Problem, kept: Kept) -> dict[str, Gamma]:
     return learned
 
 
-def _warn(ended: Ended, schedule: Schedule, kept: bool, stacklevel: int) -> None:
+def _warn(ended: Ended, schedule: Schedule, kept: bool) -> None:
     if ended.stopped == INTERRUPTED:
         advice = f"{py_only:resume with init=fit, or }use {py:checkpoint=} next time"
         advice = f"rerun with {py:resume=True} to resume" if kept else advice
         what = f"the fit has the first {ended.draws} of {schedule.draws} draws"
         if not ended.draws:
             what = f"with fewer than {FEWEST_DRAWS} draws, the result is the fit where the chains start"
-        warnings.warn(f"sampling was interrupted: {what}; {advice}", ConvergenceWarning, stacklevel=stacklevel + 1)
+        warn_caller(f"sampling was interrupted: {what}; {advice}", ConvergenceWarning)
     elif not ended.fit.converged:
         advice = f"raise {py:draws} or {py:burn_in}{py_only:, or resume with init=fit}"
         text = f"the chains have not converged: {trouble(ended.fit.diagnostics())}; {advice}"
-        warnings.warn(text, ConvergenceWarning, stacklevel=stacklevel + 1)
+        warn_caller(text, ConvergenceWarning)

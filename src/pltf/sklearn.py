@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +18,7 @@ from pltf.data import Observation, observe
 from pltf.data.labels import known_labels
 from pltf.data.sparse_parts import check_sparse
 from pltf.errors import ConvergenceWarning as PltfConvergenceWarning
-from pltf.errors import PltfError, choice, is_number, py, whole
+from pltf.errors import PltfError, choice, is_number, py, warn_caller, whole
 from pltf.fit import Fit
 from pltf.gamma import PARTS, TIES, Array, Gamma
 from pltf.inference.run import ASKED, Sweep, at_limit
@@ -343,7 +342,7 @@ class _Settled:
 
 def _warn(reason: str) -> None:
     text = f"PoissonNMF has not converged: {reason}; raise {py:max_iter} or {py:tol}"
-    warnings.warn(text, ConvergenceWarning, stacklevel=4)
+    warn_caller(text, ConvergenceWarning)
 
 
 def _listed(X: Any) -> Observation:

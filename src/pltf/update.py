@@ -144,7 +144,7 @@ def _grown_prior(known: Fit, came: Incoming, a: str) -> Gamma:
 # -- the fit of a batch-------------------------------------------------------------------------
 
 
-def learned(known: Fit, came: Incoming, before: Beliefs, options: FitOptions, *, _callers: int = 4) -> Fit | None:
+def learned(known: Fit, came: Incoming, before: Beliefs, options: FitOptions) -> Fit | None:
     """Fit the new data, for the rows that they have; None without observed cells."""
     if not came.n_observed:
         return None
@@ -166,7 +166,7 @@ def learned(known: Fit, came: Incoming, before: Beliefs, options: FitOptions, *,
         likelihood=as_option({name: known.likelihoods.get(name, POISSON) for name in came.seen}),
         dispersion=None,
     )
-    return fit(model, dict(came.seen), mask=None, options=options, _callers=_callers)
+    return fit(model, dict(came.seen), mask=None, options=options)
 
 
 def _counted(model: Model, a: str, shapes: Array, counts: Array) -> Array:

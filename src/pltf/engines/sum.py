@@ -5,7 +5,6 @@ Sums may be NumPy arrays or PyTorch tensors.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,7 +17,7 @@ from pltf.engines.base import Counts, Engine, Number
 from pltf.engines.either import added, library, like, one_number
 from pltf.engines.factors import Version, Versioned
 from pltf.engines.memo import Memo
-from pltf.errors import ConvergenceWarning, py
+from pltf.errors import ConvergenceWarning, py, warn_caller
 from pltf.gamma import Array
 
 CANCELLED = 1e-9  # relative size below which a difference has lost its precision
@@ -125,7 +124,7 @@ class SumEngine:
             return self._exact.exposure(factors, of)
         text = "the rates of missing cells are so much larger than the observed ones that exposures lose precision"
         advice = f"list the observed cells, with {py:unlisted='missing'}"
-        warnings.warn(f"{text}: {advice}", ConvergenceWarning, stacklevel=2)
+        warn_caller(f"{text}: {advice}", ConvergenceWarning)
         return exposure.clip(0.0)
 
     def total(self, factors: Mapping[str, Array]) -> Number:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from pltf.data.labels import Labels
 from pltf.data.observe import has_names, is_xarray, observed_again
 from pltf.data.pattern import kept
 from pltf.data.split import HeldOut
-from pltf.errors import PltfError, ScoreWarning, flag, py, whole
+from pltf.errors import PltfError, ScoreWarning, flag, py, warn_caller, whole
 from pltf.fit import Fit
 from pltf.gamma import Array, level_of
 from pltf.inference.progress import Progress
@@ -259,11 +258,11 @@ def score(
     sampled = isinstance(held, HeldOut) and held.sampled
     if sampled:
         text = "zeros are rarer among the held-out cells than in the data: this affects all scores but AUC"
-        warnings.warn(f"{text}, and observed counts seem higher than expected", ScoreWarning, stacklevel=2)
+        warn_caller(f"{text}, and observed counts seem higher than expected", ScoreWarning)
     again = int(np.count_nonzero(pattern.observed(at)))
     if again:
         text = f"{again:,} of the {x.size:,} cells were used in the fit: their scores measure the fit, not prediction"
-        warnings.warn(text, ScoreWarning, stacklevel=2)
+        warn_caller(text, ScoreWarning)
     log_prob = fit.log_prob(at.T, x, draws=draws, seed=seed, of=name, progress=progress)
     busy = expected_by_popularity(seen, pattern, at)
     if fit.likelihoods.get(name) == BERNOULLI:  # expected: the probability of a link

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 import math
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -19,7 +18,7 @@ from scipy import special
 from pltf.data.blocks import Block
 from pltf.data.cell_index import Coords
 from pltf.engines.plan import plan_equation
-from pltf.errors import ScoreWarning
+from pltf.errors import ScoreWarning, warn_caller
 from pltf.gamma import Array
 from pltf.inference.progress import Progress
 from pltf.prediction.cells import Asked
@@ -72,11 +71,11 @@ def _most_probable(
                 count *= 4
                 continue
             text = f"of the {count:,} cells with the largest means, the data support {probability.size:,}"
-            warnings.warn(f"{text}; there may be more", ScoreWarning, stacklevel=4)
+            warn_caller(f"{text}; there may be more", ScoreWarning)
             return cells, probability
         if not found.certain:
             boxes = f"the search stopped after {MOST_BOXES:,} boxes of cells"
-            warnings.warn(f"{boxes}: others may have means of up to {found.rest:.3g}", ScoreWarning, stacklevel=4)
+            warn_caller(f"{boxes}: others may have means of up to {found.rest:.3g}", ScoreWarning)
             return cells, probability
         most_else = min(_most_likely(belief.noise, found.rest), found.rest / atleast)
         if len(found.means) < count or most_else <= probability[-1]:
@@ -85,7 +84,7 @@ def _most_probable(
             if most_else <= 2 * probability[-1]:  # ties and Monte Carlo error only
                 return cells, probability
             text = f"these are the most probable of the {count:,} cells with the largest means; others may exceed them"
-            warnings.warn(f"{text}, because the posterior of some rates is very wide", ScoreWarning, stacklevel=4)
+            warn_caller(f"{text}, because the posterior of some rates is very wide", ScoreWarning)
             return cells, probability
         count *= 4
 

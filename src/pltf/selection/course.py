@@ -271,12 +271,12 @@ class Course:
         with first_interrupt_waits() as pressed:  # the search is complete: only the dispersion can be lost
             return ready.with_dispersion(fit, seen, pressed)
 
-    def warn_of_winner(self, stacklevel: int) -> None:
+    def warn_of_winner(self) -> None:
         """Warn if the winning fit has not converged."""
         assert self._winner is not None
         ready = self.candidates[self._winner.number].ready
         total = math.fsum(one.total for one in self._data.seen.values())
-        ready.warn_of(self._winner.run, self.options.stop, total, stacklevel=stacklevel)
+        ready.warn_of(self._winner.run, self.options.stop, total)
 
     def _unsettled(self) -> int:
         rows: list[Row] = [row for one in self.fits.outcomes.values() for row in one.rows]

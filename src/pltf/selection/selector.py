@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from pltf.cluster import Cluster, client_for
 from pltf.data import Observation
 from pltf.devices import AUTO as BY_PLAN
 from pltf.devices import HOST, gpu
-from pltf.errors import PltfError, SelectionWarning, choice, flag, py, whole
+from pltf.errors import PltfError, SelectionWarning, choice, flag, py, warn_caller, whole
 from pltf.notation import Model
 from pltf.selection.course import AUTO, CRITERIA, Asked, Course
 from pltf.selection.grid import GridPoint, Prior, grid_points, wider
@@ -155,9 +154,9 @@ def select(
         selection = course.selection(seen)
     if keeper is not None and not selection.interrupted:
         keeper.end(selection)
-    course.warn_of_winner(stacklevel=4)
+    course.warn_of_winner()
     for text in marked_doubts(selection):
-        warnings.warn(text, SelectionWarning, stacklevel=2)
+        warn_caller(text, SelectionWarning)
     return selection
 
 
