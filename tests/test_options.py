@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 import pltf
 from pltf.cli import app
+from pltf.errors import OF_DATA
 from pltf.inference.methods import METHODS
 from pltf.options import DTYPES, IF_SET, FitOptions, _rule
 from pltf.selection.course import CRITERIA
@@ -173,6 +175,21 @@ def defaults(function: Callable[..., Any]) -> dict[str, Any]:
     return {name: one.default for name, one in parameters if one.default is not one.empty}
 
 
+def test_arguments_of_the_data_are_those_of_observe() -> None:
+    parameters = inspect.signature(pltf.observe).parameters.values()
+    named = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
+    assert sorted(named) == sorted([*OF_DATA, "name"])
+
+
+@pytest.mark.parametrize("function", [MODEL.fit, MODEL.plan, partial(pltf.select, MODEL)])
+def test_arguments_of_the_data_are_for_observe(function: Callable[..., Any]) -> None:
+    with pytest.raises(pltf.PltfError) as error:
+        function(X, value="n", unlisted="missing")
+    written = "pltf.observe(data, dims=['i', 'j'], value='n', unlisted='missing')"
+    assert str(error.value) == f"value describes the data: pass {written} instead of data"
+    assert error.value.argument == "value"
+
+
 def test_a_fit_has_all_options_in_their_order() -> None:
     assert defaults(pltf.Model.fit) == {"mask": None, **DEFAULTS}
     assert ["mask", *DEFAULTS] == list(defaults(pltf.Model.fit))
@@ -291,7 +308,7 @@ def test_text_as_python() -> None:
 
 
 def test_an_unknown_option_is_an_error() -> None:
-    with pytest.raises(TypeError, match="unexpected keyword argument 'restart'"):
+    with pytest.raises(TypeError, match=r"^fit has no argument 'restart'; did you mean 'restarts'\?"):
         MODEL.fit(X, restart=3)  # type: ignore[call-arg]
 
 

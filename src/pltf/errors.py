@@ -16,19 +16,25 @@ import re
 import reprlib
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from functools import wraps
+from inspect import signature
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
 from pltf.hints import suggestion
 from pltf.terminal import printable
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _OPEN, _CLOSE = "\x0e", "\x0f"  # shift out, shift in: they do not occur in values or file names
 _SPELLED, _ONLY = "=", "-"  # kinds of pieces
 _PIECE = re.compile(f"{_OPEN}([{_SPELLED}{_ONLY}])(.*?){_CLOSE}", re.DOTALL)
 _ROWS = re.compile(r"rows? [0-9]+( and [0-9]+)*")
+# The arguments of `pltf.observe`, which people pass to `fit` as well.
+OF_DATA = ("unlisted", "missing", "shape", "dims", "value", "count", "labels", "duplicates", "keep_blanks", "layer")
 _ARGUMENT = re.compile(r"(?:[A-Z]\w*: )?([A-Za-z_]\w*)(?=$|=|\[)")  # as in "tol", "tol=0", "init['U']", "Gamma: shape"
 
 
@@ -180,6 +186,17 @@ class UnknownNameError(PltfError, KeyError):
         return str(self.args[0])
 
 
+class UnknownArgumentError(PltfError, TypeError):
+    """An unknown argument of a function that takes data; also a :class:`TypeError`.
+
+    >>> import numpy as np, pltf
+    >>> pltf.nmf(rank=2).fit(np.ones((3, 4)), restart=5)
+    Traceback (most recent call last):
+        ...
+    pltf.errors.UnknownArgumentError: fit has no argument 'restart'; did you mean 'restarts'?
+    """
+
+
 class EngineError(PltfError):
     """An unknown engine, or one that does not support these data.
 
@@ -208,7 +225,7 @@ class DataWarning(Sentence, UserWarning):
     >>> with warnings.catch_warnings(action="always", record=True) as told:
     ...     seen = pltf.observe(visits, dims=["user", "page"])
     >>> print(told[-1].message)
-    data: every row counts one, and the column age is not used: name it with value=, or pass count=True
+    data: every row counts one, and the column age is not used: name it with value= in pltf.observe, or pass count=True
     """
 
 
@@ -241,6 +258,33 @@ def warn_caller(text: str, category: type[Warning]) -> None:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == package:
         frame, depth = frame.f_back, depth + 1
     warnings.warn(category(text), stacklevel=depth)
+
+
+def arguments_known(function: Callable[P, T]) -> Callable[P, T]:
+    """Decorate a method of Model or Fit that takes data: an unknown argument is one sentence with what to write."""
+    known = list(signature(function).parameters)
+
+    @wraps(function)
+    def called(*given: P.args, **options: P.kwargs) -> T:
+        for name in options:
+            if name not in known:
+                owner: Any = given[0]
+                refuse_of_data(name, options, getattr(owner, "model", owner).observed)
+                raise UnknownArgumentError(f"{function.__name__} has no argument {name!r}{suggestion(name, known)}")
+        return function(*given, **options)
+
+    return called
+
+
+def refuse_of_data(name: str, options: Mapping[str, Any], observed: Mapping[str, Sequence[str]]) -> None:
+    """Raise an error for an argument that describes the data; ``observed`` are the tensors and their indices."""
+    if name in OF_DATA:
+        given = {
+            "dims": list(next(iter(observed.values()))),
+            **{one: options[one] for one in options if one in OF_DATA},
+        }
+        words = ", ".join(f"{one}={reprlib.repr(value)}" for one, value in given.items())
+        raise UnknownArgumentError(f"{py:{name}} describes the data: pass pltf.observe(data, {words}) instead of data")
 
 
 def whole(argument: str, value: Any, least: int) -> int:

@@ -22,7 +22,7 @@ from pltf.data.split import HeldOut
 from pltf.data.stored import StoredObservation, StoredPattern, open_store
 from pltf.devices import AUTO, HOST, check_device, device_of, gpu
 from pltf.engines.base import Counts
-from pltf.errors import PltfError, choice, flag, py, whole
+from pltf.errors import PltfError, arguments_known, choice, flag, py, whole
 from pltf.gamma import Array, Factor, Gamma, NamedFactors, Point, Posterior, Samples, level_of
 from pltf.hints import suggestion
 from pltf.inference.factors import Factors, frozen
@@ -577,6 +577,7 @@ class Fit:
     def _values(self, values: Any, cells: Asked, of: str | None) -> Array:
         return observed_values(values, cells, self.model.observed[self.tensor(of)], self.labels).reshape(-1)
 
+    @arguments_known
     def fold_in(
         self,
         X_new: Any,
@@ -617,6 +618,7 @@ class Fit:
         options = FitOptions.of(locals())
         return fold_in(self, X_new, index, mask=mask, options=options)
 
+    @arguments_known
     def update(
         self,
         new: Any,

@@ -36,7 +36,9 @@ def test_no_column_is_taken_for_values() -> None:
         seen = pltf.observe(EVENTS, dims=["user", "place"])
     assert told[0].filename == __file__
     assert seen.total == len(EVENTS)
-    with pytest.warns(DataWarning, match="columns age, b are not used: name one with value=, or pass count=True"):
+    with pytest.warns(
+        DataWarning, match="columns age, b are not used: name one with value= in pltf.observe, or pass count=True"
+    ):
         NMF.fit(EVENTS.assign(b=1), max_iter=2, tol=0)
     assert pltf.observe(EVENTS, dims=["user", "place"], count=True).total == len(EVENTS)  # without a warning
     assert pltf.observe(EVENTS, dims=["user", "place"], value="age").total == EVENTS["age"].sum()

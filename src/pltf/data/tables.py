@@ -293,7 +293,8 @@ def warn_of_unused(columns: Sequence[Any], name: str, advice: str = "") -> None:
         return
     few = ", ".join(map(str, columns[:5])) + (f" and {len(columns) - 5} more" if len(columns) > 5 else "")
     told = f"the column {few} is not used" if len(columns) == 1 else f"the columns {few} are not used"
-    advice = advice or f"name {'it' if len(columns) == 1 else 'one'} with {py:value=}, or pass {py:count=True}"
+    one = "it" if len(columns) == 1 else "one"
+    advice = advice or f"name {one} with {py:value=}{py_only: in pltf.observe}, or pass {py:count=True}"
     warn_caller(f"{name}: every row counts one, and {told}: {advice}", DataWarning)
 
 

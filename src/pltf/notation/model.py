@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pltf.cluster import client_for
-from pltf.errors import PltfError, py, py_only, whole
+from pltf.errors import PltfError, arguments_known, py, py_only, whole
 from pltf.hints import suggestion
 from pltf.notation.grammar import Equation, parse
 
@@ -111,6 +111,7 @@ class Model:
                 source.setdefault(index, name)
         return sizes | dict(self._sizes)
 
+    @arguments_known
     def fit(
         self,
         X: Any,
@@ -254,6 +255,7 @@ class Model:
         options = FitOptions.of(locals(), client=client_for(client, X))
         return (sample if options.method == "gibbs" else fit)(self, X, mask=mask, options=options)
 
+    @arguments_known
     def plan(
         self,
         X: Any,

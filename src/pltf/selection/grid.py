@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pltf.data.numeric import brief
-from pltf.errors import PltfError, py, whole
+from pltf.errors import PltfError, UnknownArgumentError, py, refuse_of_data, whole
 from pltf.gamma import Gamma
 from pltf.inference.start import DEFAULT_PRIOR
 from pltf.notation import Model
@@ -110,8 +110,11 @@ def _grid(models: Sequence[Model], sizes: Mapping[str, Any]) -> dict[str, list[i
         if index in observed:
             raise PltfError(f"index '{index}' is observed in {observed[index]}: its size comes from the data")
         if index not in latent:
+            refuse_of_data(index, sizes, models[0].observed)
             known = ", ".join(latent) or "none"
-            raise PltfError(f"unknown argument '{index}': neither an option nor one of the latent indices, {known}")
+            raise UnknownArgumentError(
+                f"unknown argument '{index}': neither an option nor one of the latent indices, {known}"
+            )
         if isinstance(given, (str, bytes, Mapping)):
             raise PltfError(f"sizes of '{index}' must be whole numbers, got {brief(given)}")
         single = isinstance(given, np.ndarray) and given.ndim == 0
