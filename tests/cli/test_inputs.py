@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import sqlite3
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -319,3 +321,26 @@ def test_cells_are_read_with_the_same_options(desk: Path) -> None:
     asked = here("predict", "out.nc", "--cells", "held.csv", *how, "--json")
     assert [cell["user"] for cell in json.loads(asked.out)["cells"]] == ["Zo\u00eb", "bob"]
     assert here("score", "out.nc", *how).refusal == "--encoding needs a table of cells, and no FILE is given"
+
+
+def test_stores_from_standard_input_and_databases(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe(monkeypatch, EVENTS.encode())
+    done = here("prepare", "-", "-i", "user,page", "-o", "piped.pltf")
+    assert (done.code, done.err) == (0, "")
+    assert "2 of 2 user, 2 page; total 3" in done.out
+    with closing(sqlite3.connect("shop.db")) as base, base:
+        pd.read_csv(io.StringIO(EVENTS)).to_sql("visits", base, index=False)
+        pd.DataFrame({"x": [1]}).to_sql("others", base, index=False)
+    words = ("-i", "user,page", "--value", "age", "--sum", "-o", "shop.pltf", "--force")
+    assert "has the tables others, visits: give the name of one" in here("prepare", "shop.db", *words).refusal
+    for source in ("shop.db", f"sqlite:///{desk / 'shop.db'}", f"sqlite+pysqlite:///{desk / 'shop.db'}"):
+        done = here("prepare", source, "--query", "visits", *words)
+        assert "total 89" in done.out, done
+    assert here("fit", "shop.pltf", "--nmf", "1", "-o", "out.nc").code == 0
+    (desk / "a.csv").write_text(EVENTS)
+    assert (
+        "--query cannot be used here: a.csv is a csv file" in here("prepare", "a.csv", "--query", "x", *words).refusal
+    )
+    assert "must have a column 'shop'" in here("prepare", "shop.db", "--query", "visits", "-i", "shop", *words[2:]).refusal
+    for url in ("https://x.org/a.csv", "nonsense://x"):
+        assert here("prepare", url, *words).code == 2

@@ -924,12 +924,14 @@ def convert(
 
 
 @app.command()
+@_reads({name: _OF_FILES[name] for name in ("sheet", "query", "encoding")})
 def prepare(
     files: Annotated[
         list[Path],
         typer.Argument(
             metavar="FILES...",
-            help="Tables of one format: CSV, TSV (also .gz) or Parquet; or one .tns, .npy, HDF5 or Zarr file.",
+            help="Tables of one format: CSV, TSV (also .gz, .zst, .zip), Parquet, Feather, JSON lines, Excel, SQLite "
+            "or DuckDB; the URL of a database; - for standard input; or one .tns, .npy, HDF5 or Zarr file.",
         ),
     ],
     output: Annotated[
@@ -960,6 +962,8 @@ def prepare(
     pltf prepare ratings.csv.gz -i user,film --value stars --missing unlisted -o ratings.pltf
 
     pltf prepare 2025.csv 2026.csv -i who=user,when:day --value n --sum --memory 2GB -o days.pltf
+
+    pltf prepare shop.db --query orders -i user,item -o orders.pltf
     """
     return _do("prepare", locals())
 

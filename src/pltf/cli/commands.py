@@ -653,6 +653,7 @@ def prepare(
     variable: str | None,
     memory: float | None,
     force: bool,
+    **reading: Any,
 ) -> int:
     """Sort tables of any size into a folder of cells."""
     from pltf.io.prepare import prepare as prepared
@@ -668,6 +669,7 @@ def prepare(
         memory_limit=memory,
         overwrite=force,
         progress=tell.shown,
+        **reading,
     )
     parts = "1 part" if done.parts == 1 else f"{done.parts:,} parts"
     sizes = ", ".join(f"{size:,} {dim}" for dim, size in zip(done.dims, done.shape, strict=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import itertools
+import math
 import shlex
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -66,14 +67,19 @@ def reading_of(options: Mapping[str, Any]) -> Reading:
 @contextmanager
 def given_files(options: dict[str, Any], words: Sequence[str]) -> Iterator[None]:
     """Replace inputs that are not files in the options: standard input (-) and database URLs."""
+
+    def source(path: Path) -> Path:
+        url = next((word for word in words if is_url(word) and Path(word) == path), None)
+        if path == Path("-"):
+            return stack.enter_context(standard_input(math.inf if "files" in options else options.get("limit")))
+        return path if url is None else database_url(url) or path
+
     with ExitStack() as stack:
         for name in ("file", "cells"):
-            path = options.get(name)
-            url = next((word for word in words if is_url(word) and Path(word) == path), None)
-            if path == Path("-"):
-                options[name] = stack.enter_context(standard_input(options.get("limit")))
-            elif url is not None:
-                options[name] = database_url(url)
+            if options.get(name) is not None:
+                options[name] = source(options[name])
+        if options.get("files"):
+            options["files"] = list(map(source, options["files"]))
         yield
 
 

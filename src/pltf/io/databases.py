@@ -6,13 +6,14 @@ import re
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pltf.errors import PltfError, py
 from pltf.io.columns import in_words, refuse_absent
 from pltf.io.reading import Reading
-from pltf.io.records import as_table, plain_value
+from pltf.io.records import plain_value
 from pltf.io.word_columns import CELL
 from pltf.memory import Allowance
 
@@ -44,32 +45,19 @@ def without_password(text: str) -> str:
     return _SECRET.sub(r"\1:***@", text)
 
 
-def read_database(
-    path: Path,
-    kind: str,
-    reading: Reading,
-    columns: Sequence[str] | None,
-    allowance: Allowance,
-    most: int | None = None,
-) -> pd.DataFrame:
-    """Read the result of a query."""
-    if kind == "duckdb":
-        return _read_duckdb(path, reading, columns, allowance, most)
+@contextmanager
+def database_rows(
+    path: Path, kind: str, reading: Reading, columns: Sequence[str] | None, allowance: Allowance
+) -> Iterator[tuple[list[str], Iterator[list[Any]]]]:
+    """The columns and rows of the result of a query."""
     with (_sqlite if kind == "sqlite" else _by_url)(path, reading, allowance) as (names, rows):
-        checked = (
-            [plain_value(path, one, f"row {number}", name) for name, one in zip(names, row, strict=True)]
-            for number, row in enumerate(rows, 1)
+        yield (
+            _plain(names, reading),
+            (
+                [plain_value(path, one, f"row {number}", name) for name, one in zip(names, row, strict=True)]
+                for number, row in enumerate(rows, 1)
+            ),
         )
-        return as_table(path, _plain(names, reading), checked, columns, allowance, most)
-
-
-def database_columns(path: Path, kind: str, reading: Reading, allowance: Allowance) -> list[str]:
-    """The column names of the result of a query."""
-    if kind == "duckdb":
-        with _duckdb(path, reading, allowance) as result:
-            return _plain(result.columns, reading)
-    with (_sqlite if kind == "sqlite" else _by_url)(path, reading, allowance) as (names, _):
-        return _plain(names, reading)
 
 
 def _plain(names: Sequence[str], reading: Reading) -> list[str]:
@@ -95,7 +83,9 @@ def _query(path: Path, query: str | None, tables: Sequence[str]) -> str:
 @contextmanager
 def _sqlite(path: Path, reading: Reading, allowance: Allowance) -> Iterator[tuple[list[str], Iterator[Sequence[Any]]]]:
     """Column names and rows of an SQLite query, which has read-only access to this file only."""
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+    with closing(
+        sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False)
+    ) as connection:
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, int(min(max(allowance.left, 1 << 16), 2**30)))
         names = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%' ORDER BY 1"
@@ -142,9 +132,23 @@ def _duckdb(path: Path, reading: Reading, allowance: Allowance) -> Iterator[Any]
         yield found
 
 
-def _read_duckdb(
+def read_duckdb(
     path: Path, reading: Reading, columns: Sequence[str] | None, allowance: Allowance, most: int | None
 ) -> pd.DataFrame:
+    """Read the result of a query."""
+    import pyarrow as pa
+
+    batches = []
+    for batch in duckdb_batches(path, reading, columns, allowance, most):
+        allowance.take(batch.nbytes + CELL * float(batch.num_rows) * batch.num_columns)
+        batches.append(batch)
+    return pa.concat_tables(batches).to_pandas(integer_object_nulls=True, ignore_metadata=True)
+
+
+def duckdb_batches(
+    path: Path, reading: Reading, columns: Sequence[str] | None, allowance: Allowance, most: int | None = None
+) -> Iterator[Any]:
+    """The result of a query as Arrow tables, the first of which may be empty."""
     import pyarrow as pa
 
     with _duckdb(path, reading, allowance) as result:
@@ -152,13 +156,17 @@ def _read_duckdb(
         refuse_absent(path, columns or (), names)
         wanted = [at for at, name in enumerate(names) if columns is None or name in columns][:most]
         reader = result.to_arrow_reader(_BATCH)
-        batches, kinds = [], pa.schema([reader.schema.field(at) for at in wanted])
-        for batch in reader:
-            some = batch.select(wanted)
-            allowance.take(some.nbytes + CELL * float(some.num_rows) * len(wanted))
-            batches.append(some)
-        table = pa.Table.from_batches(batches, kinds).rename_columns([names[at] for at in wanted])
-    return table.to_pandas(integer_object_nulls=True, ignore_metadata=True)
+        for batch in chain([reader.schema.empty_table()], reader):
+            yield pa.table(
+                [batch.column(at) for at in wanted],
+                schema=pa.schema([reader.schema.field(at).with_name(names[at]) for at in wanted]),
+            )
+
+
+def duckdb_columns(path: Path, kind: str, reading: Reading, allowance: Allowance) -> list[str]:
+    """The column names of the result of a query."""
+    with _duckdb(path, reading, allowance) as result:
+        return _plain(result.columns, reading)
 
 
 _COMMENT = re.compile(r"\s+|--[^\n]*(\n|$)|/\*.*?\*/", re.DOTALL)

@@ -43,6 +43,25 @@ def read_feather(
     return table.to_pandas(integer_object_nulls=True, ignore_metadata=True)
 
 
+def feather_batches(path: Path, columns: Sequence[str], allowance: Allowance) -> Iterator[Any]:
+    """Arrow tables of some columns; each may take the whole allowance."""
+    import pyarrow as pa
+
+    wanted = [at for at, name in enumerate(feather_columns(path)) if name in columns]
+    with path.open("rb") as raw:
+        raw.seek(len(_MAGIC))
+        if max(_sizes(pa.PythonFile(raw, mode="r")), default=0.0) > allowance.limit:
+            allowance.refuse()
+    with path.open("rb") as raw:
+        raw.seek(len(_MAGIC))
+        options = pa.ipc.IpcReadOptions(included_fields=wanted)
+        with pa.ipc.open_stream(pa.PythonFile(raw, mode="r"), options=options) as batches:
+            for batch in batches:
+                table = pa.Table.from_batches([batch])
+                refuse_broken(path, table)
+                yield table
+
+
 def feather_columns(path: Path) -> list[str]:
     """The names of the columns."""
     import pyarrow as pa

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,16 +13,17 @@ from pltf.errors import PltfError, py
 from pltf.io.annotated import read_annotated
 from pltf.io.arrays import read_mat, read_netcdf, read_npy, read_npz
 from pltf.io.columns import refuse_absent
-from pltf.io.databases import database_columns, read_database
+from pltf.io.databases import database_rows, duckdb_batches, duckdb_columns, read_duckdb
 from pltf.io.delimited import delimited_columns, header, line_of, read_delimited
-from pltf.io.feather import feather_columns, read_feather
-from pltf.io.json_lines import json_columns, line_of_record, read_json
+from pltf.io.feather import feather_batches, feather_columns, read_feather
+from pltf.io.json_lines import json_rows, line_of_record
 from pltf.io.listed import read_tns
 from pltf.io.opening import beginning, looks_like_utf_16, name_inside, packing_of, readable, zip_kind
 from pltf.io.parquet import parquet_columns, read_parquet
 from pltf.io.reading import TEXTS, Reading
+from pltf.io.records import as_table, in_batches
 from pltf.io.sources import Source
-from pltf.io.workbook import read_workbook, row_in_sheet, workbook_columns
+from pltf.io.workbook import row_in_sheet, workbook_rows
 from pltf.memory import Allowance
 from pltf.store.fits import as_path
 
@@ -131,10 +133,23 @@ def _table_reader(
         wanted = None if columns is None else [one for one, name in zip(written, plain, strict=True) if name in columns]
         table = read(path, wanted, allowance, most)
         return table.set_axis(header([str(one) for one in table.columns], reading), axis=1)
-    if kind == "excel":
-        return read_workbook(path, reading, columns, allowance, most)
-    read_rows = read_json if kind in ("json", "jsonl") else read_database
-    return read_rows(path, kind, reading, columns, allowance, most)
+    if kind == "duckdb":
+        return read_duckdb(path, reading, columns, allowance, most)
+    with _ROWS[kind](path, kind, reading, columns, allowance) as (names, rows):
+        return as_table(path, names, rows, columns, allowance, most)
+
+
+def table_batches(path: Path, kind: str, reading: Reading, columns: Sequence[str]) -> Iterator[Any]:
+    """Some columns of a table, of pandas or Arrow, in batches. Text and Parquet are for DuckDB."""
+    allowance = Allowance(path, reading.limit)
+    with readable(path, kind, reading.encoding):
+        if kind == "duckdb":
+            yield from duckdb_batches(path, reading, columns, allowance)
+        elif kind == "feather":
+            yield from feather_batches(path, columns, allowance)
+        else:
+            with _ROWS[kind](path, kind, reading, columns, allowance) as (names, rows):
+                yield from in_batches(path, names, rows, columns, reading.limit)
 
 
 def kind_of(path: Path, reading: Reading) -> str:
@@ -204,7 +219,10 @@ def table_columns(path: Path, kind: str, reading: Reading | None = None) -> list
     reading = reading or Reading()
     allowance = Allowance(path, reading.limit)
     with readable(path, kind, reading.encoding):
-        return _COLUMNS[kind](path, kind, reading, allowance)
+        if kind in _COLUMNS:
+            return _COLUMNS[kind](path, kind, reading, allowance)
+        with _ROWS[kind](path, kind, reading, None, allowance) as (names, _):
+            return names
 
 
 def place_of(path: Path, kind: str, reading: Reading, row: int) -> str:
@@ -223,12 +241,16 @@ _COLUMNS: dict[str, Callable[[Path, str, Reading, Allowance], list[str]]] = {
     "tsv": lambda path, kind, reading, allowance: delimited_columns(path, kind, allowance, reading),
     "parquet": lambda path, kind, reading, allowance: header(parquet_columns(path), reading),
     "feather": lambda path, kind, reading, allowance: header(feather_columns(path), reading),
-    "excel": lambda path, kind, reading, allowance: workbook_columns(path, reading, allowance),
-    "jsonl": json_columns,
-    "json": json_columns,
-    "sqlite": database_columns,
-    "duckdb": database_columns,
-    "sql": database_columns,
+    "duckdb": duckdb_columns,
+}
+_ROWS: dict[
+    str, Callable[..., AbstractContextManager[tuple[list[str], Iterator[Sequence[Any]]]]]
+] = {  # context managers of names and rows
+    "excel": workbook_rows,
+    "jsonl": json_rows,
+    "json": json_rows,
+    "sqlite": database_rows,
+    "sql": database_rows,
 }
 _READERS: dict[str, Callable[[Path, str | None, Allowance], Any]] = {
     "npz": read_npz,

@@ -4,41 +4,37 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pltf.errors import PltfError
 from pltf.io.columns import refuse_absent
 from pltf.io.opening import Lines, opened
 from pltf.io.reading import Reading
-from pltf.io.records import as_table, plain_value
+from pltf.io.records import plain_value
 from pltf.memory import Allowance
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _EXPANDED = 40  # most bytes of Python objects per character of JSON, as in [[],[],[]]
 _WANTED = 'must be a list of records, or have one record per line (in pandas: to_json(path, orient="records"))'
 Record = dict[str, Any]
 
 
-def read_json(
-    path: Path,
-    kind: str,
-    reading: Reading,
-    columns: Sequence[str] | None,
-    allowance: Allowance,
-    most: int | None = None,
-) -> pd.DataFrame:
-    """Read a table of records; absent fields are missing values."""
+@contextmanager
+def json_rows(
+    path: Path, kind: str, reading: Reading, columns: Sequence[str] | None, allowance: Allowance
+) -> Iterator[tuple[list[str], Iterator[list[Any]]]]:
+    """The names of some fields, or of all, and the rows of their values; absent fields are missing values."""
     known = json_columns(path, kind, reading, Allowance(path, allowance.limit))
     refuse_absent(path, columns or (), known)
-    names = [name for name in known if columns is None or name in columns][:most]
-    rows = (
-        [plain_value(path, record.get(name), where, name) for name in names]
-        for where, record in _records(path, kind, reading, allowance)
+    names = [name for name in known if columns is None or name in columns]
+    yield (
+        names,
+        (
+            [plain_value(path, record.get(name), where, name) for name in names]
+            for where, record in _records(path, kind, reading, allowance)
+        ),
     )
-    return as_table(path, names, rows, None, allowance)
 
 
 def json_columns(path: Path, kind: str, reading: Reading, allowance: Allowance) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from pltf.memory import Allowance
 if TYPE_CHECKING:
     import pandas as pd
 
-_ROWS = 1 << 12  # rows per block
+_ROWS, _BATCH = 1 << 12, 1 << 16  # rows per block
 _OBJECT = 64  # size of a Python object in bytes, without its characters
 
 
@@ -43,6 +43,15 @@ def as_table(
     table = pd.DataFrame({at: pd.Series(one, dtype=object).infer_objects() for at, one in enumerate(held)})
     table.columns = pd.Index([names[at] for at in wanted], dtype=object)
     return table
+
+
+def in_batches(
+    path: Path, names: Sequence[str], rows: Iterable[Sequence[Any]], columns: Sequence[str] | None, limit: float | None
+) -> Iterator[pd.DataFrame]:
+    """Tables of the wanted columns of some of the rows at a time."""
+    rest = iter(rows)
+    while block := list(islice(rest, _BATCH)):
+        yield as_table(path, names, block, columns, Allowance(path, limit))
 
 
 def plain_value(path: Path, value: Any, where: str, column: str) -> Any:

@@ -8,17 +8,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 from zipfile import ZipFile
 
 from pltf.errors import PltfError, py
 from pltf.io.columns import in_words
 from pltf.io.reading import Reading
-from pltf.io.records import as_table
 from pltf.memory import Allowance
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _MOST_ROWS = 1 << 20  # that a sheet can have
 _EXPANDED = 8  # bytes in memory for each byte of shared words
@@ -28,19 +24,13 @@ _ROW_END = re.compile(rb"</(?:[\w.-]+:)?row\s*>|<(?:[\w.-]+:)?row\b[^<>]*/>")
 Cells = tuple[Any, ...]
 
 
-def read_workbook(
-    path: Path, reading: Reading, columns: Sequence[str] | None, allowance: Allowance, most: int | None = None
-) -> pd.DataFrame:
-    """Read a table from a sheet; the first non-empty row is the header, and empty rows are skipped."""
+@contextmanager
+def workbook_rows(
+    path: Path, kind: str, reading: Reading, columns: Sequence[str] | None, allowance: Allowance
+) -> Iterator[tuple[list[str], Iterator[Cells]]]:
+    """The columns and rows of a sheet; the first non-empty row is the header, and empty rows are skipped."""
     with _rows(path, reading, allowance) as rows:
-        names = _names(path, reading, rows)
-        return as_table(path, names, (row for _, row in rows), columns, allowance, most)
-
-
-def workbook_columns(path: Path, reading: Reading, allowance: Allowance) -> list[str]:
-    """The names of the columns of a sheet."""
-    with _rows(path, reading, allowance) as rows:
-        return _names(path, reading, rows)
+        yield _names(path, reading, rows), (row for _, row in rows)
 
 
 def row_in_sheet(path: Path, reading: Reading, row: int) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +206,73 @@ def test_sources_of_every_kind(kind: str, tmp_path: Path) -> None:
     found = assert_same(tmp_path / "cells", seen)
     assert (done.cells, done.shape, done.total) == (len(found.cells), seen.shape, seen.total)
     connection.close()
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["feather", "jsonl", "json", "excel", "sqlite", "duckdb", "sql", "zip", "zst", "utf-16", "gz and utf-16", "cp1252"],
+)
+def test_files_of_every_kind(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("databases", "records"):
+        monkeypatch.setattr(f"pltf.io.{module}._BATCH", 70)
+    rng = np.random.default_rng(9)
+    words = [" Zoë", "ann ", "bob", "10", "9"]
+    table = pd.DataFrame({"user": rng.choice(words, 200), "shop": rng.integers(8, 12, 200)})
+    table["when"] = [f"2026-{month:02d}-15" for month in rng.integers(1, 6, 200)]
+    table["n"] = pd.array([*rng.integers(0, 9, 199), None], dtype="Int64")
+    table.loc[199, "shop"] = 12  # a cell without a value
+    files, options = written(table, kind, tmp_path)
+    dims = {"user": "who", "shop": "shop", "when:month": "month"}
+    done = pltf.prepare(
+        files, tmp_path / "cells", dims=dims, value="n", duplicates="sum", unlisted="missing", **options
+    )
+    seen = pltf.observe(table, dims=dims, value="n", duplicates="sum", unlisted="missing")
+    found = assert_same(tmp_path / "cells", seen)
+    assert (done.cells, done.shape, done.total) == (len(found.cells), seen.shape, seen.total)
+    assert found.labels["who"].names() == ["10", "9", "Zoë", "ann", "bob"]
+
+
+def written(table: pd.DataFrame, kind: str, folder: Path) -> tuple[Any, dict[str, Any]]:
+    """A table in files, and the options that read them."""
+    path = folder / f"a.{ {'excel': 'xlsx', 'sql': 'sqlite'}.get(kind, kind) }"
+    if kind in ("sqlite", "sql"):
+        with closing(sqlite3.connect(path)) as base, base:
+            table.to_sql("visits", base, index=False)
+            pd.DataFrame({"x": [b"0"]}).to_sql("others", base, index=False)
+        query = "SELECT * FROM visits"
+        return (f"sqlite:////{path}" if kind == "sql" else path), {"query": query if kind == "sql" else "visits"}
+    if kind == "duckdb":
+        arrow = pa.Table.from_pandas(table, preserve_index=False)
+        with duckdb.connect(str(path)) as base:
+            base.register("arrow", arrow)
+            base.execute("CREATE TABLE visits AS SELECT * FROM arrow").fetchall()
+        return path, {}
+    if kind == "feather":  # in two files
+        for name, half in zip("ab", (table.iloc[:90], table.iloc[90:]), strict=True):
+            schema = pa.schema([("user", pa.dictionary(pa.int8(), pa.string())), ("shop", pa.int64())])
+            schema = schema.append(pa.field("when", pa.string())).append(pa.field("n", pa.int64()))
+            arrow = pa.Table.from_pandas(half.astype({"user": "category"}), schema=schema, preserve_index=False)
+            required("pyarrow.feather").write_feather(arrow, folder / f"{name}.feather", chunksize=40)
+        return str(folder / "*.feather"), {}
+    if kind == "excel":
+        with pd.ExcelWriter(path) as book:
+            pd.DataFrame({"x": [1]}).to_excel(book, sheet_name="first", index=False)
+            table.to_excel(book, sheet_name="second", index=False)
+        return path, {"sheet": "second"}
+    if kind in ("json", "jsonl"):
+        table.to_json(path, orient="records", lines=kind == "jsonl")
+        return path, {}
+    if kind == "zip":
+        table.to_csv(folder / "a.csv.zip", index=False)
+        return folder / "a.csv.zip", {}
+    if kind == "zst":
+        with pa.output_stream(str(folder / "a.csv.zst"), compression="zstd") as file:
+            file.write(table.to_csv(index=False).encode())
+        return folder / "a.csv.zst", {}
+    encoding = kind.removeprefix("gz and ")
+    path = folder / ("a.csv" if encoding == kind else "a.csv.gz")
+    table.to_csv(path, index=False, encoding=encoding)
+    return path, {"encoding": encoding}
 
 
 def test_categories_are_labels_in_their_order(tmp_path: Path) -> None:

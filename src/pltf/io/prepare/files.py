@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -13,9 +14,9 @@ from pltf.data.tables import Key
 from pltf.errors import ObservationError, PltfError
 from pltf.io.columns import refuse_absent
 from pltf.io.delimited import delimited_columns, separator_of
-from pltf.io.opening import packing_of, readable
+from pltf.io.opening import packing_of, readable, unpacked
 from pltf.io.prepare.database import Database, named, quoted
-from pltf.io.prepare.sources import BAD, ROWS_TABLE, VALUE, Kind, Rows, kind_of, same_kinds
+from pltf.io.prepare.sources import BAD, ROWS_TABLE, VALUE, Kind, Rows, kind_of, name_of, same_kinds
 from pltf.io.word_columns import NO_VALUE, TRUTH, number_in
 from pltf.memory import Allowance
 
@@ -29,7 +30,7 @@ class FileTable:
     def __init__(self, files: Sequence[Path], links: Path) -> None:
         self.original = list(files)
         self.files = [_as_read(file, links / f"source-{number}") for number, file in enumerate(files)]
-        self.name = str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
+        self.name = name_of(files)
 
     def labels(self, keys: Sequence[Key]) -> Mapping[str, Labels]:
         """Files define no labels themselves."""
@@ -45,6 +46,13 @@ def _as_read(file: Path, link: Path) -> Path:
         return file.resolve() if not _GLOB & set(str(file.resolve())) else file.absolute()
     link.symlink_to(file.absolute())
     return link
+
+
+def _decoded(file: Path, target: Path, encoding: str | None) -> Path:
+    """A copy of text in UTF-8, without its compression, which DuckDB can read."""
+    with unpacked(file, encoding) as text, target.open("wb") as copy:
+        shutil.copyfileobj(text, copy)
+    return target
 
 
 class ParquetTable(FileTable):
@@ -108,11 +116,14 @@ def number_sql(cell: str, kind: Kind, name: str, column: str) -> str:
 class TextTable(FileTable):
     """Delimited text files, whose columns are read once into the database."""
 
-    def __init__(self, files: Sequence[Path], links: Path, kind: str) -> None:
+    def __init__(self, files: Sequence[Path], links: Path, kind: str, encoding: str | None) -> None:
         super().__init__(files, links)
         self._heads = []
-        for file in files:
-            with readable(file, kind):
+        for number, file in enumerate(files):
+            with readable(file, kind, encoding):
+                if encoding is not None or packing_of(file) == "zip":
+                    self.files[number] = _decoded(file, links / f"text-{number}", encoding)
+                    file = self.files[number]
                 separator = separator_of(file, kind)
                 self._heads.append((separator, tuple(delimited_columns(file, kind, Allowance(file))), packing_of(file)))
 

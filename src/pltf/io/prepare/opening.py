@@ -16,25 +16,27 @@ from pltf.data.observe import is_frame, is_xarray
 from pltf.data.stored import is_store
 from pltf.data.tables import is_table
 from pltf.errors import ObservationError, PltfError, py
-from pltf.io.files import guess
-from pltf.io.opening import packing_of
+from pltf.io.databases import is_url
+from pltf.io.files import TABLES, kind_of
 from pltf.io.prepare import dense, streams
 from pltf.io.prepare.files import ParquetTable, TextTable
 from pltf.io.prepare.sources import Source
-from pltf.store.plain_file import check_plain_file
+from pltf.io.reading import Reading
+from pltf.io.sources import Source as Called
+from pltf.io.sources import database_url
 
 _PATTERN = frozenset("*?[")
 
 
-def opened_source(source: Any, work: Path, variable: str | None, connection: Any, name: str | None) -> Source:
+def opened_source(source: Any, work: Path, reading: Reading, connection: Any, name: str | None) -> Source:
     """The source as rows; ``work`` is a folder for links to files."""
     called = name or "data"
     if connection is not None:
         return _of_sql(source, connection, called)
-    opened = _of_paths(source, work, variable)
+    opened = _of_paths(source, work, reading)
     if opened is None:
-        if variable is not None:
-            raise PltfError(f"{py:variable} requires a file of arrays, got {brief(variable)}")
+        if reading.variable is not None:
+            raise PltfError(f"{py:variable} requires a file of arrays, got {brief(reading.variable)}")
         opened = _of_object(source, called)
     if name is not None:
         opened.name = name
@@ -100,32 +102,32 @@ def _in_words(source: Any) -> str:
 # -- files --------------------------------------------------------------------------------------
 
 
-def _of_paths(source: Any, work: Path, variable: str | None) -> Source | None:
-    """A source in files; None if the source is not made of paths."""
+def _of_paths(source: Any, work: Path, reading: Reading) -> Source | None:
+    """A source in files or in a database; None if the source is not made of paths."""
     given = [source] if _is_path(source) else source
     if not isinstance(given, (list, tuple)) or not given or not all(map(_is_path, given)):
         return None
-    files = [file for one in given for file in _expanded(os.fspath(one))]
+    files = [file for one in given for file in _expanded(one)]
     twice = [file for place, file in enumerate(files) if file in files[:place]] if len(files) < 1000 else []
     if twice:
         raise PltfError(f"{twice[0]} is listed twice")
     if len(files) == 1 and files[0].is_dir():
         if is_store(files[0]):
             raise PltfError(f"{files[0]} is a cell store already")
-        return dense.of_zarr(files[0], variable)
-    kinds = [_kind(file) for file in files]
+        return dense.of_zarr(files[0], reading.variable)
+    kinds = [kind_of(file, reading) for file in files]
     others = [file for file, kind in zip(files, kinds, strict=True) if kind != kinds[0]]
     if others:
         raise PltfError(f"all files must have one format: {files[0]} is {kinds[0]}, and {others[0]} is not")
-    if variable is not None and kinds[0] != "netcdf":
-        raise PltfError(f"{py:variable} requires a file of arrays, and {files[0]} is {kinds[0]}")
     if kinds[0] == "parquet":
         return ParquetTable(files, work)
     if kinds[0] in ("csv", "tsv"):
-        return TextTable(files, work, kinds[0])
+        return TextTable(files, work, kinds[0], reading.encoding)
+    if kinds[0] in TABLES:
+        return streams.of_files(files, kinds[0], reading)
     if len(files) > 1:
-        raise PltfError(f"several files must be CSV, TSV or Parquet, and {files[0]} is {kinds[0]}")
-    return _of_one(files[0], kinds[0], variable)
+        raise PltfError(f"several files must be tables, and {files[0]} is {kinds[0]}")
+    return _of_one(files[0], kinds[0], reading.variable)
 
 
 def _of_one(file: Path, kind: str, variable: str | None) -> Source:
@@ -142,21 +144,18 @@ def _is_path(one: Any) -> bool:
     return isinstance(one, (str, os.PathLike)) and isinstance(os.fspath(one), str)
 
 
-def _expanded(text: str) -> list[Path]:
-    """The files that match a pattern, sorted, or the file with this name."""
+def _expanded(given: Any) -> list[Path]:
+    """The files that match a pattern, sorted, or the file with this name, or the database at this URL."""
+    if isinstance(given, Called):
+        return [given]
+    text = os.fspath(given)
     if "\0" in text or not text:
         raise PltfError(f"{py:source} must be a file name, got {brief(text)}")
+    if is_url(text):
+        return [database_url(text) or Path(text)]
     if not _PATTERN & set(text) or os.path.lexists(text):
         return [Path(text)]
     found = sorted(glob.glob(text, recursive=True))
     if not found:
         raise PltfError(f"no file matches {text}")
     return [Path(one) for one in found]
-
-
-def _kind(file: Path) -> str:
-    check_plain_file(file)
-    kind = guess(file)
-    if packing_of(file) == "zip":
-        raise PltfError(f"{file} is packed with zip: unpack it first")
-    return kind

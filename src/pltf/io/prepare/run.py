@@ -32,6 +32,7 @@ from pltf.io.prepare.opening import opened_source
 from pltf.io.prepare.sources import VALUE, Fingerprint, Rows, Source
 from pltf.io.prepare.streams import TnsFile
 from pltf.io.prepare.target import checked_target, new_store
+from pltf.io.reading import Reading
 from pltf.memory import at_hand, checked_limit, save_address_space
 from pltf.threads import available_threads
 
@@ -80,6 +81,9 @@ def prepare(
     labels: Mapping[str, Any] | None = None,
     duplicates: str = "error",
     variable: str | None = None,
+    sheet: str | None = None,
+    query: str | None = None,
+    encoding: str | None = None,
     connection: Any = None,
     memory_limit: float | None = None,
     threads: int | None = None,
@@ -96,8 +100,9 @@ def prepare(
     Parameters
     ----------
     source
-        Files: a path, a pattern such as ``"events/*.parquet"``, or a list of them, all CSV, all TSV (also .gz), or all
-        Parquet; one ``.tns``, ``.npy``, HDF5 or Zarr. Tables of pandas, polars, pyarrow or ``dask.dataframe``; an
+        Files: a path, a pattern such as ``"events/*.parquet"``, or a list of them, all of one format: CSV, TSV (also
+        .gz, .zst, .zip), Parquet, Feather, JSON lines, Excel, SQLite or DuckDB; the URL of a database; one ``.tns``,
+        ``.npy``, HDF5 or Zarr. Tables of pandas, polars, pyarrow or ``dask.dataframe``; an
         iterable of tables or Arrow batches; a DuckDB relation, or SQL with ``connection=``. Dense arrays of NumPy,
         h5py, Zarr, Dask and xarray, where NaN is missing and zero is a value.
     path
@@ -106,6 +111,8 @@ def prepare(
         As for :func:`pltf.observe`.
     variable
         Name of the array, in a file with several arrays.
+    sheet, query, encoding
+        Sheet of a workbook; SQL or the name of a table, for a database; encoding of text, such as ``"cp1252"``.
     connection
         A DuckDB connection, if ``source`` is an SQL query.
     memory_limit
@@ -147,11 +154,12 @@ def prepare(
     memory = _memory(memory_limit)
     threads = available_threads() if threads is None else whole("threads", threads, 1)
     given = _given_labels(labels)
+    reading = Reading(variable=variable, sheet=sheet, query=query, encoding=encoding)
     with (
         new_store(target, overwrite) as (store, work),
         Progress(flag("progress", progress), 1.0, time_left=True) as bar,
     ):
-        data = opened_source(source, work, variable, connection, name)
+        data = opened_source(source, work, reading, connection, name)
         before = Fingerprint(data.files)
         keys = _keys(data, dims, shape)
         _check_value(data, keys, value)

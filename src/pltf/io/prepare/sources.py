@@ -75,6 +75,11 @@ class Source(Protocol):
         """The sizes of the modes if the columns hold positions, otherwise None."""
 
 
+def name_of(files: Sequence[Path]) -> str:
+    """What files are called in messages."""
+    return str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
+
+
 def kind_of(type_: Any) -> Kind:
     """The kind of column for an Arrow type."""
     import pyarrow.types as of

@@ -1,4 +1,4 @@
-"""Sources that are read once, in batches: tables in memory, iterables of tables, DuckDB relations, .tns files."""
+"""Sources that are read once, in batches: tables in memory and in files, iterables of tables, DuckDB relations."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from pltf.data.tables import Key
 from pltf.errors import ObservationError, PltfError
 from pltf.io.arrow_text import whole_lines
 from pltf.io.columns import in_words
+from pltf.io.files import table_batches, table_columns
 from pltf.io.listed import single_lines, tns_head
 from pltf.io.opening import Lines, opened, readable, unpacked
 from pltf.io.prepare.database import Database, named
-from pltf.io.prepare.sources import ROWS_TABLE, VALUE, Kind, Rows, kind_of
+from pltf.io.prepare.sources import ROWS_TABLE, VALUE, Kind, Rows, kind_of, name_of
+from pltf.io.reading import Reading
 from pltf.memory import Allowance
 
 _ROWS = 1 << 18  # of a batch
@@ -57,7 +59,8 @@ class Stream:
         """A table in the database."""
         wanted = [key.column for key in keys] + ([] if value is None else [value])
         names = [f"c{number}" for number in range(len(keys))] + ([] if value is None else [VALUE])
-        batches = _alike(self._begin(list(dict.fromkeys(wanted))), wanted, names, len(keys), self.name)
+        plain = [key.column not in self._categories for key in keys]
+        batches = _alike(self._begin(list(dict.fromkeys(wanted))), wanted, names, plain, self.name)
         first = next(batches, None)
         if first is None:
             raise ObservationError(f"{self.name} has no rows")
@@ -67,9 +70,12 @@ class Stream:
         return Rows(ROWS_TABLE, kinds, None if value is None else Kind("real"))
 
 
-def _alike(blocks: Iterable[Any], wanted: Sequence[str], names: Sequence[str], keys: int, name: str) -> Iterator[Any]:
-    """Convert batches to the types of the first one."""
+def _alike(
+    blocks: Iterable[Any], wanted: Sequence[str], names: Sequence[str], plain: Sequence[bool], name: str
+) -> Iterator[Any]:
+    """Convert batches to the types of the first one. Blanks around labels are stripped, except in categories."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     types: list[Any] = []
     for number, block in enumerate(blocks):
@@ -80,13 +86,16 @@ def _alike(blocks: Iterable[Any], wanted: Sequence[str], names: Sequence[str], k
         for place, column in enumerate(wanted):
             what = f"{name}: column {column!r}"
             array = table.column(column).combine_chunks()
-            if place >= keys:
+            if place >= len(plain):
                 held.append(_values(array, what))
                 continue
             type_ = _kept_type(array.type)
             if len(types) <= place:
                 types.append(type_)
-            held.append(_labels(array, types[place], what, number))
+            labels = _labels(array, types[place], what, number)
+            held.append(
+                pc.utf8_trim_whitespace(labels) if plain[place] and kind_of(labels.type).name == "text" else labels
+            )
         yield from pa.table(held, names=list(names)).to_batches(_ROWS)
 
 
@@ -249,6 +258,18 @@ def of_dask(frame: Any, name: str) -> Stream:
         return (some.partitions[number].compute() for number in range(some.npartitions))
 
     return Stream(name, list(frame.columns), begin)
+
+
+def of_files(files: Sequence[Path], kind: str, reading: Reading) -> Stream:
+    """Tables in files of one format, or in a database, one batch at a time."""
+
+    def begin(wanted: Sequence[str]) -> Iterator[Any]:
+        for file in files:
+            yield from table_batches(file, kind, reading, wanted)
+
+    stream = Stream(name_of(files), table_columns(files[0], kind, reading), begin)
+    stream.files = [file for file in files if kind != "sql"]
+    return stream
 
 
 # -- FROSTT -------------------------------------------------------------------------------------
