@@ -281,6 +281,7 @@ def test_the_probability_is_shown_where_it_says_more_than_the_count(tmp_path: Pa
 
     assert of((0.7, 1.2), (0.3, 0.4))
     assert not of((0.999, 7.0), (0.98, 4.0))
+    assert not of((0.7201, 700.0), (0.7202, 400.0))  # excess zeros
     assert not of((0.0010, 0.001001), (0.0005, 0.0005))
     X = np.random.default_rng(0).poisson(np.outer([9.0, 12, 8, 30, 10], [1.0, 2, 3, 1])).astype(float)
     X[[0, 1, 2, 3], [0, 1, 2, 3]] = np.nan

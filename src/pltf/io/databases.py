@@ -49,12 +49,15 @@ def without_password(text: str) -> str:
 def database_rows(
     path: Path, kind: str, reading: Reading, columns: Sequence[str] | None, allowance: Allowance
 ) -> Iterator[tuple[list[str], Iterator[list[Any]]]]:
-    """The columns and rows of the result of a query."""
-    with (_sqlite if kind == "sqlite" else _by_url)(path, reading, allowance) as (names, rows):
+    """The names and rows of some columns, or of all, of the result of a query."""
+    with (_sqlite if kind == "sqlite" else _by_url)(path, reading, allowance) as (written, rows):
+        known = _plain(written, reading)
+        refuse_absent(path, columns or (), known)
+        wanted = [(at, name) for at, name in enumerate(known) if columns is None or name in columns]
         yield (
-            _plain(names, reading),
+            [name for _, name in wanted],
             (
-                [plain_value(path, one, f"row {number}", name) for name, one in zip(names, row, strict=True)]
+                [plain_value(path, row[at], f"row {number}", name) for at, name in wanted]
                 for number, row in enumerate(rows, 1)
             ),
         )

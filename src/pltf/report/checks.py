@@ -13,7 +13,7 @@ from pltf.errors import PltfError
 from pltf.fit import Fit
 from pltf.gamma import Array
 from pltf.metrics import Scores, score
-from pltf.report.formatting import many, number, sentence
+from pltf.report.formatting import many, number, percent, sentence
 from pltf.report.predictions import held_tensor, noted
 
 MOST_SCORED = 30_000  # held-out cells; more take long and hardly change the scores
@@ -125,8 +125,8 @@ def _coverage(scores: Scores) -> tuple[str, ...]:
     """The share of the values in the intervals, and the expected share."""
     told = []
     for kind, row in scores.coverage.iterrows():
-        held = f"{row['inside']:.1%} of the values lie in the {row['level']:.0%} intervals of the {kind}"
-        told.append(f"{held} ({row['expected']:.1%} expected if the fit is right).")
+        held = f"{percent(row['inside'])} of the values lie in the {percent(row['level'])} intervals of the {kind}"
+        told.append(f"{held} ({percent(row['expected'])} expected if the fit is right).")
     if "rate" in scores.coverage.index and scores.coverage.loc["rate", "expected"] < 0.5:
         told.append("Counts scatter around their rates, so few of them lie in the intervals of the rate.")
     return tuple(told)

@@ -18,7 +18,7 @@ from pltf.errors import PltfError, ScoreWarning
 from pltf.fit import Fit
 from pltf.likelihoods import BERNOULLI
 from pltf.report.components import LEVEL
-from pltf.report.formatting import names, number, sentence
+from pltf.report.formatting import names, number, probability, sentence
 
 CERTAIN = 0.95  # where all cells are more probable than this, their counts are what differs
 
@@ -51,8 +51,9 @@ class Predictions:
 
     @property
     def tells_probability(self) -> bool:
-        """Whether the probability of a count says more than the expected count: not if each is certain to hold one."""
-        return self.links or any(one.prob < CERTAIN and not self._same(one) for one in self.cells)
+        """Whether the probability of a count says more than the expected count: not if certain, or one for all."""
+        varies = len(self.cells) == 1 or len({probability(one.prob) for one in self.cells}) > 1
+        return self.links or (varies and any(one.prob < CERTAIN and not self._same(one) for one in self.cells))
 
     @staticmethod
     def _same(cell: PredictedCell) -> bool:
