@@ -1,11 +1,11 @@
-"""Rerun the experiments of the paper, and write what came of them as figures and a page.
+"""Rerun the experiments of the paper; write the results as figures and a page.
 
     python -m experiments              everything, into docs/ (less than an hour on two cores)
-    python -m experiments --quick      a little of everything, into paper-output/ (some minutes)
-    python -m experiments --only side  one part again; "--only page" writes figures and page from saved results
+    python -m experiments --quick      a small part of everything, into paper-output/ (some minutes)
+    python -m experiments --only side  one part; "--only page" writes figures and page from saved results
 
-Results of each part are kept as JSON, so parts can be run one by one. The UCLAF data are read from the folder that the
-environment variable PLTF_DATA names, or downloaded.
+The results of each part are saved as JSON, so parts can be run one by one. The UCLAF data are read from the folder in
+the environment variable PLTF_DATA, or downloaded.
 """
 
 from __future__ import annotations
@@ -33,13 +33,15 @@ PARTS: dict[str, Callable[[Settings], Json]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run parts, save their results, write figures and page."""
+    """Run the parts, save their results, and write figures and page."""
     parser = argparse.ArgumentParser(
         prog="python -m experiments", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="few runs and small grids")
     parser.add_argument("--only", nargs="+", choices=[*PARTS, "page"], metavar="PART", help=", ".join([*PARTS, "page"]))
-    parser.add_argument("--out", type=Path, help="folder for the page, with figures/ in it (and results, if given)")
+    parser.add_argument(
+        "--out", type=Path, help="output folder for the page and figures/; if given, also for the results"
+    )
     asked = parser.parse_args(arguments)
 
     settings = QUICK if asked.quick else FULL

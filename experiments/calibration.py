@@ -1,7 +1,7 @@
 """Simulation-based calibration of the Gibbs sampler: draw from the prior, draw data, draw from the posterior.
 
-If the sampler is right, the rank of a true value among its posterior draws is uniform (Talts et al. 2018). It is tested
-at 1 % for rates, the log-likelihood and the hyperparameters, of small problems that mix in few sweeps.
+If the sampler is right, the rank of a true value among its posterior draws is uniform (Talts et al. 2018). This is
+tested at the 1 % level for rates, the log-likelihood and the hyperparameters of small problems that mix fast.
 
     python -m experiments.calibration [replicates]
 """
@@ -27,12 +27,12 @@ from pltf.prediction.rates import rates
 
 Array = NDArray[np.float64]
 
-HYPERPRIOR = replace(WEAK, weight=3.0, spread=0.5)  # tighter than that of fits, so that data drawn from it are sensible
+HYPERPRIOR = replace(WEAK, weight=3.0, spread=0.5)  # tighter than in fits, so that data drawn from it are reasonable
 
 
 @dataclass(frozen=True)
 class Case:
-    """A model and a prior, on cells of which some are missing."""
+    """A model and a prior; some cells are missing."""
 
     model: pltf.Model
     shape: tuple[int, ...]
@@ -40,7 +40,7 @@ class Case:
     likelihood: str = "poisson"
     burn_in: int = 100
     draws: int = 9
-    thin: int = 12  # with draws that hang together ranks are not uniform
+    thin: int = 12  # ranks of autocorrelated draws are not uniform
 
 
 CASES: Mapping[str, Case] = {
@@ -57,7 +57,7 @@ CASES: Mapping[str, Case] = {
 
 
 def ranks(case: Case, replicates: int, seed: int = 0) -> dict[str, NDArray[np.intp]]:
-    """Ranks of true values among their posterior draws, 0 to ``draws``, one of each replicate."""
+    """The rank of each true value among its posterior draws, 0 to ``draws``, one per replicate."""
     found: dict[str, list[int]] = {}
     for number in range(replicates):
         for name, rank in _replicate(case, np.random.default_rng([seed, number])).items():
@@ -66,7 +66,7 @@ def ranks(case: Case, replicates: int, seed: int = 0) -> dict[str, NDArray[np.in
 
 
 def p_value(found: NDArray[np.intp], draws: int) -> float:
-    """Of the chi-squared test that ranks are uniform, in bins of some five expected ranks or more."""
+    """P-value of the chi-squared test that ranks are uniform, with about five expected ranks or more per bin."""
     bins = max(2, min(draws + 1, len(found) // 5))
     counts = np.bincount(found * bins // (draws + 1), minlength=bins)
     shares = np.bincount(np.arange(draws + 1) * bins // (draws + 1), minlength=bins) / (draws + 1)
@@ -91,7 +91,7 @@ def _replicate(case: Case, rng: np.random.Generator) -> dict[str, int]:
         state = sampler.sweep(state, (key, sweep))
         if sweep > case.burn_in + 1 and (sweep - case.burn_in) % case.thin == 0:
             drawn.append(_quantities(case, sizes, state))
-    ties = rng.random(len(truth))  # log-likelihoods of no counts at all may tie
+    ties = rng.random(len(truth))  # log-likelihoods tie if all counts are zero
     return {
         name: sum(one[name] < truth[name] or (one[name] == truth[name] and tie < 0.5) for one in drawn)
         for name, tie in zip(truth, ties, strict=True)
@@ -99,14 +99,14 @@ def _replicate(case: Case, rng: np.random.Generator) -> dict[str, int]:
 
 
 def problem_of(case: Case, X: NDArray[np.int64], mask: NDArray[np.bool_]) -> Problem:
-    """The model of a case with these data."""
+    """The inference problem of a case with these data."""
     options = FitOptions(method="gibbs", prior=case.prior, likelihood=case.likelihood, threads=1)
     data, masks = tensors(case.model, X, mask)
     return prepare(case.model, data, masks, options).problem(observations(data, masks))
 
 
 def drawn_prior(problem: Problem, a: str, rng: np.random.Generator) -> Gamma:
-    """A prior with hyperparameters from the hyperprior, where they are learned."""
+    """A prior whose learned hyperparameters are drawn from the hyperprior."""
     prior = problem.priors[a]
     if a not in problem.learns:
         return prior
@@ -119,7 +119,7 @@ def drawn_prior(problem: Problem, a: str, rng: np.random.Generator) -> Gamma:
 
 
 def _quantities(case: Case, sizes: Mapping[str, int], state: State) -> dict[str, float]:
-    """What the data identify: single rates, their sum, the log-likelihood; and hyperparameters, over all groups."""
+    """Identifiable quantities: single rates, their sum, the log-likelihood, and hyperparameters over all groups."""
     Xhat = rates(case.model.equations[0], state.E, sizes)
     known = {
         "first rate": float(Xhat.flat[0]),
@@ -135,7 +135,7 @@ def _quantities(case: Case, sizes: Mapping[str, int], state: State) -> dict[str,
 
 
 def main(replicates: int = 200) -> int:
-    """Print a p-value for every quantity of every case; fails if any is below 1 % divided by their number."""
+    """Print a p-value for every quantity of every case; fail if one is below 1 % divided by their number."""
     tested = []
     for name, case in CASES.items():
         for quantity, found in ranks(case, replicates).items():

@@ -1,4 +1,4 @@
-"""The claims of the paper, each beside what came out here. Verdicts depend on the numbers."""
+"""The claims of the paper, compared with the results here. Verdicts are computed from the numbers."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from experiments.settings import LEVELS
 
 PAPER_SECONDS = {50: 37.0, 500: 3974.0}  # for 2000 iterations
 PAPER_MACHINE = "MATLAB 2010b, 2.4 GHz Core i5 520M, 4 GB"
-LITTLE = 0.005  # of AUC: as much as another mask changes it
+LITTLE = 0.005  # difference in AUC that another mask makes
 
 
 class Told(NamedTuple):
-    """What came of a claim: in a word, in a sentence, and at length."""
+    """The result for a claim: one word, one sentence, and the details."""
 
     verdict: str
     line: str
@@ -73,7 +73,7 @@ def true_order(saved: Saved) -> Told:
 
 
 def _lead(row: Json, fewer: bool) -> list[float]:
-    """For each run, how far the true order is ahead of all smaller ones, or of all larger ones."""
+    """For each run, the lead of the true order over all smaller orders, or over all larger ones."""
     orders, bounds = np.array(row["orders"]), np.array(row["bounds"])
     rivals = orders < TRUE_ORDER if fewer else orders > TRUE_ORDER
     return [float(run[orders == TRUE_ORDER][0] - run[rivals].max()) for run in bounds]
@@ -266,13 +266,13 @@ def ranks(saved: Saved) -> Told:
 
 
 def times(saved: Saved) -> Told:
-    """The times, and Figure 3."""
+    """Computing times, and Figure 3."""
     found, at = saved["scale"], saved["scale"]["machine"]
     rows, taken = [], {}
     for one in found["times"]:
         edge, seconds = one["edge"], 2000 / one["sweeps"] * np.array(one["seconds"])
         theirs = PAPER_SECONDS.get(edge)
-        taken[edge] = float(seconds.mean())  # of single precision, which is the last of each size
+        taken[edge] = float(seconds.mean())  # single precision, the last row of each size
         rows.append(
             (
                 f"{edge}^3, {one['dtype']}",
@@ -310,7 +310,7 @@ def times(saved: Saved) -> Told:
     return Told("Own times", line, body)
 
 
-# title -> what tells of it, and the part whose results it needs
+# title -> function that writes it, and the part whose results it needs
 CLAIMS: dict[str, tuple[Callable[[Saved], Told], str]] = {
     "1. The ELBO finds the true order": (true_order, "order"),
     "2. On UCLAF the best order falls as more is missing": (uclaf_order, "order"),
@@ -321,4 +321,4 @@ CLAIMS: dict[str, tuple[Callable[[Saved], Told], str]] = {
     "6. Time grows with the number of cells": (times, "scale"),
 }
 
-assert LEVELS == (0.4, 0.6, 0.8)  # which the sentences above spell out
+assert LEVELS == (0.4, 0.6, 0.8)  # the text above names them

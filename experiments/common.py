@@ -1,4 +1,4 @@
-"""What the parts have in common: hidden cells, their scores, the popularity of rows, and runs on all cores."""
+"""Shared by the parts: hidden cells, their scores, the popularity baseline, and runs on all cores."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ FPR = np.round(np.concatenate([np.linspace(0, 0.1, 51), np.linspace(0.11, 1, 90)
 
 
 def uclaf_split(missing: float, run: int) -> tuple[Array, Array]:
-    """The UCLAF links and a mask, True where a cell is kept. The same run has the same mask in every part."""
+    """The UCLAF links and a mask, True where a cell is kept. A run has the same mask in every part."""
     X = pltf.datasets.uclaf().X
     return X, pltf.holdout(X, missing, seed=run)
 
 
 def fitted(model: pltf.Model, data: Any, *, restarts: int, run: int, mask: Any = None, **options: Any) -> pltf.Fit:
-    """The best of some random starts, by the bound or the likelihood; on one thread, for runs go side by side."""
+    """The best of several restarts, by ELBO or likelihood; on one thread, because runs are parallel."""
     with quietly():
         return model.fit(
             data,
@@ -56,7 +56,7 @@ def fitted(model: pltf.Model, data: Any, *, restarts: int, run: int, mask: Any =
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Fits that do not converge are counted, not shouted about."""
+    """Ignore warnings about convergence: such fits are counted."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", pltf.ConvergenceWarning)
         warnings.simplefilter("ignore", pltf.SelectionWarning)
@@ -64,25 +64,25 @@ def quietly() -> Iterator[None]:
 
 
 def starts(fit: pltf.Fit) -> Json:
-    """The best bound, how many starts there were, and how many had not converged when their sweeps were used up."""
+    """The best ELBO, the number of restarts, and how many did not converge within the maximum of iterations."""
     converged = fit.restarts["converged"]
     return {"bound": fit.bound, "fits": len(converged), "unconverged": int((~converged).sum())}
 
 
 def search_starts(found: pltf.Selection) -> Json:
-    """The same of a search. Starts that were dropped from the race count as fits."""
+    """The same for a search. Restarts that were dropped from the race count as fits."""
     ended = found.table["stopped"] != "dropped"
     return {"fits": len(found.table), "unconverged": int((ended & ~found.table["converged"]).sum())}
 
 
 def counted(runs: Iterable[Json]) -> Json:
-    """Fits and failures to converge of all runs together."""
+    """The number of fits, and of those that did not converge, over all runs."""
     runs = list(runs)
     return {key: sum(run[key] for run in runs) for key in ("fits", "unconverged")}
 
 
 def link_scores(links: Array, score: Array) -> Json:
-    """Of hidden cells: area under the ROC curve, average precision, and the curve itself."""
+    """Scores of hidden cells: area under the ROC curve, average precision, and the curve."""
     false_positives, true_positives, _ = roc_curve(links, score)
     return {
         "auc": float(roc_auc_score(links, score)),
@@ -92,7 +92,7 @@ def link_scores(links: Array, score: Array) -> Json:
 
 
 def over_runs(runs: Sequence[Json]) -> Json:
-    """Bounds and scores of each run, and the mean of their ROC curves."""
+    """ELBO and scores of each run, and the mean of the ROC curves."""
     return {
         "bound": [run["bound"] for run in runs],
         "auc": [run["auc"] for run in runs],
@@ -103,14 +103,14 @@ def over_runs(runs: Sequence[Json]) -> Json:
 
 
 def popularity(X: Array, keep: Array) -> Array:
-    """How busy the user, the location and the activity of each hidden cell were: no factorization at all."""
+    """The product-of-marginals baseline for hidden cells, without a factorization."""
     expected = np.zeros(X.shape)
     expected[~keep] = pltf.metrics.popularity(X, ~keep, mask=keep)
     return expected
 
 
 def plain_popularity(X: Array, keep: Array) -> Array:
-    """The bare product of observed means: zero wherever a user, a location or an activity has no link."""
+    """The plain product of observed means: zero where a user, a location or an activity has no link."""
     rate = np.ones(X.shape)
     for axis in range(X.ndim):
         others = tuple(a for a in range(X.ndim) if a != axis)
@@ -119,14 +119,14 @@ def plain_popularity(X: Array, keep: Array) -> Array:
 
 
 def popularity_scores(way: str, missing: float, run: int) -> Json:
-    """Scores of popularity on one mask: ``smoothed`` or ``plain``."""
+    """Scores of the popularity baseline on one mask, ``smoothed`` or ``plain``."""
     X, keep = uclaf_split(missing, run)
     said = plain_popularity(X, keep) if way == "plain" else popularity(X, keep)
     return {**link_scores(X[~keep], said[~keep]), "bound": None, "fits": 0, "unconverged": 0}
 
 
 def for_all_runs(title: str, work: Callable[..., T], cases: Sequence[tuple[Any, ...]], runs: int) -> list[list[T]]:
-    """Do the work for every run of every case, on all cores, with a bar; for each case the results of its runs."""
+    """Run the work for every run of every case, on all cores, with a progress bar; return the results by case."""
     jobs = [(*case, run) for case in cases for run in range(runs)]
     results = Parallel(n_jobs=-1, return_as="generator")(delayed(work)(*job) for job in jobs)
     done = list(bar(results, title, len(jobs)))
@@ -134,13 +134,13 @@ def for_all_runs(title: str, work: Callable[..., T], cases: Sequence[tuple[Any, 
 
 
 def bar(items: Iterable[T], title: str, total: int) -> Iterable[T]:
-    """Show how far the work is; nothing is left of the bar afterwards."""
+    """Show a progress bar, which is removed at the end."""
     hidden = not console.is_terminal
     return track(items, description=f"  {title}", total=total, console=console, transient=True, disable=hidden)
 
 
 def machine() -> Json:
-    """What the times were measured on."""
+    """The machine on which times were measured."""
     info = Path("/proc/cpuinfo")
     names = [line for line in info.read_text().splitlines() if "model name" in line] if info.exists() else []
     cpu = names[0].split(":")[1].strip() if names else platform.processor() or platform.machine()

@@ -1,4 +1,4 @@
-"""How often intervals of rates hold the true rate, on data drawn from the model.
+"""How often intervals of rates contain the true rate, on data drawn from the model.
 
 ``python -m experiments.coverage [DRAWS]`` prints the table of docs/prediction.md: models, counts and missing shares,
 with and without the spread of predictions.
@@ -17,15 +17,15 @@ from experiments.common import Array, Json, bar, counted, fitted, starts
 from experiments.settings import Settings
 
 RANK = 3
-LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)  # that the intervals claim
+LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)  # nominal levels of the intervals
 KINDS_OF_CELLS = ("hidden", "observed")
-WITH_SPREAD, ALONE = "with spread", "posterior alone"  # the intervals of pltf, and those of q itself
+WITH_SPREAD, ALONE = "with spread", "posterior alone"  # the intervals of pltf, and those of q alone
 MISSING = (0.1, 0.4, 0.8, 0.95)
 RESTARTS = 5
 
 
 def run(settings: Settings) -> Json:
-    """The share of true rates within their intervals, with and without spread, for hidden and for observed cells."""
+    """The share of true rates in their intervals, with and without spread, for hidden and for observed cells."""
     rows = []
     for missing in MISSING:
         held = [
@@ -56,7 +56,7 @@ def _covered(missing: float, run: int, settings: Settings) -> Json:
 
 
 def _some(among: Array, settings: Settings, run: int) -> tuple[Array, ...]:
-    """Cells at random, as index arrays."""
+    """Random cells, as index arrays."""
     cells = np.argwhere(among)
     chosen = np.random.default_rng(run).choice(len(cells), min(settings.coverage_cells, len(cells)), replace=False)
     return tuple(cells[chosen].T)
@@ -91,7 +91,7 @@ TRUE = {"CP R=6 fitted, 3 true": pltf.cp(rank=3)}
 
 
 def spread_table(draws: int) -> str:
-    """A row for each kind of data: what 90 % intervals hold, of observed and of hidden cells, by size of the rate."""
+    """A row for each kind of data: coverage of 90 % intervals, for observed and hidden cells, by size of the rate."""
     head = "| data | independent: observed | hidden | with spread: observed | hidden | small, middle, large rates |"
     rows = [head, "|---|---|---|---|---|---|"]
     for kind in KINDS:
@@ -103,7 +103,7 @@ def spread_table(draws: int) -> str:
 
 
 def _held(kind: str, seed: int) -> Array:
-    """Coverage: independent and with spread, of observed and hidden cells; with spread, by thirds of the rates."""
+    """Coverage without and with spread, for observed and hidden cells; with spread, also by thirds of the rates."""
     model, shape, mean, missing = KINDS[kind]
     rates = pltf.datasets.draw(TRUE.get(kind, model), shape, prior=pltf.Gamma(0.5, 1.0), seed=seed).rates["X"]
     rates = rates * mean / rates.mean()

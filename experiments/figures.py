@@ -1,4 +1,4 @@
-"""One figure for each figure of the paper, and two more. Colours mean the same everywhere."""
+"""One figure for each figure of the paper, and two more. Colours have the same meaning in all of them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Rows = Sequence[Json]
 
 
 def draw(saved: Saved, folder: Path) -> None:
-    """Draw every figure whose results are there."""
+    """Draw every figure whose results exist."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, (part, figure) in FIGURES.items():
         if part in saved:
@@ -54,7 +54,7 @@ def draw(saved: Saved, folder: Path) -> None:
 
 
 def order(found: Json) -> Any:
-    """Figure 2: bounds against orders, relative to the best order of each run."""
+    """Figure 2: the ELBO against the order, relative to the best order of each run."""
     figure, axes = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
     edge = found["edge"]
     for ax, rows, title in (
@@ -72,7 +72,7 @@ def order(found: Json) -> Any:
 
 
 def scale(found: Json) -> Any:
-    """Figure 3: bounds against orders at two sizes."""
+    """Figure 3: the ELBO against the order, at two sizes."""
     figure, ax = plt.subplots(figsize=(5.4, 3.8), layout="constrained")
     for row, colour, ring in zip(found["sizes"], ("#56B4E9", "#5B3A8C"), (9, 13), strict=True):
         edge = row["edge"]
@@ -85,7 +85,7 @@ def scale(found: Json) -> Any:
 
 
 def _bound_curve(ax: Any, row: Json, label: str, colour: str, ring: float) -> None:
-    """Mean over the runs of what each order lacks to the best one, with a band of one sd; the peak is ringed."""
+    """Mean gap of each order to the best one, with a band of one standard deviation; the peak is ringed."""
     bounds = np.array(row["bounds"])
     below = bounds - bounds.max(axis=1, keepdims=True)
     mean, sd = below.mean(axis=0), spread(below)
@@ -96,12 +96,12 @@ def _bound_curve(ax: Any, row: Json, label: str, colour: str, ring: float) -> No
 
 
 def _order_axes(ax: Any, orders: Sequence[int], title: str) -> None:
-    ax.set(xlabel="order |r| (components)", ylabel="bound, relative to its peak (nats)", title=title)
+    ax.set(xlabel="order |r| (components)", ylabel="ELBO, relative to its peak (nats)", title=title)
     ax.set_xticks([r for r in orders if len(orders) < 12 or r == 1 or r % 2 == 0])
 
 
 def _nats_below(ax: Any, least: float) -> None:
-    """Logarithms below the peak: too few components cost a thousand times what too many do."""
+    """Logarithmic scale below the peak: too few components cost a thousand times as much as too many."""
     ax.set_yscale("symlog", linthresh=least)
     lowest = np.floor(np.log10(-ax.dataLim.y0))
     ax.set_yticks([0, *(-(10.0**n) for n in range(2, int(lowest) + 1))])
@@ -119,7 +119,7 @@ def priors(found: Json) -> Any:
 
 
 def _link_figure(pairs: Callable[[Json], Sequence[tuple[str, str, str, dict[str, Any]]]]) -> Callable[[Json], Any]:
-    """A figure of ROC curves from the results on links: for each curve its model, way, label and look."""
+    """A figure of ROC curves from the results on links: model, method, label and style of each curve."""
 
     def figure_of(found: Json) -> Any:
         popular = [row for row in found["rows"] if row["way"] == "smoothed"]
@@ -166,7 +166,7 @@ def _with_legends(figure: Any, axes: Sequence[tuple[Any, float]]) -> Any:
 
 
 def side(found: Json) -> Any:
-    """Difference to no side data, for each matrix, way and share of missing cells."""
+    """Difference to no side data, for each matrix, prior and share of missing cells."""
     plans = list(dict.fromkeys((row["prior"], row["rank"]) for row in found["rows"]))
     cases = [case for case in dict.fromkeys(row["case"] for row in found["rows"]) if case not in (NO_SIDE, KNOWN)]
     width = 2.2 + 2.4 * len(plans)
@@ -176,7 +176,7 @@ def side(found: Json) -> Any:
         ax.axvline(0, color="0.4", linewidth=0.8)
         for row in (row for row in rows if row["case"] in cases):
             gain = np.array(row["auc"]) - only(rows, case=NO_SIDE, missing=row["missing"])["auc"]
-            place = cases.index(row["case"]) + (row["missing"] - 0.6)  # a fifth of a line apart
+            place = cases.index(row["case"]) + (row["missing"] - 0.6)  # a fifth of a row apart
             look = {"color": LEVEL_COLOURS[row["missing"]], "markersize": 4, "linewidth": 1.4}
             ax.errorbar(gain.mean(), place, xerr=2 * standard_error(gain), fmt="o", **look)
         ax.set_title(f"R={rank}, {'default prior' if prior == 'default' else prior}")
@@ -199,11 +199,11 @@ def _level_handles(rows: Rows) -> list[Any]:
 
 
 def coverage(found: Json) -> Any:
-    """Coverage against what the intervals claim: solid with spread, dashed of the posterior alone."""
+    """Coverage against the nominal level: solid with spread, dashed for the posterior alone."""
     figure, axes = plt.subplots(1, 2, figsize=(8.4, 3.9), layout="constrained", sharey=True)
     levels = 100 * np.array(found["levels"])
     for ax, kind in zip(axes, KINDS_OF_CELLS, strict=True):
-        ax.plot([0, 100], [0, 100], color="0.4", linewidth=0.8, linestyle=":", label="what they claim")
+        ax.plot([0, 100], [0, 100], color="0.4", linewidth=0.8, linestyle=":", label="nominal level")
         for row in found["rows"]:
             held, colour = 100 * np.array(row[WITH_SPREAD][kind]), LEVEL_COLOURS[row["missing"]]
             mean, sd = held.mean(axis=0), spread(held)

@@ -1,4 +1,4 @@
-"""Words, tables and links for numbers."""
+"""Text, tables and links of the pages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from experiments.settings import LEVELS
 
 
 def percent(share: float, digits: int = 0) -> str:
-    """A share in per cent."""
+    """A fraction as a percentage."""
     return f"{100 * share:.{digits}f} %"
 
 
@@ -21,7 +21,7 @@ LEVEL_NAMES = tuple(f"{percent(missing)} missing" for missing in LEVELS)
 
 
 def prose(text: str) -> str:
-    """Paragraphs of running text, wrapped; what is indented deeper than the rest, or a table, stays as it is."""
+    """Wrapped paragraphs; blocks that are indented further, and tables, stay as they are."""
     blocks = textwrap.dedent(text).strip().split("\n\n")
     return "\n\n".join(block if block.startswith(("    ", "|", "!")) else _wrapped(block) for block in blocks)
 
@@ -35,7 +35,7 @@ def _wrapped(block: str) -> str:
 
 
 def page(*parts: str) -> str:
-    """Parts with an empty line between them; those without a word are left out."""
+    """Parts separated by empty lines; empty parts are left out."""
     return "\n\n".join(part.strip("\n") for part in parts if part)
 
 
@@ -51,13 +51,13 @@ def figure(name: str, caption: str) -> str:
 
 
 def spread(runs: Any) -> Any:
-    """Standard deviation over the runs; zero where there is only one."""
+    """Standard deviation over the runs; zero for a single run."""
     runs = np.asarray(runs)
     return runs.std(axis=0, ddof=1) if len(runs) > 1 else np.zeros(runs.shape[1:])
 
 
 def standard_error(runs: Any) -> float:
-    """Of the mean over the runs."""
+    """Standard error of the mean over the runs."""
     return float(spread(runs) / np.sqrt(len(runs)))
 
 
@@ -77,12 +77,12 @@ def paired(a: Sequence[float], b: Sequence[float]) -> str:
 
 
 def counts(a: Sequence[float], b: Sequence[float]) -> bool:
-    """Whether a is above b, on the same masks, by more than two standard errors."""
+    """Whether a exceeds b by more than two standard errors, on the same masks."""
     return gain(a, b) > 2 * standard_error(np.subtract(a, b))
 
 
 def judged(flags: Sequence[bool]) -> str:
-    """A verdict on a claim that holds if all of these do."""
+    """The verdict on a claim: whether all, some or none of its parts hold."""
     return "Agrees" if all(flags) else "Agrees in part" if any(flags) else "Differs"
 
 
@@ -92,13 +92,13 @@ def slashed(values: Sequence[float], digits: int, sign: str = "") -> str:
 
 
 def at_levels(flags: Sequence[bool]) -> str:
-    """Those shares of missing cells for which something is so."""
+    """The shares of missing cells whose flag is set."""
     named = [f"{100 * missing:.0f}" for missing, flag in zip(LEVELS, flags, strict=True) if flag]
     return " and ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named) + " % missing"
 
 
 def choices(best: Sequence[int]) -> str:
-    """Which orders were chosen, and how often."""
+    """The chosen orders, and how often each was chosen."""
     return ", ".join(f"{order} ({times} of {len(best)})" for order, times in Counter(best).most_common())
 
 

@@ -1,4 +1,4 @@
-"""What the paper did not do: learned priors, side matrices, coverage, other programs."""
+"""Beyond the paper: learned priors, side matrices, coverage, other programs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PRIOR_NAMES = {
     "VB, default prior": "learned means (the default)",
     "VB, learned shapes": "learned shapes and means",
 }
-# AUC at 40, 60 and 80 % missing, means of 10 masks; measured before, not rerun here
+# AUC at 40, 60 and 80 % missing, means over 10 masks; measured earlier, not rerun here
 ELSEWHERE = {
     "product of the observed means": (0.948, 0.940, 0.924),
     "bptf R=2 (hidden cells set to zero)": (0.960, 0.952, 0.934),
@@ -49,7 +49,7 @@ ELSEWHERE = {
 
 
 def learned(saved: Saved) -> str:
-    """Priors that are learned, beside the paper's."""
+    """Learned priors, compared with the fixed prior of the paper."""
     rows: list[Sequence[str]] = [popular_row(saved)]
     ahead: dict[str, list[str]] = {way: [] for way in PRIOR_NAMES}
     for rank in (2, 20):
@@ -81,7 +81,7 @@ def learned(saved: Saved) -> str:
 
 
 def side(saved: Saved) -> str:
-    """Coupled matrices, and visits as a known factor."""
+    """Coupled side matrices, and visits as a fixed factor."""
     found = saved["side"]
     plans = list(dict.fromkeys((row["prior"], row["rank"]) for row in found["rows"]))
     visits, settings = found["visits"], found["settings"]
@@ -176,7 +176,7 @@ def _plan(prior: str, rank: int) -> str:
 
 
 def _known_verdict(found: Json, plans: Sequence[tuple[str, int]]) -> str:
-    """Visits as a factor that is known: do they tell more than where links cannot be?"""
+    """Visits as a fixed factor: do they help beyond ruling out cells?"""
     pairs = [
         pair
         for prior, rank in plans
@@ -197,7 +197,7 @@ def _known_verdict(found: Json, plans: Sequence[tuple[str, int]]) -> str:
 
 
 def sure(saved: Saved) -> str:
-    """How often intervals hold the truth."""
+    """Coverage of the intervals."""
     found = saved["coverage"]
     edge, ninety = found["edge"], found["levels"].index(0.9)
     rows, means, off = [], {width: list[float]() for width in (WITH_SPREAD, ALONE)}, []
@@ -243,7 +243,7 @@ def sure(saved: Saved) -> str:
 
 
 def beside_others(saved: Saved) -> str:
-    """Everything that was run on hidden links, with popularity and other programs."""
+    """All results on hidden links, with popularity and other programs."""
     held = saved["links"]["rows"]
     names = sorted(dict.fromkeys((row["model"], row["way"]) for row in held), key=lambda name: name[0] != "popularity")
     rows: list[Sequence[str]] = []
@@ -269,7 +269,7 @@ def beside_others(saved: Saved) -> str:
 
 
 class Bar(NamedTuple):
-    """What we wanted to reach, and what was reached, at each share of missing cells."""
+    """A target and the result, for each share of missing cells."""
 
     what: str
     wanted: Sequence[float]
@@ -277,12 +277,12 @@ class Bar(NamedTuple):
 
     @property
     def met(self) -> bool:
-        """Whether all of them were reached."""
+        """Whether the target was reached everywhere."""
         return all(g >= w for g, w in zip(self.got, self.wanted, strict=True))
 
 
 def bars(saved: Saved) -> list[Bar]:
-    """What we wanted of CP on hidden links, and what came."""
+    """Targets and results of CP on hidden links."""
     held = []
     for rank in (2, 20):
         vb, em, default = (link_aucs(saved, f"CP R={rank}", way) for way in ("VB", "EM", "VB, default prior"))
@@ -294,7 +294,7 @@ def bars(saved: Saved) -> list[Bar]:
     return held
 
 
-# title -> what tells of it, and the part whose results it needs
+# title -> function that writes it, and the part whose results it needs
 FURTHER: dict[str, tuple[Callable[[Saved], str], str]] = {
     "Learned priors": (learned, "links"),
     "Side matrices": (side, "side"),

@@ -1,4 +1,4 @@
-"""Figures 5 to 8: hidden links under CP and Tucker, by variational Bayes and by EM, with few and many components."""
+"""Figures 5 to 8: hidden links under CP and Tucker, by VB and by EM, with few and many components."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 def run(settings: Settings) -> Json:
-    """Scores of hidden links for every model, way of fitting and share of missing cells."""
+    """Scores of hidden links for every model, method and share of missing cells."""
     ways = [(f"CP R={rank}", way) for rank in RANKS for way in WAYS]
     ways += [(_tucker_name(sizes), way) for sizes in settings.tucker_sizes for way in ("VB", "EM")]
     ways += [("popularity", "smoothed"), ("popularity", "plain")]
@@ -46,7 +46,7 @@ def _tucker_name(sizes: tuple[int, ...]) -> str:
 
 
 def _model(name: str) -> pltf.Model:
-    """The model of a name such as ``CP R=2`` or ``Tucker 2x2x2``."""
+    """The model with a name such as ``CP R=2`` or ``Tucker 2x2x2``."""
     kind, size = name.split(" ")
     if kind == "CP":
         return pltf.cp(rank=int(size.removeprefix("R=")))

@@ -1,4 +1,4 @@
-"""Figure 2: the bound against the order, where 40, 60 or 80 % of the cells are missing."""
+"""Figure 2: the ELBO against the order, with 40, 60 or 80 % of the cells missing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PRIORS = {"paper": PAPER, "default": None}
 
 
 def run(settings: Settings) -> Json:
-    """Bounds of every order on synthetic data and on UCLAF; on UCLAF with pltf's default prior too."""
+    """The ELBO of every order on synthetic data and on UCLAF; on UCLAF also with the default prior of pltf."""
     edge = settings.small
     synthetic = [_searches(f"synthetic, {missing:.0%} missing", missing, "paper", settings, edge) for missing in LEVELS]
     uclaf = [
@@ -30,7 +30,7 @@ def drawn(edge: int, run: int, dtype: str = "float64") -> Array:
 
 
 def searched(X: Array, orders: tuple[int, ...], restarts: int, run: int, **options: object) -> Json:
-    """The best bound of every order, and the order that wins."""
+    """The best ELBO of every order, and the chosen order."""
     with quietly():
         found = pltf.select(
             pltf.cp(rank=TRUE_ORDER),
@@ -48,7 +48,7 @@ def searched(X: Array, orders: tuple[int, ...], restarts: int, run: int, **optio
 
 
 def _searches(title: str, missing: float, prior: str, settings: Settings, edge: int = 0) -> Json:
-    """One search a run; the search itself keeps all cores busy."""
+    """One search per run; a search uses all cores."""
     orders = settings.synthetic_orders if edge else settings.uclaf_orders
     found = []
     for run in bar(range(settings.runs), title, settings.runs):

@@ -1,4 +1,4 @@
-"""The page, from the results that are there."""
+"""The page, written from the existing results."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ def write(saved: Saved, path: Path) -> None:
 
 def _opening(saved: Saved) -> str:
     quick = any(found["settings"]["quick"] for found in saved.values())
-    warning = (
-        "> **A quick run**, to see that all of it works: few runs, few starts, small grids. Its numbers prove nothing."
-    )
+    warning = "> **A quick run**, to test that everything works: few runs, small grids. Its numbers mean nothing."
     return page(
         "# The experiments of the paper, rerun",
         warning if quick else "",
@@ -61,8 +59,8 @@ def _again(saved: Saved) -> str:
     at = next((found["machine"] for found in saved.values()), {"cpu": "nothing", "cores": 0})
     return page(
         "## Run it again",
-        "    make paper            # all of it, into docs/\n"
-        "    make paper QUICK=1    # a little of everything, into paper-output/",
+        "    make paper            # everything, into docs/\n"
+        "    make paper QUICK=1    # a small part of everything, into paper-output/",
         prose(f"""
             `python -m experiments --only side` runs one part again; `--only page` writes figures and page from the
             results in `paper-output/`. The results of this page took {total / 60:.0f} minutes on {at["cpu"]},

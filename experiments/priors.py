@@ -1,4 +1,4 @@
-"""Figure 4: what fixed priors predict, CP with two components."""
+"""Figure 4: predictions under fixed priors, CP with two components."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from experiments.common import (
 )
 from experiments.settings import LEVELS, Settings
 
-# Shape and mean of all factors; the last one for what the text adds: a mean above 10 does better still
+# Shape and mean for all factors; the last is for the claim in the text that a mean above 10 is better still
 PRIORS = ((0.5, 10.0), (10.0, 10.0), (100.0, 1.0), (0.5, 100.0))
 RANK = 2
 
 
 def run(settings: Settings) -> Json:
-    """Scores of hidden links under each prior, and of popularity."""
+    """Scores of hidden links under each prior, and of the popularity baseline."""
     cases = [(settings.restarts, *prior, missing) for prior in PRIORS for missing in LEVELS]
     scores = for_all_runs("CP R=2 under fixed priors", _scored, cases, settings.runs)
     rows = [

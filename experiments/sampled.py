@@ -1,9 +1,9 @@
-"""How often 90 % intervals hold the truth on drawn data, by Gibbs sampling and by VB, and how well chains mix.
+"""Coverage of 90 % intervals on data drawn from the model, for Gibbs sampling and VB, and how well chains mix.
 
-    python -m experiments.sampled [draws of the data]
+    python -m experiments.sampled [number of data sets]
 
-Rates: the share of true rates within their intervals. Counts: the share of hidden counts within theirs; an interval of
-counts often holds more than it claims, for counts are whole, so ``exact`` breaks ties at its ends at random.
+Rates: the share of true rates in their intervals. Counts: the share of hidden counts in theirs. Intervals of counts
+often contain more than their level, because counts are whole numbers; ``exact`` breaks ties at their ends at random.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pltf.datasets
 Array = NDArray[Any]
 
 LEVEL, HIDDEN, RESTARTS = 0.9, 0.2, 3
-PRIOR = pltf.Gamma(0.5, 1.0)  # that factors are drawn from
+PRIOR = pltf.Gamma(0.5, 1.0)  # of the factors
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ CASES: Mapping[str, Case] = {
 
 
 def measured(case: Case, seed: int) -> dict[str, float]:
-    """Coverage by both methods for one draw of the data, and effective draws a sweep."""
+    """Coverage of both methods for one data set, and effective draws per sweep."""
     drawn = pltf.datasets.draw(case.model, case.shape, prior=PRIOR, seed=seed)
     X, truth = drawn.counts["X"], drawn.rates["X"]
     mask = pltf.holdout(X, HIDDEN, seed=seed)
@@ -62,7 +62,7 @@ def measured(case: Case, seed: int) -> dict[str, float]:
 
 
 def coverage(fit: pltf.Fit, X: Array, truth: Array, hidden: Array, seed: int) -> dict[str, float]:
-    """The shares of rates and of counts that their intervals hold."""
+    """The shares of rates and of counts in their intervals."""
     low, high = fit.interval(level=LEVEL, progress=False)
     held = (low <= truth) & (truth <= high)
     least, most = fit.interval(at=hidden, level=LEVEL, counts=True, progress=False)
@@ -80,7 +80,7 @@ def coverage(fit: pltf.Fit, X: Array, truth: Array, hidden: Array, seed: int) ->
 
 
 def main(runs: int = 10) -> None:
-    """Print means over draws of the data."""
+    """Print means over the data sets."""
     for name, case in CASES.items():
         rows = [measured(case, seed) for seed in range(runs)]
         print(name)

@@ -1,4 +1,4 @@
-"""Figure 3: the order of a small and of a large tensor, and the time that 2000 sweeps take."""
+"""Figure 3: the order of a small and of a large tensor, and the time of 2000 iterations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from experiments.settings import PAPER, Settings
 
 
 def run(settings: Settings) -> Json:
-    """Bounds of every order at both sizes, nothing missing, and seconds for a number of plain sweeps."""
+    """The ELBO of every order at both sizes, with nothing missing, and seconds for a number of plain iterations."""
     small, large = settings.small, settings.large
     sizes = [
         _searches(small, settings.runs, settings.order_restarts, "float64", settings.synthetic_orders),
@@ -26,7 +26,7 @@ def run(settings: Settings) -> Json:
 
 
 def _searches(edge: int, runs: int, restarts: int, dtype: str, orders: tuple[int, ...]) -> Json:
-    """One tensor at a time: a large one fills a good part of the memory while it is drawn."""
+    """One tensor at a time: drawing a large one takes much memory."""
     found = [
         searched(drawn(edge, run, dtype), orders, restarts, run, prior=PAPER, dtype=dtype)
         for run in bar(range(runs), f"orders of {edge}^3", runs)
@@ -43,7 +43,7 @@ def _searches(edge: int, runs: int, restarts: int, dtype: str, orders: tuple[int
 
 
 def _timed(edge: int, dtype: str, repeats: int, sweeps: int) -> Json:
-    """Seconds for so many sweeps of Algorithm 1 to the letter, at the true order; compiling is not counted."""
+    """Seconds for a number of iterations of exactly Algorithm 1, at the true order, without compilation."""
     X, model = drawn(edge, 0, dtype), pltf.cp(rank=TRUE_ORDER)
 
     def seconds(sweeps: int, seed: int) -> float:
@@ -53,5 +53,7 @@ def _timed(edge: int, dtype: str, repeats: int, sweeps: int) -> Json:
 
     with quietly():
         seconds(2, 0)
-        taken = [seconds(sweeps, run) for run in bar(range(repeats), f"{sweeps} sweeps of {edge}^3, {dtype}", repeats)]
+        taken = [
+            seconds(sweeps, run) for run in bar(range(repeats), f"{sweeps} iterations of {edge}^3, {dtype}", repeats)
+        ]
     return {"edge": edge, "dtype": dtype, "sweeps": sweeps, "seconds": taken}

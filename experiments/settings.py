@@ -1,4 +1,4 @@
-"""How much is run: everything, as in the paper, or a little of everything."""
+"""How much is run: everything, as in the paper, or a small part of everything."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ from dataclasses import dataclass
 
 import pltf
 
-LEVELS = (0.4, 0.6, 0.8)  # shares of the cells that are missing
+LEVELS = (0.4, 0.6, 0.8)  # shares of missing cells
 PAPER = pltf.Gamma(0.5, 10.0)  # the paper's prior, fixed
-MAX_ITER, TOL = 2000, 1e-6  # of every fit, VB and EM, unless it is said
+MAX_ITER, TOL = 2000, 1e-6  # of every VB and EM fit, unless stated otherwise
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Numbers of runs, starts and sizes of all parts."""
+    """Numbers of runs and restarts, and sizes, of all parts."""
 
     quick: bool
-    runs: int  # draws of the data, or masks, each with its own seed
-    restarts: int  # random starts of a fit, of which the best is kept
+    runs: int  # data sets or masks, each with its own seed
+    restarts: int  # of a fit; the best one is kept
     synthetic_orders: tuple[int, ...]
     uclaf_orders: tuple[int, ...]
     order_restarts: int
-    small: int  # edge of the small and of the large tensor
-    large: int
+    small: int  # edge of the small tensor
+    large: int  # edge of the large tensor
     large_runs: int
     large_restarts: int
-    sweeps: int  # that are timed
-    timings: int  # of the small tensor; the large one is timed once
+    sweeps: int  # timed iterations
+    timings: int  # repetitions for the small tensor; the large one is timed once
     tucker_sizes: tuple[tuple[int, int, int], ...]
     side_ranks: tuple[int, ...]  # with the default prior
     side_shape_rank: int  # with learned shapes
     side_restarts: int
     side_shape_restarts: int
     coverage_edge: int
-    coverage_cells: int  # hidden ones, and as many observed ones
+    coverage_cells: int  # number of hidden cells, and of observed ones
     coverage_draws: int
 
 

@@ -1,7 +1,7 @@
-"""Do the side matrices of UCLAF help? Coupled with the links, as they are and weighted, or as a known factor.
+"""Do the side matrices of UCLAF help? They are coupled with the links, unchanged or weighted, or fixed as a factor.
 
-The matrices are UserLoc (how often a user was at a location), LocFea (what is at a location), UserUser and ActAct (how
-alike users and activities are).
+The matrices are UserLoc (how often a user was at a location), LocFea (features of a location), UserUser and ActAct
+(similarity of users and of activities).
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ WITH_VISITS = "X[u,l,a] = Visited[u,l] * U[u,r] * L[l,r] * A[a,r]"
 EQUATIONS = {
     "UserLoc": "UserLoc[u,l] = U[u,r] * L[l,r] * W[r]",
     "LocFea": "LocFea[l,f] = L[l,r] * F[f,r]",
-    "UserUser": "UserUser[u,v] = U[u,r] * V[v,r]",  # symmetric, but a factor stands in an equation only once
+    "UserUser": "UserUser[u,v] = U[u,r] * V[v,r]",  # symmetric, but a factor may occur only once in an equation
     "ActAct": "ActAct[a,b] = A[a,r] * B[b,r]",
 }
-WEIGHT = 0.1  # total of a matrix that is weighted, as a share of the observed links
+WEIGHT = 0.1  # total of a weighted matrix, as a share of the observed links
 
 
 @dataclass(frozen=True)
 class Case:
-    """Matrices that are coupled with the links, and how their values are taken."""
+    """Matrices coupled with the links, and how their values are used."""
 
     name: str
     matrices: tuple[str, ...] = ()
-    binary: tuple[str, ...] = ()  # only whether a value is above zero
+    binary: tuple[str, ...] = ()  # reduced to whether a value is above zero
     weighted: bool = False  # each matrix scaled to a tenth of the observed links
 
 
@@ -56,11 +56,11 @@ CASES: tuple[Case, ...] = (
     Case("all four, weighted", ALL, ("UserLoc",), weighted=True),
     KNOWN_VISITS,
 )
-SHAPE_CASES = tuple(one for one in CASES if not one.matrices or one.weighted)  # learned shapes take many sweeps
+SHAPE_CASES = tuple(one for one in CASES if not one.matrices or one.weighted)  # learned shapes take many iterations
 
 
 def run(settings: Settings) -> Json:
-    """Scores of hidden links with and without side data, over all of them and at visited places only."""
+    """Scores of hidden links with and without side data, over all cells and over visited places only."""
     plans = [("default", rank, CASES, settings.side_restarts) for rank in settings.side_ranks]
     plans.append(("learned shapes", settings.side_shape_rank, SHAPE_CASES, settings.side_shape_restarts))
     cases = [
@@ -81,10 +81,10 @@ def run(settings: Settings) -> Json:
 
 
 def matrices(data: pltf.datasets.Uclaf) -> dict[str, Array]:
-    """The side matrices as they can be fitted: NaN where nothing is known."""
+    """The side matrices in a form that can be fitted: NaN where a value is unknown."""
     features = data.LocFea[:, 1:]  # the first column is the number of the location
-    alike = np.where(data.UserUser < 0, np.nan, data.UserUser)  # -1: not known
-    np.fill_diagonal(alike, np.nan)  # everyone is like themselves
+    alike = np.where(data.UserUser < 0, np.nan, data.UserUser)  # -1 means unknown
+    np.fill_diagonal(alike, np.nan)  # similarity to oneself is no information
     return {
         "UserLoc": data.UserLoc.astype(float),
         "LocFea": features[:, features.any(axis=0)],
@@ -118,7 +118,7 @@ def _scored(restarts: int, case: Case, prior: str, rank: int, missing: float, ru
 
 
 def _without_a_fit(missing: float, run: int) -> Json:
-    """What visits and popularity tell by themselves."""
+    """Scores of visits and popularity alone."""
     data = pltf.datasets.uclaf()
     keep = pltf.holdout(data.X, missing, seed=run)
     popular, visits = popularity(data.X, keep), data.UserLoc[:, :, None]
@@ -131,7 +131,7 @@ def _without_a_fit(missing: float, run: int) -> Json:
 
 
 def _aucs(data: pltf.datasets.Uclaf, keep: Array, score: Array) -> Json:
-    """AUC of all hidden cells, and of those at places where the user has been."""
+    """AUC of all hidden cells, and of those at places that the user has visited."""
     visited = ~keep & np.greater(data.UserLoc, 0)[:, :, None]
     return {
         "auc": float(roc_auc_score(data.X[~keep], score[~keep])),
@@ -140,13 +140,13 @@ def _aucs(data: pltf.datasets.Uclaf, keep: Array, score: Array) -> Json:
 
 
 def _merged(runs: list[Json]) -> Json:
-    """For each number the list of all runs, but fits are counted."""
+    """For each value the list over all runs; fits are counted."""
     counts = counted(runs) if "fits" in runs[0] else {}
     return {key: [run[key] for run in runs] for key in runs[0]} | counts
 
 
 def _visits() -> Json:
-    """What UserLoc says of links: nobody has a link where they were not seen."""
+    """What UserLoc tells about links: nobody has a link at a place without a visit."""
     data = pltf.datasets.uclaf()
     visited, linked = data.UserLoc > 0, data.X.sum(axis=2) > 0
     return {

@@ -1,12 +1,12 @@
-"""Measure on real data how far predictions and their uncertainty hold, beside other tools, and write the page.
+"""Measure predictions and their uncertainty on real data, compare them with other tools, and write the page.
 
-    python -m experiments.trust              everything, into docs/trust.md (long; broken off, it goes on)
+    python -m experiments.trust              everything, into docs/trust.md (long; rerun to resume)
     python -m experiments.trust --masks 1    the same with one mask of each set
-    python -m experiments.trust --quick      a little of everything, into trust-output/
+    python -m experiments.trust --quick      a small part of everything, into trust-output/
     python -m experiments.trust --only real  one part; "--only page" writes the page from saved results
 
-Every result is kept in trust-output/ as soon as it is there. To do one again, delete its file. UCLAF is read from the
-folder that the environment variable PLTF_DATA names, or downloaded.
+Every result is saved in trust-output/ at once. To recompute one, delete its file. UCLAF is read from the folder in the
+environment variable PLTF_DATA, or downloaded.
 """
 
 from __future__ import annotations
@@ -34,16 +34,18 @@ PARTS: dict[str, Callable[[Store, bool, int], Json]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run parts, keep their results, write figures and page."""
+    """Run the parts, save their results, and write figures and page."""
     parser = argparse.ArgumentParser(
         prog="python -m experiments.trust", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="one mask, small data")
     parser.add_argument("--only", nargs="+", choices=[*PARTS, "page"], metavar="PART", help=", ".join([*PARTS, "page"]))
-    parser.add_argument("--masks", type=int, default=MASKS, help=f"how often cells are hidden anew (default: {MASKS})")
-    parser.add_argument("--cores", type=int, default=-1, help="processes side by side (default: one for each core)")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="begin nothing more after so long")
-    parser.add_argument("--out", type=Path, help="folder for the page, with figures/ in it, and for results")
+    parser.add_argument(
+        "--masks", type=int, default=MASKS, help=f"number of masks, each of which hides other cells (default: {MASKS})"
+    )
+    parser.add_argument("--cores", type=int, default=-1, help="number of parallel processes (default: one per core)")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="start no new computation after this time")
+    parser.add_argument("--out", type=Path, help="output folder for the page, figures/ and results")
     asked = parser.parse_args(arguments)
 
     out = asked.out or Path("trust-output" if asked.quick else "docs")
@@ -65,7 +67,7 @@ def _run(name: str, asked: argparse.Namespace, results: Path, until: float) -> N
     console.print(f"{name} ...")
     began = time.perf_counter()
     quick = asked.quick
-    cores = 1 if quick else asked.cores  # to start processes would take longer than the work
+    cores = 1 if quick else asked.cores  # starting processes would take longer than the work
     found = PARTS[name](Store(results / name, cores, until), quick, 1 if quick else asked.masks)
     seconds = time.perf_counter() - began
     about = {"seconds": round(seconds, 1), "quick": quick, "machine": machine()}

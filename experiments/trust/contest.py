@@ -1,4 +1,4 @@
-"""One tool on one mask: choose its setting on held-back training cells, predict the hidden ones, measure."""
+"""One tool on one mask: choose its setting on held-back training cells, predict the hidden cells, measure."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from pltf import Dispersion
 
 
 class Tool(Protocol):
-    """Whoever takes part."""
+    """A tool in the comparison."""
 
     name: str
 
     def lacks(self) -> str:
-        """What is missing for it to take part; nothing if it can."""
+        """What is missing to run it, or ""."""
 
     def takes(self, one: RealSet) -> bool:
-        """Whether it is meant for such data."""
+        """Whether it supports such data."""
 
     def settings(self, one: RealSet) -> list[Any]:
-        """What it may choose from."""
+        """The settings to choose from."""
 
     def inside(self, inner: list[Task], setting: Any) -> tuple[float, Any]:
-        """How probable held-back cells are, and what was learned from them."""
+        """Log-probability of held-back cells, and what was learned from them."""
 
     def predict(self, outer: Task, setting: Any, learned: Any) -> Predicted:
-        """Learn from all training cells, and predict the hidden ones."""
+        """Fit all training cells, and predict the hidden ones."""
 
 
 class PeerTool:
-    """Another program: it gives numbers, and held-back cells give their noise."""
+    """Another program: it predicts numbers, whose noise is estimated from held-back cells."""
 
     def __init__(self, peer: peers.Peer) -> None:
         self.peer, self.name = peer, peer.name
@@ -68,7 +68,7 @@ class PeerTool:
 
 
 class OurTool:
-    """A way of pltf: its noise is its own, or that of the average where several starts are averaged."""
+    """A variant of pltf, with its own noise, or that of the average if several restarts are averaged."""
 
     def __init__(self, way: ours.Way) -> None:
         self.way, self.name = way, f"pltf, {way.name}"
@@ -94,13 +94,13 @@ class OurTool:
 
 @cache
 def tools() -> dict[str, Tool]:
-    """All of them, by name."""
+    """All tools, by name."""
     all_tools: list[Tool] = [*map(PeerTool, peers.PEERS), *map(OurTool, ours.WAYS)]
     return {tool.name: tool for tool in all_tools}
 
 
 def in_turn(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Those that choose for themselves, and then those that take what another one chose."""
+    """Tools that choose their setting, and then those that use the choice of another one."""
     followers = [name for name in names if _leader(name)]
     return [name for name in names if name not in followers], followers
 
@@ -111,20 +111,20 @@ def _leader(name: str) -> str:
 
 
 def leaders(key: Key) -> list[Key]:
-    """Whose choice a result waits for."""
+    """The tools whose choice a result needs."""
     *place, name = key
     return [(*place, leader)] if (leader := _leader(name)) else []
 
 
 def _settings(tool: Tool, one: RealSet, settled: Mapping[str, Any]) -> list[Any]:
-    """What it may choose from, given what others have chosen."""
+    """The settings to choose from, given the choices of other tools."""
     if isinstance(tool, OurTool) and tool.way.like:
         return tool.way.following(settled[_leader(tool.name)])
     return tool.settings(one)
 
 
 def result(one: RealSet, settled: Mapping[Key, Any], level: float, mask: int, name: str) -> Json:
-    """What a tool reached on one mask, given the settings that others have chosen."""
+    """The result of a tool on one mask, given the settings that others have chosen."""
     tool = tools()[name]
     outer = task(one.load(), level, mask, links=one.links, quick=one.quick)
     others = {other: setting for (*place, other), setting in settled.items() if place == [level, mask]}
@@ -135,7 +135,7 @@ def result(one: RealSet, settled: Mapping[Key, Any], level: float, mask: int, na
 
 @dataclass(frozen=True)
 class Choice:
-    """A setting, how probable it makes held-back training cells, and what was learned from these."""
+    """A setting, the log-probability of held-back training cells under it, and what was learned from these."""
 
     setting: Any
     value: float
@@ -143,7 +143,7 @@ class Choice:
 
 
 def chosen(tool: Tool, settings: Sequence[Any], outer: Task) -> Choice:
-    """The setting under which held-back training cells are most probable."""
+    """The setting with the highest probability of held-back training cells."""
     inner = outer.inner()
     tried = (Choice(setting, *tool.inside(inner, setting)) for setting in settings)
     return max(tried, key=lambda choice: choice.value)

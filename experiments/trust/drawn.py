@@ -1,4 +1,4 @@
-"""Data drawn from the model: do 90 % intervals of rates and of counts hold what they claim?"""
+"""Coverage of 90 % intervals of rates and of counts, on data drawn from the model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WAYS = (
 
 
 def run(store: Store, quick: bool, draws: int) -> Json:
-    """Coverage for every model and way, each draw apart."""
+    """Coverage for every model, method and data set."""
     cases = list(CASES)[:1] if quick else list(CASES)
     ways = [way.name for way in WAYS if ours.known(way)]
     keys = [(case, way, draw) for case in cases for way in ways for draw in range(draws)]
@@ -45,7 +45,7 @@ def run(store: Store, quick: bool, draws: int) -> Json:
 
 
 def covered(sweeps: int, case: str, name: str, draw: int) -> Json:
-    """The share of true rates, and of hidden counts, inside their intervals; for one draw of the data."""
+    """The shares of true rates and of hidden counts in their intervals, for one data set."""
     model, shape = CASES[case]
     way = next(way for way in WAYS if way.name == name)
     data = pltf.datasets.draw(model, shape, prior=PRIOR, seed=draw)

@@ -1,4 +1,4 @@
-"""Small figures of the page. Colours mean the same everywhere."""
+"""Small figures of the page. Colours have the same meaning in all of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OURS, PEERS = "#0072B2", "#D55E00"
 
 
 def draw(saved: Saved, folder: Path) -> None:
-    """Draw every figure whose results are there."""
+    """Draw every figure whose results exist."""
     folder.mkdir(parents=True, exist_ok=True)
     for part, (name, figure) in FIGURES.items():
         if part in saved and saved[part]["rows"]:
@@ -33,7 +33,7 @@ def draw(saved: Saved, folder: Path) -> None:
 
 
 def leads(found: Json) -> Any:
-    """Log-likelihood of every tool, relative to the best way of pltf."""
+    """Log-likelihood of every tool, relative to the best variant of pltf."""
     sets = by_set(found["rows"])
     figure, axes = plt.subplots(1, len(sets), figsize=(2.3 * len(sets) + 1, 3.4), layout="constrained", squeeze=False)
     for ax, (name, levels) in zip(axes[0], sets.items(), strict=True):
@@ -46,12 +46,12 @@ def leads(found: Json) -> Any:
         ax.set_yscale("symlog", linthresh=0.01)
         ax.set_xticks(range(len(levels)), [percent(level) for level in levels])
         ax.set(title=name, xlabel="hidden")
-    axes[0, 0].set_ylabel("nats a hidden cell, relative to the best pltf")
+    axes[0, 0].set_ylabel("nats per hidden cell, relative to the best pltf")
     return figure
 
 
 def coverage(found: Json) -> Any:
-    """Coverage of rates on drawn data, by model and way."""
+    """Coverage on drawn data, by model and method."""
     cases, ways = (list(dict.fromkeys(row[key] for row in found["rows"])) for key in ("case", "way"))
     figure, axes = plt.subplots(1, 2, figsize=(8, 3), layout="constrained", sharey=True)
     for ax, kind in zip(axes, ("rates", "counts"), strict=True):
@@ -63,7 +63,7 @@ def coverage(found: Json) -> Any:
         ax.axhspan(88, 92, color="0.9", zorder=0)
         ax.set_xticks(range(len(cases)), cases, rotation=20)
         ax.set_title(f"90 % intervals of {kind}")
-    axes[0].set_ylabel("hold the truth (%)")
+    axes[0].set_ylabel("coverage (%)")
     axes[0].legend()
     return figure
 

@@ -1,4 +1,4 @@
-"""What a tool says of hidden cells, and how well that holds."""
+"""Predictions of hidden cells, and their scores."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from experiments.common import Array, Json
 
 LEVEL = 0.9  # of the intervals of counts
-ALARM = 1e-4  # a count whose probability of being exceeded or met is below this is a surprise
+ALARM = 1e-4  # a count is a surprise if the probability of one at least as large is below this
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """Of each hidden cell, in the order of ``X[~keep]``."""
+    """Predictions for each hidden cell, in the order of ``X[~keep]``."""
 
-    score: Array  # by which cells are ranked
-    log_prob: Array  # of what it holds
+    score: Array  # ranks the cells
+    log_prob: Array  # of the true value
     at_least: Array  # probability of a count at least as large
-    at_most: Array  # and of one at most as large
+    at_most: Array  # probability of a count at most as large
 
 
 def measured(x: Array, said: Predicted) -> Json:
-    """All measures of one mask, each a number."""
+    """All measures for one mask."""
     return {
         "cells": x.size,
         "log_likelihood": float(said.log_prob.mean()),
@@ -38,16 +38,16 @@ def measured(x: Array, said: Predicted) -> Json:
 
 
 def held(said: Predicted) -> float:
-    """Share of the counts inside their central interval, ends included: more than its level where counts are small."""
+    """Share of the counts in their central interval, ends included: above its level where counts are small."""
     outside = (1 - LEVEL) / 2
     return float(np.mean((said.at_most >= outside) & (said.at_least > outside)))
 
 
 def covered(said: Predicted) -> float:
-    """Coverage that is the level itself if the predictive distribution is right, for small counts too.
+    """Coverage that equals the level if the predictive distribution is correct, also for small counts.
 
-    A count at the end of its interval is inside with the share of its probability that is: a cell that is zero with
-    probability 0.99 counts 0.9 / 0.99 if it is zero, not 1. This is the expected coverage of randomised intervals.
+    A count at the end of its interval counts as the share of its probability that is inside: a zero whose probability
+    is 0.99 counts 0.9 / 0.99, not 1. This is the expected coverage of randomised intervals.
     """
     low, high = 1 - said.at_least, said.at_most  # P(X < x) and P(X <= x)
     outside = (1 - LEVEL) / 2

@@ -1,9 +1,9 @@
-"""A predictive distribution for tools that give a single number for a cell.
+"""A predictive distribution for tools that predict a single number per cell.
 
-It is as generous as can be told in few words: the mean of a cell is ``scale * (prediction + floor) ** power``, and
-counts vary around it as a negative binomial of some size (links: as Poisson counts of which only "above zero" is seen).
-All four numbers are those that make held-back training cells most probable. The scale mends tools that take hidden
-cells for zeros, the floor those that call a count impossible, the power those that are too bold or too shy.
+It is deliberately flexible: the mean of a cell is ``scale * (prediction + floor) ** power``, and counts are negative
+binomial with some size (links: Poisson counts observed as zero or above zero). All four parameters maximize the
+probability of held-back training cells. The scale corrects tools that treat hidden cells as zeros, the floor those that
+call a count impossible, the power those whose predictions are too extreme or not extreme enough.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BOUNDS = ((-9, 9), (-16, 2), (-1.6, 0.7), (-5, 12))  # a size of e^12 is Poisson
 
 @dataclass(frozen=True)
 class Noise:
-    """How counts vary around the numbers that a tool gives."""
+    """The distribution of counts around the predictions of a tool."""
 
     scale: float
     floor: float
@@ -42,7 +42,7 @@ class Noise:
         return np.asarray(stats.nbinom.logpmf(x, self.size, self.size / (self.size + mean)))
 
     def of(self, x: Array, predictions: Array) -> Predicted:
-        """What is said of cells that hold ``x``."""
+        """The predictive distribution at the true values ``x``."""
         mean = self.mean(predictions)
         if self.links:
             empty = np.exp(-mean)
@@ -54,7 +54,7 @@ class Noise:
 
 
 def likeliest(x: Array, predictions: Array, *, links: bool) -> Noise:
-    """The noise under which values are most probable."""
+    """The noise with the highest probability of the values."""
     typical = max(float(np.maximum(predictions, 0).mean()), 1e-9)
 
     def noise(logs: Array) -> Noise:

@@ -1,4 +1,4 @@
-"""The ways of pltf, as a table: a way is a line of options, and what pltf does not have yet is left out."""
+"""The variants of pltf, as a table of options; those that this version does not support are left out."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from pltf.dispersion import HeldBack, estimate, together
 from pltf.options import FitOptions
 
 MAX_ITER, TOL = 300, 1e-5
-DRAWS, FEWEST = 100, 50  # of the posterior, to predict from: of a single fit, and of one of many
-CHAINS = 2  # of a sampler, to save time
+DRAWS, FEWEST = 100, 50  # posterior draws for predictions: of a single fit, and of each of several
+CHAINS = 2  # of the sampler; few, to save time
 Prior = pltf.Gamma | Mapping[str, pltf.Gamma]
 
 
-# A factor over pairs: most pairs have no link, some have all. Fixed, for there are more pairs than links to learn from,
-# and a sampler moves a shape that belongs to many entries only slowly.
+# A factor over pairs: most pairs have no link, some have all. Fixed, because there are more pairs than links to learn
+# from, and a sampler moves a shape shared by many entries only slowly.
 OF_PAIRS = pltf.Gamma(0.1, 1.0)
 
 
 def _by_factor(of: Callable[[str], pltf.Gamma]) -> Callable[[pltf.Model], Prior]:
-    """Priors of factors from their observed index; the one of pairs is the same in all of them."""
+    """Priors of factors by their observed index; the factor over pairs always has the same prior."""
 
     def prior(model: pltf.Model) -> Prior:
         observed = {name: [i for i in indices if i != "r"] for name, indices in model.factors.items()}
@@ -41,7 +41,7 @@ def _by_factor(of: Callable[[str], pltf.Gamma]) -> Callable[[pltf.Model], Prior]
 PRIORS: dict[str, Callable[[pltf.Model], Prior]] = {
     "default": _by_factor(lambda _: pltf.Gamma(learn="mean")),
     "learned shapes": _by_factor(lambda _: pltf.Gamma(0.5, 1.0, learn="both")),
-    # Some users are busier than others, some places too.
+    # Some users and places are more active than others.
     "a mean for each position": _by_factor(lambda index: pltf.Gamma(0.5, 1.0, learn="mean", tie=f"index:{index}")),
     "sparse, a mean for each position": _by_factor(
         lambda index: pltf.Gamma(0.1, 1.0, learn="mean", tie=f"index:{index}")
@@ -56,30 +56,30 @@ MODELS: dict[str, Callable[[int], pltf.Model]] = {
 
 
 def models(order: int, way: Way) -> tuple[str, ...]:
-    """What may be chosen from: NMF of a table, CP of a tensor, and where it is asked for a factor over pairs."""
+    """The models to choose from: NMF for a table, CP for a tensor, optionally with a factor over pairs."""
     return ("NMF",) if order == 2 else ("CP", PAIRS) if way.pairs else ("CP",)
 
 
 @dataclass(frozen=True)
 class Way:
-    """Options of a fit, and what may be chosen on held-back cells beside the rank."""
+    """Options of a fit, and what is chosen on held-back cells besides the rank."""
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    priors: tuple[str, ...] = ("default",)  # none: that of the way it is like
+    priors: tuple[str, ...] = ("default",)  # none: that of the variant ``like``
     pairs: bool = False  # may also choose a factor over pairs of the first two indices of a tensor
-    links: bool | None = None  # for links only, for counts only; None: for both
-    starts: int = 1  # fits from as many random starts, whose predictive distributions are averaged
+    links: bool | None = None  # True: links only, False: counts only, None: both
+    starts: int = 1  # number of restarts whose predictive distributions are averaged
     chains: int = CHAINS
-    like: str = ""  # takes model and rank that this way chose, as choosing again would take long; the prior is its own
+    like: str = ""  # use the model and rank chosen by this variant, because choosing takes long; the prior is its own
 
     def following(self, setting: Sequence[Any]) -> list[tuple[str, int, str]]:
-        """What it may choose from where another way has chosen model and rank."""
+        """The settings to choose from, given the choice of another variant."""
         model, rank, prior = setting
         return [(model, rank, own) for own in self.priors or (prior,)]
 
     def takes(self, links: bool) -> bool:
-        """Whether it is for data of this kind."""
+        """Whether it supports data of this kind."""
         return self.links is None or self.links == links
 
 
@@ -103,7 +103,7 @@ WAYS = (
 
 
 def known(way: Way) -> bool:
-    """Whether this version of pltf has all of its options."""
+    """Whether this version of pltf supports all of its options."""
     try:
         FitOptions(**_new(way))
     except (TypeError, pltf.PltfError):
@@ -112,13 +112,13 @@ def known(way: Way) -> bool:
 
 
 def _new(way: Way) -> dict[str, Any]:
-    """The options, less those that say to do without something that this version does not have anyway."""
+    """The options, without those that turn off something that this version does not have."""
     names = FitOptions.__dataclass_fields__
     return {name: value for name, value in way.options.items() if value is not None or name in names}
 
 
 def fits(task: Task, way: Way, model: str, rank: int, prior: str) -> list[pltf.Fit]:
-    """One fit, or one for each of the starts that are averaged."""
+    """One fit, or one per restart if they are averaged."""
     return [_fit(task, way, MODELS[model](rank), prior, start) for start in range(way.starts)]
 
 
@@ -139,14 +139,14 @@ def _fit(task: Task, way: Way, model: pltf.Model, prior: str, start: int) -> plt
 
 
 def chain(sweeps: int, chains: int = CHAINS) -> dict[str, Any]:
-    """The chains of a sampler: they start at a fit by VB, so half of them is burn-in enough."""
+    """Options for the chains: they start at a VB fit, so half of the sweeps is enough burn-in."""
     return {"chains": chains, "burn_in": sweeps // 2, "draws": sweeps - sweeps // 2}
 
 
 def around_average(found: Sequence[Sequence[pltf.Fit]], inner: Sequence[Task]) -> pltf.Dispersion:
-    """How counts vary around the average of several starts: it is less often wrong than one of them.
+    """The dispersion of counts around the average of several restarts, whose error is smaller than that of one.
 
-    Each fold has its fits; the rates of its hidden cells have the mean and variance of a mixture.
+    Each fold has its own fits; the rates of its hidden cells have the mean and variance of their mixture.
     """
     held = []
     for fits_of_fold, fold in zip(found, inner, strict=True):
@@ -159,15 +159,15 @@ def around_average(found: Sequence[Sequence[pltf.Fit]], inner: Sequence[Task]) -
 
 
 def with_noise(found: Sequence[pltf.Fit], around: pltf.Dispersion | None) -> list[pltf.Fit]:
-    """The same fits with another dispersion, if there is one.
+    """The same fits with this dispersion, if one is given.
 
-    A mixture has the doubt between its starts already: the noise is that around each of them.
+    The mixture already includes the differences between restarts: the dispersion is that around each of them.
     """
     return [replace(fit, dispersion={"X": around}) if around is not None else fit for fit in found]
 
 
 def predicted(found: Sequence[pltf.Fit], task: Task) -> Predicted:
-    """What fits say of the hidden cells: the mixture of what each of them says."""
+    """The mixture of the predictions of several fits for the hidden cells."""
     said = [said_of(fit, task.hidden, task.asked, draws=_draws(found)) for fit in found]
     return Predicted(
         score=np.mean([one.score for one in said], axis=0),
@@ -178,13 +178,13 @@ def predicted(found: Sequence[pltf.Fit], task: Task) -> Predicted:
 
 
 def log_prob(found: Sequence[pltf.Fit], task: Task) -> Array:
-    """Of the hidden cells alone: all that a choice of settings needs."""
+    """Log-probabilities of the hidden cells, for the choice of settings."""
     said = [fit.log_prob(task.hidden, task.asked, draws=_draws(found), progress=False) for fit in found]
     return _mixed(said)
 
 
 def _draws(found: Sequence[pltf.Fit]) -> int:
-    """Of each fit: several share the number of one, for they are averaged."""
+    """Number of draws per fit; several fits share the draws, because they are averaged."""
     return max(DRAWS // len(found), FEWEST)
 
 
@@ -193,9 +193,9 @@ def _mixed(log_probs: Sequence[Array]) -> Array:
 
 
 def said_of(fit: pltf.Fit, hidden: Array, x: Array, draws: int) -> Predicted:
-    """What one fit says of cells that hold ``x``; they are ranked by the probability of a count above zero.
+    """Predictions of one fit for cells with true values ``x``, ranked by the probability of a count above zero.
 
-    Tails take long, so the upper one is asked of cells above zero only, and the lower one is what is left.
+    Tails are expensive: the upper one is computed for cells above zero only, and the lower one follows from it.
     """
     told: dict[str, Any] = {"draws": draws, "progress": False}
     log_probs, above = fit.log_prob(hidden, x, **told), x > 0

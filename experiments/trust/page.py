@@ -1,4 +1,4 @@
-"""The page "Can I trust it?", from the results that are there."""
+"""The page "Can I trust it?", written from the existing results."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _opening(saved: Saved) -> str:
     rows = [(goal.what, goal.wanted, goal.got, "yes" if goal.met else "**no**") for goal in goals(saved)]
     return page(
         "# Can I trust it?",
-        "> **A quick run**, to see that all of it works. Its numbers prove nothing." if quick else "",
+        "> **A quick run**, to test that everything works. Its numbers mean nothing." if quick else "",
         prose(f"""
             Predictions are only as useful as their stated uncertainty is honest. This page measures both on data that
             were not drawn from the model: cells are hidden, predicted, and compared with their true values, side by
@@ -68,7 +68,7 @@ def _outranked(saved: Saved) -> str:
 
 
 def _number_of_masks(saved: Saved) -> str:
-    """How often cells were hidden anew, in each part."""
+    """The number of masks of each part."""
     parts = {"real": "five sets", "links": "UCLAF", "order": "numbers of components", "ranking": "ranking"}
     masks = {title: len(saved[part]["rows"][0]["masks"]) for part, title in parts.items() if _has(saved, part)}
     if _has(saved, "drawn"):
@@ -89,11 +89,11 @@ WHY = {
         strays (a fold has only two to ten of them here), were tried: they gave one alarm fewer at the same
         log-likelihood, too little to keep.""",
     "digits 80 %": "Values cannot exceed 16, and intervals of counts do not know that.",
-}  # what was seen when these were looked at
+}  # explanations of missed goals
 
 
 def _missed(saved: Saved) -> str:
-    """Where goals were missed, by how much, and why."""
+    """Missed goals: where, by how much, and why."""
     missed = []
     for goal in goals(saved):
         why = [
@@ -144,7 +144,7 @@ def _real(found: Json) -> str:
 
 
 def _not_yet(rows: Rows) -> str:
-    """What is missing of all sets and levels."""
+    """Data sets and levels without results."""
     there = {(row["set"], row["level"]) for row in rows}
     levels = {one.name: [level for level in one.levels if (one.name, level) not in there] for one in SETS}
     missing = [f"{name} at {', '.join(percent(level) for level in some)}" for name, some in levels.items() if some]
@@ -158,7 +158,7 @@ def _number(value: float, digits: int) -> str:
 def _measure_table(
     rows: Rows, measure: str, caption: str, digits: int, told: Callable[[float, int], str] = _number
 ) -> str:
-    """A row for each tool, a column for each set with its levels; the best of all is in bold where large is good."""
+    """A row for each tool, and a column for each data set with its levels."""
     sets = by_set(rows)
     lines = []
     for tool in [*tools_of(rows), CHOSEN]:
@@ -210,7 +210,7 @@ prior = {name: pltf.Gamma(0.5, 1.0, learn="both") for name in "ABC"} | {"V": plt
 ```"""
 
 
-NAMES = {"hidden cells": "held-out cells", "bound": "ELBO"}  # of the criteria in the results
+NAMES = {"hidden cells": "held-out cells", "bound": "ELBO"}  # names of the criteria in the results
 
 
 def _order(found: Json) -> str:
@@ -272,9 +272,9 @@ def _again(saved: Saved) -> str:
     minutes = ", ".join(f"{part} {some:.0f}" for part, some in spent.items())
     return page(
         "## Run it again",
-        "    make trust                               # all of it, into docs/; run it again to resume\n"
+        "    make trust                               # everything, into docs/; rerun to resume\n"
         "    make trust ARGS='--masks 1 --minutes 30' # part of it; existing results are kept\n"
-        "    make trust QUICK=1                       # a little of everything, into trust-output/",
+        "    make trust QUICK=1                       # a small part of everything, into trust-output/",
         prose(f"""
             Results are stored one by one in `trust-output/`; delete a file to compute it again. `make trust
             ARGS="--only real"` runs one part. Computing time behind the tables above, in minutes of one core:

@@ -1,6 +1,6 @@
-"""The other tools: one function each, from a task and a setting to a number for every cell.
+"""The other tools: each is a function from a task and a setting to a number for every cell.
 
-Packages are imported inside the functions: a tool that is not installed is left out, and the page says so.
+Packages are imported inside the functions: a tool that is not installed is left out, and named on the page.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from experiments.common import Array
 from experiments.trust.tasks import Task
 
 SHRINKAGE = (0.5, 0.3, 0.2, 0.12, 0.07, 0.04, 0.02)
-ROUNDS, SWEEPS = 15, 20  # of filling in hidden cells, and between two of them
+ROUNDS, SWEEPS = 15, 20  # rounds of imputing hidden cells, and iterations per round
 
 
 @dataclass(frozen=True)
 class Peer:
-    """A tool, and the settings that it may choose from."""
+    """A tool, and the settings to choose from."""
 
     name: str
     predict: Callable[[Task, Any], Array]  # the whole tensor
     settings: tuple[Any, ...] | None = None  # None: the ranks of the data set
-    package: str = ""  # that must be installed
+    package: str = ""  # required package
 
 
 def popularity(task: Task, _: Any) -> Array:
-    """How busy rows and columns were: no model at all."""
+    """The product-of-marginals baseline, without a model."""
     rates = np.zeros(task.X.shape)
     rates[task.hidden] = pltf.metrics.popularity(task.X, task.hidden, mask=task.keep)
     return rates
 
 
 def scikit_learn(task: Task, rank: int) -> Array:
-    """NMF by Kullback-Leibler divergence. It has no mask: hidden cells are filled with what it predicts, in rounds."""
+    """NMF by Kullback-Leibler divergence. It has no mask: hidden cells are imputed with its predictions, repeatedly."""
     from sklearn.decomposition import NMF
 
     X, keep = _matrix(task.X), _matrix(task.keep)
@@ -73,7 +73,7 @@ def tensorly(task: Task, rank: int) -> Array:
 
 
 def hpfrec(task: Task, rank: int) -> Array:
-    """Hierarchical Poisson factorization. It takes every cell that is not listed for a zero, hidden ones too."""
+    """Hierarchical Poisson factorization. It treats every cell that is not listed as zero, also hidden ones."""
     from hpfrec import HPF  # type: ignore[import-not-found]
     from scipy import sparse
 
@@ -96,7 +96,7 @@ def hpfrec(task: Task, rank: int) -> Array:
         model.fit(sparse.coo_matrix(X))
     rates = np.zeros(X.shape)
     found = np.asarray(model.Theta @ model.Beta.T)
-    rates[: found.shape[0], : found.shape[1]] = found  # rows and columns at the end without a count are left out
+    rates[: found.shape[0], : found.shape[1]] = found  # it leaves out rows and columns at the end that have no count
     return rates.reshape(task.X.shape)
 
 
@@ -106,9 +106,9 @@ def svd_of_logs(task: Task, shrinkage: float) -> Array:
 
 
 def soft_impute(Y: Array, keep: Array, shrinkage: float, rounds: int = 100, tol: float = 1e-3) -> Array:
-    """Fill hidden cells with the decomposition of the filled table, its singular values shrunk (Mazumder et al. 2010).
+    """Soft-impute: fill hidden cells with the shrunk SVD of the filled table, repeatedly (Mazumder et al. 2010).
 
-    ``shrinkage`` is taken off every singular value, as a share of the largest one of the observed cells.
+    ``shrinkage`` is subtracted from every singular value, as a share of the largest one of the observed cells.
     """
     wide = len(Y) < Y.shape[1]
     Y, keep = (Y.T, keep.T) if wide else (Y, keep)
@@ -117,7 +117,7 @@ def soft_impute(Y: Array, keep: Array, shrinkage: float, rounds: int = 100, tol:
     less = shrinkage * np.linalg.norm(np.where(keep, Y - mean, 0), 2)
     for _ in range(rounds):
         filled = np.where(keep, Y - mean, low)
-        squares, V = np.linalg.eigh(filled.T @ filled)  # of the smaller side: cheaper than the decomposition itself
+        squares, V = np.linalg.eigh(filled.T @ filled)  # of the smaller side: cheaper than an SVD
         values = np.sqrt(np.maximum(squares, 1e-300))
         new = (filled @ (V * np.maximum(1 - less / values, 0))) @ V.T
         moved = np.linalg.norm(new - low) > tol * max(float(np.linalg.norm(low)), 1e-12)
@@ -129,13 +129,13 @@ def soft_impute(Y: Array, keep: Array, shrinkage: float, rounds: int = 100, tol:
 
 
 def _matrix(X: Array) -> Array:
-    """A tensor as a matrix: its first index by all others."""
+    """A tensor as a matrix, with its first index along the rows."""
     return X.reshape(len(X), -1)
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Warnings that a number of sweeps was not enough would drown the rest."""
+    """Ignore the warnings about convergence of other tools."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

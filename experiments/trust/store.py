@@ -1,4 +1,4 @@
-"""Results on disk, one file each, written as soon as they are there: a run that is broken off goes on where it was."""
+"""Results on disk, one file each, written at once, so that an interrupted run can be resumed."""
 
 from __future__ import annotations
 
@@ -23,11 +23,15 @@ class Store:
     """A folder of results."""
 
     def __init__(self, folder: Path, cores: int = -1, until: float = math.inf) -> None:
-        self.folder, self.cores, self.until = folder, cores, until  # -1: all of them; and when to begin nothing more
+        self.folder, self.cores, self.until = (
+            folder,
+            cores,
+            until,
+        )  # cores: -1 means all; until: the time after which nothing is started
         folder.mkdir(parents=True, exist_ok=True)
 
     def part(self, name: str) -> Store:
-        """A folder in it."""
+        """A subfolder."""
         return Store(self.folder / name, self.cores, self.until)
 
     def path(self, key: Key) -> Path:
@@ -36,12 +40,12 @@ class Store:
         return self.folder / f"{'_'.join(words)}.json"
 
     def get(self, key: Key) -> Json | None:
-        """A result, if it is there."""
+        """A result, or None."""
         path = self.path(key)
         return json.loads(path.read_text()) if path.exists() else None
 
     def put(self, key: Key, result: Json) -> None:
-        """Keep a result; whoever reads sees all of it or nothing."""
+        """Save a result, with an atomic replace."""
         path = self.path(key)
         half = path.with_suffix(f".{os.getpid()}.part")
         half.write_text(json.dumps(result) + "\n")
@@ -49,7 +53,7 @@ class Store:
 
 
 def complete(store: Store, title: str, work: Callable[..., Json], keys: Iterable[Key]) -> Iterator[tuple[Key, Json]]:
-    """Do what is not there yet, as long as there is time; then all results that are there, with their keys."""
+    """Compute missing results while there is time; then yield all existing results with their keys."""
     keys = list(keys)
     todo = [key for key in keys if store.get(key) is None]
     runs = Parallel(n_jobs=store.cores, return_as="generator_unordered")(
@@ -66,6 +70,6 @@ def _kept(store: Store, work: Callable[..., Json], key: Key) -> None:
     if time.time() > store.until:
         return
     began = time.process_time()
-    with threadpool_limits(1):  # runs go side by side, and small tables gain nothing
+    with threadpool_limits(1):  # runs are parallel, and small tables gain nothing
         found = work(*key)
     store.put(key, {**found, "seconds": time.process_time() - began})

@@ -1,4 +1,4 @@
-"""Looking up and comparing saved results."""
+"""Look up and compare saved results."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from experiments.trust.sets import UCLAF
 Rows = Sequence[Json]
 SVD = "SVD of log(1+x)"
 CHOSEN = "pltf, chosen"
-COVERED = (0.87, 0.93)  # that 90 % intervals of counts are to hold
-ALARMS = 0.0005  # the share of hidden cells that may look like a surprise
+COVERED = (0.87, 0.93)  # target coverage of 90 % intervals of counts
+ALARMS = 0.0005  # target: the largest share of surprises among hidden cells
 UCLAF_AUC, UCLAF_AP = (0.978, 0.970, 0.957), (0.55, 0.45, 0.36)  # at 40, 60 and 80 % hidden
 
 
 @dataclass(frozen=True)
 class Goal:
-    """What was to be reached, and what was."""
+    """A goal, and what was reached."""
 
     what: str
     wanted: str
     got: str
     met: bool
-    missed: tuple[str, ...] = ()  # where, and by how much
+    missed: tuple[str, ...] = ()  # where it was missed, and by how much
 
 
 def is_ours(tool: str) -> bool:
-    """Whether it is a way of pltf."""
+    """Whether it is a variant of pltf."""
     return tool.startswith("pltf")
 
 
@@ -41,7 +41,7 @@ def mean_of(row: Json, measure: str) -> float:
 
 
 def by_set(rows: Rows) -> dict[str, dict[float, list[Json]]]:
-    """Rows by set and level, in their order."""
+    """Rows by data set and level, in their order."""
     found: dict[str, dict[float, list[Json]]] = {}
     for row in rows:
         found.setdefault(row["set"], {}).setdefault(row["level"], []).append(row)
@@ -49,17 +49,17 @@ def by_set(rows: Rows) -> dict[str, dict[float, list[Json]]]:
 
 
 def tools_of(rows: Rows) -> list[str]:
-    """The tools that took part."""
+    """The names of the tools."""
     return list(dict.fromkeys(row["tool"] for row in rows))
 
 
 def best_of(rows: Iterable[Json], *, ours: bool, measure: str = "log_likelihood") -> Json:
-    """The best row of pltf, or of the others."""
+    """The best row of pltf, or of the other tools."""
     return max((row for row in rows if is_ours(row["tool"]) == ours), key=lambda row: mean_of(row, measure))
 
 
 def recommended(rows: Rows) -> Json:
-    """On each mask the way of pltf under which held-back training cells are most probable: hidden cells have no say."""
+    """On each mask, the variant of pltf with the highest probability of held-back training cells."""
     ours = [row for row in rows if is_ours(row["tool"])]
     masks = [
         max(same, key=lambda mask: float(mask["inner"])) for same in zip(*(row["masks"] for row in ours), strict=True)
@@ -68,7 +68,7 @@ def recommended(rows: Rows) -> Json:
 
 
 def goals(saved: Saved) -> list[Goal]:
-    """All goals whose results are there."""
+    """All goals whose results exist."""
     found: list[Goal] = []
     if "real" in saved and saved["real"]["rows"]:
         found += _real_goals(saved["real"]["rows"])
@@ -97,7 +97,7 @@ def _real_goals(rows: Rows) -> list[Goal]:
     return goals
 
 
-# Each tells how a goal was missed, and nothing where it was met.
+# Each says how a goal was missed, or "" if it was met.
 
 
 def _behind(some: Rows) -> str:
@@ -137,7 +137,7 @@ def _link_goals(rows: Rows) -> list[Goal]:
 
 
 def outranked(rows: Rows) -> list[str]:
-    """Where another tool ranks hidden cells better than the chosen way of pltf."""
+    """Where another tool ranks hidden cells better than the chosen variant of pltf."""
     found = []
     for name, levels in by_set(rows).items():
         for level, some in levels.items():

@@ -1,4 +1,4 @@
-"""Hidden cells of a data set: what a tool is given, and what it is judged by."""
+"""Hidden cells of a data set: the input of a tool, and the cells that score it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 import pltf
 from experiments.common import Array
 
-INNER = 0.1  # share of the training cells that are held back to choose settings
-FEW = 20_000  # training cells below which settings are chosen on several such shares, one after the other
+INNER = 0.1  # share of the training cells held back to choose settings
+FEW = 20_000  # with fewer training cells, settings are chosen on several folds
 FOLDS = 3
-SWEEPS, QUICK_SWEEPS = 300, 20  # of each chain of a sampler
+SWEEPS, QUICK_SWEEPS = 300, 20  # per chain of the sampler
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Task:
 
     @property
     def sweeps(self) -> int:
-        """Of each chain of a sampler."""
+        """Sweeps per chain of the sampler."""
         return QUICK_SWEEPS if self.quick else SWEEPS
 
     @property
@@ -38,9 +38,9 @@ class Task:
         return self.X[self.hidden]
 
     def inner(self) -> list[Task]:
-        """The same, with some of the training cells to predict: settings are chosen on these, in one fold or several.
+        """Tasks to predict some of the training cells, in one fold or several, for the choice of settings.
 
-        The cells of different folds are different ones.
+        Folds are disjoint.
         """
         folds = FOLDS if self.keep.sum() < FEW and not self.quick else 1
         left, tasks = self.keep, []
@@ -54,6 +54,6 @@ class Task:
 
 
 def task(X: Array, level: float, mask: int, *, links: bool = False, quick: bool = False) -> Task:
-    """Hide a share of the cells at random."""
+    """Hide a random share of the cells."""
     keep = np.asarray(pltf.holdout(X, level, seed=mask))
     return Task(X, keep, ~keep, links, mask, quick)
