@@ -42,7 +42,7 @@ def code(text: str) -> str:
 
 
 def facts(told: Mapping[str, str]) -> str:
-    """Names and what is said of each."""
+    """A table of names and values."""
     rows = "".join(
         f'<tr><th style="{_LEFT}">{escaped(name)}</th><td style="{_LEFT}">{escaped(text, 400)}</td></tr>'
         for name, text in told.items()
@@ -72,14 +72,14 @@ def _cell(value: object) -> str:
 
 
 def picture(draw: Callable[[Any, Any], None], thing: Any, about: str) -> str:
-    """What is drawn on a figure of its own; nothing where matplotlib is absent, or nothing was drawn."""
+    """A figure as an image; "" without matplotlib, or if nothing was drawn."""
     try:
         from matplotlib.figure import Figure
         from PIL import Image  # matplotlib needs it too
     except ModuleNotFoundError:
         return ""
     figure, page = Figure(layout="constrained", facecolor="white"), io.BytesIO()
-    with warnings.catch_warnings(action="ignore"):  # of letters that the font lacks
+    with warnings.catch_warnings(action="ignore"):  # about characters missing in the font
         draw(thing, figure)
         if not figure.axes:
             return ""

@@ -1,4 +1,4 @@
-"""What notebooks show of fits, searches and scores: small tables and one picture."""
+"""HTML for fits, searches and scores in notebooks: small tables and a figure."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _factors(fit: Fit, figure: Any) -> None:
 
 
 def selection_html(found: Selection) -> str:
-    """What was chosen, all candidates, the doubts, and the curve."""
+    """The chosen candidate, all candidates, the doubts, and the curve."""
     from pltf.selection.result import overview
 
     told = {"best": ", ".join(f"{name}={value}" for name, value in found.best.items()) or "the only candidate"}
@@ -89,7 +89,7 @@ def _curve(found: Selection, figure: Any) -> None:
 
 
 def scores_html(scores: Scores) -> str:
-    """Each score with its interval, beside that of popularity, and the calibration."""
+    """Each score with its interval, compared with popularity, and the calibration."""
     positive = np.count_nonzero(scores.values)
     told = {"cells": f"{scores.values.size:,}, {positive:,} of them above zero"}
     held = scores.coverage.loc["count"]

@@ -120,7 +120,7 @@ class FileFormat(StrEnum):
 
 
 class MissingCells(StrEnum):
-    """What was not observed."""
+    """Which cells are missing."""
 
     nan = "nan"
     unlisted = "unlisted"
@@ -436,7 +436,7 @@ _READ: ContextVar[dict[str, Any]] = ContextVar("_READ")
 
 
 def _reads(options: Mapping[str, tuple[Any, Any]]) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Give a command more options; :func:`_do` gets them beside its own."""
+    """Add options to a command; :func:`_do` gets them together with its own."""
 
     def extended(command: Callable[..., int]) -> Callable[..., int]:
         @wraps(command)

@@ -73,14 +73,14 @@ if TYPE_CHECKING:
     from pltf.engines.plan import Plan
 
 MOST_SHOWN = 12  # components in a listing
-PLANNED_CELLS = 100_000  # of predictions whose memory is estimated
-MOST_COLUMNS = 10_000  # of a table that are described
+PLANNED_CELLS = 100_000  # predictions whose memory is estimated
+MOST_COLUMNS = 10_000  # described columns of a table
 MOST_JUDGED = 20_000  # held-out cells that are compared with popularity after a fit
-_PASSING = {"--resume", "--force", "--quiet", "-q", "--json"}  # options that change nothing of a result
+_PASSING = {"--resume", "--force", "--quiet", "-q", "--json"}  # options that do not change the result
 
 
 def fit(tell: Teller, file: Path | None, output: Path | None, force: bool, **options: Any) -> int:
-    """Read, fit, save."""
+    """Fit a model to data, and save the fit."""
     guide(tell, "fit", file, options)
     asked = _asked_for(file, options)
     if output is None:
@@ -107,9 +107,9 @@ def fit(tell: Teller, file: Path | None, output: Path | None, force: bool, **opt
 
 
 class Asked(NamedTuple):
-    """What a command is to fit, and to what."""
+    """The model and the data of a command."""
 
-    options: Mapping[str, Any]  # with those of a model file
+    options: Mapping[str, Any]  # including those of a model file
     wanted: Wanted
     sources: Mapping[str, Source]
 
@@ -138,7 +138,7 @@ def _refuse_unknown_zeros(options: Mapping[str, Any], wanted: Wanted) -> None:
 
 
 def _read_all(tell: Teller, asked: Asked) -> dict[str, Observation]:
-    """The data of all tensors; those that share an index along the same labels."""
+    """Read the data of all tensors; tensors that share an index get the same labels."""
     coupled = len(asked.sources) > 1
     seen = {}
     for name, source in asked.sources.items():
@@ -148,7 +148,7 @@ def _read_all(tell: Teller, asked: Asked) -> dict[str, Observation]:
 
 
 def _aligned(tell: Teller, seen: Mapping[str, Observation], asked: Asked) -> dict[str, Observation]:
-    """Tensors along the same labels; what that has added to each is told."""
+    """Align tensors by their labels, and report the labels that this adds to each."""
     assert asked.wanted.model is not None
     indices, zeros = asked.wanted.model.observed, names_of(asked.options["zeros"], "--zeros")
     ordered = {name: in_order(one, indices[name], name) for name, one in seen.items()}
@@ -164,14 +164,14 @@ def _aligned(tell: Teller, seen: Mapping[str, Observation], asked: Asked) -> dic
 
 
 def _alone(seen: Mapping[str, Observation]) -> Any:
-    """The data as a model takes them: by tensor, if there are several."""
+    """The data in the form that a model takes: a mapping if there are several tensors."""
     return next(iter(seen.values())) if len(seen) == 1 else dict(seen)
 
 
 def _hidden(
     tell: Teller, seen: Mapping[str, Observation], asked: Asked
 ) -> tuple[dict[str, Observation], HeldOut | None]:
-    """The data without the cells that are held out, of one tensor, and these."""
+    """Hold out cells of one tensor; return the training data and the held-out cells."""
     share = asked.options["holdout"]
     name = tensor_of(asked.wanted.tensors, asked.options["of"])
     train, held = hidden(seen[name], share, asked.options["seed"])
@@ -183,12 +183,12 @@ def _hidden(
     tell.know(hidden={"of": name, "cells": len(held.values), "above_zero": int(above), "zeros_sampled": held.sampled})
     if held.sampled:
         low = f"so expected counts come out about {share:.0%} low"
-        tell.say("", f"only some zeros of so many cells are held out, {low}: fit without --holdout to predict")
+        tell.say("", f"with this many cells, only some zeros are held out, {low}: fit without --holdout to predict")
     return {**seen, name: train}, held
 
 
 def _target(output: Path, replaces: bool, asked: Asked, options: Mapping[str, Any]) -> Path:
-    """The checked output path of a run."""
+    """Check the output path of a run."""
     if options["checkpoint"] is not None and same_place(options["checkpoint"], output):
         raise PltfError(f"--checkpoint and the output must be two files, and both are {output}")
     target = output_path(output, replaces, *(source.path for source in asked.sources.values()))
@@ -197,7 +197,7 @@ def _target(output: Path, replaces: bool, asked: Asked, options: Mapping[str, An
 
 
 def _saved(tell: Teller, target: Path, replaces: bool, save: Callable[[Path], object]) -> Path:
-    """Save the result; the path it was saved to."""
+    """Save the result; return the path."""
     with _leaving_others(tell, replaces) as names:
         save(target)
     tell.saved = names.get(target, target)
@@ -234,7 +234,7 @@ def _goes_on(output: Path, options: Mapping[str, Any]) -> bool:
 
 
 def select(tell: Teller, file: Path | None, output: Path | None, force: bool, **options: Any) -> int:
-    """Read, search, save."""
+    """Search, and save the result."""
     from pltf.selection import select as search
 
     guide(tell, "select", file, options)
@@ -361,7 +361,7 @@ def predict(
 
 
 def _with_store(known: Fit, run: Path, store: Path | None, of: str | None = None) -> Fit:
-    """A fit with the cell store that it was made from, if one is named."""
+    """A fit with its cell store, if one is named."""
     if store is None:
         return known
     if known.keeps_data:
@@ -389,7 +389,7 @@ def _asked(cells: Path, reading: Mapping[str, Any], known: Fit, name: str) -> tu
 
 
 def _print_table(table: pd.DataFrame, known: Fit, safe: bool) -> None:
-    """Rounded numbers and dates as people read them on a terminal; all digits and plain dates in a pipe."""
+    """Print a table: rounded numbers and named dates on a terminal, all digits and plain dates in a pipe."""
     if is_terminal():
         dates = [index for index in known.labels if index in table and table[index].dtype.kind == "M"]
         found = {index: known.labels[index].positions(table[index], index) for index in dates}
@@ -415,7 +415,7 @@ def _plain(text: object) -> str:
 
 
 def tensor_of(tensors: tuple[str, ...], of: str | None) -> str:
-    """The tensor that --of names; the first if it names none."""
+    """The tensor named by --of; default: the first."""
     if of is None:
         return tensors[0]
     if of not in tensors:
@@ -516,7 +516,7 @@ def plan(tell: Teller, file: Path | None, **options: Any) -> int:
 
 
 def _tell_memory(tell: Teller, planned: Plan) -> None:
-    """The memory of a search, of predictions and of a report, each including the data."""
+    """Report the memory of a search, of predictions and of a report, each including the data."""
     workers = available_threads()  # the default of a search
     search, answers = planned.search_bytes(workers), planned.predict_bytes(PLANNED_CELLS)
     tell.say("", f"search    {human_bytes(search)} with 10 restarts, {workers} at a time")
@@ -575,7 +575,7 @@ def _tell_store(tell: Teller, path: Path) -> None:
 
 
 def _tell_table(tell: Teller, table: pd.DataFrame, width: int) -> None:
-    """Describe the columns of a table; of very many, the first."""
+    """Describe the columns of a table, at most ``MOST_COLUMNS``."""
     tell.say("table", f"{len(table):,} rows, {width} columns")
     columns = columns_of(table)
     longest = min(max((len(_plain(one["name"])) for one in columns), default=0), 30)
@@ -638,7 +638,7 @@ def convert(tell: Teller, file: Path, output: Path, force: bool, spreadsheet_saf
 
 
 def _labels_beside(target: Path) -> Path:
-    """The file for labels that the format of another file cannot store."""
+    """The file for labels, for formats that cannot store them."""
     return target.with_name(f"{target.name}.labels.csv")
 
 
@@ -730,7 +730,7 @@ def _read(
 
 
 def _tell_data(tell: Teller, seen: Observation, source: str, name: str = "") -> None:
-    """What was read; of one of several tensors, with its name."""
+    """Report what was read, with the name of the tensor if there are several."""
     dims = seen.dims or ("",) * len(seen.shape)
     shape = " x ".join(f"{dim} {size:,}".strip() for dim, size in zip(dims, seen.shape, strict=True))
     above = seen.n_positive
@@ -761,12 +761,12 @@ def _tell_fit(tell: Teller, fitted: Fit) -> None:
 
 
 def _both_kinds(held: HeldOut) -> bool:
-    """Whether held-out cells hold zeros and non-zeros."""
+    """Whether held-out cells include zeros and non-zeros."""
     return bool(0 < np.count_nonzero(held.values) < len(held.values))
 
 
 def _tell_verdict(tell: Teller, fitted: Fit, held: HeldOut, train: Mapping[str, Observation]) -> None:
-    """Whether the fit predicts the cells that were hidden from it better than popularity does."""
+    """Report whether the fit predicts held-out cells better than popularity does."""
     from pltf import metrics
 
     if len(held.values) > MOST_JUDGED:
@@ -851,7 +851,7 @@ def _tell_origin(tell: Teller, origin: Mapping[str, str]) -> None:
 
 
 def _origin(asked: Asked) -> dict[str, str]:
-    """Where the data came from and how they were read; of several tensors, each with its name."""
+    """Where the data came from and how they were read, for each tensor if there are several."""
     sources = asked.sources
     if len(sources) == 1:
         (source,) = sources.values()

@@ -94,7 +94,7 @@ def reading_in_words(options: Mapping[str, Any]) -> str:
 
 
 def read_before(known: Fit, name: str | None = None) -> dict[str, Any]:
-    """The options with which the data of a fit were read; of several tensors, those of one."""
+    """The options with which the data of a fit were read; of one tensor if there are several."""
     words = shlex.split(known.origin.get("read", ""))
     if len(known.model.observed) > 1:
         words = _of_one(words, known.tensor(name), [f"{one}:" for one in known.model.observed])
@@ -108,7 +108,7 @@ def read_before(known: Fit, name: str | None = None) -> dict[str, Any]:
 
 
 def _of_one(words: Sequence[str], name: str, heads: Sequence[str]) -> list[str]:
-    """What is said of one tensor, as in ``X: --index user,place; Y: --index user,word``.
+    """The options for one tensor in a text such as ``X: --index user,place; Y: --index user,word``.
 
     >>> _of_one(["X:", "--index", "u,p", "--count;", "Y:", "--index", "u,w"], "X", ["X:", "Y:"])
     ['--index', 'u,p', '--count']
@@ -120,7 +120,7 @@ def _of_one(words: Sequence[str], name: str, heads: Sequence[str]) -> list[str]:
 
 
 def read_alike(known: Fit, options: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    """How to read further data of a fit: as its own were read, but for what the options say."""
+    """How to read further data for a fit: as its own data were read, unless options differ."""
     earlier = read_before(known)
     name = known.tensor()
     unlisted = {one: option for option, one in UNLISTED.items()}
@@ -138,7 +138,7 @@ def read_alike(known: Fit, options: Mapping[str, Any], file: Path) -> dict[str, 
 
 
 def _columns_of(known: Fit, name: str) -> Iterator[str]:
-    """Columns that give the labels of a fit."""
+    """Columns with the labels of a fit."""
     for index in known.model.observed[name]:
         bin = known.labels[index].bin if index in known.labels else None
         yield index if bin is None else f"{index}:{bin}"

@@ -1,4 +1,4 @@
-"""For those who name a file and nothing else: its columns, what they probably are, and the command to run."""
+"""If only a file is given: show its columns, what they probably are, and a command to run."""
 
 from __future__ import annotations
 
@@ -29,12 +29,17 @@ if TYPE_CHECKING:
 
 MOST_SHOWN = 40  # columns
 WIDE = 12  # columns of numbers
-MOST_INDICES, MOST_OF_CELLS = 3, 6  # in the command that is suggested: of a table of events, of one of cells
+MOST_INDICES, MOST_OF_CELLS = 3, 6  # in the suggested command: for a table of events, and for a table of cells
 COMMAS = "numbers with decimal commas"
 LABELS, DATES, VALUES, UNUSED = "labels", "dates", "values", "not used"
 _COMMA = re.compile(r"[+-]?[0-9]+(,[0-9]+)?")
 _HELD = {"i": "whole numbers", "u": "whole numbers", "f": "numbers", "b": "True and False", "O": "words"}
-_SPANS = {"hour": 4, "day": 60, "week": 400, "month": 4000}  # days up to which dates are binned by these; then by year
+_SPANS = {
+    "hour": 4,
+    "day": 60,
+    "week": 400,
+    "month": 4000,
+}  # longest time span in days for each bin; longer ones are binned by year
 _COUNTS = re.compile(r"n|.*(count|value|number|visits?|qty|quantity|amount|total|freq|weight|rating|stars|score|hits|"
                      r"clicks|plays|sales|trips|pieces|times)s?", re.IGNORECASE)  # fmt: skip
 _CODES = re.compile(
@@ -43,21 +48,21 @@ _CODES = re.compile(
 _IDS = re.compile(r".*(id|code|zip|key|phone|isbn|ean)s?", re.IGNORECASE)
 _SINCE, _UNTIL = 5e8, 2.2e9  # numbers between these are probably seconds since 1970: from 1985 to 2039
 _TIMES = re.compile(r".*(year|month|week)s?", re.IGNORECASE)
-# Options that stay in a command that is suggested: how the file is read.
+# Options for reading that are repeated in the suggested command.
 _KEPT = (
     *("format", "variable", "sheet", "query", "encoding", "decimal", "keep_blanks"),
     *("date_format", "timezone", "count"),
 )
-_NEARLY_EACH = 0.9  # share of different values from which on a column tells rows apart, rather than to group them
+_NEARLY_EACH = 0.9  # share of distinct values above which a column identifies rows and does not group them
 
 
 def columns_of(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """What the columns of a table hold."""
+    """Describe the columns of a table."""
     return [_column(table.iloc[:, at], str(name)) for at, name in enumerate(table.columns)]
 
 
 def described_column(one: Mapping[str, Any]) -> str:
-    """What a column holds, in words."""
+    """The description of a column in words."""
     absent = f"; {one['absent']:,} missing" if one["absent"] else ""
     span = f": {_plain(one['first'])} to {_plain(one['last'])}" if one["different"] else ""
     since = f" as numbers ({one['epoch']})" if "epoch" in one else ""
@@ -65,7 +70,7 @@ def described_column(one: Mapping[str, Any]) -> str:
 
 
 def guide(tell: Teller, command: str, file: Path | None, options: Mapping[str, Any]) -> None:
-    """Where a table comes without --index: show its columns, and refuse with a command that would work."""
+    """Without --index: show the columns of a table, and raise an error with a command that works."""
     if file is None and options["model"] is None and not options["data"]:
         raise PltfError(f"FILE is missing, for example: pltf {command} events.csv")
     if file is None or options["index"] or options["model"] is not None or is_store(file):
@@ -96,7 +101,7 @@ def guide(tell: Teller, command: str, file: Path | None, options: Mapping[str, A
 
 
 def _guide_to_array(tell: Teller, command: str, file: Path, reading: Reading, options: Mapping[str, Any]) -> None:
-    """An array has its indices: without a model, show its shape, and refuse with a command that would work."""
+    """Without a model: show the shape of an array, and raise an error with a command that works."""
     if any(options[one] is not None for one in KINDS):
         return
     held = read_data(file, **vars(reading))
@@ -110,13 +115,13 @@ def _guide_to_array(tell: Teller, command: str, file: Path, reading: Reading, op
 
 
 def _name_of_rows(facts: Sequence[Mapping[str, Any]], roles: Sequence[str]) -> str:
-    """What the rows of a wide table are called: the column of their labels."""
+    """The column that labels the rows of a wide table."""
     named = [at for at, one in enumerate(facts) if one["holds"] in ("words", "dates") and not is_nameless(one["name"])]
     return _entry(facts[named[0]], roles[named[0]]) if named else "row"
 
 
 def _looks_wide(facts: Sequence[Mapping[str, Any]], roles: Sequence[str]) -> bool:
-    """Whether all but one column are numbers, and many: then these are probably the values of a wide table."""
+    """Whether all columns but one are numbers, and there are many: probably a wide table."""
     groups = sum(role in (LABELS, DATES) or one["holds"] == "words" for one, role in zip(facts, roles, strict=True))
     return groups <= 1 and sum(map(_can_be_values, facts)) >= WIDE
 
@@ -141,7 +146,7 @@ def roles_of(facts: Sequence[Mapping[str, Any]], rows: int) -> list[str]:
 
 
 def _with_values(roles: list[str], facts: Sequence[Mapping[str, Any]], table: pd.DataFrame) -> list[str]:
-    """Where each row has other labels, a column of numbers that is left over probably holds their values."""
+    """If labels differ in all rows, an unused column of numbers probably holds the values."""
     keys = [at for at, role in enumerate(roles) if role in (LABELS, DATES)]
     if VALUES in roles or len(keys) < 2 or table.iloc[:, keys].duplicated().any():
         return roles
@@ -187,7 +192,7 @@ def _show(
 
 
 def _start(command: str, file: Path, options: Mapping[str, Any]) -> list[str]:
-    """A command with its file, and the options given so far that say how to read it."""
+    """A command with its file and the given options for reading it."""
     said = ("--wide", *(f"--{name.replace('_', '-')}" for name in _KEPT))
     given = [options.get(one.removeprefix("--").replace("-", "_")) for one in said]
     words = [(one, *([] if what is True else [str(what)])) for one, what in zip(said, given, strict=True) if what]
@@ -195,7 +200,7 @@ def _start(command: str, file: Path, options: Mapping[str, Any]) -> list[str]:
 
 
 def _end(command: str, indices: int, options: Mapping[str, Any]) -> list[str]:
-    """The model that is asked for, or one that fits the number of indices, and the output."""
+    """The requested model, or one for this number of indices, and the output."""
     given = next((name for name in ("cp", "nmf", "tucker") if options[name] is not None), None)
     kind = "nmf" if indices == 2 else "cp"
     model = [f"--{given}", options[given]] if given else [f"--{kind}", "2:10" if command == "select" else "5"]
@@ -210,7 +215,7 @@ def _chosen(
     roles: Sequence[str],
     options: Mapping[str, Any],
 ) -> list[str]:
-    """The columns that are probably indices and values, and the model."""
+    """Probable columns of indices and values, and the model."""
     dates = [at for at, role in enumerate(roles) if role == DATES]
     labels = [at for at, role in enumerate(roles) if role == LABELS]
     values = [at for at, role in enumerate(roles) if role == VALUES]
@@ -234,13 +239,13 @@ def _chosen(
 
 
 def _has_several_offsets(dates: pd.Series) -> bool:
-    """Whether dates are written with different offsets, so that a clock has to be chosen."""
+    """Whether dates have different UTC offsets, so that a time zone must be chosen."""
     found = dates.dropna().astype(str).str.extract(r"\d(Z|[+-]\d\d:?\d\d)$", expand=False)
     return bool(found.nunique() > 1)
 
 
 def _telling(table: pd.DataFrame, facts: Sequence[Mapping[str, Any]], labels: Sequence[int]) -> list[int]:
-    """Columns of labels that tell most first: complete ones, words, many labels; without copies, as code and name."""
+    """Columns of labels, the most informative first: complete, words, many labels. Without copies (code and name)."""
     order = sorted(labels, key=lambda at: (facts[at]["absent"] > 0, not _in_words(facts[at]), -facts[at]["different"]))
     found: list[int] = []
     for at in order:
@@ -252,14 +257,14 @@ def _telling(table: pd.DataFrame, facts: Sequence[Mapping[str, Any]], labels: Se
 
 
 def _in_words(one: Mapping[str, Any]) -> bool:
-    """Whether labels are words, or numbers that are a time and not a code."""
+    """Whether labels are words, or numbers that mean a time."""
     return one["holds"] == "words" or _TIMES.fullmatch(str(one["name"])) is not None
 
 
 def _binned(
     table: pd.DataFrame, facts: Sequence[Mapping[str, Any]], chosen: Sequence[int], dates: Sequence[int]
 ) -> pd.DataFrame:
-    """Some columns, with dates in the bins that are suggested."""
+    """Some columns, with dates in the suggested bins."""
     import pandas as pd
 
     columns = {}
@@ -275,7 +280,7 @@ def _binned(
 
 
 def _entry(one: Mapping[str, Any], role: str) -> str:
-    """A column as --index takes it: with the bin of dates, and with a name where its own cannot be one."""
+    """A column in the form of --index: with a bin for dates, and renamed if its name is invalid."""
     name = str(one["name"])
     column = f"{name}:{_bin_for(one)}" if role == DATES else name
     if re.fullmatch(r"[^\W\d]\w*", name):
@@ -286,7 +291,7 @@ def _entry(one: Mapping[str, Any], role: str) -> str:
 
 
 def _bin_for(one: Mapping[str, Any]) -> str:
-    """By what dates are binned: so that there are some tens of bins."""
+    """The bin for dates that gives some tens of bins."""
     import pandas as pd
 
     try:
@@ -301,7 +306,7 @@ def _plain(text: object) -> str:
 
 
 def _column(column: pd.Series, name: str) -> dict[str, Any]:
-    """What a column holds."""
+    """Describe a column."""
     import pandas as pd
 
     kind, different, absent = _different(column)
@@ -321,7 +326,7 @@ def _column(column: pd.Series, name: str) -> dict[str, Any]:
 
 
 def _epoch_of(name: str, first: Any, last: Any) -> str | None:
-    """How numbers are probably dates: seconds, milliseconds, ... since 1970.
+    """The unit of numbers that are probably dates: seconds, milliseconds, ... since 1970.
 
     >>> _epoch_of("ts", 1400195976, 1439980054), _epoch_of("user_id", 1400195976, 1439980054), _epoch_of("n", 1, 9)
     ('epoch', None, None)
@@ -333,10 +338,10 @@ def _epoch_of(name: str, first: Any, last: Any) -> str | None:
 
 
 def _different(column: pd.Series) -> tuple[str, Any, int]:
-    """The kind of what a column holds, each of it once, and how many are absent; what is no number is in words."""
+    """The type of a column, its distinct values (as text unless they are numbers), and the number of missing ones."""
     import pandas as pd
 
-    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iufb":  # at once: there may be many such columns
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iufb":  # fast path: there may be many such columns
         values = column.to_numpy()
         present = values[~np.isnan(values)] if column.dtype.kind == "f" else values
         return column.dtype.kind, pd.unique(present), values.size - present.size

@@ -1,6 +1,6 @@
 """Run a command: errors become one sentence on stderr and an exit code."""
 
-# Python has these already; all else is imported where Ctrl-C and lack of memory are reported in one sentence.
+# Already imported by Python; everything else is imported where Ctrl-C and lack of memory are handled.
 import os
 import sys
 
@@ -13,7 +13,7 @@ REFUSED, BROKEN, INTERRUPTED = 2, 1, 130  # exit codes
 NOTHING = "interrupted before anything was finished: nothing is saved"
 _FEW, _LITTLE = 1024, 16 << 30  # processes and bytes of memory: limits below these may be reached
 _LEAST = 640 << 20  # bytes that the libraries need; some abort the process without them
-_UNMAPPED = ("failed to map segment", "cannot allocate memory")  # as libraries say it
+_UNMAPPED = ("failed to map segment", "cannot allocate memory")  # as in the errors of libraries
 
 
 class Ended(int):
@@ -28,15 +28,15 @@ def main(arguments: "Sequence[str] | None" = None) -> None:
             sys.unraisablehook = _quietly  # errors while other libraries clean up after a damaged file
         _spare_resources()
         code = run(given)
-    except KeyboardInterrupt:  # outside the guarded part
+    except KeyboardInterrupt:  # before or after `run`
         code = told("interrupted", INTERRUPTED)
     sys.exit(code)
 
 
 def _spare_resources() -> None:
-    """Where limits are low, keep libraries from taking what they do not need.
+    """If limits are low, keep libraries from allocating more than they need.
 
-    BLAS starts a thread for each core, and interrupts us if it cannot. Arrow's own allocator reserves 1 GiB at once.
+    BLAS starts a thread for each core, and raises KeyboardInterrupt if it cannot. Arrow's allocator reserves 1 GiB.
     """
     if _limit("NPROC") < _FEW or _limit("AS") < _LITTLE:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -80,7 +80,7 @@ def run(arguments: list[str]) -> int:
             return _run(arguments)
         except KeyboardInterrupt:
             return told(NOTHING, INTERRUPTED)
-        except BrokenPipeError:  # the reader has gone
+        except BrokenPipeError:  # the pipe is closed
             return _silenced(0)
         except Exception as error:
             if debug:
@@ -111,7 +111,7 @@ def _run(arguments: list[str]) -> int:
 
 def _explained(error: Exception, arguments: "Sequence[str]") -> int:
     """Report an error in one sentence."""
-    if isinstance(error.__cause__, KeyboardInterrupt):  # Python makes another error of one in the body of a class
+    if isinstance(error.__cause__, KeyboardInterrupt):  # raised in a class body, where Python wraps it
         return told(NOTHING, INTERRUPTED)
     if _lacks_memory(error):
         return told("out of memory: pltf plan estimates what a fit needs", REFUSED)
@@ -119,7 +119,7 @@ def _explained(error: Exception, arguments: "Sequence[str]") -> int:
     from pltf.cli.spelling import option
     from pltf.errors import NotationError, PltfError
 
-    if hasattr(error, "format_message"):  # of the command line itself: an option that is not there, for example
+    if hasattr(error, "format_message"):  # from the command line itself, such as an unknown option
         from pltf.cli.usage import sentence
 
         return told(_one_line(sentence(error, arguments)), REFUSED)
@@ -138,7 +138,7 @@ def _explained(error: Exception, arguments: "Sequence[str]") -> int:
 
 
 def _lacks_memory(error: BaseException | None) -> bool:
-    """Whether an error or one of its causes is a lack of memory, for data or for libraries."""
+    """Whether an error, or one of its causes, is a lack of memory."""
     while error is not None:
         unloaded = isinstance(error, (ImportError, OSError)) and any(sign in str(error).lower() for sign in _UNMAPPED)
         hidden = (
@@ -161,13 +161,13 @@ def told(text: str, code: int) -> int:
     from pltf.terminal import printable
 
     if text and sys.stderr is not None:
-        with suppress(BrokenPipeError):  # the reader has gone
+        with suppress(BrokenPipeError):  # the pipe is closed
             print(f"pltf: {printable(text)}", file=sys.stderr)
     return code
 
 
 def _silenced(code: int) -> int:
-    """Send what Python writes when it ends to nowhere, as it could not be written before."""
+    """Discard what Python still writes at exit, because the pipe is closed."""
     from contextlib import suppress
 
     with suppress(OSError, ValueError, AttributeError):

@@ -1,4 +1,4 @@
-"""Models for the commands: from options or a model file to equations, sizes, priors, and a source for each tensor."""
+"""Models of the commands: equations, sizes, priors and data sources, from options or a model file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KINDS = ("model", "cp", "tucker", "nmf")
 MODEL_FILES = (".toml", ".yaml", ".yml")
 _KEYS = ("model", "sizes", "priors", "data")  # of a model file
 _PRIOR = ("shape", "mean", "learn", "tie")
-_BY_TENSOR = ("index", "value", "missing")  # options that may name a tensor first, as in X:n
+_BY_TENSOR = ("index", "value", "missing")  # options that may begin with a tensor, as in X:n
 _FLAGS = ("count", "sum", "keep_blanks", "wide")
 _OF_FILE = ("format", "variable", "sheet", "query", "encoding", "decimal", "date_format", "timezone")
 _OF_DATES = ("date_format", "timezone")
@@ -35,13 +35,13 @@ _PREFIX = re.compile(r"([^\W\d]\w*):(.+)", re.DOTALL)
 
 @dataclass(frozen=True)
 class Wanted:
-    """The model that is asked for, before the data are known, with the sizes to try."""
+    """The requested model, before the data are known, with the sizes to try."""
 
     kind: str  # "model", "cp", "tucker" or "nmf"
-    model: Model | None  # of its text
+    model: Model | None  # parsed from its text
     ranks: list[list[int]]
     sizes: dict[str, list[int]]
-    tensor: str | None = None  # of the data that are read, if the model has several
+    tensor: str | None = None  # the tensor to read, if the model has several
 
     @property
     def tensors(self) -> tuple[str, ...]:
@@ -49,7 +49,7 @@ class Wanted:
         return ("X",) if self.model is None else tuple(self.model.observed)
 
     def indices(self) -> dict[str, str]:
-        """The indices of the data, if the text tells them."""
+        """The indices of the data, if the model text names them."""
         if self.model is None:
             return {}
         return {index: index for index in self.model.observed[self.tensor or self.tensors[0]]}
@@ -57,7 +57,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Source:
-    """The file of a tensor, with the options that say how to read it."""
+    """The file of a tensor, and the options for reading it."""
 
     path: Path
     options: Mapping[str, Any]
@@ -67,7 +67,7 @@ class Source:
 
 
 def with_model_file(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options with what a model file says; options of the command line come before those of the file.
+    """Merge the options with a model file; options of the command line take precedence.
 
     ``data`` maps each tensor to its file, ``reading`` to how it is read.
     """
@@ -113,7 +113,7 @@ def _read(path: Path) -> Any:
 
 
 def _yaml(text: str, path: Path) -> Any:
-    """YAML without aliases, with which a small file can describe a huge one."""
+    """Parse YAML. Aliases are refused: with them, a small file can expand to a huge one."""
     try:
         import yaml
     except ImportError:
@@ -146,7 +146,7 @@ def _table(held: Any, path: Path, name: str) -> dict[str, Any]:
 
 
 def _sizes_in(held: Any, path: Path) -> dict[str, str]:
-    """Sizes as the command line has them: 5, "2:8" or [2, 4, 8]."""
+    """Sizes in the form of the command line: 5, "2:8" or [2, 4, 8]."""
     sizes = {}
     for index, size in _table(held, path, "sizes").items():
         if isinstance(size, bool) or not isinstance(size, (int, str, list)):
@@ -156,7 +156,7 @@ def _sizes_in(held: Any, path: Path) -> dict[str, str]:
 
 
 def _priors_in(held: Any, path: Path) -> dict[str, str]:
-    """Priors as the command line has them, by factor; "" is all factors."""
+    """Priors in the form of the command line, by factor; "" means all factors."""
     table = _table(held, path, "priors")
     by_factor = table if all(isinstance(one, dict) for one in table.values()) else {"": table}
     priors = {}
@@ -188,16 +188,16 @@ def _data_in(held: Any, path: Path) -> tuple[dict[str, Path], dict[str, dict[str
 
 
 def _beside(path: Path, told: str) -> Path:
-    """A file that a model file names, or a database that it names by its URL."""
+    """A file or the URL of a database in a model file."""
     found = database_url(told)
     return found if isinstance(found, Called) else path.parent / (found or told)
 
 
-# -- what the options say -----------------------------------------------------------------------
+# -- options ------------------------------------------------------------------------------------
 
 
 def wanted_of(options: Mapping[str, Any], *, several: bool = False) -> Wanted:
-    """What the options of a model say."""
+    """The model that the options describe."""
     given = [name for name in KINDS if options[name] is not None]
     if len(given) != 1:
         came = " and ".join(f"--{name}" for name in given) or "none; for example --cp 5"
@@ -216,7 +216,7 @@ def wanted_of(options: Mapping[str, Any], *, several: bool = False) -> Wanted:
 
 
 def model_of(seen: Observation | Mapping[str, Observation], wanted: Wanted) -> tuple[Model, dict[str, list[int]]]:
-    """The model that is asked for, of the indices of the data, and the sizes to try."""
+    """The requested model with the indices of the data, and the sizes to try."""
     if wanted.model is not None:
         return wanted.model, wanted.sizes
     assert isinstance(seen, Observation)
@@ -234,7 +234,7 @@ def model_of(seen: Observation | Mapping[str, Observation], wanted: Wanted) -> t
 
 
 def letters(modes: int) -> tuple[str, ...]:
-    """Names for indices that have none.
+    """Names for unnamed indices.
 
     >>> letters(3)
     ('i', 'j', 'k')
@@ -246,7 +246,7 @@ def letters(modes: int) -> tuple[str, ...]:
 
 
 def _data_of(given: Sequence[str] | None) -> dict[str, Path]:
-    """Files by tensor, as --data names them."""
+    """Files by tensor, from --data."""
     files: dict[str, Path] = {}
     for text in given or ():
         name, equals, path = (part.strip() for part in text.partition("="))
@@ -269,7 +269,7 @@ def sources_of(file: Path | None, options: Mapping[str, Any], wanted: Wanted) ->
             raise PltfError(
                 f"the model has the tensors {', '.join(tensors)}: give each its file ({example}), not {file}"
             )
-        files = {**files, tensors[0]: file}  # before what a model file says
+        files = {**files, tensors[0]: file}  # replaces the file in a model file
     for name in files:
         if name not in tensors:
             raise PltfError(f"--data names {name!r}, and the model has {', '.join(tensors)}{suggestion(name, tensors)}")
@@ -288,7 +288,7 @@ def sources_of(file: Path | None, options: Mapping[str, Any], wanted: Wanted) ->
 
 
 def _only(name: str, given: Sequence[str] | None) -> str | None:
-    """An option of the one tensor; repeated --index are joined, of others there is one."""
+    """The value of an option for a single tensor: repeated --index are joined, others must not be repeated."""
     if not given:
         return None
     if len(given) > 1 and name != "index":
@@ -323,7 +323,7 @@ def _reading(name: str, options: Mapping[str, Any], wanted: Wanted) -> dict[str,
 
 
 def _of_tensor(name: str, option: str, given: Sequence[str] | None, wanted: Wanted) -> str | None:
-    """What an option says of one tensor: entries that name it, as in X:n, come before those that name none."""
+    """The value of an option for one tensor: entries with its name, as in X:n, precede those without a name."""
     assert wanted.model is not None
     named, plain = [], []
     for text in given or ():
@@ -342,7 +342,7 @@ def _of_tensor(name: str, option: str, given: Sequence[str] | None, wanted: Want
 
 
 def _completed(text: str | None, name: str, wanted: Wanted) -> str | None:
-    """Columns for all indices of an equation: those that are not named are columns with the name of the index."""
+    """Columns for all indices of an equation; the default column has the name of the index."""
     if text is None or wanted.model is None:
         return text
     found, indices = indices_of(text), wanted.model.observed[name]
@@ -353,7 +353,7 @@ def _completed(text: str | None, name: str, wanted: Wanted) -> str | None:
 
 
 def _refuse_unused(options: Mapping[str, Any], wanted: Wanted) -> None:
-    """Refuse an --index that no tensor of several has."""
+    """Refuse an --index that no tensor has."""
     if len(wanted.tensors) == 1:
         return
     assert wanted.model is not None
@@ -368,7 +368,7 @@ def _refuse_unused(options: Mapping[str, Any], wanted: Wanted) -> None:
 
 
 def _as_text(indices: Mapping[str, str]) -> str:
-    """Columns and their indices as --index has them.
+    """Columns and their indices in the form of --index.
 
     >>> _as_text({"user_id": "user", "place": "place"}), _as_text({"Last, first": "name"})
     ('user_id=user,place=place', '"Last, first=name"')

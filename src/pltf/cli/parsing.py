@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pltf.gamma import Gamma
 
 _PRIOR = ("shape", "mean", "learn", "tie")
-_MOST_FILES = 10_000  # of a folder, among which a name is looked for
-_LONGEST_NAME = 255  # bytes that file systems allow
+_MOST_FILES = 10_000  # files of a folder that are searched for a similar name
+_LONGEST_NAME = 255  # bytes allowed by file systems
 
 
 def indices_of(text: str | None) -> dict[str, str]:
@@ -189,7 +189,7 @@ def output_path(path: Path, force: bool, *inputs: Path | None) -> Path:
         raise PltfError(f"the output must be a file, and {path} is a folder")
     if any(one is not None and same_place(path, one) for one in inputs):
         raise PltfError(f"{path} is the input: write to another file")
-    if os.path.lexists(path) and not force:  # also a link to nothing
+    if os.path.lexists(path) and not force:  # also a broken link
         raise PltfError(f"{path} exists: use --force to overwrite it")
     if path.exists() and not path.is_file():
         raise PltfError(f"{path} is not a regular file and cannot be overwritten")
@@ -202,7 +202,7 @@ def output_path(path: Path, force: bool, *inputs: Path | None) -> Path:
 
 
 def refuse_misspelt(path: Path) -> None:
-    """Refuse the name of a file that does not exist if another one in its folder is much alike."""
+    """Refuse the name of a file that does not exist if its folder has a similar one."""
     if getattr(path, "url", None) is not None:  # of a database
         return
     with suppress(OSError):
@@ -220,7 +220,7 @@ def same_place(one: Path, other: Path) -> bool:
 
 
 def free_path(path: Path) -> Path:
-    """The output path, or a free name beside it if a file has appeared there since the command began.
+    """The output path, or a free name next to it if a file has appeared there since the command began.
 
     >>> free_path(Path("nowhere/answers.csv.gz")).name
     'answers.csv.gz'

@@ -19,7 +19,7 @@ _EXPECTED = (  # what pydantic says, and what we say
 
 
 def sentence(error: Any, arguments: Sequence[str]) -> str:
-    """What is wrong with the arguments of a command, in one sentence.
+    """One sentence about an invalid command line.
 
     >>> from pltf.cli.app import command_line
     >>> def told(*arguments):
@@ -75,7 +75,7 @@ def _between_columns(word: str, arguments: Sequence[str]) -> str:
 
 
 def _of_value(error: Any, arguments: Sequence[str]) -> str:
-    """What a value should be, and what came."""
+    """The expected and the given value."""
     name, message = _called(error.param), str(error.message).removesuffix(".")
     if choice := _CHOICE.fullmatch(message):
         known = re.findall(r"'(.*?)'", choice[2])

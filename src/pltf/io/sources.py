@@ -45,7 +45,7 @@ class Source(_Plain):  # type: ignore[misc]
 
 
 def name_on_the_command_line(file: Path) -> str:
-    """What a user types for a file: ``-`` for standard input."""
+    """The name of a file on the command line: ``-`` for standard input."""
     return "-" if str(file) == _PIPED else str(file)
 
 
@@ -65,7 +65,7 @@ def database_url(text: str) -> Path | None:
 def standard_input(limit: float | None) -> Iterator[Path]:
     """Copy standard input to a temporary file, which is deleted at the end."""
     if sys.stdin is None or sys.stdin.isatty():
-        raise PltfError("- stands for standard input, and nothing is piped into it")
+        raise PltfError("- means standard input, but nothing is piped into it")
     allowance = Allowance(_PIPED, limit)
     with tempfile.TemporaryDirectory(prefix="pltf-") as folder:
         path = Path(folder) / "input"

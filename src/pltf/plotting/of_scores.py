@@ -73,7 +73,7 @@ def _bins(ax: Any, table: pd.DataFrame, **style: Any) -> None:
 
 
 def roc(found: Scores, ax: Any = None) -> Any:
-    """ROC curve of cells above zero against zeros, beside that of popularity; returns the axes.
+    """ROC curve of cells above zero against zeros, compared with that of popularity; returns the axes.
 
     >>> import matplotlib; matplotlib.use("agg")
     >>> import numpy as np, pltf, pltf.metrics, pltf.plotting

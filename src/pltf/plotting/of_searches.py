@@ -76,7 +76,7 @@ def search(found: Selection, axes: Any = None) -> Any:
 
 
 def varied_in(found: Selection) -> list[str]:
-    """What was varied in a search: each has its panel."""
+    """The sizes, models and priors that were varied, one per panel."""
     summary = found.summary()
     labels = list(summary.columns[: list(summary.columns).index("best")])
     varied = [name for name in labels if summary[name].nunique() > 1] or labels[:1]
@@ -86,7 +86,7 @@ def varied_in(found: Selection) -> list[str]:
 
 
 def _bounds_against(name: str, table: pd.DataFrame, ax: Any) -> None:
-    """The ELBO of every run against one thing that was varied."""
+    """The ELBO of every run against one varied quantity."""
     known = table.dropna(subset=[name])
     dropped = known["stopped"] == "dropped"
     runs = {value: part["bound"].tolist() for value, part in known[~dropped].groupby(name, sort=False)}

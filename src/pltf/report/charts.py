@@ -388,7 +388,7 @@ def _decades(low: float, high: float) -> list[tuple[float, str]]:
 
 
 def _bins(table: Any, x: Axis, y: Axis, css: str, radius: float, name: str) -> tuple[str, Points]:
-    """Bins with their intervals; where nothing was observed they stand at the lower edge."""
+    """Bins with their intervals; bins without observed counts are at the lower edge."""
     expected, observed = (table[column].to_numpy(dtype=float) for column in ("expected", "observed"))
     high, low = (np.nan_to_num(table[end].to_numpy(dtype=float), nan=0.0) for end in ("high", "low"))
     at, value = x.place(np.maximum(expected, x.low)), y.place(np.maximum(observed, y.low))
@@ -422,5 +422,5 @@ def roc(scores: Scores, name: str = "roc") -> Chart:
             for a, b in zip(wrong, right, strict=True)
         ]
         points += _points((100 * wrong).round(2), (100 * right).round(2), texts)
-    words = f"ROC curve of the fit, AUC {scores.auc:.3f}, beside that of popularity."
+    words = f"ROC curve of the fit, AUC {scores.auc:.3f}, compared with that of popularity."
     return Chart(name, words, 360, x, y, paths, legend=tuple(legend), data={"points": points, "by": "xy"})

@@ -16,15 +16,15 @@ from pltf.metrics import Scores, score
 from pltf.report.formatting import many, number, percent, sentence
 from pltf.report.predictions import held_tensor, noted
 
-MOST_SCORED = 30_000  # held-out cells; more take long and hardly change the scores
+MOST_SCORED = 30_000  # held-out cells; more are slow and hardly change the scores
 MOST_POINTS = 400  # of a ROC curve
 
-# What each measure is, and whether more of it is better.
+# Name and description of each measure, and whether more is better.
 MEASURES = {
     "auc": ("AUC", "how often a cell with a count is ranked above an empty one; 0.5 is chance, 1 is perfect", True),
     "average_precision": (
         "average precision",
-        "the share of top-ranked cells that hold a count, over all cut-offs",
+        "the share of top-ranked cells that have a count, over all cut-offs",
         True,
     ),
     "log_likelihood": ("log-likelihood", "mean log-probability of the held-out values, in nats per cell", True),
@@ -48,7 +48,7 @@ class Measure:
 
 @dataclass(frozen=True, eq=False)
 class Checks:
-    """The scores of one tensor, if there are any, and what to say about them."""
+    """The scores of one tensor, if there are any, and notes on them."""
 
     tensor: str
     scores: Scores | None
@@ -56,17 +56,17 @@ class Checks:
     headline: Measure | None = None
     verdict: str = ""
     notes: tuple[str, ...] = ()
-    coverage: tuple[str, ...] = ()  # of the intervals, in words
+    coverage: tuple[str, ...] = ()  # coverage of the intervals, in words
 
 
 def checks(fit: Fit, scores: Scores | Mapping[str, Scores] | None, progress: bool) -> list[Checks]:
-    """For each tensor, the scores that were given, or those of the cells that were held out."""
+    """For each tensor, the given scores, or those of the held-out cells."""
     given = scores if isinstance(scores, Mapping) else {} if scores is None else {_scored_tensor(fit): scores}
     return [_of_tensor(fit, name, given.get(name), not given, progress) for name in fit.model.observed]
 
 
 def _scored_tensor(fit: Fit) -> str:
-    """The tensor that scores without a name are about."""
+    """The tensor of scores without a name."""
     return held_tensor(fit) or next(iter(fit.model.observed))
 
 

@@ -1,4 +1,4 @@
-"""Components by the counts that they explain, and the labels or curves that make each of them."""
+"""Components by the counts that they explain, with their top labels or curves."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from pltf.report.curves import MOST_POINTS, Curve, Scale, averaged, peaks, scale
 from pltf.report.formatting import distinct, names
 from pltf.report.ordering import orders
 
-LEVEL = 0.9  # of all intervals in a report
+LEVEL = 0.9  # probability of all intervals in a report
 ALIKE = 1.01  # entries that differ by less than this factor
-MOST = 60  # components that are shown of one latent index
+MOST = 60  # components shown per latent index
 MOST_DRAWN = 10_000  # points of all curves along an index
 WIDE = 60  # positions of a curve; longer ones have the whole width
-CALENDAR = 12  # weekdays or months: all of them are shown
-LONGEST = 90  # characters of a label, which is wrapped; all of it is shown under the pointer
-MOST_NUMBERS = 100  # numbers along a curve; of more, which may be no more than ids, the largest are listed too
+CALENDAR = 12  # weekdays or months are all shown
+LONGEST = 90  # characters of a label, which is wrapped; the tooltip has the full label
+MOST_NUMBERS = 100  # numbers along a curve; if there are more, which may be ids, the largest are listed too
 _TINY = np.finfo(np.float64).tiny
 
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """The components of a latent index, the largest first. A component goes by its position in the arrays."""
+    """The components of a latent index, the largest first, numbered by their position in the arrays."""
 
     index: str
     order: NDArray[np.intp]  # positions
@@ -46,7 +46,7 @@ def rankings(fit: Fit) -> dict[str, Ranking]:
 def _ranking(fit: Fit, index: str) -> Ranking:
     try:
         table = fit.components(index, top=0)
-    except PltfError:  # no factor is in all tensors that the component takes part in
+    except PltfError:  # no factor occurs in all tensors of the component
         size = fit.model.sizes[index]
         return Ranking(index, np.arange(size), None, None, size)
     mass = table["mass"].to_numpy(dtype=float)
@@ -75,18 +75,18 @@ class Mode:
     entries: tuple[Entry, ...]
     curve: Curve | None
     size: int  # entries in all
-    held: float  # share of the component that the entries shown have together
+    held: float  # share of the component in the entries shown
     intervals: bool
-    flat: bool  # all entries are alike: the data say nothing about them
+    flat: bool  # all entries are equal: the data have no information about them
 
     @property
     def wide(self) -> bool:
-        """Whether it is a curve that needs the whole width."""
+        """Whether it is a curve of full width."""
         return self.curve is not None and self.size > WIDE and not self.flat
 
     @property
     def longest(self) -> float:
-        """Where the longest bar, or interval, ends."""
+        """The end of the longest bar or interval."""
         return max((max(one.share, one.high) for one in self.entries), default=0.0)
 
 
@@ -102,7 +102,7 @@ class Component:
 
     @property
     def columns(self) -> int:
-        """How many modes are side by side, besides those that take the whole width."""
+        """The number of modes next to each other, without those of full width."""
         narrow = sum(not mode.wide for mode in self.modes)
         return 2 if narrow == 4 else max(1, min(narrow, 3))
 
@@ -113,7 +113,7 @@ class Component:
 
 
 def components(fit: Fit, ranked: Mapping[str, Ranking], top: int) -> dict[str, list[Component]]:
-    """Of each latent index, the components that explain something, the largest first."""
+    """The components of each latent index that explain something, the largest first."""
     factors, found = fit.factors, {}
     shown_of = {index: ranking.order[: min(ranking.used, MOST)] for index, ranking in ranked.items()}
     scales = scales_of(fit, max(map(len, shown_of.values()), default=1))
@@ -139,7 +139,7 @@ def scales_of(fit: Fit, curves: int) -> dict[str, Scale]:
 
 
 class _Modes:
-    """What a factor has to say about each component."""
+    """The entries of a factor for each component."""
 
     def __init__(self, fit: Fit, name: str, factor: Factor, index: str, scales: Mapping[str, Scale], top: int) -> None:
         self.fit, self.name, self.factor, self.index, self.top = fit, name, factor, index, top
@@ -169,7 +169,7 @@ class _Modes:
         )
 
     def _chosen(self, flat: Array) -> NDArray[np.intp]:
-        """The entries that are shown: in the order of the index where there is one and all fit, or the largest."""
+        """The entries to show: all in the order of the index if it has one and they fit, otherwise the largest."""
         if self.scale is not None and flat.size <= max(self.top, CALENDAR if self.scale.order.kind == "names" else 2):
             return self.scale.order.positions
         return largest(flat, self.top)
@@ -202,7 +202,7 @@ class _Modes:
 
 
 def largest(values: Array, count: int) -> NDArray[np.intp]:
-    """Positions of the largest values, these first; of equal ones the first."""
+    """Positions of the largest values in decreasing order; ties in their order."""
     if values.size <= count:
         return np.argsort(-values, kind="stable")
     some = np.sort(np.argpartition(-values, count)[:count])
@@ -210,7 +210,7 @@ def largest(values: Array, count: int) -> NDArray[np.intp]:
 
 
 def intervals(factor: Factor, at: tuple[NDArray[np.intp], ...], groups: tuple[int, ...] = ()) -> tuple[Array, Array]:
-    """Intervals of some entries of a factor, or of the averages of so many in a row along each axis of ``at``."""
+    """Intervals of some entries of a factor, or of averages of neighbours along each axis of ``at``."""
     if isinstance(factor, Samples):
         entries: tuple[Any, ...] = (slice(None), slice(None), *at)
         drawn = averages(factor.draws[entries], groups, 2)
@@ -235,7 +235,7 @@ def averages(values: Array, groups: tuple[int, ...], first: int = 0) -> Array:
 
 
 def _sizes(shape: tuple[int, ...], groups: tuple[int, ...]) -> Array:
-    """How many values each average is of."""
+    """The number of values in each average."""
     each = [np.diff([*range(0, size, group), size]) for size, group in zip(shape, groups, strict=True)]
     found = np.ones((), dtype=np.float64)
     for one in each:
@@ -244,6 +244,6 @@ def _sizes(shape: tuple[int, ...], groups: tuple[int, ...]) -> Array:
 
 
 def _called(fit: Fit, index: str, positions: NDArray[np.intp], several: bool) -> list[str]:
-    """What entries are called: by their label, or by the number of a component of another latent index."""
+    """Names of entries: labels, or numbers of components of another latent index."""
     called = names(fit, index, positions)
     return [f"{index} {name}" for name in called] if several and index not in fit.labels else called

@@ -12,8 +12,8 @@ from pltf.report.drawing import Axis, axis
 from pltf.report.formatting import listed, probability
 from pltf.report.ordering import Order, ticks
 
-MOST_POINTS = 400  # of a curve; of longer ones each point is the average of several positions in a row
-PEAKS = 3  # positions that are named
+MOST_POINTS = 400  # points of a curve; on longer ones a point is the average of neighbouring positions
+PEAKS = 3  # named positions
 _TICKS = 7
 _WHOLE = (1, 2, 3, 4, 6, 12, 24, 48, 72, 168)  # groups of dates
 
@@ -24,7 +24,7 @@ class Scale:
 
     index: str
     order: Order
-    group: int  # positions that a point is the average of
+    group: int  # positions per point
     x: Array
     names: tuple[str, ...]
     axis: Axis
@@ -66,13 +66,13 @@ def scale_of(index: str, labels: Labels, order: Order, most: int = MOST_POINTS) 
 
 
 def _group(size: int, most: int, *, dates: bool) -> int:
-    """How many positions a point is the average of: of hours whole days, so that the time of day averages out."""
+    """The number of positions per point; for hours whole days, to average over the time of day."""
     least = -(-size // most)
     return next((one for one in _WHOLE if one >= least), least) if dates else least
 
 
 def averaged(values: Array, group: int, axis: int = 0) -> Array:
-    """The averages of ``group`` values in a row; the last one may be of fewer.
+    """Averages of ``group`` neighbouring values; the last one may have fewer.
 
     >>> averaged(np.array([1.0, 3.0, 5.0]), 2).tolist()
     [2.0, 5.0]

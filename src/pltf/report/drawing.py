@@ -1,4 +1,4 @@
-"""What charts are made of: axes, shapes in SVG and images.
+"""The parts of charts: axes, shapes in SVG and images.
 
 Shapes are placed in percent of the plot, so that a chart has any width without being drawn again. They have classes
 instead of colours, which the style sheet gives them, on a light page, a dark one and on paper. Only numbers and names
@@ -41,7 +41,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class Axis:
-    """From which value to which an axis goes, and its ticks."""
+    """The range of an axis, and its ticks."""
 
     title: str
     low: float
@@ -63,7 +63,7 @@ class Axis:
 
 
 def axis(title: str, low: float, high: float, ticks: Sequence[tuple[float, str]] | None = None, **more: Any) -> Axis:
-    """An axis with its ticks where they were given, or at round numbers."""
+    """An axis with the given ticks, or with ticks at round numbers."""
     if not math.isfinite(low + high):
         low, high = 0.0, 1.0
     if not high > low:
@@ -78,7 +78,7 @@ def axis(title: str, low: float, high: float, ticks: Sequence[tuple[float, str]]
 
 
 def plain_numbers(values: Sequence[float]) -> list[str]:
-    """Numbers along an axis, all with as many decimals as their step needs.
+    """Numbers along an axis, with the decimals that their step needs.
 
     >>> plain_numbers([0.0, 0.25, 0.5]), plain_numbers([-2000.0, -1000.0])
     (['0.00', '0.25', '0.50'], ['−2,000', '−1,000'])
@@ -92,7 +92,7 @@ def plain_numbers(values: Sequence[float]) -> list[str]:
 
 
 def thinned(places: Sequence[float], texts: Sequence[str]) -> tuple[Tick, ...]:
-    """Ticks with as many texts as there is room for; on a phone there is room for fewer."""
+    """Ticks with labels where there is room for them; fewer on a phone."""
     room = _CHARACTER * max(map(len, texts), default=1) + 10
     wide, narrow = (max(1, int(np.ceil(len(texts) * room / width))) for width in (_WIDE, _NARROW))
     narrow = wide * int(np.ceil(narrow / wide))
@@ -107,7 +107,7 @@ def thinned(places: Sequence[float], texts: Sequence[str]) -> tuple[Tick, ...]:
 
 
 def path(x: Iterable[float], y: Iterable[float], css: str, close: bool = False) -> str:
-    """A line, or an area. It is stretched to the plot, the width of the line is not.
+    """A line or an area, stretched to the plot; the line width is fixed.
 
     >>> path([0, 50, 100], [0, 100, 50], "blue")
     '<path class="blue" d="M0 1000l500-1000l500 500"/>'
@@ -141,13 +141,13 @@ def line(x: Sequence[float], y: Sequence[float], css: str) -> str:
 
 
 def whiskers(x: Iterable[float], low: Iterable[float], high: Iterable[float], css: str) -> str:
-    """An upright line at each place."""
+    """A vertical line at each place."""
     ends = zip(x, low, high, strict=True)
     return "".join(line((a, a), (b, c), f"whisker {css}") for a, b, c in ends if math.isfinite(a + b + c))
 
 
 def bars(x: Iterable[float], width: float, y: Iterable[float], css: Iterable[str]) -> str:
-    """An upright bar at each place, as wide as it is told."""
+    """A vertical bar at each place, with the given width."""
     return "".join(
         f'<rect class="{one}" x="{a - width / 2:.2f}%" width="{width:.2f}%" y="{100 - b:.2f}%" height="{b:.2f}%"/>'
         for a, b, one in zip(x, y, css, strict=True)
@@ -158,7 +158,7 @@ def bars(x: Iterable[float], width: float, y: Iterable[float], css: Iterable[str
 
 
 def image(shares: Array, colours: tuple[str, str, str]) -> str:
-    """Numbers from 0 to 1 as an image with a pixel for each: a PNG, as the address of an image.
+    """Numbers from 0 to 1 as an image with a pixel for each: a PNG as a data URL.
 
     >>> image(np.eye(2), LIGHT)[:30]
     'data:image/png;base64,iVBORw0K'

@@ -1,4 +1,4 @@
-"""Factors as heat maps: of large ones the rows with the most counts, of factors with many indices slices."""
+"""Factors as heat maps: the rows with the most counts, and slices of factors with many indices."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TINY = np.finfo(float).tiny
 
 @dataclass(frozen=True, eq=False)
 class HeatMap:
-    """A matrix to look at."""
+    """A heat map."""
 
     factor: str
     slice: str  # which part of a many-way factor; empty if it is the whole
@@ -46,7 +46,7 @@ class HeatMap:
 
 @dataclass(frozen=True, eq=False)
 class FactorView:
-    """What is shown of a factor, and what is left out."""
+    """The heat maps of a factor, and what they leave out."""
 
     name: str
     indices: tuple[str, ...]
@@ -68,7 +68,7 @@ def factor_views(fit: Fit, ranked: Mapping[str, Ranking]) -> list[FactorView]:
 
 
 class _Viewer:
-    """Looks at one factor: one axis goes down, one across, and there is a map for each position along the others.
+    """The heat maps of one factor: one axis goes down, one across, and each position along the others has its own map.
 
     Of an index with an order all positions are shown, in this order; where there are many, averages of several in a
     row. If a factor has just such an index and a latent one, the index goes across, from left to right.
@@ -122,7 +122,7 @@ class _Viewer:
         return axis is not None and self.indices[axis] in self.ranked
 
     def _axes(self) -> tuple[int | None, int | None]:
-        """Which axis goes down, and which across: two observed indices, or an observed one and a latent one."""
+        """The axes that go down and across: two observed indices, or an observed one and a latent one."""
         axes = range(len(self.indices))
         observed = [axis for axis in axes if not self._is_latent(axis)]
         latent = [axis for axis in axes if self._is_latent(axis)]
@@ -133,7 +133,7 @@ class _Viewer:
         return row, next(reversed([axis for axis in others if axis in latent] or others), None)
 
     def _kept(self, axis: int) -> NDArray[np.intp]:
-        """Positions of an axis that are shown: components that explain something, labels of largest mean."""
+        """The positions of an axis to show: components that explain something, labels with the largest means."""
         index = self.indices[axis]
         if self._is_latent(axis):
             ranking = self.ranked[index]
@@ -144,7 +144,7 @@ class _Viewer:
         return np.sort(largest(total, MOST_ROWS))
 
     def _rows(self) -> NDArray[np.intp]:
-        """The rows with the most counts, by the component that each is strongest in."""
+        """The rows with the most counts, sorted by their strongest component."""
         assert self.column is not None
         mean = self.mean if self.column == 1 else self.mean.T
         ranking, mass = self.ranked[self.indices[self.column]], np.ones(mean.shape[1])
@@ -156,7 +156,7 @@ class _Viewer:
         return rows[np.lexsort((-relative.max(axis=1), relative.argmax(axis=1)))]
 
     def _slices(self) -> list[dict[int, int]]:
-        """Positions along the axes that go neither down nor across: the largest slices, in their order."""
+        """Positions along the other axes: the largest slices, in order."""
         drawn = [axis for axis in (self.row, self.column) if axis is not None]
         others = [axis for axis in range(self.mean.ndim) if axis not in drawn]
         total = self.mean.sum(axis=tuple(drawn))
@@ -203,7 +203,7 @@ class _Viewer:
         return 1 if scale is None else scale.group
 
     def _ticks(self) -> tuple[Tick, ...]:
-        """Ticks of many columns in an order; few have a name each."""
+        """Ticks of many ordered columns; if there are few, each has a name."""
         scale = self._scale(self.column)
         if scale is None or scale.order.kind == "names" or (scale.order.kind == "numbers" and len(scale.x) <= FEW):
             return ()

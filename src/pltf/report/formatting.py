@@ -1,4 +1,4 @@
-"""Numbers and labels as a reader sees them."""
+"""Numbers and labels as text."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def number(x: float, digits: int = 3) -> str:
 
 
 def percent(share: float) -> str:
-    """A share of one.
+    """A fraction as a percentage.
 
     >>> percent(0.256), percent(0.0123), percent(0.00001), percent(0.0), percent(0.9999)
     ('26 %', '1.2 %', '< 0.1 %', '0 %', '> 99.9 %')
@@ -112,7 +112,7 @@ def sentence(text: str) -> str:
 
 
 def short(label: str, longest: int) -> str:
-    """A label that is cut in its middle if it is too long: what tells labels apart is often at their end.
+    """A label, shortened in the middle if it is too long, because labels often differ at their end.
 
     >>> short("a" * 20 + "b" * 20, 10)
     'aaaaaa…bbb'
@@ -122,7 +122,7 @@ def short(label: str, longest: int) -> str:
 
 
 def distinct(labels: Iterable[str], longest: int) -> list[str]:
-    """Labels on one line that are not too long; those that look alike then get a number.
+    """Shortened labels; labels that then look the same get a number.
 
     >>> distinct(["x" * 30, "x" * 31, "y"], 8)
     ['xxxxx…xx', 'xxxxx…xx (2)', 'y']
@@ -145,7 +145,7 @@ def rounded(values: Array) -> list[float | None]:
 
 
 def names(fit: Fit, index: str, positions: Sequence[int] | NDArray[np.intp]) -> list[str]:
-    """What positions of an index are called: their labels, or their numbers."""
+    """The names of positions of an index: labels, or numbers."""
     at = np.asarray(positions, dtype=np.intp)
     called = fit.labels[index].called(at) if index in fit.labels else [str(n) for n in at.tolist()]
     return [printable(name) if name.strip() else "(blank)" for name in called]

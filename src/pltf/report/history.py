@@ -27,7 +27,7 @@ class Trace:
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """The ELBO against one thing that was varied."""
+    """The ELBO against one varied quantity."""
 
     name: str
     ordered: bool  # sizes; otherwise models or priors
@@ -39,7 +39,7 @@ class Curve:
 
 @dataclass(frozen=True, eq=False)
 class ScoreCurve:
-    """The score on held-out cells against one thing that was varied."""
+    """The score on held-out cells against one varied quantity."""
 
     name: str
     ordered: bool
@@ -77,7 +77,7 @@ def trace(fit: Fit) -> Trace:
 
 
 def restarts(fit: Fit) -> list[Any]:
-    """The rows of the table of restarts, the best first, each with its gap to the best."""
+    """The table of restarts, the best first, with gaps to the best."""
     table = fit.restarts.reset_index()
     table["gap"] = table["bound"] - table["bound"].max()
     return list(table.sort_values(["best", "bound"], ascending=False, kind="stable").itertuples(index=False))
@@ -107,7 +107,7 @@ def search(found: Selection) -> SearchHistory:
 
 
 def _score_curves(found: Selection, labels: list[str]) -> list[ScoreCurve]:
-    """For each thing that was varied: the best score of each value, whatever the rest."""
+    """For each varied quantity, the best score of each value."""
     folds, curves = found.winner.folds, list[ScoreCurve]()
     if folds is None:
         return curves

@@ -31,7 +31,7 @@ _DATE = re.compile(r"\d{4}-\d\d(-\d\d([ T]\d\d:\d\d(:\d\d(\.\d+)?)?)?)?")
 class Order:
     """The order of the positions of an index.
 
-    ``values`` says where they lie along an axis: numbers as they are, dates in days since the first one.
+    ``values`` are their places along an axis: numbers themselves, dates in days since the first one.
     """
 
     kind: str  # "dates", "numbers" or "names": of weekdays or months
@@ -116,7 +116,7 @@ _STEPS = (
 
 
 def ticks(order: Order, most: int) -> list[tuple[float, str]]:
-    """Where an axis of ordered values has its ticks, and what they say.
+    """The ticks of an axis of ordered values, and their text.
 
     >>> import pandas as pd
     >>> days = Labels(pd.date_range("2013-01-01", "2013-12-31"))
@@ -147,7 +147,7 @@ def _date_ticks(start: pd.Timestamp, low: float, high: float, most: int) -> list
 
 
 def _written(moment: pd.Timestamp, form: str, first: bool) -> str:
-    """A tick, with the year or the day at the first one and where another begins."""
+    """The text of a tick, with the year or the day at the first tick and where a new one begins."""
     if form == "%H:%M" and (first or moment.hour == 0):
         return f"{moment.day} {moment:%b}" if moment.hour == 0 else f"{moment.day} {moment:%b %H:%M}"
     if form == "%-d %b":
@@ -158,7 +158,7 @@ def _written(moment: pd.Timestamp, form: str, first: bool) -> str:
 
 
 def nice(low: float, high: float, most: int = 6) -> list[float]:
-    """At most so many round numbers between two others.
+    """Round numbers between two others, at most ``most``.
 
     >>> nice(0.0, 0.43, 5), nice(1990.0, 2013.0, 5)
     ([0.0, 0.1, 0.2, 0.3, 0.4], [1990.0, 1995.0, 2000.0, 2005.0, 2010.0])

@@ -1,4 +1,4 @@
-"""What was fitted, in facts and figures, and how to repeat it."""
+"""An overview of the fit, and the code to repeat it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ VERSIONS = ("pltf", "python", "numpy", "scipy", "numba")
 
 @dataclass(frozen=True)
 class Figure:
-    """A number that stands out."""
+    """A highlighted number."""
 
     name: str
     value: str
@@ -66,17 +66,17 @@ class TensorFact:
 
 
 def objective(fit: Fit) -> str:
-    """What the trace holds, as axes and tables call it."""
+    """The name of the objective on axes and in tables."""
     return shown_objective(fit.objective)
 
 
 def restart_objective(fit: Fit) -> str:
-    """What restarts are compared by: of Gibbs sampling, the ELBO of the fits that its chains begin with."""
+    """The objective that compares restarts: for Gibbs sampling, the ELBO of the VB fits where chains start."""
     return "ELBO" if fit.draws else objective(fit)
 
 
 def headline(fit: Fit) -> str:
-    """What was fitted, in one sentence."""
+    """A summary of the fit in one sentence."""
     tensors = [f"{name} ({_shape(fit, name)})" for name in fit.model.observed]
     sizes = listed([f"{index}\u00a0=\u00a0{size}" for index, size in fit.model.sizes.items()])
     return f"{listed(tensors)}, factorized by {METHODS[fit.method]}{f' with {sizes}' if sizes else ''}."
@@ -101,7 +101,7 @@ def figures(
 
 
 def _held_out(found: Checks, several: bool) -> Figure:
-    """The score to look at first."""
+    """The headline score."""
     assert found.headline is not None
     value, popular = (f"{x:.3f}".replace("-", "−") for x in (found.headline.value, found.headline.popularity))
     per_cell = " per cell" if found.headline.name == "log-likelihood" else ""
@@ -110,7 +110,7 @@ def _held_out(found: Checks, several: bool) -> Figure:
 
 
 def tensors(fit: Fit) -> list[TensorFact]:
-    """Every tensor: its shape, what was observed of it and the factors that it is made of."""
+    """Every tensor: its shape, its observed cells and its factors."""
     return [
         TensorFact(
             e.output.name,
@@ -149,7 +149,7 @@ def _observed(fit: Fit, name: str) -> Figure:
 
 
 def stored(pattern: Pattern) -> int:
-    """How many observed cells are above zero."""
+    """The number of observed cells above zero."""
     if isinstance(pattern, DensePattern):
         return int(np.bitwise_count(pattern.above_zero).sum())
     if isinstance(pattern, StoredPattern):
@@ -212,7 +212,7 @@ def facts(fit: Fit) -> list[tuple[str, str]]:
 
 
 def _chains_in_words(fit: Fit, sampled: Sampled) -> str:
-    """How many draws there are, and whether the chains agree."""
+    """The number of draws, and whether the chains agree."""
     chains, draws = next(iter(fit.draws.values())).shape[:2]
     table = fit.diagnostics()
     made = (

@@ -1,4 +1,4 @@
-"""The page: what is on it, put into one file that needs nothing else."""
+"""The page: its content, in one self-contained file."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def text_of(
     top: int,
     progress: bool,
 ) -> str:
-    """The report of a fit or of a search, as it is written to a file."""
+    """The report of a fit or of a search as HTML."""
     fit, found = _checked(result)
     if title is not None and not isinstance(title, str):
         raise PltfError(f"{py:title} must be a text or None, got {brief(title)}")
@@ -103,7 +103,7 @@ def _check_scores(fit: Fit, scores: Any) -> None:
 
 
 def save(text: str, where: Path) -> None:
-    """Write a report, completely or not at all."""
+    """Write a report, with an atomic replace."""
     with replacing(where) as part:
         part.write_bytes(text.encode("utf-8", "replace"))
 
@@ -244,7 +244,7 @@ def _fit_charts(fit: Fit, told: Sequence[Any]) -> list[Chart]:
 
 
 def _notes(fit: Fit, found: Selection | None, checked: Sequence[Checks]) -> list[str]:
-    """What a reader should know before relying on the results."""
+    """Warnings about the results for the reader."""
     notes = []
     if not fit.converged:
         notes.append(f"the fit has not converged ({fit.stopped}): the factors may still change")
@@ -282,6 +282,6 @@ def _digest(script: str) -> str:
 
 
 def _as_json(data: Any) -> str:
-    """JSON that can be put in a page: no character of it begins or ends a tag."""
+    """JSON for a page, with the characters of tags escaped."""
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -20,7 +20,7 @@ from pltf.likelihoods import BERNOULLI
 from pltf.report.components import LEVEL
 from pltf.report.formatting import names, number, probability, sentence
 
-CERTAIN = 0.95  # where all cells are more probable than this, their counts are what differs
+CERTAIN = 0.95  # above this, probabilities are all close to one, and only counts differ
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ class Predictions:
     tensor: str
     indices: tuple[str, ...]
     among: str  # "missing" or "zero"; "unknown" if the fit does not know which cells were observed
-    candidates: int  # how many such cells there are; -1 if that was not counted
+    candidates: int  # number of such cells; -1 if unknown
     cells: tuple[PredictedCell, ...]
     notes: tuple[str, ...]
-    links: bool = False  # 0 or 1: the probability says all
+    links: bool = False  # 0 or 1: the probability is enough
 
     @property
     def tells_probability(self) -> bool:
@@ -62,13 +62,13 @@ class Predictions:
 
 
 def predictions(fit: Fit, held: HeldOut | None, count: int, progress: bool) -> list[Predictions]:
-    """Of each tensor."""
+    """Predictions for each tensor."""
     first = held_tensor(fit) if held is not None else None
     return [_of_tensor(fit, name, held if name == first else None, count, progress) for name in fit.model.observed]
 
 
 def held_tensor(fit: Fit) -> str | None:
-    """The tensor that cells were held out of: the one that is named, or the first that has all of them."""
+    """The tensor with held-out cells: the named one, or the first that has all of them."""
     held = fit.held_out
     if held is None or held.of is not None:
         return None if held is None else held.of
@@ -130,7 +130,7 @@ def noted() -> Iterator[list[str]]:
 
 
 def _most_probable(fit: Fit, name: str, among: str, count: int, progress: bool) -> NDArray[np.intp]:
-    """The cells (n, modes)."""
+    """The predicted cells (n, modes)."""
     indices = fit.model.observed[name]
     try:
         table = fit.top(count, among, of=name, progress=progress)
