@@ -249,13 +249,15 @@ def keys_of(dims: Any, columns: list[Any], name: str) -> list[Key]:
         if key.column not in columns:
             known = ", ".join(map(str, columns))
             example = {"user_id": "user"}
-            advice = f"to map columns to indices, use for example {py:dims={example}}"
+            advice = f" (to map columns to indices, use for example {py:dims={example}})"
             near = absent_column(key.column, columns).removeprefix("; ")
             if near:
-                advice = near
+                advice = f" ({near})"
             if not near and not any(one.column in columns for one in keys):
-                advice = ".stack() makes a wide table long, and .reset_index() turns an index into columns"
-            raise ObservationError(f"{name}: the table must have a column {key.column!r}; it has {known} ({advice})")
+                advice = (
+                    f"{py_only: (.stack() makes a wide table long, and .reset_index() turns an index into columns)}"
+                )
+            raise ObservationError(f"{name}: the table must have a column {key.column!r}; it has {known}{advice}")
         if key.dim in [other.dim for other in keys[:place]]:
             raise ObservationError(f"{name}: {py:dims} must name each column once, got {key.dim!r} twice")
         if not isinstance(key.dim, str):
