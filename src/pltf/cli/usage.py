@@ -1,4 +1,4 @@
-"""Mistakes in the words of a command: an option that does not exist, a value that is none of the choices."""
+"""Messages for invalid command lines, such as an unknown option or value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Axes to draw on, and text that matplotlib takes as it is. matplotlib is imported only when something is drawn."""
+"""Axes to draw on, and text escaped for matplotlib. matplotlib is imported only when something is drawn."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ LONGEST = 28  # characters of a label in a figure
 
 
 def new_axes(ax: Any, size: tuple[float, float] = (6, 4)) -> Any:
-    """The axes that were given, or new ones."""
+    """The given axes, or new ones."""
     return pyplot().subplots(figsize=size, layout="constrained")[1] if ax is None else ax
 
 
 def panels(count: int, axes: Any, sharey: bool = True, size: tuple[float, float] = (5.5, 4)) -> list[Any]:
-    """As many axes as there are panels: those that were given, or new ones."""
+    """One axes object per panel: the given ones, or new ones."""
     if axes is None and count != 1:
         plt = pyplot()
         return list(plt.subplots(1, count, figsize=(size[0] * count, size[1]), layout="constrained", sharey=sharey)[1])
@@ -37,7 +37,7 @@ def pyplot() -> Any:
 
 
 def plain(label: object, longest: int = LONGEST) -> str:
-    """A label as matplotlib draws it: on one line, not too long, and with dollars that are no formulas.
+    """A label as matplotlib draws it: on one line, not too long, and with escaped dollar signs.
 
     >>> plain("$5 to $9"), plain("a" * 40, 10)
     ('\\\\$5 to \\\\$9', 'aaaaaaaaa…')

@@ -143,7 +143,7 @@ def _heat_map(fit: Fit, name: str, factor: Factor, most: int) -> _HeatMap:
 
 
 def _shown_rows(colour: Array, most: int, labels: Labels | None) -> NDArray[np.intp]:
-    """All rows if they have an order of their own; or those with the largest entries, by their strongest component."""
+    """All rows if they are ordered; otherwise those with the largest entries, by their strongest component."""
     if labels is not None and is_ordered(labels):
         numbers = labels.index.dtype.kind in _NUMBERS  # updates append new ones
         return np.argsort(np.asarray(labels.index), kind="stable") if numbers else np.arange(len(colour))
@@ -159,13 +159,13 @@ def _name(fit: Fit, index: str, position: int) -> str:
 
 
 def _name_ticks(axis: Any, names: list[str], most: int = MOST_TICKS) -> None:
-    """Names beside an axis: all of them, or every second, third, ... if they are many."""
+    """Names along an axis: all of them, or every second, third, ... if there are many."""
     step = -(-len(names) // min(most, MOST_TICKS))
     axis.set_ticks(range(0, len(names), step), names[::step], fontsize=7)
 
 
 def is_ordered(labels: Labels) -> bool:
-    """Whether labels follow one another: dates, hours, weekdays, numbers."""
+    """Whether labels are ordered: dates, hours, weekdays, numbers."""
     return labels.bin is not None or labels.index.dtype.kind in _NUMBERS
 
 
@@ -207,7 +207,7 @@ def time_courses(fit: Fit, index: str | None = None, ax: Any = None, *, level: f
 
 
 def _places(fit: Fit, index: str) -> NDArray[Any]:
-    """Where the positions of an index stand: at their dates or numbers, or one after the other."""
+    """Places of the positions of an index: their dates or numbers, or 0, 1, 2, ..."""
     labels = fit.labels.get(index)
     if labels is not None and labels.index.dtype.kind in _NUMBERS:
         return np.asarray(labels.index)

@@ -1,7 +1,7 @@
-"""The charts: axes, shapes and what they say under the pointer.
+"""The charts: axes, shapes and tooltips.
 
-Blue is the fit, orange what stands out, grey what the fit is compared with. The colours can be told apart with every
-kind of sight, on a light and on a dark page.
+Blue is the fit, orange a highlight, grey the baseline. The colours differ for colour-blind readers too, on a light and
+on a dark page.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Chart:
     marks: str = ""  # dots, bars and whiskers, above the lines
     legend: tuple[tuple[str, str], ...] = ()  # class and text
     over: tuple[Tick, ...] = ()  # texts above the plot, as over bars
-    data: Mapping[str, Any] = field(default_factory=dict)  # what is said under the pointer
+    data: Mapping[str, Any] = field(default_factory=dict)  # tooltips
     remark: str = ""
     inside: bool = False  # names along the upright axis are long, and stand in the plot
     kind: str = "chart"
@@ -83,7 +83,7 @@ class HeatChart:
 
 
 def _points(x: Array, y: Array, texts: Sequence[str]) -> Points:
-    """Where points lie and what they say, without those at infinity."""
+    """Positions and tooltips of points, without infinite ones."""
     every = zip(x, y, texts, strict=True)
     return [(float(a), float(b), text) for a, b, text in every if np.isfinite(a) and np.isfinite(b)]
 
@@ -92,7 +92,7 @@ def _points(x: Array, y: Array, texts: Sequence[str]) -> Points:
 
 
 def shares(ranking: Ranking) -> Chart:
-    """How much of all counts each component explains, the largest first."""
+    """The share of the counts that each component explains, the largest first."""
     assert ranking.share is not None
     assert ranking.mass is not None
     count = len(ranking.order)
@@ -193,7 +193,7 @@ def starts(found: Sequence[Any], objective: str) -> Chart:
     """The values of all restarts, sorted."""
     bounds = np.array([one.bound for one in found])
     known = bounds[np.isfinite(bounds)] if np.isfinite(bounds).any() else np.zeros(1)
-    room = max(0.08 * float(np.ptp(known)), 0.5)  # restarts that agree should look so
+    room = max(0.08 * float(np.ptp(known)), 0.5)  # nearly equal restarts should look equal
     y = axis(f"{objective} (nats)", float(known.min()) - room, float(known.max()) + room)
     count = len(found)
     x = axis("restart, from best to worst", 0.5, count + 0.5, _counted(count), grid=False)
@@ -277,7 +277,7 @@ class _Against:
             self.places = dict(zip(tried, at, strict=True))
 
     def at(self, points: Sequence[tuple[Any, float]]) -> tuple[Array, Array]:
-        """Where points lie, from left to right and upwards."""
+        """Positions of points, from left to right and upwards."""
         along = np.array([self.places[value] for value, _ in points])
         values = self.values.place([number for _, number in points])
         return (along, values) if self.ordered else (values, along)
@@ -361,7 +361,7 @@ def calibration(scores: Scores, name: str = "calibration") -> Chart:
     fitted, popular = scores.calibration, scores.popularity_calibration
     shown = np.concatenate([part[column] for part in (fitted, popular) for column in ("expected", "observed", "high")])
     shown = shown[np.isfinite(shown) & (shown > 0)]
-    shown = shown if shown.size else np.ones(1)  # zeros may be all there is
+    shown = shown if shown.size else np.ones(1)  # all counts may be zeros
     ends = float(shown.min() / 1.6), float(shown.max() * 1.6)
     x = axis("expected count of a cell", *ends, _decades(*ends), log=True)
     y = axis("observed count of a cell", *ends, _decades(*ends), log=True)
@@ -405,7 +405,7 @@ def _bins(table: Any, x: Axis, y: Axis, css: str, radius: float, name: str) -> t
 
 
 def roc(scores: Scores, name: str = "roc") -> Chart:
-    """True against false positive rates, beside popularity."""
+    """True against false positive rates, compared with popularity."""
     x = axis("false positive rate", 0.0, 1.0, _percents(1.0, 6))
     y = axis("true positive rate", 0.0, 1.0, _percents(1.0, 6))
     paths, points = path([0, 100], [0, 100], "stroke thin grey dashed"), Points()
