@@ -6,7 +6,7 @@ import itertools
 import math
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
@@ -69,6 +69,14 @@ def shared(seen: Observation, key: tuple[Any, ...], make: Callable[[], T]) -> T:
         return found
 
 
+class Cells(Protocol):
+    """Cells from which an engine makes its own lists."""
+
+    def once(self, key: tuple[Any, ...], make: Callable[[WholeList], T]) -> T:
+        """An object derived from the list in data order."""
+        ...
+
+
 class WholeList:
     """The list in data order."""
 
@@ -77,6 +85,10 @@ class WholeList:
 
     def __len__(self) -> int:
         return int(self.coords.shape[1])
+
+    def once(self, key: tuple[Any, ...], make: Callable[[WholeList], T]) -> T:
+        """As :meth:`CellList.once`, for a list that no other engine uses."""
+        return make(self)
 
 
 class SortedList:

@@ -25,7 +25,7 @@ from pltf.devices import Device
 from pltf.engines.base import Number
 from pltf.engines.contraction import Indices, Pair, Tree, plan_tree
 from pltf.engines.either import added
-from pltf.engines.lists import CellList, WholeList
+from pltf.engines.lists import Cells, WholeList
 from pltf.engines.torch.cells import Tensor, ratios
 from pltf.engines.torch.draws import Draws, Key
 from pltf.engines.torch.sums import SegmentSums, narrow
@@ -148,7 +148,7 @@ class BlockPasses:
     With ``copies="one"`` the cells of a block are sorted in every pass, and only the list is kept.
     """
 
-    def __init__(self, task: Task, cells: CellList, device: Device, copies: str) -> None:
+    def __init__(self, task: Task, cells: Cells, device: Device, copies: str) -> None:
         self._task, self._device, self._keeps = task, device, copies == ALL
         self._names = [term.name for term in task.equation.factors]
         self._tree = cells_tree(task)

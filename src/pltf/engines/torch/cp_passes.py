@@ -12,7 +12,7 @@ import numpy as np
 from pltf.devices import Device
 from pltf.engines.base import Number
 from pltf.engines.cp import CpFactors
-from pltf.engines.lists import CellList
+from pltf.engines.lists import Cells
 from pltf.engines.torch.cells import Tensor
 from pltf.engines.torch.cp_lists import CpLists, RowList
 from pltf.engines.torch.draws import Key, seed_on
@@ -33,7 +33,7 @@ def is_fused(task: Task, device: Device) -> bool:
 class CpPasses:
     """CP models of any order, including NMF: a fused kernel visits the cells once per mode, sorted by it."""
 
-    def __init__(self, task: Task, cells: CellList, device: Device, copies: str) -> None:
+    def __init__(self, task: Task, cells: Cells, device: Device, copies: str) -> None:
         self._task, self._device, self._factors = task, device, CpFactors(task.equation)
         self._width = width_of(task.rank)
         key = ("torch", device.where, copies)

@@ -9,7 +9,7 @@ import numpy as np
 
 from pltf.devices import Device
 from pltf.engines.base import Counts, Number
-from pltf.engines.lists import CellList
+from pltf.engines.lists import Cells
 from pltf.engines.torch.blocks import BlockPasses
 from pltf.engines.torch.cells import Tensor, lost_in_cast
 from pltf.engines.torch.cp_passes import CpPasses, is_fused
@@ -20,11 +20,10 @@ from pltf.engines.ways import ALL, Task
 class TorchListedEngine:
     """Sums over one list of cells of a tensor or of a part of a tensor. For ``copies`` see ``ways.py``."""
 
-    def __init__(self, task: Task, cells: CellList, device: Device, copies: str = ALL) -> None:
+    def __init__(self, task: Task, cells: Cells, device: Device, copies: str = ALL) -> None:
         self.names = tuple(term.name for term in task.equation.factors)
         self._dtype, self._device = task.dtype, device
-        passes = CpPasses if is_fused(task, device) else BlockPasses
-        self._passes: Passes = passes(task, cells, device, copies)
+        self._passes = passes_over(task, cells, device, copies)
 
     def counts(self, factors: Mapping[str, Tensor], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
         return self._summed(factors, wanted, log)
@@ -56,6 +55,11 @@ class TorchListedEngine:
 
     def fresh(self) -> Self:
         return self  # it has no cache
+
+
+def passes_over(task: Task, cells: Cells, device: Device, copies: str = ALL) -> Passes:
+    """Passes with the fused kernel if it supports the task, otherwise block by block."""
+    return (CpPasses if is_fused(task, device) else BlockPasses)(task, cells, device, copies)
 
 
 class Passes(Protocol):
