@@ -25,6 +25,7 @@ EXAMPLES_OF_TORCH = (
     "pltf.data.device_arrays",
     "pltf.data.on_device",
     "pltf.devices.Device",
+    "pltf.devices.site_of",
     "pltf.engines.torch",
     "pltf.inference.algebra.on_device",
     "pltf.prediction.device_noise",

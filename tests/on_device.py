@@ -22,6 +22,13 @@ def device(*, kernels: bool) -> Device:
     return Device(f"{CUDA}:0" if ON_GPU else "cpu", kernels)
 
 
+def name(*, kernels: bool) -> str:
+    """The name of the device in the options, with kernels or with plain PyTorch."""
+    if kernels and not ON_GPU:
+        quicken()
+    return CUDA if ON_GPU else INTERPRETED if kernels else PLAIN
+
+
 def put(array: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A tensor in the memory of the device; where that is the host's, it is taken for one of a device."""
     import torch

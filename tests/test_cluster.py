@@ -241,8 +241,8 @@ def test_refused_data(client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         CP.fit(cells(), client=client)
     with pytest.raises(pltf.PltfError, match="X is in memory, but cluster workers need a cell store: open one"):
         CP.fit(in_memory(cells()), client=client)
-    with pytest.raises(pltf.PltfError, match=r"device='cuda' needs a GPU|device='cuda' is unsupported with client"):
-        CP.fit(store, client=client, device="cuda")
+    with pytest.raises(pltf.PltfError, match=r"device='cuda' is unsupported with client in a search: workers run its"):
+        pltf.select(CP, store, r=[1, 2], client=client, device="cuda")
     (tmp_path / "cells").rename(tmp_path / "elsewhere")
     with pytest.raises(pltf.PltfError, match=r"the Dask worker tcp://.* cannot read the cell store of X \(.*: write"):
         CP.fit(store, client=client)

@@ -15,6 +15,8 @@ from pltf.cli.main import run
 from pltf.data import CooObservation
 from pltf.data.stored import StoredPattern
 from pltf.prediction import spread
+from tests.extras import TORCH
+from tests.on_device import NAMES
 from tests.stores import in_memory, stored, write
 
 pytestmark = pytest.mark.extra("io")
@@ -266,17 +268,31 @@ def test_memory_does_not_grow_with_the_cells() -> None:
     assert MODEL.plan(large).data_bytes == small.missing.shape[1] * 12
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"device": "torch:cpu"}, "device='torch:cpu' needs the cells in memory, and X is a cell store"),
-        ({"engine": "dense"}, "engine='dense' needs the cells in memory, and X is a cell store"),
-    ],
-)
-def test_other_ways_are_refused(options: dict[str, Any], sentence: str, tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    with pytest.raises(pltf.PltfError, match=sentence):
-        fit(stored(cells(), tmp_path / "cells"), **options)
+@pytest.mark.skipif(not TORCH, reason="needs PyTorch")
+@pytest.mark.parametrize(("model", "method"), [("cp", "map"), ("tucker", "vb")])
+def test_a_fit_on_a_device_is_that_of_the_host(seen: CooObservation, model: str, method: str, tmp_path: Path) -> None:
+    opened = stored(seen, tmp_path / "cells", parts=5, kind="uint32")
+    options: dict[str, Any] = {"method": method, "max_iter": 15, "dispersion": None}
+    one, other = (fit(opened, MODELS[model], device=name, **options) for name in (NAMES[0], "cpu"))
+    assert_alike(one, other)
+    assert one.options["device"] == repr(NAMES[0])
+    assert one.device == "cpu", "predictions are made on the host"
+    assert one.mean((0, 0, 0)) == pytest.approx(other.mean((0, 0, 0)), rel=1e-4)
+
+
+@pytest.mark.skipif(not TORCH, reason="needs PyTorch")
+@pytest.mark.filterwarnings("ignore::pltf.SelectionWarning")
+def test_a_search_on_a_device(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"r": [1, 2], "restarts": 1, "criterion": "bound", "max_iter": 5, "tol": 0.0}
+    options |= {"progress": False, "dispersion": None}
+    opened = stored(cells(), tmp_path / "cells")
+    one, other = (pltf.select(MODEL, opened, device=name, **options) for name in (NAMES[0], "cpu"))
+    np.testing.assert_allclose(one.table["bound"], other.table["bound"], rtol=1e-10)
+
+
+def test_an_engine_for_arrays_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(pltf.PltfError, match="engine='dense' needs the cells in memory, and X is a cell store"):
+        fit(stored(cells(), tmp_path / "cells"), engine="dense")
 
 
 def test_the_evidence_and_arviz_are_refused(tmp_path: Path) -> None:
@@ -307,6 +323,9 @@ def test_commands_take_a_store(store: Path, capsys: pytest.CaptureFixture[str]) 
     assert "3 parts on disk, sorted by user" in capsys.readouterr().out
     assert run(["plan", "cells.pltf", "--cp", "2"]) == 0
     assert "stays on disk" in capsys.readouterr().out
+    if TORCH:
+        assert run(["plan", "cells.pltf", "--cp", "2", "--device", NAMES[0]]) == 0
+        assert f"cells on disk on {NAMES[0]} (" in capsys.readouterr().out
     fitted = ["fit", "cells.pltf", "--cp", "2", "--max-iter", "40", "--tol", "1e-3", "-o", "run.nc", "--holdout", "0.2"]
     assert run(fitted) == 0
     assert run(["score", "run.nc", "cells.pltf"]) == 0

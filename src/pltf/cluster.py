@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, NoReturn
 
+from pltf.devices import Site
 from pltf.errors import PltfError, py
 
 PATIENCE = 60.0  # seconds without workers after which a fit ends
@@ -133,6 +134,7 @@ class Crew:
 
     threads: tuple[int, ...]  # of each worker
     memory: float  # smallest memory of a worker, in bytes
+    site: Site | None = None  # the device of each worker, with the least memory; None: its CPU
 
 
 # -- a cluster ----------------------------------------------------------------------------------

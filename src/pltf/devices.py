@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import platform
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -63,6 +64,12 @@ class Device:
         """A description of the device."""
         return "the CPU, with PyTorch" if self.where == "cpu" else str(self.torch.cuda.get_device_name(self.place))
 
+    @property
+    def kind(self) -> str:
+        """Its model and the versions of the software, on which the last digits of results depend."""
+        triton = f", Triton {importlib.import_module('triton').__version__}" if self.kernels else ""
+        return f"{self.label}, PyTorch {self.torch.__version__}{triton}"
+
     def memory(self) -> tuple[float, float]:
         """Free bytes, including the cache of PyTorch, and total bytes."""
         if self.where == "cpu":
@@ -76,6 +83,55 @@ class Device:
     def put(self, array: Any, dtype: Any = None) -> Any:
         """Copy a host array to the device."""
         return self.torch.tensor(array, dtype=dtype, device=self.place)
+
+
+@dataclass(frozen=True)
+class Site(Device):
+    """The device of a process as described to another one, which may have no such device."""
+
+    asked: str  # its name in the options
+    described: str  # its kind
+    identity: str  # processes with the same one share its memory
+    free: float  # bytes
+    total: float
+    room: float = 0.0  # bytes of cells that may stay on the device between passes
+
+    @property
+    def name(self) -> str:
+        return self.asked
+
+    @property
+    def kind(self) -> str:
+        return self.described
+
+    @property
+    def label(self) -> str:
+        return self.described
+
+    def memory(self) -> tuple[float, float]:
+        return self.free, self.total
+
+    def here(self) -> Device:
+        """The device of this process; raises an error if it is of another kind, as results would then differ."""
+        device = device_of(self.asked)
+        assert device is not None
+        if device.kind != self.described:
+            others = f"{device.kind} here and {self.described} elsewhere"
+            raise PltfError(f"{py:device={self.asked!r}} is {others}, and results of different devices differ")
+        return device
+
+
+def site_of(name: str) -> Site:
+    """The device of this name in this process, described for other processes.
+
+    >>> site_of("torch:cpu").asked
+    'torch:cpu'
+    """
+    device = device_of(name)
+    assert device is not None, "only for devices other than the host"
+    on_host = device.where == HOST
+    identity = platform.node() if on_host else device.torch.cuda.get_device_properties(device.place).uuid
+    return Site(device.where, device.kernels, name, device.kind, str(identity), *device.memory())
 
 
 def device_of(name: str) -> Device | None:

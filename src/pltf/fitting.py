@@ -368,10 +368,11 @@ def _check_memory(planned: Plan) -> None:
     if planned.crew is not None and planned.worker_bytes > planned.crew.memory:
         need, have = human(planned.worker_bytes, "B"), human(planned.crew.memory, "B")
         raise PltfError(f"each worker of the cluster needs {need}, and one has {have}: use more or larger workers")
-    device = planned.device
+    device = planned.site or planned.device
     if device is not None and planned.device_bytes > device.memory()[0]:
         need, have = human(planned.device_bytes, "B"), human(device.memory()[0], "B")
-        raise PltfError(f"the fit needs {need} on {py:device={device.name!r}}, which has {have} free")
+        who = "the fit" if planned.crew is None else "each worker of the cluster"
+        raise PltfError(f"{who} needs {need} on {py:device={device.name!r}}, which has {have} free")
 
 
 def _fixed(fixed: Any, model: Model, planned: Plan, labels: Mapping[str, Labels]) -> Factors:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from pltf.cluster import check_client
-from pltf.devices import AUTO, HOST, check_device, device_of
+from pltf.devices import HOST, check_device, device_of
 from pltf.engines.ways import ENGINES
 from pltf.errors import EngineError, PltfError, choice, flag, is_number, py, whole
 from pltf.gamma import Gamma
@@ -99,12 +99,6 @@ def _dispersion(name: str, value: Any) -> Any:
     return float(value)
 
 
-def _device(name: str, value: Any) -> str:
-    device = check_device(name, value)
-    device_of(device)  # raises an error if it is not available
-    return device
-
-
 _tolerance = partial(_number, expected="a number from 0 to below 1", below=1.0)
 _seconds = partial(_number, expected="a number of seconds of at least 0", below=math.inf)
 
@@ -167,7 +161,7 @@ class FitOptions:
     draws: int | None = field(default=None, metadata=_rule(_optional(_at_least(FEWEST_DRAWS)), same=IF_SET, told=True))
     thin: int | None = field(default=None, metadata=_rule(_optional(_at_least(1)), same=IF_SET, told=True))
     dispersion: float | str | None = field(default="auto", metadata=_rule(_dispersion, same=IF_SET, told=True))
-    device: str = field(default=HOST, metadata=_rule(_device, same=IF_SET, told=True))
+    device: str = field(default=HOST, metadata=_rule(check_device, same=IF_SET, told=True))
     client: Any = field(default=None, metadata=_rule(check_client))
 
     def __post_init__(self) -> None:
@@ -176,10 +170,8 @@ class FitOptions:
         for name in SAMPLING:
             if getattr(self, name) is not None and self.method != GIBBS:
                 raise PltfError(f"{py:{name}} requires {py:method='gibbs'}, got {py:method={self.method!r}}")
-        if self.client is not None and self.device not in (HOST, AUTO):
-            raise PltfError(
-                f"{py:device={self.device!r}} is unsupported with {py:client}: workers compute on their CPUs"
-            )
+        if self.client is None:
+            device_of(self.device)  # raises an error if it is not available; a cluster needs it on its workers
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any], **more: Any) -> Self:

@@ -14,9 +14,9 @@ from pltf.data.aligned import aligned
 from pltf.data.device_arrays import on_device
 from pltf.data.labels import Labels
 from pltf.data.observe import check_mask, has_names, in_order, is_listed, shape_and_dtype
-from pltf.devices import AUTO, HOST, Device, device_of, gpu
-from pltf.engines.on_cluster import crew_for
-from pltf.engines.plan import HELD, HELD_BY_ESTIMATES, HELD_PLAINLY, Plan, plan_tensor
+from pltf.devices import AUTO, HOST, Device, Site, device_of, gpu
+from pltf.engines.on_cluster import cleared_site, crew_for
+from pltf.engines.plan import HELD, HELD_BY_ESTIMATES, HELD_PLAINLY, Plan, device_for, plan_tensor
 from pltf.engines.registry import facts_of
 from pltf.engines.ways import DENSE, STORED, Facts, Task
 from pltf.errors import ObservationError, PltfError, py, py_only
@@ -47,16 +47,24 @@ def plan(model: Model, X: Any, *, mask: Any, options: FitOptions) -> Plan:
     tasks = [Task(e, sizes, compute, facts[e.output.name], allocates=allocates) for e in model.equations]
     judges = isinstance(options.dispersion, str) and not allocates
     cluster, crew = _cluster(data, options)
+    stored = any(task.facts.storage == STORED for task in tasks)
+    site = _site(options.device, crew) if stored else None
 
     def on(device: Device | None) -> Plan:
-        plans = tuple(plan_tensor(task, options.engine, device=device) for task in tasks)
-        held = _held(options)
-        return Plan(
-            model, options.engine, compute, threads, plans, None, held, judges, device, cluster, crew
-        ).with_room()
+        plans = tuple(plan_tensor(task, options.engine, device=device_for(task, device, site)) for task in tasks)
+        more = (None, _held(options), judges, device, cluster, crew, site)
+        return Plan(model, options.engine, compute, threads, plans, *more).with_room()
 
-    stored = any(task.facts.storage == STORED for task in tasks)
-    return _where_it_pays(on) if options.device == AUTO and not stored else on(device_of(options.device))
+    if stored:
+        return on(None)
+    return _where_it_pays(on) if options.device == AUTO else on(device_of(options.device))
+
+
+def _site(device: str, crew: Crew | None) -> Site | None:
+    """Where sums over cell stores are computed, if not on the CPU."""
+    if device in (AUTO, HOST):
+        return None
+    return cleared_site(device) if crew is None else crew.site
 
 
 def _refuse_for_stores(data: Mapping[str, Any], options: FitOptions) -> None:
@@ -64,8 +72,6 @@ def _refuse_for_stores(data: Mapping[str, Any], options: FitOptions) -> None:
     name = next((name for name, one in data.items() if isinstance(one, StoredObservation)), None)
     if name is None:
         return
-    if options.device not in (AUTO, HOST):
-        raise PltfError(f"{py:device={options.device!r}} needs the cells in memory, and {name} is a cell store")
     if options.engine == DENSE:
         raise PltfError(f"{py:engine={options.engine!r}} needs the cells in memory, and {name} is a cell store")
 
@@ -81,7 +87,7 @@ def _cluster(data: Mapping[str, Any], options: FitOptions) -> tuple[Cluster | No
             f"{py:client} needs a cell store that all workers see, got {came}: write one with {py:pltf.prepare}"
             f"{py_only:, and pass pltf.open(path)}"
         )
-    return cluster, crew_for(cluster, stores)
+    return cluster, crew_for(cluster, stores, device=HOST if options.device == AUTO else options.device)
 
 
 def _where_it_pays(on: Callable[[Device | None], Plan]) -> Plan:

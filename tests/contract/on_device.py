@@ -68,3 +68,21 @@ class OnDevice:
         assert tensor.is_contiguous()
         found: Array = tensor.cpu().numpy()
         return found
+
+
+class Unwarned:
+    """An engine of NumPy arrays that computes them on a device, without the warnings of Triton's interpreter."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    @np.errstate(divide="ignore", invalid="ignore", over="ignore")
+    def counts(self, *args: Any, **options: Any) -> Any:
+        return self._engine.counts(*args, **options)
+
+    @np.errstate(divide="ignore", invalid="ignore", over="ignore")
+    def allocate(self, *args: Any, **options: Any) -> Any:
+        return self._engine.allocate(*args, **options)

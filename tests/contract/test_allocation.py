@@ -56,7 +56,7 @@ LISTS = (
 )
 ON_DEVICE = tuple(name for name in ENGINES if name.startswith("torch, list"))
 ALLOCATING: Mapping[str, Build] = {
-    **{name: ENGINES[name] for name in (*LISTS, *ON_DEVICE)},
+    **{name: build for name, build in ENGINES.items() if name in (*LISTS, *ON_DEVICE, "torch, parts")},
     "array": _array,
     "in three parts": _parts,
 }

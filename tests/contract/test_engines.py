@@ -19,9 +19,10 @@ from pltf.engines import plan as planning
 from pltf.engines import registry
 from pltf.engines.base import Engine
 from pltf.engines.ways import Task, counts_ways, exposure_ways
-from tests.contract.on_device import OnDevice
+from tests.contract.on_device import OnDevice, Unwarned
 from tests.extras import TORCH
 from tests.on_device import device as on_device
+from tests.on_device import name as name_on_device
 from tests.reference import Array, log_odds
 from tests.stores import in_memory
 from tests.strategies import Case, cases, cp_cases, cut_small
@@ -37,9 +38,13 @@ def _built(
     counts: str = "",
     exposure: str = "",
     device: Device | None = None,
+    site: str = "cpu",
 ) -> Engine:
-    """An engine that goes the usual way for the storage of the data, or another one, on the host or on a device."""
-    plan = case.model.plan(dict(seen), dtype=dtype, threads=threads)
+    """An engine that goes the usual way for the storage of the data, or another one, on the host or on a device.
+
+    With a ``site``, parts are summed there, and factors and sums are NumPy arrays.
+    """
+    plan = case.model.plan(dict(seen), dtype=dtype, threads=threads, device=site)
     equations = []
     for e in plan.equations:
         by_counts, by_exposure = counts_ways(e.task), exposure_ways(e.task)
@@ -47,6 +52,9 @@ def _built(
         task = replace(e.task, likelihood=case.likelihoods.get(e.name, "poisson"))
         equations.append(planning.TensorPlan(task, *ways))
     engine = registry.build(replace(plan, equations=tuple(equations), device=device), seen)
+    if site != "cpu":
+        unwarned: Any = Unwarned(engine)
+        return unwarned  # type: ignore[no-any-return]
     return engine if device is None else OnDevice(engine, device)
 
 
@@ -150,11 +158,27 @@ def _torch_list_kernels(case: Case, dtype: str = "float64", threads: int = 1) ->
     return _built(case, _lists(case, "missing"), dtype, threads, exposure="observed", device=device)
 
 
+def _torch_parts(case: Case, dtype: str = "float64", threads: int = 1) -> Engine:
+    """Cells in parts; what is not listed is zero."""
+    seen = {name: in_memory(one, parts=5) for name, one in _lists(case, "zero").items()}
+    return _built(case, seen, dtype, threads, site=name_on_device(kernels=False))
+
+
+def _torch_part_kernels(case: Case, dtype: str = "float64", threads: int = 1) -> Engine:
+    """Parts sorted by the last mode, by Triton's kernels, as seldom as lists."""
+    is_random, key = bool(case.priors), next(iter(case.init.values())).sum()
+    site = name_on_device(kernels=not is_random or int(1e6 * key) % 8 == 0)
+    seen = {name: in_memory(one, 2, len(one.shape) - 1) for name, one in _lists(case, "missing").items()}
+    return _built(case, seen, dtype, threads, site=site)
+
+
 ON_DEVICE: Mapping[str, Build] = {
     "torch, dense": _torch_dense,
     "torch, dense kernels": _torch_dense_kernels,
     "torch, lists": _torch_lists,
     "torch, list kernels": _torch_list_kernels,
+    "torch, parts": _torch_parts,
+    "torch, part kernels": _torch_part_kernels,
 }
 ENGINES: Mapping[str, Build] = {
     "dense": _dense,
@@ -173,7 +197,7 @@ ENGINES: Mapping[str, Build] = {
 
 def interpreted(build: Build) -> bool:
     """Whether an engine takes seconds for what takes others milliseconds."""
-    return build in (_torch_list_kernels, _torch_dense_kernels)
+    return build in (_torch_list_kernels, _torch_dense_kernels, _torch_part_kernels)
 
 
 @pytest.fixture(params=ENGINES, scope="session")

@@ -52,6 +52,7 @@ from pltf.data.observe import in_order
 from pltf.data.pattern import ForgottenPattern
 from pltf.data.split import HeldOut
 from pltf.data.stored import is_store, open_store
+from pltf.devices import HOST, check_device
 from pltf.errors import PltfError, naming_rows, spelled
 from pltf.fit import Fit
 from pltf.hints import suggestion
@@ -269,7 +270,9 @@ def _fitting(tell: Teller, asked: Asked) -> dict[str, Any]:
     for source in asked.sources.values():
         if given["checkpoint"] is not None and same_place(given["checkpoint"], source.path):
             raise PltfError(f"--checkpoint must be a separate file, and {source.path} holds the data")
-    checked = FitOptions(**given)
+    device = check_device("device", given["device"])
+    here = device if options["scheduler"] is None else HOST  # a cluster has the device on its workers
+    checked = FitOptions(**{**given, "device": here})
     Place(checked.checkpoint, checked.every, checked.resume)
     return given
 
@@ -525,7 +528,7 @@ def _tell_memory(tell: Teller, planned: Plan) -> None:
     tell.say("", f"report    {human_bytes(planned.report_bytes)}")
     tell.know(peak_bytes=planned.peak_bytes, search_bytes=search, search_workers=workers)
     tell.know(predict_bytes=answers, predict_cells=PLANNED_CELLS, report_bytes=planned.report_bytes)
-    if planned.device is not None:
+    if planned.device_bytes:
         tell.know(device_bytes=planned.device_bytes, predict_device_bytes=planned.predict_device_bytes)
 
 

@@ -6,16 +6,17 @@ these rows and all of the other factors; it returns the sums of its rows and nod
 
 A worker caches the description of its parts. A worker that takes over a task answers that it lacks the description,
 and the task is sent again with it.
+
+With a device, each worker computes its sums there, and the client needs none.
 """
 
 from __future__ import annotations
 
 import math
 import threading
-import uuid
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
@@ -25,7 +26,8 @@ from pltf.cluster import Call, Cluster, Crew
 from pltf.data import Observation
 from pltf.data.part_files import File, FilePart, Part
 from pltf.data.stored import StoredObservation
-from pltf.engines.parts import COUNTS, Ask, PartsEngine, RunSums, Span, Spec, Sums, combined, sums_of_run
+from pltf.devices import HOST, Site, site_of
+from pltf.engines.parts import Ask, PartsEngine, RunSums, Span, Spec, Sums, combined, sums_of_run
 from pltf.engines.ways import Task
 from pltf.errors import PltfError
 from pltf.gamma import Array
@@ -56,16 +58,17 @@ class Told:
 class ClusterEngine(PartsEngine):
     """Sums over the parts of a store, computed by the workers of a cluster."""
 
-    def __init__(self, task: Task, stored: StoredObservation, threads: int, cluster: Cluster) -> None:
-        super().__init__(task, stored, threads)
+    def __init__(
+        self, task: Task, stored: StoredObservation, threads: int, cluster: Cluster, site: Site | None = None
+    ) -> None:
+        super().__init__(task, stored, threads, site)
         self._cluster = cluster
-        self._name = uuid.uuid4().hex  # key of the descriptions cached by workers
         self._told: set[Share] = set()
 
     def _sums(self, ask: Ask, factors: Mapping[str, Array]) -> Sums:
         if not self._parts:
             return super()._sums(ask, factors)
-        dtype = self._spec.task.dtype if ask.what == COUNTS else np.dtype(np.float64)
+        dtype = self._spec.precision(ask)
         factors = {name: factors[name].astype(dtype, copy=False) for name in self.names}  # as the kernels use them
         left = shares(self._parts, self._cluster.present(), self._spec.size)
         found: list[RunSums] = []
@@ -81,7 +84,7 @@ class ClusterEngine(PartsEngine):
         if share not in self._told:
             told = Told(self._spec, tuple(self._parts[share.first : share.last]))
             self._told.add(share)
-        known_by = f"{self._name} {share.first} {share.last}"
+        known_by = f"{self._spec.known_by} {share.first} {share.last}"
         args = (known_by, told, ask, share.span, self._spec.cut(factors, share.span))
         return Call(sums_here, args, share.worker)
 
@@ -128,6 +131,8 @@ def sums_here(known_by: str, told: Told | None, ask: Ask, span: Span, factors: M
     if told is None:
         return None
     keep_freed_memory()
+    if told.spec.site is not None:
+        _check(told.spec.site)
     return sums_of_run(told.spec, ask, told.parts, span, factors, _threads())
 
 
@@ -141,6 +146,16 @@ def _threads() -> int:
         return available_threads()
 
 
+def _check(site: Site) -> None:
+    """Raise an error if this worker, which may be new, has no such device."""
+    from distributed import get_worker
+
+    try:
+        site.here()
+    except PltfError as error:
+        raise _unable(get_worker().address, error.marked) from None
+
+
 # -- checks before the start --------------------------------------------------------------------
 
 
@@ -151,10 +166,12 @@ class Sight:
     version: str
     unseen: str  # why it cannot read a file; empty if it can
     memory: float
+    site: Site | None = None  # its device
+    lacking: str = ""  # why it does not have the device
 
 
-def sight(files: Sequence[File], dask_worker: Any = None) -> Sight:
-    """Whether this worker can read the given files, and how much memory it has."""
+def sight(files: Sequence[File], device: str = HOST, dask_worker: Any = None) -> Sight:
+    """Whether this worker can read the given files and has the device, and how much memory it has."""
     import pltf
 
     unseen = ""
@@ -165,24 +182,59 @@ def sight(files: Sequence[File], dask_worker: Any = None) -> Sight:
             unseen = str(error)
             break
     limit = getattr(getattr(dask_worker, "memory_manager", None), "memory_limit", None)
-    return Sight(pltf.__version__, unseen, min(float(limit or np.inf), at_hand()))
+    site, lacking = _site_here(device)
+    return Sight(pltf.__version__, unseen, min(float(limit or np.inf), at_hand()), site, lacking)
 
 
-def crew_for(cluster: Cluster, seen: Mapping[str, Observation], sums: bool = True) -> Crew:
+def _site_here(device: str) -> tuple[Site | None, str]:
+    """The device of this process, without the cells of earlier fits, or why there is none."""
+    if device == HOST:
+        return None, ""
+    try:
+        return cleared_site(device), ""
+    except PltfError as error:
+        return None, error.marked
+
+
+def cleared_site(device: str) -> Site:
+    """The device of this process; drops the cells that earlier fits keep there."""
+    from pltf.engines.torch.parts import kept
+
+    kept.forget()
+    return site_of(device)
+
+
+def crew_for(cluster: Cluster, seen: Mapping[str, Observation], sums: bool = True, device: str = HOST) -> Crew:
     """The workers of a cluster; raises an error if one of them cannot work on the stores among the data.
 
     To compute sums, cells must be in files; data that workers fit as a whole may be in memory.
     """
-    workers = cluster.workers()
+    workers, alone = cluster.workers(), f"the Dask cluster at {cluster.address} has no workers"
     if not workers:
-        raise PltfError(f"the Dask cluster at {cluster.address} has no workers", argument="client")
+        raise PltfError(alone, argument="client")
     files = {name: _files(one, name, sums) for name, one in seen.items() if isinstance(one, StoredObservation)}
-    memory = math.inf
+    able: dict[str, Sight] = {}
     for name, some in files.items() or [("", [])]:
-        for address, found in cluster.everywhere(sight, some).items():
+        for address, found in cluster.everywhere(sight, some, device).items():
             if not isinstance(found, OSError):  # or the worker has died
-                memory = min(memory, _able(address, found, name).memory)
-    return Crew(tuple(workers.values()), memory)
+                able[address] = _able(address, found, name)
+    if device != HOST and not able:
+        raise PltfError(alone, argument="client")
+    memory = min((one.memory for one in able.values()), default=math.inf)
+    return Crew(tuple(workers.values()), memory, _least({a: one.site for a, one in able.items() if one.site}))
+
+
+def _least(sites: Mapping[str, Site]) -> Site | None:
+    """The device with the least memory for a worker; raises an error if the devices differ."""
+    if not sites:
+        return None
+    (first, known), sharing = next(iter(sites.items())), Counter(site.identity for site in sites.values())
+    for address, site in sites.items():
+        if site.described != known.described:
+            differ = f"{known.described} of {first} and {site.described} of {address}"
+            raise PltfError(f"the Dask workers must have the same device for the same result, but {differ} differ")
+    each = [replace(site, free=site.free / sharing[site.identity]) for site in sites.values()]
+    return min(each, key=lambda site: site.free)
 
 
 def _files(stored: StoredObservation, name: str, needed: bool) -> list[File]:
@@ -204,7 +256,13 @@ def _able(address: str, found: Sight | Exception, name: str) -> Sight:
         raise found
     if found.version != pltf.__version__:
         raise PltfError(f"{who} has pltf {found.version}, but the client has {pltf.__version__}")
+    if found.lacking:
+        raise _unable(address, found.lacking)
     if found.unseen:
         advice = "write it to a folder that all workers can read under the same path"
         raise PltfError(f"{who} cannot read the cell store of {name} ({found.unseen}): {advice}")
     return found
+
+
+def _unable(address: str, why: str) -> PltfError:
+    return PltfError(f"the Dask worker {address} cannot use this device: {why}", argument="device")

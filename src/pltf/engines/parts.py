@@ -19,16 +19,22 @@ bit-identical sums::
         for (a, b), span in ...                        # span: positions of the owned mode that belong to a run
     ]
     counts = spec.finished(ask, combined(spec, found), factors)
+
+With ``spec_of(task, stored, site)`` each process sums on its own device (``torch/parts.py``): parts are the leaves of
+the tree, and sums have the shapes of the factors.
 """
 
 from __future__ import annotations
 
 import math
 import threading
+import uuid
+import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from itertools import accumulate, pairwise
+from operator import add, iadd
 from typing import Any, Protocol
 
 import numpy as np
@@ -38,8 +44,9 @@ from pltf.data.cell_index import Coords
 from pltf.data.numeric import read_only
 from pltf.data.part_files import Part
 from pltf.data.stored import StoredObservation
+from pltf.devices import Site
 from pltf.engines._numba import cp_counts, cp_exposure
-from pltf.engines.base import Counts, lost_in_cast
+from pltf.engines.base import Counts, Number, lost_in_cast
 from pltf.engines.chain import Chain, Layout, plan_chain_in_order
 from pltf.engines.contraction import AnyArray
 from pltf.engines.cp import CpFactors
@@ -77,6 +84,8 @@ class Spec:
     n_parts: int
     pieces: int  # per part: a power of two
     zeros: bool  # whether parts may list zeros, which have no counts
+    site: Site | None = None  # the device of each process; None: its CPU
+    known_by: str = field(default_factory=lambda: uuid.uuid4().hex)  # what processes cache belongs to this
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -100,15 +109,19 @@ class Spec:
         """Number of pieces of all parts: the leaves of the tree."""
         return self.n_parts * self.pieces
 
+    def precision(self, ask: Ask) -> np.dtype[Any]:
+        """The type to which kernels round the factors."""
+        return self.task.dtype if ask.what == COUNTS else np.dtype(np.float64)
+
+    def rows(self, name: str, span: Span) -> tuple[slice, ...]:
+        """The entries of a factor at some positions of the owned mode, or all entries of a factor without it."""
+        return (*(slice(None),) * self.owned[name], slice(*span)) if name in self.owned else ()
+
     def cut(self, factors: Mapping[str, Array], span: Span) -> dict[str, Array]:
         """The factors of a run: owned factors are cut to its span."""
         if span == (0, self.size):
             return {name: factors[name] for name in self.names}
-        some = slice(*span)
-        return {
-            name: factors[name][(slice(None),) * self.owned[name] + (some,)] if name in self.owned else factors[name]
-            for name in self.names
-        }
+        return {name: factors[name][self.rows(name, span)] for name in self.names}
 
     @cached_property
     def chain(self) -> Chain:
@@ -124,6 +137,8 @@ class Spec:
 
     def finished(self, ask: Ask, sums: Sums, factors: Mapping[str, Array]) -> dict[str, Array]:
         """Sums of all parts as arrays shaped like the factors."""
+        if self.site is not None:
+            return {name: sums.by_factor[name] for name in ask.wanted}
         if self.task.is_cp:
             turn = CpFactors(self.task.equation)
             return {name: turn.as_factor(sums.by_factor[name], turn.names.index(name)) for name in ask.wanted}
@@ -135,7 +150,7 @@ class Node:
     """Private sums of the pieces below a node of the tree, in the layout of the kernel, and their log term."""
 
     sums: Array
-    log_term: float
+    log_term: Number
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,14 +171,16 @@ class Sums:
     log_term: float
 
 
-def spec_of(task: Task, stored: StoredObservation) -> Spec:
+def spec_of(task: Task, stored: StoredObservation, site: Site | None = None) -> Spec:
     """What the sums over stored cells share."""
+    zeros = stored.positive < stored.listed or task.dtype != np.float64  # a small count may round to zero in float32
+    if site is not None and stored.parts:
+        return Spec(task, stored.owner, stored.columns, len(stored.parts), 1, zeros, site)
     cells, pieces = sum(part.cells for part in stored.parts) // max(len(stored.parts), 1), PIECES
     while (
         pieces > 1 and cells < pieces * task.private
     ):  # clearing and adding private sums would take as long as the cells
         pieces //= 2
-    zeros = stored.positive < stored.listed or task.dtype != np.float64  # a small count may round to zero in float32
     return Spec(task, stored.owner, stored.columns, len(stored.parts), pieces, zeros)
 
 
@@ -190,8 +207,8 @@ class Tree:
         self.nodes[level, k] = node
 
     def _joined(self, left: Node, right: Node) -> Node:
-        sums = np.add(left.sums, right.sums, out=left.sums if self._in_place else None)
-        return Node(sums, left.log_term + right.log_term)
+        join: Callable[[Array, Array], Array] = iadd if self._in_place else add
+        return Node(join(left.sums, right.sums), left.log_term + right.log_term)
 
 
 def combined(spec: Spec, runs: Iterable[RunSums]) -> Sums:
@@ -215,7 +232,7 @@ def _put(spec: Spec, own: dict[str, Array], name: str, sums: Array, span: Span) 
     if span == (0, spec.size):
         own[name] = sums
         return
-    axis = 0 if spec.task.is_cp else _axis_in_kernel(spec, name)
+    axis = spec.owned[name] if spec.site is not None else 0 if spec.task.is_cp else _axis_in_kernel(spec, name)
     if name not in own:
         shape = list(sums.shape)
         shape[axis] = spec.size
@@ -230,6 +247,10 @@ def sums_of_run(
     spec: Spec, ask: Ask, parts: Sequence[Part], span: Span, factors: Mapping[str, Array], threads: int
 ) -> RunSums:
     """Sums over consecutive parts; ``factors`` are those of ``spec.cut`` for the span of the run."""
+    if spec.site is not None:
+        from pltf.engines.torch.parts import sums_on_device
+
+        return sums_on_device(spec, ask, parts, span, factors)
     make: Callable[..., _Kernel] = _CpKernel if spec.task.is_cp else _ChainKernel
     kernel = make(spec, ask, span, factors)
     tree = Tree(spec.n_pieces, in_place=True)
@@ -312,7 +333,7 @@ def _blocks(
         keep = part.kept(some)
         if counted:
             values[:count] = x[some]
-            keep = _above_zero(values[:count], keep) if spec.zeros else keep
+            keep = above_zero(values[:count], keep) if spec.zeros else keep
         for row, (mode, offset) in zip(rows, kernel.order, strict=True):
             np.add(columns[spec.columns[mode]][some], offset, out=row[:count])
         if keep is not None:
@@ -324,7 +345,7 @@ def _blocks(
         yield rows, values, count
 
 
-def _above_zero(values: AnyArray, keep: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
+def above_zero(values: AnyArray, keep: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
     """Which rows are kept and have a positive count; None if all are."""
     positive = values > 0
     if keep is not None:
@@ -507,13 +528,22 @@ def _axis_in_kernel(spec: Spec, name: str) -> int:
 # -- the engine ---------------------------------------------------------------------------------
 
 
-class PartsEngine:
-    """Sums over the parts of stored cells, on the threads of one machine."""
+def _drop(known_by: str) -> None:
+    """Drop the cells that stay on the device of this process for an engine."""
+    from pltf.engines.torch.parts import kept
 
-    def __init__(self, task: Task, stored: StoredObservation, threads: int) -> None:
-        self._spec, self._parts, self._threads = spec_of(task, stored), stored.parts, threads
+    kept.forget(known_by)
+
+
+class PartsEngine:
+    """Sums over the parts of stored cells, on the threads or the device of one process."""
+
+    def __init__(self, task: Task, stored: StoredObservation, threads: int, site: Site | None = None) -> None:
+        self._spec, self._parts, self._threads = spec_of(task, stored, site), stored.parts, threads
         self.names = self._spec.names
         keep_freed_memory()
+        if self._spec.site is not None:
+            weakref.finalize(self, _drop, self._spec.known_by).atexit = False
 
     def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
         return self._counted(factors, wanted, log)
@@ -540,7 +570,14 @@ class PartsEngine:
 
     @property
     def together(self) -> tuple[frozenset[str], ...]:
-        return (frozenset(self.names),)  # one pass computes all of them
+        """One pass computes all factors, except in the fused kernels of devices, which have a pass for each."""
+        site = self._spec.site
+        if site is not None:
+            from pltf.engines.torch.cp_passes import is_fused
+
+            if is_fused(self._spec.task, site):
+                return tuple(frozenset([name]) for name in self.names)
+        return (frozenset(self.names),)
 
     def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
         ask = Ask(EXPOSURE, (of,))

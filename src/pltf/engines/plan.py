@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -13,7 +13,7 @@ import numpy as np
 
 from pltf.cluster import Cluster, Crew
 from pltf.data.blocks import Block, block_shape, blocks
-from pltf.devices import Device
+from pltf.devices import Device, Site
 from pltf.engines.contraction import Indices, Tree, plan_tree
 from pltf.engines.lists import MOST_CHUNKS
 from pltf.engines.ways import (
@@ -39,6 +39,7 @@ from pltf.notation import Equation, Model
 BLOCK_BYTES = 16 << 20  # budget for the temporaries of one block
 PRIVATE_BYTES = 256 << 20  # budget for the private sums of the chunks of a list
 SHARE_OF_MEMORY = 0.25  # share of the memory that copies of the data may use
+SHARE_OF_DEVICE = 0.8  # share of the free memory of a device for the sums over parts, with the cells that stay there
 SHARED_BYTES = 16 << 20  # a partial contraction of the whole mask is always kept up to this size
 
 # Memory of a fit in addition to the data, as measured: benchmarks/NOTES.md
@@ -187,6 +188,11 @@ class TensorPlan:
         return self.counts.name == LISTED or self.exposure.name in (HOLES, OBSERVED)
 
     @property
+    def on_site(self) -> bool:
+        """Whether the cells stay on disk, and their sums are computed on a device."""
+        return self.task.on_device and self.task.facts.storage == STORED
+
+    @property
     def is_array(self) -> bool:
         """Whether a pass visits all cells of an array."""
         return self.counts.name == DENSE or self.exposure.name == MASK
@@ -230,7 +236,9 @@ class TensorPlan:
 
     @property
     def flight_bytes(self) -> int:
-        """Temporaries of one thread."""
+        """Temporaries of one thread, or of the one that prepares parts for a device."""
+        if self.on_site:  # the cells of a part twice, and the sums of a run
+            return 2 * self.task.facts.most * (self.task.list_bytes + 8) + 2 * 8 * self.task.private
         if self.task.facts.storage == STORED:  # private sums of a piece, and of one that waits to be added
             return 2 * 8 * self.task.private + _IN_HAND
         return (
@@ -245,7 +253,7 @@ class TensorPlan:
         entries = sum(prod(task.sizes[index] for index in term.indices) for term in task.equation.factors)
         rows = -(-(entries - task.private) // workers)
         received = _RECEIVED * 8 * (rows + task.private) + 2 * 8 * rows
-        return received + self._tree_bytes + threads * self.flight_bytes
+        return received + self._tree_bytes + min(threads, self.pieces) * self.flight_bytes
 
     def _private_bytes(self) -> int:
         """Private sums of a chunk of a list: all factors without the longest index."""
@@ -257,6 +265,8 @@ class TensorPlan:
     @property
     def pieces(self) -> int:
         """Number of threads that can work in parallel."""
+        if self.on_site:
+            return 1
         if self.task.facts.storage == STORED:
             return max(self.task.facts.parts, 1) * PIECES
         return self.dense.n_blocks if self.is_array else MOST_CHUNKS
@@ -350,6 +360,7 @@ class Plan:
     device: Device | None = None  # where sums and factors are computed; None: the host
     cluster: Cluster | None = None  # its workers compute the sums over stores; None: this process
     crew: Crew | None = None  # these workers, at the time of planning
+    site: Site | None = None  # the device of each process that sums the parts of stores; None: its CPU
 
     @property
     def engine(self) -> str:
@@ -380,7 +391,8 @@ class Plan:
             task = replace(e.task, facts=facts[e.name], likelihood=likelihoods[e.name])
             ways = (self.pinned or {}).get(e.name)
             copies = e.copies if ways is None else ONE if ONE in ways else ALL
-            plans.append(replace(plan_tensor(task, self.asked, ways, self.device), copies=copies))
+            device = device_for(task, self.device, self.site)
+            plans.append(replace(plan_tensor(task, self.asked, ways, device), copies=copies))
         return replace(self, equations=tuple(plans))
 
     def with_room(self) -> Plan:
@@ -470,13 +482,34 @@ class Plan:
 
     @property
     def device_bytes(self) -> float:
-        """Memory on the device: factors, cells and partial sums; 0 on the host."""
-        if self.device is None:
-            return 0.0
+        """Memory on the device: factors, cells and partial sums; 0 on the host.
+
+        For cell stores, of each process, without the cells that may stay on the device.
+        """
         from pltf.engines.torch import cost
 
+        if self.site is not None:
+            return max(self._of_parts(cost.bytes_of_parts))
+        if self.device is None:
+            return 0.0
         tensors = sum(cost.bytes_of(e, self.device) for e in self.equations)
         return HELD_ON_DEVICE * self._factor_bytes + tensors
+
+    @property
+    def room(self) -> float:
+        """Device memory of each process for cells that stay there between passes."""
+        return 0.0 if self.site is None else max(SHARE_OF_DEVICE * self.site.free - self.device_bytes, 0.0)
+
+    @property
+    def cells_bytes(self) -> float:
+        """Device memory for the cells of all stores, if all of them stay there."""
+        from pltf.engines.torch import cost
+
+        return sum(self._of_parts(cost.cells_of_parts), 0.0)
+
+    def _of_parts(self, cost: Callable[[Task, Device], float]) -> list[float]:
+        """A cost of the sums over each store on a device."""
+        return [] if self.site is None else [cost(e.task, self.site) for e in self.equations if e.on_site]
 
     @property
     def worker_bytes(self) -> int:
@@ -495,8 +528,21 @@ class Plan:
             tensors = sum(map(cost.seconds_of, self.equations))
             return tensors + self._factor_bytes / 8 * cost.ENTRY_BYTES / cost.BANDWIDTH + cost.LAUNCHES * cost.LAUNCH
         threads = self.threads if self.crew is None else sum(self.crew.threads)
-        parallel = sum(e.seconds / min(threads, e.pieces) for e in self.equations)
+        parallel = sum(
+            self._site_seconds(e) if e.on_site else e.seconds / min(threads, e.pieces) for e in self.equations
+        )
         return parallel + 2e-8 * sum(prod(shape) for shape in self.factor_shapes.values()) + 2e-4
+
+    def _site_seconds(self, plan: TensorPlan) -> float:
+        """Approximate time of an iteration over a store on the devices of all processes."""
+        from pltf.engines.torch import cost
+
+        stay = min(self._devices * self.room / max(self.cells_bytes, 1.0), 1.0)
+        return (plan.seconds + (1 - stay) * cost.feeding_seconds(plan)) / self._devices
+
+    @property
+    def _devices(self) -> int:
+        return 1 if self.crew is None else len(self.crew.threads)
 
     def __repr__(self) -> str:
         return str(self)
@@ -509,6 +555,7 @@ class Plan:
         threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
         where = threads if self.device is None else f"on {self.device.name} ({self.device.label})"
         cut = ", ".join(_work(e) for e in self.equations)
+        where += "" if self.site is None else f", cells on disk on {self.site.name} ({self.site.label})"
         rows.append(("compute", f"{self.dtype.name}, {where}, {cut}"))
         rows += [("order", "; ".join(str(s.forward) for s in e.task.tree.steps) or "none") for e in self.equations]
         disk = sum(e.task.facts.on_disk for e in self.equations)
@@ -521,6 +568,12 @@ class Plan:
             once = any(e.copies == ONE for e in self.equations)
             lists = "; one sorted copy of each list, as there is no room for one for each mode" if once else ""
             rows.append(("device", f"{human(self.device_bytes, 'B')} of {free} free; it has {total}{lists}"))
+        if self.site is not None:
+            amounts = self.device_bytes, self.site.free, self.room, self.cells_bytes
+            need, free, room, cells = (human(amount, "B") for amount in amounts)
+            who = "" if self.crew is None else "each worker needs "
+            stay = f"up to {room} of cells stay there between passes, of {cells} in all"
+            rows.append(("device", f"{who}{need} of {free} free; {stay}"))
         if self.crew is not None:
             workers, count, each = len(self.crew.threads), sum(self.crew.threads), human(self.worker_bytes, "B")
             crew = f"{workers} worker{'s' * (workers > 1)}, {count} thread{'s' * (count > 1)} in all"
@@ -547,6 +600,14 @@ def _work(plan: TensorPlan) -> str:
     if plan.is_array and plan.counts.name == DENSE:
         return f"blocks of {_by(plan.dense.block)}: {plan.dense.n_blocks}"
     return "chains of contractions"
+
+
+def device_for(task: Task, device: Device | None, site: Site | None) -> Device | None:
+    """Where the sums over a tensor are computed; None: on the host.
+
+    With cell stores the factors are on the host, and with them the sums over tensors in memory.
+    """
+    return site if task.facts.storage == STORED else device
 
 
 def plan_tensor(

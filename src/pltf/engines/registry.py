@@ -15,7 +15,7 @@ from pltf.cluster import Cluster
 from pltf.data import CooObservation, DenseObservation, Observation
 from pltf.data.on_device import DeviceObservation
 from pltf.data.stored import StoredObservation
-from pltf.devices import Device
+from pltf.devices import Device, Site
 from pltf.engines.base import Engine
 from pltf.engines.closed_form import ClosedForm
 from pltf.engines.dense import DenseEngine
@@ -48,6 +48,8 @@ def facts_of(seen: Observation) -> Facts:
         storage = STORED
         told = {"unlisted": seen.unlisted, "listed": seen.listed, "holes": seen.missing.shape[1]}
         told |= {"owner": seen.owner, "parts": len(seen.parts), "on_disk": seen.cell_bytes}
+        told["most"] = max((part.cells for part in seen.parts), default=0)
+        told["widest"] = max((part.last - part.first for part in seen.parts), default=0)
     elif isinstance(seen, DeviceObservation):
         told = {"place": seen.place}
     elif isinstance(seen, DenseObservation):
@@ -63,16 +65,22 @@ def build(plan: Plan, seen: Mapping[str, Observation], parts: int = 1) -> Engine
                 f"{name} contains {one.largest:.3g}, which is too large for {plan.dtype.name}: use {py:dtype='float64'}"
             )
     where = plan.device or plan.threads
-    engines = [tensor_engine(e, seen[e.name], where, parts, plan.cluster) for e in plan.equations]
+    site = None if plan.site is None else replace(plan.site, room=plan.room)
+    engines = [tensor_engine(e, seen[e.name], where, parts, plan.cluster, site) for e in plan.equations]
     return engines[0] if len(engines) == 1 else SumEngine([Part(engine) for engine in engines])
 
 
 def tensor_engine(
-    plan: TensorPlan, seen: Observation, where: Where, parts: int = 1, cluster: Cluster | None = None
+    plan: TensorPlan,
+    seen: Observation,
+    where: Where,
+    parts: int = 1,
+    cluster: Cluster | None = None,
+    site: Site | None = None,
 ) -> Engine:
     """The sums over one tensor: counts computed one way, exposures the same or another way."""
     if plan.counts.name == STORED:
-        return _over_store(plan, seen, where, cluster)
+        return _over_store(plan, seen, where, cluster, site)
     counted = _counted(plan, seen, where, parts)
     if plan.counts.name == DENSE and plan.exposure.name in (CLOSED_FORM, MASK):
         return counted[0] if parts == 1 else SumEngine([Part(engine) for engine in counted])
@@ -102,11 +110,17 @@ def _exposures(plan: TensorPlan, seen: Observation, where: Where, parts: int) ->
     return [Part(engine, counts=False) for engine in _listed(plan, seen, _observed_role(plan, seen), where, parts)]
 
 
-def _over_store(plan: TensorPlan, seen: Observation, where: Where, cluster: Cluster | None) -> Engine:
-    """Sums over cells that stay on disk, computed by local threads or by the workers of a cluster."""
+def _over_store(
+    plan: TensorPlan, seen: Observation, where: Where, cluster: Cluster | None, site: Site | None
+) -> Engine:
+    """Sums over cells that stay on disk, computed by this process or the workers of a cluster, on CPUs or devices.
+
+    Sums over missing cells, which are in memory, are computed here by threads.
+    """
     assert isinstance(seen, StoredObservation)
     assert isinstance(where, int)
-    engine = PartsEngine(plan.task, seen, where) if cluster is None else ClusterEngine(plan.task, seen, where, cluster)
+    head = plan.task, seen, where
+    engine = PartsEngine(*head, site) if cluster is None else ClusterEngine(*head, cluster, site)
     counted = Part(engine, exposure=0)
     if plan.exposure.name == OBSERVED:
         return SumEngine([counted, Part(engine, counts=False)])

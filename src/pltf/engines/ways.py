@@ -53,7 +53,9 @@ class Facts:
     holes: int = 0  # listed missing cells
     owner: int = 0  # cells on disk: the mode by which their parts are sorted,
     parts: int = 0  # number of parts,
-    on_disk: int = 0  # and their size in bytes
+    most: int = 0  # largest number of cells of a part,
+    widest: int = 0  # and of its positions,
+    on_disk: int = 0  # and the size of all parts in bytes
     table: bool = True  # whether the array is contiguous with rows that are not too long
     place: str = ""  # the device that already has the array, with its cells in order
 
@@ -145,12 +147,13 @@ def exposure_ways(task: Task) -> dict[str, Way]:
 
 
 def _priced(task: Task, ways: dict[str, Way]) -> dict[str, Way]:
-    """The ways with their cost on the device of a task."""
+    """The ways with their cost on the device of a task; missing cells of stores are visited on the host."""
     if not task.on_device:
         return ways
     from pltf.engines.torch.cost import way_seconds
 
-    return {name: replace(way, seconds=way_seconds(task, name)) for name, way in ways.items()}
+    there = {STORED, OBSERVED} if task.facts.storage == STORED else ways.keys()
+    return {n: replace(way, seconds=way_seconds(task, n)) if n in there else way for n, way in ways.items()}
 
 
 def _counts_ways(task: Task) -> dict[str, Way]:

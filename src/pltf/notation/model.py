@@ -227,7 +227,8 @@ class Model:
         device
             Where to compute: ``"cpu"``, a GPU by its PyTorch name (``"cuda"``, ``"cuda:1"``), or ``"auto"``: a GPU if
             there is one and the plan expects it to be faster. Requires ``pip install 'pltf[gpu]'`` (docs/gpu.md). The
-            result is an ordinary Fit on the CPU.
+            result is an ordinary Fit on the CPU. Cells in a store are summed there part by part, by each worker of a
+            cluster on its own device; factors then stay on the CPU.
         client
             A ``distributed.Client``: the workers of its Dask cluster compute the sums over a cell store that all of
             them can read (:func:`pltf.open`), or over a ``dask.dataframe`` or ``dask.array``; for these the default

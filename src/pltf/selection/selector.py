@@ -132,6 +132,9 @@ def select(
         raise PltfError(f"{py:init} must be 'prior' or 'random' in a search, got {type(init).__name__}")
     fitting = FitOptions.of(locals(), prior=None, client=client_for(client, X))
     cluster = None if fitting.client is None else Cluster(fitting.client)
+    if cluster is not None and fitting.device not in (BY_PLAN, HOST):
+        text = f"{py:device={fitting.device!r}} is unsupported with {py:client} in a search"
+        raise PltfError(f"{text}: workers run its fits on their CPUs")
     place = Place(fitting.checkpoint, fitting.every, fitting.resume)
     options = Options(
         fitting=replace(fitting, seed=fitting.entropy(place.identity), client=None),

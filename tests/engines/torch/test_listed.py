@@ -199,7 +199,7 @@ def test_logarithms_of_float32_keep_their_digits() -> None:
 # -- memory -------------------------------------------------------------------------------------
 
 
-def _bytes_of(call: Callable[[], Any]) -> tuple[Any, int, int]:
+def bytes_of(call: Callable[[], Any]) -> tuple[Any, int, int]:
     """What a call returns, the bytes of tensors that it leaves behind, and those that there were at a time."""
     kinds = [torch.profiler.ProfilerActivity.CPU]
     with torch.profiler.profile(activities=kinds, profile_memory=True) as profile:
@@ -216,7 +216,7 @@ def test_lists_take_the_memory_that_is_planned(copies: str, dtype: str, modes: i
     text, shape = ("ir,jr,kr->ijk", (3000, 2000, 50)) if modes == 3 else ("ir,jr->ij", (3000, 2000))
     task, cells, _ = problem(text, shape, 50_000, dtype, r=20)
     planned = list_bytes(task, len(cells.whole()), KERNELS, counted=True, copies=copies)
-    engine, held, peak = _bytes_of(lambda: TorchListedEngine(task, cells, KERNELS, copies))
+    engine, held, peak = bytes_of(lambda: TorchListedEngine(task, cells, KERNELS, copies))
     assert isinstance(engine._passes, CpPasses)
     assert 0.9 * planned.held < held <= planned.held
     assert 0.3 * planned.making < peak - held <= planned.making
@@ -237,9 +237,9 @@ def test_blocks_take_the_memory_that_is_planned(
     task, cells, factors = problem(text, (300, 200, 50), 10_000, "float32", **latent)
     task = replace(task, allocates=True)
     planned = list_bytes(task, len(cells.whole()), PLAIN, counted=True, copies=copies)
-    engine, held, _ = _bytes_of(lambda: TorchListedEngine(task, cells, PLAIN, copies))
+    engine, held, _ = bytes_of(lambda: TorchListedEngine(task, cells, PLAIN, copies))
     engine.exposure(factors, next(iter(factors)))  # what is made once is made by the first pass
-    found, more, _ = _bytes_of(lambda: engine.counts(factors))
+    found, more, _ = bytes_of(lambda: engine.counts(factors))
     told = (found.log_term, *found.by_factor.values())
     held += more - sum(part.untyped_storage().nbytes() for part in told)
     assert held <= planned.held
@@ -248,7 +248,7 @@ def test_blocks_take_the_memory_that_is_planned(
         lambda: engine.exposure(factors, "Z1"),
         lambda: engine.allocate(factors, None, (1,)),
     )
-    peaks = [_bytes_of(call)[2] for call in calls]
+    peaks = [bytes_of(call)[2] for call in calls]
     assert 0.2 * planned.flight < max(peaks) <= planned.flight
     # Never the cells by the latent indices.
     assert max(peaks) < blocks.HOST_BYTES + 5 * 8 * sum(factor.numel() for factor in factors.values())

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING
 
 from pltf.devices import Device
-from pltf.engines.ways import CLOSED_FORM, DENSE, HOLES, LISTED, MASK, OBSERVED, ONE, Task
+from pltf.engines.ways import CLOSED_FORM, DENSE, HOLES, LISTED, MASK, OBSERVED, ONE, STORED, Task
 
 if TYPE_CHECKING:
     from pltf.engines.plan import TensorPlan
+    from pltf.engines.torch.listed_memory import ListBytes
 
 BANDWIDTH = 4.25e12  # bytes per second of a copy
 DENSE_RATE = 1e13  # operations per second of a pass over an array, including the logarithm
 LISTED_RATE = 186e9  # cells times components per second, for all passes over a list for CP
 SCATTERED = 3.0  # slowdown with one copy of a list, whose cells are gathered: estimated from the bytes read
 CHAIN_RATE = 2e10  # operations of rates per second, for all passes over a list for other models
+FED = 2e-8  # seconds to read, copy and sort a cell that does not stay on the device: a guess, not measured
 LAUNCHES, LAUNCH = 60, 8e-6  # kernels per iteration, and the minimum time of each in seconds
 ENTRY_BYTES = 400  # bytes that the factor arithmetic reads and writes per entry
 PREDICTED_ENTRY = 32  # bytes per factor entry for predicting rates: the factor and its table
@@ -30,7 +34,7 @@ def way_seconds(task: Task, name: str) -> float:
     True
     """
     facts = task.facts
-    lists = {LISTED: facts.positive, HOLES: facts.missing, OBSERVED: facts.observed}
+    lists = {LISTED: facts.positive, STORED: facts.positive, HOLES: facts.missing, OBSERVED: facts.observed}
     if name in lists:
         return _list(task, lists[name])
     if name == DENSE:
@@ -84,6 +88,40 @@ def bytes_of(plan: TensorPlan, device: Device) -> int:
     return array + sum(
         list_bytes(plan.task, n, device, counted=counted, copies=plan.copies).peak for n, counted in lists
     )
+
+
+def bytes_of_parts(task: Task, device: Device) -> int:
+    """Device memory for the sums over the parts of a store, without the cells that stay there between passes.
+
+    One part is in work; its factors and sums are float64. The sums of some parts wait in the tree.
+    """
+    part = _largest_part(task)
+    entries = sum(prod(part.sizes[index] for index in term.indices) for term in task.equation.factors)
+    waiting = task.private * (task.facts.parts.bit_length() + 2)
+    return _part_bytes(part, device).peak + 8 * (2 * entries + waiting)
+
+
+def cells_of_parts(task: Task, device: Device) -> float:
+    """Device memory for the cells of all parts of a store."""
+    part = _largest_part(task)
+    return _part_bytes(part, device).held / max(part.facts.most, 1) * task.facts.listed
+
+
+def feeding_seconds(plan: TensorPlan) -> float:
+    """Seconds of an iteration for cells that do not stay on the device, if none does."""
+    passes = 1 + (plan.exposure.name == OBSERVED) * plan.task.n_factors
+    return FED * passes * plan.task.facts.listed
+
+
+def _largest_part(task: Task) -> Task:
+    owned = task.equation.output.indices[task.facts.owner]
+    return replace(task, sizes={**task.sizes, owned: max(task.facts.widest, 1)})
+
+
+def _part_bytes(part: Task, device: Device) -> ListBytes:
+    from pltf.engines.torch.listed_memory import list_bytes
+
+    return list_bytes(part, part.facts.most, device, counted=True)
 
 
 def predict_bytes(device: Device, entries: int) -> int:
