@@ -77,6 +77,8 @@ class Unwarned:
         self._engine = engine
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_engine":  # while it is unpickled
+            raise AttributeError(name)
         return getattr(self._engine, name)
 
     @np.errstate(divide="ignore", invalid="ignore", over="ignore")
