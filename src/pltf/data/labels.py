@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from calendar import month_name
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import timezone, tzinfo
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,14 @@ if TYPE_CHECKING:
 PERIODS = {"minute": "min", "hour": "h", "day": "D", "week": "W-SUN", "month": "M", "quarter": "Q", "year": "Y"}
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 BINS = (*PERIODS, "weekday", "hourofday")  # the last two are cyclic
-_FORMATS = {"hour": "%Y-%m-%d %H:%M", "minute": "%Y-%m-%d %H:%M", "month": "%B %Y", "year": "%Y"}
+# What people call the bin of a date; strftime would refuse years after 9999.
+_CALLED: dict[str, Callable[[pd.Timestamp], str]] = {
+    "minute": lambda one: str(one).rpartition(":")[0],
+    "hour": lambda one: str(one).rpartition(":")[0],
+    "month": lambda one: f"{month_name[one.month]} {one.year}",
+    "quarter": lambda one: f"Q{one.quarter} {one.year}",
+    "year": lambda one: str(one.year),
+}
 _SEARCHED = 20_000  # most labels searched for a "did you mean" suggestion
 _MOST_BINS = 10_000_000
 _LEAST_BINS = 3  # fewer dates may lie on the first of a month by chance
@@ -175,9 +183,7 @@ class Labels:
         """
         some = self.index if positions is None else self.at(positions)
         bin = None if some.dtype.kind != "M" else self.bin or _bin_of(self.index)
-        if bin == "quarter":
-            return [f"Q{one.quarter} {one.year}" for one in some]
-        return [one.strftime(_FORMATS[bin]) for one in some] if bin in _FORMATS else self.names(positions)
+        return list(map(_CALLED[bin], some)) if bin in _CALLED else self.names(positions)
 
     @property
     def summary(self) -> str:
