@@ -127,16 +127,19 @@ def _table_reader(
         return read_delimited(path, kind, reading, columns, keys, allowance, most)
     if kind in ("parquet", "feather"):
         read, raw = (read_parquet, parquet_columns) if kind == "parquet" else (read_feather, feather_columns)
-        written = raw(path)
-        plain = header(written, reading)
-        refuse_absent(path, columns or (), plain)
-        wanted = None if columns is None else [one for one, name in zip(written, plain, strict=True) if name in columns]
-        table = read(path, wanted, allowance, most)
+        table = read(path, None if columns is None else _written(path, raw(path), reading, columns), allowance, most)
         return table.set_axis(header([str(one) for one in table.columns], reading), axis=1)
     if kind == "duckdb":
         return read_duckdb(path, reading, columns, allowance, most)
     with _ROWS[kind](path, kind, reading, columns, allowance) as (names, rows):
         return as_table(path, names, rows, columns, allowance, most)
+
+
+def _written(path: Path, names: Sequence[str], reading: Reading, columns: Sequence[str]) -> list[str]:
+    """The wanted columns as the file has them, possibly with blanks around them."""
+    plain = header(names, reading)
+    refuse_absent(path, columns, plain)
+    return [one for one, name in zip(names, plain, strict=True) if name in columns]
 
 
 def table_batches(path: Path, kind: str, reading: Reading, columns: Sequence[str]) -> Iterator[Any]:
@@ -146,7 +149,9 @@ def table_batches(path: Path, kind: str, reading: Reading, columns: Sequence[str
         if kind == "duckdb":
             yield from duckdb_batches(path, reading, columns, allowance)
         elif kind == "feather":
-            yield from feather_batches(path, columns, allowance)
+            wanted = _written(path, feather_columns(path), reading, columns)
+            for table in feather_batches(path, wanted, allowance):
+                yield table.rename_columns(header(table.column_names, reading))
         else:
             with _ROWS[kind](path, kind, reading, columns, allowance) as (names, rows):
                 yield from in_batches(path, names, rows, columns, reading.limit)
