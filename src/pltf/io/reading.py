@@ -10,7 +10,7 @@ from pltf.io.opening import checked_encoding
 
 TEXTS = ("csv", "tsv", "tns", "jsonl", "json")
 DATABASES = ("sqlite", "duckdb", "sql")
-ARRAYS = ("npz", "mat", "netcdf", "h5ad", "h5mu")
+ARRAYS = ("npz", "mat", "netcdf", "h5ad", "h5mu", "zarr")
 # Which options go with which formats.
 GO_WITH = {
     "variable": ARRAYS,

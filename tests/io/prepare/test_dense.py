@@ -109,6 +109,8 @@ def test_refusals(tmp_path: Path) -> None:
     source, _ = written(drawn(0.0), "hdf5", tmp_path)
     assert "has several arrays" in refusal(source, tmp_path / "cells")
     assert "has no array 'Y'; it has deep/X, other" in refusal(source, tmp_path / "cells", variable="Y")
+    source, _ = written(drawn(0.0), "zarr", tmp_path)
+    assert "query cannot be used here" in refusal(source, tmp_path / "cells", query="X")
     (tmp_path / "nothing").mkdir()
     (tmp_path / "nothing" / "zarr.json").write_text("{")
     assert "cannot be read as Zarr" in refusal(tmp_path / "nothing", tmp_path / "cells")

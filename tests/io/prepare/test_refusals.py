@@ -149,6 +149,9 @@ def test_of_batches_that_are_not_alike(tmp_path: Path) -> None:
         ({"dims": ["user"], "memory_limit": 1000}, "memory_limit must be a number of bytes, at least"),
         ({"dims": ["user"], "threads": 0}, "threads must be a whole number of at least 1"),
         ({"dims": ["user"], "variable": "X"}, "variable requires a file of arrays"),
+        ({"dims": ["user"], "sheet": "X"}, "sheet requires a workbook, got 'X'"),
+        ({"dims": ["user"], "query": "X"}, "query requires a database, got 'X'"),
+        ({"dims": ["user"], "encoding": "cp1252"}, "encoding requires a text file, got 'cp1252'"),
         ({"dims": ["user"], "connection": 3}, "connection must be a DuckDB connection"),
     ],
 )
@@ -161,6 +164,8 @@ def test_of_sql(tmp_path: Path) -> None:
         for query in ("SELECT FROM", "SELECT * FROM nothing"):
             told = refusal(query, tmp_path / "cells", dims=["i"], connection=connection)
             assert told.startswith("source ")
+        told = refusal("SELECT 1", tmp_path / "cells", dims=["i"], connection=connection, query="x")
+        assert told == "query requires a database, got 'x'"
 
 
 def test_of_data_that_would_lose_something(tmp_path: Path) -> None:
