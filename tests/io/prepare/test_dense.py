@@ -145,6 +145,11 @@ def test_frostt(tmp_path: Path) -> None:
     ):
         path.write_text(text)
         assert why in refusal(path, tmp_path / "no")
+    path.write_text("1 2 1 # Zoë\n", encoding="utf-16")
+    pltf.prepare(path, tmp_path / "wide", encoding="utf-16")
+    assert stored(tmp_path / "wide").cells == {(0, 1): 1.0}
+    path.write_text("# Zoë\n1 2 1\n", encoding="cp1252")
+    assert "x.tns is not valid UTF-8 text: set encoding=" in refusal(path, tmp_path / "no")
 
 
 def test_a_masked_array_has_missing_cells(tmp_path: Path) -> None:

@@ -138,16 +138,16 @@ def _of_paths(source: Any, work: Path, reading: Reading) -> Source | None:
         return streams.of_files(files, kinds[0], reading)
     if len(files) > 1:
         raise PltfError(f"several files must be tables, and {files[0]} is {kinds[0]}")
-    return _of_one(files[0], kinds[0], reading.variable)
+    return _of_one(files[0], kinds[0], reading)
 
 
-def _of_one(file: Path, kind: str, variable: str | None) -> Source:
+def _of_one(file: Path, kind: str, reading: Reading) -> Source:
     if kind == "tns":
-        return streams.TnsFile(file)
+        return streams.TnsFile(file, reading.encoding)
     if kind == "npy":
         return dense.of_npy(file)
     if kind == "netcdf":
-        return dense.of_hdf5(file, variable)
+        return dense.of_hdf5(file, reading.variable)
     raise PltfError(f"{file} cannot be prepared: {kind} files are read whole, with pltf.observe")
 
 

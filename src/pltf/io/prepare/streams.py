@@ -278,8 +278,8 @@ def of_files(files: Sequence[Path], kind: str, reading: Reading) -> Stream:
 class TnsFile(Stream):
     """A .tns file: each line has positions, counted from 1, and a value."""
 
-    def __init__(self, path: Path) -> None:
-        with opened(path) as file:
+    def __init__(self, path: Path, encoding: str | None) -> None:
+        with readable(path, "tns", encoding), opened(path, encoding) as file:
             lines = enumerate(single_lines(Lines(file, Allowance(path))), 1)
             self._shape, first = tns_head(lines)
         if first is None:
@@ -289,7 +289,7 @@ class TnsFile(Stream):
             raise PltfError(f"{path} must have at least one position and a value in each line")
         if self._shape is not None and len(self._shape) != modes:
             raise PltfError(f"{path} has {modes} positions in a line, but {len(self._shape)} sizes in its header")
-        self._path, self.files, self.modes = path, [path], modes
+        self._path, self._encoding, self.files, self.modes = path, encoding, [path], modes
         super().__init__(str(path), [*map(str, range(modes)), VALUE], self._batches)
 
     def sizes(self) -> tuple[int, ...]:
@@ -303,7 +303,7 @@ class TnsFile(Stream):
         names = [*map(str, range(self.modes)), VALUE]
         types = {name: pa.int64() for name in names[:-1]} | {VALUE: pa.float64()}
         skip = self._skip
-        with readable(self._path, "tns"), unpacked(self._path) as file:
+        with readable(self._path, "tns", self._encoding), unpacked(self._path, self._encoding) as file:
             for block in whole_lines(file):
                 while skip and block:
                     block, skip = block.partition(b"\n")[2], skip - 1
