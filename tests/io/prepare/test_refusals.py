@@ -127,6 +127,13 @@ def test_of_batches_that_are_not_alike(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_of_text_in_another_encoding(tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text(",,\n1,2,3\n", encoding="utf-16")
+    told = refusal(file, tmp_path / "cells", dims=["user"], encoding="utf-16")
+    assert told == f"{file} must begin with a header, the names of its columns"
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [

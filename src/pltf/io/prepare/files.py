@@ -17,6 +17,7 @@ from pltf.io.delimited import delimited_columns, separator_of
 from pltf.io.opening import packing_of, readable, unpacked
 from pltf.io.prepare.database import Database, named, quoted
 from pltf.io.prepare.sources import BAD, ROWS_TABLE, VALUE, Kind, Rows, kind_of, name_of, same_kinds
+from pltf.io.reading import Reading
 from pltf.io.word_columns import NO_VALUE, TRUTH, number_in
 from pltf.memory import Allowance
 
@@ -116,16 +117,15 @@ def number_sql(cell: str, kind: Kind, name: str, column: str) -> str:
 class TextTable(FileTable):
     """Delimited text files, whose columns are read once into the database."""
 
-    def __init__(self, files: Sequence[Path], links: Path, kind: str, encoding: str | None) -> None:
+    def __init__(self, files: Sequence[Path], links: Path, kind: str, reading: Reading) -> None:
         super().__init__(files, links)
         self._heads = []
         for number, file in enumerate(files):
-            with readable(file, kind, encoding):
-                if encoding is not None or packing_of(file) == "zip":
-                    self.files[number] = _decoded(file, links / f"text-{number}", encoding)
-                    file = self.files[number]
-                separator = separator_of(file, kind)
-                self._heads.append((separator, tuple(delimited_columns(file, kind, Allowance(file))), packing_of(file)))
+            with readable(file, kind, reading.encoding):
+                names = tuple(delimited_columns(file, kind, Allowance(file), reading))
+                if reading.encoding is not None or packing_of(file) == "zip":
+                    self.files[number] = _decoded(file, links / f"text-{number}", reading.encoding)
+                self._heads.append((separator_of(file, kind, reading), names, packing_of(self.files[number])))
 
     def columns(self) -> list[str]:
         """The names of the columns of the first file."""

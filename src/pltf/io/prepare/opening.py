@@ -133,7 +133,7 @@ def _of_paths(source: Any, work: Path, reading: Reading) -> Source | None:
     if kinds[0] == "parquet":
         return ParquetTable(files, work)
     if kinds[0] in ("csv", "tsv"):
-        return TextTable(files, work, kinds[0], reading.encoding)
+        return TextTable(files, work, kinds[0], reading)
     if kinds[0] in TABLES:
         return streams.of_files(files, kinds[0], reading)
     if len(files) > 1:
