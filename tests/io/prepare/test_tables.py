@@ -288,6 +288,14 @@ def test_columns_of_feather_files(tmp_path: Path) -> None:
     assert "has several columns 'user'" in refusal(tmp_path / "twice.feather", tmp_path / "no", **asked)
 
 
+@pytest.mark.parametrize("labels", [[" ann", "bob "], ["ann", "bob"]])
+def test_blanks_of_given_labels(labels: list[str], tmp_path: Path) -> None:
+    table = pd.DataFrame({"user": ["bob ", " ann"], "n": [1, 2]})
+    how: dict[str, Any] = {"dims": ["user"], "value": "n", "labels": {"user": labels}}
+    pltf.prepare(table, tmp_path / "cells", **how)
+    assert_same(tmp_path / "cells", pltf.observe(table, **how))
+
+
 def test_categories_are_labels_in_their_order(tmp_path: Path) -> None:
     words = pd.Categorical(["low", "high", "low"], categories=["low", "middle", "high"])
     table = pd.DataFrame({"size": words, "who": ["a", "b", "b"]})

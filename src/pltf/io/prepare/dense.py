@@ -19,7 +19,7 @@ from pltf.errors import ObservationError, PltfError, py
 from pltf.io.columns import in_words
 from pltf.io.prepare.cells import MOST_MISSING
 from pltf.io.prepare.database import Database
-from pltf.io.prepare.sources import ROWS_TABLE, VALUE, Kind, Rows
+from pltf.io.prepare.sources import ROWS_TABLE, VALUE, Kind, Known, Rows
 from pltf.store.inside import refuse_outside
 
 _CELLS = 1 << 22  # of a block
@@ -63,7 +63,7 @@ class DenseArray:
         """Its shape."""
         return tuple(map(int, self._array.shape))
 
-    def rows(self, database: Database, keys: Sequence[Key], value: str | None) -> Rows:
+    def rows(self, database: Database, keys: Sequence[Key], value: str | None, known: Known) -> Rows:
         """A table of the cells to list."""
         import pyarrow as pa
 

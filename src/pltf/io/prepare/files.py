@@ -16,7 +16,7 @@ from pltf.io.columns import refuse_absent
 from pltf.io.delimited import delimited_columns, separator_of
 from pltf.io.opening import packing_of, readable, unpacked
 from pltf.io.prepare.database import Database, named, quoted
-from pltf.io.prepare.sources import BAD, ROWS_TABLE, VALUE, Kind, Rows, kind_of, name_of, same_kinds
+from pltf.io.prepare.sources import BAD, ROWS_TABLE, VALUE, Kind, Known, Rows, kind_of, name_of, same_kinds
 from pltf.io.reading import Reading
 from pltf.io.word_columns import NO_VALUE, TRUTH, number_in
 from pltf.memory import Allowance
@@ -80,7 +80,7 @@ class ParquetTable(FileTable):
         ]
         return same_kinds(found, column)
 
-    def rows(self, database: Database, keys: Sequence[Key], value: str | None) -> Rows:
+    def rows(self, database: Database, keys: Sequence[Key], value: str | None, known: Known) -> Rows:
         """The files themselves."""
         kinds = [self._kind(key.column) for key in keys]
         its = None if value is None else self._kind_of_values(value)
@@ -131,7 +131,7 @@ class TextTable(FileTable):
         """The names of the columns of the first file."""
         return list(self._heads[0][1])
 
-    def rows(self, database: Database, keys: Sequence[Key], value: str | None) -> Rows:
+    def rows(self, database: Database, keys: Sequence[Key], value: str | None, known: Known) -> Rows:
         """A table in the database."""
         wanted = [key.column for key in keys] + ([] if value is None else [value])
         for file, (_, names, _) in zip(self.original, self._heads, strict=True):

@@ -166,9 +166,10 @@ def prepare(
         stages = Stages(data.name, bar)
         with Database(work, data.files, memory, threads, stages) as database:
             stages.start("reading", 0.0, 0.2)
-            rows = data.rows(database, keys, _value_of(data, value))
+            known = {**data.labels(keys), **given}
+            rows = data.rows(database, keys, _value_of(data, value), known)
             unlisted = data.unlisted if isinstance(data, DenseArray) else unlisted
-            modes = _modes(database, data, rows, keys, shape, {**data.labels(keys), **given}, store, stages)
+            modes = _modes(database, data, rows, keys, shape, known, store, stages)
             work_on = _Work(database, data.name, rows, modes, store, stages)
             done = work_on.cells(unlisted, duplicates, cells_per_part)
         before.check()

@@ -13,6 +13,7 @@ from pltf.errors import ObservationError, PltfError
 from pltf.io.prepare.database import Database
 
 ROWS_TABLE = "staged"  # for sources that can be read only once
+Known = Mapping[str, Labels]  # by index
 VALUE, BAD = "v", "bad"  # columns besides those of the indices, c0, c1, ...; BAD has text that is not a number
 
 
@@ -68,8 +69,8 @@ class Source(Protocol):
     def labels(self, keys: Sequence[Key]) -> Mapping[str, Labels]:
         """Labels that the source defines itself, such as categories."""
 
-    def rows(self, database: Database, keys: Sequence[Key], value: str | None) -> Rows:
-        """The rows, with these columns."""
+    def rows(self, database: Database, keys: Sequence[Key], value: str | None, known: Known) -> Rows:
+        """The rows, with these columns; ``known`` are labels that need not be found."""
 
     def sizes(self) -> tuple[int, ...] | None:
         """The sizes of the modes if the columns hold positions, otherwise None."""

@@ -18,7 +18,7 @@ from pltf.io.files import table_batches, table_columns
 from pltf.io.listed import single_lines, tns_head
 from pltf.io.opening import Lines, opened, readable, unpacked
 from pltf.io.prepare.database import Database, named
-from pltf.io.prepare.sources import ROWS_TABLE, VALUE, Kind, Rows, kind_of, name_of
+from pltf.io.prepare.sources import ROWS_TABLE, VALUE, Kind, Known, Rows, kind_of, name_of
 from pltf.io.reading import Reading
 from pltf.memory import Allowance
 
@@ -55,11 +55,11 @@ class Stream:
         """The columns hold labels."""
         return None
 
-    def rows(self, database: Database, keys: Sequence[Key], value: str | None) -> Rows:
+    def rows(self, database: Database, keys: Sequence[Key], value: str | None, known: Known) -> Rows:
         """A table in the database."""
         wanted = [key.column for key in keys] + ([] if value is None else [value])
         names = [f"c{number}" for number in range(len(keys))] + ([] if value is None else [VALUE])
-        plain = [key.column not in self._categories for key in keys]
+        plain = [key.dim not in known or not known[key.dim].keeps_blanks for key in keys]
         batches = _alike(self._begin(list(dict.fromkeys(wanted))), wanted, names, plain, self.name)
         first = next(batches, None)
         if first is None:
@@ -73,7 +73,7 @@ class Stream:
 def _alike(
     blocks: Iterable[Any], wanted: Sequence[str], names: Sequence[str], plain: Sequence[bool], name: str
 ) -> Iterator[Any]:
-    """Convert batches to the types of the first one. Blanks around labels are stripped, except in categories."""
+    """Convert batches to the types of the first one. Blanks around labels are stripped where ``plain``."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
