@@ -54,10 +54,6 @@ class CooObservation(Observation):
     def n_positive(self) -> int:
         return int(np.count_nonzero(self.values))
 
-    @property
-    def has_missing(self) -> bool:
-        return self.n_observed < math.prod(self.sizes)
-
     @cached_property
     def _pattern(self) -> ListedPattern:
         missing = self.missing if self.unlisted == "zero" else None

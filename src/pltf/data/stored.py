@@ -63,23 +63,15 @@ class StoredObservation(Observation):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Sizes of the axes."""
         return self.sizes
 
     @property
     def dtype_name(self) -> str:
-        """Type of the values."""
         return self.value_type
 
     @property
     def n_positive(self) -> int:
-        """How many cells are above zero."""
         return self.positive
-
-    @property
-    def has_missing(self) -> bool:
-        """Whether any cell is missing."""
-        return self.n_observed < math.prod(self.sizes)
 
     @property
     def cell_bytes(self) -> int:
@@ -88,7 +80,6 @@ class StoredObservation(Observation):
         return each * sum(part.cells for part in self.parts)
 
     def pattern(self) -> Pattern:
-        """Which cells were observed; it reads the store when it is asked."""
         return StoredPattern(self)
 
     # -- cells ------------------------------------------------------------------------------
@@ -109,7 +100,6 @@ class StoredObservation(Observation):
         return np.stack([columns[column][rows] for column in self.columns])
 
     def values_at(self, cells: Coords) -> NDArray[np.float64]:
-        """Values of cells; NaN where they are missing."""
         found = self.find(cells)
         return np.where(self.observed(cells, found), found.values, np.nan)
 
@@ -185,7 +175,6 @@ class StoredObservation(Observation):
         return self.pick(distinct_numbers(rng, self.listed, most))
 
     def first_where(self, wrong: Callable[[NDArray[Any]], NDArray[np.bool_]]) -> tuple[tuple[int, ...], float] | None:
-        """The first listed cell with a wrong value, and the value."""
         for coords, values in self.blocks():
             found = wrong(values)
             if found.any():
@@ -208,7 +197,6 @@ class StoredObservation(Observation):
         yield self.missing
 
     def transposed(self, order: tuple[int, ...]) -> Self:
-        """The same data with the axes in another order: a view."""
         missing = self.missing[list(order)]
         return replace(
             self,
@@ -294,19 +282,15 @@ class StoredPattern:
 
     @property
     def unlisted(self) -> str:
-        """What an unlisted cell is: "zero" or "missing"."""
         return self.seen.unlisted
 
     def observed(self, cells: Coords) -> Bools:
-        """Whether each cell was observed."""
         return self.seen.observed(cells)
 
     def positive(self, cells: Coords) -> Bools:
-        """Whether each cell was observed with a value above zero."""
         return np.asarray(self.seen.find(cells).values > 0)
 
     def missing_cells(self, most: int) -> Coords | None:
-        """All cells that were not observed; None if they cannot be listed, or if there are more than ``most``."""
         missing = self.seen.missing
         if self.unlisted == "missing" or missing.shape[1] > most:
             return None
