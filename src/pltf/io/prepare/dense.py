@@ -5,28 +5,28 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pltf.data.labels import Labels, known_labels
+from pltf.data.labels import known_labels
 from pltf.data.numeric import find_bad
 from pltf.data.tables import Key
 from pltf.errors import ObservationError, PltfError, py
 from pltf.io.columns import in_words
 from pltf.io.prepare.cells import MOST_MISSING
 from pltf.io.prepare.database import Database
-from pltf.io.prepare.sources import ROWS_TABLE, VALUE, Kind, Known, Rows
+from pltf.io.prepare.sources import ROWS_TABLE, VALUE, Kind, Known, Rows, Source
 from pltf.store.inside import refuse_outside
 
 _CELLS = 1 << 22  # of a block
 _OF_ZARR = ("zarr.json", ".zarray", ".zgroup")
 
 
-class DenseArray:
+class DenseArray(Source):
     """An array in which NaN is missing and zero is a value."""
 
     def __init__(
@@ -35,7 +35,7 @@ class DenseArray:
         name: str,
         files: Sequence[Path] = (),
         dims: Sequence[str] = (),
-        labels: Mapping[str, Labels] | None = None,
+        labels: Known | None = None,
     ) -> None:
         if not isinstance(array.dtype, np.dtype):
             known = "NumPy, HDF5, Zarr, Dask or xarray"
@@ -51,16 +51,13 @@ class DenseArray:
         self.unlisted, self.dims, self._labels = "zero", tuple(dims), dict(labels or {})
 
     def columns(self) -> list[str]:
-        """Default names of the axes."""
         return [f"i{axis}" for axis in range(self._array.ndim)]
 
-    def labels(self, keys: Sequence[Key]) -> Mapping[str, Labels]:
-        """Those of an xarray.DataArray; other arrays have none."""
+    def labels(self, keys: Sequence[Key]) -> Known:
         named = zip(keys, self.dims, strict=True) if self.dims else ()
         return {key.dim: self._labels[dim] for key, dim in named if dim in self._labels}
 
     def sizes(self) -> tuple[int, ...]:
-        """Its shape."""
         return tuple(map(int, self._array.shape))
 
     def rows(self, database: Database, keys: Sequence[Key], value: str | None, known: Known) -> Rows:

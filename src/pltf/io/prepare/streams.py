@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from pltf.io.files import table_batches, table_columns
 from pltf.io.listed import single_lines, tns_head
 from pltf.io.opening import Lines, opened, readable, unpacked
 from pltf.io.prepare.database import Database, named
-from pltf.io.prepare.sources import ROWS_TABLE, VALUE, Kind, Known, Rows, kind_of, name_of
+from pltf.io.prepare.sources import ROWS_TABLE, VALUE, Kind, Known, Rows, Source, kind_of, name_of
 from pltf.io.reading import Reading
 from pltf.memory import Allowance
 
@@ -26,37 +26,29 @@ _ROWS = 1 << 18  # of a batch
 _KEPT = {"text": "large_string", "whole": "int64", "real": "float64", "truth": "bool"}
 
 
-class Stream:
+class Stream(Source):
     """A table in batches; ``begin`` yields them, with at least the wanted columns."""
-
-    files: Sequence[Path] = ()
 
     def __init__(
         self,
         name: str,
         columns: Sequence[str],
         begin: Callable[[Sequence[str]], Iterable[Any]],
-        categories: Mapping[str, Labels] | None = None,
+        categories: Known | None = None,
     ) -> None:
         self.name = name
         self._columns, self._begin, self._categories = list(columns), begin, categories or {}
 
     def columns(self) -> list[str]:
-        """The names of the columns."""
         return self._columns
 
-    def labels(self, keys: Sequence[Key]) -> Mapping[str, Labels]:
+    def labels(self, keys: Sequence[Key]) -> Known:
         """Categories are labels in their order, unless they are dates to be binned."""
         return {
             key.dim: self._categories[key.column] for key in keys if key.column in self._categories and key.bin is None
         }
 
-    def sizes(self) -> tuple[int, ...] | None:
-        """The columns hold labels."""
-        return None
-
     def rows(self, database: Database, keys: Sequence[Key], value: str | None, known: Known) -> Rows:
-        """A table in the database."""
         wanted = [key.column for key in keys] + ([] if value is None else [value])
         names = [f"c{number}" for number in range(len(keys))] + ([] if value is None else [VALUE])
         plain = [key.dim not in known or not known[key.dim].keeps_blanks for key in keys]
@@ -293,7 +285,6 @@ class TnsFile(Stream):
         super().__init__(str(path), [*map(str, range(modes)), VALUE], self._batches)
 
     def sizes(self) -> tuple[int, ...]:
-        """The sizes in the header, or zeros if it has none."""
         return self._shape or (0,) * self.modes
 
     def _batches(self, wanted: Sequence[str]) -> Iterator[Any]:
