@@ -14,7 +14,7 @@ from pltf.io.annotated import read_annotated
 from pltf.io.arrays import read_mat, read_netcdf, read_npy, read_npz
 from pltf.io.columns import refuse_absent
 from pltf.io.databases import database_rows, duckdb_batches, duckdb_columns, read_duckdb
-from pltf.io.delimited import delimited_columns, header, line_of, read_delimited
+from pltf.io.delimited import delimited_columns, line_of, read_delimited
 from pltf.io.feather import feather_batches, feather_columns, read_feather
 from pltf.io.json_lines import json_rows, line_of_record
 from pltf.io.listed import read_tns
@@ -128,7 +128,7 @@ def _table_reader(
     if kind in ("parquet", "feather"):
         read, raw = (read_parquet, parquet_columns) if kind == "parquet" else (read_feather, feather_columns)
         table = read(path, None if columns is None else _written(path, raw(path), reading, columns), allowance, most)
-        return table.set_axis(header([str(one) for one in table.columns], reading), axis=1)
+        return table.set_axis(reading.header(map(str, table.columns)), axis=1)
     if kind == "duckdb":
         return read_duckdb(path, reading, columns, allowance, most)
     with _ROWS[kind](path, kind, reading, columns, allowance) as (names, rows):
@@ -137,7 +137,7 @@ def _table_reader(
 
 def _written(path: Path, names: Sequence[str], reading: Reading, columns: Sequence[str]) -> list[str]:
     """The wanted columns as the file has them, possibly with blanks around them."""
-    plain = header(names, reading)
+    plain = reading.header(names)
     refuse_absent(path, columns, plain)
     return [one for one, name in zip(names, plain, strict=True) if name in columns]
 
@@ -151,7 +151,7 @@ def table_batches(path: Path, kind: str, reading: Reading, columns: Sequence[str
         elif kind == "feather":
             wanted = _written(path, feather_columns(path), reading, columns)
             for table in feather_batches(path, wanted, allowance):
-                yield table.rename_columns(header(table.column_names, reading))
+                yield table.rename_columns(reading.header(table.column_names))
         else:
             with _ROWS[kind](path, kind, reading, columns, allowance) as (names, rows):
                 yield from in_batches(path, names, rows, columns, reading.limit)
@@ -244,8 +244,8 @@ def place_of(path: Path, kind: str, reading: Reading, row: int) -> str:
 _COLUMNS: dict[str, Callable[[Path, str, Reading, Allowance], list[str]]] = {
     "csv": lambda path, kind, reading, allowance: delimited_columns(path, kind, allowance, reading),
     "tsv": lambda path, kind, reading, allowance: delimited_columns(path, kind, allowance, reading),
-    "parquet": lambda path, kind, reading, allowance: header(parquet_columns(path), reading),
-    "feather": lambda path, kind, reading, allowance: header(feather_columns(path), reading),
+    "parquet": lambda path, kind, reading, allowance: reading.header(parquet_columns(path)),
+    "feather": lambda path, kind, reading, allowance: reading.header(feather_columns(path)),
     "duckdb": duckdb_columns,
 }
 _ROWS: dict[
