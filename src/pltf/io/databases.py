@@ -162,7 +162,7 @@ def duckdb_batches(
             )
 
 
-def duckdb_columns(path: Path, kind: str, reading: Reading, allowance: Allowance) -> list[str]:
+def duckdb_columns(path: Path, reading: Reading, allowance: Allowance) -> list[str]:
     """The column names of the result of a query."""
     with _duckdb(path, reading, allowance) as result:
         return reading.header(result.columns)

@@ -125,8 +125,8 @@ def _table_reader(
     """Read a table from a file."""
     if kind in ("csv", "tsv"):
         return read_delimited(path, kind, reading, columns, keys, allowance, most)
-    if kind in ("parquet", "feather"):
-        read, raw = (read_parquet, parquet_columns) if kind == "parquet" else (read_feather, feather_columns)
+    if kind in _ARROW:
+        read, raw = _ARROW[kind]
         table = read(path, None if columns is None else _written(path, raw(path), reading, columns), allowance, most)
         return table.set_axis(reading.header(map(str, table.columns)), axis=1)
     if kind == "duckdb":
@@ -224,8 +224,12 @@ def table_columns(path: Path, kind: str, reading: Reading | None = None) -> list
     reading = reading or Reading()
     allowance = Allowance(path, reading.limit)
     with readable(path, kind, reading.encoding):
-        if kind in _COLUMNS:
-            return _COLUMNS[kind](path, kind, reading, allowance)
+        if kind in ("csv", "tsv"):
+            return delimited_columns(path, kind, allowance, reading)
+        if kind in _ARROW:
+            return reading.header(_ARROW[kind][1](path))
+        if kind == "duckdb":
+            return duckdb_columns(path, reading, allowance)
         with _ROWS[kind](path, kind, reading, None, allowance) as (names, _):
             return names
 
@@ -241,16 +245,9 @@ def place_of(path: Path, kind: str, reading: Reading, row: int) -> str:
     return f"{'record' if kind == 'json' else 'row'} {row + 1}"
 
 
-_COLUMNS: dict[str, Callable[[Path, str, Reading, Allowance], list[str]]] = {
-    "csv": lambda path, kind, reading, allowance: delimited_columns(path, kind, allowance, reading),
-    "tsv": lambda path, kind, reading, allowance: delimited_columns(path, kind, allowance, reading),
-    "parquet": lambda path, kind, reading, allowance: reading.header(parquet_columns(path)),
-    "feather": lambda path, kind, reading, allowance: reading.header(feather_columns(path)),
-    "duckdb": duckdb_columns,
-}
-_ROWS: dict[
-    str, Callable[..., AbstractContextManager[tuple[list[str], Iterator[Sequence[Any]]]]]
-] = {  # context managers of names and rows
+NamesAndRows = AbstractContextManager[tuple[list[str], Iterator[Sequence[Any]]]]
+_ARROW = {"parquet": (read_parquet, parquet_columns), "feather": (read_feather, feather_columns)}
+_ROWS: dict[str, Callable[..., NamesAndRows]] = {
     "excel": workbook_rows,
     "jsonl": json_rows,
     "json": json_rows,
