@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.base import Observation
-from pltf.data.cell_index import Coords
+from pltf.data.cell_index import Coords, order_of
 from pltf.data.numeric import EXACT, brief, constants, find_bad, finite_total, numeric, read_only
 from pltf.data.pattern import ListedPattern, Pattern, listed_pattern
 from pltf.errors import ObservationError, choice, is_number, py, py_only
@@ -175,17 +175,8 @@ def _positions(cells: Any, sizes: tuple[int, ...], what: str) -> Coords:
 
 def sort_cells(at: Coords, x: NDArray[Any], sizes: tuple[int, ...]) -> tuple[Coords, NDArray[Any]]:
     """Sort cells by position (stable)."""
-    order = np.lexsort(at[::-1]) if math.prod(sizes) >= 2**63 else np.argsort(_keys(at, sizes), kind="stable")
+    order = order_of(sizes, at)
     return at[:, order], x[order]
-
-
-def _keys(at: Coords, sizes: tuple[int, ...]) -> NDArray[np.int64]:
-    """A linear index of each cell: sorting by it takes one pass instead of one per mode."""
-    keys = np.zeros(at.shape[1], dtype=np.int64)
-    for row, size in zip(at, sizes, strict=True):
-        keys *= size
-        keys += row
-    return keys
 
 
 def _merged(at: Coords, x: NDArray[Any], duplicates: str, name: str) -> tuple[Coords, NDArray[np.float64]]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.base import Observation
-from pltf.data.cell_index import CellIndex, Coords
+from pltf.data.cell_index import CellIndex, Coords, order_of
 from pltf.data.coo import CooObservation
 from pltf.data.dense import DenseObservation
 from pltf.data.numeric import brief, constants, read_only
@@ -24,7 +24,6 @@ from pltf.data.random_cells import (
     draw_cells,
     evenly,
     numbered,
-    order_of,
     shares_of,
     sizes_of,
 )

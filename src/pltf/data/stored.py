@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.base import Observation
-from pltf.data.cell_index import CellIndex, Coords
+from pltf.data.cell_index import CellIndex, Coords, order_of
 from pltf.data.coo import UNLISTED, CooObservation, sort_cells
 from pltf.data.labels import Labels
 from pltf.data.numeric import brief, constants, read_only
@@ -33,7 +33,7 @@ from pltf.data.part_files import (
     read_columns,
 )
 from pltf.data.pattern import Bools, Pattern
-from pltf.data.random_cells import distinct_numbers, numbered, order_of
+from pltf.data.random_cells import distinct_numbers, numbered
 from pltf.data.stored_labels import read_labels
 from pltf.errors import ObservationError, py
 from pltf.memory import SHARE, at_hand, save_address_space
