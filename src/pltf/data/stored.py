@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -35,7 +36,7 @@ from pltf.data.part_files import (
 from pltf.data.pattern import Bools, Pattern
 from pltf.data.random_cells import distinct_numbers, numbered
 from pltf.data.stored_labels import read_labels
-from pltf.errors import ObservationError, py
+from pltf.errors import ObservationError, is_number, py
 from pltf.memory import SHARE, at_hand, save_address_space
 
 BLOCK = 1 << 18  # rows processed at a time
@@ -386,8 +387,8 @@ def _read_about(folder: Path) -> Mapping[str, Any]:
         raise ObservationError(f"{path} is damaged: it must be JSON") from None
     if not isinstance(about, dict) or about.get("format") != "pltf cells":
         raise ObservationError(f"{path} does not describe a cell store of pltf")
-    version = about.get("version")
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+    version: Any = about.get("version")
+    if not is_number(version, whole=True) or version < 1:
         raise ObservationError(f"{path} is damaged: 'version' must be a whole number from 1, got {brief(version)}")
     if version > FORMAT:
         raise ObservationError(
@@ -424,8 +425,8 @@ class _About:
 
     def real(self, name: str) -> float:
         """A finite number."""
-        value = self.content.get(name)
-        if not isinstance(value, (int, float)) or isinstance(value, bool) or not _is_finite(value):
+        value: Any = self.content.get(name)
+        if not is_number(value) or not abs(value) <= sys.float_info.max:
             raise self.wrong(f"{name!r} must be a finite number, got {brief(value)}")
         return float(value)
 
@@ -447,7 +448,7 @@ class _About:
     def sizes(self) -> tuple[int, ...]:
         """The sizes of the modes."""
         sizes = self.field("sizes", list)
-        whole = all(isinstance(n, int) and not isinstance(n, bool) and 0 < n <= LONGEST for n in sizes)
+        whole = all(is_number(n, whole=True) and 0 < n <= LONGEST for n in sizes)
         if not whole or len(sizes) != len(self.dims()):
             raise self.wrong(f"'sizes' must be a number from 1 to {LONGEST} for each mode, got {brief(sizes)}")
         return tuple(sizes)
@@ -516,10 +517,3 @@ class _About:
 
 
 _JSON: Mapping[type, str] = {int: "a whole number", str: "a string", list: "a list", dict: "an object"}
-
-
-def _is_finite(value: float) -> bool:
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # an integer too large for float64
-        return False
