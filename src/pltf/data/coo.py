@@ -137,13 +137,19 @@ def _check_values(at: Coords, x: NDArray[Any], name: str) -> None:
 def _shape(shape: Any, name: str) -> tuple[int, ...]:
     if shape is None:
         raise ObservationError(f"{name}: listed cells require {py:shape=}, the sizes of the tensor")
-    ordered = isinstance(shape, Sequence) or (isinstance(shape, np.ndarray) and shape.ndim)
-    sizes = tuple(shape) if ordered else ()
-    if not sizes or not all(is_number(n, whole=True) and 0 < n < 2**63 for n in sizes):
+    sizes = whole_sizes(shape)
+    if not sizes or max(sizes) >= 2**63:
         raise ObservationError(
             f"{name}: {py:shape} must be whole numbers from 1 to 2**63 - 1, one for each mode; got {brief(shape)}"
         )
-    return tuple(map(int, sizes))
+    return sizes
+
+
+def whole_sizes(shape: Any) -> tuple[int, ...]:
+    """A shape of whole numbers above zero; empty for anything else."""
+    ordered = isinstance(shape, Sequence) or (isinstance(shape, np.ndarray) and shape.ndim)
+    sizes = tuple(shape) if ordered else ()
+    return tuple(map(int, sizes)) if all(is_number(n, whole=True) and n > 0 for n in sizes) else ()
 
 
 def _values(values: Any, name: str) -> NDArray[Any]:

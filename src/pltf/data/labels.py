@@ -284,17 +284,26 @@ def counted(size: int) -> Labels:
     return Labels(pd.RangeIndex(1, size + 1))
 
 
-def known_labels(values: Any, what: str, error: type[PltfError] = ObservationError) -> Labels:
+def given_labels(labels: Any, what: str) -> dict[str, Labels]:
+    """The labels of indices given by the caller; ``what`` begins messages."""
+    if labels is None:
+        return {}
+    if not isinstance(labels, Mapping):
+        raise ObservationError(f"{what}{py:labels} must map an index to its labels, got {brief(labels)}")
+    return {index: known_labels(given, f"{what}labels of {index!r}") for index, given in labels.items()}
+
+
+def known_labels(values: Any, what: str) -> Labels:
     """Labels given by the caller, in their order."""
     if isinstance(values, Labels):
         return values
     if isinstance(values, (str, Set)) or not isinstance(values, Iterable):  # a set has no order
-        raise error(f"{what} must be a list of labels, got {brief(values)}")
-    index, zone = _on_the_wall(clean(values, what, error), None, what, error)
+        raise ObservationError(f"{what} must be a list of labels, got {brief(values)}")
+    index, zone = _on_the_wall(clean(values, what, ObservationError), None, what, ObservationError)
     if not len(index):
-        raise error(f"{what} must be a list of labels, got an empty one")
+        raise ObservationError(f"{what} must be a list of labels, got an empty one")
     if index.has_duplicates:
-        raise error(f"{what}: duplicate label {shown(index[index.duplicated()][0])}")
+        raise ObservationError(f"{what}: duplicate label {shown(index[index.duplicated()][0])}")
     return Labels(index.copy(deep=True), zone=zone)  # pandas 2 would share memory with an array
 
 

@@ -18,7 +18,7 @@ from pltf.data.coo import coo_observation
 from pltf.data.dense import dense_observation
 from pltf.data.device_arrays import is_sparse, kind_of, on_device, sparse_parts
 from pltf.data.forms import annotated, index_names, is_annotated, is_index, long_or_array, with_index_columns
-from pltf.data.labels import Labels, known_labels
+from pltf.data.labels import Labels, given_labels, known_labels
 from pltf.data.numeric import brief, has_masked, numeric
 from pltf.data.on_device import device_observation
 from pltf.data.pattern import DensePattern, ListedPattern, Pattern
@@ -124,7 +124,7 @@ def observe(
     if not is_table(data) and (value is not None or flag("count", count)):
         option = "value" if value is not None else "count"
         raise ObservationError(f"{py:{option}} requires a table, but {name} is {_article(data)}")
-    known = _known(labels, name)
+    known = given_labels(labels, f"{name}: ")
     check_sparse(data, name)
     if is_table(data):
         if mask is not None:
@@ -338,15 +338,6 @@ def _put_in_order(data: Any, mask: Any, dim: str, known: Labels, name: str) -> t
     if mask is not None:
         mask = mask.isel({dim: source}) & data[dim].copy(data=~absent).drop_vars(dim, errors="ignore")
     return data, mask
-
-
-def _known(labels: Any, name: str) -> dict[str, Labels]:
-    """The labels given by the caller."""
-    if labels is None:
-        return {}
-    if not isinstance(labels, Mapping):
-        raise ObservationError(f"{name}: {py:labels} must map an index to its labels, got {brief(labels)}")
-    return {index: known_labels(given, f"{name}: labels of {index!r}") for index, given in labels.items()}
 
 
 def _named(seen: Observation, dims: Any, labels: Mapping[str, Labels], name: str) -> Observation:

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from pltf.data.coo import DUPLICATES, UNLISTED
-from pltf.data.labels import Labels, known_labels
+from pltf.data.coo import DUPLICATES, UNLISTED, whole_sizes
+from pltf.data.labels import Labels, given_labels
 from pltf.data.numeric import EXACT, brief
 from pltf.data.part_files import CELLS_OF_A_PART, LONGEST, StoreWriter
 from pltf.data.part_files import VALUE as COUNT_COLUMN
@@ -153,7 +153,7 @@ def prepare(
     save_address_space()
     memory = _memory(memory_limit)
     threads = available_threads() if threads is None else whole("threads", threads, 1)
-    given = _given_labels(labels)
+    given = given_labels(labels, "")
     reading = Reading(variable=variable, sheet=sheet, query=query, encoding=encoding)
     with (
         new_store(target, overwrite) as (store, folder),
@@ -192,14 +192,6 @@ def _memory(limit: float | None) -> float:
     if not _LEAST_MEMORY <= memory < math.inf:
         raise PltfError(f"{py:memory_limit} must be a number of bytes, at least {_LEAST_MEMORY:,}; got {brief(limit)}")
     return memory
-
-
-def _given_labels(labels: Any) -> dict[str, Labels]:
-    if labels is None:
-        return {}
-    if not isinstance(labels, Mapping):
-        raise ObservationError(f"{py:labels} must map an index to its labels, got {brief(labels)}")
-    return {index: known_labels(some, f"labels of {index!r}") for index, some in labels.items()}
 
 
 def _keys(data: Source, dims: Any, shape: Any) -> list[Key]:
@@ -300,16 +292,13 @@ def _labelled(mode: Mode, labels: Labels | None, store: Path, number: int, name:
 
 
 def _sizes(shape: Any, modes: int, name: str) -> tuple[int, ...]:
-    """Check a given shape."""
-    ordered = isinstance(shape, Sequence) or (isinstance(shape, np.ndarray) and shape.ndim)
-    sizes = tuple(shape) if ordered else ()
-    whole_numbers = all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in sizes)
-    if len(sizes) != modes or not whole_numbers or not all(0 < n <= LONGEST for n in sizes):
+    sizes = whole_sizes(shape)
+    if len(sizes) != modes or max(sizes) > LONGEST:
         raise ObservationError(
             f"{name}: {py:shape} must be whole numbers from 1 to 2**31 - 1, one for each of {modes} modes; "
             f"got {brief(shape)}"
         )
-    return tuple(map(int, sizes))
+    return sizes
 
 
 def _refuse_empty(data: Source) -> None:
