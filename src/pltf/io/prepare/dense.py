@@ -17,6 +17,7 @@ from pltf.data.numeric import find_bad
 from pltf.data.tables import Key
 from pltf.errors import ObservationError, PltfError, py
 from pltf.io.columns import in_words
+from pltf.io.opening import readable
 from pltf.io.prepare.cells import MOST_MISSING
 from pltf.io.prepare.database import Database
 from pltf.io.prepare.sources import ROWS_TABLE, VALUE, Kind, Known, Rows, Source
@@ -147,12 +148,8 @@ def of_xarray(array: Any, name: str) -> DenseArray:
 
 def of_npy(path: Path) -> DenseArray:
     """A .npy file, memory-mapped."""
-    try:
+    with readable(path, "npy"):
         return DenseArray(np.load(path, mmap_mode="r", allow_pickle=False), str(path), [path])
-    except (OSError, ValueError) as reason:
-        if isinstance(reason, PltfError):
-            raise
-        raise PltfError(f"{path} cannot be read as npy: {' '.join(str(reason).split())}") from None
 
 
 def of_zarr(path: Path, variable: str | None) -> DenseArray:
@@ -163,10 +160,8 @@ def of_zarr(path: Path, variable: str | None) -> DenseArray:
         raise PltfError(f"{path} needs zarr to be read: pip install zarr") from None
     if not any((path / name).exists() for name in _OF_ZARR):
         raise PltfError(f"{path} is a folder, and it has no Zarr array: name files, such as '{path / '*.parquet'}'")
-    try:
+    with readable(path, "Zarr"):
         held = zarr.open(str(path), mode="r")
-    except Exception as reason:  # a damaged folder can raise anything
-        raise PltfError(f"{path} cannot be read as Zarr: {' '.join(str(reason).split())[:200]}") from None
     if hasattr(held, "dtype"):
         if variable is not None:
             raise PltfError(f"{path} has one array: {py:variable} must be None")
@@ -178,10 +173,8 @@ def of_hdf5(path: Path, variable: str | None) -> DenseArray:
     """A dataset of an HDF5 file, which stays open while the array is in use."""
     import h5py
 
-    try:
+    with readable(path, "HDF5"):
         file = h5py.File(path, "r")
-    except OSError as reason:
-        raise PltfError(f"{path} cannot be read as HDF5: {' '.join(str(reason).split())}") from None
     refuse_outside(path, file)
     found: list[str] = []
     file.visititems(lambda name, one: found.append(name) if isinstance(one, h5py.Dataset) and one.ndim else None)
