@@ -138,17 +138,17 @@ def _mat_73(path: Path, variable: str | None, allowance: Allowance) -> Any:
         names = [name for name, one in file.items() if _is_array(one)]
         one = file[_chosen(path, variable, names)]
         if not isinstance(one, h5py.Group):
-            allowance.take(_hdf5_size(one))
+            allowance.take(hdf5_size(one))
             return np.asarray(one).T
         for part in ("data", "ir", "jc"):
             if one[part].dtype.kind not in "iufb":  # an element of another type may be a whole list
                 raise ValueError(f"the part {part!r} of a sparse array must be numbers")
-            allowance.take(_hdf5_size(one[part]))
+            allowance.take(hdf5_size(one[part]))
         values, rows, starts = (np.asarray(one[part]) for part in ("data", "ir", "jc"))
         return matlab_sparse(values, rows, starts, int(one.attrs["MATLAB_sparse"]), str(path))
 
 
-def _hdf5_size(stored: Any) -> float:
+def hdf5_size(stored: Any) -> float:
     """The memory of an HDF5 array converted to float, and of one chunk, which may be larger."""
     chunk = math.prod(stored.chunks or ()) * float(stored.dtype.itemsize)
     return float(_COPIES * stored.size * max(stored.dtype.itemsize, 8) + chunk)
@@ -199,7 +199,7 @@ def _take_labels(file: Any, allowance: Allowance) -> None:
 
     for one in file.values():
         if isinstance(one, h5py.Dataset) and one.is_scale:
-            allowance.take(_hdf5_size(one))
+            allowance.take(hdf5_size(one))
             if one.ndim and one.dtype.kind == "O":
                 if h5py.check_string_dtype(one.dtype) is None:
                     raise ValueError(f"labels must be strings or numbers, but {one.name} has another type")
