@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pltf.errors import PltfError, py
+from pltf.errors import PltfError, choice, py
 from pltf.io.annotated import read_annotated
 from pltf.io.arrays import read_mat, read_netcdf, read_npy, read_npz
 from pltf.io.columns import refuse_absent
@@ -162,7 +162,7 @@ def kind_of(path: Path, reading: Reading) -> str:
     if getattr(path, "url", None) is not None:
         kind = "sql"
     else:
-        kind = guess(path, reading.encoding) if reading.format is None else _known(reading.format)
+        kind = guess(path, reading.encoding) if reading.format is None else choice("format", reading.format, FORMATS)
         beginning(path, reading.encoding if kind in TEXTS else None)
     reading.check(path, kind)
     return kind
@@ -211,12 +211,6 @@ def _of_archive(path: Path) -> str:
 def _first_line(begin: bytes) -> bytes:
     lines = (line.strip() for line in begin.splitlines())
     return next((line for line in lines if line and not line.startswith(b"#")), b"")
-
-
-def _known(format: Any) -> str:
-    if format not in FORMATS:
-        raise PltfError(f"{py:format} must be one of {', '.join(map(repr, FORMATS))}; got {format!r}")
-    return str(format)
 
 
 def table_columns(path: Path, kind: str, reading: Reading | None = None) -> list[str]:
