@@ -263,6 +263,6 @@ def _refuse_unknown(column: Column, mode: Mode, labels: Labels) -> None:
         f"SELECT {column.cell} FROM {column.rows.table} r {joins} WHERE {mode.code} IS NULL LIMIT 1"
     )
     if found:
-        known = f"one of its {len(labels):,} labels, {repr(labels)[len('<Labels ') : -1]}"
+        known = f"one of its {len(labels):,} labels, {labels.summary}"
         where = column.rows.where(column.database, f"CAST({column.cell} AS VARCHAR) = {quoted(str(found[0][0]))}")
         raise ObservationError(f"{column.what} has {shown(found[0][0])}{where}, which is not {known}")
