@@ -93,7 +93,8 @@ def observe(
     >>> pltf.observe((cells, values), shape=(5, 5, 5), missing=[(1, 1, 1)])
     <CooObservation 5x5x5 float64: 124 of 125 cells observed, total 6>
     """
-    given = _given(unlisted=unlisted, missing=missing, shape=shape, duplicates=duplicates)
+    how: dict[str, Any] = {"unlisted": unlisted, "missing": missing, "duplicates": duplicates}
+    given = _given(**how, shape=shape)
     if isinstance(data, Observation):
         named = [] if dims is None else ["dims"]
         named += [] if labels is None else ["labels"]
@@ -112,7 +113,6 @@ def observe(
         if value is not None or count or shape is not None:
             raise ObservationError(f"{name} is an {type(data).__name__}: select its matrix with {py:layer=}")
         matrix, dims, of_axes = annotated(data, layer, dims, name)
-        how = {"unlisted": unlisted, "missing": missing, "duplicates": duplicates}
         return observe(matrix, mask, dims=dims, labels={**of_axes, **(labels or {})}, name=name, **how)
     if layer is not None:
         raise ObservationError(f"{py:layer} requires AnnData or MuData, but {name} is {_article(data)}")
@@ -129,7 +129,6 @@ def observe(
     if is_table(data):
         if mask is not None:
             raise _masks_a_list(name)
-        how = {"unlisted": unlisted, "missing": missing, "duplicates": duplicates}
         with rows_by_label(data):
             table = read_table(
                 data, dims, value, flag("count", count), shape, known, flag("keep_blanks", keep_blanks), name
@@ -149,10 +148,7 @@ def observe(
         if mask is not None:
             raise _masks_a_list(name)
         coords, values, shape = listed
-        seen = coo_observation(
-            coords, values, shape, unlisted=unlisted, missing=missing, duplicates=duplicates, name=name
-        )
-        return _named(seen, dims, known, name)
+        return _named(coo_observation(coords, values, shape, **how, name=name), dims, known, name)
     if isinstance(data, Mapping):
         raise ObservationError(f"{name} must be the data of one tensor, got a mapping of {len(data)}")
     if given:
