@@ -154,7 +154,7 @@ class Labels:
 
     def _by_clock(self, dates: pd.Index, what: str, error: type[PltfError]) -> pd.Index:
         """Convert dates to local times in the time zone of these labels."""
-        zone = _zone_of(dates)
+        zone = getattr(dates.dtype, "tz", None)
         if zone is None:
             return dates
         if self.zone is None:
@@ -521,15 +521,9 @@ def _refuse_several_zones(dates: pd.Index, what: str, error: type[PltfError]) ->
     raise error(f"{what} must hold dates in one time zone, got {one} and {other}: {advice}")
 
 
-def _zone_of(dates: pd.Index) -> tzinfo | None:
-    """The time zone of dates, or None."""
-    zone: tzinfo | None = getattr(dates.dtype, "tz", None)
-    return zone
-
-
 def _on_the_wall(index: pd.Index, bin: str | None, what: str, error: type[PltfError]) -> tuple[pd.Index, str | None]:
     """Convert dates with a time zone to local times, and return the zone; leave others unchanged."""
-    zone = _zone_of(index)
+    zone = getattr(index.dtype, "tz", None)
     if zone is None:
         return index, None
     name = _name_of(zone, what, error)
