@@ -337,7 +337,6 @@ def _put_in_order(data: Any, mask: Any, dim: str, known: Labels, name: str) -> t
 
 
 def _named(seen: Observation, dims: Any, labels: Mapping[str, Labels], name: str) -> Observation:
-    """Name the axes of an observation."""
     if dims is None:
         if labels:
             raise ObservationError(f"{name}: {py:labels} requires {py:dims=}, the names of the axes")
@@ -357,7 +356,6 @@ def _named(seen: Observation, dims: Any, labels: Mapping[str, Labels], name: str
 
 
 def _names(dims: Any, name: str) -> tuple[str, ...]:
-    """Check the names of axes."""
     listed = isinstance(dims, Sequence) and not isinstance(dims, str)
     if not listed or not all(isinstance(dim, str) for dim in dims):
         raise ObservationError(f"{name}: {py:dims} must be a list of names such as ('i', 'j'), got {brief(dims)}")

@@ -234,7 +234,6 @@ def _axes(by: Any, dims: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def _in_range(ask: _Ask, modes: int) -> _Ask:
-    """Check the axes against the number of modes."""
     stratify = () if ask.stratify in (None, "value") else (ask.stratify,)
     for argument, axes in (("by", ask.axes), ("stratify", stratify)):
         for axis in axes:
@@ -281,7 +280,6 @@ def _two_kinds(
 
 
 def _of_each_kind(rng: np.random.Generator, ask: _Ask, nonzeros: int, zeros: int) -> tuple[int, int]:
-    """How many non-zeros and zeros to hide."""
     if ask.stratify == "value":
         _count(ask, nonzeros + zeros, "observed cells")
         some, n_zeros = map(int, shares_of(rng, ask.fraction, (nonzeros, zeros)))
@@ -477,7 +475,6 @@ def without(seen: Observation, cells: Coords) -> Observation:
 
 
 def _split(seen: CooObservation | StoredObservation, cells: Coords) -> Holdout:
-    """Remove cells from a list."""
     if isinstance(seen, StoredObservation):
         cells = cells[:, order_of(seen.shape, cells)].astype(np.int32)
         left, held = seen.hiding(cells)

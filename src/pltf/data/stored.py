@@ -317,7 +317,6 @@ def _loaded(part: Part) -> MemoryPart:
 
 
 def _skipping(part: Part, rows: NDArray[np.int64]) -> Part:
-    """A part that skips further rows."""
     known = rows if part.skipped is None else np.concatenate([part.skipped, rows])
     return replace(part, skipped=read_only(np.unique(known)))
 

@@ -174,7 +174,6 @@ def _arrow_type(kind: str) -> Any:
 
 
 def _as_index(column: Any, kind: str, path: Path) -> pd.Index:
-    """Labels as a pandas index."""
     import pandas as pd
 
     if kind == "string":

@@ -60,7 +60,6 @@ def _place(path: Path, file: Any, variable: str | None) -> tuple[Any, str | None
 
 
 def _matrix(path: Path, held: Any, allowance: Allowance) -> Any:
-    """Read a dense or sparse array."""
     if hasattr(held, "dtype"):
         _take(path, held, allowance)
         return np.asarray(held)

@@ -111,12 +111,10 @@ class _Flat:
         return self._at + offset if offset else None
 
     def byte(self, number: int) -> int:
-        """Read a byte field."""
         at = self._field(number)
         return 0 if at is None else self._data[at]
 
     def table(self, number: int) -> _Flat | None:
-        """Read a table field."""
         at = self._field(number)
         return None if at is None else _Flat(self._data, at + struct.unpack_from("<I", self._data, at)[0])
 

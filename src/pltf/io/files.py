@@ -122,7 +122,6 @@ def _table_reader(
     allowance: Allowance,
     most: int | None,
 ) -> pd.DataFrame:
-    """Read a table from a file."""
     if kind in ("csv", "tsv"):
         return read_delimited(path, kind, reading, columns, keys, allowance, most)
     if kind in _ARROW:

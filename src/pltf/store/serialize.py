@@ -169,7 +169,6 @@ _CHAIN, _DRAW, _SWEPT = "run.chain", "run.draw", "run.swept"  # axes
 
 
 def _put_draws(box: Box, fit: Fit, sampled: Sampled) -> None:
-    """Store the draws of a Gibbs fit."""
     for a, array in fit.draws.items():
         box.put(f"{a}.draws", array, (_CHAIN, _DRAW, *fit.model.factors[a]))
     for index, array in sampled.mass.items():

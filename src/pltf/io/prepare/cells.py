@@ -160,7 +160,6 @@ class Cells:
         return np.stack(self.packing.columns(np.concatenate(self._missing, axis=1)))
 
     def _put(self, runs: Runs) -> None:
-        """Take complete cells."""
         self._refuse_twice(runs)
         hole = runs.absent > 0
         if hole.any():

@@ -77,7 +77,6 @@ def coded(column: Column, folder: Path, known: Labels | None) -> Mode:
 
 
 def _refuse_absent(column: Column) -> None:
-    """Raise an error for rows without a label."""
     absent = f"{column.cell} IS NULL" + (f" OR isnan({column.cell})" if column.kind.name == "real" else "")
     # Not WHERE: Parquet statistics ignore NaN, and DuckDB would skip these rows.
     count = column.one(f"SELECT count_if({absent}) FROM {column.rows.table} r")[0]

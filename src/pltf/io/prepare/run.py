@@ -182,7 +182,6 @@ def prepare(
 
 
 def _memory(limit: float | None) -> float:
-    """Memory limit for the database, in bytes."""
     if limit is None:
         return max(min(_LARGEST_SHARE * at_hand(), _MOST_MEMORY), _LEAST_MEMORY)
     try:
@@ -195,7 +194,6 @@ def _memory(limit: float | None) -> float:
 
 
 def _keys(data: Source, dims: Any, shape: Any) -> list[Key]:
-    """The index columns."""
     if isinstance(data, (DenseArray, TnsFile)):
         keys = _axes(data, dims, shape)
     else:
@@ -225,7 +223,6 @@ def _axes(data: DenseArray | TnsFile, dims: Any, shape: Any) -> list[Key]:
 
 
 def _check_value(data: Source, keys: Sequence[Key], value: Any) -> None:
-    """Check the value column."""
     if value is None:
         return
     if isinstance(data, (DenseArray, TnsFile)):

@@ -133,7 +133,6 @@ def _kept_type(type_: Any) -> Any:
 
 
 def _labels(array: Any, type_: Any, what: str, number: int) -> Any:
-    """A column of labels."""
     import pyarrow as pa
 
     if kind_of(array.type) != kind_of(type_) and not pa.types.is_null(array.type):
@@ -185,7 +184,6 @@ def of_table(table: Any, name: str) -> Stream:
 
 
 def _categories(table: Any, columns: Sequence[str], name: str) -> dict[str, Labels]:
-    """Categories of categorical columns."""
     found: dict[str, Labels] = {}
     for column in columns:
         categories = _categories_of(table[column])
