@@ -113,7 +113,11 @@ def test_of_batches_that_are_not_alike(tmp_path: Path) -> None:
     told = refusal(iter([EVENTS, EVENTS.assign(user=[1, 2, 3])]), tmp_path / "cells", dims=["user"])
     assert told.endswith("must have one type, but it has text in the first batch and whole numbers in batch 2")
     told = refusal(iter([EVENTS, EVENTS[["n"]]]), tmp_path / "cells", dims=["user"])
-    assert told == "data must have a column 'user'; it has n"
+    assert told == "data has no column 'user'; it has n"
+    twice = pa.table([["a"], ["b"], [1]], names=["user", "user", "n"])
+    for source in (twice, iter(twice.to_batches()), twice.to_pandas()):
+        told = refusal(source, tmp_path / "cells", dims=["user"], value="n")
+        assert told == "data has several columns 'user': rename them"
     assert "data has no rows" in refusal(iter([]), tmp_path / "cells", dims=["user"])
     assert "data has no rows" in refusal(iter([EVENTS[:0]]), tmp_path / "cells", dims=["user"])
     assert "must yield tables or Arrow batches, got int" in refusal(iter([1]), tmp_path / "cells", dims=["user"])

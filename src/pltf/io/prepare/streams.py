@@ -13,7 +13,7 @@ from pltf.data.numeric import EXACT
 from pltf.data.tables import Key
 from pltf.errors import ObservationError, PltfError
 from pltf.io.arrow_text import whole_lines
-from pltf.io.columns import in_words
+from pltf.io.columns import refuse_absent
 from pltf.io.files import table_batches, table_columns
 from pltf.io.listed import single_lines, tns_head
 from pltf.io.opening import Lines, opened, readable, unpacked
@@ -96,7 +96,7 @@ def _as_table(block: Any, wanted: Sequence[str], name: str) -> Any:
     import pyarrow as pa
 
     if hasattr(block, "columns") and not hasattr(block, "column_names"):
-        _refuse_absent(wanted, list(block.columns), name)
+        refuse_absent(name, wanted, list(block.columns))
     try:
         if isinstance(block, pa.RecordBatch):
             block = pa.Table.from_batches([block])
@@ -106,14 +106,8 @@ def _as_table(block: Any, wanted: Sequence[str], name: str) -> Any:
             block = pa.table(block)  # libraries with the Arrow interface, such as polars
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as reason:
         raise ObservationError(f"{name}: each column of a table must have one type: {_first_line(reason)}") from None
-    _refuse_absent(wanted, block.column_names, name)
+    refuse_absent(name, wanted, block.column_names)
     return block
-
-
-def _refuse_absent(wanted: Sequence[str], names: Sequence[str], name: str) -> None:
-    absent = [one for one in wanted if one not in names]
-    if absent:
-        raise ObservationError(f"{name} must have a column {absent[0]!r}; it has {in_words(names)}")
 
 
 def _first_line(reason: Exception) -> str:
@@ -186,7 +180,7 @@ def of_table(table: Any, name: str) -> Stream:
 def _categories(table: Any, columns: Sequence[str], name: str) -> dict[str, Labels]:
     found: dict[str, Labels] = {}
     for column in columns:
-        categories = _categories_of(table[column])
+        categories = _categories_of(table[column]) if columns.count(column) == 1 else None
         if categories is not None:
             found[column] = known_labels(categories, f"{name}: column {column!r}: categories")
     return found
