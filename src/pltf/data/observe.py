@@ -96,14 +96,13 @@ def observe(
     how: dict[str, Any] = {"unlisted": unlisted, "missing": missing, "duplicates": duplicates}
     given = _given(**how, shape=shape)
     if isinstance(data, Observation):
-        named = [] if dims is None else ["dims"]
-        named += [] if labels is None else ["labels"]
+        changed = _given(**how, shape=shape, dims=dims, labels=labels)
         if mask is not None or missing is not None:
             raise ObservationError(
                 f"{name} is already an observation with its own missing cells: {py:mask} and {py:missing} must be None"
             )
-        if given or named:
-            raise ObservationError(f"{name} is already an observation: {py:{(given + named)[0]}} cannot be changed")
+        if changed:
+            raise ObservationError(f"{name} is already an observation: {py:{changed[0]}} cannot be changed")
         return data
     if is_collection(data):
         raise ObservationError(

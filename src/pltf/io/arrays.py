@@ -174,7 +174,8 @@ def read_netcdf(path: Path, variable: str | None, allowance: Allowance) -> Any:
     if is_saved(path):  # also checks that HDF5 can open the file
         raise PltfError(f"{path} is a fit or a search saved by pltf, but data are expected here")
     if h5py.is_hdf5(path):
-        with h5py.File(path, "r", rdcc_nbytes=_room(allowance)) as file:
+        cache = int(min(max(allowance.left, 0), 2**62))  # strings are read in parts, and their chunks may be large
+        with h5py.File(path, "r", rdcc_nbytes=cache) as file:
             refuse_outside(path, file)
             _take_labels(file, allowance)
     with warnings.catch_warnings(action="ignore"), xr.open_dataset(path, decode_timedelta=False) as data:
@@ -186,11 +187,6 @@ def read_netcdf(path: Path, variable: str | None, allowance: Allowance) -> Any:
     if stored.kind in "iu" and array.dtype.kind == "f" and array.size and float(array.max()) >= EXACT:
         raise PltfError(f"{path} has whole numbers above 2**53 and missing values: float64 would round them")
     return array
-
-
-def _room(allowance: Allowance) -> int:
-    """Size of the HDF5 chunk cache in bytes: strings are read in parts, and their chunks may be large."""
-    return int(min(max(allowance.left, 0), 2**62))
 
 
 def _take_labels(file: Any, allowance: Allowance) -> None:
