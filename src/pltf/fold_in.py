@@ -16,7 +16,7 @@ from pltf.errors import ObservationError, PltfError, py
 from pltf.fit import Fit
 from pltf.fitting import fit
 from pltf.gamma import PARTS, Gamma
-from pltf.incoming import given_parts, model_of
+from pltf.incoming import cut_to_cells, given_parts, model_of
 from pltf.inference.em import EM
 from pltf.inference.factors import Factors
 from pltf.inference.vb import VB
@@ -135,10 +135,7 @@ def _listed_rows(known: Fit, given: Any, indices: tuple[str, ...], index: str, n
         return observe(given, name=name)
     sizes, unlisted = {**known.sizes, index: 2**62}, known.patterns[name].unlisted
     seen = observe(given, shape=tuple(sizes[i] for i in indices), dims=indices, unlisted=unlisted, name=name)
-    assert isinstance(seen, CooObservation)
-    sizes[index] = int(seen.coords[indices.index(index)].max(initial=0)) + 1
-    listed, shape = (seen.coords.T, seen.values), tuple(sizes[i] for i in indices)
-    return observe(listed, shape=shape, unlisted=unlisted, name=name)
+    return cut_to_cells(seen, indices, (index,))
 
 
 def _with_axis(row: Any, place: int) -> Any:

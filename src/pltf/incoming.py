@@ -78,15 +78,11 @@ def incoming(known: Fit, new: Any, mask: Any, axes: Axes) -> Incoming:
     given, masks = given_parts(known.model, new, mask, "new")
     seen = {}
     for name, one in given.items():
-        if not (is_table(one) and not len(one)) or _whole(known, name, axes):  # an empty table observes no cell
+        all_zeros = set(known.model.observed[name]) <= set(axes.zeros)
+        if all_zeros or not is_table(one) or len(one):  # other empty tables observe no cell
             seen[name] = _read(known, name, one, masks.get(name), axes)
             _refuse_unlike(known.patterns[name], seen[name], name)
     return _placed(known, seen, axes)
-
-
-def _whole(known: Fit, name: str, axes: Axes) -> bool:
-    """Whether all cells of a tensor are observed, even if a table lists none."""
-    return set(known.model.observed[name]) <= set(axes.zeros)
 
 
 def given_parts(model: Model, new: Any, mask: Any, argument: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -121,7 +117,7 @@ def _read(known: Fit, name: str, given: Any, mask: Any, axes: Axes) -> Observati
         seen = _from_table(known, name, given, mask)
     elif isinstance(given, tuple):
         sizes = tuple(2**62 if i in axes.append else known.sizes[i] for i in indices)
-        seen = _cut(observe(given, mask, shape=sizes, unlisted=unlisted, name=name), indices, axes)
+        seen = cut_to_cells(observe(given, mask, shape=sizes, unlisted=unlisted, name=name), indices, axes.append)
     else:
         named = is_xarray(given) or is_annotated(given)
         seen = observe(given, mask, dims=indices if named else None, name=name)
@@ -153,13 +149,11 @@ def _from_table(known: Fit, name: str, table: Any, mask: Any) -> Observation:
     return replace(seen, labels={i: one for i, one in seen.labels.items() if i in known.labels})
 
 
-def _cut(seen: Observation, indices: tuple[str, ...], axes: Axes) -> Observation:
-    """Listed cells with sizes taken from the list along appended indices."""
+def cut_to_cells(seen: Observation, indices: tuple[str, ...], some: Sequence[str]) -> Observation:
+    """Listed cells, which are also the end of the tensor along some of the indices."""
     assert isinstance(seen, CooObservation)
     longest = seen.coords.max(axis=1, initial=0) + 1
-    sizes = tuple(
-        int(last) if i in axes.append else size for i, size, last in zip(indices, seen.shape, longest, strict=True)
-    )
+    sizes = tuple(int(last) if i in some else size for i, size, last in zip(indices, seen.shape, longest, strict=True))
     return observe((seen.coords.T, seen.values), shape=sizes, unlisted=seen.unlisted)
 
 

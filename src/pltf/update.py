@@ -184,7 +184,6 @@ def _counted(model: Model, a: str, shapes: Array, counts: Array) -> Array:
 
 
 def _merged(known: Fit, came: Incoming, before: Beliefs, today: Fit | None, options: FitOptions) -> Fit:
-    """The updated fit, with unchanged rows of the earlier one."""
     merged = replace(
         known,
         **_beliefs_after(known, came, before, today),

@@ -547,3 +547,19 @@ def test_joined(known: Labels, others: Labels, names: list[str] | None, at: list
 def test_labels_of_another_kind_are_not_joined(known: Labels, others: Labels, message: str) -> None:
     with pytest.raises(pltf.PltfError, match=message):
         known.joined(others, "X")
+
+
+CALLED = {
+    "minute": ("0900-01-01T18:00", "0900-01-01 18:00"),
+    "month": ("20000-03-01", "March 20000"),
+    "quarter": ("20000-10-01", "Q4 20000"),
+    "year": ("-0100-01-01", "-100"),
+}
+
+
+@pytest.mark.parametrize("bin", CALLED)
+def test_dates_of_any_year_have_a_name(bin: str) -> None:
+    moment, name = CALLED[bin]
+    labels = Labels(pd.DatetimeIndex(np.array([moment], dtype="datetime64[s]")), bin=bin)
+    assert labels.called() == [name]
+    assert repr(labels) == f"<Labels {name}>"

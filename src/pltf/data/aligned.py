@@ -90,26 +90,23 @@ def _widened(
         new[at] = False
         places.append(np.asarray(at, dtype=np.intp))
         absent.append(new & (index not in zeros))
-    shape = tuple(one.size for one in absent)
-    if isinstance(seen, CooObservation):
-        wide = _list_widened(name, seen, places, absent, shape)
-    elif isinstance(seen, DenseObservation):
-        wide = _array_widened(seen, places, absent, shape)
-    else:
+    if not isinstance(seen, CooObservation | DenseObservation):
         first = next(iter(wider))
         raise ObservationError(
             f"{name} is a cell store and lacks labels of {first!r} that another tensor has: prepare it with all labels"
         )
-    return replace(wide, dims=indices, labels={**seen.labels, **wider})
+    return replace(widened(name, seen, places, absent), dims=indices, labels={**seen.labels, **wider})
 
 
-def _list_widened(
-    name: str,
-    seen: CooObservation,
-    places: list[NDArray[np.intp]],
-    absent: list[NDArray[np.bool_]],
-    shape: tuple[int, ...],
+def widened(
+    name: str, seen: Observation, places: list[NDArray[np.intp]], absent: list[NDArray[np.bool_]]
 ) -> Observation:
+    """Data at other positions of a larger tensor; cells at positions that are marked as ``absent`` are missing."""
+    shape = tuple(one.size for one in absent)
+    if isinstance(seen, DenseObservation):
+        return _array_widened(seen, places, absent, shape)
+    assert isinstance(seen, CooObservation)
+
     def moved(cells: Coords) -> Coords:
         return np.stack([at[mode] for at, mode in zip(places, cells, strict=True)])
 

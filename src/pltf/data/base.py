@@ -50,9 +50,9 @@ class Observation(ABC):
         """How many observed cells are above zero."""
 
     @property
-    @abstractmethod
     def has_missing(self) -> bool:
         """Whether any cell is missing."""
+        return self.n_observed < math.prod(self.shape)
 
     @abstractmethod
     def pattern(self) -> Pattern:

@@ -43,6 +43,13 @@ class CellIndex:
         return found
 
 
+def order_of(sizes: tuple[int, ...], cells: Coords) -> NDArray[np.intp]:
+    """Indices that sort cells by position; uses a linear index unless the tensor is too large for int64."""
+    if math.prod(sizes) <= _LARGEST_KEY:
+        return np.argsort(np.ravel_multi_index(tuple(cells), sizes), kind="stable")
+    return np.lexsort(cells[::-1])
+
+
 def _prefixes(coords: Coords) -> list[tuple[NDArray[Any], NDArray[np.int64]]]:
     """For each mode, its distinct values and the distinct pairs (prefix number, value number).
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.base import Observation
-from pltf.data.cell_index import Coords
+from pltf.data.cell_index import Coords, order_of
 from pltf.data.numeric import EXACT, brief, constants, find_bad, finite_total, numeric, read_only
 from pltf.data.pattern import ListedPattern, Pattern, listed_pattern
 from pltf.errors import ObservationError, choice, is_number, py, py_only
@@ -53,10 +53,6 @@ class CooObservation(Observation):
     @cached_property
     def n_positive(self) -> int:
         return int(np.count_nonzero(self.values))
-
-    @property
-    def has_missing(self) -> bool:
-        return self.n_observed < math.prod(self.sizes)
 
     @cached_property
     def _pattern(self) -> ListedPattern:
@@ -141,13 +137,19 @@ def _check_values(at: Coords, x: NDArray[Any], name: str) -> None:
 def _shape(shape: Any, name: str) -> tuple[int, ...]:
     if shape is None:
         raise ObservationError(f"{name}: listed cells require {py:shape=}, the sizes of the tensor")
-    ordered = isinstance(shape, Sequence) or (isinstance(shape, np.ndarray) and shape.ndim)
-    sizes = tuple(shape) if ordered else ()
-    if not sizes or not all(is_number(n, whole=True) and 0 < n < 2**63 for n in sizes):
+    sizes = whole_sizes(shape)
+    if not sizes or max(sizes) >= 2**63:
         raise ObservationError(
             f"{name}: {py:shape} must be whole numbers from 1 to 2**63 - 1, one for each mode; got {brief(shape)}"
         )
-    return tuple(map(int, sizes))
+    return sizes
+
+
+def whole_sizes(shape: Any) -> tuple[int, ...]:
+    """A shape of whole numbers above zero; empty for anything else."""
+    ordered = isinstance(shape, Sequence) or (isinstance(shape, np.ndarray) and shape.ndim)
+    sizes = tuple(shape) if ordered else ()
+    return tuple(map(int, sizes)) if all(is_number(n, whole=True) and n > 0 for n in sizes) else ()
 
 
 def _values(values: Any, name: str) -> NDArray[Any]:
@@ -179,17 +181,8 @@ def _positions(cells: Any, sizes: tuple[int, ...], what: str) -> Coords:
 
 def sort_cells(at: Coords, x: NDArray[Any], sizes: tuple[int, ...]) -> tuple[Coords, NDArray[Any]]:
     """Sort cells by position (stable)."""
-    order = np.lexsort(at[::-1]) if math.prod(sizes) >= 2**63 else np.argsort(_keys(at, sizes), kind="stable")
+    order = order_of(sizes, at)
     return at[:, order], x[order]
-
-
-def _keys(at: Coords, sizes: tuple[int, ...]) -> NDArray[np.int64]:
-    """A linear index of each cell: sorting by it takes one pass instead of one per mode."""
-    keys = np.zeros(at.shape[1], dtype=np.int64)
-    for row, size in zip(at, sizes, strict=True):
-        keys *= size
-        keys += row
-    return keys
 
 
 def _merged(at: Coords, x: NDArray[Any], duplicates: str, name: str) -> tuple[Coords, NDArray[np.float64]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from calendar import month_name
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import timezone, tzinfo
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,14 @@ if TYPE_CHECKING:
 PERIODS = {"minute": "min", "hour": "h", "day": "D", "week": "W-SUN", "month": "M", "quarter": "Q", "year": "Y"}
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 BINS = (*PERIODS, "weekday", "hourofday")  # the last two are cyclic
-_FORMATS = {"hour": "%Y-%m-%d %H:%M", "minute": "%Y-%m-%d %H:%M", "month": "%B %Y", "year": "%Y"}
+# What people call the bin of a date; strftime would refuse years after 9999.
+_CALLED: dict[str, Callable[[pd.Timestamp], str]] = {
+    "minute": lambda one: str(one).rpartition(":")[0],
+    "hour": lambda one: str(one).rpartition(":")[0],
+    "month": lambda one: f"{month_name[one.month]} {one.year}",
+    "quarter": lambda one: f"Q{one.quarter} {one.year}",
+    "year": lambda one: str(one.year),
+}
 _SEARCHED = 20_000  # most labels searched for a "did you mean" suggestion
 _MOST_BINS = 10_000_000
 _LEAST_BINS = 3  # fewer dates may lie on the first of a month by chance
@@ -146,7 +154,7 @@ class Labels:
 
     def _by_clock(self, dates: pd.Index, what: str, error: type[PltfError]) -> pd.Index:
         """Convert dates to local times in the time zone of these labels."""
-        zone = _zone_of(dates)
+        zone = getattr(dates.dtype, "tz", None)
         if zone is None:
             return dates
         if self.zone is None:
@@ -175,9 +183,7 @@ class Labels:
         """
         some = self.index if positions is None else self.at(positions)
         bin = None if some.dtype.kind != "M" else self.bin or _bin_of(self.index)
-        if bin == "quarter":
-            return [f"Q{one.quarter} {one.year}" for one in some]
-        return [one.strftime(_FORMATS[bin]) for one in some] if bin in _FORMATS else self.names(positions)
+        return list(map(_CALLED[bin], some)) if bin in _CALLED else self.names(positions)
 
     @property
     def summary(self) -> str:
@@ -278,17 +284,26 @@ def counted(size: int) -> Labels:
     return Labels(pd.RangeIndex(1, size + 1))
 
 
-def known_labels(values: Any, what: str, error: type[PltfError] = ObservationError) -> Labels:
+def given_labels(labels: Any, what: str) -> dict[str, Labels]:
+    """The labels of indices given by the caller; ``what`` begins messages."""
+    if labels is None:
+        return {}
+    if not isinstance(labels, Mapping):
+        raise ObservationError(f"{what}{py:labels} must map an index to its labels, got {brief(labels)}")
+    return {index: known_labels(given, f"{what}labels of {index!r}") for index, given in labels.items()}
+
+
+def known_labels(values: Any, what: str) -> Labels:
     """Labels given by the caller, in their order."""
     if isinstance(values, Labels):
         return values
     if isinstance(values, (str, Set)) or not isinstance(values, Iterable):  # a set has no order
-        raise error(f"{what} must be a list of labels, got {brief(values)}")
-    index, zone = _on_the_wall(clean(values, what, error), None, what, error)
+        raise ObservationError(f"{what} must be a list of labels, got {brief(values)}")
+    index, zone = _on_the_wall(clean(values, what, ObservationError), None, what, ObservationError)
     if not len(index):
-        raise error(f"{what} must be a list of labels, got an empty one")
+        raise ObservationError(f"{what} must be a list of labels, got an empty one")
     if index.has_duplicates:
-        raise error(f"{what}: duplicate label {shown(index[index.duplicated()][0])}")
+        raise ObservationError(f"{what}: duplicate label {shown(index[index.duplicated()][0])}")
     return Labels(index.copy(deep=True), zone=zone)  # pandas 2 would share memory with an array
 
 
@@ -506,15 +521,9 @@ def _refuse_several_zones(dates: pd.Index, what: str, error: type[PltfError]) ->
     raise error(f"{what} must hold dates in one time zone, got {one} and {other}: {advice}")
 
 
-def _zone_of(dates: pd.Index) -> tzinfo | None:
-    """The time zone of dates, or None."""
-    zone: tzinfo | None = getattr(dates.dtype, "tz", None)
-    return zone
-
-
 def _on_the_wall(index: pd.Index, bin: str | None, what: str, error: type[PltfError]) -> tuple[pd.Index, str | None]:
     """Convert dates with a time zone to local times, and return the zone; leave others unchanged."""
-    zone = _zone_of(index)
+    zone = getattr(index.dtype, "tz", None)
     if zone is None:
         return index, None
     name = _name_of(zone, what, error)

@@ -18,7 +18,7 @@ from pltf.data.coo import coo_observation
 from pltf.data.dense import dense_observation
 from pltf.data.device_arrays import is_sparse, kind_of, on_device, sparse_parts
 from pltf.data.forms import annotated, index_names, is_annotated, is_index, long_or_array, with_index_columns
-from pltf.data.labels import Labels, known_labels
+from pltf.data.labels import Labels, given_labels, known_labels
 from pltf.data.numeric import brief, has_masked, numeric
 from pltf.data.on_device import device_observation
 from pltf.data.pattern import DensePattern, ListedPattern, Pattern
@@ -93,16 +93,16 @@ def observe(
     >>> pltf.observe((cells, values), shape=(5, 5, 5), missing=[(1, 1, 1)])
     <CooObservation 5x5x5 float64: 124 of 125 cells observed, total 6>
     """
-    given = _given(unlisted=unlisted, missing=missing, shape=shape, duplicates=duplicates)
+    how: dict[str, Any] = {"unlisted": unlisted, "missing": missing, "duplicates": duplicates}
+    given = _given(**how, shape=shape)
     if isinstance(data, Observation):
-        named = [] if dims is None else ["dims"]
-        named += [] if labels is None else ["labels"]
+        changed = _given(**how, shape=shape, dims=dims, labels=labels)
         if mask is not None or missing is not None:
             raise ObservationError(
                 f"{name} is already an observation with its own missing cells: {py:mask} and {py:missing} must be None"
             )
-        if given or named:
-            raise ObservationError(f"{name} is already an observation: {py:{(given + named)[0]}} cannot be changed")
+        if changed:
+            raise ObservationError(f"{name} is already an observation: {py:{changed[0]}} cannot be changed")
         return data
     if is_collection(data):
         raise ObservationError(
@@ -112,7 +112,6 @@ def observe(
         if value is not None or count or shape is not None:
             raise ObservationError(f"{name} is an {type(data).__name__}: select its matrix with {py:layer=}")
         matrix, dims, of_axes = annotated(data, layer, dims, name)
-        how = {"unlisted": unlisted, "missing": missing, "duplicates": duplicates}
         return observe(matrix, mask, dims=dims, labels={**of_axes, **(labels or {})}, name=name, **how)
     if layer is not None:
         raise ObservationError(f"{py:layer} requires AnnData or MuData, but {name} is {_article(data)}")
@@ -124,12 +123,11 @@ def observe(
     if not is_table(data) and (value is not None or flag("count", count)):
         option = "value" if value is not None else "count"
         raise ObservationError(f"{py:{option}} requires a table, but {name} is {_article(data)}")
-    known = _known(labels, name)
+    known = given_labels(labels, f"{name}: ")
     check_sparse(data, name)
     if is_table(data):
         if mask is not None:
             raise _masks_a_list(name)
-        how = {"unlisted": unlisted, "missing": missing, "duplicates": duplicates}
         with rows_by_label(data):
             table = read_table(
                 data, dims, value, flag("count", count), shape, known, flag("keep_blanks", keep_blanks), name
@@ -149,10 +147,7 @@ def observe(
         if mask is not None:
             raise _masks_a_list(name)
         coords, values, shape = listed
-        seen = coo_observation(
-            coords, values, shape, unlisted=unlisted, missing=missing, duplicates=duplicates, name=name
-        )
-        return _named(seen, dims, known, name)
+        return _named(coo_observation(coords, values, shape, **how, name=name), dims, known, name)
     if isinstance(data, Mapping):
         raise ObservationError(f"{name} must be the data of one tensor, got a mapping of {len(data)}")
     if given:
@@ -340,17 +335,7 @@ def _put_in_order(data: Any, mask: Any, dim: str, known: Labels, name: str) -> t
     return data, mask
 
 
-def _known(labels: Any, name: str) -> dict[str, Labels]:
-    """The labels given by the caller."""
-    if labels is None:
-        return {}
-    if not isinstance(labels, Mapping):
-        raise ObservationError(f"{name}: {py:labels} must map an index to its labels, got {brief(labels)}")
-    return {index: known_labels(given, f"{name}: labels of {index!r}") for index, given in labels.items()}
-
-
 def _named(seen: Observation, dims: Any, labels: Mapping[str, Labels], name: str) -> Observation:
-    """Name the axes of an observation."""
     if dims is None:
         if labels:
             raise ObservationError(f"{name}: {py:labels} requires {py:dims=}, the names of the axes")
@@ -370,7 +355,6 @@ def _named(seen: Observation, dims: Any, labels: Mapping[str, Labels], name: str
 
 
 def _names(dims: Any, name: str) -> tuple[str, ...]:
-    """Check the names of axes."""
     listed = isinstance(dims, Sequence) and not isinstance(dims, str)
     if not listed or not all(isinstance(dim, str) for dim in dims):
         raise ObservationError(f"{name}: {py:dims} must be a list of names such as ('i', 'j'), got {brief(dims)}")

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from pltf.data.arrow_files import mapped_table
 from pltf.data.cell_index import Coords
-from pltf.data.numeric import read_only
+from pltf.data.numeric import constants, read_only
 from pltf.errors import ObservationError
 
 ABOUT, MISSING = "store.json", "missing.arrow"
@@ -41,9 +41,8 @@ LONGEST = 2**31 - 1  # positions are int32
 VALUE_TYPES = ("uint8", "uint16", "uint32", "float64")
 _READ, _LOOKED_AT = 1 << 22, 1 << 20  # bytes and cells at a time
 
-_checked: dict[
-    Path, tuple[Any, ...]
-] = {}  # files that were checked: size, time, inode, checksum, and what was required
+# Files that were checked: size, time, inode, checksum, and what was required.
+_checked: dict[Path, tuple[Any, ...]] = {}
 
 
 @dataclass(frozen=True)
@@ -237,7 +236,7 @@ class StoreWriter:
         self._folder, self._dims, self._owner = folder, tuple(dims), owner
         self._unlisted, self._value_type = unlisted, np.dtype(value_type)
         self._parts: list[FilePart] = []
-        self._totals = Totals()
+        self.totals = Totals()  # of the parts so far
 
     def add(self, columns: Sequence[NDArray[np.int32]], values: NDArray[Any]) -> None:
         """Write a part: a column of positions for each mode, in the order of ``dims``, and checked values."""
@@ -249,12 +248,7 @@ class StoreWriter:
         named = dict(zip(self._dims, columns, strict=True)) | {VALUE: x}
         file = write_columns(self._folder / f"part-{number:05}.arrow", named)
         self._parts.append(FilePart(number, len(x), first, last, file, self._dims))
-        self._totals = self._totals.with_values(x)
-
-    @property
-    def totals(self) -> Totals:
-        """Totals of the parts so far."""
-        return self._totals
+        self.totals = self.totals.with_values(x)
 
     @property
     def parts(self) -> int:
@@ -284,7 +278,7 @@ class StoreWriter:
             "owner": self._owner,
             "unlisted": self._unlisted,
             "value_type": self._value_type.name,
-            **self._totals.about(),
+            **vars(self.totals),
             "parts": [
                 {"cells": part.cells, "first": part.first, "last": part.last, **part.file.about()}
                 for part in self._parts
@@ -303,7 +297,7 @@ class StoreWriter:
 
 @dataclass(frozen=True)
 class Totals:
-    """Constants of the values, summed over parts."""
+    """Constants of the values, summed over parts: fields of store.json."""
 
     cells: int = 0
     positive: int = 0
@@ -313,8 +307,6 @@ class Totals:
 
     def with_values(self, values: NDArray[Any]) -> Totals:
         """Add the values of a part."""
-        from pltf.data.numeric import constants
-
         total, saturated = constants(values)
         return Totals(
             self.cells + values.size,
@@ -323,7 +315,3 @@ class Totals:
             self.saturated + saturated,
             max(self.largest, float(values.max(initial=0))),
         )
-
-    def about(self) -> dict[str, Any]:
-        """The fields of store.json."""
-        return dict(vars(self))

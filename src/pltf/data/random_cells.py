@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pltf.data.cell_index import CellIndex, Coords
+from pltf.data.cell_index import CellIndex, Coords, order_of
 from pltf.errors import PltfError, py, py_only
 
 Picks = NDArray[np.integer[Any]]  # numbers of cells or other items
@@ -82,13 +82,6 @@ def distinct_numbers(rng: np.random.Generator, volume: int, n: int) -> NDArray[n
 def sizes_of(sizes: tuple[int, ...], axes: Sequence[int]) -> tuple[int, ...]:
     """The sizes of some axes."""
     return tuple(sizes[axis] for axis in axes)
-
-
-def order_of(sizes: tuple[int, ...], cells: Coords) -> Picks:
-    """Indices that sort cells by position; uses a linear index unless the tensor is too large for int64."""
-    if math.prod(sizes) < 2**63:
-        return np.argsort(np.ravel_multi_index(tuple(cells), sizes), kind="stable")
-    return np.lexsort(cells[::-1])
 
 
 def numbered(sizes: tuple[int, ...], cells: Coords) -> Picks:

@@ -62,7 +62,7 @@ def sparse_array(format: str, parts: Mapping[str, Any], shape: Sequence[int], na
         return sparse.coo_array((parts["data"], tuple(parts["coords"])), shape=shape)
     if format == "dia":
         return sparse.dia_array((parts["data"], parts["offsets"]), shape=shape)
-    kind = {"csr": sparse.csr_array, "csc": sparse.csc_array, "bsr": sparse.bsr_array}[format]
+    kind = getattr(sparse, f"{format}_array")
     return kind((parts["data"], _native(parts["indices"]), _native(parts["indptr"])), shape=shape)
 
 
@@ -124,7 +124,7 @@ def _check_compressed(starts: Any, indices: Any, count: int, major: int, minor: 
         raise ObservationError(f"{name}: indptr must end at the number of indices, {indices.size}; got {starts[-1]}")
     if indices.size != count:
         raise ObservationError(f"{name}: there must be an index for each of {count} values, got {indices.size}")
-    _check_within(indices, minor, "indices", name)
+    _check_between(indices, 0, minor - 1, "indices", name)
 
 
 def _check_coords(coords: Any, count: int, shape: tuple[int, ...], name: str) -> None:
@@ -136,7 +136,7 @@ def _check_coords(coords: Any, count: int, shape: tuple[int, ...], name: str) ->
             raise ObservationError(
                 f"{name}: coords of axis {axis} must be one for each of {count} values, got {places.size}"
             )
-        _check_within(places, size, f"coords of axis {axis}", name)
+        _check_between(places, 0, size - 1, f"coords of axis {axis}", name)
 
 
 def _check_lists(rows: Any, values: Any, shape: tuple[int, ...], name: str) -> None:
@@ -153,11 +153,7 @@ def _check_lists(rows: Any, values: Any, shape: tuple[int, ...], name: str) -> N
     listed = list(chain.from_iterable(rows))
     if not all(isinstance(place, (int, np.integer)) for place in listed):
         raise ObservationError(f"{name}: indices must be whole numbers")
-    _check_within(np.array(listed), shape[1], "indices", name)
-
-
-def _check_within(places: NDArray[Any], size: int, what: str, name: str) -> None:
-    _check_between(places, 0, size - 1, what, name)
+    _check_between(np.array(listed), 0, shape[1] - 1, "indices", name)
 
 
 def _check_between(numbers: NDArray[Any], least: int, most: int, what: str, name: str) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.base import Observation
-from pltf.data.cell_index import CellIndex, Coords
+from pltf.data.cell_index import CellIndex, Coords, order_of
 from pltf.data.coo import CooObservation
 from pltf.data.dense import DenseObservation
 from pltf.data.numeric import brief, constants, read_only
@@ -24,7 +24,6 @@ from pltf.data.random_cells import (
     draw_cells,
     evenly,
     numbered,
-    order_of,
     shares_of,
     sizes_of,
 )
@@ -235,7 +234,6 @@ def _axes(by: Any, dims: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def _in_range(ask: _Ask, modes: int) -> _Ask:
-    """Check the axes against the number of modes."""
     stratify = () if ask.stratify in (None, "value") else (ask.stratify,)
     for argument, axes in (("by", ask.axes), ("stratify", stratify)):
         for axis in axes:
@@ -282,7 +280,6 @@ def _two_kinds(
 
 
 def _of_each_kind(rng: np.random.Generator, ask: _Ask, nonzeros: int, zeros: int) -> tuple[int, int]:
-    """How many non-zeros and zeros to hide."""
     if ask.stratify == "value":
         _count(ask, nonzeros + zeros, "observed cells")
         some, n_zeros = map(int, shares_of(rng, ask.fraction, (nonzeros, zeros)))
@@ -478,7 +475,6 @@ def without(seen: Observation, cells: Coords) -> Observation:
 
 
 def _split(seen: CooObservation | StoredObservation, cells: Coords) -> Holdout:
-    """Remove cells from a list."""
     if isinstance(seen, StoredObservation):
         cells = cells[:, order_of(seen.shape, cells)].astype(np.int32)
         left, held = seen.hiding(cells)

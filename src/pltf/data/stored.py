@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.base import Observation
-from pltf.data.cell_index import CellIndex, Coords
+from pltf.data.cell_index import CellIndex, Coords, order_of
 from pltf.data.coo import UNLISTED, CooObservation, sort_cells
 from pltf.data.labels import Labels
 from pltf.data.numeric import brief, constants, read_only
@@ -33,9 +34,9 @@ from pltf.data.part_files import (
     read_columns,
 )
 from pltf.data.pattern import Bools, Pattern
-from pltf.data.random_cells import distinct_numbers, numbered, order_of
+from pltf.data.random_cells import distinct_numbers, numbered
 from pltf.data.stored_labels import read_labels
-from pltf.errors import ObservationError, py
+from pltf.errors import ObservationError, is_number, py
 from pltf.memory import SHARE, at_hand, save_address_space
 
 BLOCK = 1 << 18  # rows processed at a time
@@ -63,23 +64,15 @@ class StoredObservation(Observation):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Sizes of the axes."""
         return self.sizes
 
     @property
     def dtype_name(self) -> str:
-        """Type of the values."""
         return self.value_type
 
     @property
     def n_positive(self) -> int:
-        """How many cells are above zero."""
         return self.positive
-
-    @property
-    def has_missing(self) -> bool:
-        """Whether any cell is missing."""
-        return self.n_observed < math.prod(self.sizes)
 
     @property
     def cell_bytes(self) -> int:
@@ -88,7 +81,6 @@ class StoredObservation(Observation):
         return each * sum(part.cells for part in self.parts)
 
     def pattern(self) -> Pattern:
-        """Which cells were observed; it reads the store when it is asked."""
         return StoredPattern(self)
 
     # -- cells ------------------------------------------------------------------------------
@@ -109,7 +101,6 @@ class StoredObservation(Observation):
         return np.stack([columns[column][rows] for column in self.columns])
 
     def values_at(self, cells: Coords) -> NDArray[np.float64]:
-        """Values of cells; NaN where they are missing."""
         found = self.find(cells)
         return np.where(self.observed(cells, found), found.values, np.nan)
 
@@ -185,7 +176,6 @@ class StoredObservation(Observation):
         return self.pick(distinct_numbers(rng, self.listed, most))
 
     def first_where(self, wrong: Callable[[NDArray[Any]], NDArray[np.bool_]]) -> tuple[tuple[int, ...], float] | None:
-        """The first listed cell with a wrong value, and the value."""
         for coords, values in self.blocks():
             found = wrong(values)
             if found.any():
@@ -208,7 +198,6 @@ class StoredObservation(Observation):
         yield self.missing
 
     def transposed(self, order: tuple[int, ...]) -> Self:
-        """The same data with the axes in another order: a view."""
         missing = self.missing[list(order)]
         return replace(
             self,
@@ -294,19 +283,15 @@ class StoredPattern:
 
     @property
     def unlisted(self) -> str:
-        """What an unlisted cell is: "zero" or "missing"."""
         return self.seen.unlisted
 
     def observed(self, cells: Coords) -> Bools:
-        """Whether each cell was observed."""
         return self.seen.observed(cells)
 
     def positive(self, cells: Coords) -> Bools:
-        """Whether each cell was observed with a value above zero."""
         return np.asarray(self.seen.find(cells).values > 0)
 
     def missing_cells(self, most: int) -> Coords | None:
-        """All cells that were not observed; None if they cannot be listed, or if there are more than ``most``."""
         missing = self.seen.missing
         if self.unlisted == "missing" or missing.shape[1] > most:
             return None
@@ -332,7 +317,6 @@ def _loaded(part: Part) -> MemoryPart:
 
 
 def _skipping(part: Part, rows: NDArray[np.int64]) -> Part:
-    """A part that skips further rows."""
     known = rows if part.skipped is None else np.concatenate([part.skipped, rows])
     return replace(part, skipped=read_only(np.unique(known)))
 
@@ -402,8 +386,8 @@ def _read_about(folder: Path) -> Mapping[str, Any]:
         raise ObservationError(f"{path} is damaged: it must be JSON") from None
     if not isinstance(about, dict) or about.get("format") != "pltf cells":
         raise ObservationError(f"{path} does not describe a cell store of pltf")
-    version = about.get("version")
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+    version: Any = about.get("version")
+    if not is_number(version, whole=True) or version < 1:
         raise ObservationError(f"{path} is damaged: 'version' must be a whole number from 1, got {brief(version)}")
     if version > FORMAT:
         raise ObservationError(
@@ -440,8 +424,8 @@ class _About:
 
     def real(self, name: str) -> float:
         """A finite number."""
-        value = self.content.get(name)
-        if not isinstance(value, (int, float)) or isinstance(value, bool) or not _is_finite(value):
+        value: Any = self.content.get(name)
+        if not is_number(value) or not abs(value) <= sys.float_info.max:
             raise self.wrong(f"{name!r} must be a finite number, got {brief(value)}")
         return float(value)
 
@@ -463,7 +447,7 @@ class _About:
     def sizes(self) -> tuple[int, ...]:
         """The sizes of the modes."""
         sizes = self.field("sizes", list)
-        whole = all(isinstance(n, int) and not isinstance(n, bool) and 0 < n <= LONGEST for n in sizes)
+        whole = all(is_number(n, whole=True) and 0 < n <= LONGEST for n in sizes)
         if not whole or len(sizes) != len(self.dims()):
             raise self.wrong(f"'sizes' must be a number from 1 to {LONGEST} for each mode, got {brief(sizes)}")
         return tuple(sizes)
@@ -532,10 +516,3 @@ class _About:
 
 
 _JSON: Mapping[type, str] = {int: "a whole number", str: "a string", list: "a list", dict: "an object"}
-
-
-def _is_finite(value: float) -> bool:
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # an integer too large for float64
-        return False

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pltf.data.arrow_files import mapped_table
 from pltf.data.labels import Labels, with_bin
 from pltf.data.part_files import File, checksum_of
-from pltf.errors import ObservationError
+from pltf.errors import ObservationError, is_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,10 +30,9 @@ class StoredLabels(Labels):
 
     def __init__(
         self,
-        index: pd.Index | None = None,
-        bin: str | None = None,
-        zone: str | None = None,
-        *,
+        index: pd.Index | None,
+        bin: str | None,
+        zone: str | None,
         file: File | None = None,
         kind: str = "",
         count: int = 0,
@@ -93,37 +92,29 @@ class StoredLabels(Labels):
         at = np.where(at < 0, at + len(self), at)
         if at.size and not 0 <= at.min() <= at.max() < len(self):
             raise IndexError(f"positions must be from 0 to {len(self) - 1}")
-        return _as_index(_taken(self._column(), at), self._kind, self._file.path)
+        return _as_index(self._column().take(at), self._kind, self._file.path)
 
 
 def _unreadable(path: Path, reason: Exception) -> ObservationError:
     return ObservationError(f"{path} cannot be read as the labels of a cell store: {' '.join(str(reason).split())}")
 
 
-def write_labels(
-    folder: Path, number: int, labels: Any, bin: str | None = None, zone: str | None = None
-) -> dict[str, Any]:
+def write_labels(folder: Path, number: int, labels: Labels | Iterable[Any], zone: str | None = None) -> dict[str, Any]:
     """Write the labels of mode ``number``; returns the entry for store.json.
 
-    ``labels`` are :class:`Labels` with their bin and time zone, an Arrow array, or an iterable of Arrow arrays, of
-    which only one is in memory at a time.
+    ``labels`` are :class:`Labels` with their bin and time zone, or an iterable of Arrow arrays, of which only one is in
+    memory at a time.
     """
     import pyarrow as pa
 
+    bin = None
     if isinstance(labels, Labels):
         bin, zone = labels.bin, labels.zone
-        labels = pa.array(labels.index.to_numpy(), from_pandas=False)
-    arrays = iter(labels.chunks if isinstance(labels, pa.ChunkedArray) else [labels] if _is_array(labels) else labels)
+        labels = [pa.array(labels.index.to_numpy(), from_pandas=False)]
     path = folder / f"labels-{number}.arrow"
-    kind, count = _write(path, arrays)
+    kind, count = _write(path, labels)
     file = File(path, path.stat().st_size, checksum_of(path))
     return {**file.about(), "kind": kind, "bin": bin, "zone": zone, "count": count}
-
-
-def _is_array(labels: Any) -> bool:
-    import pyarrow as pa
-
-    return isinstance(labels, pa.Array)
 
 
 def _write(path: Path, arrays: Iterable[Any]) -> tuple[str, int]:
@@ -183,7 +174,6 @@ def _arrow_type(kind: str) -> Any:
 
 
 def _as_index(column: Any, kind: str, path: Path) -> pd.Index:
-    """Labels as a pandas index."""
     import pandas as pd
 
     if kind == "string":
@@ -196,27 +186,13 @@ def _as_index(column: Any, kind: str, path: Path) -> pd.Index:
     return pd.Index(column.to_numpy())
 
 
-def _taken(column: Any, at: NDArray[np.intp]) -> Any:
-    import pyarrow as pa
-
-    return column.take(pa.array(at))
-
-
 def read_labels(file: File, line: Mapping[str, Any]) -> Labels:
     """The labels of an entry of store.json from :func:`write_labels`; the file is read when they are used."""
-    kind, count = line.get("kind"), line.get("count")
-    if not isinstance(kind, str) or kind not in KINDS or not _is_size(count):
-        raise ObservationError(f"{file.path.parent} is not a cell store of this version: its labels cannot be read")
-    told = with_bin(_nothing_like(kind), line.get("bin"), line.get("zone"))
-    return StoredLabels(None, told.bin, told.zone, file=file, kind=kind, count=int(count or 0))
-
-
-def _nothing_like(kind: str) -> pd.Index:
-    """An empty index of a kind."""
     import pandas as pd
 
-    return pd.Index(np.empty(0, dtype=object if kind == "string" else kind))
-
-
-def _is_size(number: Any) -> bool:
-    return isinstance(number, int) and not isinstance(number, bool) and 0 < number < 2**63
+    kind: Any = line.get("kind")
+    count: Any = line.get("count")
+    if kind not in KINDS or not is_number(count, whole=True) or not 0 < count < 2**63:
+        raise ObservationError(f"{file.path.parent} is not a cell store of this version: its labels cannot be read")
+    told = with_bin(pd.Index([], dtype=object if kind == "string" else kind), line.get("bin"), line.get("zone"))
+    return StoredLabels(None, told.bin, told.zone, file=file, kind=kind, count=count)

@@ -322,7 +322,6 @@ def _labelled(
 
 
 def _positions(table: Any, keys: list[Key], name: str) -> NDArray[np.int64]:
-    """Columns that hold positions."""
     columns = []
     for key in keys:
         what = f"{name}: column {key.column!r}"

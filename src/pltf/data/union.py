@@ -9,11 +9,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from pltf.data.aligned import widened
 from pltf.data.base import Observation
 from pltf.data.cell_index import Coords
 from pltf.data.coo import CooObservation
 from pltf.data.dense import DenseObservation
-from pltf.data.observe import observe
 from pltf.data.pattern import (
     MOST_KEPT,
     Bools,
@@ -36,22 +36,14 @@ def spread_out(seen: Observation, places: Mapping[int, NDArray[np.intp]], shape:
     """Extend data to more positions along some modes; the new cells are zeros.
 
     >>> import numpy as np
+    >>> from pltf.data.observe import observe
     >>> spread_out(observe(np.array([[3, 4]])), {0: np.array([2])}, (3, 2)).values.tolist()
     [[0, 0], [0, 0], [3, 4]]
     """
-    at = [places.get(mode, np.arange(size)) for mode, size in enumerate(seen.shape)]
-    wide: Observation
     if isinstance(seen, StoredObservation):
         raise ObservationError(f"{py:zeros} requires data in memory: prepare the store with {py:labels=} instead")
-    if isinstance(seen, CooObservation):
-        coords, missing = (_mapped(cells, at).T for cells in (seen.coords, seen.missing))
-        wide = observe((coords, seen.values), shape=shape, missing=missing)
-    else:
-        assert isinstance(seen, DenseObservation)
-        values, mask = np.zeros(shape, dtype=seen.values.dtype), np.ones(shape, dtype=bool)
-        values[np.ix_(*at)] = seen.values
-        mask[np.ix_(*at)] = True if seen.mask is None else seen.mask
-        wide = observe(values, mask)
+    at = [places.get(mode, np.arange(size)) for mode, size in enumerate(seen.shape)]
+    wide = widened("new", seen, at, [np.zeros(size, dtype=bool) for size in shape])
     return replace(wide, dims=seen.dims, labels=seen.labels)
 
 
@@ -74,6 +66,7 @@ def united(old: Pattern, shape: tuple[int, ...], new: Observation | None = None,
 def n_observed(pattern: Pattern) -> int:
     """Number of observed cells.
 
+    >>> from pltf.data.observe import observe
     >>> n_observed(observe(np.array([[1.0, np.nan]])).pattern())
     1
     """

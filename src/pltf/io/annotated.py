@@ -11,12 +11,12 @@ from pltf.data import observe
 from pltf.data.forms import warn_of_layers
 from pltf.data.sparse_parts import sparse_array
 from pltf.errors import ObservationError, PltfError, py
+from pltf.io.arrays import hdf5_size
 from pltf.io.columns import in_words
 from pltf.memory import Allowance
 from pltf.store.container import texts
 from pltf.store.inside import refuse_outside
 
-_COPIES = 2  # copies of an array at the peak memory use
 _SPARSE = {"csr_matrix": "csr", "csc_matrix": "csc"}
 
 
@@ -60,7 +60,6 @@ def _place(path: Path, file: Any, variable: str | None) -> tuple[Any, str | None
 
 
 def _matrix(path: Path, held: Any, allowance: Allowance) -> Any:
-    """Read a dense or sparse array."""
     if hasattr(held, "dtype"):
         _take(path, held, allowance)
         return np.asarray(held)
@@ -79,8 +78,7 @@ def _matrix(path: Path, held: Any, allowance: Allowance) -> Any:
 def _take(path: Path, held: Any, allowance: Allowance) -> None:
     if held.dtype.kind not in "iufb":
         raise PltfError(f"{path} must contain numbers, got {held.dtype}")
-    chunk = float(np.prod(held.chunks or (0,), dtype=float)) * held.dtype.itemsize
-    allowance.take(_COPIES * float(held.size) * max(held.dtype.itemsize, 8) + chunk)
+    allowance.take(hdf5_size(held))
 
 
 def _names(path: Path, frame: Any, allowance: Allowance) -> list[Any]:

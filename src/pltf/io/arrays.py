@@ -138,17 +138,17 @@ def _mat_73(path: Path, variable: str | None, allowance: Allowance) -> Any:
         names = [name for name, one in file.items() if _is_array(one)]
         one = file[_chosen(path, variable, names)]
         if not isinstance(one, h5py.Group):
-            allowance.take(_hdf5_size(one))
+            allowance.take(hdf5_size(one))
             return np.asarray(one).T
         for part in ("data", "ir", "jc"):
             if one[part].dtype.kind not in "iufb":  # an element of another type may be a whole list
                 raise ValueError(f"the part {part!r} of a sparse array must be numbers")
-            allowance.take(_hdf5_size(one[part]))
+            allowance.take(hdf5_size(one[part]))
         values, rows, starts = (np.asarray(one[part]) for part in ("data", "ir", "jc"))
         return matlab_sparse(values, rows, starts, int(one.attrs["MATLAB_sparse"]), str(path))
 
 
-def _hdf5_size(stored: Any) -> float:
+def hdf5_size(stored: Any) -> float:
     """The memory of an HDF5 array converted to float, and of one chunk, which may be larger."""
     chunk = math.prod(stored.chunks or ()) * float(stored.dtype.itemsize)
     return float(_COPIES * stored.size * max(stored.dtype.itemsize, 8) + chunk)
@@ -174,7 +174,8 @@ def read_netcdf(path: Path, variable: str | None, allowance: Allowance) -> Any:
     if is_saved(path):  # also checks that HDF5 can open the file
         raise PltfError(f"{path} is a fit or a search saved by pltf, but data are expected here")
     if h5py.is_hdf5(path):
-        with h5py.File(path, "r", rdcc_nbytes=_room(allowance)) as file:
+        cache = int(min(max(allowance.left, 0), 2**62))  # strings are read in parts, and their chunks may be large
+        with h5py.File(path, "r", rdcc_nbytes=cache) as file:
             refuse_outside(path, file)
             _take_labels(file, allowance)
     with warnings.catch_warnings(action="ignore"), xr.open_dataset(path, decode_timedelta=False) as data:
@@ -188,18 +189,13 @@ def read_netcdf(path: Path, variable: str | None, allowance: Allowance) -> Any:
     return array
 
 
-def _room(allowance: Allowance) -> int:
-    """Size of the HDF5 chunk cache in bytes: strings are read in parts, and their chunks may be large."""
-    return int(min(max(allowance.left, 0), 2**62))
-
-
 def _take_labels(file: Any, allowance: Allowance) -> None:
     """Check the memory of labels, which xarray reads at once; a string element may be large."""
     import h5py
 
     for one in file.values():
         if isinstance(one, h5py.Dataset) and one.is_scale:
-            allowance.take(_hdf5_size(one))
+            allowance.take(hdf5_size(one))
             if one.ndim and one.dtype.kind == "O":
                 if h5py.check_string_dtype(one.dtype) is None:
                     raise ValueError(f"labels must be strings or numbers, but {one.name} has another type")

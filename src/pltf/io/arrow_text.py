@@ -129,14 +129,13 @@ def _parsed(block: bytes, width: int, wanted: Sequence[int], separator: str) -> 
 
     names = [str(at) for at in range(width)]
     chosen = [names[at] for at in wanted]
-    table = arrow.read_csv(
+    return arrow.read_csv(
         pa.BufferReader(block),
         arrow.ReadOptions(column_names=names, block_size=len(block) + 1, use_threads=False),
         arrow.ParseOptions(delimiter=separator),
         arrow.ConvertOptions(include_columns=chosen, column_types=dict.fromkeys(chosen, _words())),
         memory_pool=pa.system_memory_pool(),  # the default pool of pyarrow keeps freed memory
     )
-    return table
 
 
 def _letters(column: Any) -> float:

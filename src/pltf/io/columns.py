@@ -5,22 +5,22 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
-from pltf.errors import PltfError
+from pltf.errors import ObservationError
 from pltf.hints import absent_column
 
 _NAMELESS = re.compile(r"|Unnamed: [0-9]+|__index_level_[0-9]+__")  # index columns written by other programs
 
 
-def refuse_absent(path: Path, wanted: Sequence[str], names: Sequence[str]) -> None:
+def refuse_absent(source: object, wanted: Sequence[str], names: Sequence[str]) -> None:
     """Raise an error for a missing or duplicate column."""
     times = Counter(names)
     for name in wanted:
         if not times[name]:
-            raise PltfError(f"{path} has no column {name!r}; it has {in_words(names)}{absent_column(name, names)}")
+            held = f"it has {in_words(names)}{absent_column(name, names)}"
+            raise ObservationError(f"{source} has no column {name!r}; {held}")
         if times[name] > 1:
-            raise PltfError(f"{path} has several columns {name!r}: rename them")
+            raise ObservationError(f"{source} has several columns {name!r}: rename them")
 
 
 def in_words(names: Sequence[str]) -> str:

@@ -51,7 +51,7 @@ def database_rows(
 ) -> Iterator[tuple[list[str], Iterator[list[Any]]]]:
     """The names and rows of some columns, or of all, of the result of a query."""
     with (_sqlite if kind == "sqlite" else _by_url)(path, reading, allowance) as (written, rows):
-        known = _plain(written, reading)
+        known = reading.header(written)
         refuse_absent(path, columns or (), known)
         wanted = [(at, name) for at, name in enumerate(known) if columns is None or name in columns]
         yield (
@@ -61,10 +61,6 @@ def database_rows(
                 for number, row in enumerate(rows, 1)
             ),
         )
-
-
-def _plain(names: Sequence[str], reading: Reading) -> list[str]:
-    return list(names) if reading.keep_blanks else [name.strip() for name in names]
 
 
 def _query(path: Path, query: str | None, tables: Sequence[str]) -> str:
@@ -155,7 +151,7 @@ def duckdb_batches(
     import pyarrow as pa
 
     with _duckdb(path, reading, allowance) as result:
-        names = _plain(result.columns, reading)
+        names = reading.header(result.columns)
         refuse_absent(path, columns or (), names)
         wanted = [at for at, name in enumerate(names) if columns is None or name in columns][:most]
         reader = result.to_arrow_reader(_BATCH)
@@ -166,10 +162,10 @@ def duckdb_batches(
             )
 
 
-def duckdb_columns(path: Path, kind: str, reading: Reading, allowance: Allowance) -> list[str]:
+def duckdb_columns(path: Path, reading: Reading, allowance: Allowance) -> list[str]:
     """The column names of the result of a query."""
     with _duckdb(path, reading, allowance) as result:
-        return _plain(result.columns, reading)
+        return reading.header(result.columns)
 
 
 _COMMENT = re.compile(r"\s+|--[^\n]*(\n|$)|/\*.*?\*/", re.DOTALL)

@@ -22,7 +22,6 @@ from pltf.memory import Allowance
 if TYPE_CHECKING:
     import pandas as pd
 
-READING = Reading()
 _SEPARATORS = ",\t;|"
 _ROWS, _CHARACTERS = 1 << 10, 1 << 22  # read at a time
 
@@ -75,7 +74,7 @@ def _refuse_ambiguous(column: WordColumn, path: Path, kind: str, reading: Readin
     raise PltfError(f"{path}: line {line} of column {name!r} has {word.strip()}, which is ambiguous: pass {choices}")
 
 
-def delimited_columns(path: Path, kind: str, allowance: Allowance, reading: Reading = READING) -> list[str]:
+def delimited_columns(path: Path, kind: str, allowance: Allowance, reading: Reading) -> list[str]:
     """The names of the columns."""
     with _table_rows(path, separator_of(path, kind, reading), reading, allowance) as (names, _):
         return names
@@ -102,16 +101,11 @@ def _table_rows(
     with opened(path, reading.encoding) as file:
         lines = Lines(file, allowance)
         reader = csv.reader(lines, delimiter=separator, strict=True)
-        names = header(next(filter(None, reader), []), reading)
+        names = reading.header(next(filter(None, reader), []))
         if not any(names):
             raise PltfError(f"{path} must begin with a header, the names of its columns")
         lines.row_ended()
         yield names, _whole_rows(reader, lines, len(names), path)
-
-
-def header(names: Sequence[str], reading: Reading) -> list[str]:
-    """Strip blanks around the names of columns, unless they are kept."""
-    return list(names) if reading.keep_blanks else [name.strip() for name in names]
 
 
 def _whole_rows(reader: Any, lines: Lines, width: int, path: Path) -> Iterator[Rows]:
@@ -130,7 +124,7 @@ def _whole_rows(reader: Any, lines: Lines, width: int, path: Path) -> Iterator[R
         yield rows
 
 
-def separator_of(path: Path, kind: str, reading: Reading = READING) -> str:
+def separator_of(path: Path, kind: str, reading: Reading) -> str:
     """The column separator: the most frequent candidate in the first line, outside quotes."""
     if kind == "tsv":
         return "\t"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _MAGIC = b"ARROW1\0\0"
-_RECORDS, _DICTIONARY = 3, 2  # message types
+_DICTIONARY = 2  # a message type
 
 
 def read_feather(
@@ -78,9 +78,8 @@ def _sizes(file: Any) -> Iterator[float]:
     import pyarrow as pa
 
     for message in pa.ipc.MessageReader.open_stream(file):
-        body = message.body
         if message.type in ("record batch", "dictionary"):
-            yield _unpacked(memoryview(message.metadata), memoryview(body))
+            yield _unpacked(memoryview(message.metadata), memoryview(message.body))
 
 
 def _unpacked(head: memoryview, body: memoryview) -> float:
@@ -112,12 +111,10 @@ class _Flat:
         return self._at + offset if offset else None
 
     def byte(self, number: int) -> int:
-        """Read a byte field."""
         at = self._field(number)
         return 0 if at is None else self._data[at]
 
     def table(self, number: int) -> _Flat | None:
-        """Read a table field."""
         at = self._field(number)
         return None if at is None else _Flat(self._data, at + struct.unpack_from("<I", self._data, at)[0])
 

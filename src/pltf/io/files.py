@@ -9,12 +9,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pltf.errors import PltfError, py
+from pltf.errors import PltfError, choice, py
 from pltf.io.annotated import read_annotated
 from pltf.io.arrays import read_mat, read_netcdf, read_npy, read_npz
 from pltf.io.columns import refuse_absent
 from pltf.io.databases import database_rows, duckdb_batches, duckdb_columns, read_duckdb
-from pltf.io.delimited import delimited_columns, header, line_of, read_delimited
+from pltf.io.delimited import delimited_columns, line_of, read_delimited
 from pltf.io.feather import feather_batches, feather_columns, read_feather
 from pltf.io.json_lines import json_rows, line_of_record
 from pltf.io.listed import read_tns
@@ -122,21 +122,23 @@ def _table_reader(
     allowance: Allowance,
     most: int | None,
 ) -> pd.DataFrame:
-    """Read a table from a file."""
     if kind in ("csv", "tsv"):
         return read_delimited(path, kind, reading, columns, keys, allowance, most)
-    if kind in ("parquet", "feather"):
-        read, raw = (read_parquet, parquet_columns) if kind == "parquet" else (read_feather, feather_columns)
-        written = raw(path)
-        plain = header(written, reading)
-        refuse_absent(path, columns or (), plain)
-        wanted = None if columns is None else [one for one, name in zip(written, plain, strict=True) if name in columns]
-        table = read(path, wanted, allowance, most)
-        return table.set_axis(header([str(one) for one in table.columns], reading), axis=1)
+    if kind in _ARROW:
+        read, raw = _ARROW[kind]
+        table = read(path, None if columns is None else _written(path, raw(path), reading, columns), allowance, most)
+        return table.set_axis(reading.header(map(str, table.columns)), axis=1)
     if kind == "duckdb":
         return read_duckdb(path, reading, columns, allowance, most)
     with _ROWS[kind](path, kind, reading, columns, allowance) as (names, rows):
         return as_table(path, names, rows, columns, allowance, most)
+
+
+def _written(path: Path, names: Sequence[str], reading: Reading, columns: Sequence[str]) -> list[str]:
+    """The wanted columns as the file has them, possibly with blanks around them."""
+    plain = reading.header(names)
+    refuse_absent(path, columns, plain)
+    return [one for one, name in zip(names, plain, strict=True) if name in columns]
 
 
 def table_batches(path: Path, kind: str, reading: Reading, columns: Sequence[str]) -> Iterator[Any]:
@@ -146,7 +148,9 @@ def table_batches(path: Path, kind: str, reading: Reading, columns: Sequence[str
         if kind == "duckdb":
             yield from duckdb_batches(path, reading, columns, allowance)
         elif kind == "feather":
-            yield from feather_batches(path, columns, allowance)
+            wanted = _written(path, feather_columns(path), reading, columns)
+            for table in feather_batches(path, wanted, allowance):
+                yield table.rename_columns(reading.header(table.column_names))
         else:
             with _ROWS[kind](path, kind, reading, columns, allowance) as (names, rows):
                 yield from in_batches(path, names, rows, columns, reading.limit)
@@ -157,7 +161,7 @@ def kind_of(path: Path, reading: Reading) -> str:
     if getattr(path, "url", None) is not None:
         kind = "sql"
     else:
-        kind = guess(path, reading.encoding) if reading.format is None else _known(reading.format)
+        kind = guess(path, reading.encoding) if reading.format is None else choice("format", reading.format, FORMATS)
         beginning(path, reading.encoding if kind in TEXTS else None)
     reading.check(path, kind)
     return kind
@@ -208,19 +212,17 @@ def _first_line(begin: bytes) -> bytes:
     return next((line for line in lines if line and not line.startswith(b"#")), b"")
 
 
-def _known(format: Any) -> str:
-    if format not in FORMATS:
-        raise PltfError(f"{py:format} must be one of {', '.join(map(repr, FORMATS))}; got {format!r}")
-    return str(format)
-
-
 def table_columns(path: Path, kind: str, reading: Reading | None = None) -> list[str]:
     """The columns of a table in a file."""
     reading = reading or Reading()
     allowance = Allowance(path, reading.limit)
     with readable(path, kind, reading.encoding):
-        if kind in _COLUMNS:
-            return _COLUMNS[kind](path, kind, reading, allowance)
+        if kind in ("csv", "tsv"):
+            return delimited_columns(path, kind, allowance, reading)
+        if kind in _ARROW:
+            return reading.header(_ARROW[kind][1](path))
+        if kind == "duckdb":
+            return duckdb_columns(path, reading, allowance)
         with _ROWS[kind](path, kind, reading, None, allowance) as (names, _):
             return names
 
@@ -236,16 +238,9 @@ def place_of(path: Path, kind: str, reading: Reading, row: int) -> str:
     return f"{'record' if kind == 'json' else 'row'} {row + 1}"
 
 
-_COLUMNS: dict[str, Callable[[Path, str, Reading, Allowance], list[str]]] = {
-    "csv": lambda path, kind, reading, allowance: delimited_columns(path, kind, allowance, reading),
-    "tsv": lambda path, kind, reading, allowance: delimited_columns(path, kind, allowance, reading),
-    "parquet": lambda path, kind, reading, allowance: header(parquet_columns(path), reading),
-    "feather": lambda path, kind, reading, allowance: header(feather_columns(path), reading),
-    "duckdb": duckdb_columns,
-}
-_ROWS: dict[
-    str, Callable[..., AbstractContextManager[tuple[list[str], Iterator[Sequence[Any]]]]]
-] = {  # context managers of names and rows
+NamesAndRows = AbstractContextManager[tuple[list[str], Iterator[Sequence[Any]]]]
+_ARROW = {"parquet": (read_parquet, parquet_columns), "feather": (read_feather, feather_columns)}
+_ROWS: dict[str, Callable[..., NamesAndRows]] = {
     "excel": workbook_rows,
     "jsonl": json_rows,
     "json": json_rows,

@@ -39,7 +39,6 @@ class Element(NamedTuple):
     order: Order
 
     def numbers(self) -> NDArray[Any]:
-        """The numbers of the element."""
         if self.kind not in _TYPES:
             raise ValueError(f"expected numbers, got an element of type {self.kind}")
         return np.frombuffer(self.content, np.dtype(_TYPES[self.kind]).newbyteorder(self.order))

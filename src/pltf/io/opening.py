@@ -140,7 +140,6 @@ def zip_kind(path: Path) -> str | None:
 
 
 def _only_member(path: Path) -> ZipInfo:
-    """The one file in an archive."""
     with ZipFile(path) as archive:
         files = [one for one in archive.infolist() if not one.is_dir() and not _is_litter(one.filename)]
     if len(files) != 1:
@@ -192,7 +191,6 @@ class _Recoded(RawIOBase):
         self._decode = codecs.getincrementaldecoder(encoding)().decode
 
     def readable(self) -> bool:
-        """Always true."""
         return True
 
     def readinto(self, into: Any) -> int:
@@ -206,6 +204,5 @@ class _Recoded(RawIOBase):
         return size
 
     def close(self) -> None:
-        """Also close the file."""
         self._file.close()
         super().close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from pltf.io.opening import checked_encoding
 
 TEXTS = ("csv", "tsv", "tns", "jsonl", "json")
 DATABASES = ("sqlite", "duckdb", "sql")
-ARRAYS = ("npz", "mat", "netcdf", "h5ad", "h5mu")
+ARRAYS = ("npz", "mat", "netcdf", "h5ad", "h5mu", "zarr")
 # Which options go with which formats.
 GO_WITH = {
     "variable": ARRAYS,
@@ -39,6 +40,10 @@ class Reading:
         if self.decimal is not None:
             choice("decimal", self.decimal, (".", ","))
         object.__setattr__(self, "encoding", checked_encoding(self.encoding))
+
+    def header(self, names: Iterable[str]) -> list[str]:
+        """The names of columns without blanks around them, unless they are kept."""
+        return list(names) if self.keep_blanks else [name.strip() for name in names]
 
     def check(self, path: Path, kind: str) -> None:
         """Refuse what does not go with a format."""

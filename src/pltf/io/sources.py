@@ -14,7 +14,7 @@ from pltf.io.databases import is_url, without_password
 from pltf.memory import Allowance
 
 _Plain: Any = type(Path())
-_FILES = {"sqlite": "sqlite", "duckdb": "duckdb"}  # URLs of files that are read without SQLAlchemy
+_FILES = ("sqlite", "duckdb")  # URLs of files that are read without SQLAlchemy
 _BLOCK = 1 << 20
 _PIPED = "standard input"
 

@@ -46,7 +46,7 @@ def _names(path: Path, reading: Reading, rows: Iterator[tuple[int, Cells]]) -> l
         names.pop()
     if not names:
         raise PltfError(f"{path}: the sheet must begin with a header, but it is empty")
-    return names if reading.keep_blanks else [name.strip() for name in names]
+    return reading.header(names)
 
 
 @contextmanager

@@ -29,7 +29,7 @@ _SIGN = "pltf"
 _MARK, _END = b"\x89HDF\r\n\x1a\n", b"pltf checksum "
 _CHECK, _PART = 16, 1 << 20  # bytes of a checksum, and bytes read at a time to compute it
 _ABOUT, _GROUP = "about.json", "pltf."  # the dot makes collisions with names of indices and factors impossible
-_PACKED = 1 << 16  # arrays with at least this many entries are compressed
+_PACKED = 1 << 16  # arrays of integers with at least this many entries are compressed
 _NAME = 100  # bytes of the file name that are used for the temporary name
 _TEXTS = 1000  # number read at a time
 _STRING = 24  # bytes per string in addition to its characters: its position in the file, and in memory
@@ -184,15 +184,12 @@ def _fill(group: Any, box: Box) -> None:
     for key, array in box.arrays.items():
         order = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
         names = tuple(box.dims[key][axis] for axis in order)
-        packing = {"compression": "gzip", "compression_opts": 1, "shuffle": True} if _worth_packing(array) else {}
+        packed = array.size >= _PACKED and array.dtype.kind in "iu"
+        packing = {"compression": "gzip", "compression_opts": 1, "shuffle": True} if packed else {}
         dtype = text if array.dtype == object else array.dtype
         stored = group.create_variable(key, names, dtype, data=array.transpose(order), **packing)
         stored.attrs.update({**box.attrs[key], "axes": np.argsort(order)} if array.ndim > 1 else box.attrs[key])
     group.create_variable(_ABOUT, (), text, data=np.array(as_text(box.about), dtype=object))
-
-
-def _worth_packing(array: NDArray[Any]) -> bool:
-    return array.size >= _PACKED and array.dtype.kind in "iu"
 
 
 def sign(path: Path) -> None:

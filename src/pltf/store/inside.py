@@ -8,16 +8,18 @@ from typing import Any
 from pltf.errors import PltfError
 
 
-def outside(file: Any) -> str | None:
-    """Name of an object that an open HDF5 file reads from another file; None if the file is self-contained.
+def refuse_outside(path: Path, file: Any) -> None:
+    """Reject a file that would make us read another file: its sender may not be allowed to see that one.
 
     A soft link points to a name in the same file; it can leave the file only through an external link.
 
     >>> import h5py, io
     >>> with h5py.File(io.BytesIO(), "w") as file:
     ...     file["link"] = h5py.ExternalLink("other.nc", "/")
-    ...     outside(file)
-    'link'
+    ...     refuse_outside(Path("a.nc"), file)
+    Traceback (most recent call last):
+        ...
+    pltf.errors.PltfError: a.nc takes 'link' from another file, which is unsupported: store it inside
     """
     import h5py
 
@@ -27,12 +29,6 @@ def outside(file: Any) -> str | None:
     def lies_out(name: str, one: Any) -> str | None:
         return name if isinstance(one, h5py.Dataset) and (one.is_virtual or one.external) else None
 
-    found: str | None = file.id.links.visit(leads_out, info=True) or file.visititems(lies_out)
-    return found
-
-
-def refuse_outside(path: Path, file: Any) -> None:
-    """Reject a file that would make us read another file: its sender may not be allowed to see that one."""
-    name = outside(file)
+    name = file.id.links.visit(leads_out, info=True) or file.visititems(lies_out)
     if name is not None:
         raise PltfError(f"{path} takes {name!r} from another file, which is unsupported: store it inside")

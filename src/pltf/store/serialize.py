@@ -19,7 +19,7 @@ from pltf.data.stored import StoredPattern
 from pltf.engines.base import Counts
 from pltf.errors import PltfError
 from pltf.fit import Fit, Sampled, masses
-from pltf.gamma import Array, Gamma
+from pltf.gamma import PARTS, Array, Gamma
 from pltf.inference.factors import Factors, frozen
 from pltf.inference.run import Row, Run
 from pltf.inference.state import Pace, State, Trail
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Indices = Mapping[str, tuple[str, ...]]  # indices of every factor
-PARTS = ("E", "L", "C", "D")  # parts of a state
-WORDS = {"E": "mean", "L": "geomean", "C": "shape", "D": "scale"}  # their names in files
+_STATE = {"E": "mean", "L": "geomean", "C": "shape", "D": "scale"}  # parts of a state and their names in files
 
 
 # -- states -------------------------------------------------------------------------------------
@@ -40,14 +39,14 @@ WORDS = {"E": "mean", "L": "geomean", "C": "shape", "D": "scale"}  # their names
 
 def put_state(box: Box, state: State, indices: Indices) -> None:
     """Store a state with its acceleration, so that a resumed run gives identical results."""
-    for part in PARTS:
+    for part, word in _STATE.items():
         for a, array in getattr(state, part).items():
-            box.put(f"{a}.{WORDS[part]}", array, indices[a])
+            box.put(f"{a}.{word}", array, indices[a])
     for a, array in state.counts.by_factor.items():
         box.put(f"{a}.counts", array, indices[a])
     put_priors(box, state.priors)
     box.about["state"] = {
-        **{part: list(getattr(state, part)) for part in PARTS},
+        **{part: list(getattr(state, part)) for part in _STATE},
         "counts": list(state.counts.by_factor),
         "log_term": state.counts.log_term,
         "objective": state.objective,
@@ -60,12 +59,11 @@ def put_state(box: Box, state: State, indices: Indices) -> None:
 def get_state(box: Box, shapes: Mapping[str, tuple[int, ...]]) -> State:
     """Read a stored state."""
     about = box.about["state"]
-    E, L, C, D = (set(about[part]) for part in PARTS)
+    E, L, C, D = (set(about[part]) for part in _STATE)
     if not E == L == set(shapes) or not C == D <= E:
         raise ValueError("some factors are missing")
-
     return State(
-        **{part: _factors(box, about[part], WORDS[part], shapes) for part in PARTS},
+        **{part: _factors(box, about[part], word, shapes) for part, word in _STATE.items()},
         counts=Counts(_factors(box, about["counts"], "counts", shapes), float(about["log_term"])),
         priors=get_priors(box, shapes),
         objective=float(about["objective"]),
@@ -169,7 +167,6 @@ _CHAIN, _DRAW, _SWEPT = "run.chain", "run.draw", "run.swept"  # axes
 
 
 def _put_draws(box: Box, fit: Fit, sampled: Sampled) -> None:
-    """Store the draws of a Gibbs fit."""
     for a, array in fit.draws.items():
         box.put(f"{a}.draws", array, (_CHAIN, _DRAW, *fit.model.factors[a]))
     for index, array in sampled.mass.items():
@@ -259,7 +256,7 @@ def put_priors(box: Box, priors: Mapping[str, Gamma]) -> None:
     about: dict[str, dict[str, Any]] = {}
     for a, prior in priors.items():
         about[a] = {"learn": prior.learn, "tie": prior.tie}
-        for part in ("shape", "mean"):
+        for part in PARTS:
             value = np.asarray(getattr(prior, part))
             if value.ndim:
                 box.put(f"{a}.prior.{part}", value)
@@ -271,7 +268,7 @@ def get_priors(box: Box, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Gam
     """Read the stored priors."""
     priors = {}
     for a, about in box.about["priors"].items():
-        shape, mean = (box.get(f"{a}.prior.{p}") if about[p] is None else float(about[p]) for p in ("shape", "mean"))
+        shape, mean = (box.get(f"{a}.prior.{p}") if about[p] is None else float(about[p]) for p in PARTS)
         prior = Gamma(shape, mean, learn=about["learn"], tie=about["tie"])
         prior.broadcast(shapes[a])
         priors[a] = prior

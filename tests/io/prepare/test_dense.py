@@ -109,6 +109,8 @@ def test_refusals(tmp_path: Path) -> None:
     source, _ = written(drawn(0.0), "hdf5", tmp_path)
     assert "has several arrays" in refusal(source, tmp_path / "cells")
     assert "has no array 'Y'; it has deep/X, other" in refusal(source, tmp_path / "cells", variable="Y")
+    source, _ = written(drawn(0.0), "zarr", tmp_path)
+    assert "query cannot be used here" in refusal(source, tmp_path / "cells", query="X")
     (tmp_path / "nothing").mkdir()
     (tmp_path / "nothing" / "zarr.json").write_text("{")
     assert "cannot be read as Zarr" in refusal(tmp_path / "nothing", tmp_path / "cells")
@@ -143,6 +145,11 @@ def test_frostt(tmp_path: Path) -> None:
     ):
         path.write_text(text)
         assert why in refusal(path, tmp_path / "no")
+    path.write_text("1 2 1 # Zoë\n", encoding="utf-16")
+    pltf.prepare(path, tmp_path / "wide", encoding="utf-16")
+    assert stored(tmp_path / "wide").cells == {(0, 1): 1.0}
+    path.write_text("# Zoë\n1 2 1\n", encoding="cp1252")
+    assert "x.tns is not valid UTF-8 text: set encoding=" in refusal(path, tmp_path / "no")
 
 
 def test_a_masked_array_has_missing_cells(tmp_path: Path) -> None:

@@ -113,7 +113,11 @@ def test_of_batches_that_are_not_alike(tmp_path: Path) -> None:
     told = refusal(iter([EVENTS, EVENTS.assign(user=[1, 2, 3])]), tmp_path / "cells", dims=["user"])
     assert told.endswith("must have one type, but it has text in the first batch and whole numbers in batch 2")
     told = refusal(iter([EVENTS, EVENTS[["n"]]]), tmp_path / "cells", dims=["user"])
-    assert told == "data must have a column 'user'; it has n"
+    assert told == "data has no column 'user'; it has n"
+    twice = pa.table([["a"], ["b"], [1]], names=["user", "user", "n"])
+    for source in (twice, iter(twice.to_batches()), twice.to_pandas()):
+        told = refusal(source, tmp_path / "cells", dims=["user"], value="n")
+        assert told == "data has several columns 'user': rename them"
     assert "data has no rows" in refusal(iter([]), tmp_path / "cells", dims=["user"])
     assert "data has no rows" in refusal(iter([EVENTS[:0]]), tmp_path / "cells", dims=["user"])
     assert "must yield tables or Arrow batches, got int" in refusal(iter([1]), tmp_path / "cells", dims=["user"])
@@ -125,6 +129,13 @@ def test_of_batches_that_are_not_alike(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="the source broke"):
         pltf.prepare(broken(), tmp_path / "cells", dims=["user"])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_of_text_in_another_encoding(tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text(",,\n1,2,3\n", encoding="utf-16")
+    told = refusal(file, tmp_path / "cells", dims=["user"], encoding="utf-16")
+    assert told == f"{file} must begin with a header, the names of its columns"
 
 
 @pytest.mark.parametrize(
@@ -149,6 +160,9 @@ def test_of_batches_that_are_not_alike(tmp_path: Path) -> None:
         ({"dims": ["user"], "memory_limit": 1000}, "memory_limit must be a number of bytes, at least"),
         ({"dims": ["user"], "threads": 0}, "threads must be a whole number of at least 1"),
         ({"dims": ["user"], "variable": "X"}, "variable requires a file of arrays"),
+        ({"dims": ["user"], "sheet": "X"}, "sheet requires a workbook, got 'X'"),
+        ({"dims": ["user"], "query": "X"}, "query requires a database, got 'X'"),
+        ({"dims": ["user"], "encoding": "cp1252"}, "encoding requires a text file, got 'cp1252'"),
         ({"dims": ["user"], "connection": 3}, "connection must be a DuckDB connection"),
     ],
 )
@@ -161,6 +175,8 @@ def test_of_sql(tmp_path: Path) -> None:
         for query in ("SELECT FROM", "SELECT * FROM nothing"):
             told = refusal(query, tmp_path / "cells", dims=["i"], connection=connection)
             assert told.startswith("source ")
+        told = refusal("SELECT 1", tmp_path / "cells", dims=["i"], connection=connection, query="x")
+        assert told == "query requires a database, got 'x'"
 
 
 def test_of_data_that_would_lose_something(tmp_path: Path) -> None:

@@ -275,6 +275,27 @@ def written(table: pd.DataFrame, kind: str, folder: Path) -> tuple[Any, dict[str
     return path, {"encoding": encoding}
 
 
+def test_columns_of_feather_files(tmp_path: Path) -> None:
+    feather = required("pyarrow.feather")
+    feather.write_feather(pa.table({" user ": ["a", "b"], "n": [1, 2]}), tmp_path / "a.feather")
+    feather.write_feather(pa.table({"user": ["b"], "m": [3]}), tmp_path / "b.feather")
+    feather.write_feather(pa.table([["a"], ["b"], [1]], names=["user", "user", "n"]), tmp_path / "twice.feather")
+    asked: dict[str, Any] = {"dims": ["user"], "value": "n"}
+    pltf.prepare(tmp_path / "a.feather", tmp_path / "cells", **asked)
+    assert stored(tmp_path / "cells").labels["user"].names() == ["a", "b"]
+    told = refusal([tmp_path / "a.feather", tmp_path / "b.feather"], tmp_path / "no", **asked)
+    assert f"{tmp_path / 'b.feather'} has no column 'n'; it has user, m" in told
+    assert "has several columns 'user'" in refusal(tmp_path / "twice.feather", tmp_path / "no", **asked)
+
+
+@pytest.mark.parametrize("labels", [[" ann", "bob "], ["ann", "bob"]])
+def test_blanks_of_given_labels(labels: list[str], tmp_path: Path) -> None:
+    table = pd.DataFrame({"user": ["bob ", " ann"], "n": [1, 2]})
+    how: dict[str, Any] = {"dims": ["user"], "value": "n", "labels": {"user": labels}}
+    pltf.prepare(table, tmp_path / "cells", **how)
+    assert_same(tmp_path / "cells", pltf.observe(table, **how))
+
+
 def test_categories_are_labels_in_their_order(tmp_path: Path) -> None:
     words = pd.Categorical(["low", "high", "low"], categories=["low", "middle", "high"])
     table = pd.DataFrame({"size": words, "who": ["a", "b", "b"]})

@@ -122,24 +122,20 @@ class Runs:
         return cls(keys, sums, *(np.concatenate([getattr(one, n) for one in some]) for n in ("rows", "absent")))
 
 
+@dataclass(kw_only=True)
 class Cells:
     """Takes sorted rows and writes parts."""
 
-    def __init__(
-        self,
-        writer: StoreWriter,
-        packing: Packing,
-        cells_of_a_part: int,
-        *,
-        counted: bool,
-        whole: bool,
-        duplicates: str,
-        unlisted: str,
-        called: Callable[[Keys], str],
-    ) -> None:
-        self._writer, self._packing, self._size = writer, packing, cells_of_a_part
-        self._counted, self._whole, self._twice, self._unlisted = counted, whole, duplicates, unlisted
-        self._called = called
+    writer: StoreWriter
+    packing: Packing
+    size: int  # cells of a part
+    counted: bool
+    whole: bool
+    duplicates: str
+    unlisted: str
+    called: Callable[[Keys], str]
+
+    def __post_init__(self) -> None:
         self._open: Runs | None = None  # the last cell, which may continue
         self._waiting: list[Runs] = []
         self._missing: list[Keys] = []
@@ -158,17 +154,16 @@ class Cells:
             self._put(self._open)
         if self._n_waiting:
             self._write(Runs.joined(self._waiting))
-        modes = len(self._packing.order)
+        modes = len(self.packing.order)
         if not self._missing:
             return np.empty((modes, 0), dtype=np.int32)
-        return np.stack(self._packing.columns(np.concatenate(self._missing, axis=1)))
+        return np.stack(self.packing.columns(np.concatenate(self._missing, axis=1)))
 
     def _put(self, runs: Runs) -> None:
-        """Take complete cells."""
         self._refuse_twice(runs)
         hole = runs.absent > 0
         if hole.any():
-            if self._unlisted == "zero":
+            if self.unlisted == "zero":
                 self._missing.append(runs.keys[:, hole])
                 self._n_missing += int(hole.sum())
             if self._n_missing > MOST_MISSING:
@@ -183,16 +178,16 @@ class Cells:
 
     def _cut(self) -> None:
         """Write complete parts: each ends where a position of the owned mode ends."""
-        if self._n_waiting < self._size:
+        if self._n_waiting < self.size:
             return
-        own = self._packing.owners
+        own = self.packing.owners
         if own(self._waiting[0].keys[:, :1])[0] == own(self._waiting[-1].keys[:, -1:])[0]:
             return  # only one position so far
         runs = Runs.joined(self._waiting)
         owners = own(runs.keys)
         begin, last = 0, int(np.searchsorted(owners, owners[-1]))  # the last position may continue
-        while last - begin and owners.size - begin >= self._size:
-            at = int(np.searchsorted(owners, owners[min(begin + self._size, owners.size - 1)]))
+        while last - begin and owners.size - begin >= self.size:
+            at = int(np.searchsorted(owners, owners[min(begin + self.size, owners.size - 1)]))
             if at <= begin:  # a position with more cells than a part
                 at = int(np.searchsorted(owners, owners[begin], side="right"))
             at = min(at, last)
@@ -201,31 +196,31 @@ class Cells:
         self._waiting, self._n_waiting = [runs[begin:]], owners.size - begin
 
     def _write(self, runs: Runs) -> None:
-        self._writer.widen(narrowest(runs.sums, self._whole))
-        self._writer.add(self._packing.columns(runs.keys), runs.sums)
+        self.writer.widen(narrowest(runs.sums, self.whole))
+        self.writer.add(self.packing.columns(runs.keys), runs.sums)
 
     def _refuse_twice(self, runs: Runs) -> None:
         """Raise an error for cells with several rows that must not be summed."""
-        if self._counted:
+        if self.counted:
             return
         again = runs.rows > 1
-        if self._twice == "sum":
+        if self.duplicates == "sum":
             again &= (runs.absent > 0) & (runs.absent < runs.rows)
         if again.any():
             advice = "one of its rows has no value"
-            if self._twice != "sum":
+            if self.duplicates != "sum":
                 advice = f"pass {py:duplicates='sum'}{py_only: to pltf.prepare} to add them up"
-            cell = self._called(runs.keys[:, [int(np.argmax(again))]])
+            cell = self.called(runs.keys[:, [int(np.argmax(again))]])
             raise ObservationError(f"cell {cell} is listed more than once; {advice}")
 
     def _refuse_large(self, runs: Runs) -> None:
         """Raise an error for sums that float64 cannot represent."""
         wrong = ~np.isfinite(runs.sums)
-        if self._whole:
+        if self.whole:
             wrong |= (runs.sums >= EXACT) & (runs.rows > 1)
         if wrong.any():
-            cell = self._called(runs.keys[:, [int(np.argmax(wrong))]])
-            limit = "less than 2**53, or float64 would round them" if self._whole else "less than 1.8e308"
+            cell = self.called(runs.keys[:, [int(np.argmax(wrong))]])
+            limit = "less than 2**53, or float64 would round them" if self.whole else "less than 1.8e308"
             raise ObservationError(f"the values of cell {cell} must add up to {limit}")
 
 

@@ -77,7 +77,6 @@ def coded(column: Column, folder: Path, known: Labels | None) -> Mode:
 
 
 def _refuse_absent(column: Column) -> None:
-    """Raise an error for rows without a label."""
     absent = f"{column.cell} IS NULL" + (f" OR isnan({column.cell})" if column.kind.name == "real" else "")
     # Not WHERE: Parquet statistics ignore NaN, and DuckDB would skip these rows.
     count = column.one(f"SELECT count_if({absent}) FROM {column.rows.table} r")[0]
@@ -263,6 +262,6 @@ def _refuse_unknown(column: Column, mode: Mode, labels: Labels) -> None:
         f"SELECT {column.cell} FROM {column.rows.table} r {joins} WHERE {mode.code} IS NULL LIMIT 1"
     )
     if found:
-        known = f"one of its {len(labels):,} labels, {repr(labels)[len('<Labels ') : -1]}"
+        known = f"one of its {len(labels):,} labels, {labels.summary}"
         where = column.rows.where(column.database, f"CAST({column.cell} AS VARCHAR) = {quoted(str(found[0][0]))}")
         raise ObservationError(f"{column.what} has {shown(found[0][0])}{where}, which is not {known}")

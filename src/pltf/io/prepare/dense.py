@@ -5,28 +5,29 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pltf.data.labels import Labels, known_labels
+from pltf.data.labels import known_labels
 from pltf.data.numeric import find_bad
 from pltf.data.tables import Key
 from pltf.errors import ObservationError, PltfError, py
 from pltf.io.columns import in_words
+from pltf.io.opening import readable
 from pltf.io.prepare.cells import MOST_MISSING
 from pltf.io.prepare.database import Database
-from pltf.io.prepare.sources import ROWS_TABLE, VALUE, Kind, Rows
+from pltf.io.prepare.sources import ROWS_TABLE, VALUE, Kind, Known, Rows, Source
 from pltf.store.inside import refuse_outside
 
 _CELLS = 1 << 22  # of a block
 _OF_ZARR = ("zarr.json", ".zarray", ".zgroup")
 
 
-class DenseArray:
+class DenseArray(Source):
     """An array in which NaN is missing and zero is a value."""
 
     def __init__(
@@ -35,7 +36,7 @@ class DenseArray:
         name: str,
         files: Sequence[Path] = (),
         dims: Sequence[str] = (),
-        labels: Mapping[str, Labels] | None = None,
+        labels: Known | None = None,
     ) -> None:
         if not isinstance(array.dtype, np.dtype):
             known = "NumPy, HDF5, Zarr, Dask or xarray"
@@ -51,19 +52,16 @@ class DenseArray:
         self.unlisted, self.dims, self._labels = "zero", tuple(dims), dict(labels or {})
 
     def columns(self) -> list[str]:
-        """Default names of the axes."""
         return [f"i{axis}" for axis in range(self._array.ndim)]
 
-    def labels(self, keys: Sequence[Key]) -> Mapping[str, Labels]:
-        """Those of an xarray.DataArray; other arrays have none."""
+    def labels(self, keys: Sequence[Key]) -> Known:
         named = zip(keys, self.dims, strict=True) if self.dims else ()
         return {key.dim: self._labels[dim] for key, dim in named if dim in self._labels}
 
     def sizes(self) -> tuple[int, ...]:
-        """Its shape."""
         return tuple(map(int, self._array.shape))
 
-    def rows(self, database: Database, keys: Sequence[Key], value: str | None) -> Rows:
+    def rows(self, database: Database, keys: Sequence[Key], value: str | None, known: Known) -> Rows:
         """A table of the cells to list."""
         import pyarrow as pa
 
@@ -150,12 +148,8 @@ def of_xarray(array: Any, name: str) -> DenseArray:
 
 def of_npy(path: Path) -> DenseArray:
     """A .npy file, memory-mapped."""
-    try:
+    with readable(path, "npy"):
         return DenseArray(np.load(path, mmap_mode="r", allow_pickle=False), str(path), [path])
-    except (OSError, ValueError) as reason:
-        if isinstance(reason, PltfError):
-            raise
-        raise PltfError(f"{path} cannot be read as npy: {' '.join(str(reason).split())}") from None
 
 
 def of_zarr(path: Path, variable: str | None) -> DenseArray:
@@ -166,10 +160,8 @@ def of_zarr(path: Path, variable: str | None) -> DenseArray:
         raise PltfError(f"{path} needs zarr to be read: pip install zarr") from None
     if not any((path / name).exists() for name in _OF_ZARR):
         raise PltfError(f"{path} is a folder, and it has no Zarr array: name files, such as '{path / '*.parquet'}'")
-    try:
+    with readable(path, "Zarr"):
         held = zarr.open(str(path), mode="r")
-    except Exception as reason:  # a damaged folder can raise anything
-        raise PltfError(f"{path} cannot be read as Zarr: {' '.join(str(reason).split())[:200]}") from None
     if hasattr(held, "dtype"):
         if variable is not None:
             raise PltfError(f"{path} has one array: {py:variable} must be None")
@@ -181,10 +173,8 @@ def of_hdf5(path: Path, variable: str | None) -> DenseArray:
     """A dataset of an HDF5 file, which stays open while the array is in use."""
     import h5py
 
-    try:
+    with readable(path, "HDF5"):
         file = h5py.File(path, "r")
-    except OSError as reason:
-        raise PltfError(f"{path} cannot be read as HDF5: {' '.join(str(reason).split())}") from None
     refuse_outside(path, file)
     found: list[str] = []
     file.visititems(lambda name, one: found.append(name) if isinstance(one, h5py.Dataset) and one.ndim else None)

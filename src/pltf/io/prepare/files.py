@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from pltf.data.labels import Labels
 from pltf.data.numeric import EXACT
 from pltf.data.tables import Key
 from pltf.errors import ObservationError, PltfError
@@ -16,7 +15,8 @@ from pltf.io.columns import refuse_absent
 from pltf.io.delimited import delimited_columns, separator_of
 from pltf.io.opening import packing_of, readable, unpacked
 from pltf.io.prepare.database import Database, named, quoted
-from pltf.io.prepare.sources import BAD, ROWS_TABLE, VALUE, Kind, Rows, kind_of, name_of, same_kinds
+from pltf.io.prepare.sources import BAD, ROWS_TABLE, VALUE, Kind, Known, Rows, Source, kind_of, name_of, same_kinds
+from pltf.io.reading import Reading
 from pltf.io.word_columns import NO_VALUE, TRUTH, number_in
 from pltf.memory import Allowance
 
@@ -24,20 +24,13 @@ _GLOB = frozenset("*?[")
 _NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
 
 
-class FileTable:
+class FileTable(Source):
     """Tables in files of one format."""
 
     def __init__(self, files: Sequence[Path], links: Path) -> None:
         self.original = list(files)
-        self.files = [_as_read(file, links / f"source-{number}") for number, file in enumerate(files)]
+        self.files: list[Path] = [_as_read(file, links / f"source-{number}") for number, file in enumerate(files)]
         self.name = name_of(files)
-
-    def labels(self, keys: Sequence[Key]) -> Mapping[str, Labels]:
-        """Files define no labels themselves."""
-        return {}
-
-    def sizes(self) -> None:
-        """The columns hold labels."""
 
 
 def _as_read(file: Path, link: Path) -> Path:
@@ -68,7 +61,6 @@ class ParquetTable(FileTable):
                 self._schemas.append(pq.read_schema(file))
 
     def columns(self) -> list[str]:
-        """The names of the columns of the first file."""
         return list(self._schemas[0].names)
 
     def _kind(self, column: str) -> Kind:
@@ -79,8 +71,7 @@ class ParquetTable(FileTable):
         ]
         return same_kinds(found, column)
 
-    def rows(self, database: Database, keys: Sequence[Key], value: str | None) -> Rows:
-        """The files themselves."""
+    def rows(self, database: Database, keys: Sequence[Key], value: str | None, known: Known) -> Rows:
         kinds = [self._kind(key.column) for key in keys]
         its = None if value is None else self._kind_of_values(value)
         names = [f"{named(key.column)} AS c{number}" for number, key in enumerate(keys)]
@@ -88,10 +79,10 @@ class ParquetTable(FileTable):
             names.append(f"{number_sql(named(value), its, self.name, value)} AS {VALUE}")
         files = ", ".join(quoted(str(file)) for file in self.files)
         read = f"read_parquet([{files}], union_by_name=true, hive_partitioning=false"
-        known = dict(zip(map(str, self.files), self.original, strict=True))
+        originals = dict(zip(map(str, self.files), self.original, strict=True))
         columns, places = ", ".join(names), "filename AS file, file_row_number AS row"
         located = f"(SELECT {columns}, {places} FROM {read}, filename=true, file_row_number=true))"
-        return Rows(f"(SELECT {columns} FROM {read}))", kinds, its, located=located, files=known)
+        return Rows(f"(SELECT {columns} FROM {read}))", kinds, its, located=located, files=originals)
 
     def _kind_of_values(self, column: str) -> Kind:
         """The kind of the values; files may mix whole and real numbers."""
@@ -116,23 +107,20 @@ def number_sql(cell: str, kind: Kind, name: str, column: str) -> str:
 class TextTable(FileTable):
     """Delimited text files, whose columns are read once into the database."""
 
-    def __init__(self, files: Sequence[Path], links: Path, kind: str, encoding: str | None) -> None:
+    def __init__(self, files: Sequence[Path], links: Path, kind: str, reading: Reading) -> None:
         super().__init__(files, links)
         self._heads = []
         for number, file in enumerate(files):
-            with readable(file, kind, encoding):
-                if encoding is not None or packing_of(file) == "zip":
-                    self.files[number] = _decoded(file, links / f"text-{number}", encoding)
-                    file = self.files[number]
-                separator = separator_of(file, kind)
-                self._heads.append((separator, tuple(delimited_columns(file, kind, Allowance(file))), packing_of(file)))
+            with readable(file, kind, reading.encoding):
+                names = tuple(delimited_columns(file, kind, Allowance(file), reading))
+                if reading.encoding is not None or packing_of(file) == "zip":
+                    self.files[number] = _decoded(file, links / f"text-{number}", reading.encoding)
+                self._heads.append((separator_of(file, kind, reading), names, packing_of(self.files[number])))
 
     def columns(self) -> list[str]:
-        """The names of the columns of the first file."""
         return list(self._heads[0][1])
 
-    def rows(self, database: Database, keys: Sequence[Key], value: str | None) -> Rows:
-        """A table in the database."""
+    def rows(self, database: Database, keys: Sequence[Key], value: str | None, known: Known) -> Rows:
         wanted = [key.column for key in keys] + ([] if value is None else [value])
         for file, (_, names, _) in zip(self.original, self._heads, strict=True):
             refuse_absent(file, wanted, names)

@@ -26,21 +26,30 @@ from pltf.io.sources import Source as Called
 from pltf.io.sources import database_url
 
 _PATTERN = frozenset("*?[")
+_OF_FILES = {"variable": "a file of arrays", "sheet": "a workbook", "query": "a database", "encoding": "a text file"}
 
 
 def opened_source(source: Any, work: Path, reading: Reading, connection: Any, name: str | None) -> Source:
     """The source as rows; ``work`` is a folder for links to files."""
     called = name or "data"
     if connection is not None:
+        _refuse_of_files(reading)
         return _of_sql(source, connection, called)
     opened = _of_paths(source, work, reading)
     if opened is None:
-        if reading.variable is not None:
-            raise PltfError(f"{py:variable} requires a file of arrays, got {brief(reading.variable)}")
+        _refuse_of_files(reading)
         opened = _of_object(source, called)
     if name is not None:
         opened.name = name
     return opened
+
+
+def _refuse_of_files(reading: Reading) -> None:
+    """Refuse options that only files have."""
+    for option, kind in _OF_FILES.items():
+        given = getattr(reading, option)
+        if given is not None:
+            raise PltfError(f"{py:{option}} requires {kind}, got {brief(given)}")
 
 
 def _of_sql(source: Any, connection: Any, name: str) -> Source:
@@ -114,7 +123,9 @@ def _of_paths(source: Any, work: Path, reading: Reading) -> Source | None:
     if len(files) == 1 and files[0].is_dir():
         if is_store(files[0]):
             raise PltfError(f"{files[0]} is a cell store already")
-        return dense.of_zarr(files[0], reading.variable)
+        array = dense.of_zarr(files[0], reading.variable)
+        reading.check(files[0], "zarr")
+        return array
     kinds = [kind_of(file, reading) for file in files]
     others = [file for file, kind in zip(files, kinds, strict=True) if kind != kinds[0]]
     if others:
@@ -122,21 +133,21 @@ def _of_paths(source: Any, work: Path, reading: Reading) -> Source | None:
     if kinds[0] == "parquet":
         return ParquetTable(files, work)
     if kinds[0] in ("csv", "tsv"):
-        return TextTable(files, work, kinds[0], reading.encoding)
+        return TextTable(files, work, kinds[0], reading)
     if kinds[0] in TABLES:
         return streams.of_files(files, kinds[0], reading)
     if len(files) > 1:
         raise PltfError(f"several files must be tables, and {files[0]} is {kinds[0]}")
-    return _of_one(files[0], kinds[0], reading.variable)
+    return _of_one(files[0], kinds[0], reading)
 
 
-def _of_one(file: Path, kind: str, variable: str | None) -> Source:
+def _of_one(file: Path, kind: str, reading: Reading) -> Source:
     if kind == "tns":
-        return streams.TnsFile(file)
+        return streams.TnsFile(file, reading.encoding)
     if kind == "npy":
         return dense.of_npy(file)
     if kind == "netcdf":
-        return dense.of_hdf5(file, variable)
+        return dense.of_hdf5(file, reading.variable)
     raise PltfError(f"{file} cannot be prepared: {kind} files are read whole, with pltf.observe")
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from pltf.data.coo import DUPLICATES, UNLISTED
-from pltf.data.labels import Labels, known_labels
+from pltf.data.coo import DUPLICATES, UNLISTED, whole_sizes
+from pltf.data.labels import Labels, given_labels
 from pltf.data.numeric import EXACT, brief
 from pltf.data.part_files import CELLS_OF_A_PART, LONGEST, StoreWriter
 from pltf.data.part_files import VALUE as COUNT_COLUMN
@@ -153,24 +153,26 @@ def prepare(
     save_address_space()
     memory = _memory(memory_limit)
     threads = available_threads() if threads is None else whole("threads", threads, 1)
-    given = _given_labels(labels)
+    given = given_labels(labels, "")
     reading = Reading(variable=variable, sheet=sheet, query=query, encoding=encoding)
     with (
-        new_store(target, overwrite) as (store, work),
+        new_store(target, overwrite) as (store, folder),
         Progress(flag("progress", progress), 1.0, time_left=True) as bar,
     ):
-        data = opened_source(source, work, reading, connection, name)
+        data = opened_source(source, folder, reading, connection, name)
         before = Fingerprint(data.files)
         keys = _keys(data, dims, shape)
         _check_value(data, keys, value)
         stages = Stages(data.name, bar)
-        with Database(work, data.files, memory, threads, stages) as database:
+        with Database(folder, data.files, memory, threads, stages) as database:
             stages.start("reading", 0.0, 0.2)
-            rows = data.rows(database, keys, _value_of(data, value))
+            known = {**data.labels(keys), **given}
+            rows = data.rows(database, keys, _value_of(data, value), known)
             unlisted = data.unlisted if isinstance(data, DenseArray) else unlisted
-            modes = _modes(database, data, rows, keys, shape, {**data.labels(keys), **given}, store, stages)
-            work_on = _Work(database, data.name, rows, modes, store, stages)
-            done = work_on.cells(unlisted, duplicates, cells_per_part)
+            modes = _modes(database, data, rows, keys, shape, known, store, stages)
+            packing = Packing.of([mode.size for mode in modes])
+            work = _Work(database, data.name, rows, modes, store, stages, packing)
+            done = work.cells(unlisted, duplicates, cells_per_part)
         before.check()
         size = sum(file.stat().st_size for file in store.iterdir())
     return Prepared(path=target, **done, size=size, seconds=time.perf_counter() - began)
@@ -180,7 +182,6 @@ def prepare(
 
 
 def _memory(limit: float | None) -> float:
-    """Memory limit for the database, in bytes."""
     if limit is None:
         return max(min(_LARGEST_SHARE * at_hand(), _MOST_MEMORY), _LEAST_MEMORY)
     try:
@@ -192,16 +193,7 @@ def _memory(limit: float | None) -> float:
     return memory
 
 
-def _given_labels(labels: Any) -> dict[str, Labels]:
-    if labels is None:
-        return {}
-    if not isinstance(labels, Mapping):
-        raise ObservationError(f"{py:labels} must map an index to its labels, got {brief(labels)}")
-    return {index: known_labels(some, f"labels of {index!r}") for index, some in labels.items()}
-
-
 def _keys(data: Source, dims: Any, shape: Any) -> list[Key]:
-    """The index columns."""
     if isinstance(data, (DenseArray, TnsFile)):
         keys = _axes(data, dims, shape)
     else:
@@ -231,7 +223,6 @@ def _axes(data: DenseArray | TnsFile, dims: Any, shape: Any) -> list[Key]:
 
 
 def _check_value(data: Source, keys: Sequence[Key], value: Any) -> None:
-    """Check the value column."""
     if value is None:
         return
     if isinstance(data, (DenseArray, TnsFile)):
@@ -298,16 +289,13 @@ def _labelled(mode: Mode, labels: Labels | None, store: Path, number: int, name:
 
 
 def _sizes(shape: Any, modes: int, name: str) -> tuple[int, ...]:
-    """Check a given shape."""
-    ordered = isinstance(shape, Sequence) or (isinstance(shape, np.ndarray) and shape.ndim)
-    sizes = tuple(shape) if ordered else ()
-    whole_numbers = all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in sizes)
-    if len(sizes) != modes or not whole_numbers or not all(0 < n <= LONGEST for n in sizes):
+    sizes = whole_sizes(shape)
+    if len(sizes) != modes or max(sizes) > LONGEST:
         raise ObservationError(
             f"{name}: {py:shape} must be whole numbers from 1 to 2**31 - 1, one for each of {modes} modes; "
             f"got {brief(shape)}"
         )
-    return tuple(map(int, sizes))
+    return sizes
 
 
 def _refuse_empty(data: Source) -> None:
@@ -316,67 +304,67 @@ def _refuse_empty(data: Source) -> None:
     raise ObservationError(f"{data.name} has no rows")
 
 
+@dataclass(frozen=True)
 class _Work:
     """Sorts rows and writes parts, once positions are known."""
 
-    def __init__(
-        self, database: Database, name: str, rows: Rows, modes: list[Mode], store: Path, stages: Stages
-    ) -> None:
-        self._database, self._name, self._rows, self._modes, self._stages = database, name, rows, modes, stages
-        self._store = store
-        self._sizes = tuple(mode.size for mode in modes)
-        self._packing = Packing.of(self._sizes)
+    database: Database
+    name: str
+    rows: Rows
+    modes: list[Mode]
+    store: Path
+    stages: Stages
+    packing: Packing
 
     def cells(self, unlisted: str, duplicates: str, cells_per_part: int) -> dict[str, Any]:
         """Sort the rows and write the parts; returns fields of :class:`Prepared`."""
-        counted = self._rows.value is None
+        counted = self.rows.value is None
         whole_values = True if counted else self._checked_values()
-        packing, dims = self._packing, tuple(mode.dim for mode in self._modes)
-        writer = StoreWriter(self._store, dims, packing.owner, unlisted, "uint8")
+        packing, dims = self.packing, tuple(mode.dim for mode in self.modes)
+        writer = StoreWriter(self.store, dims, packing.owner, unlisted, "uint8")
         cells = Cells(
-            writer,
-            packing,
-            cells_per_part,
+            writer=writer,
+            packing=packing,
+            size=cells_per_part,
             counted=counted,
             whole=whole_values,
             duplicates=duplicates,
             unlisted=unlisted,
             called=self._called,
         )
-        self._stages.start("sorting", 0.5, 0.8)
+        self.stages.start("sorting", 0.5, 0.8)
         for keys, values in self._sorted(duplicates == "sum" and not whole_values):
             cells.take(keys, values)
-            self._stages.start("writing", 0.8, 1.0)
+            self.stages.start("writing", 0.8, 1.0)
         missing = cells.finish()
         totals = writer.totals
         if not math.isfinite(totals.total):
-            raise ObservationError(
-                f"{self._name}: observed values must add up to less than 1.8e308, got {totals.total}"
-            )
-        lines = {mode.dim: mode.line for mode in self._modes if mode.line is not None}
-        writer.finish(self._sizes, lines, missing if unlisted == "zero" else None)
-        found = {"shape": self._sizes, "dims": dims, "cells": totals.cells, "missing": missing.shape[1]}
+            raise ObservationError(f"{self.name}: observed values must add up to less than 1.8e308, got {totals.total}")
+        lines = {mode.dim: mode.line for mode in self.modes if mode.line is not None}
+        sizes = tuple(mode.size for mode in self.modes)
+        writer.finish(sizes, lines, missing if unlisted == "zero" else None)
+        found = {"shape": sizes, "dims": dims, "cells": totals.cells, "missing": missing.shape[1]}
         return found | {"parts": writer.parts, "total": totals.total}
 
     def _sorted(self, by_value: bool) -> Any:
         """Sorted keys (keys, rows) and values; equal keys sorted by value if the order matters for their sum."""
-        packed = self._packing.sql([mode.code for mode in self._modes])
+        packed = self.packing.sql([mode.code for mode in self.modes])
         names = [f"k{number}" for number in range(len(packed))]
         columns = [f"{sql} AS {name}" for sql, name in zip(packed, names, strict=True)]
-        columns += [] if self._rows.value is None else [f"CAST(r.{VALUE} AS DOUBLE) AS {VALUE}"]
-        joins = " ".join(mode.join for mode in self._modes)
+        columns += [] if self.rows.value is None else [f"CAST(r.{VALUE} AS DOUBLE) AS {VALUE}"]
+        joins = " ".join(mode.join for mode in self.modes)
         order = ", ".join([*names, VALUE] if by_value else names)
-        query = f"SELECT {', '.join(columns)} FROM {self._rows.table} r {joins} ORDER BY {order}"
-        for batch in self._database.batches(query):
+        query = f"SELECT {', '.join(columns)} FROM {self.rows.table} r {joins} ORDER BY {order}"
+        for batch in self.database.batches(query):
             keys = np.stack([batch.column(number).to_numpy() for number in range(len(names))])
-            yield keys, None if self._rows.value is None else batch.column(len(names)).to_numpy(zero_copy_only=False)
+            yield keys, None if self.rows.value is None else batch.column(len(names)).to_numpy(zero_copy_only=False)
 
     def _checked_values(self) -> bool:
         """Refuse values that cannot be counts; returns whether all are whole numbers."""
         v = f"r.{VALUE}"
         query = f"min({v}), max({v}), bool_and({v} % 1 = 0)"
-        low, high, whole_values = self._database.rows(f"SELECT {query} FROM {self._rows.table} r")[0]
-        exact = self._rows.value is not None and self._rows.value.name == "whole"
+        low, high, whole_values = self.database.rows(f"SELECT {query} FROM {self.rows.table} r")[0]
+        exact = self.rows.value is not None and self.rows.value.name == "whole"
         for wrong, rule in (
             (low is not None and low < 0, ">= 0"),
             (high is not None and math.isinf(high), "finite"),
@@ -384,10 +372,10 @@ class _Work:
         ):
             if wrong:
                 bad = low if rule == ">= 0" else high
-                where = self._rows.where(
-                    self._database, f"{VALUE} = {bad!r}" if math.isfinite(bad) else f"isinf({VALUE})"
+                where = self.rows.where(
+                    self.database, f"{VALUE} = {bad!r}" if math.isfinite(bad) else f"isinf({VALUE})"
                 )
-                raise ObservationError(f"{self._name}: observed values must be {rule}, but one is {bad}{where}")
+                raise ObservationError(f"{self.name}: observed values must be {rule}, but one is {bad}{where}")
         return bool(whole_values is None or whole_values)
 
     def _called(self, keys: Keys) -> str:
@@ -397,11 +385,11 @@ class _Work:
         from pltf.data.labels import shown
 
         names = []
-        for mode, (position,) in zip(self._modes, self._packing.columns(keys), strict=True):
+        for mode, (position,) in zip(self.modes, self.packing.columns(keys), strict=True):
             if mode.line is None:
                 names.append(str(position))
                 continue
-            with pa.memory_map(str(self._store / mode.line["file"])) as file:
+            with pa.memory_map(str(self.store / mode.line["file"])) as file:
                 label = pa.ipc.open_file(file).read_all().column(LABEL)[int(position)]
             names.append(shown(label.as_py()))
         return f"({', '.join(names)})"

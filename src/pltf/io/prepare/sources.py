@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pltf.data.labels import Labels
 from pltf.data.tables import Key
@@ -13,6 +14,7 @@ from pltf.errors import ObservationError, PltfError
 from pltf.io.prepare.database import Database
 
 ROWS_TABLE = "staged"  # for sources that can be read only once
+Known = Mapping[str, Labels]  # by index
 VALUE, BAD = "v", "bad"  # columns besides those of the indices, c0, c1, ...; BAD has text that is not a number
 
 
@@ -53,26 +55,27 @@ class Rows:
         return f" (row {found[0][1] + 1} of {self.files[found[0][0]]})" if found else ""
 
 
-class Source(Protocol):
+class Source(ABC):
     """A source of rows."""
 
     name: str
+    files: Sequence[Path] = ()  # that DuckDB may read
 
-    @property
-    def files(self) -> Sequence[Path]:
-        """The files that DuckDB may read."""
-
+    @abstractmethod
     def columns(self) -> list[str]:
-        """The names of the columns."""
+        """The names of the columns, of the first file if there are several."""
 
-    def labels(self, keys: Sequence[Key]) -> Mapping[str, Labels]:
+    @abstractmethod
+    def rows(self, database: Database, keys: Sequence[Key], value: str | None, known: Known) -> Rows:
+        """The rows, with these columns; ``known`` are labels that need not be found."""
+
+    def labels(self, keys: Sequence[Key]) -> Known:
         """Labels that the source defines itself, such as categories."""
-
-    def rows(self, database: Database, keys: Sequence[Key], value: str | None) -> Rows:
-        """The rows, with these columns."""
+        return {}
 
     def sizes(self) -> tuple[int, ...] | None:
-        """The sizes of the modes if the columns hold positions, otherwise None."""
+        """The sizes of the modes if the columns hold positions, zero if not known; otherwise None."""
+        return None
 
 
 def name_of(files: Sequence[Path]) -> str:

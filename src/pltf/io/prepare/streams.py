@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,12 @@ from pltf.data.numeric import EXACT
 from pltf.data.tables import Key
 from pltf.errors import ObservationError, PltfError
 from pltf.io.arrow_text import whole_lines
-from pltf.io.columns import in_words
+from pltf.io.columns import refuse_absent
 from pltf.io.files import table_batches, table_columns
 from pltf.io.listed import single_lines, tns_head
 from pltf.io.opening import Lines, opened, readable, unpacked
 from pltf.io.prepare.database import Database, named
-from pltf.io.prepare.sources import ROWS_TABLE, VALUE, Kind, Rows, kind_of, name_of
+from pltf.io.prepare.sources import ROWS_TABLE, VALUE, Kind, Known, Rows, Source, kind_of, name_of
 from pltf.io.reading import Reading
 from pltf.memory import Allowance
 
@@ -26,40 +26,32 @@ _ROWS = 1 << 18  # of a batch
 _KEPT = {"text": "large_string", "whole": "int64", "real": "float64", "truth": "bool"}
 
 
-class Stream:
+class Stream(Source):
     """A table in batches; ``begin`` yields them, with at least the wanted columns."""
-
-    files: Sequence[Path] = ()
 
     def __init__(
         self,
         name: str,
         columns: Sequence[str],
         begin: Callable[[Sequence[str]], Iterable[Any]],
-        categories: Mapping[str, Labels] | None = None,
+        categories: Known | None = None,
     ) -> None:
         self.name = name
         self._columns, self._begin, self._categories = list(columns), begin, categories or {}
 
     def columns(self) -> list[str]:
-        """The names of the columns."""
         return self._columns
 
-    def labels(self, keys: Sequence[Key]) -> Mapping[str, Labels]:
+    def labels(self, keys: Sequence[Key]) -> Known:
         """Categories are labels in their order, unless they are dates to be binned."""
         return {
             key.dim: self._categories[key.column] for key in keys if key.column in self._categories and key.bin is None
         }
 
-    def sizes(self) -> tuple[int, ...] | None:
-        """The columns hold labels."""
-        return None
-
-    def rows(self, database: Database, keys: Sequence[Key], value: str | None) -> Rows:
-        """A table in the database."""
+    def rows(self, database: Database, keys: Sequence[Key], value: str | None, known: Known) -> Rows:
         wanted = [key.column for key in keys] + ([] if value is None else [value])
         names = [f"c{number}" for number in range(len(keys))] + ([] if value is None else [VALUE])
-        plain = [key.column not in self._categories for key in keys]
+        plain = [key.dim not in known or not known[key.dim].keeps_blanks for key in keys]
         batches = _alike(self._begin(list(dict.fromkeys(wanted))), wanted, names, plain, self.name)
         first = next(batches, None)
         if first is None:
@@ -73,7 +65,7 @@ class Stream:
 def _alike(
     blocks: Iterable[Any], wanted: Sequence[str], names: Sequence[str], plain: Sequence[bool], name: str
 ) -> Iterator[Any]:
-    """Convert batches to the types of the first one. Blanks around labels are stripped, except in categories."""
+    """Convert batches to the types of the first one. Blanks around labels are stripped where ``plain``."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -104,7 +96,7 @@ def _as_table(block: Any, wanted: Sequence[str], name: str) -> Any:
     import pyarrow as pa
 
     if hasattr(block, "columns") and not hasattr(block, "column_names"):
-        _refuse_absent(wanted, list(block.columns), name)
+        refuse_absent(name, wanted, list(block.columns))
     try:
         if isinstance(block, pa.RecordBatch):
             block = pa.Table.from_batches([block])
@@ -114,14 +106,8 @@ def _as_table(block: Any, wanted: Sequence[str], name: str) -> Any:
             block = pa.table(block)  # libraries with the Arrow interface, such as polars
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as reason:
         raise ObservationError(f"{name}: each column of a table must have one type: {_first_line(reason)}") from None
-    _refuse_absent(wanted, block.column_names, name)
+    refuse_absent(name, wanted, block.column_names)
     return block
-
-
-def _refuse_absent(wanted: Sequence[str], names: Sequence[str], name: str) -> None:
-    absent = [one for one in wanted if one not in names]
-    if absent:
-        raise ObservationError(f"{name} must have a column {absent[0]!r}; it has {in_words(names)}")
 
 
 def _first_line(reason: Exception) -> str:
@@ -141,7 +127,6 @@ def _kept_type(type_: Any) -> Any:
 
 
 def _labels(array: Any, type_: Any, what: str, number: int) -> Any:
-    """A column of labels."""
     import pyarrow as pa
 
     if kind_of(array.type) != kind_of(type_) and not pa.types.is_null(array.type):
@@ -193,10 +178,9 @@ def of_table(table: Any, name: str) -> Stream:
 
 
 def _categories(table: Any, columns: Sequence[str], name: str) -> dict[str, Labels]:
-    """Categories of categorical columns."""
     found: dict[str, Labels] = {}
     for column in columns:
-        categories = _categories_of(table[column])
+        categories = _categories_of(table[column]) if columns.count(column) == 1 else None
         if categories is not None:
             found[column] = known_labels(categories, f"{name}: column {column!r}: categories")
     return found
@@ -278,8 +262,8 @@ def of_files(files: Sequence[Path], kind: str, reading: Reading) -> Stream:
 class TnsFile(Stream):
     """A .tns file: each line has positions, counted from 1, and a value."""
 
-    def __init__(self, path: Path) -> None:
-        with opened(path) as file:
+    def __init__(self, path: Path, encoding: str | None) -> None:
+        with readable(path, "tns", encoding), opened(path, encoding) as file:
             lines = enumerate(single_lines(Lines(file, Allowance(path))), 1)
             self._shape, first = tns_head(lines)
         if first is None:
@@ -289,11 +273,10 @@ class TnsFile(Stream):
             raise PltfError(f"{path} must have at least one position and a value in each line")
         if self._shape is not None and len(self._shape) != modes:
             raise PltfError(f"{path} has {modes} positions in a line, but {len(self._shape)} sizes in its header")
-        self._path, self.files, self.modes = path, [path], modes
+        self._path, self._encoding, self.files, self.modes = path, encoding, [path], modes
         super().__init__(str(path), [*map(str, range(modes)), VALUE], self._batches)
 
     def sizes(self) -> tuple[int, ...]:
-        """The sizes in the header, or zeros if it has none."""
         return self._shape or (0,) * self.modes
 
     def _batches(self, wanted: Sequence[str]) -> Iterator[Any]:
@@ -303,7 +286,7 @@ class TnsFile(Stream):
         names = [*map(str, range(self.modes)), VALUE]
         types = {name: pa.int64() for name in names[:-1]} | {VALUE: pa.float64()}
         skip = self._skip
-        with readable(self._path, "tns"), unpacked(self._path) as file:
+        with readable(self._path, "tns", self._encoding), unpacked(self._path, self._encoding) as file:
             for block in whole_lines(file):
                 while skip and block:
                     block, skip = block.partition(b"\n")[2], skip - 1
