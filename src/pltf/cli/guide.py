@@ -88,7 +88,7 @@ def guide(tell: Teller, command: str, file: Path | None, options: Mapping[str, A
     _show(tell, file, len(table), facts, roles, len(columns))
     start = [*_start(command, file, options), "--index"]
     if options.get("wide") or _looks_wide(facts, roles):
-        example = shlex.join([*start, f"{_name_of_rows(facts, roles)},column", *_end(command, 2, options)])
+        example = shlex.join([*start, *_chosen_of_wide(command, table, facts, roles, options)])
         if options.get("wide"):
             raise PltfError(f"--index must name the rows and the columns, for example: {example}")
         example = example.replace("--index", "--wide --index", 1)
@@ -112,12 +112,6 @@ def _guide_to_array(tell: Teller, command: str, file: Path, reading: Reading, op
     tell.say("", f"{file}: {' x '.join(f'{name} {size:,}'.strip() for name, size in zip(names, shape, strict=True))}")
     example = shlex.join([*_start(command, file, options), *_end(command, len(shape), options)])
     raise PltfError(f"--cp or another option must say which model to fit, for example: {example}")
-
-
-def _name_of_rows(facts: Sequence[Mapping[str, Any]], roles: Sequence[str]) -> str:
-    """The column that labels the rows of a wide table."""
-    named = [at for at, one in enumerate(facts) if one["holds"] in ("words", "dates") and not is_nameless(one["name"])]
-    return _entry(facts[named[0]], roles[named[0]]) if named else "row"
 
 
 def _looks_wide(facts: Sequence[Mapping[str, Any]], roles: Sequence[str]) -> bool:
@@ -231,11 +225,38 @@ def _chosen(
         several = _binned(table, facts, chosen, dates).duplicated().any()
         words += ["--value", str(facts[values[0]]["name"]), *(["--sum"] if several else [])]
         words += ["--decimal", ","] if facts[values[0]]["holds"] == COMMAS and not options.get("decimal") else []
-    form = next((facts[at]["epoch"] for at in chosen if at in dates and "epoch" in facts[at]), None)
-    words += ["--date-format", form] if form and not options.get("date_format") else []
-    if any(_has_several_offsets(table.iloc[:, at]) for at in chosen if at in dates) and not options.get("timezone"):
-        words += ["--timezone", "UTC"]
+    words += _how_dates_are_written(table, facts, [at for at in chosen if at in dates], options)
     return [*words, *_end(command, len(chosen), options)]
+
+
+def _chosen_of_wide(
+    command: str,
+    table: pd.DataFrame,
+    facts: Sequence[Mapping[str, Any]],
+    roles: Sequence[str],
+    options: Mapping[str, Any],
+) -> list[str]:
+    """The column that labels the rows of a wide table, a name for the index along the columns, and the model."""
+    named = [at for at, one in enumerate(facts) if one["holds"] in ("words", "dates") and not is_nameless(one["name"])]
+    rows = _entry(facts[named[0]], roles[named[0]]) if named else "row"
+    commas = any(one["holds"] == COMMAS for one in facts) and not options.get("decimal")
+    return [
+        f"{rows},column",
+        *(["--decimal", ","] if commas else []),
+        *_how_dates_are_written(table, facts, [at for at in named[:1] if roles[at] == DATES], options),
+        *_end(command, 2, options),
+    ]
+
+
+def _how_dates_are_written(
+    table: pd.DataFrame, facts: Sequence[Mapping[str, Any]], dates: Sequence[int], options: Mapping[str, Any]
+) -> list[str]:
+    """The options for reading columns of dates, unless they are given."""
+    form = next((facts[at]["epoch"] for at in dates if "epoch" in facts[at]), None)
+    words = ["--date-format", form] if form and not options.get("date_format") else []
+    if any(_has_several_offsets(table.iloc[:, at]) for at in dates) and not options.get("timezone"):
+        words += ["--timezone", "UTC"]
+    return words
 
 
 def _has_several_offsets(dates: pd.Series) -> bool:
