@@ -113,14 +113,22 @@ def _read(path: Path) -> Any:
 
 
 def _yaml(text: str, path: Path) -> Any:
-    """Parse YAML. Aliases are refused: with them, a small file can expand to a huge one."""
+    """Parse YAML. Aliases are refused: with them, a small file can expand to a huge one.
+
+    A plain 2:8 is text, as in TOML and on the command line, though YAML 1.1 has it as the number 128, in base 60.
+    """
     try:
         import yaml
     except ImportError:
         raise PltfError(f"reading {path} requires pyyaml: pip install 'pltf[io]'") from None
+    loader = yaml.SafeLoader(text)
+    usual = loader.resolve
+    loader.resolve = lambda kind, value, plain: usual(kind, value, (False, False) if ":" in (value or "") else plain)
     try:
         aliases = any(isinstance(one, yaml.AliasEvent) for one in yaml.parse(text, yaml.SafeLoader))
-        held = None if aliases else yaml.safe_load(text)
+        held = None if aliases else loader.get_single_data()
+    except (LookupError, AttributeError):
+        raise PltfError(f"{path} is not valid YAML: a value does not match its tag, such as !!int") from None
     except (yaml.YAMLError, ValueError, RecursionError) as reason:
         mark, problem = getattr(reason, "problem_mark", None), getattr(reason, "problem", None) or str(reason)
         where = "" if mark is None else f" (line {mark.line + 1})"
