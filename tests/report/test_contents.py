@@ -503,6 +503,16 @@ def test_scores_on_hidden_cells_have_a_curve_and_a_column(tmp_path: Path) -> Non
     assert "nan" not in page.split("How many components?")[1].split("</table>")[0]
 
 
+def test_models_of_different_sizes_are_compared_by_hidden_cells(tmp_path: Path) -> None:
+    """Only the winner is fitted to all cells, so the table of runs has no column for the sizes of the others."""
+    X = counts()[:, :, 0]
+    models = [pltf.nmf(rank=1), pltf.Model("X[i,j] = A[i,p] * G[p,q] * B[j,q]", p=1, q=1)]
+    with warnings.catch_warnings(action="ignore"):
+        found = pltf.select(models, X, restarts=1, workers=1, criterion="heldout")
+    assert [curve.name for curve in search(found).score_curves] == ["model"]
+    assert figures_of(report_of(found, tmp_path))
+
+
 def test_models_and_priors_are_compared_by_name(tmp_path: Path) -> None:
     X = counts()[:8]
     with warnings.catch_warnings(action="ignore"):

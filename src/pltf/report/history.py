@@ -127,9 +127,9 @@ def _score_curves(found: Selection, labels: list[str]) -> list[ScoreCurve]:
 
 
 def _curves(found: Selection, labels: list[str]) -> list[Curve]:
-    table = found.table
+    table = found.table  # without folds: a search by held-out cells has runs of the winner only
     curves = []
-    for name in labels:
+    for name in (one for one in labels if one in table):
         known = table.dropna(subset=[name])
         if known[name].nunique() < 2:
             continue
