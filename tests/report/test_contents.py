@@ -277,7 +277,7 @@ def test_predictions_are_those_of_top_with_what_was_hidden() -> None:
 def test_the_probability_is_shown_where_it_says_more_than_the_count(tmp_path: Path) -> None:
     def of(*cells: tuple[float, float]) -> bool:
         shown = tuple(PredictedCell(("a",), prob, mean, 0.0, 1.0, 0.0, 1.0, None) for prob, mean in cells)
-        return Predictions("X", ("i",), "missing", 1, shown, ()).tells_probability
+        return Predictions("X", ("i",), "missing", shown, ()).tells_probability
 
     assert of((0.7, 1.2), (0.3, 0.4))
     assert not of((0.999, 7.0), (0.98, 4.0))

@@ -61,7 +61,6 @@ class Chart:
     data: Mapping[str, Any] = field(default_factory=dict)  # tooltips
     remark: str = ""
     inside: bool = False  # names along the upright axis are long, and stand in the plot
-    kind: str = "chart"
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +78,6 @@ class HeatChart:
     dark: str
     across: str
     data: Mapping[str, Any]
-    kind: str = "heat"
 
 
 def _points(x: Array, y: Array, texts: Sequence[str]) -> Points:
@@ -140,8 +138,9 @@ def curve(found: TimeCurve, name: str) -> Chart:
     numbers = {"mean": rounded(100 * found.mean), "top": 100 * top}
     if found.intervals:
         numbers |= {"low": rounded(100 * found.low), "high": rounded(100 * found.high)}
-    words = f"Line: the shares along {found.index}, {found.size:,} values in their order."
-    data = {"curve": found.index, **numbers}
+    index, size = found.scale.index, len(found.scale.order.positions)
+    words = f"Line: the shares along {index}, {size:,} values in their order."
+    data = {"curve": index, **numbers}
     return Chart(name, words, 130, x, y, area + path(at, mean, "stroke blue"), marks, data=data)
 
 

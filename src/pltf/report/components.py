@@ -94,7 +94,6 @@ class Mode:
 class Component:
     """One value of a latent index."""
 
-    index: str
     number: int  # its position in the arrays
     mass: float | None
     share: float | None
@@ -126,7 +125,7 @@ def components(fit: Fit, ranked: Mapping[str, Ranking], top: int) -> dict[str, l
         ]
         mass, share = ([None] * len(shown) if one is None else one.tolist() for one in (ranking.mass, ranking.share))
         found[index] = [
-            Component(index, int(position), mass[n], share[n], tuple(one.of(int(position)) for one in modes))
+            Component(int(position), mass[n], share[n], tuple(one.of(int(position)) for one in modes))
             for n, position in enumerate(shown)
         ]
     return found
@@ -154,7 +153,7 @@ class _Modes:
         flat = self.mean[position].reshape(-1)
         alike = bool(flat.size > 2 and flat.max() <= ALIKE * flat.min())
         curve = self._curve(position, flat) if self.scale is not None and self.scale.order.curve else None
-        listed = curve is None or (curve.size > MOST_NUMBERS and curve.scale.order.kind == "numbers")
+        listed = curve is None or (flat.size > MOST_NUMBERS and curve.scale.order.kind == "numbers")
         entries = self._entries(position, flat, self._chosen(flat)) if listed else ()
         return Mode(
             self.name,
@@ -198,7 +197,7 @@ class _Modes:
         mean = averaged(flat[scale.order.positions] / total, scale.group)
         told = peaks(self.fit.labels[scale.index], flat / total)
         certain = isinstance(self.factor, Point)
-        return Curve(scale.index, flat.size, scale, mean, low, high, not certain, told)
+        return Curve(scale, mean, low, high, not certain, told)
 
 
 def largest(values: Array, count: int) -> NDArray[np.intp]:

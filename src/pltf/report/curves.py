@@ -34,8 +34,6 @@ class Scale:
 class Curve:
     """The shares along an index, with their intervals."""
 
-    index: str
-    size: int  # positions of the index
     scale: Scale
     mean: Array
     low: Array

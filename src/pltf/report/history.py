@@ -62,7 +62,6 @@ class SearchHistory:
     candidates: tuple[dict[str, Any], ...]  # rows of the summary, with their label
     left_out: int  # candidates that the table does not show
     curves: tuple[Curve, ...]
-    doubts: tuple[str, ...]
     by_hidden_cells: bool
     score_curves: tuple[ScoreCurve, ...]
 
@@ -100,7 +99,6 @@ def search(found: Selection) -> SearchHistory:
         tuple(candidates[:MOST_ROWS]),
         max(0, len(candidates) - MOST_ROWS),
         tuple(_curves(found, labels)),
-        found.doubts,
         found.by_hidden_cells,
         tuple(_score_curves(found, labels)),
     )
