@@ -394,9 +394,10 @@ def _asked(cells: Path, reading: Mapping[str, Any], known: Fit, name: str) -> tu
 def _print_table(table: pd.DataFrame, known: Fit, safe: bool) -> None:
     """Print a table: rounded numbers and named dates on a terminal, all digits and plain dates in a pipe."""
     if is_terminal():
-        dates = [index for index in known.labels if index in table and table[index].dtype.kind == "M"]
-        found = {index: known.labels[index].positions(table[index], index) for index in dates}
-        table = table.assign(**{index: known.labels[index].called(at) for index, at in found.items()})
+        table = table.copy(deep=False)
+        for index, labels in known.labels.items():
+            if index in table and table[index].dtype.kind == "M":
+                table[index] = labels.called(labels.positions(table[index], index))
         print(_for_terminal(table).to_string(index=False, float_format=lambda number: f"{number:.4g}"))
     else:
         for_csv(table, safe).to_csv(sys.stdout, index=False)

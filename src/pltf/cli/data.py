@@ -306,8 +306,11 @@ def hidden(seen: Observation, share: float | None, seed: int) -> tuple[Observati
 def as_labelled(table: pd.DataFrame, fit: Fit, columns: Mapping[str, str] | None = None) -> pd.DataFrame:
     """Convert integers of a file to words where the fit has words; ``columns`` maps columns to indices."""
     named = {index: index for index in fit.labels if index in table.columns} if columns is None else columns
-    words = [c for c, index in named.items() if index in fit.labels and fit.labels[index].index.dtype == object]
-    return table.assign(**{column: table[column].astype(str) for column in words if _is_whole(table[column])})
+    table = table.copy(deep=False)
+    for column, index in named.items():
+        if index in fit.labels and fit.labels[index].index.dtype == object and _is_whole(table[column]):
+            table[column] = table[column].astype(str)
+    return table
 
 
 def as_words_where_some_are(seen: Mapping[str, Observation]) -> dict[str, Observation]:

@@ -34,8 +34,10 @@ def with_dates(table: _Placed, rows: pd.DataFrame, keys: Mapping[str, str], opti
         raise PltfError(f"{option} requires an index of dates, such as --index user,when:day")
     if zone is not None and readable_zone(zone) is None:
         raise PltfError(f"--timezone must be a time zone such as Europe/Berlin or UTC, got {brief(zone)}")
-    made = {column: _dates_in(table, rows[column], column, form, zone) for column in binned}
-    return rows.assign(**made)
+    rows = rows.copy(deep=False)  # assign takes no column named self
+    for column in binned:
+        rows[column] = _dates_in(table, rows[column], column, form, zone)
+    return rows
 
 
 def _dates_in(table: _Placed, column: pd.Series, name: str, form: str | None, zone: str | None) -> Any:
