@@ -43,7 +43,7 @@ from pltf.cli.parsing import (
     same_place,
 )
 from pltf.cli.spelling import option
-from pltf.cli.telling import Teller, human_bytes, is_terminal
+from pltf.cli.telling import Teller, human_bytes, is_terminal, plain
 from pltf.cluster import connected
 from pltf.data import CooObservation, Observation, StoredObservation
 from pltf.data.aligned import aligned
@@ -64,7 +64,6 @@ from pltf.prediction.table import COLUMNS, intervals
 from pltf.selection import Selection
 from pltf.selection.result import described, marked_doubts, overview
 from pltf.store.container import leaving_others
-from pltf.terminal import printable
 from pltf.threads import available_threads
 
 if TYPE_CHECKING:
@@ -121,21 +120,11 @@ def _asked_for(file: Path | None, options: Mapping[str, Any], *, several: bool =
     if options.get("of") is not None and options["holdout"] is None:
         raise PltfError("--of needs --holdout: it names the tensor whose cells are held out")
     tensor_of(wanted.tensors, options.get("of"))
-    _refuse_unknown_zeros(options, wanted)
-    return Asked(options, wanted, sources_of(file, options, wanted))
-
-
-def _refuse_unknown_zeros(options: Mapping[str, Any], wanted: Wanted) -> None:
     zeros = names_of(options["zeros"], "--zeros")
     if zeros and len(wanted.tensors) == 1:
         raise PltfError("--zeros is for models with several tensors: with one, cells without a row are zeros already")
-    known = (
-        list(dict.fromkeys(i for indices in wanted.model.observed.values() for i in indices)) if wanted.model else []
-    )
-    for index in zeros:
-        if index not in known:
-            near = suggestion(index, known)
-            raise PltfError(f"--zeros names {index!r}, and the indices of the model are {', '.join(known)}{near}")
+    wanted.refuse_unknown("--zeros", zeros)
+    return Asked(options, wanted, sources_of(file, options, wanted))
 
 
 def _read_all(tell: Teller, asked: Asked) -> dict[str, Observation]:
@@ -159,7 +148,7 @@ def _aligned(tell: Teller, seen: Mapping[str, Observation], asked: Asked) -> dic
         absent = f"{one.tensor} has no row for {number} of {one.index!r} ({in_short(one.labels.index)})"
         stays = one.index in zeros or asked.sources[one.tensor].options["missing"] == "unlisted"
         how = "zeros" if one.zeros else "missing" if stays else f"missing (--zeros {one.index}: zeros)"
-        tell.say("", f"{'':<12} {_plain(absent)}: their cells are {how}")
+        tell.say("", f"{'':<12} {plain(absent)}: their cells are {how}")
     tell.know(added=[{"tensor": one.tensor, "index": one.index, "labels": len(one.labels)} for one in added])
     return found
 
@@ -409,13 +398,8 @@ def _for_terminal(table: pd.DataFrame) -> pd.DataFrame:
     for at in range(table.shape[1]):
         column = table.iloc[:, at]
         if column.dtype.kind not in "biufcmM":
-            shown.isetitem(at, column.astype(object).map(lambda one: _plain(one) if isinstance(one, str) else one))
-    return shown.rename(columns=_plain)
-
-
-def _plain(text: object) -> str:
-    """Text of data on one line."""
-    return printable(text, keep="")
+            shown.isetitem(at, column.astype(object).map(lambda one: plain(one) if isinstance(one, str) else one))
+    return shown.rename(columns=plain)
 
 
 def tensor_of(tensors: tuple[str, ...], of: str | None) -> str:
@@ -572,7 +556,7 @@ def _tell_store(tell: Teller, path: Path) -> None:
     """Describe a cell store."""
     seen = open_store(path)
     _tell_data(tell, seen, str(path))
-    owner = seen.owner if seen.dims is None else _plain(seen.dims[seen.owner])
+    owner = seen.owner if seen.dims is None else plain(seen.dims[seen.owner])
     parts = "1 part" if len(seen.parts) == 1 else f"{len(seen.parts):,} parts"
     tell.say("", f"{'':<12} {parts} on disk, sorted by {owner}; {human_bytes(seen.cell_bytes)}")
     tell.know(kind="cell store", parts=len(seen.parts))
@@ -582,9 +566,9 @@ def _tell_table(tell: Teller, table: pd.DataFrame, width: int) -> None:
     """Describe the columns of a table, at most ``MOST_COLUMNS``."""
     tell.say("table", f"{len(table):,} rows, {width} columns")
     columns = columns_of(table)
-    longest = min(max((len(_plain(one["name"])) for one in columns), default=0), 30)
+    longest = min(max((len(plain(one["name"])) for one in columns), default=0), 30)
     for one in columns:
-        tell.say("", f"  {_plain(one['name']) or '(no name)':<{longest}}  {described_column(one)}")
+        tell.say("", f"  {plain(one['name']) or '(no name)':<{longest}}  {described_column(one)}")
     if len(columns) < width:
         tell.say("", f"  and {width - len(columns):,} more columns")
     tell.know(kind="table", rows=len(table), columns=columns, more_columns=width - len(columns))
@@ -651,10 +635,8 @@ def prepare(
     files: list[Path],
     output: Path,
     index: str | None,
-    value: str | None,
     sum: bool,
     missing: str,
-    variable: str | None,
     memory: float | None,
     force: bool,
     **reading: Any,
@@ -666,10 +648,8 @@ def prepare(
         files,
         output,
         dims=indices_of(index) or None,
-        value=value,
         unlisted=UNLISTED[missing],
         duplicates="sum" if sum else "error",
-        variable=variable,
         memory_limit=memory,
         overwrite=force,
         progress=tell.shown,
@@ -739,7 +719,7 @@ def _tell_data(tell: Teller, seen: Observation, source: str, name: str = "") -> 
     shape = " x ".join(f"{dim} {size:,}".strip() for dim, size in zip(dims, seen.shape, strict=True))
     above = seen.n_positive
     cells = f"{seen.n_observed:,} cells observed" if seen.has_missing else "all cells observed"
-    tell.say(f"data {name}".strip(), ": ".join(_plain(part) for part in (source, shape) if part))
+    tell.say(f"data {name}".strip(), ": ".join(plain(part) for part in (source, shape) if part))
     tell.say("", f"{'':<12} {cells}, {above:,} of them above zero, total {seen.total:g}")
     storage = {CooObservation: "listed", StoredObservation: "parts"}.get(type(seen), "dense")
     facts = {"source": source, "shape": seen.shape, "dims": seen.dims, "total": seen.total, "observed": seen.n_observed}
@@ -755,7 +735,7 @@ def _tell_fit(tell: Teller, fitted: Fit) -> None:
     sizes = ", ".join(f"{index}={size}" for index, size in fitted.model.sizes.items())
     tell.say("model", f"{'; '.join(fitted.model.text.splitlines())}; {sizes}")
     for note in fitted.notes:
-        tell.say("note", _plain(note))
+        tell.say("note", plain(note))
     ended = f"after {fitted.n_iter} iterations, {state}; {fitted.seconds:.1f} s"
     tell.say(shown_objective(fitted.objective), f"{fitted.bound:.6f} {ended}")
     for name, found in fitted.dispersion.items():
@@ -815,7 +795,7 @@ def _tell_components(tell: Teller, fitted: Fit) -> None:
     tell.know(components=[{"component": number, **row} for number, row in table.to_dict("index").items()])
     alive = table[table["mass"] >= min(1.0, table["mass"].sum() / 1000)]
     for number, row in list(alive.iterrows())[:MOST_SHOWN]:
-        tops = "; ".join(f"{name} {', '.join(map(_plain, row[name]))}" for name in table.columns[2:])
+        tops = "; ".join(f"{name} {', '.join(map(plain, row[name]))}" for name in table.columns[2:])
         tell.say(f"component {number}", f"{row['share']:6.1%} of the counts: {tops}")
     if len(alive) > MOST_SHOWN:
         tell.say("", f"{'':<12} and {len(alive) - MOST_SHOWN} more components")
@@ -849,9 +829,9 @@ def _tell_origin(tell: Teller, origin: Mapping[str, str]) -> None:
     tell.know(origin=dict(origin))
     for name in ("source", "read", "command"):
         if name in told:
-            tell.say(name, _plain(told.pop(name)))
+            tell.say(name, plain(told.pop(name)))
     when = told.pop("saved", "")
-    tell.say("saved", _plain(f"{when} by {', '.join(f'{name} {version}' for name, version in told.items())}"))
+    tell.say("saved", plain(f"{when} by {', '.join(f'{name} {version}' for name, version in told.items())}"))
 
 
 def _origin(asked: Asked) -> dict[str, str]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from pltf.cli.dates import with_dates
 from pltf.cli.models import Wanted, letters
-from pltf.cli.parsing import ending_of, indices_of
+from pltf.cli.parsing import ending_of, indices_of, options_in_words
 from pltf.cli.tables import Table, column_of, wide_table
 from pltf.data import CooObservation, DenseObservation, Observation, StoredObservation, holdout, observe
 from pltf.data.forms import index_names
@@ -89,8 +89,7 @@ def reading_in_words(options: Mapping[str, Any]) -> str:
     >>> reading_in_words({"index": "who=user,place", "value": None, "count": True, "sum": False, "missing": "nan"})
     '--index who=user,place --count --missing nan'
     """
-    given = {name.replace("_", "-"): options[name] for name in READING if options.get(name)}
-    return shlex.join(word for name, one in given.items() for word in (f"--{name}", *([] if one is True else [one])))
+    return shlex.join(options_in_words({name: options.get(name) for name in READING}))
 
 
 def read_before(known: Fit, name: str | None = None) -> dict[str, Any]:
@@ -223,8 +222,8 @@ def _named_array(
     if isinstance(held, Observation):
         labels = {names[dim]: one for dim, one in held.labels.items()}
         return replace(held, dims=tuple(names[dim] for dim in own), labels=labels), source
-    seen = observe(held, dims={dim: names[str(dim)] for dim in held.dims}, name=file.name)
-    return _with_bins(seen, held.rename({dim: names[str(dim)] for dim in held.dims})), source
+    named = {dim: names[str(dim)] for dim in held.dims}
+    return _with_bins(observe(held, dims=named, name=file.name), held.rename(named)), source
 
 
 def _from_tns(
@@ -244,8 +243,6 @@ def _from_tns(
 
 def _with_bins(seen: Observation, array: Any) -> Observation:
     """Restore the bins and time zones of dates from the attributes that ``pltf convert`` writes."""
-    if not hasattr(array, "dims"):
-        return seen
     told = {dim: array[dim].attrs for dim in seen.labels}
     labels = {dim: with_bin(one.index, told[dim].get("bin"), told[dim].get("zone")) for dim, one in seen.labels.items()}
     return replace(seen, labels=labels)

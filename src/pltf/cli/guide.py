@@ -13,8 +13,8 @@ import numpy as np
 from pltf.cli.data import reading_of
 from pltf.cli.dates import EPOCHS
 from pltf.cli.models import KINDS
-from pltf.cli.parsing import refuse_misspelt
-from pltf.cli.telling import Teller
+from pltf.cli.parsing import options_in_words, refuse_misspelt
+from pltf.cli.telling import Teller, plain
 from pltf.data.labels import PERIODS
 from pltf.data.stored import is_store
 from pltf.errors import PltfError
@@ -22,7 +22,6 @@ from pltf.io.columns import is_nameless
 from pltf.io.files import TABLES, kind_of, read_data, table_columns
 from pltf.io.reading import Reading
 from pltf.io.sources import name_on_the_command_line
-from pltf.terminal import printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,7 +49,7 @@ _SINCE, _UNTIL = 5e8, 2.2e9  # numbers between these are probably seconds since 
 _TIMES = re.compile(r".*(year|month|week)s?", re.IGNORECASE)
 # Options for reading that are repeated in the suggested command.
 _KEPT = (
-    *("format", "variable", "sheet", "query", "encoding", "decimal", "keep_blanks"),
+    *("wide", "format", "variable", "sheet", "query", "encoding", "decimal", "keep_blanks"),
     *("date_format", "timezone", "count"),
 )
 _NEARLY_EACH = 0.9  # share of distinct values above which a column identifies rows and does not group them
@@ -64,7 +63,7 @@ def columns_of(table: pd.DataFrame) -> list[dict[str, Any]]:
 def described_column(one: Mapping[str, Any]) -> str:
     """The description of a column in words."""
     absent = f"; {one['absent']:,} missing" if one["absent"] else ""
-    span = f": {_plain(one['first'])} to {_plain(one['last'])}" if one["different"] else ""
+    span = f": {plain(one['first'])} to {plain(one['last'])}" if one["different"] else ""
     since = f" as numbers ({one['epoch']})" if "epoch" in one else ""
     return f"{one['holds']}{since}, {one['different']:,} different{span}{absent}"
 
@@ -177,7 +176,7 @@ def _show(
     tell: Teller, file: Path, rows: int, facts: Sequence[Mapping[str, Any]], roles: Sequence[str], width: int
 ) -> None:
     tell.say("", f"{file}: {rows:,} rows, {width:,} columns")
-    names = [_plain(one["name"]) or "(no name)" for one in facts]
+    names = [plain(one["name"]) or "(no name)" for one in facts]
     longest = min(max(map(len, names), default=0), 30)
     for name, one, role in zip(names, facts, roles, strict=True):
         tell.say("", f"  {name:<{longest}}  {role + '?' if role != UNUSED else role:<8}  {described_column(one)}")
@@ -187,10 +186,8 @@ def _show(
 
 def _start(command: str, file: Path, options: Mapping[str, Any]) -> list[str]:
     """A command with its file and the given options for reading it."""
-    said = ("--wide", *(f"--{name.replace('_', '-')}" for name in _KEPT))
-    given = [options.get(one.removeprefix("--").replace("-", "_")) for one in said]
-    words = [(one, *([] if what is True else [str(what)])) for one, what in zip(said, given, strict=True) if what]
-    return ["pltf", command, name_on_the_command_line(file), *(word for pair in words for word in pair)]
+    given = options_in_words({name: options.get(name) for name in _KEPT})
+    return ["pltf", command, name_on_the_command_line(file), *given]
 
 
 def _end(command: str, indices: int, options: Mapping[str, Any]) -> list[str]:
@@ -320,10 +317,6 @@ def _bin_for(one: Mapping[str, Any]) -> str:
     except (ValueError, TypeError):
         return "month"
     return next((bin for bin, most in _SPANS.items() if days <= most), "year")
-
-
-def _plain(text: object) -> str:
-    return printable(text, keep="")
 
 
 def _column(column: pd.Series, name: str) -> dict[str, Any]:
