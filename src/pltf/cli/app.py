@@ -134,7 +134,7 @@ DtypeName = StrEnum("DtypeName", "float64 float32")
 LikelihoodName = StrEnum("LikelihoodName", "poisson bernoulli auto")
 AmongCells = StrEnum("AmongCells", "missing zero all")
 
-# -- of several commands
+# -- of several commands ------------------------------------------------------------------------
 
 _FILES = (
     "Data: CSV, TSV (also .gz, .zst, .zip), JSON lines, Excel, Parquet, Feather, SQLite, DuckDB, .tns, .npz, "
