@@ -30,7 +30,7 @@ from pltf.cli.data import (
     write_table,
 )
 from pltf.cli.guide import columns_of, described_column, guide
-from pltf.cli.models import Source, Wanted, model_of, sources_of, wanted_of, with_model_file
+from pltf.cli.models import TensorFile, Wanted, model_of, sources_of, wanted_of, with_model_file
 from pltf.cli.parsing import (
     dispersion_of,
     ending_of,
@@ -111,7 +111,7 @@ class Asked(NamedTuple):
 
     options: Mapping[str, Any]  # including those of a model file
     wanted: Wanted
-    sources: Mapping[str, Source]
+    sources: Mapping[str, TensorFile]
 
 
 def _asked_for(file: Path | None, options: Mapping[str, Any], *, several: bool = False) -> Asked:

@@ -16,8 +16,7 @@ from pltf.data import Observation
 from pltf.data.numeric import brief
 from pltf.errors import PltfError
 from pltf.hints import suggestion
-from pltf.io.sources import Source as Called
-from pltf.io.sources import database_url
+from pltf.io.sources import Source, database_url
 from pltf.notation import Model, cp, nmf, tucker
 
 KINDS = ("model", "cp", "tucker", "nmf")
@@ -63,7 +62,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Source:
+class TensorFile:
     """The file of a tensor, and the options for reading it."""
 
     path: Path
@@ -205,7 +204,7 @@ def _data_in(held: Any, path: Path) -> tuple[dict[str, Path], dict[str, dict[str
 def _beside(path: Path, told: str) -> Path:
     """A file or the URL of a database in a model file."""
     found = database_url(told)
-    return found if isinstance(found, Called) else path.parent / (found or told)
+    return found if isinstance(found, Source) else path.parent / (found or told)
 
 
 # -- options ------------------------------------------------------------------------------------
@@ -275,7 +274,7 @@ def _data_of(given: Sequence[str] | None) -> dict[str, Path]:
     return files
 
 
-def sources_of(file: Path | None, options: Mapping[str, Any], wanted: Wanted) -> dict[str, Source]:
+def sources_of(file: Path | None, options: Mapping[str, Any], wanted: Wanted) -> dict[str, TensorFile]:
     """The file of each tensor, and how to read it."""
     files, tensors = options["data"], wanted.tensors
     if file is not None:
@@ -302,7 +301,7 @@ def sources_of(file: Path | None, options: Mapping[str, Any], wanted: Wanted) ->
             raise PltfError(f"--{one.replace('_', '-')} goes with an index of dates, such as --index user,when:day")
     for path in files.values():
         refuse_misspelt(path)
-    return {name: Source(files[name], read[name]) for name in tensors}
+    return {name: TensorFile(files[name], read[name]) for name in tensors}
 
 
 def _only(name: str, given: Sequence[str] | None) -> str | None:

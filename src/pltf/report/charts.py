@@ -16,7 +16,7 @@ from pltf.gamma import Array
 from pltf.metrics import Scores
 from pltf.report.checks import roc_curve
 from pltf.report.components import Ranking
-from pltf.report.curves import Curve as TimeCurve
+from pltf.report.curves import Curve
 from pltf.report.drawing import (
     DARK,
     LIGHT,
@@ -35,7 +35,7 @@ from pltf.report.drawing import (
 )
 from pltf.report.factors import HeatMap
 from pltf.report.formatting import distinct, nats, number, percent, rounded
-from pltf.report.history import Curve, ScoreCurve, Trace
+from pltf.report.history import BoundCurve, ScoreCurve, Trace
 from pltf.report.ordering import nice
 
 ROW = 17  # pixels of a row of a heat map
@@ -127,7 +127,7 @@ def _percents(top: float, most: int) -> list[tuple[float, str]]:
     return [(one / 100, f"{text} %") for one, text in zip(ticks, plain_numbers(ticks), strict=True)]
 
 
-def curve(found: TimeCurve, name: str) -> Chart:
+def curve(found: Curve, name: str) -> Chart:
     """The shares of a component along an ordered index, with the band of their intervals."""
     top = 1.06 * max(float(found.high.max()), float(found.mean.max()), 1e-300)
     y = axis("", 0.0, top, _percents(top, 4))
@@ -214,7 +214,7 @@ def _counted(count: int) -> list[tuple[float, str]]:
     return [(n, str(n)) for n in every]
 
 
-def order(found: Curve, number_of: int) -> Chart:
+def order(found: BoundCurve, number_of: int) -> Chart:
     """The ELBO against a size, a model or a prior."""
     top = max(found.best)
     runs = [(value, bound, dropped) for value, bound, dropped in found.runs if value in found.values]
@@ -254,7 +254,7 @@ def predicted(found: ScoreCurve, number_of: int) -> Chart:
     )
 
 
-def _pairs(found: Curve | ScoreCurve) -> list[tuple[Any, float]]:
+def _pairs(found: BoundCurve | ScoreCurve) -> list[tuple[Any, float]]:
     return list(zip(found.values, found.best, strict=True))
 
 

@@ -26,7 +26,7 @@ class Trace:
 
 
 @dataclass(frozen=True, eq=False)
-class Curve:
+class BoundCurve:
     """The ELBO against one varied quantity."""
 
     name: str
@@ -61,7 +61,7 @@ class SearchHistory:
     seconds: float
     candidates: tuple[dict[str, Any], ...]  # rows of the summary, with their label
     left_out: int  # candidates that the table does not show
-    curves: tuple[Curve, ...]
+    curves: tuple[BoundCurve, ...]
     by_hidden_cells: bool
     score_curves: tuple[ScoreCurve, ...]
 
@@ -124,7 +124,7 @@ def _score_curves(found: Selection, labels: list[str]) -> list[ScoreCurve]:
     return curves
 
 
-def _curves(found: Selection, labels: list[str]) -> list[Curve]:
+def _curves(found: Selection, labels: list[str]) -> list[BoundCurve]:
     table = found.table  # without folds: a search by held-out cells has runs of the winner only
     curves = []
     for name in (one for one in labels if one in table):
@@ -137,5 +137,5 @@ def _curves(found: Selection, labels: list[str]) -> list[Curve]:
         best = known[~dropped].groupby(places[~dropped], sort=ordered)["bound"].max()
         runs = zip(places.tolist(), known["bound"].tolist(), dropped.tolist(), strict=True)
         values, winner = tuple(best.index.tolist()), found.best.get(name)
-        curves.append(Curve(name, ordered, values, tuple(map(float, best)), tuple(runs), winner))
+        curves.append(BoundCurve(name, ordered, values, tuple(map(float, best)), tuple(runs), winner))
     return curves
