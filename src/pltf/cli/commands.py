@@ -163,11 +163,10 @@ def _hidden(
 ) -> tuple[dict[str, Observation], HeldOut | None]:
     """Hold out cells of one tensor; return the training data and the held-out cells."""
     share = asked.options["holdout"]
-    name = tensor_of(asked.wanted.tensors, asked.options["of"])
-    train, held = hidden(seen[name], share, asked.options["seed"])
-    if held is None:
+    if share is None:
         return dict(seen), None
-    held = replace(held, of=name)
+    name = tensor_of(asked.wanted.tensors, asked.options["of"])
+    train, held = hidden(seen[name], share, asked.options["seed"], name)
     above, where = np.count_nonzero(held.values), f" of {name}" if len(seen) > 1 else ""
     tell.say("held out", f"{len(held.values):,} cells{where}, {above:,} of them above zero")
     tell.know(hidden={"of": name, "cells": len(held.values), "above_zero": int(above), "zeros_sampled": held.sampled})

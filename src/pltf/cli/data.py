@@ -283,21 +283,19 @@ def _table(
     return seen, f"{len(rows):,} rows of {file}, " + ("each one count" if value is None else f"values from {value!r}")
 
 
-def hidden(seen: Observation, share: float | None, seed: int) -> tuple[Observation, HeldOut | None]:
-    """Hold out a fraction of the cells; return the training data and the held-out cells."""
-    if share is None:
-        return seen, None
+def hidden(seen: Observation, share: float, seed: int, of: str) -> tuple[Observation, HeldOut]:
+    """Hold out a fraction of the cells of a tensor; return the training data and the held-out cells."""
     if isinstance(seen, CooObservation | StoredObservation):
         sampled = seen.unlisted == "zero" and seen.n_observed * share > MOST_HIDDEN
         how: dict[str, Any] = {"by": "nonzeros", "negatives": 1.0} if sampled else {"by": "cells"}
         split = holdout(seen, share, seed=seed, **how)
-        return split.train, HeldOut(split.cells, split.values, sampled)
+        return split.train, HeldOut(split.cells, split.values, sampled, of)
     assert isinstance(seen, DenseObservation)
     keep = holdout(seen, share, seed=seed)
     known = np.ones(seen.shape, dtype=bool) if seen.mask is None else seen.mask
     cells = np.argwhere(known & ~keep)
     train = observe(seen.values, keep & known, dims=seen.dims, labels=seen.labels if seen.dims else None)
-    return train, HeldOut(cells, seen.values_at(cells.T))
+    return train, HeldOut(cells, seen.values_at(cells.T), of=of)
 
 
 def as_labelled(table: pd.DataFrame, fit: Fit, columns: Mapping[str, str] | None = None) -> pd.DataFrame:
