@@ -222,15 +222,16 @@ def order(found: BoundCurve, number_of: int) -> Chart:
     room = 0.08 * max(top - low, 1.0)
     values = axis("ELBO (nats)", low - room, top + room)
     texts = [f"{found.name} {value}\nbest {nats(best)} nats ({nats(best - top)})" for value, best in _pairs(found)]
-    legend = [("dot blue", "best run"), ("dot orange open", "chosen"), ("dot grey", "one run")]
+    chosen = [(value, best) for value, best in _pairs(found) if value == found.winner]
+    legend = [("dot blue", "best run"), *([("dot orange open", "chosen")] if chosen else []), ("dot grey", "one run")]
     legend += [("dot grey open", "dropped early")] if any(gone for _, _, gone in runs) else []
-    words = f"Line: the best ELBO for each {found.name} that was tried; dots: single runs; {found.winner} was chosen."
+    words = f"Line: the best ELBO for each {found.name} that was tried; dots: single runs{_choice(found)}."
     name = f"order-{number_of}"
     frame = _Against(found.name, found.ordered, found.values, values)
     shown = [(value, bound, gone) for value, bound, gone in runs if bound >= low - room]
     marks = frame.dots([one[:2] for one in shown if one[2]], "grey open", 3)
     marks += frame.dots([one[:2] for one in shown if not one[2]], "grey", 3)
-    marks += frame.dots(list(_pairs(found)), "blue", 4) + frame.dots([(found.winner, top)], "orange open", 7)
+    marks += frame.dots(list(_pairs(found)), "blue", 4) + frame.dots(chosen, "orange open", 7)
     return frame.chart(name, words, list(_pairs(found)), texts, marks, legend)
 
 
@@ -246,12 +247,15 @@ def predicted(found: ScoreCurve, number_of: int) -> Chart:
         for (value, one), error in zip(_pairs(found), errors, strict=True)
     ]
     marks = frame.whiskers(best - errors, best + errors) + frame.dots(list(_pairs(found)), "blue", 4)
-    marks += frame.dots([(found.winner, found.reached)], "orange open", 7)
+    chosen = [(found.winner, found.reached)] if found.winner is not None else []
+    marks += frame.dots(chosen, "orange open", 7)
     words = f"Line: the {found.score} of held-out cells for each {found.name}, with standard errors"
-    legend = [("dot blue", "score and standard error"), ("dot orange open", "chosen")]
-    return frame.chart(
-        f"hidden-{number_of}", f"{words}; {found.winner} was chosen.", list(_pairs(found)), texts, marks, legend
-    )
+    legend = [("dot blue", "score and standard error"), *([("dot orange open", "chosen")] if chosen else [])]
+    return frame.chart(f"hidden-{number_of}", f"{words}{_choice(found)}.", list(_pairs(found)), texts, marks, legend)
+
+
+def _choice(found: BoundCurve | ScoreCurve) -> str:
+    return "" if found.winner is None else f"; {found.winner} was chosen"
 
 
 def _pairs(found: BoundCurve | ScoreCurve) -> list[tuple[Any, float]]:

@@ -34,7 +34,7 @@ class BoundCurve:
     values: tuple[Any, ...]  # what was tried
     best: tuple[float, ...]  # the best ELBO of each
     runs: tuple[tuple[Any, float, bool], ...]  # every run: where, its ELBO, whether it was dropped
-    winner: Any
+    winner: Any  # None if the winner is a model without this index
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +120,7 @@ def _score_curves(found: Selection, labels: list[str]) -> list[ScoreCurve]:
             values = tuple(sorted(best) if ordered else best)
             means, errors = zip(*(best[value] for value in values), strict=True)
             score = found.score.replace("_", " ")
-            curves.append(ScoreCurve(name, ordered, score, values, means, errors, found.best[name], folds.mean))
+            curves.append(ScoreCurve(name, ordered, score, values, means, errors, found.best.get(name), folds.mean))
     return curves
 
 
