@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -160,3 +162,16 @@ def test_rows_that_an_update_appended_are_drawn_in_their_order() -> None:
     assert fit.plot.time_courses("year").lines[0].get_xdata().tolist() == years
     ticks = fit.plot.factors("H")[0].get_yticklabels()
     assert [one.get_text() for one in ticks] == [str(year) for year in years]
+
+
+@pytest.mark.parametrize("criterion", ["bound", "heldout", "both"])
+def test_a_search_won_by_a_model_without_the_size_that_others_have(criterion: str) -> None:
+    models = [pltf.nmf(rank=1), pltf.Model("X[i,j] = A[i] * B[j]")]
+    X = np.random.default_rng(0).poisson(3.0, (12, 10))
+    with warnings.catch_warnings(action="ignore"):
+        found = pltf.select(models, X, r=[2, 3], restarts=1, workers=1, criterion=criterion)
+    assert "r" not in found.best
+    axes = found.plot()
+    drawn(axes)
+    assert [ax.get_xlabel() for ax in axes] == ["model", "size of r"]
+    assert "choose r" not in axes[1].get_title()

@@ -150,6 +150,8 @@ def test_a_model_file_in_yaml(folder: Path) -> None:
         ("model: [", "is not valid YAML: expected the node content, but found '<stream end>' (line 1)"),
         ("model: 2013-02-99", "is not valid YAML: day is out of range for month"),
         ("[" * 2000, "is not valid YAML"),
+        ("sizes: {r: !!bool maybe}", "is not valid YAML: a value does not match its tag"),
+        ("sizes: {r: !!timestamp soon}", "is not valid YAML: a value does not match its tag"),
         ("- model", "a model file must be a table, got ['model']"),
         ("", "a model file must be a table, got None"),
         ("model: !!python/object/apply:os.system [true]", "is not valid YAML: could not determine a constructor"),
@@ -164,6 +166,16 @@ def test_a_bad_model_file_in_yaml(text: str, why: str, tmp_path: Path) -> None:
     refusal = here("fit", "-m", tmp_path / "model.yml", "-o", tmp_path / "out.nc").refusal
     assert "model.yml" in refusal
     assert why in refusal
+
+
+def test_a_range_in_yaml(folder: Path) -> None:
+    """YAML 1.1 has 1:2 as the number 62, in base 60."""
+    optional("yaml").safe_load("")
+    (folder / "range.yaml").write_text("model: X[u,p] = U[u,r] * P[p,r]\nsizes:\n  r: 1:2\ndata: {X: visits.csv}")
+    words = ("select", "-m", folder / "range.yaml", "--restarts", 1, "--workers", 1, "--max-iter", 5, "--json")
+    done = here(*words)
+    assert done.code == 0, done
+    assert [one["r"] for one in json.loads(done.out)["candidates"]] == [1, 2]
 
 
 def test_labels_that_are_numbers_in_one_file_and_words_in_another(tmp_path: Path) -> None:

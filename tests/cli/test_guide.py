@@ -97,6 +97,22 @@ def test_a_wide_table(tmp_path: Path) -> None:
     assert here(*command[:-1], tmp_path / "run.nc", "-q").code == 0
 
 
+@pytest.mark.parametrize(
+    ("when", "told"),
+    [
+        ([str(1_767_225_600 + 86400 * n) for n in range(20)], ["--date-format", "epoch"]),
+        ([f"2026-01-{1 + n:02}T10:00+0{1 + n % 2}:00" for n in range(20)], ["--timezone", "UTC"]),
+    ],
+    ids=["numbers", "offsets"],
+)
+def test_a_wide_table_with_dates(when: list[str], told: list[str], tmp_path: Path) -> None:
+    wide = pd.DataFrame(RNG.poisson(1.0, (20, 12)), columns=[f"y{n}" for n in range(12)])
+    wide.map(lambda one: f"{one},5").assign(ts=when).to_csv(tmp_path / "wide.csv", index=False, sep=";")
+    command = suggested(here("fit", tmp_path / "wide.csv").refusal)
+    assert command[2:] == ["--wide", "--index", "ts:day,column", "--decimal", ",", *told, "--nmf", "5", "-o", "run.nc"]
+    assert here(*command[:-1], tmp_path / "run.nc", "-q").code == 0
+
+
 def test_an_array_has_a_shape_and_a_command(tmp_path: Path) -> None:
     np.save(tmp_path / "counts.npy", RNG.poisson(1.0, (6, 5, 4)))
     done = here("fit", tmp_path / "counts.npy")

@@ -78,6 +78,18 @@ def test_a_column_of_any_name_is_shown_on_a_terminal(monkeypatch: pytest.MonkeyP
     assert told.out.split()[0] == "self"
 
 
+def test_a_column_of_dates_or_of_words_has_any_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    days = pd.DataFrame({"user": ["ann", "bob"] * 20, "self": pd.date_range("2026-01-01", periods=40).astype(str)})
+    days.to_csv("days.csv", index=False)
+    assert here("fit", "days.csv", "-i", "user,self:month", "--nmf", "1", "-o", "days.nc").code == 0
+    monkeypatch.setattr(commands, "is_terminal", lambda: True)
+    assert "January 2026" in here("predict", "days.nc", "--top", "2", "--among", "all").out
+    for name, label in (("words.csv", "x"), ("numbers.csv", "3")):
+        pd.DataFrame({"user": ["ann", "bob"] * 2, "self": ["1", "2", "2", label]}).to_csv(name, index=False)
+    assert here("fit", "words.csv", "-i", "user,self", "--nmf", "1", "-o", "words.nc").code == 0
+    assert here("update", "words.nc", "numbers.csv", "-o", "more.nc").code == 0
+
+
 def test_files_with_strange_names_are_shown_escaped() -> None:
     assert SHOWN in _harmless(here("info", f"none{ESCAPE}.csv")).refusal
     _table(f"a{ESCAPE}.csv", ["ann", "bob"])

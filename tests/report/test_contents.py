@@ -26,7 +26,7 @@ from pltf.report import charts, formatting
 from pltf.report.checks import MOST_SCORED, checks
 from pltf.report.components import components, intervals, rankings
 from pltf.report.factors import MOST_ROWS, factor_views
-from pltf.report.history import search, trace
+from pltf.report.history import BoundCurve, search, trace
 from pltf.report.overview import in_python
 from pltf.report.predictions import PredictedCell, Predictions, predictions
 from tests.report.fits import NASTY, WHERE, counts, labelled, scored, searched, users
@@ -277,7 +277,7 @@ def test_predictions_are_those_of_top_with_what_was_hidden() -> None:
 def test_the_probability_is_shown_where_it_says_more_than_the_count(tmp_path: Path) -> None:
     def of(*cells: tuple[float, float]) -> bool:
         shown = tuple(PredictedCell(("a",), prob, mean, 0.0, 1.0, 0.0, 1.0, None) for prob, mean in cells)
-        return Predictions("X", ("i",), "missing", 1, shown, ()).tells_probability
+        return Predictions("X", ("i",), "missing", shown, ()).tells_probability
 
     assert of((0.7, 1.2), (0.3, 0.4))
     assert not of((0.999, 7.0), (0.98, 4.0))
@@ -501,6 +501,35 @@ def test_scores_on_hidden_cells_have_a_curve_and_a_column(tmp_path: Path) -> Non
     first = told.candidates[0]
     assert f"{first['heldout']:.4f} ± {first['heldout_se']:.4f}".replace("-", "−") in page
     assert "nan" not in page.split("How many components?")[1].split("</table>")[0]
+
+
+def test_models_of_different_sizes_are_compared_by_hidden_cells(tmp_path: Path) -> None:
+    """Only the winner is fitted to all cells, so the table of runs has no column for the sizes of the others."""
+    X = counts()[:, :, 0]
+    models = [pltf.nmf(rank=1), pltf.Model("X[i,j] = A[i,p] * G[p,q] * B[j,q]", p=1, q=1)]
+    with warnings.catch_warnings(action="ignore"):
+        found = pltf.select(models, X, restarts=1, workers=1, criterion="heldout")
+    assert [curve.name for curve in search(found).score_curves] == ["model"]
+    assert figures_of(report_of(found, tmp_path))
+
+
+@pytest.mark.parametrize("criterion", ["bound", "heldout", "both"])
+def test_a_chosen_model_without_the_size_that_others_have(criterion: str, tmp_path: Path) -> None:
+    models = [pltf.nmf(rank=1), pltf.Model("X[i,j] = A[i] * B[j]")]
+    X = np.random.default_rng(0).poisson(3.0, (12, 10))
+    with warnings.catch_warnings(action="ignore"):
+        found = pltf.select(models, X, r=[2, 3], restarts=1, workers=1, criterion=criterion)
+    assert "r" not in found.best
+    assert "None was chosen" not in report_of(found, tmp_path)
+
+
+def test_the_chosen_size_is_marked_at_its_own_bound() -> None:
+    """By held-out cells another one may be chosen than by the ELBO."""
+    runs = ((1, -5.0, False), (2, -3.0, False))
+    curve = BoundCurve("r", ordered=True, values=(1, 2), best=(-5.0, -3.0), runs=runs, winner=1)
+    marks = charts.order(curve, 0).marks
+    chosen, best = (re.findall(rf'class="{css}" cx="(.*?)%" cy="(.*?)%"', marks) for css in ("orange open", "blue"))
+    assert chosen == best[:1]
 
 
 def test_models_and_priors_are_compared_by_name(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from pltf.cli.data import (
     write_table,
 )
 from pltf.cli.guide import columns_of, described_column, guide
-from pltf.cli.models import Source, Wanted, model_of, sources_of, wanted_of, with_model_file
+from pltf.cli.models import TensorFile, Wanted, model_of, sources_of, wanted_of, with_model_file
 from pltf.cli.parsing import (
     dispersion_of,
     ending_of,
@@ -43,7 +43,7 @@ from pltf.cli.parsing import (
     same_place,
 )
 from pltf.cli.spelling import option
-from pltf.cli.telling import Teller, human_bytes, is_terminal
+from pltf.cli.telling import Teller, human_bytes, is_terminal, plain
 from pltf.cluster import connected
 from pltf.data import CooObservation, Observation, StoredObservation
 from pltf.data.aligned import aligned
@@ -64,7 +64,6 @@ from pltf.prediction.table import COLUMNS, intervals
 from pltf.selection import Selection
 from pltf.selection.result import described, marked_doubts, overview
 from pltf.store.container import leaving_others
-from pltf.terminal import printable
 from pltf.threads import available_threads
 
 if TYPE_CHECKING:
@@ -112,7 +111,7 @@ class Asked(NamedTuple):
 
     options: Mapping[str, Any]  # including those of a model file
     wanted: Wanted
-    sources: Mapping[str, Source]
+    sources: Mapping[str, TensorFile]
 
 
 def _asked_for(file: Path | None, options: Mapping[str, Any], *, several: bool = False) -> Asked:
@@ -121,21 +120,11 @@ def _asked_for(file: Path | None, options: Mapping[str, Any], *, several: bool =
     if options.get("of") is not None and options["holdout"] is None:
         raise PltfError("--of needs --holdout: it names the tensor whose cells are held out")
     tensor_of(wanted.tensors, options.get("of"))
-    _refuse_unknown_zeros(options, wanted)
-    return Asked(options, wanted, sources_of(file, options, wanted))
-
-
-def _refuse_unknown_zeros(options: Mapping[str, Any], wanted: Wanted) -> None:
     zeros = names_of(options["zeros"], "--zeros")
     if zeros and len(wanted.tensors) == 1:
         raise PltfError("--zeros is for models with several tensors: with one, cells without a row are zeros already")
-    known = (
-        list(dict.fromkeys(i for indices in wanted.model.observed.values() for i in indices)) if wanted.model else []
-    )
-    for index in zeros:
-        if index not in known:
-            near = suggestion(index, known)
-            raise PltfError(f"--zeros names {index!r}, and the indices of the model are {', '.join(known)}{near}")
+    wanted.refuse_unknown("--zeros", zeros)
+    return Asked(options, wanted, sources_of(file, options, wanted))
 
 
 def _read_all(tell: Teller, asked: Asked) -> dict[str, Observation]:
@@ -159,7 +148,7 @@ def _aligned(tell: Teller, seen: Mapping[str, Observation], asked: Asked) -> dic
         absent = f"{one.tensor} has no row for {number} of {one.index!r} ({in_short(one.labels.index)})"
         stays = one.index in zeros or asked.sources[one.tensor].options["missing"] == "unlisted"
         how = "zeros" if one.zeros else "missing" if stays else f"missing (--zeros {one.index}: zeros)"
-        tell.say("", f"{'':<12} {_plain(absent)}: their cells are {how}")
+        tell.say("", f"{'':<12} {plain(absent)}: their cells are {how}")
     tell.know(added=[{"tensor": one.tensor, "index": one.index, "labels": len(one.labels)} for one in added])
     return found
 
@@ -174,11 +163,10 @@ def _hidden(
 ) -> tuple[dict[str, Observation], HeldOut | None]:
     """Hold out cells of one tensor; return the training data and the held-out cells."""
     share = asked.options["holdout"]
-    name = tensor_of(asked.wanted.tensors, asked.options["of"])
-    train, held = hidden(seen[name], share, asked.options["seed"])
-    if held is None:
+    if share is None:
         return dict(seen), None
-    held = replace(held, of=name)
+    name = tensor_of(asked.wanted.tensors, asked.options["of"])
+    train, held = hidden(seen[name], share, asked.options["seed"], name)
     above, where = np.count_nonzero(held.values), f" of {name}" if len(seen) > 1 else ""
     tell.say("held out", f"{len(held.values):,} cells{where}, {above:,} of them above zero")
     tell.know(hidden={"of": name, "cells": len(held.values), "above_zero": int(above), "zeros_sampled": held.sampled})
@@ -394,9 +382,10 @@ def _asked(cells: Path, reading: Mapping[str, Any], known: Fit, name: str) -> tu
 def _print_table(table: pd.DataFrame, known: Fit, safe: bool) -> None:
     """Print a table: rounded numbers and named dates on a terminal, all digits and plain dates in a pipe."""
     if is_terminal():
-        dates = [index for index in known.labels if index in table and table[index].dtype.kind == "M"]
-        found = {index: known.labels[index].positions(table[index], index) for index in dates}
-        table = table.assign(**{index: known.labels[index].called(at) for index, at in found.items()})
+        table = table.copy(deep=False)
+        for index, labels in known.labels.items():
+            if index in table and table[index].dtype.kind == "M":
+                table[index] = labels.called(labels.positions(table[index], index))
         print(_for_terminal(table).to_string(index=False, float_format=lambda number: f"{number:.4g}"))
     else:
         for_csv(table, safe).to_csv(sys.stdout, index=False)
@@ -408,13 +397,8 @@ def _for_terminal(table: pd.DataFrame) -> pd.DataFrame:
     for at in range(table.shape[1]):
         column = table.iloc[:, at]
         if column.dtype.kind not in "biufcmM":
-            shown.isetitem(at, column.astype(object).map(lambda one: _plain(one) if isinstance(one, str) else one))
-    return shown.rename(columns=_plain)
-
-
-def _plain(text: object) -> str:
-    """Text of data on one line."""
-    return printable(text, keep="")
+            shown.isetitem(at, column.astype(object).map(lambda one: plain(one) if isinstance(one, str) else one))
+    return shown.rename(columns=plain)
 
 
 def tensor_of(tensors: tuple[str, ...], of: str | None) -> str:
@@ -571,7 +555,7 @@ def _tell_store(tell: Teller, path: Path) -> None:
     """Describe a cell store."""
     seen = open_store(path)
     _tell_data(tell, seen, str(path))
-    owner = seen.owner if seen.dims is None else _plain(seen.dims[seen.owner])
+    owner = seen.owner if seen.dims is None else plain(seen.dims[seen.owner])
     parts = "1 part" if len(seen.parts) == 1 else f"{len(seen.parts):,} parts"
     tell.say("", f"{'':<12} {parts} on disk, sorted by {owner}; {human_bytes(seen.cell_bytes)}")
     tell.know(kind="cell store", parts=len(seen.parts))
@@ -581,9 +565,9 @@ def _tell_table(tell: Teller, table: pd.DataFrame, width: int) -> None:
     """Describe the columns of a table, at most ``MOST_COLUMNS``."""
     tell.say("table", f"{len(table):,} rows, {width} columns")
     columns = columns_of(table)
-    longest = min(max((len(_plain(one["name"])) for one in columns), default=0), 30)
+    longest = min(max((len(plain(one["name"])) for one in columns), default=0), 30)
     for one in columns:
-        tell.say("", f"  {_plain(one['name']) or '(no name)':<{longest}}  {described_column(one)}")
+        tell.say("", f"  {plain(one['name']) or '(no name)':<{longest}}  {described_column(one)}")
     if len(columns) < width:
         tell.say("", f"  and {width - len(columns):,} more columns")
     tell.know(kind="table", rows=len(table), columns=columns, more_columns=width - len(columns))
@@ -650,10 +634,8 @@ def prepare(
     files: list[Path],
     output: Path,
     index: str | None,
-    value: str | None,
     sum: bool,
     missing: str,
-    variable: str | None,
     memory: float | None,
     force: bool,
     **reading: Any,
@@ -665,10 +647,8 @@ def prepare(
         files,
         output,
         dims=indices_of(index) or None,
-        value=value,
         unlisted=UNLISTED[missing],
         duplicates="sum" if sum else "error",
-        variable=variable,
         memory_limit=memory,
         overwrite=force,
         progress=tell.shown,
@@ -738,7 +718,7 @@ def _tell_data(tell: Teller, seen: Observation, source: str, name: str = "") -> 
     shape = " x ".join(f"{dim} {size:,}".strip() for dim, size in zip(dims, seen.shape, strict=True))
     above = seen.n_positive
     cells = f"{seen.n_observed:,} cells observed" if seen.has_missing else "all cells observed"
-    tell.say(f"data {name}".strip(), ": ".join(_plain(part) for part in (source, shape) if part))
+    tell.say(f"data {name}".strip(), ": ".join(plain(part) for part in (source, shape) if part))
     tell.say("", f"{'':<12} {cells}, {above:,} of them above zero, total {seen.total:g}")
     storage = {CooObservation: "listed", StoredObservation: "parts"}.get(type(seen), "dense")
     facts = {"source": source, "shape": seen.shape, "dims": seen.dims, "total": seen.total, "observed": seen.n_observed}
@@ -754,7 +734,7 @@ def _tell_fit(tell: Teller, fitted: Fit) -> None:
     sizes = ", ".join(f"{index}={size}" for index, size in fitted.model.sizes.items())
     tell.say("model", f"{'; '.join(fitted.model.text.splitlines())}; {sizes}")
     for note in fitted.notes:
-        tell.say("note", _plain(note))
+        tell.say("note", plain(note))
     ended = f"after {fitted.n_iter} iterations, {state}; {fitted.seconds:.1f} s"
     tell.say(shown_objective(fitted.objective), f"{fitted.bound:.6f} {ended}")
     for name, found in fitted.dispersion.items():
@@ -814,7 +794,7 @@ def _tell_components(tell: Teller, fitted: Fit) -> None:
     tell.know(components=[{"component": number, **row} for number, row in table.to_dict("index").items()])
     alive = table[table["mass"] >= min(1.0, table["mass"].sum() / 1000)]
     for number, row in list(alive.iterrows())[:MOST_SHOWN]:
-        tops = "; ".join(f"{name} {', '.join(map(_plain, row[name]))}" for name in table.columns[2:])
+        tops = "; ".join(f"{name} {', '.join(map(plain, row[name]))}" for name in table.columns[2:])
         tell.say(f"component {number}", f"{row['share']:6.1%} of the counts: {tops}")
     if len(alive) > MOST_SHOWN:
         tell.say("", f"{'':<12} and {len(alive) - MOST_SHOWN} more components")
@@ -848,9 +828,9 @@ def _tell_origin(tell: Teller, origin: Mapping[str, str]) -> None:
     tell.know(origin=dict(origin))
     for name in ("source", "read", "command"):
         if name in told:
-            tell.say(name, _plain(told.pop(name)))
+            tell.say(name, plain(told.pop(name)))
     when = told.pop("saved", "")
-    tell.say("saved", _plain(f"{when} by {', '.join(f'{name} {version}' for name, version in told.items())}"))
+    tell.say("saved", plain(f"{when} by {', '.join(f'{name} {version}' for name, version in told.items())}"))
 
 
 def _origin(asked: Asked) -> dict[str, str]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from pltf.cli.dates import with_dates
 from pltf.cli.models import Wanted, letters
-from pltf.cli.parsing import ending_of, indices_of
+from pltf.cli.parsing import ending_of, indices_of, options_in_words
 from pltf.cli.tables import Table, column_of, wide_table
 from pltf.data import CooObservation, DenseObservation, Observation, StoredObservation, holdout, observe
 from pltf.data.forms import index_names
@@ -89,8 +89,7 @@ def reading_in_words(options: Mapping[str, Any]) -> str:
     >>> reading_in_words({"index": "who=user,place", "value": None, "count": True, "sum": False, "missing": "nan"})
     '--index who=user,place --count --missing nan'
     """
-    given = {name.replace("_", "-"): options[name] for name in READING if options.get(name)}
-    return shlex.join(word for name, one in given.items() for word in (f"--{name}", *([] if one is True else [one])))
+    return shlex.join(options_in_words({name: options.get(name) for name in READING}))
 
 
 def read_before(known: Fit, name: str | None = None) -> dict[str, Any]:
@@ -223,8 +222,8 @@ def _named_array(
     if isinstance(held, Observation):
         labels = {names[dim]: one for dim, one in held.labels.items()}
         return replace(held, dims=tuple(names[dim] for dim in own), labels=labels), source
-    seen = observe(held, dims={dim: names[str(dim)] for dim in held.dims}, name=file.name)
-    return _with_bins(seen, held.rename({dim: names[str(dim)] for dim in held.dims})), source
+    named = {dim: names[str(dim)] for dim in held.dims}
+    return _with_bins(observe(held, dims=named, name=file.name), held.rename(named)), source
 
 
 def _from_tns(
@@ -244,8 +243,6 @@ def _from_tns(
 
 def _with_bins(seen: Observation, array: Any) -> Observation:
     """Restore the bins and time zones of dates from the attributes that ``pltf convert`` writes."""
-    if not hasattr(array, "dims"):
-        return seen
     told = {dim: array[dim].attrs for dim in seen.labels}
     labels = {dim: with_bin(one.index, told[dim].get("bin"), told[dim].get("zone")) for dim, one in seen.labels.items()}
     return replace(seen, labels=labels)
@@ -286,28 +283,29 @@ def _table(
     return seen, f"{len(rows):,} rows of {file}, " + ("each one count" if value is None else f"values from {value!r}")
 
 
-def hidden(seen: Observation, share: float | None, seed: int) -> tuple[Observation, HeldOut | None]:
-    """Hold out a fraction of the cells; return the training data and the held-out cells."""
-    if share is None:
-        return seen, None
+def hidden(seen: Observation, share: float, seed: int, of: str) -> tuple[Observation, HeldOut]:
+    """Hold out a fraction of the cells of a tensor; return the training data and the held-out cells."""
     if isinstance(seen, CooObservation | StoredObservation):
         sampled = seen.unlisted == "zero" and seen.n_observed * share > MOST_HIDDEN
         how: dict[str, Any] = {"by": "nonzeros", "negatives": 1.0} if sampled else {"by": "cells"}
         split = holdout(seen, share, seed=seed, **how)
-        return split.train, HeldOut(split.cells, split.values, sampled)
+        return split.train, HeldOut(split.cells, split.values, sampled, of)
     assert isinstance(seen, DenseObservation)
     keep = holdout(seen, share, seed=seed)
     known = np.ones(seen.shape, dtype=bool) if seen.mask is None else seen.mask
     cells = np.argwhere(known & ~keep)
     train = observe(seen.values, keep & known, dims=seen.dims, labels=seen.labels if seen.dims else None)
-    return train, HeldOut(cells, seen.values_at(cells.T))
+    return train, HeldOut(cells, seen.values_at(cells.T), of=of)
 
 
 def as_labelled(table: pd.DataFrame, fit: Fit, columns: Mapping[str, str] | None = None) -> pd.DataFrame:
     """Convert integers of a file to words where the fit has words; ``columns`` maps columns to indices."""
     named = {index: index for index in fit.labels if index in table.columns} if columns is None else columns
-    words = [c for c, index in named.items() if index in fit.labels and fit.labels[index].index.dtype == object]
-    return table.assign(**{column: table[column].astype(str) for column in words if _is_whole(table[column])})
+    table = table.copy(deep=False)
+    for column, index in named.items():
+        if index in fit.labels and fit.labels[index].index.dtype == object and _is_whole(table[column]):
+            table[column] = table[column].astype(str)
+    return table
 
 
 def as_words_where_some_are(seen: Mapping[str, Observation]) -> dict[str, Observation]:

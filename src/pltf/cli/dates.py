@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,20 +12,14 @@ from pltf.data.numeric import brief
 from pltf.errors import PltfError, py
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pandas as pd
+
+    from pltf.cli.tables import Table
 
 EPOCHS = {"epoch": "s", "epoch-ms": "ms", "epoch-us": "us", "epoch-ns": "ns"}
 
 
-class _Placed(Protocol):
-    @property
-    def file(self) -> Path: ...
-    def place(self, row: int) -> str: ...
-
-
-def with_dates(table: _Placed, rows: pd.DataFrame, keys: Mapping[str, str], options: Mapping[str, Any]) -> pd.DataFrame:
+def with_dates(table: Table, rows: pd.DataFrame, keys: Mapping[str, str], options: Mapping[str, Any]) -> pd.DataFrame:
     """Parse the dates in binned columns; ``keys`` maps columns, possibly with a bin, to their names."""
     form, zone = options.get("date_format"), options.get("timezone")
     binned = {column for key, column in keys.items() if key != column and split_bin(key, f"{table.file}: {py:dims}")}
@@ -34,11 +28,13 @@ def with_dates(table: _Placed, rows: pd.DataFrame, keys: Mapping[str, str], opti
         raise PltfError(f"{option} requires an index of dates, such as --index user,when:day")
     if zone is not None and readable_zone(zone) is None:
         raise PltfError(f"--timezone must be a time zone such as Europe/Berlin or UTC, got {brief(zone)}")
-    made = {column: _dates_in(table, rows[column], column, form, zone) for column in binned}
-    return rows.assign(**made)
+    rows = rows.copy(deep=False)  # assign takes no column named self
+    for column in binned:
+        rows[column] = _dates_in(table, rows[column], column, form, zone)
+    return rows
 
 
-def _dates_in(table: _Placed, column: pd.Series, name: str, form: str | None, zone: str | None) -> Any:
+def _dates_in(table: Table, column: pd.Series, name: str, form: str | None, zone: str | None) -> Any:
     """Parse the unique values of a column as dates; errors name the line."""
     import pandas as pd
 

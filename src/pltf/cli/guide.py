@@ -13,8 +13,8 @@ import numpy as np
 from pltf.cli.data import reading_of
 from pltf.cli.dates import EPOCHS
 from pltf.cli.models import KINDS
-from pltf.cli.parsing import refuse_misspelt
-from pltf.cli.telling import Teller
+from pltf.cli.parsing import options_in_words, refuse_misspelt
+from pltf.cli.telling import Teller, plain
 from pltf.data.labels import PERIODS
 from pltf.data.stored import is_store
 from pltf.errors import PltfError
@@ -22,7 +22,6 @@ from pltf.io.columns import is_nameless
 from pltf.io.files import TABLES, kind_of, read_data, table_columns
 from pltf.io.reading import Reading
 from pltf.io.sources import name_on_the_command_line
-from pltf.terminal import printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,7 +49,7 @@ _SINCE, _UNTIL = 5e8, 2.2e9  # numbers between these are probably seconds since 
 _TIMES = re.compile(r".*(year|month|week)s?", re.IGNORECASE)
 # Options for reading that are repeated in the suggested command.
 _KEPT = (
-    *("format", "variable", "sheet", "query", "encoding", "decimal", "keep_blanks"),
+    *("wide", "format", "variable", "sheet", "query", "encoding", "decimal", "keep_blanks"),
     *("date_format", "timezone", "count"),
 )
 _NEARLY_EACH = 0.9  # share of distinct values above which a column identifies rows and does not group them
@@ -64,7 +63,7 @@ def columns_of(table: pd.DataFrame) -> list[dict[str, Any]]:
 def described_column(one: Mapping[str, Any]) -> str:
     """The description of a column in words."""
     absent = f"; {one['absent']:,} missing" if one["absent"] else ""
-    span = f": {_plain(one['first'])} to {_plain(one['last'])}" if one["different"] else ""
+    span = f": {plain(one['first'])} to {plain(one['last'])}" if one["different"] else ""
     since = f" as numbers ({one['epoch']})" if "epoch" in one else ""
     return f"{one['holds']}{since}, {one['different']:,} different{span}{absent}"
 
@@ -88,7 +87,7 @@ def guide(tell: Teller, command: str, file: Path | None, options: Mapping[str, A
     _show(tell, file, len(table), facts, roles, len(columns))
     start = [*_start(command, file, options), "--index"]
     if options.get("wide") or _looks_wide(facts, roles):
-        example = shlex.join([*start, f"{_name_of_rows(facts, roles)},column", *_end(command, 2, options)])
+        example = shlex.join([*start, *_chosen_of_wide(command, table, facts, roles, options)])
         if options.get("wide"):
             raise PltfError(f"--index must name the rows and the columns, for example: {example}")
         example = example.replace("--index", "--wide --index", 1)
@@ -112,12 +111,6 @@ def _guide_to_array(tell: Teller, command: str, file: Path, reading: Reading, op
     tell.say("", f"{file}: {' x '.join(f'{name} {size:,}'.strip() for name, size in zip(names, shape, strict=True))}")
     example = shlex.join([*_start(command, file, options), *_end(command, len(shape), options)])
     raise PltfError(f"--cp or another option must say which model to fit, for example: {example}")
-
-
-def _name_of_rows(facts: Sequence[Mapping[str, Any]], roles: Sequence[str]) -> str:
-    """The column that labels the rows of a wide table."""
-    named = [at for at, one in enumerate(facts) if one["holds"] in ("words", "dates") and not is_nameless(one["name"])]
-    return _entry(facts[named[0]], roles[named[0]]) if named else "row"
 
 
 def _looks_wide(facts: Sequence[Mapping[str, Any]], roles: Sequence[str]) -> bool:
@@ -183,7 +176,7 @@ def _show(
     tell: Teller, file: Path, rows: int, facts: Sequence[Mapping[str, Any]], roles: Sequence[str], width: int
 ) -> None:
     tell.say("", f"{file}: {rows:,} rows, {width:,} columns")
-    names = [_plain(one["name"]) or "(no name)" for one in facts]
+    names = [plain(one["name"]) or "(no name)" for one in facts]
     longest = min(max(map(len, names), default=0), 30)
     for name, one, role in zip(names, facts, roles, strict=True):
         tell.say("", f"  {name:<{longest}}  {role + '?' if role != UNUSED else role:<8}  {described_column(one)}")
@@ -193,10 +186,8 @@ def _show(
 
 def _start(command: str, file: Path, options: Mapping[str, Any]) -> list[str]:
     """A command with its file and the given options for reading it."""
-    said = ("--wide", *(f"--{name.replace('_', '-')}" for name in _KEPT))
-    given = [options.get(one.removeprefix("--").replace("-", "_")) for one in said]
-    words = [(one, *([] if what is True else [str(what)])) for one, what in zip(said, given, strict=True) if what]
-    return ["pltf", command, name_on_the_command_line(file), *(word for pair in words for word in pair)]
+    given = options_in_words({name: options.get(name) for name in _KEPT})
+    return ["pltf", command, name_on_the_command_line(file), *given]
 
 
 def _end(command: str, indices: int, options: Mapping[str, Any]) -> list[str]:
@@ -231,11 +222,38 @@ def _chosen(
         several = _binned(table, facts, chosen, dates).duplicated().any()
         words += ["--value", str(facts[values[0]]["name"]), *(["--sum"] if several else [])]
         words += ["--decimal", ","] if facts[values[0]]["holds"] == COMMAS and not options.get("decimal") else []
-    form = next((facts[at]["epoch"] for at in chosen if at in dates and "epoch" in facts[at]), None)
-    words += ["--date-format", form] if form and not options.get("date_format") else []
-    if any(_has_several_offsets(table.iloc[:, at]) for at in chosen if at in dates) and not options.get("timezone"):
-        words += ["--timezone", "UTC"]
+    words += _how_dates_are_written(table, facts, [at for at in chosen if at in dates], options)
     return [*words, *_end(command, len(chosen), options)]
+
+
+def _chosen_of_wide(
+    command: str,
+    table: pd.DataFrame,
+    facts: Sequence[Mapping[str, Any]],
+    roles: Sequence[str],
+    options: Mapping[str, Any],
+) -> list[str]:
+    """The column that labels the rows of a wide table, a name for the index along the columns, and the model."""
+    named = [at for at, one in enumerate(facts) if one["holds"] in ("words", "dates") and not is_nameless(one["name"])]
+    rows = _entry(facts[named[0]], roles[named[0]]) if named else "row"
+    commas = any(one["holds"] == COMMAS for one in facts) and not options.get("decimal")
+    return [
+        f"{rows},column",
+        *(["--decimal", ","] if commas else []),
+        *_how_dates_are_written(table, facts, [at for at in named[:1] if roles[at] == DATES], options),
+        *_end(command, 2, options),
+    ]
+
+
+def _how_dates_are_written(
+    table: pd.DataFrame, facts: Sequence[Mapping[str, Any]], dates: Sequence[int], options: Mapping[str, Any]
+) -> list[str]:
+    """The options for reading columns of dates, unless they are given."""
+    form = next((facts[at]["epoch"] for at in dates if "epoch" in facts[at]), None)
+    words = ["--date-format", form] if form and not options.get("date_format") else []
+    if any(_has_several_offsets(table.iloc[:, at]) for at in dates) and not options.get("timezone"):
+        words += ["--timezone", "UTC"]
+    return words
 
 
 def _has_several_offsets(dates: pd.Series) -> bool:
@@ -299,10 +317,6 @@ def _bin_for(one: Mapping[str, Any]) -> str:
     except (ValueError, TypeError):
         return "month"
     return next((bin for bin, most in _SPANS.items() if days <= most), "year")
-
-
-def _plain(text: object) -> str:
-    return printable(text, keep="")
 
 
 def _column(column: pd.Series, name: str) -> dict[str, Any]:

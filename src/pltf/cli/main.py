@@ -116,9 +116,6 @@ def _explained(error: Exception, arguments: "Sequence[str]") -> int:
     if _lacks_memory(error):
         return told("out of memory: pltf plan estimates what a fit needs", REFUSED)
 
-    from pltf.cli.spelling import option
-    from pltf.errors import NotationError, PltfError
-
     if hasattr(error, "format_message"):  # from the command line itself, such as an unknown option
         from pltf.cli.usage import sentence
 
@@ -127,6 +124,10 @@ def _explained(error: Exception, arguments: "Sequence[str]") -> int:
         return told(NOTHING, INTERRUPTED)
     if type(error).__name__ == "Exit":
         return int(getattr(error, "exit_code", 0))
+
+    from pltf.cli.spelling import option
+    from pltf.errors import NotationError, PltfError  # brings NumPy, for which a misspelt option does not wait
+
     if isinstance(error, NotationError):  # has a caret under the model text
         return told(str(error), REFUSED)
     if isinstance(error, PltfError):

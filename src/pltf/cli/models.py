@@ -6,24 +6,22 @@ import csv
 import io
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pltf.cli.parsing import indices_of, range_of, refuse_misspelt, sizes_of
+from pltf.cli.parsing import OF_PRIOR, indices_of, range_of, refuse_misspelt, sizes_of
 from pltf.data import Observation
 from pltf.data.numeric import brief
 from pltf.errors import PltfError
 from pltf.hints import suggestion
-from pltf.io.sources import Source as Called
-from pltf.io.sources import database_url
+from pltf.io.sources import Source, database_url
 from pltf.notation import Model, cp, nmf, tucker
 
 KINDS = ("model", "cp", "tucker", "nmf")
 MODEL_FILES = (".toml", ".yaml", ".yml")
 _KEYS = ("model", "sizes", "priors", "data")  # of a model file
-_PRIOR = ("shape", "mean", "learn", "tie")
 _BY_TENSOR = ("index", "value", "missing")  # options that may begin with a tensor, as in X:n
 _FLAGS = ("count", "sum", "keep_blanks", "wide")
 _OF_FILE = ("format", "variable", "sheet", "query", "encoding", "decimal", "date_format", "timezone")
@@ -54,9 +52,17 @@ class Wanted:
             return {}
         return {index: index for index in self.model.observed[self.tensor or self.tensors[0]]}
 
+    def refuse_unknown(self, option: str, indices: Iterable[str]) -> None:
+        """Refuse an index that no tensor of the model has."""
+        known = [] if self.model is None else dict.fromkeys(i for own in self.model.observed.values() for i in own)
+        for index in indices:
+            if index not in known:
+                near = suggestion(index, known)
+                raise PltfError(f"{option} names {index!r}, and the indices of the model are {', '.join(known)}{near}")
+
 
 @dataclass(frozen=True)
-class Source:
+class TensorFile:
     """The file of a tensor, and the options for reading it."""
 
     path: Path
@@ -113,14 +119,22 @@ def _read(path: Path) -> Any:
 
 
 def _yaml(text: str, path: Path) -> Any:
-    """Parse YAML. Aliases are refused: with them, a small file can expand to a huge one."""
+    """Parse YAML. Aliases are refused: with them, a small file can expand to a huge one.
+
+    A plain 2:8 is text, as in TOML and on the command line, though YAML 1.1 has it as the number 128, in base 60.
+    """
     try:
         import yaml
     except ImportError:
         raise PltfError(f"reading {path} requires pyyaml: pip install 'pltf[io]'") from None
+    loader = yaml.SafeLoader(text)
+    usual = loader.resolve
+    loader.resolve = lambda kind, value, plain: usual(kind, value, (False, False) if ":" in (value or "") else plain)
     try:
         aliases = any(isinstance(one, yaml.AliasEvent) for one in yaml.parse(text, yaml.SafeLoader))
-        held = None if aliases else yaml.safe_load(text)
+        held = None if aliases else loader.get_single_data()
+    except (LookupError, AttributeError):
+        raise PltfError(f"{path} is not valid YAML: a value does not match its tag, such as !!int") from None
     except (yaml.YAMLError, ValueError, RecursionError) as reason:
         mark, problem = getattr(reason, "problem_mark", None), getattr(reason, "problem", None) or str(reason)
         where = "" if mark is None else f" (line {mark.line + 1})"
@@ -161,7 +175,7 @@ def _priors_in(held: Any, path: Path) -> dict[str, str]:
     by_factor = table if all(isinstance(one, dict) for one in table.values()) else {"": table}
     priors = {}
     for factor, prior in by_factor.items():
-        _known_keys(_table(prior, path, "priors"), _PRIOR, f"{path}: priors")
+        _known_keys(_table(prior, path, "priors"), OF_PRIOR, f"{path}: priors")
         words = ",".join(f"{name}={value}" for name, value in prior.items())
         priors[factor] = f"{factor}:{words}" if factor else words
     return priors
@@ -190,7 +204,7 @@ def _data_in(held: Any, path: Path) -> tuple[dict[str, Path], dict[str, dict[str
 def _beside(path: Path, told: str) -> Path:
     """A file or the URL of a database in a model file."""
     found = database_url(told)
-    return found if isinstance(found, Called) else path.parent / (found or told)
+    return found if isinstance(found, Source) else path.parent / (found or told)
 
 
 # -- options ------------------------------------------------------------------------------------
@@ -260,7 +274,7 @@ def _data_of(given: Sequence[str] | None) -> dict[str, Path]:
     return files
 
 
-def sources_of(file: Path | None, options: Mapping[str, Any], wanted: Wanted) -> dict[str, Source]:
+def sources_of(file: Path | None, options: Mapping[str, Any], wanted: Wanted) -> dict[str, TensorFile]:
     """The file of each tensor, and how to read it."""
     files, tensors = options["data"], wanted.tensors
     if file is not None:
@@ -278,13 +292,16 @@ def sources_of(file: Path | None, options: Mapping[str, Any], wanted: Wanted) ->
         what = f"--data {absent[0]}=FILE" if len(tensors) > 1 else "FILE, for example events.csv"
         raise PltfError(f"there are no data for {absent[0]}: name a file ({what})")
     read = {name: _reading(name, options, wanted) for name in tensors}
-    _refuse_unused(options, wanted)
+    for text in options["index"] or () if len(tensors) > 1 else ():
+        prefix = _PREFIX.fullmatch(text.strip())
+        plain = prefix[2] if prefix is not None and prefix[1] in tensors else text
+        wanted.refuse_unknown("--index", indices_of(plain).values())
     for one in _OF_DATES:
         if options.get(one) is not None and not any(how.get(one) for how in read.values()):
             raise PltfError(f"--{one.replace('_', '-')} goes with an index of dates, such as --index user,when:day")
     for path in files.values():
         refuse_misspelt(path)
-    return {name: Source(files[name], read[name]) for name in tensors}
+    return {name: TensorFile(files[name], read[name]) for name in tensors}
 
 
 def _only(name: str, given: Sequence[str] | None) -> str | None:
@@ -350,21 +367,6 @@ def _completed(text: str | None, name: str, wanted: Wanted) -> str | None:
         return text
     columns = {index: column for column, index in found.items()}
     return _as_text({columns.get(index, index): index for index in indices})
-
-
-def _refuse_unused(options: Mapping[str, Any], wanted: Wanted) -> None:
-    """Refuse an --index that no tensor has."""
-    if len(wanted.tensors) == 1:
-        return
-    assert wanted.model is not None
-    known = list(dict.fromkeys(i for indices in wanted.model.observed.values() for i in indices))
-    for text in options["index"] or ():
-        prefix = _PREFIX.fullmatch(text.strip())
-        plain = prefix[2] if prefix is not None and prefix[1] in wanted.tensors else text
-        for index in indices_of(plain).values():
-            if index not in known:
-                near = suggestion(index, known)
-                raise PltfError(f"--index names {index!r}, and the indices of the model are {', '.join(known)}{near}")
 
 
 def _as_text(indices: Mapping[str, str]) -> str:

@@ -7,7 +7,7 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from pltf.store.container import check_writable
 if TYPE_CHECKING:
     from pltf.gamma import Gamma
 
-_PRIOR = ("shape", "mean", "learn", "tie")
+OF_PRIOR = ("shape", "mean", "learn", "tie")
 _MOST_FILES = 10_000  # files of a folder that are searched for a similar name
 _LONGEST_NAME = 255  # bytes allowed by file systems
 
@@ -64,6 +64,16 @@ def names_of(text: str | None, option: str) -> tuple[str, ...]:
     if not all(names):
         raise PltfError(f"{option} must be names with commas between them, got {text!r}")
     return names
+
+
+def options_in_words(given: Mapping[str, Any]) -> list[str]:
+    """Options as words of a command, without those that are not set.
+
+    >>> options_in_words({"date_format": "%d.%m.%Y", "value": None, "count": True})
+    ['--date-format', '%d.%m.%Y', '--count']
+    """
+    found = [(f"--{name.replace('_', '-')}", one) for name, one in given.items() if one]
+    return [word for name, one in found for word in ([name] if one is True else [name, str(one)])]
 
 
 def number_of(text: str, option: str) -> int:
@@ -161,8 +171,8 @@ def priors_of(given: Sequence[str] | None) -> Gamma | dict[str, Gamma] | None:
         parts: dict[str, Any] = {}
         for part in match[2].split(","):
             name, _, value = (one.strip() for one in part.partition("="))
-            if name not in _PRIOR or name in parts:
-                near = "" if name in _PRIOR else suggestion(name, _PRIOR)
+            if name not in OF_PRIOR or name in parts:
+                near = "" if name in OF_PRIOR else suggestion(name, OF_PRIOR)
                 raise PltfError(f"--prior takes shape, mean, learn and tie, each once; got {part!r}{near}")
             parts[name] = value if name in ("learn", "tie") else _float(value, f"--prior: {name}")
         factor = match[1] or ""
@@ -225,21 +235,21 @@ def free_path(path: Path) -> Path:
     >>> free_path(Path("nowhere/answers.csv.gz")).name
     'answers.csv.gz'
     """
-    stem, ending = _stem_and_ending(path)
+    stem, *endings = _pieces(path)
     for number in itertools.count(2):
         if not os.path.lexists(path):
             return path
-        tail = f"-{number}{ending}"
+        tail = f"-{number}{''.join(endings)}"
         kept = stem.encode("utf-8", "surrogateescape")[: _LONGEST_NAME - len(tail.encode())].decode("utf-8", "ignore")
         path = path.with_name(kept + tail)
     raise AssertionError
 
 
-def _stem_and_ending(path: Path) -> tuple[str, str]:
+def _pieces(path: Path) -> tuple[str, str, str]:
+    """The stem of a file name, its extension, and .gz if it is packed."""
     packed = path.suffix if path.suffix.lower() == ".gz" else ""
-    plain = path.name.removesuffix(packed)
-    ending = Path(plain).suffix
-    return plain.removesuffix(ending), ending + packed
+    plain = Path(path.name.removesuffix(packed))
+    return plain.stem, plain.suffix, packed
 
 
 def ending_of(path: Path, known: Sequence[str]) -> str:
@@ -248,9 +258,8 @@ def ending_of(path: Path, known: Sequence[str]) -> str:
     >>> ending_of(Path("counts.tsv.gz"), [".csv", ".tsv"])
     '.tsv'
     """
-    plain = path.with_suffix("") if path.suffix.lower() == ".gz" else path
-    ending = plain.suffix.lower()
-    packed = plain is not path
+    _, ending, packed = _pieces(path)
+    ending = ending.lower()
     if ending not in known or (packed and ending not in (".csv", ".tsv", ".tns")):
         raise PltfError(f"the output must end in {', '.join(known)}, got {path.name!r}")
     return ending

@@ -34,7 +34,7 @@ class Teller:
 
         Progress.lines_every = self._lines_every
         if self._json and error is None:
-            print(json.dumps(_plain(self.known), indent=2, allow_nan=False))
+            print(json.dumps(_for_json(self.known), indent=2, allow_nan=False))
 
     @property
     def shown(self) -> bool:
@@ -65,14 +65,14 @@ class Teller:
         self.known |= facts
 
 
-def _plain(value: Any) -> Any:
+def _for_json(value: Any) -> Any:
     """Values as JSON has them: no NaN, arrays or dates."""
     if isinstance(value, Mapping):
-        return {str(name): _plain(one) for name, one in value.items()}
+        return {str(name): _for_json(one) for name, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
+        return [_for_json(one) for one in value]
     if hasattr(value, "tolist"):
-        return _plain(value.tolist())
+        return _for_json(value.tolist())
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return None
     if value is None or isinstance(value, (str, int, float, bool)):
@@ -90,6 +90,11 @@ def human_bytes(size: int) -> str:
         if size >= scale:
             return f"{size / scale:.1f} {unit}"
     return f"{size} B"
+
+
+def plain(text: object) -> str:
+    """Text of data on one line."""
+    return printable(text, keep="")
 
 
 def is_terminal() -> bool:

@@ -118,9 +118,10 @@ def _scores_against(name: str, found: Selection, ax: Any, titled: Any) -> None:
     places = values if sizes else list(range(len(values)))
     means, errors = np.array([best[value] for value in values]).T
     ax.errorbar(places, means, errors, color="C1", marker="s", markersize=5, capsize=3, zorder=3)
-    place, folds = places[values.index(found.best[name])], found.winner.folds
-    assert folds is not None
-    ax.plot([place], [folds.mean], "s", color="C3", markersize=11, fillstyle="none", markeredgewidth=2, zorder=4)
+    if name in found.best:  # the winner may be a model without this index
+        place, folds = places[values.index(found.best[name])], found.winner.folds
+        assert folds is not None
+        ax.plot([place], [folds.mean], "s", color="C3", markersize=11, fillstyle="none", markeredgewidth=2, zorder=4)
     ax.set_xticks(places, None if sizes else [textwrap.fill(str(one), 24) for one in values])
     ax.set_xlabel(f"size of {name}" if sizes else name)
     ax.margins(x=0.12)
@@ -128,7 +129,8 @@ def _scores_against(name: str, found: Selection, ax: Any, titled: Any) -> None:
     if ax is not titled:  # which axis goes with which curve
         titled.yaxis.label.set_color("C0")
         ax.yaxis.label.set_color("C1")
-    title = f"held-out cells choose {name} = {found.best[name]}" if sizes else f"best {name}"
+    chosen = f"held-out cells choose {name} = {found.best[name]}" if name in found.best else ""
+    title = chosen if sizes else f"best {name}"
     titled.set_title("\n".join(dict.fromkeys(filter(None, (titled.get_title(), title)))))
 
 

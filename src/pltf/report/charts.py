@@ -16,7 +16,7 @@ from pltf.gamma import Array
 from pltf.metrics import Scores
 from pltf.report.checks import roc_curve
 from pltf.report.components import Ranking
-from pltf.report.curves import Curve as TimeCurve
+from pltf.report.curves import Curve
 from pltf.report.drawing import (
     DARK,
     LIGHT,
@@ -35,7 +35,7 @@ from pltf.report.drawing import (
 )
 from pltf.report.factors import HeatMap
 from pltf.report.formatting import distinct, nats, number, percent, rounded
-from pltf.report.history import Curve, ScoreCurve, Trace
+from pltf.report.history import BoundCurve, ScoreCurve, Trace
 from pltf.report.ordering import nice
 
 ROW = 17  # pixels of a row of a heat map
@@ -61,7 +61,6 @@ class Chart:
     data: Mapping[str, Any] = field(default_factory=dict)  # tooltips
     remark: str = ""
     inside: bool = False  # names along the upright axis are long, and stand in the plot
-    kind: str = "chart"
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +78,6 @@ class HeatChart:
     dark: str
     across: str
     data: Mapping[str, Any]
-    kind: str = "heat"
 
 
 def _points(x: Array, y: Array, texts: Sequence[str]) -> Points:
@@ -129,7 +127,7 @@ def _percents(top: float, most: int) -> list[tuple[float, str]]:
     return [(one / 100, f"{text} %") for one, text in zip(ticks, plain_numbers(ticks), strict=True)]
 
 
-def curve(found: TimeCurve, name: str) -> Chart:
+def curve(found: Curve, name: str) -> Chart:
     """The shares of a component along an ordered index, with the band of their intervals."""
     top = 1.06 * max(float(found.high.max()), float(found.mean.max()), 1e-300)
     y = axis("", 0.0, top, _percents(top, 4))
@@ -140,8 +138,9 @@ def curve(found: TimeCurve, name: str) -> Chart:
     numbers = {"mean": rounded(100 * found.mean), "top": 100 * top}
     if found.intervals:
         numbers |= {"low": rounded(100 * found.low), "high": rounded(100 * found.high)}
-    words = f"Line: the shares along {found.index}, {found.size:,} values in their order."
-    data = {"curve": found.index, **numbers}
+    index, size = found.scale.index, len(found.scale.order.positions)
+    words = f"Line: the shares along {index}, {size:,} values in their order."
+    data = {"curve": index, **numbers}
     return Chart(name, words, 130, x, y, area + path(at, mean, "stroke blue"), marks, data=data)
 
 
@@ -215,7 +214,7 @@ def _counted(count: int) -> list[tuple[float, str]]:
     return [(n, str(n)) for n in every]
 
 
-def order(found: Curve, number_of: int) -> Chart:
+def order(found: BoundCurve, number_of: int) -> Chart:
     """The ELBO against a size, a model or a prior."""
     top = max(found.best)
     runs = [(value, bound, dropped) for value, bound, dropped in found.runs if value in found.values]
@@ -223,15 +222,16 @@ def order(found: Curve, number_of: int) -> Chart:
     room = 0.08 * max(top - low, 1.0)
     values = axis("ELBO (nats)", low - room, top + room)
     texts = [f"{found.name} {value}\nbest {nats(best)} nats ({nats(best - top)})" for value, best in _pairs(found)]
-    legend = [("dot blue", "best run"), ("dot orange open", "chosen"), ("dot grey", "one run")]
+    chosen = [(value, best) for value, best in _pairs(found) if value == found.winner]
+    legend = [("dot blue", "best run"), *([("dot orange open", "chosen")] if chosen else []), ("dot grey", "one run")]
     legend += [("dot grey open", "dropped early")] if any(gone for _, _, gone in runs) else []
-    words = f"Line: the best ELBO for each {found.name} that was tried; dots: single runs; {found.winner} was chosen."
+    words = f"Line: the best ELBO for each {found.name} that was tried; dots: single runs{_choice(found)}."
     name = f"order-{number_of}"
     frame = _Against(found.name, found.ordered, found.values, values)
     shown = [(value, bound, gone) for value, bound, gone in runs if bound >= low - room]
     marks = frame.dots([one[:2] for one in shown if one[2]], "grey open", 3)
     marks += frame.dots([one[:2] for one in shown if not one[2]], "grey", 3)
-    marks += frame.dots(list(_pairs(found)), "blue", 4) + frame.dots([(found.winner, top)], "orange open", 7)
+    marks += frame.dots(list(_pairs(found)), "blue", 4) + frame.dots(chosen, "orange open", 7)
     return frame.chart(name, words, list(_pairs(found)), texts, marks, legend)
 
 
@@ -247,15 +247,18 @@ def predicted(found: ScoreCurve, number_of: int) -> Chart:
         for (value, one), error in zip(_pairs(found), errors, strict=True)
     ]
     marks = frame.whiskers(best - errors, best + errors) + frame.dots(list(_pairs(found)), "blue", 4)
-    marks += frame.dots([(found.winner, found.reached)], "orange open", 7)
+    chosen = [(found.winner, found.reached)] if found.winner is not None else []
+    marks += frame.dots(chosen, "orange open", 7)
     words = f"Line: the {found.score} of held-out cells for each {found.name}, with standard errors"
-    legend = [("dot blue", "score and standard error"), ("dot orange open", "chosen")]
-    return frame.chart(
-        f"hidden-{number_of}", f"{words}; {found.winner} was chosen.", list(_pairs(found)), texts, marks, legend
-    )
+    legend = [("dot blue", "score and standard error"), *([("dot orange open", "chosen")] if chosen else [])]
+    return frame.chart(f"hidden-{number_of}", f"{words}{_choice(found)}.", list(_pairs(found)), texts, marks, legend)
 
 
-def _pairs(found: Curve | ScoreCurve) -> list[tuple[Any, float]]:
+def _choice(found: BoundCurve | ScoreCurve) -> str:
+    return "" if found.winner is None else f"; {found.winner} was chosen"
+
+
+def _pairs(found: BoundCurve | ScoreCurve) -> list[tuple[Any, float]]:
     return list(zip(found.values, found.best, strict=True))
 
 

@@ -61,13 +61,10 @@ class Checks:
 
 def checks(fit: Fit, scores: Scores | Mapping[str, Scores] | None, progress: bool) -> list[Checks]:
     """For each tensor, the given scores, or those of the held-out cells."""
-    given = scores if isinstance(scores, Mapping) else {} if scores is None else {_scored_tensor(fit): scores}
+    if isinstance(scores, Scores):
+        scores = {held_tensor(fit) or next(iter(fit.model.observed)): scores}
+    given = scores or {}
     return [_of_tensor(fit, name, given.get(name), not given, progress) for name in fit.model.observed]
-
-
-def _scored_tensor(fit: Fit) -> str:
-    """The tensor of scores without a name."""
-    return held_tensor(fit) or next(iter(fit.model.observed))
 
 
 def _of_tensor(fit: Fit, name: str, scores: Scores | None, held_out: bool, progress: bool) -> Checks:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,8 @@ from numpy.typing import NDArray
 from pltf.errors import PltfError
 from pltf.fit import Fit
 from pltf.gamma import Array, Factor, Point, Posterior, Samples
-from pltf.report.curves import MOST_POINTS, Curve, Scale, averaged, peaks, scale_of
+from pltf.report.curves import MOST_POINTS, Curve, Scale, averaged, peaks, scales_of
 from pltf.report.formatting import distinct, names
-from pltf.report.ordering import orders
 
 LEVEL = 0.9  # probability of all intervals in a report
 ALIKE = 1.01  # entries that differ by less than this factor
@@ -94,7 +94,6 @@ class Mode:
 class Component:
     """One value of a latent index."""
 
-    index: str
     number: int  # its position in the arrays
     mass: float | None
     share: float | None
@@ -116,7 +115,8 @@ def components(fit: Fit, ranked: Mapping[str, Ranking], top: int) -> dict[str, l
     """The components of each latent index that explain something, the largest first."""
     factors, found = fit.factors, {}
     shown_of = {index: ranking.order[: min(ranking.used, MOST)] for index, ranking in ranked.items()}
-    scales = scales_of(fit, max(map(len, shown_of.values()), default=1))
+    curves = max(map(len, shown_of.values()), default=1)  # along an index; if there are many, they have fewer points
+    scales = scales_of(fit, min(MOST_POINTS, MOST_DRAWN // max(1, curves)))
     for index, ranking in ranked.items():
         shown = shown_of[index]
         modes = [
@@ -126,16 +126,10 @@ def components(fit: Fit, ranked: Mapping[str, Ranking], top: int) -> dict[str, l
         ]
         mass, share = ([None] * len(shown) if one is None else one.tolist() for one in (ranking.mass, ranking.share))
         found[index] = [
-            Component(index, int(position), mass[n], share[n], tuple(one.of(int(position)) for one in modes))
+            Component(int(position), mass[n], share[n], tuple(one.of(int(position)) for one in modes))
             for n, position in enumerate(shown)
         ]
     return found
-
-
-def scales_of(fit: Fit, curves: int) -> dict[str, Scale]:
-    """The axis of each index that has an order, with fewer points if there are many curves along it."""
-    most = min(MOST_POINTS, MOST_DRAWN // max(1, curves))
-    return {index: scale_of(index, fit.labels[index], order, most) for index, order in orders(fit).items()}
 
 
 class _Modes:
@@ -154,7 +148,7 @@ class _Modes:
         flat = self.mean[position].reshape(-1)
         alike = bool(flat.size > 2 and flat.max() <= ALIKE * flat.min())
         curve = self._curve(position, flat) if self.scale is not None and self.scale.order.curve else None
-        listed = curve is None or (curve.size > MOST_NUMBERS and curve.scale.order.kind == "numbers")
+        listed = curve is None or (flat.size > MOST_NUMBERS and curve.scale.order.kind == "numbers")
         entries = self._entries(position, flat, self._chosen(flat)) if listed else ()
         return Mode(
             self.name,
@@ -198,7 +192,7 @@ class _Modes:
         mean = averaged(flat[scale.order.positions] / total, scale.group)
         told = peaks(self.fit.labels[scale.index], flat / total)
         certain = isinstance(self.factor, Point)
-        return Curve(scale.index, flat.size, scale, mean, low, high, not certain, told)
+        return Curve(scale, mean, low, high, not certain, told)
 
 
 def largest(values: Array, count: int) -> NDArray[np.intp]:
@@ -236,11 +230,8 @@ def averages(values: Array, groups: tuple[int, ...], first: int = 0) -> Array:
 
 def _sizes(shape: tuple[int, ...], groups: tuple[int, ...]) -> Array:
     """The number of values in each average."""
-    each = [np.diff([*range(0, size, group), size]) for size, group in zip(shape, groups, strict=True)]
-    found = np.ones((), dtype=np.float64)
-    for one in each:
-        found = found[..., None] * one
-    return found
+    each = (np.diff([*range(0, size, group), size]) for size, group in zip(shape, groups, strict=True))
+    return reduce(np.multiply.outer, each, np.ones((), dtype=np.float64))
 
 
 def _called(fit: Fit, index: str, positions: NDArray[np.intp], several: bool) -> list[str]:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from pltf.data.labels import Labels
+from pltf.fit import Fit
 from pltf.gamma import Array
 from pltf.report.drawing import Axis, axis
 from pltf.report.formatting import listed, probability
-from pltf.report.ordering import Order, ticks
+from pltf.report.ordering import Order, order_of, ticks
 
 MOST_POINTS = 400  # points of a curve; on longer ones a point is the average of neighbouring positions
 PEAKS = 3  # named positions
@@ -34,8 +35,6 @@ class Scale:
 class Curve:
     """The shares along an index, with their intervals."""
 
-    index: str
-    size: int  # positions of the index
     scale: Scale
     mean: Array
     low: Array
@@ -44,13 +43,12 @@ class Curve:
     peaks: str  # the positions with the largest shares
 
 
-def scale_of(index: str, labels: Labels, order: Order, most: int = MOST_POINTS) -> Scale:
+def scale_of(index: str, labels: Labels, order: Order, most: int) -> Scale:
     """The axis of an index: a point for each position, or for the average of several if there are too many.
 
     >>> import pandas as pd
-    >>> from pltf.report.ordering import order_of
     >>> days = Labels(pd.date_range("2013-01-01", periods=1000))
-    >>> scale = scale_of("day", days, order_of(days))
+    >>> scale = scale_of("day", days, order_of(days), MOST_POINTS)
     >>> scale.group, scale.names[0], len(scale.x)
     (3, '2013-01-01 to 2013-01-03', 334)
     """
@@ -63,6 +61,12 @@ def scale_of(index: str, labels: Labels, order: Order, most: int = MOST_POINTS) 
     room = 0.02 * float(x[-1] - x[0])
     along = axis("", float(x[0]) - room, float(x[-1]) + room, ticks(order, _TICKS), grid=False)
     return Scale(index, order, group, x, called, along)
+
+
+def scales_of(fit: Fit, most: int) -> dict[str, Scale]:
+    """The axis of each index that has an order."""
+    orders = {index: order_of(labels) for index, labels in fit.labels.items()}
+    return {index: scale_of(index, fit.labels[index], order, most) for index, order in orders.items() if order}
 
 
 def _group(size: int, most: int, *, dates: bool) -> int:

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from pltf.fit import Fit
 from pltf.gamma import Array, Factor, Point
 from pltf.report.components import Ranking, averages, intervals, largest
-from pltf.report.curves import Scale, scale_of
+from pltf.report.curves import Scale, scales_of
 from pltf.report.drawing import Tick
 from pltf.report.formatting import names
-from pltf.report.ordering import orders
 
 MOST_ROWS = 200
 MOST_COLUMNS = 60
@@ -62,8 +61,7 @@ class FactorView:
 
 def factor_views(fit: Fit, ranked: Mapping[str, Ranking]) -> list[FactorView]:
     """Every factor."""
-    known = orders(fit)
-    scales = {index: scale_of(index, fit.labels[index], order, MOST_ROWS) for index, order in known.items()}
+    scales = scales_of(fit, MOST_ROWS)
     return [_Viewer(fit, name, factor, ranked, scales).view() for name, factor in fit.factors.items()]
 
 

@@ -26,7 +26,7 @@ class Trace:
 
 
 @dataclass(frozen=True, eq=False)
-class Curve:
+class BoundCurve:
     """The ELBO against one varied quantity."""
 
     name: str
@@ -34,7 +34,7 @@ class Curve:
     values: tuple[Any, ...]  # what was tried
     best: tuple[float, ...]  # the best ELBO of each
     runs: tuple[tuple[Any, float, bool], ...]  # every run: where, its ELBO, whether it was dropped
-    winner: Any
+    winner: Any  # None if the winner is a model without this index
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,8 +61,7 @@ class SearchHistory:
     seconds: float
     candidates: tuple[dict[str, Any], ...]  # rows of the summary, with their label
     left_out: int  # candidates that the table does not show
-    curves: tuple[Curve, ...]
-    doubts: tuple[str, ...]
+    curves: tuple[BoundCurve, ...]
     by_hidden_cells: bool
     score_curves: tuple[ScoreCurve, ...]
 
@@ -100,7 +99,6 @@ def search(found: Selection) -> SearchHistory:
         tuple(candidates[:MOST_ROWS]),
         max(0, len(candidates) - MOST_ROWS),
         tuple(_curves(found, labels)),
-        found.doubts,
         found.by_hidden_cells,
         tuple(_score_curves(found, labels)),
     )
@@ -122,14 +120,14 @@ def _score_curves(found: Selection, labels: list[str]) -> list[ScoreCurve]:
             values = tuple(sorted(best) if ordered else best)
             means, errors = zip(*(best[value] for value in values), strict=True)
             score = found.score.replace("_", " ")
-            curves.append(ScoreCurve(name, ordered, score, values, means, errors, found.best[name], folds.mean))
+            curves.append(ScoreCurve(name, ordered, score, values, means, errors, found.best.get(name), folds.mean))
     return curves
 
 
-def _curves(found: Selection, labels: list[str]) -> list[Curve]:
-    table = found.table
+def _curves(found: Selection, labels: list[str]) -> list[BoundCurve]:
+    table = found.table  # without folds: a search by held-out cells has runs of the winner only
     curves = []
-    for name in labels:
+    for name in (one for one in labels if one in table):
         known = table.dropna(subset=[name])
         if known[name].nunique() < 2:
             continue
@@ -139,5 +137,5 @@ def _curves(found: Selection, labels: list[str]) -> list[Curve]:
         best = known[~dropped].groupby(places[~dropped], sort=ordered)["bound"].max()
         runs = zip(places.tolist(), known["bound"].tolist(), dropped.tolist(), strict=True)
         values, winner = tuple(best.index.tolist()), found.best.get(name)
-        curves.append(Curve(name, ordered, values, tuple(map(float, best)), tuple(runs), winner))
+        curves.append(BoundCurve(name, ordered, values, tuple(map(float, best)), tuple(runs), winner))
     return curves

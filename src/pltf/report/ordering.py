@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.labels import Labels
-from pltf.fit import Fit
 from pltf.gamma import Array
 
 if TYPE_CHECKING:
@@ -43,12 +42,6 @@ class Order:
     def curve(self) -> bool:
         """Whether a curve can be drawn: weekdays and months are bars in calendar order."""
         return self.kind != "names" and len(self.positions) >= SHORTEST_CURVE
-
-
-def orders(fit: Fit) -> dict[str, Order]:
-    """The order of each index that has one."""
-    found = {index: order_of(labels) for index, labels in fit.labels.items()}
-    return {index: order for index, order in found.items() if order is not None}
 
 
 def order_of(labels: Labels) -> Order | None:

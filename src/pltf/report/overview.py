@@ -46,15 +46,6 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class IndexFact:
-    """An observed index."""
-
-    name: str
-    size: int
-    labels: str  # the first few
-
-
-@dataclass(frozen=True)
 class TensorFact:
     """An observed tensor."""
 
@@ -65,14 +56,9 @@ class TensorFact:
     factors: str
 
 
-def objective(fit: Fit) -> str:
-    """The name of the objective on axes and in tables."""
-    return shown_objective(fit.objective)
-
-
 def restart_objective(fit: Fit) -> str:
     """The objective that compares restarts: for Gibbs sampling, the ELBO of the VB fits where chains start."""
-    return "ELBO" if fit.draws else objective(fit)
+    return "ELBO" if fit.draws else shown_objective(fit.objective)
 
 
 def headline(fit: Fit) -> str:
@@ -135,7 +121,7 @@ def _bound(fit: Fit, search: SearchHistory | None) -> Figure:
     state = "converged" if fit.converged else "not converged"
     if search is not None and search.lead is not None:
         state = f"{nats(search.lead)} above the next candidate"
-    return Figure(objective(fit), nats(fit.bound), f"nats; {state}")
+    return Figure(shown_objective(fit.objective), nats(fit.bound), f"nats; {state}")
 
 
 def _observed(fit: Fit, name: str) -> Figure:
@@ -167,10 +153,10 @@ def compact(count: int) -> str:
     return f"{count:,}" if count < 10**9 else number(float(count))
 
 
-def indices(fit: Fit) -> list[IndexFact]:
-    """Observed indices, their sizes and labels."""
+def indices(fit: Fit) -> list[tuple[str, int, str]]:
+    """Observed indices, their sizes and their first labels."""
     observed = dict.fromkeys(index for named in fit.model.observed.values() for index in named)
-    return [IndexFact(index, fit.sizes[index], _in_short(fit, index)) for index in observed]
+    return [(index, fit.sizes[index], _in_short(fit, index)) for index in observed]
 
 
 def _in_short(fit: Fit, index: str) -> str:

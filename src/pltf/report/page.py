@@ -7,21 +7,22 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from pltf.data.numeric import brief
 from pltf.errors import PltfError, flag, py, whole
 from pltf.fit import Fit
+from pltf.inference.state import shown_objective
 from pltf.metrics import Scores
 from pltf.report import charts, formatting, overview
 from pltf.report.charts import Chart, HeatChart
 from pltf.report.checks import Checks, checks
 from pltf.report.components import MOST, Component, components, rankings
 from pltf.report.curves import Scale
-from pltf.report.factors import FactorView, factor_views
+from pltf.report.factors import factor_views
 from pltf.report.formatting import sentence
 from pltf.report.history import MOST_ROWS, SearchHistory, restarts, search, trace
 from pltf.report.predictions import predictions
@@ -130,22 +131,6 @@ def _need_jinja() -> None:
         raise PltfError("reports need jinja2: pip install 'pltf[plot]'") from None
 
 
-@dataclass(frozen=True, eq=False)
-class FactorSection:
-    """A factor with its charts."""
-
-    view: FactorView
-    charts: tuple[HeatChart, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class CheckSection:
-    """The scores of a tensor with their charts."""
-
-    checks: Checks
-    charts: tuple[Chart, ...]
-
-
 def page(
     fit: Fit,
     found: Selection | None,
@@ -156,42 +141,44 @@ def page(
 ) -> str:
     """The whole page as text."""
     ranked = rankings(fit)
-    checked = [_check_section(one, len(fit.model.observed) > 1) for one in checks(fit, scores, progress)]
+    checked = checks(fit, scores, progress)
+    check_charts = [_check_charts(one, len(checked) > 1) for one in checked]
     searched = None if found is None else search(found)
     told = restarts(fit)
     parts = components(fit, ranked, top)
     curves, scales = _curves(parts)
-    sections = [
-        FactorSection(view, tuple(charts.heat_map(one, f"{view.name}-{n}") for n, one in enumerate(view.maps)))
-        for view in factor_views(fit, ranked)
-    ]
+    views = factor_views(fit, ranked)
+    heat_charts = [[charts.heat_map(one, f"{view.name}-{n}") for n, one in enumerate(view.maps)] for view in views]
     shares = {i: charts.shares(one) for i, one in ranked.items() if one.share is not None and len(one.order) > 1}
     order_charts, fit_charts = _order_charts(searched), _fit_charts(fit, told)
     every: list[Chart | HeatChart] = [*shares.values(), *curves.values(), *order_charts, *fit_charts]
-    every += [chart for one in checked for chart in one.charts]
-    every += [chart for one in sections for chart in one.charts]
+    every += chain(*check_charts, *heat_charts)
     origin, versions = overview.provenance(fit)
-    indices = dict.fromkeys(i for n in fit.model.observed.values() for i in n)
+    indices = overview.indices(fit)
     return _rendered(
         {one.name: one.data for one in every} | {"scales": _scales(scales)},
-        title=title if title is not None else " × ".join(indices),
+        title=title if title is not None else " × ".join(name for name, *_ in indices),
         headline=overview.headline(fit),
         fit=fit,
-        objective=overview.objective(fit),
+        objective=shown_objective(fit.objective),
         restart_objective=overview.restart_objective(fit),
-        figures=overview.figures(fit, ranked, [one.checks for one in checked], searched),
-        notes=[sentence(text) for text in _notes(fit, found, [one.checks for one in checked])],
+        figures=overview.figures(fit, ranked, checked, searched),
+        notes=[sentence(text) for text in _notes(fit, found, checked)],
         tensors=overview.tensors(fit),
-        indices=overview.indices(fit),
+        indices=indices,
         facts=overview.facts(fit),
         ranked=ranked,
         components=parts,
         curves=curves,
         most_components=MOST,
         shares=shares,
-        factors=sections,
+        factors=list(zip(views, heat_charts, strict=True)),
         predictions=predictions(fit, fit.held_out, CELLS_PER_LABEL * top, progress),
-        checks=[one for one in checked if one.checks.scores is not None or one.checks.notes],
+        checks=[
+            (one, drawn)
+            for one, drawn in zip(checked, check_charts, strict=True)
+            if one.scores is not None or one.notes
+        ],
         restarts=told[:MOST_ROWS],
         more_restarts=max(0, len(told) - MOST_ROWS),
         fit_charts=fit_charts,
@@ -222,13 +209,12 @@ def _scales(scales: Sequence[Scale]) -> dict[str, Any]:
     return {one.index: {"x": one.axis.place(one.x).tolist(), "names": list(one.names)} for one in scales}
 
 
-def _check_section(found: Checks, several: bool) -> CheckSection:
+def _check_charts(found: Checks, several: bool) -> list[Chart]:
     if found.scores is None:
-        return CheckSection(found, ())
+        return []
     end = f"-{found.tensor}" if several else ""
     drawn = [charts.calibration(found.scores, f"calibration{end}")]
-    drawn += [charts.roc(found.scores, f"roc{end}")] if found.scores.ranking else []
-    return CheckSection(found, tuple(drawn))
+    return drawn + ([charts.roc(found.scores, f"roc{end}")] if found.scores.ranking else [])
 
 
 def _order_charts(searched: SearchHistory | None) -> list[Chart]:
@@ -239,7 +225,7 @@ def _order_charts(searched: SearchHistory | None) -> list[Chart]:
 
 
 def _fit_charts(fit: Fit, told: Sequence[Any]) -> list[Chart]:
-    drawn = [charts.trace(trace(fit), overview.objective(fit))] if len(fit.trace) else []
+    drawn = [charts.trace(trace(fit), shown_objective(fit.objective))] if len(fit.trace) else []
     return drawn + ([charts.starts(told, overview.restart_objective(fit))] if len(told) > 1 else [])
 
 

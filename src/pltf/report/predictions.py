@@ -44,7 +44,6 @@ class Predictions:
     tensor: str
     indices: tuple[str, ...]
     among: str  # "missing" or "zero"; "unknown" if the fit does not know which cells were observed
-    candidates: int  # number of such cells; -1 if unknown
     cells: tuple[PredictedCell, ...]
     notes: tuple[str, ...]
     links: bool = False  # 0 or 1: the probability is enough
@@ -80,18 +79,17 @@ def held_tensor(fit: Fit) -> str | None:
 def _of_tensor(fit: Fit, name: str, held: HeldOut | None, count: int, progress: bool) -> Predictions:
     indices = fit.model.observed[name]
     total = math.prod(fit.sizes[index] for index in indices)
-    missing = total - fit.n_observed[name]
-    among = "missing" if missing else "zero"
+    among = "missing" if fit.n_observed[name] < total else "zero"
     try:
         kept(fit.patterns[name], "its most probable missing or empty cells cannot be listed")
     except PltfError as reason:
-        return Predictions(name, indices, "unknown", -1, (), (sentence(str(reason)),))
+        return Predictions(name, indices, "unknown", (), (sentence(str(reason)),))
     with noted() as notes:
         at = _most_probable(fit, name, among, count, progress)
         cells = _told(fit, name, at, held, progress) if len(at) else []
     notes += _left_out(fit, name, among, count, progress)
     links = fit.likelihoods.get(name) == BERNOULLI
-    found = Predictions(name, indices, among, missing or -1, tuple(cells), tuple(notes), links)
+    found = Predictions(name, indices, among, tuple(cells), tuple(notes), links)
     if found.tells_probability:
         return found
     return replace(found, cells=tuple(sorted(found.cells, key=lambda one: -one.mean)))
