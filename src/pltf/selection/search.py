@@ -296,7 +296,7 @@ class Candidate:
         """A job for each restart, or one for all of them if they run as a batch."""
         problem = self._problem
         batch = Batch.of(problem, self.ready.method, self._options.restarts) if isinstance(problem, Problem) else None
-        if batch is None:
+        if batch is None or not going:  # after an interrupt all may have done this round
             return [self._job(restart, stop, sweeps) for restart in going]
         runs = {restart: self.runs.get(restart) for restart in going}
         return [Job(all_go_on, (batch, problem, self.ready, self._options.seed, runs, stop, sweeps), self.runs.update)]
