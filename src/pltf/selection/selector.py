@@ -135,9 +135,10 @@ def select(
     if cluster is not None and fitting.device not in (BY_PLAN, HOST):
         text = f"{py:device={fitting.device!r}} is unsupported with {py:client} in a search"
         raise PltfError(f"{text}: workers run its fits on their CPUs")
+    where = fitting.device if cluster is None else HOST
     place = Place(fitting.checkpoint, fitting.every, fitting.resume)
     options = Options(
-        fitting=replace(fitting, seed=fitting.entropy(place.identity), client=None),
+        fitting=replace(fitting, seed=fitting.entropy(place.identity), client=None, device=where),
         race=None if race is None else flag("race", race),
         workers=_workers(workers, lambda: _on_host(tried, X, mask, fitting), cluster),
         cluster=cluster,
