@@ -43,6 +43,10 @@ COLUMNS = frozenset(
         "known",
         "heldout",
         "heldout_se",
+        "winner",
+        "fold",
+        "score",
+        "se",
     ]
 )
 
