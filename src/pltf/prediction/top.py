@@ -22,7 +22,7 @@ from pltf.errors import ScoreWarning, warn_caller
 from pltf.gamma import Array
 from pltf.inference.progress import Progress
 from pltf.prediction.cells import Asked
-from pltf.prediction.draws import Sampling, at_least
+from pltf.prediction.draws import Sampling, at_least, entries_at
 from pltf.prediction.moments import Belief, mean, variance
 from pltf.prediction.noise import NegativeBinomial, Noise, Poisson, Strays, ZeroInflated
 
@@ -233,7 +233,7 @@ class _Boxes:
         self._branch = max(2, int(MOST_CHILDREN ** (1 / len(indices))))
         self.order = [_alike_together(belief, index) for index in indices]
         position = dict(zip(indices, self.order, strict=True))
-        arrays = [_sorted(belief.E[t.name], t.indices, position) for t in self._equation.factors]
+        arrays = [entries_at(belief.E[t.name], t.indices, position) for t in self._equation.factors]
         self._levels = [(dict(sizes), arrays)]
         while any(self._levels[-1][0][index] > 1 for index in indices):
             self._levels.append(self._pooled(*self._levels[-1]))
@@ -281,10 +281,3 @@ def _alike_together(belief: Belief, index: str) -> NDArray[np.intp]:
     share = profile / np.maximum(profile.sum(axis=0), np.finfo(float).tiny)
     strongest = share.argmax(axis=1)
     return np.lexsort((-share.max(axis=1), strongest))
-
-
-def _sorted(array: Array, indices: tuple[str, ...], order: Mapping[str, NDArray[np.intp]]) -> Array:
-    for axis, index in enumerate(indices):
-        if index in order:
-            array = array.take(order[index], axis=axis)
-    return array
