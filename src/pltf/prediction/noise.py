@@ -36,6 +36,7 @@ class Noise(Protocol):
 
     def at(self, cells: Places) -> Noise:
         """The noise of some cells (modes, n)."""
+        return self  # the same everywhere
 
     def log_prob(self, x: Numbers, rates: Numbers) -> Numbers:
         """log P(X = x); for values that are not whole the same expression, if it is defined."""
@@ -54,6 +55,7 @@ class Noise(Protocol):
 
     def variance(self, mean: Array, of_rate: Array) -> Array:
         """Variance of a value whose rate has this mean and variance."""
+        return self.excess(mean, of_rate) + mean
 
 
 def draw_counts(noise: Noise, rng: np.random.Generator, rates: Array) -> NDArray[np.int64]:
@@ -78,15 +80,8 @@ def _filled(k: Numbers | int, rates: Numbers) -> Numbers:
     return library(rates).full_like(rates, k) if isinstance(k, int) else k
 
 
-class _SameEverywhere:
-    """Noise that does not depend on the cell."""
-
-    def at(self, cells: Places) -> Noise:
-        return self  # type: ignore[return-value]
-
-
 @dataclass(frozen=True)
-class Poisson(_SameEverywhere):
+class Poisson(Noise):
     """Poisson counts.
 
     >>> Poisson().at_least(1, np.array([0.0, 2.0])).round(4).tolist()
@@ -113,12 +108,9 @@ class Poisson(_SameEverywhere):
     def excess(self, mean: Array, of_rate: Array) -> Array:
         return of_rate
 
-    def variance(self, mean: Array, of_rate: Array) -> Array:
-        return of_rate + mean
-
 
 @dataclass(frozen=True)
-class Bernoulli(_SameEverywhere):
+class Bernoulli(Noise):
     """Links: 1 where a Poisson count of this rate is above zero, otherwise 0.
 
     >>> Bernoulli().log_prob(np.array([0.0, 1.0, 2.0]), np.array([0.5, 0.5, 0.5])).round(4).tolist()
@@ -153,7 +145,7 @@ class Bernoulli(_SameEverywhere):
 
 
 @dataclass(frozen=True, eq=False)
-class NegativeBinomial:
+class NegativeBinomial(Noise):
     """Counts with mean m and variance m + m^2 / s: Poisson with Gamma rates of shape s = size * m^power.
 
     ``size`` is one number, or an array along one axis (``axis``) of the tensor; infinity is a Poisson. Power 0 is the
@@ -208,12 +200,9 @@ class NegativeBinomial:
         shape = self._shape(mean) if self.power else np.asarray(self.size)
         return of_rate + (of_rate + mean * mean) / shape
 
-    def variance(self, mean: Array, of_rate: Array) -> Array:
-        return self.excess(mean, of_rate) + mean
-
 
 @dataclass(frozen=True, eq=False)
-class ZeroInflated:
+class ZeroInflated(Noise):
     """Counts with excess zeros in a ``share`` of all cases; other counts are larger, so the mean is the rate.
 
     >>> noise = ZeroInflated(0.2, Poisson())
@@ -251,12 +240,9 @@ class ZeroInflated:
         extra: Array = left * inner + self.share / left * mean * mean
         return extra
 
-    def variance(self, mean: Array, of_rate: Array) -> Array:
-        return np.asarray(self.excess(mean, of_rate) + mean)
-
 
 @dataclass(frozen=True, eq=False)
-class Strays:
+class Strays(Noise):
     """Counts with strays, independent of their rate, in a ``share`` of all cases.
 
     Strays are positive and geometric with mean ``typical``. Cells with rate zero have none.
