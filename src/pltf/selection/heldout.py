@@ -201,10 +201,8 @@ def _log_prob(fit: Fit, name: str, hidden: HiddenCells, seed: int, dispersion: f
     if dispersion is None or (isinstance(dispersion, str) and not _may_vary(hidden.values)):
         at = tuple(hidden.cells)
         return fit.log_prob(at, hidden.values, draws=DRAWS, seed=seed, of=name, progress=False)
-    mean = fit.mean(hidden.cells.T, of=name, progress=False)
-    variance = fit.var(hidden.cells.T, of=name, progress=False)
     each = hidden.weights / hidden.weights[hidden.values > 0].max(initial=_TINY)  # so that a non-zero has weight one
-    held = HeldBack(hidden.cells, hidden.values, each, mean, variance)
+    held = HeldBack.of(fit, name, hidden.cells, hidden.values, each)
     return held.log_prob(likeliest(held) if isinstance(dispersion, str) else Dispersion(float(dispersion)))
 
 
