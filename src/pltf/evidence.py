@@ -148,7 +148,8 @@ def evidence(fit: Fit, X: Any, *, mask: Any, effort: Effort, options: FitOptions
     began = time.perf_counter()
     runs = job.runs()
     found = Evidence.of_runs(runs, fit, effort.particles, time.perf_counter() - began)
-    _warn(found, effort)
+    for text in _doubts(found, effort):
+        warn_caller(text, ConvergenceWarning)
     return found
 
 
@@ -195,11 +196,6 @@ def _of_last_draw(fit: Fit, problem: Problem) -> tuple[float, float]:
     kept = max(draws.shape[1] for draws in fit.draws.values())
     was = float(fit.sampled.log_likelihood[0, fit.sampled.burn_in + kept * fit.sampled.thin - 1])
     return was, float(problem.log_likelihood(problem.engine.counts(Z, ()).log_term, problem.engine.total(Z)))
-
-
-def _warn(found: Evidence, effort: Effort) -> None:
-    for text in _doubts(found, effort):
-        warn_caller(text, ConvergenceWarning)
 
 
 def _doubts(found: Evidence, effort: Effort) -> Iterator[str]:
