@@ -149,8 +149,8 @@ def search(
     left = [number for number in wanted if number not in found.outcomes and number not in found.failures]
 
     def look_up() -> None:
-        if keeper is not None and keeper.due():
-            keeper.keep()
+        if keeper is not None and keeper.file.due():
+            keeper.file.keep()
         show(sum(candidate.done for candidate in candidates), found.told(candidates))
 
     with ExitStack() as stack:
@@ -169,12 +169,12 @@ def search(
                     candidates[number].clear()
         except SharedFolderLost:
             if keeper is not None:
-                keeper.keep()
+                keeper.file.keep()
             raise
         except KeyboardInterrupt:
             found.interrupted = True
             if keeper is not None:
-                keeper.keep()
+                keeper.file.keep()
             for number in left:
                 if number not in found.outcomes:
                     found.take(number, candidates[number])
