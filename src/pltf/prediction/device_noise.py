@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from pltf.engines.either import like
+from pltf.engines.either import library, like
 from pltf.engines.torch.cells import Tensor
 from pltf.prediction import noise as host
-from pltf.prediction.noise import Noise
+from pltf.prediction.noise import Noise, special_of
 
 
 def noise_on(noise: Noise, put: Any) -> Any:
@@ -35,18 +35,12 @@ class NegativeBinomialOn:
     noise: host.NegativeBinomial
     size: Tensor
 
-    @property
-    def torch(self) -> Any:
-        import torch
-
-        return torch
-
     def _shape(self, rates: Tensor) -> Tensor:
         shape = self.size * rates**self.noise.power if self.noise.power else self.size.expand_as(rates)
-        return self.torch.clip(shape, host.SMALLEST_SHAPE, host.LARGEST_SHAPE)
+        return library(rates).clip(shape, host.SMALLEST_SHAPE, host.LARGEST_SHAPE)
 
     def log_prob(self, x: Tensor, rates: Tensor) -> Tensor:
-        torch, size = self.torch, self._shape(rates)
+        torch, size = library(rates), self._shape(rates)
         special, small = torch.special, torch.clip(size, max=host.STIRLING)
         choose = self._log_ratio(x, small) - special.gammaln(small)
         few = choose - small * torch.log1p(rates / small) + special.xlogy(x, rates / (small + rates))
@@ -55,7 +49,7 @@ class NegativeBinomialOn:
 
     def _log_ratio(self, x: Tensor, size: Tensor) -> Tensor:
         """log Gamma(x + size) / Gamma(x + 1); for large x by Stirling's series without the canceling terms."""
-        torch, gammaln = self.torch, self.torch.special.gammaln
+        torch, gammaln = library(x), special_of(x).gammaln
         far = torch.clip(x, min=host.STIRLING)
         powers = (far + 0.5) * torch.log1p((size - 1) / (far + 1)) + (size - 1) * (torch.log(far + size) - 1)
         series = powers + host.stirling_rest(far + size) - host.stirling_rest(far + 1)
@@ -63,7 +57,7 @@ class NegativeBinomialOn:
 
     def at_least(self, k: Tensor | int, rates: Tensor) -> Tensor:
         if isinstance(k, int) and k < 2:
-            torch, size = self.torch, self._shape(rates)
+            torch, size = library(rates), self._shape(rates)
             return -torch.expm1(-size * torch.log1p(rates / size)) if k == 1 else torch.ones_like(rates)
         return self._on_host(self.noise.at_least, k, rates)
 

@@ -135,7 +135,8 @@ class Sampling:
         """
         if self._belief.draws:
             return self._plain_average(tail)
-        out, (exact, spread) = self.cells.empty(), self._moments()
+        exact, spread = (moment(self._belief, self.cells).reshape(-1) for moment in (mean, variance))
+        out, spread = self.cells.empty(), spread / np.maximum(exact, _TINY) / np.maximum(exact, _TINY)
         for part, noise, draws in self._parts(MOST_CELLS, self._different):
             of_part, known, n = tail.of(part, self._put), self._put(exact[part]), self._draws
             xp, above_zero = library(known), library(known).clip(known, _TINY, None)
@@ -168,11 +169,6 @@ class Sampling:
                 total = of_part(noise, rates) + total
             out[part] = fetched(total / self._different)
         return out.reshape(self.cells.shape)
-
-    def _moments(self) -> tuple[Array, Array]:
-        """The exact mean of each rate, and its relative variance."""
-        known, spread = (moment(self._belief, self.cells).reshape(-1) for moment in (mean, variance))
-        return known, spread / np.maximum(known, _TINY) / np.maximum(known, _TINY)
 
     def log_likelihood(self, x: Array) -> Array:
         """log P(X = x) of each cell: the log of the mean over the draws."""

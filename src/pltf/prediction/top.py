@@ -129,18 +129,22 @@ class Choice:
 
     def tied_down(self, supported: Judgement, shape: tuple[int, ...]) -> Choice:
         """The supported cells, listed if the tensor is small, as all of the largest means may be unsupported."""
-        listed = self.listed
-        if listed is None and math.prod(shape) <= MOST_JUDGED:
-            cells = np.stack(np.unravel_index(np.arange(math.prod(shape)), shape))
-            listed = cells[:, self.allowed(cells)]
+        listed = self._of_small(shape) if self.listed is None else self.listed
         if listed is None:
             return replace(self, supported=supported)
         return replace(self, listed=listed[:, supported(listed)])
 
     def none_allowed(self, shape: tuple[int, ...]) -> bool:
         """Whether no cell may be chosen, supported or not; only small tensors are examined."""
-        size = math.prod(shape)
-        return size <= MOST_JUDGED and not self.allowed(np.stack(np.unravel_index(np.arange(size), shape))).any()
+        allowed = self._of_small(shape)
+        return allowed is not None and not allowed.shape[1]
+
+    def _of_small(self, shape: tuple[int, ...]) -> Coords | None:
+        """The allowed cells of a small tensor; None for a large one."""
+        if math.prod(shape) > MOST_JUDGED:
+            return None
+        cells = Asked(shape, None).coords(slice(0, math.prod(shape)))
+        return cells[:, self.allowed(cells)]
 
 
 @dataclass(frozen=True, eq=False)
