@@ -271,8 +271,7 @@ class Job:
 
     def _run(self, number: int, moved: Any) -> float:
         """Estimate of one run."""
-        assert self.ready.options.seed is not None
-        key = (self.ready.options.seed, number)
+        key = (self.ready.options.entropy(None), number)
         rng = np.random.default_rng((*key, _PRIOR))
         drawn = [self._from_prior(rng) for _ in range(self.effort.particles)]
         counts = [_counts(one) for name, one in self.seen.items() if self.likelihoods[name] == POISSON]
