@@ -142,7 +142,7 @@ def evidence(fit: Fit, X: Any, *, mask: Any, effort: Effort, options: FitOptions
         likelihood=as_option(likelihoods),
         dispersion=None,
     )
-    job = Job.of(prepare(fit.model, seen, {}, options), seen, effort)
+    job = EvidenceJob.of(prepare(fit.model, seen, {}, options), seen, effort)
     if X is not None:
         _check_data(fit, job.problem)
     began = time.perf_counter()
@@ -216,7 +216,7 @@ class _Interrupted(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
+class EvidenceJob:
     """An estimate that is ready to start."""
 
     ready: Prepared
@@ -228,7 +228,7 @@ class Job:
     stages: int
 
     @classmethod
-    def of(cls, ready: Prepared, seen: Mapping[str, Observation], effort: Effort) -> Job:
+    def of(cls, ready: Prepared, seen: Mapping[str, Observation], effort: Effort) -> EvidenceJob:
         """Raises an error if the estimate would take too long."""
         likelihoods, problem = ready.likelihoods(seen), ready.problem(seen)
         size = max(2.0, math.fsum(

@@ -60,7 +60,7 @@ def sample(model: Model, X: Any, *, mask: Any, options: FitOptions) -> Fit:
         keeper = ChainsCheckpoint(place, ready.identity(seen), model.factors, ready.planned.factor_shapes)
         if keeper.fit.finished is not None:
             return replace(keeper.fit.finished, patterns=patterns_of(seen, options.keep_data))
-    ended = Job(ready, options, schedule, seen, keeper).run()
+    ended = SamplingJob(ready, options, schedule, seen, keeper).run()
     _warn(ended, schedule, keeper is not None)
     return ended.fit
 
@@ -100,7 +100,7 @@ class Ended(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
+class SamplingJob:
     """A fit by sampling that is ready to start."""
 
     ready: Prepared  # of the VB fit where the chains start
@@ -216,7 +216,7 @@ class Job:
 
         def refit(train: Mapping[str, Observation]) -> Fit | None:
             ready, _, stop = judging(self.ready, fit, train, interrupted)
-            return Job(ready, ready.options, self.schedule.half(FEWEST_DRAWS), train, None)._judge(stop)
+            return SamplingJob(ready, ready.options, self.schedule.half(FEWEST_DRAWS), train, None)._judge(stop)
 
         return dispersed(fit, dispersions(fit, self.seen, self.options.dispersion, refit))
 
