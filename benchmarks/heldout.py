@@ -13,7 +13,6 @@ Run as ``python -m benchmarks.heldout PART`` from the root of the project. Parts
 
 from __future__ import annotations
 
-import argparse
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -27,7 +26,7 @@ from rich.table import Table
 
 import pltf
 import pltf.datasets
-from benchmarks.selection import order_seven
+from benchmarks.selection import order_seven, run_part
 from pltf.selection.choice import standard_error
 from pltf.selection.folds import Fold, make_folds
 from pltf.selection.heldout import log_likelihood
@@ -317,8 +316,4 @@ def figure(_: int, console: Console) -> None:
 PARTS = {"drawn": drawn, "paper": paper, "real": real, "seeds": seeds, "cost": cost, "start": start, "figure": figure}
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=PARTS)
-    parser.add_argument("--draws", type=int, default=10, help="draws of each problem (default 10)")
-    arguments = parser.parse_args()
-    PARTS[arguments.part](arguments.draws, Console(width=200))
+    run_part(PARTS, __doc__, Console(width=200))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -210,11 +210,16 @@ def _listed(scale: float, draw: int) -> Split:
     return data, pltf.nmf(rank=10), hidden, counts
 
 
+def run_part(parts: Mapping[str, Callable[[int, Console], None]], about: str | None, console: Console) -> None:
+    """The command line of a module of parts, each for some draws of its problems."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=parts)
+    parser.add_argument("--draws", type=int, default=10, help="draws of each problem (default 10)")
+    arguments = parser.parse_args()
+    parts[arguments.part](arguments.draws, console)
+
+
 PARTS = {"order": order, "tucker": tucker, "pruning": pruning, "priors": priors}
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=PARTS)
-    parser.add_argument("--draws", type=int, default=10, help="draws of each problem (default 10)")
-    arguments = parser.parse_args()
-    PARTS[arguments.part](arguments.draws, Console(width=160))
+    run_part(PARTS, __doc__, Console(width=160))

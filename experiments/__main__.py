@@ -10,15 +10,13 @@ the environment variable PLTF_DATA, or downloaded.
 
 from __future__ import annotations
 
-import argparse
-import json
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from experiments import coverage, figures, further, links, order, page, priors, scale, side
-from experiments.common import Json, console, machine
+from experiments.common import Json, console, parser_for, save_part, saved_parts
 from experiments.formatting import slashed
 from experiments.settings import FULL, QUICK, Settings
 
@@ -34,15 +32,8 @@ PARTS: dict[str, Callable[[Settings], Json]] = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the parts, save their results, and write figures and page."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="few runs and small grids")
-    parser.add_argument("--only", nargs="+", choices=[*PARTS, "page"], metavar="PART", help=", ".join([*PARTS, "page"]))
-    parser.add_argument(
-        "--out", type=Path, help="output folder for the page and figures/; if given, also for the results"
-    )
-    asked = parser.parse_args(arguments)
+    written = "output folder for the page and figures/; if given, also for the results"
+    asked = parser_for("experiments", __doc__, PARTS, "few runs and small grids", written).parse_args(arguments)
 
     settings = QUICK if asked.quick else FULL
     out = asked.out or Path("paper-output" if asked.quick else "docs")
@@ -50,8 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     results.mkdir(parents=True, exist_ok=True)
     for name in asked.only or PARTS:
         if name != "page":
-            _run(name, settings, results / f"{name}.json")
-    saved = {name: json.loads(path.read_text()) for name in PARTS if (path := results / f"{name}.json").exists()}
+            save_part(results / f"{name}.json", partial(PARTS[name], settings), settings=asdict(settings))
+    saved = saved_parts(PARTS, results)
     figures.draw(saved, out / "figures")
     page.write(saved, out / "paper.md")
     for bar in further.bars(saved) if "links" in saved else ():
@@ -59,17 +50,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             f"{bar.what}: {slashed(bar.got, 4)}, wanted {slashed(bar.wanted, 3)}: {'met' if bar.met else 'NOT MET'}"
         )
     console.print(f"written: {out / 'paper.md'} and figures in {out / 'figures'}")
-
-
-def _run(name: str, settings: Settings, path: Path) -> None:
-    console.print(f"{name} ...")
-    began = time.perf_counter()
-    result = PARTS[name](settings)
-    seconds = time.perf_counter() - began
-    about = {"seconds": round(seconds, 1), "settings": asdict(settings), "machine": machine()}
-    path.write_text(json.dumps({**result, **about}) + "\n")
-    told = f"{result['fits']:,} fits, {result['unconverged']:,} not converged"
-    console.print(f"{name}: {seconds:.0f} s, {told}", style="bold")
 
 
 if __name__ == "__main__":

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import platform
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -91,6 +94,13 @@ def link_scores(links: Array, score: Array) -> Json:
     }
 
 
+def scored_links(model: pltf.Model, missing: float, run: int, **options: Any) -> Json:
+    """Fit the UCLAF links that are kept on one mask, and score the hidden ones."""
+    X, keep = uclaf_split(missing, run)
+    fit = fitted(model, X, mask=keep, run=run, **options)
+    return {**link_scores(X[~keep], fit.mean(at=~keep)), **starts(fit)}
+
+
 def over_runs(runs: Sequence[Json]) -> Json:
     """ELBO and scores of each run, and the mean of the ROC curves."""
     return {
@@ -137,6 +147,35 @@ def bar(items: Iterable[T], title: str, total: int) -> Iterable[T]:
     """Show a progress bar, which is removed at the end."""
     hidden = not console.is_terminal
     return track(items, description=f"  {title}", total=total, console=console, transient=True, disable=hidden)
+
+
+def parser_for(module: str, about: str | None, parts: Iterable[str], quick: str, out: str) -> argparse.ArgumentParser:
+    """The command line of a module that runs parts and writes a page."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {module}", description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    choices = [*parts, "page"]
+    parser.add_argument("--quick", action="store_true", help=quick)
+    parser.add_argument("--only", nargs="+", choices=choices, metavar="PART", help=", ".join(choices))
+    parser.add_argument("--out", type=Path, help=out)
+    return parser
+
+
+def save_part(path: Path, work: Callable[[], Json], **about: Any) -> None:
+    """Run a part; save its results with its time and machine."""
+    console.print(f"{path.stem} ...")
+    began = time.perf_counter()
+    result = work()
+    seconds = time.perf_counter() - began
+    about = {"seconds": round(seconds, 1), **about, "machine": machine()}
+    path.write_text(json.dumps({**result, **about}) + "\n")
+    fits = f", {result['fits']:,} fits, {result['unconverged']:,} not converged" if "fits" in result else ""
+    console.print(f"{path.stem}: {seconds:.0f} s{fits}", style="bold")
+
+
+def saved_parts(parts: Iterable[str], folder: Path) -> dict[str, Json]:
+    """The results of the parts that were run."""
+    return {name: json.loads(path.read_text()) for name in parts if (path := folder / f"{name}.json").exists()}
 
 
 def machine() -> Json:

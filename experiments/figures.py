@@ -47,10 +47,15 @@ def draw(saved: Saved, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, (part, figure) in FIGURES.items():
         if part in saved:
-            with mpl.rc_context(STYLE):
-                drawn = figure(saved[part])
-                drawn.savefig(folder / f"paper-{name}.svg", metadata={"Date": None})
-                plt.close(drawn)
+            save(figure, saved[part], folder / f"paper-{name}.svg")
+
+
+def save(figure: Callable[[Json], Any], found: Json, path: Path) -> None:
+    """Draw a figure of these results into a file."""
+    with mpl.rc_context(STYLE):
+        drawn = figure(found)
+        drawn.savefig(path, metadata={"Date": None})
+        plt.close(drawn)
 
 
 def order(found: Json) -> Any:

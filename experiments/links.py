@@ -5,17 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pltf
-from experiments.common import (
-    Json,
-    counted,
-    fitted,
-    for_all_runs,
-    link_scores,
-    over_runs,
-    popularity_scores,
-    starts,
-    uclaf_split,
-)
+from experiments.common import Json, counted, for_all_runs, over_runs, popularity_scores, scored_links
 from experiments.settings import LEVELS, PAPER, Settings
 
 RANKS = (2, 20)
@@ -56,6 +46,4 @@ def _model(name: str) -> pltf.Model:
 def _scored(restarts: int, model: str, way: str, missing: float, run: int) -> Json:
     if model == "popularity":
         return popularity_scores(way, missing, run)
-    X, keep = uclaf_split(missing, run)
-    fit = fitted(_model(model), X, mask=keep, restarts=restarts, run=run, **WAYS[way])
-    return {**link_scores(X[~keep], fit.mean(at=~keep)), **starts(fit)}
+    return scored_links(_model(model), missing, run, restarts=restarts, **WAYS[way])

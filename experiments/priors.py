@@ -3,17 +3,7 @@
 from __future__ import annotations
 
 import pltf
-from experiments.common import (
-    Json,
-    counted,
-    fitted,
-    for_all_runs,
-    link_scores,
-    over_runs,
-    popularity_scores,
-    starts,
-    uclaf_split,
-)
+from experiments.common import Json, counted, for_all_runs, over_runs, popularity_scores, scored_links
 from experiments.settings import LEVELS, Settings
 
 # Shape and mean for all factors; the last is for the claim in the text that a mean above 10 is better still
@@ -37,6 +27,4 @@ def run(settings: Settings) -> Json:
 
 
 def _scored(restarts: int, shape: float, mean: float, missing: float, run: int) -> Json:
-    X, keep = uclaf_split(missing, run)
-    fit = fitted(pltf.cp(rank=RANK), X, mask=keep, prior=pltf.Gamma(shape, mean), restarts=restarts, run=run)
-    return {**link_scores(X[~keep], fit.mean(at=~keep)), **starts(fit)}
+    return scored_links(pltf.cp(rank=RANK), missing, run, prior=pltf.Gamma(shape, mean), restarts=restarts)

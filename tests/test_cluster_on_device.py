@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 import pltf
-from pltf import fitting
+from pltf import fitting, planning
 from pltf.cluster import Cluster
+from pltf.devices import device_of
 from pltf.engines import on_cluster
 from tests.cli import here
 from tests.extras import TORCH, required
@@ -117,6 +118,18 @@ def test_a_worker_without_the_device(client: Any, data: Any, monkeypatch: pytest
     said = r"^the Dask worker tcp://\S+ cannot use this device: .* here and another device elsewhere"
     with pytest.raises(pltf.PltfError, match=said):
         CP.fit(data, client=client, **DEVICE)
+
+
+def test_a_search_runs_on_the_cpus_of_workers(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where this machine has a GPU that the workers may not have."""
+    device = device_of(NAME)
+    assert device is not None
+    monkeypatch.setattr(planning, "gpu", lambda: device)
+    monkeypatch.setattr(planning, "PAYS", 0.0)
+    options = {**SHORT, "r": [1, 2], "restarts": 2, "criterion": "bound", "engine": "dense"}
+    seen = np.random.default_rng(0).poisson(1.0, (6, 5, 4))
+    assert pltf.select(CP, seen, device="auto", **options).best_fit.device == device.name
+    assert pltf.select(CP, seen, device="auto", client=client, **options).best_fit.device == "cpu"
 
 
 def _staying() -> int:

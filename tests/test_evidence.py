@@ -284,13 +284,13 @@ def _press_after(monkeypatch: pytest.MonkeyPatch, runs: int) -> threading.Event:
     """Press Ctrl-C at the first move after so many runs."""
     from pltf import evidence
 
-    pressed, run = threading.Event(), evidence.Job._run
+    pressed, run = threading.Event(), evidence.EvidenceJob._run
 
-    def interrupted_run(self: evidence.Job, number: int, moved: Any) -> float:
+    def interrupted_run(self: evidence.EvidenceJob, number: int, moved: Any) -> float:
         if number == runs and not pressed.is_set():
             pressed.set()
             os.kill(os.getpid(), signal.SIGINT)
         return run(self, number, moved)
 
-    monkeypatch.setattr(evidence.Job, "_run", interrupted_run)
+    monkeypatch.setattr(evidence.EvidenceJob, "_run", interrupted_run)
     return pressed

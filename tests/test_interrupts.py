@@ -163,12 +163,12 @@ if __name__ == "__main__":
         if sys.argv[2] == "fit":
             found = pltf.cp(rank=3).fit(X, restarts=500, tol=1e-9, checkpoint=sys.argv[1], callback=tell)
         else:
-            from pltf.selection.checkpoint import FitStage
-            def due(self, due=FitStage.due):
-                if self.found.outcomes:  # without any there would be nothing to return
+            from pltf.selection.checkpoint import SearchCheckpoint
+            def due(self, due=SearchCheckpoint.due):
+                if self._n_done:  # without any there would be nothing to return
                     tell()
                 return due(self)
-            FitStage.due = due
+            SearchCheckpoint.due = due
             found = pltf.select(pltf.cp(rank=3), X, r=range(1, 5), restarts=25, tol=1e-9, checkpoint=sys.argv[1],
                                 workers=2, criterion="bound")
     print("done", type(found).__name__, *(str(one.message) for one in told), flush=True)

@@ -13,7 +13,7 @@ mpl.use("agg")
 import matplotlib.pyplot as plt
 
 from experiments.common import Json
-from experiments.figures import STYLE
+from experiments.figures import save
 from experiments.formatting import percent
 from experiments.results import Saved
 from experiments.trust.summary import best_of, by_set, is_ours, mean_of
@@ -26,10 +26,7 @@ def draw(saved: Saved, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for part, (name, figure) in FIGURES.items():
         if part in saved and saved[part]["rows"]:
-            with mpl.rc_context(STYLE):
-                drawn = figure(saved[part])
-                drawn.savefig(folder / f"trust-{name}.svg", metadata={"Date": None})
-                plt.close(drawn)
+            save(figure, saved[part], folder / f"trust-{name}.svg")
 
 
 def leads(found: Json) -> Any:

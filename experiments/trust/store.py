@@ -23,11 +23,8 @@ class Store:
     """A folder of results."""
 
     def __init__(self, folder: Path, cores: int = -1, until: float = math.inf) -> None:
-        self.folder, self.cores, self.until = (
-            folder,
-            cores,
-            until,
-        )  # cores: -1 means all; until: the time after which nothing is started
+        self.folder, self.cores = folder, cores  # -1: all
+        self.until = until  # the time after which nothing is started
         folder.mkdir(parents=True, exist_ok=True)
 
     def part(self, name: str) -> Store:

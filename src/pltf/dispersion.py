@@ -76,11 +76,9 @@ def dispersions(
         return found | {name: Dispersion(note=f"without some cells, {error}") for name in hidden}
     if held is None:
         return found | {name: Dispersion(note="the estimate was interrupted") for name in hidden}
-    index = ask.removeprefix("index:")
+    index = None if ask == "auto" else ask.removeprefix("index:")
     for name, one in held.items():
-        indices = fit.model.observed[name]
-        along = (index, indices.index(index), fit.sizes[index]) if index in indices and ask != "auto" else None
-        found[name] = estimate(one, along)
+        found[name] = estimate(one, _along(fit, name, index))
     return {name: found[name] for name in counts}
 
 
@@ -100,10 +98,14 @@ def dispersions_in_new(
         held = _in_new(fit, name, _hide(seen[name], most=SHARE_OF_NEW), places[name])
         few = held.x.size < max(earlier.cells, FEWEST_CELLS) or np.count_nonzero(held.x) < FEWEST_POSITIVE
         if not few:
-            index, indices = earlier.index, fit.model.observed[name]
-            along = None if index is None else (index, indices.index(index), fit.sizes[index])
-            found[name] = estimate(held, along)
+            found[name] = estimate(held, _along(fit, name, earlier.index))
     return found
+
+
+def _along(fit: Fit, name: str, index: str | None) -> Along | None:
+    """An index of a tensor, if the tensor has it."""
+    indices = fit.model.observed[name]
+    return (index, indices.index(index), fit.sizes[index]) if index in indices else None
 
 
 def _in_new(fit: Fit, name: str, hidden: Hidden, places: Sequence[NDArray[np.intp]]) -> HeldBack:
@@ -111,8 +113,7 @@ def _in_new(fit: Fit, name: str, hidden: Hidden, places: Sequence[NDArray[np.int
     cells = np.stack([at[mode] for at, mode in zip(places, hidden.cells, strict=True)])
     sizes = [fit.sizes[index] for index in fit.model.observed[name]]
     known = (cells < np.array(sizes)[:, None]).all(axis=0)
-    weight = hidden.weight[known]
-    return replace(hidden, cells=cells[:, known], x=hidden.x[known], weight=weight, correction=1.0).judged_by(fit, name)
+    return HeldBack.of(fit, name, cells[:, known], hidden.x[known], hidden.weight[known])
 
 
 def _held_back(
@@ -129,7 +130,7 @@ def _held_back(
         judge = refit({**seen, **{name: one.train for name, one in now.items()}})
         if judge is None:
             return None
-        folds.append({name: one.judged_by(judge, name) for name, one in now.items()})
+        folds.append({a: HeldBack.of(judge, a, one.cells, one.x, one.weight, one.correction) for a, one in now.items()})
     return {name: together([one[name] for one in folds]) for name in hidden}
 
 
@@ -157,12 +158,6 @@ class Hidden:
     x: Array
     weight: Array
     correction: float  # correction of rates that were learned with too small a share of zeros held out
-
-    def judged_by(self, fit: Fit, name: str) -> HeldBack:
-        """The held-out cells with the rates of a fit to the other cells."""
-        mean = self.correction * fit.mean(self.cells.T, of=name, progress=False)
-        variance = self.correction**2 * fit.var(self.cells.T, of=name, progress=False)
-        return HeldBack(self.cells, self.x, self.weight, mean, variance)
 
 
 def _hide(seen: Observation, fold: int = 0, most: float = SHARE) -> Hidden:
@@ -218,6 +213,12 @@ class HeldBack:
     mean: Array  # of the rates
     variance: Array
 
+    @classmethod
+    def of(cls, fit: Fit, name: str, cells: Coords, x: Array, weight: Array, correction: float = 1.0) -> HeldBack:
+        """Held-out cells with the rates of a fit to the other cells; ``correction`` multiplies the rates."""
+        mean = correction * fit.mean(cells.T, of=name, progress=False)
+        return cls(cells, x, weight, mean, correction**2 * fit.var(cells.T, of=name, progress=False))
+
     @cached_property
     def _parts(self) -> tuple[NDArray[np.intp], NDArray[np.intp], Array, Array]:
         """Zeros, other cells, log x! of these, and the relative variance of all rates."""
@@ -266,14 +267,12 @@ class HeldBack:
 
     def factor(self, found: Dispersion, along: Along | None) -> float:
         """Variance relative to Poisson counts with the same rates, both summed over the cells."""
-        here = found if found.index is None or along is None else replace(found, size=self._sizes(found, along))
-        noise = replace(here, index=None).noise(())
+        size = found.size
+        if found.index is not None and along is not None:
+            size = np.asarray(size)[self.cells[along[1]]]
+        noise = replace(found, size=size, index=None).noise(())
         extra = noise.excess(self.mean, np.zeros_like(self.mean))
         return float(1 + (self.weight @ extra) / max(float(self.weight @ self.mean), _TINY))
-
-    def _sizes(self, found: Dispersion, along: Along) -> Array:
-        sizes: Array = np.asarray(found.size)[self.cells[along[1]]]
-        return sizes
 
 
 def together(held: list[HeldBack]) -> HeldBack:

@@ -142,13 +142,14 @@ def evidence(fit: Fit, X: Any, *, mask: Any, effort: Effort, options: FitOptions
         likelihood=as_option(likelihoods),
         dispersion=None,
     )
-    job = Job.of(prepare(fit.model, seen, {}, options), seen, effort)
+    job = EvidenceJob.of(prepare(fit.model, seen, {}, options), seen, effort)
     if X is not None:
         _check_data(fit, job.problem)
     began = time.perf_counter()
     runs = job.runs()
     found = Evidence.of_runs(runs, fit, effort.particles, time.perf_counter() - began)
-    _warn(found, effort)
+    for text in _doubts(found, effort):
+        warn_caller(text, ConvergenceWarning)
     return found
 
 
@@ -197,11 +198,6 @@ def _of_last_draw(fit: Fit, problem: Problem) -> tuple[float, float]:
     return was, float(problem.log_likelihood(problem.engine.counts(Z, ()).log_term, problem.engine.total(Z)))
 
 
-def _warn(found: Evidence, effort: Effort) -> None:
-    for text in _doubts(found, effort):
-        warn_caller(text, ConvergenceWarning)
-
-
 def _doubts(found: Evidence, effort: Effort) -> Iterator[str]:
     """Problems with an estimate."""
     if len(found.runs) < effort.runs:
@@ -220,7 +216,7 @@ class _Interrupted(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
+class EvidenceJob:
     """An estimate that is ready to start."""
 
     ready: Prepared
@@ -232,7 +228,7 @@ class Job:
     stages: int
 
     @classmethod
-    def of(cls, ready: Prepared, seen: Mapping[str, Observation], effort: Effort) -> Job:
+    def of(cls, ready: Prepared, seen: Mapping[str, Observation], effort: Effort) -> EvidenceJob:
         """Raises an error if the estimate would take too long."""
         likelihoods, problem = ready.likelihoods(seen), ready.problem(seen)
         size = max(2.0, math.fsum(
@@ -275,8 +271,7 @@ class Job:
 
     def _run(self, number: int, moved: Any) -> float:
         """Estimate of one run."""
-        assert self.ready.options.seed is not None
-        key = (self.ready.options.seed, number)
+        key = (self.ready.options.entropy(None), number)
         rng = np.random.default_rng((*key, _PRIOR))
         drawn = [self._from_prior(rng) for _ in range(self.effort.particles)]
         counts = [_counts(one) for name, one in self.seen.items() if self.likelihoods[name] == POISSON]

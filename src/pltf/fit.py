@@ -452,20 +452,19 @@ class Fit:
 
         k, atleast = whole("k", k, 1), _count_of(atleast, 1)
         draws, seed, progress = whole("draws", draws, 1), whole("seed", seed, 0), flag("progress", progress)
-        belief = self._belief(of)
+        belief, name = self._belief(of), self.tensor(of)
         check_columns(belief.equation.output.indices)
-        among = self._most_asked(belief) if among is None else among
-        choice, slices = self._choice(among, belief), self._slices[belief.equation.output.name]
+        if among is None:
+            among = "missing" if self.n_observed[name] < math.prod(belief.shape) else "zero"
+        allowed, slices = self._choice(among, belief), self._slices[name]
         if not flag("unsupported", unsupported):
-            choice = choice.tied_down(lambda cells: supported(belief, slices, cells), belief.shape)
-        cells, probability = most_probable(belief, k, atleast, choice, draws, seed, progress)
+            allowed = allowed.tied_down(lambda cells: supported(belief, slices, cells), belief.shape)
+        cells, probability = most_probable(belief, k, atleast, allowed, draws, seed, progress)
         if not probability.size:
-            if among == "zero" and choice.none_allowed(belief.shape):
-                name = belief.equation.output.name
+            if among == "zero" and allowed.none_allowed(belief.shape):
                 raise PltfError(f"no cell of {name} is zero: {py:among='all'} searches the others", argument="among")
-            none = f"no cell of {belief.equation.output.name} is among those asked for ({among!r})"
             other = "" if unsupported else f" and supported by the data: {py:unsupported=True} includes the others"
-            raise PltfError(f"{none}{other}", argument="among")
+            raise PltfError(f"no cell of {name} is among those asked for ({among!r}){other}", argument="among")
         found = Asked(belief.shape, cells)
         table = pd.DataFrame(self._labelled(belief, cells))
         table = table.assign(mean=mean(belief, found), sd=np.sqrt(variance(belief, found)), prob=probability)
@@ -525,10 +524,6 @@ class Fit:
         """Columns with the labels, or positions, of cells (modes, n)."""
         named = zip(belief.equation.output.indices, cells, strict=True)
         return {index: self._named(index, positions) for index, positions in named}
-
-    def _most_asked(self, belief: Belief) -> str:
-        """Default of ``among``: missing cells, or zeros where no cell is missing."""
-        return "missing" if self.n_observed[belief.equation.output.name] < math.prod(belief.shape) else "zero"
 
     def _named(self, index: str, positions: NDArray[np.integer[Any]]) -> Any:
         """Labels of positions if the index has labels, otherwise the positions."""

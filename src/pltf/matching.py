@@ -91,13 +91,9 @@ def match(fit_a: Fit, fit_b: Fit, index: str | None = None) -> Match:
     for observed in fit_a.labels.keys() & fit_b.labels.keys():
         if fit_a.labels[observed] != fit_b.labels[observed]:
             raise PltfError(f"{py:fit_b} must have the same labels of '{observed}' as {py:fit_a}, in the same order")
-    a, b = (profiles(fit.model, _means(fit), fit.sizes, index) for fit in (fit_a, fit_b))
+    a, b = (profiles(fit.model, fit._means, fit.sizes, index) for fit in (fit_a, fit_b))
     _check_alike(a, b)
     return matched(index, a, b)
-
-
-def _means(fit: Fit) -> Factors:
-    return {name: factor.mean for name, factor in fit.factors.items()}
 
 
 @dataclass(frozen=True, eq=False)

@@ -60,7 +60,7 @@ def sample(model: Model, X: Any, *, mask: Any, options: FitOptions) -> Fit:
         keeper = ChainsCheckpoint(place, ready.identity(seen), model.factors, ready.planned.factor_shapes)
         if keeper.fit.finished is not None:
             return replace(keeper.fit.finished, patterns=patterns_of(seen, options.keep_data))
-    ended = Job(ready, options, schedule, seen, keeper).run()
+    ended = SamplingJob(ready, options, schedule, seen, keeper).run()
     _warn(ended, schedule, keeper is not None)
     return ended.fit
 
@@ -100,7 +100,7 @@ class Ended(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
+class SamplingJob:
     """A fit by sampling that is ready to start."""
 
     ready: Prepared  # of the VB fit where the chains start
@@ -139,13 +139,13 @@ class Job:
 
     def _start(self, problem: Problem, stop: Any) -> tuple[Fit, bool]:
         """The fit where chains start (given, saved, or a new VB fit), and whether it was not interrupted."""
-        init, keeper, seed = self.ready.init, self.keeper, self._seed
+        init, keeper, seed = self.ready.init, self.keeper, self.options.entropy(None)
         if keeper is not None and keeper.start is not None:
             return keeper.start, True
         ended = True
         if isinstance(init, Fit) and set(problem.free) <= {*init.C, *init.draws}:
             own = self.ready.about(self.seen)  # with the data and options of this fit
-            start = replace(init, points=dict(self.ready.held), seed=self._seed, held_out=None, **own)
+            start = replace(init, points=dict(self.ready.held), seed=seed, held_out=None, **own)
         else:
             begin, earlier = self.ready.starting(problem, seed)
             shown, restarts = self.options.progress, self.options.restarts
@@ -161,11 +161,6 @@ class Job:
             keeper.start = start
         return start, ended
 
-    @property
-    def _seed(self) -> int:
-        assert self.options.seed is not None
-        return self.options.seed
-
     # -- the chains -----------------------------------------------------------------------------
 
     def _sampling(self, problem: Problem, start: Fit) -> Sampling:
@@ -173,8 +168,8 @@ class Job:
         counted = counted_factors(model)
         mass = {index: (a, model.factors[a].index(index)) for index, a in counted.items()}
         sampler = Sampler(problem, frozenset(counted.values()))
-        first = start.n_iter if start.draws else 0
-        return Sampling(sampler, self.schedule, [chain_seed(self._seed, n) for n in range(chains)], first, mass)
+        first, seed = start.n_iter if start.draws else 0, self.options.entropy(None)
+        return Sampling(sampler, self.schedule, [chain_seed(seed, n) for n in range(chains)], first, mass)
 
     def _begun(self, sampling: Sampling, problem: Problem, start: Fit) -> Chains:
         """The chains before their first sweep."""
@@ -221,7 +216,7 @@ class Job:
 
         def refit(train: Mapping[str, Observation]) -> Fit | None:
             ready, _, stop = judging(self.ready, fit, train, interrupted)
-            return Job(ready, ready.options, self.schedule.half(FEWEST_DRAWS), train, None)._judge(stop)
+            return SamplingJob(ready, ready.options, self.schedule.half(FEWEST_DRAWS), train, None)._judge(stop)
 
         return dispersed(fit, dispersions(fit, self.seen, self.options.dispersion, refit))
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import pytest
 
 import pltf
+from pltf.fitting import prepare
 from pltf.inference import accelerate, batch, race
 from pltf.inference.batch import Batch, Lane
 from pltf.inference.run import Stop
+from pltf.options import FitOptions
+from pltf.selection.folds import Data
+from pltf.selection.search import Candidate, Here, Options
 from tests.extras import TORCH
 from tests.on_device import NAMES, device
 
@@ -83,6 +88,24 @@ def test_a_search_goes_on_with_its_batches(monkeypatch: pytest.MonkeyPatch) -> N
         assert [row.n_iter for row in here.rows] == [row.n_iter for row in there.rows]
         assert [row.stopped for row in here.rows] == [row.stopped for row in there.rows]
         np.testing.assert_allclose([row.bound for row in here.rows], [row.bound for row in there.rows], rtol=1e-10)
+
+
+def test_a_search_interrupted_at_the_end_of_a_round_goes_on_with_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(race, "BURN_IN", 3)
+    ready = prepare(CP, {"X": CUBE}, {}, FitOptions(**SETTINGS, restarts=2, max_iter=5))
+    options, source = Options(ready.options, race=True, workers=1), Here(Data({"X": pltf.observe(CUBE)}))
+    first, resumed = (Candidate({"r": 2}, ready, options) for _ in range(2))
+
+    def done(candidate: Candidate, steps: int) -> None:
+        for jobs in islice(candidate.task(0, source), steps):
+            for job in jobs:
+                job.then(job.function(*job.args))
+
+    done(first, 2)  # the problem, and the first round
+    resumed.runs = first.runs
+    assert [len(run.trace) for run in resumed.runs.values()] == [3, 3]
+    done(resumed, 9)
+    assert max(len(run.trace) for run in resumed.ended) == 5
 
 
 @pytest.mark.parametrize(

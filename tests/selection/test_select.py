@@ -583,9 +583,12 @@ def test_losing_the_shared_folder_is_an_error(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (
-            pltf.Model("X[i,j,k] = A[i,bound] B[j,bound] C[k,bound]", bound=2),
-            "latent index 'bound' has the name of a column of the table: rename it",
+        *(
+            (
+                pltf.Model(f"X[i,j,k] = A[i,{name}] B[j,{name}] C[k,{name}]", **{name: 2}),
+                f"latent index '{name}' has the name of a column of the table: rename it",
+            )
+            for name in ("bound", "winner", "fold", "score", "se")
         ),
         ("ir,jr->ij", "model must be a Model or a list of them, got 'ir,jr->ij'"),
         ([], "model must be a Model or a list of them, got []"),

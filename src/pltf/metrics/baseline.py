@@ -13,7 +13,7 @@ from pltf.data.cell_index import CellIndex, Coords
 from pltf.data.pattern import Bools, ListedPattern, Pattern
 from pltf.data.stored import StoredObservation, StoredPattern
 from pltf.gamma import Array
-from pltf.prediction.cells import as_cells
+from pltf.prediction.cells import Asked, as_cells
 
 _AT_A_TIME = 1 << 20  # cells
 
@@ -84,15 +84,10 @@ def _with_all_values(seen: Observation, pattern: Pattern) -> Iterator[tuple[Coor
     if isinstance(seen, StoredObservation) and (seen.unlisted == "missing" or _has_unlisted_zeros(seen, pattern)):
         yield from ((cells, values.astype(np.float64)) for cells, values in seen.blocks())
         return
-    listed = _listed(seen, pattern)
-    number = math.prod(seen.shape) if listed is None else listed.shape[1]
-    for start in range(0, number, _AT_A_TIME):
-        some = slice(start, min(start + _AT_A_TIME, number))
-        if listed is None:
-            cells: Coords = np.stack(np.unravel_index(np.arange(some.start, some.stop), seen.shape))
-        else:
-            cells = listed[:, some]
-        yield cells, seen.values_at(cells)
+    cells = Asked(seen.shape, _listed(seen, pattern))
+    for part in cells.parts(_AT_A_TIME):
+        some = cells.coords(part)
+        yield some, seen.values_at(some)
 
 
 def _listed(seen: Observation, pattern: Pattern) -> Coords | None:

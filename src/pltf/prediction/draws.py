@@ -39,7 +39,7 @@ class Draws:
 
     def __init__(self, belief: Belief, cells: Coords, seed: int, draws: int, device: Device | None = None) -> None:
         self._seed, self.noise = seed, belief.noise.at(cells)
-        self._chosen = _evenly(draws, belief.n_draws) if belief.draws else None
+        self._chosen = evenly(draws, belief.n_draws) if belief.draws else None
         sizes, positions, at = dict(belief.sizes), {}, np.empty_like(cells)
         for mode, index in enumerate(belief.equation.output.indices):
             touched = np.zeros(belief.sizes[index], dtype=bool)
@@ -47,18 +47,18 @@ class Draws:
             positions[index] = np.flatnonzero(touched)
             sizes[index] = positions[index].size
             at[mode] = (np.cumsum(touched) - 1)[cells[mode]]
-        self._rates = RatesAt(belief.equation, sizes, at) if device is None else _rates_on(belief, sizes, at, device)
+        self.rates = RatesAt(belief.equation, sizes, at) if device is None else _rates_on(belief, sizes, at, device)
         self._terms = belief.equation.factors
         self._part = [
             {
-                term.name: _taken(arrays[term.name], term.indices, positions)
+                term.name: entries_at(arrays[term.name], term.indices, positions)
                 for term in self._terms
                 if term.name in arrays
             }
             for arrays in (belief.C, belief.D, belief.E)
         ]
         self._chain = {
-            term.name: _taken(belief.draws[term.name], (DRAW, *term.indices), positions)
+            term.name: entries_at(belief.draws[term.name], (DRAW, *term.indices), positions)
             for term in self._terms
             if term.name in belief.draws
         }
@@ -71,10 +71,6 @@ class Draws:
             return {**E, **{a: array[which] for a, array in self._chain.items()}}
         drawn = {term.name: term.name in C for term in self._terms}
         return {a: rng.standard_gamma(C[a]) * D[a] if random else E[a] for a, random in drawn.items()}
-
-    def rates(self, factors: Mapping[str, Array]) -> Array:
-        """Rates of all cells under drawn factors."""
-        return self._rates(factors)
 
     def counts(self, number: int, rates: Array) -> NDArray[np.int64]:
         """Counts of all cells given the rates of draw ``number``."""
@@ -92,12 +88,12 @@ def _rates_on(belief: Belief, sizes: Mapping[str, int], cells: Coords, device: D
     return lambda factors: rates.at(rates.tables(factors), at)
 
 
-def _evenly(wanted: int, number: int) -> NDArray[np.intp]:
+def evenly(wanted: int, number: int) -> NDArray[np.intp]:
     """Positions of the requested number of draws, or of all."""
     return np.arange(min(wanted, number)) * number // min(wanted, number)
 
 
-def _taken(array: Array, indices: tuple[str, ...], positions: dict[str, NDArray[np.intp]]) -> Array:
+def entries_at(array: Array, indices: tuple[str, ...], positions: Mapping[str, NDArray[np.intp]]) -> Array:
     """The entries of a factor at some positions."""
     for axis, index in enumerate(indices):
         if index in positions:
@@ -139,7 +135,8 @@ class Sampling:
         """
         if self._belief.draws:
             return self._plain_average(tail)
-        out, (exact, spread) = self.cells.empty(), self._moments()
+        exact, spread = (moment(self._belief, self.cells).reshape(-1) for moment in (mean, variance))
+        out, spread = self.cells.empty(), spread / np.maximum(exact, _TINY) / np.maximum(exact, _TINY)
         for part, noise, draws in self._parts(MOST_CELLS, self._different):
             of_part, known, n = tail.of(part, self._put), self._put(exact[part]), self._draws
             xp, above_zero = library(known), library(known).clip(known, _TINY, None)
@@ -172,13 +169,6 @@ class Sampling:
                 total = of_part(noise, rates) + total
             out[part] = fetched(total / self._different)
         return out.reshape(self.cells.shape)
-
-    def _moments(self) -> tuple[Array, Array]:
-        """The exact mean of each rate, and its relative variance."""
-        known = mean(self._belief, self.cells).reshape(-1)
-        return known, variance(self._belief, self.cells).reshape(-1) / np.maximum(known, _TINY) / np.maximum(
-            known, _TINY
-        )
 
     def log_likelihood(self, x: Array) -> Array:
         """log P(X = x) of each cell: the log of the mean over the draws."""
@@ -229,11 +219,8 @@ class Sampling:
         with single_threaded_blas, Progress(self._progress, total, time_left=True) as progress:
             for part in self.cells.parts(most):
                 draws = Draws(self._belief, self.cells.coords(part), self._seed, number, self._device)
-                yield (
-                    part,
-                    self._noise(draws.noise),
-                    self._shown(self._drawn(draws, number, counts), part, number, progress),
-                )
+                drawn = self._shown(self._drawn(draws, number, counts), part, number, progress)
+                yield part, self._noise(draws.noise), drawn
 
     def _noise(self, noise: Noise) -> Any:
         """Noise that takes the rates of a part."""

@@ -17,6 +17,7 @@ from pltf.data.stored import StoredPattern
 from pltf.errors import PltfError, py
 from pltf.gamma import Array, coords_of
 from pltf.prediction.cells import asked
+from pltf.prediction.draws import evenly
 from pltf.prediction.labelled import refuse_twice
 from pltf.prediction.noise import draw_counts
 from pltf.prediction.rates import RatesAt
@@ -73,7 +74,7 @@ def _drawn(fit: Fit, draws: int, seed: int) -> dict[str, Array]:
     """Draws of all factors, with chain and draw as first axes: the draws of the chains, or independent ones."""
     if fit.draws:
         chains, number = next(iter(fit.draws.values())).shape[:2]
-        chosen = np.arange(min(draws, number)) * number // min(draws, number)
+        chosen = evenly(draws, number)
         points = {a: np.broadcast_to(one, (chains, chosen.size, *one.shape)) for a, one in fit.points.items()}
         known = {**points, **{a: one[:, chosen] for a, one in fit.draws.items()}}
         return {a: known[a] for a in fit.factors}
@@ -133,8 +134,8 @@ def _predicted(
     fit: Fit, seen: Seen, drawn: Mapping[str, Array], rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], Array]:
     """Counts of cells and the log-probabilities of their values, a row for each draw of the factors."""
-    equation = next(e for e in fit.model.equations if e.output.name == seen.name)
-    rates, noise = RatesAt(equation, fit.sizes, seen.cells), fit._noise(seen.name).at(seen.cells)
+    rates = RatesAt(fit._equation(seen.name), fit.sizes, seen.cells)
+    noise = fit._noise(seen.name).at(seen.cells)
     number = len(next(iter(drawn.values())))
     counts = np.empty((number, seen.values.size), dtype=np.int64)
     log_prob = np.empty(counts.shape)

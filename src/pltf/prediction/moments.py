@@ -191,8 +191,8 @@ def averaged(belief: Belief) -> Belief:
     if is_cp(equation) and len(names) == len(equation.factors):
         (index,) = equation.summed
         arrays = {
-            term.name: weight[term.name] * _draws_beside(belief.draws[term.name], term.indices.index(index))
-            for term in equation.factors
+            a: weight[a] * np.concatenate(list(belief.draws[a]), axis=indices.index(index))
+            for a, indices in ((term.name, term.indices) for term in equation.factors)
         }
         sizes = {**belief.sizes, index: number * belief.sizes[index]}
         return Belief(equation, sizes, arrays, {}, {}, device=belief.device)
@@ -202,11 +202,6 @@ def averaged(belief: Belief) -> Belief:
     arrays = {a: weight[a] * belief.draws[a] if a in belief.draws else array for a, array in belief.E.items()}
     sizes = {**belief.sizes, DRAW: number}
     return Belief(Equation(equation.output, terms), sizes, arrays, {}, {}, device=belief.device)
-
-
-def _draws_beside(draws: Array, axis: int) -> Array:
-    """Tables of all draws, side by side along an axis."""
-    return np.concatenate(list(draws), axis=axis)
 
 
 def mean_of_draws(belief: Belief, cells: Asked, progress: bool) -> Array:

@@ -3,28 +3,32 @@
 A fit has a posterior of the rates. :class:`Noise` is the distribution of the value of a cell given its rate. Its mean
 is usually the rate; with :class:`Bernoulli` and :class:`Strays` it is another increasing function of the rate. So rates
 and rankings do not depend on the noise.
+
+Probabilities of values can be computed on a device: then values and rates are tensors of PyTorch. That of a negative
+binomial there is in ``device_noise.py``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
 from pltf.data.cell_index import Coords
+from pltf.engines.either import library
 from pltf.errors import PltfError
 from pltf.gamma import Array
 
 LARGEST_RATE = 2.0**53  # floats above this do not represent all whole numbers
-_POISSON = 1e25  # a negative binomial of this size equals a Poisson in all digits, and does not overflow
-_SMALLEST = 1e-100  # of the shape of a rate
-_STIRLING = 32.0  # the series below is exact from here on
-
+LARGEST_SHAPE = 1e25  # a negative binomial of this size equals a Poisson in all digits, and does not overflow
+SMALLEST_SHAPE = 1e-100  # of the shape of a rate
+STIRLING = 32.0  # the series below is exact from here on
 
 Places = Coords | tuple[NDArray[np.intp], ...]  # positions of cells along each mode, which may broadcast
+Numbers = Any  # an array of NumPy, or a tensor
 
 
 class Noise(Protocol):
@@ -32,14 +36,15 @@ class Noise(Protocol):
 
     def at(self, cells: Places) -> Noise:
         """The noise of some cells (modes, n)."""
+        return self  # the same everywhere
 
-    def log_prob(self, x: Array, rates: Array) -> Array:
+    def log_prob(self, x: Numbers, rates: Numbers) -> Numbers:
         """log P(X = x); for values that are not whole the same expression, if it is defined."""
 
-    def at_least(self, k: Array | int, rates: Array) -> Array:
+    def at_least(self, k: Numbers | int, rates: Numbers) -> Numbers:
         """P(X >= k)."""
 
-    def at_most(self, k: Array | int, rates: Array) -> Array:
+    def at_most(self, k: Numbers | int, rates: Numbers) -> Numbers:
         """P(X <= k)."""
 
     def draw(self, rng: np.random.Generator, rates: Array) -> NDArray[np.int64]:
@@ -50,6 +55,7 @@ class Noise(Protocol):
 
     def variance(self, mean: Array, of_rate: Array) -> Array:
         """Variance of a value whose rate has this mean and variance."""
+        return self.excess(mean, of_rate) + mean
 
 
 def draw_counts(noise: Noise, rng: np.random.Generator, rates: Array) -> NDArray[np.int64]:
@@ -64,33 +70,37 @@ def draw_counts(noise: Noise, rng: np.random.Generator, rates: Array) -> NDArray
     return noise.draw(rng, rates)
 
 
-class _SameEverywhere:
-    """Noise that does not depend on the cell."""
+def special_of(array: Numbers) -> Any:
+    """The special functions of the library of an array."""
+    return special if library(array) is np else library(array).special
 
-    def at(self, cells: Places) -> Noise:
-        return self  # type: ignore[return-value]
+
+def _filled(k: Numbers | int, rates: Numbers) -> Numbers:
+    """A number for each rate: many functions of PyTorch take no plain number."""
+    return library(rates).full_like(rates, k) if isinstance(k, int) else k
 
 
 @dataclass(frozen=True)
-class Poisson(_SameEverywhere):
+class Poisson(Noise):
     """Poisson counts.
 
     >>> Poisson().at_least(1, np.array([0.0, 2.0])).round(4).tolist()
     [0.0, 0.8647]
     """
 
-    def log_prob(self, x: Array, rates: Array) -> Array:
-        return np.asarray(special.xlogy(x, rates) - rates - special.gammaln(x + 1))
+    def log_prob(self, x: Numbers, rates: Numbers) -> Numbers:
+        functions = special_of(rates)
+        return functions.xlogy(x, rates) - rates - functions.gammaln(x + 1)
 
-    def at_least(self, k: Array | int, rates: Array) -> Array:
-        if isinstance(k, int):
-            if k < 2:
-                return -np.expm1(-rates) if k == 1 else np.ones_like(rates)
-            return np.asarray(special.gammainc(k, rates))
-        return np.where(k > 0, special.gammainc(np.maximum(k, 1), rates), 1.0)
+    def at_least(self, k: Numbers | int, rates: Numbers) -> Numbers:
+        xp = library(rates)
+        if isinstance(k, int) and k < 2:
+            return -xp.expm1(-rates) if k == 1 else xp.ones_like(rates)
+        k = _filled(k, rates)
+        return xp.where(k > 0, special_of(rates).gammainc(xp.clip(k, 1, None), rates), 1.0)
 
-    def at_most(self, k: Array | int, rates: Array) -> Array:
-        return np.asarray(special.gammaincc(k + 1, rates))
+    def at_most(self, k: Numbers | int, rates: Numbers) -> Numbers:
+        return special_of(rates).gammaincc(_filled(k, rates) + 1, rates)
 
     def draw(self, rng: np.random.Generator, rates: Array) -> NDArray[np.int64]:
         return rng.poisson(rates)
@@ -98,28 +108,28 @@ class Poisson(_SameEverywhere):
     def excess(self, mean: Array, of_rate: Array) -> Array:
         return of_rate
 
-    def variance(self, mean: Array, of_rate: Array) -> Array:
-        return of_rate + mean
-
 
 @dataclass(frozen=True)
-class Bernoulli(_SameEverywhere):
+class Bernoulli(Noise):
     """Links: 1 where a Poisson count of this rate is above zero, otherwise 0.
 
     >>> Bernoulli().log_prob(np.array([0.0, 1.0, 2.0]), np.array([0.5, 0.5, 0.5])).round(4).tolist()
     [-0.5, -0.9328, -inf]
     """
 
-    def log_prob(self, x: Array, rates: Array) -> Array:
+    def log_prob(self, x: Numbers, rates: Numbers) -> Numbers:
+        xp = library(rates)
         with np.errstate(divide="ignore"):
-            link = np.log(-np.expm1(-rates))
-        return np.where(x == 1, link, np.where(x == 0, -rates, -np.inf))
+            link = xp.log(-xp.expm1(-rates))
+        return xp.where(x == 1, link, xp.where(x == 0, -rates, -xp.inf))
 
-    def at_least(self, k: Array | int, rates: Array) -> Array:
-        return np.where(k <= np.asarray(0), 1.0, np.where(k <= np.asarray(1), -np.expm1(-rates), 0.0))
+    def at_least(self, k: Numbers | int, rates: Numbers) -> Numbers:
+        xp, k = library(rates), _filled(k, rates)
+        return xp.where(k <= 0, 1.0, xp.where(k <= 1, -xp.expm1(-rates), 0.0))
 
-    def at_most(self, k: Array | int, rates: Array) -> Array:
-        return np.where(k < np.asarray(0), 0.0, np.where(k < np.asarray(1), np.exp(-rates), 1.0))
+    def at_most(self, k: Numbers | int, rates: Numbers) -> Numbers:
+        xp, k = library(rates), _filled(k, rates)
+        return xp.where(k < 0, 0.0, xp.where(k < 1, xp.exp(-rates), 1.0))
 
     def draw(self, rng: np.random.Generator, rates: Array) -> NDArray[np.int64]:
         return (rng.random(np.shape(rates)) < -np.expm1(-rates)).astype(np.int64)
@@ -135,7 +145,7 @@ class Bernoulli(_SameEverywhere):
 
 
 @dataclass(frozen=True, eq=False)
-class NegativeBinomial:
+class NegativeBinomial(Noise):
     """Counts with mean m and variance m + m^2 / s: Poisson with Gamma rates of shape s = size * m^power.
 
     ``size`` is one number, or an array along one axis (``axis``) of the tensor; infinity is a Poisson. Power 0 is the
@@ -161,17 +171,17 @@ class NegativeBinomial:
     def _shape(self, rates: Array) -> Array:
         """Shape of the Gamma distribution of a rate: finite and positive."""
         shape = self.size * rates**self.power if self.power else self.size
-        return np.clip(shape, _SMALLEST, _POISSON)
+        return np.clip(shape, SMALLEST_SHAPE, LARGEST_SHAPE)
 
-    def log_prob(self, x: Array, rates: Array) -> Array:
+    def log_prob(self, x: Array, rates: Array) -> Numbers:
         size = self._shape(rates)
-        if np.all(size >= _STIRLING):
-            return _log_prob_of_large(x, rates, size)
+        if np.all(size >= STIRLING):
+            return log_prob_of_large(x, rates, size)
         choose = -np.log(size + x) - special.betaln(size, x + 1)
         small = choose - size * np.log1p(rates / size) + special.xlogy(x, rates / (size + rates))
-        if np.all(size < _STIRLING):
-            return np.asarray(small)
-        return np.where(size < _STIRLING, small, _log_prob_of_large(x, rates, np.maximum(size, _STIRLING)))
+        if np.all(size < STIRLING):
+            return small
+        return np.where(size < STIRLING, small, log_prob_of_large(x, rates, np.maximum(size, STIRLING)))
 
     def at_least(self, k: Array | int, rates: Array) -> Array:
         tail = _beta_tail(np.maximum(k, 1), self._shape(rates), rates, upper=True)
@@ -190,12 +200,9 @@ class NegativeBinomial:
         shape = self._shape(mean) if self.power else np.asarray(self.size)
         return of_rate + (of_rate + mean * mean) / shape
 
-    def variance(self, mean: Array, of_rate: Array) -> Array:
-        return self.excess(mean, of_rate) + mean
-
 
 @dataclass(frozen=True, eq=False)
-class ZeroInflated:
+class ZeroInflated(Noise):
     """Counts with excess zeros in a ``share`` of all cases; other counts are larger, so the mean is the rate.
 
     >>> noise = ZeroInflated(0.2, Poisson())
@@ -209,17 +216,19 @@ class ZeroInflated:
     def at(self, cells: Places) -> ZeroInflated:
         return ZeroInflated(self.share, self.inner.at(cells))
 
-    def log_prob(self, x: Array, rates: Array) -> Array:
-        counted = np.log1p(-self.share) + self.inner.log_prob(x, rates / (1 - self.share))
-        return np.asarray(np.where(x == 0, np.logaddexp(np.log(self.share), counted), counted))
+    def log_prob(self, x: Numbers, rates: Numbers) -> Numbers:
+        xp = library(rates)
+        counted = float(np.log1p(-self.share)) + self.inner.log_prob(x, rates / (1 - self.share))
+        zero = xp.logaddexp(xp.full_like(counted, float(np.log(self.share))), counted)
+        return xp.where(x == 0, zero, counted)
 
-    def at_least(self, k: Array | int, rates: Array) -> Array:
+    def at_least(self, k: Numbers | int, rates: Numbers) -> Numbers:
         counted = (1 - self.share) * self.inner.at_least(k, rates / (1 - self.share))
-        return np.where(np.asarray(k) > 0, counted, 1.0)
+        return library(rates).where(_filled(k, rates) > 0, counted, 1.0)
 
-    def at_most(self, k: Array | int, rates: Array) -> Array:
+    def at_most(self, k: Numbers | int, rates: Numbers) -> Numbers:
         counted = self.share + (1 - self.share) * self.inner.at_most(k, rates / (1 - self.share))
-        return np.where(np.asarray(k) >= 0, counted, 0.0)
+        return library(rates).where(_filled(k, rates) >= 0, counted, 0.0)
 
     def draw(self, rng: np.random.Generator, rates: Array) -> NDArray[np.int64]:
         counted = rng.random(np.shape(rates)) >= self.share
@@ -231,12 +240,9 @@ class ZeroInflated:
         extra: Array = left * inner + self.share / left * mean * mean
         return extra
 
-    def variance(self, mean: Array, of_rate: Array) -> Array:
-        return np.asarray(self.excess(mean, of_rate) + mean)
-
 
 @dataclass(frozen=True, eq=False)
-class Strays:
+class Strays(Noise):
     """Counts with strays, independent of their rate, in a ``share`` of all cases.
 
     Strays are positive and geometric with mean ``typical``. Cells with rate zero have none.
@@ -253,27 +259,32 @@ class Strays:
     def at(self, cells: Places) -> Strays:
         return Strays(self.share, self.typical, self.inner.at(cells))
 
-    def log_prob(self, x: Array, rates: Array) -> Array:
-        inner, stray = self.inner.log_prob(x, rates), log_prob_of_strays(x, self.typical)
+    def log_prob(self, x: Numbers, rates: Numbers) -> Numbers:
+        xp, inner, stray = library(rates), self.inner.log_prob(x, rates), log_prob_of_strays(x, self.typical)
         with np.errstate(invalid="ignore"):  # the less improbable of two impossible values
-            mixed = np.logaddexp(np.log1p(-self.share) + inner, np.log(self.share) + stray)
-        return np.where(rates > 0, mixed, inner)
+            mixed = xp.logaddexp(float(np.log1p(-self.share)) + inner, float(np.log(self.share)) + stray)
+        return xp.where(rates > 0, mixed, inner)
 
-    def at_least(self, k: Array | int, rates: Array) -> Array:
+    def at_least(self, k: Numbers | int, rates: Numbers) -> Numbers:
         return self.mixed(self.inner.at_least(k, rates), k, rates)
 
-    def at_most(self, k: Array | int, rates: Array) -> Array:
-        share = np.where(rates > 0, self.share, 0.0)
-        return (1 - share) * self.inner.at_most(k, rates) + share * (1 - self._longer(np.asarray(k)))
+    def at_most(self, k: Numbers | int, rates: Numbers) -> Numbers:
+        share = self._share(rates)
+        return (1 - share) * self.inner.at_most(k, rates) + share * (1 - self._longer(_filled(k, rates)))
 
-    def mixed(self, at_least: Array, k: Array | int, rates: Array) -> Array:
+    def mixed(self, at_least: Numbers, k: Numbers | int, rates: Numbers) -> Numbers:
         """P(X >= k), given that of the inner noise."""
-        share = np.where(rates > 0, self.share, 0.0)
-        return (1 - share) * at_least + share * self._longer(np.asarray(k) - 1)
+        share = self._share(rates)
+        return (1 - share) * at_least + share * self._longer(_filled(k, rates) - 1)
 
-    def _longer(self, k: Array) -> Array:
+    def _share(self, rates: Numbers) -> Numbers:
+        xp = library(rates)
+        return xp.where(rates > 0, xp.full_like(rates, self.share), 0.0)
+
+    def _longer(self, k: Numbers) -> Numbers:
         """P(X > k) of a stray."""
-        return np.asarray(np.exp(special.xlog1py(np.maximum(k, 0), -1 / self.typical)))
+        xp = library(k)
+        return xp.exp(special_of(k).xlog1py(xp.clip(k, 0, None), -1 / self.typical))
 
     def draw(self, rng: np.random.Generator, rates: Array) -> NDArray[np.int64]:
         stray = (rng.random(np.shape(rates)) < self.share) & (rates > 0)
@@ -288,13 +299,15 @@ class Strays:
         return np.where(mean > 0, within + between, 0.0)
 
 
-def log_prob_of_strays(x: Array, typical: float) -> Array:
+def log_prob_of_strays(x: Numbers, typical: float) -> Numbers:
     """log P(X = x) of a positive geometric count.
 
     >>> log_prob_of_strays(np.array([0.0, 1.0, 2.0]), 2.0).round(4).tolist()
     [-inf, -0.6931, -1.3863]
     """
-    return np.where(x > 0, special.xlog1py(np.maximum(x - 1, 0), -1 / typical) - np.log(typical), -np.inf)
+    xp = library(x)
+    log_prob = special_of(x).xlog1py(xp.clip(x - 1, 0, None), -1 / typical) - float(np.log(typical))
+    return xp.where(x > 0, log_prob, -xp.inf)
 
 
 def _beta_tail(k: Array | int, size: Array, rates: Array, *, upper: bool) -> Array:
@@ -307,19 +320,19 @@ def _beta_tail(k: Array | int, size: Array, rates: Array, *, upper: bool) -> Arr
     return out
 
 
-def _log_prob_of_large(x: Array, rates: Array, size: Array) -> Array:
+def log_prob_of_large(x: Numbers, rates: Numbers, size: Numbers) -> Numbers:
     """log P(X = x) of a negative binomial of large size; equals a Poisson in the limit.
 
     Gamma(size + x) / Gamma(size) by Stirling's series, without the terms that cancel with the powers.
     """
-    more = x >= rates
-    beside = np.where(more, x - rates, rates - x) / (size + np.where(more, rates, x))
-    ratio = np.where(more, 1.0, -1.0) * np.log1p(beside)  # log((size + x) / (size + rates))
-    powers = special.xlogy(x, rates) - special.gammaln(x + 1) - x + (size + x) * ratio - 0.5 * np.log1p(x / size)
-    return np.asarray(powers + _stirling_rest(size + x) - _stirling_rest(size))
+    xp, functions, more = library(rates), special_of(rates), x >= rates
+    beside = xp.where(more, x - rates, rates - x) / (size + xp.where(more, rates, x))
+    ratio = xp.where(more, 1.0, -1.0) * xp.log1p(beside)  # log((size + x) / (size + rates))
+    powers = functions.xlogy(x, rates) - functions.gammaln(x + 1) - x + (size + x) * ratio - 0.5 * xp.log1p(x / size)
+    return powers + stirling_rest(size + x) - stirling_rest(size)
 
 
-def _stirling_rest(z: Array) -> Array:
+def stirling_rest(z: Numbers) -> Numbers:
     """log Gamma(z) - ((z - 1/2) log z - z + log(2 pi) / 2), for large z."""
     inverse = 1 / z
     square = inverse * inverse

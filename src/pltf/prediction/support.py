@@ -14,15 +14,16 @@ The last two need the observed cells. A fit made with ``keep_data=False`` has on
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.cell_index import Coords
 from pltf.data.pattern import DensePattern, ListedPattern, Pattern
-from pltf.data.stored import StoredObservation, StoredPattern
+from pltf.data.stored import StoredPattern
 from pltf.notation import Model
 from pltf.prediction.cells import Asked
 from pltf.prediction.moments import Belief, mean, variance
@@ -57,8 +58,11 @@ def slices_of(pattern: Pattern, shape: tuple[int, ...]) -> Slices | None:
     if isinstance(pattern, DensePattern):
         return _of_array(pattern)
     if isinstance(pattern, StoredPattern):
-        return _of_store(pattern.seen)
-    return _of_list(pattern, shape) if isinstance(pattern, ListedPattern) else None
+        seen = pattern.seen
+        return _of_lists(shape, seen.blocks(), None if seen.unlisted == "missing" else seen.missing)
+    if isinstance(pattern, ListedPattern):
+        return _of_lists(shape, [(pattern.coords, pattern.values)], pattern.missing, pattern.reached)
+    return None
 
 
 def joined(model: Model, slices: Mapping[str, Slices | None], fixed: Collection[str]) -> dict[str, Slices | None]:
@@ -100,34 +104,26 @@ def supported(belief: Belief, slices: Slices | None, cells: Coords) -> Bools:
     return fine
 
 
-def _of_list(pattern: ListedPattern, shape: tuple[int, ...]) -> Slices:
-    largest, seen = [], []
-    reached = pattern.reached or tuple(np.ones(size, dtype=bool) for size in shape)
-    cells = math.prod(int(one.sum()) for one in reached)
-    for mode, size in enumerate(shape):
-        top = np.zeros(size)
-        np.maximum.at(top, pattern.coords[mode], pattern.values.astype(np.float64))
-        largest.append(top)
-        if pattern.missing is None:
-            seen.append(np.bincount(pattern.coords[mode], minlength=size) > 0)
-        else:
-            holes = np.bincount(pattern.missing[mode], minlength=size)
-            seen.append(reached[mode] & (holes < cells // max(int(reached[mode].sum()), 1)))
-    return Slices(tuple(largest), tuple(seen))
-
-
-def _of_store(data: StoredObservation) -> Slices:
-    largest = tuple(np.zeros(size) for size in data.shape)
-    listed = tuple(np.zeros(size, dtype=bool) for size in data.shape)
-    for coords, values in data.blocks():
+def _of_lists(
+    shape: tuple[int, ...],
+    blocks: Iterable[tuple[Coords, NDArray[Any]]],
+    missing: Coords | None,
+    reached: tuple[Bools, ...] | None = None,
+) -> Slices:
+    """Slices of listed cells; other cells are missing, or zeros in slices that are ``reached`` but for ``missing``."""
+    largest = tuple(np.zeros(size) for size in shape)
+    listed = tuple(np.zeros(size, dtype=bool) for size in shape)
+    for coords, values in blocks:
         for top, here, at in zip(largest, listed, coords, strict=True):
             np.maximum.at(top, at, values.astype(np.float64))
             here[at] = True
-    if data.unlisted == "missing":
+    if missing is None:
         return Slices(largest, listed)
-    cells = math.prod(data.shape)
-    holes = (np.bincount(at, minlength=size) for at, size in zip(data.missing, data.shape, strict=True))
-    return Slices(largest, tuple(one < cells // one.size for one in holes))
+    reached = reached or tuple(np.ones(size, dtype=bool) for size in shape)
+    cells = math.prod(int(one.sum()) for one in reached)
+    holes = (np.bincount(at, minlength=size) for at, size in zip(missing, shape, strict=True))
+    seen = (one & (lost < cells // max(int(one.sum()), 1)) for one, lost in zip(reached, holes, strict=True))
+    return Slices(largest, tuple(seen))
 
 
 def _of_array(pattern: DensePattern) -> Slices:

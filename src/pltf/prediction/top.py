@@ -22,7 +22,7 @@ from pltf.errors import ScoreWarning, warn_caller
 from pltf.gamma import Array
 from pltf.inference.progress import Progress
 from pltf.prediction.cells import Asked
-from pltf.prediction.draws import Sampling, at_least
+from pltf.prediction.draws import Sampling, at_least, entries_at
 from pltf.prediction.moments import Belief, mean, variance
 from pltf.prediction.noise import NegativeBinomial, Noise, Poisson, Strays, ZeroInflated
 
@@ -129,18 +129,22 @@ class Choice:
 
     def tied_down(self, supported: Judgement, shape: tuple[int, ...]) -> Choice:
         """The supported cells, listed if the tensor is small, as all of the largest means may be unsupported."""
-        listed = self.listed
-        if listed is None and math.prod(shape) <= MOST_JUDGED:
-            cells = np.stack(np.unravel_index(np.arange(math.prod(shape)), shape))
-            listed = cells[:, self.allowed(cells)]
+        listed = self._of_small(shape) if self.listed is None else self.listed
         if listed is None:
             return replace(self, supported=supported)
         return replace(self, listed=listed[:, supported(listed)])
 
     def none_allowed(self, shape: tuple[int, ...]) -> bool:
         """Whether no cell may be chosen, supported or not; only small tensors are examined."""
-        size = math.prod(shape)
-        return size <= MOST_JUDGED and not self.allowed(np.stack(np.unravel_index(np.arange(size), shape))).any()
+        allowed = self._of_small(shape)
+        return allowed is not None and not allowed.shape[1]
+
+    def _of_small(self, shape: tuple[int, ...]) -> Coords | None:
+        """The allowed cells of a small tensor; None for a large one."""
+        if math.prod(shape) > MOST_JUDGED:
+            return None
+        cells = Asked(shape, None).coords(slice(0, math.prod(shape)))
+        return cells[:, self.allowed(cells)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,7 +237,7 @@ class _Boxes:
         self._branch = max(2, int(MOST_CHILDREN ** (1 / len(indices))))
         self.order = [_alike_together(belief, index) for index in indices]
         position = dict(zip(indices, self.order, strict=True))
-        arrays = [_sorted(belief.E[t.name], t.indices, position) for t in self._equation.factors]
+        arrays = [entries_at(belief.E[t.name], t.indices, position) for t in self._equation.factors]
         self._levels = [(dict(sizes), arrays)]
         while any(self._levels[-1][0][index] > 1 for index in indices):
             self._levels.append(self._pooled(*self._levels[-1]))
@@ -281,10 +285,3 @@ def _alike_together(belief: Belief, index: str) -> NDArray[np.intp]:
     share = profile / np.maximum(profile.sum(axis=0), np.finfo(float).tiny)
     strongest = share.argmax(axis=1)
     return np.lexsort((-share.max(axis=1), strongest))
-
-
-def _sorted(array: Array, indices: tuple[str, ...], order: Mapping[str, NDArray[np.intp]]) -> Array:
-    for axis, index in enumerate(indices):
-        if index in order:
-            array = array.take(order[index], axis=axis)
-    return array

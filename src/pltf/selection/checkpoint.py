@@ -80,16 +80,16 @@ class Stage:
     open = "open"  # key of the unfinished runs
 
     def __init__(self, file: SearchCheckpoint, name: str, found: Findings | FoldFindings) -> None:
-        self._file, self._name, self.found = file, name, found
+        self.file, self._name, self.found = file, name, found
         self._candidates: Sequence[Candidate] = ()
 
     def restore(self, candidates: Sequence[Candidate]) -> None:
         """Restore finished candidates and the runs of unfinished ones, for those in ``candidates``."""
         self._candidates = candidates
-        if not self._file.boxes:
+        if not self.file.boxes:
             return
-        with readable(self._file.path):
-            about = self._file.boxes["checkpoint"].about
+        with readable(self.file.path):
+            about = self.file.boxes["checkpoint"].about
             self._restore(about)
             for number, (turn, restarts) in about.get(self.open, {}).items():
                 if int(number) < len(candidates) and int(number) not in self.found.outcomes:
@@ -104,15 +104,7 @@ class Stage:
 
     def _run(self, number: int, restart: int) -> Run:
         shapes = self._candidates[number].ready.planned.factor_shapes
-        return get_run(self._file.boxes[f"{self._name}/{number}/{restart}"], shapes)
-
-    def due(self) -> bool:
-        """Whether it is time to save."""
-        return self._file.due()
-
-    def keep(self) -> None:
-        """Write all stages."""
-        self._file.keep()
+        return get_run(self.file.boxes[f"{self._name}/{number}/{restart}"], shapes)
 
     def put(self, head: Box, boxes: Boxes) -> None:
         """Add this stage to what is written."""

@@ -44,7 +44,7 @@ WIDENINGS = 5  # maximum number of times that a grid is widened
 Wider = Callable[[Mapping[str, str]], Sequence[GridPoint]]  # edges of a grid to a wider grid
 
 
-class Asked(NamedTuple):
+class Criterion(NamedTuple):
     """The criterion and its options."""
 
     criterion: str
@@ -53,7 +53,7 @@ class Asked(NamedTuple):
     widen: bool
     note: str = ""  # why the ELBO chooses instead of held-out cells
 
-    def settled(self, seen: Mapping[str, Observation], candidates: int, options: Options) -> Asked:
+    def settled(self, seen: Mapping[str, Observation], candidates: int, options: Options) -> Criterion:
         """Replace "auto" by a criterion: held-out cells, unless they cannot or need not choose."""
         if self.criterion != AUTO:
             return self
@@ -82,7 +82,7 @@ class Asked(NamedTuple):
 class Course:
     """A running search: the grid, the candidates and their results so far."""
 
-    def __init__(self, data: Mapping[str, Any], masks: Mapping[str, Any], options: Options, asked: Asked) -> None:
+    def __init__(self, data: Mapping[str, Any], masks: Mapping[str, Any], options: Options, asked: Criterion) -> None:
         self.options, self.asked = options, asked
         self._given = data, masks
         self.points, self.candidates = list[GridPoint](), list[Candidate]()

@@ -17,34 +17,12 @@ from pltf.notation import Model
 Prior = Gamma | Mapping[str, Gamma] | None
 Label = dict[str, Any]  # what identifies a candidate: sizes, model, prior
 
-
-COLUMNS = frozenset(
-    [
-        "model",
-        "prior",
-        "restart",
-        "seed",
-        "bound",
-        "sweeps",
-        "converged",
-        "stopped",
-        "seconds",
-        "best",
-        "mean",
-        "sd",
-        "gap",
-        "weight",
-        "restarts",
-        "dropped",
-        "agree",
-        "similarity",
-        "edge",
-        "error",
-        "known",
-        "heldout",
-        "heldout_se",
-    ]
-)
+# Columns of the tables of a search, beside the sizes
+OF_RUNS = ("restart", "seed", "bound", "sweeps", "converged", "stopped", "seconds", "winner")
+OF_FOLDS = ("fold", "score", "se")
+OF_RESTARTS = ("best", "gap", "winner", "agree", "dropped", "restarts", "mean", "sd", "similarity")
+OF_CANDIDATES = (*OF_RESTARTS, "weight", "seconds", "edge", "known", "heldout", "heldout_se")
+COLUMNS = frozenset(("model", "prior", "error", *OF_RUNS, *OF_FOLDS, *OF_CANDIDATES))
 
 
 class GridPoint(NamedTuple):

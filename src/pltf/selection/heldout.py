@@ -17,7 +17,7 @@ from pltf.inference.race import BEHIND
 from pltf.inference.run import Run
 from pltf.inference.state import Problem
 from pltf.likelihoods import BERNOULLI, POISSON
-from pltf.metrics.measures import Judged
+from pltf.metrics.measures import RANKING, Judged
 from pltf.prediction.dispersion import Dispersion
 from pltf.selection.choice import FoldScores
 from pltf.selection.folds import ENOUGH, LEAST, Data, Fold, HiddenCells, hidden_share
@@ -40,7 +40,7 @@ FEWEST_HIDDEN = 200  # held-out cells needed to estimate the overdispersion
 LOWEST = -1e6  # log-likelihood of a cell that a fixed factor makes impossible
 _TINY = float(np.finfo(np.float64).tiny)
 
-LOG_LIKELIHOOD, RANKING = "log_likelihood", ("auc", "average_precision")
+LOG_LIKELIHOOD = "log_likelihood"
 SCORES = (LOG_LIKELIHOOD, *RANKING)
 
 
@@ -184,8 +184,7 @@ def log_likelihood(fit: Fit, fold: Fold, seed: int, dispersion: float | str | No
 
 def _scaled(fit: Fit, name: str, correction: float) -> Fit:
     """The fit with the rates of a tensor times a number."""
-    equation = next(one for one in fit.model.equations if one.output.name == name)
-    a = next((term.name for term in equation.factors if term.name in fit.D), None)
+    a = next((term.name for term in fit._equation(name).factors if term.name in fit.D), None)
     if correction == 1 or a is None:
         return fit
     return replace(fit, D={**fit.D, a: fit.D[a] * correction})
@@ -202,10 +201,8 @@ def _log_prob(fit: Fit, name: str, hidden: HiddenCells, seed: int, dispersion: f
     if dispersion is None or (isinstance(dispersion, str) and not _may_vary(hidden.values)):
         at = tuple(hidden.cells)
         return fit.log_prob(at, hidden.values, draws=DRAWS, seed=seed, of=name, progress=False)
-    mean = fit.mean(hidden.cells.T, of=name, progress=False)
-    variance = fit.var(hidden.cells.T, of=name, progress=False)
     each = hidden.weights / hidden.weights[hidden.values > 0].max(initial=_TINY)  # so that a non-zero has weight one
-    held = HeldBack(hidden.cells, hidden.values, each, mean, variance)
+    held = HeldBack.of(fit, name, hidden.cells, hidden.values, each)
     return held.log_prob(likeliest(held) if isinstance(dispersion, str) else Dispersion(float(dispersion)))
 
 

@@ -18,7 +18,7 @@ from pltf.inference.race import BEHIND
 from pltf.inference.run import Row, is_limit
 from pltf.inference.start import restart_seed
 from pltf.selection.choice import UNCLEAR, allowances, standard_error, wins_by_bound, wins_by_score, within_errors
-from pltf.selection.grid import Label, shown
+from pltf.selection.grid import OF_CANDIDATES, OF_FOLDS, OF_RUNS, Label, shown
 from pltf.selection.search import Outcome
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Selection:
         """
         ordered = [self.outcomes[n] for n in self._by_size]
         rows = [(one, row) for one in ordered for row in one.rows]
-        return _frame([(one.label, _told(row, self.seed) | {"winner": one is self.winner}) for one, row in rows])
+        return _frame([(one.label, _told(row, self.seed, one is self.winner)) for one, row in rows])
 
     @property
     def heldout(self) -> pd.DataFrame:
@@ -89,8 +89,8 @@ class Selection:
         rows = []
         for one in (self.outcomes[n] for n in self._by_size):
             for fold, values in enumerate(one.folds.best if one.folds is not None else ()):
-                told = {"fold": fold, "score": float(values.mean()), "se": standard_error(values)}
-                rows.append((one.label, told))
+                told = fold, float(values.mean()), standard_error(values)
+                rows.append((one.label, dict(zip(OF_FOLDS, told, strict=True))))
         return _frame(rows)
 
     def summary(self) -> pd.DataFrame:
@@ -116,9 +116,10 @@ class Selection:
         highest = np.nanmax([one.bound for one in self.outcomes])
         rows = []
         for one, weight in zip(self.outcomes, self.weights, strict=True):
-            told = _summed_up(one) | {"gap": one.bound - highest, "weight": float(weight), "edge": self._edge(one)}
-            told |= {"winner": one is self.winner} | (_predicted(one) if self.by_hidden_cells else {})
-            rows.append((one.label, told))
+            told = _summed_up(one) | (_predicted(one) if self.by_hidden_cells else {})
+            told |= {"gap": one.bound - highest, "winner": one is self.winner, "weight": float(weight)}
+            told |= {"edge": self._edge(one)}
+            rows.append((one.label, {name: told[name] for name in OF_CANDIDATES if name in told}))
         return _frame([rows[n] for n in self._by_size])
 
     @property
@@ -375,17 +376,13 @@ def _summed_up(one: Outcome) -> dict[str, Any]:
     alone = known == 1 and dropped > 0  # nothing to compare it with
     return {
         "best": one.bound,
-        "gap": 0.0,
-        "winner": False,
         "agree": float((alike >= ALIKE).mean()) if known and not alone else math.nan,
         "dropped": dropped,
         "restarts": len(one.rows),
         "mean": bounds.mean() if known else math.nan,
         "sd": bounds.std(ddof=1) if known > 1 else math.nan,
         "similarity": float(alike.mean()) if known else math.nan,
-        "weight": 0.0,
         "seconds": sum(row.seconds for row in one.rows) + (one.folds.seconds if one.folds else 0.0),
-        "edge": "",
         "known": known,
     }
 
@@ -396,10 +393,10 @@ def _predicted(one: Outcome) -> dict[str, Any]:
     return {"heldout": mean, "heldout_se": se}
 
 
-def _told(row: Row, seed: int) -> dict[str, Any]:
+def _told(row: Row, seed: int, winner: bool) -> dict[str, Any]:
     """A run as a row of the table."""
-    told = vars(row) | {"seed": restart_seed(seed, row.restart), "sweeps": row.n_iter, "stopped": _in_a_word(row)}
-    return {name: told[name] for name in ("restart", "seed", "bound", "sweeps", "converged", "stopped", "seconds")}
+    told = vars(row) | {"seed": restart_seed(seed, row.restart), "sweeps": row.n_iter, "winner": winner}
+    return {name: told[name] for name in OF_RUNS} | {"stopped": _in_a_word(row)}
 
 
 def _in_a_word(row: Row) -> str:

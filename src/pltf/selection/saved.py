@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from pltf.fit import Fit
 from pltf.selection.choice import FoldScores
 from pltf.selection.heldout import FoldOutcome
 from pltf.selection.result import Selection
@@ -17,12 +16,9 @@ from pltf.store.fits import as_path, fit_boxes, fit_from
 from pltf.store.serialize import rows_as_text, rows_from_text, told
 
 SEARCH = "search"
-_LATER: dict[str, tuple[type, Any]] = {
-    "criterion": (str, "bound"),
-    "score": (str, "log_likelihood"),
-    "note": (str, ""),
-}  # since 0.2
+_LATER = {"criterion": "bound", "score": "log_likelihood", "note": ""}  # since 0.2, with their values before
 _TOLD = {"best": dict, "edges": dict, "interrupted": bool, "n_candidates": int, "unsettled": int, "seed": int}
+_TYPES: dict[str, type] = {**_TOLD, **dict.fromkeys(_LATER, str)}
 
 
 def save_search(found: Selection, path: str | os.PathLike[str], more: Boxes | None = None) -> None:
@@ -31,8 +27,7 @@ def save_search(found: Selection, path: str | os.PathLike[str], more: Boxes | No
 
 
 def _box(found: Selection) -> Box:
-    box = Box({name: getattr(found, name) for name in _TOLD})
-    box.about |= {name: getattr(found, name) for name in _LATER}
+    box = Box({name: getattr(found, name) for name in _TYPES})
     box.about["winner"] = next(n for n, one in enumerate(found.outcomes) if one is found.winner)
     box.about["failures"] = [dict(one) for one in found.failures]
     box.about["edges"] = dict(found.edges)
@@ -77,16 +72,10 @@ def search_from(boxes: Boxes) -> Selection:
     """The search that was saved."""
     about = boxes["search"].about
     outcomes = tuple(outcome_from_text(one) for one in about["outcomes"])
-    fit: Fit = fit_from(boxes)
-    later = told(
-        {name: about.get(name, default) for name, (_, default) in _LATER.items()},
-        {n: t for n, (t, _) in _LATER.items()},
-    )
     return Selection(
-        **told(about, _TOLD),
-        **later,
+        **told(_LATER | about, _TYPES),
         outcomes=outcomes,
         winner=outcomes[about["winner"]],
-        best_fit=fit,
+        best_fit=fit_from(boxes),
         failures=tuple(map(dict, about["failures"])),
     )

@@ -149,8 +149,8 @@ def search(
     left = [number for number in wanted if number not in found.outcomes and number not in found.failures]
 
     def look_up() -> None:
-        if keeper is not None and keeper.due():
-            keeper.keep()
+        if keeper is not None and keeper.file.due():
+            keeper.file.keep()
         show(sum(candidate.done for candidate in candidates), found.told(candidates))
 
     with ExitStack() as stack:
@@ -169,12 +169,12 @@ def search(
                     candidates[number].clear()
         except SharedFolderLost:
             if keeper is not None:
-                keeper.keep()
+                keeper.file.keep()
             raise
         except KeyboardInterrupt:
             found.interrupted = True
             if keeper is not None:
-                keeper.keep()
+                keeper.file.keep()
             for number in left:
                 if number not in found.outcomes:
                     found.take(number, candidates[number])
@@ -275,7 +275,7 @@ class Candidate:
         if not isinstance(source, Here):
             self._problem = RemoteProblem(source, number, self.ready, self.fold)
         else:
-            yield [Job(_built, (self.ready, source.data, self.fold), self._bind)]
+            yield [Job(_built, (self.ready, source.data, self.fold), partial(setattr, self, "_problem"))]
         stop = replace(self._options.stop, interrupted=source.stopping)
         for turn, sweeps in enumerate(rounds(stop.max_iter, self.races)):
             if turn < self.turn:
@@ -296,17 +296,13 @@ class Candidate:
         """A job for each restart, or one for all of them if they run as a batch."""
         problem = self._problem
         batch = Batch.of(problem, self.ready.method, self._options.restarts) if isinstance(problem, Problem) else None
-        if batch is None:
-            return [self._job(restart, stop, sweeps) for restart in going]
-        runs = {restart: self.runs.get(restart) for restart in going}
-        return [Job(all_go_on, (batch, problem, self.ready, self._options.seed, runs, stop, sweeps), self.runs.update)]
-
-    def _job(self, restart: int, stop: Stop, sweeps: int) -> Job:
-        args = (self._problem, self.ready, self._options.seed, restart, self.runs.get(restart), stop, sweeps)
-        return Job(go_on, args, partial(self.runs.__setitem__, restart))
-
-    def _bind(self, problem: Problem) -> None:
-        self._problem = problem
+        runs, head = {restart: self.runs.get(restart) for restart in going}, (problem, self.ready, self._options.seed)
+        if batch is not None and runs:  # after an interrupt all may have done this round
+            return [Job(all_go_on, (batch, *head, runs, stop, sweeps), self.runs.update)]
+        return [
+            Job(go_on, (*head, restart, run, stop, sweeps), partial(self.runs.__setitem__, restart))
+            for restart, run in runs.items()
+        ]
 
     def outcome(self, runs: Sequence[Run], best: Run) -> Outcome:
         """Summary of its runs."""
@@ -362,10 +358,8 @@ def go_on(
     problem = source.problem() if isinstance(source, RemoteProblem) else source
     problem = replace(problem, engine=problem.engine.fresh())  # others may run concurrently
     with single_threaded_blas:
-        if run is None:
-            start, _ = ready.starting(problem, seed)
-            return run_until(problem, ready.method, start(restart), stop, restart, sweeps)
-        return run_until(problem, ready.method, run, stop, restart, sweeps)
+        begin = ready.starting(problem, seed)[0](restart) if run is None else run
+        return run_until(problem, ready.method, begin, stop, restart, sweeps)
 
 
 def all_go_on(

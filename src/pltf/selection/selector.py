@@ -13,7 +13,7 @@ from pltf.devices import AUTO as BY_PLAN
 from pltf.devices import HOST, gpu
 from pltf.errors import PltfError, SelectionWarning, choice, flag, py, warn_caller, whole
 from pltf.notation import Model
-from pltf.selection.course import AUTO, CRITERIA, Asked, Course
+from pltf.selection.course import AUTO, CRITERIA, Course, Criterion
 from pltf.selection.grid import GridPoint, Prior, grid_points, wider
 from pltf.selection.heldout import LOG_LIKELIHOOD, SCORES
 from pltf.selection.result import Selection, marked_doubts
@@ -135,9 +135,10 @@ def select(
     if cluster is not None and fitting.device not in (BY_PLAN, HOST):
         text = f"{py:device={fitting.device!r}} is unsupported with {py:client} in a search"
         raise PltfError(f"{text}: workers run its fits on their CPUs")
+    where = fitting.device if cluster is None else HOST
     place = Place(fitting.checkpoint, fitting.every, fitting.resume)
     options = Options(
-        fitting=replace(fitting, seed=fitting.entropy(place.identity), client=None),
+        fitting=replace(fitting, seed=fitting.entropy(place.identity), client=None, device=where),
         race=None if race is None else flag("race", race),
         workers=_workers(workers, lambda: _on_host(tried, X, mask, fitting), cluster),
         cluster=cluster,
@@ -182,9 +183,9 @@ def _on_host(tried: Iterable[GridPoint], X: Any, mask: Any, fitting: FitOptions)
     return all(one.device is None for one in plans)
 
 
-def _asked(criterion: Any, folds: Any, score: Any, widen: Any) -> Asked:
+def _asked(criterion: Any, folds: Any, score: Any, widen: Any) -> Criterion:
     """The criterion and its options, checked."""
-    asked = Asked(
+    asked = Criterion(
         choice("criterion", criterion, CRITERIA),
         whole("folds", folds, 2),
         choice("score", score, SCORES),
@@ -196,7 +197,9 @@ def _asked(criterion: Any, folds: Any, score: Any, widen: Any) -> Asked:
     return asked
 
 
-def _settled(asked: Asked, seen: Mapping[str, Observation], candidates: int, options: Options, place: Place) -> Asked:
+def _settled(
+    asked: Criterion, seen: Mapping[str, Observation], candidates: int, options: Options, place: Place
+) -> Criterion:
     """The criterion that "auto" stands for: that of the resumed search, or one that the data allow."""
     settled, earlier = asked.settled(seen, candidates, options), place.identity
     if asked.criterion != AUTO or earlier is None:
