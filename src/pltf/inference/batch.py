@@ -193,16 +193,15 @@ class Batch:
         held = {a: self._alone.algebra.get(z) for a, z in self._alone.fixed.items()}
         E, L = ({a: held[a] if a in held else part[a] for a in self._alone.shapes} for part in (whole.E, whole.L))
         state = State(E, L, whole.C, whole.D, counts, priors, lane.objective, pace=pace)
-        unfinished = lane.ended.get("unfinished", False)
         return Run(
             lane.restart,
-            state if unfinished or lane.ended["stopped"] == INTERRUPTED else state.at_end,
+            state.at_end if lane.ended["converged"] else state,
             tuple(lane.trace),
             lane.ended["converged"],
             lane.ended["stopped"],
             lane.seconds + seconds,
             len(lane.trace) - lane.before,
-            unfinished,
+            lane.ended.get("unfinished", False),
         )
 
     # -- arrays ---------------------------------------------------------------------------------
