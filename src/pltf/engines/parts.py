@@ -47,7 +47,7 @@ from pltf.data.stored import StoredObservation
 from pltf.devices import Site
 from pltf.engines._numba import cp_counts, cp_exposure
 from pltf.engines.base import Counts, Number, lost_in_cast
-from pltf.engines.chain import Chain, Layout, plan_chain_in_order
+from pltf.engines.chain import Chain, Layout, plan_chain
 from pltf.engines.contraction import AnyArray
 from pltf.engines.cp import CpFactors
 from pltf.engines.interpreted import LINKS, ONES, RATIOS, program, run, splits
@@ -128,8 +128,7 @@ class Spec:
         """For equations other than CP: the cheapest chain in the order of the cells."""
         others = [mode for mode in range(len(self.columns)) if mode != self.owner]
         by_size = sorted(others, key=lambda mode: (-self.task.shape[mode], self.columns[mode]))  # as pltf.prepare sorts
-        order = (self.owner, *by_size)
-        return plan_chain_in_order(self.task.equation, self.task.sizes, self.task.facts.positive, order)
+        return plan_chain(self.task.equation, self.task.sizes, self.task.facts.positive, self.owner, *by_size)
 
     def sizes(self, span: Span) -> dict[str, int]:
         """Sizes of all indices, where the owned one has the size of the span."""
