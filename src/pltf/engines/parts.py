@@ -35,7 +35,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from itertools import accumulate, pairwise
 from operator import add, iadd
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,14 +46,14 @@ from pltf.data.part_files import Part
 from pltf.data.stored import StoredObservation
 from pltf.devices import Site
 from pltf.engines._numba import cp_counts, cp_exposure
-from pltf.engines.base import Counts, Number, lost_in_cast
+from pltf.engines.base import Counts, Number, lost_in_cast, sum_of
 from pltf.engines.chain import Chain, Layout, plan_chain
 from pltf.engines.contraction import AnyArray
 from pltf.engines.cp import CpFactors
-from pltf.engines.interpreted import LINKS, ONES, RATIOS, program, run, splits
-from pltf.engines.kernels.allocation import chain_allocation, cp_allocation, split_rows
+from pltf.engines.interpreted import LINKS, ONES, RATIOS, run, splits, tables_of
+from pltf.engines.kernels.allocation import chain_allocation, cp_allocation
 from pltf.engines.kernels.draws import Stream, stream
-from pltf.engines.listed import LARGEST_ROW, FlatSums, layouts_of, written
+from pltf.engines.listed import LARGEST_ROW, FlatSums, layouts_of, split_counts, written
 from pltf.engines.ways import PIECES, WORTH_COMPILING, Task
 from pltf.gamma import Array
 from pltf.threads import keep_freed_memory, ordered_map
@@ -250,8 +250,7 @@ def sums_of_run(
         from pltf.engines.torch.parts import sums_on_device
 
         return sums_on_device(spec, ask, parts, span, factors)
-    make: Callable[..., _Kernel] = _CpKernel if spec.task.is_cp else _ChainKernel
-    kernel = make(spec, ask, span, factors)
+    kernel = (_CpKernel if spec.task.is_cp else _ChainKernel)(spec, ask, span, factors)
     tree = Tree(spec.n_pieces, in_place=True)
     opened = [_Opened(part, spec.pieces) for part in parts]
     pieces = [(n, piece) for n in range(len(parts)) for piece in range(spec.pieces)]
@@ -272,17 +271,13 @@ def sums_of_run(
                     spec, ask, kernel, parts[n], columns, x, _cut(own, spec.pieces)[piece]
                 )
             ]
-        return Node(private, _added(terms) if ask.log else math.nan)
+        return Node(private, sum_of(terms) if ask.log else math.nan)
 
     for (n, piece), node in zip(pieces, ordered_map(one_piece, pieces, threads), strict=True):
         tree.add(0, parts[n].number * spec.pieces + piece, node)
     if not spec.n_parts:
         tree.add(0, 0, Node(kernel.private(), 0.0 if ask.log else math.nan))
     return RunSums(span, kernel.own(), tree.nodes, kernel.places())
-
-
-def _added(terms: Sequence[float]) -> float:
-    return math.fsum(terms) if np.isfinite(terms).all() else float(np.sum(terms))
 
 
 class _Opened:
@@ -315,7 +310,7 @@ def _cut(own: NDArray[np.int32], pieces: int) -> list[tuple[int, int]]:
 def _blocks(
     spec: Spec,
     ask: Ask,
-    kernel: _Kernel,
+    kernel: _CpKernel | _ChainKernel,
     part: Part,
     columns: Sequence[NDArray[np.int32]],
     x: NDArray[Any],
@@ -352,30 +347,6 @@ def above_zero(values: AnyArray, keep: NDArray[np.bool_] | None) -> NDArray[np.b
     return None if positive.all() else positive
 
 
-class _Kernel(Protocol):
-    """A compiled kernel with all its arguments except the cells."""
-
-    dtype: np.dtype[Any]  # of values
-    row_type: np.dtype[Any]
-    order: Sequence[tuple[int, Any]]  # modes in the order of its rows, and offsets to add to positions
-
-    def private(self) -> Array:
-        """Zeros for private sums."""
-        ...
-
-    def call(self, rows: Coords, x: AnyArray, private: Array, chance: Stream | None, stop: int) -> float:
-        """Sum over the first ``stop`` cells of a block."""
-        ...
-
-    def own(self) -> dict[str, Array]:
-        """Sums of owned factors."""
-        ...
-
-    def places(self) -> dict[str, tuple[slice, tuple[int, ...]]]:
-        """Slice and shape of private sums, by factor."""
-        ...
-
-
 class _CpKernel:
     """CP: all factors stacked, the owned one first; sums are counts, with a row for each position."""
 
@@ -390,9 +361,8 @@ class _CpKernel:
         self._first: list[int] = [0, *accumulate(rows[mode].shape[0] for mode in modes)]
         self.row_type: np.dtype[Any] = np.dtype(np.int32 if self._first[-1] <= LARGEST_ROW else np.int64)
         offsets = [-span[0], *self._first[1:-1]]
-        self.order: Sequence[tuple[int, Any]] = [
-            (mode, self.row_type.type(at)) for mode, at in zip(modes, offsets, strict=True)
-        ]
+        # Modes in the order of the rows, and offsets to add to positions.
+        self.order = [(mode, self.row_type.type(at)) for mode, at in zip(modes, offsets, strict=True)]
         self._to_own = self._names[0] in ask.wanted
         self._to_others = any(name in ask.wanted for name in self._names[1:])
         self._of = self._names.index(ask.wanted[0]) if ask.what == EXPOSURE else -1  # whose exposure
@@ -410,10 +380,12 @@ class _CpKernel:
         return self._first[-1] - self._first[1] if self._of < 0 else 0
 
     def private(self) -> Array:
+        """Zeros for private sums."""
         rows = self._private_rows if self._to_others else 0
         return np.zeros((rows, self._Z.shape[1]))
 
     def call(self, rows: Coords, x: AnyArray, private: Array, chance: Stream | None, stop: int) -> float:
+        """Sum over the first ``stop`` cells of a block."""
         if self._ask.what == EXPOSURE:
             sums = self._own if self._to_own else private
             cp_exposure(rows, self._Z, self._of, sums, 0 if self._to_own else self._first[self._of], 0, stop)
@@ -425,9 +397,11 @@ class _CpKernel:
         return term
 
     def own(self) -> dict[str, Array]:
+        """Sums of owned factors."""
         return {self._names[0]: self._own} if self._to_own else {}
 
     def places(self) -> dict[str, tuple[slice, tuple[int, ...]]]:
+        """Slice and shape of private sums, by factor."""
         R = self._Z.shape[1]
         if self._ask.what == EXPOSURE:
             name = self._names[self._of]
@@ -449,9 +423,7 @@ class _ChainKernel:
         self._ask, chain, sizes = ask, spec.chain, spec.sizes(span)
         self.dtype: np.dtype[Any] = np.dtype(np.float64) if ask.what == EXPOSURE else spec.task.dtype
         self.row_type: np.dtype[Any] = np.dtype(np.int32)
-        self.order: Sequence[tuple[int, Any]] = [
-            (mode, np.int32(-span[0] if mode == spec.owner else 0)) for mode in chain.modes
-        ]
+        self.order = [(mode, np.int32(-span[0] if mode == spec.owner else 0)) for mode in chain.modes]
         what = ONES if ask.what == EXPOSURE else LINKS if spec.task.links else RATIOS
         arrays = [factors[name].astype(self.dtype, copy=False) for name in spec.names]
         self._layouts = layouts_of(chain, sizes)
@@ -491,7 +463,7 @@ def _compiled(spec: Spec, ask: Ask, chain: Chain, sizes: Mapping[str, int]) -> C
 
 @lru_cache(maxsize=64)
 def _tables(chain: Chain, sizes: tuple[tuple[str, int], ...]) -> tuple[Any, ...]:
-    return program(chain, dict(sizes)).tables
+    return tables_of(chain, dict(sizes))
 
 
 @lru_cache(maxsize=64)
@@ -507,10 +479,8 @@ def _finished_chain(spec: Spec, ask: Ask, sums: Sums, factors: Mapping[str, Arra
         layout = Layout(spec.task.equation, n, spec.chain.latent, spec.task.sizes)
         flat = sums.by_factor[name].reshape(-1)
         if ask.key is not None:
-            weights = layout.rows(factors[name].astype(spec.task.dtype, copy=False))
-            drawn = np.zeros(weights.shape)
-            split_rows(stream((*ask.key, spec.n_pieces + n)), flat, weights, drawn)
-            found[name] = layout.from_rows(drawn)
+            factor = factors[name].astype(spec.task.dtype, copy=False)
+            found[name] = split_counts(layout, flat, factor, stream((*ask.key, spec.n_pieces + n)))
         elif ask.what == COUNTS:
             found[name] = layout.unflat(flat) * factors[name].astype(spec.task.dtype, copy=False)
         else:
