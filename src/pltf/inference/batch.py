@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 
 from pltf.engines.base import Counts
 from pltf.errors import PltfError
-from pltf.inference.accelerate import GROWTH, LIMIT, NOISE, REFUSALS, REMEMBERED, SHORTER, direction, longer
+from pltf.inference.accelerate import GROWTH, LIMIT, NOISE, REFUSALS, REMEMBERED, SHORTER, direction, longer, unchanged
 from pltf.inference.algebra import Algebra, Factors, Groups
 from pltf.inference.algebra.host import prior_value
 from pltf.inference.algebra.lanes import LaneArrays
@@ -226,7 +226,7 @@ class Batch:
         """The next proposals, and their bounds."""
         fixed, learns = self._problem.fixed, self._problem.learns
         means = {a: mean.reshape(learns[a].value_shape) for a, mean in now.means.items()}
-        make, given = (_plain, ()) if now.trail is None else (_made, (now.trail, controls))
+        make, given = (unchanged, ()) if now.trail is None else (_made, (now.trail, controls))
         problem = replace(self._problem, engine=self._problem.engine.fresh())
         new: Posteriors = completed(problem, make, {**fixed, **now.E}, now.C, now.counts, means, *given)
         E, L, C, D, counts = (_only(now.E, part) for part in (new.E, new.L, new.C, new.D, new.counts))
@@ -265,10 +265,6 @@ def _only(names: Iterable[str], factors: Mapping[str, Any]) -> dict[str, Any]:
 def _ordered(names: Iterable[str], trail: Trail) -> Trail:
     of = partial(_only, names)
     return Trail(of(trail.before), of(trail.residual), tuple((of(s), of(y)) for s, y in trail.pairs))
-
-
-def _plain(_: Algebra[Any], old: Factors, plain: Factors, weight: Factors) -> tuple[Factors, None]:
-    return plain, None
 
 
 def _made(
