@@ -119,13 +119,6 @@ class EquationPlan:
         return all(self.node_size(node) * 8 <= limit for node in self.tree.nodes[:-1])
 
     @property
-    def flops(self) -> int:
-        """Flops of one iteration: counts and exposures of all factors."""
-        sizes = {**self.sizes, **dict(zip(self.equation.output.indices, self.block, strict=True))}
-        one_block = self.tree.sweep_flops(sizes) if self.masked else 3 * self.tree.flops(sizes)
-        return one_block * self.n_blocks
-
-    @property
     def data_bytes(self) -> int:
         """Size of the caller's array and mask, which are not copied."""
         return prod(self.shape) * (self.data_dtype.itemsize + self.masked)
@@ -141,11 +134,6 @@ class EquationPlan:
     def flight_bytes(self) -> int:
         """Size of the temporaries of one block."""
         return self.block_bytes(self.block)
-
-    @property
-    def pieces(self) -> int:
-        """Number of blocks that can be processed in parallel."""
-        return self.n_blocks
 
 
 @dataclass(frozen=True)
