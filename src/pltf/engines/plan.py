@@ -130,11 +130,6 @@ class EquationPlan:
             return 0
         return 2 * sum(self.node_size(node) for node in self.tree.nodes[:-1]) * 8
 
-    @property
-    def flight_bytes(self) -> int:
-        """Size of the temporaries of one block."""
-        return self.block_bytes(self.block)
-
 
 @dataclass(frozen=True)
 class TensorPlan:
@@ -231,7 +226,7 @@ class TensorPlan:
             return 2 * 8 * self.task.private + _IN_HAND
         return (
             (self._private_bytes() if self.has_lists else 0)
-            + (self.dense.flight_bytes if self.is_array else 0)
+            + (self.dense.block_bytes(self.dense.block) if self.is_array else 0)
             + (1 << 20)
         )
 
