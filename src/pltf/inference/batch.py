@@ -22,7 +22,7 @@ from pltf.inference.algebra.lanes import LaneArrays
 from pltf.inference.progress import SweepProgress
 from pltf.inference.run import INTERRUPTED, ZERO_RATE, Row, Run, Stop, at_limit, converged, no_rise
 from pltf.inference.state import Method, Pace, Problem, State, Trail
-from pltf.inference.vb import VB, Posteriors, completed
+from pltf.inference.vb import VB, Posteriors, completed, with_means
 
 # Kernels over more leave little of a GPU idle. Of all lanes together:
 MOST_CELLS = 1 << 22
@@ -184,12 +184,8 @@ class Batch:
         assert lane.ended is not None
         pace = Pace(lane.eta, lane.refused, whole.trail if lane.trail else None)
         counts = Counts(whole.counts, float(whole.log_term))
-        priors = {
-            a: prior.with_values(prior.shape, prior_value(whole.means[a], self._alone.learns[a]))
-            if a in whole.means
-            else prior
-            for a, prior in self._alone.priors.items()
-        }
+        means = {a: prior_value(mean, self._alone.learns[a]) for a, mean in whole.means.items()}
+        priors = with_means(self._alone.priors, means)
         held = {a: self._alone.algebra.get(z) for a, z in self._alone.fixed.items()}
         E, L = ({a: held[a] if a in held else part[a] for a in self._alone.shapes} for part in (whole.E, whole.L))
         state = State(E, L, whole.C, whole.D, counts, priors, lane.objective, pace=pace)
