@@ -233,8 +233,7 @@ class TensorPlan:
     def worker_bytes(self, workers: int, threads: int) -> int:
         """Memory of a cluster worker: its rows of the factors, and its own sums."""
         task = self.task
-        entries = sum(prod(task.sizes[index] for index in term.indices) for term in task.equation.factors)
-        rows = -(-(entries - task.private) // workers)
+        rows = -(-(task.entries() - task.private) // workers)
         received = _RECEIVED * 8 * (rows + task.private) + 2 * 8 * rows
         return received + self._tree_bytes + min(threads, self.pieces) * self.flight_bytes
 
@@ -242,8 +241,7 @@ class TensorPlan:
         """Private sums of a chunk of a list: all factors without the longest index."""
         task = self.task
         longest = max(task.equation.output.indices, key=lambda index: task.sizes[index])
-        shared = [term.indices for term in task.equation.factors if longest not in term.indices]
-        return min(8 * sum(prod(task.sizes[index] for index in indices) for indices in shared), PRIVATE_BYTES)
+        return min(8 * task.entries(longest), PRIVATE_BYTES)
 
     @property
     def pieces(self) -> int:
@@ -514,7 +512,7 @@ class Plan:
         parallel = sum(
             self._site_seconds(e) if e.on_site else e.seconds / min(threads, e.pieces) for e in self.equations
         )
-        return parallel + 2e-8 * sum(prod(shape) for shape in self.factor_shapes.values()) + 2e-4
+        return parallel + 2e-8 * (self._factor_bytes // 8) + 2e-4
 
     def _site_seconds(self, plan: TensorPlan) -> float:
         """Approximate time of an iteration over a store on the devices of all processes."""

@@ -123,9 +123,12 @@ class Task:
     @property
     def private(self) -> int:
         """Entries of the private sums of a part of stored cells: all factors without the owned mode."""
-        owned = self.equation.output.indices[self.facts.owner]
-        shared = [term.indices for term in self.equation.factors if owned not in term.indices]
-        return sum(prod(self.sizes[index] for index in indices) for indices in shared)
+        return self.entries(self.equation.output.indices[self.facts.owner])
+
+    def entries(self, without: str = "") -> int:
+        """Entries of all factors, or of those that do not have an index."""
+        held = [term.indices for term in self.equation.factors if without not in term.indices]
+        return sum(prod(self.sizes[index] for index in indices) for indices in held)
 
     @property
     def list_bytes(self) -> int:
