@@ -62,6 +62,7 @@ BLOCK = 1 << 15  # cells copied at a time: see benchmarks/NOTES.md, "Cells on di
 
 COUNTS, EXPOSURE = "counts", "exposure"
 Span = tuple[int, int]  # positions of the owned mode: first, and one past the last
+Places = Mapping[str, tuple[slice, tuple[int, ...]]]  # slice of a node and shape, by factor
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ class RunSums:
     span: Span
     own: Mapping[str, Array]
     nodes: Mapping[tuple[int, int], Node]
-    private: Mapping[str, tuple[slice, tuple[int, ...]]] = field(default_factory=dict)  # slice of a node, and shape
+    private: Places
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,13 +213,13 @@ class Tree:
 
 def combined(spec: Spec, runs: Iterable[RunSums]) -> Sums:
     """Sums of all parts from those of runs, in any order, which contain each part once."""
-    tree, own, private = Tree(spec.n_pieces, in_place=False), dict[str, Array](), RunSums((0, 0), {}, {}).private
+    tree, own, private = Tree(spec.n_pieces, in_place=False), dict[str, Array](), dict[str, Any]()
     for one in runs:
         for (level, k), node in one.nodes.items():
             tree.add(level, k, node)
         for name, sums in one.own.items():
             _put(spec, own, name, sums, one.span)
-        private = one.private
+        private.update(one.private)
     if not tree.nodes:
         raise AssertionError("combined needs at least one run")
     (root,) = tree.nodes.values()
@@ -400,8 +401,8 @@ class _CpKernel:
         """Sums of owned factors."""
         return {self._names[0]: self._own} if self._to_own else {}
 
-    def places(self) -> dict[str, tuple[slice, tuple[int, ...]]]:
-        """Slice and shape of private sums, by factor."""
+    def places(self) -> Places:
+        """Where private sums are."""
         R = self._Z.shape[1]
         if self._ask.what == EXPOSURE:
             name = self._names[self._of]
@@ -446,7 +447,7 @@ class _ChainKernel:
         sums = self._held.found(np.empty(0))
         return {name: sums[n].reshape(self._layouts[n].shape) for name, n in mine.items()}
 
-    def places(self) -> dict[str, tuple[slice, tuple[int, ...]]]:
+    def places(self) -> Places:
         others = {name: n for name, n in self._found.items() if name not in self._owned}
         return {name: (self._held.place(n), self._layouts[n].shape) for name, n in others.items()}
 
