@@ -11,7 +11,7 @@ import pytest
 import pltf
 import pltf.datasets
 from pltf.data.on_device import DeviceObservation
-from pltf.devices import INTERPRETED, device_of
+from pltf.devices import INTERPRETED
 from pltf.engines.plan import Plan
 from pltf.engines.registry import build, facts_of
 from pltf.engines.torch.dense import TorchDenseEngine
@@ -134,20 +134,6 @@ def test_the_host_takes_them_too(engine: str, monkeypatch: pytest.MonkeyPatch) -
 def test_lists_are_made_of_them(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     here, there = (CP.fit(X, engine=engine, device=NAMES[0], **OPTIONS) for X in (HOLED, put(HOLED, monkeypatch)))
     np.testing.assert_allclose(there.trace, here.trace, rtol=1e-12)
-
-
-def test_parts_of_them_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = device_of(NAMES[0])
-    assert device is not None
-    factors = {
-        a: device.put(np.random.default_rng(0).random(shape)) for a, shape in CP.plan(CUBE).factor_shapes.items()
-    }
-    found = []
-    for X in (HOLED, put(HOLED, monkeypatch)):
-        seen = pltf.observe(X)
-        plan = CP.plan(seen, device=NAMES[0], engine="dense").knowing({"X": facts_of(seen)}, {"X": "poisson"})
-        found.append(float(build(plan, {"X": seen}, parts=3).counts(factors).log_term))
-    assert found[0] == pytest.approx(found[1], rel=1e-14)
 
 
 def test_a_search_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:

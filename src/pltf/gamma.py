@@ -15,7 +15,7 @@ from scipy import special
 
 from pltf.data.labels import Labels
 from pltf.data.numeric import numeric
-from pltf.errors import PltfError, UnknownNameError, py, py_only, whole
+from pltf.errors import PltfError, UnknownNameError, is_number, py, py_only, whole
 from pltf.hints import suggestion
 
 if TYPE_CHECKING:
@@ -406,6 +406,6 @@ def coords_of(indices: Sequence[str], shape: Sequence[int], labels: Mapping[str,
 
 
 def level_of(level: float) -> float:
-    if not isinstance(level, (int, float, np.integer, np.floating)) or not 0 < level < 1:
+    if not is_number(level) or not 0 < level < 1:
         raise PltfError(f"{py:level} must lie between 0 and 1, got {level!r}")
     return level

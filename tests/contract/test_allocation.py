@@ -40,12 +40,6 @@ def _array(case: Case, dtype: str = "float64", threads: int = 1, likelihood: str
     return registry.build(planned(case, seen, likelihood=likelihood, dtype=dtype, threads=threads), seen)
 
 
-def _parts(case: Case, dtype: str = "float64", threads: int = 1) -> Engine:
-    """The same in three parts."""
-    seen = {name: pltf.observe(x, case.masks[name]) for name, x in case.data.items()}
-    return registry.build(planned(case, seen, dtype=dtype, threads=threads), seen, parts=3)
-
-
 LISTS = (
     "parts",
     "parts, chains",
@@ -58,7 +52,6 @@ ON_DEVICE = tuple(name for name in ENGINES if name.startswith("torch, list"))
 ALLOCATING: Mapping[str, Build] = {
     **{name: build for name, build in ENGINES.items() if name in (*LISTS, *ON_DEVICE, "torch, parts")},
     "array": _array,
-    "in three parts": _parts,
 }
 
 
@@ -342,13 +335,12 @@ def test_a_plan_that_allocates_takes_counts_from_a_list(engine: str) -> None:
     assert "alternatives: dense" not in str(plan).split("exposure")[0]
 
 
-@pytest.mark.parametrize("parts", [1, 2])
 @pytest.mark.parametrize("name", ["cp", "tucker"])
-def test_engines_over_arrays_cannot_allocate(name: str, parts: int) -> None:
+def test_engines_over_arrays_cannot_allocate(name: str) -> None:
     case = problem(name)
     seen = {"X": pltf.observe(case.data["X"])}
     plan = case.model.plan(seen, engine=DENSE)
-    engine = registry.build(plan, seen, parts=parts)
+    engine = registry.build(plan, seen)
     with pytest.raises(AssertionError, match="list of cells"):
         engine.allocate(case.init, None, (0,))
     with pytest.raises(AssertionError, match="list of cells"):

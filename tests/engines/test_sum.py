@@ -9,39 +9,13 @@ import pytest
 from hypothesis import given, settings
 
 import pltf
-from pltf.engines import registry
 from pltf.engines.base import Engine
 from pltf.engines.closed_form import ClosedForm
 from pltf.engines.factors import Versioned
 from pltf.engines.sum import Part, SumEngine
-from tests.contract.test_engines import ENGINES, Build, assert_matches_reference
+from tests.contract.test_engines import ENGINES, Build
 from tests.reference import Array
-from tests.strategies import Case, cases, cp_cases
-
-
-@pytest.mark.parametrize("parts", [1, 2, 5])
-@pytest.mark.parametrize("build", ENGINES.values(), ids=list(ENGINES))
-@settings(max_examples=10)
-@given(case=cases(links=True))
-def test_parts_add_up_to_the_whole(case: Case, build: Build, parts: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        whole = registry.build
-        patch.setattr(registry, "build", lambda plan, seen: whole(plan, seen, parts))
-        engine = build(case, threads=2)
-    assert_matches_reference(engine, case, rtol=1e-10)
-
-
-@settings(max_examples=10)
-@given(case=cp_cases())
-def test_the_closed_form_is_counted_once(case: Case) -> None:
-    """Of a list whose absent cells are zeros every part has all the zeros, so to speak."""
-    seen = {
-        "X": pltf.observe((np.argwhere(case.data["X"]), case.data["X"][case.data["X"] > 0]), shape=case.data["X"].shape)
-    }
-    plan = case.model.plan(seen, engine="sparse")
-    one, several = registry.build(plan, seen), registry.build(plan, seen, parts=4)
-    for name in case.init:
-        np.testing.assert_allclose(several.exposure(case.init, name), one.exposure(case.init, name), rtol=1e-13)
+from tests.strategies import Case, cases
 
 
 @pytest.mark.parametrize("build", ENGINES.values(), ids=list(ENGINES))

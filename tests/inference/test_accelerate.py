@@ -126,10 +126,14 @@ def test_quasi_newton_steps_shorten_the_tail(method: str, monkeypatch: pytest.Mo
     assert not near[1].any() or 1.5 * np.argmax(near[0]) < np.argmax(near[1])
 
 
+@pytest.mark.parametrize(
+    "stopped", [{"max_iter": 70}, {"callback": lambda sweep: sweep.n_iter == 70}], ids=["limit", "callback"]
+)
 @pytest.mark.parametrize("method", ["vb", "em"])
-def test_a_fit_that_goes_on_takes_the_same_steps(method: str) -> None:
+def test_a_fit_that_goes_on_takes_the_same_steps(method: str, stopped: dict[str, Any]) -> None:
     whole = TUCKER.fit(X, method=method, tol=0, max_iter=120, callback=lambda _: None)
     assert resumable(whole).pace.trail is not None  # it has come to quasi-Newton steps
-    half = TUCKER.fit(X, method=method, tol=0, max_iter=70)
+    half = TUCKER.fit(X, method=method, tol=0, **stopped)
+    assert half.n_iter == 70
     gone_on = TUCKER.fit(X, method=method, tol=0, max_iter=50, init=half)
     np.testing.assert_array_equal(gone_on.trace, whole.trace)

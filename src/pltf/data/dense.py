@@ -86,10 +86,6 @@ class DenseObservation(Observation):
                 yield known
                 yield values[rows][known]
 
-    def cut(self, part: Block) -> DenseObservation:
-        """A slice of the cells; totals are still those of all cells."""
-        return replace(self, values=self.values[part], mask=None if self.mask is None else self.mask[part])
-
     def mask_alone(self) -> DenseObservation:
         """The mask also as values, for callers that only need the mask."""
         assert self.mask is not None

@@ -84,9 +84,6 @@ class DeviceObservation(DenseObservation):
         values = self.values if "values" in vars(self) else _Reader(self.tensor)
         return values, None if self.known is None else _Reader(self.known)
 
-    def cut(self, part: Block) -> DenseObservation:
-        return replace(self, tensor=self.tensor[part], known=None if self.known is None else self.known[part])
-
     def mask_alone(self) -> DenseObservation:
         return replace(self, tensor=self.known)
 

@@ -90,20 +90,9 @@ def runs_of(sizes: Sequence[int], cells: int) -> list[float]:
     return runs
 
 
-def plan_chain(equation: Equation, sizes: Mapping[str, int], cells: int, owner: int) -> Chain:
-    """The cheapest chain over cells sorted by mode ``owner`` first."""
-    return _plan_chain(equation, tuple(sizes.items()), _rounded(cells), owner)
-
-
-@lru_cache(maxsize=256)
-def _plan_in_order(equation: Equation, known: tuple[tuple[str, int], ...], cells: int, modes: tuple[int, ...]) -> Chain:
-    chains = (_chain(equation, modes, factors) for factors in _factor_orders(equation, modes))
-    return min(itertools.islice(chains, MOST_ORDERS), key=lambda chain: chain.cost(dict(known), cells))
-
-
-def plan_chain_in_order(equation: Equation, sizes: Mapping[str, int], cells: int, modes: tuple[int, ...]) -> Chain:
-    """The cheapest chain over cells sorted by their modes in this order."""
-    return _plan_in_order(equation, tuple(sizes.items()), _rounded(cells), modes)
+def plan_chain(equation: Equation, sizes: Mapping[str, int], cells: int, *first: int) -> Chain:
+    """The cheapest chain over cells sorted by these modes first."""
+    return _plan_chain(equation, tuple(sizes.items()), _rounded(cells), first)
 
 
 def _rounded(cells: int) -> int:
@@ -112,13 +101,13 @@ def _rounded(cells: int) -> int:
 
 
 @lru_cache(maxsize=256)
-def _plan_chain(equation: Equation, known: tuple[tuple[str, int], ...], cells: int, owner: int) -> Chain:
+def _plan_chain(equation: Equation, known: tuple[tuple[str, int], ...], cells: int, first: tuple[int, ...]) -> Chain:
     sizes = dict(known)
-    rest = [mode for mode in range(len(equation.output.indices)) if mode != owner]
+    rest = [mode for mode in range(len(equation.output.indices)) if mode not in first]
     chains = (
-        _chain(equation, (owner, *modes), factors)
+        _chain(equation, (*first, *modes), factors)
         for modes in itertools.permutations(rest)
-        for factors in _factor_orders(equation, (owner, *modes))
+        for factors in _factor_orders(equation, (*first, *modes))
     )
     return min(itertools.islice(chains, MOST_ORDERS), key=lambda chain: chain.cost(sizes, cells))
 

@@ -10,14 +10,14 @@ from typing import Any, Self
 
 import opt_einsum as oe
 
-from pltf.engines.base import Counts, Number
+from pltf.engines.base import Counts, Number, OverArrays
 from pltf.engines.contraction import subscripts
 from pltf.engines.either import library, one_number, spread, summed, with_axes
 from pltf.gamma import Array
 from pltf.notation import Equation, Term
 
 
-class ClosedForm:
+class ClosedForm(OverArrays):
     """Delta_a(1) of every factor of an equation. As a part of a sum it has exposures, but no counts."""
 
     def __init__(self, equation: Equation, sizes: Mapping[str, int]) -> None:
@@ -28,14 +28,6 @@ class ClosedForm:
         """No counts: there are no cells here."""
         names = self.names if wanted is None else [name for name in self.names if name in wanted]
         return Counts({name: library(factors[name]).zeros_like(factors[name]) for name in names}, 0.0)
-
-    def allocate(self, factors: Mapping[str, Array], wanted: Collection[str] | None, key: tuple[int, ...]) -> Counts:
-        """No counts: there are no cells here."""
-        return self.counts(factors, wanted)
-
-    @property
-    def together(self) -> tuple[frozenset[str], ...]:
-        return (frozenset(self.names),)
 
     def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
         exposure: Array = spread(self.compact(factors, of), factors[of].shape)

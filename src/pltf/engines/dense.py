@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 from pltf.data import DenseObservation
 from pltf.data.blocks import Block
 from pltf.data.numeric import read_only
-from pltf.engines.base import Counts, OverArrays, lost_in_cast, sum_of
-from pltf.engines.closed_form import ClosedForm
+from pltf.engines.base import Counts, lost_in_cast, sum_of
 from pltf.engines.contraction import AnyArray
-from pltf.engines.factors import Version, Versioned
+from pltf.engines.factors import Versioned
 from pltf.engines.kernels.dense import APART, ratios
-from pltf.engines.memo import Memo, Remembering
+from pltf.engines.over_tree import OverTree
 from pltf.engines.plan import EquationPlan
 from pltf.gamma import Array
 from pltf.threads import keep_freed_memory, ordered_map
@@ -25,17 +24,14 @@ from pltf.threads import keep_freed_memory, ordered_map
 R = TypeVar("R")
 
 
-class DenseEngine(OverArrays, Remembering):
+class DenseEngine(OverTree):
     """Sums over the cells of one dense tensor."""
 
     def __init__(self, plan: EquationPlan, seen: DenseObservation, threads: int) -> None:
-        self._plan, self._seen = plan, seen
-        self._tree, self._dtype = plan.tree, plan.dtype
+        super().__init__(plan.tree, plan.sizes, masked=seen.mask is not None)
+        self._plan, self._seen, self._dtype = plan, seen, plan.dtype
         self._threads = min(threads, len(plan.blocks))
-        self.names = plan.tree.names
-        self._memo = Memo()
         keep_freed_memory()
-        self._closed_form = None if seen.mask is not None else ClosedForm(plan.equation, plan.sizes)
 
     # -- counts ---------------------------------------------------------------------------------
 
@@ -86,42 +82,13 @@ class DenseEngine(OverArrays, Remembering):
         mask = self._seen.mask
         return read_only(values), None if mask is None else read_only(np.ascontiguousarray(mask[block]).reshape(-1))
 
-    # -- exposure, always in float64: it determines the total in the ELBO ------------------------
-
-    def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
-        exposure: AnyArray
-        if self._closed_form is not None:
-            exposure = self._closed_form.compact(factors, of)
-        else:
-            leaf = self._tree.names.index(of)
-            exposure = self._tree.unleaf(leaf, self._mask_delta(leaf, Versioned.of(factors)))
-        return np.array(np.broadcast_to(exposure, factors[of].shape), order="C")
-
-    def total(self, factors: Mapping[str, Array]) -> float:
-        of = self._cheapest(factors)
-        return float((factors[of] * self.exposure(factors, of)).sum())
-
-    def _cheapest(self, factors: Mapping[str, Array]) -> str:
-        """A factor whose exposure is cached, if any: all of them give the same total."""
-        names = self._tree.names
-        if self._closed_form is None and isinstance(factors, Versioned):
-            for leaf, name in enumerate(names):
-                if self._memo.holds(("delta", leaf), self._outside(leaf, factors)):
-                    return name
-        return names[-1]
-
-    def _mask_delta(self, node: int, factors: Versioned[Array]) -> Array:
-        """Delta(M) of a node, cached while the factors outside it stay the same."""
-        outside = self._outside(node, factors)
-        return self._memo.get(("delta", node), outside, lambda: self._new_mask_delta(node, factors))
-
     def _new_mask_delta(self, node: int, factors: Versioned[Array]) -> Array:
         tree, mask = self._tree, self._seen.mask
         assert mask is not None
         if self._plan.shares and node in tree.parents:
             parent, sibling, down = tree.parents[node]
             if parent in tree.parents:  # not below the root: no pass over the cells
-                return down(self._mask_delta(parent, factors), self._whole_value(sibling, factors))
+                return down(self._mask_delta(parent, factors), self._value(sibling, factors))
         arrays = self._arrays(factors)
 
         def one_block(block: Block) -> AnyArray:
@@ -132,24 +99,6 @@ class DenseEngine(OverArrays, Remembering):
         for block, part in self._over_blocks(one_block):
             delta[tree.cut(tree.nodes[node], block)] += part
         return delta
-
-    def _whole_value(self, node: int, factors: Versioned[Array]) -> Array:
-        """Value of a node over the whole tensor, cached while its factors stay the same."""
-        tree = self._tree
-        if node < len(tree.names):
-            return tree.leaf(node, factors[tree.names[node]])
-        step = tree.steps[node - len(tree.names)]
-        below = factors.versions(tree.names[leaf] for leaf in sorted(tree.below[node]))
-        return self._memo.get(
-            ("value", node),
-            below,
-            lambda: step.forward(self._whole_value(step.left, factors), self._whole_value(step.right, factors)),
-        )
-
-    def _outside(self, node: int, factors: Versioned[Array]) -> tuple[Version, ...]:
-        return factors.versions(
-            name for leaf, name in enumerate(self._tree.names) if leaf not in self._tree.below[node]
-        )
 
     # -- blocks ---------------------------------------------------------------------------------
 

@@ -88,14 +88,11 @@ class Modes(NamedTuple):
     numbers: range  # numbers of the modes, in table order
     sizes: NDArray[np.int64]
     first: int  # first column in Z
-    columns: list[slice]  # columns of each mode, relative to the first
 
     @classmethod
     def of(cls, shape: tuple[int, ...], before: tuple[int, ...]) -> Modes:
         """Modes of these sizes, placed after modes of the sizes ``before``."""
-        numbers = range(len(before), len(before) + len(shape))
-        ends = list(itertools.accumulate(shape, initial=0))
-        return cls(numbers, np.array(shape), sum(before), [slice(a, b) for a, b in itertools.pairwise(ends)])
+        return cls(range(len(before), len(before) + len(shape)), np.array(shape), sum(before))
 
 
 class DenseCpEngine(OverArrays, Remembering):
@@ -276,7 +273,7 @@ class DenseCpEngine(OverArrays, Remembering):
     def _columns(self, factors: Mapping[str, Array], dtype: np.dtype[Any]) -> AnyArray:
         """Z (R, sum of sizes): the factors of all modes, side by side."""
         rows = self._factors.rows(factors)
-        Z = np.empty((self._rank, sum(self._table.outer) + sum(self._table.inner)), dtype)
+        Z = np.empty((self._rank, self._starts[-1]), dtype)
         return np.concatenate([rows[mode].T for mode in self._table.order], axis=1, out=Z, casting="same_kind")
 
     def _known_columns(self, factors: Versioned[Array]) -> Array:
@@ -295,7 +292,7 @@ class DenseCpEngine(OverArrays, Remembering):
     def _as_factor(self, n: int, columns: Array) -> Array:
         """The columns of a mode, given those of its group, with the axis order of its factor."""
         modes = self._outer if n in self._outer.numbers else self._inner
-        mine = columns[:, modes.columns[n - modes.numbers.start]]
+        mine = columns[:, self._starts[n] - modes.first : self._starts[n + 1] - modes.first]
         return self._factors.as_factor(mine.T, self._table.order[n])
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -24,26 +23,16 @@ RATES, RATIOS, ONES, LINKS = range(4)  # use of a cell's rate: output, count ove
 FACTOR, LEVEL, T_IN, T_OUT, WIDTH, FIRST, COUNT, LENGTH, IN_BEFORE, IN_HELD, IN_AFTER = range(11)
 
 
-@dataclass(frozen=True, eq=False)
-class Program:
-    """A chain as numeric tables."""
+def tables_of(chain: Chain, sizes: Mapping[str, int]) -> tuple[Any, ...]:
+    """A chain as numeric tables, as :func:`run` takes them.
 
-    chain: Chain
-    steps: NDArray[np.int64]  # (steps, columns)
-    strips: NDArray[np.int64]  # (strips of all steps, 3): offsets of T_in, F and T_out
-    widths: NDArray[np.int64]  # (factors): entries per row
-    strides: NDArray[np.int64]  # (factors, levels): row strides of the modes, in sort order
-    levels: NDArray[np.int64]  # (levels + 2): first step of each level
-    work: int  # total number of entries of all T
-
-    @property
-    def tables(self) -> tuple[Any, ...]:
-        """The tables in the order of the kernel arguments."""
-        return self.steps, self.strips, self.widths, self.strides, self.levels, self.work
-
-
-def program(chain: Chain, sizes: Mapping[str, int]) -> Program:
-    """The tables of a chain."""
+    - steps (steps, columns)
+    - strips of all steps (strips, 3): offsets of T_in, F and T_out
+    - widths (factors): entries per row
+    - strides (factors, levels): row strides of the modes, in sort order
+    - levels (levels + 2): first step of each level
+    - work: total number of entries of all T
+    """
     rows, strips, start, work = [], [], 0, 1  # the first T is the number 1
     for step in chain.steps:
         table, length = _strips(step, chain.latent, sizes)
@@ -58,8 +47,7 @@ def program(chain: Chain, sizes: Mapping[str, int]) -> Program:
     held = {step.factor: prod(sizes[index] for index in step.held) for step in chain.steps}
     strides = [[_stride(chain.seen(factor), index, sizes) for index in ordered] for factor in range(len(held))]
     levels = np.searchsorted([step.level for step in chain.steps], np.arange(len(ordered) + 2))
-    return Program(
-        chain,
+    return (
         np.array(rows, dtype=np.int64),
         np.concatenate(strips).astype(np.int64),
         np.array([held[factor] for factor in range(len(held))], dtype=np.int64),

@@ -29,9 +29,9 @@ from pltf.engines.interpreted import (
     TO_FACTOR,
     TO_T_IN,
     Splits,
-    program,
     run,
     splits,
+    tables_of,
 )
 from pltf.engines.kernels.allocation import chain_allocation, cp_allocation, split_rows
 from pltf.engines.kernels.draws import Stream, stream
@@ -297,13 +297,8 @@ class _ChainPass:
         kernel = partial(chain_allocation, self._tables, self._splits)
         streams = [stream((*key, number)) for number in range(count)]
         sums, log_term = self._flat_sums(kernel, factors, wanted, what, threads, log, streams)
-        found = {}
-        for n in wanted:
-            weights = self.layouts[n].rows(factors[n])
-            drawn = np.zeros(weights.shape)
-            split_rows(stream((*key, count + n)), sums[n], weights, drawn)
-            found[n] = self.layouts[n].from_rows(drawn)
-        return found, log_term
+        chance = {n: stream((*key, count + n)) for n in wanted}
+        return {n: split_counts(self.layouts[n], sums[n], factors[n], chance[n]) for n in wanted}, log_term
 
     def _flat_sums(
         self,
@@ -344,7 +339,7 @@ class _ChainPass:
 
     @cached_property
     def _tables(self) -> tuple[Any, ...]:
-        return program(self.chain, self.sizes).tables
+        return tables_of(self.chain, self.sizes)
 
     @cached_property
     def _splits(self) -> Splits:
@@ -354,6 +349,14 @@ class _ChainPass:
 def layouts_of(chain: Chain, sizes: Mapping[str, int]) -> list[Layout]:
     """Kernel layouts of the factors of a chain."""
     return [Layout(chain.equation, n, chain.latent, sizes) for n in range(len(chain.equation.factors))]
+
+
+def split_counts(layout: Layout, sums: Array, factor: AnyArray, chance: Stream) -> Array:
+    """Sampled counts of a factor from flat sums, which are split at random over indices that no other factor has."""
+    weights = layout.rows(factor)
+    drawn = np.zeros(weights.shape)
+    split_rows(chance, sums, weights, drawn)
+    return layout.from_rows(drawn)
 
 
 def written(chain: Chain, sizes: Mapping[str, int]) -> Callable[..., float]:
@@ -455,5 +458,5 @@ def rates_at(
     chain = plan_chain(equation, sizes, cells.shape[1], 0)
     held, out = FlatSums(chain, layouts_of(chain, sizes), (), factors, (), RATES), np.empty(cells.shape[1])
     rows, x = read_only(np.ascontiguousarray(cells[list(chain.modes)])), read_only(np.empty(0))
-    held.call(partial(run, program(chain, sizes).tables), rows, x, False, held.private(), out, 0, out.size)  # noqa: FBT003
+    held.call(partial(run, tables_of(chain, sizes)), rows, x, False, held.private(), out, 0, out.size)  # noqa: FBT003
     return out

@@ -26,22 +26,15 @@ T = TypeVar("T")
 class CellList:
     """A list of cells of some data: non-zeros with their counts, all observed cells, or listed missing cells.
 
-    Contains all of them, or one of several parts. Engines on the same data share derived lists as long as one of them
-    exists.
+    Engines on the same data share derived lists as long as one of them exists.
     """
 
-    def __init__(self, seen: Observation, role: str, dtype: np.dtype[Any], part: tuple[int, int] = (0, 1)) -> None:
-        self._seen, self._role, self._dtype, self._part = seen, role, dtype, part
+    def __init__(self, seen: Observation, role: str, dtype: np.dtype[Any]) -> None:
+        self._seen, self._role, self._dtype = seen, role, dtype
 
     def whole(self) -> WholeList:
         """Indices and counts, in data order."""
-        return self._once((), self._cells)
-
-    def _cells(self) -> WholeList:
-        coords, x = _cells(self._seen, self._role, self._dtype)
-        number, parts = self._part
-        some = slice(coords.shape[1] * number // parts, coords.shape[1] * (number + 1) // parts)
-        return WholeList(coords[:, some], None if x is None else x[some])
+        return self._once((), lambda: WholeList(*_cells(self._seen, self._role, self._dtype)))
 
     def sorted_by(self, modes: Sequence[int]) -> SortedList:
         """The list sorted by these modes, and cut into chunks at positions of the first one."""
@@ -52,7 +45,7 @@ class CellList:
         return self._once(key, lambda: make(self.whole()))
 
     def _once(self, key: tuple[Any, ...], make: Callable[[], T]) -> T:
-        return shared(self._seen, (self._role, self._dtype.name, self._part, *key), make)
+        return shared(self._seen, (self._role, self._dtype.name, *key), make)
 
 
 _made_of: WeakKeyDictionary[Observation, WeakValueDictionary[Any, Any]] = WeakKeyDictionary()

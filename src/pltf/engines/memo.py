@@ -23,10 +23,6 @@ class Memo(Generic[R]):
         entry = self._entries.get(key)
         return entry is not None and entry[0] == versions
 
-    def known(self, key: Hashable, versions: tuple[Version, ...]) -> R | None:
-        """The result for these versions if it is cached, else None."""
-        return self._entries[key][1] if self.holds(key, versions) else None
-
     def last(self, key: Hashable) -> tuple[tuple[Version, ...], R] | None:
         """The last result for a key and its versions, even if they are outdated."""
         return self._entries.get(key)

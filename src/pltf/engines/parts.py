@@ -35,7 +35,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from itertools import accumulate, pairwise
 from operator import add, iadd
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,14 +46,14 @@ from pltf.data.part_files import Part
 from pltf.data.stored import StoredObservation
 from pltf.devices import Site
 from pltf.engines._numba import cp_counts, cp_exposure
-from pltf.engines.base import Counts, Number, lost_in_cast
-from pltf.engines.chain import Chain, Layout, plan_chain_in_order
+from pltf.engines.base import Counts, Number, lost_in_cast, sum_of
+from pltf.engines.chain import Chain, Layout, plan_chain
 from pltf.engines.contraction import AnyArray
 from pltf.engines.cp import CpFactors
-from pltf.engines.interpreted import LINKS, ONES, RATIOS, program, run, splits
-from pltf.engines.kernels.allocation import chain_allocation, cp_allocation, split_rows
+from pltf.engines.interpreted import LINKS, ONES, RATIOS, run, splits, tables_of
+from pltf.engines.kernels.allocation import chain_allocation, cp_allocation
 from pltf.engines.kernels.draws import Stream, stream
-from pltf.engines.listed import LARGEST_ROW, FlatSums, layouts_of, written
+from pltf.engines.listed import LARGEST_ROW, FlatSums, layouts_of, split_counts, written
 from pltf.engines.ways import PIECES, WORTH_COMPILING, Task
 from pltf.gamma import Array
 from pltf.threads import keep_freed_memory, ordered_map
@@ -62,6 +62,7 @@ BLOCK = 1 << 15  # cells copied at a time: see benchmarks/NOTES.md, "Cells on di
 
 COUNTS, EXPOSURE = "counts", "exposure"
 Span = tuple[int, int]  # positions of the owned mode: first, and one past the last
+Places = Mapping[str, tuple[slice, tuple[int, ...]]]  # slice of a node and shape, by factor
 
 
 @dataclass(frozen=True)
@@ -128,8 +129,7 @@ class Spec:
         """For equations other than CP: the cheapest chain in the order of the cells."""
         others = [mode for mode in range(len(self.columns)) if mode != self.owner]
         by_size = sorted(others, key=lambda mode: (-self.task.shape[mode], self.columns[mode]))  # as pltf.prepare sorts
-        order = (self.owner, *by_size)
-        return plan_chain_in_order(self.task.equation, self.task.sizes, self.task.facts.positive, order)
+        return plan_chain(self.task.equation, self.task.sizes, self.task.facts.positive, self.owner, *by_size)
 
     def sizes(self, span: Span) -> dict[str, int]:
         """Sizes of all indices, where the owned one has the size of the span."""
@@ -160,7 +160,7 @@ class RunSums:
     span: Span
     own: Mapping[str, Array]
     nodes: Mapping[tuple[int, int], Node]
-    private: Mapping[str, tuple[slice, tuple[int, ...]]] = field(default_factory=dict)  # slice of a node, and shape
+    private: Places
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,13 +213,13 @@ class Tree:
 
 def combined(spec: Spec, runs: Iterable[RunSums]) -> Sums:
     """Sums of all parts from those of runs, in any order, which contain each part once."""
-    tree, own, private = Tree(spec.n_pieces, in_place=False), dict[str, Array](), RunSums((0, 0), {}, {}).private
+    tree, own, private = Tree(spec.n_pieces, in_place=False), dict[str, Array](), dict[str, Any]()
     for one in runs:
         for (level, k), node in one.nodes.items():
             tree.add(level, k, node)
         for name, sums in one.own.items():
             _put(spec, own, name, sums, one.span)
-        private = one.private
+        private.update(one.private)
     if not tree.nodes:
         raise AssertionError("combined needs at least one run")
     (root,) = tree.nodes.values()
@@ -251,8 +251,7 @@ def sums_of_run(
         from pltf.engines.torch.parts import sums_on_device
 
         return sums_on_device(spec, ask, parts, span, factors)
-    make: Callable[..., _Kernel] = _CpKernel if spec.task.is_cp else _ChainKernel
-    kernel = make(spec, ask, span, factors)
+    kernel = (_CpKernel if spec.task.is_cp else _ChainKernel)(spec, ask, span, factors)
     tree = Tree(spec.n_pieces, in_place=True)
     opened = [_Opened(part, spec.pieces) for part in parts]
     pieces = [(n, piece) for n in range(len(parts)) for piece in range(spec.pieces)]
@@ -273,17 +272,13 @@ def sums_of_run(
                     spec, ask, kernel, parts[n], columns, x, _cut(own, spec.pieces)[piece]
                 )
             ]
-        return Node(private, _added(terms) if ask.log else math.nan)
+        return Node(private, sum_of(terms) if ask.log else math.nan)
 
     for (n, piece), node in zip(pieces, ordered_map(one_piece, pieces, threads), strict=True):
         tree.add(0, parts[n].number * spec.pieces + piece, node)
     if not spec.n_parts:
         tree.add(0, 0, Node(kernel.private(), 0.0 if ask.log else math.nan))
     return RunSums(span, kernel.own(), tree.nodes, kernel.places())
-
-
-def _added(terms: Sequence[float]) -> float:
-    return math.fsum(terms) if np.isfinite(terms).all() else float(np.sum(terms))
 
 
 class _Opened:
@@ -316,7 +311,7 @@ def _cut(own: NDArray[np.int32], pieces: int) -> list[tuple[int, int]]:
 def _blocks(
     spec: Spec,
     ask: Ask,
-    kernel: _Kernel,
+    kernel: _CpKernel | _ChainKernel,
     part: Part,
     columns: Sequence[NDArray[np.int32]],
     x: NDArray[Any],
@@ -353,30 +348,6 @@ def above_zero(values: AnyArray, keep: NDArray[np.bool_] | None) -> NDArray[np.b
     return None if positive.all() else positive
 
 
-class _Kernel(Protocol):
-    """A compiled kernel with all its arguments except the cells."""
-
-    dtype: np.dtype[Any]  # of values
-    row_type: np.dtype[Any]
-    order: Sequence[tuple[int, Any]]  # modes in the order of its rows, and offsets to add to positions
-
-    def private(self) -> Array:
-        """Zeros for private sums."""
-        ...
-
-    def call(self, rows: Coords, x: AnyArray, private: Array, chance: Stream | None, stop: int) -> float:
-        """Sum over the first ``stop`` cells of a block."""
-        ...
-
-    def own(self) -> dict[str, Array]:
-        """Sums of owned factors."""
-        ...
-
-    def places(self) -> dict[str, tuple[slice, tuple[int, ...]]]:
-        """Slice and shape of private sums, by factor."""
-        ...
-
-
 class _CpKernel:
     """CP: all factors stacked, the owned one first; sums are counts, with a row for each position."""
 
@@ -391,9 +362,8 @@ class _CpKernel:
         self._first: list[int] = [0, *accumulate(rows[mode].shape[0] for mode in modes)]
         self.row_type: np.dtype[Any] = np.dtype(np.int32 if self._first[-1] <= LARGEST_ROW else np.int64)
         offsets = [-span[0], *self._first[1:-1]]
-        self.order: Sequence[tuple[int, Any]] = [
-            (mode, self.row_type.type(at)) for mode, at in zip(modes, offsets, strict=True)
-        ]
+        # Modes in the order of the rows, and offsets to add to positions.
+        self.order = [(mode, self.row_type.type(at)) for mode, at in zip(modes, offsets, strict=True)]
         self._to_own = self._names[0] in ask.wanted
         self._to_others = any(name in ask.wanted for name in self._names[1:])
         self._of = self._names.index(ask.wanted[0]) if ask.what == EXPOSURE else -1  # whose exposure
@@ -411,10 +381,12 @@ class _CpKernel:
         return self._first[-1] - self._first[1] if self._of < 0 else 0
 
     def private(self) -> Array:
+        """Zeros for private sums."""
         rows = self._private_rows if self._to_others else 0
         return np.zeros((rows, self._Z.shape[1]))
 
     def call(self, rows: Coords, x: AnyArray, private: Array, chance: Stream | None, stop: int) -> float:
+        """Sum over the first ``stop`` cells of a block."""
         if self._ask.what == EXPOSURE:
             sums = self._own if self._to_own else private
             cp_exposure(rows, self._Z, self._of, sums, 0 if self._to_own else self._first[self._of], 0, stop)
@@ -426,9 +398,11 @@ class _CpKernel:
         return term
 
     def own(self) -> dict[str, Array]:
+        """Sums of owned factors."""
         return {self._names[0]: self._own} if self._to_own else {}
 
-    def places(self) -> dict[str, tuple[slice, tuple[int, ...]]]:
+    def places(self) -> Places:
+        """Where private sums are."""
         R = self._Z.shape[1]
         if self._ask.what == EXPOSURE:
             name = self._names[self._of]
@@ -450,9 +424,7 @@ class _ChainKernel:
         self._ask, chain, sizes = ask, spec.chain, spec.sizes(span)
         self.dtype: np.dtype[Any] = np.dtype(np.float64) if ask.what == EXPOSURE else spec.task.dtype
         self.row_type: np.dtype[Any] = np.dtype(np.int32)
-        self.order: Sequence[tuple[int, Any]] = [
-            (mode, np.int32(-span[0] if mode == spec.owner else 0)) for mode in chain.modes
-        ]
+        self.order = [(mode, np.int32(-span[0] if mode == spec.owner else 0)) for mode in chain.modes]
         what = ONES if ask.what == EXPOSURE else LINKS if spec.task.links else RATIOS
         arrays = [factors[name].astype(self.dtype, copy=False) for name in spec.names]
         self._layouts = layouts_of(chain, sizes)
@@ -475,7 +447,7 @@ class _ChainKernel:
         sums = self._held.found(np.empty(0))
         return {name: sums[n].reshape(self._layouts[n].shape) for name, n in mine.items()}
 
-    def places(self) -> dict[str, tuple[slice, tuple[int, ...]]]:
+    def places(self) -> Places:
         others = {name: n for name, n in self._found.items() if name not in self._owned}
         return {name: (self._held.place(n), self._layouts[n].shape) for name, n in others.items()}
 
@@ -492,7 +464,7 @@ def _compiled(spec: Spec, ask: Ask, chain: Chain, sizes: Mapping[str, int]) -> C
 
 @lru_cache(maxsize=64)
 def _tables(chain: Chain, sizes: tuple[tuple[str, int], ...]) -> tuple[Any, ...]:
-    return program(chain, dict(sizes)).tables
+    return tables_of(chain, dict(sizes))
 
 
 @lru_cache(maxsize=64)
@@ -508,10 +480,8 @@ def _finished_chain(spec: Spec, ask: Ask, sums: Sums, factors: Mapping[str, Arra
         layout = Layout(spec.task.equation, n, spec.chain.latent, spec.task.sizes)
         flat = sums.by_factor[name].reshape(-1)
         if ask.key is not None:
-            weights = layout.rows(factors[name].astype(spec.task.dtype, copy=False))
-            drawn = np.zeros(weights.shape)
-            split_rows(stream((*ask.key, spec.n_pieces + n)), flat, weights, drawn)
-            found[name] = layout.from_rows(drawn)
+            factor = factors[name].astype(spec.task.dtype, copy=False)
+            found[name] = split_counts(layout, flat, factor, stream((*ask.key, spec.n_pieces + n)))
         elif ask.what == COUNTS:
             found[name] = layout.unflat(flat) * factors[name].astype(spec.task.dtype, copy=False)
         else:

@@ -119,13 +119,6 @@ class EquationPlan:
         return all(self.node_size(node) * 8 <= limit for node in self.tree.nodes[:-1])
 
     @property
-    def flops(self) -> int:
-        """Flops of one iteration: counts and exposures of all factors."""
-        sizes = {**self.sizes, **dict(zip(self.equation.output.indices, self.block, strict=True))}
-        one_block = self.tree.sweep_flops(sizes) if self.masked else 3 * self.tree.flops(sizes)
-        return one_block * self.n_blocks
-
-    @property
     def data_bytes(self) -> int:
         """Size of the caller's array and mask, which are not copied."""
         return prod(self.shape) * (self.data_dtype.itemsize + self.masked)
@@ -136,16 +129,6 @@ class EquationPlan:
         if not (self.masked and self.shares):
             return 0
         return 2 * sum(self.node_size(node) for node in self.tree.nodes[:-1]) * 8
-
-    @property
-    def flight_bytes(self) -> int:
-        """Size of the temporaries of one block."""
-        return self.block_bytes(self.block)
-
-    @property
-    def pieces(self) -> int:
-        """Number of blocks that can be processed in parallel."""
-        return self.n_blocks
 
 
 @dataclass(frozen=True)
@@ -243,15 +226,14 @@ class TensorPlan:
             return 2 * 8 * self.task.private + _IN_HAND
         return (
             (self._private_bytes() if self.has_lists else 0)
-            + (self.dense.flight_bytes if self.is_array else 0)
+            + (self.dense.block_bytes(self.dense.block) if self.is_array else 0)
             + (1 << 20)
         )
 
     def worker_bytes(self, workers: int, threads: int) -> int:
         """Memory of a cluster worker: its rows of the factors, and its own sums."""
         task = self.task
-        entries = sum(prod(task.sizes[index] for index in term.indices) for term in task.equation.factors)
-        rows = -(-(entries - task.private) // workers)
+        rows = -(-(task.entries() - task.private) // workers)
         received = _RECEIVED * 8 * (rows + task.private) + 2 * 8 * rows
         return received + self._tree_bytes + min(threads, self.pieces) * self.flight_bytes
 
@@ -259,8 +241,7 @@ class TensorPlan:
         """Private sums of a chunk of a list: all factors without the longest index."""
         task = self.task
         longest = max(task.equation.output.indices, key=lambda index: task.sizes[index])
-        shared = [term.indices for term in task.equation.factors if longest not in term.indices]
-        return min(8 * sum(prod(task.sizes[index] for index in indices) for indices in shared), PRIVATE_BYTES)
+        return min(8 * task.entries(longest), PRIVATE_BYTES)
 
     @property
     def pieces(self) -> int:
@@ -531,7 +512,7 @@ class Plan:
         parallel = sum(
             self._site_seconds(e) if e.on_site else e.seconds / min(threads, e.pieces) for e in self.equations
         )
-        return parallel + 2e-8 * sum(prod(shape) for shape in self.factor_shapes.values()) + 2e-4
+        return parallel + 2e-8 * (self._factor_bytes // 8) + 2e-4
 
     def _site_seconds(self, plan: TensorPlan) -> float:
         """Approximate time of an iteration over a store on the devices of all processes."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -24,8 +23,7 @@ from pltf.engines.listed import ListedEngine
 from pltf.engines.lists import CellList, as_dense, untouched
 from pltf.engines.on_cluster import ClusterEngine
 from pltf.engines.parts import PartsEngine
-from pltf.engines.plan import EquationPlan, Plan, TensorPlan
-from pltf.engines.slab import Slab
+from pltf.engines.plan import Plan, TensorPlan
 from pltf.engines.sum import Part, SumEngine
 from pltf.engines.ways import CLOSED_FORM, DENSE, HOLES, LISTED, MASK, OBSERVED, STORED, Facts
 from pltf.errors import EngineError, py
@@ -57,8 +55,8 @@ def facts_of(seen: Observation) -> Facts:
     return Facts(storage, dtype, cells, seen.n_positive, missing, **told)
 
 
-def build(plan: Plan, seen: Mapping[str, Observation], parts: int = 1) -> Engine:
-    """Build an engine with its data; the cells of each tensor may be cut into parts, whose sums are added."""
+def build(plan: Plan, seen: Mapping[str, Observation]) -> Engine:
+    """Build an engine with its data; the sums over several tensors are added."""
     for name, one in seen.items():
         if one.largest > float(np.finfo(plan.dtype).max):
             raise EngineError(
@@ -66,7 +64,7 @@ def build(plan: Plan, seen: Mapping[str, Observation], parts: int = 1) -> Engine
             )
     where = plan.device or plan.threads
     site = None if plan.site is None else replace(plan.site, room=plan.room)
-    engines = [tensor_engine(e, seen[e.name], where, parts, plan.cluster, site) for e in plan.equations]
+    engines = [tensor_engine(e, seen[e.name], where, plan.cluster, site) for e in plan.equations]
     return engines[0] if len(engines) == 1 else SumEngine([Part(engine) for engine in engines])
 
 
@@ -74,40 +72,31 @@ def tensor_engine(
     plan: TensorPlan,
     seen: Observation,
     where: Where,
-    parts: int = 1,
     cluster: Cluster | None = None,
     site: Site | None = None,
 ) -> Engine:
     """The sums over one tensor: counts computed one way, exposures the same or another way."""
     if plan.counts.name == STORED:
         return _over_store(plan, seen, where, cluster, site)
-    counted = _counted(plan, seen, where, parts)
+    counted = _listed(plan, seen, "positive", where) if plan.counts.name == LISTED else _array(plan, seen, where)
     if plan.counts.name == DENSE and plan.exposure.name in (CLOSED_FORM, MASK):
-        return counted[0] if parts == 1 else SumEngine([Part(engine) for engine in counted])
-    observed = _Observed(plan, seen, where) if plan.exposure.name == HOLES else None
-    exposures = _exposures(plan, seen, where, parts)
-    return SumEngine([*(Part(engine, exposure=0) for engine in counted), *exposures], observed)
+        return counted
+    return _with_exposures(counted, plan, seen, where)
 
 
-def _counted(plan: TensorPlan, seen: Observation, where: Where, parts: int) -> list[Engine]:
-    """Engines whose counts add up to the counts of a tensor."""
-    if plan.counts.name == LISTED:
-        return _listed(plan, seen, "positive", where, parts)
-    return _slabs(plan, as_dense(seen, plan.task.dtype, values=True), where, parts)
-
-
-def _exposures(plan: TensorPlan, seen: Observation, where: Where, parts: int) -> list[Part]:
-    """Parts that add up to the exposures of a tensor, without counts."""
-    closed_form = Part(ClosedForm(plan.equation, plan.task.sizes), counts=False)  # only once, for any number of parts
-    if plan.exposure.name == CLOSED_FORM:
-        return [closed_form]
-    if plan.exposure.name == MASK:
-        masks = _slabs(plan, as_dense(seen, plan.task.dtype, values=False), where, parts)
-        return [Part(engine, counts=False) for engine in masks]
+def _with_exposures(counted: Engine, plan: TensorPlan, seen: Observation, where: Where) -> Engine:
+    """The counts of an engine, with exposures that are computed in another way."""
+    parts, observed = [Part(counted, exposure=0)], None
+    if plan.exposure.name in (CLOSED_FORM, HOLES):
+        parts.append(Part(ClosedForm(plan.equation, plan.task.sizes), counts=False))
     if plan.exposure.name == HOLES:
-        holes = _listed(plan, seen, "holes", where, parts)
-        return [closed_form, *(Part(engine, counts=False, exposure=-1) for engine in holes)]
-    return [Part(engine, counts=False) for engine in _listed(plan, seen, _observed_role(plan, seen), where, parts)]
+        parts.append(Part(_listed(plan, seen, "holes", where), counts=False, exposure=-1))
+        observed = _Observed(plan, seen, where)
+    if plan.exposure.name == MASK:
+        parts.append(Part(_array(plan, seen, where, values=False), counts=False))
+    if plan.exposure.name == OBSERVED:
+        parts.append(Part(_listed(plan, seen, _observed_role(plan, seen), where), counts=False))
+    return SumEngine(parts, observed)
 
 
 def _over_store(
@@ -121,11 +110,9 @@ def _over_store(
     assert isinstance(where, int)
     head = plan.task, seen, where
     engine = PartsEngine(*head, site) if cluster is None else ClusterEngine(*head, cluster, site)
-    counted = Part(engine, exposure=0)
     if plan.exposure.name == OBSERVED:
-        return SumEngine([counted, Part(engine, counts=False)])
-    observed = _Observed(plan, seen, where) if plan.exposure.name == HOLES else None
-    return SumEngine([counted, *_exposures(plan, seen, where, 1)], observed)
+        return SumEngine([Part(engine, exposure=0), Part(engine, counts=False)])
+    return _with_exposures(engine, plan, seen, where)
 
 
 def _observed_role(plan: TensorPlan, seen: Observation) -> str:
@@ -134,38 +121,24 @@ def _observed_role(plan: TensorPlan, seen: Observation) -> str:
     return "positive" if same else "observed"
 
 
-def _listed(plan: TensorPlan, seen: Observation, role: str, where: Where, parts: int = 1) -> list[Engine]:
-    task = plan.task
-    lists = [CellList(seen, role, task.dtype, (n, parts)) for n in range(parts)]
+def _listed(plan: TensorPlan, seen: Observation, role: str, where: Where) -> Engine:
+    task, cells = plan.task, CellList(seen, role, plan.task.dtype)
     if isinstance(where, Device):
         from pltf.engines.torch.listed import TorchListedEngine
 
-        return [TorchListedEngine(task, cells, where, plan.copies) for cells in lists]
-    return [ListedEngine(task, cells, where) for cells in lists]
+        return TorchListedEngine(task, cells, where, plan.copies)
+    return ListedEngine(task, cells, where)
 
 
-def _slabs(plan: TensorPlan, seen: DenseObservation, where: Where, parts: int) -> list[Engine]:
-    """Engines on an array, or on slabs of it along its longest index."""
-    if parts == 1:
-        return [_array(plan.dense, seen, plan.task.is_cp, where)]
-    index, size = max(zip(plan.equation.output.indices, seen.shape, strict=True), key=lambda one: one[1])
-    axis = plan.equation.output.indices.index(index)
-    slabs: list[Engine] = []
-    for start, stop in itertools.pairwise(sorted({size * n // parts for n in range(parts + 1)})):
-        cut = (*(slice(None),) * axis, slice(start, stop))
-        dense = replace(plan.dense, sizes={**plan.dense.sizes, index: stop - start})
-        engine = _array(dense, seen.cut(cut), plan.task.is_cp, where)
-        slabs.append(Slab(engine, plan.equation, index, slice(start, stop)))
-    return slabs
-
-
-def _array(plan: EquationPlan, seen: DenseObservation, cp: bool, where: Where) -> Engine:
+def _array(plan: TensorPlan, seen: Observation, where: Where, *, values: bool = True) -> Engine:
+    """An engine on an array; without ``values`` only for exposures."""
+    array = as_dense(seen, plan.task.dtype, values)
     if isinstance(where, Device):
         from pltf.engines.torch.dense import TorchDenseEngine
 
-        return TorchDenseEngine(plan, seen, where)
-    fused = cp and CellTable.fits(seen.values)
-    return DenseCpEngine(plan, seen, where) if fused else DenseEngine(plan, seen, where)
+        return TorchDenseEngine(plan.dense, array, where)
+    fused = plan.task.is_cp and CellTable.fits(array.values)
+    return DenseCpEngine(plan.dense, array, where) if fused else DenseEngine(plan.dense, array, where)
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,10 +153,10 @@ class _Observed:
     def engine(self) -> Engine | None:
         """Visits the mask of an array, or a list cell by cell; None if the list would be too long."""
         if isinstance(self.seen, DenseObservation):
-            return _slabs(self.plan, as_dense(self.seen, self.plan.task.dtype, values=False), self.where, 1)[0]
+            return _array(self.plan, self.seen, self.where, values=False)
         if self.plan.task.facts.cells > MOST_CELLS:
             return None
-        return _listed(self.plan, self.seen, "observed", self.where)[0]
+        return _listed(self.plan, self.seen, "observed", self.where)
 
     def untouched(self, of: str) -> NDArray[np.bool_]:
         """Entries of a factor without observed cells."""

@@ -5,9 +5,10 @@ Sums may be NumPy arrays or PyTorch tensors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import add
 from typing import Protocol
 
 import numpy as np
@@ -103,11 +104,11 @@ class SumEngine:
 
     def _new_exposure(self, factors: Versioned[Array], of: str) -> Array:
         parts = [part for part in self._parts if part.exposure and of in part.engine.names]
-        added = _sum(part.engine.exposure(factors, of) for part in parts if part.exposure > 0)
+        added = reduce(add, (part.engine.exposure(factors, of) for part in parts if part.exposure > 0))
         holes = [part.engine.exposure(factors, of) for part in parts if part.exposure < 0]
         if not holes:
             return added
-        return self._checked(added - _sum(holes), added, factors, of)
+        return self._checked(added - reduce(add, holes), added, factors, of)
 
     def _checked(self, exposure: Array, added: Array, factors: Versioned[Array], of: str) -> Array:
         """The difference, or the sum over the observed cells where the difference has lost its precision."""
@@ -141,10 +142,3 @@ class SumEngine:
 
     def _others(self, factors: Versioned[Array], of: str) -> tuple[Version, ...]:
         return factors.versions(name for name in self.names if name != of)
-
-
-def _sum(arrays: Iterable[Array]) -> Array:
-    first, *rest = arrays
-    for array in rest:
-        first = first + array
-    return first

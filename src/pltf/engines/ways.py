@@ -123,9 +123,12 @@ class Task:
     @property
     def private(self) -> int:
         """Entries of the private sums of a part of stored cells: all factors without the owned mode."""
-        owned = self.equation.output.indices[self.facts.owner]
-        shared = [term.indices for term in self.equation.factors if owned not in term.indices]
-        return sum(prod(self.sizes[index] for index in indices) for indices in shared)
+        return self.entries(self.equation.output.indices[self.facts.owner])
+
+    def entries(self, without: str = "") -> int:
+        """Entries of all factors, or of those that do not have an index."""
+        held = [term.indices for term in self.equation.factors if without not in term.indices]
+        return sum(prod(self.sizes[index] for index in indices) for indices in held)
 
     @property
     def list_bytes(self) -> int:
@@ -146,54 +149,44 @@ def exposure_ways(task: Task) -> dict[str, Way]:
     return _priced(task, _exposure_ways(task))
 
 
-def _priced(task: Task, ways: dict[str, Way]) -> dict[str, Way]:
-    """The ways with their cost on the device of a task; missing cells of stores are visited on the host."""
+def _priced(task: Task, ways: list[Way]) -> dict[str, Way]:
+    """The ways by name, with their cost on the device of a task; missing cells of stores are visited on the host."""
+    known = {way.name: way for way in ways}
     if not task.on_device:
-        return ways
+        return known
     from pltf.engines.torch.cost import way_seconds
 
-    there = {STORED, OBSERVED} if task.facts.storage == STORED else ways.keys()
-    return {n: replace(way, seconds=way_seconds(task, n)) if n in there else way for n, way in ways.items()}
+    there = {STORED, OBSERVED} if task.facts.storage == STORED else known.keys()
+    return {n: replace(way, seconds=way_seconds(task, n)) if n in there else way for n, way in known.items()}
 
 
-def _counts_ways(task: Task) -> dict[str, Way]:
-    facts = task.facts
+def _counts_ways(task: Task) -> list[Way]:
+    facts, drawn = task.facts, 1.0
+    if task.allocates:
+        drawn = ALLOCATED_CP if task.is_cp else ALLOCATED_CHAIN
     if facts.storage == STORED:
-        drawn = (ALLOCATED_CP if task.is_cp else ALLOCATED_CHAIN) if task.allocates else 1.0
-        return {STORED: Way(STORED, 1e-9 * IN_BLOCKS * drawn * _listed_counts(task), 0)}
+        return [Way(STORED, 1e-9 * IN_BLOCKS * drawn * _listed_counts(task), 0)]
     wide = facts.storage == LISTED
     copied = facts.positive * (task.list_bytes + task.dtype.itemsize + _FINDING * (not wide))
-    if task.allocates:
-        times = ALLOCATED_CP if task.is_cp else ALLOCATED_CHAIN
-        return {LISTED: Way(LISTED, 1e-9 * times * _listed_counts(task), copied)}
+    listed = Way(LISTED, 1e-9 * drawn * _listed_counts(task), copied)
     made = facts.cells * task.dtype.itemsize if wide else 0
-    return {
-        DENSE: Way(DENSE, 1e-9 * _dense_counts(task), made),
-        LISTED: Way(LISTED, 1e-9 * _listed_counts(task), copied),
-    }
+    return [listed] if task.allocates else [Way(DENSE, 1e-9 * _dense_counts(task), made), listed]
 
 
-def _exposure_ways(task: Task) -> dict[str, Way]:
+def _exposure_ways(task: Task) -> list[Way]:
     facts = task.facts
     if not facts.missing:
-        return {CLOSED_FORM: Way(CLOSED_FORM, 0.0, 0)}
-    if facts.storage == STORED:
-        return _exposures_of_stored(task)
+        return [Way(CLOSED_FORM, 0.0, 0)]
+    if facts.storage == STORED:  # the parts, or the missing cells, which are in memory; others are not listed or masked
+        if facts.unlisted == "missing":
+            return [Way(OBSERVED, 1e-9 * IN_BLOCKS * _listed_exposures(task, facts.observed), 0)]
+        return [Way(HOLES, 1e-9 * _listed_exposures(task, facts.missing), facts.missing * task.list_bytes)]
     mask = facts.cells if facts.storage == LISTED else 0  # must be created, also to find the cells that are not listed
-    lists = {HOLES: facts.missing, OBSERVED: facts.observed}
-    ways = {MASK: Way(MASK, 1e-9 * _mask_exposures(task), mask)}
-    for name, cells in lists.items():
+    ways = [Way(MASK, 1e-9 * _mask_exposures(task), mask)]
+    for name, cells in ((HOLES, facts.missing), (OBSERVED, facts.observed)):
         made = 0 if name == _given(facts) else 2 * mask + _FINDING * cells
-        ways[name] = Way(name, 1e-9 * _listed_exposures(task, cells), made + cells * task.list_bytes)
+        ways.append(Way(name, 1e-9 * _listed_exposures(task, cells), made + cells * task.list_bytes))
     return ways
-
-
-def _exposures_of_stored(task: Task) -> dict[str, Way]:
-    """Visit the parts, or the missing cells, which are in memory. The other cells are never listed or masked."""
-    facts = task.facts
-    if facts.unlisted == "missing":
-        return {OBSERVED: Way(OBSERVED, 1e-9 * IN_BLOCKS * _listed_exposures(task, facts.observed), 0)}
-    return {HOLES: Way(HOLES, 1e-9 * _listed_exposures(task, facts.missing), facts.missing * task.list_bytes)}
 
 
 def _given(facts: Facts) -> str:

@@ -15,14 +15,14 @@ from typing import Any, NamedTuple, cast
 
 from pltf.engines.base import Counts
 from pltf.errors import PltfError
-from pltf.inference.accelerate import GROWTH, LIMIT, NOISE, REFUSALS, REMEMBERED, SHORTER, direction, longer
+from pltf.inference.accelerate import GROWTH, LIMIT, NOISE, REFUSALS, REMEMBERED, SHORTER, direction, longer, unchanged
 from pltf.inference.algebra import Algebra, Factors, Groups
 from pltf.inference.algebra.host import prior_value
 from pltf.inference.algebra.lanes import LaneArrays
 from pltf.inference.progress import SweepProgress
 from pltf.inference.run import INTERRUPTED, ZERO_RATE, Row, Run, Stop, at_limit, converged, no_rise
 from pltf.inference.state import Method, Pace, Problem, State, Trail
-from pltf.inference.vb import VB, Posteriors, completed
+from pltf.inference.vb import VB, Posteriors, completed, with_means
 
 # Kernels over more leave little of a GPU idle. Of all lanes together:
 MOST_CELLS = 1 << 22
@@ -184,25 +184,20 @@ class Batch:
         assert lane.ended is not None
         pace = Pace(lane.eta, lane.refused, whole.trail if lane.trail else None)
         counts = Counts(whole.counts, float(whole.log_term))
-        priors = {
-            a: prior.with_values(prior.shape, prior_value(whole.means[a], self._alone.learns[a]))
-            if a in whole.means
-            else prior
-            for a, prior in self._alone.priors.items()
-        }
+        means = {a: prior_value(mean, self._alone.learns[a]) for a, mean in whole.means.items()}
+        priors = with_means(self._alone.priors, means)
         held = {a: self._alone.algebra.get(z) for a, z in self._alone.fixed.items()}
         E, L = ({a: held[a] if a in held else part[a] for a in self._alone.shapes} for part in (whole.E, whole.L))
         state = State(E, L, whole.C, whole.D, counts, priors, lane.objective, pace=pace)
-        unfinished = lane.ended.get("unfinished", False)
         return Run(
             lane.restart,
-            state if unfinished or lane.ended["stopped"] == INTERRUPTED else state.at_end,
+            state.at_end if lane.ended["converged"] else state,
             tuple(lane.trace),
             lane.ended["converged"],
             lane.ended["stopped"],
             lane.seconds + seconds,
             len(lane.trace) - lane.before,
-            unfinished,
+            lane.ended.get("unfinished", False),
         )
 
     # -- arrays ---------------------------------------------------------------------------------
@@ -227,7 +222,7 @@ class Batch:
         """The next proposals, and their bounds."""
         fixed, learns = self._problem.fixed, self._problem.learns
         means = {a: mean.reshape(learns[a].value_shape) for a, mean in now.means.items()}
-        make, given = (_plain, ()) if now.trail is None else (_made, (now.trail, controls))
+        make, given = (unchanged, ()) if now.trail is None else (_made, (now.trail, controls))
         problem = replace(self._problem, engine=self._problem.engine.fresh())
         new: Posteriors = completed(problem, make, {**fixed, **now.E}, now.C, now.counts, means, *given)
         E, L, C, D, counts = (_only(now.E, part) for part in (new.E, new.L, new.C, new.D, new.counts))
@@ -266,10 +261,6 @@ def _only(names: Iterable[str], factors: Mapping[str, Any]) -> dict[str, Any]:
 def _ordered(names: Iterable[str], trail: Trail) -> Trail:
     of = partial(_only, names)
     return Trail(of(trail.before), of(trail.residual), tuple((of(s), of(y)) for s, y in trail.pairs))
-
-
-def _plain(_: Algebra[Any], old: Factors, plain: Factors, weight: Factors) -> tuple[Factors, None]:
-    return plain, None
 
 
 def _made(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from pltf.engines.base import Counts, Number
@@ -57,7 +58,7 @@ def _begin(problem: Problem, L: Factors, E: Factors) -> State:
     return _state(problem, _evaluated(problem, L))
 
 
-def _sweep(problem: Problem, state: State, update: Update) -> State:
+def _sweep(update: Update, problem: Problem, state: State) -> State:
     Z, weight = problem.replayed(_updated, update, state.L, state.counts.by_factor)
     old, plain = ({a: factors[a] for a in problem.free} for factors in (state.L, Z))
 
@@ -90,13 +91,5 @@ def _resume(problem: Problem, state: State) -> State:
     return _state(problem, _evaluated(problem, {**state.E, **problem.fixed}))
 
 
-def _em_step(problem: Problem, state: State) -> State:
-    return _sweep(problem, state, _em_update)
-
-
-def _map_step(problem: Problem, state: State) -> State:
-    return _sweep(problem, state, _map_update)
-
-
-EM = Method("em", "log-likelihood", _begin, _em_step, _resume)
-MAP = Method("map", "log-posterior", _begin, _map_step, _resume)
+EM = Method("em", "log-likelihood", _begin, partial(_sweep, _em_update), _resume)
+MAP = Method("map", "log-posterior", _begin, partial(_sweep, _map_update), _resume)

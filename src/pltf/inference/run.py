@@ -176,8 +176,7 @@ def run(
 
     def so_far(stopped: str, converged: bool = False, unfinished: bool = False) -> Run:
         seconds, swept = time.perf_counter() - began, len(trace) - before
-        goes_on = unfinished or stopped == INTERRUPTED
-        known = fetched(state if goes_on else state.at_end, problem.algebra)
+        known = fetched(state.at_end if converged else state, problem.algebra)
         return Run(restart, known, tuple(trace), converged, stopped, seconds, swept, unfinished, comparable_from)
 
     while len(trace) - before < stop.max_iter:

@@ -85,7 +85,7 @@ def completed(
     problem: Problem, make: Make, E: Factors, old: Factors, counts: Factors, means: Mapping[str, Any], *given: Any
 ) -> Posteriors:
     """C from the counts, then D and E factor by factor, then L."""
-    algebra, engine, priors = problem.algebra, problem.engine, _with_means(problem.priors, means)
+    algebra, engine, priors = problem.algebra, problem.engine, with_means(problem.priors, means)
     C, trail = make(algebra, old, algebra.shapes(priors, counts), old, *given)
     E, D, free = Versioned.of(E), dict[str, Any](), dict(problem.fixed)
     for a in problem.free:
@@ -120,13 +120,13 @@ def _evaluated(
     return Posteriors(E, L, C, D, counts.by_factor, counts.log_term, means, bound)
 
 
-def _with_means(priors: Mapping[str, Gamma], means: Mapping[str, Any]) -> dict[str, Gamma]:
+def with_means(priors: Mapping[str, Gamma], means: Mapping[str, Any]) -> dict[str, Gamma]:
     """The priors with the means learned so far."""
     return {a: prior.with_values(prior.shape, means[a]) if a in means else prior for a, prior in priors.items()}
 
 
 def _state(problem: Problem, parts: Posteriors, pace: Pace) -> State:
-    counts, priors = Counts(parts.counts, parts.log_term), _with_means(problem.priors, parts.means)
+    counts, priors = Counts(parts.counts, parts.log_term), with_means(problem.priors, parts.means)
     pace = replace(pace, trail=parts.trail)
     return State(parts.E, parts.L, parts.C, parts.D, counts, priors, float(parts.bound), pace=pace)
 

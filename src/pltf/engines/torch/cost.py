@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
 from typing import TYPE_CHECKING
 
 from pltf.devices import Device
@@ -96,9 +95,8 @@ def bytes_of_parts(task: Task, device: Device) -> int:
     One part is in work; its factors and sums are float64. The sums of some parts wait in the tree.
     """
     part = _largest_part(task)
-    entries = sum(prod(part.sizes[index] for index in term.indices) for term in task.equation.factors)
     waiting = task.private * (task.facts.parts.bit_length() + 2)
-    return _part_bytes(part, device).peak + 8 * (2 * entries + waiting)
+    return _part_bytes(part, device).peak + 8 * (2 * part.entries() + waiting)
 
 
 def cells_of_parts(task: Task, device: Device) -> float:

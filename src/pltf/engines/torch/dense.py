@@ -11,11 +11,9 @@ import numpy as np
 
 from pltf.data import DenseObservation
 from pltf.devices import Device
-from pltf.engines.base import Counts, Number, OverArrays
-from pltf.engines.closed_form import ClosedForm
-from pltf.engines.either import spread
-from pltf.engines.factors import Version, Versioned
-from pltf.engines.memo import Memo, Remembering
+from pltf.engines.base import Counts, Number
+from pltf.engines.factors import Versioned
+from pltf.engines.over_tree import OverTree
 from pltf.engines.plan import EquationPlan
 from pltf.engines.torch.cells import Tensor, lost_in_cast
 from pltf.engines.torch.fused import FusedPasses
@@ -40,7 +38,7 @@ class Cells:
         return self._cells
 
 
-class TorchDenseEngine(OverArrays, Remembering):
+class TorchDenseEngine(OverTree):
     """Sums over the cells of one dense tensor, on a device.
 
     Nodes of the contraction tree and all results of sums over cells are float64. With float32, the two children of the
@@ -48,16 +46,14 @@ class TorchDenseEngine(OverArrays, Remembering):
     """
 
     def __init__(self, plan: EquationPlan, seen: DenseObservation, device: Device) -> None:
-        self._tree, self._dtype, self._device = plan.tree, plan.dtype, device
-        self.names, self.links = plan.tree.names, plan.links is not None
+        super().__init__(plan.tree, plan.sizes, masked=seen.has_missing)
+        self._dtype, self._device, self.links = plan.dtype, device, plan.links is not None
         table, passes = table_of(plan, device)
         self._table = table
         self._passes: Any = passes  # of any kind
         self._values = Cells(partial(table.cells, seen, plan.dtype, device, passes.width))
         self._mask = Cells(partial(table.mask, seen, device, passes.width))
         self._one = device.torch.ones(1, 1, 1, dtype=device.torch.float64, device=device.place)
-        self._memo = Memo()
-        self._closed_form = None if seen.has_missing else ClosedForm(plan.equation, plan.sizes)
 
     # -- counts ---------------------------------------------------------------------------------
 
@@ -88,33 +84,6 @@ class TorchDenseEngine(OverArrays, Remembering):
         exact = {side: held[side][1] for side in counts}
         return G, S, log_term + lost_in_cast(self._device.torch, log_term, counts, exact, self._dtype)
 
-    # -- exposure, always in float64: it determines the total in the ELBO ------------------------
-
-    def exposure(self, factors: Mapping[str, Any], of: str) -> Any:
-        if self._closed_form is not None:
-            return self._closed_form.exposure(factors, of)
-        leaf = self._tree.names.index(of)
-        delta = self._mask_delta(leaf, Versioned.of(factors))
-        return spread(self._tree.unleaf(leaf, delta), factors[of].shape)
-
-    def total(self, factors: Mapping[str, Any]) -> Number:
-        of = self._cheapest(factors)
-        return (factors[of] * self.exposure(factors, of)).sum()
-
-    def _cheapest(self, factors: Mapping[str, Any]) -> str:
-        """A factor whose exposure is cached, if any: all of them give the same total."""
-        names = self._tree.names
-        if self._closed_form is None and isinstance(factors, Versioned):
-            for leaf, name in enumerate(names):
-                if self._memo.holds(("delta", leaf), self._outside(leaf, factors)):
-                    return name
-        return names[-1]
-
-    def _mask_delta(self, node: int, factors: Versioned[Any]) -> Tensor:
-        """Delta(M) of a node, cached while the factors outside it stay the same."""
-        outside = self._outside(node, factors)
-        return self._memo.get(("delta", node), outside, lambda: self._new_mask_delta(node, factors))
-
     def _new_mask_delta(self, node: int, factors: Versioned[Any]) -> Tensor:
         """Computed from that of the parent; only the children of the root need a pass over the cells."""
         parents = self._tree.parents
@@ -132,24 +101,6 @@ class TorchDenseEngine(OverArrays, Remembering):
         """C, from the values of nodes; 1 if no node has the columns."""
         node = self._table.sides[1]
         return self._one if node is None else self._table.columns_of(value(node))
-
-    def _value(self, node: int, factors: Versioned[Any]) -> Tensor:
-        """Value of a node, cached while its factors stay the same."""
-        tree = self._tree
-        if node < len(tree.names):
-            return tree.leaf(node, factors[tree.names[node]])
-        step = tree.steps[node - len(tree.names)]
-        below = factors.versions(tree.names[leaf] for leaf in sorted(tree.below[node]))
-        return self._memo.get(
-            ("value", node),
-            below,
-            lambda: step.forward(self._value(step.left, factors), self._value(step.right, factors)),
-        )
-
-    def _outside(self, node: int, factors: Versioned[Any]) -> tuple[Version, ...]:
-        return factors.versions(
-            name for leaf, name in enumerate(self._tree.names) if leaf not in self._tree.below[node]
-        )
 
 
 def table_of(plan: EquationPlan, device: Device) -> tuple[Table, FusedPasses | PlainPasses]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from math import prod
 
 from pltf.devices import Device
 from pltf.engines.torch import cp_lists, sums
@@ -69,8 +68,7 @@ def _in_blocks(task: Task, cells: int, device: Device, counted: bool, copies: st
         sorted_already = group == tuple(range(len(group)))
         held += 0 if sorted_already else _whole(block) * cells
         held += -(-cells // block) * _sums(min(rows, block), block, block)
-    entries = sum(prod(task.sizes[index] for index in term.indices) for term in task.equation.factors)
-    flight = block * (cell_bytes(tree, task) + _SORTED) + 4 * WIDE * entries
+    flight = block * (cell_bytes(tree, task) + _SORTED) + 4 * WIDE * task.entries()
     return ListBytes(held, making=0, flight=flight)
 
 
