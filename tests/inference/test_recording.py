@@ -98,3 +98,15 @@ def test_what_waits_for_the_device_is_not_recorded(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Recording, "__init__", refuse)
     refused = fitted(Problem(CP, CUBE), device=NAMES[0], max_iter=12, restarts=3)
     np.testing.assert_array_equal(refused.trace, usual.trace)
+
+
+def test_a_fit_with_a_mean_for_each_component_can_be_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its means begin in host memory."""
+    prior = pltf.Gamma(learn="mean", tie="component")
+    options = {"device": NAMES[0], "prior": prior, "tol": 0, "dispersion": None}
+    begun = NMF.fit(TABLE, max_iter=3, **options)
+    usual = NMF.fit(TABLE, max_iter=8, init=begun, **options)
+    played = counted(monkeypatch)
+    replayed = NMF.fit(TABLE, max_iter=8, init=begun, **options)
+    assert played
+    np.testing.assert_array_equal(replayed.trace, usual.trace)

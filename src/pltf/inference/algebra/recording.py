@@ -12,6 +12,8 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
+
 from pltf.devices import Device
 
 EAGER = 2  # times a part is computed as usual before it is recorded: the first compiles kernels and fills caches
@@ -57,7 +59,10 @@ class Recordings:
         return found
 
     def _worth(self, key: Hashable, leaves: Sequence[Any]) -> bool:
-        if key in self._unfit or sum(leaf.numel() for leaf in leaves if not isinstance(leaf, float)) > MOST_ENTRIES:
+        arrays = [leaf for leaf in leaves if not isinstance(leaf, float)]
+        if any(isinstance(array, np.ndarray) for array in arrays):  # means of an earlier fit, in the first iteration
+            return False
+        if key in self._unfit or sum(array.numel() for array in arrays) > MOST_ENTRIES:
             return False
         done = self._done[key] = self._done.get(key, 0) + 1
         return done > EAGER
