@@ -11,13 +11,13 @@ import pltf
 from pltf.inference.algebra import recording
 from pltf.inference.batch import Batch
 from tests.extras import TORCH
-from tests.on_device import NAMES
+from tests.on_device import NAMES, device
 from tests.test_devices import COUPLED, CP, CUBE, NMF, TABLE, TUCKER, TWO, Problem, fitted, listed, with_holes
 
 if not TORCH:
     pytest.skip("needs PyTorch", allow_module_level=True)
 
-from pltf.inference.algebra.recording import Recording, Recordings
+from pltf.inference.algebra.recording import Graphs, Recording, Recordings, flattened, watched
 
 FIXED = pltf.Gamma(0.5, 2.0)
 PROBLEMS = {
@@ -110,3 +110,39 @@ def test_a_fit_with_a_mean_for_each_component_can_be_resumed(monkeypatch: pytest
     replayed = NMF.fit(TABLE, max_iter=8, init=begun, **options)
     assert played
     np.testing.assert_array_equal(replayed.trace, usual.trace)
+
+
+@pytest.mark.parametrize(
+    ("work", "waits"),
+    [
+        (lambda torch: torch.ones(2, device="meta") * torch.tensor(2.0), False),
+        (lambda torch: float(torch.ones(2).sum()), False),
+        (lambda torch: torch.ones(2).to("meta"), True),
+        (lambda torch: torch.ones(2, device="meta").copy_(torch.ones(2)), True),
+    ],
+)
+def test_work_that_waits_for_the_device_is_known(work: Any, waits: bool) -> None:
+    """A device without memory stands in for a GPU."""
+    import torch
+
+    assert watched(lambda: work(torch))[1] == waits
+
+
+def test_what_waits_for_the_device_is_not_even_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recording that CUDA breaks off leaves PyTorch's memory and random numbers in disorder."""
+    played = counted(monkeypatch)
+    monkeypatch.setattr(recording, "watched", lambda work: (work(), True))
+    fitted(Problem(CP, CUBE), device=NAMES[0], max_iter=12, restarts=3)
+    assert not played
+
+
+def test_results_begin_where_kernels_read_fastest() -> None:
+    import torch
+
+    given = (torch.ones(3, dtype=torch.float64), torch.ones((), dtype=torch.float64), torch.ones(5).double())
+    leaves: list[Any] = []
+    form = flattened(given, leaves)
+    found = Recording(Graphs(device(kernels=False)), lambda *some: tuple(2 * one for one in some), leaves, form)
+    results = found.replay(leaves)
+    assert [one.tolist() for one in results] == [[2.0] * 3, 2.0, [2.0] * 5]
+    assert {one.data_ptr() % 16 for one in results} == {0}
