@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from math import nan, prod
@@ -178,7 +178,8 @@ class Kept:
         finally:
             self._timer = threading.Timer(IDLE, self.forget)
             self._timer.daemon = True
-            self._timer.start()
+            with suppress(RuntimeError):  # no thread can be started: cells stay until the engine ends
+                self._timer.start()
 
 
 kept = Kept()
