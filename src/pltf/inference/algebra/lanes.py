@@ -28,7 +28,7 @@ class LaneArrays:
     def __init__(self, device: Device, lanes: int, controls: int, step: Step) -> None:
         torch, place = device.torch, device.place
         self._device, self._lanes, self._make = device, lanes, step
-        self._play: Callable[[], None] = self._step
+        self._play: Callable[[], None] | None = None  # the recorded step
         self._done = 0  # steps before they were recorded
         self._waits = False  # for the device: such steps are not recorded
         self._form: Any = None
@@ -63,7 +63,7 @@ class LaneArrays:
             if self._done == EAGER and not self._waits:
                 with suppress(RuntimeError):  # of CUDA
                     self._play = Graphs(self._device).recorded(self._step)
-            self._play()
+            (self._play or self._step)()
         self._done += 1
         bounds: list[float] = self._bounds.tolist()
         return bounds
