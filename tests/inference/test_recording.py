@@ -103,7 +103,7 @@ def test_what_waits_for_the_device_is_not_recorded(monkeypatch: pytest.MonkeyPat
 def test_a_fit_with_a_mean_for_each_component_can_be_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its means begin in host memory."""
     prior = pltf.Gamma(learn="mean", tie="component")
-    options = {"device": NAMES[0], "prior": prior, "tol": 0, "dispersion": None}
+    options: dict[str, Any] = {"device": NAMES[0], "prior": prior, "tol": 0, "dispersion": None}
     begun = NMF.fit(TABLE, max_iter=3, **options)
     usual = NMF.fit(TABLE, max_iter=8, init=begun, **options)
     played = counted(monkeypatch)

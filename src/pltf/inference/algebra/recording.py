@@ -70,7 +70,7 @@ def _worth(leaves: Sequence[Any]) -> bool:
     arrays = [leaf for leaf in leaves if not isinstance(leaf, float)]
     if any(isinstance(array, np.ndarray) for array in arrays):  # means of an earlier fit, in the first iteration
         return False
-    return sum(array.numel() for array in arrays) <= MOST_ENTRIES
+    return bool(sum(array.numel() for array in arrays) <= MOST_ENTRIES)
 
 
 def watched(work: Callable[[], Tree]) -> tuple[Tree, bool]:
@@ -83,7 +83,7 @@ def watched(work: Callable[[], Tree]) -> tuple[Tree, bool]:
 
     waits = False
 
-    class Watch(TorchDispatchMode):
+    class Watch(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, called: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             nonlocal waits
             found = called(*args, **(kwargs or {}))
