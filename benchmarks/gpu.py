@@ -88,7 +88,8 @@ class Problem:
 
         run(problem, ready.method, start(0), replace(options.stop, interrupted=enough))
         (one,) = ready.planned_for(seen).equations
-        return (ticks[-1] - ticks[few]) / (len(ticks) - 1 - few), one
+        first = min(few, len(ticks) - 2)  # rounding may end a run early
+        return (ticks[-1] - ticks[first]) / (len(ticks) - 1 - first), one
 
 
 @dataclass(frozen=True)
