@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -146,3 +150,72 @@ def test_results_begin_where_kernels_read_fastest() -> None:
     results = found.replay(leaves)
     assert [one.tolist() for one in results] == [[2.0] * 3, 2.0, [2.0] * 5]
     assert {one.data_ptr() % 16 for one in results} == {0}
+
+
+class Cuda:
+    """Stands in for torch.cuda, and writes down what is asked of it."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def memory_reserved(self, _: Any) -> int:
+        return 0
+
+    memory_allocated = memory_reserved
+
+    def graph_pool_handle(self) -> str:
+        return f"pool {len(self.told)}"
+
+    def Stream(self, _: Any) -> str:  # its name in PyTorch
+        return f"stream {len(self.told)}"
+
+    @contextmanager
+    def device(self, _: Any) -> Iterator[None]:
+        yield
+
+    @contextmanager
+    def stream(self, stream: str) -> Iterator[None]:
+        self.told.append(stream)
+        yield
+
+    def CUDAGraph(self) -> Any:
+        def begin(pool: str, capture_error_mode: str) -> None:
+            self.told.append(("begin", pool, capture_error_mode))
+
+        return SimpleNamespace(capture_begin=begin, capture_end=partial(self.told.append, "end"), replay=None)
+
+    def Event(self) -> Any:
+        return SimpleNamespace(wait=partial(self.told.append, "wait"), record=partial(self.told.append, "record"))
+
+
+def fake_graphs() -> tuple[Graphs, list[Any]]:
+    cuda = Cuda()
+    place: Any = SimpleNamespace(where="cuda:0", place="cuda:0", torch=SimpleNamespace(cuda=cuda))
+    return Graphs(place), cuda.told
+
+
+def test_graphs_share_a_stream_and_its_memory() -> None:
+    graphs, told = fake_graphs()
+    for work in ("one", "two"):
+        graphs.recorded(partial(told.append, work))
+    begin = ("begin", "pool 0", "thread_local")
+    assert told == ["stream 0", begin, "one", "end", "stream 0", begin, "two", "end"]
+
+
+def test_replays_wait_for_each_other() -> None:
+    graphs, told = fake_graphs()
+    for _ in range(2):
+        with graphs.in_turn():
+            told.append("replay")
+    assert told == ["replay", "record", "wait", "replay", "record"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_a_recording_that_fails_ends(error: type[BaseException]) -> None:
+    def fail() -> None:
+        raise error
+
+    graphs, told = fake_graphs()
+    with pytest.raises(error):
+        graphs.recorded(fail)
+    assert told[-1] == "end"
