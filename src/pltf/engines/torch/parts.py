@@ -149,8 +149,7 @@ class Kept:
 
     def passes(self, key: Key) -> Passes | None:
         """The passes over a part, if its cells stay on the device."""
-        known = self._held.get(key)
-        return None if known is None else known[0]
+        return self._held.get(key, (None, 0))[0]
 
     def keep(self, key: Key, made: Passes, size: int, room: float) -> None:
         """Keep the cells of a part, which take ``size`` bytes, if there is room for them."""
