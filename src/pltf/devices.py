@@ -143,7 +143,7 @@ def device_of(name: str) -> Device | None:
         return None
     torch = _torch(name)
     if name in (PLAIN, INTERPRETED):
-        if name == INTERPRETED and not _interprets():
+        if name == INTERPRETED and not (os.environ.get("TRITON_INTERPRET") == "1" and _has_triton()):
             raise PltfError(f"{py:device={name!r}} needs Triton, and TRITON_INTERPRET=1 in the environment")
         return Device("cpu", kernels=name == INTERPRETED)
     if not torch.cuda.is_available():
@@ -176,8 +176,3 @@ def _has_triton() -> bool:
     except ImportError:
         return False
     return True
-
-
-def _interprets() -> bool:
-    """Whether Triton runs its kernels in the Python interpreter."""
-    return os.environ.get("TRITON_INTERPRET") == "1" and _has_triton()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from itertools import islice
 from typing import Any
 
@@ -13,7 +15,9 @@ from pltf.fitting import prepare
 from pltf.inference import accelerate, batch, race
 from pltf.inference.batch import Batch, Lane
 from pltf.inference.run import Stop
+from pltf.inference.vb import VB
 from pltf.options import FitOptions
+from pltf.planning import observations
 from pltf.selection.folds import Data
 from pltf.selection.search import Candidate, Here, Options
 from tests.extras import TORCH
@@ -149,3 +153,20 @@ def test_a_lane_that_is_refused_tries_less() -> None:
     assert (lane.kind, lane.controls[1:], lane.takes(-8.5, problem, stop)) == ("moved", (1, 1.5, 0.25), False)
     assert (lane.kind, lane.takes(-8.0, problem, stop)) == ("plain", True)
     assert (lane.kind, lane.trace) == ("watched", [-9.0, -8.0, -8.0])
+
+
+def test_the_memory_of_a_batch_does_not_wait_for_the_garbage_collector() -> None:
+    options = FitOptions(device=NAMES[-1], progress=False, dispersion=None)
+    ready = prepare(CP, {"X": CUBE}, {}, options)
+    problem = ready.problem(observations({"X": CUBE}, {}))
+    made = Batch.of(problem, VB, 2)
+    assert made is not None
+    start, _ = ready.starting(problem, 0)
+    made.run([start(0), start(1)], range(2), Stop(1, 0.0))
+    held = weakref.ref(made)
+    gc.disable()
+    try:
+        del made, start, problem
+        assert held() is None
+    finally:
+        gc.enable()

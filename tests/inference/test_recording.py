@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,13 +15,13 @@ import pltf
 from pltf.inference.algebra import recording
 from pltf.inference.batch import Batch
 from tests.extras import TORCH
-from tests.on_device import NAMES
+from tests.on_device import NAMES, device
 from tests.test_devices import COUPLED, CP, CUBE, NMF, TABLE, TUCKER, TWO, Problem, fitted, listed, with_holes
 
 if not TORCH:
     pytest.skip("needs PyTorch", allow_module_level=True)
 
-from pltf.inference.algebra.recording import Recording, Recordings
+from pltf.inference.algebra.recording import Graphs, Recording, Recordings, flattened, watched
 
 FIXED = pltf.Gamma(0.5, 2.0)
 PROBLEMS = {
@@ -98,3 +102,120 @@ def test_what_waits_for_the_device_is_not_recorded(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Recording, "__init__", refuse)
     refused = fitted(Problem(CP, CUBE), device=NAMES[0], max_iter=12, restarts=3)
     np.testing.assert_array_equal(refused.trace, usual.trace)
+
+
+def test_a_fit_with_a_mean_for_each_component_can_be_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its means begin in host memory."""
+    prior = pltf.Gamma(learn="mean", tie="component")
+    options: dict[str, Any] = {"device": NAMES[0], "prior": prior, "tol": 0, "dispersion": None}
+    begun = NMF.fit(TABLE, max_iter=3, **options)
+    usual = NMF.fit(TABLE, max_iter=8, init=begun, **options)
+    played = counted(monkeypatch)
+    replayed = NMF.fit(TABLE, max_iter=8, init=begun, **options)
+    assert played
+    np.testing.assert_array_equal(replayed.trace, usual.trace)
+
+
+@pytest.mark.parametrize(
+    ("work", "waits"),
+    [
+        (lambda torch: torch.ones(2, device="meta") * torch.tensor(2.0), False),
+        (lambda torch: float(torch.ones(2).sum()), False),
+        (lambda torch: torch.ones(2).to("meta"), True),
+        (lambda torch: torch.ones(2, device="meta").copy_(torch.ones(2)), True),
+    ],
+)
+def test_work_that_waits_for_the_device_is_known(work: Any, waits: bool) -> None:
+    """A device without memory stands in for a GPU."""
+    import torch
+
+    assert watched(lambda: work(torch))[1] == waits
+
+
+def test_what_waits_for_the_device_is_not_even_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recording that CUDA breaks off leaves PyTorch's memory and random numbers in disorder."""
+    played = counted(monkeypatch)
+    monkeypatch.setattr(recording, "watched", lambda work: (work(), True))
+    fitted(Problem(CP, CUBE), device=NAMES[0], max_iter=12, restarts=3)
+    assert not played
+
+
+def test_results_begin_where_kernels_read_fastest() -> None:
+    import torch
+
+    given = (torch.ones(3, dtype=torch.float64), torch.ones((), dtype=torch.float64), torch.ones(5).double())
+    leaves: list[Any] = []
+    form = flattened(given, leaves)
+    found = Recording(Graphs(device(kernels=False)), lambda *some: tuple(2 * one for one in some), leaves, form)
+    results = found.replay(leaves)
+    assert [one.tolist() for one in results] == [[2.0] * 3, 2.0, [2.0] * 5]
+    assert {one.data_ptr() % 16 for one in results} == {0}
+
+
+class Cuda:
+    """Stands in for torch.cuda, and writes down what is asked of it."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def memory_reserved(self, _: Any) -> int:
+        return 0
+
+    memory_allocated = memory_reserved
+
+    def graph_pool_handle(self) -> str:
+        return f"pool {len(self.told)}"
+
+    def Stream(self, _: Any) -> str:  # its name in PyTorch
+        return f"stream {len(self.told)}"
+
+    @contextmanager
+    def device(self, _: Any) -> Iterator[None]:
+        yield
+
+    @contextmanager
+    def stream(self, stream: str) -> Iterator[None]:
+        self.told.append(stream)
+        yield
+
+    def CUDAGraph(self) -> Any:
+        def begin(pool: str, capture_error_mode: str) -> None:
+            self.told.append(("begin", pool, capture_error_mode))
+
+        return SimpleNamespace(capture_begin=begin, capture_end=partial(self.told.append, "end"), replay=None)
+
+    def Event(self) -> Any:
+        return SimpleNamespace(wait=partial(self.told.append, "wait"), record=partial(self.told.append, "record"))
+
+
+def fake_graphs() -> tuple[Graphs, list[Any]]:
+    cuda = Cuda()
+    place: Any = SimpleNamespace(where="cuda:0", place="cuda:0", torch=SimpleNamespace(cuda=cuda))
+    return Graphs(place), cuda.told
+
+
+def test_graphs_share_a_stream_and_its_memory() -> None:
+    graphs, told = fake_graphs()
+    for work in ("one", "two"):
+        graphs.recorded(partial(told.append, work))
+    begin = ("begin", "pool 0", "thread_local")
+    assert told == ["stream 0", begin, "one", "end", "stream 0", begin, "two", "end"]
+
+
+def test_replays_wait_for_each_other() -> None:
+    graphs, told = fake_graphs()
+    for _ in range(2):
+        with graphs.in_turn():
+            told.append("replay")
+    assert told == ["replay", "record", "wait", "replay", "record"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_a_recording_that_fails_ends(error: type[BaseException]) -> None:
+    def fail() -> None:
+        raise error
+
+    graphs, told = fake_graphs()
+    with pytest.raises(error):
+        graphs.recorded(fail)
+    assert told[-1] == "end"

@@ -118,12 +118,14 @@ class Batch:
         from pltf.inference.algebra.on_device import DeviceAlgebra
 
         assert problem.recordings is not None
-        self._alone, self._lanes, self._device = problem, lanes, problem.recordings.device
+        device = problem.recordings.device
+        # Without recordings, which hold this batch: memory of a device must not wait for the garbage collector.
+        self._alone, self._lanes = replace(problem, recordings=None), lanes
         fixed = {a: z.expand(lanes, *z.shape).contiguous() for a, z in problem.fixed.items()}
         learns = {a: Groups((lanes, *one.shape), tuple(n + 1 for n in one.shared)) for a, one in problem.learns.items()}
-        engine, algebra = DenseLanes(cast(Any, problem.engine), lanes), DeviceAlgebra(self._device, lanes)
-        self._problem = replace(problem, engine=engine, algebra=algebra, fixed=fixed, learns=learns, recordings=None)
-        self._arrays = LaneArrays(self._device, lanes, len(IDLE), self._step)
+        engine, algebra = DenseLanes(cast(Any, problem.engine), lanes), DeviceAlgebra(device, lanes)
+        together = replace(self._alone, engine=engine, algebra=algebra, fixed=fixed, learns=learns)
+        self._arrays = LaneArrays(device, lanes, len(IDLE), partial(_step, together))
 
     @staticmethod
     def of(problem: Problem, method: Method, lanes: int) -> Batch | None:
@@ -176,7 +178,7 @@ class Batch:
         trace, before, seconds = [], 0, 0.0
         if isinstance(begin, Run):
             trace, before, seconds = list(begin.trace), len(begin.trace) - begin.n_swept, begin.seconds
-        pace, accelerated = state.pace, self._problem.trades is not None
+        pace, accelerated = state.pace, self._alone.trades is not None
         given = state.objective, trace, before, seconds, bool(state.C), accelerated
         return Lane(restart, *given, pace.eta, pace.refused, pace.trail is not None)
 
@@ -208,7 +210,7 @@ class Batch:
         of = partial(_only, free)
         E, ones, zeros = of(state.E), {a: state.E[a] * 0 + 1.0 for a in free}, {a: state.E[a] * 0 for a in free}
         trail = None
-        if self._problem.trades is not None:
+        if self._alone.trades is not None:
             known = state.pace.trail or Trail(ones, zeros, ())
             absent = ((zeros, zeros),) * (REMEMBERED - len(known.pairs))
             trail = _ordered(free, known._replace(pairs=(*absent, *known.pairs)))
@@ -216,18 +218,17 @@ class Batch:
         C, D = of(state.C or ones), of(state.D or ones)
         return Whole(E, of(state.L), C, D, of(state.counts.by_factor), means, state.counts.log_term, trail)
 
-    # -- one step of all lanes ------------------------------------------------------------------
 
-    def _step(self, now: Whole, controls: Any) -> tuple[Whole, Any]:
-        """The next proposals, and their bounds."""
-        fixed, learns = self._problem.fixed, self._problem.learns
-        means = {a: mean.reshape(learns[a].value_shape) for a, mean in now.means.items()}
-        make, given = (unchanged, ()) if now.trail is None else (_made, (now.trail, controls))
-        problem = replace(self._problem, engine=self._problem.engine.fresh())
-        new: Posteriors = completed(problem, make, {**fixed, **now.E}, now.C, now.counts, means, *given)
-        E, L, C, D, counts = (_only(now.E, part) for part in (new.E, new.L, new.C, new.D, new.counts))
-        trail = _ordered(now.E, new.trail) if new.trail is not None else None
-        return Whole(E, L, C, D, counts, _only(now.means, new.means), new.log_term, trail), new.bound
+def _step(problem: Problem, now: Whole, controls: Any) -> tuple[Whole, Any]:
+    """The next proposals of all lanes, and their bounds."""
+    fixed, learns = problem.fixed, problem.learns
+    means = {a: mean.reshape(learns[a].value_shape) for a, mean in now.means.items()}
+    make, given = (unchanged, ()) if now.trail is None else (_made, (now.trail, controls))
+    problem = replace(problem, engine=problem.engine.fresh())
+    new: Posteriors = completed(problem, make, {**fixed, **now.E}, now.C, now.counts, means, *given)
+    E, L, C, D, counts = (_only(now.E, part) for part in (new.E, new.L, new.C, new.D, new.counts))
+    trail = _ordered(now.E, new.trail) if new.trail is not None else None
+    return Whole(E, L, C, D, counts, _only(now.means, new.means), new.log_term, trail), new.bound
 
 
 def _takes(problem: Problem, lanes: int) -> bool:

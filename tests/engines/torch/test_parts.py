@@ -261,3 +261,17 @@ def test_coupled_tensors_in_memory_stay_on_the_host() -> None:
     here, device = model.fit(data, **options), model.fit(data, device=NAME, **options)
     np.testing.assert_allclose(device.bound, here.bound, rtol=1e-10)
     assert device.device == "cpu"
+
+
+def test_sums_need_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no other thread can be started, cells stay on the device until their engine ends."""
+
+    def refuse(_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    data = in_memory(cells("zero"), 2, 0)
+    task = task_of(MODELS["cp"], data, "float64")
+    engine = PartsEngine(task, data, 1, there())
+    monkeypatch.setattr(threading.Timer, "start", refuse)
+    engine.counts(factors_of(task))
+    assert kept.parts == 2

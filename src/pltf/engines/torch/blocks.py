@@ -163,6 +163,7 @@ class BlockPasses:
     def counts(
         self, factors: Mapping[str, Tensor], names: Collection[str], log: bool, key: Key = None
     ) -> tuple[dict[str, Tensor], Number]:
+        """Counts of the named factors (expected, or sampled if there is a key), and the log term or NaN."""
         if key is not None:
             return self._allocated(factors, names, Draws(self._device, key))
         tables, sums = self._tables(factors, self._task.dtype), self._zeros(self._numbers(names))

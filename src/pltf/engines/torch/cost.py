@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from pltf.devices import Device
+from pltf.engines.plan import TensorPlan
+from pltf.engines.torch import dense
+from pltf.engines.torch.blocks import CELL, budget, cells_tree
+from pltf.engines.torch.listed_memory import ListBytes, list_bytes
 from pltf.engines.ways import CLOSED_FORM, DENSE, HOLES, LISTED, MASK, OBSERVED, ONE, STORED, Task
-
-if TYPE_CHECKING:
-    from pltf.engines.plan import TensorPlan
-    from pltf.engines.torch.listed_memory import ListBytes
 
 BANDWIDTH = 4.25e12  # bytes per second of a copy
 DENSE_RATE = 1e13  # operations per second of a pass over an array, including the logarithm
@@ -58,14 +57,7 @@ def _list(task: Task, cells: int) -> float:
     """The passes over a list, for all factors."""
     if task.is_cp:
         return cells * task.rank / LISTED_RATE
-    return cells * _a_cell(task) / CHAIN_RATE
-
-
-def _a_cell(task: Task) -> int:
-    """Operations for the rate of one listed cell."""
-    from pltf.engines.torch.blocks import CELL, cells_tree
-
-    return cells_tree(task).flops({**task.sizes, CELL: 1})
+    return cells * cells_tree(task).flops({**task.sizes, CELL: 1}) / CHAIN_RATE
 
 
 def bytes_of(plan: TensorPlan, device: Device) -> int:
@@ -76,9 +68,6 @@ def bytes_of(plan: TensorPlan, device: Device) -> int:
     >>> bytes_of(plan, Device("cpu", kernels=False)) > 8 * 50 * 40 * 30
     True
     """
-    from pltf.engines.torch import dense
-    from pltf.engines.torch.listed_memory import list_bytes
-
     facts = plan.task.facts
     cells = {HOLES: facts.missing, OBSERVED: facts.observed}.get(plan.exposure.name, 0)
     array = dense.bytes_of(plan.dense, device, counts=plan.counts.name == DENSE) if plan.is_array else 0
@@ -117,8 +106,6 @@ def _largest_part(task: Task) -> Task:
 
 
 def _part_bytes(part: Task, device: Device) -> ListBytes:
-    from pltf.engines.torch.listed_memory import list_bytes
-
     return list_bytes(part, part.facts.most, device, counted=True)
 
 
@@ -128,6 +115,4 @@ def predict_bytes(device: Device, entries: int) -> int:
     >>> predict_bytes(Device("cpu", kernels=False), 10**6)
     300435456
     """
-    from pltf.engines.torch.blocks import budget
-
     return PREDICTED_ENTRY * entries + PREDICTED_BLOCKS * budget(device)

@@ -42,6 +42,7 @@ class CpPasses:
     def counts(
         self, factors: Mapping[str, Tensor], names: Collection[str], log: bool, key: Key = None
     ) -> tuple[dict[str, Tensor], Number]:
+        """Counts of the named factors (expected, or sampled if there is a key), and the log term or NaN."""
         table = self._table(factors, self._task.dtype if key is None else np.dtype(np.float64))
         wanted = [mode for mode, name in enumerate(self._factors.names) if name in names]
         # The log term always comes from the first pass, so that it does not depend on which factors are wanted. For

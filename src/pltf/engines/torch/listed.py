@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 
@@ -57,25 +57,9 @@ class TorchListedEngine:
         return self  # it has no cache
 
 
+Passes = CpPasses | BlockPasses  # over a list of cells
+
+
 def passes_over(task: Task, cells: Cells, device: Device, copies: str = ALL) -> Passes:
     """Passes with the fused kernel if it supports the task, otherwise block by block."""
     return (CpPasses if is_fused(task, device) else BlockPasses)(task, cells, device, copies)
-
-
-class Passes(Protocol):
-    """Passes over a list of cells."""
-
-    def counts(
-        self, factors: Mapping[str, Tensor], names: Collection[str], log: bool, key: Key = None
-    ) -> tuple[dict[str, Tensor], Number]:
-        """Counts of the named factors (expected, or sampled if there is a key), and the log term or NaN."""
-        ...
-
-    @property
-    def together(self) -> tuple[frozenset[str], ...]:
-        """Names of the factors whose counts come from the same draw."""
-        ...
-
-    def exposure(self, factors: Mapping[str, Tensor], of: str) -> Tensor:
-        """Delta of one factor over the cells of the list."""
-        ...

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from math import nan, prod
@@ -149,8 +149,7 @@ class Kept:
 
     def passes(self, key: Key) -> Passes | None:
         """The passes over a part, if its cells stay on the device."""
-        known = self._held.get(key)
-        return None if known is None else known[0]
+        return self._held.get(key, (None, 0))[0]
 
     def keep(self, key: Key, made: Passes, size: int, room: float) -> None:
         """Keep the cells of a part, which take ``size`` bytes, if there is room for them."""
@@ -178,7 +177,8 @@ class Kept:
         finally:
             self._timer = threading.Timer(IDLE, self.forget)
             self._timer.daemon = True
-            self._timer.start()
+            with suppress(RuntimeError):  # no thread can be started: cells stay until the engine ends
+                self._timer.start()
 
 
 kept = Kept()

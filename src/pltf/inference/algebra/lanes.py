@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pltf.devices import Device
-from pltf.inference.algebra.recording import EAGER, Tree, flattened, rebuilt, recorded
+from pltf.inference.algebra.recording import EAGER, Graphs, Tree, flattened, rebuilt, watched
 
 # (arrays, each with the lanes along its first axis, controls) -> the same of the next proposals, and their bounds
 Step = Callable[[Tree, Any], tuple[Tree, Any]]
@@ -28,8 +28,9 @@ class LaneArrays:
     def __init__(self, device: Device, lanes: int, controls: int, step: Step) -> None:
         torch, place = device.torch, device.place
         self._device, self._lanes, self._make = device, lanes, step
-        self._play: Callable[[], None] = self._step
+        self._play: Callable[[], None] | None = None  # the recorded step
         self._done = 0  # steps before they were recorded
+        self._waits = False  # for the device: such steps are not recorded
         self._form: Any = None
         self._taken = torch.zeros(lanes, dtype=torch.float64, device=place)
         self._controls = torch.zeros(controls, lanes, dtype=torch.float64, device=place)
@@ -56,11 +57,14 @@ class LaneArrays:
         torch = self._device.torch
         self._taken.copy_(torch.tensor(taken, dtype=torch.float64))
         self._controls.copy_(torch.tensor(controls, dtype=torch.float64).T)
-        if self._done == EAGER and self._device.where != "cpu":
-            with suppress(RuntimeError):  # of CUDA: a step that waits for the device stays as it is
-                self._play = recorded(self._device, self._step)
+        if self._done < EAGER:
+            _, self._waits = watched(self._step)
+        else:
+            if self._done == EAGER and not self._waits:
+                with suppress(RuntimeError):  # of CUDA
+                    self._play = Graphs(self._device).recorded(self._step)
+            (self._play or self._step)()
         self._done += 1
-        self._play()
         bounds: list[float] = self._bounds.tolist()
         return bounds
 

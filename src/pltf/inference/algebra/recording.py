@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from itertools import chain
+from math import prod
 from typing import Any
+
+import numpy as np
 
 from pltf.devices import Device
 
 EAGER = 2  # times a part is computed as usual before it is recorded: the first compiles kernels and fills caches
 MOST_ENTRIES = 1 << 22  # of the arguments: launching kernels takes less time than copying more than that
 SPARE = 1 << 28  # bytes of unused memory that PyTorch gives back before a recording takes its own
+ALIGNED = 2  # numbers: Triton compiles a kernel once more for arrays that do not begin at a multiple of 16 bytes
 
 Tree = Any  # nested mappings and tuples of tensors and numbers
 
@@ -25,9 +30,9 @@ class Recordings:
     """Recordings of the parts of one problem's iterations, by what they compute and the form of their arguments."""
 
     def __init__(self, device: Device) -> None:
-        self.device, self._lock = device, threading.Lock()
+        self.device, self._graphs, self._lock = device, Graphs(device), threading.Lock()
         self._done: dict[Hashable, int] = {}  # how often a part was computed without a recording
-        self._idle: dict[Hashable, list[Recording]] = {}
+        self._made: dict[Hashable, Recording] = {}
         self._unfit: set[Hashable] = set()  # parts that wait for the device
         self.batches: dict[int, Any] = {}  # of the problem, by their lanes
 
@@ -41,67 +46,87 @@ class Recordings:
         leaves: list[Any] = []
         form = flattened(given, leaves)
         key = key, form
-        if not self._worth(key, leaves):
+        if key in self._unfit or not _worth(leaves):
             return work(*given)
-        with self._lock:
-            idle = self._idle.setdefault(key, [])
-            recording = idle.pop() if idle else None
-        if recording is None:
-            try:
-                recording = Recording(self.device, work, leaves, form)
-            except RuntimeError:  # of CUDA: the part copies something to the host
-                self._unfit.add(key)
-                return work(*given)
-        found = recording.replay(leaves)
-        idle.append(recording)
-        return found
-
-    def _worth(self, key: Hashable, leaves: Sequence[Any]) -> bool:
-        if key in self._unfit or sum(leaf.numel() for leaf in leaves if not isinstance(leaf, float)) > MOST_ENTRIES:
-            return False
         done = self._done[key] = self._done.get(key, 0) + 1
-        return done > EAGER
+        if done <= EAGER:
+            found, waits = watched(lambda: work(*given))
+            if waits and done == EAGER:
+                self._unfit.add(key)
+            return found
+        with self._lock:
+            try:
+                if key not in self._made:
+                    self._made[key] = Recording(self._graphs, work, leaves, form)
+            except RuntimeError:  # of CUDA
+                self._unfit.add(key)
+            else:
+                return self._made[key].replay(leaves)
+        return work(*given)
+
+
+def _worth(leaves: Sequence[Any]) -> bool:
+    """Whether to record work on these arguments."""
+    arrays = [leaf for leaf in leaves if not isinstance(leaf, float)]
+    if any(isinstance(array, np.ndarray) for array in arrays):  # means of an earlier fit, in the first iteration
+        return False
+    return bool(sum(array.numel() for array in arrays) <= MOST_ENTRIES)
+
+
+def watched(work: Callable[[], Tree]) -> tuple[Tree, bool]:
+    """The result of some work, and whether it waits for the device: for a number, or for a copy to or from the host.
+
+    CUDA would break off the recording of such work, which PyTorch does not recover from: its random numbers and its
+    memory would no longer be usable as before, also outside of pltf.
+    """
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    waits = False
+
+    class Watch(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, called: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            nonlocal waits
+            found = called(*args, **(kwargs or {}))
+            if called._schema.name in _MOVES:
+                places = {one.device.type for one in (*args[:2], found) if hasattr(one, "device")} or {"cpu"}
+                waits |= places != {"cpu"} and (len(places) > 1 or not hasattr(found, "device"))
+            return found
+
+    with Watch():
+        return work(), waits
+
+
+_MOVES = ("aten::_local_scalar_dense", "aten::_to_copy", "aten::copy_")
 
 
 class Recording:
-    """Work on tensors of certain shapes, as a CUDA graph; on the host, for tests, it is computed again."""
+    """Work on tensors of certain shapes, as a CUDA graph."""
 
-    def __init__(self, device: Device, work: Callable[..., Tree], leaves: Sequence[Any], form: Hashable) -> None:
-        self._device = device
-        torch, place = device.torch, device.place
-        self._given = [torch.empty(_shape(leaf), dtype=torch.float64, device=place) for leaf in leaves]
-        self._used: Any = None  # event after the last use, which may be on another stream
+    def __init__(self, graphs: Graphs, work: Callable[..., Tree], leaves: Sequence[Any], form: Hashable) -> None:
+        self._graphs, self._torch = graphs, graphs.device.torch
+        here = {"dtype": self._torch.float64, "device": graphs.device.place}
+        self._given = [self._torch.empty(_shape(leaf), **here) for leaf in leaves]
+        self._gap = self._torch.zeros(ALIGNED - 1, **here)  # the graph reads it
 
         def again() -> None:
             found: list[Any] = []
             self._form = flattened(work(*rebuilt(form, iter(self._given))), found)
             self._shapes = [tuple(tensor.shape) for tensor in found]
-            self._flat = torch.cat([tensor.reshape(-1) for tensor in found])
+            padded = ((tensor.reshape(-1), self._gap[: -tensor.numel() % ALIGNED]) for tensor in found)
+            self._flat = self._torch.cat(list(chain.from_iterable(padded)))
 
-        if device.where == "cpu":
-            self._play: Callable[[], None] = again
-        else:
-            self._play = recorded(device, again)
+        self._play = graphs.recorded(again)
 
     def replay(self, leaves: Sequence[Any]) -> Tree:
         """The results for these arguments, in arrays of their own."""
-        if self._device.where == "cpu":
+        with self._graphs.in_turn():
             self._fill(leaves)
             self._play()
             flat = self._flat.clone()
-        else:
-            cuda = self._device.torch.cuda
-            with cuda.device(self._device.place):
-                if self._used is not None:
-                    self._used.wait()
-                self._fill(leaves)
-                self._play()
-                flat = self._flat.clone()
-                self._used = cuda.Event()
-                self._used.record()
-        sizes = [_size(shape) for shape in self._shapes]
-        parts = zip(flat.split(sizes), self._shapes, strict=True)
-        return rebuilt(self._form, (part.view(shape) for part, shape in parts))
+        sizes = [prod(shape) for shape in self._shapes]
+        parts = flat.split([size + -size % ALIGNED for size in sizes])
+        arrays = (part[:size].view(shape) for part, size, shape in zip(parts, sizes, self._shapes, strict=True))
+        return rebuilt(self._form, arrays)
 
     def _fill(self, leaves: Sequence[Any]) -> None:
         tensors, places = [], []
@@ -111,37 +136,60 @@ class Recording:
             else:
                 tensors.append(leaf)
                 places.append(place)
-        self._device.torch._foreach_copy_(places, tensors)
+        self._torch._foreach_copy_(places, tensors)
 
 
-def recorded(device: Device, work: Callable[[], None]) -> Callable[[], None]:
-    """The function that replays ``work``, which must not wait for the device."""
-    torch, place = device.torch, device.place
-    if torch.cuda.memory_reserved(place) - torch.cuda.memory_allocated(place) > SPARE:
-        torch.cuda.empty_cache()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.device(place), torch.cuda.stream(torch.cuda.Stream(place)):
-        graph.capture_begin(capture_error_mode="thread_local")
-        try:
-            work()
-        except BaseException:
-            with suppress(RuntimeError):
-                graph.capture_end()
-            raise
-        graph.capture_end()
-    replay: Callable[[], None] = graph.replay
-    return replay
+class Graphs:
+    """Records CUDA graphs, which share the memory of their temporary arrays: their replays must not overlap.
+
+    On the host, for tests, work is not recorded, but computed again.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self._stream: Any = None  # where all are recorded, because PyTorch reuses memory on the same stream only
+        self._pool: Any = None
+        self._used: Any = None  # event after the last use, which may be on another stream
+
+    def recorded(self, work: Callable[[], None]) -> Callable[[], None]:
+        """The function that replays ``work``, which must not wait for the device."""
+        if self.device.where == "cpu":
+            return work
+        torch, place = self.device.torch, self.device.place
+        if torch.cuda.memory_reserved(place) - torch.cuda.memory_allocated(place) > SPARE:
+            torch.cuda.empty_cache()
+        if self._stream is None:
+            self._stream, self._pool = torch.cuda.Stream(place), torch.cuda.graph_pool_handle()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.device(place), torch.cuda.stream(self._stream):
+            graph.capture_begin(self._pool, capture_error_mode="thread_local")
+            try:
+                work()
+            except BaseException:
+                with suppress(RuntimeError):
+                    graph.capture_end()
+                raise
+            graph.capture_end()
+        replay: Callable[[], None] = graph.replay
+        return replay
+
+    @contextmanager
+    def in_turn(self) -> Iterator[None]:
+        """Replay a graph, and use its results, after the last replay."""
+        if self.device.where == "cpu":
+            yield
+            return
+        cuda = self.device.torch.cuda
+        with cuda.device(self.device.place):
+            if self._used is not None:
+                self._used.wait()
+            yield
+            self._used = cuda.Event()
+            self._used.record()
 
 
 def _shape(leaf: Any) -> tuple[int, ...]:
     return () if isinstance(leaf, float) else tuple(leaf.shape)
-
-
-def _size(shape: Sequence[int]) -> int:
-    size = 1
-    for one in shape:
-        size *= one
-    return size
 
 
 def flattened(tree: Tree, leaves: list[Any]) -> Hashable:
