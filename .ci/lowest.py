@@ -2,8 +2,8 @@
 
     python .ci/lowest.py > constraints.txt && pip install --constraint constraints.txt '.[test-all]'
 
-What pyproject.toml declares as `name>=version` becomes `name==version`, so that a version which does not exist, or
-does not go together with the others, is an error. Dependencies of dependencies, and the tools of the tests, are free.
+`name>=version` in pyproject.toml becomes `name==version`, so that a version that does not exist, or that conflicts with
+the others, is an error. Indirect dependencies and the test tools are not pinned.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ EXTRAS = ("plot", "io", "arviz", "dask")
 
 
 def lowest(project: dict[str, object]) -> list[str]:
-    """One constraint a dependency."""
+    """One constraint for each dependency."""
     extras = project["optional-dependencies"]
     declared = [*project["dependencies"], *(one for extra in EXTRAS for one in extras[extra])]
     plain = [re.sub(r"\[.*?\]", "", one) for one in declared]  # constraints have no extras
