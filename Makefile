@@ -1,6 +1,6 @@
-# Everything is set up from here; `make help` lists the targets. Needs Python >= 3.11 and make.
+# Sets up and runs everything; `make help` lists the targets. Needs Python >= 3.11 and make.
 PYTHON ?= python3
-# Of the developers' environment. From an index with CPU builds it is small; PyPI's build for Linux brings CUDA.
+# PyTorch of the developers' environment. PyPI's build for Linux includes CUDA; builds for the CPU are much smaller.
 TORCH ?= torch==2.13.0
 VENV := .venv
 VENV_BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
@@ -9,9 +9,9 @@ TRUST := .venv-trust
 LOWEST := .venv-lowest
 MINIMAL := .venv-minimal
 PIP := -m pip --disable-pip-version-check install --quiet
-# Fits have threads of their own: more than a few processes would only wait for one another.
+# Fits use several threads, so more than a few processes would only slow each other down.
 PYTEST := -m pytest -n auto --maxprocesses 4 --dist worksteal
-# What shows quickest that a set of packages works: files, labels, the command line, results to the last digits.
+# A quick check that a set of packages works: files, labels, results to the last digits.
 SHORT := -m 'not slow' tests/data tests/io tests/store tests/notation tests/test_extras.py tests/test_package.py tests/inference/test_golden.py
 
 .PHONY: demo test test-gpu bench-gpu test-lowest test-minimal test-portable faults docs paper trust bench compare scaling coverage mutants release-check clean help
@@ -20,7 +20,7 @@ help:
 	@echo "make demo     draw a count tensor, find its order, predict its hidden cells"
 	@echo "make test     ruff, mypy, import-linter, pytest"
 	@echo "make test-lowest   pytest with the lowest versions of all dependencies (own environment; QUICK=1: some of the tests)"
-	@echo "make test-minimal  pytest without the extras: what needs none (own environment; QUICK=1: some of the tests)"
+	@echo "make test-minimal  the tests that need no extras, without extras (own environment; QUICK=1: some of the tests)"
 	@echo "make test-portable  pytest with the extras, but without PyTorch (macOS, Windows)"
 	@echo "make coverage  branch coverage of src/pltf by the tests"
 	@echo "make mutants   mutation testing of the engines and of inference, on a sample (ARGS='--sample 40 --seed 0')"
@@ -46,14 +46,14 @@ test: $(VENV)/.dev
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/python $(PYTEST) $(ARGS)
 
-# What the dependencies of dependencies say to versions as old as these is not about pltf.
+# Indirect dependencies warn about such old versions; that is not about pltf.
 test-lowest: $(LOWEST)/.test
 	PLTF_TEST_WITHOUT_TORCH=1 $(LOWEST)/bin/python $(PYTEST) -W ignore::DeprecationWarning -W ignore::FutureWarning --ignore tests/report/test_browser.py $(if $(QUICK),$(SHORT)) $(ARGS)
 
 test-minimal: $(MINIMAL)/.test
 	PLTF_TEST_MINIMAL=1 $(MINIMAL)/bin/python $(PYTEST) $(if $(QUICK),$(SHORT)) $(ARGS)
 
-# Where PyTorch and Triton have no builds for the tests.
+# For systems without builds of PyTorch and Triton.
 test-portable: $(VENV)/.plain
 	PLTF_TEST_WITHOUT_TORCH=1 $(VENV_BIN)/python $(PYTEST) --ignore tests/report/test_browser.py $(ARGS)
 
@@ -82,7 +82,7 @@ bench: $(BENCH)/.bench
 	$(BENCH)/bin/python -m benchmarks $(ARGS)
 	$(if $(ARGS),,$(BENCH)/bin/python -m benchmarks.convergence)
 
-# On a machine with CUDA, with the PyTorch and Triton that it has; what needs another absent package is left out.
+# On a machine with CUDA, with its own PyTorch and Triton; tests that need another missing package are skipped.
 test-gpu:
 	PLTF_TEST_GPU=1 PYTHONPATH=src$(if $(PYTHONPATH),:$(PYTHONPATH)) $(PYTHON) -m pytest -p no:cacheprovider --continue-on-collection-errors $(or $(ARGS),tests/test_devices.py tests/test_copies_on_device.py tests/contract tests/engines/torch tests/inference/test_golden.py tests/inference/test_entry_kernels.py tests/inference/test_recording.py tests/inference/test_batch.py tests/prediction/test_on_device.py tests/cli/test_devices.py tests/data/test_on_device.py tests/test_data_on_device.py)
 
@@ -95,7 +95,7 @@ compare: $(BENCH)/.bench
 scaling: $(BENCH)/.bench
 	$(BENCH)/bin/python -m benchmarks.scaling $(ARGS)
 
-# A Python that is too old is told so at once, and leaves nothing behind.
+# Refuses a Python that is too old before anything is created.
 define environment
 	@$(PYTHON) -c 'import sys; v = sys.version.split()[0]; sys.exit(0 if sys.version_info >= (3, 11) else f"pltf needs Python 3.11 or later, and $(PYTHON) is {v}: name another one, as in make demo PYTHON=python3.12")'
 	@test -x $(1)/bin/python || $(PYTHON) -m venv $(1)
