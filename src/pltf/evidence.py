@@ -69,7 +69,7 @@ class Evidence:
     runs: tuple[float, ...]  # estimates of the independent runs
     particles: int  # of each run
     learned: bool  # whether it is conditional on learned hyperparameters
-    seconds: float = field(compare=False)
+    seconds: float = field(compare=False)  # time of all runs
 
     @classmethod
     def of_runs(cls, runs: Sequence[float], fit: Fit, particles: int, seconds: float) -> Evidence:

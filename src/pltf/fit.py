@@ -98,7 +98,7 @@ class Fit:
     True
     """
 
-    model: Model
+    model: Model  # with the sizes of the latent indices
     method: str  # "vb", "em", "map" or "gibbs"
     objective: str  # what the trace holds: "bound" (the ELBO), "log-likelihood" or "log-posterior"
     sizes: Mapping[str, int]  # size of every index
@@ -109,15 +109,15 @@ class Fit:
     # log-likelihood of the draws
     mass: Mapping[str, Array]  # latent index -> expected counts of each component
     priors: Mapping[str, Gamma]  # with learned hyperparameters, if any
-    fixed: frozenset[str]
-    trace: Array
-    converged: bool
-    stopped: str
+    fixed: frozenset[str]  # names of the fixed factors
+    trace: Array  # the objective after each iteration
+    converged: bool  # whether the best restart met the tolerance (Gibbs: whether the chains have mixed)
+    stopped: str  # why the best restart stopped
     rows: tuple[Row, ...]
     best_restart: int
-    seed: int
-    dtype: str
-    engine: str
+    seed: int  # seed of all restarts; ``restarts`` has the seed of each
+    dtype: str  # precision of the arithmetic over cells
+    engine: str  # the engine that was used
     n_observed: Mapping[str, int]  # observed cells of each tensor
     patterns: Mapping[str, Pattern]  # which cells were observed, if this was kept
     labels: Mapping[str, Labels] = field(default_factory=dict)  # labels of the indices that have them
@@ -140,17 +140,33 @@ class Fit:
 
     @property
     def n_iter(self) -> int:
-        """Number of iterations, including those of the fit it was resumed from. A sweep is one iteration."""
+        """Number of iterations, including those of the fit it was resumed from. A sweep is one iteration.
+
+        >>> import numpy as np, pltf
+        >>> pltf.nmf(rank=2).fit(np.eye(4) + 1, tol=0, max_iter=5).n_iter
+        5
+        """
         return len(self.trace)
 
     @property
     def seconds(self) -> float:
-        """Time of all restarts, in seconds."""
+        """Time of all restarts, in seconds.
+
+        >>> import numpy as np, pltf
+        >>> pltf.nmf(rank=2).fit(np.eye(4) + 1).seconds > 0
+        True
+        """
         return sum(row.seconds for row in self.rows) + (self.sampled.seconds if self.sampled else 0.0)
 
     @property
     def factors(self) -> Mapping[str, Factor]:
-        """All factors by name: Posterior, Samples (Gibbs), or Point (fixed, or estimated by EM or MAP)."""
+        """All factors by name: Posterior, Samples (Gibbs), or Point (fixed, or estimated by EM or MAP).
+
+        >>> import numpy as np, pltf
+        >>> fit = pltf.nmf(rank=2).fit(np.ones((4, 3)), fixed={"W": np.ones((4, 2))})
+        >>> {name: type(factor).__name__ for name, factor in fit.factors.items()}
+        {'W': 'Point', 'H': 'Posterior'}
+        """
         return MappingProxyType(NamedFactors({name: self._factor(name) for name in self.model.factors}))
 
     def _factor(self, name: str) -> Factor:

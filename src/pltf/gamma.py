@@ -51,10 +51,10 @@ class Gamma:
     (1, 2)
     """
 
-    shape: ArrayLike = 0.5
-    mean: ArrayLike = 10.0
-    learn: str | None = None
-    tie: str = "factor"
+    shape: ArrayLike = 0.5  # a number, or an array that broadcasts to the factor
+    mean: ArrayLike = 10.0  # a number, or an array that broadcasts to the factor
+    learn: str | None = None  # None, "mean", "shape" or "both"
+    tie: str = "factor"  # "factor", "component" or "index:NAME"
 
     def __post_init__(self) -> None:
         self._check_learning()
@@ -104,7 +104,11 @@ class Gamma:
 
     @cached_property
     def rate(self) -> Array:
-        """A/B, the prior's part of a posterior rate."""
+        """A/B, the prior's part of a posterior rate.
+
+        >>> float(Gamma(shape=0.5, mean=10.0).rate)
+        0.05
+        """
         return np.asarray(np.asarray(self.shape, dtype=np.float64) / np.asarray(self.mean, dtype=np.float64))
 
     @cached_property
@@ -265,34 +269,65 @@ class Posterior(_Labelled):
     (3, 2)
     """
 
-    indices: tuple[str, ...]
+    indices: tuple[str, ...]  # indices of the axes
     shape: Array  # C
     scale: Array  # D
-    labels: Mapping[str, Labels] = field(default_factory=dict)
+    labels: Mapping[str, Labels] = field(default_factory=dict)  # labels of the indices that have them
 
     @property
     def mean(self) -> Array:
-        """Expected value, E = C*D."""
+        """Expected value, E = C*D.
+
+        >>> import numpy as np
+        >>> z = Posterior(("i",), np.array([2.0, 8.0]), np.array([0.5, 0.25]))
+        >>> z.mean
+        array([1., 2.])
+        """
         return self.shape * self.scale
 
     @property
     def geomean(self) -> Array:
-        """exp of the expected logarithm, L = exp(digamma(C))*D."""
+        """exp of the expected logarithm, L = exp(digamma(C))*D.
+
+        >>> import numpy as np
+        >>> z = Posterior(("i",), np.array([2.0, 8.0]), np.array([0.5, 0.25]))
+        >>> bool((z.geomean < z.mean).all())
+        True
+        """
         return geometric_mean(self.shape, self.scale)
 
     @property
     def var(self) -> Array:
-        """Variance, C*D^2."""
+        """Variance, C*D^2.
+
+        >>> import numpy as np
+        >>> z = Posterior(("i",), np.array([2.0, 8.0]), np.array([0.5, 0.25]))
+        >>> z.var
+        array([0.5, 0.5])
+        """
         return self.shape * self.scale**2
 
     def interval(self, level: float = 0.9) -> tuple[Array, Array]:
-        """Central interval that holds each entry with probability ``level``."""
+        """Central interval that holds each entry with probability ``level``.
+
+        >>> import numpy as np
+        >>> z = Posterior(("i",), np.array([2.0, 8.0]), np.array([0.5, 0.25]))
+        >>> low, high = z.interval(0.9)
+        >>> low.round(2), high.round(2)
+        (array([0.18, 1.  ]), array([2.37, 3.29]))
+        """
         tail = (1 - level_of(level)) / 2
         low, high = (special.gammaincinv(self.shape, p) * self.scale for p in (tail, 1 - tail))
         return low, high
 
     def sample(self, n: int, seed: int = 0) -> Array:
-        """``n`` independent draws, along a new first axis."""
+        """``n`` independent draws, along a new first axis.
+
+        >>> import numpy as np
+        >>> z = Posterior(("i",), np.array([2.0, 8.0]), np.array([0.5, 0.25]))
+        >>> z.sample(3, seed=0).shape
+        (3, 2)
+        """
         rng = np.random.default_rng(whole("seed", seed, 0))
         return rng.standard_gamma(self.shape, size=(whole("n", n, 1), *self.shape.shape)) * self.scale
 
@@ -311,29 +346,53 @@ class Point(_Labelled):
     pltf.errors.PltfError: this factor is a point estimate or fixed: it has no posterior shape
     """
 
-    indices: tuple[str, ...]
-    mean: Array
-    labels: Mapping[str, Labels] = field(default_factory=dict)
+    indices: tuple[str, ...]  # indices of the axes
+    mean: Array  # the value
+    labels: Mapping[str, Labels] = field(default_factory=dict)  # labels of the indices that have them
 
     @property
     def geomean(self) -> Array:
-        """The value itself."""
+        """The value itself.
+
+        >>> import numpy as np
+        >>> z = Point(("i",), np.array([1.0, 2.0]))
+        >>> z.geomean
+        array([1., 2.])
+        """
         return self.mean
 
     @property
     def var(self) -> Array:
-        """Zero."""
+        """Zero.
+
+        >>> import numpy as np
+        >>> z = Point(("i",), np.array([1.0, 2.0]))
+        >>> z.var
+        array([0., 0.])
+        """
         return np.zeros_like(self.mean)
 
     shape, scale = (_absent(part, "this factor is a point estimate or fixed") for part in ("shape", "scale"))
 
     def interval(self, level: float = 0.9) -> tuple[Array, Array]:
-        """The value twice."""
+        """The value twice.
+
+        >>> import numpy as np
+        >>> z = Point(("i",), np.array([1.0, 2.0]))
+        >>> z.interval()
+        (array([1., 2.]), array([1., 2.]))
+        """
         level_of(level)
         return self.mean, self.mean
 
     def sample(self, n: int, seed: int = 0) -> Array:
-        """The value ``n`` times, along a new first axis."""
+        """The value ``n`` times, along a new first axis.
+
+        >>> import numpy as np
+        >>> z = Point(("i",), np.array([1.0, 2.0]))
+        >>> z.sample(2).tolist()
+        [[1.0, 2.0], [1.0, 2.0]]
+        """
         return np.repeat(self.mean[None], whole("n", n, 1), axis=0)
 
 
@@ -358,18 +417,30 @@ class Samples(_Labelled):
     pltf.errors.PltfError: this factor is known by draws: it has no posterior shape
     """
 
-    indices: tuple[str, ...]
-    draws: Array
-    labels: Mapping[str, Labels] = field(default_factory=dict)
+    indices: tuple[str, ...]  # indices of the axes
+    draws: Array  # axes: chain, draw, and those of the factor
+    labels: Mapping[str, Labels] = field(default_factory=dict)  # labels of the indices that have them
 
     @cached_property
     def mean(self) -> Array:
-        """Mean of the draws."""
+        """Mean of the draws.
+
+        >>> import numpy as np
+        >>> z = Samples(("i",), np.array([[[1.0], [2.0], [3.0]]]))
+        >>> z.mean
+        array([2.])
+        """
         return np.asarray(self.draws.mean(axis=(0, 1)))
 
     @cached_property
     def geomean(self) -> Array:
-        """exp of the mean of the logarithms."""
+        """exp of the mean of the logarithms.
+
+        >>> import numpy as np
+        >>> z = Samples(("i",), np.array([[[1.0], [2.0], [3.0]]]))
+        >>> z.geomean.round(3)
+        array([1.817])
+        """
         total = np.zeros(self.draws.shape[2:])
         for chain in self.draws:
             for draw in chain:
@@ -378,13 +449,25 @@ class Samples(_Labelled):
 
     @cached_property
     def var(self) -> Array:
-        """Variance of the draws."""
+        """Variance of the draws.
+
+        >>> import numpy as np
+        >>> z = Samples(("i",), np.array([[[1.0], [2.0], [3.0]]]))
+        >>> z.var.round(3)
+        array([0.667])
+        """
         return np.asarray(self.draws.var(axis=(0, 1)))
 
     shape, scale = (_absent(part, "this factor is known by draws") for part in ("shape", "scale"))
 
     def interval(self, level: float = 0.9) -> tuple[Array, Array]:
-        """Central interval that holds each entry with probability ``level``: quantiles of the draws."""
+        """Central interval that holds each entry with probability ``level``: quantiles of the draws.
+
+        >>> import numpy as np
+        >>> z = Samples(("i",), np.array([[[1.0], [2.0], [3.0]]]))
+        >>> z.interval(0.5)
+        (array([1.5]), array([2.5]))
+        """
         tail = (1 - level_of(level)) / 2
         low, high = np.quantile(self.draws, [tail, 1 - tail], axis=(0, 1))
         return low, high
@@ -393,6 +476,11 @@ class Samples(_Labelled):
         """``n`` of the draws in random order, along a new first axis, with replacement if there are fewer.
 
         All factors of a fit return the same draws for the same seed.
+
+        >>> import numpy as np
+        >>> z = Samples(("i",), np.array([[[1.0], [2.0], [3.0]]]))
+        >>> sorted(z.sample(3).ravel().tolist())
+        [1.0, 2.0, 3.0]
         """
         flat = self.draws.reshape(-1, *self.draws.shape[2:])
         rng, n = np.random.default_rng(whole("seed", seed, 0)), whole("n", n, 1)

@@ -36,16 +36,22 @@ class Match:
     <Match along r: 2 pairs, similarity 1.000>
     """
 
-    index: str
+    index: str  # the latent index along which components are matched
     a: Array  # components of the first fit, largest first
     b: Array  # their partners in the second
     similarities: Array  # similarity of each pair, from 0 to 1
     shares_a: Array  # of the expected counts of the first fit
-    shares_b: Array
+    shares_b: Array  # of the expected counts of the second fit
 
     @property
     def similarity(self) -> float:
-        """Mean over the pairs, weighted by the counts they explain; components without a partner count as 0."""
+        """Mean over the pairs, weighted by the counts they explain; components without a partner count as 0.
+
+        >>> import numpy as np, pltf
+        >>> fit = pltf.nmf(rank=2).fit(np.eye(3) + 1)
+        >>> round(pltf.match(fit, fit).similarity, 6)
+        1.0
+        """
         return float(((self.shares_a + self.shares_b) / 2) @ self.similarities)
 
     @property

@@ -37,21 +37,41 @@ class Observation(ABC):
     @property
     @abstractmethod
     def shape(self) -> tuple[int, ...]:
-        """Sizes of the axes."""
+        """Sizes of the axes.
+
+        >>> import numpy as np, pltf
+        >>> pltf.observe(np.ones((2, 3))).shape
+        (2, 3)
+        """
 
     @property
     @abstractmethod
     def dtype_name(self) -> str:
-        """Data type of the values, as text."""
+        """Data type of the values, as text.
+
+        >>> import numpy as np, pltf
+        >>> pltf.observe(np.ones((2, 3), dtype=np.float32)).dtype_name
+        'float32'
+        """
 
     @property
     @abstractmethod
     def n_positive(self) -> int:
-        """How many observed cells are above zero."""
+        """How many observed cells are above zero.
+
+        >>> import numpy as np, pltf
+        >>> pltf.observe(np.array([[2.0, 0.0, np.nan]])).n_positive
+        1
+        """
 
     @property
     def has_missing(self) -> bool:
-        """Whether any cell is missing."""
+        """Whether any cell is missing.
+
+        >>> import numpy as np, pltf
+        >>> pltf.observe(np.array([[2.0, 0.0, np.nan]])).has_missing
+        True
+        """
         return self.n_observed < math.prod(self.shape)
 
     @abstractmethod
@@ -60,7 +80,13 @@ class Observation(ABC):
 
     @abstractmethod
     def values_at(self, cells: Coords) -> NDArray[np.float64]:
-        """The values of cells (modes, n); NaN where missing."""
+        """The values of cells (modes, n); NaN where missing.
+
+        >>> import numpy as np, pltf
+        >>> seen = pltf.observe(np.array([[2.0, 0.0, np.nan]]))
+        >>> seen.values_at(np.array([[0, 0], [0, 2]]))
+        array([ 2., nan])
+        """
 
     @abstractmethod
     def first_where(self, wrong: Callable[[NDArray[Any]], NDArray[np.bool_]]) -> tuple[tuple[int, ...], float] | None:

@@ -52,9 +52,9 @@ class Holdout:
     <CooObservation 4x4 float64: 13 of 16 cells observed, total 6>
     """
 
-    train: CooObservation | StoredObservation
+    train: CooObservation | StoredObservation  # the data to fit
     cells: NDArray[np.integer[Any]]  # (cells, modes)
-    values: NDArray[np.float64]
+    values: NDArray[np.float64]  # values of the held-out cells
 
     def __repr__(self) -> str:
         shape = "x".join(map(str, self.train.shape))

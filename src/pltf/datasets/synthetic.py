@@ -29,7 +29,7 @@ class Draw:
 
     counts: Mapping[str, NDArray[np.int64]]  # tensor -> Poisson counts
     rates: Mapping[str, Array]  # tensor -> Poisson rates of the counts
-    factors: Mapping[str, Array]
+    factors: Mapping[str, Array]  # the true factors, by name
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{name} {'x'.join(map(str, x.shape))}" for name, x in self.counts.items())

@@ -61,7 +61,7 @@ class Uclaf:
     LocFea: Array  # features of locations; the first column is the location number, not a feature
     ActAct: Array  # similarity of activities
     UserUser: Array  # similarity of users, from -1 to 1
-    labels: Mapping[str, tuple[Any, ...]]
+    labels: Mapping[str, tuple[Any, ...]]  # index -> labels of its positions
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{name} {'x'.join(map(str, getattr(self, name).shape))}" for name in self.dims)

@@ -26,10 +26,10 @@ class Sweep:
     (3, 'the callback asked to stop')
     """
 
-    restart: int
-    n_iter: int
-    bound: float
-    means: Factors
+    restart: int  # number of the restart or chain, from 0
+    n_iter: int  # iterations so far, at least 1
+    bound: float  # the objective after this iteration
+    means: Factors  # current mean of each factor, by name
 
 
 Callback = Callable[[Sweep], object]

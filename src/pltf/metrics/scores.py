@@ -72,32 +72,80 @@ class Scores:
 
     @property
     def ranking(self) -> bool:
-        """Whether AUC and average precision are among the measures."""
+        """Whether AUC and average precision are among the measures.
+
+        >>> import numpy as np, pltf, pltf.metrics
+        >>> X = np.random.default_rng(0).poisson(np.outer([9, 1, 5, 2], [3, 0.1, 1, 0.5]))
+        >>> mask = pltf.holdout(X, 0.4, seed=1)
+        >>> scores = pltf.metrics.score(pltf.nmf(rank=1).fit(X, mask=mask), X, ~mask)
+        >>> scores.ranking
+        True
+        """
         return "auc" in self.table.index
 
     @property
     def auc(self) -> float:
-        """Area under the ROC curve: probability that a non-zero has a larger expected count than a zero."""
+        """Area under the ROC curve: probability that a non-zero has a larger expected count than a zero.
+
+        >>> import numpy as np, pltf, pltf.metrics
+        >>> X = np.random.default_rng(0).poisson(np.outer([9, 1, 5, 2], [3, 0.1, 1, 0.5]))
+        >>> mask = pltf.holdout(X, 0.4, seed=1)
+        >>> scores = pltf.metrics.score(pltf.nmf(rank=1).fit(X, mask=mask), X, ~mask)
+        >>> 0.5 < scores.auc <= 1
+        True
+        """
         return self._value("auc")
 
     @property
     def average_precision(self) -> float:
-        """Area under the precision-recall curve."""
+        """Area under the precision-recall curve.
+
+        >>> import numpy as np, pltf, pltf.metrics
+        >>> X = np.random.default_rng(0).poisson(np.outer([9, 1, 5, 2], [3, 0.1, 1, 0.5]))
+        >>> mask = pltf.holdout(X, 0.4, seed=1)
+        >>> scores = pltf.metrics.score(pltf.nmf(rank=1).fit(X, mask=mask), X, ~mask)
+        >>> 0.5 < scores.average_precision <= 1
+        True
+        """
         return self._value("average_precision")
 
     @property
     def log_likelihood(self) -> float:
-        """Mean posterior predictive log-probability of the values of the cells, in nats."""
+        """Mean posterior predictive log-probability of the values of the cells, in nats.
+
+        >>> import numpy as np, pltf, pltf.metrics
+        >>> X = np.random.default_rng(0).poisson(np.outer([9, 1, 5, 2], [3, 0.1, 1, 0.5]))
+        >>> mask = pltf.holdout(X, 0.4, seed=1)
+        >>> scores = pltf.metrics.score(pltf.nmf(rank=1).fit(X, mask=mask), X, ~mask)
+        >>> scores.log_likelihood < 0
+        True
+        """
         return self._value("log_likelihood")
 
     @property
     def deviance(self) -> float:
-        """Mean Poisson deviance of the expected counts."""
+        """Mean Poisson deviance of the expected counts.
+
+        >>> import numpy as np, pltf, pltf.metrics
+        >>> X = np.random.default_rng(0).poisson(np.outer([9, 1, 5, 2], [3, 0.1, 1, 0.5]))
+        >>> mask = pltf.holdout(X, 0.4, seed=1)
+        >>> scores = pltf.metrics.score(pltf.nmf(rank=1).fit(X, mask=mask), X, ~mask)
+        >>> scores.deviance > 0
+        True
+        """
         return self._value("deviance")
 
     @property
     def rmse(self) -> float:
-        """Root of the mean squared error of the expected counts."""
+        """Root of the mean squared error of the expected counts.
+
+        >>> import numpy as np, pltf, pltf.metrics
+        >>> X = np.random.default_rng(0).poisson(np.outer([9, 1, 5, 2], [3, 0.1, 1, 0.5]))
+        >>> mask = pltf.holdout(X, 0.4, seed=1)
+        >>> scores = pltf.metrics.score(pltf.nmf(rank=1).fit(X, mask=mask), X, ~mask)
+        >>> scores.rmse > 0
+        True
+        """
         return self._value("rmse")
 
     @property
@@ -106,6 +154,13 @@ class Scores:
 
         If nearly all cells are zeros, the log-likelihood mostly measures how rare non-zeros are, and AUC measures which
         cells they are. AUC is also the headline if zeros were sampled, which changes the log-likelihood.
+
+        >>> import numpy as np, pltf, pltf.metrics
+        >>> X = np.random.default_rng(0).poisson(np.outer([9, 1, 5, 2], [3, 0.1, 1, 0.5]))
+        >>> mask = pltf.holdout(X, 0.4, seed=1)
+        >>> scores = pltf.metrics.score(pltf.nmf(rank=1).fit(X, mask=mask), X, ~mask)
+        >>> scores.headline
+        'log_likelihood'
         """
         mostly_zeros = self.sampled or 2 * np.count_nonzero(self.values) <= self.values.size
         return "auc" if self.ranking and mostly_zeros else "log_likelihood"
@@ -116,6 +171,13 @@ class Scores:
 
         It is significant if the bootstrap interval of the difference (``lead``) excludes zero. Without intervals
         (``resamples=0``) the sign of the difference decides.
+
+        >>> import numpy as np, pltf, pltf.metrics
+        >>> X = np.random.default_rng(0).poisson(np.outer([9, 1, 5, 2], [3, 0.1, 1, 0.5]))
+        >>> mask = pltf.holdout(X, 0.4, seed=1)
+        >>> scores = pltf.metrics.score(pltf.nmf(rank=1).fit(X, mask=mask), X, ~mask)
+        >>> print(scores.beats_popularity)  # too few cells to tell
+        None
         """
         value, low, high = self.lead.loc[self.headline, ["value", "low", "high"]]
         low, high = (value, value) if np.isnan(low) else (low, high)

@@ -61,22 +61,42 @@ class Model:
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        """Sizes of the latent indices, in order of appearance."""
+        """Sizes of the latent indices, in order of appearance.
+
+        >>> import pltf
+        >>> dict(pltf.tucker(ranks=(3, 2, 2)).sizes)
+        {'p': 3, 'q': 2, 'r': 2}
+        """
         return MappingProxyType(dict(self._sizes))
 
     @property
     def factors(self) -> Mapping[str, tuple[str, ...]]:
-        """Indices of every factor; factors are in the order in which an iteration updates them."""
+        """Indices of every factor; factors are in the order in which an iteration updates them.
+
+        >>> import pltf
+        >>> dict(pltf.nmf(rank=2).factors)
+        {'W': ('i', 'r'), 'H': ('r', 'j')}
+        """
         return MappingProxyType({t.name: t.indices for e in self.equations for t in e.factors})
 
     @property
     def observed(self) -> Mapping[str, tuple[str, ...]]:
-        """Indices of every observed tensor."""
+        """Indices of every observed tensor.
+
+        >>> import pltf
+        >>> dict(pltf.Model("X[i,j] = A[i,r] * B[j,r]; Y[j,k] = B[j,r] * C[k,r]", r=2).observed)
+        {'X': ('i', 'j'), 'Y': ('j', 'k')}
+        """
         return MappingProxyType({e.output.name: e.output.indices for e in self.equations})
 
     @property
     def text(self) -> str:
-        """The equations in full, one per line."""
+        """The equations in full, one per line.
+
+        >>> import pltf
+        >>> pltf.Model("ir,jr->ij", r=2).text
+        'X[i,j] = Z1[i,r] * Z2[j,r]'
+        """
         return "\n".join(map(str, self.equations))
 
     def resized(self, /, **sizes: int) -> Model:

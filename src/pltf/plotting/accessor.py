@@ -31,7 +31,13 @@ class FitPlots:
         self._fit = fit
 
     def __call__(self, kind: str = "components", **options: Any) -> Any:
-        """A figure by its name, with the options of the method."""
+        """A figure by its name, with the options of the method.
+
+        >>> import matplotlib; matplotlib.use("agg")
+        >>> import numpy as np, pltf
+        >>> pltf.nmf(rank=2).fit(np.eye(3) + 1).plot("components").get_title()
+        'components'
+        """
         return getattr(self, choice("kind", kind, KINDS))(**options)
 
     def components(self, ax: Any = None, *, index: str | None = None, top: int = 3) -> Any:

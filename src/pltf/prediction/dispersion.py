@@ -30,15 +30,15 @@ class Dispersion:
     Poisson: there are too few cells
     """
 
-    size: float | Array = math.inf
-    index: str | None = None
-    zeros: float = 0.0
-    power: float = 0.0
-    cells: int = 0
-    factor: float = math.nan
-    note: str = ""
-    strays: float = 0.0
-    typical: float = 1.0
+    size: float | Array = math.inf  # infinite for Poisson counts
+    index: str | None = None  # index along which ``size`` differs
+    zeros: float = 0.0  # share of excess zeros
+    power: float = 0.0  # 0: negative binomial
+    cells: int = 0  # number of held-out cells it was estimated from
+    factor: float = math.nan  # variance of these cells relative to Poisson counts
+    note: str = ""  # why there is no estimate
+    strays: float = 0.0  # share of outliers
+    typical: float = 1.0  # mean of outliers
 
     @property
     def is_poisson(self) -> bool:

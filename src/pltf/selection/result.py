@@ -47,11 +47,11 @@ class Selection:
 
     outcomes: tuple[Outcome, ...]  # results of every candidate with a run, in the order of the grid
     winner: Outcome
-    best_fit: Fit
+    best_fit: Fit  # the best candidate, fitted to all data
     best: Label  # {"r": 7}; with "model" and "prior" where there were several
     edges: Mapping[str, str]  # indices whose best size is the "smallest" or "largest" tried
     failures: tuple[Mapping[str, Any], ...]  # failed candidates, each with its "error"
-    interrupted: bool
+    interrupted: bool  # whether Ctrl-C ended the search early
     n_candidates: int
     unsettled: int  # number of runs that did not converge
     seed: int
@@ -124,7 +124,12 @@ class Selection:
 
     @property
     def by_hidden_cells(self) -> bool:
-        """Whether held-out cells chose, not the ELBO."""
+        """Whether held-out cells chose, not the ELBO.
+
+        >>> import numpy as np, pltf
+        >>> pltf.select(pltf.nmf(rank=1), np.eye(6) + 1, r=[1, 2], restarts=2, criterion="bound").by_hidden_cells
+        False
+        """
         return self.criterion != "bound"
 
     @cached_property
