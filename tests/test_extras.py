@@ -94,3 +94,11 @@ def test_the_command_line(fit: pltf.Fit, tmp_path: Path) -> None:
     top = here("predict", tmp_path / "run.nc", "--top", 1, "--among", "all", "-o", tmp_path / "top.parquet")
     assert top.refusal == "Parquet requires pyarrow: pip install 'pltf[io]'"
     assert [one.name for one in tmp_path.iterdir()] == ["run.nc"]
+
+
+@pytest.mark.slow
+def test_the_demo_without_a_report(tmp_path: Path) -> None:
+    done = here("demo", tmp_path / "demo")
+    assert done.code == 0, done
+    assert done.out.endswith("There is no report: reports need jinja2: pip install 'pltf[plot]'\n")
+    assert sorted(file.name for file in (tmp_path / "demo").iterdir()) == ["events.csv", "run.nc", "search.nc"]

@@ -664,9 +664,10 @@ def prepare(
 
 
 def demo(tell: Teller, folder: Path, force: bool) -> int:
-    """Run every step on generated events."""
+    """Run every step on generated events; without the extra for reports, all other steps."""
     from pltf.cli.data import demo_events
     from pltf.cli.main import run
+    from pltf.report.page import need_jinja
 
     if folder.exists() and not folder.is_dir():
         raise PltfError(f"{folder} is a file, and the demo needs a folder")
@@ -683,8 +684,14 @@ def demo(tell: Teller, folder: Path, force: bool) -> int:
         ["fit", events, *index, "--cp", "3", "--restarts", "5", "--holdout", "0.2", "-o", saved],
         ["score", saved],
         ["predict", saved, "--top", "5", "--among", "missing"],
-        ["report", saved, "-o", page],
     ]
+    end = f"Open {page} in a browser."
+    try:
+        need_jinja()
+        steps.append(["report", saved, "-o", page])
+    except PltfError as lack:
+        files.pop()
+        end = f"There is no report: {lack}"
     for step in steps:
         tell.say("", f"\n$ {shlex.join(['pltf', *step])}")
         replaces = ["--force"] if force and "-o" in step else []
@@ -692,7 +699,7 @@ def demo(tell: Teller, folder: Path, force: bool) -> int:
         if code:
             return code
     tell.know(saved=[str(file) for file in files])
-    tell.say("", f"\nOpen {page} in a browser.")
+    tell.say("", f"\n{end}")
     return 0
 
 

@@ -87,7 +87,7 @@ def text_of(
         raise PltfError(f"{py:title} must be a text or None, got {brief(title)}")
     _check_scores(fit, scores)
     top, progress = whole("top", top, 1), flag("progress", progress)
-    _need_jinja()
+    need_jinja()
     return page(fit, found, title, scores, top, progress)
 
 
@@ -124,7 +124,8 @@ def _file(path: Any) -> Path:
     return where
 
 
-def _need_jinja() -> None:
+def need_jinja() -> None:
+    """Raise an error if no report can be written."""
     try:
         import jinja2  # noqa: F401
     except ModuleNotFoundError:
