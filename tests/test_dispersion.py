@@ -94,6 +94,54 @@ def test_a_single_odd_cell_is_no_dispersion() -> None:
     assert estimate(replace(known(mean, 1.0), x=x)).is_poisson
 
 
+def rates_far_off(seed: int, off: int) -> HeldBack:
+    """Poisson counts of 200 cells, some of which have a rate that is wrong by a factor of up to 10,000."""
+    rng = np.random.default_rng(seed)
+    mean = rng.gamma(0.5, 20.0, 200)
+    x = rng.poisson(mean).astype(float)
+    mean[:off] = np.geomspace(3e4, 300.0, off)
+    return HeldBack(np.arange(200)[None], x, np.ones(200), mean, np.zeros(200))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rates_that_are_far_off_are_not_poisson(seed: int) -> None:
+    """A few of them make the standard error of the gain as large as the gain."""
+    held = rates_far_off(seed, 8)
+    assert not held.prefers(estimating._most_likely(held, Dispersion(1.0), ("size",)), Dispersion())
+    assert not estimate(held).is_poisson
+    assert estimate(rates_far_off(seed, 2)).is_poisson
+
+
+def test_a_cell_in_several_folds_is_one_cell() -> None:
+    held = rates_far_off(0, 2)
+    assert estimate(estimating.together([held] * 4)).is_poisson
+
+
+def test_an_odd_cell_does_not_hide_what_others_show() -> None:
+    held = known(rates(0), 2.0)
+    x = held.x.copy()
+    x[7] = 1e6
+    assert not estimate(replace(held, x=x)).is_poisson
+
+
+@pytest.mark.parametrize("cells", [40, 200])
+def test_few_poisson_counts_stay_poisson(cells: int) -> None:
+    found = []
+    for seed, mean in itertools.product(range(50), (0.5, 5.0, 500.0)):
+        rng = np.random.default_rng(seed)
+        rate = rng.gamma(0.5, 2 * mean, cells)
+        x = rng.poisson(rate).astype(float)
+        found.append(estimate(HeldBack(np.arange(cells)[None], x, np.ones(cells), rate, np.zeros(cells))))
+    assert sum(one.is_poisson for one in found) >= 147  # of 150
+
+
+def test_factors_in_the_thousands_are_said_in_words() -> None:
+    found = Dispersion(0.002, cells=200, factor=2e18)
+    for text in (str(found), found.brief):
+        assert "over 1,000 times more" in text
+        assert "the model does not describe them well, or a few cells are far off" in text
+
+
 def test_sizes_along_an_index_are_recovered_and_shrunk() -> None:
     mean = np.full((30, 400), 5.0)
     truth = np.where(np.arange(30) < 15, 0.5, 8.0)

@@ -40,6 +40,7 @@ FEWEST_ZEROS = 1e-3  # extra ones, of all cells
 MOST_STRAYS, LEAST_TYPICAL = 0.2, 0.1  # their share, and their mean above one
 GRID, REACH = 41, 4.0  # number of sizes tried along an index, and range of their logarithms around the common one
 SURE = 2.0  # standard errors by which a noise model with more parameters must be better
+MOST_ODD, SHARE_OF_ODD = 4, 0.01  # cells that are no sign of dispersion however odd: their number and share
 _TINY = float(np.finfo(np.float64).tiny)
 
 Refit = Callable[[Mapping[str, Observation]], Fit | None]  # refit to other data; None if interrupted
@@ -121,7 +122,7 @@ def _held_back(
 ) -> dict[str, HeldBack] | None:
     """Held-out cells with the rates of fits to the other cells; None if a fit was interrupted.
 
-    With few held-out non-zeros, several folds are used: a few dozen counts are not enough.
+    With few held-out non-zeros, several folds are used: a few dozen counts are not enough. A cell may be in several.
     """
     folds: list[dict[str, HeldBack]] = []
     fewest = min(int(np.count_nonzero(one.x)) for one in hidden.values())
@@ -161,7 +162,7 @@ class Hidden:
 
 
 def _hide(seen: Observation, fold: int = 0, most: float = SHARE) -> Hidden:
-    """Hold out cells: the same share of zeros and of non-zeros, as long as they can be listed. Folds are disjoint."""
+    """Hold out cells: the same share of zeros and of non-zeros, as long as they can be listed."""
     positive, zeros = seen.n_positive, seen.n_observed - seen.n_positive
     share: float = min(most, MOST_POSITIVE / positive)
     n_zeros = round(share * min(zeros, 10**300))
@@ -260,10 +261,37 @@ class HeldBack:
         If a parameter is not needed, it is on the boundary, and twice the gain is zero or chi-square distributed with
         probability 1/2 each: the BIC of n cells is then wrong with probability less than 1 / sqrt(n).
         """
-        gain = self.weight * (self.log_prob(richer) - self.log_prob(plain))
+        gain = self._gain(richer, plain)
         error = math.sqrt(gain.size) * float(np.std(gain))
         more = _parameters(richer) - _parameters(plain)
         return more > 0 and bool(gain.sum() > max(0.5 * more * math.log(gain.size), SURE * error))
+
+    def _gain(self, richer: Dispersion, plain: Dispersion) -> Array:
+        """By how much each cell prefers a noise model, in nats; a cell may be in several folds."""
+        return np.bincount(self._which, self.weight * (self.log_prob(richer) - self.log_prob(plain)))
+
+    @cached_property
+    def _which(self) -> NDArray[np.intp]:
+        """Numbers of the distinct cells."""
+        return np.unique(self.cells, axis=1, return_inverse=True)[1].reshape(-1)
+
+    def without_odd(self, found: Dispersion) -> HeldBack:
+        """The cells without the few that prefer a noise model most to Poisson."""
+        gain = self._gain(found, Dispersion())
+        few = min(MOST_ODD, math.ceil(SHARE_OF_ODD * gain.size))
+        usual = np.isin(self._which, np.argsort(gain)[:-few])
+        parts = (self.cells, self.x, self.weight, self.mean, self.variance)
+        return HeldBack(*(part[..., usual] for part in parts))
+
+    def refutes_poisson(self, found: Dispersion) -> bool:
+        """Whether a noise model fitted to the cells is clearly better than Poisson.
+
+        The chance of Poisson counts that another model is better by g nats is at most exp(-g). Where the gain of all
+        cells is just significant, its standard error is the root of twice the gain, so ``SURE`` standard errors are
+        ``2 * SURE**2`` nats.
+        """
+        gain = float(self._gain(found, Dispersion()).sum())
+        return gain > max(0.5 * _parameters(found) * math.log(self.x.size), 2 * SURE**2)
 
     def factor(self, found: Dispersion, along: Along | None) -> float:
         """Variance relative to Poisson counts with the same rates, both summed over the cells."""
@@ -296,7 +324,7 @@ def estimate(held: HeldBack, along: Along | None = None) -> Dispersion:
     found, tried = Dispersion(), Dispersion(1.0)
     for free in (("size",), ("size", "power"), ("size", "power", "zeros")):
         tried = _most_likely(held, tried, free)
-        if held.prefers(tried, found):
+        if held.prefers(tried, found) or (found.is_poisson and _varies_without_odd(held, tried, free)):
             found = tried
     if not found.is_poisson:
         found = _with_strays(held, found)
@@ -305,6 +333,17 @@ def estimate(held: HeldBack, along: Along | None = None) -> Dispersion:
         common = replace(found, zeros=0.0)
         found = replace(common, size=_sizes_along(held, axis, length, common), index=index)
     return replace(found, cells=held.x.size, factor=held.factor(found, along))
+
+
+def _varies_without_odd(held: HeldBack, tried: Dispersion, free: tuple[str, ...]) -> bool:
+    """Whether the cells vary more than Poisson even without a few odd ones.
+
+    If a few cells are far off, the standard error of the gain is as large as the gain, so it cannot tell.
+    """
+    if not held.refutes_poisson(tried):
+        return False
+    usual = held.without_odd(tried)
+    return usual.refutes_poisson(_most_likely(usual, tried, free))
 
 
 def _with_strays(held: HeldBack, plain: Dispersion) -> Dispersion:

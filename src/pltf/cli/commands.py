@@ -745,7 +745,7 @@ def _tell_fit(tell: Teller, fitted: Fit) -> None:
     ended = f"after {fitted.n_iter} iterations, {state}; {fitted.seconds:.1f} s"
     tell.say(shown_objective(fitted.objective), f"{fitted.bound:.6f} {ended}")
     for name, found in fitted.dispersion.items():
-        tell.say("counts", f"{f'{name}: ' if len(fitted.dispersion) > 1 else ''}{found}")
+        tell.say("counts", f"{f'{name}: ' if len(fitted.dispersion) > 1 else ''}{found.brief}")
     _tell_components(tell, fitted)
     _know_fit(tell, fitted)
 

@@ -10,6 +10,8 @@ import numpy as np
 from pltf.gamma import Array
 from pltf.prediction.noise import NegativeBinomial, Noise, Poisson, Strays, ZeroInflated
 
+WELL_DESCRIBED = 1000.0  # factor above which the rates are wrong rather than the counts variable
+
 
 @dataclass(frozen=True, eq=False)
 class Dispersion:
@@ -24,6 +26,8 @@ class Dispersion:
 
     >>> print(Dispersion(0.5, cells=4200, factor=41.3))
     counts vary 41 times more than Poisson allows (size 0.5, from 4,200 held-out cells)
+    >>> print(Dispersion(0.002, cells=4200, factor=5e6))  # doctest: +ELLIPSIS
+    counts vary over 1,000 times more than Poisson allows: the model does not describe them well, or ...
     >>> print(Dispersion(cells=4200))
     no more variance than Poisson (from 4,200 held-out cells)
     >>> print(Dispersion(note="there are too few cells"))
@@ -88,7 +92,28 @@ class Dispersion:
         if self.is_poisson:
             return f"no more variance than Poisson ({source})"
         times = "" if math.isnan(self.factor) else f" {_times(self.factor)} times"
-        return f"counts vary{times} more than Poisson allows ({self._size()}{self._others()}, {source})"
+        doubt = f": {self._doubt}" if self._doubt else ""
+        return f"counts vary{times} more than Poisson allows{doubt} ({self._size()}{self._others()}, {source})"
+
+    @property
+    def brief(self) -> str:
+        """The same without the parameters.
+
+        >>> Dispersion(0.5, cells=4200, factor=41.3).brief
+        '41 times more variance than Poisson; intervals allow for it'
+        """
+        if self.note:
+            return str(self)
+        if self.is_poisson:
+            return "no more variance than Poisson"
+        times = "" if math.isnan(self.factor) else f"{_times(self.factor)} times "
+        return f"{times}more variance than Poisson{f': {self._doubt}' if self._doubt else '; intervals allow for it'}"
+
+    @property
+    def _doubt(self) -> str:
+        """A warning, if counts are so far from their rates that the rates must be wrong."""
+        wrong = "the model does not describe them well, or a few cells are far off"
+        return wrong if self.factor > WELL_DESCRIBED else ""
 
     def _size(self) -> str:
         rate = f" * rate^{self.power:.2g}" if self.power else ""
@@ -103,4 +128,6 @@ class Dispersion:
 
 def _times(factor: float) -> str:
     """A factor with a readable number of digits."""
+    if factor > WELL_DESCRIBED:
+        return f"over {WELL_DESCRIBED:,.0f}"
     return f"{factor:.1f}" if factor < 10 else f"{factor:,.0f}"
