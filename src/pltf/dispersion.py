@@ -268,7 +268,8 @@ class HeldBack:
 
     def _gain(self, richer: Dispersion, plain: Dispersion) -> Array:
         """By how much each cell prefers a noise model, in nats; a cell may be in several folds."""
-        return np.bincount(self._which, self.weight * (self.log_prob(richer) - self.log_prob(plain)))
+        gain = self.weight * (self.log_prob(richer) - self.log_prob(plain))
+        return np.asarray(np.bincount(self._which, gain), dtype=np.float64)
 
     @cached_property
     def _which(self) -> NDArray[np.intp]:
@@ -280,8 +281,8 @@ class HeldBack:
         gain = self._gain(found, Dispersion())
         few = min(MOST_ODD, math.ceil(SHARE_OF_ODD * gain.size))
         usual = np.isin(self._which, np.argsort(gain)[:-few])
-        parts = (self.cells, self.x, self.weight, self.mean, self.variance)
-        return HeldBack(*(part[..., usual] for part in parts))
+        x, weight, mean, variance = (one[usual] for one in (self.x, self.weight, self.mean, self.variance))
+        return HeldBack(self.cells[:, usual], x, weight, mean, variance)
 
     def refutes_poisson(self, found: Dispersion) -> bool:
         """Whether a noise model fitted to the cells is clearly better than Poisson.
