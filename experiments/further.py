@@ -257,10 +257,10 @@ def beside_others(saved: Saved) -> str:
     return page(
         prose("""
             Everything that was run on hidden links. *Popularity, smoothed* adds one observed and one expected link to
-            each user, location and activity, as `pltf.metrics` does; *plain* is the bare product of the observed means,
-            in which most cells tie at zero. Rows in italics were measured before, on ten other masks, and not rerun
-            here. One cell in a hundred is a link, so AUC mostly depends on cells that are unlikely to be links; average
-            precision (AP) measures the top of the list.
+            each user, location and activity, as `pltf.metrics` does, but does not allow for missing cells, as it does
+            now; *plain* is the bare product of the observed means, in which most cells tie at zero. Rows in italics
+            were measured before, on ten other masks, and not rerun here. One cell in a hundred is a link, so AUC mostly
+            depends on cells that are unlikely to be links; average precision (AP) measures the top of the list.
             """),
         table(("", *(f"AUC, {name}" for name in LEVEL_NAMES), *(f"AP, {name}" for name in LEVEL_NAMES)), rows),
         "Targets for AUC at 40/60/80 % missing, set beforehand:",

@@ -53,7 +53,8 @@ def _opening(saved: Saved) -> str:
             distribution that the held-back cells support: a negative binomial (for links, a Bernoulli probability) with
             its own scale, power, floor and dispersion. So they are judged by how well they predict, not by a likelihood
             that they do not claim. *Popularity* is the product-of-marginals baseline: it knows how active each row and
-            column is, and nothing else.
+            column is, and nothing else. Its figures here are of an older version, which was weaker: it did not allow
+            for the cells that a row or column is missing.
             """),
         table(("goal", "wanted", "reached", "met"), rows) if rows else "",
         _missed(saved),
