@@ -173,8 +173,7 @@ def test_the_table_holds_the_measures() -> None:
         assert getattr(scores, measure) == pytest.approx(value, rel=1e-10)
     lines = repr(scores).split("\n")
     assert lines[0] == f"<Scores of {x.size} cells, {(x > 0).sum()} of them above zero; 90% intervals"
-    assert [line.split()[0] for line in lines[1:-2]] == MEASURES
-    assert lines[-2].startswith("  90% intervals of the rate contain ")
+    assert [line.split()[0] for line in lines[1:-1]] == MEASURES
     assert lines[-1].startswith("  90% intervals of the count contain ")
 
 
@@ -481,7 +480,7 @@ def test_cells_of_any_kind_without_ranking(cells: Any) -> None:
         assert (scores.table[f"{before}low"] <= scores.table[value] + 1e-12).all()
         assert (scores.table[value] <= scores.table[f"{before}high"] + 1e-12).all()
     assert scores.calibration["cells"].sum() == x.size
-    assert [line.split()[0] for line in repr(scores).split("\n")[1:-2]] == MEASURES[2:]
+    assert [line.split()[0] for line in repr(scores).split("\n")[1:-1]] == MEASURES[2:]
     assert not scores.ranking
 
 
@@ -709,7 +708,8 @@ def _scores_of_means(x: Array, means: Array, popularity: Array) -> metrics.Score
     fitted, simple = (Judged(x, one, stats.poisson.logpmf(x, one)) for one in (means, popularity))
     table, lead = _tables(fitted, simple, 50, 0.9, 0, progress=False)
     empty = pd.DataFrame()
-    return metrics.Scores(table, empty, empty, x, means, popularity, 0.9, empty, lead)
+    by_cell = fitted.lead_by_cell(simple)
+    return metrics.Scores(table, empty, empty, x, means, popularity, 0.9, empty, lead, lead_by_cell=by_cell)
 
 
 def test_the_verdict_says_which_of_two_predictions_is_better() -> None:
@@ -738,7 +738,54 @@ def test_where_most_cells_are_zeros_auc_comes_first() -> None:
     assert half.headline == "log_likelihood"
     assert replace(half, sampled=True).headline == "auc"
     assert scores.beats_popularity
+    assert scores.verdict().startswith("Mixed: the AUC is ")
     assert "but the log-likelihood is worse" in scores.verdict()
+
+
+def test_a_ranking_worse_than_guessing_is_not_called_better() -> None:
+    rng = np.random.default_rng(2)
+    x = rng.poisson(rng.gamma(0.2, 0.5, 2000)).astype(float)
+    wrong, worse = 0.5 / (1 + x) + 0.3 * rng.random(2000), 0.5 / (1 + x)
+    scores = _scores_of_means(x, wrong, worse)
+    assert scores.beats_popularity
+    assert scores.auc < 0.5
+    assert re.fullmatch(
+        r"Worse than chance: the AUC is 0\.\d+ \(popularity .*\).*; 0\.5 is guessing\.", scores.verdict()
+    )
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+def test_a_few_impossible_predictions_are_not_within_chance(zeros: bool) -> None:
+    """They lose hundreds of nats, but half of all bootstrap samples are without them."""
+    rng = np.random.default_rng(0)
+    rate = rng.gamma(2.0, 0.3 if zeros else 20.0, 52)
+    rate[0] = 0.01
+    x = rng.poisson(rate).astype(float)
+    wild = rate.copy()
+    wild[1] += 500.0
+    scores = _scores_of_means(x, wild, np.full(52, rate.mean()) if zeros else rate * rng.gamma(10.0, 0.1, 52))
+    assert scores.headline == ("auc" if zeros else "log_likelihood")
+    assert "worse" in scores.verdict().lower()
+    assert "because of a few cells" in scores.verdict()
+    assert "within chance" not in scores.verdict()
+
+
+def test_scores_tell_which_predictions_the_data_do_not_support() -> None:
+    train = np.full((12, 12), np.nan)
+    train[:11] = np.random.default_rng(0).poisson(5.0, (11, 12))  # nothing is known of the last row
+    full = np.where(np.isnan(train), 5.0, train)
+    train[0, :4] = np.nan
+    fit = pltf.nmf(rank=1).fit(train)
+    cells = np.argwhere(np.isnan(train))
+    scores = pltf.metrics.score(fit, full, cells, ranking=False, resamples=20)
+    assert scores.supported is not None
+    assert scores.supported.tolist() == [True] * 4 + [False] * 12
+    alone = pltf.metrics.score(fit, np.where(np.isnan(train), full, train), cells[:4], ranking=False, resamples=0)
+    assert scores.of_supported is not None
+    assert scores.of_supported.loc["log_likelihood", "value"] == pytest.approx(alone.log_likelihood, rel=0.1)
+    assert "do not support the predictions of 12 of these 16 cells: without them" in scores.support_note
+    assert scores.support_note in repr(scores)
+    assert not alone.support_note
 
 
 def test_cells_hidden_from_one_of_several_tensors() -> None:

@@ -71,6 +71,7 @@ if TYPE_CHECKING:
 
     from pltf.cli.tables import Table
     from pltf.engines.plan import Plan
+    from pltf.metrics import Scores
 
 MOST_SHOWN = 12  # components in a listing
 PLANNED_CELLS = 100_000  # predictions whose memory is estimated
@@ -453,6 +454,7 @@ def score(
         tell.say("", "  no AUC and average precision: they need both zeros and non-zeros")
     tell.say("", f"  {scores.verdict()}")
     tell.know(of=name, verdict=scores.verdict(), beats_popularity=scores.beats_popularity)
+    _know_support(tell, scores)
     rows = {str(name): row for name, row in scores.table.to_dict("index").items()}
     tell.know(cells=scores.values.size, above_zero=int((scores.values > 0).sum()), level=level, scores=rows)
     tell.know(calibration=scores.calibration.to_dict("records"))
@@ -771,7 +773,17 @@ def _tell_verdict(tell: Teller, fitted: Fit, held: HeldOut, train: Mapping[str, 
             return
     some = f" (of {MOST_JUDGED:,} held-out cells)" if len(held.values) == MOST_JUDGED else ""
     tell.say("score", f"{scores.verdict()}{some}")
+    if scores.support_note:
+        tell.say("", f"{'':<12} {scores.support_note}")
     tell.know(verdict=scores.verdict(), beats_popularity=scores.beats_popularity)
+    _know_support(tell, scores)
+
+
+def _know_support(tell: Teller, scores: Scores) -> None:
+    """The number of cells whose predictions the data do not support, and the scores of the others."""
+    loose = 0 if scores.supported is None else int((~scores.supported).sum())
+    alone = None if scores.of_supported is None else scores.of_supported.to_dict("index")
+    tell.know(unsupported=loose, scores_of_supported=alone)
 
 
 def _know_fit(tell: Teller, fitted: Fit) -> None:

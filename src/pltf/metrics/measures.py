@@ -24,6 +24,17 @@ class Judged:
         self.x, self.mean, self._log_prob, self.ranking, self._links = x, mean, log_prob, ranking, links
         self.measures = (*RANKING, *REST) if ranking else REST
 
+    def part(self, some: NDArray[np.bool_]) -> Judged:
+        """Some of the cells; without rankings if they are not of both kinds."""
+        x = self.x[some]
+        ranking = self.ranking and bool(0 < np.count_nonzero(x) < x.size)
+        return Judged(x, self.mean[some], self._log_prob[some], ranking, self._links)
+
+    def lead_by_cell(self, other: Judged) -> Array:
+        """Log-probability of each cell above that of another prediction; zero where both are impossible."""
+        with np.errstate(invalid="ignore"):
+            return np.nan_to_num(self._log_prob - other._log_prob, nan=0.0, posinf=np.inf, neginf=-np.inf)
+
     def values(self) -> list[float]:
         """All measures, in their order."""
         from sklearn.metrics import average_precision_score, roc_auc_score, root_mean_squared_error  # slow to import

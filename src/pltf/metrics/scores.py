@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pltf.data import Holdout, Observation
 from pltf.data.cell_index import Coords
@@ -30,12 +31,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BINS = 10  # of the calibration
+MUCH, FEW = 10.0, 0.1  # nats that a single cell loses; share of the cells that are few
 _WORDS = {"log_likelihood": "log-likelihood", "auc": "AUC"}
 _LESS_IS_BETTER = ("deviance", "rmse")
-_ADVICE = (
-    "; the row and column totals alone predict these cells better than the components, "
-    "so try fewer components, more restarts or another prior"
-)
+_ADVICE = {
+    "Worse than popularity": "; the row and column totals alone predict these cells better than the components, "
+    "so try fewer components, more restarts or another prior",
+    "About as good as popularity": ", a difference within chance for {:,} cells",
+    "Worse than chance": "; 0.5 is guessing",
+    "No better than chance": "; 0.5 is guessing",
+}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -69,6 +74,9 @@ class Scores:
     lead: pd.DataFrame  # a row for each measure: improvement over popularity, with intervals
     sampled: bool = False  # zeros were sampled, so they are rarer than in all cells
     expected_deviance: float = math.nan  # expected deviance if the fit is correct
+    lead_by_cell: Array | None = None  # improvement of the log-probability of each cell over popularity
+    supported: NDArray[np.bool_] | None = None  # whether the data support the prediction of each cell
+    of_supported: pd.DataFrame | None = None  # value and popularity for these cells alone, if there are others
 
     @property
     def ranking(self) -> bool:
@@ -179,9 +187,26 @@ class Scores:
         >>> print(scores.beats_popularity)  # too few cells to tell
         None
         """
-        value, low, high = self.lead.loc[self.headline, ["value", "low", "high"]]
+        return self._leads(self.headline)
+
+    def _leads(self, measure: str) -> bool | None:
+        """Whether a measure is better than that of popularity; None if the difference is not significant."""
+        value, low, high = self.lead.loc[measure, ["value", "low", "high"]]
         low, high = (value, value) if np.isnan(low) else (low, high)
         return True if low > 0 else False if high < 0 else None
+
+    @property
+    def _loses_by_few(self) -> bool:
+        """Whether the log-likelihood is worse than that of popularity because of a few cells.
+
+        Then the bootstrap cannot tell, but such losses are not chance: even one of them is improbable.
+        """
+        if self.lead_by_cell is None or self._leads("log_likelihood") is not None:
+            return False
+        large = self.lead_by_cell < -MUCH
+        whole = float(self.lead_by_cell.sum())
+        few = 0 < np.count_nonzero(large) <= max(1.0, FEW * large.size)
+        return bool(whole < -MUCH and few and float(self.lead_by_cell[large].sum()) < whole / 2)
 
     def verdict(self) -> str:
         """One sentence: whether the fit predicts better than the popularity of rows and columns alone.
@@ -196,24 +221,68 @@ class Scores:
         >>> scores.verdict().split(":")[0]
         'Worse than popularity'
         """
-        beats, headline = self.beats_popularity, self.headline
-        row = self.table.loc[headline]
-        compared = f"the {_WORDS[headline]} is {row['value']:.4g} (popularity {row['popularity']:.4g})"
-        told = {True: "Better than popularity", False: "Worse than popularity", None: "About as good as popularity"}
-        too_few = f", a difference within chance for {self.values.size:,} cells"
-        advice = "" if beats else _ADVICE if beats is False else too_few
-        return f"{told[beats]}: {compared}{self._otherwise(beats)}{advice}."
+        row = self.table.loc[self.headline]
+        compared = f"the {_WORDS[self.headline]} is {row['value']:.4g} (popularity {row['popularity']:.4g})"
+        found = self._found()
+        return f"{found}: {compared}{self._otherwise()}{_ADVICE.get(found, '').format(self.values.size)}."
 
-    def _otherwise(self, beats: bool | None) -> str:
-        """The other main measure, if it disagrees."""
+    def _found(self) -> str:
+        """The verdict in a few words."""
+        beats = self.beats_popularity
+        if self.headline == "auc" and self.auc < 0.5 and beats is not False:
+            return "No better than chance" if self.table.loc["auc", "high"] >= 0.5 else "Worse than chance"
+        if self._loses_by_few and self.headline == "log_likelihood":
+            return "Worse on average, because of a few cells"
+        other = self._other_leads()
+        if beats is None:
+            return "Mixed" if other is False else "About as good as popularity"
+        if other is (not beats):
+            return "Mixed"
+        return "Better than popularity" if beats else "Worse than popularity"
+
+    @property
+    def _other(self) -> str | None:
+        """The other main measure."""
         other = "log_likelihood" if self.headline == "auc" else "auc"
-        if beats is None or other not in self.table.index:
+        return other if other in self.table.index else None
+
+    def _other_leads(self) -> bool | None:
+        """Whether the other main measure is better than that of popularity; None if it is not significant."""
+        if self._other is None:
+            return None
+        return False if self._other == "log_likelihood" and self._loses_by_few else self._leads(self._other)
+
+    def _otherwise(self) -> str:
+        """The other main measure, if it disagrees."""
+        beats, other = self.beats_popularity, self._other
+        if other is None or (beats is None and self._other_leads() is not False):
             return ""
-        row, better = self.table.loc[other], self.lead.loc[other, "value"] > 0
-        if better == beats or not self.lead.loc[other, "value"]:
+        row, lead = self.table.loc[other], self.lead.loc[other, "value"]
+        if not lead or (lead > 0) == bool(beats):
             return ""
+        few = ", because of a few cells" if other == "log_likelihood" and self._loses_by_few else ""
         values = f"{row['value']:.4g} against {row['popularity']:.4g}"
-        return f", but the {_WORDS[other]} is {'better' if better else 'worse'} ({values})"
+        return f", but the {_WORDS[other]} is {'better' if lead > 0 else 'worse'} ({values}{few})"
+
+    @property
+    def support_note(self) -> str:
+        """A sentence on cells whose predictions the data do not support (:meth:`pltf.Fit.supported`); empty if none.
+
+        >>> import numpy as np, pltf, pltf.metrics
+        >>> X = np.random.default_rng(0).poisson(np.outer([9, 1, 5, 2], [3, 0.1, 1, 0.5]))
+        >>> mask = pltf.holdout(X, 0.4, seed=1)
+        >>> print(pltf.metrics.score(pltf.nmf(rank=1).fit(X, mask=mask), X, ~mask).support_note)  # doctest: +ELLIPSIS
+        The data do not support the predictions of 1 of these 6 cells: without them, the log-likelihood is ...
+        """
+        loose = 0 if self.supported is None else int(np.count_nonzero(~self.supported))
+        if not loose:
+            return ""
+        told = f"The data do not support the predictions of {loose:,} of these {self.values.size:,} cells"
+        if self.of_supported is None:
+            return f"{told}."
+        measure = self.headline if self.headline in self.of_supported.index else "log_likelihood"
+        value, popularity = self.of_supported.loc[measure]
+        return f"{told}: without them, the {_WORDS[measure]} is {value:.4g} (popularity {popularity:.4g})."
 
     def _value(self, measure: str) -> float:
         if measure not in self.table.index:
@@ -249,9 +318,10 @@ class Scores:
         for measure, row in self.table.iterrows():
             interval = f"({row['low']:.4f} to {row['high']:.4f})" if sampled else ""
             rows.append(f"  {measure:<18}{row['value']:>9.4f} {interval:<24} popularity {row['popularity']:.4f}")
-        for kind, row in self.coverage.iterrows():
-            share = f"{row['level']:.0%} intervals of the {kind} contain {row['inside']:.1%} of the values"
+        for _, row in self.coverage[self.coverage.index == "count"].iterrows():
+            share = f"{row['level']:.0%} intervals of the count contain {row['inside']:.1%} of the values"
             rows.append(f"  {share} ({row['expected']:.1%} if the fit is correct)")
+        rows += [f"  {self.support_note}"] if self.support_note else []
         return "\n".join(rows) + ">"
 
 
@@ -340,7 +410,11 @@ def score(
     ours, theirs = (_calibration(x, said, resamples, level, seed, ranking) for said in (fitted.mean, busy))
     covered = coverage(fit, name, at, x, level, draws, seed)
     likely = expected_deviance(fit, name, at, fitted.mean, seed)
-    return Scores(table, ours, theirs, x, fitted.mean, busy, level, covered, lead, sampled, likely)
+    supported = fit.supported(at.T, of=name)
+    by_cell, alone = fitted.lead_by_cell(simple), _of_some(fitted, simple, supported)
+    return Scores(
+        table, ours, theirs, x, fitted.mean, busy, level, covered, lead, sampled, likely, by_cell, supported, alone
+    )
 
 
 def _tensor(fit: Fit, X: Any, of: str | None) -> str:
@@ -438,6 +512,17 @@ def _tables(
     of_both = zip(columns, zip(values, low, high, strict=True), strict=True)
     table = {name: one for names, three in of_both for name, one in zip(names, three, strict=True)}
     return pd.DataFrame(table, index=index), _lead(values, drawn, shares, index)
+
+
+def _of_some(fitted: Judged, simple: Judged, some: NDArray[np.bool_]) -> pd.DataFrame | None:
+    """The measures of the fit and of popularity for some of the cells; None for all or none of them."""
+    import pandas as pd
+
+    if some.all() or not some.any():
+        return None
+    parts = [judged.part(some) for judged in (fitted, simple)]
+    columns = dict(zip(("value", "popularity"), (part.values() for part in parts), strict=True))
+    return pd.DataFrame(columns, index=pd.Index(parts[0].measures, name="measure"))
 
 
 def _lead(values: Array, drawn: Array, shares: list[float], index: pd.Index) -> pd.DataFrame:

@@ -58,6 +58,11 @@ class Checks:
     notes: tuple[str, ...] = ()
     coverage: tuple[str, ...] = ()  # coverage of the intervals, in words
 
+    @property
+    def is_poor(self) -> bool:
+        """Whether the verdict is a warning: worse than popularity or chance, or mixed."""
+        return self.verdict.startswith(("Worse", "Mixed", "No better"))
+
 
 def checks(fit: Fit, scores: Scores | Mapping[str, Scores] | None, progress: bool) -> list[Checks]:
     """For each tensor, the given scores, or those of the held-out cells."""
@@ -79,6 +84,8 @@ def _of_tensor(fit: Fit, name: str, scores: Scores | None, held_out: bool, progr
         return Checks(name, None, notes=tuple(notes))
     if not scores.ranking:
         notes.append(_no_roc(scores))
+    if scores.support_note:
+        notes.append(scores.support_note.replace(" -", " −"))
     measures = _measures(scores)
     headline = measures[list(scores.table.index).index(scores.headline)]
     return Checks(

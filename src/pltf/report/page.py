@@ -239,7 +239,7 @@ def _notes(fit: Fit, found: Selection | None, checked: Sequence[Checks]) -> list
     if found is not None:
         notes += found.doubts
     for one in checked:
-        if one.scores is not None and not one.scores.beats_popularity:
+        if one.scores is not None and (one.is_poor or not one.scores.beats_popularity):
             notes.append(f"{one.tensor}: {one.verdict}" if len(checked) > 1 else one.verdict)
     return notes
 
