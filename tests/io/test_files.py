@@ -331,6 +331,7 @@ def test_mat_is_read_as_scipy_reads_it(kind: str, compressed: bool, tmp_path: Pa
         np.testing.assert_array_equal(ours, theirs[name])
 
 
+@pytest.mark.filterwarnings("ignore:The default value for `spmatrix`:DeprecationWarning")  # of SciPy 1.18
 @pytest.mark.parametrize("compressed", [True, False])
 def test_sparse_mat_is_read_as_scipy_reads_it(compressed: bool, tmp_path: Path) -> None:
     path = tmp_path / "a.mat"
