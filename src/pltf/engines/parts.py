@@ -33,7 +33,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from operator import add, iadd
 from typing import Any
 
@@ -54,6 +54,7 @@ from pltf.engines.interpreted import LINKS, ONES, RATIOS, run, splits, tables_of
 from pltf.engines.kernels.allocation import chain_allocation, cp_allocation
 from pltf.engines.kernels.draws import Stream, stream
 from pltf.engines.listed import LARGEST_ROW, FlatSums, layouts_of, split_counts, written
+from pltf.engines.lists import cut_apart
 from pltf.engines.ways import PIECES, WORTH_COMPILING, Task
 from pltf.gamma import Array
 from pltf.threads import keep_freed_memory, ordered_map
@@ -269,7 +270,7 @@ def sums_of_run(
             terms = [
                 kernel.call(rows, values, private, chance, count)
                 for rows, values, count in _blocks(
-                    spec, ask, kernel, parts[n], columns, x, _cut(own, spec.pieces)[piece]
+                    spec, ask, kernel, parts[n], columns, x, cut_apart(own, spec.pieces)[piece]
                 )
             ]
         return Node(private, sum_of(terms) if ask.log else math.nan)
@@ -299,13 +300,6 @@ class _Opened:
             self._left -= 1
             if not self._left:
                 self._loaded = None
-
-
-def _cut(own: NDArray[np.int32], pieces: int) -> list[tuple[int, int]]:
-    """Rows of each piece; pieces share no position of the owned mode, so some may be empty."""
-    ends = [own.size * n // pieces for n in range(1, pieces)]
-    ends = [int(np.searchsorted(own, own[end], side="left")) for end in ends]
-    return list(pairwise([0, *ends, own.size]))
 
 
 def _blocks(
