@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pltf.data import DenseObservation
 from pltf.data.blocks import Block
 from pltf.data.numeric import read_only
-from pltf.engines.base import Counts, lost_in_cast, sum_of
+from pltf.engines.base import Counts, chosen, corrected, corrects, sum_of
 from pltf.engines.contraction import AnyArray
 from pltf.engines.factors import Versioned
 from pltf.engines.kernels.dense import APART, ratios
@@ -39,9 +39,8 @@ class DenseEngine(OverTree):
     def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
         tree = self._tree
         arrays = [array.astype(self._dtype, copy=False) for array in self._arrays(factors)]
-        asked = [name for name in tree.names if wanted is None or name in wanted]
-        # The log term of rounded factors is corrected with the counts of all of them.
-        taken = tree.names if log and self._dtype != np.float64 else asked
+        asked = chosen(tree.names, wanted)
+        taken = tree.names if corrects(self._dtype, log) else asked
         leaves = [n for n, name in enumerate(tree.names) if name in taken]
 
         def one_block(block: Block) -> tuple[dict[int, AnyArray], float]:
@@ -58,11 +57,7 @@ class DenseEngine(OverTree):
             for n in leaves:
                 sums[n][tree.cut(tree.equation.factors[n].indices, block)] += tree.unleaf(n, delta[n])
         by_factor = {tree.names[n]: sums[n] * arrays[n] for n in leaves}
-        if not log:
-            return Counts(by_factor, math.nan)
-        log_term = sum_of(log_terms)
-        log_term += lost_in_cast(log_term, by_factor, factors, self._dtype)
-        return Counts({name: by_factor[name] for name in asked}, log_term)
+        return corrected(by_factor, sum_of(log_terms) if log else math.nan, asked, factors, self._dtype)
 
     def _own_rates(self, rates: AnyArray) -> AnyArray:
         """Xhat in a separate array that may be overwritten; without steps in the tree, Xhat is the array of a factor.
