@@ -115,29 +115,17 @@ class SamplingJob:
         with single_threaded_blas, first_interrupt_waits() as interrupted:
             stop = replace(self.options.stop, interrupted=interrupted)
             start, ended = self._start(problem, stop)
-            if not ended:
-                return Ended(start, INTERRUPTED, 0)
-            sampling = self._sampling(problem, start)
-            chains = self.keeper.chains if self.keeper is not None else None
-            if chains is None:
-                chains = self._begun(sampling, problem, start)
-            with ChainProgress(self.options.progress, self.schedule) as progress:
-                chains, stopped = sampling.run(chains, stop, progress, self.keeper)
-            if stopped == INTERRUPTED and self.keeper is not None:
-                self.keeper.keep(chains)
-            draws = self.schedule.kept(chains.sweeps)
-            if draws < FEWEST_DRAWS and stopped == INTERRUPTED:
-                return Ended(start, stopped, 0)
-            result = self._result(problem, start, chains, stopped)
-            if stopped != INTERRUPTED:
-                result = self._with_dispersion(result, interrupted)
-            if self.keeper is not None and stopped != INTERRUPTED:
-                self.keeper.fit.end(result)
-        return Ended(result, stopped, draws)
+            found = self._drawn(problem, start, stop) if ended else Ended(start, INTERRUPTED, 0)
+            if found.stopped == INTERRUPTED:
+                return found
+            found = found._replace(fit=self._with_dispersion(found.fit, interrupted))
+            if self.keeper is not None:
+                self.keeper.fit.end(found.fit)
+        return found
 
     # -- the start ------------------------------------------------------------------------------
 
-    def _start(self, problem: Problem, stop: Any) -> tuple[Fit, bool]:
+    def _start(self, problem: Problem, stop: Stop) -> tuple[Fit, bool]:
         """The fit where chains start (given, saved, or a new VB fit), and whether it was not interrupted."""
         init, keeper, seed = self.ready.init, self.keeper, self.options.entropy(None)
         if keeper is not None and keeper.start is not None:
@@ -162,6 +150,21 @@ class SamplingJob:
         return start, ended
 
     # -- the chains -----------------------------------------------------------------------------
+
+    def _drawn(self, problem: Problem, start: Fit, stop: Stop) -> Ended:
+        """Run the chains, or go on with those of the checkpoint."""
+        sampling, keeper = self._sampling(problem, start), self.keeper
+        chains = keeper.chains if keeper is not None else None
+        if chains is None:
+            chains = self._begun(sampling, problem, start)
+        with ChainProgress(self.options.progress, self.schedule) as progress:
+            chains, stopped = sampling.run(chains, stop, progress, keeper)
+        if stopped == INTERRUPTED and keeper is not None:
+            keeper.keep(chains)
+        draws = self.schedule.kept(chains.sweeps)
+        if draws < FEWEST_DRAWS and stopped == INTERRUPTED:
+            return Ended(start, stopped, 0)
+        return Ended(self._result(problem, start, chains, draws, stopped), stopped, draws)
 
     def _sampling(self, problem: Problem, start: Fit) -> Sampling:
         model, chains = self.ready.model, self.schedule.chains
@@ -227,19 +230,14 @@ class SamplingJob:
             start, ended = self._start(problem, stop)
         except KeyboardInterrupt:  # before the first sweep
             return None
-        if not ended:
-            return None
-        sampling = self._sampling(problem, start)
-        with ChainProgress(self.options.progress, self.schedule) as progress:
-            chains, stopped = sampling.run(self._begun(sampling, problem, start), stop, progress)
-        return None if stopped == INTERRUPTED else self._result(problem, start, chains, stopped)
+        found = self._drawn(problem, start, stop) if ended else None
+        return None if found is None or found.stopped == INTERRUPTED else found.fit
 
-    def _result(self, problem: Problem, start: Fit, chains: Chains, stopped: str) -> Fit:
+    def _result(self, problem: Problem, start: Fit, chains: Chains, draws: int, stopped: str) -> Fit:
         schedule, model = self.schedule, self.ready.model
-        number = schedule.kept(chains.sweeps)
-        if number < FEWEST_DRAWS:
-            raise PltfError(f"the chains stopped after {number} draws, but {FEWEST_DRAWS} are needed: {stopped}")
-        kept = chains.kept.until(number, chains.sweeps)
+        if draws < FEWEST_DRAWS:
+            raise PltfError(f"the chains stopped after {draws} draws, but {FEWEST_DRAWS} are needed: {stopped}")
+        kept = chains.kept.until(draws, chains.sweeps)
         # After a short start, components are not yet distinct.
         told = {a: draws[0, -1].copy() for a, draws in kept.factors.items()} if problem.learns_shapes else start._means
         reference = {**told, **self.ready.held}
