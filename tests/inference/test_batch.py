@@ -161,7 +161,7 @@ def test_the_memory_of_a_batch_does_not_wait_for_the_garbage_collector() -> None
     problem = ready.problem(observations({"X": CUBE}, {}))
     made = Batch.of(problem, VB, 2)
     assert made is not None
-    start, _ = ready.starting(problem, 0)
+    start, _ = ready.starting(problem)
     made.run([start(0), start(1)], range(2), Stop(1, 0.0))
     held = weakref.ref(made)
     gc.disable()

@@ -265,7 +265,7 @@ class Course:
         assert self._winner is not None
         number, _, run = self._winner
         ready = self.candidates[number].ready
-        fit = ready.result(ready.problem(seen), run, self.fits.outcomes[number].rows, self.options.seed, seen)
+        fit = ready.result(ready.problem(seen), run, self.fits.outcomes[number].rows, seen)
         if self.interrupted:
             return fit
         with first_interrupt_waits() as pressed:  # the search is complete: only the dispersion can be lost

@@ -83,7 +83,7 @@ class FoldCandidate(Candidate):
         yield [
             Job(
                 scored,
-                (self._problem, self.ready, run, self._options.seed, data, self.fold, self.score),
+                (self._problem, self.ready, run, data, self.fold, self.score),
                 partial(self.scores.__setitem__, run.restart),
             )
             for run in self.ended
@@ -147,7 +147,6 @@ def scored(
     source: Problem | RemoteProblem,
     ready: Prepared,
     run: Run,
-    seed: int,
     data: Data | None,
     fold: int,
     score: str,
@@ -159,11 +158,11 @@ def scored(
     assert data is not None
     problem = replace(source, engine=source.engine.fresh())  # others may run concurrently
     with single_threaded_blas:
-        fit = ready.result(problem, run, (run.row,), seed, data.part(fold))
+        fit = ready.result(problem, run, (run.row,), data.part(fold))
         hidden = data.folds[fold]
         if score in RANKING:
             return ranked(fit, hidden, score)
-        return log_likelihood(fit, hidden, seed, ready.options.dispersion)
+        return log_likelihood(fit, hidden, ready.seed, ready.options.dispersion)
 
 
 def log_likelihood(fit: Fit, fold: Fold, seed: int, dispersion: float | str | None = None) -> Array:

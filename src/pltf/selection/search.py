@@ -296,7 +296,7 @@ class Candidate:
         """A job for each restart, or one for all of them if they run as a batch."""
         problem = self._problem
         batch = Batch.of(problem, self.ready.method, self._options.restarts) if isinstance(problem, Problem) else None
-        runs, head = {restart: self.runs.get(restart) for restart in going}, (problem, self.ready, self._options.seed)
+        runs, head = {restart: self.runs.get(restart) for restart in going}, (problem, self.ready)
         if batch is not None and runs:  # after an interrupt all may have done this round
             return [Job(all_go_on, (batch, *head, runs, stop, sweeps), self.runs.update)]
         return [
@@ -352,22 +352,22 @@ _building = threading.Lock()
 
 
 def go_on(
-    source: Problem | RemoteProblem, ready: Prepared, seed: int, restart: int, run: Run | None, stop: Stop, sweeps: int
+    source: Problem | RemoteProblem, ready: Prepared, restart: int, run: Run | None, stop: Stop, sweeps: int
 ) -> Run:
     """Start or continue a restart until it has done ``sweeps`` sweeps in total; executed by a worker."""
     problem = source.problem() if isinstance(source, RemoteProblem) else source
     problem = replace(problem, engine=problem.engine.fresh())  # others may run concurrently
     with single_threaded_blas:
-        begin = ready.starting(problem, seed)[0](restart) if run is None else run
+        begin = ready.starting(problem)[0](restart) if run is None else run
         return run_until(problem, ready.method, begin, stop, restart, sweeps)
 
 
 def all_go_on(
-    batch: Batch, problem: Problem, ready: Prepared, seed: int, runs: Mapping[int, Run | None], stop: Stop, sweeps: int
+    batch: Batch, problem: Problem, ready: Prepared, runs: Mapping[int, Run | None], stop: Stop, sweeps: int
 ) -> dict[int, Run]:
     """As :func:`go_on`, for restarts that run as a batch."""
     with single_threaded_blas:
-        start, _ = ready.starting(problem, seed)
+        start, _ = ready.starting(problem)
         begins = [start(restart) if run is None else run for restart, run in runs.items()]
         return {run.restart: run for run in all_until(batch, begins, stop, list(runs), sweeps)}
 
