@@ -94,7 +94,7 @@ def fit(model: Model, X: Any, *, mask: Any, options: FitOptions) -> Fit:
         text = f"the fit was interrupted in {where}: this is the best result so far; {advice}"
         warn_caller(text, ConvergenceWarning)
     else:
-        ready.warn_of(run, stop, problem.total)
+        ready.warn_of(run, problem.total)
     return result
 
 
@@ -266,12 +266,12 @@ class Prepared:
 
         return dispersed(fit, dispersions(fit, seen, self.options.dispersion, refit))
 
-    def warn_of(self, run: Run, stop: Stop, total: float) -> None:
+    def warn_of(self, run: Run, total: float) -> None:
         """Warn if the run has not converged, or if float32 is too coarse for its objective."""
-        float32 = self.planned.dtype == np.float32
-        if not run.converged and run.stopped != ASKED and (stop.tol > 0 or run.n_swept < stop.max_iter):
+        float32, early = self.planned.dtype == np.float32, run.n_swept < self.options.max_iter
+        if not run.converged and run.stopped != ASKED and (self.options.tol > 0 or early):
             advice = f"raise {py:max_iter} or {py:tol}{py_only:, or resume with init=fit}"
-            if run.n_swept < stop.max_iter and float32:
+            if early and float32:
                 advice = f"float32 may be too coarse for these counts: try {py:dtype='float64'}"
             text = f"the fit has not converged: {run.stopped}; {advice}"
             warn_caller(text, ConvergenceWarning)
