@@ -87,8 +87,8 @@ class OverArrays:
         raise AssertionError("counts can only be allocated from a list of cells: plan the task with allocates=True")
 
 
-class OverLists:
-    """An engine that visits listed cells: it computes expected counts, and can allocate."""
+class Counting:
+    """An engine whose counts are those of factors that are rounded to its dtype."""
 
     names: tuple[str, ...]
     _dtype: np.dtype[Any]
@@ -97,17 +97,15 @@ class OverLists:
     def counts(self, factors: Factors, wanted: Collection[str] | None = None, log: bool = True) -> Counts:
         return self._summed(factors, wanted, log)
 
-    def allocate(self, factors: Factors, wanted: Collection[str] | None, key: tuple[int, ...]) -> Counts:
-        return self._summed(factors, wanted, log=True, key=key)
-
     @np.errstate(invalid="ignore")  # a zero rate with a positive count gives NaN; log_term is then -inf
     def _summed(
         self, factors: Factors, wanted: Collection[str] | None, log: bool, key: tuple[int, ...] | None = None
     ) -> Counts:
         names = chosen(self.names, wanted)
-        taken = self.names if corrects(self._dtype, log) else names
-        found, log_term = self._passed(factors, taken, log, key)
-        return corrected(found, log_term, names, factors, self._dtype, self._threads)
+        every = log and self._dtype != np.float64  # the correction for rounding needs the counts of all factors
+        found, log_term = self._passed(factors, self.names if every else names, log, key)
+        lost = lost_in_cast(log_term, found, factors, self._dtype, self._threads)
+        return Counts({name: found[name] for name in names}, log_term + lost)
 
     def _passed(
         self, factors: Factors, names: Sequence[str], log: bool, key: tuple[int, ...] | None
@@ -116,22 +114,16 @@ class OverLists:
         raise NotImplementedError
 
 
+class OverLists(Counting):
+    """An engine that visits listed cells: it can allocate."""
+
+    def allocate(self, factors: Factors, wanted: Collection[str] | None, key: tuple[int, ...]) -> Counts:
+        return self._summed(factors, wanted, log=True, key=key)
+
+
 def chosen(names: Iterable[str], wanted: Collection[str] | None) -> list[str]:
     """The wanted ones among the names of factors, in their order; all if it is None."""
     return [name for name in names if wanted is None or name in wanted]
-
-
-def corrects(dtype: np.dtype[Any], log: bool) -> bool:
-    """Whether the log term is corrected for rounded factors, with the counts of all of them."""
-    return log and dtype != np.float64
-
-
-def corrected(
-    counts: Factors, log_term: Number, wanted: Iterable[str], factors: Factors, dtype: np.dtype[Any], threads: int = 1
-) -> Counts:
-    """The wanted counts, and the log term of factors that were rounded to a dtype."""
-    lost = lost_in_cast(log_term, counts, factors, dtype, threads)
-    return Counts({name: counts[name] for name in wanted}, log_term + lost)
 
 
 def lost_in_cast(log_term: float, counts: Factors, factors: Factors, dtype: np.dtype[Any], threads: int = 1) -> float:

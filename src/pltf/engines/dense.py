@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pltf.data import DenseObservation
 from pltf.data.blocks import Block
 from pltf.data.numeric import read_only
-from pltf.engines.base import Counts, chosen, corrected, corrects, sum_of
+from pltf.engines.base import Counting, sum_of
 from pltf.engines.contraction import AnyArray
 from pltf.engines.factors import Versioned
 from pltf.engines.kernels.dense import APART, ratios
@@ -24,7 +24,7 @@ from pltf.threads import keep_freed_memory, ordered_map
 R = TypeVar("R")
 
 
-class DenseEngine(OverTree):
+class DenseEngine(Counting, OverTree):
     """Sums over the cells of one dense tensor."""
 
     def __init__(self, plan: EquationPlan, seen: DenseObservation, threads: int) -> None:
@@ -35,13 +35,12 @@ class DenseEngine(OverTree):
 
     # -- counts ---------------------------------------------------------------------------------
 
-    @np.errstate(invalid="ignore")  # a zero rate with a positive count gives NaN; log_term is then -inf
-    def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
+    def _passed(
+        self, factors: Mapping[str, Array], names: Sequence[str], log: bool, key: tuple[int, ...] | None
+    ) -> tuple[dict[str, Array], float]:
         tree = self._tree
         arrays = [array.astype(self._dtype, copy=False) for array in self._arrays(factors)]
-        asked = chosen(tree.names, wanted)
-        taken = tree.names if corrects(self._dtype, log) else asked
-        leaves = [n for n, name in enumerate(tree.names) if name in taken]
+        leaves = [n for n, name in enumerate(tree.names) if name in names]
 
         def one_block(block: Block) -> tuple[dict[int, AnyArray], float]:
             values = tree.forward(tree.block_leaves(arrays, block))
@@ -56,8 +55,7 @@ class DenseEngine(OverTree):
             log_terms.append(log_term)
             for n in leaves:
                 sums[n][tree.cut(tree.equation.factors[n].indices, block)] += tree.unleaf(n, delta[n])
-        by_factor = {tree.names[n]: sums[n] * arrays[n] for n in leaves}
-        return corrected(by_factor, sum_of(log_terms) if log else math.nan, asked, factors, self._dtype)
+        return {tree.names[n]: sums[n] * arrays[n] for n in leaves}, sum_of(log_terms) if log else math.nan
 
     def _own_rates(self, rates: AnyArray) -> AnyArray:
         """Xhat in a separate array that may be overwritten; without steps in the tree, Xhat is the array of a factor.
