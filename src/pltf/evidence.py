@@ -271,7 +271,7 @@ class EvidenceJob:
 
     def _run(self, number: int, moved: Any) -> float:
         """Estimate of one run."""
-        key = (self.ready.options.entropy(None), number)
+        key = (self.ready.seed, number)
         rng = np.random.default_rng((*key, _PRIOR))
         drawn = [self._from_prior(rng) for _ in range(self.effort.particles)]
         counts = [_counts(one) for name, one in self.seen.items() if self.likelihoods[name] == POISSON]

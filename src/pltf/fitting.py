@@ -55,8 +55,7 @@ JUDGING_FLOPS = 3e8  # in all of these sweeps; or a quarter of the sweeps of the
 def fit(model: Model, X: Any, *, mask: Any, options: FitOptions) -> Fit:
     """Fit a model; see :meth:`pltf.Model.fit`."""
     place = Place(options.checkpoint, options.every, options.resume)
-    entropy = options.entropy(place.identity)
-    options = replace(options, seed=entropy)
+    options = replace(options, seed=options.entropy(place.identity))
     data, masks = tensors(model, X, mask)
     ready = prepare(model, data, masks, options)
     restarts, stop = options.restarts, options.stop
@@ -73,7 +72,7 @@ def fit(model: Model, X: Any, *, mask: Any, options: FitOptions) -> Fit:
     problem = ready.problem(seen)
     with single_threaded_blas, first_interrupt_waits() as interrupted:
         stop = replace(stop, interrupted=interrupted)
-        start, earlier = ready.starting(problem, entropy)
+        start, earlier = ready.starting(problem)
         batch = Batch.of(problem, ready.method, restarts) if keeper is None and stop.callback is None else None
         if batch is not None:
             run, rows = batch.best(start, stop, shown=options.progress)
@@ -82,7 +81,7 @@ def fit(model: Model, X: Any, *, mask: Any, options: FitOptions) -> Fit:
             run, rows = best_of(problem, ready.method, start, restarts, stop, **how)
         problem = replace(problem, engine=problem.engine.fresh())
         del start  # frees what the engine has cached, as the result needs memory too
-        result = ready.result(problem, run, rows, entropy, seen)
+        result = ready.result(problem, run, rows, seen)
         broken_off = len(rows) < restarts or any(row.stopped == INTERRUPTED for row in rows)
         if not broken_off:
             result = ready.with_dispersion(result, seen, interrupted)
@@ -95,7 +94,7 @@ def fit(model: Model, X: Any, *, mask: Any, options: FitOptions) -> Fit:
         text = f"the fit was interrupted in {where}: this is the best result so far; {advice}"
         warn_caller(text, ConvergenceWarning)
     else:
-        ready.warn_of(run, stop, problem.total)
+        ready.warn_of(run, problem.total)
     return result
 
 
@@ -127,8 +126,14 @@ class Prepared:
     init: str | Factors | Fit | Known
     options: FitOptions  # as passed by the caller, with a seed
 
+    @property
+    def seed(self) -> int:
+        """The seed of the fit."""
+        return self.options.entropy(None)
+
     def identity(self, seen: Mapping[str, Observation]) -> Identity:
         """Everything that must be equal to resume a fit."""
+        planned = self.planned_for(seen)
         means = {a: factor.mean for a, factor in self.init.factors.items()} if isinstance(self.init, Fit) else None
         judged = {
             "method": self.options.method,
@@ -136,13 +141,13 @@ class Prepared:
             "init": digest_of(self.init if means is None else means),
             "fixed": digest_of(self.held),
             "dtype": self.planned.dtype.name,
-            "engine": self.planned_for(seen).engine,
+            "engine": planned.engine,
         }
         return {
             "model": repr(self.model),
             "data": {name: one.digest() for name, one in seen.items()},
             **self.options.identity(**judged),
-            "ways": self.planned_for(seen).ways,
+            "ways": planned.ways,
         }
 
     def as_before(self, identity: Identity | None, seen: Mapping[str, Observation]) -> Prepared:
@@ -189,7 +194,7 @@ class Prepared:
             recordings=Recordings.on(planned.device),
         )
 
-    def starting(self, problem: Problem, seed: int) -> tuple[Callable[[int], State], tuple[float, ...]]:
+    def starting(self, problem: Problem) -> tuple[Callable[[int], State], tuple[float, ...]]:
         """The function from restart to initial state, and the trace to continue."""
         init, method = self.init, self.method
         if isinstance(init, Fit):
@@ -200,7 +205,7 @@ class Prepared:
         smallest = float(np.finfo(self.planned.dtype).tiny)
 
         def draw(restart: int) -> State:
-            rng = start.generator(start.restart_seed(seed, restart))
+            rng = start.generator(start.restart_seed(self.seed, restart))
             if isinstance(init, Known):
                 return method.begin(problem, *init.draw(problem, rng, smallest))
             drawn = start.from_prior(problem, rng, smallest) if init == "prior" else start.at_random(problem, rng)
@@ -208,9 +213,7 @@ class Prepared:
 
         return draw, ()
 
-    def result(
-        self, problem: Problem, run: Run, rows: tuple[Row, ...], seed: int, seen: Mapping[str, Observation]
-    ) -> Fit:
+    def result(self, problem: Problem, run: Run, rows: tuple[Row, ...], seen: Mapping[str, Observation]) -> Fit:
         """The Fit from a finished run."""
         state = run.state
         counts = _component_counts(self.model, problem, placed(state.at_end, problem.algebra))
@@ -230,7 +233,7 @@ class Prepared:
             stopped=run.stopped,
             rows=rows,
             best_restart=run.restart,
-            seed=seed,
+            seed=self.seed,
             options=self.options.as_code(),
             pace=state.at_end.pace,
             waiting=state.waiting,
@@ -263,12 +266,12 @@ class Prepared:
 
         return dispersed(fit, dispersions(fit, seen, self.options.dispersion, refit))
 
-    def warn_of(self, run: Run, stop: Stop, total: float) -> None:
+    def warn_of(self, run: Run, total: float) -> None:
         """Warn if the run has not converged, or if float32 is too coarse for its objective."""
-        float32 = self.planned.dtype == np.float32
-        if not run.converged and run.stopped != ASKED and (stop.tol > 0 or run.n_swept < stop.max_iter):
+        float32, early = self.planned.dtype == np.float32, run.n_swept < self.options.max_iter
+        if not run.converged and run.stopped != ASKED and (self.options.tol > 0 or early):
             advice = f"raise {py:max_iter} or {py:tol}{py_only:, or resume with init=fit}"
-            if run.n_swept < stop.max_iter and float32:
+            if early and float32:
                 advice = f"float32 may be too coarse for these counts: try {py:dtype='float64'}"
             text = f"the fit has not converged: {run.stopped}; {advice}"
             warn_caller(text, ConvergenceWarning)
@@ -295,20 +298,20 @@ def _judge(
     known: Prepared, fit: Fit, train: Mapping[str, Observation], interrupted: Callable[[], bool] | None
 ) -> Fit | None:
     """A fit to the training cells, to estimate the dispersion; None if interrupted."""
-    ready, seed, stop = judging(known, fit, train, interrupted)
+    ready, stop = judging(known, fit, train, interrupted)
     problem = ready.problem(train)
-    state, _ = ready.starting(problem, seed)
+    state, _ = ready.starting(problem)
     try:
         run, rows = best_of(problem, ready.method, state, 1, stop, shown=ready.options.progress)
     except KeyboardInterrupt:  # before the first sweep
         return None
-    return None if run.stopped == INTERRUPTED else ready.result(problem, run, rows, seed, train)
+    return None if run.stopped == INTERRUPTED else ready.result(problem, run, rows, train)
 
 
 def judging(
     known: Prepared, fit: Fit, train: Mapping[str, Observation], interrupted: Callable[[], bool] | None
-) -> tuple[Prepared, int, Stop]:
-    """Setup of the fit that estimates the dispersion: the prepared fit, its seed, and when it stops.
+) -> tuple[Prepared, Stop]:
+    """Setup of the fit that estimates the dispersion: the prepared fit, and when it stops.
 
     It has the same start as the fit, not its result, which has learned from the held-out cells. The dispersion is
     accurate to about 10 % long before the factors converge (docs/prediction.md), so it stops earlier.
@@ -319,7 +322,7 @@ def judging(
     options = replace(known.options, init=begin, seed=seed, likelihood=as_option(fit.likelihoods), **once)
     ready = prepare(known.model, train, {}, options)
     cheap = int(np.clip(JUDGING_FLOPS / ready.planned.flops, *JUDGING_SWEEPS))
-    return ready, seed, Stop(max(cheap, fit.n_iter // 4), max(JUDGING_TOL, options.tol), interrupted=interrupted)
+    return ready, Stop(max(cheap, fit.n_iter // 4), max(JUDGING_TOL, options.tol), interrupted=interrupted)
 
 
 def patterns_of(seen: Mapping[str, Observation], keep_data: bool) -> dict[str, Pattern]:

@@ -52,9 +52,8 @@ def fold_in(known: Fit, X_new: Any, index: str, *, mask: Any, options: FitOption
     known_C, known_D = _posteriors(known)
     C, D = ({**{a: part[a] for a in kept if a in part}, **own} for part, own in ((known_C, new.C), (known_D, new.D)))
     points = {a: point for a, point in new.points.items() if a not in C}
-    labels = {i: known.labels[i] for i in known.labels if i != index and i in new.sizes}
+    labels = {i: known.labels[i] for i in known.labels if i != index and i in new.sizes} | dict(new.labels)
     dispersion = {name: one.without(index) for name, one in known.dispersion.items() if name in model.observed}
-    labels = {**labels, **new.labels}
     return replace(new, C=C, D=D, points=points, labels=labels, dispersion=dispersion, spread=known.spread)
 
 

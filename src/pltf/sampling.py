@@ -60,7 +60,7 @@ def sample(model: Model, X: Any, *, mask: Any, options: FitOptions) -> Fit:
         keeper = ChainsCheckpoint(place, ready.identity(seen), model.factors, ready.planned.factor_shapes)
         if keeper.fit.finished is not None:
             return replace(keeper.fit.finished, patterns=patterns_of(seen, options.keep_data))
-    ended = SamplingJob(ready, options, schedule, seen, keeper).run()
+    ended = SamplingJob(ready, schedule, seen, keeper).run()
     _warn(ended, schedule, keeper is not None)
     return ended.fit
 
@@ -104,7 +104,6 @@ class SamplingJob:
     """A fit by sampling that is ready to start."""
 
     ready: Prepared  # of the VB fit where the chains start
-    options: FitOptions
     schedule: Schedule
     seen: Mapping[str, Observation]
     keeper: ChainsCheckpoint | None
@@ -113,63 +112,65 @@ class SamplingJob:
         """Sample. If interrupted before there are enough draws, the fit is the starting point."""
         problem = self.ready.problem(self.seen)
         with single_threaded_blas, first_interrupt_waits() as interrupted:
-            stop = replace(self.options.stop, interrupted=interrupted)
+            stop = replace(self.ready.options.stop, interrupted=interrupted)
             start, ended = self._start(problem, stop)
-            if not ended:
-                return Ended(start, INTERRUPTED, 0)
-            sampling = self._sampling(problem, start)
-            chains = self.keeper.chains if self.keeper is not None else None
-            if chains is None:
-                chains = self._begun(sampling, problem, start)
-            with ChainProgress(self.options.progress, self.schedule) as progress:
-                chains, stopped = sampling.run(chains, stop, progress, self.keeper)
-            if stopped == INTERRUPTED and self.keeper is not None:
-                self.keeper.keep(chains)
-            draws = self.schedule.kept(chains.sweeps)
-            if draws < FEWEST_DRAWS and stopped == INTERRUPTED:
-                return Ended(start, stopped, 0)
-            result = self._result(problem, start, chains, stopped)
-            if stopped != INTERRUPTED:
-                result = self._with_dispersion(result, interrupted)
-            if self.keeper is not None and stopped != INTERRUPTED:
-                self.keeper.fit.end(result)
-        return Ended(result, stopped, draws)
+            found = self._drawn(problem, start, stop) if ended else Ended(start, INTERRUPTED, 0)
+            if found.stopped == INTERRUPTED:
+                return found
+            found = found._replace(fit=self._with_dispersion(found.fit, interrupted))
+            if self.keeper is not None:
+                self.keeper.fit.end(found.fit)
+        return found
 
     # -- the start ------------------------------------------------------------------------------
 
-    def _start(self, problem: Problem, stop: Any) -> tuple[Fit, bool]:
+    def _start(self, problem: Problem, stop: Stop) -> tuple[Fit, bool]:
         """The fit where chains start (given, saved, or a new VB fit), and whether it was not interrupted."""
-        init, keeper, seed = self.ready.init, self.keeper, self.options.entropy(None)
+        init, keeper, options = self.ready.init, self.keeper, self.ready.options
         if keeper is not None and keeper.start is not None:
             return keeper.start, True
         ended = True
         if isinstance(init, Fit) and set(problem.free) <= {*init.C, *init.draws}:
             own = self.ready.about(self.seen)  # with the data and options of this fit
-            start = replace(init, points=dict(self.ready.held), seed=seed, held_out=None, **own)
+            start = replace(init, points=dict(self.ready.held), seed=self.ready.seed, held_out=None, **own)
         else:
-            begin, earlier = self.ready.starting(problem, seed)
-            shown, restarts = self.options.progress, self.options.restarts
+            begin, earlier = self.ready.starting(problem)
             standing = keeper.fit if keeper is not None else None
             most = min(stop.max_iter, _FEW) if problem.learns_shapes else stop.max_iter
             run, rows = best_of(
-                problem, self.ready.method, begin, restarts, replace(stop, callback=None, max_iter=most),
-                earlier=earlier, shown=shown, keeper=standing,
+                problem, self.ready.method, begin, options.restarts, replace(stop, callback=None, max_iter=most),
+                earlier=earlier, shown=options.progress, keeper=standing,
             )  # fmt: skip
-            start = self.ready.result(problem, run, rows, seed, self.seen)
-            ended = len(rows) == restarts and rows[-1].stopped != INTERRUPTED
+            start = self.ready.result(problem, run, rows, self.seen)
+            ended = len(rows) == options.restarts and rows[-1].stopped != INTERRUPTED
         if keeper is not None:
             keeper.start = start
         return start, ended
 
     # -- the chains -----------------------------------------------------------------------------
 
+    def _drawn(self, problem: Problem, start: Fit, stop: Stop) -> Ended:
+        """Run the chains, or go on with those of the checkpoint."""
+        sampling, keeper = self._sampling(problem, start), self.keeper
+        chains = keeper.chains if keeper is not None else None
+        if chains is None:
+            chains = self._begun(sampling, problem, start)
+        with ChainProgress(self.ready.options.progress, self.schedule) as progress:
+            chains, stopped = sampling.run(chains, stop, progress, keeper)
+        if stopped == INTERRUPTED and keeper is not None:
+            keeper.keep(chains)
+        draws = self.schedule.kept(chains.sweeps)
+        if draws < FEWEST_DRAWS and stopped == INTERRUPTED:
+            return Ended(start, stopped, 0)
+        return Ended(self._result(problem, start, chains, draws, stopped), stopped, draws)
+
     def _sampling(self, problem: Problem, start: Fit) -> Sampling:
         model, chains = self.ready.model, self.schedule.chains
         counted = counted_factors(model)
         mass = {index: (a, model.factors[a].index(index)) for index, a in counted.items()}
         sampler = Sampler(problem, frozenset(counted.values()))
-        first, seed = start.n_iter if start.draws else 0, self.options.entropy(None)
-        return Sampling(sampler, self.schedule, [chain_seed(seed, n) for n in range(chains)], first, mass)
+        seeds = [chain_seed(self.ready.seed, n) for n in range(chains)]
+        return Sampling(sampler, self.schedule, seeds, start.n_iter if start.draws else 0, mass)
 
     def _begun(self, sampling: Sampling, problem: Problem, start: Fit) -> Chains:
         """The chains before their first sweep."""
@@ -215,10 +216,10 @@ class SamplingJob:
         """
 
         def refit(train: Mapping[str, Observation]) -> Fit | None:
-            ready, _, stop = judging(self.ready, fit, train, interrupted)
-            return SamplingJob(ready, ready.options, self.schedule.half(FEWEST_DRAWS), train, None)._judge(stop)
+            ready, stop = judging(self.ready, fit, train, interrupted)
+            return SamplingJob(ready, self.schedule.half(FEWEST_DRAWS), train, None)._judge(stop)
 
-        return dispersed(fit, dispersions(fit, self.seen, self.options.dispersion, refit))
+        return dispersed(fit, dispersions(fit, self.seen, self.ready.options.dispersion, refit))
 
     def _judge(self, stop: Stop) -> Fit | None:
         """A fit to the training cells; None if interrupted."""
@@ -227,19 +228,14 @@ class SamplingJob:
             start, ended = self._start(problem, stop)
         except KeyboardInterrupt:  # before the first sweep
             return None
-        if not ended:
-            return None
-        sampling = self._sampling(problem, start)
-        with ChainProgress(self.options.progress, self.schedule) as progress:
-            chains, stopped = sampling.run(self._begun(sampling, problem, start), stop, progress)
-        return None if stopped == INTERRUPTED else self._result(problem, start, chains, stopped)
+        found = self._drawn(problem, start, stop) if ended else None
+        return None if found is None or found.stopped == INTERRUPTED else found.fit
 
-    def _result(self, problem: Problem, start: Fit, chains: Chains, stopped: str) -> Fit:
+    def _result(self, problem: Problem, start: Fit, chains: Chains, draws: int, stopped: str) -> Fit:
         schedule, model = self.schedule, self.ready.model
-        number = schedule.kept(chains.sweeps)
-        if number < FEWEST_DRAWS:
-            raise PltfError(f"the chains stopped after {number} draws, but {FEWEST_DRAWS} are needed: {stopped}")
-        kept = chains.kept.until(number, chains.sweeps)
+        if draws < FEWEST_DRAWS:
+            raise PltfError(f"the chains stopped after {draws} draws, but {FEWEST_DRAWS} are needed: {stopped}")
+        kept = chains.kept.until(draws, chains.sweeps)
         # After a short start, components are not yet distinct.
         told = {a: draws[0, -1].copy() for a, draws in kept.factors.items()} if problem.learns_shapes else start._means
         reference = {**told, **self.ready.held}
@@ -261,7 +257,7 @@ class SamplingJob:
             priors=_learned(problem, kept),
             trace=frozen(np.concatenate([earlier, kept.log_likelihood.mean(axis=0)])),
             stopped=stopped,
-            options=self.options.as_code(),
+            options=self.ready.options.as_code(),
             pace=Pace(),
             waiting=True,
             spread=1.0,

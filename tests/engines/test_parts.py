@@ -208,7 +208,7 @@ def test_a_written_kernel_takes_parts_too(monkeypatch: pytest.MonkeyPatch) -> No
     task = task_of(MODELS["shared"], data)
     Z = factors_of(task)
     plain = PartsEngine(task, data, 2).counts(Z)
-    monkeypatch.setattr(parts_module, "WORTH_COMPILING", 1)
+    monkeypatch.setattr("pltf.engines.listed.WORTH_COMPILING", 1)
     assert_same(PartsEngine(task, data, 2).counts(Z), plain, rtol=1e-12)
 
 

@@ -19,7 +19,7 @@ from pltf.inference.vb import VB
 from pltf.options import FitOptions
 from pltf.planning import observations
 from pltf.selection.folds import Data
-from pltf.selection.search import Candidate, Here, Options
+from pltf.selection.search import Candidate, Here
 from tests.extras import TORCH
 from tests.on_device import NAMES, device
 
@@ -97,8 +97,8 @@ def test_a_search_goes_on_with_its_batches(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_search_interrupted_at_the_end_of_a_round_goes_on_with_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(race, "BURN_IN", 3)
     ready = prepare(CP, {"X": CUBE}, {}, FitOptions(**SETTINGS, restarts=2, max_iter=5))
-    options, source = Options(ready.options, race=True, workers=1), Here(Data({"X": pltf.observe(CUBE)}))
-    first, resumed = (Candidate({"r": 2}, ready, options) for _ in range(2))
+    source = Here(Data({"X": pltf.observe(CUBE)}))
+    first, resumed = (Candidate({"r": 2}, ready, race=True) for _ in range(2))
 
     def done(candidate: Candidate, steps: int) -> None:
         for jobs in islice(candidate.task(0, source), steps):
@@ -161,7 +161,7 @@ def test_the_memory_of_a_batch_does_not_wait_for_the_garbage_collector() -> None
     problem = ready.problem(observations({"X": CUBE}, {}))
     made = Batch.of(problem, VB, 2)
     assert made is not None
-    start, _ = ready.starting(problem, 0)
+    start, _ = ready.starting(problem)
     made.run([start(0), start(1)], range(2), Stop(1, 0.0))
     held = weakref.ref(made)
     gc.disable()

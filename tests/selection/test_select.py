@@ -137,7 +137,7 @@ def test_processes_are_for_long_searches_of_short_sweeps() -> None:
         options = search.Options(FitOptions(restarts=restarts, threads=1), race=None, workers=workers)
         for r in range(2, 11):
             ready = prepare(pltf.cp(rank=r), data, {}, options.fitting)
-            cells.append(search.Candidate({"r": r}, ready, options))
+            cells.append(search.Candidate({"r": r}, ready, options.race))
         return search._worth_processes(cells, observations(data, {}), options)
 
     assert chosen((50, 50, 50), 10)
