@@ -17,7 +17,7 @@ from pltf.data.pattern import ForgottenPattern, Pattern
 from pltf.devices import HOST, Device
 from pltf.dispersion import checked, dispersions
 from pltf.engines import registry
-from pltf.engines.plan import Plan, human, physical_memory
+from pltf.engines.plan import Plan, human
 from pltf.engines.registry import facts_of
 from pltf.engines.ways import KINDS, LISTED
 from pltf.errors import ConvergenceWarning, PltfError, py, py_only, warn_caller
@@ -39,7 +39,7 @@ from pltf.inference.start import Known
 from pltf.inference.state import Method, Problem, State, placed
 from pltf.interrupts import first_interrupt_waits
 from pltf.likelihoods import BERNOULLI, POISSON, as_option, by_tensor, likelihoods_of, remarks
-from pltf.memory import limited
+from pltf.memory import memory_there_is
 from pltf.notation import Model
 from pltf.options import FitOptions
 from pltf.planning import labels_by_index, observations, plan, tensors
@@ -360,10 +360,9 @@ def _going_on(problem: Problem, method: Method, earlier: Fit) -> tuple[Callable[
 
 def _check_memory(planned: Plan) -> None:
     """Raise an error if the fit needs more memory than there is."""
-    memory, limit = physical_memory(), limited()
-    if planned.work_bytes > min(memory, limit):
-        need, have = human(planned.work_bytes, "B"), human(min(memory, limit), "B")
-        whose = "this machine has" if memory <= limit else "the limit of this process is"
+    memory, whose = memory_there_is()
+    if planned.work_bytes > memory:
+        need, have = human(planned.work_bytes, "B"), human(memory, "B")
         copies = sum(e.made_bytes + e.listing_bytes for e in planned.equations if e.task.facts.storage == LISTED)
         advice = f", or write a cell store with {py:pltf.prepare}" if copies else ""
         text = f"the fit needs {need} beside the data, and {whose} {have}: see {py:model.plan(X)}{advice}"

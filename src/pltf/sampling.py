@@ -12,7 +12,7 @@ import numpy as np
 from pltf.alignment import align
 from pltf.data import Observation
 from pltf.dispersion import dispersions
-from pltf.engines.plan import human, physical_memory
+from pltf.engines.plan import human
 from pltf.errors import ConvergenceWarning, ObservationError, PltfError, py, py_only, warn_caller
 from pltf.fit import Fit, Sampled, counted_factors, dispersed
 from pltf.fitting import Prepared, judging, patterns_of, prepare
@@ -29,6 +29,7 @@ from pltf.inference.state import Pace, Problem, State, fetched
 from pltf.inference.vb import gone_on
 from pltf.interrupts import first_interrupt_waits
 from pltf.likelihoods import first_fraction
+from pltf.memory import memory_there_is
 from pltf.notation import Model
 from pltf.options import FEWEST_DRAWS, SAMPLING, FitOptions
 from pltf.planning import observations, tensors
@@ -76,11 +77,12 @@ def _check_memory(ready: Prepared, schedule: Schedule) -> None:
     """Raise an error if the draws do not fit in memory."""
     shapes = ready.planned.factor_shapes
     entries = sum(math.prod(shape) for a, shape in shapes.items() if a not in ready.held)
-    needed, memory = 8 * schedule.chains * schedule.draws * entries + ready.planned.work_bytes, physical_memory()
+    needed = 8 * schedule.chains * schedule.draws * entries + ready.planned.work_bytes
+    memory, whose = memory_there_is()
     if needed > memory:
         number = f"{schedule.chains} chains of {schedule.draws} draws need {human(needed, 'B')}"
         advice = f"use fewer {py:draws} with a larger {py:thin}, or fewer {py:chains}"
-        raise PltfError(f"{number}, but this machine has {human(memory, 'B')}: {advice}")
+        raise PltfError(f"{number}, but {whose} {human(memory, 'B')}: {advice}")
 
 
 def refuse_fractions(seen: Mapping[str, Observation], purpose: str, advice: str = "") -> None:

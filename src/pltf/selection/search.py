@@ -15,7 +15,7 @@ import numpy as np
 from pltf.cluster import Cluster
 from pltf.data import DenseObservation, Observation
 from pltf.engines.cp import is_cp
-from pltf.engines.plan import human, physical_memory
+from pltf.engines.plan import human
 from pltf.errors import PltfError, py
 from pltf.gamma import Array
 from pltf.inference.batch import Batch
@@ -23,6 +23,7 @@ from pltf.inference.race import BEHIND, all_until, judged, rounds, run_until
 from pltf.inference.run import INTERRUPTED, Row, Run, Stop
 from pltf.inference.state import Problem
 from pltf.matching import similarity
+from pltf.memory import memory_there_is
 from pltf.selection.choice import FoldScores
 from pltf.selection.folds import Data
 from pltf.selection.grid import Label, shown
@@ -244,10 +245,10 @@ class Candidate:
     def check_memory(self) -> None:
         """Raise an error if the runs do not fit in memory."""
         restarts = self.restarts
-        need, have = 8 * STATE_ARRAYS * self.entries * restarts, physical_memory()
+        need, (have, whose) = 8 * STATE_ARRAYS * self.entries * restarts, memory_there_is()
         if need > have:
             what = f"{restarts} restarts of {shown(self.label)} need {human(need, 'B')}"
-            raise PltfError(f"{what} beside the data, but this machine has {human(have, 'B')}: lower {py:restarts}")
+            raise PltfError(f"{what} beside the data, but {whose} {human(have, 'B')}: lower {py:restarts}")
 
     @property
     def work(self) -> float:
