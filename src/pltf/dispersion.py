@@ -48,7 +48,7 @@ Along = tuple[str, int, int]  # an index, its axis in the tensor, its size
 
 def checked(ask: float | str | None, model: Model) -> None:
     """Raise an error for an unknown index."""
-    observed = dict.fromkeys(index for indices in model.observed.values() for index in indices)
+    observed = model.observed_indices
     if isinstance(ask, str) and ask != "auto" and ask.removeprefix("index:") not in observed:
         raise PltfError(f"{py:dispersion} must name an observed index ({', '.join(observed)}), got {ask!r}")
 

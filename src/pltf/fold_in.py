@@ -70,7 +70,7 @@ def _posteriors(known: Fit) -> tuple[Factors, Factors]:
 
 def _around(known: Fit, index: Any) -> Model:
     """A model with the equations of the tensors that have the index."""
-    observed = dict.fromkeys(i for indices in known.model.observed.values() for i in indices)
+    observed = known.model.observed_indices
     if not isinstance(index, str) or index not in observed:
         raise PltfError(f"{py:index} must name an observed index of the model ({', '.join(observed)}), got {index!r}")
     return model_of([e for e in known.model.equations if index in e.output.indices], known.sizes)

@@ -54,7 +54,7 @@ class Wanted:
 
     def refuse_unknown(self, option: str, indices: Iterable[str]) -> None:
         """Refuse an index that no tensor of the model has."""
-        known = [] if self.model is None else dict.fromkeys(i for own in self.model.observed.values() for i in own)
+        known = () if self.model is None else self.model.observed_indices
         for index in indices:
             if index not in known:
                 near = suggestion(index, known)
