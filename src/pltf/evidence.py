@@ -24,8 +24,8 @@ from pltf.errors import ConvergenceWarning, PltfError, py, warn_caller, whole
 from pltf.fit import Fit
 from pltf.fitting import Prepared, prepare
 from pltf.gamma import Gamma
+from pltf.inference.algebra import Factors
 from pltf.inference.evidence import Stage, log_evidence, log_mean
-from pltf.inference.factors import Factors
 from pltf.inference.gibbs import NAME as GIBBS
 from pltf.inference.progress import Progress
 from pltf.inference.state import Problem

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pltf.data.cell_index import Coords
 from pltf.data.labels import Labels
-from pltf.data.numeric import EXACT, brief
+from pltf.data.numeric import EXACT, brief, frozen
 from pltf.data.observe import in_order
 from pltf.data.pattern import ForgottenPattern, Pattern, kept
 from pltf.data.split import HeldOut
@@ -25,7 +25,7 @@ from pltf.engines.base import Counts
 from pltf.errors import PltfError, arguments_known, choice, flag, py, whole
 from pltf.gamma import Array, Factor, Gamma, NamedFactors, Point, Posterior, Samples, level_of
 from pltf.hints import suggestion
-from pltf.inference.factors import Factors, frozen
+from pltf.inference.algebra import Factors
 from pltf.inference.run import Row
 from pltf.inference.start import restart_seed
 from pltf.inference.state import Pace, State, Trail, shown_objective

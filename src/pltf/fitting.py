@@ -11,7 +11,7 @@ import numpy as np
 
 from pltf.data import Observation
 from pltf.data.labels import Labels
-from pltf.data.numeric import numeric
+from pltf.data.numeric import frozen, numeric
 from pltf.data.observe import frame_as_array, is_frame, is_xarray
 from pltf.data.pattern import ForgottenPattern, Pattern
 from pltf.devices import HOST, Device
@@ -25,13 +25,12 @@ from pltf.fit import Fit, counted_factors, dispersed, masses, remembering, resum
 from pltf.gamma import Array, Gamma, Point, Posterior, Samples
 from pltf.hints import suggestion
 from pltf.inference import start
-from pltf.inference.algebra import Algebra, Groups
+from pltf.inference.algebra import Algebra, Factors, Groups
 from pltf.inference.algebra.compiled import NumbaAlgebra
 from pltf.inference.algebra.recording import Recordings
 from pltf.inference.balance import trades
 from pltf.inference.batch import Batch
 from pltf.inference.em import EM, MAP
-from pltf.inference.factors import Factors, frozen
 from pltf.inference.methods import METHODS
 from pltf.inference.priors import groups
 from pltf.inference.run import ASKED, INTERRUPTED, Row, Run, Stop, best_of

@@ -17,8 +17,8 @@ from pltf.fit import Fit
 from pltf.fitting import fit
 from pltf.gamma import PARTS, Gamma
 from pltf.incoming import cut_to_cells, given_parts, model_of
+from pltf.inference.algebra import Factors
 from pltf.inference.em import EM
-from pltf.inference.factors import Factors
 from pltf.inference.vb import VB
 from pltf.likelihoods import POISSON, as_option
 from pltf.notation import Model

@@ -11,18 +11,19 @@ import numpy as np
 
 from pltf.alignment import align
 from pltf.data import Observation
+from pltf.data.numeric import frozen
 from pltf.dispersion import dispersions
 from pltf.engines.plan import human, physical_memory
 from pltf.errors import ConvergenceWarning, ObservationError, PltfError, py, py_only, warn_caller
 from pltf.fit import Fit, Sampled, counted_factors, dispersed
 from pltf.fitting import Prepared, judging, patterns_of, prepare
 from pltf.gamma import Gamma
+from pltf.inference.algebra import Factors
 from pltf.inference.algebra.chance import chain_seed
 from pltf.inference.algebra.host import prior_value
 from pltf.inference.algebra.kept import Kept
 from pltf.inference.balance import trades
 from pltf.inference.chains import ChainProgress, Chains, Sampling, Schedule
-from pltf.inference.factors import Factors, frozen
 from pltf.inference.gibbs import NAME, OBJECTIVE, Sampler
 from pltf.inference.run import INTERRUPTED, Stop, best_of
 from pltf.inference.state import Pace, Problem, State, fetched
