@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,7 @@ from pltf.engines.interpreted import (
 from pltf.engines.kernels.allocation import chain_allocation, cp_allocation, split_rows
 from pltf.engines.kernels.draws import Stream, stream
 from pltf.engines.lists import MOST_CHUNKS, CellList, SortedList, WholeList, chunks_of
+from pltf.engines.over_lists import Key, OverLists
 from pltf.engines.plan import PRIVATE_BYTES
 from pltf.engines.ways import WORTH_COMPILING, Task
 from pltf.gamma import Array
@@ -44,10 +45,8 @@ from pltf.threads import keep_freed_memory, ordered_map
 
 LARGEST_ROW = np.iinfo(np.int32).max
 
-Key = tuple[int, ...] | None  # of random numbers; None: expected counts
 
-
-class ListedEngine:
+class ListedEngine(OverLists):
     """Sums over one list of cells of a tensor or of a part of a tensor."""
 
     def __init__(self, task: Task, cells: CellList, threads: int) -> None:
@@ -57,14 +56,7 @@ class ListedEngine:
         keep_freed_memory()
 
     @np.errstate(invalid="ignore")  # a zero rate with a positive count gives NaN; log_term is then -inf
-    def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
-        return self._summed(factors, wanted, log)
-
-    @np.errstate(invalid="ignore")
-    def allocate(self, factors: Mapping[str, Array], wanted: Collection[str] | None, key: tuple[int, ...]) -> Counts:
-        return self._summed(factors, wanted, log=True, key=key)
-
-    def _summed(
+    def _counted(
         self, factors: Mapping[str, Array], wanted: Collection[str] | None, log: bool, key: Key = None
     ) -> Counts:
         names = [name for name in self.names if wanted is None or name in wanted]
@@ -80,13 +72,6 @@ class ListedEngine:
 
     def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
         return self._passes.exposure([factors[name] for name in self.names], of)
-
-    def total(self, factors: Mapping[str, Array]) -> float:
-        of = self.names[-1]
-        return float((factors[of] * self.exposure(factors, of)).sum())
-
-    def fresh(self) -> Self:
-        return self  # it has no cache
 
 
 # -- CP: one fused kernel -----------------------------------------------------------------------

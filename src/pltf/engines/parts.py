@@ -54,6 +54,7 @@ from pltf.engines.interpreted import LINKS, ONES, RATIOS, run, splits, tables_of
 from pltf.engines.kernels.allocation import chain_allocation, cp_allocation
 from pltf.engines.kernels.draws import Stream, stream
 from pltf.engines.listed import LARGEST_ROW, FlatSums, layouts_of, split_counts, written
+from pltf.engines.over_lists import Key, OverLists
 from pltf.engines.ways import PIECES, WORTH_COMPILING, Task
 from pltf.gamma import Array
 from pltf.threads import keep_freed_memory, ordered_map
@@ -505,7 +506,7 @@ def _drop(known_by: str) -> None:
     kept.forget(known_by)
 
 
-class PartsEngine:
+class PartsEngine(OverLists):
     """Sums over the parts of stored cells, on the threads or the device of one process."""
 
     def __init__(self, task: Task, stored: StoredObservation, threads: int, site: Site | None = None) -> None:
@@ -515,19 +516,9 @@ class PartsEngine:
         if self._spec.site is not None:
             weakref.finalize(self, _drop, self._spec.known_by).atexit = False
 
-    def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
-        return self._counted(factors, wanted, log)
-
-    def allocate(self, factors: Mapping[str, Array], wanted: Collection[str] | None, key: tuple[int, ...]) -> Counts:
-        return self._counted(factors, wanted, log=True, key=key)
-
     @np.errstate(invalid="ignore")  # a zero rate under a count makes NaN; log_term is -inf and says so
     def _counted(
-        self,
-        factors: Mapping[str, Array],
-        wanted: Collection[str] | None,
-        log: bool,
-        key: tuple[int, ...] | None = None,
+        self, factors: Mapping[str, Array], wanted: Collection[str] | None, log: bool, key: Key = None
     ) -> Counts:
         names = tuple(name for name in self.names if wanted is None or name in wanted)
         dtype = self._spec.task.dtype
@@ -557,10 +548,3 @@ class PartsEngine:
         whole = (0, self._spec.size)
         cut = self._spec.cut(factors, whole)
         return combined(self._spec, [sums_of_run(self._spec, ask, self._parts, whole, cut, self._threads)])
-
-    def total(self, factors: Mapping[str, Array]) -> float:
-        of = self.names[-1]
-        return float((factors[of] * self.exposure(factors, of)).sum())
-
-    def fresh(self) -> PartsEngine:
-        return self  # it has no state

@@ -26,8 +26,9 @@ from pltf.engines.base import Number
 from pltf.engines.contraction import Indices, Pair, Tree, plan_tree
 from pltf.engines.either import added
 from pltf.engines.lists import Cells, WholeList
+from pltf.engines.over_lists import Key
 from pltf.engines.torch.cells import Tensor, ratios
-from pltf.engines.torch.draws import Draws, Key
+from pltf.engines.torch.draws import Draws
 from pltf.engines.torch.sums import SegmentSums, narrow
 from pltf.engines.ways import ALL, Task
 from pltf.notation import Equation, Term

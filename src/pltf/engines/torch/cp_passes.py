@@ -13,9 +13,10 @@ from pltf.devices import Device
 from pltf.engines.base import Number
 from pltf.engines.cp import CpFactors
 from pltf.engines.lists import Cells
+from pltf.engines.over_lists import Key
 from pltf.engines.torch.cells import Tensor
 from pltf.engines.torch.cp_lists import CpLists, RowList
-from pltf.engines.torch.draws import Key, seed_on
+from pltf.engines.torch.draws import seed_on
 from pltf.engines.torch.launch import launched, power_of_two
 from pltf.engines.ways import Task
 

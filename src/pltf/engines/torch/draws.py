@@ -11,8 +11,6 @@ from pltf.devices import Device
 from pltf.engines.torch.cells import Tensor
 from pltf.engines.torch.launch import launched
 
-Key = tuple[int, ...] | None  # of random numbers; None: expected counts
-
 ROWS = 32  # drawn by a program at a time: one per thread
 
 
