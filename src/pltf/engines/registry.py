@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -152,6 +153,11 @@ class _Observed:
 
     def engine(self) -> Engine | None:
         """Visits the mask of an array, or a list cell by cell; None if the list would be too long."""
+        return None if self._built is None else self._built.fresh()
+
+    @cached_property
+    def _built(self) -> Engine | None:
+        """Built once for all copies of an engine: recorded iterations on a GPU make a new copy each time."""
         if isinstance(self.seen, DenseObservation):
             return _array(self.plan, self.seen, self.where, values=False)
         if self.plan.task.facts.cells > MOST_CELLS:
