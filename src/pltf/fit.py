@@ -33,7 +33,7 @@ from pltf.likelihoods import BERNOULLI, in_words
 from pltf.notation import Equation, Model
 from pltf.prediction.cells import Asked, asked, observed_values
 from pltf.prediction.dispersion import Dispersion
-from pltf.prediction.draws import Sampling, at_least, at_most
+from pltf.prediction.draws import DrawsInParts, at_least, at_most
 from pltf.prediction.moments import Belief, mean, variance
 from pltf.prediction.noise import Bernoulli, Noise, Poisson
 from pltf.prediction.spread import Sample, spread_of, widened
@@ -565,9 +565,9 @@ class Fit:
         belief = self._belief(of)
         return belief, asked(at, belief.shape, belief.equation.output.indices, self.labels)
 
-    def _sampling(self, at: Any, of: str | None, draws: int, seed: int, progress: bool) -> Sampling:
+    def _sampling(self, at: Any, of: str | None, draws: int, seed: int, progress: bool) -> DrawsInParts:
         draws, seed, progress = whole("draws", draws, 1), whole("seed", seed, 0), flag("progress", progress)
-        return Sampling(*self._asked(at, of), draws, seed, progress)
+        return DrawsInParts(*self._asked(at, of), draws, seed, progress)
 
     def _values(self, values: Any, cells: Asked, of: str | None) -> Array:
         return observed_values(values, cells, self.model.observed[self.tensor(of)], self.labels).reshape(-1)

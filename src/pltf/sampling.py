@@ -16,7 +16,7 @@ from pltf.dispersion import dispersions
 from pltf.engines.plan import human, physical_memory
 from pltf.errors import ConvergenceWarning, ObservationError, PltfError, py, py_only, warn_caller
 from pltf.fit import Fit, Sampled, counted_factors, dispersed
-from pltf.fitting import Prepared, judging, patterns_of, prepare
+from pltf.fitting import PreparedFit, judging, patterns_of, prepare
 from pltf.gamma import Gamma
 from pltf.inference.algebra import Factors
 from pltf.inference.algebra.chance import chain_seed
@@ -73,7 +73,7 @@ def _schedule(options: FitOptions) -> Schedule:
     return replace(DEFAULTS, **{"burn_in": 0 if going_on else DEFAULTS.burn_in, **given})
 
 
-def _check_memory(ready: Prepared, schedule: Schedule) -> None:
+def _check_memory(ready: PreparedFit, schedule: Schedule) -> None:
     """Raise an error if the draws do not fit in memory."""
     shapes = ready.planned.factor_shapes
     entries = sum(math.prod(shape) for a, shape in shapes.items() if a not in ready.held)
@@ -104,7 +104,7 @@ class Ended(NamedTuple):
 class SamplingJob:
     """A fit by sampling that is ready to start."""
 
-    ready: Prepared  # of the VB fit where the chains start
+    ready: PreparedFit  # of the VB fit where the chains start
     options: FitOptions
     schedule: Schedule
     seen: Mapping[str, Observation]

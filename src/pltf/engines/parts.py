@@ -188,7 +188,7 @@ def spec_of(task: Task, stored: StoredObservation, site: Site | None = None) -> 
 # -- the tree -----------------------------------------------------------------------------------
 
 
-class Tree:
+class SumTree:
     """Adds nodes that arrive in any order, each as soon as its sibling has arrived."""
 
     def __init__(self, leaves: int, in_place: bool) -> None:
@@ -214,7 +214,7 @@ class Tree:
 
 def combined(spec: Spec, runs: Iterable[RunSums]) -> Sums:
     """Sums of all parts from those of runs, in any order, which contain each part once."""
-    tree, own, private = Tree(spec.n_pieces, in_place=False), dict[str, Array](), dict[str, Any]()
+    tree, own, private = SumTree(spec.n_pieces, in_place=False), dict[str, Array](), dict[str, Any]()
     for one in runs:
         for (level, k), node in one.nodes.items():
             tree.add(level, k, node)
@@ -253,7 +253,7 @@ def sums_of_run(
 
         return sums_on_device(spec, ask, parts, span, factors)
     kernel = (_CpKernel if spec.task.is_cp else _ChainKernel)(spec, ask, span, factors)
-    tree = Tree(spec.n_pieces, in_place=True)
+    tree = SumTree(spec.n_pieces, in_place=True)
     opened = [_Opened(part, spec.pieces) for part in parts]
     pieces = [(n, piece) for n in range(len(parts)) for piece in range(spec.pieces)]
     lead = 1 + threads // spec.pieces

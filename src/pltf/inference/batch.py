@@ -96,7 +96,7 @@ class Lane:
         return True
 
 
-class Batch:
+class RestartBatch:
     """A problem with so many lanes."""
 
     def __init__(self, problem: Problem, lanes: int) -> None:
@@ -114,12 +114,12 @@ class Batch:
         self._arrays = LaneArrays(device, lanes, len(IDLE), partial(_step, together))
 
     @staticmethod
-    def of(problem: Problem, method: Method, lanes: int) -> Batch | None:
+    def of(problem: Problem, method: Method, lanes: int) -> RestartBatch | None:
         """The batch of a problem with so many lanes, made once; None where one would not work or pay."""
         if lanes < 2 or method is not VB or problem.recordings is None or not _takes(problem, lanes):
             return None
         known = problem.recordings.batches
-        batch: Batch = known.get(lanes) or known.setdefault(lanes, Batch(problem, lanes))
+        batch: RestartBatch = known.get(lanes) or known.setdefault(lanes, RestartBatch(problem, lanes))
         return batch
 
     def run(

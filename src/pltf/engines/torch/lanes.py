@@ -11,7 +11,7 @@ from pltf.engines.base import Number
 from pltf.engines.contraction import tree_with
 from pltf.engines.over_tree import OverTree
 from pltf.engines.torch.cells import Tensor, ratios
-from pltf.engines.torch.dense import Cells, TorchDenseEngine
+from pltf.engines.torch.dense import LazyTable, TorchDenseEngine
 from pltf.notation import Equation, Term
 
 LANE = "_lane"  # an observed index of all factors: no name in a model begins so
@@ -28,8 +28,8 @@ class DenseLanes(TorchDenseEngine):
         self._dtype, self._device, self._one, self.links = one._dtype, one._device, one._one, one.links
         self._table = replace(table, tree=self._tree, sizes=sizes)
         shape = self._table.shape
-        self._values = Cells(lambda: one._values.table[:, :, : shape[2]].expand(shape))
-        self._mask = Cells(lambda: one._mask.table[:, :, : shape[2]].double().expand(shape))
+        self._values = LazyTable(lambda: one._values.table[:, :, : shape[2]].expand(shape))
+        self._mask = LazyTable(lambda: one._mask.table[:, :, : shape[2]].double().expand(shape))
         self._passes = LanePasses(one._device, one.links)
 
     def total(self, factors: Mapping[str, Any]) -> Number:

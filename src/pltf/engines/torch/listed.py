@@ -8,18 +8,18 @@ import numpy as np
 
 from pltf.devices import Device
 from pltf.engines.base import Counts
-from pltf.engines.lists import Cells
+from pltf.engines.lists import CellSource
 from pltf.engines.over_lists import Key, OverLists
 from pltf.engines.torch.blocks import BlockPasses
 from pltf.engines.torch.cells import Tensor, lost_in_cast
-from pltf.engines.torch.cp_passes import CpPasses, is_fused
+from pltf.engines.torch.cp_passes import TorchCpPasses, is_fused
 from pltf.engines.ways import ALL, Task
 
 
 class TorchListedEngine(OverLists):
     """Sums over one list of cells of a tensor or of a part of a tensor. For ``copies`` see ``ways.py``."""
 
-    def __init__(self, task: Task, cells: Cells, device: Device, copies: str = ALL) -> None:
+    def __init__(self, task: Task, cells: CellSource, device: Device, copies: str = ALL) -> None:
         self.names = tuple(term.name for term in task.equation.factors)
         self._dtype, self._device = task.dtype, device
         self._passes = passes_over(task, cells, device, copies)
@@ -43,9 +43,9 @@ class TorchListedEngine(OverLists):
         return self._passes.exposure(factors, of)
 
 
-Passes = CpPasses | BlockPasses  # over a list of cells
+Passes = TorchCpPasses | BlockPasses  # over a list of cells
 
 
-def passes_over(task: Task, cells: Cells, device: Device, copies: str = ALL) -> Passes:
+def passes_over(task: Task, cells: CellSource, device: Device, copies: str = ALL) -> Passes:
     """Passes with the fused kernel if it supports the task, otherwise block by block."""
-    return (CpPasses if is_fused(task, device) else BlockPasses)(task, cells, device, copies)
+    return (TorchCpPasses if is_fused(task, device) else BlockPasses)(task, cells, device, copies)
