@@ -11,7 +11,7 @@ import numpy as np
 
 from pltf.data import Observation
 from pltf.data.labels import Labels
-from pltf.data.numeric import numeric
+from pltf.data.numeric import frozen, numeric
 from pltf.data.observe import frame_as_array, is_frame, is_xarray
 from pltf.data.pattern import ForgottenPattern, Pattern
 from pltf.devices import HOST, Device
@@ -25,13 +25,12 @@ from pltf.fit import Fit, counted_factors, dispersed, masses, remembering, resum
 from pltf.gamma import Array, Gamma, Point, Posterior, Samples
 from pltf.hints import suggestion
 from pltf.inference import start
-from pltf.inference.algebra import Algebra, Groups
+from pltf.inference.algebra import Algebra, Factors, Groups
 from pltf.inference.algebra.compiled import NumbaAlgebra
 from pltf.inference.algebra.recording import Recordings
 from pltf.inference.balance import trades
-from pltf.inference.batch import Batch
+from pltf.inference.batch import RestartBatch
 from pltf.inference.em import EM, MAP
-from pltf.inference.factors import Factors, frozen
 from pltf.inference.methods import METHODS
 from pltf.inference.priors import groups
 from pltf.inference.run import ASKED, INTERRUPTED, Row, Run, Stop, best_of
@@ -73,7 +72,7 @@ def fit(model: Model, X: Any, *, mask: Any, options: FitOptions) -> Fit:
     with single_threaded_blas, first_interrupt_waits() as interrupted:
         stop = replace(stop, interrupted=interrupted)
         start, earlier = ready.starting(problem)
-        batch = Batch.of(problem, ready.method, restarts) if keeper is None and stop.callback is None else None
+        batch = RestartBatch.of(problem, ready.method, restarts) if keeper is None and stop.callback is None else None
         if batch is not None:
             run, rows = batch.best(start, stop, shown=options.progress)
         else:
@@ -98,7 +97,7 @@ def fit(model: Model, X: Any, *, mask: Any, options: FitOptions) -> Fit:
     return result
 
 
-def prepare(model: Model, data: Mapping[str, Any], masks: Mapping[str, Any], options: FitOptions) -> Prepared:
+def prepare(model: Model, data: Mapping[str, Any], masks: Mapping[str, Any], options: FitOptions) -> PreparedFit:
     """Check everything that can be checked without reading the data."""
     how = METHODS[options.method]
     labels = labels_by_index({name: one for name, one in data.items() if isinstance(one, Observation)})
@@ -110,11 +109,11 @@ def prepare(model: Model, data: Mapping[str, Any], masks: Mapping[str, Any], opt
     begin = _init(options.init, model, planned, held, labels)
     checked(options.dispersion, model)
     _check_memory(planned)
-    return Prepared(model, how, planned, priors, learns, held, begin, options)
+    return PreparedFit(model, how, planned, priors, learns, held, begin, options)
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class PreparedFit:
     """A fit that is ready to start: all arguments are checked, no data have been read."""
 
     model: Model
@@ -150,7 +149,7 @@ class Prepared:
             "ways": planned.ways,
         }
 
-    def as_before(self, identity: Identity | None, seen: Mapping[str, Observation]) -> Prepared:
+    def as_before(self, identity: Identity | None, seen: Mapping[str, Observation]) -> PreparedFit:
         """The fit with the ways of an earlier run, if any, so that the result is bit-identical on any machine.
 
         Version 0.1 did not record them: it chose by the storage of the data.
@@ -295,7 +294,7 @@ def _name_of(device: Device | None) -> str:
 
 
 def _judge(
-    known: Prepared, fit: Fit, train: Mapping[str, Observation], interrupted: Callable[[], bool] | None
+    known: PreparedFit, fit: Fit, train: Mapping[str, Observation], interrupted: Callable[[], bool] | None
 ) -> Fit | None:
     """A fit to the training cells, to estimate the dispersion; None if interrupted."""
     ready, stop = judging(known, fit, train, interrupted)
@@ -309,8 +308,8 @@ def _judge(
 
 
 def judging(
-    known: Prepared, fit: Fit, train: Mapping[str, Observation], interrupted: Callable[[], bool] | None
-) -> tuple[Prepared, Stop]:
+    known: PreparedFit, fit: Fit, train: Mapping[str, Observation], interrupted: Callable[[], bool] | None
+) -> tuple[PreparedFit, Stop]:
     """Setup of the fit that estimates the dispersion: the prepared fit, and when it stops.
 
     It has the same start as the fit, not its result, which has learned from the held-out cells. The dispersion is

@@ -17,8 +17,8 @@ from pltf.fit import Fit
 from pltf.fitting import fit
 from pltf.gamma import PARTS, Gamma
 from pltf.incoming import cut_to_cells, given_parts, model_of
+from pltf.inference.algebra import Factors
 from pltf.inference.em import EM
-from pltf.inference.factors import Factors
 from pltf.inference.vb import VB
 from pltf.likelihoods import POISSON, as_option
 from pltf.notation import Model
@@ -69,7 +69,7 @@ def _posteriors(known: Fit) -> tuple[Factors, Factors]:
 
 def _around(known: Fit, index: Any) -> Model:
     """A model with the equations of the tensors that have the index."""
-    observed = dict.fromkeys(i for indices in known.model.observed.values() for i in indices)
+    observed = known.model.observed_indices
     if not isinstance(index, str) or index not in observed:
         raise PltfError(f"{py:index} must name an observed index of the model ({', '.join(observed)}), got {index!r}")
     return model_of([e for e in known.model.equations if index in e.output.indices], known.sizes)

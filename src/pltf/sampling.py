@@ -11,18 +11,19 @@ import numpy as np
 
 from pltf.alignment import align
 from pltf.data import Observation
+from pltf.data.numeric import frozen
 from pltf.dispersion import dispersions
 from pltf.engines.plan import human
 from pltf.errors import ConvergenceWarning, ObservationError, PltfError, py, py_only, warn_caller
 from pltf.fit import Fit, Sampled, counted_factors, dispersed
-from pltf.fitting import Prepared, judging, patterns_of, prepare
+from pltf.fitting import PreparedFit, judging, patterns_of, prepare
 from pltf.gamma import Gamma
+from pltf.inference.algebra import Factors
 from pltf.inference.algebra.chance import chain_seed
 from pltf.inference.algebra.host import prior_value
 from pltf.inference.algebra.kept import Kept
 from pltf.inference.balance import trades
 from pltf.inference.chains import ChainProgress, Chains, Sampling, Schedule
-from pltf.inference.factors import Factors, frozen
 from pltf.inference.gibbs import NAME, OBJECTIVE, Sampler
 from pltf.inference.run import INTERRUPTED, Stop, best_of
 from pltf.inference.state import Pace, Problem, State, fetched
@@ -73,7 +74,7 @@ def _schedule(options: FitOptions) -> Schedule:
     return replace(DEFAULTS, **{"burn_in": 0 if going_on else DEFAULTS.burn_in, **given})
 
 
-def _check_memory(ready: Prepared, schedule: Schedule) -> None:
+def _check_memory(ready: PreparedFit, schedule: Schedule) -> None:
     """Raise an error if the draws do not fit in memory."""
     shapes = ready.planned.factor_shapes
     entries = sum(math.prod(shape) for a, shape in shapes.items() if a not in ready.held)
@@ -105,7 +106,7 @@ class Ended(NamedTuple):
 class SamplingJob:
     """A fit by sampling that is ready to start."""
 
-    ready: Prepared  # of the VB fit where the chains start
+    ready: PreparedFit  # of the VB fit where the chains start
     schedule: Schedule
     seen: Mapping[str, Observation]
     keeper: ChainsCheckpoint | None

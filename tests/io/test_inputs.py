@@ -21,7 +21,7 @@ from pltf.io.databases import without_password
 from pltf.io.files import guess, place_of, read_data, table_columns
 from pltf.io.opening import packing_of
 from pltf.io.reading import Reading
-from pltf.io.sources import Source, database_url
+from pltf.io.sources import ShownPath, database_url
 from tests.extras import MINIMAL, optional
 
 pa, feather, openpyxl, duckdb, sqlalchemy = map(
@@ -506,7 +506,7 @@ def test_odd_annotated_files(tmp_path: Path) -> None:
 
 
 def test_a_source_is_called_as_people_know_it(tmp_path: Path) -> None:
-    source = Source.called("standard input", written(tmp_path / "a.csv"))
+    source = ShownPath.called("standard input", written(tmp_path / "a.csv"))
     assert (str(source), source.name) == ("standard input", "standard input")
     assert len(read_data(source)) == 3
     assert "standard input has no column 'shop'" in refusal(source, columns=["shop"])

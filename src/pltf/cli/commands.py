@@ -69,7 +69,7 @@ from pltf.threads import available_threads
 if TYPE_CHECKING:
     import pandas as pd
 
-    from pltf.cli.tables import Table
+    from pltf.cli.tables import TableFile
     from pltf.engines.plan import Plan
 
 MOST_SHOWN = 12  # components in a listing
@@ -106,7 +106,7 @@ def fit(tell: Teller, file: Path | None, output: Path | None, force: bool, **opt
     return 130 if interrupted else 0
 
 
-class Asked(NamedTuple):
+class ModelAndData(NamedTuple):
     """The model and the data of a command."""
 
     options: Mapping[str, Any]  # including those of a model file
@@ -114,7 +114,7 @@ class Asked(NamedTuple):
     sources: Mapping[str, TensorFile]
 
 
-def _asked_for(file: Path | None, options: Mapping[str, Any], *, several: bool = False) -> Asked:
+def _asked_for(file: Path | None, options: Mapping[str, Any], *, several: bool = False) -> ModelAndData:
     options = with_model_file(options)
     wanted = wanted_of(options, several=several)
     if options.get("of") is not None and options["holdout"] is None:
@@ -124,10 +124,10 @@ def _asked_for(file: Path | None, options: Mapping[str, Any], *, several: bool =
     if zeros and len(wanted.tensors) == 1:
         raise PltfError("--zeros is for models with several tensors: with one, cells without a row are zeros already")
     wanted.refuse_unknown("--zeros", zeros)
-    return Asked(options, wanted, sources_of(file, options, wanted))
+    return ModelAndData(options, wanted, sources_of(file, options, wanted))
 
 
-def _read_all(tell: Teller, asked: Asked) -> dict[str, Observation]:
+def _read_all(tell: Teller, asked: ModelAndData) -> dict[str, Observation]:
     """Read the data of all tensors; tensors that share an index get the same labels."""
     coupled = len(asked.sources) > 1
     seen = {}
@@ -137,7 +137,7 @@ def _read_all(tell: Teller, asked: Asked) -> dict[str, Observation]:
     return _aligned(tell, seen, asked) if coupled else seen
 
 
-def _aligned(tell: Teller, seen: Mapping[str, Observation], asked: Asked) -> dict[str, Observation]:
+def _aligned(tell: Teller, seen: Mapping[str, Observation], asked: ModelAndData) -> dict[str, Observation]:
     """Align tensors by their labels, and report the labels that this adds to each."""
     assert asked.wanted.model is not None
     indices, zeros = asked.wanted.model.observed, names_of(asked.options["zeros"], "--zeros")
@@ -159,7 +159,7 @@ def _alone(seen: Mapping[str, Observation]) -> Any:
 
 
 def _hidden(
-    tell: Teller, seen: Mapping[str, Observation], asked: Asked
+    tell: Teller, seen: Mapping[str, Observation], asked: ModelAndData
 ) -> tuple[dict[str, Observation], HeldOut | None]:
     """Hold out cells of one tensor; return the training data and the held-out cells."""
     share = asked.options["holdout"]
@@ -176,7 +176,7 @@ def _hidden(
     return {**seen, name: train}, held
 
 
-def _target(output: Path, replaces: bool, asked: Asked, options: Mapping[str, Any]) -> Path:
+def _target(output: Path, replaces: bool, asked: ModelAndData, options: Mapping[str, Any]) -> Path:
     """Check the output path of a run."""
     if options["checkpoint"] is not None and same_place(options["checkpoint"], output):
         raise PltfError(f"--checkpoint and the output must be two files, and both are {output}")
@@ -246,7 +246,7 @@ def select(tell: Teller, file: Path | None, output: Path | None, force: bool, **
     return 130 if found.interrupted else 0
 
 
-def _fitting(tell: Teller, asked: Asked) -> dict[str, Any]:
+def _fitting(tell: Teller, asked: ModelAndData) -> dict[str, Any]:
     """The options of a fit, checked before the data are read."""
     from pltf.options import FitOptions
     from pltf.store.checkpoint import Place
@@ -360,7 +360,7 @@ def _with_store(known: Fit, run: Path, store: Path | None, of: str | None = None
     return known.with_store(store, of=tensor_of(tuple(known.model.observed), of))
 
 
-def _asked(cells: Path, reading: Mapping[str, Any], known: Fit, name: str) -> tuple[Table, pd.DataFrame]:
+def _asked(cells: Path, reading: Mapping[str, Any], known: Fit, name: str) -> tuple[TableFile, pd.DataFrame]:
     """The table of cells to predict; other columns are kept as they are."""
     from pltf.cli.data import table_of
     from pltf.io.columns import refuse_absent
@@ -840,7 +840,7 @@ def _tell_origin(tell: Teller, origin: Mapping[str, str]) -> None:
     tell.say("saved", plain(f"{when} by {', '.join(f'{name} {version}' for name, version in told.items())}"))
 
 
-def _origin(asked: Asked) -> dict[str, str]:
+def _origin(asked: ModelAndData) -> dict[str, str]:
     """Where the data came from and how they were read, for each tensor if there are several."""
     sources = asked.sources
     if len(sources) == 1:

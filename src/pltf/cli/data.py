@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pltf.cli.dates import with_dates
 from pltf.cli.models import Wanted, letters
 from pltf.cli.parsing import ending_of, indices_of, options_in_words
-from pltf.cli.tables import Table, column_of, wide_table
+from pltf.cli.tables import TableFile, column_of, wide_table
 from pltf.data import CooObservation, DenseObservation, Observation, StoredObservation, holdout, observe
 from pltf.data.forms import index_names
 from pltf.data.labels import counted, with_bin
@@ -163,7 +163,7 @@ def observed(
     unlisted = UNLISTED[options["missing"]]
     listed: dict[str, Any] = {"unlisted": unlisted, "duplicates": "sum" if options["sum"] else "error"}
     if kind in TABLES:
-        table = Table(file, kind, reading)
+        table = TableFile(file, kind, reading)
         dims = indices or (wanted.indices() if wanted else {})
         if options.get("wide"):
             _refuse(options, ["value", "count"], f"{file} is read as a wide table")
@@ -255,7 +255,7 @@ def _refuse(options: Mapping[str, Any], names: list[str], why: str) -> None:
 
 
 def _table(
-    table: Table,
+    table: TableFile,
     options: Mapping[str, Any],
     dims: Mapping[str, str],
     listed: Mapping[str, Any],
@@ -354,12 +354,12 @@ def held_in(file: Path, fit: Fit, name: str, value: str | None, options: Mapping
     return HeldOut(seen.coords.T, seen.values, of=name)
 
 
-def table_of(file: Path, fit: Fit, options: Mapping[str, Any], name: str | None = None) -> Table | None:
+def table_of(file: Path, fit: Fit, options: Mapping[str, Any], name: str | None = None) -> TableFile | None:
     """A table of cells of a tensor, with blanks as in its data; None if the file is no table."""
     reading = reading_of(options)
     reading = replace(reading, keep_blanks=reading.keep_blanks or bool(read_before(fit, name).get("keep_blanks")))
     kind = kind_of(file, reading)
-    return Table(file, kind, reading) if kind in TABLES else None
+    return TableFile(file, kind, reading) if kind in TABLES else None
 
 
 # -- writing ------------------------------------------------------------------------------------

@@ -14,12 +14,14 @@ from pltf.errors import PltfError, py
 if TYPE_CHECKING:
     import pandas as pd
 
-    from pltf.cli.tables import Table
+    from pltf.cli.tables import TableFile
 
 EPOCHS = {"epoch": "s", "epoch-ms": "ms", "epoch-us": "us", "epoch-ns": "ns"}
 
 
-def with_dates(table: Table, rows: pd.DataFrame, keys: Mapping[str, str], options: Mapping[str, Any]) -> pd.DataFrame:
+def with_dates(
+    table: TableFile, rows: pd.DataFrame, keys: Mapping[str, str], options: Mapping[str, Any]
+) -> pd.DataFrame:
     """Parse the dates in binned columns; ``keys`` maps columns, possibly with a bin, to their names."""
     form, zone = options.get("date_format"), options.get("timezone")
     binned = {column for key, column in keys.items() if key != column and split_bin(key, f"{table.file}: {py:dims}")}
@@ -34,7 +36,7 @@ def with_dates(table: Table, rows: pd.DataFrame, keys: Mapping[str, str], option
     return rows
 
 
-def _dates_in(table: Table, column: pd.Series, name: str, form: str | None, zone: str | None) -> Any:
+def _dates_in(table: TableFile, column: pd.Series, name: str, form: str | None, zone: str | None) -> Any:
     """Parse the unique values of a column as dates; errors name the line."""
     import pandas as pd
 

@@ -28,7 +28,7 @@ _GROUPS = re.compile(r"-?[0-9]{1,3}([,.'’ ][0-9]{3})+")
 
 
 @dataclass(frozen=True)
-class Table:
+class TableFile:
     """A table in a file."""
 
     file: Path
@@ -81,7 +81,7 @@ def column_of(key: str, columns: Sequence[str]) -> str:
 
 
 def wide_table(
-    table: Table, dims: Mapping[str, str], options: Mapping[str, Any], duplicates: str
+    table: TableFile, dims: Mapping[str, str], options: Mapping[str, Any], duplicates: str
 ) -> tuple[Observation, str]:
     """Read a wide table: columns that label the rows, and one column of values per label of the last index."""
     import pandas as pd
@@ -130,7 +130,7 @@ def wide_table(
     return seen, source
 
 
-def _values(table: Table, column: pd.Series, name: str) -> Any:
+def _values(table: TableFile, column: pd.Series, name: str) -> Any:
     found = table.numbers(column, name)
     if found.dtype.kind not in "biuf":
         absent = np.asarray(found.isna())

@@ -95,10 +95,10 @@ class Counting:
     _threads: int
 
     def counts(self, factors: Factors, wanted: Collection[str] | None = None, log: bool = True) -> Counts:
-        return self._summed(factors, wanted, log)
+        return self._counted(factors, wanted, log)
 
     @np.errstate(invalid="ignore")  # a zero rate with a positive count gives NaN; log_term is then -inf
-    def _summed(
+    def _counted(
         self, factors: Factors, wanted: Collection[str] | None, log: bool, key: tuple[int, ...] | None = None
     ) -> Counts:
         names = chosen(self.names, wanted)
@@ -112,13 +112,6 @@ class Counting:
     ) -> tuple[Factors, Number]:
         """Counts of the named factors (expected, or sampled if there is a key), and the log term or NaN."""
         raise NotImplementedError
-
-
-class OverLists(Counting):
-    """An engine that visits listed cells: it can allocate."""
-
-    def allocate(self, factors: Factors, wanted: Collection[str] | None, key: tuple[int, ...]) -> Counts:
-        return self._summed(factors, wanted, log=True, key=key)
 
 
 def chosen(names: Iterable[str], wanted: Collection[str] | None) -> list[str]:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pltf.data.cell_index import Coords
 from pltf.data.numeric import read_only
 from pltf.engines._numba import cp_counts, cp_exposure
-from pltf.engines.base import OverLists, sum_of
+from pltf.engines.base import Counting, sum_of
 from pltf.engines.chain import Chain, Layout, plan_chain
 from pltf.engines.contraction import AnyArray
 from pltf.engines.cp import CpFactors
@@ -35,6 +35,7 @@ from pltf.engines.interpreted import (
 from pltf.engines.kernels.allocation import chain_allocation, cp_allocation, split_rows
 from pltf.engines.kernels.draws import Stream, stream
 from pltf.engines.lists import MOST_CHUNKS, CellList, SortedList, WholeList, chunks_of
+from pltf.engines.over_lists import Key, OverLists
 from pltf.engines.plan import PRIVATE_BYTES
 from pltf.engines.ways import WORTH_COMPILING, Task
 from pltf.gamma import Array
@@ -43,10 +44,8 @@ from pltf.threads import keep_freed_memory, ordered_map
 
 LARGEST_ROW = np.iinfo(np.int32).max
 
-Key = tuple[int, ...] | None  # of random numbers; None: expected counts
 
-
-class ListedEngine(OverLists):
+class ListedEngine(Counting, OverLists):
     """Sums over one list of cells of a tensor or of a part of a tensor."""
 
     def __init__(self, task: Task, cells: CellList, threads: int) -> None:
@@ -66,13 +65,6 @@ class ListedEngine(OverLists):
 
     def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
         return self._passes.exposure([factors[name] for name in self.names], of)
-
-    def total(self, factors: Mapping[str, Array]) -> float:
-        of = self.names[-1]
-        return float((factors[of] * self.exposure(factors, of)).sum())
-
-    def fresh(self) -> Self:
-        return self  # it has no cache
 
 
 # -- CP: one fused kernel -----------------------------------------------------------------------

@@ -62,8 +62,8 @@ def shared(seen: Observation, key: tuple[Any, ...], make: Callable[[], T]) -> T:
         return found
 
 
-class Cells(Protocol):
-    """Cells from which an engine makes its own lists."""
+class CellSource(Protocol):
+    """Cells from which engines make their own lists."""
 
     def once(self, key: tuple[Any, ...], make: Callable[[WholeList], T]) -> T:
         """An object derived from the list in data order."""

@@ -46,7 +46,7 @@ from pltf.data.part_files import Part
 from pltf.data.stored import StoredObservation
 from pltf.devices import Site
 from pltf.engines._numba import cp_counts, cp_exposure
-from pltf.engines.base import Number, OverLists, sum_of
+from pltf.engines.base import Counting, Number, sum_of
 from pltf.engines.chain import Chain, Layout, plan_chain
 from pltf.engines.contraction import AnyArray
 from pltf.engines.cp import CpFactors
@@ -55,6 +55,7 @@ from pltf.engines.kernels.allocation import cp_allocation
 from pltf.engines.kernels.draws import Stream, stream
 from pltf.engines.listed import LARGEST_ROW, FlatSums, as_factor, kernel_of, layouts_of
 from pltf.engines.lists import cut_apart
+from pltf.engines.over_lists import Key, OverLists
 from pltf.engines.ways import PIECES, Task
 from pltf.gamma import Array
 from pltf.threads import keep_freed_memory, ordered_map
@@ -192,7 +193,7 @@ def spec_of(task: Task, stored: StoredObservation, site: Site | None = None) -> 
 # -- the tree -----------------------------------------------------------------------------------
 
 
-class Tree:
+class SumTree:
     """Adds nodes that arrive in any order, each as soon as its sibling has arrived."""
 
     def __init__(self, leaves: int, in_place: bool) -> None:
@@ -218,7 +219,7 @@ class Tree:
 
 def combined(spec: Spec, runs: Iterable[RunSums]) -> Sums:
     """Sums of all parts from those of runs, in any order, which contain each part once."""
-    tree, own, private = Tree(spec.n_pieces, in_place=False), dict[str, Array](), dict[str, Any]()
+    tree, own, private = SumTree(spec.n_pieces, in_place=False), dict[str, Array](), dict[str, Any]()
     for one in runs:
         for (level, k), node in one.nodes.items():
             tree.add(level, k, node)
@@ -257,7 +258,7 @@ def sums_of_run(
 
         return sums_on_device(spec, ask, parts, span, factors)
     kernel = (_CpKernel if spec.task.is_cp else _ChainKernel)(spec, ask, span, factors)
-    tree = Tree(spec.n_pieces, in_place=True)
+    tree = SumTree(spec.n_pieces, in_place=True)
     opened = [_Opened(part, spec.pieces) for part in parts]
     pieces = [(n, piece) for n in range(len(parts)) for piece in range(spec.pieces)]
     lead = 1 + threads // spec.pieces
@@ -477,7 +478,7 @@ def _drop(known_by: str) -> None:
     kept.forget(known_by)
 
 
-class PartsEngine(OverLists):
+class PartsEngine(Counting, OverLists):
     """Sums over the parts of stored cells, on the threads or the device of one process."""
 
     def __init__(self, task: Task, stored: StoredObservation, threads: int, site: Site | None = None) -> None:
@@ -488,7 +489,7 @@ class PartsEngine(OverLists):
             weakref.finalize(self, _drop, self._spec.known_by).atexit = False
 
     def _passed(
-        self, factors: Mapping[str, Array], names: Sequence[str], log: bool, key: tuple[int, ...] | None
+        self, factors: Mapping[str, Array], names: Sequence[str], log: bool, key: Key
     ) -> tuple[dict[str, Array], Number]:
         ask = Ask(COUNTS, tuple(names), log, key)
         sums = self._sums(ask, factors)
@@ -513,10 +514,3 @@ class PartsEngine(OverLists):
         whole = (0, self._spec.size)
         cut = self._spec.cut(factors, whole)
         return combined(self._spec, [sums_of_run(self._spec, ask, self._parts, whole, cut, self._threads)])
-
-    def total(self, factors: Mapping[str, Array]) -> float:
-        of = self.names[-1]
-        return float((factors[of] * self.exposure(factors, of)).sum())
-
-    def fresh(self) -> PartsEngine:
-        return self  # it has no state

@@ -22,7 +22,7 @@ from pltf.io.opening import beginning, looks_like_utf_16, name_inside, packing_o
 from pltf.io.parquet import parquet_columns, read_parquet
 from pltf.io.reading import TEXTS, Reading
 from pltf.io.records import as_table, in_batches
-from pltf.io.sources import Source
+from pltf.io.sources import ShownPath
 from pltf.io.workbook import row_in_sheet, workbook_rows
 from pltf.memory import Allowance
 from pltf.store.fits import as_path
@@ -102,7 +102,7 @@ def read_data(
     >>> read_data(path, keys=["user", "zip"]).values.tolist()
     [['ann', '007'], ['bob', '123']]
     """
-    where, reading = path if isinstance(path, Source) else as_path(path), Reading(**how)
+    where, reading = path if isinstance(path, ShownPath) else as_path(path), Reading(**how)
     kind = kind_of(where, reading)
     allowance = Allowance(where, reading.limit)
     with readable(where, kind, reading.encoding):

@@ -35,7 +35,7 @@ from pltf.threads import available_threads
 
 if TYPE_CHECKING:
     from pltf.fit import Fit
-    from pltf.selection.checkpoint import SearchCheckpoint, Stage
+    from pltf.selection.checkpoint import SearchCheckpoint, SearchStage
 
 AUTO = "auto"
 CRITERIA = (AUTO, "bound", "heldout", "both")
@@ -179,7 +179,7 @@ class Course:
         self,
         candidates: Sequence[Candidate],
         found: Findings | FoldFindings,
-        keeper: Stage | None,
+        keeper: SearchStage | None,
         only: Sequence[int] | None = None,
     ) -> None:
         some = candidates if only is None else [candidates[number] for number in only]

@@ -28,7 +28,7 @@ from pltf.workers import Job, Task
 
 if TYPE_CHECKING:
     from pltf.fit import Fit
-    from pltf.fitting import Prepared
+    from pltf.fitting import PreparedFit
     from pltf.options import FitOptions
 
 # Measured: benchmarks/NOTES.md
@@ -71,7 +71,7 @@ class FoldOutcome(NamedTuple):
 class FoldCandidate(Candidate):
     """A candidate that is fitted to the training data of one fold and predicts its held-out cells."""
 
-    def __init__(self, label: Label, ready: Prepared, race: bool | None, fold: int, score: str) -> None:
+    def __init__(self, label: Label, ready: PreparedFit, race: bool | None, fold: int, score: str) -> None:
         super().__init__(label, ready, race)
         self.fold, self.score = fold, score
         self.scores = dict[int, Array]()  # runs of the restarts that were not dropped
@@ -145,7 +145,7 @@ class FoldFindings:
 
 def scored(
     source: Problem | RemoteProblem,
-    ready: Prepared,
+    ready: PreparedFit,
     run: Run,
     data: Data | None,
     fold: int,

@@ -18,7 +18,7 @@ from pltf.engines.cp import is_cp
 from pltf.engines.plan import human
 from pltf.errors import PltfError, py
 from pltf.gamma import Array
-from pltf.inference.batch import Batch
+from pltf.inference.batch import RestartBatch
 from pltf.inference.race import BEHIND, all_until, judged, rounds, run_until
 from pltf.inference.run import INTERRUPTED, Row, Run, Stop
 from pltf.inference.state import Problem
@@ -32,9 +32,9 @@ from pltf.threads import note_limit, single_threaded_blas
 from pltf.workers import CannotStart, Job, Pool, Shared, SharedFolderLost, Task, drive, may_have_children, shared
 
 if TYPE_CHECKING:
-    from pltf.fitting import Prepared
+    from pltf.fitting import PreparedFit
     from pltf.options import FitOptions
-    from pltf.selection.checkpoint import Stage
+    from pltf.selection.checkpoint import SearchStage
     from pltf.selection.heldout import FoldFindings
 
 # Measured: benchmarks/NOTES.md
@@ -130,7 +130,7 @@ def search(
     options: Options,
     found: Findings | FoldFindings,
     show: Callable[[float, str], None],
-    keeper: Stage | None = None,
+    keeper: SearchStage | None = None,
     only: Iterable[int] | None = None,
 ) -> None:
     """Run the unfinished candidates, or those in ``only``; after an interrupt ``found`` has the finished results."""
@@ -211,7 +211,7 @@ def _get_ready() -> None:
 class Candidate:
     """A candidate being fitted."""
 
-    def __init__(self, label: Label, ready: Prepared, race: bool | None) -> None:
+    def __init__(self, label: Label, ready: PreparedFit, race: bool | None) -> None:
         self.label, self.ready, self.race = label, ready, race
         self.fold: int | None = None  # whose cells are held out
         self.turn, self.runs = 0, dict[int, Run]()  # the current round, and the state of its restarts
@@ -291,7 +291,7 @@ class Candidate:
     def _jobs(self, going: Sequence[int], stop: Stop, sweeps: int) -> list[Job]:
         """A job for each restart, or one for all of them if they run as a batch."""
         problem = self._problem
-        batch = Batch.of(problem, self.ready.method, self.restarts) if isinstance(problem, Problem) else None
+        batch = RestartBatch.of(problem, self.ready.method, self.restarts) if isinstance(problem, Problem) else None
         runs, head = {restart: self.runs.get(restart) for restart in going}, (problem, self.ready)
         if batch is not None and runs:  # after an interrupt all may have done this round
             return [Job(all_go_on, (batch, *head, runs, stop, sweeps), self.runs.update)]
@@ -319,7 +319,7 @@ class RemoteProblem:
 
     source: Shared | Spread
     number: int
-    ready: Prepared
+    ready: PreparedFit
     fold: int | None
 
     def problem(self) -> Problem:
@@ -339,7 +339,7 @@ class RemoteProblem:
         return data
 
 
-def _built(ready: Prepared, data: Data, fold: int | None) -> Problem:
+def _built(ready: PreparedFit, data: Data, fold: int | None) -> Problem:
     return ready.problem(data.part(fold))
 
 
@@ -348,7 +348,7 @@ _building = threading.Lock()
 
 
 def go_on(
-    source: Problem | RemoteProblem, ready: Prepared, restart: int, run: Run | None, stop: Stop, sweeps: int
+    source: Problem | RemoteProblem, ready: PreparedFit, restart: int, run: Run | None, stop: Stop, sweeps: int
 ) -> Run:
     """Start or continue a restart until it has done ``sweeps`` sweeps in total; executed by a worker."""
     problem = source.problem() if isinstance(source, RemoteProblem) else source
@@ -359,7 +359,7 @@ def go_on(
 
 
 def all_go_on(
-    batch: Batch, problem: Problem, ready: Prepared, runs: Mapping[int, Run | None], stop: Stop, sweeps: int
+    batch: RestartBatch, problem: Problem, ready: PreparedFit, runs: Mapping[int, Run | None], stop: Stop, sweeps: int
 ) -> dict[int, Run]:
     """As :func:`go_on`, for restarts that run as a batch."""
     with single_threaded_blas:
