@@ -131,7 +131,7 @@ def _table_reader(
     if kind == "duckdb":
         return read_duckdb(path, reading, columns, allowance, most)
     with _ROWS[kind](path, kind, reading, columns, allowance) as (names, rows):
-        return as_table(path, names, rows, columns, allowance, most)
+        return as_table(names, rows, allowance, most)
 
 
 def _written(path: Path, names: Sequence[str], reading: Reading, columns: Sequence[str]) -> list[str]:
@@ -153,7 +153,7 @@ def table_batches(path: Path, kind: str, reading: Reading, columns: Sequence[str
                 yield table.rename_columns(reading.header(table.column_names))
         else:
             with _ROWS[kind](path, kind, reading, columns, allowance) as (names, rows):
-                yield from in_batches(path, names, rows, columns, reading.limit)
+                yield from in_batches(path, names, rows, reading.limit)
 
 
 def kind_of(path: Path, reading: Reading) -> str:
