@@ -292,10 +292,8 @@ def hidden(seen: Observation, share: float, seed: int, of: str) -> tuple[Observa
         return split.train, HeldOut(split.cells, split.values, sampled, of)
     assert isinstance(seen, DenseObservation)
     keep = holdout(seen, share, seed=seed)
-    known = np.ones(seen.shape, dtype=bool) if seen.mask is None else seen.mask
-    cells = np.argwhere(known & ~keep)
-    train = observe(seen.values, keep & known, dims=seen.dims, labels=seen.labels if seen.dims else None)
-    return train, HeldOut(cells, seen.values_at(cells.T), of=of)
+    cells = np.argwhere(seen.full_mask() & ~keep)
+    return seen.within(keep), HeldOut(cells, seen.values_at(cells.T), of=of)
 
 
 def as_labelled(table: pd.DataFrame, fit: Fit, columns: Mapping[str, str] | None = None) -> pd.DataFrame:
@@ -425,7 +423,7 @@ def _listed(seen: Observation, what: str) -> CooObservation:
     assert isinstance(seen, DenseObservation)
     if np.size(seen.values) > MOST_DENSE:
         raise PltfError(f"an array of {np.size(seen.values):,} cells is too large for {what}: write .npz or .nc")
-    known = np.ones(seen.shape, dtype=bool) if seen.mask is None else seen.mask
+    known = seen.full_mask()
     cells = np.argwhere(known & (seen.values > 0))
     listed = (cells, seen.values[tuple(cells.T)])
     labels = seen.labels if seen.dims else None

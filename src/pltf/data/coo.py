@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.base import Observation
-from pltf.data.cell_index import Coords, order_of
+from pltf.data.cell_index import Coords, first_of_each, order_of
 from pltf.data.numeric import EXACT, brief, constants, find_bad, finite_total, numeric, read_only
 from pltf.data.pattern import ListedPattern, Pattern, listed_pattern
 from pltf.errors import ObservationError, choice, is_number, py, py_only
@@ -187,8 +187,7 @@ def sort_cells(at: Coords, x: NDArray[Any], sizes: tuple[int, ...]) -> tuple[Coo
 
 def _merged(at: Coords, x: NDArray[Any], duplicates: str, name: str) -> tuple[Coords, NDArray[np.float64]]:
     """Sorted unique cells and their float64 values."""
-    new = np.ones(x.size, dtype=bool)
-    new[1:] = (at[:, 1:] != at[:, :-1]).any(axis=0)
+    new = first_of_each(at)
     if new.all():
         return at, x.astype(np.float64)
     if duplicates == "error":
@@ -212,7 +211,7 @@ def _check_disjoint(at: Coords, holes: Coords) -> None:
         return
     both = np.concatenate([at, holes], axis=1)
     both = both[:, np.lexsort(both[::-1])]
-    same = (both[:, 1:] == both[:, :-1]).all(axis=0)
-    if same.any():
-        cell = tuple(map(int, both[:, int(np.argmax(same))]))
+    new = first_of_each(both)
+    if not new.all():
+        cell = tuple(map(int, both[:, int(np.argmin(new))]))
         raise ObservationError(f"cell {cell} is listed both with a value and in {py:missing}")

@@ -86,6 +86,10 @@ class DenseObservation(Observation):
                 yield known
                 yield values[rows][known]
 
+    def full_mask(self) -> NDArray[np.bool_]:
+        """The mask as an array, also where all cells are observed."""
+        return np.ones(self.shape, dtype=bool) if self.mask is None else self.mask
+
     def mask_alone(self) -> DenseObservation:
         """The mask also as values, for callers that only need the mask."""
         assert self.mask is not None

@@ -39,7 +39,7 @@ VALUE = "value"
 CELLS_OF_A_PART = 1 << 21  # approximate: a part ends where a position of the longest mode ends
 LONGEST = 2**31 - 1  # positions are int32
 VALUE_TYPES = ("uint8", "uint16", "uint32", "float64")
-_READ, _LOOKED_AT = 1 << 22, 1 << 20  # bytes and cells at a time
+_LOOKED_AT = 1 << 20  # cells at a time
 
 # Files that were checked: size, time, inode, checksum, and what was required.
 _checked: dict[Path, tuple[Any, ...]] = {}
@@ -215,11 +215,8 @@ def write_columns(path: Path, columns: Mapping[str, Any]) -> File:
 
 def checksum_of(path: Path) -> str:
     """BLAKE2b hash of a file."""
-    whole = hashlib.blake2b(digest_size=16)
     with path.open("rb") as stream:
-        while block := stream.read(_READ):
-            whole.update(block)
-    return whole.hexdigest()
+        return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
 # -- writing a store ----------------------------------------------------------------------------

@@ -322,7 +322,7 @@ def _pick(
 
 def _mask(rng: np.random.Generator, ask: _Ask, seen: DenseObservation) -> NDArray[np.bool_]:
     """The mask of a dense array: True where a cell is kept."""
-    keep = np.ones(seen.shape, dtype=bool) if seen.mask is None else seen.mask.copy()
+    keep = seen.full_mask().copy()
     cells = np.flatnonzero(keep)
 
     def group(axes: tuple[int, ...]) -> Picks:
@@ -469,7 +469,7 @@ def without(seen: Observation, cells: Coords) -> Observation:
     if isinstance(seen, CooObservation | StoredObservation):
         return _split(seen, cells).train
     assert isinstance(seen, DenseObservation)
-    keep = np.ones(seen.shape, dtype=bool) if seen.mask is None else seen.mask.copy()
+    keep = seen.full_mask().copy()
     keep[tuple(cells)] = False
     return seen.within(keep)
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.base import Observation
-from pltf.data.cell_index import CellIndex, Coords, order_of
+from pltf.data.cell_index import CellIndex, Coords, first_of_each, order_of
 from pltf.data.coo import UNLISTED, CooObservation, sort_cells
 from pltf.data.labels import Labels
 from pltf.data.numeric import brief, constants, read_only
@@ -497,7 +497,7 @@ class _About:
             raise self.wrong(f"{file.path.name} must have {count:,} cells of the tensor")
         cells = np.stack(columns)
         cells = cells[:, order_of(sizes, cells)]
-        if (cells[:, 1:] == cells[:, :-1]).all(axis=0).any():
+        if not first_of_each(cells).all():
             raise self.wrong(f"{file.path.name} has a cell twice")
         return read_only(cells)
 
