@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,18 +77,11 @@ class CooObservation(Observation):
         yield np.frombuffer(self.unlisted.encode(), dtype=np.uint8)
         yield from (self.coords, self.values, self.missing)
 
-    def transposed(self, order: tuple[int, ...]) -> Self:
+    def _permuted(self, order: tuple[int, ...]) -> dict[str, Any]:
         sizes = tuple(self.sizes[axis] for axis in order)
         coords, values = sort_cells(self.coords[list(order)], self.values, sizes)
-        missing = self.missing[list(order)]
-        return replace(
-            self,
-            sizes=sizes,
-            coords=read_only(coords),
-            values=read_only(values),
-            missing=read_only(missing[:, np.lexsort(missing[::-1])]),
-            dims=None if self.dims is None else tuple(self.dims[axis] for axis in order),
-        )
+        cells = {"coords": read_only(coords), "values": read_only(values)}
+        return {"sizes": sizes, **cells, "missing": permuted_cells(self.missing, order)}
 
 
 def coo_observation(
@@ -177,6 +170,12 @@ def _positions(cells: Any, sizes: tuple[int, ...], what: str) -> Coords:
             raise ObservationError(f"{what} must be inside the tensor, but {came}, which runs from 0 to {size - 1}")
     narrow = np.int32 if max(sizes) <= np.iinfo(np.int32).max else np.int64
     return np.ascontiguousarray(rows.T, dtype=narrow)
+
+
+def permuted_cells(cells: Coords, order: tuple[int, ...]) -> Coords:
+    """Cells with permuted axes, sorted again."""
+    cells = cells[list(order)]
+    return read_only(cells[:, np.lexsort(cells[::-1])])
 
 
 def sort_cells(at: Coords, x: NDArray[Any], sizes: tuple[int, ...]) -> tuple[Coords, NDArray[Any]]:
