@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from pltf.data.numeric import EXACT
+from pltf.data.numeric import EXACT, INFINITE, ROUNDED
 from pltf.data.tables import Key
 from pltf.errors import ObservationError, PltfError
 from pltf.io.columns import refuse_absent
@@ -140,7 +140,7 @@ class TextTable(FileTable):
         if number_in(word) is None:
             advice = "to count rows, do not name a value column"
             raise PltfError(f"{self.name}: column {value!r} has {word[:40]!r}, which is not a number; {advice}")
-        limit = "finite" if math.isinf(float(number_in(word) or 0)) else "at most 2**53, or float64 would round them"
+        limit = INFINITE if math.isinf(float(number_in(word) or 0)) else ROUNDED
         raise ObservationError(f"{self.name}: observed values must be {limit}, but column {value!r} holds {word[:40]}")
 
 
