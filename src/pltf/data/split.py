@@ -75,6 +75,11 @@ class HeldOut:
     sampled: bool = False  # zeros are rarer here than among all cells
     of: str | None = None  # the tensor, where there are several
 
+    @property
+    def both_kinds(self) -> bool:
+        """Whether there are zeros and non-zeros."""
+        return bool(0 < np.count_nonzero(self.values) < len(self.values))
+
     def __repr__(self) -> str:
         return f"<HeldOut {len(self.values):,} cells, {np.count_nonzero(self.values):,} of them non-zero>"
 

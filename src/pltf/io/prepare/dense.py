@@ -68,8 +68,7 @@ class DenseArray(Source):
         self.unlisted = self._choice()
         names = [f"c{axis}" for axis in range(self._array.ndim)]
         schema = pa.schema([*((name, pa.int64()) for name in names), (VALUE, pa.float64())])
-        with database.stream("coming", schema, self._listed(schema)):
-            database.run(f"CREATE TABLE {ROWS_TABLE} AS SELECT * FROM coming")
+        database.create(ROWS_TABLE, schema, self._listed(schema))
         return Rows(ROWS_TABLE, [Kind("whole")] * len(names), Kind("real"))
 
     def _choice(self) -> str:
