@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.cli.dates import with_dates
-from pltf.cli.models import Wanted, letters
+from pltf.cli.models import Wanted
 from pltf.cli.parsing import ending_of, indices_of, options_in_words
-from pltf.cli.tables import Table, column_of, wide_table
+from pltf.cli.tables import column_of, numbers_in, wide_table
 from pltf.data import CooObservation, DenseObservation, Observation, StoredObservation, holdout, observe
-from pltf.data.forms import index_names
+from pltf.data.forms import index_names, letters
 from pltf.data.labels import counted, with_bin
 from pltf.data.numeric import EXACT, brief
 from pltf.data.split import HeldOut
@@ -32,7 +32,7 @@ from pltf.errors import PltfError, naming_rows
 from pltf.fit import Fit
 from pltf.io.columns import in_words, is_nameless, refuse_absent
 from pltf.io.databases import is_url
-from pltf.io.files import TABLES, guess, kind_of, read_data
+from pltf.io.files import TABLES, SourceTable, guess, kind_of, read_data
 from pltf.io.listed import ListedFile, line_of_cell
 from pltf.io.reading import GO_WITH, Reading
 from pltf.io.sources import database_url, standard_input
@@ -163,7 +163,7 @@ def observed(
     unlisted = UNLISTED[options["missing"]]
     listed: dict[str, Any] = {"unlisted": unlisted, "duplicates": "sum" if options["sum"] else "error"}
     if kind in TABLES:
-        table = Table(file, kind, reading)
+        table = SourceTable(file, kind, reading)
         dims = indices or (wanted.indices() if wanted else {})
         if options.get("wide"):
             _refuse(options, ["value", "count"], f"{file} is read as a wide table")
@@ -255,23 +255,22 @@ def _refuse(options: Mapping[str, Any], names: list[str], why: str) -> None:
 
 
 def _table(
-    table: Table,
+    table: SourceTable,
     options: Mapping[str, Any],
     dims: Mapping[str, str],
     listed: Mapping[str, Any],
     known: Fit | None,
 ) -> tuple[Observation, str]:
     """Read the named columns of a table."""
-    file, columns, value = table.file, table.columns(), options["value"]
+    file, columns, value = table.path, table.columns(), options["value"]
     if not dims:
         raise PltfError(f"--index must say which columns are indices; {file} has {in_words(columns)}")
     keys = [column_of(one, columns) for one in dims]
-    refuse_absent(file, keys, columns)
-    rows = table.read(keys, [] if value is None else [value])
+    rows = table.read(keys if value is None else [*keys, value], keys)
     if not len(rows):
         raise PltfError(f"{file} has no rows")
     if value is not None:
-        rows[value] = table.numbers(rows[value], value)
+        rows[value] = numbers_in(table, rows[value], value)
     rows = with_dates(table, rows, dict(zip(dims, keys, strict=True)), options)
     if known is not None:
         rows = as_labelled(rows, known, dict(zip(keys, dims.values(), strict=True)))
@@ -339,8 +338,8 @@ def held_in(file: Path, fit: Fit, name: str, value: str | None, options: Mapping
         raise PltfError(f"--value must say which column of {file} holds the values; it has {in_words(columns)}")
     if value in indices:
         raise PltfError(f"--value must be a column of values, but {value!r} is an index")
-    rows = table.read(list(indices), [value])
-    rows[value] = table.numbers(rows[value], value)
+    rows = table.read([*indices, value], indices)
+    rows[value] = numbers_in(table, rows[value], value)
     again = np.asarray(rows.duplicated(list(indices)))
     if again.any():
         raise PltfError(f"{file}: {table.place(int(np.argmax(again)))} repeats a cell of an earlier row")
@@ -352,12 +351,12 @@ def held_in(file: Path, fit: Fit, name: str, value: str | None, options: Mapping
     return HeldOut(seen.coords.T, seen.values, of=name)
 
 
-def table_of(file: Path, fit: Fit, options: Mapping[str, Any], name: str | None = None) -> Table | None:
+def table_of(file: Path, fit: Fit, options: Mapping[str, Any], name: str | None = None) -> SourceTable | None:
     """A table of cells of a tensor, with blanks as in its data; None if the file is no table."""
     reading = reading_of(options)
     reading = replace(reading, keep_blanks=reading.keep_blanks or bool(read_before(fit, name).get("keep_blanks")))
     kind = kind_of(file, reading)
-    return Table(file, kind, reading) if kind in TABLES else None
+    return SourceTable(file, kind, reading) if kind in TABLES else None
 
 
 # -- writing ------------------------------------------------------------------------------------

@@ -80,18 +80,6 @@ def _for_json(value: Any) -> Any:
     return str(value).removesuffix(" 00:00:00")
 
 
-def human_bytes(size: int) -> str:
-    """A file size with its unit.
-
-    >>> human_bytes(512), human_bytes(91_000), human_bytes(4_900_000)
-    ('512 B', '91.0 kB', '4.9 MB')
-    """
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size >= scale:
-            return f"{size / scale:.1f} {unit}"
-    return f"{size} B"
-
-
 def plain(text: object) -> str:
     """Text of data on one line."""
     return printable(text, keep="")

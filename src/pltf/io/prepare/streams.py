@@ -14,7 +14,7 @@ from pltf.data.tables import Key
 from pltf.errors import ObservationError, PltfError
 from pltf.io.arrow_text import whole_lines
 from pltf.io.columns import refuse_absent
-from pltf.io.files import table_batches, table_columns
+from pltf.io.files import SourceTable
 from pltf.io.listed import single_lines, tns_head
 from pltf.io.opening import Lines, opened, readable, unpacked
 from pltf.io.prepare.database import Database, named
@@ -57,8 +57,7 @@ class Stream(Source):
         if first is None:
             raise ObservationError(f"{self.name} has no rows")
         kinds = [kind_of(first.schema.field(name).type) for name in names[: len(keys)]]
-        with database.stream("coming", first.schema, chain([first], batches)):
-            database.run(f"CREATE TABLE {ROWS_TABLE} AS SELECT * FROM coming")
+        database.create(ROWS_TABLE, first.schema, chain([first], batches))
         return Rows(ROWS_TABLE, kinds, None if value is None else Kind("real"))
 
 
@@ -249,9 +248,9 @@ def of_files(files: Sequence[Path], kind: str, reading: Reading) -> Stream:
 
     def begin(wanted: Sequence[str]) -> Iterator[Any]:
         for file in files:
-            yield from table_batches(file, kind, reading, wanted)
+            yield from SourceTable(file, kind, reading).batches(wanted)
 
-    stream = Stream(name_of(files), table_columns(files[0], kind, reading), begin)
+    stream = Stream(name_of(files), SourceTable(files[0], kind, reading).columns(), begin)
     stream.files = [file for file in files if kind != "sql"]
     return stream
 
