@@ -23,7 +23,7 @@ from pltf.io.opening import beginning
 from pltf.io.saved import is_saved
 from pltf.memory import Allowance
 from pltf.store.container import texts
-from pltf.store.inside import refuse_outside
+from pltf.store.foreign import refuse_outside
 
 _COPIES = 2  # copies of an array at the peak memory use
 _STRING = 60  # size of a string object in bytes, without its characters

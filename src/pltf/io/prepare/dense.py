@@ -21,7 +21,7 @@ from pltf.io.opening import readable
 from pltf.io.prepare.cells import MOST_MISSING
 from pltf.io.prepare.database import Database
 from pltf.io.prepare.sources import ROWS_TABLE, VALUE, Kind, Known, Rows, Source
-from pltf.store.inside import refuse_outside
+from pltf.store.foreign import refuse_outside
 
 _CELLS = 1 << 22  # of a block
 _OF_ZARR = ("zarr.json", ".zarray", ".zgroup")
