@@ -61,6 +61,7 @@ from pltf.inference.run import INTERRUPTED
 from pltf.inference.state import shown_objective
 from pltf.io import load
 from pltf.io.databases import without_password
+from pltf.io.spreadsheets import with_text
 from pltf.prediction.table import COLUMNS, intervals
 from pltf.selection import Selection
 from pltf.selection.result import described, marked_doubts, overview
@@ -387,19 +388,9 @@ def _print_table(table: pd.DataFrame, known: Fit, safe: bool) -> None:
         for index, labels in known.labels.items():
             if index in table and table[index].dtype.kind == "M":
                 table[index] = labels.called(labels.positions(table[index], index))
-        print(_for_terminal(table).to_string(index=False, float_format=lambda number: f"{number:.4g}"))
+        print(with_text(table, plain).to_string(index=False, float_format=lambda number: f"{number:.4g}"))
     else:
         for_csv(table, safe).to_csv(sys.stdout, index=False)
-
-
-def _for_terminal(table: pd.DataFrame) -> pd.DataFrame:
-    """A table without control characters in its text."""
-    shown = table.copy()
-    for at in range(table.shape[1]):
-        column = table.iloc[:, at]
-        if column.dtype.kind not in "biufcmM":
-            shown.isetitem(at, column.astype(object).map(lambda one: plain(one) if isinstance(one, str) else one))
-    return shown.rename(columns=plain)
 
 
 def tensor_of(tensors: tuple[str, ...], of: str | None) -> str:
@@ -578,10 +569,8 @@ def _tell_array(tell: Teller, held: Any) -> None:
     from pltf.data import observe
     from pltf.io.listed import ListedFile
 
-    listed = isinstance(held, ListedFile)
     try:
-        given = {"shape": held.shape, "duplicates": "sum"} if listed else {}
-        seen = observe((held.coords, held.values) if listed else held, **given)
+        seen = held.observed(duplicates="sum") if isinstance(held, ListedFile) else observe(held)
     except PltfError as refused:
         reason = refused.spelled(option)
         tell.say("array", f"{' x '.join(map(str, held.shape))}, which cannot be fitted: {reason}")

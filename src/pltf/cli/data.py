@@ -10,7 +10,7 @@ import shlex
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +54,7 @@ UNLISTED = {"nan": "zero", "unlisted": "missing"}
 
 
 # Options for reading: those of a file, and those of any data.
-FILE = ("format", "variable", "sheet", "query", "encoding", "decimal", "keep_blanks", "limit")
+FILE = tuple(one.name for one in fields(Reading))
 _ALIKE = ("sheet", "encoding", "decimal", "keep_blanks", "date_format", "timezone", "wide")  # for further data
 READING = ("index", "value", "count", "sum", "missing", *_ALIKE)
 
@@ -187,7 +187,7 @@ def observed(
         with naming_rows(lambda row: f"line {line_of_cell(file, reading, row)}"):
             return _from_tns(held, names, wanted, listed, file.name), str(file)
     if isinstance(held, ListedFile):
-        return observe((held.coords, held.values), shape=held.shape, dims=names, **listed, name=file.name), str(file)
+        return held.observed(dims=names, **listed, name=file.name), str(file)
     if hasattr(held, "tocoo"):
         return observe(held, dims=names, **listed, name=file.name), str(file)
     _refuse_listing(options, file)
@@ -234,7 +234,7 @@ def _from_tns(
     told = tuple(wanted.indices()) if wanted else ()
     dims = names or (told if len(told) == modes else letters(modes))
     try:
-        seen = observe((held.coords, held.values), shape=held.shape, dims=dims, **listed, name=name)
+        seen = held.observed(dims=dims, **listed, name=name)
     except PltfError as error:
         places = "cell (" in str(error) or " for mode " in str(error)
         raise PltfError(f"{error.marked}{' (modes and positions counted from 0)' if places else ''}") from None

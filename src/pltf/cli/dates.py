@@ -44,7 +44,7 @@ def _dates_in(table: SourceTable, column: pd.Series, name: str, form: str | None
     once = pd.Index(once.categories.take(once.codes) if hasattr(once, "categories") else once)
     what = f"{table.path}: column {name!r}"
     try:
-        dates = _by_clock(_moments(once, form, zone, what), zone, what)
+        dates = _by_clock(_moments(once, form, zone, what), zone)
     except _WrongError as wrong:
         row = int(np.argmax(codes == wrong.at))
         raise PltfError(f"{table.path}: {table.place(row)} of column {name!r} {wrong}") from None
@@ -138,7 +138,7 @@ def _of_epoch(once: pd.Index, unit: str, form: str) -> pd.DatetimeIndex:
     raise _WrongError(at, f"has {brief(once[at])}, which does not match --date-format {form}")
 
 
-def _by_clock(dates: pd.DatetimeIndex, zone: str | None, what: str) -> pd.DatetimeIndex:
+def _by_clock(dates: pd.DatetimeIndex, zone: str | None) -> pd.DatetimeIndex:
     """Convert dates with a time zone to another one; dates without one are local times there."""
     if zone is None:
         return dates

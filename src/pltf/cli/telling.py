@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from pltf.cli.main import told
 from pltf.terminal import printable
 
 
@@ -56,9 +56,7 @@ class Teller:
 
     def insist(self, text: str) -> None:
         """Print a note to stderr, even with --quiet."""
-        if sys.stderr is not None:
-            with suppress(BrokenPipeError):
-                print(f"pltf: note: {printable(text)}", file=sys.stderr)
+        told(f"note: {text}", 0)
 
     def know(self, **facts: Any) -> None:
         """Add facts to the JSON object."""
