@@ -50,6 +50,11 @@ def order_of(sizes: tuple[int, ...], cells: Coords) -> NDArray[np.intp]:
     return np.lexsort(cells[::-1])
 
 
+def distinct(cells: Coords) -> Coords:
+    """Unique cells, sorted."""
+    return np.unique(cells, axis=1) if cells.shape[1] else cells
+
+
 def first_of_each(cells: Coords) -> NDArray[np.bool_]:
     """Which cells of a sorted list differ from the one before.
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.base import Observation
-from pltf.data.cell_index import Coords, first_of_each, order_of
+from pltf.data.cell_index import Coords, distinct, first_of_each, order_of
 from pltf.data.numeric import EXACT, brief, constants, find_bad, finite_total, numeric, read_only
 from pltf.data.pattern import ListedPattern, Pattern, listed_pattern
 from pltf.errors import ObservationError, choice, is_number, py, py_only
@@ -110,7 +110,7 @@ def coo_observation(
     at, x = _merged(*sort_cells(at, x, sizes), duplicates, name)
     _check_values(at, x, name)  # check again: sums may be too large
     holes = _positions(np.empty((0, len(sizes)), dtype=int) if missing is None else missing, sizes, f"{py:missing}")
-    holes = np.unique(holes, axis=1) if holes.shape[1] else holes
+    holes = distinct(holes)
     _check_disjoint(at, holes)
     n_observed = x.size if unlisted == "missing" else math.prod(sizes) - holes.shape[1]
     total, saturated = constants(x)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pltf.data.aligned import moved, widened
 from pltf.data.base import Observation
-from pltf.data.cell_index import Coords, first_of_each
+from pltf.data.cell_index import Coords, distinct, first_of_each
 from pltf.data.coo import CooObservation
 from pltf.data.dense import DenseObservation
 from pltf.data.pattern import (
@@ -178,8 +178,7 @@ def _common_holes(old: ListedPattern, new: Observation | None, places: Places) -
     now = moved(_holes(new), places)
     known = np.asarray((now < np.array(old.sizes)[:, None]).all(axis=0))
     known[known] = old.observed(now[:, known])
-    both = np.concatenate([before[:, np.isnan(_values_at(new, places, before))], now[:, ~known]], axis=1)
-    return np.unique(both, axis=1) if both.shape[1] else both
+    return distinct(np.concatenate([before[:, np.isnan(_values_at(new, places, before))], now[:, ~known]], axis=1))
 
 
 def _reached(

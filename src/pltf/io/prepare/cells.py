@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -104,22 +104,19 @@ class Runs:
         return Runs(self.keys[:, some], self.sums[some], self.rows[some], self.absent[some])
 
     def followed_by(self, others: Runs) -> Runs:
-        """Join with the runs that follow; the last cell may continue in the first of them."""
-        if self.sums.size and (self.keys[:, -1] == others.keys[:, 0]).all():
-            others.sums[0] += self.sums[-1]
-            others.rows[0] += self.rows[-1]
-            others.absent[0] += self.absent[-1]
-            return others if self.sums.size == 1 else self[:-1].followed_by(others)
-        return Runs.joined([self, others])
+        """Join one cell with the runs that follow; it may continue in the first of them."""
+        if (self.keys[:, 0] != others.keys[:, 0]).any():
+            return Runs.joined([self, others])
+        for mine, theirs in ((self.sums, others.sums), (self.rows, others.rows), (self.absent, others.absent)):
+            theirs[0] += mine[0]
+        return others
 
     @classmethod
     def joined(cls, some: Sequence[Runs]) -> Runs:
         """Concatenate runs."""
         if len(some) == 1:
             return some[0]
-        keys = np.concatenate([one.keys for one in some], axis=1)
-        sums = np.concatenate([one.sums for one in some])
-        return cls(keys, sums, *(np.concatenate([getattr(one, n) for one in some]) for n in ("rows", "absent")))
+        return cls(*(np.concatenate([getattr(one, part.name) for one in some], axis=-1) for part in fields(cls)))
 
 
 @dataclass(kw_only=True)
