@@ -16,7 +16,7 @@ from pltf.cluster import is_collection
 from pltf.data.base import Observation
 from pltf.data.coo import coo_observation
 from pltf.data.dense import dense_observation
-from pltf.data.device_arrays import is_sparse, kind_of, on_device, sparse_parts
+from pltf.data.device_arrays import dtype_of, is_sparse, on_device, sparse_parts
 from pltf.data.forms import annotated, index_names, is_annotated, is_index, long_or_array, with_index_columns
 from pltf.data.labels import Labels, given_labels, known_labels, refuse_unknown
 from pltf.data.numeric import brief, has_masked, numeric
@@ -458,8 +458,8 @@ def _mask_there(mask: Any, tensor: Any, name: str) -> Any:
     if known is None:
         return torch.tensor(_as_mask(mask, shape, name), device=tensor.device)
     _check_shape(tuple(known.shape), shape, name)
-    if kind_of(known) != "bool" and not bool(((known == 0) | (known == 1)).all()):
-        raise _no_mask(kind_of(known))
+    if dtype_of(known) != "bool" and not bool(((known == 0) | (known == 1)).all()):
+        raise _no_mask(dtype_of(known))
     return known.to(device=tensor.device, dtype=torch.bool)
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pltf.data.blocks import Block, block_shape, blocks
 from pltf.data.dense import DenseObservation, facts_of
-from pltf.data.device_arrays import kind_of
+from pltf.data.device_arrays import dtype_of
 from pltf.data.numeric import (
     EXACT,
     HISTOGRAM,
@@ -63,7 +63,7 @@ class DeviceObservation(DenseObservation):
 
     @property
     def dtype_name(self) -> str:
-        return kind_of(self.tensor)
+        return dtype_of(self.tensor)
 
     @cached_property
     def n_positive(self) -> int:
@@ -99,7 +99,7 @@ class _Reader:
 
     def __init__(self, tensor: Tensor) -> None:
         self._tensor, self.shape = tensor, tuple(tensor.shape)
-        self.size, self.dtype = math.prod(self.shape), np.dtype(kind_of(tensor))
+        self.size, self.dtype = math.prod(self.shape), np.dtype(dtype_of(tensor))
 
     def __getitem__(self, part: Any) -> NDArray[Any]:
         if isinstance(part, tuple):
@@ -129,7 +129,7 @@ def _observed(tensor: Tensor, known: Tensor) -> Any:
     shape = tuple(tensor.shape)
     for block in blocks(shape, block_shape(shape, lambda block: math.prod(block) <= BLOCK_CELLS)):
         seen = tensor[block].reshape(-1) if known is None else tensor[block][known[block]]
-        yield block, seen.to(_torch().uint8) if kind_of(seen) == "bool" else seen
+        yield block, seen.to(_torch().uint8) if dtype_of(seen) == "bool" else seen
 
 
 def _without_nan(tensor: Tensor, known: Tensor) -> Tensor:
@@ -147,7 +147,7 @@ def _find_bad(seen: Tensor) -> tuple[int, str] | None:
         return _first(seen < 0), NEGATIVE
     if seen.is_floating_point() and not bool(high.isfinite()):
         return _first(seen.isfinite().logical_not_()), INFINITE
-    if kind_of(seen) == "int64" and int(high) > EXACT:
+    if dtype_of(seen) == "int64" and int(high) > EXACT:
         return _first(seen > EXACT), ROUNDED
     return None
 

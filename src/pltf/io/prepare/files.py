@@ -15,7 +15,7 @@ from pltf.io.columns import refuse_absent
 from pltf.io.delimited import delimited_columns, separator_of
 from pltf.io.opening import packing_of, readable, unpacked
 from pltf.io.prepare.database import Database, named, quoted
-from pltf.io.prepare.sources import BAD, ROWS_TABLE, VALUE, Kind, Known, Rows, Source, kind_of, name_of, same_kinds
+from pltf.io.prepare.sources import BAD, ROWS_TABLE, VALUE, Kind, Known, Rows, Source, column_kind, name_of, same_kinds
 from pltf.io.reading import Reading
 from pltf.io.word_columns import NO_VALUE, TRUTH, number_in
 from pltf.memory import Allowance
@@ -67,7 +67,8 @@ class ParquetTable(FileTable):
         for file, schema in zip(self.original, self._schemas, strict=True):
             refuse_absent(file, [column], schema.names)
         found = [
-            (str(file), kind_of(one.field(column).type)) for file, one in zip(self.original, self._schemas, strict=True)
+            (str(file), column_kind(one.field(column).type))
+            for file, one in zip(self.original, self._schemas, strict=True)
         ]
         return same_kinds(found, column)
 
@@ -89,7 +90,7 @@ class ParquetTable(FileTable):
         try:
             return self._kind(column)
         except ObservationError:
-            kinds = {kind_of(schema.field(column).type).name for schema in self._schemas}
+            kinds = {column_kind(schema.field(column).type).name for schema in self._schemas}
             if kinds <= {"whole", "real", "decimals"}:
                 return Kind("real")
             raise

@@ -30,7 +30,7 @@ from pltf.io.prepare.coding import Column, Mode, coded, positions
 from pltf.io.prepare.database import Database, Stages
 from pltf.io.prepare.dense import DenseArray
 from pltf.io.prepare.opening import opened_source
-from pltf.io.prepare.sources import VALUE, Fingerprint, Rows, Source
+from pltf.io.prepare.sources import VALUE, Rows, Source, unchanged
 from pltf.io.prepare.streams import TnsFile
 from pltf.io.prepare.target import checked_target, new_store
 from pltf.io.reading import Reading
@@ -161,11 +161,10 @@ def prepare(
         Progress(flag("progress", progress), 1.0, time_left=True) as bar,
     ):
         data = opened_source(source, folder, reading, connection, name)
-        before = Fingerprint(data.files)
         keys = _keys(data, dims, shape)
         _check_value(data, keys, value)
         stages = Stages(data.name, bar)
-        with Database(folder, data.files, memory, threads, stages) as database:
+        with unchanged(data.files), Database(folder, data.files, memory, threads, stages) as database:
             stages.start("reading", 0.0, 0.2)
             known = {**data.labels(keys), **given}
             rows = data.rows(database, keys, _value_of(data, value), known)
@@ -174,7 +173,6 @@ def prepare(
             packing = Packing.of([mode.size for mode in modes])
             work = _Work(database, data.name, rows, modes, store, stages, packing)
             done = work.cells(unlisted, duplicates, cells_per_part)
-        before.check()
         size = sum(file.stat().st_size for file in store.iterdir())
     return Prepared(path=target, **done, size=size, seconds=time.perf_counter() - began)
 

@@ -18,7 +18,7 @@ from pltf.io.files import SourceTable
 from pltf.io.listed import single_lines, tns_head
 from pltf.io.opening import Lines, opened, readable, unpacked
 from pltf.io.prepare.database import Database, named
-from pltf.io.prepare.sources import ROWS_TABLE, VALUE, Kind, Known, Rows, Source, kind_of, name_of
+from pltf.io.prepare.sources import ROWS_TABLE, VALUE, Kind, Known, Rows, Source, column_kind, name_of
 from pltf.io.reading import Reading
 from pltf.memory import Allowance
 
@@ -56,7 +56,7 @@ class Stream(Source):
         first = next(batches, None)
         if first is None:
             raise ObservationError(f"{self.name} has no rows")
-        kinds = [kind_of(first.schema.field(name).type) for name in names[: len(keys)]]
+        kinds = [column_kind(first.schema.field(name).type) for name in names[: len(keys)]]
         database.create(ROWS_TABLE, first.schema, chain([first], batches))
         return Rows(ROWS_TABLE, kinds, None if value is None else Kind("real"))
 
@@ -85,7 +85,7 @@ def _alike(
                 types.append(type_)
             labels = _labels(array, types[place], what, number)
             held.append(
-                pc.utf8_trim_whitespace(labels) if plain[place] and kind_of(labels.type).name == "text" else labels
+                pc.utf8_trim_whitespace(labels) if plain[place] and column_kind(labels.type).name == "text" else labels
             )
         yield from pa.table(held, names=list(names)).to_batches(_ROWS)
 
@@ -117,7 +117,7 @@ def _kept_type(type_: Any) -> Any:
     """The type in which labels are stored in the database."""
     import pyarrow as pa
 
-    kind = kind_of(type_).name
+    kind = column_kind(type_).name
     if kind in _KEPT:
         return getattr(pa, _KEPT[kind] if kind != "truth" else "bool_")()
     if kind == "dates" and pa.types.is_timestamp(type_) and type_.tz is not None:
@@ -128,8 +128,8 @@ def _kept_type(type_: Any) -> Any:
 def _labels(array: Any, type_: Any, what: str, number: int) -> Any:
     import pyarrow as pa
 
-    if kind_of(array.type) != kind_of(type_) and not pa.types.is_null(array.type):
-        its, first = kind_of(array.type).description, kind_of(type_).description
+    if column_kind(array.type) != column_kind(type_) and not pa.types.is_null(array.type):
+        its, first = column_kind(array.type).description, column_kind(type_).description
         raise ObservationError(
             f"{what} must have one type, but it has {first} in the first batch and {its} in batch {number + 1}"
         )
@@ -148,7 +148,7 @@ def _values(array: Any, what: str) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    kind = kind_of(array.type)
+    kind = column_kind(array.type)
     if kind.name not in ("whole", "real", "truth", "decimals", "nothing"):
         raise ObservationError(f"{what} must hold numbers, got {kind.description}")
     if kind.name == "whole" and (pc.max(array).as_py() or 0) > EXACT:
