@@ -21,12 +21,18 @@ from pltf.cli.data import (
     UNLISTED,
     as_labelled,
     as_words_where_some_are,
+    demo_events,
     for_csv,
+    held_in,
     hidden,
     observed,
     read_alike,
     reading_in_words,
+    reading_of,
     refuse_no_text,
+    table_of,
+    value_name,
+    write_observation,
     write_table,
 )
 from pltf.cli.guide import columns_of, described_column, guide
@@ -45,7 +51,7 @@ from pltf.cli.parsing import (
 from pltf.cli.spelling import option
 from pltf.cli.telling import Teller, is_terminal, plain
 from pltf.cluster import connected
-from pltf.data import CooObservation, Observation, StoredObservation
+from pltf.data import CooObservation, Observation, StoredObservation, observe
 from pltf.data.aligned import aligned
 from pltf.data.labels import in_short
 from pltf.data.observe import in_order
@@ -61,6 +67,9 @@ from pltf.inference.run import INTERRUPTED
 from pltf.inference.state import shown_objective
 from pltf.io import load
 from pltf.io.databases import without_password
+from pltf.io.files import TABLES, SourceTable, kind_of, read_data
+from pltf.io.listed import ListedFile
+from pltf.io.saved import is_saved
 from pltf.io.spreadsheets import with_text
 from pltf.prediction.table import COLUMNS, intervals
 from pltf.selection import Selection
@@ -72,7 +81,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from pltf.engines.plan import Plan
-    from pltf.io.files import SourceTable
 
 MOST_SHOWN = 12  # components in a listing
 PLANNED_CELLS = 100_000  # predictions whose memory is estimated
@@ -364,14 +372,9 @@ def _with_store(known: Fit, run: Path, store: Path | None, of: str | None = None
 
 def _asked(cells: Path, reading: Mapping[str, Any], known: Fit, name: str) -> tuple[SourceTable, pd.DataFrame]:
     """The table of cells to predict; other columns are kept as they are."""
-    from pltf.cli.data import table_of
-    from pltf.io.columns import refuse_absent
-
-    table, indices = table_of(cells, known, reading, name), known.model.observed[name]
-    if table is None:
-        raise PltfError(f"--cells must be a table with the columns {', '.join(indices)}, and {cells} is not a table")
-    columns = table.columns()
-    refuse_absent(cells, indices, columns)
+    indices = ", ".join(known.model.observed[name])
+    otherwise = f"--cells must be a table with the columns {indices}, and {cells} is not a table"
+    table, columns = table_of(cells, known, reading, name, otherwise)
     taken = [name for name in COLUMNS if name in columns]
     if taken:
         raise PltfError(f"{cells} has a column {taken[0]!r}, which is also a column of the predictions: rename it")
@@ -417,7 +420,6 @@ def score(
 ) -> int:
     """Score held-out cells."""
     from pltf import metrics
-    from pltf.cli.data import held_in
 
     known = _fit_of(run, reading["limit"])
     held_of = None if known.held_out is None else known.held_out.of
@@ -509,10 +511,6 @@ def _tell_memory(tell: Teller, planned: Plan) -> None:
 
 def info(tell: Teller, file: Path, **options: Any) -> int:
     """Show what is in a file."""
-    from pltf.cli.data import reading_of
-    from pltf.io.files import TABLES, SourceTable, kind_of, read_data
-    from pltf.io.saved import is_saved
-
     reading, limit = reading_of(options), options["limit"]
     is_file = getattr(file, "url", None) is None
     if is_file:
@@ -566,9 +564,6 @@ def _tell_table(tell: Teller, table: pd.DataFrame, width: int) -> None:
 
 def _tell_array(tell: Teller, held: Any) -> None:
     """Describe the cells of an array, or say why it cannot be fitted."""
-    from pltf.data import observe
-    from pltf.io.listed import ListedFile
-
     try:
         seen = held.observed(duplicates="sum") if isinstance(held, ListedFile) else observe(held)
     except PltfError as refused:
@@ -582,8 +577,6 @@ def _tell_array(tell: Teller, held: Any) -> None:
 
 def convert(tell: Teller, file: Path, output: Path, force: bool, spreadsheet_safe: bool, **options: Any) -> int:
     """Write data in another format."""
-    from pltf.cli.data import value_name, write_observation
-
     target = output_path(output, force, file)
     ending = ending_of(target, ENDINGS)
     refuse_no_text(ending, spreadsheet_safe)
@@ -654,7 +647,6 @@ def prepare(
 
 def demo(tell: Teller, folder: Path, force: bool) -> int:
     """Run every step on generated events."""
-    from pltf.cli.data import demo_events
     from pltf.cli.main import run
 
     if folder.exists() and not folder.is_dir():

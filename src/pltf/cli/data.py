@@ -326,12 +326,9 @@ def held_in(file: Path, fit: Fit, name: str, value: str | None, options: Mapping
     """Cells of a tensor with their values, from a table."""
     from pltf.prediction.cells import observed_like
 
-    table = table_of(file, fit, options, name)
     indices = fit.model.observed[name]
-    if table is None:
-        raise PltfError(f"{file} must be a table with the columns {', '.join(indices)} and a column of values")
-    columns = table.columns()
-    refuse_absent(file, indices, columns)
+    otherwise = f"{file} must be a table with the columns {', '.join(indices)} and a column of values"
+    table, columns = table_of(file, fit, options, name, otherwise)
     earlier = read_before(fit, name).get("value")
     value = earlier if value is None and earlier in columns else value
     if value is None:
@@ -351,12 +348,19 @@ def held_in(file: Path, fit: Fit, name: str, value: str | None, options: Mapping
     return HeldOut(seen.coords.T, seen.values, of=name)
 
 
-def table_of(file: Path, fit: Fit, options: Mapping[str, Any], name: str | None = None) -> SourceTable | None:
-    """A table of cells of a tensor, with blanks as in its data; None if the file is no table."""
+def table_of(
+    file: Path, fit: Fit, options: Mapping[str, Any], name: str, otherwise: str
+) -> tuple[SourceTable, list[str]]:
+    """A table of cells of a tensor, with blanks as in its data, and its columns; ``otherwise`` is the error if none."""
     reading = reading_of(options)
     reading = replace(reading, keep_blanks=reading.keep_blanks or bool(read_before(fit, name).get("keep_blanks")))
     kind = kind_of(file, reading)
-    return SourceTable(file, kind, reading) if kind in TABLES else None
+    if kind not in TABLES:
+        raise PltfError(otherwise)
+    table = SourceTable(file, kind, reading)
+    columns = table.columns()
+    refuse_absent(file, fit.model.observed[name], columns)
+    return table, columns
 
 
 # -- writing ------------------------------------------------------------------------------------
