@@ -13,6 +13,7 @@ from typing import Any
 
 from pltf.cli.parsing import OF_PRIOR, indices_of, range_of, refuse_misspelt, sizes_of
 from pltf.data import Observation
+from pltf.data.forms import letters
 from pltf.data.numeric import brief
 from pltf.errors import PltfError
 from pltf.hints import suggestion
@@ -245,15 +246,6 @@ def model_of(seen: Observation | Mapping[str, Observation], wanted: Wanted) -> t
     else:
         model = (nmf if wanted.kind == "nmf" else cp)(indices, rank=ranks[0])
     return model, dict(zip(model.sizes, wanted.ranks, strict=True))
-
-
-def letters(modes: int) -> tuple[str, ...]:
-    """Names for unnamed indices.
-
-    >>> letters(3)
-    ('i', 'j', 'k')
-    """
-    return tuple("ijklmnop"[:modes] if modes <= 8 else (f"i{n}" for n in range(modes)))
 
 
 # -- data of each tensor ------------------------------------------------------------------------
