@@ -91,7 +91,12 @@ class Model:
 
     @property
     def observed_indices(self) -> tuple[str, ...]:
-        """All indices of observed tensors, in order of appearance."""
+        """All indices of observed tensors, in order of appearance.
+
+        >>> import pltf
+        >>> pltf.Model("X[i,j] = A[i,r]*B[j,r]; Y[j,k] = B[j,r]*C[k,r]", r=2).observed_indices
+        ('i', 'j', 'k')
+        """
         return tuple(dict.fromkeys(index for e in self.equations for index in e.output.indices))
 
     @property
