@@ -124,6 +124,19 @@ def test_a_doubtful_giant_is_looked_past() -> None:
     assert table["prob"][1] == pytest.approx(-math.expm1(-0.1), rel=1e-3)
 
 
+@pytest.mark.parametrize("zeros", [0.0, 0.2])
+def test_practically_certain_counts_are_ordered_by_their_mean(zeros: float) -> None:
+    """The larger mean is less certain, in the fifth digit."""
+    fit = pltf.Model("X[i] = A[i]").fit(np.ones(200), max_iter=1, tol=0)
+    mean = np.full(200, 0.1)
+    mean[:3] = 20.0, 4e4, 60.0
+    C = np.where(np.arange(200) == 1, 1.3, 1e6)
+    fit = replace(believing(fit, {"A": C}, {"A": mean / C}), dispersion={"X": Dispersion(zeros=zeros)})
+    table = fit.top(3, "all", draws=4000, unsupported=True)
+    assert table["prob"].to_numpy() == pytest.approx(1 - zeros, rel=1e-4)
+    assert table["i"].tolist() == [1, 2, 0]
+
+
 @pytest.mark.parametrize("unlisted", ["zero", "missing"])
 def test_huge_tensors_are_not_gone_through(unlisted: str) -> None:
     """10^15 cells: what is found is at least what the three busiest rows, columns and layers give."""

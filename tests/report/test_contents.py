@@ -778,6 +778,20 @@ def test_cells_that_the_data_do_not_tie_down_are_told(tmp_path: Path) -> None:
     assert "90 % interval of the count" in page
 
 
+def test_overdispersed_counts_show_the_interval_of_the_count_first(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).poisson(3.0, (8, 8)).astype(float)
+    X[2, 2:4] = np.nan
+    fit = pltf.nmf(rank=1).fit(X, progress=False)
+    for dispersion, first, words in (
+        (pltf.Dispersion(0.5, cells=300, factor=348.0), "count", "these vary 348 times more, so use the interval of"),
+        (pltf.Dispersion(), "rate", "The interval of the rate contains the expected count"),
+    ):
+        page = report_of(replace(fit, dispersion={"X": dispersion}), tmp_path)
+        other = "rate" if first == "count" else "count"
+        assert page.index(f"90 % interval of the {first}<") < page.index(f"90 % interval of the {other}<")
+        assert words in page
+
+
 def test_control_characters_of_labels_are_shown(tmp_path: Path) -> None:
     labels = ["a\x00b", "c\x1b[31m", "\u202eabc"]
     table = pd.DataFrame({"user": labels * 2, "page": ["x", "y", "z", "y", "z", "x"]})

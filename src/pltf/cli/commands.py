@@ -347,6 +347,8 @@ def predict(
     if top is not None:
         table = known.top(top, among, atleast=atleast, unsupported=unsupported, **how)
         table = table.assign(**intervals(known, table[indices], level, **how))
+        if not unsupported:
+            _tell_left_out(tell, known, top, among, atleast=atleast, **how)
     else:
         assert cells is not None
         asked, table = _asked(cells, reading, known, name)
@@ -360,6 +362,17 @@ def predict(
     elif tell.talks:
         _print_table(table, known, spreadsheet_safe)
     return 0
+
+
+def _tell_left_out(tell: Teller, known: Fit, top: int, among: str | None, **how: Any) -> None:
+    """Say how many of the most probable cells are left out."""
+    with warnings.catch_warnings(action="ignore"):  # the table has the same
+        every = known.top(top, among, unsupported=True, **how)
+    loose = int((~every["supported"]).sum())
+    tell.know(left_out=loose)
+    if loose and tell.shown:
+        reason = "the data do not support their predictions (--unsupported includes them)"
+        tell.insist(f"{loose:,} of the {len(every):,} most probable cells are left out: {reason}")
 
 
 def _with_store(known: Fit, run: Path, store: Path | None, of: str | None = None) -> Fit:

@@ -91,9 +91,8 @@ class Dispersion:
         source = f"from {self.cells:,} held-out cells" if self.cells else "given"
         if self.is_poisson:
             return f"no more variance than Poisson ({source})"
-        times = "" if math.isnan(self.factor) else f" {_times(self.factor)} times"
         doubt = f": {self._doubt}" if self._doubt else ""
-        return f"counts vary{times} more than Poisson allows{doubt} ({self._size()}{self._others()}, {source})"
+        return f"counts vary {self.excess} than Poisson allows{doubt} ({self._size()}{self._others()}, {source})"
 
     @property
     def brief(self) -> str:
@@ -106,8 +105,18 @@ class Dispersion:
             return str(self)
         if self.is_poisson:
             return "no more variance than Poisson"
-        times = "" if math.isnan(self.factor) else f"{_times(self.factor)} times "
-        return f"{times}more variance than Poisson{f': {self._doubt}' if self._doubt else '; intervals allow for it'}"
+        return f"{self.excess} variance than Poisson{f': {self._doubt}' if self._doubt else '; intervals allow for it'}"
+
+    @property
+    def excess(self) -> str:
+        """How much more counts vary than Poisson; empty if they do not.
+
+        >>> Dispersion(0.5, factor=41.3).excess, Dispersion(0.5).excess, Dispersion().excess
+        ('41 times more', 'more', '')
+        """
+        if self.is_poisson:
+            return ""
+        return "more" if math.isnan(self.factor) else f"{_times(self.factor)} times more"
 
     @property
     def _doubt(self) -> str:

@@ -31,6 +31,7 @@ MOST_TRIED = 1024  # maximum number of examined cells per requested cell
 MOST_BOXES = 1 << 14  # maximum number of boxes per search
 MOST_JUDGED = 1 << 20  # maximum number of cells of a tensor that are all checked for support
 Judgement = Callable[[Coords], NDArray[np.bool_]]  # of cells (modes, n)
+CERTAIN = 1e-4  # distance from the largest possible probability, relative, below which only means are compared
 _ROUNDING = 1 + 1e-12  # relative; rows without data can have millions of tied means
 
 
@@ -58,7 +59,7 @@ def _most_probable(
     if choice.listed is not None:
         likely = _likely(belief, choice.listed, atleast)
         means = mean(belief, Asked(belief.shape, choice.listed))
-        best = np.lexsort((*choice.listed[::-1], -means, -np.round(likely, 12)))[: 4 * k]
+        best = np.lexsort((*choice.listed[::-1], -means, -_rounded(likely, belief.noise)))[: 4 * k]
         return _drawn(belief, choice.listed[:, best], k, atleast, draws, seed, shown)
     count = 4 * k
     while True:
@@ -77,7 +78,7 @@ def _most_probable(
             boxes = f"the search stopped after {MOST_BOXES:,} boxes of cells"
             warn_caller(f"{boxes}: others may have means of up to {found.rest:.3g}", ScoreWarning)
             return cells, probability
-        most_else = min(_most_likely(belief.noise, found.rest), found.rest / atleast)
+        most_else = min(_most_likely(belief.noise, found.rest), found.rest / atleast, _certain(belief.noise))
         if len(found.means) < count or most_else <= probability[-1]:
             return cells, probability
         if count >= MOST_TRIED * k:
@@ -105,8 +106,18 @@ def _drawn(
     """The ``k`` most probable of some cells; among practically certain ones, those with the largest mean."""
     some = Asked(belief.shape, cells)
     probability = DrawsInParts(belief, some, draws, seed, shown).average(at_least(atleast))
-    order = np.lexsort((*cells[::-1], -mean(belief, some), -np.round(probability, 12)))[:k]
+    order = np.lexsort((*cells[::-1], -mean(belief, some), -_rounded(probability, belief.noise)))[:k]
     return cells[:, order], probability[order]
+
+
+def _rounded(probability: Array, noise: Noise) -> Array:
+    """Probabilities to sort by: practically certain ones are equal."""
+    return np.round(np.minimum(probability, _certain(noise)), 12)
+
+
+def _certain(noise: Noise) -> float:
+    """Probability from which a count is practically certain: close to 1, or to the share of cells that may have one."""
+    return (1 - CERTAIN) * (1 - noise.share if isinstance(noise, ZeroInflated) else 1.0)
 
 
 def _likely(belief: Belief, cells: Coords, atleast: int) -> Array:

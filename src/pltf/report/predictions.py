@@ -48,6 +48,12 @@ class Predictions:
     cells: tuple[PredictedCell, ...]
     notes: tuple[str, ...]
     links: bool = False  # 0 or 1: the probability is enough
+    excess: str = ""  # how much more counts vary than Poisson, in words
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What the intervals are of, the more useful one first."""
+        return ("rate",) if self.links else ("count", "rate") if self.excess else ("rate", "count")
 
     @property
     def tells_probability(self) -> bool:
@@ -90,7 +96,8 @@ def _of_tensor(fit: Fit, name: str, held: HeldOut | None, count: int, progress: 
         cells = _told(fit, name, at, held, progress) if len(at) else []
     notes += _left_out(fit, name, among, count, progress)
     links = fit.likelihoods.get(name) == BERNOULLI
-    found = Predictions(name, indices, among, tuple(cells), tuple(notes), links)
+    excess = fit.dispersion[name].excess if name in fit.dispersion else ""
+    found = Predictions(name, indices, among, tuple(cells), tuple(notes), links, excess)
     if found.tells_probability:
         return found
     return replace(found, cells=tuple(sorted(found.cells, key=lambda one: -one.mean)))
