@@ -151,6 +151,16 @@ def test_predict(folder: Path) -> None:
     assert set(told["cells"][0]) == {"user", "place", "act", "mean", "sd", "prob", "supported", *ENDS}
 
 
+def test_predict_tells_how_many_cells_are_left_out(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).poisson(3.0, (6, 5)).astype(float)
+    X[2], X[1, 1] = np.nan, np.nan  # nothing is known of a row
+    pltf.nmf(rank=1).fit(X, prior=pltf.Gamma(1.0, 10.0), progress=False).save(tmp_path / "run.nc")
+    done = here("predict", tmp_path / "run.nc", "--top", 20)
+    assert "5 of the 6 most probable cells are left out: the data do not support their predictions" in done.err
+    assert facts(here("predict", tmp_path / "run.nc", "--top", 20, "--json"))["left_out"] == 5
+    assert "left out" not in here("predict", tmp_path / "run.nc", "--top", 20, "--unsupported").err
+
+
 @pytest.mark.slow
 def test_score(folder: Path) -> None:
     fit = pltf.load(folder / "run.nc")

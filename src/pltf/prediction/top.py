@@ -112,7 +112,7 @@ def _drawn(
 
 def _rounded(probability: Array, noise: Noise) -> Array:
     """Probabilities to sort by: practically certain ones are equal."""
-    return np.round(np.minimum(probability, _certain(noise)), 12)
+    return np.asarray(np.round(np.minimum(probability, _certain(noise)), 12), dtype=np.float64)
 
 
 def _certain(noise: Noise) -> float:
