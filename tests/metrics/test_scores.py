@@ -290,6 +290,17 @@ def test_popularity_is_a_plain_loop(fitted: str, scored: str, seed: int, modes: 
     np.testing.assert_array_equal(scores.values, held)
 
 
+@pytest.mark.parametrize("model", [pltf.cp(rank=2), pltf.tucker(ranks=(2, 2, 2))], ids=["cp", "tucker"])
+def test_popularity_of_a_fit_without_its_data_is_that_of_its_expected_counts(model: pltf.Model) -> None:
+    fit = model.fit(np.random.default_rng(0).poisson(2.0, (5, 4, 3)), keep_data=False)
+    cells = np.array([(0, 1, 2), (4, 0, 1), (3, 3, 0)])
+    with pytest.warns(pltf.ScoreWarning, match="does not know which cells it was fitted to"):
+        scores = pltf.metrics.score(fit, HeldOut(cells, np.array([1.0, 0.0, 3.0])))
+    rates, (i, j, k) = fit.mean(), cells.T
+    expected = rates.sum((1, 2))[i] * rates.sum((0, 2))[j] * rates.sum((0, 1))[k] / rates.sum() ** 2
+    np.testing.assert_allclose(scores.popularity, expected, rtol=1e-10)
+
+
 @given(KINDS, st.integers(0, 10**6), st.booleans())
 def test_popularity_alone(storage: str, seed: int, everything: bool) -> None:
     """From data as for a fit; the cells that are asked for are left out, whatever they hold."""

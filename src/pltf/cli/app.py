@@ -457,8 +457,8 @@ def predict() -> None:
     RUN,
     _argument(
         "file", Path | None, "[FILE]",
-        "Table of held-out cells with their values, or the cell store that RUN was fitted to. "
-        "Default: the cells of fit --holdout.",
+        "Table of cells with their values. Default: the cells of fit --holdout; if RUN was fitted to a cell store, "
+        "they need --store.",
         default=None,
     ),
     *(OF, VALUE, FORMAT, LEVEL),
@@ -466,7 +466,7 @@ def predict() -> None:
         "--ranking/--no-ranking", bool, None,
         "Compute AUC and average precision. Default: if there are both zeros and non-zeros, which they need.",
     ),
-    *(SEED, PREDICT_DEVICE, *TALK, LIMIT, *OF_FILES),
+    *(SEED, PREDICT_DEVICE, *TALK, LIMIT, STORE, *OF_FILES),
 )  # fmt: skip
 def score() -> None:
     """Score predictions of held-out cells, compared with the popularity of rows and columns alone.

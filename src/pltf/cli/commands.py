@@ -360,6 +360,11 @@ def _with_store(known: Fit, run: Path, store: Path | None, of: str | None = None
     return known.with_store(store, of=tensor_of(tuple(known.model.observed), of))
 
 
+def _lacks_store(known: Fit) -> bool:
+    """Whether a fit was loaded without the cell store that it was fitted to."""
+    return any(isinstance(one, ForgottenPattern) and one.digest for one in known.patterns.values())
+
+
 def _asked(cells: Path, reading: Mapping[str, Any], known: Fit, name: str) -> tuple[Table, pd.DataFrame]:
     """The table of cells to predict; other columns are kept as they are."""
     from pltf.cli.data import table_of
@@ -421,6 +426,7 @@ def score(
     ranking: bool | None,
     seed: int,
     device: str,
+    store: Path | None,
     **reading: Any,
 ) -> int:
     """Score held-out cells."""
@@ -430,19 +436,19 @@ def score(
     known = _fit_of(run, reading["limit"])
     held_of = None if known.held_out is None else known.held_out.of
     name = tensor_of(tuple(known.model.observed), of or (held_of if file is None else None))
-    if file is not None and is_store(file):
-        known, file = known.with_store(file, of=name), None
-    known = known.to(device)
-    if not known.keeps_data:
-        if any(pattern.digest for pattern in known.patterns.values() if isinstance(pattern, ForgottenPattern)):
-            raise PltfError(f"{run} was fitted to a cell store, which it does not contain: pltf score {run} STORE")
-        raise PltfError(f"{run} was fitted with --no-keep-data, and scores need the observed cells")
+    if store is None and file is not None and is_store(file):
+        store, file = file, None
+    known = _with_store(known, run, store, name).to(device)
     told = {"value": value, **{one: given for one, given in reading.items() if one != "limit"}}
     if file is None and any(told.values()):
         name_of = next(one for one, given in told.items() if given).replace("_", "-")
         raise PltfError(f"--{name_of} needs a table of cells, and no FILE is given")
     if file is None and known.held_out is None:
         raise PltfError(f"{run} has no held-out cells: pass a table of cells, or fit with --holdout")
+    if file is None and not known.keeps_data:
+        advice = "name it with --store" if _lacks_store(known) else "pass a table of cells"
+        lost = "the cell store" if _lacks_store(known) else "the data"
+        raise PltfError(f"{run} does not contain {lost} that its held-out cells come from: {advice}")
     held = known.held_out if file is None else held_in(file, known, name, value, reading)
     assert held is not None
     both = _both_kinds(held)
@@ -477,10 +483,12 @@ def report(
     ending_of(target, [".html", ".htm"])
     refuse_misspelt(run)
     result = load(run, limit=limit)
-    if isinstance(result, Selection):
-        result = replace(result, best_fit=_with_store(result.best_fit, run, store))
-    else:
-        result = _with_store(result, run, store)
+    fitted = _with_store(result.best_fit if isinstance(result, Selection) else result, run, store)
+    if _lacks_store(fitted):
+        lost = "so the report leaves out what depends on the observed cells"
+        text = f"{run} does not contain the cell store that it was fitted to, {lost}: --store names it"
+        warnings.warn(text, stacklevel=2)
+    result = replace(result, best_fit=fitted) if isinstance(result, Selection) else fitted
     text = text_of(result, title=title, top=top, progress=tell.shown)
     target = _saved(tell, target, force, lambda path: save(text, path))
     _tell_saved(tell, target)
