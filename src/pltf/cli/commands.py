@@ -47,7 +47,7 @@ from pltf.cli.telling import Teller, human_bytes, is_terminal, plain
 from pltf.cluster import connected
 from pltf.data import CooObservation, Observation, StoredObservation
 from pltf.data.aligned import aligned
-from pltf.data.labels import in_short
+from pltf.data.labels import Labels, in_short
 from pltf.data.observe import in_order
 from pltf.data.pattern import ForgottenPattern
 from pltf.data.split import HeldOut
@@ -342,12 +342,15 @@ def predict(
         with naming_rows(asked.place):
             found = known.predict(as_labelled(table[indices], known), atleast=atleast, level=level, **how)
         table = table.assign(**{column: found[column] for column in COLUMNS})
-    tell.know(of=name, cells=table.astype(object).to_dict("records"), level=level, atleast=atleast)
+    text = _with_dates_as_text(table, known, Labels.written)
+    tell.know(of=name, cells=text.astype(object).to_dict("records"), level=level, atleast=atleast)
     if output is not None:
-        output = _saved(tell, output, force, lambda path: write_table(table, path, safe=spreadsheet_safe))
+        typed = ending_of(output, TABLE_ENDINGS) in (".parquet", ".pq")
+        wanted = table if typed else text
+        output = _saved(tell, output, force, lambda path: write_table(wanted, path, safe=spreadsheet_safe))
         _tell_saved(tell, output, f"{len(table):,} cells")
     elif tell.talks:
-        _print_table(table, known, spreadsheet_safe)
+        _print_table(_with_dates_as_text(table, known, Labels.called) if is_terminal() else text, spreadsheet_safe)
     return 0
 
 
@@ -384,13 +387,18 @@ def _asked(cells: Path, reading: Mapping[str, Any], known: Fit, name: str) -> tu
     return table, rows
 
 
-def _print_table(table: pd.DataFrame, known: Fit, safe: bool) -> None:
-    """Print a table: rounded numbers and named dates on a terminal, all digits and plain dates in a pipe."""
+def _with_dates_as_text(table: pd.DataFrame, known: Fit, told: Callable[[Labels, Any], Any]) -> pd.DataFrame:
+    """A table with its dates as text: December 2015 on a terminal, 2015-12 elsewhere."""
+    table = table.copy(deep=False)
+    for index, labels in known.labels.items():
+        if index in table and table[index].dtype.kind == "M":
+            table[index] = told(labels, labels.positions(table[index], index))
+    return table
+
+
+def _print_table(table: pd.DataFrame, safe: bool) -> None:
+    """Print a table: rounded numbers on a terminal, all digits in a pipe."""
     if is_terminal():
-        table = table.copy(deep=False)
-        for index, labels in known.labels.items():
-            if index in table and table[index].dtype.kind == "M":
-                table[index] = labels.called(labels.positions(table[index], index))
         print(_for_terminal(table).to_string(index=False, float_format=lambda number: f"{number:.4g}"))
     else:
         for_csv(table, safe).to_csv(sys.stdout, index=False)
