@@ -46,7 +46,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 REFUSED = [
     ((), ""),
     (("frobnicate",), "there is no command 'frobnicate'"),
-    (("fit", "a.csv"), "for example: pltf fit a.csv --index user,place --value n --nmf 5 -o run.nc"),
+    (("fit", "a.csv", "-o", "out.nc"), "for example: pltf fit a.csv --index user,place --value n --nmf 5 -o run.nc"),
     (("fit", "a.csv", "-i", "user,place", "--nmf", "1"), "--output must name the file for the fit"),
     ((*NMF, "--frobnicate"), "--frobnicate"),
     ((*NMF, "--restarts", "0"), "--restarts"),

@@ -81,7 +81,8 @@ _PASSING = {"--resume", "--force", "--quiet", "-q", "--json"}  # options that do
 
 def fit(tell: Teller, file: Path | None, output: Path | None, force: bool, **options: Any) -> int:
     """Fit a model to data, and save the fit."""
-    guide(tell, "fit", file, options)
+    if guide(tell, "fit", file, options, output):
+        return 0
     asked = _asked_for(file, options)
     if output is None:
         raise PltfError("--output must name the file for the fit, for example -o run.nc")
@@ -226,7 +227,8 @@ def select(tell: Teller, file: Path | None, output: Path | None, force: bool, **
     """Search, and save the result."""
     from pltf.selection import select as search
 
-    guide(tell, "select", file, options)
+    if guide(tell, "select", file, options, output):
+        return 0
     asked = _asked_for(file, options, several=True)
     replaces = force or (output is not None and _goes_on(output, options))
     target = None if output is None else _target(output, replaces, asked, options)
@@ -505,7 +507,8 @@ def report(
 
 def plan(tell: Teller, file: Path | None, **options: Any) -> int:
     """Estimate the cost of a fit."""
-    guide(tell, "plan", file, options)
+    if guide(tell, "plan", file, options):
+        return 0
     asked, dispersion = _asked_for(file, options), dispersion_of(options["dispersion"])
     seen = _read_all(tell, asked)
     model, _ = model_of(_alone(seen), asked.wanted)
