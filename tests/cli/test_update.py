@@ -160,3 +160,9 @@ def test_ctrl_c_saves_the_best_so_far(desk: Path, monkeypatch: pytest.MonkeyPatc
     done = here(*UPDATE)
     assert done.code == 130
     assert "the best so far, for it was interrupted" in done.out
+
+
+def test_unused_columns_are_named_once(desk: Path) -> None:
+    fitted = here("fit", "a.csv", "-i", "who,place", "--nmf", "1", "-o", "new.nc", "--max-iter", "5")
+    assert "the columns when, n, note are not used" in fitted.err
+    assert "not used" not in here("update", "new.nc", "b.csv", "-o", "new2.nc", "--max-iter", "5").err

@@ -278,7 +278,8 @@ def _table(
     how = {**listed, "keep_blanks": table.reading.keep_blanks or table.kind in ("csv", "tsv")}  # already stripped
     with naming_rows(table.place):
         seen = observe(rows, dims=dims, value=value, count=value is None, **how, name=file.name)
-    if value is None and not options["count"]:
+    alike = known is not None and "index" in read_before(known)  # then it was said of the first data
+    if value is None and not options["count"] and not alike:
         warn_of_unused([one for one in columns if one not in keys and not is_nameless(one)], str(file))
     return seen, f"{len(rows):,} rows of {file}, " + ("each one count" if value is None else f"values from {value!r}")
 
