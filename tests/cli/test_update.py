@@ -124,7 +124,7 @@ def test_a_fit_that_does_not_know_how_it_was_read() -> None:
     ("command", "why"),
     [
         (("update", "run.nc"), "FILE is missing (Data: CSV, TSV"),
-        ((*UPDATE[:3],), "--output is missing (File for the updated fit)"),
+        ((*UPDATE[:3],), "--output is missing (File for the updated fit, such as run2.nc)"),
         (("update", "run.nc", "b.csv", "-o", "run.nc", "--force"), "run.nc is the input: write to another"),
         (("update", "run.nc", "b.csv", "-o", "out.csv"), "the output must end in .nc"),
         ((*UPDATE, "--forget", "1"), "--forget must be a number from 0 to below 1, got 1.0"),

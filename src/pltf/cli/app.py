@@ -385,7 +385,7 @@ def select() -> None:
 
 @_command(
     *(RUN, FILE),
-    _output("--output -o", Path, "FILE", "File for the updated fit.", default=REQUIRED),
+    _output("--output -o", Path, "FILE", "File for the updated fit, such as run2.nc.", default=REQUIRED),
     _data(
         "--index -i", list[str], "COLUMNS",
         "Columns that are indices, if their names differ from those that RUN was fitted to.",
@@ -481,7 +481,7 @@ def score() -> None:
 
 @_command(
     RUN,
-    _output("--output -o", Path, "FILE", "The HTML file.", default=REQUIRED),
+    _output("--output -o", Path, "FILE", "The HTML file, such as report.html.", default=REQUIRED),
     _option("--title", str, "TEXT", "Report title."),
     _option("--top", int, "N", "Number of labels and cells to show.", default=10, min=1),
     *(FORCE, *TALK, LIMIT, STORE),
@@ -540,7 +540,7 @@ def convert() -> None:
         "Tables of one format: CSV, TSV (also .gz, .zst, .zip), Parquet, Feather, JSON lines, Excel, SQLite "
         "or DuckDB; the URL of a database; - for standard input; or one .tns, .npy, HDF5 or Zarr file.",
     ),
-    _output("--output -o", Path, "FOLDER", "Folder for the cells.", default=REQUIRED),
+    _output("--output -o", Path, "FOLDER", "Folder for the cells, such as cells.pltf.", default=REQUIRED),
     INDEX,
     _data("--value", str, "COLUMN", "Column with the values. Default: count the rows."),
     *(SUM, MISSING, VARIABLE),

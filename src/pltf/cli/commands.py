@@ -89,7 +89,7 @@ def fit(tell: Teller, file: Path | None, output: Path | None, force: bool, **opt
     goes_on = _goes_on(output, options)
     target = _target(output, force or goes_on, asked, options)
     if options["holdout"] is not None and not 0 < options["holdout"] < 1:
-        raise PltfError(f"--holdout must be a share between 0 and 1, got {options['holdout']:g}")
+        raise PltfError(f"--holdout must be above 0 and below 1, such as 0.1, got {options['holdout']:g}")
     fitting = _fitting(tell, asked)
     seen = _read_all(tell, asked)
     model, _ = model_of(_alone(seen), asked.wanted)
