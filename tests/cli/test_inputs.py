@@ -213,6 +213,20 @@ def test_bins_can_be_asked_for_as_they_are_shown(desk: Path) -> None:
         assert told in here(*asked).refusal
 
 
+def test_rows_without_a_label_can_be_left_out(desk: Path) -> None:
+    (desk / "a.csv").write_text("user,when,n\nann,2026-11-09,1\n,2026-11-10,2\nzoe,,4\nbob,2026-11-10,8\n")
+    asked = (*FIT, "a.csv", "-i", "user,when:day", "--value", "n")
+    assert here(*asked).refusal == (
+        "a.csv: column 'user': line 3 has no label (and 1 more): --drop-missing leaves such rows out"
+    )
+    done = here(*asked, "--drop-missing")
+    assert "2 of the 4 rows of a.csv have no label and are left out" in done.err
+    assert "user 2 x when 2" in done.out
+    assert "total 9" in done.out
+    (desk / "b.csv").write_text("user,when,n\n,2026-11-10,2\nbob,2026-11-10,-8\n")
+    assert "line 3 of column 'n' holds -8" in here("update", "out.nc", "b.csv", "-o", "out2.nc").err  # read alike
+
+
 # -- wide tables and arrays with names --------------------------------------------------------------
 
 

@@ -291,6 +291,7 @@ OF_DATA = (
         "numbers since 1970.",
     ),
     _data("--timezone", str, "ZONE", "Bin dates by the clock of this time zone, such as Europe/Berlin."),
+    _flag("--drop-missing", "Leave out rows without a label.", "Data"),
     _flag("--wide", "A wide table, rows x columns of values: the last index is along the columns.", "Data"),
 )  # fmt: skip
 

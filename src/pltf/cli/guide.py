@@ -52,7 +52,7 @@ _TIMES = re.compile(r".*(year|month|week)s?", re.IGNORECASE)
 # Options for reading that are repeated in the suggested command.
 _KEPT = (
     *("wide", "format", "variable", "sheet", "query", "encoding", "decimal", "keep_blanks"),
-    *("date_format", "timezone", "count"),
+    *("date_format", "timezone", "count", "drop_missing"),
 )
 _NEARLY_EACH = 0.5  # share of distinct values above which a column identifies rows and does not group them
 _NESTED = 1.2  # pairs of labels for each label of the finer column, below which it nearly determines the other
@@ -253,6 +253,8 @@ def _chosen(
         words += ["--value", str(facts[values[0]]["name"]), *(["--sum"] if several else [])]
         words += ["--decimal", ","] if facts[values[0]]["holds"] == COMMAS and not options.get("decimal") else []
     words += _how_dates_are_written(table, facts, [at for at in chosen if at in dates], options)
+    if any(facts[at]["absent"] for at in chosen) and not options.get("drop_missing"):
+        words.append("--drop-missing")
     return [*words, *_end(command, len(chosen), options)]
 
 

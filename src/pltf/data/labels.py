@@ -31,6 +31,7 @@ _CALLED: dict[str, Callable[[pd.Timestamp], str]] = {
 }
 _CYCLES = {"weekday": "a day from Monday to Sunday", "hourofday": "an hour from 0 to 23"}
 _SEARCHED = 20_000  # most labels searched for a "did you mean" suggestion
+_DROP = f"drop or label such rows first{py_only:, for example with .dropna()}"
 _MOST_BINS = 10_000_000
 _LEAST_BINS = 3  # fewer dates may lie on the first of a month by chance
 _NAMED = {"string": str, "integer": np.int64, "floating": np.float64, "boolean": bool}  # types in object columns
@@ -470,7 +471,7 @@ def _refuse_missing(absent: NDArray[np.bool_], what: str, error: type[PltfError]
     if absent.any():
         others = int(absent.sum()) - 1
         more = f" (and {others:,} more)" if others else ""
-        raise error(f"{what}: {py:row {int(np.argmax(absent))}} has no label{more}: drop or label such rows first")
+        raise error(f"{what}: {py:row {int(np.argmax(absent))}} has no label{more}: {_DROP}")
 
 
 # -- dates --------------------------------------------------------------------------------------
