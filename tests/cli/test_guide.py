@@ -219,6 +219,11 @@ def test_dates_as_in_emails(tmp_path: Path) -> None:
     assert here(*command[:-1], tmp_path / "run.nc", "-q").code == 0
 
 
+def test_a_first_row_that_looks_like_values(tmp_path: Path) -> None:
+    (tmp_path / "no_header.csv").write_text("ann,bar,3\nbob,gym,1\nann,gym,2\n")
+    assert "is 3 a value? Then put names above it." in here("fit", tmp_path / "no_header.csv").out
+
+
 def test_a_table_that_nothing_can_be_guessed_of(tmp_path: Path) -> None:
     pd.DataFrame({"x": RNG.random(50), "y": RNG.random(50)}).to_csv(tmp_path / "xy.csv", index=False)
     assert suggested(here("fit", tmp_path / "xy.csv"))[3:] == ["COLUMN,COLUMN", "--cp", "5"]

@@ -116,6 +116,10 @@ REFUSED = [
         "--query may only read, got 'DELETE FROM a'",
     ),
     ((*NMF[:1], "no_label.csv", *NMF[2:]), "column 'user': line 3 has no label: --drop-missing leaves such rows out"),
+    (
+        ("fit", "a.csv", "-i", "user", "--count", "--sum", "--cp", "2", "-o", "out.nc"),
+        "--cp needs at least two indices, and the data have only",
+    ),
     (("report", "run.nc"), "--output is missing (The HTML file, such as report.html)"),
     (("fit", "a.csv", "--nmf", "1", "-o", "out.nc", "-i", "user,user"), "--index names 'user' twice"),
     (("fit", "a.csv", "--nmf", "1", "-o", "out.nc", "-i", "user,,place"), "columns with commas between them"),

@@ -98,6 +98,7 @@ def guide(
     facts = columns_of(table)
     roles = _with_values(roles_of(facts, len(table)), facts, table)
     _show(tell, file, len(table), facts, roles, len(columns))
+    _tell_of_no_header(tell, kind, columns)
     start = [*_start(command, file, options), "--index"]
     if options.get("wide") or _looks_wide(facts, roles):
         example = shlex.join([*start, *_chosen_of_wide(command, table, facts, roles, options)])
@@ -112,6 +113,15 @@ def guide(
         example = shlex.join([*start, *_chosen(command, table, facts, roles, options)])
         lack = "--index must say which columns are indices"
     return _next(tell, lack, example, options, output)
+
+
+def _tell_of_no_header(tell: Teller, kind: str, names: Sequence[str]) -> None:
+    """Say how the first row was read if one of the names is a number; many may be those of a wide table."""
+    number = next((name for name in names if re.fullmatch(r"-?[0-9.]+", name)), None)
+    if kind in ("csv", "tsv") and len(names) < WIDE and number is not None:
+        tell.say(
+            "", f"The first row has the names of the columns; is {plain(number)} a value? Then put names above it."
+        )
 
 
 def _next(tell: Teller, lack: str, example: str, options: Mapping[str, Any], output: Path | None) -> bool:
