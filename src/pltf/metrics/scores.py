@@ -265,7 +265,7 @@ def score(
     resamples: int = 200,
     level: float = 0.9,
     seed: int = 0,
-    ranking: bool = True,
+    ranking: bool | None = None,
     progress: bool = True,
 ) -> Scores:
     """Score the predictions of a fit for held-out cells, and compare them with the popularity baseline.
@@ -287,7 +287,7 @@ def score(
         intervals.
     ranking
         Compute AUC and average precision, which measure whether non-zeros are ranked above zeros, so the cells must
-        have both. False leaves them out, for example for ratings without zeros.
+        have both. Default: if they do. False leaves them out, for example for ratings without zeros.
 
     For links (``likelihood="bernoulli"``) the expected value of a cell is the probability of a link, and the deviance
     is that of the Bernoulli distribution. Popularity is then used as a rate, and converted to a probability.
@@ -308,13 +308,13 @@ def score(
     if not isinstance(fit, Fit):
         raise PltfError(f"{py:fit} must be a pltf.Fit, got {type(fit).__name__}")
     resamples, level = whole("resamples", resamples, 0), level_of(level)
-    seed, ranking, progress = whole("seed", seed, 0), flag("ranking", ranking), flag("progress", progress)
+    seed, progress = whole("seed", seed, 0), flag("progress", progress)
+    ranking = None if ranking is None else flag("ranking", ranking)
     name = _tensor(fit, X, of)
     if not isinstance(X, Holdout | HeldOut):
         kept(fit.patterns[name], "pass the Holdout that it was fitted to as X")
     seen, at, x = _held(fit, name, X, cells)
-    if ranking:
-        _need_both_kinds(x)
+    ranking = _ranked(x, ranking)
     held = fit.held_out if X is None else X
     sampled = isinstance(held, HeldOut) and held.sampled
     if sampled:
@@ -395,11 +395,17 @@ def _held(fit: Fit, name: str, X: Any, cells: Any) -> tuple[Observation | None, 
     return seen, at, x
 
 
-def _need_both_kinds(x: Array) -> None:
-    if (x > 0).all() or not (x > 0).any():
-        kind = "above zero" if (x > 0).all() else "zero"
-        text = f"{py:cells} must have zeros and non-zeros for AUC and average precision, but all {x.size:,} are {kind}"
+def _ranked(x: Array, ranking: bool | None) -> bool:
+    """Whether to compute AUC and average precision."""
+    both = bool((x > 0).any() and not (x > 0).all())
+    if ranking is False or both:
+        return ranking is not False
+    kind = "above zero" if (x > 0).all() else "zero"
+    text = f"{py:cells} must have zeros and non-zeros for AUC and average precision, but all {x.size:,} are {kind}"
+    if ranking:
         raise PltfError(f"{text}: {py:ranking=False} leaves these out")
+    warn_caller(f"{text}: these are left out", ScoreWarning)
+    return False
 
 
 def _coords(
