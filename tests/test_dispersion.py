@@ -334,4 +334,4 @@ def test_threads_do_not_change_it() -> None:
 
 def test_a_single_index_has_a_dispersion() -> None:
     fit = pltf.cp(("i",), rank=1).fit(np.random.default_rng(0).poisson(3.0, 300))
-    assert fit.dispersion["X"]
+    assert list(fit.dispersion) == ["X"]

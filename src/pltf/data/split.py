@@ -75,6 +75,11 @@ class HeldOut:
     sampled: bool = False  # zeros are rarer here than among all cells
     of: str | None = None  # the tensor, where there are several
 
+    @property
+    def both_kinds(self) -> bool:
+        """Whether there are zeros and non-zeros."""
+        return bool(0 < np.count_nonzero(self.values) < len(self.values))
+
     def __repr__(self) -> str:
         return f"<HeldOut {len(self.values):,} cells, {np.count_nonzero(self.values):,} of them non-zero>"
 
@@ -323,7 +328,7 @@ def _pick(
 
 def _mask(rng: np.random.Generator, ask: _Ask, seen: DenseObservation) -> NDArray[np.bool_]:
     """The mask of a dense array: True where a cell is kept."""
-    keep = np.ones(seen.shape, dtype=bool) if seen.mask is None else seen.mask.copy()
+    keep = seen.full_mask().copy()
     cells = np.flatnonzero(keep)
 
     def group(axes: tuple[int, ...]) -> Picks:
@@ -470,7 +475,7 @@ def without(seen: Observation, cells: Coords) -> Observation:
     if isinstance(seen, CooObservation | StoredObservation):
         return _split(seen, cells).train
     assert isinstance(seen, DenseObservation)
-    keep = np.ones(seen.shape, dtype=bool) if seen.mask is None else seen.mask.copy()
+    keep = seen.full_mask().copy()
     keep[tuple(cells)] = False
     return seen.within(keep)
 

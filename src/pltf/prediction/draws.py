@@ -101,7 +101,7 @@ def entries_at(array: Array, indices: tuple[str, ...], positions: Mapping[str, N
     return array
 
 
-class Sampling:
+class DrawsInParts:
     """Iterates over parts of the cells and over the draws of each part, on all threads, with a progress bar.
 
     Uses a device for many cells; then the arrays of a part are tensors.

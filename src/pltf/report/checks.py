@@ -91,8 +91,7 @@ def _scored(fit: Fit, name: str, held: HeldOut, notes: list[str], progress: bool
         some = np.random.default_rng(0).choice(len(held.values), MOST_SCORED, replace=False)
         notes.append(f"Scored on {MOST_SCORED:,} of the {many(len(held.values), 'held-out cell')}, chosen at random.")
         held = replace(held, cells=held.cells[some], values=held.values[some])
-    both = bool(0 < np.count_nonzero(held.values) < len(held.values))
-    return score(fit, held, of=name, ranking=both, progress=progress)
+    return score(fit, held, of=name, ranking=held.both_kinds, progress=progress)
 
 
 def _no_roc(scores: Scores) -> str:
