@@ -201,6 +201,11 @@ def test_the_year_of_a_date_is_not_used_twice(tmp_path: Path) -> None:
     assert suggested(here("fit", tmp_path / "births.csv"))[3:6] == ["Year,month", "--value", "count"]
 
 
+def test_the_month_of_a_week_is_not_used(table: pd.DataFrame) -> None:
+    table.assign(month=table["started"].str[5:7].astype(int)).to_csv("rides.csv", index=False)
+    assert suggested(here("fit", "rides.csv"))[3] == "user,station_id,started:week"
+
+
 def test_whole_numbers_are_rather_the_values(table: pd.DataFrame) -> None:
     table.rename(columns={"price": "sales", "trips": "quantity"})[["user", "started", "sales", "quantity"]].to_csv(
         "a.csv"

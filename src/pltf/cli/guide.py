@@ -55,7 +55,7 @@ _KEPT = (
     *("date_format", "timezone", "count", "drop_missing"),
 )
 _NEARLY_EACH = 0.5  # share of distinct values above which a column identifies rows and does not group them
-_NESTED = 1.2  # pairs of labels for each label of the finer column, below which it nearly determines the other
+_NESTED = 1.3  # pairs of labels for each label of the finer column, below which it nearly determines the other
 # Dates other than ISO dates; a column that matches two of them, such as 01/02/2026, is not guessed.
 _FORMATS = (
     *("%a, %d %b %Y %H:%M:%S %z", "%a %b %d %H:%M:%S %Y %z", "%d.%m.%Y", "%d.%m.%Y %H:%M", "%d.%m.%Y %H:%M:%S"),
@@ -248,11 +248,11 @@ def _chosen(
     dates = [at for at, role in enumerate(roles) if role == DATES]
     labels = [at for at, role in enumerate(roles) if role == LABELS]
     values = [at for at, role in enumerate(roles) if role == VALUES]
-    telling = _telling(table, facts, labels)
+    telling, told = _without_repeating_dates(table, facts, _telling(table, facts, labels), dates[:1])
     room = MOST_INDICES - bool(dates)
     if values and len(labels) <= MOST_OF_CELLS and not table.iloc[:, sorted(labels + dates)].duplicated().any():
         room = MOST_OF_CELLS  # a row for each cell: all of them are indices
-    chosen = sorted(telling[:room] + _telling_dates(table, facts, dates[:1], telling))
+    chosen = sorted(telling[:room] + told)
     if not labels and dates:
         return _of_dates_alone(command, table, facts, dates[0], options)
     if len(chosen) < 2:
@@ -323,6 +323,7 @@ def _telling(table: pd.DataFrame, facts: Sequence[Mapping[str, Any]], labels: Se
     for at in order:
         if not any(_one_is_enough(table.iloc[:, [one, at]], facts[one], facts[at]) for one in found):
             found.append(at)
+    found = found[: 2 * MOST_OF_CELLS]  # more would take long to compare
     coarse = [at for at in found for one in found if _groups(table, facts, at, one)]
     return [at for at in found if at not in coarse]
 
@@ -343,20 +344,24 @@ def _groups(table: pd.DataFrame, facts: Sequence[Mapping[str, Any]], coarse: int
     return bool(len(table.iloc[:, [coarse, fine]].drop_duplicates()) <= _NESTED * most)
 
 
-def _telling_dates(
-    table: pd.DataFrame, facts: Sequence[Mapping[str, Any]], dates: Sequence[int], labels: Sequence[int]
-) -> list[int]:
-    """The dates, without those whose bins are another column, such as the year."""
+def _without_repeating_dates(
+    table: pd.DataFrame, facts: Sequence[Mapping[str, Any]], labels: Sequence[int], dates: Sequence[int]
+) -> tuple[list[int], list[int]]:
+    """Labels, without the month of a week or another group of bins; and dates, unless a label is their bin."""
     import pandas as pd
 
-    found = []
+    kept = list(labels)
     for at in dates:
         bins = _binned(table, facts, [at], [at])[at]
-        sizes = [(bins.nunique(), pd.DataFrame({"bin": bins, "label": table.iloc[:, one]})) for one in labels]
-        copies = [size == pair["label"].nunique() == len(pair.drop_duplicates()) for size, pair in sizes]
-        if not any(copies):
-            found.append(at)
-    return found
+        size = bins.nunique()
+        for one in labels:
+            own = facts[one]["different"]
+            pairs = len(pd.DataFrame({"bin": bins, "label": table.iloc[:, one]}).drop_duplicates())
+            if pairs == own == size:
+                return list(labels), []
+            if own < size and 2 * size <= len(table) and pairs <= _NESTED * size:
+                kept.remove(one)
+    return kept, list(dates)
 
 
 def _in_words(one: Mapping[str, Any]) -> bool:
