@@ -114,6 +114,7 @@ def test_with_one_free_factor_batches_are_as_good_as_all_at_once() -> None:
     assert fit.batches["bound"].sum() == pytest.approx(whole.bound, rel=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:the new data have a total")
 def test_forgetting_all_is_beginning_anew() -> None:
     X = np.random.default_rng(3).poisson(np.outer([9, 1, 5, 2], [7, 2, 1, 3]))
     prior = pltf.Gamma(0.5, 3.0)
@@ -290,6 +291,7 @@ def test_labels_that_have_no_row_are_told_by_whoever_has_them() -> None:
     assert_same(new, visits().update(table, zeros=["user", "place"]))
 
 
+@pytest.mark.filterwarnings("ignore:the new data have a total")
 def test_absent_labels_may_be_zeros() -> None:
     new = visits().update(events(9, ["zoe"], ["zoo"], seed=1), zeros="place")
     assert new.sizes["place"] == 4
@@ -316,6 +318,7 @@ def test_labels_keep_their_type(first: list[Any], then: list[Any], names: list[s
     assert new.labels["user"].index.dtype == fit.labels["user"].index.dtype
 
 
+@pytest.mark.filterwarnings("ignore:the new data have a total")
 def test_dates_are_binned_as_before(tmp_path: Path) -> None:
     days = pd.DataFrame({"when": pd.date_range("2026-11-02", periods=21, freq="D"), "place": ["bar", "gym", "gym"] * 7})
     model = pltf.nmf(("when", "place"), rank=1)
