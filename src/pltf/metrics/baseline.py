@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
+import opt_einsum
 
 from pltf.data import CooObservation, Observation, observe
 from pltf.data.cell_index import CellIndex, Coords, distinct
 from pltf.data.pattern import Bools, ListedPattern, Pattern
 from pltf.data.stored import StoredObservation, StoredPattern
 from pltf.gamma import Array
+from pltf.notation import Equation
 from pltf.prediction.cells import Asked, as_cells
 
 _AT_A_TIME = 1 << 20  # cells
@@ -48,6 +51,16 @@ def expected_by_popularity(seen: Observation, pattern: Pattern, cells: Coords) -
     rate = np.full(cells.shape[1], mean)
     for activity, at in zip(activities, cells, strict=True):
         rate *= activity[at]
+    return rate
+
+
+def expected_by_marginals(equation: Equation, factors: Mapping[str, Array], cells: Coords) -> Array:
+    """The same without data: from the marginals of the expected counts of all cells."""
+    terms = list(chain(*((factors[term.name], term.indices) for term in equation.factors)))
+    total = float(opt_einsum.contract(*terms, ()))
+    rate = np.full(cells.shape[1], total)
+    for index, at in zip(equation.output.indices, cells, strict=True):
+        rate *= opt_einsum.contract(*terms, (index,))[at] / total
     return rate
 
 
