@@ -13,7 +13,7 @@ from pltf.errors import PltfError
 from pltf.fit import Fit
 from pltf.gamma import Array
 from pltf.metrics import Scores, score
-from pltf.report.formatting import number, percent, sentence
+from pltf.report.formatting import number, percent, reason
 from pltf.report.predictions import held_tensor, noted
 
 MOST_POINTS = 400  # of a ROC curve
@@ -72,8 +72,8 @@ def _of_tensor(fit: Fit, name: str, scores: Scores | None, held_out: bool, progr
         with noted() as notes:
             try:
                 scores = _scored(fit, name, fit.held_out, notes, progress)
-            except PltfError as reason:
-                notes.append(sentence(f"the held-out cells could not be scored: {reason}"))
+            except PltfError as error:
+                notes.append(f"The held-out cells could not be scored: {reason(error)}")
     if scores is None:
         return Checks(name, None, notes=tuple(notes))
     if not scores.ranking:
@@ -81,7 +81,13 @@ def _of_tensor(fit: Fit, name: str, scores: Scores | None, held_out: bool, progr
     measures = _measures(scores)
     headline = measures[list(scores.table.index).index(scores.headline)]
     return Checks(
-        name, scores, measures, headline, scores.verdict().replace(" -", " −"), tuple(notes), _coverage(scores)
+        name,
+        scores,
+        measures,
+        headline,
+        scores.verdict().replace(" -", " −").replace("(-", "(−"),
+        tuple(notes),
+        _coverage(scores),
     )
 
 
