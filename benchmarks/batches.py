@@ -288,7 +288,7 @@ def bound_to(case: Case, prior: pltf.Gamma) -> tuple[Problem, Callable[[int], St
     options = FitOptions(prior=prior, dispersion=None, threads=1, progress=False)
     ready = prepare(case.model, {"X": case.data}, {}, options)
     problem = ready.problem({"X": case.data})
-    start, _ = ready.starting(problem, 0)
+    start, _ = ready.starting(problem)
     return problem, start
 
 

@@ -78,7 +78,7 @@ class Problem:
         data, masks = tensors(self.model, self.X, self.mask)
         ready, seen = prepare(self.model, data, masks, options), observations(data, masks)
         problem = ready.problem(seen)
-        start, _ = ready.starting(problem, 0)
+        start, _ = ready.starting(problem)
         ticks: list[float] = []
 
         def enough() -> bool:

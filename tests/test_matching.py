@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from scipy.linalg import null_space
 
 import pltf
-from pltf.inference.factors import Factors
+from pltf.inference.algebra import Factors
 from pltf.matching import matched, profiles, similarity
 from pltf.notation import Equation
 from tests.reference import Array

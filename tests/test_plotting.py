@@ -191,5 +191,5 @@ def test_the_chosen_size_has_the_ring_and_the_highest_bound_its_name() -> None:
     told = {text.xy[0]: text.get_text() for text in ax.texts}
     highest = int(found.table.set_index("r")["bound"].idxmax())
     assert highest != 3
-    assert told[highest] == "highest ELBO"
+    assert told[highest] == "highest"
     assert told[3].endswith("chosen")

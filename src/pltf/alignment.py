@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.gamma import Array, Gamma
+from pltf.inference.algebra import Factors
 from pltf.inference.balance import Trade
-from pltf.inference.factors import Factors
 from pltf.matching import matched, profiles
 from pltf.notation import Model
 

@@ -100,13 +100,13 @@ class _TemporaryLocator(caching._SourceFileBackedLocatorMixin, caching._CacheLoc
         return found
 
 
-class _Places(caching.CompileResultCacheImpl):  # type: ignore[misc]
+class _CachePlaces(caching.CompileResultCacheImpl):  # type: ignore[misc]
     """Cache locations for a function: those of Numba, and the temporary folder."""
 
     _locator_classes = [*caching.CompileResultCacheImpl._locator_classes, _TemporaryLocator]  # noqa: RUF012
 
 
-_KernelCache._impl_class = _Places
+_KernelCache._impl_class = _CachePlaces
 
 
 @lru_cache(maxsize=1)

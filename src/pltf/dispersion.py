@@ -48,7 +48,7 @@ Along = tuple[str, int, int]  # an index, its axis in the tensor, its size
 
 def checked(ask: float | str | None, model: Model) -> None:
     """Raise an error for an unknown index."""
-    observed = dict.fromkeys(index for indices in model.observed.values() for index in indices)
+    observed = model.observed_indices
     if isinstance(ask, str) and ask != "auto" and ask.removeprefix("index:") not in observed:
         raise PltfError(f"{py:dispersion} must name an observed index ({', '.join(observed)}), got {ask!r}")
 
@@ -339,7 +339,7 @@ def likeliest(held: HeldBack) -> Dispersion:
 
 
 @dataclass(frozen=True)
-class Axis:
+class Parameter:
     """A parameter in an optimization: transformation, inverse, initial value and first step."""
 
     place: Callable[[float], float]
@@ -348,16 +348,18 @@ class Axis:
     step: float
 
 
-_AXES: Mapping[str, Axis] = {
-    "size": Axis(math.log, lambda at: math.exp(np.clip(at, math.log(LEAST_SIZE), math.log(LARGEST_SIZE))), 0.0, 1.0),
-    "power": Axis(float, lambda at: float(np.clip(at, 0.0, LARGEST_POWER)), 0.3, -0.2),
-    "zeros": Axis(
+_AXES: Mapping[str, Parameter] = {
+    "size": Parameter(
+        math.log, lambda at: math.exp(np.clip(at, math.log(LEAST_SIZE), math.log(LARGEST_SIZE))), 0.0, 1.0
+    ),
+    "power": Parameter(float, lambda at: float(np.clip(at, 0.0, LARGEST_POWER)), 0.3, -0.2),
+    "zeros": Parameter(
         special.logit, lambda at: float(special.expit(at)) if at > special.logit(FEWEST_ZEROS) else 0.0, -3.0, 1.0
     ),
-    "strays": Axis(
+    "strays": Parameter(
         lambda share: special.logit(share / MOST_STRAYS), lambda at: MOST_STRAYS * float(special.expit(at)), -5.0, 1.0
     ),
-    "typical": Axis(lambda mean: math.log(mean - 1), lambda at: 1 + math.exp(np.clip(at, -9.0, 30.0)), 0.0, 1.0),
+    "typical": Parameter(lambda mean: math.log(mean - 1), lambda at: 1 + math.exp(np.clip(at, -9.0, 30.0)), 0.0, 1.0),
 }
 
 

@@ -19,13 +19,13 @@ from pltf.engines.base import Engine
 from pltf.engines.plan import in_time
 from pltf.engines.registry import facts_of, tensor_engine
 from pltf.engines.scaled import Scaled
-from pltf.engines.sum import Part, SumEngine
+from pltf.engines.sum import SumEngine, Summand
 from pltf.errors import ConvergenceWarning, PltfError, py, warn_caller, whole
 from pltf.fit import Fit
-from pltf.fitting import Prepared, prepare
+from pltf.fitting import PreparedFit, prepare
 from pltf.gamma import Gamma
+from pltf.inference.algebra import Factors
 from pltf.inference.evidence import Stage, log_evidence, log_mean
-from pltf.inference.factors import Factors
 from pltf.inference.gibbs import NAME as GIBBS
 from pltf.inference.progress import Progress
 from pltf.inference.state import Problem
@@ -219,7 +219,7 @@ class _Interrupted(Exception):
 class EvidenceJob:
     """An estimate that is ready to start."""
 
-    ready: Prepared
+    ready: PreparedFit
     seen: Mapping[str, Observation]
     likelihoods: Mapping[str, str]
     problem: Problem
@@ -228,7 +228,7 @@ class EvidenceJob:
     stages: int
 
     @classmethod
-    def of(cls, ready: Prepared, seen: Mapping[str, Observation], effort: Effort) -> EvidenceJob:
+    def of(cls, ready: PreparedFit, seen: Mapping[str, Observation], effort: Effort) -> EvidenceJob:
         """Raises an error if the estimate would take too long."""
         likelihoods, problem = ready.likelihoods(seen), ready.problem(seen)
         size = max(2.0, math.fsum(
@@ -271,7 +271,7 @@ class EvidenceJob:
 
     def _run(self, number: int, moved: Any) -> float:
         """Estimate of one run."""
-        key = (self.ready.options.entropy(None), number)
+        key = (self.ready.seed, number)
         rng = np.random.default_rng((*key, _PRIOR))
         drawn = [self._from_prior(rng) for _ in range(self.effort.particles)]
         counts = [_counts(one) for name, one in self.seen.items() if self.likelihoods[name] == POISSON]
@@ -310,7 +310,7 @@ class EvidenceJob:
             Scaled(tensor_engine(plan, parts[plan.name][0], planned.threads), parts[plan.name][1])
             for plan in planned.equations
         ]
-        return engines[0] if len(engines) == 1 else SumEngine([Part(engine) for engine in engines])
+        return engines[0] if len(engines) == 1 else SumEngine([Summand(engine) for engine in engines])
 
 
 # -- arriving data -------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pltf.data.cell_index import Coords
 from pltf.data.labels import Labels
-from pltf.data.numeric import EXACT, brief
+from pltf.data.numeric import EXACT, brief, frozen
 from pltf.data.observe import in_order
 from pltf.data.pattern import ForgottenPattern, Pattern, kept
 from pltf.data.split import HeldOut
@@ -25,7 +25,7 @@ from pltf.engines.base import Counts
 from pltf.errors import PltfError, arguments_known, choice, flag, py, whole
 from pltf.gamma import Array, Factor, Gamma, NamedFactors, Point, Posterior, Samples, level_of
 from pltf.hints import suggestion
-from pltf.inference.factors import Factors, frozen
+from pltf.inference.algebra import Factors
 from pltf.inference.run import Row
 from pltf.inference.start import restart_seed
 from pltf.inference.state import Pace, State, Trail, shown_objective
@@ -33,7 +33,7 @@ from pltf.likelihoods import BERNOULLI, in_words
 from pltf.notation import Equation, Model
 from pltf.prediction.cells import Asked, asked, observed_values
 from pltf.prediction.dispersion import Dispersion
-from pltf.prediction.draws import Sampling, at_least, at_most
+from pltf.prediction.draws import DrawsInParts, at_least, at_most
 from pltf.prediction.moments import Belief, mean, variance
 from pltf.prediction.noise import Bernoulli, Noise, Poisson
 from pltf.prediction.spread import Sample, spread_of, widened
@@ -581,9 +581,9 @@ class Fit:
         belief = self._belief(of)
         return belief, asked(at, belief.shape, belief.equation.output.indices, self.labels)
 
-    def _sampling(self, at: Any, of: str | None, draws: int, seed: int, progress: bool) -> Sampling:
+    def _sampling(self, at: Any, of: str | None, draws: int, seed: int, progress: bool) -> DrawsInParts:
         draws, seed, progress = whole("draws", draws, 1), whole("seed", seed, 0), flag("progress", progress)
-        return Sampling(*self._asked(at, of), draws, seed, progress)
+        return DrawsInParts(*self._asked(at, of), draws, seed, progress)
 
     def _values(self, values: Any, cells: Asked, of: str | None) -> Array:
         return observed_values(values, cells, self.model.observed[self.tensor(of)], self.labels).reshape(-1)

@@ -11,13 +11,13 @@ import numpy as np
 
 from pltf.data import Observation
 from pltf.data.labels import Labels
-from pltf.data.numeric import numeric
+from pltf.data.numeric import frozen, numeric
 from pltf.data.observe import frame_as_array, is_frame, is_xarray
 from pltf.data.pattern import ForgottenPattern, Pattern
 from pltf.devices import HOST, Device
 from pltf.dispersion import checked, dispersions
 from pltf.engines import registry
-from pltf.engines.plan import Plan, human, physical_memory
+from pltf.engines.plan import Plan, human
 from pltf.engines.registry import facts_of
 from pltf.engines.ways import KINDS, LISTED
 from pltf.errors import ConvergenceWarning, PltfError, py, py_only, warn_caller
@@ -25,13 +25,12 @@ from pltf.fit import Fit, counted_factors, dispersed, masses, remembering, resum
 from pltf.gamma import Array, Gamma, Point, Posterior, Samples
 from pltf.hints import suggestion
 from pltf.inference import start
-from pltf.inference.algebra import Algebra, Groups
+from pltf.inference.algebra import Algebra, Factors, Groups
 from pltf.inference.algebra.compiled import NumbaAlgebra
 from pltf.inference.algebra.recording import Recordings
 from pltf.inference.balance import trades
-from pltf.inference.batch import Batch
+from pltf.inference.batch import RestartBatch
 from pltf.inference.em import EM, MAP
-from pltf.inference.factors import Factors, frozen
 from pltf.inference.methods import METHODS
 from pltf.inference.priors import groups
 from pltf.inference.run import ASKED, INTERRUPTED, Row, Run, Stop, best_of
@@ -39,7 +38,7 @@ from pltf.inference.start import Known
 from pltf.inference.state import Method, Problem, State, placed
 from pltf.interrupts import first_interrupt_waits
 from pltf.likelihoods import BERNOULLI, POISSON, as_option, by_tensor, likelihoods_of, remarks
-from pltf.memory import limited
+from pltf.memory import memory_there_is
 from pltf.notation import Model
 from pltf.options import FitOptions
 from pltf.planning import labels_by_index, observations, plan, tensors
@@ -55,8 +54,7 @@ JUDGING_FLOPS = 3e8  # in all of these sweeps; or a quarter of the sweeps of the
 def fit(model: Model, X: Any, *, mask: Any, options: FitOptions) -> Fit:
     """Fit a model; see :meth:`pltf.Model.fit`."""
     place = Place(options.checkpoint, options.every, options.resume)
-    entropy = options.entropy(place.identity)
-    options = replace(options, seed=entropy)
+    options = replace(options, seed=options.entropy(place.identity))
     data, masks = tensors(model, X, mask)
     ready = prepare(model, data, masks, options)
     restarts, stop = options.restarts, options.stop
@@ -73,8 +71,8 @@ def fit(model: Model, X: Any, *, mask: Any, options: FitOptions) -> Fit:
     problem = ready.problem(seen)
     with single_threaded_blas, first_interrupt_waits() as interrupted:
         stop = replace(stop, interrupted=interrupted)
-        start, earlier = ready.starting(problem, entropy)
-        batch = Batch.of(problem, ready.method, restarts) if keeper is None and stop.callback is None else None
+        start, earlier = ready.starting(problem)
+        batch = RestartBatch.of(problem, ready.method, restarts) if keeper is None and stop.callback is None else None
         if batch is not None:
             run, rows = batch.best(start, stop, shown=options.progress)
         else:
@@ -82,7 +80,7 @@ def fit(model: Model, X: Any, *, mask: Any, options: FitOptions) -> Fit:
             run, rows = best_of(problem, ready.method, start, restarts, stop, **how)
         problem = replace(problem, engine=problem.engine.fresh())
         del start  # frees what the engine has cached, as the result needs memory too
-        result = ready.result(problem, run, rows, entropy, seen)
+        result = ready.result(problem, run, rows, seen)
         broken_off = len(rows) < restarts or any(row.stopped == INTERRUPTED for row in rows)
         if not broken_off:
             result = ready.with_dispersion(result, seen, interrupted)
@@ -95,11 +93,11 @@ def fit(model: Model, X: Any, *, mask: Any, options: FitOptions) -> Fit:
         text = f"the fit was interrupted in {where}: this is the best result so far; {advice}"
         warn_caller(text, ConvergenceWarning)
     else:
-        ready.warn_of(run, stop, problem.total)
+        ready.warn_of(run, problem.total)
     return result
 
 
-def prepare(model: Model, data: Mapping[str, Any], masks: Mapping[str, Any], options: FitOptions) -> Prepared:
+def prepare(model: Model, data: Mapping[str, Any], masks: Mapping[str, Any], options: FitOptions) -> PreparedFit:
     """Check everything that can be checked without reading the data."""
     how = METHODS[options.method]
     labels = labels_by_index({name: one for name, one in data.items() if isinstance(one, Observation)})
@@ -111,11 +109,11 @@ def prepare(model: Model, data: Mapping[str, Any], masks: Mapping[str, Any], opt
     begin = _init(options.init, model, planned, held, labels)
     checked(options.dispersion, model)
     _check_memory(planned)
-    return Prepared(model, how, planned, priors, learns, held, begin, options)
+    return PreparedFit(model, how, planned, priors, learns, held, begin, options)
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class PreparedFit:
     """A fit that is ready to start: all arguments are checked, no data have been read."""
 
     model: Model
@@ -127,8 +125,14 @@ class Prepared:
     init: str | Factors | Fit | Known
     options: FitOptions  # as passed by the caller, with a seed
 
+    @property
+    def seed(self) -> int:
+        """The seed of the fit."""
+        return self.options.entropy(None)
+
     def identity(self, seen: Mapping[str, Observation]) -> Identity:
         """Everything that must be equal to resume a fit."""
+        planned = self.planned_for(seen)
         means = {a: factor.mean for a, factor in self.init.factors.items()} if isinstance(self.init, Fit) else None
         judged = {
             "method": self.options.method,
@@ -136,16 +140,16 @@ class Prepared:
             "init": digest_of(self.init if means is None else means),
             "fixed": digest_of(self.held),
             "dtype": self.planned.dtype.name,
-            "engine": self.planned_for(seen).engine,
+            "engine": planned.engine,
         }
         return {
             "model": repr(self.model),
             "data": {name: one.digest() for name, one in seen.items()},
             **self.options.identity(**judged),
-            "ways": self.planned_for(seen).ways,
+            "ways": planned.ways,
         }
 
-    def as_before(self, identity: Identity | None, seen: Mapping[str, Observation]) -> Prepared:
+    def as_before(self, identity: Identity | None, seen: Mapping[str, Observation]) -> PreparedFit:
         """The fit with the ways of an earlier run, if any, so that the result is bit-identical on any machine.
 
         Version 0.1 did not record them: it chose by the storage of the data.
@@ -189,7 +193,7 @@ class Prepared:
             recordings=Recordings.on(planned.device),
         )
 
-    def starting(self, problem: Problem, seed: int) -> tuple[Callable[[int], State], tuple[float, ...]]:
+    def starting(self, problem: Problem) -> tuple[Callable[[int], State], tuple[float, ...]]:
         """The function from restart to initial state, and the trace to continue."""
         init, method = self.init, self.method
         if isinstance(init, Fit):
@@ -200,7 +204,7 @@ class Prepared:
         smallest = float(np.finfo(self.planned.dtype).tiny)
 
         def draw(restart: int) -> State:
-            rng = start.generator(start.restart_seed(seed, restart))
+            rng = start.generator(start.restart_seed(self.seed, restart))
             if isinstance(init, Known):
                 return method.begin(problem, *init.draw(problem, rng, smallest))
             drawn = start.from_prior(problem, rng, smallest) if init == "prior" else start.at_random(problem, rng)
@@ -208,9 +212,7 @@ class Prepared:
 
         return draw, ()
 
-    def result(
-        self, problem: Problem, run: Run, rows: tuple[Row, ...], seed: int, seen: Mapping[str, Observation]
-    ) -> Fit:
+    def result(self, problem: Problem, run: Run, rows: tuple[Row, ...], seen: Mapping[str, Observation]) -> Fit:
         """The Fit from a finished run."""
         state = run.state
         counts = _component_counts(self.model, problem, placed(state.at_end, problem.algebra))
@@ -230,7 +232,7 @@ class Prepared:
             stopped=run.stopped,
             rows=rows,
             best_restart=run.restart,
-            seed=seed,
+            seed=self.seed,
             options=self.options.as_code(),
             pace=state.at_end.pace,
             waiting=state.waiting,
@@ -263,12 +265,12 @@ class Prepared:
 
         return dispersed(fit, dispersions(fit, seen, self.options.dispersion, refit))
 
-    def warn_of(self, run: Run, stop: Stop, total: float) -> None:
+    def warn_of(self, run: Run, total: float) -> None:
         """Warn if the run has not converged, or if float32 is too coarse for its objective."""
-        float32 = self.planned.dtype == np.float32
-        if not run.converged and run.stopped != ASKED and (stop.tol > 0 or run.n_swept < stop.max_iter):
+        float32, early = self.planned.dtype == np.float32, run.n_swept < self.options.max_iter
+        if not run.converged and run.stopped != ASKED and (self.options.tol > 0 or early):
             advice = f"raise {py:max_iter} or {py:tol}{py_only:, or resume with init=fit}"
-            if run.n_swept < stop.max_iter and float32:
+            if early and float32:
                 advice = f"float32 may be too coarse for these counts: try {py:dtype='float64'}"
             text = f"the fit has not converged: {run.stopped}; {advice}"
             warn_caller(text, ConvergenceWarning)
@@ -292,23 +294,23 @@ def _name_of(device: Device | None) -> str:
 
 
 def _judge(
-    known: Prepared, fit: Fit, train: Mapping[str, Observation], interrupted: Callable[[], bool] | None
+    known: PreparedFit, fit: Fit, train: Mapping[str, Observation], interrupted: Callable[[], bool] | None
 ) -> Fit | None:
     """A fit to the training cells, to estimate the dispersion; None if interrupted."""
-    ready, seed, stop = judging(known, fit, train, interrupted)
+    ready, stop = judging(known, fit, train, interrupted)
     problem = ready.problem(train)
-    state, _ = ready.starting(problem, seed)
+    state, _ = ready.starting(problem)
     try:
         run, rows = best_of(problem, ready.method, state, 1, stop, shown=ready.options.progress)
     except KeyboardInterrupt:  # before the first sweep
         return None
-    return None if run.stopped == INTERRUPTED else ready.result(problem, run, rows, seed, train)
+    return None if run.stopped == INTERRUPTED else ready.result(problem, run, rows, train)
 
 
 def judging(
-    known: Prepared, fit: Fit, train: Mapping[str, Observation], interrupted: Callable[[], bool] | None
-) -> tuple[Prepared, int, Stop]:
-    """Setup of the fit that estimates the dispersion: the prepared fit, its seed, and when it stops.
+    known: PreparedFit, fit: Fit, train: Mapping[str, Observation], interrupted: Callable[[], bool] | None
+) -> tuple[PreparedFit, Stop]:
+    """Setup of the fit that estimates the dispersion: the prepared fit, and when it stops.
 
     It has the same start as the fit, not its result, which has learned from the held-out cells. The dispersion is
     accurate to about 10 % long before the factors converge (docs/prediction.md), so it stops earlier.
@@ -319,7 +321,7 @@ def judging(
     options = replace(known.options, init=begin, seed=seed, likelihood=as_option(fit.likelihoods), **once)
     ready = prepare(known.model, train, {}, options)
     cheap = int(np.clip(JUDGING_FLOPS / ready.planned.flops, *JUDGING_SWEEPS))
-    return ready, seed, Stop(max(cheap, fit.n_iter // 4), max(JUDGING_TOL, options.tol), interrupted=interrupted)
+    return ready, Stop(max(cheap, fit.n_iter // 4), max(JUDGING_TOL, options.tol), interrupted=interrupted)
 
 
 def patterns_of(seen: Mapping[str, Observation], keep_data: bool) -> dict[str, Pattern]:
@@ -357,10 +359,9 @@ def _going_on(problem: Problem, method: Method, earlier: Fit) -> tuple[Callable[
 
 def _check_memory(planned: Plan) -> None:
     """Raise an error if the fit needs more memory than there is."""
-    memory, limit = physical_memory(), limited()
-    if planned.work_bytes > min(memory, limit):
-        need, have = human(planned.work_bytes, "B"), human(min(memory, limit), "B")
-        whose = "this machine has" if memory <= limit else "the limit of this process is"
+    memory, whose = memory_there_is()
+    if planned.work_bytes > memory:
+        need, have = human(planned.work_bytes, "B"), human(memory, "B")
         copies = sum(e.made_bytes + e.listing_bytes for e in planned.equations if e.task.facts.storage == LISTED)
         advice = f", or write a cell store with {py:pltf.prepare}" if copies else ""
         text = f"the fit needs {need} beside the data, and {whose} {have}: see {py:model.plan(X)}{advice}"

@@ -17,8 +17,8 @@ from pltf.fit import Fit
 from pltf.fitting import fit
 from pltf.gamma import PARTS, Gamma
 from pltf.incoming import cut_to_cells, given_parts, model_of
+from pltf.inference.algebra import Factors
 from pltf.inference.em import EM
-from pltf.inference.factors import Factors
 from pltf.inference.vb import VB
 from pltf.likelihoods import POISSON, as_option
 from pltf.notation import Model
@@ -52,9 +52,8 @@ def fold_in(known: Fit, X_new: Any, index: str, *, mask: Any, options: FitOption
     known_C, known_D = _posteriors(known)
     C, D = ({**{a: part[a] for a in kept if a in part}, **own} for part, own in ((known_C, new.C), (known_D, new.D)))
     points = {a: point for a, point in new.points.items() if a not in C}
-    labels = {i: known.labels[i] for i in known.labels if i != index and i in new.sizes}
+    labels = {i: known.labels[i] for i in known.labels if i != index and i in new.sizes} | dict(new.labels)
     dispersion = {name: one.without(index) for name, one in known.dispersion.items() if name in model.observed}
-    labels = {**labels, **new.labels}
     return replace(new, C=C, D=D, points=points, labels=labels, dispersion=dispersion, spread=known.spread)
 
 
@@ -70,7 +69,7 @@ def _posteriors(known: Fit) -> tuple[Factors, Factors]:
 
 def _around(known: Fit, index: Any) -> Model:
     """A model with the equations of the tensors that have the index."""
-    observed = dict.fromkeys(i for indices in known.model.observed.values() for i in indices)
+    observed = known.model.observed_indices
     if not isinstance(index, str) or index not in observed:
         raise PltfError(f"{py:index} must name an observed index of the model ({', '.join(observed)}), got {index!r}")
     return model_of([e for e in known.model.equations if index in e.output.indices], known.sizes)

@@ -54,7 +54,7 @@ class Axes:
 
 def axes_of(known: Fit, append: Any, zeros: Any) -> Axes:
     """Check the named indices."""
-    observed = dict.fromkeys(i for indices in known.model.observed.values() for i in indices)
+    observed = known.model.observed_indices
     named: dict[str, tuple[str, ...]] = {}
     for argument, given in (("append", append), ("zeros", zeros)):
         many = (given,) if isinstance(given, str) else given

@@ -18,7 +18,7 @@ from pltf.engines.contraction import subscripts
 from pltf.errors import PltfError, py
 from pltf.fit import Fit, component_index
 from pltf.gamma import Array
-from pltf.inference.factors import Factors
+from pltf.inference.algebra import Factors
 from pltf.notation import Equation, Model
 
 if TYPE_CHECKING:

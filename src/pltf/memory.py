@@ -24,6 +24,17 @@ def at_hand() -> float:
     return max(min(_of_machine(), _of_container(), _of_process()), 0.0)
 
 
+def memory_there_is() -> tuple[float, str]:
+    """Bytes that this process can have in total, infinite if unknown, and words for what limits them.
+
+    >>> memory_there_is()[0] > 0
+    True
+    """
+    machine = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) if hasattr(os, "sysconf") else math.inf
+    limit = limited()
+    return (machine, "this machine has") if machine <= limit else (limit, "the limit of this process is")
+
+
 def limited() -> float:
     """Bytes that the limits of the container and of ``ulimit`` allow this process in total; infinite without limits."""
     left = math.inf

@@ -70,9 +70,7 @@ def _site(device: str, crew: Crew | None) -> Site | None:
 def _refuse_for_stores(data: Mapping[str, Any], options: FitOptions) -> None:
     """Raise an error for options that cell stores do not support."""
     name = next((name for name, one in data.items() if isinstance(one, StoredObservation)), None)
-    if name is None:
-        return
-    if options.engine == DENSE:
+    if name is not None and options.engine == DENSE:
         raise PltfError(f"{py:engine={options.engine!r}} needs the cells in memory, and {name} is a cell store")
 
 

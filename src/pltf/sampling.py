@@ -11,24 +11,26 @@ import numpy as np
 
 from pltf.alignment import align
 from pltf.data import Observation
+from pltf.data.numeric import frozen
 from pltf.dispersion import dispersions
-from pltf.engines.plan import human, physical_memory
+from pltf.engines.plan import human
 from pltf.errors import ConvergenceWarning, ObservationError, PltfError, py, py_only, warn_caller
 from pltf.fit import Fit, Sampled, counted_factors, dispersed
-from pltf.fitting import Prepared, judging, patterns_of, prepare
+from pltf.fitting import PreparedFit, judging, patterns_of, prepare
 from pltf.gamma import Gamma
+from pltf.inference.algebra import Factors
 from pltf.inference.algebra.chance import chain_seed
 from pltf.inference.algebra.host import prior_value
 from pltf.inference.algebra.kept import Kept
 from pltf.inference.balance import trades
 from pltf.inference.chains import ChainProgress, Chains, Sampling, Schedule
-from pltf.inference.factors import Factors, frozen
 from pltf.inference.gibbs import NAME, OBJECTIVE, Sampler
 from pltf.inference.run import INTERRUPTED, Stop, best_of
 from pltf.inference.state import Pace, Problem, State, fetched
 from pltf.inference.vb import gone_on
 from pltf.interrupts import first_interrupt_waits
 from pltf.likelihoods import first_fraction
+from pltf.memory import memory_there_is
 from pltf.notation import Model
 from pltf.options import FEWEST_DRAWS, SAMPLING, FitOptions
 from pltf.planning import observations, tensors
@@ -60,7 +62,7 @@ def sample(model: Model, X: Any, *, mask: Any, options: FitOptions) -> Fit:
         keeper = ChainsCheckpoint(place, ready.identity(seen), model.factors, ready.planned.factor_shapes)
         if keeper.fit.finished is not None:
             return replace(keeper.fit.finished, patterns=patterns_of(seen, options.keep_data))
-    ended = SamplingJob(ready, options, schedule, seen, keeper).run()
+    ended = SamplingJob(ready, schedule, seen, keeper).run()
     _warn(ended, schedule, keeper is not None)
     return ended.fit
 
@@ -72,15 +74,16 @@ def _schedule(options: FitOptions) -> Schedule:
     return replace(DEFAULTS, **{"burn_in": 0 if going_on else DEFAULTS.burn_in, **given})
 
 
-def _check_memory(ready: Prepared, schedule: Schedule) -> None:
+def _check_memory(ready: PreparedFit, schedule: Schedule) -> None:
     """Raise an error if the draws do not fit in memory."""
     shapes = ready.planned.factor_shapes
     entries = sum(math.prod(shape) for a, shape in shapes.items() if a not in ready.held)
-    needed, memory = 8 * schedule.chains * schedule.draws * entries + ready.planned.work_bytes, physical_memory()
+    needed = 8 * schedule.chains * schedule.draws * entries + ready.planned.work_bytes
+    memory, whose = memory_there_is()
     if needed > memory:
         number = f"{schedule.chains} chains of {schedule.draws} draws need {human(needed, 'B')}"
         advice = f"use fewer {py:draws} with a larger {py:thin}, or fewer {py:chains}"
-        raise PltfError(f"{number}, but this machine has {human(memory, 'B')}: {advice}")
+        raise PltfError(f"{number}, but {whose} {human(memory, 'B')}: {advice}")
 
 
 def refuse_fractions(seen: Mapping[str, Observation], purpose: str, advice: str = "") -> None:
@@ -103,8 +106,7 @@ class Ended(NamedTuple):
 class SamplingJob:
     """A fit by sampling that is ready to start."""
 
-    ready: Prepared  # of the VB fit where the chains start
-    options: FitOptions
+    ready: PreparedFit  # of the VB fit where the chains start
     schedule: Schedule
     seen: Mapping[str, Observation]
     keeper: ChainsCheckpoint | None
@@ -113,63 +115,65 @@ class SamplingJob:
         """Sample. If interrupted before there are enough draws, the fit is the starting point."""
         problem = self.ready.problem(self.seen)
         with single_threaded_blas, first_interrupt_waits() as interrupted:
-            stop = replace(self.options.stop, interrupted=interrupted)
+            stop = replace(self.ready.options.stop, interrupted=interrupted)
             start, ended = self._start(problem, stop)
-            if not ended:
-                return Ended(start, INTERRUPTED, 0)
-            sampling = self._sampling(problem, start)
-            chains = self.keeper.chains if self.keeper is not None else None
-            if chains is None:
-                chains = self._begun(sampling, problem, start)
-            with ChainProgress(self.options.progress, self.schedule) as progress:
-                chains, stopped = sampling.run(chains, stop, progress, self.keeper)
-            if stopped == INTERRUPTED and self.keeper is not None:
-                self.keeper.keep(chains)
-            draws = self.schedule.kept(chains.sweeps)
-            if draws < FEWEST_DRAWS and stopped == INTERRUPTED:
-                return Ended(start, stopped, 0)
-            result = self._result(problem, start, chains, stopped)
-            if stopped != INTERRUPTED:
-                result = self._with_dispersion(result, interrupted)
-            if self.keeper is not None and stopped != INTERRUPTED:
-                self.keeper.fit.end(result)
-        return Ended(result, stopped, draws)
+            found = self._drawn(problem, start, stop) if ended else Ended(start, INTERRUPTED, 0)
+            if found.stopped == INTERRUPTED:
+                return found
+            found = found._replace(fit=self._with_dispersion(found.fit, interrupted))
+            if self.keeper is not None:
+                self.keeper.fit.end(found.fit)
+        return found
 
     # -- the start ------------------------------------------------------------------------------
 
-    def _start(self, problem: Problem, stop: Any) -> tuple[Fit, bool]:
+    def _start(self, problem: Problem, stop: Stop) -> tuple[Fit, bool]:
         """The fit where chains start (given, saved, or a new VB fit), and whether it was not interrupted."""
-        init, keeper, seed = self.ready.init, self.keeper, self.options.entropy(None)
+        init, keeper, options = self.ready.init, self.keeper, self.ready.options
         if keeper is not None and keeper.start is not None:
             return keeper.start, True
         ended = True
         if isinstance(init, Fit) and set(problem.free) <= {*init.C, *init.draws}:
             own = self.ready.about(self.seen)  # with the data and options of this fit
-            start = replace(init, points=dict(self.ready.held), seed=seed, held_out=None, **own)
+            start = replace(init, points=dict(self.ready.held), seed=self.ready.seed, held_out=None, **own)
         else:
-            begin, earlier = self.ready.starting(problem, seed)
-            shown, restarts = self.options.progress, self.options.restarts
+            begin, earlier = self.ready.starting(problem)
             standing = keeper.fit if keeper is not None else None
             most = min(stop.max_iter, _FEW) if problem.learns_shapes else stop.max_iter
             run, rows = best_of(
-                problem, self.ready.method, begin, restarts, replace(stop, callback=None, max_iter=most),
-                earlier=earlier, shown=shown, keeper=standing,
+                problem, self.ready.method, begin, options.restarts, replace(stop, callback=None, max_iter=most),
+                earlier=earlier, shown=options.progress, keeper=standing,
             )  # fmt: skip
-            start = self.ready.result(problem, run, rows, seed, self.seen)
-            ended = len(rows) == restarts and rows[-1].stopped != INTERRUPTED
+            start = self.ready.result(problem, run, rows, self.seen)
+            ended = len(rows) == options.restarts and rows[-1].stopped != INTERRUPTED
         if keeper is not None:
             keeper.start = start
         return start, ended
 
     # -- the chains -----------------------------------------------------------------------------
 
+    def _drawn(self, problem: Problem, start: Fit, stop: Stop) -> Ended:
+        """Run the chains, or go on with those of the checkpoint."""
+        sampling, keeper = self._sampling(problem, start), self.keeper
+        chains = keeper.chains if keeper is not None else None
+        if chains is None:
+            chains = self._begun(sampling, problem, start)
+        with ChainProgress(self.ready.options.progress, self.schedule) as progress:
+            chains, stopped = sampling.run(chains, stop, progress, keeper)
+        if stopped == INTERRUPTED and keeper is not None:
+            keeper.keep(chains)
+        draws = self.schedule.kept(chains.sweeps)
+        if draws < FEWEST_DRAWS and stopped == INTERRUPTED:
+            return Ended(start, stopped, 0)
+        return Ended(self._result(problem, start, chains, draws, stopped), stopped, draws)
+
     def _sampling(self, problem: Problem, start: Fit) -> Sampling:
         model, chains = self.ready.model, self.schedule.chains
         counted = counted_factors(model)
         mass = {index: (a, model.factors[a].index(index)) for index, a in counted.items()}
         sampler = Sampler(problem, frozenset(counted.values()))
-        first, seed = start.n_iter if start.draws else 0, self.options.entropy(None)
-        return Sampling(sampler, self.schedule, [chain_seed(seed, n) for n in range(chains)], first, mass)
+        seeds = [chain_seed(self.ready.seed, n) for n in range(chains)]
+        return Sampling(sampler, self.schedule, seeds, start.n_iter if start.draws else 0, mass)
 
     def _begun(self, sampling: Sampling, problem: Problem, start: Fit) -> Chains:
         """The chains before their first sweep."""
@@ -215,10 +219,10 @@ class SamplingJob:
         """
 
         def refit(train: Mapping[str, Observation]) -> Fit | None:
-            ready, _, stop = judging(self.ready, fit, train, interrupted)
-            return SamplingJob(ready, ready.options, self.schedule.half(FEWEST_DRAWS), train, None)._judge(stop)
+            ready, stop = judging(self.ready, fit, train, interrupted)
+            return SamplingJob(ready, self.schedule.half(FEWEST_DRAWS), train, None)._judge(stop)
 
-        return dispersed(fit, dispersions(fit, self.seen, self.options.dispersion, refit))
+        return dispersed(fit, dispersions(fit, self.seen, self.ready.options.dispersion, refit))
 
     def _judge(self, stop: Stop) -> Fit | None:
         """A fit to the training cells; None if interrupted."""
@@ -227,19 +231,14 @@ class SamplingJob:
             start, ended = self._start(problem, stop)
         except KeyboardInterrupt:  # before the first sweep
             return None
-        if not ended:
-            return None
-        sampling = self._sampling(problem, start)
-        with ChainProgress(self.options.progress, self.schedule) as progress:
-            chains, stopped = sampling.run(self._begun(sampling, problem, start), stop, progress)
-        return None if stopped == INTERRUPTED else self._result(problem, start, chains, stopped)
+        found = self._drawn(problem, start, stop) if ended else None
+        return None if found is None or found.stopped == INTERRUPTED else found.fit
 
-    def _result(self, problem: Problem, start: Fit, chains: Chains, stopped: str) -> Fit:
+    def _result(self, problem: Problem, start: Fit, chains: Chains, draws: int, stopped: str) -> Fit:
         schedule, model = self.schedule, self.ready.model
-        number = schedule.kept(chains.sweeps)
-        if number < FEWEST_DRAWS:
-            raise PltfError(f"the chains stopped after {number} draws, but {FEWEST_DRAWS} are needed: {stopped}")
-        kept = chains.kept.until(number, chains.sweeps)
+        if draws < FEWEST_DRAWS:
+            raise PltfError(f"the chains stopped after {draws} draws, but {FEWEST_DRAWS} are needed: {stopped}")
+        kept = chains.kept.until(draws, chains.sweeps)
         # After a short start, components are not yet distinct.
         told = {a: draws[0, -1].copy() for a, draws in kept.factors.items()} if problem.learns_shapes else start._means
         reference = {**told, **self.ready.held}
@@ -261,7 +260,7 @@ class SamplingJob:
             priors=_learned(problem, kept),
             trace=frozen(np.concatenate([earlier, kept.log_likelihood.mean(axis=0)])),
             stopped=stopped,
-            options=self.options.as_code(),
+            options=self.ready.options.as_code(),
             pace=Pace(),
             waiting=True,
             spread=1.0,

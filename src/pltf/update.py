@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from pltf.data.numeric import frozen
 from pltf.data.pattern import ForgottenPattern, Pattern
 from pltf.data.union import n_observed, united
 from pltf.dispersion import dispersions_in_new
@@ -25,7 +26,7 @@ from pltf.fit import Batch, Fit, with_spread
 from pltf.fitting import fit
 from pltf.gamma import PARTS, Array, Gamma, Posterior
 from pltf.incoming import Axes, Incoming, axes_of, incoming, model_of
-from pltf.inference.factors import Factors, frozen
+from pltf.inference.algebra import Factors
 from pltf.inference.run import Row
 from pltf.inference.start import Known
 from pltf.inference.state import FIRST_PACE

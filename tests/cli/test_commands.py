@@ -20,7 +20,7 @@ from scipy import io as scipy_io
 
 import pltf
 from pltf.cli import commands
-from pltf.cli.telling import human_bytes
+from pltf.engines.plan import human
 from pltf.report.checks import checks
 from tests.cli import SCRIPT, Outcome, here, script
 
@@ -213,9 +213,9 @@ def test_plan_tells_the_memory_of_all_that_can_be_done(folder: Path, monkeypatch
     assert told["predict_bytes"] == planned.predict_bytes(cells=100_000)
     assert told["report_bytes"] == planned.report_bytes
     shown = here(*command).out
-    assert f"search    {human_bytes(planned.search_bytes(workers=3))} with 10 restarts, 3 at a time\n" in shown
-    assert f"predict   {human_bytes(planned.predict_bytes(cells=100_000))} for 100,000 cells\n" in shown
-    assert f"report    {human_bytes(planned.report_bytes)}\n" in shown
+    assert f"search    {human(planned.search_bytes(workers=3), 'B')} with 10 restarts, 3 at a time\n" in shown
+    assert f"predict   {human(planned.predict_bytes(cells=100_000), 'B')} for 100,000 cells\n" in shown
+    assert f"report    {human(planned.report_bytes, 'B')}\n" in shown
 
 
 @pytest.mark.parametrize("options", [{"method": "em"}, {"method": "gibbs"}, {"dispersion": None}, {"dispersion": 2.5}])

@@ -45,6 +45,9 @@ if TORCH:
     ALGEBRAS["device, kernels"] = lambda: on_device(kernels=True)
 
 
+STACKING = [name for name in ALGEBRAS if name != "device, kernels"]  # those with inner products of their own
+
+
 def on_device(*, kernels: bool) -> Algebra[Any]:
     """With Triton's kernels or without them."""
     from pltf.inference.algebra.on_device import DeviceAlgebra
@@ -386,7 +389,8 @@ def test_log_ratios_and_differences(algebra: Algebra[Any]) -> None:
     same_rows(algebra, algebra.difference(ratio, ratio), {name: 0 * old[name] for name in old})
 
 
-def test_inner_products_and_combinations(algebra: Algebra[Any]) -> None:
+@pytest.mark.parametrize("algebra", STACKING, indirect=True)
+def test_inner_products_and_combinations(algebra: Any) -> None:
     rows, weight = [row(RNG.normal) for _ in range(3)], row(partial(RNG.gamma, 1.0, 1.0))
     placed = put_all(algebra, *rows)
     wanted = [[sum((weight[a] * s[a] * y[a]).sum() for a in s) for y in rows] for s in rows]
@@ -401,14 +405,84 @@ def test_inner_products_and_combinations(algebra: Algebra[Any]) -> None:
         same(algebra, got[name], cut[name], rtol=1e-13, atol=1e-14)
 
 
+@pytest.mark.parametrize("algebra", STACKING, indirect=True)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy, for the infinity
-def test_inner_products_tell_of_steps_out_of_range(algebra: Algebra[Any]) -> None:
+def test_inner_products_tell_of_steps_out_of_range(algebra: Any) -> None:
     one, endless = {"A": algebra.put(np.array([1.0, 2.0]))}, {"A": algebra.put(np.array([np.inf, 0.0]))}
     stack = algebra.stack([one, endless])
     G = algebra.gram(stack, one)
     assert G[0, 0] == 9
     assert not np.isfinite(G[1]).any()
     same(algebra, algebra.combine([0.5, 0.0], stack, 2.0)["A"], np.array([0.5, 1.0]))
+
+
+Pair = tuple[dict[str, Array], dict[str, Array]]  # the change of the logarithms, and that of the residual
+
+
+def curved_pair(sign: float = 1.0) -> Pair:
+    s = row(RNG.normal)
+    return s, {name: sign * one * RNG.uniform(0.5, 2.0, one.shape) for name, one in s.items()}
+
+
+def two_loops(pairs: list[Pair], residual: dict[str, Array], weight: dict[str, Array]) -> dict[str, Array]:
+    """The step of L-BFGS, as in the textbooks."""
+
+    def inner(a: dict[str, Array], b: dict[str, Array]) -> float:
+        return float(sum((weight[name] * a[name] * b[name]).sum() for name in a))
+
+    def plus(a: dict[str, Array], share: float, b: dict[str, Array]) -> dict[str, Array]:
+        return {name: a[name] + share * b[name] for name in a}
+
+    q, along = {name: -one for name, one in residual.items()}, []
+    for s, y in reversed(pairs):
+        along.append(inner(s, q) / inner(s, y))
+        q = plus(q, -along[-1], y)
+    s, y = pairs[-1]
+    q = {name: one * inner(s, y) / inner(y, y) for name, one in q.items()}
+    for (s, y), a in zip(pairs, reversed(along), strict=True):
+        q = plus(q, a - inner(y, q) / inner(s, y), s)
+    return q
+
+
+def quasi_newton(algebra: Algebra[Any], pairs: list[Pair], residual: Any, weight: Any, longest: float) -> Any:
+    rows = [*(s for s, _ in pairs), *(y for _, y in pairs), residual]
+    placed = [put_all(algebra, one) for one in rows]
+    with np.errstate(all="ignore"):
+        return algebra.quasi_newton(placed, put_all(algebra, weight), longest)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_quasi_newton_steps_are_those_of_lbfgs(algebra: Algebra[Any], number: int) -> None:
+    residual, weight = row(RNG.normal), row(partial(RNG.gamma, 1.0, 1.0))
+    pairs = [curved_pair() for _ in range(number)]
+    far = two_loops(pairs, residual, weight)
+    cut = {name: np.asarray(np.clip(one, -0.7, 0.7)) for name, one in far.items()}
+    assert 0.01 < (cut["C"] != far["C"]).mean() < 0.99
+    step = quasi_newton(algebra, pairs, residual, weight, 0.7)
+    for name in cut:
+        same(algebra, step[name], cut[name], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy, for the infinity
+@pytest.mark.parametrize("what", ["falls", "is endless"])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_quasi_newton_steps_leave_out_pairs_without_curvature(algebra: Algebra[Any], what: str, place: int) -> None:
+    residual, weight = row(RNG.normal), row(partial(RNG.gamma, 1.0, 1.0))
+    pairs = [curved_pair() for _ in range(2)]
+    useless = curved_pair(-1.0 if what == "falls" else 1.0)
+    if what == "is endless":
+        useless[0]["C"][5], useless[1]["A"][0, 0] = np.inf, np.inf
+    wanted = two_loops(pairs, residual, weight)
+    step = quasi_newton(algebra, [*pairs[:place], useless, *pairs[place:]], residual, weight, 1e9)
+    for name in wanted:
+        same(algebra, step[name], wanted[name], rtol=1e-9, atol=1e-12)
+
+
+def test_without_curvature_there_is_no_quasi_newton_step(algebra: Algebra[Any]) -> None:
+    residual, weight = row(RNG.normal), row(partial(RNG.gamma, 1.0, 1.0))
+    for pairs in ([], [curved_pair(-1.0)]):
+        step = quasi_newton(algebra, pairs, residual, weight, 2.0)
+        assert step is None or all(np.isnan(algebra.get(one)).all() for one in step.values())
 
 
 def test_moves(algebra: Algebra[Any]) -> None:

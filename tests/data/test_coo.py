@@ -10,7 +10,7 @@ import pytest
 from scipy import sparse
 
 import pltf
-from pltf import fitting
+from pltf import memory
 from pltf.data import CooObservation
 from tests.extras import optional
 
@@ -294,7 +294,7 @@ def test_a_fit_that_cannot_be_held_is_refused() -> None:
 
 
 def test_a_fit_beyond_the_limit_of_the_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fitting, "limited", lambda: 1e6)
+    monkeypatch.setattr(memory, "limited", lambda: 1e6)
     with pytest.raises(
         pltf.PltfError, match=r"the fit needs .* MB beside .*, and the limit of this process is 1\.0 MB"
     ):

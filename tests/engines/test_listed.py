@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -74,6 +75,36 @@ def test_a_warning_where_digits_are_lost_and_cells_are_too_many(monkeypatch: pyt
     with pytest.warns(pltf.ConvergenceWarning, match="exposures lose precision"):
         exposure = engine.exposure(factors, "A")
     assert (exposure >= 0).all()
+
+
+@pytest.mark.parametrize("in_array", [False, True])
+def test_cells_are_listed_once_for_all_copies_of_an_engine(monkeypatch: pytest.MonkeyPatch, in_array: bool) -> None:
+    """Where holes cancel exposures; each recorded iteration on a GPU has a copy of its own."""
+    X, keep = np.zeros((3, 5, 10)), np.ones((3, 5, 10), dtype=bool)
+    X[0, 1, 1], keep[0, 2, :9] = 2, False
+    holes, task = [(0, 2, k) for k in range(9)], pltf.cp(rank=1)
+    seen = {"X": pltf.observe(X, keep) if in_array else pltf.observe(([(0, 1, 1)], [2]), shape=X.shape, missing=holes)}
+    plan = task.plan(seen, engine="sparse")
+    assert plan.equations[0].exposure.name == "holes"
+    factors = {"A": np.ones((3, 1)), "B": np.ones((5, 1)), "C": np.ones((10, 1))}
+    factors["B"][2] = 1e17
+    factors["C"][9] = 1e-17
+    built: list[Any] = []
+
+    def noted(make: Any, *args: Any, **options: Any) -> Any:
+        built.append(make(*args, **options))
+        return built[-1]
+
+    for name in ("_listed", "_array"):
+        monkeypatch.setattr(registry, name, partial(noted, getattr(registry, name)))
+    engine = registry.build(plan, seen)
+    before = len(built)
+    exposures = [one.exposure(factors, "A") for one in (engine.fresh(), engine.fresh(), engine, engine.fresh().fresh())]
+    assert len(built) == before + 1
+    wanted = built[-1].fresh().exposure(factors, "A")
+    np.testing.assert_allclose(wanted[0], 4 * 9 + 1)
+    for exposure in exposures:
+        np.testing.assert_array_equal(exposure, wanted)
 
 
 def test_an_array_is_not_listed_where_holes_cancel_exposures() -> None:

@@ -20,7 +20,7 @@ from pltf.engines import parts as parts_module
 from pltf.engines.base import Counts
 from pltf.engines.listed import ListedEngine
 from pltf.engines.lists import CellList
-from pltf.engines.parts import COUNTS, EXPOSURE, Ask, Node, PartsEngine, Tree, combined, spec_of, sums_of_run
+from pltf.engines.parts import COUNTS, EXPOSURE, Ask, Node, PartsEngine, SumTree, combined, spec_of, sums_of_run
 from pltf.engines.registry import facts_of
 from pltf.engines.ways import Task
 from pltf.gamma import Array
@@ -162,7 +162,7 @@ def test_the_tree_is_the_same_in_any_order(leaves: int, seed: int) -> None:
     values = [Node(np.array([x]), x) for x in rng.random(leaves) * 10.0 ** rng.integers(-8, 8, leaves)]
     roots = set()
     for order in (range(leaves), rng.permutation(leaves)):
-        tree = Tree(leaves, in_place=False)
+        tree = SumTree(leaves, in_place=False)
         for k in order:
             tree.add(0, int(k), values[k])
         (root,) = tree.nodes.values()
@@ -172,7 +172,7 @@ def test_the_tree_is_the_same_in_any_order(leaves: int, seed: int) -> None:
 
 
 def test_in_order_only_a_few_sums_wait() -> None:
-    tree = Tree(1000, in_place=True)
+    tree = SumTree(1000, in_place=True)
     for k in range(1000):
         tree.add(0, k, Node(np.ones(1), 1.0))
         assert len(tree.nodes) <= 10
@@ -208,7 +208,7 @@ def test_a_written_kernel_takes_parts_too(monkeypatch: pytest.MonkeyPatch) -> No
     task = task_of(MODELS["shared"], data)
     Z = factors_of(task)
     plain = PartsEngine(task, data, 2).counts(Z)
-    monkeypatch.setattr(parts_module, "WORTH_COMPILING", 1)
+    monkeypatch.setattr("pltf.engines.listed.WORTH_COMPILING", 1)
     assert_same(PartsEngine(task, data, 2).counts(Z), plain, rtol=1e-12)
 
 

@@ -12,7 +12,7 @@ import pltf
 from pltf.engines.base import Engine
 from pltf.engines.closed_form import ClosedForm
 from pltf.engines.factors import Versioned
-from pltf.engines.sum import Part, SumEngine
+from pltf.engines.sum import SumEngine, Summand
 from tests.contract.test_engines import ENGINES, Build
 from tests.reference import Array
 from tests.strategies import Case, cases
@@ -51,7 +51,7 @@ class Counting:
 def test_a_total_after_the_last_exposure_is_free() -> None:
     model = pltf.nmf(rank=2)
     closed = Counting(ClosedForm(model.equations[0], {"i": 4, "j": 3, "r": 2}))
-    engine = SumEngine([Part(closed, counts=False)])  # type: ignore[arg-type]
+    engine = SumEngine([Summand(closed, counts=False)])  # type: ignore[arg-type]
     factors = Versioned({"W": np.ones((4, 2)), "H": np.ones((2, 3))})
     engine.exposure(factors, "W")
     factors = factors.updated({"W": np.full((4, 2), 2.0)})

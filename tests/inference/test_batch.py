@@ -13,13 +13,13 @@ import pytest
 import pltf
 from pltf.fitting import prepare
 from pltf.inference import accelerate, batch, race
-from pltf.inference.batch import Batch, Lane
+from pltf.inference.batch import Lane, RestartBatch
 from pltf.inference.run import Stop
 from pltf.inference.vb import VB
 from pltf.options import FitOptions
 from pltf.planning import observations
 from pltf.selection.folds import Data
-from pltf.selection.search import Candidate, Here, Options
+from pltf.selection.search import Candidate, Here
 from tests.extras import TORCH
 from tests.on_device import NAMES, device
 
@@ -47,7 +47,7 @@ def recorded_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def one_by_one(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Batch, "of", staticmethod(lambda *_: None))
+    patch.setattr(RestartBatch, "of", staticmethod(lambda *_: None))
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -78,13 +78,13 @@ def test_a_search_goes_on_with_its_batches(monkeypatch: pytest.MonkeyPatch) -> N
         one_by_one(patch)
         alone = pltf.select(CP, CUBE, **options)
     ran: list[int] = []
-    run = Batch.run
+    run = RestartBatch.run
 
-    def counted(self: Batch, begins: Any, *given: Any) -> Any:
+    def counted(self: RestartBatch, begins: Any, *given: Any) -> Any:
         ran.append(len(begins))
         return run(self, begins, *given)
 
-    monkeypatch.setattr(Batch, "run", counted)
+    monkeypatch.setattr(RestartBatch, "run", counted)
     together = pltf.select(CP, CUBE, **options)
     assert len(ran) > 2, "rounds"
     assert min(ran) < 5, "restarts that are behind were dropped"
@@ -97,8 +97,8 @@ def test_a_search_goes_on_with_its_batches(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_search_interrupted_at_the_end_of_a_round_goes_on_with_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(race, "BURN_IN", 3)
     ready = prepare(CP, {"X": CUBE}, {}, FitOptions(**SETTINGS, restarts=2, max_iter=5))
-    options, source = Options(ready.options, race=True, workers=1), Here(Data({"X": pltf.observe(CUBE)}))
-    first, resumed = (Candidate({"r": 2}, ready, options) for _ in range(2))
+    source = Here(Data({"X": pltf.observe(CUBE)}))
+    first, resumed = (Candidate({"r": 2}, ready, race=True) for _ in range(2))
 
     def done(candidate: Candidate, steps: int) -> None:
         for jobs in islice(candidate.task(0, source), steps):
@@ -124,18 +124,18 @@ def test_a_search_interrupted_at_the_end_of_a_round_goes_on_with_the_next(monkey
     ],
 )
 def test_other_problems_run_one_by_one(options: dict[str, Any], reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Batch, "run", lambda *_: pytest.fail(reason))
+    monkeypatch.setattr(RestartBatch, "run", lambda *_: pytest.fail(reason))
     CP.fit(CUBE, **{**SETTINGS, "max_iter": 1, "tol": 0, "restarts": 2, **options})
 
 
 def test_an_interrupt_keeps_what_was_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = iter([False, False, False, True, True, True])
-    run = Batch.run
+    run = RestartBatch.run
 
-    def soon(self: Batch, begins: Any, restarts: Any, stop: Stop, *progress: Any) -> Any:
+    def soon(self: RestartBatch, begins: Any, restarts: Any, stop: Stop, *progress: Any) -> Any:
         return run(self, begins, restarts, Stop(stop.max_iter, stop.tol, interrupted=lambda: next(asked)), *progress)
 
-    monkeypatch.setattr(Batch, "run", soon)
+    monkeypatch.setattr(RestartBatch, "run", soon)
     with pytest.warns(pltf.ConvergenceWarning, match="interrupted"):
         fit = CP.fit(CUBE, **{**SETTINGS, "restarts": 2})
     assert list(fit.restarts["stopped"]) == ["interrupted"] * 2
@@ -159,9 +159,9 @@ def test_the_memory_of_a_batch_does_not_wait_for_the_garbage_collector() -> None
     options = FitOptions(device=NAMES[-1], progress=False, dispersion=None)
     ready = prepare(CP, {"X": CUBE}, {}, options)
     problem = ready.problem(observations({"X": CUBE}, {}))
-    made = Batch.of(problem, VB, 2)
+    made = RestartBatch.of(problem, VB, 2)
     assert made is not None
-    start, _ = ready.starting(problem, 0)
+    start, _ = ready.starting(problem)
     made.run([start(0), start(1)], range(2), Stop(1, 0.0))
     held = weakref.ref(made)
     gc.disable()

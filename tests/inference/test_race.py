@@ -23,7 +23,7 @@ def _start(learn: str = "mean") -> tuple[Problem, State]:
     data = {"X": X}
     ready = prepare(pltf.cp(rank=3), data, {}, FitOptions(prior=pltf.Gamma(learn=learn), threads=1))
     problem = ready.problem(observations(data, {}))
-    start, _ = ready.starting(problem, 0)
+    start, _ = ready.starting(problem)
     return problem, start(0)
 
 

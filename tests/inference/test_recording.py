@@ -13,7 +13,7 @@ import pytest
 
 import pltf
 from pltf.inference.algebra import recording
-from pltf.inference.batch import Batch
+from pltf.inference.batch import RestartBatch
 from tests.extras import TORCH
 from tests.on_device import NAMES, device
 from tests.test_devices import COUPLED, CP, CUBE, NMF, TABLE, TUCKER, TWO, Problem, fitted, listed, with_holes
@@ -45,7 +45,7 @@ LEARNED = ("shapes are learned",)  # on the host, between iterations
 
 @pytest.fixture(autouse=True)
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Batch, "of", staticmethod(lambda *_: None))
+    monkeypatch.setattr(RestartBatch, "of", staticmethod(lambda *_: None))
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[object]:

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from pltf.errors import PltfError
 from pltf.io import arrow_text, delimited
-from pltf.io.files import read_data, table_columns
+from pltf.io.files import SourceTable, read_data
+from pltf.io.reading import Reading
 
 BOM = "\ufeff".encode()
 PLAIN = b"user,place,n\nann,bar,3\nbob,007,0\n,NA,2.5\n"
@@ -78,7 +79,7 @@ def both_agree(path: Path, content: bytes, kind: str = "csv", packed: bool = Fal
     """Compare the two parsers on a text, read in several ways; whether all went through pyarrow."""
     path.write_bytes(gzip.compress(content) if packed else content)
     try:
-        names = table_columns(path, kind)
+        names = SourceTable(path, kind, Reading()).columns()
     except PltfError:
         names = []
     single = [name for name in names if names.count(name) == 1]

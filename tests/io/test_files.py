@@ -18,8 +18,9 @@ from scipy import sparse
 
 import pltf
 from pltf.errors import PltfError
-from pltf.io.files import FORMATS, guess, read_data, table_columns
+from pltf.io.files import FORMATS, SourceTable, guess, read_data
 from pltf.io.listed import ListedFile
+from pltf.io.reading import Reading
 from pltf.io.saved import is_saved
 from pltf.io.word_columns import number_in
 from tests.crafted import as_mat_73, matlab
@@ -73,7 +74,7 @@ TEXTS = {
 def test_a_table_in_text_is_read_however_it_is_written(name: str, tmp_path: Path) -> None:
     path = held(tmp_path / name, TEXTS[name])
     table = read_data(path, keys=["user", "place"])
-    assert list(table.columns) == table_columns(path, guess(path)) == ["user", "place", "n"]
+    assert list(table.columns) == SourceTable(path, guess(path), Reading()).columns() == ["user", "place", "n"]
     assert table.values.tolist() == [["ann", "bar", 3], ["bob", "gym", 0]]
     assert table["n"].dtype == np.int64
 
@@ -183,7 +184,7 @@ def test_parquet(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     table = pd.DataFrame({"who": ["007", "NA"], "n": pd.array([2**53 - 1, None], dtype="Int64"), "x": [0.1, 2.5]})
     table.set_index("who").to_parquet(path)
-    assert table_columns(path, "parquet") == ["n", "x", "who"]
+    assert SourceTable(path, "parquet", Reading()).columns() == ["n", "x", "who"]
     found = read_data(path, columns=["who", "n"])
     assert found["who"].tolist() == ["007", "NA"]
     assert found["n"][0] == 2**53 - 1
@@ -331,6 +332,7 @@ def test_mat_is_read_as_scipy_reads_it(kind: str, compressed: bool, tmp_path: Pa
         np.testing.assert_array_equal(ours, theirs[name])
 
 
+@pytest.mark.filterwarnings("ignore:The default value for `spmatrix`:DeprecationWarning")  # of SciPy 1.18
 @pytest.mark.parametrize("compressed", [True, False])
 def test_sparse_mat_is_read_as_scipy_reads_it(compressed: bool, tmp_path: Path) -> None:
     path = tmp_path / "a.mat"

@@ -18,10 +18,10 @@ import pytest
 import pltf
 from pltf.errors import DataWarning, PltfError
 from pltf.io.databases import without_password
-from pltf.io.files import guess, place_of, read_data, table_columns
+from pltf.io.files import SourceTable, guess, read_data
 from pltf.io.opening import packing_of
 from pltf.io.reading import Reading
-from pltf.io.sources import Source, database_url
+from pltf.io.sources import ShownPath, database_url
 from tests.extras import MINIMAL, optional
 
 pa, feather, openpyxl, duckdb, sqlalchemy = map(
@@ -93,7 +93,7 @@ def refusal(path: Path, **how: Any) -> str:
 def test_every_format_holds_the_same_table(name: str, tmp_path: Path) -> None:
     path = written(tmp_path / name)
     kind = guess(path)
-    assert table_columns(path, kind) == ["user", "page", "n"]
+    assert SourceTable(path, kind, Reading()).columns() == ["user", "page", "n"]
     found = read_data(path, columns=["user", "n"], keys=["user"])
     assert list(found.columns) == ["user", "n"]
     assert found["user"].tolist() == TABLE["user"].tolist()
@@ -258,13 +258,13 @@ def test_blanks_around_labels(tmp_path: Path) -> None:
 )
 def test_places(name: str, text: str, place: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)
-    assert place_of(tmp_path / name, guess(tmp_path / name), Reading(), 2) == place
+    assert SourceTable(tmp_path / name, guess(tmp_path / name), Reading()).place(2) == place
 
 
 @pytest.mark.extra("io")
 def test_places_in_a_sheet(tmp_path: Path) -> None:
     path = written(tmp_path / "lower.xlsx")
-    assert place_of(path, "excel", Reading(), 1) == "row 5"
+    assert SourceTable(path, "excel", Reading()).place(1) == "row 5"
 
 
 # -- JSON -------------------------------------------------------------------------------------------
@@ -506,7 +506,7 @@ def test_odd_annotated_files(tmp_path: Path) -> None:
 
 
 def test_a_source_is_called_as_people_know_it(tmp_path: Path) -> None:
-    source = Source.called("standard input", written(tmp_path / "a.csv"))
+    source = ShownPath.called("standard input", written(tmp_path / "a.csv"))
     assert (str(source), source.name) == ("standard input", "standard input")
     assert len(read_data(source)) == 3
     assert "standard input has no column 'shop'" in refusal(source, columns=["shop"])

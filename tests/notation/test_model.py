@@ -22,6 +22,7 @@ def test_sizes_and_names() -> None:
     assert dict(model.sizes) == {"r": 3}
     assert list(model.factors) == ["A", "B", "C", "D"]
     assert dict(model.observed) == {"X": ("i", "j", "k"), "Y": ("j", "m")}
+    assert model.observed_indices == ("i", "j", "k", "m")
     assert model.index_sizes({"X": (4, 5, 6), "Y": (5, 7)}) == {"i": 4, "j": 5, "k": 6, "m": 7, "r": 3}
 
 

@@ -137,7 +137,7 @@ def test_processes_are_for_long_searches_of_short_sweeps() -> None:
         options = search.Options(FitOptions(restarts=restarts, threads=1), race=None, workers=workers)
         for r in range(2, 11):
             ready = prepare(pltf.cp(rank=r), data, {}, options.fitting)
-            cells.append(search.Candidate({"r": r}, ready, options))
+            cells.append(search.Candidate({"r": r}, ready, options.race))
         return search._worth_processes(cells, observations(data, {}), options)
 
     assert chosen((50, 50, 50), 10)
@@ -603,9 +603,11 @@ def test_models_that_cannot_be_compared_are_refused(model: Any, message: str) ->
 
 def test_a_search_that_cannot_fit_in_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = 3 * (16 + 15 + 14)
-    monkeypatch.setattr(search, "physical_memory", lambda: 5 * 8 * search.STATE_ARRAYS * entries)
+    have = 5 * 8 * search.STATE_ARRAYS * entries, "the limit of this process is"
+    monkeypatch.setattr(search, "memory_there_is", lambda: have)
     assert select(MODEL, X, r=[3], restarts=5, max_iter=3, tol=0).best == {"r": 3}
-    with pytest.raises(pltf.PltfError, match=r"10 restarts of r=3 need .* lower restarts"):
+    message = r"10 restarts of r=3 need .* but the limit of this process is .* lower restarts"
+    with pytest.raises(pltf.PltfError, match=message):
         select(MODEL, X, r=[3])
 
 

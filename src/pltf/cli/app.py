@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pltf.cli.main import INTERRUPTED, NOTHING, REFUSED, Ended, told, too_little_memory
+from pltf.cli.main import INTERRUPTED, NOTHING, REFUSED, ExitCode, told, too_little_memory
 
 COMMAND: ContextVar[Sequence[str]] = ContextVar("COMMAND", default=())  # what was written after pltf
 
@@ -80,14 +80,14 @@ def _do(command: str, options: dict[str, Any]) -> int:
     tell = Teller(options.pop("json"), options.pop("quiet"))
     try:
         with tell, given_files(options, COMMAND.get()):
-            return Ended(getattr(commands, command)(tell, **options))
+            return ExitCode(getattr(commands, command)(tell, **options))
     except KeyboardInterrupt:
         text = NOTHING
         if tell.saved is not None:
             text = f"interrupted: {tell.saved} is saved"
         elif kept is not None and kept.exists() and not known:
             text = f"interrupted: {kept} has the progress so far, continue with --resume"
-        return Ended(told(text, INTERRUPTED))
+        return ExitCode(told(text, INTERRUPTED))
 
 
 _OF_SEVERAL_TENSORS = ("fit", "select", "plan")  # commands that take coupled models

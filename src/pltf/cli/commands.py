@@ -21,12 +21,18 @@ from pltf.cli.data import (
     UNLISTED,
     as_labelled,
     as_words_where_some_are,
+    demo_events,
     for_csv,
+    held_in,
     hidden,
     observed,
     read_alike,
     reading_in_words,
+    reading_of,
     refuse_no_text,
+    table_of,
+    value_name,
+    write_observation,
     write_table,
 )
 from pltf.cli.guide import columns_of, described_column, guide
@@ -43,9 +49,9 @@ from pltf.cli.parsing import (
     same_place,
 )
 from pltf.cli.spelling import option
-from pltf.cli.telling import Teller, human_bytes, is_terminal, plain
+from pltf.cli.telling import Teller, is_terminal, plain
 from pltf.cluster import connected
-from pltf.data import CooObservation, Observation, StoredObservation
+from pltf.data import CooObservation, Observation, StoredObservation, observe
 from pltf.data.aligned import aligned
 from pltf.data.labels import in_short
 from pltf.data.observe import in_order
@@ -53,6 +59,7 @@ from pltf.data.pattern import ForgottenPattern
 from pltf.data.split import MOST_SCORED, HeldOut
 from pltf.data.stored import is_store, open_store
 from pltf.devices import HOST, check_device
+from pltf.engines.plan import human
 from pltf.errors import PltfError, naming_rows, spelled
 from pltf.fit import Fit
 from pltf.hints import suggestion
@@ -60,6 +67,10 @@ from pltf.inference.run import INTERRUPTED
 from pltf.inference.state import shown_objective
 from pltf.io import load
 from pltf.io.databases import without_password
+from pltf.io.files import TABLES, SourceTable, kind_of, read_data
+from pltf.io.listed import ListedFile
+from pltf.io.saved import is_saved
+from pltf.io.spreadsheets import with_text
 from pltf.prediction.table import COLUMNS, intervals
 from pltf.selection import Selection
 from pltf.selection.result import described, marked_doubts, overview
@@ -69,7 +80,6 @@ from pltf.threads import available_threads
 if TYPE_CHECKING:
     import pandas as pd
 
-    from pltf.cli.tables import Table
     from pltf.engines.plan import Plan
 
 MOST_SHOWN = 12  # components in a listing
@@ -105,7 +115,7 @@ def fit(tell: Teller, file: Path | None, output: Path | None, force: bool, **opt
     return 130 if interrupted else 0
 
 
-class Asked(NamedTuple):
+class ModelAndData(NamedTuple):
     """The model and the data of a command."""
 
     options: Mapping[str, Any]  # including those of a model file
@@ -113,7 +123,7 @@ class Asked(NamedTuple):
     sources: Mapping[str, TensorFile]
 
 
-def _asked_for(file: Path | None, options: Mapping[str, Any], *, several: bool = False) -> Asked:
+def _asked_for(file: Path | None, options: Mapping[str, Any], *, several: bool = False) -> ModelAndData:
     options = with_model_file(options)
     wanted = wanted_of(options, several=several)
     if options.get("of") is not None and options["holdout"] is None:
@@ -123,10 +133,10 @@ def _asked_for(file: Path | None, options: Mapping[str, Any], *, several: bool =
     if zeros and len(wanted.tensors) == 1:
         raise PltfError("--zeros is for models with several tensors: with one, cells without a row are zeros already")
     wanted.refuse_unknown("--zeros", zeros)
-    return Asked(options, wanted, sources_of(file, options, wanted))
+    return ModelAndData(options, wanted, sources_of(file, options, wanted))
 
 
-def _read_all(tell: Teller, asked: Asked) -> dict[str, Observation]:
+def _read_all(tell: Teller, asked: ModelAndData) -> dict[str, Observation]:
     """Read the data of all tensors; tensors that share an index get the same labels."""
     coupled = len(asked.sources) > 1
     seen = {}
@@ -136,7 +146,7 @@ def _read_all(tell: Teller, asked: Asked) -> dict[str, Observation]:
     return _aligned(tell, seen, asked) if coupled else seen
 
 
-def _aligned(tell: Teller, seen: Mapping[str, Observation], asked: Asked) -> dict[str, Observation]:
+def _aligned(tell: Teller, seen: Mapping[str, Observation], asked: ModelAndData) -> dict[str, Observation]:
     """Align tensors by their labels, and report the labels that this adds to each."""
     assert asked.wanted.model is not None
     indices, zeros = asked.wanted.model.observed, names_of(asked.options["zeros"], "--zeros")
@@ -158,7 +168,7 @@ def _alone(seen: Mapping[str, Observation]) -> Any:
 
 
 def _hidden(
-    tell: Teller, seen: Mapping[str, Observation], asked: Asked
+    tell: Teller, seen: Mapping[str, Observation], asked: ModelAndData
 ) -> tuple[dict[str, Observation], HeldOut | None]:
     """Hold out cells of one tensor; return the training data and the held-out cells."""
     share = asked.options["holdout"]
@@ -175,7 +185,7 @@ def _hidden(
     return {**seen, name: train}, held
 
 
-def _target(output: Path, replaces: bool, asked: Asked, options: Mapping[str, Any]) -> Path:
+def _target(output: Path, replaces: bool, asked: ModelAndData, options: Mapping[str, Any]) -> Path:
     """Check the output path of a run."""
     if options["checkpoint"] is not None and same_place(options["checkpoint"], output):
         raise PltfError(f"--checkpoint and the output must be two files, and both are {output}")
@@ -245,7 +255,7 @@ def select(tell: Teller, file: Path | None, output: Path | None, force: bool, **
     return 130 if found.interrupted else 0
 
 
-def _fitting(tell: Teller, asked: Asked) -> dict[str, Any]:
+def _fitting(tell: Teller, asked: ModelAndData) -> dict[str, Any]:
     """The options of a fit, checked before the data are read."""
     from pltf.options import FitOptions
     from pltf.store.checkpoint import Place
@@ -359,20 +369,15 @@ def _with_store(known: Fit, run: Path, store: Path | None, of: str | None = None
     return known.with_store(store, of=tensor_of(tuple(known.model.observed), of))
 
 
-def _asked(cells: Path, reading: Mapping[str, Any], known: Fit, name: str) -> tuple[Table, pd.DataFrame]:
+def _asked(cells: Path, reading: Mapping[str, Any], known: Fit, name: str) -> tuple[SourceTable, pd.DataFrame]:
     """The table of cells to predict; other columns are kept as they are."""
-    from pltf.cli.data import table_of
-    from pltf.io.columns import refuse_absent
-
-    table, indices = table_of(cells, known, reading, name), known.model.observed[name]
-    if table is None:
-        raise PltfError(f"--cells must be a table with the columns {', '.join(indices)}, and {cells} is not a table")
-    columns = table.columns()
-    refuse_absent(cells, indices, columns)
+    indices = ", ".join(known.model.observed[name])
+    otherwise = f"--cells must be a table with the columns {indices}, and {cells} is not a table"
+    table, columns = table_of(cells, known, reading, name, otherwise)
     taken = [name for name in COLUMNS if name in columns]
     if taken:
         raise PltfError(f"{cells} has a column {taken[0]!r}, which is also a column of the predictions: rename it")
-    rows = table.read(columns, [])
+    rows = table.read(columns, columns)
     if not len(rows):
         raise PltfError(f"{cells} has no rows")
     return table, rows
@@ -385,19 +390,9 @@ def _print_table(table: pd.DataFrame, known: Fit, safe: bool) -> None:
         for index, labels in known.labels.items():
             if index in table and table[index].dtype.kind == "M":
                 table[index] = labels.called(labels.positions(table[index], index))
-        print(_for_terminal(table).to_string(index=False, float_format=lambda number: f"{number:.4g}"))
+        print(with_text(table, plain).to_string(index=False, float_format=lambda number: f"{number:.4g}"))
     else:
         for_csv(table, safe).to_csv(sys.stdout, index=False)
-
-
-def _for_terminal(table: pd.DataFrame) -> pd.DataFrame:
-    """A table without control characters in its text."""
-    shown = table.copy()
-    for at in range(table.shape[1]):
-        column = table.iloc[:, at]
-        if column.dtype.kind not in "biufcmM":
-            shown.isetitem(at, column.astype(object).map(lambda one: plain(one) if isinstance(one, str) else one))
-    return shown.rename(columns=plain)
 
 
 def tensor_of(tensors: tuple[str, ...], of: str | None) -> str:
@@ -424,7 +419,6 @@ def score(
 ) -> int:
     """Score held-out cells."""
     from pltf import metrics
-    from pltf.cli.data import held_in
 
     known = _fit_of(run, reading["limit"])
     held_of = None if known.held_out is None else known.held_out.of
@@ -444,11 +438,10 @@ def score(
         raise PltfError(f"{run} has no held-out cells: pass a table of cells, or fit with --holdout")
     held = known.held_out if file is None else held_in(file, known, name, value, reading)
     assert held is not None
-    both = _both_kinds(held)
-    asked = both if ranking is None else ranking
+    asked = held.both_kinds if ranking is None else ranking
     scores = metrics.score(known, held, of=name, level=level, ranking=asked, seed=seed, progress=tell.shown)
     tell.say("", repr(scores).strip("<>"))
-    if ranking is None and not both:
+    if ranking is None and not held.both_kinds:
         tell.say("", "  no AUC and average precision: they need both zeros and non-zeros")
     tell.say("", f"  {scores.verdict()}")
     tell.know(of=name, verdict=scores.verdict(), beats_popularity=scores.beats_popularity)
@@ -505,10 +498,10 @@ def _tell_memory(tell: Teller, planned: Plan) -> None:
     """Report the memory of a search, of predictions and of a report, each including the data."""
     workers = available_threads()  # the default of a search
     search, answers = planned.search_bytes(workers), planned.predict_bytes(PLANNED_CELLS)
-    tell.say("", f"search    {human_bytes(search)} with 10 restarts, {workers} at a time")
-    there = f", and {human_bytes(planned.predict_device_bytes)} on the device" if planned.device else ""
-    tell.say("", f"predict   {human_bytes(answers)} for {PLANNED_CELLS:,} cells{there}")
-    tell.say("", f"report    {human_bytes(planned.report_bytes)}")
+    tell.say("", f"search    {human(search, 'B')} with 10 restarts, {workers} at a time")
+    there = f", and {human(planned.predict_device_bytes, 'B')} on the device" if planned.device else ""
+    tell.say("", f"predict   {human(answers, 'B')} for {PLANNED_CELLS:,} cells{there}")
+    tell.say("", f"report    {human(planned.report_bytes, 'B')}")
     tell.know(peak_bytes=planned.peak_bytes, search_bytes=search, search_workers=workers)
     tell.know(predict_bytes=answers, predict_cells=PLANNED_CELLS, report_bytes=planned.report_bytes)
     if planned.device_bytes:
@@ -517,10 +510,6 @@ def _tell_memory(tell: Teller, planned: Plan) -> None:
 
 def info(tell: Teller, file: Path, **options: Any) -> int:
     """Show what is in a file."""
-    from pltf.cli.data import reading_of
-    from pltf.io.files import TABLES, kind_of, read_data, table_columns
-    from pltf.io.saved import is_saved
-
     reading, limit = reading_of(options), options["limit"]
     is_file = getattr(file, "url", None) is None
     if is_file:
@@ -541,12 +530,12 @@ def info(tell: Teller, file: Path, **options: Any) -> int:
         _know_fit(tell, result)
         _tell_origin(tell, result.origin)
         return 0
-    held = read_data(file, most=MOST_COLUMNS, **vars(reading))
     kind = kind_of(file, reading)
     if kind in TABLES:
-        _tell_table(tell, held, len(table_columns(file, kind, reading)))
+        table = SourceTable(file, kind, reading)
+        _tell_table(tell, table.read(None, most=MOST_COLUMNS), len(table.columns()))
     else:
-        _tell_array(tell, held)
+        _tell_array(tell, read_data(file, **vars(reading)))
     return 0
 
 
@@ -556,7 +545,7 @@ def _tell_store(tell: Teller, path: Path) -> None:
     _tell_data(tell, seen, str(path))
     owner = seen.owner if seen.dims is None else plain(seen.dims[seen.owner])
     parts = "1 part" if len(seen.parts) == 1 else f"{len(seen.parts):,} parts"
-    tell.say("", f"{'':<12} {parts} on disk, sorted by {owner}; {human_bytes(seen.cell_bytes)}")
+    tell.say("", f"{'':<12} {parts} on disk, sorted by {owner}; {human(seen.cell_bytes, 'B')}")
     tell.know(kind="cell store", parts=len(seen.parts))
 
 
@@ -574,13 +563,8 @@ def _tell_table(tell: Teller, table: pd.DataFrame, width: int) -> None:
 
 def _tell_array(tell: Teller, held: Any) -> None:
     """Describe the cells of an array, or say why it cannot be fitted."""
-    from pltf.data import observe
-    from pltf.io.listed import ListedFile
-
-    listed = isinstance(held, ListedFile)
     try:
-        given = {"shape": held.shape, "duplicates": "sum"} if listed else {}
-        seen = observe((held.coords, held.values) if listed else held, **given)
+        seen = held.observed(duplicates="sum") if isinstance(held, ListedFile) else observe(held)
     except PltfError as refused:
         reason = refused.spelled(option)
         tell.say("array", f"{' x '.join(map(str, held.shape))}, which cannot be fitted: {reason}")
@@ -592,8 +576,6 @@ def _tell_array(tell: Teller, held: Any) -> None:
 
 def convert(tell: Teller, file: Path, output: Path, force: bool, spreadsheet_safe: bool, **options: Any) -> int:
     """Write data in another format."""
-    from pltf.cli.data import value_name, write_observation
-
     target = output_path(output, force, file)
     ending = ending_of(target, ENDINGS)
     refuse_no_text(ending, spreadsheet_safe)
@@ -657,14 +639,13 @@ def prepare(
     sizes = ", ".join(f"{size:,} {dim}" for dim, size in zip(done.dims, done.shape, strict=True))
     holes = f", and {done.missing:,} are missing" if done.missing else ""
     tell.say("cells", f"{done.cells:,} of {sizes}{holes}; total {done.total:g}")
-    tell.say("saved", f"{done.path} ({parts}, {human_bytes(done.size)}, {done.seconds:.1f} s)")
+    tell.say("saved", f"{done.path} ({parts}, {human(done.size, 'B')}, {done.seconds:.1f} s)")
     tell.know(**{**vars(done), "path": str(done.path), "shape": dict(zip(done.dims, done.shape, strict=True))})
     return 0
 
 
 def demo(tell: Teller, folder: Path, force: bool) -> int:
     """Run every step on generated events; without the extra for reports, all other steps."""
-    from pltf.cli.data import demo_events
     from pltf.cli.main import run
     from pltf.report.page import need_jinja
 
@@ -749,21 +730,15 @@ def _tell_fit(tell: Teller, fitted: Fit) -> None:
     _know_fit(tell, fitted)
 
 
-def _both_kinds(held: HeldOut) -> bool:
-    """Whether held-out cells include zeros and non-zeros."""
-    return bool(0 < np.count_nonzero(held.values) < len(held.values))
-
-
 def _tell_verdict(tell: Teller, fitted: Fit, held: HeldOut, train: Mapping[str, Observation]) -> None:
     """Report whether the fit predicts held-out cells better than popularity does."""
     from pltf import metrics
 
     every, held = len(held.values), held.some(MOST_SCORED)
-    both = _both_kinds(held)
     knowing = replace(fitted, patterns={name: one.pattern() for name, one in train.items()}, held_out=held)
     with warnings.catch_warnings(action="ignore"):  # of sampled zeros, which is said above
         try:
-            scores = metrics.score(knowing, ranking=both, progress=tell.shown)
+            scores = metrics.score(knowing, ranking=held.both_kinds, progress=tell.shown)
         except PltfError:  # pltf score says why
             return
     scored = len(held.values)
@@ -823,7 +798,7 @@ def _tell_search(tell: Teller, found: Selection) -> None:
 
 def _tell_saved(tell: Teller, path: Path, what: str = "") -> None:
     size = path.stat().st_size
-    tell.say("saved", f"{path} ({human_bytes(size)}{'; ' + what if what else ''})")
+    tell.say("saved", f"{path} ({human(size, 'B')}{'; ' + what if what else ''})")
     tell.know(saved=str(path), bytes=size)
 
 
@@ -838,7 +813,7 @@ def _tell_origin(tell: Teller, origin: Mapping[str, str]) -> None:
     tell.say("saved", plain(f"{when} by {', '.join(f'{name} {version}' for name, version in told.items())}"))
 
 
-def _origin(asked: Asked) -> dict[str, str]:
+def _origin(asked: ModelAndData) -> dict[str, str]:
     """Where the data came from and how they were read, for each tensor if there are several."""
     sources = asked.sources
     if len(sources) == 1:

@@ -10,7 +10,7 @@ import shlex
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.cli.dates import with_dates
-from pltf.cli.models import Wanted, letters
+from pltf.cli.models import Wanted
 from pltf.cli.parsing import ending_of, indices_of, options_in_words
-from pltf.cli.tables import Table, column_of, wide_table
+from pltf.cli.tables import column_of, numbers_in, wide_table
 from pltf.data import CooObservation, DenseObservation, Observation, StoredObservation, holdout, observe
-from pltf.data.forms import index_names
+from pltf.data.forms import index_names, letters
 from pltf.data.labels import counted, with_bin
 from pltf.data.numeric import EXACT, brief
 from pltf.data.split import HeldOut
@@ -32,7 +32,7 @@ from pltf.errors import PltfError, naming_rows
 from pltf.fit import Fit
 from pltf.io.columns import in_words, is_nameless, refuse_absent
 from pltf.io.databases import is_url
-from pltf.io.files import TABLES, guess, kind_of, read_data
+from pltf.io.files import TABLES, SourceTable, guess, kind_of, read_data
 from pltf.io.listed import ListedFile, line_of_cell
 from pltf.io.reading import GO_WITH, Reading
 from pltf.io.sources import database_url, standard_input
@@ -54,7 +54,7 @@ UNLISTED = {"nan": "zero", "unlisted": "missing"}
 
 
 # Options for reading: those of a file, and those of any data.
-FILE = ("format", "variable", "sheet", "query", "encoding", "decimal", "keep_blanks", "limit")
+FILE = tuple(one.name for one in fields(Reading))
 _ALIKE = ("sheet", "encoding", "decimal", "keep_blanks", "date_format", "timezone", "wide")  # for further data
 READING = ("index", "value", "count", "sum", "missing", *_ALIKE)
 
@@ -163,7 +163,7 @@ def observed(
     unlisted = UNLISTED[options["missing"]]
     listed: dict[str, Any] = {"unlisted": unlisted, "duplicates": "sum" if options["sum"] else "error"}
     if kind in TABLES:
-        table = Table(file, kind, reading)
+        table = SourceTable(file, kind, reading)
         dims = indices or (wanted.indices() if wanted else {})
         if options.get("wide"):
             _refuse(options, ["value", "count"], f"{file} is read as a wide table")
@@ -187,7 +187,7 @@ def observed(
         with naming_rows(lambda row: f"line {line_of_cell(file, reading, row)}"):
             return _from_tns(held, names, wanted, listed, file.name), str(file)
     if isinstance(held, ListedFile):
-        return observe((held.coords, held.values), shape=held.shape, dims=names, **listed, name=file.name), str(file)
+        return held.observed(dims=names, **listed, name=file.name), str(file)
     if hasattr(held, "tocoo"):
         return observe(held, dims=names, **listed, name=file.name), str(file)
     _refuse_listing(options, file)
@@ -234,7 +234,7 @@ def _from_tns(
     told = tuple(wanted.indices()) if wanted else ()
     dims = names or (told if len(told) == modes else letters(modes))
     try:
-        seen = observe((held.coords, held.values), shape=held.shape, dims=dims, **listed, name=name)
+        seen = held.observed(dims=dims, **listed, name=name)
     except PltfError as error:
         places = "cell (" in str(error) or " for mode " in str(error)
         raise PltfError(f"{error.marked}{' (modes and positions counted from 0)' if places else ''}") from None
@@ -255,23 +255,22 @@ def _refuse(options: Mapping[str, Any], names: list[str], why: str) -> None:
 
 
 def _table(
-    table: Table,
+    table: SourceTable,
     options: Mapping[str, Any],
     dims: Mapping[str, str],
     listed: Mapping[str, Any],
     known: Fit | None,
 ) -> tuple[Observation, str]:
     """Read the named columns of a table."""
-    file, columns, value = table.file, table.columns(), options["value"]
+    file, columns, value = table.path, table.columns(), options["value"]
     if not dims:
         raise PltfError(f"--index must say which columns are indices; {file} has {in_words(columns)}")
     keys = [column_of(one, columns) for one in dims]
-    refuse_absent(file, keys, columns)
-    rows = table.read(keys, [] if value is None else [value])
+    rows = table.read(keys if value is None else [*keys, value], keys)
     if not len(rows):
         raise PltfError(f"{file} has no rows")
     if value is not None:
-        rows[value] = table.numbers(rows[value], value)
+        rows[value] = numbers_in(table, rows[value], value)
     rows = with_dates(table, rows, dict(zip(dims, keys, strict=True)), options)
     if known is not None:
         rows = as_labelled(rows, known, dict(zip(keys, dims.values(), strict=True)))
@@ -292,10 +291,8 @@ def hidden(seen: Observation, share: float, seed: int, of: str) -> tuple[Observa
         return split.train, HeldOut(split.cells, split.values, sampled, of)
     assert isinstance(seen, DenseObservation)
     keep = holdout(seen, share, seed=seed)
-    known = np.ones(seen.shape, dtype=bool) if seen.mask is None else seen.mask
-    cells = np.argwhere(known & ~keep)
-    train = observe(seen.values, keep & known, dims=seen.dims, labels=seen.labels if seen.dims else None)
-    return train, HeldOut(cells, seen.values_at(cells.T), of=of)
+    cells = np.argwhere(seen.full_mask() & ~keep)
+    return seen.within(keep), HeldOut(cells, seen.values_at(cells.T), of=of)
 
 
 def as_labelled(table: pd.DataFrame, fit: Fit, columns: Mapping[str, str] | None = None) -> pd.DataFrame:
@@ -329,20 +326,17 @@ def held_in(file: Path, fit: Fit, name: str, value: str | None, options: Mapping
     """Cells of a tensor with their values, from a table."""
     from pltf.prediction.cells import observed_like
 
-    table = table_of(file, fit, options, name)
     indices = fit.model.observed[name]
-    if table is None:
-        raise PltfError(f"{file} must be a table with the columns {', '.join(indices)} and a column of values")
-    columns = table.columns()
-    refuse_absent(file, indices, columns)
+    otherwise = f"{file} must be a table with the columns {', '.join(indices)} and a column of values"
+    table, columns = table_of(file, fit, options, name, otherwise)
     earlier = read_before(fit, name).get("value")
     value = earlier if value is None and earlier in columns else value
     if value is None:
         raise PltfError(f"--value must say which column of {file} holds the values; it has {in_words(columns)}")
     if value in indices:
         raise PltfError(f"--value must be a column of values, but {value!r} is an index")
-    rows = table.read(list(indices), [value])
-    rows[value] = table.numbers(rows[value], value)
+    rows = table.read([*indices, value], indices)
+    rows[value] = numbers_in(table, rows[value], value)
     again = np.asarray(rows.duplicated(list(indices)))
     if again.any():
         raise PltfError(f"{file}: {table.place(int(np.argmax(again)))} repeats a cell of an earlier row")
@@ -354,12 +348,19 @@ def held_in(file: Path, fit: Fit, name: str, value: str | None, options: Mapping
     return HeldOut(seen.coords.T, seen.values, of=name)
 
 
-def table_of(file: Path, fit: Fit, options: Mapping[str, Any], name: str | None = None) -> Table | None:
-    """A table of cells of a tensor, with blanks as in its data; None if the file is no table."""
+def table_of(
+    file: Path, fit: Fit, options: Mapping[str, Any], name: str, otherwise: str
+) -> tuple[SourceTable, list[str]]:
+    """A table of cells of a tensor, with blanks as in its data, and its columns; ``otherwise`` is the error if none."""
     reading = reading_of(options)
     reading = replace(reading, keep_blanks=reading.keep_blanks or bool(read_before(fit, name).get("keep_blanks")))
     kind = kind_of(file, reading)
-    return Table(file, kind, reading) if kind in TABLES else None
+    if kind not in TABLES:
+        raise PltfError(otherwise)
+    table = SourceTable(file, kind, reading)
+    columns = table.columns()
+    refuse_absent(file, fit.model.observed[name], columns)
+    return table, columns
 
 
 # -- writing ------------------------------------------------------------------------------------
@@ -425,7 +426,7 @@ def _listed(seen: Observation, what: str) -> CooObservation:
     assert isinstance(seen, DenseObservation)
     if np.size(seen.values) > MOST_DENSE:
         raise PltfError(f"an array of {np.size(seen.values):,} cells is too large for {what}: write .npz or .nc")
-    known = np.ones(seen.shape, dtype=bool) if seen.mask is None else seen.mask
+    known = seen.full_mask()
     cells = np.argwhere(known & (seen.values > 0))
     listed = (cells, seen.values[tuple(cells.T)])
     labels = seen.labels if seen.dims else None

@@ -14,15 +14,17 @@ from pltf.errors import PltfError, py
 if TYPE_CHECKING:
     import pandas as pd
 
-    from pltf.cli.tables import Table
+    from pltf.io.files import SourceTable
 
 EPOCHS = {"epoch": "s", "epoch-ms": "ms", "epoch-us": "us", "epoch-ns": "ns"}
 
 
-def with_dates(table: Table, rows: pd.DataFrame, keys: Mapping[str, str], options: Mapping[str, Any]) -> pd.DataFrame:
+def with_dates(
+    table: SourceTable, rows: pd.DataFrame, keys: Mapping[str, str], options: Mapping[str, Any]
+) -> pd.DataFrame:
     """Parse the dates in binned columns; ``keys`` maps columns, possibly with a bin, to their names."""
     form, zone = options.get("date_format"), options.get("timezone")
-    binned = {column for key, column in keys.items() if key != column and split_bin(key, f"{table.file}: {py:dims}")}
+    binned = {column for key, column in keys.items() if key != column and split_bin(key, f"{table.path}: {py:dims}")}
     if (form or zone) and not binned:
         option = "--date-format" if form else "--timezone"
         raise PltfError(f"{option} requires an index of dates, such as --index user,when:day")
@@ -34,18 +36,18 @@ def with_dates(table: Table, rows: pd.DataFrame, keys: Mapping[str, str], option
     return rows
 
 
-def _dates_in(table: Table, column: pd.Series, name: str, form: str | None, zone: str | None) -> Any:
+def _dates_in(table: SourceTable, column: pd.Series, name: str, form: str | None, zone: str | None) -> Any:
     """Parse the unique values of a column as dates; errors name the line."""
     import pandas as pd
 
     codes, once = pd.factorize(column)
     once = pd.Index(once.categories.take(once.codes) if hasattr(once, "categories") else once)
-    what = f"{table.file}: column {name!r}"
+    what = f"{table.path}: column {name!r}"
     try:
-        dates = _by_clock(_moments(once, form, zone, what), zone, what)
+        dates = _by_clock(_moments(once, form, zone, what), zone)
     except _WrongError as wrong:
         row = int(np.argmax(codes == wrong.at))
-        raise PltfError(f"{table.file}: {table.place(row)} of column {name!r} {wrong}") from None
+        raise PltfError(f"{table.path}: {table.place(row)} of column {name!r} {wrong}") from None
     places, different = pd.factorize(dates)
     at = np.where(codes >= 0, np.append(places, -1)[codes], -1)
     return pd.Categorical.from_codes(at, categories=pd.DatetimeIndex(different))
@@ -136,7 +138,7 @@ def _of_epoch(once: pd.Index, unit: str, form: str) -> pd.DatetimeIndex:
     raise _WrongError(at, f"has {brief(once[at])}, which does not match --date-format {form}")
 
 
-def _by_clock(dates: pd.DatetimeIndex, zone: str | None, what: str) -> pd.DatetimeIndex:
+def _by_clock(dates: pd.DatetimeIndex, zone: str | None) -> pd.DatetimeIndex:
     """Convert dates with a time zone to another one; dates without one are local times there."""
     if zone is None:
         return dates

@@ -19,7 +19,7 @@ from pltf.data.labels import PERIODS
 from pltf.data.stored import is_store
 from pltf.errors import PltfError
 from pltf.io.columns import is_nameless
-from pltf.io.files import TABLES, kind_of, read_data, table_columns
+from pltf.io.files import TABLES, SourceTable, kind_of, read_data
 from pltf.io.reading import Reading
 from pltf.io.sources import name_on_the_command_line
 
@@ -80,8 +80,8 @@ def guide(tell: Teller, command: str, file: Path | None, options: Mapping[str, A
     if kind not in TABLES:
         _guide_to_array(tell, command, file, reading, options)
         return
-    columns = table_columns(file, kind, reading)
-    table = read_data(file, most=MOST_SHOWN, **vars(reading))
+    source = SourceTable(file, kind, reading)
+    columns, table = source.columns(), source.read(None, most=MOST_SHOWN)
     facts = columns_of(table)
     roles = _with_values(roles_of(facts, len(table)), facts, table)
     _show(tell, file, len(table), facts, roles, len(columns))

@@ -16,7 +16,7 @@ _LEAST = 640 << 20  # bytes that the libraries need; some abort the process with
 _UNMAPPED = ("failed to map segment", "cannot allocate memory")  # as in the errors of libraries
 
 
-class Ended(int):
+class ExitCode(int):
     """The exit code of a command that has reported how it ended; a plain number comes from typer."""
 
 
@@ -96,7 +96,7 @@ def _run(arguments: list[str]) -> int:
     before = COMMAND.set(arguments)
     try:
         code = command_line()(arguments, prog_name="pltf", standalone_mode=False)
-        if code == INTERRUPTED and not isinstance(code, Ended):
+        if code == INTERRUPTED and not isinstance(code, ExitCode):
             raise KeyboardInterrupt
         if sys.stdout is not None:
             sys.stdout.flush()

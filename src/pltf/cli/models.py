@@ -13,10 +13,11 @@ from typing import Any
 
 from pltf.cli.parsing import OF_PRIOR, indices_of, range_of, refuse_misspelt, sizes_of
 from pltf.data import Observation
+from pltf.data.forms import letters
 from pltf.data.numeric import brief
 from pltf.errors import PltfError
 from pltf.hints import suggestion
-from pltf.io.sources import Source, database_url
+from pltf.io.sources import ShownPath, database_url
 from pltf.notation import Model, cp, nmf, tucker
 
 KINDS = ("model", "cp", "tucker", "nmf")
@@ -54,7 +55,7 @@ class Wanted:
 
     def refuse_unknown(self, option: str, indices: Iterable[str]) -> None:
         """Refuse an index that no tensor of the model has."""
-        known = [] if self.model is None else dict.fromkeys(i for own in self.model.observed.values() for i in own)
+        known = () if self.model is None else self.model.observed_indices
         for index in indices:
             if index not in known:
                 near = suggestion(index, known)
@@ -204,7 +205,7 @@ def _data_in(held: Any, path: Path) -> tuple[dict[str, Path], dict[str, dict[str
 def _beside(path: Path, told: str) -> Path:
     """A file or the URL of a database in a model file."""
     found = database_url(told)
-    return found if isinstance(found, Source) else path.parent / (found or told)
+    return found if isinstance(found, ShownPath) else path.parent / (found or told)
 
 
 # -- options ------------------------------------------------------------------------------------
@@ -245,15 +246,6 @@ def model_of(seen: Observation | Mapping[str, Observation], wanted: Wanted) -> t
     else:
         model = (nmf if wanted.kind == "nmf" else cp)(indices, rank=ranks[0])
     return model, dict(zip(model.sizes, wanted.ranks, strict=True))
-
-
-def letters(modes: int) -> tuple[str, ...]:
-    """Names for unnamed indices.
-
-    >>> letters(3)
-    ('i', 'j', 'k')
-    """
-    return tuple("ijklmnop"[:modes] if modes <= 8 else (f"i{n}" for n in range(modes)))
 
 
 # -- data of each tensor ------------------------------------------------------------------------

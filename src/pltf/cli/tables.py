@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,8 +14,7 @@ from pltf.data.labels import labels_of
 from pltf.data.numeric import brief
 from pltf.errors import PltfError, naming_rows
 from pltf.io.columns import is_nameless, refuse_absent
-from pltf.io.files import place_of, read_data, table_columns
-from pltf.io.reading import Reading
+from pltf.io.files import SourceTable
 from pltf.io.word_columns import WordColumn, as_labels, number_in
 
 if TYPE_CHECKING:
@@ -27,38 +24,15 @@ _COMMAS = re.compile(r"-?([0-9]{1,3}(\.[0-9]{3})+,[0-9]+|[0-9]+,([0-9]{1,2}|[0-9
 _GROUPS = re.compile(r"-?[0-9]{1,3}([,.'’ ][0-9]{3})+")
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table in a file."""
-
-    file: Path
-    kind: str
-    reading: Reading
-
-    def columns(self) -> list[str]:
-        """The names of the columns."""
-        return table_columns(self.file, self.kind, self.reading)
-
-    def read(self, keys: Sequence[str], others: Sequence[str] | None) -> pd.DataFrame:
-        """Read columns of labels, and all or some other columns."""
-        columns = None if others is None else list(dict.fromkeys([*keys, *others]))
-        how = {**vars(self.reading), "format": None if self.kind == "sql" else self.kind}
-        found: pd.DataFrame = read_data(self.file, columns=columns, keys=keys, **how)
-        return found
-
-    def place(self, row: int) -> str:
-        """The location of a row in the file, for messages."""
-        return place_of(self.file, self.kind, self.reading, row)
-
-    def numbers(self, column: pd.Series, name: str) -> pd.Series:
-        """Parse words in a column of values as numbers; an error names the first invalid one."""
-        if column.dtype.kind != "O" or not any(isinstance(one, str) for one in column):
-            return column
-        found = [number_in(one, self.reading.decimal) if isinstance(one, str) else one for one in column]
-        for row, (word, number) in enumerate(zip(column, found, strict=True)):
-            if number is None and isinstance(word, str):
-                raise PltfError(f"{self.file}: {self.place(row)} of column {name!r} has {brief(word)}, {_advice(word)}")
-        return column.__class__(found, index=column.index, dtype=object).infer_objects()
+def numbers_in(table: SourceTable, column: pd.Series, name: str) -> pd.Series:
+    """Parse words in a column of values as numbers; an error names the first invalid one."""
+    if column.dtype.kind != "O" or not any(isinstance(one, str) for one in column):
+        return column
+    found = [number_in(one, table.reading.decimal) if isinstance(one, str) else one for one in column]
+    for row, (word, number) in enumerate(zip(column, found, strict=True)):
+        if number is None and isinstance(word, str):
+            raise PltfError(f"{table.path}: {table.place(row)} of column {name!r} has {brief(word)}, {_advice(word)}")
+    return column.__class__(found, index=column.index, dtype=object).infer_objects()
 
 
 def _advice(word: str) -> str:
@@ -81,7 +55,7 @@ def column_of(key: str, columns: Sequence[str]) -> str:
 
 
 def wide_table(
-    table: Table, dims: Mapping[str, str], options: Mapping[str, Any], duplicates: str
+    table: SourceTable, dims: Mapping[str, str], options: Mapping[str, Any], duplicates: str
 ) -> tuple[Observation, str]:
     """Read a wide table: columns that label the rows, and one column of values per label of the last index."""
     import pandas as pd
@@ -100,24 +74,24 @@ def wide_table(
     if labelled[0] not in columns and is_nameless(columns[0]):  # unnamed row labels written by pandas
         dims = {columns[0] if one == keys[0] else one: index for one, index in dims.items()}
         labelled[0] = keys[0] = columns[0]
-    refuse_absent(table.file, labelled, columns)
-    rows = table.read(labelled, None)
+    refuse_absent(table.path, labelled, columns)
+    rows = table.read(None, labelled)
     others = [name for name in rows.columns if name not in labelled]
     if not len(rows) or not others:
-        raise PltfError(f"{table.file} has no {'columns of values' if len(rows) else 'rows'}")
+        raise PltfError(f"{table.path} has no {'columns of values' if len(rows) else 'rows'}")
     if not all(others) or len(set(others)) < len(others):
         wrong = "a column without a name" if not all(others) else "several columns with the same name"
-        raise PltfError(f"{table.file} has {wrong}, but --wide uses the names as labels")
+        raise PltfError(f"{table.path} has {wrong}, but --wide uses the names as labels")
     values = np.column_stack([_values(table, rows[name], name) for name in others])
-    source = f"{len(rows):,} x {len(others):,} values of {table.file}"
-    header = as_labels(WordColumn(others, np.arange(len(others))), table.file, "header", keep_blanks=True)
+    source = f"{len(rows):,} x {len(others):,} values of {table.path}"
+    header = as_labels(WordColumn(others, np.arange(len(others))), table.path, "header", keep_blanks=True)
     if len(keys) == 1 and keys[0] == labelled[0] and ":" not in across:
-        what = f"{table.file}: column {labelled[0]!r}"
+        what = f"{table.path}: column {labelled[0]!r}"
         with naming_rows(table.place):
             labels, at = labels_of(rows[labelled[0]], what, None, keep_blanks=table.reading.keep_blanks)
         if len(labels) == len(rows):
             named = {dims[keys[0]]: labels.at(at), dims[across]: list(header)}
-            return observe(values, dims=list(dims.values()), labels=named, name=table.file.name), source
+            return observe(values, dims=list(dims.values()), labels=named, name=table.path.name), source
     long = pd.DataFrame({name: np.repeat(np.asarray(rows[name].astype(object)), len(others)) for name in labelled})
     along, value = _free("along", long.columns), _free("value", [*long.columns, "along"])
     long[along], long[value] = pd.Categorical(list(header) * len(rows), categories=list(header)), values.ravel()
@@ -126,16 +100,16 @@ def wide_table(
     long = with_dates(table, long, {one: column_of(one, long.columns) for one in wanted}, options)
     blanks = table.reading.keep_blanks
     with naming_rows(lambda row: table.place(row // len(others))):
-        seen = observe(long, dims=wanted, value=value, duplicates=duplicates, keep_blanks=blanks, name=table.file.name)
+        seen = observe(long, dims=wanted, value=value, duplicates=duplicates, keep_blanks=blanks, name=table.path.name)
     return seen, source
 
 
-def _values(table: Table, column: pd.Series, name: str) -> Any:
-    found = table.numbers(column, name)
+def _values(table: SourceTable, column: pd.Series, name: str) -> Any:
+    found = numbers_in(table, column, name)
     if found.dtype.kind not in "biuf":
         absent = np.asarray(found.isna())
         if found.dtype.kind != "O" or any(isinstance(one, str) for one in found[~absent]):
-            raise PltfError(f"{table.file}: column {name!r} must hold numbers: if it holds labels, add it to --index")
+            raise PltfError(f"{table.path}: column {name!r} must hold numbers: if it holds labels, add it to --index")
         return np.where(absent, np.nan, found.astype(object)).astype(np.float64)
     return found.to_numpy()
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from pltf.cli.main import told
 from pltf.terminal import printable
 
 
@@ -56,9 +56,7 @@ class Teller:
 
     def insist(self, text: str) -> None:
         """Print a note to stderr, even with --quiet."""
-        if sys.stderr is not None:
-            with suppress(BrokenPipeError):
-                print(f"pltf: note: {printable(text)}", file=sys.stderr)
+        told(f"note: {text}", 0)
 
     def know(self, **facts: Any) -> None:
         """Add facts to the JSON object."""
@@ -78,18 +76,6 @@ def _for_json(value: Any) -> Any:
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
     return str(value).removesuffix(" 00:00:00")
-
-
-def human_bytes(size: int) -> str:
-    """A file size with its unit.
-
-    >>> human_bytes(512), human_bytes(91_000), human_bytes(4_900_000)
-    ('512 B', '91.0 kB', '4.9 MB')
-    """
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size >= scale:
-            return f"{size / scale:.1f} {unit}"
-    return f"{size} B"
 
 
 def plain(text: object) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -107,10 +107,7 @@ def widened(
         return _array_widened(seen, places, absent, shape)
     assert isinstance(seen, CooObservation)
 
-    def moved(cells: Coords) -> Coords:
-        return np.stack([at[mode] for at, mode in zip(places, cells, strict=True)])
-
-    cells = (moved(seen.coords).T, seen.values)
+    cells = (moved(seen.coords, places).T, seen.values)
     if seen.unlisted == "missing":
         return observe(cells, shape=shape, unlisted="missing")
     kept = math.prod(int(np.count_nonzero(~one)) for one in absent)
@@ -121,8 +118,13 @@ def widened(
             f"{name} lacks labels that another tensor has, so {math.prod(shape) - kept:,} of its cells are missing, "
             f"and at most {MOST_MISSING:,} can be: {advice}"
         )
-    missing = np.concatenate([moved(seen.missing), _cells_where(absent)], axis=1)
+    missing = np.concatenate([moved(seen.missing, places), _cells_where(absent)], axis=1)
     return observe(cells, shape=shape, missing=missing.T)
+
+
+def moved(cells: Coords, places: Sequence[NDArray[np.intp]]) -> Coords:
+    """Cells (modes, n) at other positions; ``places`` has the new ones of each mode."""
+    return np.stack([at[mode] for at, mode in zip(places, cells, strict=True)])
 
 
 def _cells_where(absent: list[NDArray[np.bool_]]) -> Coords:

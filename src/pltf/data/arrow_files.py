@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-_MAGIC = b"ARROW1\0\0"  # begins a file; the same messages as in a stream follow
-_HEADER, _COMPRESSION = 2, 3  # fields of the tables Message and RecordBatch in the Arrow format
+MAGIC = b"ARROW1\0\0"  # begins a file; the same messages as in a stream follow
+HEADER, COMPRESSION = 2, 3  # fields of the tables Message and RecordBatch in the Arrow format
 
 
 def mapped_table(path: Path) -> Any:
@@ -21,7 +22,7 @@ def mapped_table(path: Path) -> Any:
 
     with pa.memory_map(os.fspath(path)) as source:
         schema = pa.ipc.open_file(source).schema
-        source.seek(len(_MAGIC))
+        source.seek(len(MAGIC))
         first, *messages = pa.ipc.MessageReader.open_stream(source)
         batches = []
         for message in messages:
@@ -34,19 +35,45 @@ def mapped_table(path: Path) -> Any:
 
 
 def _is_compressed(metadata: bytes) -> bool:
-    """Whether the metadata of a batch, a FlatBuffer that Arrow has verified, name a compression."""
-    (message,) = struct.unpack_from("<I", metadata)
-    batch = _field(metadata, message, _HEADER)
-    (offset,) = struct.unpack_from("<I", metadata, batch)
-    return _field(metadata, batch + offset, _COMPRESSION) != 0
+    """Whether the metadata of a batch, which Arrow has verified, name a compression."""
+    batch = FlatTable.root(memoryview(metadata)).table(HEADER)
+    return batch is not None and batch.table(COMPRESSION) is not None
 
 
-def _field(metadata: bytes, table: int, number: int) -> int:
-    """Where a field of a table is; 0 if it is not there."""
-    (back,) = struct.unpack_from("<i", metadata, table)
-    offsets = table - back
-    (size,) = struct.unpack_from("<H", metadata, offsets)
-    if size < 6 + 2 * number:  # its own size, that of the table, and an offset for each field
-        return 0
-    (offset,) = struct.unpack_from("<H", metadata, offsets + 4 + 2 * number)
-    return table + offset if offset else 0
+class FlatTable:
+    """A table in a FlatBuffer, the format of Arrow message headers."""
+
+    def __init__(self, data: memoryview, at: int) -> None:
+        self._data, self._at = data, at
+        self._fields = at - struct.unpack_from("<i", data, at)[0]
+
+    @classmethod
+    def root(cls, data: memoryview) -> FlatTable:
+        """The outermost table."""
+        return cls(data, struct.unpack_from("<I", data)[0])
+
+    def _field(self, number: int) -> int | None:
+        place = 4 + 2 * number  # behind the size of this list of offsets, and that of the table
+        if place >= struct.unpack_from("<H", self._data, self._fields)[0]:
+            return None
+        offset = struct.unpack_from("<H", self._data, self._fields + place)[0]
+        return self._at + offset if offset else None
+
+    def byte(self, number: int) -> int:
+        """Read a field that is a byte."""
+        at = self._field(number)
+        return 0 if at is None else self._data[at]
+
+    def table(self, number: int) -> FlatTable | None:
+        """Read a field that is a table."""
+        at = self._field(number)
+        return None if at is None else FlatTable(self._data, at + struct.unpack_from("<I", self._data, at)[0])
+
+    def pairs(self, number: int) -> Iterator[tuple[int, int]]:
+        """Read a field that is a list of pairs of numbers."""
+        at = self._field(number)
+        if at is None:
+            return
+        at += struct.unpack_from("<I", self._data, at)[0]
+        for one in range(struct.unpack_from("<I", self._data, at)[0]):
+            yield struct.unpack_from("<qq", self._data, at + 4 + 16 * one)

@@ -6,7 +6,7 @@ import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -108,9 +108,14 @@ class Observation(ABC):
     def _parts(self) -> Iterator[NDArray[Any]]:
         """The arrays to hash, part by part."""
 
-    @abstractmethod
     def transposed(self, order: tuple[int, ...]) -> Self:
         """The data with permuted axes."""
+        dims = None if self.dims is None else tuple(self.dims[axis] for axis in order)
+        return replace(self, **self._permuted(order), dims=dims)
+
+    @abstractmethod
+    def _permuted(self, order: tuple[int, ...]) -> dict[str, Any]:
+        """The fields that depend on the order of the axes."""
 
     def _repr_html_(self) -> str:
         from pltf.html import card, facts, table

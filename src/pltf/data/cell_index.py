@@ -50,6 +50,22 @@ def order_of(sizes: tuple[int, ...], cells: Coords) -> NDArray[np.intp]:
     return np.lexsort(cells[::-1])
 
 
+def distinct(cells: Coords) -> Coords:
+    """Unique cells, sorted."""
+    return np.unique(cells, axis=1) if cells.shape[1] else cells
+
+
+def first_of_each(cells: Coords) -> NDArray[np.bool_]:
+    """Which cells of a sorted list differ from the one before.
+
+    >>> first_of_each(np.array([[0, 0, 3], [1, 1, 0]]))
+    array([ True, False,  True])
+    """
+    first = np.ones(cells.shape[1], dtype=bool)
+    first[1:] = (cells[:, 1:] != cells[:, :-1]).any(axis=0)
+    return first
+
+
 def _prefixes(coords: Coords) -> list[tuple[NDArray[Any], NDArray[np.int64]]]:
     """For each mode, its distinct values and the distinct pairs (prefix number, value number).
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.base import Observation
-from pltf.data.cell_index import Coords, order_of
+from pltf.data.cell_index import Coords, distinct, first_of_each, order_of
 from pltf.data.numeric import EXACT, brief, constants, find_bad, finite_total, numeric, read_only
 from pltf.data.pattern import ListedPattern, Pattern, listed_pattern
 from pltf.errors import ObservationError, choice, is_number, py, py_only
@@ -77,18 +77,11 @@ class CooObservation(Observation):
         yield np.frombuffer(self.unlisted.encode(), dtype=np.uint8)
         yield from (self.coords, self.values, self.missing)
 
-    def transposed(self, order: tuple[int, ...]) -> Self:
+    def _permuted(self, order: tuple[int, ...]) -> dict[str, Any]:
         sizes = tuple(self.sizes[axis] for axis in order)
         coords, values = sort_cells(self.coords[list(order)], self.values, sizes)
-        missing = self.missing[list(order)]
-        return replace(
-            self,
-            sizes=sizes,
-            coords=read_only(coords),
-            values=read_only(values),
-            missing=read_only(missing[:, np.lexsort(missing[::-1])]),
-            dims=None if self.dims is None else tuple(self.dims[axis] for axis in order),
-        )
+        cells = {"coords": read_only(coords), "values": read_only(values)}
+        return {"sizes": sizes, **cells, "missing": permuted_cells(self.missing, order)}
 
 
 def coo_observation(
@@ -117,7 +110,7 @@ def coo_observation(
     at, x = _merged(*sort_cells(at, x, sizes), duplicates, name)
     _check_values(at, x, name)  # check again: sums may be too large
     holes = _positions(np.empty((0, len(sizes)), dtype=int) if missing is None else missing, sizes, f"{py:missing}")
-    holes = np.unique(holes, axis=1) if holes.shape[1] else holes
+    holes = distinct(holes)
     _check_disjoint(at, holes)
     n_observed = x.size if unlisted == "missing" else math.prod(sizes) - holes.shape[1]
     total, saturated = constants(x)
@@ -179,6 +172,12 @@ def _positions(cells: Any, sizes: tuple[int, ...], what: str) -> Coords:
     return np.ascontiguousarray(rows.T, dtype=narrow)
 
 
+def permuted_cells(cells: Coords, order: tuple[int, ...]) -> Coords:
+    """Cells with permuted axes, sorted again."""
+    cells = cells[list(order)]
+    return read_only(cells[:, np.lexsort(cells[::-1])])
+
+
 def sort_cells(at: Coords, x: NDArray[Any], sizes: tuple[int, ...]) -> tuple[Coords, NDArray[Any]]:
     """Sort cells by position (stable)."""
     order = order_of(sizes, at)
@@ -187,8 +186,7 @@ def sort_cells(at: Coords, x: NDArray[Any], sizes: tuple[int, ...]) -> tuple[Coo
 
 def _merged(at: Coords, x: NDArray[Any], duplicates: str, name: str) -> tuple[Coords, NDArray[np.float64]]:
     """Sorted unique cells and their float64 values."""
-    new = np.ones(x.size, dtype=bool)
-    new[1:] = (at[:, 1:] != at[:, :-1]).any(axis=0)
+    new = first_of_each(at)
     if new.all():
         return at, x.astype(np.float64)
     if duplicates == "error":
@@ -212,7 +210,7 @@ def _check_disjoint(at: Coords, holes: Coords) -> None:
         return
     both = np.concatenate([at, holes], axis=1)
     both = both[:, np.lexsort(both[::-1])]
-    same = (both[:, 1:] == both[:, :-1]).all(axis=0)
-    if same.any():
-        cell = tuple(map(int, both[:, int(np.argmax(same))]))
+    new = first_of_each(both)
+    if not new.all():
+        cell = tuple(map(int, both[:, int(np.argmin(new))]))
         raise ObservationError(f"cell {cell} is listed both with a value and in {py:missing}")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,6 +86,10 @@ class DenseObservation(Observation):
                 yield known
                 yield values[rows][known]
 
+    def full_mask(self) -> NDArray[np.bool_]:
+        """The mask as an array, also where all cells are observed."""
+        return np.ones(self.shape, dtype=bool) if self.mask is None else self.mask
+
     def mask_alone(self) -> DenseObservation:
         """The mask also as values, for callers that only need the mask."""
         assert self.mask is not None
@@ -95,10 +99,9 @@ class DenseObservation(Observation):
         """The data, observed only where ``mask`` is True."""
         return replace(dense_observation(self.values, known, "X"), dims=self.dims, labels=self.labels)
 
-    def transposed(self, order: tuple[int, ...]) -> Self:
+    def _permuted(self, order: tuple[int, ...]) -> dict[str, Any]:
         mask = None if self.mask is None else self.mask.transpose(order)
-        dims = None if self.dims is None else tuple(self.dims[axis] for axis in order)
-        return replace(self, values=self.values.transpose(order), mask=mask, dims=dims)
+        return {"values": self.values.transpose(order), "mask": mask}
 
 
 def dense_observation(values: NDArray[Any], mask: NDArray[np.bool_] | None, name: str) -> DenseObservation:
@@ -106,21 +109,40 @@ def dense_observation(values: NDArray[Any], mask: NDArray[np.bool_] | None, name
     mask = _without_nan(values, mask)
     if mask is not None and mask.all():
         mask = None
+
+    def wrong(block: Block, position: int) -> str:
+        cell = _cell(values, mask, block, position)
+        return f"cell {cell} holds {values[cell]}"
+
+    known = None if mask is None else read_only(mask)
+    facts = facts_of(_observed(values, mask), find_bad, constants, wrong, name)
+    return DenseObservation(*facts, read_only(values), known)
+
+
+def facts_of(
+    observed: Iterable[tuple[Block, Any]],
+    find_bad: Callable[[Any], tuple[int, str] | None],
+    constants: Callable[[Any], tuple[float, float]],
+    wrong: Callable[[Block, int], str],
+    name: str,
+) -> tuple[int, float, float, float]:
+    """Number of observed values, their total, saturated log-likelihood and largest one; refuses invalid values.
+
+    ``wrong`` says which cell an observed value of a block comes from, and what it holds.
+    """
     n_observed, largest, totals, saturated = 0, 0.0, [], []
-    for block, seen in _observed(values, mask):
+    for block, seen in observed:
+        if not len(seen):
+            continue
         bad = find_bad(seen)
         if bad is not None:
-            cell = _cell(values, mask, block, bad[0])
-            held = f"cell {cell} holds {values[cell]}"
-            raise ObservationError(f"{name}: observed values must be {bad[1]}, but {held}")
+            raise ObservationError(f"{name}: observed values must be {bad[1]}, but {wrong(block, bad[0])}")
         total, peak = constants(seen)
         totals.append(total)
         saturated.append(peak)
-        n_observed += seen.size
-        largest = max(largest, float(seen.max(initial=0)))
-    known = None if mask is None else read_only(mask)
-    total = finite_total(totals, name)
-    return DenseObservation(n_observed, total, math.fsum(saturated), largest, read_only(values), known)
+        n_observed += len(seen)
+        largest = max(largest, float(seen.max()))
+    return n_observed, finite_total(totals, name), math.fsum(saturated), largest
 
 
 def _observed(values: NDArray[Any], mask: NDArray[np.bool_] | None) -> Iterator[tuple[Block, NDArray[Any]]]:

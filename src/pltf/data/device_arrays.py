@@ -47,14 +47,14 @@ def on_device(data: Any) -> Any:
         tensor = importlib.import_module("torch").from_dlpack(_plain(data))
     except (BufferError, RuntimeError, TypeError, ValueError, ImportError):
         return None
-    return tensor if kind_of(tensor) in _CHECKED_THERE else None
+    return tensor if dtype_of(tensor) in _CHECKED_THERE else None
 
 
-def kind_of(tensor: Any) -> str:
+def dtype_of(tensor: Any) -> str:
     """The NumPy name of the dtype of a tensor.
 
     >>> import torch
-    >>> kind_of(torch.ones(2))
+    >>> dtype_of(torch.ones(2))
     'float32'
     """
     return str(tensor.dtype).removeprefix("torch.")

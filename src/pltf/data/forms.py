@@ -175,3 +175,12 @@ def index_names(dims: Sequence[Any]) -> dict[Any, str]:
 def is_index(name: str) -> bool:
     """Whether a name is a valid index name of a model."""
     return name.isidentifier()
+
+
+def letters(modes: int) -> tuple[str, ...]:
+    """Names for unnamed indices.
+
+    >>> letters(3)
+    ('i', 'j', 'k')
+    """
+    return tuple("ijklmnop"[:modes] if modes <= 8 else (f"i{n}" for n in range(modes)))

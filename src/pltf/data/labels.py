@@ -293,6 +293,13 @@ def given_labels(labels: Any, what: str) -> dict[str, Labels]:
     return {index: known_labels(given, f"{what}labels of {index!r}") for index, given in labels.items()}
 
 
+def refuse_unknown(labels: Iterable[str], dims: Sequence[str], name: str) -> None:
+    """Raise an error for labels of an index that the data do not have."""
+    for index in labels:
+        if index not in dims:
+            raise ObservationError(f"{name}: {py:labels} names {index!r}, but the indices are {', '.join(dims)}")
+
+
 def known_labels(values: Any, what: str) -> Labels:
     """Labels given by the caller, in their order."""
     if isinstance(values, Labels):

@@ -16,9 +16,9 @@ from pltf.cluster import is_collection
 from pltf.data.base import Observation
 from pltf.data.coo import coo_observation
 from pltf.data.dense import dense_observation
-from pltf.data.device_arrays import is_sparse, kind_of, on_device, sparse_parts
+from pltf.data.device_arrays import dtype_of, is_sparse, on_device, sparse_parts
 from pltf.data.forms import annotated, index_names, is_annotated, is_index, long_or_array, with_index_columns
-from pltf.data.labels import Labels, given_labels, known_labels
+from pltf.data.labels import Labels, given_labels, known_labels, refuse_unknown
 from pltf.data.numeric import brief, has_masked, numeric
 from pltf.data.on_device import device_observation
 from pltf.data.pattern import DensePattern, ListedPattern, Pattern
@@ -98,9 +98,7 @@ def observe(
     if isinstance(data, Observation):
         changed = _given(**how, shape=shape, dims=dims, labels=labels)
         if mask is not None or missing is not None:
-            raise ObservationError(
-                f"{name} is already an observation with its own missing cells: {py:mask} and {py:missing} must be None"
-            )
+            raise _has_own_mask(name)
         if changed:
             raise ObservationError(f"{name} is already an observation: {py:{changed[0]}} cannot be changed")
         return data
@@ -171,9 +169,7 @@ def _of_table(
     table: EventTable, known: Mapping[str, Labels], *, unlisted: str, missing: Any, duplicates: str, name: str
 ) -> Observation:
     """Convert a table; rows without a value are missing cells."""
-    unknown = [index for index in known if index not in table.dims]
-    if unknown:
-        raise ObservationError(f"{name}: {py:labels} names {unknown[0]!r}, but the indices are {', '.join(table.dims)}")
+    refuse_unknown(known, table.dims, name)
     if missing is not None and is_table(missing):
         missing = cells_of(missing, table.dims, table.labels, f"{py:missing}", ObservationError)
     absent = np.isnan(table.values) if table.values.dtype.kind == "f" else np.zeros(len(table.values), dtype=bool)
@@ -252,9 +248,7 @@ def _of_xarray(
     if sorted(wanted) != sorted(map(str, data.dims)):
         came, want = ", ".join(map(str, data.dims)), ", ".join(wanted)
         raise ObservationError(f"{name} has the dims {came}, but {want} were expected: use the same names")
-    unknown = [index for index in known if index not in wanted]
-    if unknown:
-        raise ObservationError(f"{name}: {py:labels} names {unknown[0]!r}, but the indices are {', '.join(wanted)}")
+    refuse_unknown(known, wanted, name)
     labels = {
         dim: known_labels(data.indexes[dim], f"{name}: labels of {dim!r}") for dim in wanted if dim in data.indexes
     }
@@ -344,8 +338,7 @@ def _named(seen: Observation, dims: Any, labels: Mapping[str, Labels], name: str
     if len(dims) != len(seen.shape) or len(set(dims)) != len(dims):
         raise ObservationError(f"{name}: {py:dims} must be {len(seen.shape)} different names, got {brief(list(dims))}")
     for index, known in labels.items():
-        if index not in dims:
-            raise ObservationError(f"{name}: {py:labels} names {index!r}, but the indices are {', '.join(dims)}")
+        refuse_unknown([index], dims, name)
         size = seen.shape[list(dims).index(index)]
         if len(known) != size:
             raise ObservationError(
@@ -434,10 +427,14 @@ def _as_array(data: Any, name: str) -> NDArray[Any]:
 def check_mask(mask: Any, shape: tuple[int, ...], name: str, data: Any) -> None:
     """Check the shape of a mask, and that the data accept one."""
     if isinstance(data, Observation):
-        raise ObservationError(
-            f"{name} is already an observation with its own missing cells: {py:mask} and {py:missing} must be None"
-        )
+        raise _has_own_mask(name)
     _check_shape(numeric(mask, f"{py:mask}", ObservationError).shape, shape, name)
+
+
+def _has_own_mask(name: str) -> ObservationError:
+    return ObservationError(
+        f"{name} is already an observation with its own missing cells: {py:mask} and {py:missing} must be None"
+    )
 
 
 def _check_shape(came: tuple[int, ...], shape: tuple[int, ...], name: str) -> None:
@@ -461,8 +458,8 @@ def _mask_there(mask: Any, tensor: Any, name: str) -> Any:
     if known is None:
         return torch.tensor(_as_mask(mask, shape, name), device=tensor.device)
     _check_shape(tuple(known.shape), shape, name)
-    if kind_of(known) != "bool" and not bool(((known == 0) | (known == 1)).all()):
-        raise _no_mask(kind_of(known))
+    if dtype_of(known) != "bool" and not bool(((known == 0) | (known == 1)).all()):
+        raise _no_mask(dtype_of(known))
     return known.to(device=tensor.device, dtype=torch.bool)
 
 

@@ -6,14 +6,14 @@ import importlib
 import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.blocks import Block, block_shape, blocks
-from pltf.data.dense import DenseObservation
-from pltf.data.device_arrays import kind_of
+from pltf.data.dense import DenseObservation, facts_of
+from pltf.data.device_arrays import dtype_of
 from pltf.data.numeric import (
     EXACT,
     HISTOGRAM,
@@ -22,10 +22,8 @@ from pltf.data.numeric import (
     ROUNDED,
     STIRLING,
     constants_of_counts,
-    finite_total,
     read_only,
 )
-from pltf.errors import ObservationError
 
 Tensor = Any  # torch.Tensor, imported lazily
 BLOCK_CELLS = 1 << 24  # cells checked at a time
@@ -65,7 +63,7 @@ class DeviceObservation(DenseObservation):
 
     @property
     def dtype_name(self) -> str:
-        return kind_of(self.tensor)
+        return dtype_of(self.tensor)
 
     @cached_property
     def n_positive(self) -> int:
@@ -91,10 +89,9 @@ class DeviceObservation(DenseObservation):
         there = _torch().tensor(known, device=self.tensor.device)
         return replace(device_observation(self.tensor, there, "X"), dims=self.dims, labels=self.labels)
 
-    def transposed(self, order: tuple[int, ...]) -> Self:
+    def _permuted(self, order: tuple[int, ...]) -> dict[str, Any]:
         known = None if self.known is None else self.known.permute(order)
-        dims = None if self.dims is None else tuple(self.dims[axis] for axis in order)
-        return replace(self, tensor=self.tensor.permute(order), known=known, dims=dims)
+        return {"tensor": self.tensor.permute(order), "known": known}
 
 
 class _Reader:
@@ -102,7 +99,7 @@ class _Reader:
 
     def __init__(self, tensor: Tensor) -> None:
         self._tensor, self.shape = tensor, tuple(tensor.shape)
-        self.size, self.dtype = math.prod(self.shape), np.dtype(kind_of(tensor))
+        self.size, self.dtype = math.prod(self.shape), np.dtype(dtype_of(tensor))
 
     def __getitem__(self, part: Any) -> NDArray[Any]:
         if isinstance(part, tuple):
@@ -119,21 +116,12 @@ def device_observation(tensor: Tensor, known: Tensor, name: str) -> DeviceObserv
     known = _without_nan(tensor, known)
     if known is not None and bool(known.all()):
         known = None
-    n_observed, largest, totals, saturated = 0, 0.0, [], []
-    for block, seen in _observed(tensor, known):
-        if not seen.numel():
-            continue
-        bad = _find_bad(seen)
-        if bad is not None:
-            cell = _cell(known, block, tuple(tensor[block].shape), bad[0])
-            held = f"cell {cell} holds {tensor[cell].cpu().numpy()[()]}"
-            raise ObservationError(f"{name}: observed values must be {bad[1]}, but {held}")
-        total, peak = _constants(seen)
-        totals.append(total)
-        saturated.append(peak)
-        n_observed += int(seen.numel())
-        largest = max(largest, float(seen.max()))
-    return DeviceObservation(n_observed, finite_total(totals, name), math.fsum(saturated), largest, tensor, known)
+
+    def wrong(block: Block, position: int) -> str:
+        cell = _cell(known, block, tuple(tensor[block].shape), position)
+        return f"cell {cell} holds {tensor[cell].cpu().numpy()[()]}"
+
+    return DeviceObservation(*facts_of(_observed(tensor, known), _find_bad, _constants, wrong, name), tensor, known)
 
 
 def _observed(tensor: Tensor, known: Tensor) -> Any:
@@ -141,7 +129,7 @@ def _observed(tensor: Tensor, known: Tensor) -> Any:
     shape = tuple(tensor.shape)
     for block in blocks(shape, block_shape(shape, lambda block: math.prod(block) <= BLOCK_CELLS)):
         seen = tensor[block].reshape(-1) if known is None else tensor[block][known[block]]
-        yield block, seen.to(_torch().uint8) if kind_of(seen) == "bool" else seen
+        yield block, seen.to(_torch().uint8) if dtype_of(seen) == "bool" else seen
 
 
 def _without_nan(tensor: Tensor, known: Tensor) -> Tensor:
@@ -159,7 +147,7 @@ def _find_bad(seen: Tensor) -> tuple[int, str] | None:
         return _first(seen < 0), NEGATIVE
     if seen.is_floating_point() and not bool(high.isfinite()):
         return _first(seen.isfinite().logical_not_()), INFINITE
-    if kind_of(seen) == "int64" and int(high) > EXACT:
+    if dtype_of(seen) == "int64" and int(high) > EXACT:
         return _first(seen > EXACT), ROUNDED
     return None
 

@@ -19,11 +19,11 @@ import json
 import os
 import stat
 import struct
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,7 @@ VALUE = "value"
 CELLS_OF_A_PART = 1 << 21  # approximate: a part ends where a position of the longest mode ends
 LONGEST = 2**31 - 1  # positions are int32
 VALUE_TYPES = ("uint8", "uint16", "uint32", "float64")
-_READ, _LOOKED_AT = 1 << 22, 1 << 20  # bytes and cells at a time
+_LOOKED_AT = 1 << 20  # cells at a time
 
 # Files that were checked: size, time, inode, checksum, and what was required.
 _checked: dict[Path, tuple[Any, ...]] = {}
@@ -52,6 +52,11 @@ class File:
     path: Path
     size: int  # bytes
     checksum: str
+
+    @classmethod
+    def of(cls, path: Path) -> File:
+        """A complete file as it is now."""
+        return cls(path, path.stat().st_size, checksum_of(path))
 
     def check(self, also: Callable[[], None] | None = None, known_by: tuple[Any, ...] = ()) -> None:
         """Raise an error if the file is missing or has changed, or if ``also`` raises one; once in a process.
@@ -205,21 +210,24 @@ def write_columns(path: Path, columns: Mapping[str, Any]) -> File:
     import pyarrow as pa
 
     batch = pa.record_batch(dict(columns))
+    with durable(path) as stream, pa.ipc.new_file(stream, batch.schema) as writer:
+        writer.write_batch(batch)
+    return File.of(path)
+
+
+@contextmanager
+def durable(path: Path) -> Iterator[IO[bytes]]:
+    """Open a new file for writing, and flush it to disk at the end."""
     with path.open("xb") as stream:
-        with pa.ipc.new_file(stream, batch.schema) as writer:
-            writer.write_batch(batch)
+        yield stream
         stream.flush()
         os.fsync(stream.fileno())
-    return File(path, path.stat().st_size, checksum_of(path))
 
 
 def checksum_of(path: Path) -> str:
     """BLAKE2b hash of a file."""
-    whole = hashlib.blake2b(digest_size=16)
     with path.open("rb") as stream:
-        while block := stream.read(_READ):
-            whole.update(block)
-    return whole.hexdigest()
+        return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
 # -- writing a store ----------------------------------------------------------------------------
@@ -288,11 +296,8 @@ class StoreWriter:
         if missing is not None and missing.shape[1]:
             columns = dict(zip(self._dims, missing.astype(np.int32), strict=True))
             about["missing"] = {"cells": missing.shape[1], **write_columns(self._folder / MISSING, columns).about()}
-        text = json.dumps(about, indent=1)
-        with (self._folder / ABOUT).open("x", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
+        with durable(self._folder / ABOUT) as stream:
+            stream.write(json.dumps(about, indent=1).encode())
 
 
 @dataclass(frozen=True)

@@ -156,7 +156,11 @@ def _collected(shape: tuple[int, ...], some: Callable[[slice], NDArray[Any]]) ->
 
 
 def narrowest(values: NDArray[Any]) -> np.dtype[Any]:
-    """The narrowest type that represents the values exactly."""
+    """The narrowest type that represents the values exactly.
+
+    >>> narrowest(np.array([0.0, 300.0])), narrowest(np.array([0.5]))
+    (dtype('uint16'), dtype('float64'))
+    """
     largest = values.max(initial=0)
     for dtype in (np.uint8, np.uint16, np.uint32):
         if largest <= np.iinfo(dtype).max and (values.dtype.kind != "f" or (values == np.floor(values)).all()):

@@ -87,6 +87,11 @@ class HeldOut:
         chosen = np.sort(np.random.default_rng(0).choice(len(self.values), most, replace=False))
         return replace(self, cells=self.cells[chosen], values=self.values[chosen])
 
+    @property
+    def both_kinds(self) -> bool:
+        """Whether there are zeros and non-zeros."""
+        return bool(0 < np.count_nonzero(self.values) < len(self.values))
+
     def __repr__(self) -> str:
         return f"<HeldOut {len(self.values):,} cells, {np.count_nonzero(self.values):,} of them non-zero>"
 
@@ -334,7 +339,7 @@ def _pick(
 
 def _mask(rng: np.random.Generator, ask: _Ask, seen: DenseObservation) -> NDArray[np.bool_]:
     """The mask of a dense array: True where a cell is kept."""
-    keep = np.ones(seen.shape, dtype=bool) if seen.mask is None else seen.mask.copy()
+    keep = seen.full_mask().copy()
     cells = np.flatnonzero(keep)
 
     def group(axes: tuple[int, ...]) -> Picks:
@@ -481,7 +486,7 @@ def without(seen: Observation, cells: Coords) -> Observation:
     if isinstance(seen, CooObservation | StoredObservation):
         return _split(seen, cells).train
     assert isinstance(seen, DenseObservation)
-    keep = np.ones(seen.shape, dtype=bool) if seen.mask is None else seen.mask.copy()
+    keep = seen.full_mask().copy()
     keep[tuple(cells)] = False
     return seen.within(keep)
 

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pltf.data.base import Observation
-from pltf.data.cell_index import CellIndex, Coords, order_of
-from pltf.data.coo import UNLISTED, CooObservation, sort_cells
+from pltf.data.cell_index import CellIndex, Coords, first_of_each, order_of
+from pltf.data.coo import UNLISTED, CooObservation, permuted_cells, sort_cells
 from pltf.data.labels import Labels
 from pltf.data.numeric import brief, constants, read_only
 from pltf.data.part_files import (
@@ -197,16 +197,10 @@ class StoredObservation(Observation):
             yield from () if part.skipped is None else (part.skipped,)
         yield self.missing
 
-    def transposed(self, order: tuple[int, ...]) -> Self:
-        missing = self.missing[list(order)]
-        return replace(
-            self,
-            sizes=tuple(self.sizes[axis] for axis in order),
-            owner=order.index(self.owner),
-            columns=tuple(self.columns[axis] for axis in order),
-            missing=read_only(missing[:, np.lexsort(missing[::-1])]),
-            dims=None if self.dims is None else tuple(self.dims[axis] for axis in order),
-        )
+    def _permuted(self, order: tuple[int, ...]) -> dict[str, Any]:
+        sizes, columns = (tuple(one[axis] for axis in order) for one in (self.sizes, self.columns))
+        missing = permuted_cells(self.missing, order)
+        return {"sizes": sizes, "owner": order.index(self.owner), "columns": columns, "missing": missing}
 
     def in_memory(self) -> Self:
         """The same parts with the cells in memory."""
@@ -497,7 +491,7 @@ class _About:
             raise self.wrong(f"{file.path.name} must have {count:,} cells of the tensor")
         cells = np.stack(columns)
         cells = cells[:, order_of(sizes, cells)]
-        if (cells[:, 1:] == cells[:, :-1]).all(axis=0).any():
+        if not first_of_each(cells).all():
             raise self.wrong(f"{file.path.name} has a cell twice")
         return read_only(cells)
 

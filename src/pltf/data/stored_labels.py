@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from pltf.data.arrow_files import mapped_table
 from pltf.data.labels import Labels, with_bin
-from pltf.data.part_files import File, checksum_of
+from pltf.data.part_files import File, durable
 from pltf.errors import ObservationError, is_number
 
 if TYPE_CHECKING:
@@ -113,8 +112,7 @@ def write_labels(folder: Path, number: int, labels: Labels | Iterable[Any], zone
         labels = [pa.array(labels.index.to_numpy(), from_pandas=False)]
     path = folder / f"labels-{number}.arrow"
     kind, count = _write(path, labels)
-    file = File(path, path.stat().st_size, checksum_of(path))
-    return {**file.about(), "kind": kind, "bin": bin, "zone": zone, "count": count}
+    return {**File.of(path).about(), "kind": kind, "bin": bin, "zone": zone, "count": count}
 
 
 def _write(path: Path, arrays: Iterable[Any]) -> tuple[str, int]:
@@ -122,10 +120,10 @@ def _write(path: Path, arrays: Iterable[Any]) -> tuple[str, int]:
     import pyarrow as pa
 
     writer, kind, count = None, "", 0
-    with path.open("xb") as stream:
+    with durable(path) as stream:
         try:
             for array in arrays:
-                kind = kind or kind_of(array.type, path)
+                kind = kind or label_kind(array.type, path)
                 column = array.cast(_arrow_type(kind))
                 if column.null_count:
                     raise ObservationError(f"{path}: a label is missing")
@@ -136,19 +134,17 @@ def _write(path: Path, arrays: Iterable[Any]) -> tuple[str, int]:
         finally:
             if writer is not None:
                 writer.close()
-        stream.flush()
-        os.fsync(stream.fileno())
     if not count:
         raise ObservationError(f"{path}: an index must have at least one label")
     return kind, count
 
 
-def kind_of(type_: Any, what: object) -> str:
+def label_kind(type_: Any, what: object) -> str:
     """The kind of labels for an Arrow type: one of ``KINDS``."""
     import pyarrow.types as of
 
     if of.is_dictionary(type_):
-        return kind_of(type_.value_type, what)
+        return label_kind(type_.value_type, what)
     if of.is_string(type_) or of.is_large_string(type_) or type_ == "string_view":
         return "string"
     if of.is_integer(type_):

@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pltf.data.aligned import widened
+from pltf.data.aligned import moved, widened
 from pltf.data.base import Observation
-from pltf.data.cell_index import Coords
+from pltf.data.cell_index import Coords, distinct, first_of_each
 from pltf.data.coo import CooObservation
 from pltf.data.dense import DenseObservation
 from pltf.data.pattern import (
@@ -79,11 +79,6 @@ def n_observed(pattern: Pattern) -> int:
     return int(math.prod(sizes) - pattern.missing.shape[1])
 
 
-def _mapped(cells: Coords, places: Places) -> Coords:
-    """Cells (modes, n) of new data by their positions among all."""
-    return np.stack([at[mode] for at, mode in zip(places, cells, strict=True)])
-
-
 def _values_at(new: Observation | None, places: Places, cells: Coords) -> NDArray[np.float64]:
     """Values of cells of the whole tensor in new data; NaN where they are absent or missing."""
     held = np.full(cells.shape[1], np.nan)
@@ -140,12 +135,11 @@ def _of_lists(old: ListedPattern, shape: tuple[int, ...], new: Observation | Non
     coords, values = old.coords.astype(np.intp), old.values.astype(np.float64)
     if new is not None:
         cells, held = _listed(new, old.unlisted)
-        coords = np.concatenate([coords, _mapped(cells, places)], axis=1)
+        coords = np.concatenate([coords, moved(cells, places)], axis=1)
         values = np.concatenate([values, held])
     order = np.lexsort(coords[::-1])
     coords, values = coords[:, order], values[order]
-    first = np.ones(values.size, dtype=bool)
-    first[1:] = (coords[:, 1:] != coords[:, :-1]).any(axis=0)
+    first = first_of_each(coords)
     if values.size:
         coords, values = coords[:, first], np.maximum.reduceat(values, np.flatnonzero(first))
     if old.missing is None:
@@ -163,7 +157,7 @@ def _listed(new: Observation, unlisted: str) -> tuple[Coords, NDArray[np.float64
     if isinstance(new, CooObservation):
         return new.coords, new.values
     assert isinstance(new, DenseObservation)
-    known = np.ones(new.shape, dtype=bool) if new.mask is None else new.mask
+    known = new.full_mask()
     cells = np.stack(np.nonzero(known if unlisted == "missing" else known & (new.values > 0)))
     return cells, new.values_at(cells)
 
@@ -172,7 +166,7 @@ def _holes(new: Observation) -> Coords:
     if isinstance(new, CooObservation):
         return new.missing
     assert isinstance(new, DenseObservation)
-    return np.stack(np.nonzero(np.zeros(new.shape, dtype=bool) if new.mask is None else ~new.mask))
+    return np.stack(np.nonzero(~new.full_mask()))
 
 
 def _common_holes(old: ListedPattern, new: Observation | None, places: Places) -> Coords:
@@ -181,11 +175,10 @@ def _common_holes(old: ListedPattern, new: Observation | None, places: Places) -
     before = old.missing.astype(np.intp)
     if new is None:
         return before
-    now = _mapped(_holes(new), places)
+    now = moved(_holes(new), places)
     known = np.asarray((now < np.array(old.sizes)[:, None]).all(axis=0))
     known[known] = old.observed(now[:, known])
-    both = np.concatenate([before[:, np.isnan(_values_at(new, places, before))], now[:, ~known]], axis=1)
-    return np.unique(both, axis=1) if both.shape[1] else both
+    return distinct(np.concatenate([before[:, np.isnan(_values_at(new, places, before))], now[:, ~known]], axis=1))
 
 
 def _reached(

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pltf.engines.plan import human, physical_memory
+from pltf.engines.plan import human
 from pltf.errors import PltfError, py, whole
 from pltf.gamma import Array, Gamma
+from pltf.memory import memory_there_is
 from pltf.notation import Model
 from pltf.prediction.rates import rates
 
@@ -76,9 +77,9 @@ _MOST = 2.0**53
 def _check(tensors: Mapping[str, tuple[int, ...]], factors: Mapping[str, tuple[int, ...]], prior: Gamma) -> None:
     """Raise an error for shapes that exceed the memory and for priors that do not broadcast, before drawing."""
     need = 16 * sum(map(math.prod, tensors.values())) + 8 * sum(map(math.prod, factors.values()))
-    have = physical_memory()
+    have, whose = memory_there_is()
     if need > have:
-        raise PltfError(f"{py:shape} needs {human(need, 'B')}, but this machine has {human(have, 'B')}")
+        raise PltfError(f"{py:shape} needs {human(need, 'B')}, but {whose} {human(have, 'B')}")
     for name, size in factors.items():
         given = np.broadcast_shapes(np.shape(prior.shape), np.shape(prior.mean))
         try:

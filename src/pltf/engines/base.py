@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -85,6 +85,38 @@ class OverArrays:
     @property
     def together(self) -> tuple[frozenset[str], ...]:
         raise AssertionError("counts can only be allocated from a list of cells: plan the task with allocates=True")
+
+
+class Counting:
+    """An engine whose counts are those of factors that are rounded to its dtype."""
+
+    names: tuple[str, ...]
+    _dtype: np.dtype[Any]
+    _threads: int
+
+    def counts(self, factors: Factors, wanted: Collection[str] | None = None, log: bool = True) -> Counts:
+        return self._counted(factors, wanted, log)
+
+    @np.errstate(invalid="ignore")  # a zero rate with a positive count gives NaN; log_term is then -inf
+    def _counted(
+        self, factors: Factors, wanted: Collection[str] | None, log: bool, key: tuple[int, ...] | None = None
+    ) -> Counts:
+        names = chosen(self.names, wanted)
+        every = log and self._dtype != np.float64  # the correction for rounding needs the counts of all factors
+        found, log_term = self._passed(factors, self.names if every else names, log, key)
+        lost = lost_in_cast(log_term, found, factors, self._dtype, self._threads)
+        return Counts({name: found[name] for name in names}, log_term + lost)
+
+    def _passed(
+        self, factors: Factors, names: Sequence[str], log: bool, key: tuple[int, ...] | None
+    ) -> tuple[Factors, Number]:
+        """Counts of the named factors (expected, or sampled if there is a key), and the log term or NaN."""
+        raise NotImplementedError
+
+
+def chosen(names: Iterable[str], wanted: Collection[str] | None) -> list[str]:
+    """The wanted ones among the names of factors, in their order; all if it is None."""
+    return [name for name in names if wanted is None or name in wanted]
 
 
 def lost_in_cast(log_term: float, counts: Factors, factors: Factors, dtype: np.dtype[Any], threads: int = 1) -> float:

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import opt_einsum as oe
 
-from pltf.engines.base import Counts, Number, OverArrays
+from pltf.engines.base import Counts, Number, OverArrays, chosen
 from pltf.engines.contraction import subscripts
 from pltf.engines.either import library, one_number, spread, summed, with_axes
 from pltf.gamma import Array
@@ -26,8 +26,8 @@ class ClosedForm(OverArrays):
 
     def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
         """No counts: there are no cells here."""
-        names = self.names if wanted is None else [name for name in self.names if name in wanted]
-        return Counts({name: library(factors[name]).zeros_like(factors[name]) for name in names}, 0.0)
+        zeros = {name: library(factors[name]).zeros_like(factors[name]) for name in chosen(self.names, wanted)}
+        return Counts(zeros, 0.0)
 
     def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
         exposure: Array = spread(self.compact(factors, of), factors[of].shape)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pltf.data import DenseObservation
 from pltf.data.blocks import Block
 from pltf.data.numeric import read_only
-from pltf.engines.base import Counts, lost_in_cast, sum_of
+from pltf.engines.base import Counting, sum_of
 from pltf.engines.contraction import AnyArray
 from pltf.engines.factors import Versioned
 from pltf.engines.kernels.dense import APART, ratios
@@ -24,7 +24,7 @@ from pltf.threads import keep_freed_memory, ordered_map
 R = TypeVar("R")
 
 
-class DenseEngine(OverTree):
+class DenseEngine(Counting, OverTree):
     """Sums over the cells of one dense tensor."""
 
     def __init__(self, plan: EquationPlan, seen: DenseObservation, threads: int) -> None:
@@ -35,14 +35,12 @@ class DenseEngine(OverTree):
 
     # -- counts ---------------------------------------------------------------------------------
 
-    @np.errstate(invalid="ignore")  # a zero rate with a positive count gives NaN; log_term is then -inf
-    def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
+    def _passed(
+        self, factors: Mapping[str, Array], names: Sequence[str], log: bool, key: tuple[int, ...] | None
+    ) -> tuple[dict[str, Array], float]:
         tree = self._tree
         arrays = [array.astype(self._dtype, copy=False) for array in self._arrays(factors)]
-        asked = [name for name in tree.names if wanted is None or name in wanted]
-        # The log term of rounded factors is corrected with the counts of all of them.
-        taken = tree.names if log and self._dtype != np.float64 else asked
-        leaves = [n for n, name in enumerate(tree.names) if name in taken]
+        leaves = [n for n, name in enumerate(tree.names) if name in names]
 
         def one_block(block: Block) -> tuple[dict[int, AnyArray], float]:
             values = tree.forward(tree.block_leaves(arrays, block))
@@ -57,12 +55,7 @@ class DenseEngine(OverTree):
             log_terms.append(log_term)
             for n in leaves:
                 sums[n][tree.cut(tree.equation.factors[n].indices, block)] += tree.unleaf(n, delta[n])
-        by_factor = {tree.names[n]: sums[n] * arrays[n] for n in leaves}
-        if not log:
-            return Counts(by_factor, math.nan)
-        log_term = sum_of(log_terms)
-        log_term += lost_in_cast(log_term, by_factor, factors, self._dtype)
-        return Counts({name: by_factor[name] for name in asked}, log_term)
+        return {tree.names[n]: sums[n] * arrays[n] for n in leaves}, sum_of(log_terms) if log else math.nan
 
     def _own_rates(self, rates: AnyArray) -> AnyArray:
         """Xhat in a separate array that may be overwritten; without steps in the tree, Xhat is the array of a factor.

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pltf.data import DenseObservation
 from pltf.data.numeric import read_only
-from pltf.engines.base import Counts, OverArrays, lost_in_cast, sum_of
+from pltf.engines.base import Counting, OverArrays, sum_of
 from pltf.engines.contraction import AnyArray
 from pltf.engines.cp import CpFactors
 from pltf.engines.factors import Version, Versioned
@@ -95,7 +95,7 @@ class Modes(NamedTuple):
         return cls(range(len(before), len(before) + len(shape)), np.array(shape), sum(before))
 
 
-class DenseCpEngine(OverArrays, Remembering):
+class DenseCpEngine(Counting, OverArrays, Remembering):
     """Sums of a CP model over the cells of one dense tensor.
 
     Sums of the pieces are added in order: the result does not depend on the number of threads.
@@ -121,11 +121,10 @@ class DenseCpEngine(OverArrays, Remembering):
 
     # -- counts ---------------------------------------------------------------------------------
 
-    @np.errstate(invalid="ignore")  # a zero rate with a positive count gives NaN; log_term is then -inf
-    def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
-        asked = [n for n, name in enumerate(self._names) if wanted is None or name in wanted]
-        # The log term of rounded factors is corrected with the counts of all of them.
-        taken = range(len(self._names)) if log and self._dtype != np.float64 else asked
+    def _passed(
+        self, factors: Mapping[str, Array], names: Sequence[str], log: bool, key: tuple[int, ...] | None
+    ) -> tuple[dict[str, Array], float]:
+        taken = [n for n, name in enumerate(self._names) if name in names]
         Z = self._columns(factors, self._dtype)
         outer_sums, inner_sums, log_terms = self._sums(Z, taken, log)
         by_factor = {
@@ -134,13 +133,7 @@ class DenseCpEngine(OverArrays, Remembering):
             )
             for n in taken
         }
-        if not log:
-            return Counts(by_factor, math.nan)
-        log_term = sum_of(log_terms)
-        if self._dtype == np.float64:
-            return Counts(by_factor, log_term)
-        log_term += lost_in_cast(log_term, by_factor, factors, self._dtype)
-        return Counts({self._names[n]: by_factor[self._names[n]] for n in asked}, log_term)
+        return by_factor, sum_of(log_terms) if log else math.nan
 
     def _sums(self, Z: AnyArray, taken: Collection[int], log: bool) -> tuple[Array, Array, list[float]]:
         """Sums over all cells for the columns of the outer modes and for every inner position, with log terms."""

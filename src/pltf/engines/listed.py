@@ -6,8 +6,8 @@ import itertools
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import Any, Self
+from functools import cached_property, lru_cache, partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pltf.data.cell_index import Coords
 from pltf.data.numeric import read_only
 from pltf.engines._numba import cp_counts, cp_exposure
-from pltf.engines.base import Counts, lost_in_cast, sum_of
+from pltf.engines.base import Counting, sum_of
 from pltf.engines.chain import Chain, Layout, plan_chain
 from pltf.engines.contraction import AnyArray
 from pltf.engines.cp import CpFactors
@@ -28,7 +28,6 @@ from pltf.engines.interpreted import (
     RATIOS,
     TO_FACTOR,
     TO_T_IN,
-    Splits,
     run,
     splits,
     tables_of,
@@ -36,6 +35,7 @@ from pltf.engines.interpreted import (
 from pltf.engines.kernels.allocation import chain_allocation, cp_allocation, split_rows
 from pltf.engines.kernels.draws import Stream, stream
 from pltf.engines.lists import MOST_CHUNKS, CellList, SortedList, WholeList, chunks_of
+from pltf.engines.over_lists import Key, OverLists
 from pltf.engines.plan import PRIVATE_BYTES
 from pltf.engines.ways import WORTH_COMPILING, Task
 from pltf.gamma import Array
@@ -44,10 +44,8 @@ from pltf.threads import keep_freed_memory, ordered_map
 
 LARGEST_ROW = np.iinfo(np.int32).max
 
-Key = tuple[int, ...] | None  # of random numbers; None: expected counts
 
-
-class ListedEngine:
+class ListedEngine(Counting, OverLists):
     """Sums over one list of cells of a tensor or of a part of a tensor."""
 
     def __init__(self, task: Task, cells: CellList, threads: int) -> None:
@@ -56,23 +54,10 @@ class ListedEngine:
         self._passes = (CpPasses if task.is_cp else ChainPasses)(task, cells, threads)
         keep_freed_memory()
 
-    @np.errstate(invalid="ignore")  # a zero rate with a positive count gives NaN; log_term is then -inf
-    def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
-        return self._summed(factors, wanted, log)
-
-    @np.errstate(invalid="ignore")
-    def allocate(self, factors: Mapping[str, Array], wanted: Collection[str] | None, key: tuple[int, ...]) -> Counts:
-        return self._summed(factors, wanted, log=True, key=key)
-
-    def _summed(
-        self, factors: Mapping[str, Array], wanted: Collection[str] | None, log: bool, key: Key = None
-    ) -> Counts:
-        names = [name for name in self.names if wanted is None or name in wanted]
-        every = log and self._dtype == np.float32  # the correction for rounding needs the counts of all factors
-        arrays = [factors[name] for name in self.names]
-        sums, log_term = self._passes.counts(arrays, self.names if every else names, log, key)
-        lost = lost_in_cast(log_term, sums, factors, self._dtype, self._threads) if log else 0.0
-        return Counts({name: sums[name] for name in names}, log_term + lost)
+    def _passed(
+        self, factors: Mapping[str, Array], names: Sequence[str], log: bool, key: Key
+    ) -> tuple[dict[str, Array], float]:
+        return self._passes.counts([factors[name] for name in self.names], names, log, key)
 
     @property
     def together(self) -> tuple[frozenset[str], ...]:
@@ -80,13 +65,6 @@ class ListedEngine:
 
     def exposure(self, factors: Mapping[str, Array], of: str) -> Array:
         return self._passes.exposure([factors[name] for name in self.names], of)
-
-    def total(self, factors: Mapping[str, Array]) -> float:
-        of = self.names[-1]
-        return float((factors[of] * self.exposure(factors, of)).sum())
-
-    def fresh(self) -> Self:
-        return self  # it has no cache
 
 
 # -- CP: one fused kernel -----------------------------------------------------------------------
@@ -126,8 +104,8 @@ class CpPasses:
             to_others = any(self._factors.names[mode] in names for mode in one.short)
             if not (to_own or to_others or number == logs):
                 continue
-            streams, wanted = _streams(key, number, len(one.chunks)), (to_own, to_others, number == logs)
-            own, others, terms = self._one_pass(one, one.stacked(rows, self._dtype), wanted, streams)
+            of_pass, wanted = None if key is None else (*key, number), (to_own, to_others, number == logs)
+            own, others, terms = self._one_pass(one, one.stacked(rows, self._dtype), wanted, of_pass)
             sums |= {one.owner: own, **one.split(others)}
             log_terms += terms if number == logs else []
         parts = {self._factors.names[mode]: self._factors.as_factor(part, mode) for mode, part in sums.items()}
@@ -139,22 +117,22 @@ class CpPasses:
         return tuple(frozenset(names[mode] for mode in (one.owner, *one.short)) for one in self._passes)
 
     def _one_pass(
-        self, one: _CpPass, Z: AnyArray, wanted: tuple[bool, bool, bool], streams: Sequence[Stream | None]
+        self, one: _CpPass, Z: AnyArray, wanted: tuple[bool, bool, bool], key: Key
     ) -> tuple[Array, Array, list[float]]:
         """Sums of the rows owned by chunks, private sums of chunks, and log terms, as wanted."""
         own, others = np.zeros((one.size, Z.shape[1])), np.zeros((one.n_private, Z.shape[1]))
 
-        def one_chunk(numbered: tuple[Stream | None, tuple[int, int]]) -> tuple[Array, float]:
-            stream, chunk = numbered
+        def one_chunk(numbered: tuple[int, tuple[int, int]]) -> tuple[Array, float]:
+            number, chunk = numbered
             private = np.zeros(others.shape)  # float64: millions of cells may contribute to one row
             head = one.rows, one.x, Z, own, private, len(one.short), *wanted, self._links
-            if stream is None:
+            chance = _stream(key, number)
+            if chance is None:
                 return private, cp_counts(*head, *chunk)
-            return private, cp_allocation(*head, stream, *chunk)
+            return private, cp_allocation(*head, chance, *chunk)
 
         log_terms = []
-        chunks = list(zip(streams, one.chunks, strict=True))
-        for private, log_term in ordered_map(one_chunk, chunks, self._threads):
+        for private, log_term in ordered_map(one_chunk, list(enumerate(one.chunks)), self._threads):
             others += private
             log_terms.append(log_term)
         return own, others, log_terms
@@ -247,12 +225,9 @@ class ChainPasses:
             mine, logged = wanted & one.gives, number == logs
             if not (mine or logged):
                 continue
-            if key is None:
-                found, term = one.run(arrays, mine, self._ratios, self._threads, logged)
-                sums |= {n: sums * arrays[n] for n, sums in found.items()}
-            else:
-                found, term = one.allocate(arrays, mine, self._ratios, self._threads, logged, (*key, number))
-                sums |= found
+            of_pass = None if key is None else (*key, number)
+            found, term = one.run(arrays, mine, self._ratios, self._threads, logged, of_pass)
+            sums |= found
             log_term = term if logged else log_term
         return {name: sums[n] for n, name in enumerate(self._names) if n in wanted}, log_term
 
@@ -282,68 +257,37 @@ class _ChainPass:
         return {*self.own, *self.private}
 
     def run(
-        self, factors: Sequence[AnyArray], wanted: set[int], what: int, threads: int, log: bool = False
-    ) -> tuple[dict[int, Array], float]:
-        """Delta of the wanted factors, and the log term or NaN."""
-        nowhere = [np.empty(0)] * len(self.cells.chunks)
-        sums, log_term = self._flat_sums(self._kernel(), factors, wanted, what, threads, log, nowhere)
-        return {n: self.layouts[n].unflat(sums[n]) for n in wanted}, log_term
-
-    def allocate(
-        self, factors: Sequence[AnyArray], wanted: set[int], what: int, threads: int, log: bool, key: tuple[int, ...]
-    ) -> tuple[dict[int, Array], float]:
-        """Sampled counts of the wanted factors, and the log term or NaN."""
-        count = len(self.cells.chunks)
-        kernel = partial(chain_allocation, self._tables, self._splits)
-        streams = [stream((*key, number)) for number in range(count)]
-        sums, log_term = self._flat_sums(kernel, factors, wanted, what, threads, log, streams)
-        chance = {n: stream((*key, count + n)) for n in wanted}
-        return {n: split_counts(self.layouts[n], sums[n], factors[n], chance[n]) for n in wanted}, log_term
-
-    def _flat_sums(
         self,
-        kernel: Callable[..., float],
         factors: Sequence[AnyArray],
         wanted: set[int],
         what: int,
         threads: int,
-        log: bool,
-        for_chunks: Sequence[NDArray[Any]],
+        log: bool = False,
+        key: Key = None,
     ) -> tuple[dict[int, Array], float]:
-        """Sums of the wanted factors in kernel layout, and the log term or NaN; each chunk has its own array."""
+        """Sums of the wanted factors as in :func:`as_factor`, and the log term or NaN."""
+        kernel = kernel_of(self.chain, self.sizes, self.cells.rows.shape[1], draws=key is not None)
         held = FlatSums(self.chain, self.layouts, self.own, factors, wanted, what)
         x = read_only(np.empty(0, held.F.dtype)) if self.cells.x is None else self.cells.x
 
-        def one_chunk(numbered: tuple[NDArray[Any], tuple[int, int]]) -> tuple[Array, float]:
-            array, chunk = numbered
+        def one_chunk(numbered: tuple[int, tuple[int, int]]) -> tuple[Array, float]:
+            number, chunk = numbered
             private = held.private()
-            return private, held.call(kernel, self.cells.rows, x, log, private, array, *chunk)
+            return private, held.call(kernel, self.cells.rows, x, log, private, _stream(key, number), *chunk)
 
         log_terms, others = [], held.private()
-        chunks = list(zip(for_chunks, self.cells.chunks, strict=True))
-        for private, log_term in ordered_map(one_chunk, chunks, threads):
+        for private, log_term in ordered_map(one_chunk, list(enumerate(self.cells.chunks)), threads):
             others += private
             log_terms.append(log_term)
-        return held.found(others), sum_of(log_terms) if log else math.nan
+        chance = {n: _stream(key, len(self.cells.chunks) + n) for n in wanted}
+        flat = held.found(others)
+        found = {n: as_factor(self.layouts[n], flat[n], factors[n], what, chance[n]) for n in wanted}
+        return found, sum_of(log_terms) if log else math.nan
 
     @cached_property
     def layouts(self) -> list[Layout]:
         """Kernel layouts of the factors."""
         return layouts_of(self.chain, self.sizes)
-
-    def _kernel(self) -> Callable[..., float]:
-        """A kernel generated for this chain if the list is long enough to be worth compiling it."""
-        if self.cells.rows.shape[1] >= WORTH_COMPILING:
-            return written(self.chain, self.sizes)
-        return partial(run, self._tables)
-
-    @cached_property
-    def _tables(self) -> tuple[Any, ...]:
-        return tables_of(self.chain, self.sizes)
-
-    @cached_property
-    def _splits(self) -> Splits:
-        return splits(self.chain, self.sizes)
 
 
 def layouts_of(chain: Chain, sizes: Mapping[str, int]) -> list[Layout]:
@@ -351,17 +295,32 @@ def layouts_of(chain: Chain, sizes: Mapping[str, int]) -> list[Layout]:
     return [Layout(chain.equation, n, chain.latent, sizes) for n in range(len(chain.equation.factors))]
 
 
-def split_counts(layout: Layout, sums: Array, factor: AnyArray, chance: Stream) -> Array:
-    """Sampled counts of a factor from flat sums, which are split at random over indices that no other factor has."""
+def as_factor(layout: Layout, sums: Array, factor: AnyArray, what: int, chance: Stream | None) -> Array:
+    """Flat sums shaped like their factor: exposures, or counts, which are expected or sampled.
+
+    Sampled counts are split at random over indices that no other factor has.
+    """
+    if chance is None:
+        return layout.unflat(sums) if what == ONES else layout.unflat(sums) * factor
     weights = layout.rows(factor)
     drawn = np.zeros(weights.shape)
     split_rows(chance, sums, weights, drawn)
     return layout.from_rows(drawn)
 
 
-def written(chain: Chain, sizes: Mapping[str, int]) -> Callable[..., float]:
-    """The kernel generated for a chain."""
-    return partial(compiled(chain), np.array([sizes[index] for index in chain.indices], dtype=np.int64))
+def kernel_of(chain: Chain, sizes: Mapping[str, int], cells: int, *, draws: bool) -> Callable[..., float]:
+    """The kernel of a chain: for draws, generated for it if there are enough cells, or the general one."""
+    return _kernel_of(chain, tuple(sizes.items()), cells >= WORTH_COMPILING, draws)
+
+
+@lru_cache(maxsize=64)
+def _kernel_of(chain: Chain, known: tuple[tuple[str, int], ...], many: bool, draws: bool) -> Callable[..., float]:
+    sizes = dict(known)
+    if draws:
+        return partial(chain_allocation, tables_of(chain, sizes), splits(chain, sizes))
+    if many:
+        return partial(compiled(chain), np.array([sizes[index] for index in chain.indices], dtype=np.int64))
+    return partial(run, tables_of(chain, sizes))
 
 
 class FlatSums:
@@ -401,11 +360,12 @@ class FlatSums:
         x: AnyArray,
         log: bool,
         private: Array,
-        array: NDArray[Any],
+        array: NDArray[Any] | None,
         start: int,
         stop: int,
     ) -> float:
-        """Add cells [start, stop); returns the log term or NaN. ``array`` is an extra argument: a random stream."""
+        """Add cells [start, stop); returns the log term or NaN. ``array`` is a random stream, or takes the rates."""
+        array = np.empty(0) if array is None else array
         head = (rows, x, self._what, log, self._todo, self.F, self._F_at, self._own, private)
         return kernel(*head, self._sums_at, self._owned, array, start, stop)
 
@@ -442,9 +402,9 @@ def _pass_with_log(passes: Sequence[frozenset[str]], names: Sequence[str], log: 
     return next((n for n, held in enumerate(passes) if key is not None and held.intersection(names)), 0)
 
 
-def _streams(key: Key, number: int, count: int) -> list[Stream | None]:
-    """A random stream for every chunk of a pass, if there is a key."""
-    return [None if key is None else stream((*key, number, chunk)) for chunk in range(count)]
+def _stream(key: Key, number: int) -> Stream | None:
+    """The random stream with a number, if there is a key."""
+    return None if key is None else stream((*key, number))
 
 
 def _starts(sizes: Sequence[int]) -> NDArray[np.int64]:

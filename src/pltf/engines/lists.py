@@ -62,8 +62,8 @@ def shared(seen: Observation, key: tuple[Any, ...], make: Callable[[], T]) -> T:
         return found
 
 
-class Cells(Protocol):
-    """Cells from which an engine makes its own lists."""
+class CellSource(Protocol):
+    """Cells from which engines make their own lists."""
 
     def once(self, key: tuple[Any, ...], make: Callable[[WholeList], T]) -> T:
         """An object derived from the list in data order."""
@@ -99,9 +99,14 @@ class SortedList:
 
 def chunks_of(own: Coords) -> list[tuple[int, int]]:
     """Chunks of a list, cut where the sorted positions change; they depend only on the list."""
-    ends = [own.size * n // MOST_CHUNKS for n in range(1, MOST_CHUNKS)]
+    return [(a, b) for a, b in cut_apart(own, MOST_CHUNKS) if a < b] or [(0, 0)]
+
+
+def cut_apart(own: Coords, pieces: int) -> list[tuple[int, int]]:
+    """Cut sorted positions into pieces of about the same length that share no position; some may be empty."""
+    ends = [own.size * n // pieces for n in range(1, pieces)]
     ends = [int(np.searchsorted(own, own[end], side="left")) for end in ends if end < own.size]
-    return [(a, b) for a, b in itertools.pairwise([0, *ends, own.size]) if a < b] or [(0, 0)]
+    return list(itertools.pairwise([0, *ends, own.size]))
 
 
 def _cells(seen: Observation, role: str, dtype: np.dtype[Any]) -> tuple[Coords, AnyArray | None]:

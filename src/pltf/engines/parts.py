@@ -30,10 +30,10 @@ import math
 import threading
 import uuid
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, partial
-from itertools import accumulate, pairwise
+from functools import cached_property
+from itertools import accumulate
 from operator import add, iadd
 from typing import Any
 
@@ -46,15 +46,17 @@ from pltf.data.part_files import Part
 from pltf.data.stored import StoredObservation
 from pltf.devices import Site
 from pltf.engines._numba import cp_counts, cp_exposure
-from pltf.engines.base import Counts, Number, lost_in_cast, sum_of
+from pltf.engines.base import Counting, Number, sum_of
 from pltf.engines.chain import Chain, Layout, plan_chain
 from pltf.engines.contraction import AnyArray
 from pltf.engines.cp import CpFactors
-from pltf.engines.interpreted import LINKS, ONES, RATIOS, run, splits, tables_of
-from pltf.engines.kernels.allocation import chain_allocation, cp_allocation
+from pltf.engines.interpreted import LINKS, ONES, RATIOS
+from pltf.engines.kernels.allocation import cp_allocation
 from pltf.engines.kernels.draws import Stream, stream
-from pltf.engines.listed import LARGEST_ROW, FlatSums, layouts_of, split_counts, written
-from pltf.engines.ways import PIECES, WORTH_COMPILING, Task
+from pltf.engines.listed import LARGEST_ROW, FlatSums, as_factor, kernel_of, layouts_of
+from pltf.engines.lists import cut_apart
+from pltf.engines.over_lists import Key, OverLists
+from pltf.engines.ways import PIECES, Task
 from pltf.gamma import Array
 from pltf.threads import keep_freed_memory, ordered_map
 
@@ -113,6 +115,10 @@ class Spec:
     def precision(self, ask: Ask) -> np.dtype[Any]:
         """The type to which kernels round the factors."""
         return self.task.dtype if ask.what == COUNTS else np.dtype(np.float64)
+
+    def use(self, ask: Ask) -> int:
+        """How the kernel of a chain uses the rate of a cell."""
+        return ONES if ask.what == EXPOSURE else LINKS if self.task.links else RATIOS
 
     def rows(self, name: str, span: Span) -> tuple[slice, ...]:
         """The entries of a factor at some positions of the owned mode, or all entries of a factor without it."""
@@ -187,7 +193,7 @@ def spec_of(task: Task, stored: StoredObservation, site: Site | None = None) -> 
 # -- the tree -----------------------------------------------------------------------------------
 
 
-class Tree:
+class SumTree:
     """Adds nodes that arrive in any order, each as soon as its sibling has arrived."""
 
     def __init__(self, leaves: int, in_place: bool) -> None:
@@ -213,7 +219,7 @@ class Tree:
 
 def combined(spec: Spec, runs: Iterable[RunSums]) -> Sums:
     """Sums of all parts from those of runs, in any order, which contain each part once."""
-    tree, own, private = Tree(spec.n_pieces, in_place=False), dict[str, Array](), dict[str, Any]()
+    tree, own, private = SumTree(spec.n_pieces, in_place=False), dict[str, Array](), dict[str, Any]()
     for one in runs:
         for (level, k), node in one.nodes.items():
             tree.add(level, k, node)
@@ -252,7 +258,7 @@ def sums_of_run(
 
         return sums_on_device(spec, ask, parts, span, factors)
     kernel = (_CpKernel if spec.task.is_cp else _ChainKernel)(spec, ask, span, factors)
-    tree = Tree(spec.n_pieces, in_place=True)
+    tree = SumTree(spec.n_pieces, in_place=True)
     opened = [_Opened(part, spec.pieces) for part in parts]
     pieces = [(n, piece) for n in range(len(parts)) for piece in range(spec.pieces)]
     lead = 1 + threads // spec.pieces
@@ -269,7 +275,7 @@ def sums_of_run(
             terms = [
                 kernel.call(rows, values, private, chance, count)
                 for rows, values, count in _blocks(
-                    spec, ask, kernel, parts[n], columns, x, _cut(own, spec.pieces)[piece]
+                    spec, ask, kernel, parts[n], columns, x, cut_apart(own, spec.pieces)[piece]
                 )
             ]
         return Node(private, sum_of(terms) if ask.log else math.nan)
@@ -299,13 +305,6 @@ class _Opened:
             self._left -= 1
             if not self._left:
                 self._loaded = None
-
-
-def _cut(own: NDArray[np.int32], pieces: int) -> list[tuple[int, int]]:
-    """Rows of each piece; pieces share no position of the owned mode, so some may be empty."""
-    ends = [own.size * n // pieces for n in range(1, pieces)]
-    ends = [int(np.searchsorted(own, own[end], side="left")) for end in ends]
-    return list(pairwise([0, *ends, own.size]))
 
 
 def _blocks(
@@ -357,7 +356,7 @@ class _CpKernel:
         modes = [spec.owner, *(mode for mode in range(len(task.shape)) if mode != spec.owner)]
         self._names = [turn.names[mode] for mode in modes]
         rows = turn.rows(factors)
-        self.dtype: np.dtype[Any] = np.dtype(np.float64) if ask.what == EXPOSURE else task.dtype
+        self.dtype = spec.precision(ask)
         self._Z = np.ascontiguousarray(np.concatenate([rows[mode] for mode in modes], dtype=self.dtype))
         self._first: list[int] = [0, *accumulate(rows[mode].shape[0] for mode in modes)]
         self.row_type: np.dtype[Any] = np.dtype(np.int32 if self._first[-1] <= LARGEST_ROW else np.int64)
@@ -422,25 +421,24 @@ class _ChainKernel:
 
     def __init__(self, spec: Spec, ask: Ask, span: Span, factors: Mapping[str, Array]) -> None:
         self._ask, chain, sizes = ask, spec.chain, spec.sizes(span)
-        self.dtype: np.dtype[Any] = np.dtype(np.float64) if ask.what == EXPOSURE else spec.task.dtype
+        self.dtype = spec.precision(ask)
         self.row_type: np.dtype[Any] = np.dtype(np.int32)
         self.order = [(mode, np.int32(-span[0] if mode == spec.owner else 0)) for mode in chain.modes]
-        what = ONES if ask.what == EXPOSURE else LINKS if spec.task.links else RATIOS
         arrays = [factors[name].astype(self.dtype, copy=False) for name in spec.names]
         self._layouts = layouts_of(chain, sizes)
         owned = [spec.names.index(name) for name in spec.owned]
         wanted = [spec.names.index(name) for name in ask.wanted]
-        self._held = FlatSums(chain, self._layouts, owned, arrays, wanted, what)
+        self._held = FlatSums(chain, self._layouts, owned, arrays, wanted, spec.use(ask))
         self._found = {spec.names[n]: n for n in wanted}
         self._owned = spec.owned
-        self._kernel = _compiled(spec, ask, chain, sizes)
+        cells = max(spec.task.facts.positive, spec.task.facts.listed)
+        self._kernel = kernel_of(chain, sizes, cells, draws=ask.key is not None)
 
     def private(self) -> Array:
         return self._held.private()
 
     def call(self, rows: Coords, x: AnyArray, private: Array, chance: Stream | None, stop: int) -> float:
-        room: NDArray[Any] = np.empty(0) if chance is None else chance
-        return self._held.call(self._kernel, read_only(rows), read_only(x), self._ask.log, private, room, 0, stop)
+        return self._held.call(self._kernel, read_only(rows), read_only(x), self._ask.log, private, chance, 0, stop)
 
     def own(self) -> dict[str, Array]:
         mine = {name: n for name, n in self._found.items() if name in self._owned}
@@ -452,40 +450,15 @@ class _ChainKernel:
         return {name: (self._held.place(n), self._layouts[n].shape) for name, n in others.items()}
 
 
-def _compiled(spec: Spec, ask: Ask, chain: Chain, sizes: Mapping[str, int]) -> Callable[..., float]:
-    """The kernel of a chain: for draws, generated for it if there are enough cells, or the general one."""
-    known = tuple(sizes.items())
-    if ask.key is not None:
-        return partial(chain_allocation, _tables(chain, known), _splits(chain, known))
-    if max(spec.task.facts.positive, spec.task.facts.listed) >= WORTH_COMPILING:
-        return written(chain, sizes)
-    return partial(run, _tables(chain, known))
-
-
-@lru_cache(maxsize=64)
-def _tables(chain: Chain, sizes: tuple[tuple[str, int], ...]) -> tuple[Any, ...]:
-    return tables_of(chain, dict(sizes))
-
-
-@lru_cache(maxsize=64)
-def _splits(chain: Chain, sizes: tuple[tuple[str, int], ...]) -> Any:
-    return splits(chain, dict(sizes))
-
-
 def _finished_chain(spec: Spec, ask: Ask, sums: Sums, factors: Mapping[str, Array]) -> dict[str, Array]:
-    """Turn Delta into counts; drawn counts are also split over indices that only one factor has."""
+    """The sums of a chain, shaped like their factors."""
     found = {}
     for name in ask.wanted:
         n = spec.names.index(name)
         layout = Layout(spec.task.equation, n, spec.chain.latent, spec.task.sizes)
-        flat = sums.by_factor[name].reshape(-1)
-        if ask.key is not None:
-            factor = factors[name].astype(spec.task.dtype, copy=False)
-            found[name] = split_counts(layout, flat, factor, stream((*ask.key, spec.n_pieces + n)))
-        elif ask.what == COUNTS:
-            found[name] = layout.unflat(flat) * factors[name].astype(spec.task.dtype, copy=False)
-        else:
-            found[name] = layout.unflat(flat)
+        factor = factors[name].astype(spec.precision(ask), copy=False)
+        chance = None if ask.key is None else stream((*ask.key, spec.n_pieces + n))
+        found[name] = as_factor(layout, sums.by_factor[name].reshape(-1), factor, spec.use(ask), chance)
     return found
 
 
@@ -505,38 +478,22 @@ def _drop(known_by: str) -> None:
     kept.forget(known_by)
 
 
-class PartsEngine:
+class PartsEngine(Counting, OverLists):
     """Sums over the parts of stored cells, on the threads or the device of one process."""
 
     def __init__(self, task: Task, stored: StoredObservation, threads: int, site: Site | None = None) -> None:
         self._spec, self._parts, self._threads = spec_of(task, stored, site), stored.parts, threads
-        self.names = self._spec.names
+        self.names, self._dtype = self._spec.names, task.dtype
         keep_freed_memory()
         if self._spec.site is not None:
             weakref.finalize(self, _drop, self._spec.known_by).atexit = False
 
-    def counts(self, factors: Mapping[str, Array], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
-        return self._counted(factors, wanted, log)
-
-    def allocate(self, factors: Mapping[str, Array], wanted: Collection[str] | None, key: tuple[int, ...]) -> Counts:
-        return self._counted(factors, wanted, log=True, key=key)
-
-    @np.errstate(invalid="ignore")  # a zero rate under a count makes NaN; log_term is -inf and says so
-    def _counted(
-        self,
-        factors: Mapping[str, Array],
-        wanted: Collection[str] | None,
-        log: bool,
-        key: tuple[int, ...] | None = None,
-    ) -> Counts:
-        names = tuple(name for name in self.names if wanted is None or name in wanted)
-        dtype = self._spec.task.dtype
-        every = log and dtype == np.float32  # the correction for rounding needs the counts of all factors
-        ask = Ask(COUNTS, self.names if every else names, log, key)
+    def _passed(
+        self, factors: Mapping[str, Array], names: Sequence[str], log: bool, key: Key
+    ) -> tuple[dict[str, Array], Number]:
+        ask = Ask(COUNTS, tuple(names), log, key)
         sums = self._sums(ask, factors)
-        found = self._spec.finished(ask, sums, factors)
-        lost = lost_in_cast(sums.log_term, found, factors, dtype, self._threads) if log else 0.0
-        return Counts({name: found[name] for name in names}, sums.log_term + lost)
+        return self._spec.finished(ask, sums, factors), sums.log_term
 
     @property
     def together(self) -> tuple[frozenset[str], ...]:
@@ -557,10 +514,3 @@ class PartsEngine:
         whole = (0, self._spec.size)
         cut = self._spec.cut(factors, whole)
         return combined(self._spec, [sums_of_run(self._spec, ask, self._parts, whole, cut, self._threads)])
-
-    def total(self, factors: Mapping[str, Array]) -> float:
-        of = self.names[-1]
-        return float((factors[of] * self.exposure(factors, of)).sum())
-
-    def fresh(self) -> PartsEngine:
-        return self  # it has no state

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -34,6 +33,7 @@ from pltf.engines.ways import (
     counts_ways,
     exposure_ways,
 )
+from pltf.memory import memory_there_is
 from pltf.notation import Equation, Model
 
 BLOCK_BYTES = 16 << 20  # budget for the temporaries of one block
@@ -599,7 +599,7 @@ def plan_tensor(
     counts, exposures = counts_ways(task), exposure_ways(task)
     if pinned is not None and pinned[0] in counts and pinned[1] in exposures:
         return TensorPlan(task, counts[pinned[0]], exposures[pinned[1]])
-    memory = physical_memory() if device is None else device.memory()[1]
+    memory = memory_there_is()[0] if device is None else device.memory()[1]
     return TensorPlan(task, *choose(task, engine, SHARE_OF_MEMORY * memory))
 
 
@@ -612,13 +612,6 @@ def plan_equation(
 ) -> EquationPlan:
     """Plan the sums over one observed tensor."""
     return EquationPlan(equation, dict(sizes), data_dtype, masked, dtype, plan_tree(equation, sizes))
-
-
-def physical_memory() -> float:
-    """Memory of this machine in bytes; infinite if it is unknown."""
-    if not hasattr(os, "sysconf"):
-        return float("inf")
-    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 def human(amount: float, unit: str) -> str:

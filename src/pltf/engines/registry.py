@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from pltf.engines.lists import CellList, as_dense, untouched
 from pltf.engines.on_cluster import ClusterEngine
 from pltf.engines.parts import PartsEngine
 from pltf.engines.plan import Plan, TensorPlan
-from pltf.engines.sum import Part, SumEngine
+from pltf.engines.sum import SumEngine, Summand
 from pltf.engines.ways import CLOSED_FORM, DENSE, HOLES, LISTED, MASK, OBSERVED, STORED, Facts
 from pltf.errors import EngineError, py
 
@@ -65,7 +66,7 @@ def build(plan: Plan, seen: Mapping[str, Observation]) -> Engine:
     where = plan.device or plan.threads
     site = None if plan.site is None else replace(plan.site, room=plan.room)
     engines = [tensor_engine(e, seen[e.name], where, plan.cluster, site) for e in plan.equations]
-    return engines[0] if len(engines) == 1 else SumEngine([Part(engine) for engine in engines])
+    return engines[0] if len(engines) == 1 else SumEngine([Summand(engine) for engine in engines])
 
 
 def tensor_engine(
@@ -86,16 +87,16 @@ def tensor_engine(
 
 def _with_exposures(counted: Engine, plan: TensorPlan, seen: Observation, where: Where) -> Engine:
     """The counts of an engine, with exposures that are computed in another way."""
-    parts, observed = [Part(counted, exposure=0)], None
+    parts, observed = [Summand(counted, exposure=0)], None
     if plan.exposure.name in (CLOSED_FORM, HOLES):
-        parts.append(Part(ClosedForm(plan.equation, plan.task.sizes), counts=False))
+        parts.append(Summand(ClosedForm(plan.equation, plan.task.sizes), counts=False))
     if plan.exposure.name == HOLES:
-        parts.append(Part(_listed(plan, seen, "holes", where), counts=False, exposure=-1))
+        parts.append(Summand(_listed(plan, seen, "holes", where), counts=False, exposure=-1))
         observed = _Observed(plan, seen, where)
     if plan.exposure.name == MASK:
-        parts.append(Part(_array(plan, seen, where, values=False), counts=False))
+        parts.append(Summand(_array(plan, seen, where, values=False), counts=False))
     if plan.exposure.name == OBSERVED:
-        parts.append(Part(_listed(plan, seen, _observed_role(plan, seen), where), counts=False))
+        parts.append(Summand(_listed(plan, seen, _observed_role(plan, seen), where), counts=False))
     return SumEngine(parts, observed)
 
 
@@ -111,7 +112,7 @@ def _over_store(
     head = plan.task, seen, where
     engine = PartsEngine(*head, site) if cluster is None else ClusterEngine(*head, cluster, site)
     if plan.exposure.name == OBSERVED:
-        return SumEngine([Part(engine, exposure=0), Part(engine, counts=False)])
+        return SumEngine([Summand(engine, exposure=0), Summand(engine, counts=False)])
     return _with_exposures(engine, plan, seen, where)
 
 
@@ -152,6 +153,11 @@ class _Observed:
 
     def engine(self) -> Engine | None:
         """Visits the mask of an array, or a list cell by cell; None if the list would be too long."""
+        return None if self._built is None else self._built.fresh()
+
+    @cached_property
+    def _built(self) -> Engine | None:
+        """Built once for all copies of an engine: recorded iterations on a GPU make a new copy each time."""
         if isinstance(self.seen, DenseObservation):
             return _array(self.plan, self.seen, self.where, values=False)
         if self.plan.task.facts.cells > MOST_CELLS:

@@ -25,7 +25,7 @@ CANCELLED = 1e-9  # relative size below which a difference has lost its precisio
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class Summand:
     """An engine and its contributions to a sum."""
 
     engine: Engine
@@ -50,7 +50,7 @@ class SumEngine:
     form, ``observed`` is used if the difference loses too much precision.
     """
 
-    def __init__(self, parts: Sequence[Part], observed: Observed | None = None) -> None:
+    def __init__(self, parts: Sequence[Summand], observed: Observed | None = None) -> None:
         self._parts, self._observed = tuple(parts), observed
         self.names = tuple(dict.fromkeys(name for part in parts for name in part.engine.names))
         self._exact: Engine | None = None

@@ -111,5 +111,5 @@ def direction(algebra: Algebra[Any], trail: Trail, weight: Factors) -> Factors |
 
     One pass computes all inner products; the two loops of L-BFGS then only work on coefficients.
     """
-    rows = algebra.stack([*(s for s, _ in trail.pairs), *(y for _, y in trail.pairs), trail.residual])
+    rows = [*(s for s, _ in trail.pairs), *(y for _, y in trail.pairs), trail.residual]
     return algebra.quasi_newton(rows, weight, LONGEST)

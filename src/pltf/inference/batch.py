@@ -11,9 +11,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
-from pltf.engines.base import Counts
 from pltf.errors import PltfError
 from pltf.inference.accelerate import GROWTH, LIMIT, NOISE, REFUSALS, REMEMBERED, SHORTER, direction, longer, unchanged
 from pltf.inference.algebra import Algebra, Factors, Groups
@@ -22,7 +21,7 @@ from pltf.inference.algebra.lanes import LaneArrays
 from pltf.inference.progress import SweepProgress
 from pltf.inference.run import INTERRUPTED, ZERO_RATE, Row, Run, Stop, at_limit, converged, no_rise
 from pltf.inference.state import Method, Pace, Problem, State, Trail
-from pltf.inference.vb import VB, Posteriors, completed, with_means
+from pltf.inference.vb import VB, Posteriors, completed, state_of
 
 # Kernels over more leave little of a GPU idle. Of all lanes together:
 MOST_CELLS = 1 << 22
@@ -31,19 +30,6 @@ CELL_BYTES, ENTRY_BYTES = 64, 512  # at most, with temporaries
 
 IDLE = (False, False, 1.0, 1.0)  # controls of a lane that is not used
 PLAIN, STRETCHED, WATCHED, MOVED = "plain", "stretched", "watched", "moved"  # iterations, as in accelerate.py
-
-
-class Whole(NamedTuple):
-    """All that is known of a restart, or of all lanes: arrays."""
-
-    E: Factors
-    L: Factors
-    C: Factors
-    D: Factors
-    counts: Factors
-    means: Mapping[str, Any]  # learned ones, of priors
-    log_term: Any
-    trail: Trail | None  # with as many pairs as there can be; those that are missing are zero
 
 
 @dataclass
@@ -110,7 +96,7 @@ class Lane:
         return True
 
 
-class Batch:
+class RestartBatch:
     """A problem with so many lanes."""
 
     def __init__(self, problem: Problem, lanes: int) -> None:
@@ -128,12 +114,12 @@ class Batch:
         self._arrays = LaneArrays(device, lanes, len(IDLE), partial(_step, together))
 
     @staticmethod
-    def of(problem: Problem, method: Method, lanes: int) -> Batch | None:
+    def of(problem: Problem, method: Method, lanes: int) -> RestartBatch | None:
         """The batch of a problem with so many lanes, made once; None where one would not work or pay."""
         if lanes < 2 or method is not VB or problem.recordings is None or not _takes(problem, lanes):
             return None
         known = problem.recordings.batches
-        batch: Batch = known.get(lanes) or known.setdefault(lanes, Batch(problem, lanes))
+        batch: RestartBatch = known.get(lanes) or known.setdefault(lanes, RestartBatch(problem, lanes))
         return batch
 
     def run(
@@ -141,7 +127,7 @@ class Batch:
     ) -> list[Run]:
         """What :func:`pltf.inference.run.run` gives for each, up to rounding."""
         began, lanes = time.perf_counter(), [self._lane(*one) for one in zip(begins, restarts, strict=True)]
-        self._arrays.load([self._whole(one.state if isinstance(one, Run) else one) for one in begins])
+        self._arrays.load([self._posteriors(one.state if isinstance(one, Run) else one) for one in begins])
         taken = [False] * self._lanes
         while any(lane.ended is None for lane in lanes):
             if stop.interrupted is not None and stop.interrupted():
@@ -155,9 +141,9 @@ class Batch:
             if progress is not None:
                 most = max(len(lane.trace) for lane in lanes)
                 progress.together(most, VB.objective, max(lane.objective for lane in lanes))
-        wholes = self._arrays.fetched(taken)
+        reached = self._arrays.fetched(taken)
         seconds = time.perf_counter() - began
-        return [self._run(lane, whole, seconds) for lane, whole in zip(lanes, wholes, strict=False)]
+        return [self._run(lane, one, seconds) for lane, one in zip(lanes, reached, strict=False)]
 
     def best(self, start: Callable[[int], State], stop: Stop, *, shown: bool = False) -> tuple[Run, tuple[Row, ...]]:
         """What :func:`pltf.inference.run.best_of` gives for as many restarts as there are lanes."""
@@ -182,15 +168,14 @@ class Batch:
         given = state.objective, trace, before, seconds, bool(state.C), accelerated
         return Lane(restart, *given, pace.eta, pace.refused, pace.trail is not None)
 
-    def _run(self, lane: Lane, whole: Whole, seconds: float) -> Run:
+    def _run(self, lane: Lane, reached: Posteriors, seconds: float) -> Run:
         assert lane.ended is not None
-        pace = Pace(lane.eta, lane.refused, whole.trail if lane.trail else None)
-        counts = Counts(whole.counts, float(whole.log_term))
-        means = {a: prior_value(mean, self._alone.learns[a]) for a, mean in whole.means.items()}
-        priors = with_means(self._alone.priors, means)
+        means = {a: prior_value(mean, self._alone.learns[a]) for a, mean in reached.means.items()}
         held = {a: self._alone.algebra.get(z) for a, z in self._alone.fixed.items()}
-        E, L = ({a: held[a] if a in held else part[a] for a in self._alone.shapes} for part in (whole.E, whole.L))
-        state = State(E, L, whole.C, whole.D, counts, priors, lane.objective, pace=pace)
+        E, L = ({a: held[a] if a in held else part[a] for a in self._alone.shapes} for part in (reached.E, reached.L))
+        log_term, trail = float(reached.log_term), reached.trail if lane.trail else None
+        reached = reached._replace(E=E, L=L, means=means, log_term=log_term, trail=trail)
+        state = state_of(self._alone, reached, Pace(lane.eta, lane.refused))
         return Run(
             lane.restart,
             state.at_end if lane.ended["converged"] else state,
@@ -204,8 +189,8 @@ class Batch:
 
     # -- arrays ---------------------------------------------------------------------------------
 
-    def _whole(self, state: State) -> Whole:
-        """A state with all arrays that it can have, in the order of the model."""
+    def _posteriors(self, state: State) -> Posteriors:
+        """A state with all arrays that it can have, in the order of the model; pairs that its trail lacks are zero."""
         free = self._alone.free
         of = partial(_only, free)
         E, ones, zeros = of(state.E), {a: state.E[a] * 0 + 1.0 for a in free}, {a: state.E[a] * 0 for a in free}
@@ -215,11 +200,11 @@ class Batch:
             absent = ((zeros, zeros),) * (REMEMBERED - len(known.pairs))
             trail = _ordered(free, known._replace(pairs=(*absent, *known.pairs)))
         means = {a: state.priors[a].mean for a in self._alone.learns}
-        C, D = of(state.C or ones), of(state.D or ones)
-        return Whole(E, of(state.L), C, D, of(state.counts.by_factor), means, state.counts.log_term, trail)
+        C, D, counts = of(state.C or ones), of(state.D or ones), of(state.counts.by_factor)
+        return Posteriors(E, of(state.L), C, D, counts, state.counts.log_term, means, state.objective, trail)
 
 
-def _step(problem: Problem, now: Whole, controls: Any) -> tuple[Whole, Any]:
+def _step(problem: Problem, now: Posteriors, controls: Any) -> tuple[Posteriors, Any]:
     """The next proposals of all lanes, and their bounds."""
     fixed, learns = problem.fixed, problem.learns
     means = {a: mean.reshape(learns[a].value_shape) for a, mean in now.means.items()}
@@ -228,7 +213,8 @@ def _step(problem: Problem, now: Whole, controls: Any) -> tuple[Whole, Any]:
     new: Posteriors = completed(problem, make, {**fixed, **now.E}, now.C, now.counts, means, *given)
     E, L, C, D, counts = (_only(now.E, part) for part in (new.E, new.L, new.C, new.D, new.counts))
     trail = _ordered(now.E, new.trail) if new.trail is not None else None
-    return Whole(E, L, C, D, counts, _only(now.means, new.means), new.log_term, trail), new.bound
+    means = _only(now.means, new.means)
+    return Posteriors(E, L, C, D, counts, new.log_term, means, new.bound, trail), new.bound
 
 
 def _takes(problem: Problem, lanes: int) -> bool:

@@ -41,7 +41,7 @@ class Progress:
         if not self._shown:
             return self
         self._bar = self._made()
-        if isinstance(self._bar, Lines):
+        if isinstance(self._bar, ProgressLines):
             self._period = self.lines_every
             self._next = time.monotonic() + self._period
         else:
@@ -53,7 +53,7 @@ class Progress:
     def _made(self) -> Bar:
         if sys.stderr.isatty():
             return TerminalBar(self._total, self._time_left)
-        return NotebookBar(self._total, self._time_left) if in_notebook() else Lines(self._total, self._time_left)
+        return (NotebookBar if in_notebook() else ProgressLines)(self._total, self._time_left)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -103,7 +103,7 @@ class Bar:
         """Remove the display."""
 
 
-class Lines(Bar):
+class ProgressLines(Bar):
     """Lines of text, for files and pipes."""
 
     def update(self, done: float, text: str) -> None:

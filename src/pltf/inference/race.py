@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from pltf.inference.batch import Batch
+from pltf.inference.batch import RestartBatch
 from pltf.inference.run import Run, Stop, at_limit, run
 from pltf.inference.state import Method, Problem, State
 
@@ -28,7 +28,7 @@ def run_until(problem: Problem, method: Method, start: State | Run, stop: Stop, 
 
 
 def all_until(
-    batch: Batch, starts: Sequence[State | Run], stop: Stop, restarts: Sequence[int], sweeps: int
+    batch: RestartBatch, starts: Sequence[State | Run], stop: Stop, restarts: Sequence[int], sweeps: int
 ) -> list[Run]:
     """As :func:`run_until`, for restarts that run as a batch."""
     return [_until(new, stop) for new in batch.run(starts, restarts, _limited(stop, sweeps))]

@@ -64,11 +64,11 @@ def _proposed(problem: Problem, state: State, pace: Pace, make: Make, *given: An
         problem = replace(problem, priors=state.priors, recordings=None)
     means = {a: prior.mean for a, prior in state.priors.items() if "mean" in prior.learns}
     parts: Posteriors = problem.replayed(completed, make, state.E, state.C, state.counts.by_factor, means, *given)
-    return _state(problem, parts, pace)
+    return state_of(problem, parts, pace)
 
 
 class Posteriors(NamedTuple):
-    """A state as arrays and numbers, all of which may stay on a device."""
+    """A state as arrays and numbers, all of which may stay on a device; of several restarts, with an axis over them."""
 
     E: Factors
     L: Factors
@@ -125,7 +125,8 @@ def with_means(priors: Mapping[str, Gamma], means: Mapping[str, Any]) -> dict[st
     return {a: prior.with_values(prior.shape, means[a]) if a in means else prior for a, prior in priors.items()}
 
 
-def _state(problem: Problem, parts: Posteriors, pace: Pace) -> State:
+def state_of(problem: Problem, parts: Posteriors, pace: Pace) -> State:
+    """The state with these arrays."""
     counts, priors = Counts(parts.counts, parts.log_term), with_means(problem.priors, parts.means)
     pace = replace(pace, trail=parts.trail)
     return State(parts.E, parts.L, parts.C, parts.D, counts, priors, float(parts.bound), pace=pace)
@@ -136,7 +137,7 @@ def posterior_state(
 ) -> State:
     """The state of given posteriors."""
     problem = replace(problem, priors=priors)
-    return _state(problem, _evaluated(problem, priors, E, C, D, expected), FIRST_PACE)
+    return state_of(problem, _evaluated(problem, priors, E, C, D, expected), FIRST_PACE)
 
 
 def resume(problem: Problem, state: State) -> State:

@@ -15,7 +15,7 @@ from pltf.io.arrays import hdf5_size
 from pltf.io.columns import in_words
 from pltf.memory import Allowance
 from pltf.store.container import texts
-from pltf.store.inside import refuse_outside
+from pltf.store.foreign import refuse_outside
 
 _SPARSE = {"csr_matrix": "csr", "csc_matrix": "csc"}
 

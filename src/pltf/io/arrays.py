@@ -23,7 +23,7 @@ from pltf.io.opening import beginning
 from pltf.io.saved import is_saved
 from pltf.memory import Allowance
 from pltf.store.container import texts
-from pltf.store.inside import refuse_outside
+from pltf.store.foreign import refuse_outside
 
 _COPIES = 2  # copies of an array at the peak memory use
 _STRING = 60  # size of a string object in bytes, without its characters
@@ -51,7 +51,7 @@ def read_npz(path: Path, variable: str | None, allowance: Allowance) -> Any:
             return _from_scipy(path, held)
         if variable is None and {"pltf", "dims"} <= names:
             return _from_our_own(held)
-        return held[_chosen(path, variable, sorted(names))]
+        return held[chosen_array(path, variable, sorted(names))]
 
 
 class _Arrays(Mapping[str, NDArray[Any]]):
@@ -126,7 +126,7 @@ def read_mat(path: Path, variable: str | None, allowance: Allowance) -> Any:
         return _mat_73(path, variable, allowance)
     allowance.take(path.stat().st_size)
     stored = stored_arrays(path)
-    return stored[_chosen(path, variable, list(stored))].array(str(path), allowance)
+    return stored[chosen_array(path, variable, list(stored))].array(str(path), allowance)
 
 
 def _mat_73(path: Path, variable: str | None, allowance: Allowance) -> Any:
@@ -136,7 +136,7 @@ def _mat_73(path: Path, variable: str | None, allowance: Allowance) -> Any:
     with h5py.File(path, "r") as file:
         refuse_outside(path, file)
         names = [name for name, one in file.items() if _is_array(one)]
-        one = file[_chosen(path, variable, names)]
+        one = file[chosen_array(path, variable, names)]
         if not isinstance(one, h5py.Group):
             allowance.take(hdf5_size(one))
             return np.asarray(one).T
@@ -180,7 +180,7 @@ def read_netcdf(path: Path, variable: str | None, allowance: Allowance) -> Any:
             _take_labels(file, allowance)
     with warnings.catch_warnings(action="ignore"), xr.open_dataset(path, decode_timedelta=False) as data:
         names = [str(name) for name, one in data.data_vars.items() if one.dtype.kind in "iufb" and one.ndim]
-        chosen = data[_chosen(path, variable, names)].reset_coords(drop=True)  # not labels, of any size
+        chosen = data[chosen_array(path, variable, names)].reset_coords(drop=True)  # not labels, of any size
         allowance.take(_COPIES * float(chosen.size) * max(chosen.dtype.itemsize, 8))
         array = chosen.load()
     stored = np.dtype(array.encoding.get("dtype", array.dtype))
@@ -204,7 +204,8 @@ def _take_labels(file: Any, allowance: Allowance) -> None:
             allowance.take(math.prod(one.chunks) * float(one.dtype.itemsize))
 
 
-def _chosen(path: Path, variable: str | None, names: Sequence[str]) -> str:
+def chosen_array(path: Path, variable: str | None, names: Sequence[str]) -> str:
+    """The array to read from a file with these arrays."""
     if variable is None and len(names) == 1:
         return names[0]
     if not names:

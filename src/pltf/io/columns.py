@@ -23,6 +23,16 @@ def refuse_absent(source: object, wanted: Sequence[str], names: Sequence[str]) -
             raise ObservationError(f"{source} has several columns {name!r}: rename them")
 
 
+def chosen_columns(source: object, wanted: Sequence[str] | None, names: Sequence[str]) -> list[int]:
+    """Positions of the wanted columns, or of all; raises an error for a missing or duplicate one.
+
+    >>> chosen_columns("events.csv", ["n", "user"], ["user", "place", "n"])
+    [0, 2]
+    """
+    refuse_absent(source, wanted or (), names)
+    return [at for at, name in enumerate(names) if wanted is None or name in wanted]
+
+
 def in_words(names: Sequence[str]) -> str:
     """List the names of columns, shortened if there are many.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pltf.errors import PltfError, py
-from pltf.io.columns import in_words, refuse_absent
+from pltf.io.columns import chosen_columns, in_words
 from pltf.io.reading import Reading
 from pltf.io.records import plain_value
 from pltf.io.word_columns import CELL
@@ -52,8 +52,7 @@ def database_rows(
     """The names and rows of some columns, or of all, of the result of a query."""
     with (_sqlite if kind == "sqlite" else _by_url)(path, reading, allowance) as (written, rows):
         known = reading.header(written)
-        refuse_absent(path, columns or (), known)
-        wanted = [(at, name) for at, name in enumerate(known) if columns is None or name in columns]
+        wanted = [(at, known[at]) for at in chosen_columns(path, columns, known)]
         yield (
             [name for _, name in wanted],
             (
@@ -152,8 +151,7 @@ def duckdb_batches(
 
     with _duckdb(path, reading, allowance) as result:
         names = reading.header(result.columns)
-        refuse_absent(path, columns or (), names)
-        wanted = [at for at, name in enumerate(names) if columns is None or name in columns][:most]
+        wanted = chosen_columns(path, columns, names)[:most]
         reader = result.to_arrow_reader(_BATCH)
         for batch in chain([reader.schema.empty_table()], reader):
             yield pa.table(

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pltf.errors import PltfError, choice, py
 from pltf.io.annotated import read_annotated
 from pltf.io.arrays import read_mat, read_netcdf, read_npy, read_npz
-from pltf.io.columns import refuse_absent
+from pltf.io.columns import chosen_columns
 from pltf.io.databases import database_rows, duckdb_batches, duckdb_columns, read_duckdb
 from pltf.io.delimited import delimited_columns, line_of, read_delimited
 from pltf.io.feather import feather_batches, feather_columns, read_feather
@@ -22,7 +23,7 @@ from pltf.io.opening import beginning, looks_like_utf_16, name_inside, packing_o
 from pltf.io.parquet import parquet_columns, read_parquet
 from pltf.io.reading import TEXTS, Reading
 from pltf.io.records import as_table, in_batches
-from pltf.io.sources import Source
+from pltf.io.sources import ShownPath
 from pltf.io.workbook import row_in_sheet, workbook_rows
 from pltf.memory import Allowance
 from pltf.store.fits import as_path
@@ -102,58 +103,87 @@ def read_data(
     >>> read_data(path, keys=["user", "zip"]).values.tolist()
     [['ann', '007'], ['bob', '123']]
     """
-    where, reading = path if isinstance(path, Source) else as_path(path), Reading(**how)
+    where, reading = path if isinstance(path, ShownPath) else as_path(path), Reading(**how)
     kind = kind_of(where, reading)
+    if kind in TABLES:
+        return SourceTable(where, kind, reading).read(columns, keys, most)
     allowance = Allowance(where, reading.limit)
     with readable(where, kind, reading.encoding):
-        if kind in TABLES:
-            return _table_reader(where, kind, reading, columns, keys, allowance, most)
         if kind == "tns":
             return read_tns(where, reading, allowance)
         return _READERS[kind](where, reading.variable, allowance)
 
 
-def _table_reader(
-    path: Path,
-    kind: str,
-    reading: Reading,
-    columns: Sequence[str] | None,
-    keys: Sequence[str],
-    allowance: Allowance,
-    most: int | None,
-) -> pd.DataFrame:
-    if kind in ("csv", "tsv"):
-        return read_delimited(path, kind, reading, columns, keys, allowance, most)
-    if kind in _ARROW:
-        read, raw = _ARROW[kind]
-        table = read(path, None if columns is None else _written(path, raw(path), reading, columns), allowance, most)
-        return table.set_axis(reading.header(map(str, table.columns)), axis=1)
-    if kind == "duckdb":
-        return read_duckdb(path, reading, columns, allowance, most)
-    with _ROWS[kind](path, kind, reading, columns, allowance) as (names, rows):
-        return as_table(path, names, rows, columns, allowance, most)
+@dataclass(frozen=True)
+class SourceTable:
+    """A table in a file or a database."""
 
+    path: Path
+    kind: str
+    reading: Reading
 
-def _written(path: Path, names: Sequence[str], reading: Reading, columns: Sequence[str]) -> list[str]:
-    """The wanted columns as the file has them, possibly with blanks around them."""
-    plain = reading.header(names)
-    refuse_absent(path, columns, plain)
-    return [one for one, name in zip(names, plain, strict=True) if name in columns]
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        path, kind, reading = self.path, self.kind, self.reading
+        with self._opened() as allowance:
+            if kind in ("csv", "tsv"):
+                return delimited_columns(path, kind, allowance, reading)
+            if kind in _ARROW:
+                return reading.header(_ARROW[kind][1](path))
+            if kind == "duckdb":
+                return duckdb_columns(path, reading, allowance)
+            with _ROWS[kind](path, kind, reading, None, allowance) as (names, _):
+                return names
 
-
-def table_batches(path: Path, kind: str, reading: Reading, columns: Sequence[str]) -> Iterator[Any]:
-    """Some columns of a table, of pandas or Arrow, in batches. Text and Parquet are for DuckDB."""
-    allowance = Allowance(path, reading.limit)
-    with readable(path, kind, reading.encoding):
-        if kind == "duckdb":
-            yield from duckdb_batches(path, reading, columns, allowance)
-        elif kind == "feather":
-            wanted = _written(path, feather_columns(path), reading, columns)
-            for table in feather_batches(path, wanted, allowance):
-                yield table.rename_columns(reading.header(table.column_names))
-        else:
+    def read(self, columns: Sequence[str] | None, keys: Sequence[str] = (), most: int | None = None) -> pd.DataFrame:
+        """Read some columns, or all, as :func:`read_data` does."""
+        path, kind, reading = self.path, self.kind, self.reading
+        with self._opened() as allowance:
+            if kind in ("csv", "tsv"):
+                return read_delimited(path, kind, reading, columns, keys, allowance, most)
+            if kind in _ARROW:
+                read, raw = _ARROW[kind]
+                table = read(path, None if columns is None else self._written(raw(path), columns), allowance, most)
+                return table.set_axis(reading.header(map(str, table.columns)), axis=1)
+            if kind == "duckdb":
+                return read_duckdb(path, reading, columns, allowance, most)
             with _ROWS[kind](path, kind, reading, columns, allowance) as (names, rows):
-                yield from in_batches(path, names, rows, columns, reading.limit)
+                return as_table(names, rows, allowance, most)
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Any]:
+        """Some columns as tables of pandas or Arrow, in batches. Text and Parquet are for DuckDB."""
+        path, kind, reading = self.path, self.kind, self.reading
+        with self._opened() as allowance:
+            if kind == "duckdb":
+                yield from duckdb_batches(path, reading, columns, allowance)
+            elif kind == "feather":
+                wanted = self._written(feather_columns(path), columns)
+                for table in feather_batches(path, wanted, allowance):
+                    yield table.rename_columns(reading.header(table.column_names))
+            else:
+                with _ROWS[kind](path, kind, reading, columns, allowance) as (names, rows):
+                    yield from in_batches(path, names, rows, reading.limit)
+
+    def place(self, row: int) -> str:
+        """The location of a row in its file, for messages: lines are counted from 1, including the header."""
+        if self.kind in ("csv", "tsv"):
+            return f"line {line_of(self.path, self.kind, self.reading, row)}"
+        if self.kind == "jsonl":
+            return f"line {line_of_record(self.path, self.reading, row)}"
+        if self.kind == "excel":
+            return f"row {row_in_sheet(self.path, self.reading, row)}"
+        return f"{'record' if self.kind == 'json' else 'row'} {row + 1}"
+
+    @contextmanager
+    def _opened(self) -> Iterator[Allowance]:
+        """What may be allocated for reading; errors of readers become one sentence."""
+        allowance = Allowance(self.path, self.reading.limit)
+        with readable(self.path, self.kind, self.reading.encoding):
+            yield allowance
+
+    def _written(self, names: Sequence[str], columns: Sequence[str]) -> list[str]:
+        """The wanted columns as the file has them, possibly with blanks around them."""
+        return [names[at] for at in chosen_columns(self.path, columns, self.reading.header(names))]
 
 
 def kind_of(path: Path, reading: Reading) -> str:
@@ -210,32 +240,6 @@ def _of_archive(path: Path) -> str:
 def _first_line(begin: bytes) -> bytes:
     lines = (line.strip() for line in begin.splitlines())
     return next((line for line in lines if line and not line.startswith(b"#")), b"")
-
-
-def table_columns(path: Path, kind: str, reading: Reading | None = None) -> list[str]:
-    """The columns of a table in a file."""
-    reading = reading or Reading()
-    allowance = Allowance(path, reading.limit)
-    with readable(path, kind, reading.encoding):
-        if kind in ("csv", "tsv"):
-            return delimited_columns(path, kind, allowance, reading)
-        if kind in _ARROW:
-            return reading.header(_ARROW[kind][1](path))
-        if kind == "duckdb":
-            return duckdb_columns(path, reading, allowance)
-        with _ROWS[kind](path, kind, reading, None, allowance) as (names, _):
-            return names
-
-
-def place_of(path: Path, kind: str, reading: Reading, row: int) -> str:
-    """The location of a row in its file, for messages: lines are counted from 1, including the header."""
-    if kind in ("csv", "tsv"):
-        return f"line {line_of(path, kind, reading, row)}"
-    if kind == "jsonl":
-        return f"line {line_of_record(path, reading, row)}"
-    if kind == "excel":
-        return f"row {row_in_sheet(path, reading, row)}"
-    return f"{'record' if kind == 'json' else 'row'} {row + 1}"
 
 
 NamesAndRows = AbstractContextManager[tuple[list[str], Iterator[Sequence[Any]]]]

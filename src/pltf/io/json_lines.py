@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pltf.errors import PltfError
-from pltf.io.columns import refuse_absent
+from pltf.io.columns import chosen_columns
 from pltf.io.opening import Lines, opened
 from pltf.io.reading import Reading
 from pltf.io.records import plain_value
@@ -26,8 +26,7 @@ def json_rows(
 ) -> Iterator[tuple[list[str], Iterator[list[Any]]]]:
     """The names of some fields, or of all, and the rows of their values; absent fields are missing values."""
     known = json_columns(path, kind, reading, Allowance(path, allowance.limit))
-    refuse_absent(path, columns or (), known)
-    names = [name for name in known if columns is None or name in columns]
+    names = [known[at] for at in chosen_columns(path, columns, known)]
     yield (
         names,
         (

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pltf.data import Observation, observe
 from pltf.data.numeric import brief
 from pltf.errors import PltfError
 from pltf.io.opening import Lines, opened
@@ -29,6 +30,10 @@ class ListedFile:
     coords: NDArray[Any]
     values: NDArray[Any]
     shape: tuple[int, ...]
+
+    def observed(self, **how: Any) -> Observation:
+        """The cells as :func:`pltf.observe` reads them."""
+        return observe((self.coords, self.values), shape=self.shape, **how)
 
 
 def read_tns(path: Path, reading: Reading, allowance: Allowance) -> Any:

@@ -13,7 +13,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from pltf.errors import PltfError, py
 from pltf.memory import Allowance
-from pltf.store.plain_file import check_plain_file
+from pltf.store.foreign import check_plain_file
 
 _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _ZIP = b"PK\x03\x04"

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pltf.errors import PltfError
-from pltf.io.columns import refuse_absent
 from pltf.io.word_columns import CELL
 from pltf.memory import Allowance
 
@@ -27,7 +26,6 @@ def read_parquet(
 
     with pq.ParquetFile(path) as file:
         names = file.schema_arrow.names
-        refuse_absent(path, columns or (), names)
         cut = names[:most] if most is not None and len(names) > most else None
         wanted = cut if columns is None else list(columns)
         allowance.take(CELL * float(file.metadata.num_rows) * len(wanted or names))

@@ -19,14 +19,14 @@ _BLOCK = 1 << 20
 _PIPED = "standard input"
 
 
-class Source(_Plain):  # type: ignore[misc]
+class ShownPath(_Plain):  # type: ignore[misc]
     """A path with another name in messages."""
 
     shown: str
     url: str | None
 
     @classmethod
-    def called(cls, shown: str, path: Path, url: str | None = None) -> Source:
+    def called(cls, shown: str, path: Path, url: str | None = None) -> ShownPath:
         """A path with its name for messages, and its URL if it is a database."""
         source = cls(path)
         source.shown, source.url = shown, url
@@ -58,7 +58,7 @@ def database_url(text: str) -> Path | None:
         return Path(rest[1:])
     if scheme in ("http", "https", "ftp", "s3", "gs", "file"):
         raise PltfError(f"{without_password(text)} cannot be read over the network: download it first")
-    return Source.called(without_password(text), Path("no-file"), url=text)
+    return ShownPath.called(without_password(text), Path("no-file"), url=text)
 
 
 @contextmanager
@@ -73,4 +73,4 @@ def standard_input(limit: float | None) -> Iterator[Path]:
             while block := sys.stdin.buffer.read(_BLOCK):
                 allowance.take(len(block))
                 file.write(block)
-        yield Source.called(_PIPED, path)
+        yield ShownPath.called(_PIPED, path)

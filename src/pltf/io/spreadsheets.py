@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -25,17 +26,28 @@ def spreadsheet_safe(table: pd.DataFrame) -> pd.DataFrame:
     0    ann   0.5
     1  '=1+2  -1.0
     """
-    safe = table.copy()
+    return with_text(table, lambda text: _QUOTE + text if text.startswith(FORMULA) else text)
+
+
+def with_text(table: pd.DataFrame, change: Callable[[str], str]) -> pd.DataFrame:
+    """Copy a table and change all text in cells and column names."""
+
+    def changed(value: Any) -> Any:
+        return change(value) if isinstance(value, str) else value
+
+    new = table.copy()
     for at, column in enumerate(_columns(table)):
         if _has_text(column):
-            safe.isetitem(at, column.astype(object).map(_quoted))
-    return safe.set_axis([_quoted(name) for name in table.columns], axis=1)
+            new.isetitem(at, column.astype(object).map(changed))
+    return new.set_axis(list(map(changed, table.columns)), axis=1)
 
 
 def formulas_in(table: pd.DataFrame) -> list[str]:
     """The distinct texts of a table that a spreadsheet would treat as formulas."""
     words = [word for column in _columns(table) if _has_text(column) for word in column.unique()]
-    return list(dict.fromkeys(word for word in [*table.columns, *words] if _is_formula(word)))
+    return [
+        word for word in dict.fromkeys([*table.columns, *words]) if isinstance(word, str) and word.startswith(FORMULA)
+    ]
 
 
 def _columns(table: pd.DataFrame) -> list[pd.Series]:
@@ -45,11 +57,3 @@ def _columns(table: pd.DataFrame) -> list[pd.Series]:
 def _has_text(column: pd.Series) -> bool:
     categories = getattr(column.dtype, "categories", None)
     return (column if categories is None else categories).dtype.kind not in "biufcmM"
-
-
-def _is_formula(value: Any) -> bool:
-    return isinstance(value, str) and value.startswith(FORMULA)
-
-
-def _quoted(value: Any) -> Any:
-    return _QUOTE + value if _is_formula(value) else value

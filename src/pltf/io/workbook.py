@@ -12,7 +12,7 @@ from typing import IO, Any
 from zipfile import ZipFile
 
 from pltf.errors import PltfError, py
-from pltf.io.columns import in_words
+from pltf.io.columns import chosen_columns, in_words
 from pltf.io.reading import Reading
 from pltf.memory import Allowance
 
@@ -27,10 +27,12 @@ Cells = tuple[Any, ...]
 @contextmanager
 def workbook_rows(
     path: Path, kind: str, reading: Reading, columns: Sequence[str] | None, allowance: Allowance
-) -> Iterator[tuple[list[str], Iterator[Cells]]]:
-    """The columns and rows of a sheet; the first non-empty row is the header, and empty rows are skipped."""
+) -> Iterator[tuple[list[str], Iterator[list[Any]]]]:
+    """Some columns of a sheet, or all, and their rows; the first row is the header, and empty rows are skipped."""
     with _rows(path, reading, allowance) as rows:
-        yield _names(path, reading, rows), (row for _, row in rows)
+        names = _names(path, reading, rows)
+        wanted = chosen_columns(path, columns, names)
+        yield [names[at] for at in wanted], ([row[at] if at < len(row) else None for at in wanted] for _, row in rows)
 
 
 def row_in_sheet(path: Path, reading: Reading, row: int) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pltf.data import CooObservation, Observation, observe
-from pltf.data.cell_index import CellIndex, Coords
+from pltf.data.cell_index import CellIndex, Coords, distinct
 from pltf.data.pattern import Bools, ListedPattern, Pattern
 from pltf.data.stored import StoredObservation, StoredPattern
 from pltf.gamma import Array
@@ -97,8 +97,3 @@ def _listed(seen: Observation, pattern: Pattern) -> Coords | None:
     if isinstance(seen, CooObservation) and (seen.unlisted == "missing" or _has_unlisted_zeros(seen, pattern)):
         return seen.coords
     return None
-
-
-def distinct(cells: Coords) -> Coords:
-    """Unique cells, sorted."""
-    return np.unique(cells, axis=1) if cells.shape[1] else cells

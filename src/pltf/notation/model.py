@@ -90,6 +90,16 @@ class Model:
         return MappingProxyType({e.output.name: e.output.indices for e in self.equations})
 
     @property
+    def observed_indices(self) -> tuple[str, ...]:
+        """All indices of observed tensors, in order of appearance.
+
+        >>> import pltf
+        >>> pltf.Model("X[i,j] = A[i,r]*B[j,r]; Y[j,k] = B[j,r]*C[k,r]", r=2).observed_indices
+        ('i', 'j', 'k')
+        """
+        return tuple(dict.fromkeys(index for e in self.equations for index in e.output.indices))
+
+    @property
     def text(self) -> str:
         """The equations in full, one per line.
 
@@ -309,12 +319,12 @@ class Model:
     def _repr_html_(self) -> str:
         from pltf.html import card, code, table
 
-        tensors = {index for indices in self.observed.values() for index in indices}
-        held = dict.fromkeys(i for indices in (*self.observed.values(), *self.factors.values()) for i in indices)
+        observed = self.observed_indices
+        held = dict.fromkeys((*observed, *(i for indices in self.factors.values() for i in indices)))
         rows = [
             (
                 index,
-                "observed" if index in tensors else "latent",
+                "observed" if index in observed else "latent",
                 f"{self.sizes[index]:,}" if index in self.sizes else "from the data",
                 ", ".join(name for name, indices in self.factors.items() if index in indices),
             )

@@ -10,6 +10,8 @@ import numpy as np
 
 from pltf.errors import PltfError
 from pltf.plotting.axes import new_axes, panels
+from pltf.selection.grid import is_size
+from pltf.selection.result import best_scores, labels_of
 
 if TYPE_CHECKING:
     from pltf.fit import Fit
@@ -42,7 +44,7 @@ def _bound_curve(bounds: Mapping[int, Any], ax: Any, index: str, chosen: int | N
     chosen = winner if chosen is None else chosen
     _ring(ax, chosen, best[orders.index(chosen)], "o")
     for order, value in zip(orders, best, strict=True):
-        words = ["highest ELBO" if chosen != winner else "best"] if order == winner else [f"{value - max(best):,.0f}"]
+        words = ["highest" if chosen != winner else "best"] if order == winner else [f"{value - max(best):,.0f}"]
         gap = ", ".join([*words, *(["chosen"] if order == chosen != winner else [])])
         ax.annotate(gap, (order, value), xytext=(7, -11), textcoords="offset points", fontsize=8)
     ax.margins(x=0.12, y=0.12)
@@ -83,7 +85,7 @@ def search(found: Selection, axes: Any = None) -> Any:
 def varied_in(found: Selection) -> list[str]:
     """The sizes, models and priors that were varied, one per panel."""
     summary = found.summary()
-    labels = list(summary.columns[: list(summary.columns).index("best")])
+    labels = labels_of(summary)
     varied = [name for name in labels if summary[name].nunique() > 1] or labels[:1]
     if not varied:
         raise PltfError("the model has no latent index: there is nothing to draw the ELBO against")
@@ -96,7 +98,7 @@ def _bounds_against(name: str, found: Selection, ax: Any) -> None:
     dropped = known["stopped"] == "dropped"
     runs = {value: part["bound"].tolist() for value, part in known[~dropped].groupby(name, sort=False)}
     chosen = found.best.get(name)  # the winner may be a model without this index
-    if name in ("model", "prior"):
+    if not is_size(name):
         place = next((n for n, one in enumerate(runs) if str(one) == str(chosen)), None)
         _bound_curve(dict(enumerate(runs.values())), ax, name, place)
         ax.set_xticks(range(len(runs)), [textwrap.fill(str(one), 24) for one in runs])
@@ -115,15 +117,10 @@ def _scores_against(name: str, found: Selection, ax: Any, titled: Any) -> None:
 
     The title goes below that of the axes ``titled``.
     """
-    candidates = [one for one in found.outcomes if one.folds is not None and name in one.label]
-    best: dict[Any, tuple[float, float]] = {}
-    for one in candidates:
-        assert one.folds is not None
-        best[one.label[name]] = max(best.get(one.label[name], (-np.inf, 0.0)), (one.folds.mean, one.folds.se))
-    sizes = name not in ("model", "prior")
-    values = sorted(best) if sizes else list(best)
+    best, sizes = best_scores(found, name), is_size(name)
+    values = list(best)
     places = values if sizes else list(range(len(values)))
-    means, errors = np.array([best[value] for value in values]).T
+    means, errors = np.array(list(best.values())).T
     ax.errorbar(places, means, errors, color="C1", marker="s", markersize=5, capsize=3, zorder=3)
     if name in found.best:  # the winner may be a model without this index
         place, folds = places[values.index(found.best[name])], found.winner.folds

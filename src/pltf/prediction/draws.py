@@ -124,7 +124,7 @@ def flat_positions(
     return flat
 
 
-class Sampling:
+class DrawsInParts:
     """Iterates over parts of the cells and over the draws of each part, on all threads, with a progress bar.
 
     Uses a device for many cells; then the arrays of a part are tensors.

@@ -5,7 +5,7 @@ Random numbers are drawn on the host, so a seed gives the same draws on every de
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -23,10 +23,10 @@ from pltf.errors import PltfError, py
 from pltf.gamma import Array
 from pltf.notation import Equation
 from pltf.prediction.cells import Asked
+from pltf.prediction.rates import Tell, no_one
 
 LEAST = 1 << 24  # minimum number of products for a device; with fewer the host is faster
 _FLOAT64 = np.dtype(np.float64)
-Tell = Callable[[int], None]  # number of further cells done
 Terms = Sequence[tuple[Equation, Mapping[str, Array]]]
 
 
@@ -76,9 +76,7 @@ class RatesOn:
         return out
 
 
-def sums(
-    terms: Terms, sizes: Mapping[str, int], cells: Asked, device: Device, tell: Tell = lambda cells: None
-) -> Array:
+def sums(terms: Terms, sizes: Mapping[str, int], cells: Asked, device: Device, tell: Tell = no_one) -> Array:
     """The sum of some contractions at the cells, as a host array; one at a time is on the device."""
     check_room(device, max(sum(int(np.size(array)) for array in arrays.values()) for _, arrays in terms))
     out = cells.empty()

@@ -19,11 +19,11 @@ _AT_A_TIME = 1 << 22  # cells per call of a compiled loop
 Tell = Callable[[int], None]  # number of further cells done
 
 
-def _no_one(cells: int) -> None:
-    pass
+def no_one(cells: int) -> None:
+    """Tell nobody."""
 
 
-def rates(equation: Equation, factors: Mapping[str, Array], sizes: Mapping[str, int], tell: Tell = _no_one) -> Array:
+def rates(equation: Equation, factors: Mapping[str, Array], sizes: Mapping[str, int], tell: Tell = no_one) -> Array:
     """Xhat of every cell, block by block."""
     float64 = np.dtype(np.float64)
     plan = plan_equation(equation, sizes, float64, masked=False, dtype=float64)
@@ -51,7 +51,7 @@ class RatesAt:
         else:
             self._sizes = sizes
 
-    def __call__(self, factors: Mapping[str, Array], tell: Tell = _no_one) -> Array:
+    def __call__(self, factors: Mapping[str, Array], tell: Tell = no_one) -> Array:
         out = np.empty(self._cells.shape[1])
         if is_cp(self._equation):
             from pltf.engines._numba import cp_rates

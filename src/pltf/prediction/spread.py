@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 from pltf.data.base import Observation
 from pltf.data.cell_index import Coords
 from pltf.data.coo import CooObservation
+from pltf.data.numeric import frozen
 from pltf.data.stored import StoredObservation
 from pltf.gamma import Array, Gamma
+from pltf.inference.algebra import Factors
 from pltf.inference.balance import trades
-from pltf.inference.factors import Factors, frozen
 from pltf.inference.start import DEFAULT_PRIOR
 from pltf.notation import Model
 from pltf.prediction.cells import Asked

@@ -71,8 +71,7 @@ def joined(model: Model, slices: Mapping[str, Slices | None], fixed: Collection[
     Observed cells in a row of one tensor support that row in all of them. If all factors of an index are fixed, as in a
     fold-in, no cell needs to be observed, and the largest value is unknown.
     """
-    observed = {index for indices in model.observed.values() for index in indices}
-    given = {i for i in observed if all(a in fixed for a, held in model.factors.items() if i in held)}
+    given = {i for i in model.observed_indices if all(a in fixed for a, held in model.factors.items() if i in held)}
     seen: dict[str, Bools] = {}
     for name, one in slices.items():
         if one is not None:

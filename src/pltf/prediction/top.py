@@ -22,7 +22,7 @@ from pltf.errors import ScoreWarning, warn_caller
 from pltf.gamma import Array
 from pltf.inference.progress import Progress
 from pltf.prediction.cells import Asked
-from pltf.prediction.draws import Sampling, at_least, entries_at
+from pltf.prediction.draws import DrawsInParts, at_least, entries_at
 from pltf.prediction.moments import Belief, mean, variance
 from pltf.prediction.noise import NegativeBinomial, Noise, Poisson, Strays, ZeroInflated
 
@@ -104,7 +104,7 @@ def _drawn(
 ) -> tuple[Coords, Array]:
     """The ``k`` most probable of some cells; among practically certain ones, those with the largest mean."""
     some = Asked(belief.shape, cells)
-    probability = Sampling(belief, some, draws, seed, shown).average(at_least(atleast))
+    probability = DrawsInParts(belief, some, draws, seed, shown).average(at_least(atleast))
     order = np.lexsort((*cells[::-1], -mean(belief, some), -np.round(probability, 12)))[:k]
     return cells[:, order], probability[order]
 

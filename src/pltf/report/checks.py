@@ -96,9 +96,7 @@ def _scored(fit: Fit, name: str, held: HeldOut, notes: list[str], progress: bool
     if len(some.values) < every:
         scored = f"{len(some.values):,} of the {every:,} held-out cells, chosen at random"
         notes.append(f"Scored on {scored}, as after pltf fit; pltf score and pltf.metrics.score take all.")
-    held = some
-    both = bool(0 < np.count_nonzero(held.values) < len(held.values))
-    return score(fit, held, of=name, ranking=both, progress=progress)
+    return score(fit, some, of=name, ranking=some.both_kinds, progress=progress)
 
 
 def _no_roc(scores: Scores) -> str:

@@ -67,7 +67,7 @@ class Entry:
 
 
 @dataclass(frozen=True, eq=False)
-class Mode:
+class ComponentFactor:
     """One factor in one component: its largest entries, or a curve."""
 
     factor: str
@@ -107,7 +107,7 @@ class Component:
     number: int  # its position in the arrays
     mass: float | None
     share: float | None
-    modes: tuple[Mode, ...]
+    modes: tuple[ComponentFactor, ...]
 
     @property
     def columns(self) -> int:
@@ -153,14 +153,14 @@ class _Modes:
         self.scale = scales.get(self.others[0]) if len(self.others) == 1 else None
         self.tensors = tuple(e.output.name for e in fit.model.equations if name in {term.name for term in e.factors})
 
-    def of(self, position: int) -> Mode:
+    def of(self, position: int) -> ComponentFactor:
         """One component."""
         flat = self.mean[position].reshape(-1)
         alike = bool(flat.size > 2 and flat.max() <= ALIKE * flat.min())
         curve = self._curve(position, flat) if self.scale is not None and self.scale.order.curve else None
         listed = curve is None or (flat.size > MOST_NUMBERS and curve.scale.order.kind == "numbers")
         entries = self._entries(position, flat, self._chosen(flat)) if listed else ()
-        return Mode(
+        return ComponentFactor(
             self.name,
             " × ".join(self.others),
             self.tensors,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +11,8 @@ from numpy.typing import NDArray
 from pltf.fit import Fit
 from pltf.gamma import Array
 from pltf.selection import Selection
+from pltf.selection.grid import is_size
+from pltf.selection.result import best_scores, labels_of
 
 MOST_POINTS = 1000  # of a trace
 MOST_ROWS = 40  # of a table
@@ -86,7 +87,7 @@ def search(found: Selection) -> SearchHistory:
     """The search, for tables and curves."""
     chosen_by = "heldout" if found.by_hidden_cells else "best"
     summary = found.summary().sort_values(["winner", chosen_by], ascending=False)
-    labels = list(summary.columns[: list(summary.columns).index("best")])
+    labels = labels_of(summary)
     candidates = [row | {"label": {name: str(row[name]) for name in labels}} for row in summary.to_dict("records")]
     lead = None
     if len(candidates) > 1 and not found.by_hidden_cells:
@@ -110,17 +111,11 @@ def _score_curves(found: Selection, labels: list[str]) -> list[ScoreCurve]:
     if folds is None:
         return curves
     for name in labels:
-        best: dict[Any, tuple[float, float]] = {}
-        for one in found.outcomes:
-            if one.folds is not None and name in one.label:
-                value = one.label[name]
-                best[value] = max(best.get(value, (-math.inf, 0.0)), (one.folds.mean, one.folds.se))
+        best = best_scores(found, name)
         if len(best) > 1:
-            ordered = name not in ("model", "prior")
-            values = tuple(sorted(best) if ordered else best)
-            means, errors = zip(*(best[value] for value in values), strict=True)
-            score = found.score.replace("_", " ")
-            curves.append(ScoreCurve(name, ordered, score, values, means, errors, found.best.get(name), folds.mean))
+            means, errors = zip(*best.values(), strict=True)
+            score, winner = found.score.replace("_", " "), found.best.get(name)
+            curves.append(ScoreCurve(name, is_size(name), score, tuple(best), means, errors, winner, folds.mean))
     return curves
 
 
@@ -131,7 +126,7 @@ def _curves(found: Selection, labels: list[str]) -> list[BoundCurve]:
         known = table.dropna(subset=[name])
         if known[name].nunique() < 2:
             continue
-        ordered = name not in ("model", "prior")
+        ordered = is_size(name)
         places = known[name].astype(int) if ordered else known[name].astype(str)
         dropped = known["stopped"] == "dropped"
         best = known[~dropped].groupby(places[~dropped], sort=ordered)["bound"].max()

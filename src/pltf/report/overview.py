@@ -155,8 +155,7 @@ def compact(count: int) -> str:
 
 def indices(fit: Fit) -> list[tuple[str, int, str]]:
     """Observed indices, their sizes and their first labels."""
-    observed = dict.fromkeys(index for named in fit.model.observed.values() for index in named)
-    return [(index, fit.sizes[index], _in_short(fit, index)) for index in observed]
+    return [(index, fit.sizes[index], _in_short(fit, index)) for index in fit.model.observed_indices]
 
 
 def _in_short(fit: Fit, index: str) -> str:

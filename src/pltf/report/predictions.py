@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pltf.data.cell_index import CellIndex
 from pltf.data.pattern import kept
 from pltf.data.split import HeldOut
+from pltf.data.tables import cells_of
 from pltf.errors import PltfError, ScoreWarning
 from pltf.fit import Fit
 from pltf.likelihoods import BERNOULLI
@@ -134,11 +135,7 @@ def _most_probable(fit: Fit, name: str, among: str, count: int, progress: bool) 
         table = fit.top(count, among, of=name, progress=progress)
     except PltfError:  # there are none
         return np.empty((0, len(indices)), dtype=np.intp)
-    columns = [
-        fit.labels[index].positions(table[index], index) if index in fit.labels else table[index].to_numpy()
-        for index in indices
-    ]
-    return np.stack(columns, axis=1).astype(np.intp)
+    return cells_of(table, indices, fit.labels, name, PltfError).astype(np.intp)
 
 
 def _told(fit: Fit, name: str, at: NDArray[np.intp], held: HeldOut | None, progress: bool) -> list[PredictedCell]:

@@ -41,11 +41,12 @@ class SearchCheckpoint:
             with readable(self.path):
                 self.finished = search_from(place.boxes)
         self._last, self._took, self._done = time.monotonic(), 0.0, 0
-        self._stages = list[Stage]()
+        self._stages = list[SearchStage]()
 
-    def stage(self, name: str, found: Findings | FoldFindings) -> Stage:
+    def stage(self, name: str, found: Findings | FoldFindings) -> SearchStage:
         """Checkpoint of one stage of the search: the fits to folds, or the fits to all data."""
-        one: Stage = FoldStage(self, name, found) if isinstance(found, FoldFindings) else FitStage(self, name, found)
+        of_folds = isinstance(found, FoldFindings)
+        one: SearchStage = FoldStage(self, name, found) if of_folds else FitStage(self, name, found)
         self._stages.append(one)
         return one
 
@@ -74,7 +75,7 @@ class SearchCheckpoint:
         kept(lambda: save_search(found, self.path, {"checkpoint": Box({"identity": self._identity})}))
 
 
-class Stage:
+class SearchStage:
     """One stage of a search in the checkpoint; its runs are stored under ``name``."""
 
     open = "open"  # key of the unfinished runs
@@ -119,7 +120,7 @@ class Stage:
         put_run(box, run, self._candidates[number].ready.model.factors)
 
 
-class FitStage(Stage):
+class FitStage(SearchStage):
     """The fits to all data."""
 
     found: Findings
@@ -148,7 +149,7 @@ class FitStage(Stage):
             self._put(boxes, one.number, one.run)
 
 
-class FoldStage(Stage):
+class FoldStage(SearchStage):
     """The fits to folds."""
 
     found: FoldFindings

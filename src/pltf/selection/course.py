@@ -35,7 +35,7 @@ from pltf.threads import available_threads
 
 if TYPE_CHECKING:
     from pltf.fit import Fit
-    from pltf.selection.checkpoint import SearchCheckpoint, Stage
+    from pltf.selection.checkpoint import SearchCheckpoint, SearchStage
 
 AUTO = "auto"
 CRITERIA = (AUTO, "bound", "heldout", "both")
@@ -59,11 +59,10 @@ class Criterion(NamedTuple):
             return self
         if candidates == 1 and not self.widen:
             return self._replace(criterion="bound")
-        starts = fold_options(options).restarts
+        restarts, starts = options.fitting.restarts, fold_options(options.fitting).restarts
         why = too_few(seen, self.folds)
         if starts < FEWEST_STARTS:
-            restarts = f"{options.restarts} restart{'s' * (options.restarts > 1)}"
-            why = f"with {restarts} each fold gets only {starts}, which is unreliable"
+            why = f"with {restarts} restart{'s' * (restarts > 1)} each fold gets only {starts}, which is unreliable"
         if self.score != LOG_LIKELIHOOD:
             why = ""  # a ranking score was requested explicitly
         return self._replace(criterion="bound" if why else "both", note=why)
@@ -87,7 +86,7 @@ class Course:
         self._given = data, masks
         self.points, self.candidates = list[GridPoint](), list[Candidate]()
         self._on_folds = list[FoldCandidate]()
-        self.fits = Findings(max(options.stop.tol, ROUNDING))
+        self.fits = Findings(max(options.fitting.tol, ROUNDING))
         self.folds = FoldFindings(asked.folds)
         self._data = Data({})
         self._winner: Contender | None = None
@@ -99,7 +98,7 @@ class Course:
         known = [one.label for one in self.points]
         new = [one for one in points if one.label not in known]
         options = self.options
-        threads = max(1, available_threads() // min(options.workers, max(1, len(new) * options.restarts)))
+        threads = max(1, available_threads() // min(options.workers, max(1, len(new) * options.fitting.restarts)))
         threads = threads if options.cluster is None else 1  # each thread of a worker runs its own fit
         for one in new:
             try:
@@ -109,7 +108,7 @@ class Course:
                     raise
                 raise PltfError(f"at {in_words(one.label)}: {error.marked}") from None  # the first one was valid
             self.points.append(one)
-            self.candidates.append(Candidate(one.label, ready, options))
+            self.candidates.append(Candidate(one.label, ready, options.race))
             self.candidates[-1].check_memory()
 
     # -- running --------------------------------------------------------------------------------
@@ -152,7 +151,7 @@ class Course:
         if number in self.fits.outcomes and all(one.number != number for one in self.fits.contenders):
             del self.fits.outcomes[number]
             known = self.candidates[number]
-            self.candidates[number] = Candidate(known.label, known.ready, self.options)
+            self.candidates[number] = Candidate(known.label, known.ready, known.race)
 
     def _hidden(self, seen: Mapping[str, Observation]) -> Any:
         check_enough(seen, self.asked.folds, self.asked.score)
@@ -166,12 +165,13 @@ class Course:
         from pltf.fitting import prepare
 
         first, train = self.candidates[0].ready, self._data.part(0)
-        options = fold_options(self.options, as_option(first.likelihoods(self._data.seen)))
+        options = fold_options(self.options.fitting, as_option(first.likelihoods(self._data.seen)))
         for point in self.points[len(self._on_folds) // self.asked.folds :]:
-            fitting = replace(options.fitting, prior=point.prior, threads=first.options.threads)
+            fitting = replace(options, prior=point.prior, threads=first.options.threads)
             ready = prepare(point.model, train, {}, fitting)
             self._on_folds += [
-                FoldCandidate(point.label, ready, options, fold, self.asked.score) for fold in range(self.asked.folds)
+                FoldCandidate(point.label, ready, self.options.race, fold, self.asked.score)
+                for fold in range(self.asked.folds)
             ]
         return self._on_folds
 
@@ -179,7 +179,7 @@ class Course:
         self,
         candidates: Sequence[Candidate],
         found: Findings | FoldFindings,
-        keeper: Stage | None,
+        keeper: SearchStage | None,
         only: Sequence[int] | None = None,
     ) -> None:
         some = candidates if only is None else [candidates[number] for number in only]
@@ -265,7 +265,7 @@ class Course:
         assert self._winner is not None
         number, _, run = self._winner
         ready = self.candidates[number].ready
-        fit = ready.result(ready.problem(seen), run, self.fits.outcomes[number].rows, self.options.seed, seen)
+        fit = ready.result(ready.problem(seen), run, self.fits.outcomes[number].rows, seen)
         if self.interrupted:
             return fit
         with first_interrupt_waits() as pressed:  # the search is complete: only the dispersion can be lost
@@ -276,11 +276,11 @@ class Course:
         assert self._winner is not None
         ready = self.candidates[self._winner.number].ready
         total = math.fsum(one.total for one in self._data.seen.values())
-        ready.warn_of(self._winner.run, self.options.stop, total)
+        ready.warn_of(self._winner.run, total)
 
     def _unsettled(self) -> int:
         rows: list[Row] = [row for one in self.fits.outcomes.values() for row in one.rows]
-        return sum(not row.converged and row.stopped != BEHIND for row in rows) if self.options.stop.tol else 0
+        return sum(not row.converged and row.stopped != BEHIND for row in rows) if self.options.fitting.tol else 0
 
 
 def _said(error: Exception) -> str:

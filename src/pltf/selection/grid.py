@@ -147,6 +147,11 @@ def wider(points: Sequence[GridPoint], ends: Mapping[str, str]) -> dict[str, lis
     return grown
 
 
+def is_size(name: str) -> bool:
+    """Whether an entry of a label is the size of an index."""
+    return name not in ("model", "prior")
+
+
 def shown(label: Mapping[str, Any]) -> str:
     """A label as text.
 

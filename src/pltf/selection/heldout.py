@@ -22,13 +22,14 @@ from pltf.prediction.dispersion import Dispersion
 from pltf.selection.choice import FoldScores
 from pltf.selection.folds import ENOUGH, LEAST, Data, Fold, HiddenCells, hidden_share
 from pltf.selection.grid import Label
-from pltf.selection.search import Candidate, Here, Options, RemoteProblem, Source
+from pltf.selection.search import Candidate, Here, RemoteProblem, Source
 from pltf.threads import single_threaded_blas
 from pltf.workers import Job, Task
 
 if TYPE_CHECKING:
     from pltf.fit import Fit
-    from pltf.fitting import Prepared
+    from pltf.fitting import PreparedFit
+    from pltf.options import FitOptions
 
 # Measured: benchmarks/NOTES.md
 TOLERANCE = 1e-5  # tolerance of fits to folds, unless a coarser one is given
@@ -44,19 +45,18 @@ LOG_LIKELIHOOD = "log_likelihood"
 SCORES = (LOG_LIKELIHOOD, *RANKING)
 
 
-def fold_options(options: Options, likelihood: Any = POISSON) -> Options:
+def fold_options(options: FitOptions, likelihood: Any = POISSON) -> FitOptions:
     """Options of a fit to a fold: few restarts and a coarse tolerance, because there are many fits.
 
     The likelihood is chosen from all data; the training data of a fold may look different.
     """
-    fitting = replace(
-        options.fitting,
+    return replace(
+        options,
         likelihood=likelihood,
         restarts=max(2 if options.restarts >= TWO_FROM else 1, round(options.restarts / SHARE)),
-        tol=max(options.fitting.tol, TOLERANCE),
+        tol=max(options.tol, TOLERANCE),
         keep_data=False,
     )
-    return replace(options, fitting=fitting)
 
 
 class FoldOutcome(NamedTuple):
@@ -71,8 +71,8 @@ class FoldOutcome(NamedTuple):
 class FoldCandidate(Candidate):
     """A candidate that is fitted to the training data of one fold and predicts its held-out cells."""
 
-    def __init__(self, label: Label, ready: Prepared, options: Options, fold: int, score: str) -> None:
-        super().__init__(label, ready, options)
+    def __init__(self, label: Label, ready: PreparedFit, race: bool | None, fold: int, score: str) -> None:
+        super().__init__(label, ready, race)
         self.fold, self.score = fold, score
         self.scores = dict[int, Array]()  # runs of the restarts that were not dropped
 
@@ -83,7 +83,7 @@ class FoldCandidate(Candidate):
         yield [
             Job(
                 scored,
-                (self._problem, self.ready, run, self._options.seed, data, self.fold, self.score),
+                (self._problem, self.ready, run, data, self.fold, self.score),
                 partial(self.scores.__setitem__, run.restart),
             )
             for run in self.ended
@@ -94,7 +94,7 @@ class FoldCandidate(Candidate):
         """The result, if complete; a dropped restart counts as the worst."""
         runs = self.ended
         to_score = {run.restart for run in runs if run.stopped != BEHIND}
-        if len(runs) < self._options.restarts or not to_score or self.scores.keys() != to_score:
+        if len(runs) < self.restarts or not to_score or self.scores.keys() != to_score:
             return None  # it was interrupted
         nothing = np.full_like(next(iter(self.scores.values())), np.nan)
         bounds = np.array([run.objective if run.restart in to_score else -np.inf for run in runs])
@@ -145,9 +145,8 @@ class FoldFindings:
 
 def scored(
     source: Problem | RemoteProblem,
-    ready: Prepared,
+    ready: PreparedFit,
     run: Run,
-    seed: int,
     data: Data | None,
     fold: int,
     score: str,
@@ -159,11 +158,11 @@ def scored(
     assert data is not None
     problem = replace(source, engine=source.engine.fresh())  # others may run concurrently
     with single_threaded_blas:
-        fit = ready.result(problem, run, (run.row,), seed, data.part(fold))
+        fit = ready.result(problem, run, (run.row,), data.part(fold))
         hidden = data.folds[fold]
         if score in RANKING:
             return ranked(fit, hidden, score)
-        return log_likelihood(fit, hidden, seed, ready.options.dispersion)
+        return log_likelihood(fit, hidden, ready.seed, ready.options.dispersion)
 
 
 def log_likelihood(fit: Fit, fold: Fold, seed: int, dispersion: float | str | None = None) -> Array:

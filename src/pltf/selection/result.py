@@ -18,7 +18,7 @@ from pltf.inference.race import BEHIND
 from pltf.inference.run import Row, is_limit
 from pltf.inference.start import restart_seed
 from pltf.selection.choice import UNCLEAR, allowances, standard_error, wins_by_bound, wins_by_score, within_errors
-from pltf.selection.grid import OF_CANDIDATES, OF_FOLDS, OF_RUNS, Label, shown
+from pltf.selection.grid import OF_CANDIDATES, OF_FOLDS, OF_RUNS, Label, is_size, shown
 from pltf.selection.search import Outcome
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class Selection:
         """The outcomes, model by model in the order of their sizes; models and priors as they were given."""
         words = [[one.label.get(name) for one in self.outcomes] for name in ("model", "prior")]
         models, priors = ([found.index(word) for word in found] for found in words)
-        names = dict.fromkeys(name for one in self.outcomes for name in one.label if name not in ("model", "prior"))
+        names = dict.fromkeys(name for one in self.outcomes for name in one.label if is_size(name))
         sizes = [tuple(int(one.label.get(name, 0)) for name in names) for one in self.outcomes]
         return sorted(range(len(sizes)), key=lambda n: (models[n], sizes[n], priors[n]))
 
@@ -298,7 +298,7 @@ def _range(labels: Sequence[Label]) -> str:
     if len(labels) == 1:
         return f"{shown(labels[0])} is"
     (name, *more) = labels[0]
-    if not more and name not in ("model", "prior"):
+    if not more and is_size(name):
         sizes = [label[name] for label in labels]
         return f"{name}={min(sizes)} to {name}={max(sizes)} are"
     few = "; ".join(shown(label) for label in labels[:3])
@@ -337,6 +337,21 @@ def described(found: Selection, spell: Callable[[str], str] | None = None) -> st
     return "\n".join([*lines, *(f"  doubt    {spelled(text, spell)}" for text in marked_doubts(found))])
 
 
+def labels_of(summary: pd.DataFrame) -> list[str]:
+    """What identifies the candidates of a summary: its first columns."""
+    return list(summary.columns[: list(summary.columns).index("best")])
+
+
+def best_scores(found: Selection, name: str) -> dict[Any, tuple[float, float]]:
+    """The best held-out score for each value of a size, of the model or of the prior, with its standard error."""
+    best: dict[Any, tuple[float, float]] = {}
+    for one in found.outcomes:
+        if one.folds is not None and name in one.label:
+            value = one.label[name]
+            best[value] = max(best.get(value, (-math.inf, 0.0)), (one.folds.mean, one.folds.se))
+    return {value: best[value] for value in (sorted(best) if is_size(name) else best)}
+
+
 def overview(found: Selection, most: int | None = None) -> pd.DataFrame:
     """The candidates as text, or the best of them, in the order of the sizes, with the winner marked."""
     import pandas as pd
@@ -345,7 +360,7 @@ def overview(found: Selection, most: int | None = None) -> pd.DataFrame:
     best = summary.sort_values(["winner", "heldout" if found.by_hidden_cells else "best"], ascending=False)
     summary = summary.loc[best.index[:most].sort_values()]
     shown: dict[str, Any] = {"": np.where(summary["winner"], "*", "")}
-    shown |= {name: summary[name].to_numpy() for name in summary.columns[: list(summary.columns).index("best")]}
+    shown |= {name: summary[name].to_numpy() for name in labels_of(summary)}
     if found.by_hidden_cells:
         pairs = zip(summary["heldout"], summary["heldout_se"], strict=True)
         shown["held-out"] = [_unless_unknown("{:.4f} +- {:.4f}", *pair) for pair in pairs]
@@ -416,7 +431,7 @@ def _frame(rows: Sequence[tuple[Label, Mapping[str, Any]]]) -> pd.DataFrame:
     import pandas as pd
 
     names = dict.fromkeys(name for label, _ in rows for name in label)
-    sizes = [name for name in names if name not in ("model", "prior")]
+    sizes = [name for name in names if is_size(name)]
     order = [*(name for name in names if name == "model"), *sizes, *(name for name in names if name == "prior")]
     if not rows:
         return pd.DataFrame()

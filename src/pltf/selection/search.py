@@ -15,14 +15,15 @@ import numpy as np
 from pltf.cluster import Cluster
 from pltf.data import DenseObservation, Observation
 from pltf.engines.cp import is_cp
-from pltf.engines.plan import human, physical_memory
+from pltf.engines.plan import human
 from pltf.errors import PltfError, py
 from pltf.gamma import Array
-from pltf.inference.batch import Batch
+from pltf.inference.batch import RestartBatch
 from pltf.inference.race import BEHIND, all_until, judged, rounds, run_until
 from pltf.inference.run import INTERRUPTED, Row, Run, Stop
 from pltf.inference.state import Problem
 from pltf.matching import similarity
+from pltf.memory import memory_there_is
 from pltf.selection.choice import FoldScores
 from pltf.selection.folds import Data
 from pltf.selection.grid import Label, shown
@@ -31,9 +32,9 @@ from pltf.threads import note_limit, single_threaded_blas
 from pltf.workers import CannotStart, Job, Pool, Shared, SharedFolderLost, Task, drive, may_have_children, shared
 
 if TYPE_CHECKING:
-    from pltf.fitting import Prepared
+    from pltf.fitting import PreparedFit
     from pltf.options import FitOptions
-    from pltf.selection.checkpoint import Stage
+    from pltf.selection.checkpoint import SearchStage
     from pltf.selection.heldout import FoldFindings
 
 # Measured: benchmarks/NOTES.md
@@ -56,19 +57,9 @@ class Options:
     cluster: Cluster | None = None  # whose workers fit; None: this machine
 
     @property
-    def restarts(self) -> int:
-        """Random restarts of each candidate."""
-        return self.fitting.restarts
-
-    @property
     def seed(self) -> int:
         """Seed from which the seeds of all runs are derived."""
         return self.fitting.entropy(None)
-
-    @property
-    def stop(self) -> Stop:
-        """When a run ends."""
-        return self.fitting.stop
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +130,7 @@ def search(
     options: Options,
     found: Findings | FoldFindings,
     show: Callable[[float, str], None],
-    keeper: Stage | None = None,
+    keeper: SearchStage | None = None,
     only: Iterable[int] | None = None,
 ) -> None:
     """Run the unfinished candidates, or those in ``only``; after an interrupt ``found`` has the finished results."""
@@ -220,8 +211,8 @@ def _get_ready() -> None:
 class Candidate:
     """A candidate being fitted."""
 
-    def __init__(self, label: Label, ready: Prepared, options: Options) -> None:
-        self.label, self.ready, self._options = label, ready, options
+    def __init__(self, label: Label, ready: PreparedFit, race: bool | None) -> None:
+        self.label, self.ready, self.race = label, ready, race
         self.fold: int | None = None  # whose cells are held out
         self.turn, self.runs = 0, dict[int, Run]()  # the current round, and the state of its restarts
         self._problem: Problem | RemoteProblem | None = None
@@ -233,12 +224,17 @@ class Candidate:
         return float(self.ready.planned.flops)
 
     @property
+    def restarts(self) -> int:
+        """Number of random restarts."""
+        return self.ready.options.restarts
+
+    @property
     def races(self) -> bool:
         """Whether restarts that are behind are dropped; by default where this was measured to be safe."""
-        if self._options.race is not None:
-            return self._options.race
+        if self.race is not None:
+            return self.race
         learns_shapes = any("shape" in prior.learns for prior in self.ready.priors.values())
-        few = self._options.restarts < FEW  # the early leader may be the only one left
+        few = self.restarts < FEW  # the early leader may be the only one left
         return not few and not learns_shapes and all(map(is_cp, self.ready.model.equations))
 
     @property
@@ -248,16 +244,16 @@ class Candidate:
 
     def check_memory(self) -> None:
         """Raise an error if the runs do not fit in memory."""
-        restarts = self._options.restarts
-        need, have = 8 * STATE_ARRAYS * self.entries * restarts, physical_memory()
+        restarts = self.restarts
+        need, (have, whose) = 8 * STATE_ARRAYS * self.entries * restarts, memory_there_is()
         if need > have:
             what = f"{restarts} restarts of {shown(self.label)} need {human(need, 'B')}"
-            raise PltfError(f"{what} beside the data, but this machine has {human(have, 'B')}: lower {py:restarts}")
+            raise PltfError(f"{what} beside the data, but {whose} {human(have, 'B')}: lower {py:restarts}")
 
     @property
     def work(self) -> float:
         """Amount of work, if all runs take the same number of sweeps."""
-        return self.flops * self._options.restarts
+        return self.flops * self.restarts
 
     @property
     def done(self) -> float:
@@ -276,12 +272,12 @@ class Candidate:
             self._problem = RemoteProblem(source, number, self.ready, self.fold)
         else:
             yield [Job(_built, (self.ready, source.data, self.fold), partial(setattr, self, "_problem"))]
-        stop = replace(self._options.stop, interrupted=source.stopping)
+        stop = replace(self.ready.options.stop, interrupted=source.stopping)
         for turn, sweeps in enumerate(rounds(stop.max_iter, self.races)):
             if turn < self.turn:
                 continue
             self.turn = turn
-            going = [restart for restart in range(self._options.restarts) if self._behind(restart, sweeps)]
+            going = [restart for restart in range(self.restarts) if self._behind(restart, sweeps)]
             yield self._jobs(going, stop, sweeps)
             self.runs = {run.restart: run for run in judged([self.runs[restart] for restart in sorted(self.runs)])}
             if not any(run.unfinished for run in self.runs.values()):
@@ -295,8 +291,8 @@ class Candidate:
     def _jobs(self, going: Sequence[int], stop: Stop, sweeps: int) -> list[Job]:
         """A job for each restart, or one for all of them if they run as a batch."""
         problem = self._problem
-        batch = Batch.of(problem, self.ready.method, self._options.restarts) if isinstance(problem, Problem) else None
-        runs, head = {restart: self.runs.get(restart) for restart in going}, (problem, self.ready, self._options.seed)
+        batch = RestartBatch.of(problem, self.ready.method, self.restarts) if isinstance(problem, Problem) else None
+        runs, head = {restart: self.runs.get(restart) for restart in going}, (problem, self.ready)
         if batch is not None and runs:  # after an interrupt all may have done this round
             return [Job(all_go_on, (batch, *head, runs, stop, sweeps), self.runs.update)]
         return [
@@ -323,7 +319,7 @@ class RemoteProblem:
 
     source: Shared | Spread
     number: int
-    ready: Prepared
+    ready: PreparedFit
     fold: int | None
 
     def problem(self) -> Problem:
@@ -343,7 +339,7 @@ class RemoteProblem:
         return data
 
 
-def _built(ready: Prepared, data: Data, fold: int | None) -> Problem:
+def _built(ready: PreparedFit, data: Data, fold: int | None) -> Problem:
     return ready.problem(data.part(fold))
 
 
@@ -352,22 +348,22 @@ _building = threading.Lock()
 
 
 def go_on(
-    source: Problem | RemoteProblem, ready: Prepared, seed: int, restart: int, run: Run | None, stop: Stop, sweeps: int
+    source: Problem | RemoteProblem, ready: PreparedFit, restart: int, run: Run | None, stop: Stop, sweeps: int
 ) -> Run:
     """Start or continue a restart until it has done ``sweeps`` sweeps in total; executed by a worker."""
     problem = source.problem() if isinstance(source, RemoteProblem) else source
     problem = replace(problem, engine=problem.engine.fresh())  # others may run concurrently
     with single_threaded_blas:
-        begin = ready.starting(problem, seed)[0](restart) if run is None else run
+        begin = ready.starting(problem)[0](restart) if run is None else run
         return run_until(problem, ready.method, begin, stop, restart, sweeps)
 
 
 def all_go_on(
-    batch: Batch, problem: Problem, ready: Prepared, seed: int, runs: Mapping[int, Run | None], stop: Stop, sweeps: int
+    batch: RestartBatch, problem: Problem, ready: PreparedFit, runs: Mapping[int, Run | None], stop: Stop, sweeps: int
 ) -> dict[int, Run]:
     """As :func:`go_on`, for restarts that run as a batch."""
     with single_threaded_blas:
-        start, _ = ready.starting(problem, seed)
+        start, _ = ready.starting(problem)
         begins = [start(restart) if run is None else run for restart, run in runs.items()]
         return {run.restart: run for run in all_until(batch, begins, stop, list(runs), sweeps)}
 
@@ -375,7 +371,7 @@ def all_go_on(
 def _worth_processes(candidates: Iterable[Candidate], seen: Mapping[str, Observation], options: Options) -> bool:
     """Whether processes are faster than threads: many short sweeps."""
     seconds = [OVERHEAD + candidate.flops / FLOPS for candidate in candidates]
-    long_enough = sum(seconds) * SWEEPS * options.restarts > LONG_SEARCH
+    long_enough = sum(seconds) * SWEEPS * options.fitting.restarts > LONG_SEARCH
     return options.workers > 1 and long_enough and max(seconds) < LONG_SWEEP and all(map(_compact, seen.values()))
 
 

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from pltf.errors import PltfError
 from pltf.memory import Allowance
 from pltf.stale_files import held_file
-from pltf.store.inside import refuse_outside
-from pltf.store.plain_file import check_plain_file
+from pltf.store.foreign import check_plain_file, refuse_outside
 
 FORMAT = 2  # increased when older versions of pltf cannot read new files
 _SIGN = "pltf"

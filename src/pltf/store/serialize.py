@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from pltf.data.cell_index import Coords
 from pltf.data.coo import UNLISTED
 from pltf.data.labels import BINS, Labels, readable_zone
+from pltf.data.numeric import frozen
 from pltf.data.pattern import DensePattern, ForgottenPattern, ListedPattern, Pattern, listed_pattern
 from pltf.data.stored import StoredPattern
 from pltf.engines.base import Counts
 from pltf.errors import PltfError
 from pltf.fit import Fit, Sampled, masses
 from pltf.gamma import PARTS, Array, Gamma
-from pltf.inference.factors import Factors, frozen
+from pltf.inference.algebra import Factors
 from pltf.inference.run import Row, Run
 from pltf.inference.state import Pace, State, Trail
 from pltf.notation import Model

@@ -13,7 +13,7 @@ from pltf.engines.base import Counts, OverArrays
 from pltf.engines.closed_form import ClosedForm
 from pltf.engines.contraction import plan_tree
 from pltf.engines.scaled import Scaled
-from pltf.engines.sum import Part, SumEngine
+from pltf.engines.sum import SumEngine, Summand
 from tests.extras import TORCH
 from tests.strategies import Case, cases
 
@@ -103,7 +103,7 @@ def test_sums_with_holes() -> None:
 
     factors = {"A": tensor(1, 2, 3)}
     whole = Scaled(Fixed(tensor(4, 4, 4)), np.float64(0.5))
-    parts = [Part(whole), Part(Fixed(tensor(0.5, 2 + 1e-12, 1)), exposure=-1)]
+    parts = [Summand(whole), Summand(Fixed(tensor(0.5, 2 + 1e-12, 1)), exposure=-1)]
     assert SumEngine(parts).exposure(factors, "A").tolist() == [1.5, 0, 1]
     engine = SumEngine(parts, Observed(None))
     assert engine.exposure(factors, "A").tolist() == [1.5, 0, 1]
@@ -111,5 +111,5 @@ def test_sums_with_holes() -> None:
     counts = engine.counts(factors)
     assert counts.by_factor["A"].tolist() == [4, 8, 12]
     assert counts.log_term == 2
-    lost = [parts[0], Part(Fixed(tensor(0.5, 2, 2)), exposure=-1)]
+    lost = [parts[0], Summand(Fixed(tensor(0.5, 2, 2)), exposure=-1)]
     assert SumEngine(lost, Observed(tensor(7, 8, 9))).exposure(factors, "A").tolist() == [7, 8, 9]

@@ -22,8 +22,8 @@ from pltf.engines.lists import CellList
 from pltf.engines.torch import blocks, cp_lists, cp_passes, sums
 from pltf.engines.torch import draws as draws_module
 from pltf.engines.torch.cell_kernels import wide_log
-from pltf.engines.torch.cp_passes import CpPasses
-from pltf.engines.torch.draws import Draws
+from pltf.engines.torch.cp_passes import TorchCpPasses
+from pltf.engines.torch.draws import CountDraws
 from pltf.engines.torch.launch import launched
 from pltf.engines.torch.listed import TorchListedEngine
 from pltf.engines.torch.listed_memory import list_bytes
@@ -106,7 +106,7 @@ def test_any_number_of_modes(modes: int) -> None:
 def test_ranks_beyond_what_a_program_holds_go_through_contractions() -> None:
     task, cells, factors = problem("ir,jr->ij", (3, 4), 9, r=1025)
     engine = TorchListedEngine(task, cells, KERNELS)
-    assert not isinstance(engine._passes, CpPasses)
+    assert not isinstance(engine._passes, TorchCpPasses)
     assert_equals_host(engine, task, cells, factors, 1e-12)
 
 
@@ -217,7 +217,7 @@ def test_lists_take_the_memory_that_is_planned(copies: str, dtype: str, modes: i
     task, cells, _ = problem(text, shape, 50_000, dtype, r=20)
     planned = list_bytes(task, len(cells.whole()), KERNELS, counted=True, copies=copies)
     engine, held, peak = bytes_of(lambda: TorchListedEngine(task, cells, KERNELS, copies))
-    assert isinstance(engine._passes, CpPasses)
+    assert isinstance(engine._passes, TorchCpPasses)
     assert 0.9 * planned.held < held <= planned.held
     assert 0.3 * planned.making < peak - held <= planned.making
 
@@ -278,7 +278,7 @@ def test_binomial_draws(monkeypatch: pytest.MonkeyPatch, device: Device, n: int,
     monkeypatch.setattr(draws_module, "ROWS", 1 << 14)
     rows = 1 << 14
     weights = torch.tensor([[p, 1 - p]], dtype=torch.float64).expand(rows, 2)
-    found = Draws(device, (5,)).split(torch.full((rows,), float(n), dtype=torch.float64), weights).numpy()
+    found = CountDraws(device, (5,)).split(torch.full((rows,), float(n), dtype=torch.float64), weights).numpy()
     np.testing.assert_array_equal(found.sum(axis=1), n)
     assert_fits(found[:, 0], stats.binom(n, p))
 
@@ -288,7 +288,7 @@ def test_binomial_draws_of_the_largest_counts(monkeypatch: pytest.MonkeyPatch, p
     monkeypatch.setattr(draws_module, "ROWS", 1 << 14)
     n, rows = 2.0**53, 1 << 14
     weights = torch.tensor([[p, 1 - p]], dtype=torch.float64).repeat(rows, 1)
-    found = Draws(KERNELS, (5,)).split(torch.full((rows,), n, dtype=torch.float64), weights).numpy()
+    found = CountDraws(KERNELS, (5,)).split(torch.full((rows,), n, dtype=torch.float64), weights).numpy()
     assert (found.sum(axis=1) == n).all()
     if p < 1e-9:
         assert_fits(found[:, 0], stats.poisson(n * p))
@@ -301,7 +301,7 @@ def test_binomial_draws_of_the_largest_counts(monkeypatch: pytest.MonkeyPatch, p
 def test_hidden_counts_of_links(monkeypatch: pytest.MonkeyPatch, device: Device, rate: float) -> None:
     monkeypatch.setattr(draws_module, "ROWS", 1 << 14)
     rates = torch.full((1 << 14,), rate, dtype=torch.float64)
-    found = Draws(device, (1, 2)).hidden(torch.ones(1 << 14), rates, links=True).numpy()
+    found = CountDraws(device, (1, 2)).hidden(torch.ones(1 << 14), rates, links=True).numpy()
     assert found.min() >= 1
     assert_fits(found, stats.poisson(rate), given_above_zero=True)
 

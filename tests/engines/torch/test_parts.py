@@ -160,13 +160,13 @@ def test_cells_that_stay_are_not_read_again(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_cells_are_dropped_a_while_after_the_last_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    gone, before = threading.Event(), torch_parts.Kept.forget
+    gone, before = threading.Event(), torch_parts.KeptPasses.forget
 
     def forget(self: Any) -> None:
         before(self)
         gone.set()
 
-    monkeypatch.setattr(torch_parts.Kept, "forget", forget)
+    monkeypatch.setattr(torch_parts.KeptPasses, "forget", forget)
     monkeypatch.setattr(torch_parts, "IDLE", 0.05)
     data = in_memory(cells())
     task = task_of(MODELS["cp"], data)

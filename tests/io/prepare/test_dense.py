@@ -12,6 +12,8 @@ import pytest
 from numpy.typing import NDArray
 
 import pltf
+from pltf.cli.spelling import option
+from pltf.errors import PltfError
 from pltf.io.prepare import dense
 from tests.extras import required
 from tests.io.prepare.reading import refusal, stored
@@ -107,8 +109,14 @@ def test_refusals(tmp_path: Path) -> None:
     assert "must be >= 0, but cell (6, 2, 1) holds -1.0" in refusal(array, tmp_path / "cells")
     assert "must hold real or whole numbers" in refusal(array.astype(str), tmp_path / "cells")
     source, _ = written(drawn(0.0), "hdf5", tmp_path)
-    assert "has several arrays" in refusal(source, tmp_path / "cells")
-    assert "has no array 'Y'; it has deep/X, other" in refusal(source, tmp_path / "cells", variable="Y")
+    several = "has the arrays deep/X, other"
+    assert f"{several}: select one with variable=" in refusal(source, tmp_path / "cells")
+    assert f"{several}: got 'Y'" in refusal(source, tmp_path / "cells", variable="Y")
+    with pytest.raises(PltfError) as caught:
+        pltf.prepare(source, tmp_path / "cells")
+    assert "select one with --variable" in caught.value.spelled(option)
+    h5py.File(tmp_path / "empty.h5", "w").close()
+    assert "empty.h5 has no array of numbers" in refusal(tmp_path / "empty.h5", tmp_path / "cells")
     source, _ = written(drawn(0.0), "zarr", tmp_path)
     assert "query cannot be used here" in refusal(source, tmp_path / "cells", query="X")
     (tmp_path / "nothing").mkdir()

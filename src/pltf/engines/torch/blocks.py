@@ -25,9 +25,10 @@ from pltf.devices import Device
 from pltf.engines.base import Number
 from pltf.engines.contraction import Indices, Pair, Tree, plan_tree
 from pltf.engines.either import added
-from pltf.engines.lists import Cells, WholeList
+from pltf.engines.lists import CellSource, WholeList
+from pltf.engines.over_lists import Key
 from pltf.engines.torch.cells import Tensor, ratios
-from pltf.engines.torch.draws import Draws, Key
+from pltf.engines.torch.draws import CountDraws
 from pltf.engines.torch.sums import SegmentSums, narrow
 from pltf.engines.ways import ALL, Task
 from pltf.notation import Equation, Term
@@ -87,7 +88,7 @@ class Leaf:
         """A table with the axes of its factor, constant along latent indices that were summed."""
         return self._as_factor(table[:, :, None].expand(-1, -1, prod(shape[axis] for axis in self._lone)), shape)
 
-    def split(self, table: Tensor, factor: Tensor, draws: Draws) -> Tensor:
+    def split(self, table: Tensor, factor: Tensor, draws: CountDraws) -> Tensor:
         """Counts of a table as counts of its factor: allocated at random along latent indices that were summed."""
         weights = self._with_lone(factor)
         if weights.shape[2] > 1:
@@ -148,7 +149,7 @@ class BlockPasses:
     With ``copies="one"`` the cells of a block are sorted in every pass, and only the list is kept.
     """
 
-    def __init__(self, task: Task, cells: Cells, device: Device, copies: str) -> None:
+    def __init__(self, task: Task, cells: CellSource, device: Device, copies: str) -> None:
         self._task, self._device, self._keeps = task, device, copies == ALL
         self._names = [term.name for term in task.equation.factors]
         self._tree = cells_tree(task)
@@ -165,7 +166,7 @@ class BlockPasses:
     ) -> tuple[dict[str, Tensor], Number]:
         """Counts of the named factors (expected, or sampled if there is a key), and the log term or NaN."""
         if key is not None:
-            return self._allocated(factors, names, Draws(self._device, key))
+            return self._allocated(factors, names, CountDraws(self._device, key))
         tables, sums = self._tables(factors, self._task.dtype), self._zeros(self._numbers(names))
         log_terms = [self._zero()]
         for number, block in enumerate(self._blocks):
@@ -180,7 +181,7 @@ class BlockPasses:
         return found, added(log_terms) if log else math.nan
 
     def _allocated(
-        self, factors: Mapping[str, Tensor], names: Collection[str], draws: Draws
+        self, factors: Mapping[str, Tensor], names: Collection[str], draws: CountDraws
     ) -> tuple[dict[str, Tensor], Number]:
         """Sampled counts, and the log term."""
         tables = self._tables(factors, np.dtype(np.float64))
@@ -255,7 +256,7 @@ class BlockPasses:
         return delta
 
     def _split(
-        self, values: Mapping[int, Tensor], cells: Tensor, wanted: Collection[int], draws: Draws
+        self, values: Mapping[int, Tensor], cells: Tensor, wanted: Collection[int], draws: CountDraws
     ) -> dict[int, Tensor]:
         """Allocate the counts of every cell to the entries of the wanted leaves.
 
@@ -325,7 +326,7 @@ def _contracted(pair: Pair, left: Tensor, right: Tensor) -> Tensor:
     return _summed_to(left * _spread(right, pair.right, pair.left), pair.left, pair.out)
 
 
-def _split_step(pair: Pair, above: Tensor, left: Tensor, right: Tensor, draws: Draws) -> tuple[Tensor, Indices]:
+def _split_step(pair: Pair, above: Tensor, left: Tensor, right: Tensor, draws: CountDraws) -> tuple[Tensor, Indices]:
     """The counts of a node, split over the indices that its step sums, and the indices of the result."""
     held = dict.fromkeys((*pair.out, *pair.left, *pair.right))
     indices = tuple(held)

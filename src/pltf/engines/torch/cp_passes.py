@@ -12,10 +12,11 @@ import numpy as np
 from pltf.devices import Device
 from pltf.engines.base import Number
 from pltf.engines.cp import CpFactors
-from pltf.engines.lists import Cells
+from pltf.engines.lists import CellSource
+from pltf.engines.over_lists import Key
 from pltf.engines.torch.cells import Tensor
 from pltf.engines.torch.cp_lists import CpLists, RowList
-from pltf.engines.torch.draws import Key, seed_on
+from pltf.engines.torch.draws import seed_on
 from pltf.engines.torch.launch import launched, power_of_two
 from pltf.engines.ways import Task
 
@@ -30,10 +31,10 @@ def is_fused(task: Task, device: Device) -> bool:
     return task.is_cp and device.kernels and width_of(task.rank) <= WIDEST
 
 
-class CpPasses:
+class TorchCpPasses:
     """CP models of any order, including NMF: a fused kernel visits the cells once per mode, sorted by it."""
 
-    def __init__(self, task: Task, cells: Cells, device: Device, copies: str) -> None:
+    def __init__(self, task: Task, cells: CellSource, device: Device, copies: str) -> None:
         self._task, self._device, self._factors = task, device, CpFactors(task.equation)
         self._width = width_of(task.rank)
         key = ("torch", device.where, copies)

@@ -24,7 +24,7 @@ _SIDE_BYTES = 72  # bytes per entry of the children of the root: value, matrix, 
 _KEPT_BYTES = 16  # bytes per entry of a node: value and exposure, if cells are missing
 
 
-class Cells:
+class LazyTable:
     """The cells of a tensor as a table on a device, copied on first use."""
 
     def __init__(self, copy: Callable[[], Tensor]) -> None:
@@ -51,8 +51,8 @@ class TorchDenseEngine(OverTree):
         table, passes = table_of(plan, device)
         self._table = table
         self._passes: Any = passes  # of any kind
-        self._values = Cells(partial(table.cells, seen, plan.dtype, device, passes.width))
-        self._mask = Cells(partial(table.mask, seen, device, passes.width))
+        self._values = LazyTable(partial(table.cells, seen, plan.dtype, device, passes.width))
+        self._mask = LazyTable(partial(table.mask, seen, device, passes.width))
         self._one = device.torch.ones(1, 1, 1, dtype=device.torch.float64, device=device.place)
 
     # -- counts ---------------------------------------------------------------------------------

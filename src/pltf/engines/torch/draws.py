@@ -11,8 +11,6 @@ from pltf.devices import Device
 from pltf.engines.torch.cells import Tensor
 from pltf.engines.torch.launch import launched
 
-Key = tuple[int, ...] | None  # of random numbers; None: expected counts
-
 ROWS = 32  # drawn by a program at a time: one per thread
 
 
@@ -27,7 +25,7 @@ def seed_of(key: Sequence[int], *more: int) -> int:
     return int(words[0] >> np.uint64(1))
 
 
-class Draws:
+class CountDraws:
     """Random numbers of one key, draw by draw: with kernels (``allocation_kernels.py``) or with PyTorch's generator."""
 
     def __init__(self, device: Device, key: Sequence[int]) -> None:

@@ -8,11 +8,10 @@ from typing import Any
 
 from pltf.devices import Device
 from pltf.engines.base import Number
-from pltf.engines.closed_form import ClosedForm
 from pltf.engines.contraction import tree_with
-from pltf.engines.memo import Memo
+from pltf.engines.over_tree import OverTree
 from pltf.engines.torch.cells import Tensor, ratios
-from pltf.engines.torch.dense import Cells, TorchDenseEngine
+from pltf.engines.torch.dense import LazyTable, TorchDenseEngine
 from pltf.notation import Equation, Term
 
 LANE = "_lane"  # an observed index of all factors: no name in a model begins so
@@ -25,16 +24,13 @@ class DenseLanes(TorchDenseEngine):
         table = one._table
         equation = _with_lanes(table.tree.equation)
         sizes = {**table.sizes, LANE: lanes}
-        self._tree = tree_with(equation, table.tree)
-        self.names, self._dtype, self._device, self._one = self._tree.names, one._dtype, one._device, one._one
+        OverTree.__init__(self, tree_with(equation, table.tree), sizes, masked=one._closed_form is None)
+        self._dtype, self._device, self._one, self.links = one._dtype, one._device, one._one, one.links
         self._table = replace(table, tree=self._tree, sizes=sizes)
         shape = self._table.shape
-        self._values = Cells(lambda: one._values.table[:, :, : shape[2]].expand(shape))
-        self._mask = Cells(lambda: one._mask.table[:, :, : shape[2]].double().expand(shape))
+        self._values = LazyTable(lambda: one._values.table[:, :, : shape[2]].expand(shape))
+        self._mask = LazyTable(lambda: one._mask.table[:, :, : shape[2]].double().expand(shape))
         self._passes = LanePasses(one._device, one.links)
-        self._memo = Memo()
-        self._closed_form = None if one._closed_form is None else ClosedForm(equation, sizes)
-        self.links = one.links
 
     def total(self, factors: Mapping[str, Any]) -> Number:
         of = self._cheapest(factors)

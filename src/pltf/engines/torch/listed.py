@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Self
 
 import numpy as np
 
 from pltf.devices import Device
-from pltf.engines.base import Counts, Number
-from pltf.engines.lists import Cells
+from pltf.engines.base import Counts
+from pltf.engines.lists import CellSource
+from pltf.engines.over_lists import Key, OverLists
 from pltf.engines.torch.blocks import BlockPasses
 from pltf.engines.torch.cells import Tensor, lost_in_cast
-from pltf.engines.torch.cp_passes import CpPasses, is_fused
-from pltf.engines.torch.draws import Key
+from pltf.engines.torch.cp_passes import TorchCpPasses, is_fused
 from pltf.engines.ways import ALL, Task
 
 
-class TorchListedEngine:
+class TorchListedEngine(OverLists):
     """Sums over one list of cells of a tensor or of a part of a tensor. For ``copies`` see ``ways.py``."""
 
-    def __init__(self, task: Task, cells: Cells, device: Device, copies: str = ALL) -> None:
+    def __init__(self, task: Task, cells: CellSource, device: Device, copies: str = ALL) -> None:
         self.names = tuple(term.name for term in task.equation.factors)
         self._dtype, self._device = task.dtype, device
         self._passes = passes_over(task, cells, device, copies)
 
-    def counts(self, factors: Mapping[str, Tensor], wanted: Collection[str] | None = None, log: bool = True) -> Counts:
-        return self._summed(factors, wanted, log)
-
-    def allocate(self, factors: Mapping[str, Tensor], wanted: Collection[str] | None, key: tuple[int, ...]) -> Counts:
-        return self._summed(factors, wanted, log=True, key=key)
-
-    def _summed(
+    def _counted(
         self, factors: Mapping[str, Tensor], wanted: Collection[str] | None, log: bool, key: Key = None
     ) -> Counts:
         names = [name for name in self.names if wanted is None or name in wanted]
@@ -49,17 +42,10 @@ class TorchListedEngine:
     def exposure(self, factors: Mapping[str, Tensor], of: str) -> Tensor:
         return self._passes.exposure(factors, of)
 
-    def total(self, factors: Mapping[str, Tensor]) -> Number:
-        of = self.names[-1]
-        return (factors[of] * self.exposure(factors, of)).sum()
 
-    def fresh(self) -> Self:
-        return self  # it has no cache
+Passes = TorchCpPasses | BlockPasses  # over a list of cells
 
 
-Passes = CpPasses | BlockPasses  # over a list of cells
-
-
-def passes_over(task: Task, cells: Cells, device: Device, copies: str = ALL) -> Passes:
+def passes_over(task: Task, cells: CellSource, device: Device, copies: str = ALL) -> Passes:
     """Passes with the fused kernel if it supports the task, otherwise block by block."""
-    return (CpPasses if is_fused(task, device) else BlockPasses)(task, cells, device, copies)
+    return (TorchCpPasses if is_fused(task, device) else BlockPasses)(task, cells, device, copies)

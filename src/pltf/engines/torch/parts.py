@@ -21,7 +21,7 @@ from pltf.devices import HOST, Device
 from pltf.engines.base import Number
 from pltf.engines.either import fetched
 from pltf.engines.lists import WholeList
-from pltf.engines.parts import COUNTS, Ask, Node, RunSums, Span, Spec, Tree, above_zero
+from pltf.engines.parts import COUNTS, Ask, Node, RunSums, Span, Spec, SumTree, above_zero
 from pltf.engines.torch.cells import Tensor
 from pltf.engines.torch.listed import Passes, passes_over
 from pltf.engines.torch.listed_memory import list_bytes
@@ -51,7 +51,7 @@ class _Run:
         self._factors = {name: factors[name].astype(spec.precision(ask), copy=False) for name in spec.names}
         self._shared = {name: self._put(self._factors[name]) for name in spec.names if name not in spec.owned}
         self._own = {name: np.zeros(factors[name].shape) for name in ask.wanted if name in spec.owned}
-        self._tree = Tree(spec.n_pieces, in_place=True)
+        self._tree = SumTree(spec.n_pieces, in_place=True)
 
     def add(self, part: Part, following: Part | None) -> None:
         """Add a part; if its cells must be read, the following part is read ahead."""
@@ -129,7 +129,7 @@ def _repeatable(device: Device) -> Iterator[None]:
         device.torch.set_num_threads(threads)
 
 
-class Kept:
+class KeptPasses:
     """Passes over parts whose cells stay on the device, of all runs of this process."""
 
     def __init__(self) -> None:
@@ -181,4 +181,4 @@ class Kept:
                 self._timer.start()
 
 
-kept = Kept()
+kept = KeptPasses()

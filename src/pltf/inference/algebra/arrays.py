@@ -15,7 +15,7 @@ from pltf.engines.base import Number
 from pltf.gamma import Array, Gamma
 from pltf.inference.algebra import chance
 from pltf.inference.algebra.base import Factors, Groups, Key
-from pltf.inference.algebra.host import log_scales, quasi_newton, shapes_along
+from pltf.inference.algebra.host import lbfgs_coefficients, log_scales, shapes_along
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 NEWTON_STEPS, NEWTON_SETTLED = 30, 1e-8  # for the mean of a prior
@@ -170,11 +170,17 @@ class ArrayAlgebra:
     def difference(self, a: Factors, b: Factors) -> Factors:
         return {name: a[name] - b[name] for name in a}
 
+    def quasi_newton(self, rows: Sequence[Factors], weight: Factors, longest: float) -> Factors | None:
+        stack = self.stack(rows)
+        coefficients = lbfgs_coefficients(self.gram(stack, weight))
+        return None if coefficients is None else self.combine(coefficients, stack, longest)
+
     def stack(self, rows: Sequence[Factors]) -> dict[str, Any]:
         """Stack rows (sets of factors) for :meth:`gram` and :meth:`combine`, along a new first axis of each factor."""
         return {name: self.xp.stack([row[name] for row in rows]) for name in rows[0]}
 
     def gram(self, rows: Mapping[str, Any], weight: Factors) -> Array:
+        """Weighted inner products of all pairs of rows of a stack."""
         xp, total = self.xp, 0.0
         for name, stacked in rows.items():
             flat = xp.reshape(stacked, (stacked.shape[0], -1))
@@ -183,15 +189,13 @@ class ArrayAlgebra:
         return self.get(total)
 
     def combine(self, coefficients: Sequence[float], rows: Mapping[str, Any], longest: float) -> Factors:
+        """Linear combination of the rows of a stack, clipped to +-longest; rows with coefficient 0 are ignored."""
         used = [(n, share) for n, share in enumerate(coefficients) if share != 0]
         combined = {}
         for name, stacked in rows.items():
             far = sum((share * stacked[n, ...] for n, share in used), self.xp.zeros_like(stacked[0, ...]))
             combined[name] = self.xp.clip(far, -longest, longest)
         return combined
-
-    def quasi_newton(self, rows: Mapping[str, Any], weight: Factors, longest: float) -> Factors | None:
-        return quasi_newton(self, rows, weight, longest)
 
     def move(self, old: Factors, plain: Factors, step: Factors, length: float) -> Factors:
         xp = self.xp

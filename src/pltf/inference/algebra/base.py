@@ -143,22 +143,11 @@ class Algebra(Protocol[A]):
     def difference(self, a: Factors, b: Factors) -> Factors:
         """``a - b``."""
 
-    def stack(self, rows: Sequence[Factors]) -> Any:
-        """Stack rows (sets of factors) for :meth:`gram` and :meth:`combine`."""
+    def quasi_newton(self, rows: Sequence[Factors], weight: Factors, longest: float) -> Factors | None:
+        """The L-BFGS step from the changes s, the matching y and the residual, clipped to +-longest.
 
-    def gram(self, rows: Any, weight: Factors) -> Host:
-        """Weighted inner products of all pairs of rows of a stack."""
-
-    def combine(self, coefficients: Sequence[float], rows: Any, longest: float) -> Factors:
-        """Linear combination of the rows of a stack, clipped to +-longest.
-
-        A row with coefficient 0 is ignored: its entries may be infinite or NaN.
-        """
-
-    def quasi_newton(self, rows: Any, weight: Factors, longest: float) -> Factors | None:
-        """The L-BFGS step from a stack of changes s, the matching y and the residual, clipped as by :meth:`combine`.
-
-        Without curvature information it is None, or NaN where only a device knows.
+        Pairs without positive curvature are ignored: their entries may be infinite or NaN. If none is left, the step is
+        None, or NaN where only a device knows.
         """
 
     def move(self, old: Factors, plain: Factors, step: Factors, length: float) -> Factors:

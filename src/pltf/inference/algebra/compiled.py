@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from pltf.gamma import Array, Gamma
 from pltf.inference.algebra import chance
 from pltf.inference.algebra.base import Factors, Groups, Key
-from pltf.inference.algebra.host import prior_value, quasi_newton, traded
+from pltf.inference.algebra.host import lbfgs_coefficients, prior_value, traded
 from pltf.inference.algebra.newton import best_scales, scale_columns, trade_log_scales
 from pltf.special import combine_loop, kl_loop, log_geomean_loop, log_ratio_loop, move_loop, stretch_loop
 from pltf.threads import PART, in_parts, run_all
@@ -240,10 +240,17 @@ class NumbaAlgebra:
         above = FactorRow.of(a, a)
         return above.with_entries(above.flat - FactorRow.of(b, a).flat)
 
+    def quasi_newton(self, rows: Sequence[Factors], weight: Factors, longest: float) -> Factors | None:
+        stack = self.stack(rows)
+        coefficients = lbfgs_coefficients(self.gram(stack, weight))
+        return None if coefficients is None else self.combine(coefficients, stack, longest)
+
     def stack(self, rows: Sequence[Factors]) -> Stack:
+        """Stack rows (sets of factors) for :meth:`gram` and :meth:`combine`."""
         return Stack([FactorRow.of(row, rows[0]) for row in rows])
 
     def gram(self, rows: Stack, weight: Factors) -> Array:
+        """Weighted inner products of all pairs of rows of a stack."""
         w = FactorRow.of(weight, rows.like).flat
 
         def one_part(part: slice) -> Array:
@@ -258,6 +265,7 @@ class NumbaAlgebra:
             return np.asarray(sum(in_parts(one_part, rows.size, self.threads)))
 
     def combine(self, coefficients: Sequence[float], rows: Stack, longest: float) -> FactorRow:
+        """Linear combination of the rows of a stack, clipped to +-longest; rows with coefficient 0 are ignored."""
         q, out = np.array(coefficients), np.empty(rows.size)
         if rows.size <= PART:
             combine_loop(q, rows.part(slice(None)), longest, out)
@@ -265,9 +273,6 @@ class NumbaAlgebra:
             one_part = lambda part: combine_loop(q, rows.part(part), longest, out[part])  # noqa: E731
             run_all(in_parts(one_part, rows.size, self.threads))
         return rows.like.with_entries(out)
-
-    def quasi_newton(self, rows: Stack, weight: Factors, longest: float) -> Factors | None:
-        return quasi_newton(self, rows, weight, longest)
 
     def move(self, old: Factors, plain: Factors, step: Factors, length: float) -> FactorRow:
         by = FactorRow.of(step, plain)

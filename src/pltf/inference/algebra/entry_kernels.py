@@ -192,7 +192,7 @@ def _element(vector, i, n):
 
 @triton.jit
 def two_loops(G, shares, curved: tl.float64, K: tl.constexpr, WIDTH: tl.constexpr):
-    """Coefficients of the L-BFGS step, as ``host.quasi_newton``; NaN without curvature. Of G only j <= i is read."""
+    """Coefficients of the L-BFGS step, as ``host.lbfgs_coefficients``; NaN without curvature. Reads G for j <= i."""
     i, j = tl.arange(0, WIDTH)[:, None], tl.arange(0, WIDTH)[None, :]
     n = tl.arange(0, WIDTH)
     PAIRS: tl.constexpr = K // 2

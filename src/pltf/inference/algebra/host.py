@@ -96,13 +96,7 @@ def prior_on_host(algebra: Algebra[Any], prior: Gamma) -> Gamma:
 # -- quasi-Newton steps -------------------------------------------------------------------------
 
 
-def quasi_newton(algebra: Algebra[Any], rows: Any, weight: Factors, longest: float) -> Factors | None:
-    """:meth:`Algebra.quasi_newton` from the inner products of the rows."""
-    coefficients = _coefficients(algebra.gram(rows, weight))
-    return None if coefficients is None else algebra.combine(coefficients, rows, longest)
-
-
-def _coefficients(G: Array) -> list[float] | None:
+def lbfgs_coefficients(G: Array) -> list[float] | None:
     """Coefficients of the L-BFGS step for each row; None if there is no curvature information.
 
     ``G`` contains the inner products of the rows: the changes s of the last steps, the matching changes y of the

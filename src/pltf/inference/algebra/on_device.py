@@ -199,17 +199,15 @@ class DeviceAlgebra(ArrayAlgebra):
         number = self._each(self._array(length))
         return {name: self._made("move", old[name], b, step[name], number) for name, b in plain.items()}
 
-    def stack(self, rows: Sequence[Factors]) -> dict[str, Any]:
-        """Rows (sets of factors) for :meth:`gram` and :meth:`combine`; kernels read them in place."""
+    def quasi_newton(self, rows: Sequence[Factors], weight: Factors, longest: float) -> Factors | None:
         if not self._on.kernels:
-            return super().stack(rows)
-        return {name: [row[name] for row in rows] for name in rows[0]}
-
-    def gram(self, rows: Mapping[str, Any], weight: Factors) -> Array:
-        if not self._on.kernels:
-            return super().gram(rows, weight)
-        lower = self._lower(rows, weight).tril()
-        return self.get(lower + lower.tril(-1).T)
+            return super().quasi_newton(rows, weight, longest)
+        by_factor, size = {name: [row[name] for row in rows] for name in rows[0]}, len(rows)
+        lanes = self._lanes or 1
+        shares = self._on.torch.empty(lanes * size, dtype=self._on.torch.float64, device=self._on.place)
+        constants = {"K": size, "WIDTH": max(power_of_two(size), 2), "num_warps": 1}
+        self._launch("two_loops", (lanes,), self._lower(by_factor, weight), shares, CURVED, **constants)
+        return self._combined(shares, by_factor, longest)
 
     def _lower(self, rows: Mapping[str, Any], weight: Factors) -> Any:
         """The inner products of each row with those before it and itself."""
@@ -220,22 +218,8 @@ class DeviceAlgebra(ArrayAlgebra):
             total = self._over_programs(sums, len(own) ** 2) + total
         return total.unflatten(-1, (len(own), len(own)))
 
-    def quasi_newton(self, rows: Mapping[str, Any], weight: Factors, longest: float) -> Factors | None:
-        if not self._on.kernels:
-            return super().quasi_newton(rows, weight, longest)
-        size = len(next(iter(rows.values())))
-        lanes = self._lanes or 1
-        shares = self._on.torch.empty(lanes * size, dtype=self._on.torch.float64, device=self._on.place)
-        width = max(power_of_two(size), 2)
-        self._launch("two_loops", (lanes,), self._lower(rows, weight), shares, CURVED, K=size, WIDTH=width, num_warps=1)
-        return self._combined(shares, rows, longest)
-
-    def combine(self, coefficients: Sequence[float], rows: Mapping[str, Any], longest: float) -> Factors:
-        if not self._on.kernels:
-            return super().combine(coefficients, rows, longest)
-        return self._combined(self.put(np.asarray(coefficients)), rows, longest)
-
     def _combined(self, shares: Any, rows: Mapping[str, Any], longest: float) -> Factors:
+        """The sum of the rows, each times its share."""
         combined = {}
         for name, own in rows.items():
             combined[name] = self._like(own[0])

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pltf.data.cell_index import first_of_each
 from pltf.data.numeric import EXACT
-from pltf.data.part_files import VALUE_TYPES, StoreWriter
+from pltf.data.part_files import StoreWriter
+from pltf.data.pattern import narrowest
 from pltf.errors import ObservationError, py, py_only
 
 MOST_MISSING = 50_000_000  # missing cells that are listed, where unlisted cells are zero
@@ -87,9 +89,7 @@ class Runs:
     @classmethod
     def of(cls, keys: Keys, values: NDArray[np.float64] | None) -> Runs:
         """Sum rows by cell; without values every row counts one."""
-        new = np.ones(keys.shape[1], dtype=bool)
-        new[1:] = (keys[:, 1:] != keys[:, :-1]).any(axis=0)
-        first = np.flatnonzero(new)
+        first = np.flatnonzero(first_of_each(keys))
         rows = np.diff(first, append=keys.shape[1])
         if values is None:
             return cls(keys[:, first], rows.astype(np.float64), rows, np.zeros_like(rows))
@@ -104,22 +104,19 @@ class Runs:
         return Runs(self.keys[:, some], self.sums[some], self.rows[some], self.absent[some])
 
     def followed_by(self, others: Runs) -> Runs:
-        """Join with the runs that follow; the last cell may continue in the first of them."""
-        if self.sums.size and (self.keys[:, -1] == others.keys[:, 0]).all():
-            others.sums[0] += self.sums[-1]
-            others.rows[0] += self.rows[-1]
-            others.absent[0] += self.absent[-1]
-            return others if self.sums.size == 1 else self[:-1].followed_by(others)
-        return Runs.joined([self, others])
+        """Join one cell with the runs that follow; it may continue in the first of them."""
+        if (self.keys[:, 0] != others.keys[:, 0]).any():
+            return Runs.joined([self, others])
+        for mine, theirs in ((self.sums, others.sums), (self.rows, others.rows), (self.absent, others.absent)):
+            theirs[0] += mine[0]
+        return others
 
     @classmethod
     def joined(cls, some: Sequence[Runs]) -> Runs:
         """Concatenate runs."""
         if len(some) == 1:
             return some[0]
-        keys = np.concatenate([one.keys for one in some], axis=1)
-        sums = np.concatenate([one.sums for one in some])
-        return cls(keys, sums, *(np.concatenate([getattr(one, n) for one in some]) for n in ("rows", "absent")))
+        return cls(*(np.concatenate([getattr(one, part.name) for one in some], axis=-1) for part in fields(cls)))
 
 
 @dataclass(kw_only=True)
@@ -196,7 +193,7 @@ class Cells:
         self._waiting, self._n_waiting = [runs[begin:]], owners.size - begin
 
     def _write(self, runs: Runs) -> None:
-        self.writer.widen(narrowest(runs.sums, self.whole))
+        self.writer.widen(narrowest(runs.sums).name)
         self.writer.add(self.packing.columns(runs.keys), runs.sums)
 
     def _refuse_twice(self, runs: Runs) -> None:
@@ -222,17 +219,3 @@ class Cells:
             cell = self.called(runs.keys[:, [int(np.argmax(wrong))]])
             limit = "less than 2**53, or float64 would round them" if self.whole else "less than 1.8e308"
             raise ObservationError(f"the values of cell {cell} must add up to {limit}")
-
-
-def narrowest(values: NDArray[np.float64], whole: bool) -> str:
-    """The narrowest type that represents the values exactly.
-
-    >>> narrowest(np.array([0.0, 300.0]), whole=True), narrowest(np.array([0.5]), whole=False)
-    ('uint16', 'float64')
-    """
-    high = float(values.max(initial=0.0))
-    if whole or not (values % 1).any():
-        for name in VALUE_TYPES[:-1]:
-            if high <= np.iinfo(name).max:
-                return name
-    return "float64"

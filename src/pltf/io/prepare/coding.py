@@ -201,8 +201,7 @@ def _by_table(column: Column, folder: Path, line: dict[str, Any], key: str, join
 
     with pa.OSFile(path) as file:
         type_ = pa.ipc.open_file(file).schema.field(LABEL).type
-    with column.database.stream("coming", pa.schema([("l", type_), ("p", pa.int64())]), batches()):
-        column.database.run(f"CREATE TABLE {table} AS SELECT {cast} AS l, p FROM coming")
+    column.database.create(table, pa.schema([("l", type_), ("p", pa.int64())]), batches(), f"{cast} AS l, p")
     join = f"{join} JOIN {table} {alias} ON {alias}.l = {key}"
     return Mode(column.key.dim, line["count"], f"{alias}.p", join, line)
 

@@ -99,6 +99,11 @@ class Database:
             with suppress(self._errors):
                 self._connection.unregister(name)
 
+    def create(self, table: str, schema: Any, batches: Iterator[Any], columns: str = "*") -> None:
+        """Make a table of some columns of batches."""
+        with self.stream("coming", schema, batches):
+            self.run(f"CREATE TABLE {table} AS SELECT {columns} FROM coming")
+
     def _wait(self, work: Callable[[], T]) -> T:
         """Run something in the thread and show progress."""
         future = self._worker.submit(work)

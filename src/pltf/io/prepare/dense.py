@@ -16,12 +16,12 @@ from pltf.data.labels import known_labels
 from pltf.data.numeric import find_bad
 from pltf.data.tables import Key
 from pltf.errors import ObservationError, PltfError, py
-from pltf.io.columns import in_words
+from pltf.io.arrays import chosen_array
 from pltf.io.opening import readable
 from pltf.io.prepare.cells import MOST_MISSING
 from pltf.io.prepare.database import Database
 from pltf.io.prepare.sources import ROWS_TABLE, VALUE, Kind, Known, Rows, Source
-from pltf.store.inside import refuse_outside
+from pltf.store.foreign import refuse_outside
 
 _CELLS = 1 << 22  # of a block
 _OF_ZARR = ("zarr.json", ".zarray", ".zgroup")
@@ -68,8 +68,7 @@ class DenseArray(Source):
         self.unlisted = self._choice()
         names = [f"c{axis}" for axis in range(self._array.ndim)]
         schema = pa.schema([*((name, pa.int64()) for name in names), (VALUE, pa.float64())])
-        with database.stream("coming", schema, self._listed(schema)):
-            database.run(f"CREATE TABLE {ROWS_TABLE} AS SELECT * FROM coming")
+        database.create(ROWS_TABLE, schema, self._listed(schema))
         return Rows(ROWS_TABLE, [Kind("whole")] * len(names), Kind("real"))
 
     def _choice(self) -> str:
@@ -166,7 +165,7 @@ def of_zarr(path: Path, variable: str | None) -> DenseArray:
         if variable is not None:
             raise PltfError(f"{path} has one array: {py:variable} must be None")
         return DenseArray(held, str(path))
-    return DenseArray(held[_chosen(path, variable, sorted(name for name, _ in held.arrays()))], str(path))
+    return DenseArray(held[chosen_array(path, variable, sorted(name for name, _ in held.arrays()))], str(path))
 
 
 def of_hdf5(path: Path, variable: str | None) -> DenseArray:
@@ -178,13 +177,4 @@ def of_hdf5(path: Path, variable: str | None) -> DenseArray:
     refuse_outside(path, file)
     found: list[str] = []
     file.visititems(lambda name, one: found.append(name) if isinstance(one, h5py.Dataset) and one.ndim else None)
-    return DenseArray(file[_chosen(path, variable, found)], str(path), [path])
-
-
-def _chosen(path: Path, variable: str | None, found: Sequence[str]) -> str:
-    if variable is None and len(found) == 1:
-        return found[0]
-    if variable is None or variable not in found:
-        asked = f"has no array {variable!r}" if variable is not None else "has several arrays: name one with variable="
-        raise PltfError(f"{path} {asked}; it has {in_words(found)}")
-    return variable
+    return DenseArray(file[chosen_array(path, variable, found)], str(path), [path])

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from pltf.data.numeric import EXACT
+from pltf.data.numeric import EXACT, INFINITE, ROUNDED
 from pltf.data.tables import Key
 from pltf.errors import ObservationError, PltfError
 from pltf.io.columns import refuse_absent
 from pltf.io.delimited import delimited_columns, separator_of
 from pltf.io.opening import packing_of, readable, unpacked
 from pltf.io.prepare.database import Database, named, quoted
-from pltf.io.prepare.sources import BAD, ROWS_TABLE, VALUE, Kind, Known, Rows, Source, kind_of, name_of, same_kinds
+from pltf.io.prepare.sources import BAD, ROWS_TABLE, VALUE, Kind, Known, Rows, Source, column_kind, name_of, same_kinds
 from pltf.io.reading import Reading
 from pltf.io.word_columns import NO_VALUE, TRUTH, number_in
 from pltf.memory import Allowance
@@ -67,7 +67,8 @@ class ParquetTable(FileTable):
         for file, schema in zip(self.original, self._schemas, strict=True):
             refuse_absent(file, [column], schema.names)
         found = [
-            (str(file), kind_of(one.field(column).type)) for file, one in zip(self.original, self._schemas, strict=True)
+            (str(file), column_kind(one.field(column).type))
+            for file, one in zip(self.original, self._schemas, strict=True)
         ]
         return same_kinds(found, column)
 
@@ -89,7 +90,7 @@ class ParquetTable(FileTable):
         try:
             return self._kind(column)
         except ObservationError:
-            kinds = {kind_of(schema.field(column).type).name for schema in self._schemas}
+            kinds = {column_kind(schema.field(column).type).name for schema in self._schemas}
             if kinds <= {"whole", "real", "decimals"}:
                 return Kind("real")
             raise
@@ -140,7 +141,7 @@ class TextTable(FileTable):
         if number_in(word) is None:
             advice = "to count rows, do not name a value column"
             raise PltfError(f"{self.name}: column {value!r} has {word[:40]!r}, which is not a number; {advice}")
-        limit = "finite" if math.isinf(float(number_in(word) or 0)) else "at most 2**53, or float64 would round them"
+        limit = INFINITE if math.isinf(float(number_in(word) or 0)) else ROUNDED
         raise ObservationError(f"{self.name}: observed values must be {limit}, but column {value!r} holds {word[:40]}")
 
 

@@ -22,8 +22,7 @@ from pltf.io.prepare import dense, streams
 from pltf.io.prepare.files import ParquetTable, TextTable
 from pltf.io.prepare.sources import Source
 from pltf.io.reading import Reading
-from pltf.io.sources import Source as Called
-from pltf.io.sources import database_url
+from pltf.io.sources import ShownPath, database_url
 
 _PATTERN = frozenset("*?[")
 _OF_FILES = {"variable": "a file of arrays", "sheet": "a workbook", "query": "a database", "encoding": "a text file"}
@@ -157,7 +156,7 @@ def _is_path(one: Any) -> bool:
 
 def _expanded(given: Any) -> list[Path]:
     """The files that match a pattern, sorted, or the file with this name, or the database at this URL."""
-    if isinstance(given, Called):
+    if isinstance(given, ShownPath):
         return [given]
     text = os.fspath(given)
     if "\0" in text or not text:

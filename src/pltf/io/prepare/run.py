@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from pltf.data.coo import DUPLICATES, UNLISTED, whole_sizes
-from pltf.data.labels import Labels, given_labels
-from pltf.data.numeric import EXACT, brief
+from pltf.data.forms import letters
+from pltf.data.labels import Labels, given_labels, refuse_unknown, shown
+from pltf.data.numeric import EXACT, INFINITE, NEGATIVE, ROUNDED, brief
 from pltf.data.part_files import CELLS_OF_A_PART, LONGEST, StoreWriter
 from pltf.data.part_files import VALUE as COUNT_COLUMN
 from pltf.data.stored import StoredObservation, open_store
@@ -29,7 +30,7 @@ from pltf.io.prepare.coding import Column, Mode, coded, positions
 from pltf.io.prepare.database import Database, Stages
 from pltf.io.prepare.dense import DenseArray
 from pltf.io.prepare.opening import opened_source
-from pltf.io.prepare.sources import VALUE, Fingerprint, Rows, Source
+from pltf.io.prepare.sources import VALUE, Rows, Source, unchanged
 from pltf.io.prepare.streams import TnsFile
 from pltf.io.prepare.target import checked_target, new_store
 from pltf.io.reading import Reading
@@ -160,11 +161,10 @@ def prepare(
         Progress(flag("progress", progress), 1.0, time_left=True) as bar,
     ):
         data = opened_source(source, folder, reading, connection, name)
-        before = Fingerprint(data.files)
         keys = _keys(data, dims, shape)
         _check_value(data, keys, value)
         stages = Stages(data.name, bar)
-        with Database(folder, data.files, memory, threads, stages) as database:
+        with unchanged(data.files), Database(folder, data.files, memory, threads, stages) as database:
             stages.start("reading", 0.0, 0.2)
             known = {**data.labels(keys), **given}
             rows = data.rows(database, keys, _value_of(data, value), known)
@@ -173,7 +173,6 @@ def prepare(
             packing = Packing.of([mode.size for mode in modes])
             work = _Work(database, data.name, rows, modes, store, stages, packing)
             done = work.cells(unlisted, duplicates, cells_per_part)
-        before.check()
         size = sum(file.stat().st_size for file in store.iterdir())
     return Prepared(path=target, **done, size=size, seconds=time.perf_counter() - began)
 
@@ -215,7 +214,7 @@ def _axes(data: DenseArray | TnsFile, dims: Any, shape: Any) -> list[Key]:
     if dims is None and isinstance(data, DenseArray) and data.dims:
         names = list(data.dims)
     elif dims is None:
-        names = [*"ijklmnop"][: len(sizes)] if len(sizes) <= 8 else [f"i{axis}" for axis in range(len(sizes))]
+        names = letters(len(sizes))
     listed = isinstance(names, (list, tuple)) and all(isinstance(one, str) for one in names)
     if not listed or len(names) != len(sizes) or len(set(names)) != len(sizes):
         raise ObservationError(f"{data.name}: {py:dims} must be {len(sizes)} different names, got {brief(dims)}")
@@ -253,10 +252,7 @@ def _modes(
     stages: Stages,
 ) -> list[Mode]:
     """Find the positions of each index, and write its labels to the store."""
-    unknown = [index for index in known if index not in [key.dim for key in keys]]
-    if unknown:
-        dims = ", ".join(key.dim for key in keys)
-        raise ObservationError(f"{data.name}: {py:labels} names {unknown[0]!r}, but the indices are {dims}")
+    refuse_unknown(known, [key.dim for key in keys], data.name)
     sizes = data.sizes() if shape is None else _sizes(shape, len(keys), data.name)
     if sizes is not None and known and not isinstance(data, (DenseArray, TnsFile)):
         raise ObservationError(
@@ -366,12 +362,12 @@ class _Work:
         low, high, whole_values = self.database.rows(f"SELECT {query} FROM {self.rows.table} r")[0]
         exact = self.rows.value is not None and self.rows.value.name == "whole"
         for wrong, rule in (
-            (low is not None and low < 0, ">= 0"),
-            (high is not None and math.isinf(high), "finite"),
-            (exact and high is not None and high > EXACT, "at most 2**53, or float64 would round them"),
+            (low is not None and low < 0, NEGATIVE),
+            (high is not None and math.isinf(high), INFINITE),
+            (exact and high is not None and high > EXACT, ROUNDED),
         ):
             if wrong:
-                bad = low if rule == ">= 0" else high
+                bad = low if rule == NEGATIVE else high
                 where = self.rows.where(
                     self.database, f"{VALUE} = {bad!r}" if math.isfinite(bad) else f"isinf({VALUE})"
                 )
@@ -381,8 +377,6 @@ class _Work:
     def _called(self, keys: Keys) -> str:
         """Describe a cell by its labels."""
         import pyarrow as pa
-
-        from pltf.data.labels import shown
 
         names = []
         for mode, (position,) in zip(self.modes, self.packing.columns(keys), strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -83,12 +84,12 @@ def name_of(files: Sequence[Path]) -> str:
     return str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
 
 
-def kind_of(type_: Any) -> Kind:
+def column_kind(type_: Any) -> Kind:
     """The kind of column for an Arrow type."""
     import pyarrow.types as of
 
     if of.is_dictionary(type_):
-        return kind_of(type_.value_type)
+        return column_kind(type_.value_type)
     if of.is_timestamp(type_):
         return Kind("dates", type_.tz)
     tests: dict[str, tuple[Callable[[Any], bool], ...]] = {
@@ -113,27 +114,20 @@ def same_kinds(found: Sequence[tuple[str, Kind]], column: str) -> Kind:
     return kind
 
 
-@dataclass
-class Fingerprint:
-    """Sizes and times of files before they are read."""
+@contextmanager
+def unchanged(files: Sequence[Path]) -> Iterator[None]:
+    """Raise an error at the end if one of these files has changed meanwhile."""
+    before = list(map(_stamp, files))
+    yield
+    for file, stamp in zip(files, before, strict=True):
+        if _stamp(file) != stamp:
+            raise PltfError(f"{file} changed while it was being read: run prepare again")
 
-    files: Sequence[Path]
-    known: list[tuple[int, int, int]] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self.known = list(self._now())
-
-    def _now(self) -> Iterator[tuple[int, int, int]]:
-        for file in self.files:
-            try:
-                stat = file.stat()
-            except OSError:
-                yield -1, -1, -1
-            else:
-                yield stat.st_size, stat.st_mtime_ns, stat.st_ino
-
-    def check(self) -> None:
-        """Raise an error if a file has changed."""
-        for file, before, now in zip(self.files, self.known, self._now(), strict=True):
-            if before != now:
-                raise PltfError(f"{file} changed while it was being read: run prepare again")
+def _stamp(file: Path) -> tuple[int, int, int] | None:
+    """Size, time and number of a file; None if there is none."""
+    try:
+        stat = file.stat()
+    except OSError:
+        return None
+    return stat.st_size, stat.st_mtime_ns, stat.st_ino

@@ -14,11 +14,11 @@ from pltf.data.tables import Key
 from pltf.errors import ObservationError, PltfError
 from pltf.io.arrow_text import whole_lines
 from pltf.io.columns import refuse_absent
-from pltf.io.files import table_batches, table_columns
+from pltf.io.files import SourceTable
 from pltf.io.listed import single_lines, tns_head
 from pltf.io.opening import Lines, opened, readable, unpacked
 from pltf.io.prepare.database import Database, named
-from pltf.io.prepare.sources import ROWS_TABLE, VALUE, Kind, Known, Rows, Source, kind_of, name_of
+from pltf.io.prepare.sources import ROWS_TABLE, VALUE, Kind, Known, Rows, Source, column_kind, name_of
 from pltf.io.reading import Reading
 from pltf.memory import Allowance
 
@@ -56,9 +56,8 @@ class Stream(Source):
         first = next(batches, None)
         if first is None:
             raise ObservationError(f"{self.name} has no rows")
-        kinds = [kind_of(first.schema.field(name).type) for name in names[: len(keys)]]
-        with database.stream("coming", first.schema, chain([first], batches)):
-            database.run(f"CREATE TABLE {ROWS_TABLE} AS SELECT * FROM coming")
+        kinds = [column_kind(first.schema.field(name).type) for name in names[: len(keys)]]
+        database.create(ROWS_TABLE, first.schema, chain([first], batches))
         return Rows(ROWS_TABLE, kinds, None if value is None else Kind("real"))
 
 
@@ -86,7 +85,7 @@ def _alike(
                 types.append(type_)
             labels = _labels(array, types[place], what, number)
             held.append(
-                pc.utf8_trim_whitespace(labels) if plain[place] and kind_of(labels.type).name == "text" else labels
+                pc.utf8_trim_whitespace(labels) if plain[place] and column_kind(labels.type).name == "text" else labels
             )
         yield from pa.table(held, names=list(names)).to_batches(_ROWS)
 
@@ -118,7 +117,7 @@ def _kept_type(type_: Any) -> Any:
     """The type in which labels are stored in the database."""
     import pyarrow as pa
 
-    kind = kind_of(type_).name
+    kind = column_kind(type_).name
     if kind in _KEPT:
         return getattr(pa, _KEPT[kind] if kind != "truth" else "bool_")()
     if kind == "dates" and pa.types.is_timestamp(type_) and type_.tz is not None:
@@ -129,8 +128,8 @@ def _kept_type(type_: Any) -> Any:
 def _labels(array: Any, type_: Any, what: str, number: int) -> Any:
     import pyarrow as pa
 
-    if kind_of(array.type) != kind_of(type_) and not pa.types.is_null(array.type):
-        its, first = kind_of(array.type).description, kind_of(type_).description
+    if column_kind(array.type) != column_kind(type_) and not pa.types.is_null(array.type):
+        its, first = column_kind(array.type).description, column_kind(type_).description
         raise ObservationError(
             f"{what} must have one type, but it has {first} in the first batch and {its} in batch {number + 1}"
         )
@@ -149,7 +148,7 @@ def _values(array: Any, what: str) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    kind = kind_of(array.type)
+    kind = column_kind(array.type)
     if kind.name not in ("whole", "real", "truth", "decimals", "nothing"):
         raise ObservationError(f"{what} must hold numbers, got {kind.description}")
     if kind.name == "whole" and (pc.max(array).as_py() or 0) > EXACT:
@@ -249,9 +248,9 @@ def of_files(files: Sequence[Path], kind: str, reading: Reading) -> Stream:
 
     def begin(wanted: Sequence[str]) -> Iterator[Any]:
         for file in files:
-            yield from table_batches(file, kind, reading, wanted)
+            yield from SourceTable(file, kind, reading).batches(wanted)
 
-    stream = Stream(name_of(files), table_columns(files[0], kind, reading), begin)
+    stream = Stream(name_of(files), SourceTable(files[0], kind, reading).columns(), begin)
     stream.files = [file for file in files if kind != "sql"]
     return stream
 
