@@ -497,7 +497,9 @@ def test_of_many_held_out_cells_fit_and_report_score_the_same(tmp_path: Path, mo
     verdict = next(line for line in done.out.splitlines() if line.startswith("score")).removeprefix("score").strip()
     verdict, sample = verdict.split(" (200 of")
     assert sample == " the 1,000 held-out cells; pltf score takes all)"
-    (checked,) = checks(pltf.load(tmp_path / "flat.nc"), None, progress=False)
+    fit = pltf.load(tmp_path / "flat.nc")
+    assert isinstance(fit, pltf.Fit)
+    (checked,) = checks(fit, None, progress=False)
     assert checked.scores is not None
     assert checked.scores.verdict() == verdict
     assert "Scored on 200 of the 1,000 held-out cells" in checked.notes[0]

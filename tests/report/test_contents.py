@@ -20,10 +20,10 @@ import pltf
 import pltf.metrics
 import pltf.report
 from pltf import fit as fit_module
-from pltf.data.split import HeldOut
+from pltf.data.split import MOST_SCORED, HeldOut
 from pltf.errors import PltfError
 from pltf.report import charts, formatting
-from pltf.report.checks import MOST_SCORED, checks
+from pltf.report.checks import checks
 from pltf.report.components import components, intervals, rankings
 from pltf.report.factors import MOST_ROWS, factor_views
 from pltf.report.history import BoundCurve, search, trace

@@ -64,4 +64,4 @@ class KeyedRandom:
         """Positive geometric counts of mean 1/p."""
         with np.errstate(divide="ignore"):  # p = 1: all are 1
             counts = 1 + np.floor(np.log1p(-self.random()) / np.log1p(-p))
-        return counts.astype(np.int64)
+        return np.asarray(counts, dtype=np.int64)
