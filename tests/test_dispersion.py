@@ -330,3 +330,8 @@ def test_threads_do_not_change_it() -> None:
     one, two = (MODEL.fit(X, threads=n, max_iter=40, tol=0).dispersion["X"] for n in (1, 2))
     assert one.size == two.size
     assert one.factor == two.factor
+
+
+def test_a_single_index_has_a_dispersion() -> None:
+    fit = pltf.cp(("i",), rank=1).fit(np.random.default_rng(0).poisson(3.0, 300))
+    assert list(fit.dispersion) == ["X"]

@@ -26,7 +26,10 @@ DATA: dict[str, Any] = {
     "listed": pltf.observe((AT, X[tuple(AT.T)]), shape=X.shape, missing=np.argwhere(np.isnan(X))),
     "ratings": pltf.observe((AT, X[tuple(AT.T)]), shape=X.shape, unlisted="missing"),
 }
-UNKNOWN = "this fit was made with keep_data=False, so it does not know which cells were observed: "
+UNKNOWN = (
+    "this fit was made with keep_data=False, or updates a fit of a cell store, "
+    "so it does not know which cells were observed: "
+)
 
 
 def both(data: Any = X, **options: Any) -> tuple[pltf.Fit, pltf.Fit]:
@@ -160,9 +163,11 @@ def test_the_command_line_answers_or_refuses(tmp_path: Path, monkeypatch: pytest
     for among in ((), ("--among", "zero")):
         refusal = here("predict", "run.nc", "--top", 3, *among).refusal
         assert refusal == told + "the most probable cells can be found with --among all"
-    assert here("score", "run.nc").refusal == (
-        "run.nc was fitted with --no-keep-data, and scores need the observed cells"
-    )
+    assert "run.nc has no held-out cells: pass a table of cells" in here("score", "run.nc").refusal
+    Path("new.csv").write_text("i,j,k,n\n0,1,2,3\n1,0,2,0\n4,2,1,1\n")
+    scored = here("score", "run.nc", "new.csv", "--value", "n")
+    assert (scored.code, "Scores of 3 cells" in scored.out) == (0, True)
+    assert "popularity is that of its expected counts" in scored.err
     assert "run.nc" in here("convert", "run.nc", "out.csv").refusal
 
 

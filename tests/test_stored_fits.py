@@ -342,6 +342,16 @@ def test_commands_take_a_store(store: Path, capsys: pytest.CaptureFixture[str]) 
     assert run(["info", "cells.npz"]) == 0
 
 
+def test_an_update_of_a_fit_of_a_store_has_no_store(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fit", "cells.pltf", "--cp", "2", "--max-iter", "30", "-o", "run.nc", "--holdout", "0.2", "-q"]) == 0
+    assert run(["update", "run.nc", "cells.pltf", "-o", "run2.nc", "--max-iter", "30", "-q"]) == 0
+    assert run(["score", "run2.nc"]) == 2
+    told = "run2.nc does not contain the data that its held-out cells come from: pass a table of cells"
+    assert told in capsys.readouterr().err
+    assert run(["predict", "run2.nc", "--top", "3"]) == 2
+    assert "--store" not in capsys.readouterr().err
+
+
 def test_commands_refuse_what_a_store_says_itself(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["fit", "cells.pltf", "--cp", "2", "--index", "a,b,c", "-o", "run.nc"]) == 2
     assert "--index cannot be used here: cells.pltf is a cell store" in capsys.readouterr().err
@@ -349,7 +359,15 @@ def test_commands_refuse_what_a_store_says_itself(store: Path, capsys: pytest.Ca
     assert "is a cell store with its own setting" in capsys.readouterr().err
     assert run(["fit", "cells.pltf", "--cp", "2", "--max-iter", "30", "-o", "run.nc", "--holdout", "0.2"]) == 0
     assert run(["score", "run.nc"]) == 2
-    assert "pltf score" in capsys.readouterr().err
+    assert "its held-out cells come from: name it with --store" in capsys.readouterr().err
+    assert run(["score", "run.nc", "--store", "cells.pltf"]) == 0
+    Path("new.csv").write_text("user,place,act,n\n1,1,1,3\n2,2,2,0\n5,3,1,2\n")
+    assert run(["score", "run.nc", "new.csv", "--value", "n"]) == 0
+    assert "popularity is that of its expected counts; --store names its cell store" in capsys.readouterr().err
+    assert run(["score", "run.nc", "new.csv", "--value", "n", "--store", "cells.pltf"]) == 0
+    assert "of the 3 cells were used in the fit" in capsys.readouterr().err
+    assert run(["report", "run.nc", "-o", "page.html"]) == 0
+    assert "run.nc does not contain the cell store that it was fitted to" in capsys.readouterr().err
     write(cells(seed=9), store.parent / "other.pltf")
     assert run(["score", "run.nc", "other.pltf"]) == 2
     assert "--store must be the cell store that the fit was made from, but other.pltf is not" in capsys.readouterr().err

@@ -21,6 +21,7 @@ from tests.prediction import COUPLED, CP, SHARED, TRAIN, TUCKER, small_fit
 from tests.reference import Array, Reference
 
 MODELS = {"cp": CP, "tucker": TUCKER, "train": TRAIN, "shared": SHARED}
+PLAIN_UPDATE: dict[str, Any] = {"tol": 0, "max_iter": 40}
 SETTLED: dict[str, Any] = {"tol": 1e-12, "max_iter": 20_000}
 PLAIN: dict[str, Any] = {"dispersion": None, "tol": 0, "max_iter": 40}
 
@@ -113,6 +114,7 @@ def test_with_one_free_factor_batches_are_as_good_as_all_at_once() -> None:
     assert fit.batches["bound"].sum() == pytest.approx(whole.bound, rel=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:the new data have a total")
 def test_forgetting_all_is_beginning_anew() -> None:
     X = np.random.default_rng(3).poisson(np.outer([9, 1, 5, 2], [7, 2, 1, 3]))
     prior = pltf.Gamma(0.5, 3.0)
@@ -289,6 +291,7 @@ def test_labels_that_have_no_row_are_told_by_whoever_has_them() -> None:
     assert_same(new, visits().update(table, zeros=["user", "place"]))
 
 
+@pytest.mark.filterwarnings("ignore:the new data have a total")
 def test_absent_labels_may_be_zeros() -> None:
     new = visits().update(events(9, ["zoe"], ["zoo"], seed=1), zeros="place")
     assert new.sizes["place"] == 4
@@ -315,6 +318,7 @@ def test_labels_keep_their_type(first: list[Any], then: list[Any], names: list[s
     assert new.labels["user"].index.dtype == fit.labels["user"].index.dtype
 
 
+@pytest.mark.filterwarnings("ignore:the new data have a total")
 def test_dates_are_binned_as_before(tmp_path: Path) -> None:
     days = pd.DataFrame({"when": pd.date_range("2026-11-02", periods=21, freq="D"), "place": ["bar", "gym", "gym"] * 7})
     model = pltf.nmf(("when", "place"), rank=1)
@@ -641,3 +645,19 @@ def test_a_prior_that_differs_by_row_has_none_for_new_rows() -> None:
     fit.update(np.ones((3, 2)))
     with pytest.raises(pltf.PltfError, match="the prior of W differs along 'i', so new rows have none"):
         fit.update(np.ones((3, 2)), append="i")
+
+
+def test_batches_of_very_different_totals_are_reported() -> None:
+    X = np.random.default_rng(0).poisson(3.0, (6, 5)).astype(float)
+    fit = pltf.nmf(rank=1).fit(6 * X, **PLAIN)
+    with pytest.warns(
+        pltf.DataWarning, match=f"total of {X.sum():.0f}, and the earlier data of {6 * X.sum():.0f}, but"
+    ):
+        fit.update(X, **PLAIN_UPDATE)
+    with warnings.catch_warnings(action="error"):
+        second = fit.update(6 * X, **PLAIN_UPDATE)
+        second.update(6 * X, forget=0.5, **PLAIN_UPDATE)
+        fit.update(6 * X[:1], append="i", **PLAIN_UPDATE)  # other rows, not another length of time
+        fit.update(np.where(np.eye(6, 5), 6 * X, np.nan), **PLAIN_UPDATE)  # fewer cells
+    with pytest.warns(pltf.DataWarning, match=f"and an earlier batch of {6 * X.sum():.0f}, but"):
+        second.update(X, **PLAIN_UPDATE)

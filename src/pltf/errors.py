@@ -262,7 +262,7 @@ def warn_caller(text: str, category: type[Warning]) -> None:
 
 def arguments_known(function: Callable[P, T]) -> Callable[P, T]:
     """Decorate a method of Model or Fit that takes data: an unknown argument is one sentence with what to write."""
-    known = list(signature(function).parameters)
+    known, checked = list(signature(function).parameters), call_checked(function)
 
     @wraps(function)
     def called(*given: P.args, **options: P.kwargs) -> T:
@@ -271,9 +271,51 @@ def arguments_known(function: Callable[P, T]) -> Callable[P, T]:
                 owner: Any = given[0]
                 refuse_of_data(name, options, getattr(owner, "model", owner).observed)
                 raise UnknownArgumentError(f"{function.__name__} has no argument {name!r}{suggestion(name, known)}")
+        return checked(*given, **options)
+
+    return called
+
+
+def call_checked(function: Callable[P, T]) -> Callable[P, T]:
+    """Decorate a function or a constructor: a call that does not fit its arguments is one sentence, and a PltfError.
+
+    >>> import pltf
+    >>> pltf.nmf(4)
+    Traceback (most recent call last):
+        ...
+    pltf.errors.UnknownArgumentError: nmf needs the argument rank=
+    """
+    shape = signature(function)
+
+    @wraps(function)
+    def called(*given: P.args, **options: P.kwargs) -> T:
+        try:
+            shape.bind(*given, **options)
+        except TypeError as reason:
+            raise UnknownArgumentError(_wrong_call(function, len(given), options) or str(reason)) from None
         return function(*given, **options)
 
     return called
+
+
+def _wrong_call(function: Callable[..., Any], given: int, options: Mapping[str, Any]) -> str:
+    """What is wrong with the arguments of a call."""
+    arguments = [one for one in signature(function).parameters.values() if one.name != "self"]
+    given -= len(signature(function).parameters) - len(arguments)
+    name = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+    by_position = [one.name for one in arguments if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    known = [one.name for one in arguments if one.kind not in (one.POSITIONAL_ONLY, one.VAR_KEYWORD)]
+    unknown = [] if len(known) + len(by_position) < len(arguments) else [one for one in options if one not in known]
+    if unknown:
+        near = suggestion(unknown[0], known) or f"; it has {', '.join(known)}"
+        return f"{name} has no argument {unknown[0]!r}{near}"
+    if given > len(by_position):
+        named = ", ".join([one for one in known if one not in by_position][:6]) or "sizes"
+        advice = f"pass the others by name ({named})"
+        return f"{name} takes only {' and '.join(by_position)} without a name, got {given} arguments: {advice}"
+    absent = [one.name for one in arguments if one.default is one.empty and one.kind is not one.VAR_KEYWORD]
+    absent = [one for one in absent if one not in by_position[:given] and one not in options]
+    return f"{name} needs the argument {absent[0]}=" if absent else ""
 
 
 def refuse_of_data(name: str, options: Mapping[str, Any], observed: Mapping[str, Sequence[str]]) -> None:

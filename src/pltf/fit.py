@@ -960,7 +960,7 @@ class Fit:
         if of is None and len(tensors) == 1:
             return tensors[0]
         if not isinstance(of, str) or of not in tensors:
-            near = suggestion(of, tensors) if isinstance(of, str) else ""
+            near = suggestion(of, tensors) if isinstance(of, str) else f": pass for example of={tensors[0]!r}"
             raise PltfError(f"{py:of} must name an observed tensor ({', '.join(tensors)}), got {of!r}{near}")
         return of
 

@@ -320,7 +320,7 @@ def judging(
     once: dict[str, Any] = {"restarts": 1, "callback": None, "checkpoint": None, "resume": False, "keep_data": False}
     options = replace(known.options, init=begin, seed=seed, likelihood=as_option(fit.likelihoods), **once)
     ready = prepare(known.model, train, {}, options)
-    cheap = int(np.clip(JUDGING_FLOPS / ready.planned.flops, *JUDGING_SWEEPS))
+    cheap = int(np.clip(JUDGING_FLOPS / max(ready.planned.flops, 1.0), *JUDGING_SWEEPS))
     return ready, Stop(max(cheap, fit.n_iter // 4), max(JUDGING_TOL, options.tol), interrupted=interrupted)
 
 

@@ -21,7 +21,7 @@ from pltf.data.numeric import frozen
 from pltf.data.pattern import ForgottenPattern, Pattern
 from pltf.data.union import n_observed, united
 from pltf.dispersion import dispersions_in_new
-from pltf.errors import PltfError, is_number, py
+from pltf.errors import DataWarning, PltfError, is_number, py, warn_caller
 from pltf.fit import Batch, Fit, with_spread
 from pltf.fitting import fit
 from pltf.gamma import PARTS, Array, Gamma, Posterior
@@ -42,6 +42,7 @@ FEWEST_FOR_SPREAD = 200  # cells of new data needed to estimate the spread of pr
 # brings new rows, the past would fade more and more. Measured: benchmarks/NOTES.md
 EARLY = 3
 NEXT_TO_NOTHING = 0.01  # counts of a row, in units of its prior shape: with fewer, its components are indistinguishable
+UNEQUAL = 3.0  # totals of batches that differ by this factor are probably of different lengths of time
 _TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -49,6 +50,7 @@ def update(known: Fit, new: Any, *, mask: Any, forget: Any, append: Any, zeros: 
     """Update a fit with new data; see :meth:`pltf.Fit.update`."""
     share, axes = judged(known, forget, append, zeros)
     came = incoming(known, new, mask, axes)
+    _warn_of_unequal_batches(known, came)
     before = beliefs(known, came, share)
     today = learned(known, came, before, options)
     return _merged(known, came, before, today, options)
@@ -79,6 +81,27 @@ def judged(known: Fit, forget: Any, append: Any, zeros: Any) -> tuple[float, Axe
     if not is_number(forget) or not 0 <= forget < 1:
         raise PltfError(f"{py:forget} must be a number from 0 to below 1, got {forget!r}")
     return float(forget), axes_of(known, append, zeros)
+
+
+def _warn_of_unequal_batches(known: Fit, came: Incoming) -> None:
+    """Warn if new data have a much larger or smaller total than earlier batches, in all and for each cell."""
+    if not known.mass:
+        return
+    batches = cells = 0.0
+    for batch in known.history or (known._batch(),):
+        batches, cells = (
+            (1 - batch.forget) * one + more for one, more in ((batches, 1), (cells, sum(batch.n_observed.values())))
+        )
+    mass = float(next(iter(known.mass.values())).sum())
+    before, today = mass / batches, float(sum(one.total for one in came.seen.values()))
+    if not min(before, today, cells) > 0:
+        return
+    ratios = [today / before, today / came.n_observed / (mass / cells)]  # fewer rows or cells say nothing about time
+    if max(ratios) < 1 / UNEQUAL or min(ratios) > UNEQUAL:
+        earlier = "the earlier data" if len(known.history) < 2 else "an earlier batch"
+        totals = f"the new data have a total of {today:,.0f}, and {earlier} of {before:,.0f}"
+        advice = "if they cover different lengths of time, fit and update with batches of equal length"
+        warn_caller(f"{totals}, but a rate is the expected count of a cell in one batch: {advice}", DataWarning)
 
 
 # -- the prior ----------------------------------------------------------------------------------

@@ -181,14 +181,50 @@ def test_bins_are_called_as_in_the_report(desk: Path, monkeypatch: pytest.Monkey
     assert "December 2015" in done.out
     assert "2015-12" not in done.out + here("info", "out.nc").out
     asked = ("predict", "out.nc", "--top", "3")
-    assert here(*asked).out.count("2015-12-01") == 1  # a pipe gets dates that can be read again
+    assert here(*asked).out.count("2015-12,") == 1  # a pipe gets dates that can be read again
+    assert here(*asked, "--json").out.count('"2015-12"') == 1
     monkeypatch.setattr(commands, "is_terminal", lambda: True)
     assert here(*asked).out.count("December 2015") == 1
-    (desk / "asked.csv").write_text("user,when\nann,2015-12-24\n")
-    assert "2015-12-24" in here("predict", "out.nc", "--cells", "asked.csv").out  # as it was asked
+    for date in ("2015-12-24", "2015-12", "December 2015"):
+        (desk / "asked.csv").write_text(f"user,when\nann,{date}\n")
+        assert date in here("predict", "out.nc", "--cells", "asked.csv").out  # as it was asked
     seen = pltf.observe(pd.read_csv("a.csv"), dims=["user", "when:month"])
     assert repr(seen.labels["when"]) == "<Labels November 2015, December 2015, January 2016>"
     assert "December 2015" in seen._repr_html_()
+
+
+def test_bins_can_be_asked_for_as_they_are_shown(desk: Path) -> None:
+    (desk / "a.csv").write_text("when\n2015-11-09 10:30\n2015-12-01 07:00\n2016-01-05 10:00\n")
+    index = "when:weekday=day,when:hourofday=hour,when:year=year"
+    assert here("fit", "a.csv", "-i", index, "--cp", "1", "-o", "out.nc").code == 0
+    asked = ("predict", "out.nc", "--cells", "asked.csv")
+    (desk / "asked.csv").write_text("day,hour,year\nMonday,10,2015\n")
+    by_label = here(*asked, "--json").out
+    (desk / "asked.csv").write_text("day,hour,year\n2015-11-09,2015-11-09T10:30,2015-03-04\n")
+    assert json.loads(by_label)["cells"][0]["mean"] == json.loads(here(*asked, "--json").out)["cells"][0]["mean"]
+    fit = pltf.load("out.nc")
+    assert isinstance(fit, pltf.Fit)
+    assert fit.mean([("Monday", 10, 2015)]) == fit.mean([("Monday", 10, "2015")])
+    for row, told in {
+        "Mon,10,2015": "column 'day': line 2 has 'Mon', which is not a day from Monday to Sunday",
+        "Monday,25,2015": "column 'hour': line 2 has 25, which is not an hour from 0 to 23",
+    }.items():
+        (desk / "asked.csv").write_text(f"day,hour,year\n{row}\n")
+        assert told in here(*asked).refusal
+
+
+def test_rows_without_a_label_can_be_left_out(desk: Path) -> None:
+    (desk / "a.csv").write_text("user,when,n\nann,2026-11-09,1\n,2026-11-10,2\nzoe,,4\nbob,2026-11-10,8\n")
+    asked = (*FIT, "a.csv", "-i", "user,when:day", "--value", "n")
+    assert here(*asked).refusal == (
+        "a.csv: column 'user': line 3 has no label (and 1 more): --drop-missing leaves such rows out"
+    )
+    done = here(*asked, "--drop-missing")
+    assert "2 of the 4 rows of a.csv have no label and are left out" in done.err
+    assert "user 2 x when 2" in done.out
+    assert "total 9" in done.out
+    (desk / "b.csv").write_text("user,when,n\n,2026-11-10,2\nbob,2026-11-10,-8\n")
+    assert "line 3 of column 'n' holds -8" in here("update", "out.nc", "b.csv", "-o", "out2.nc").err  # read alike
 
 
 # -- wide tables and arrays with names --------------------------------------------------------------

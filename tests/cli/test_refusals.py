@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +37,10 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("commas.csv").write_text("user;place;n\nann;bar;4,17\n")
     Path("spaces.csv").write_text("User ID,place,n\nann,bar,4\n")
     Path("twice.tns").write_text("1 2 3\n1 2 3\n")
+    Path("wide.csv").write_text("user,p,q\nann,1,\nbob,2,-2\n")
+    Path("years.csv").write_text("user,year\nann,2013\n")
+    with closing(sqlite3.connect("a.db")) as connection:
+        connection.execute("CREATE TABLE a (user TEXT, n INTEGER)")
     Path("folder").mkdir()
     np.save("x.npy", np.ones((3, 2)))
     np.save("cube.npy", np.ones((3, 2, 2)))
@@ -46,7 +52,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 REFUSED = [
     ((), ""),
     (("frobnicate",), "there is no command 'frobnicate'"),
-    (("fit", "a.csv"), "for example: pltf fit a.csv --index user,place --value n --nmf 5 -o run.nc"),
+    (("fit", "a.csv", "-o", "out.nc"), "for example: pltf fit a.csv --index user,place --value n --nmf 5 -o run.nc"),
     (("fit", "a.csv", "-i", "user,place", "--nmf", "1"), "--output must name the file for the fit"),
     ((*NMF, "--frobnicate"), "--frobnicate"),
     ((*NMF, "--restarts", "0"), "--restarts"),
@@ -55,7 +61,7 @@ REFUSED = [
     ((*NMF, "--missing", "zero"), "--missing"),
     ((*NMF, "--format", "xml"), "--format"),
     ((*NMF, "--tol", "-1"), "--tol"),
-    ((*NMF, "--holdout", "1"), "--holdout must be a share between 0 and 1, got 1"),
+    ((*NMF, "--holdout", "1"), "--holdout must be above 0 and below 1, such as 0.1, got 1"),
     ((*NMF, "--resume"), "--resume needs --checkpoint"),
     ((*NMF, "--checkpoint", "a.csv"), "--checkpoint must be a separate file, and a.csv holds the data"),
     ((*NMF, "--checkpoint", "out.nc"), "--checkpoint and the output must be two files, and both are out.nc"),
@@ -103,6 +109,18 @@ REFUSED = [
         "pltf fit a.csv --index user,place --value n --nmf 1 -o run.nc",
     ),
     (("fit", "a.csv", "--nmf", "1", "-o", "out.nc", "-i", "user,shop"), "no column 'shop'"),
+    (("fit", "wide.csv", "--nmf", "1", "-o", "out.nc", "-i", "user,page", "--wide"), "line 3 of column 'q' holds -2"),
+    (("fit", "years.csv", "--nmf", "1", "-o", "out.nc", "-i", "user,year:month"), "--date-format %Y reads years"),
+    (
+        ("fit", "a.db", "--nmf", "1", "-o", "out.nc", "-i", "user,n", "--query", "DELETE FROM a"),
+        "--query may only read, got 'DELETE FROM a'",
+    ),
+    ((*NMF[:1], "no_label.csv", *NMF[2:]), "column 'user': line 3 has no label: --drop-missing leaves such rows out"),
+    (
+        ("fit", "a.csv", "-i", "user", "--count", "--sum", "--cp", "2", "-o", "out.nc"),
+        "--cp needs at least two indices, and the data have only",
+    ),
+    (("report", "run.nc"), "--output is missing (The HTML file, such as report.html)"),
     (("fit", "a.csv", "--nmf", "1", "-o", "out.nc", "-i", "user,user"), "--index names 'user' twice"),
     (("fit", "a.csv", "--nmf", "1", "-o", "out.nc", "-i", "user,,place"), "columns with commas between them"),
     (("fit", "a.csv", "--nmf", "1", "-o", "out.nc", "-i", "user,place:week"), "not a date such as 2026-11-09"),

@@ -124,7 +124,7 @@ def test_a_fit_that_does_not_know_how_it_was_read() -> None:
     ("command", "why"),
     [
         (("update", "run.nc"), "FILE is missing (Data: CSV, TSV"),
-        ((*UPDATE[:3],), "--output is missing (File for the updated fit)"),
+        ((*UPDATE[:3],), "--output is missing (File for the updated fit, such as run2.nc)"),
         (("update", "run.nc", "b.csv", "-o", "run.nc", "--force"), "run.nc is the input: write to another"),
         (("update", "run.nc", "b.csv", "-o", "out.csv"), "the output must end in .nc"),
         ((*UPDATE, "--forget", "1"), "--forget must be a number from 0 to below 1, got 1.0"),
@@ -160,3 +160,9 @@ def test_ctrl_c_saves_the_best_so_far(desk: Path, monkeypatch: pytest.MonkeyPatc
     done = here(*UPDATE)
     assert done.code == 130
     assert "the best so far, for it was interrupted" in done.out
+
+
+def test_unused_columns_are_named_once(desk: Path) -> None:
+    fitted = here("fit", "a.csv", "-i", "who,place", "--nmf", "1", "-o", "new.nc", "--max-iter", "5")
+    assert "the columns when, n, note are not used" in fitted.err
+    assert "not used" not in here("update", "new.nc", "b.csv", "-o", "new2.nc", "--max-iter", "5").err

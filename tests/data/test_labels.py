@@ -302,7 +302,7 @@ def test_bins_that_go_round(bin: str) -> None:
     )  # they name themselves
     kept = Labels(pd.Index(list(labels.index)), bin)  # strings of another type, as a file gives them back
     assert kept.positions(labels.index[::-1], "when").tolist() == list(range(len(names)))[::-1]
-    with pytest.raises(PltfError, match="dates"):
+    with pytest.raises(PltfError, match=r"which is not an? (day from Monday to Sunday|hour from 0 to 23)"):
         labels.positions(["Montag"] if bin == "weekday" else [24], "when")
 
 
@@ -555,6 +555,16 @@ CALLED = {
     "quarter": ("20000-10-01", "Q4 20000"),
     "year": ("-0100-01-01", "-100"),
 }
+
+
+@pytest.mark.parametrize("bin", ["minute", "hour", "day", "week", "month", "quarter", "year"])
+def test_bins_are_known_by_what_they_are_called_and_written(bin: str) -> None:
+    labels, _ = labels_of(pd.Series(pd.date_range("2015-11-09 18:30", periods=40, freq="h")), "when", bin)
+    places = list(range(len(labels)))
+    for names in (labels.called(), labels.written(places)):
+        assert labels.positions(names, "when").tolist() == places
+    if bin == "year":
+        assert labels.positions([2015], "when").tolist() == [0]
 
 
 @pytest.mark.parametrize("bin", CALLED)

@@ -72,6 +72,13 @@ def test_a_terminal_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "restart 2/2, iteration 20" in terminal.getvalue()
 
 
+def test_a_file_has_no_line_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress(shown=True, total=5, time_left=True) as shown:
+        for done, text in ((0, "0 of 5"), (0, "0 of 5"), (1, "1 of 5"), (1, "1 of 5")):
+            shown.show(done, text)
+    assert capsys.readouterr().err.splitlines() == ["0%: 0 of 5", "20%: 1 of 5"]
+
+
 def test_a_file_has_lines(capsys: pytest.CaptureFixture[str]) -> None:
     fitted()
     lines = capsys.readouterr().err.splitlines()

@@ -290,6 +290,17 @@ def test_popularity_is_a_plain_loop(fitted: str, scored: str, seed: int, modes: 
     np.testing.assert_array_equal(scores.values, held)
 
 
+@pytest.mark.parametrize("model", [pltf.cp(rank=2), pltf.tucker(ranks=(2, 2, 2))], ids=["cp", "tucker"])
+def test_popularity_of_a_fit_without_its_data_is_that_of_its_expected_counts(model: pltf.Model) -> None:
+    fit = model.fit(np.random.default_rng(0).poisson(2.0, (5, 4, 3)), keep_data=False)
+    cells = np.array([(0, 1, 2), (4, 0, 1), (3, 3, 0)])
+    with pytest.warns(pltf.ScoreWarning, match="does not know which cells it was fitted to"):
+        scores = pltf.metrics.score(fit, HeldOut(cells, np.array([1.0, 0.0, 3.0])))
+    rates, (i, j, k) = fit.mean(), cells.T
+    expected = rates.sum((1, 2))[i] * rates.sum((0, 2))[j] * rates.sum((0, 1))[k] / rates.sum() ** 2
+    np.testing.assert_allclose(scores.popularity, expected, rtol=1e-10)
+
+
 @given(KINDS, st.integers(0, 10**6), st.booleans())
 def test_popularity_alone(storage: str, seed: int, everything: bool) -> None:
     """From data as for a fit; the cells that are asked for are left out, whatever they hold."""
@@ -463,8 +474,10 @@ def test_ratings_are_scored() -> None:
     held = pltf.holdout(pltf.observe((at, stars[tuple(at.T)]), shape=stars.shape, unlisted="missing"), 0.3, seed=0)
     fit = pltf.nmf(rank=1).fit(held.train)
     with pytest.raises(pltf.PltfError, match=f"all {len(held.values)} are above zero: ranking=False leaves these out"):
-        pltf.metrics.score(fit, held)
-    scores = pltf.metrics.score(fit, held, ranking=False, resamples=5)
+        pltf.metrics.score(fit, held, ranking=True)
+    with pytest.warns(pltf.ScoreWarning, match=f"all {len(held.values)} are above zero: these are left out"):
+        scores = pltf.metrics.score(fit, held, resamples=5)
+    assert not scores.ranking
     assert scores.rmse == pytest.approx(math.sqrt(((held.values - fit.mean(held.cells)) ** 2).mean()))
 
 
@@ -508,14 +521,18 @@ BOTH_KINDS = "cells must have zeros and non-zeros for AUC and average precision"
         ((X, []), "cells must list at least one cell, got none"),
         ((X, np.zeros(X.shape, dtype=bool)), "cells must list at least one cell, got none"),
         ((HOLED, [(1, 1), (0, 0)]), r"X must hold a value for each of the cells, but \(0, 0\) is missing"),
-        ((X, X > 0), rf"{BOTH_KINDS}, but all \d+ are above zero: ranking=False leaves these out"),
-        ((X, X == 0), rf"{BOTH_KINDS}, but all \d+ are zero: ranking=False leaves these out"),
         ((-X, ~MASK), r"X: observed values must be >= 0"),
     ],
 )
 def test_refusals(arguments: tuple[Any, ...], message: str) -> None:
     with pytest.raises(pltf.PltfError, match=message):
         pltf.metrics.score(links_fit(), *arguments)
+
+
+@pytest.mark.parametrize(("cells", "kind"), [(X > 0, "above zero"), (X == 0, "zero")])
+def test_ranking_needs_both_kinds_of_cells(cells: Any, kind: str) -> None:
+    with pytest.raises(pltf.PltfError, match=rf"{BOTH_KINDS}, but all \d+ are {kind}: ranking=False leaves these out"):
+        pltf.metrics.score(links_fit(), X, cells, ranking=True)
 
 
 def test_only_a_fit_is_scored() -> None:

@@ -291,6 +291,7 @@ OF_DATA = (
         "numbers since 1970.",
     ),
     _data("--timezone", str, "ZONE", "Bin dates by the clock of this time zone, such as Europe/Berlin."),
+    _flag("--drop-missing", "Leave out rows without a label.", "Data"),
     _flag("--wide", "A wide table, rows x columns of values: the last index is along the columns.", "Data"),
 )  # fmt: skip
 
@@ -385,7 +386,7 @@ def select() -> None:
 
 @_command(
     *(RUN, FILE),
-    _output("--output -o", Path, "FILE", "File for the updated fit.", default=REQUIRED),
+    _output("--output -o", Path, "FILE", "File for the updated fit, such as run2.nc.", default=REQUIRED),
     _data(
         "--index -i", list[str], "COLUMNS",
         "Columns that are indices, if their names differ from those that RUN was fitted to.",
@@ -457,8 +458,8 @@ def predict() -> None:
     RUN,
     _argument(
         "file", Path | None, "[FILE]",
-        "Table of held-out cells with their values, or the cell store that RUN was fitted to. "
-        "Default: the cells of fit --holdout.",
+        "Table of cells with their values. Default: the cells of fit --holdout; if RUN was fitted to a cell store, "
+        "they need --store.",
         default=None,
     ),
     *(OF, VALUE, FORMAT, LEVEL),
@@ -466,7 +467,7 @@ def predict() -> None:
         "--ranking/--no-ranking", bool, None,
         "Compute AUC and average precision. Default: if there are both zeros and non-zeros, which they need.",
     ),
-    *(SEED, PREDICT_DEVICE, *TALK, LIMIT, *OF_FILES),
+    *(SEED, PREDICT_DEVICE, *TALK, LIMIT, STORE, *OF_FILES),
 )  # fmt: skip
 def score() -> None:
     """Score predictions of held-out cells, compared with the popularity of rows and columns alone.
@@ -481,7 +482,7 @@ def score() -> None:
 
 @_command(
     RUN,
-    _output("--output -o", Path, "FILE", "The HTML file.", default=REQUIRED),
+    _output("--output -o", Path, "FILE", "The HTML file, such as report.html.", default=REQUIRED),
     _option("--title", str, "TEXT", "Report title."),
     _option("--top", int, "N", "Number of labels and cells to show.", default=10, min=1),
     *(FORCE, *TALK, LIMIT, STORE),
@@ -540,7 +541,7 @@ def convert() -> None:
         "Tables of one format: CSV, TSV (also .gz, .zst, .zip), Parquet, Feather, JSON lines, Excel, SQLite "
         "or DuckDB; the URL of a database; - for standard input; or one .tns, .npy, HDF5 or Zarr file.",
     ),
-    _output("--output -o", Path, "FOLDER", "Folder for the cells.", default=REQUIRED),
+    _output("--output -o", Path, "FOLDER", "Folder for the cells, such as cells.pltf.", default=REQUIRED),
     INDEX,
     _data("--value", str, "COLUMN", "Column with the values. Default: count the rows."),
     *(SUM, MISSING, VARIABLE),

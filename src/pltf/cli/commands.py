@@ -53,7 +53,7 @@ from pltf.cli.telling import Teller, is_terminal, plain
 from pltf.cluster import connected
 from pltf.data import CooObservation, Observation, StoredObservation, observe
 from pltf.data.aligned import aligned
-from pltf.data.labels import in_short
+from pltf.data.labels import Labels, in_short
 from pltf.data.observe import in_order
 from pltf.data.pattern import ForgottenPattern
 from pltf.data.split import MOST_SCORED, HeldOut
@@ -90,14 +90,15 @@ _PASSING = {"--resume", "--force", "--quiet", "-q", "--json"}  # options that do
 
 def fit(tell: Teller, file: Path | None, output: Path | None, force: bool, **options: Any) -> int:
     """Fit a model to data, and save the fit."""
-    guide(tell, "fit", file, options)
+    if guide(tell, "fit", file, options, output):
+        return 0
     asked = _asked_for(file, options)
     if output is None:
         raise PltfError("--output must name the file for the fit, for example -o run.nc")
     goes_on = _goes_on(output, options)
     target = _target(output, force or goes_on, asked, options)
     if options["holdout"] is not None and not 0 < options["holdout"] < 1:
-        raise PltfError(f"--holdout must be a share between 0 and 1, got {options['holdout']:g}")
+        raise PltfError(f"--holdout must be above 0 and below 1, such as 0.1, got {options['holdout']:g}")
     fitting = _fitting(tell, asked)
     seen = _read_all(tell, asked)
     model, _ = model_of(_alone(seen), asked.wanted)
@@ -235,7 +236,8 @@ def select(tell: Teller, file: Path | None, output: Path | None, force: bool, **
     """Search, and save the result."""
     from pltf.selection import select as search
 
-    guide(tell, "select", file, options)
+    if guide(tell, "select", file, options, output):
+        return 0
     asked = _asked_for(file, options, several=True)
     replaces = force or (output is not None and _goes_on(output, options))
     target = None if output is None else _target(output, replaces, asked, options)
@@ -351,12 +353,15 @@ def predict(
         with naming_rows(asked.place):
             found = known.predict(as_labelled(table[indices], known), atleast=atleast, level=level, **how)
         table = table.assign(**{column: found[column] for column in COLUMNS})
-    tell.know(of=name, cells=table.astype(object).to_dict("records"), level=level, atleast=atleast)
+    text = _with_dates_as_text(table, known, Labels.written)
+    tell.know(of=name, cells=text.astype(object).to_dict("records"), level=level, atleast=atleast)
     if output is not None:
-        output = _saved(tell, output, force, lambda path: write_table(table, path, safe=spreadsheet_safe))
+        typed = ending_of(output, TABLE_ENDINGS) in (".parquet", ".pq")
+        wanted = table if typed else text
+        output = _saved(tell, output, force, lambda path: write_table(wanted, path, safe=spreadsheet_safe))
         _tell_saved(tell, output, f"{len(table):,} cells")
     elif tell.talks:
-        _print_table(table, known, spreadsheet_safe)
+        _print_table(_with_dates_as_text(table, known, Labels.called) if is_terminal() else text, spreadsheet_safe)
     return 0
 
 
@@ -367,6 +372,11 @@ def _with_store(known: Fit, run: Path, store: Path | None, of: str | None = None
     if known.keeps_data:
         raise PltfError(f"--store goes with a fit of a cell store, and {run} has its data itself")
     return known.with_store(store, of=tensor_of(tuple(known.model.observed), of))
+
+
+def _lacks_store(known: Fit) -> bool:
+    """Whether a fit was loaded without the cell store that it was fitted to."""
+    return any(isinstance(one, ForgottenPattern) and one.digest for one in known.patterns.values())
 
 
 def _asked(cells: Path, reading: Mapping[str, Any], known: Fit, name: str) -> tuple[SourceTable, pd.DataFrame]:
@@ -383,13 +393,18 @@ def _asked(cells: Path, reading: Mapping[str, Any], known: Fit, name: str) -> tu
     return table, rows
 
 
-def _print_table(table: pd.DataFrame, known: Fit, safe: bool) -> None:
-    """Print a table: rounded numbers and named dates on a terminal, all digits and plain dates in a pipe."""
+def _with_dates_as_text(table: pd.DataFrame, known: Fit, told: Callable[[Labels, Any], Any]) -> pd.DataFrame:
+    """A table with its dates as text: December 2015 on a terminal, 2015-12 elsewhere."""
+    table = table.copy(deep=False)
+    for index, labels in known.labels.items():
+        if index in table and table[index].dtype.kind == "M":
+            table[index] = told(labels, labels.positions(table[index], index))
+    return table
+
+
+def _print_table(table: pd.DataFrame, safe: bool) -> None:
+    """Print a table: rounded numbers on a terminal, all digits in a pipe."""
     if is_terminal():
-        table = table.copy(deep=False)
-        for index, labels in known.labels.items():
-            if index in table and table[index].dtype.kind == "M":
-                table[index] = labels.called(labels.positions(table[index], index))
         print(with_text(table, plain).to_string(index=False, float_format=lambda number: f"{number:.4g}"))
     else:
         for_csv(table, safe).to_csv(sys.stdout, index=False)
@@ -415,6 +430,7 @@ def score(
     ranking: bool | None,
     seed: int,
     device: str,
+    store: Path | None,
     **reading: Any,
 ) -> int:
     """Score held-out cells."""
@@ -423,19 +439,19 @@ def score(
     known = _fit_of(run, reading["limit"])
     held_of = None if known.held_out is None else known.held_out.of
     name = tensor_of(tuple(known.model.observed), of or (held_of if file is None else None))
-    if file is not None and is_store(file):
-        known, file = known.with_store(file, of=name), None
-    known = known.to(device)
-    if not known.keeps_data:
-        if any(pattern.digest for pattern in known.patterns.values() if isinstance(pattern, ForgottenPattern)):
-            raise PltfError(f"{run} was fitted to a cell store, which it does not contain: pltf score {run} STORE")
-        raise PltfError(f"{run} was fitted with --no-keep-data, and scores need the observed cells")
+    if store is None and file is not None and is_store(file):
+        store, file = file, None
+    known = _with_store(known, run, store, name).to(device)
     told = {"value": value, **{one: given for one, given in reading.items() if one != "limit"}}
     if file is None and any(told.values()):
         name_of = next(one for one, given in told.items() if given).replace("_", "-")
         raise PltfError(f"--{name_of} needs a table of cells, and no FILE is given")
     if file is None and known.held_out is None:
         raise PltfError(f"{run} has no held-out cells: pass a table of cells, or fit with --holdout")
+    if file is None and not known.keeps_data:
+        advice = "name it with --store" if _lacks_store(known) else "pass a table of cells"
+        lost = "the cell store" if _lacks_store(known) else "the data"
+        raise PltfError(f"{run} does not contain {lost} that its held-out cells come from: {advice}")
     held = known.held_out if file is None else held_in(file, known, name, value, reading)
     assert held is not None
     asked = held.both_kinds if ranking is None else ranking
@@ -469,10 +485,12 @@ def report(
     ending_of(target, [".html", ".htm"])
     refuse_misspelt(run)
     result = load(run, limit=limit)
-    if isinstance(result, Selection):
-        result = replace(result, best_fit=_with_store(result.best_fit, run, store))
-    else:
-        result = _with_store(result, run, store)
+    fitted = _with_store(result.best_fit if isinstance(result, Selection) else result, run, store)
+    if _lacks_store(fitted):
+        lost = "so the report leaves out what depends on the observed cells"
+        text = f"{run} does not contain the cell store that it was fitted to, {lost}: --store names it"
+        warnings.warn(text, stacklevel=2)
+    result = replace(result, best_fit=fitted) if isinstance(result, Selection) else fitted
     text = text_of(result, title=title, top=top, progress=tell.shown)
     target = _saved(tell, target, force, lambda path: save(text, path))
     _tell_saved(tell, target)
@@ -481,7 +499,8 @@ def report(
 
 def plan(tell: Teller, file: Path | None, **options: Any) -> int:
     """Estimate the cost of a fit."""
-    guide(tell, "plan", file, options)
+    if guide(tell, "plan", file, options):
+        return 0
     asked, dispersion = _asked_for(file, options), dispersion_of(options["dispersion"])
     seen = _read_all(tell, asked)
     model, _ = model_of(_alone(seen), asked.wanted)

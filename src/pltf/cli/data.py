@@ -28,7 +28,7 @@ from pltf.data.numeric import EXACT, brief
 from pltf.data.split import HeldOut
 from pltf.data.stored import is_store, open_store
 from pltf.data.tables import warn_of_unused
-from pltf.errors import PltfError, naming_rows
+from pltf.errors import DataWarning, PltfError, naming_rows
 from pltf.fit import Fit
 from pltf.io.columns import in_words, is_nameless, refuse_absent
 from pltf.io.databases import is_url
@@ -55,7 +55,16 @@ UNLISTED = {"nan": "zero", "unlisted": "missing"}
 
 # Options for reading: those of a file, and those of any data.
 FILE = tuple(one.name for one in fields(Reading))
-_ALIKE = ("sheet", "encoding", "decimal", "keep_blanks", "date_format", "timezone", "wide")  # for further data
+_ALIKE = (
+    "sheet",
+    "encoding",
+    "decimal",
+    "keep_blanks",
+    "date_format",
+    "timezone",
+    "wide",
+    "drop_missing",
+)  # for further data
 READING = ("index", "value", "count", "sum", "missing", *_ALIKE)
 
 
@@ -166,12 +175,12 @@ def observed(
         table = SourceTable(file, kind, reading)
         dims = indices or (wanted.indices() if wanted else {})
         if options.get("wide"):
-            _refuse(options, ["value", "count"], f"{file} is read as a wide table")
+            _refuse(options, ["value", "count", "drop_missing"], f"{file} is read as a wide table")
             if unlisted == "missing":
                 raise PltfError("--missing unlisted requires a list of cells, but --wide reads all cells")
             return wide_table(table, dims, options, listed["duplicates"])
         return _table(table, options, dims, listed, known)
-    only = ["value", "count", "wide", "keep_blanks", "date_format", "timezone"]
+    only = ["value", "count", "wide", "keep_blanks", "date_format", "timezone", "drop_missing"]
     _refuse(options, only, f"{file} is a {kind} file, not a table")
     if kind in ("tns", "npy"):
         _refuse(options, ["variable"], f"{file} has one array")
@@ -275,11 +284,44 @@ def _table(
     if known is not None:
         rows = as_labelled(rows, known, dict(zip(keys, dims.values(), strict=True)))
     how = {**listed, "keep_blanks": table.reading.keep_blanks or table.kind in ("csv", "tsv")}  # already stripped
-    with naming_rows(table.place):
+    places = _labelled_rows(table, rows, keys, drop=bool(options.get("drop_missing")))
+    if len(places) < len(rows):
+        rows = _only(rows, places)
+    with naming_rows(lambda row: table.place(int(places[row]))):
         seen = observe(rows, dims=dims, value=value, count=value is None, **how, name=file.name)
-    if value is None and not options["count"]:
+    alike = known is not None and "index" in read_before(known)  # then it was said of the first data
+    if value is None and not options["count"] and not alike:
         warn_of_unused([one for one in columns if one not in keys and not is_nameless(one)], str(file))
     return seen, f"{len(rows):,} rows of {file}, " + ("each one count" if value is None else f"values from {value!r}")
+
+
+def _only(rows: pd.DataFrame, places: NDArray[np.intp]) -> pd.DataFrame:
+    """Some rows of a table, with their labels only."""
+    import pandas as pd
+
+    rows = rows.iloc[places].reset_index(drop=True)
+    for name, column in rows.items():
+        if isinstance(column.dtype, pd.CategoricalDtype):
+            rows[name] = column.cat.remove_unused_categories()
+    return rows
+
+
+def _labelled_rows(table: SourceTable, rows: pd.DataFrame, keys: Sequence[str], *, drop: bool) -> NDArray[np.intp]:
+    """Positions of the rows that have all labels; an error if others are not to be dropped."""
+    absent = {name: np.asarray(rows[name].isna()) for name in keys}
+    kept = np.flatnonzero(~np.any(list(absent.values()), axis=0))
+    left_out = len(rows) - kept.size
+    if left_out and not drop:
+        name = next(name for name in keys if absent[name].any())
+        more = f" (and {left_out - 1:,} more)" if left_out > 1 else ""
+        first = f"column {name!r}: {table.place(int(np.argmax(absent[name])))} has no label{more}"
+        raise PltfError(f"{table.path}: {first}: --drop-missing leaves such rows out")
+    if not kept.size:
+        raise PltfError(f"{table.path} has no row with all labels")
+    if left_out:
+        text = f"{left_out:,} of the {len(rows):,} rows of {table.path} have no label and are left out"
+        warnings.warn(text, DataWarning, stacklevel=2)
+    return kept
 
 
 def hidden(seen: Observation, share: float, seed: int, of: str) -> tuple[Observation, HeldOut]:

@@ -94,6 +94,8 @@ def _are_counts(once: pd.Index) -> bool:
 def _advice(number: str) -> str:
     """The likely format of a number that is not a date."""
     digits = len(number.partition(".")[0].lstrip("-"))
+    if digits == 4:
+        return "--date-format %Y reads years"
     if digits == 8:
         return "--date-format %Y%m%d reads days such as 20261109"
     form = next(

@@ -39,10 +39,12 @@ _SPANS = {
     "week": 400,
     "month": 4000,
 }  # longest time span in days for each bin; longer ones are binned by year
-_COUNTS = re.compile(r"n|.*(count|value|number|visits?|qty|quantity|amount|total|freq|weight|rating|stars|score|hits|"
+_COUNTS = re.compile(r"n|y|.*(count|value|number|visits?|qty|quantity|amount|total|freq|weight|rating|stars|score|hits|"
                      r"clicks|plays|sales|trips|pieces|times)s?", re.IGNORECASE)  # fmt: skip
 _CODES = re.compile(
-    r".*(year|month|day|hour|week|(id|code|zip|key|type|class|group|station|flight|age)s?)", re.IGNORECASE
+    r".*(year|month|day|hour|week|period|(id|code|zip|key|type|class|group|station|flight|age|subject|person|patient|"
+    r"user|customer|item|product|store|site)s?)",
+    re.IGNORECASE,
 )
 _IDS = re.compile(r".*(id|code|zip|key|phone|isbn|ean)s?", re.IGNORECASE)
 _SINCE, _UNTIL = 5e8, 2.2e9  # numbers between these are probably seconds since 1970: from 1985 to 2039
@@ -50,9 +52,16 @@ _TIMES = re.compile(r".*(year|month|week)s?", re.IGNORECASE)
 # Options for reading that are repeated in the suggested command.
 _KEPT = (
     *("wide", "format", "variable", "sheet", "query", "encoding", "decimal", "keep_blanks"),
-    *("date_format", "timezone", "count"),
+    *("date_format", "timezone", "count", "drop_missing"),
 )
-_NEARLY_EACH = 0.9  # share of distinct values above which a column identifies rows and does not group them
+_NEARLY_EACH = 0.5  # share of distinct values above which a column identifies rows and does not group them
+_NESTED = 1.3  # pairs of labels for each label of the finer column, below which it nearly determines the other
+# Dates other than ISO dates; a column that matches two of them, such as 01/02/2026, is not guessed.
+_FORMATS = (
+    *("%a, %d %b %Y %H:%M:%S %z", "%a %b %d %H:%M:%S %Y %z", "%d.%m.%Y", "%d.%m.%Y %H:%M", "%d.%m.%Y %H:%M:%S"),
+    *("%d/%m/%Y", "%m/%d/%Y", "%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M", "%d/%m/%Y %H:%M:%S", "%m/%d/%Y %H:%M:%S"),
+    *("%Y/%m/%d", "%Y/%m/%d %H:%M:%S", "%d %b %Y", "%d-%b-%Y", "%b %d, %Y", "%B %d, %Y"),
+)
 
 
 def columns_of(table: pd.DataFrame) -> list[dict[str, Any]]:
@@ -64,53 +73,81 @@ def described_column(one: Mapping[str, Any]) -> str:
     """The description of a column in words."""
     absent = f"; {one['absent']:,} missing" if one["absent"] else ""
     span = f": {plain(one['first'])} to {plain(one['last'])}" if one["different"] else ""
-    since = f" as numbers ({one['epoch']})" if "epoch" in one else ""
-    return f"{one['holds']}{since}, {one['different']:,} different{span}{absent}"
+    how = f" as numbers ({one['form']})" if one.get("form") in EPOCHS else f" as {one['form']}" if "form" in one else ""
+    return f"{one['holds']}{how}, {one['different']:,} different{span}{absent}"
 
 
-def guide(tell: Teller, command: str, file: Path | None, options: Mapping[str, Any]) -> None:
-    """Without --index: show the columns of a table, and raise an error with a command that works."""
+def guide(
+    tell: Teller, command: str, file: Path | None, options: Mapping[str, Any], output: Path | None = None
+) -> bool:
+    """Without --index: show the columns of a table and a command that works, and return True.
+
+    If a model or an output was given, the command was meant to run: then this is an error.
+    """
     if file is None and options["model"] is None and not options["data"]:
         raise PltfError(f"FILE is missing, for example: pltf {command} events.csv")
     if file is None or options["index"] or options["model"] is not None or is_store(file):
-        return
+        return False
     refuse_misspelt(file)
     reading = reading_of(options)
     kind = kind_of(file, reading)
     if kind not in TABLES:
-        _guide_to_array(tell, command, file, reading, options)
-        return
+        return _guide_to_array(tell, command, file, reading, options, output)
     source = SourceTable(file, kind, reading)
     columns, table = source.columns(), source.read(None, most=MOST_SHOWN)
     facts = columns_of(table)
     roles = _with_values(roles_of(facts, len(table)), facts, table)
     _show(tell, file, len(table), facts, roles, len(columns))
+    _tell_of_no_header(tell, kind, columns)
     start = [*_start(command, file, options), "--index"]
     if options.get("wide") or _looks_wide(facts, roles):
         example = shlex.join([*start, *_chosen_of_wide(command, table, facts, roles, options)])
-        if options.get("wide"):
-            raise PltfError(f"--index must name the rows and the columns, for example: {example}")
-        example = example.replace("--index", "--wide --index", 1)
-        raise PltfError(
-            f"{file} looks like a wide table, with a column for each label: read it with --wide, "
-            f"or say with --index which columns are indices, for example: {example}"
+        lack = "--index must name the rows and the columns"
+        if not options.get("wide"):
+            example = example.replace("--index", "--wide --index", 1)
+            lack = (
+                f"{file} looks like a wide table, with a column for each label: read it with --wide, "
+                "or say with --index which columns are indices"
+            )
+    else:
+        example = shlex.join([*start, *_chosen(command, table, facts, roles, options)])
+        lack = "--index must say which columns are indices"
+    return _next(tell, lack, example, options, output)
+
+
+def _tell_of_no_header(tell: Teller, kind: str, names: Sequence[str]) -> None:
+    """Say how the first row was read if one of the names is a number; many may be those of a wide table."""
+    number = next((name for name in names if re.fullmatch(r"-?[0-9.]+", name)), None)
+    if kind in ("csv", "tsv") and len(names) < WIDE and number is not None:
+        tell.say(
+            "", f"The first row has the names of the columns; is {plain(number)} a value? Then put names above it."
         )
-    example = shlex.join([*start, *_chosen(command, table, facts, roles, options)])
-    raise PltfError(f"--index must say which columns are indices, for example: {example}")
 
 
-def _guide_to_array(tell: Teller, command: str, file: Path, reading: Reading, options: Mapping[str, Any]) -> None:
-    """Without a model: show the shape of an array, and raise an error with a command that works."""
+def _next(tell: Teller, lack: str, example: str, options: Mapping[str, Any], output: Path | None) -> bool:
+    """Show the command to run next; an error if this command was meant to run, or nothing can be shown."""
+    if not tell.talks or output is not None or any(options[one] is not None for one in KINDS):
+        raise PltfError(f"{lack}, for example: {example}")
+    if "wide table" in lack:
+        tell.say("", lack.replace(", or say", "; or say"))
+    tell.say("", f"Next: {example}")
+    return True
+
+
+def _guide_to_array(
+    tell: Teller, command: str, file: Path, reading: Reading, options: Mapping[str, Any], output: Path | None
+) -> bool:
+    """Without a model: show the shape of an array and a command that works."""
     if any(options[one] is not None for one in KINDS):
-        return
+        return False
     held = read_data(file, **vars(reading))
     shape = getattr(held, "shape", None)
     if shape is None or len(shape) < 2:
-        return
+        return False
     names = [str(one) for one in getattr(held, "dims", None) or [""] * len(shape)]
     tell.say("", f"{file}: {' x '.join(f'{name} {size:,}'.strip() for name, size in zip(names, shape, strict=True))}")
     example = shlex.join([*_start(command, file, options), *_end(command, len(shape), options)])
-    raise PltfError(f"--cp or another option must say which model to fit, for example: {example}")
+    return _next(tell, "--cp or another option must say which model to fit", example, options, output)
 
 
 def _looks_wide(facts: Sequence[Mapping[str, Any]], roles: Sequence[str]) -> bool:
@@ -134,7 +171,8 @@ def roles_of(facts: Sequence[Mapping[str, Any]], rows: int) -> list[str]:
         spare = [at for at, role in enumerate(roles) if role == UNUSED and _repeats(facts[at], rows)]
         for at in sorted(spare, key=lambda at: facts[at]["different"])[: 2 - roles.count(LABELS) - roles.count(DATES)]:
             roles[at] = LABELS
-    first = next((at for at, role in enumerate(roles) if role == VALUES), None)
+    values = [at for at, role in enumerate(roles) if role == VALUES]
+    first = min(values, key=lambda at: facts[at]["holds"] != "whole numbers", default=None)  # rather 3 items than $4.99
     return [UNUSED if role == VALUES and at != first else role for at, role in enumerate(roles)]
 
 
@@ -210,11 +248,13 @@ def _chosen(
     dates = [at for at, role in enumerate(roles) if role == DATES]
     labels = [at for at, role in enumerate(roles) if role == LABELS]
     values = [at for at, role in enumerate(roles) if role == VALUES]
+    telling, told = _without_repeating_dates(table, facts, _telling(table, facts, labels), dates[:1])
+    room = MOST_INDICES - bool(dates)
     if values and len(labels) <= MOST_OF_CELLS and not table.iloc[:, sorted(labels + dates)].duplicated().any():
-        chosen = sorted(labels + dates[:1])  # a row for each cell: all of them are indices
-    else:
-        room = MOST_INDICES - bool(dates)
-        chosen = sorted(_telling(table, facts, labels)[:room] + dates[:1])
+        room = MOST_OF_CELLS  # a row for each cell: all of them are indices
+    chosen = sorted(telling[:room] + told)
+    if not labels and dates:
+        return _of_dates_alone(command, table, facts, dates[0], options)
     if len(chosen) < 2:
         return ["COLUMN,COLUMN", "--cp", "5"]
     words = [",".join(_entry(facts[at], roles[at]) for at in chosen)]
@@ -223,7 +263,18 @@ def _chosen(
         words += ["--value", str(facts[values[0]]["name"]), *(["--sum"] if several else [])]
         words += ["--decimal", ","] if facts[values[0]]["holds"] == COMMAS and not options.get("decimal") else []
     words += _how_dates_are_written(table, facts, [at for at in chosen if at in dates], options)
+    if any(facts[at]["absent"] for at in chosen) and not options.get("drop_missing"):
+        words.append("--drop-missing")
     return [*words, *_end(command, len(chosen), options)]
+
+
+def _of_dates_alone(
+    command: str, table: pd.DataFrame, facts: Sequence[Mapping[str, Any]], at: int, options: Mapping[str, Any]
+) -> list[str]:
+    """One column of dates, used twice."""
+    name, bin = facts[at]["name"], _bin_for(facts[at])
+    index = f"{name}:weekday=weekday,{name}:{bin}={bin}"
+    return [index, *_how_dates_are_written(table, facts, [at], options), *_end(command, 2, options)]
 
 
 def _chosen_of_wide(
@@ -249,7 +300,7 @@ def _how_dates_are_written(
     table: pd.DataFrame, facts: Sequence[Mapping[str, Any]], dates: Sequence[int], options: Mapping[str, Any]
 ) -> list[str]:
     """The options for reading columns of dates, unless they are given."""
-    form = next((facts[at]["epoch"] for at in dates if "epoch" in facts[at]), None)
+    form = next((facts[at]["form"] for at in dates if "form" in facts[at]), None)
     words = ["--date-format", form] if form and not options.get("date_format") else []
     if any(_has_several_offsets(table.iloc[:, at]) for at in dates) and not options.get("timezone"):
         words += ["--timezone", "UTC"]
@@ -258,20 +309,59 @@ def _how_dates_are_written(
 
 def _has_several_offsets(dates: pd.Series) -> bool:
     """Whether dates have different UTC offsets, so that a time zone must be chosen."""
-    found = dates.dropna().astype(str).str.extract(r"\d(Z|[+-]\d\d:?\d\d)$", expand=False)
+    found = dates.dropna().astype(str).str.extract(r"\d ?(Z|[+-]\d\d:?\d\d)$", expand=False)
     return bool(found.nunique() > 1)
 
 
 def _telling(table: pd.DataFrame, facts: Sequence[Mapping[str, Any]], labels: Sequence[int]) -> list[int]:
-    """Columns of labels, the most informative first: complete, words, many labels. Without copies (code and name)."""
+    """Columns of labels, the most informative first: complete, words, many labels.
+
+    Without copies (code and name), and without groups of another column (the state of a city).
+    """
     order = sorted(labels, key=lambda at: (facts[at]["absent"] > 0, not _in_words(facts[at]), -facts[at]["different"]))
     found: list[int] = []
     for at in order:
-        size = facts[at]["different"]
-        alike = [one for one in found if facts[one]["different"] == size]
-        if not any(len(table.iloc[:, [one, at]].drop_duplicates()) == size for one in alike):
+        if not any(_one_is_enough(table.iloc[:, [one, at]], facts[one], facts[at]) for one in found):
             found.append(at)
-    return found
+    found = found[: 2 * MOST_OF_CELLS]  # more would take long to compare
+    coarse = [at for at in found for one in found if _groups(table, facts, at, one)]
+    return [at for at in found if at not in coarse]
+
+
+def _one_is_enough(pair: pd.DataFrame, one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two columns have the same labels in other words."""
+    return bool(one["different"] == other["different"] == len(pair.drop_duplicates()))
+
+
+def _groups(table: pd.DataFrame, facts: Sequence[Mapping[str, Any]], coarse: int, fine: int) -> bool:
+    """Whether a column groups the labels of another one, up to a few exceptions."""
+    most, size = facts[fine]["different"], facts[coarse]["different"]
+    number = facts[fine]["holds"] != "words" and _IDS.fullmatch(
+        str(facts[fine]["name"])
+    )  # a city says more than its code
+    if number or size >= most or len(table) < 2 * most:
+        return False
+    return bool(len(table.iloc[:, [coarse, fine]].drop_duplicates()) <= _NESTED * most)
+
+
+def _without_repeating_dates(
+    table: pd.DataFrame, facts: Sequence[Mapping[str, Any]], labels: Sequence[int], dates: Sequence[int]
+) -> tuple[list[int], list[int]]:
+    """Labels, without the month of a week or another group of bins; and dates, unless a label is their bin."""
+    import pandas as pd
+
+    kept = list(labels)
+    for at in dates:
+        bins = _binned(table, facts, [at], [at])[at]
+        size = bins.nunique()
+        for one in labels:
+            own = facts[one]["different"]
+            pairs = len(pd.DataFrame({"bin": bins, "label": table.iloc[:, one]}).drop_duplicates())
+            if pairs == own == size:
+                return list(labels), []
+            if own < size and 2 * size <= len(table) and pairs <= _NESTED * size:
+                kept.remove(one)
+    return kept, list(dates)
 
 
 def _in_words(one: Mapping[str, Any]) -> bool:
@@ -289,10 +379,11 @@ def _binned(
     for at in chosen:
         column = table.iloc[:, at]
         if at in dates:
-            how = {"unit": EPOCHS[facts[at]["epoch"]]} if "epoch" in facts[at] else {"format": "ISO8601"}
-            words = column if "unit" in how else column.astype(str)
-            moments = pd.to_datetime(words, errors="coerce", utc=True, **how)
-            column = moments.dt.tz_localize(None).dt.to_period(PERIODS[_bin_for(facts[at])])
+            column = (
+                _moments(column, facts[at].get("form", "ISO8601"))
+                .dt.tz_localize(None)
+                .dt.to_period(PERIODS[_bin_for(facts[at])])
+            )
         columns[at] = column
     return pd.DataFrame(columns)
 
@@ -331,12 +422,37 @@ def _column(column: pd.Series, name: str) -> dict[str, Any]:
         holds = COMMAS
     order = (lambda word: float(word.replace(",", "."))) if holds == COMMAS else None
     ends: tuple[Any, Any] = (min(different, key=order), max(different, key=order)) if len(different) else (None, None)
-    form = _epoch_of(name, *ends) if kind in "iuf" else None
+    form = _epoch_of(name, *ends) if kind in "iuf" else _format_of(different) if holds == "words" else None
     if form is not None:
-        holds, ends = "dates", tuple(pd.Timestamp(one, unit=EPOCHS[form]).floor("s") for one in ends)
+        dates = _moments(pd.Series(different), form).dt.tz_localize(None).dt.floor("s")
+        holds, ends = "dates", (dates.min(), dates.max())
     first, last = (one if one is None else str(one).removesuffix(" 00:00:00")[:40] for one in ends)
     found = {"name": name, "holds": holds, "different": len(different), "first": first, "last": last, "absent": absent}
-    return found if form is None else {**found, "epoch": form}
+    return found if form is None else {**found, "form": form}
+
+
+def _moments(column: pd.Series, form: str) -> pd.Series:
+    """The dates of a column in UTC; NaT where there is none."""
+    import pandas as pd
+
+    how: dict[str, Any] = {"unit": EPOCHS[form]} if form in EPOCHS else {"format": form}
+    return pd.to_datetime(column if form in EPOCHS else column.astype(str), errors="coerce", utc=True, **how)
+
+
+def _format_of(words: Sequence[str]) -> str | None:
+    """The format of words that are dates, but not ISO dates; None if several formats fit.
+
+    >>> _format_of(["24.12.2026", "01.02.2027"]), _format_of(["31/12/2026"]), _format_of(["01/02/2026"])
+    ('%d.%m.%Y', '%d/%m/%Y', None)
+    """
+    import pandas as pd
+
+    fitting: tuple[str, ...] = _FORMATS
+    for some in (words[:1], words):  # most columns of words are ruled out by their first word
+        fitting = tuple(one for one in fitting if _moments(pd.Series(some, dtype=object), one).notna().all())
+        if not len(some) or not fitting:
+            return None
+    return fitting[0] if len(fitting) == 1 else None
 
 
 def _epoch_of(name: str, first: Any, last: Any) -> str | None:

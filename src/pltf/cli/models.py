@@ -239,6 +239,9 @@ def model_of(seen: Observation | Mapping[str, Observation], wanted: Wanted) -> t
     ranks = [numbers[0] for numbers in wanted.ranks]
     if wanted.kind == "nmf" and len(indices) != 2:
         raise PltfError(f"--nmf needs two indices, and the data have {len(indices)}: use --cp")
+    if len(indices) < 2:
+        advice = "the components of a single index cannot be told apart"
+        raise PltfError(f"--{wanted.kind} needs at least two indices, and the data have only {indices[0]}: {advice}")
     if wanted.kind == "tucker" and len(ranks) != len(indices):
         raise PltfError(f"--tucker must have a rank for each of {', '.join(indices)}, got {len(ranks)}")
     if wanted.kind == "tucker":

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pltf.cli.dates import with_dates
 from pltf.data import Observation, observe
 from pltf.data.labels import labels_of
-from pltf.data.numeric import brief
+from pltf.data.numeric import brief, find_bad
 from pltf.errors import PltfError, naming_rows
 from pltf.io.columns import is_nameless, refuse_absent
 from pltf.io.files import SourceTable
@@ -83,6 +84,7 @@ def wide_table(
         wrong = "a column without a name" if not all(others) else "several columns with the same name"
         raise PltfError(f"{table.path} has {wrong}, but --wide uses the names as labels")
     values = np.column_stack([_values(table, rows[name], name) for name in others])
+    _refuse_bad(table, values, others)
     source = f"{len(rows):,} x {len(others):,} values of {table.path}"
     header = as_labels(WordColumn(others, np.arange(len(others))), table.path, "header", keep_blanks=True)
     if len(keys) == 1 and keys[0] == labelled[0] and ":" not in across:
@@ -102,6 +104,15 @@ def wide_table(
     with naming_rows(lambda row: table.place(row // len(others))):
         seen = observe(long, dims=wanted, value=value, duplicates=duplicates, keep_blanks=blanks, name=table.path.name)
     return seen, source
+
+
+def _refuse_bad(table: SourceTable, values: NDArray[Any], names: Sequence[str]) -> None:
+    """Raise an error for the first negative or infinite value, with its line and column."""
+    bad = find_bad(np.where(np.isnan(values), 0.0, values) if values.dtype.kind == "f" else values)
+    if bad is not None:
+        row, column = divmod(bad[0], len(names))
+        held = f"{table.place(row)} of column {names[column]!r} holds {values[row, column]:g}"
+        raise PltfError(f"{table.path}: observed values must be {bad[1]}, but {held}")
 
 
 def _values(table: SourceTable, column: pd.Series, name: str) -> Any:

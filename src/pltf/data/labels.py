@@ -29,7 +29,9 @@ _CALLED: dict[str, Callable[[pd.Timestamp], str]] = {
     "quarter": lambda one: f"Q{one.quarter} {one.year}",
     "year": lambda one: str(one.year),
 }
+_CYCLES = {"weekday": "a day from Monday to Sunday", "hourofday": "an hour from 0 to 23"}
 _SEARCHED = 20_000  # most labels searched for a "did you mean" suggestion
+_DROP = f"drop or label such rows first{py_only:, for example with .dropna()}"
 _MOST_BINS = 10_000_000
 _LEAST_BINS = 3  # fewer dates may lie on the first of a month by chance
 _NAMED = {"string": str, "integer": np.int64, "floating": np.float64, "boolean": bool}  # types in object columns
@@ -147,10 +149,32 @@ class Labels:
             if self.index.dtype.kind == "i" and column.dtype.kind == "f" and (np.abs(column) >= EXACT).any():
                 raise error(f"{what} must hold whole numbers above 2**53 as integers: {column.dtype} rounds them")
             return column
-        if self.bin not in (None, *PERIODS) and bool(column.isin(self.index).all()):  # "Monday" is already a bin
-            return column
-        column = self._by_clock(_moments(column, what, error), what, error)
+        if self.bin in _CYCLES:
+            unknown = np.asarray(~column.isin(self.index))
+            if not unknown.any():  # "Monday" is already a bin
+                return column
+            strange = unknown & ~_could_be_dates(column)
+            if strange.any():
+                row = int(np.argmax(strange))
+                raise error(f"{what}: {py:row {row}} has {shown(column[row])}, which is not {_CYCLES[self.bin]}")
+        column = self._by_clock(_moments(self._from_shown(column), what, error), what, error)
         return column if self.bin is None else binned(column, self.bin, what, error)
+
+    def _from_shown(self, column: pd.Index) -> pd.Index:
+        """Years as numbers, and words such as "December 2015", as words in ISO format."""
+        import pandas as pd
+
+        if column.dtype.kind == "i" and self._shown_bin == "year":
+            return pd.Index(list(map(str, column)), dtype=object)
+        if column.dtype != object or self._shown_bin not in ("month", "quarter"):
+            return column
+        dates = dict(zip(self.called(), map(str, self.index), strict=True))
+        return pd.Index([dates.get(word, word) for word in column], dtype=object)
+
+    @property
+    def _shown_bin(self) -> str | None:
+        """The bin by which people read these labels, also if the dates were binned before."""
+        return None if self.index.dtype.kind != "M" else self.bin or _bin_of(self.index)
 
     def _by_clock(self, dates: pd.Index, what: str, error: type[PltfError]) -> pd.Index:
         """Convert dates to local times in the time zone of these labels."""
@@ -181,9 +205,18 @@ class Labels:
         >>> Labels(pd.DatetimeIndex(["2015-10-01"]), bin="quarter").called([0])
         ['Q4 2015']
         """
-        some = self.index if positions is None else self.at(positions)
-        bin = None if some.dtype.kind != "M" else self.bin or _bin_of(self.index)
+        some, bin = self.index if positions is None else self.at(positions), self._shown_bin
         return list(map(_CALLED[bin], some)) if bin in _CALLED else self.names(positions)
+
+    def written(self, positions: Any) -> list[str] | pd.Index:
+        """The labels for files of text: months and years without a day, all others as they are.
+
+        >>> import pandas as pd
+        >>> Labels(pd.DatetimeIndex(["2015-12-01"]), bin="month").written([0])
+        ['2015-12']
+        """
+        ends = {"month": 1, "year": 2}.get(self._shown_bin or "")
+        return self.at(positions) if ends is None else [name.rsplit("-", ends)[0] for name in self.names(positions)]
 
     @property
     def summary(self) -> str:
@@ -445,7 +478,7 @@ def _refuse_missing(absent: NDArray[np.bool_], what: str, error: type[PltfError]
     if absent.any():
         others = int(absent.sum()) - 1
         more = f" (and {others:,} more)" if others else ""
-        raise error(f"{what}: {py:row {int(np.argmax(absent))}} has no label{more}: drop or label such rows first")
+        raise error(f"{what}: {py:row {int(np.argmax(absent))}} has no label{more}: {_DROP}")
 
 
 # -- dates --------------------------------------------------------------------------------------
@@ -482,6 +515,13 @@ def binned(index: pd.Index, bin: str, what: str, error: type[PltfError]) -> pd.I
         raise error(
             f"{what}: pandas {pd.__version__} can bin dates {range_}, got {index.min()} to {index.max()}"
         ) from None
+
+
+def _could_be_dates(column: pd.Index) -> NDArray[np.bool_]:
+    """Whether labels are dates or begin like ISO dates."""
+    if column.dtype != object:
+        return np.full(len(column), column.dtype.kind == "M")
+    return np.array([str(word)[:4].isdecimal() and len(str(word)) > 4 for word in column], dtype=bool)
 
 
 def _moments(column: pd.Index, what: str, error: type[PltfError]) -> pd.Index:

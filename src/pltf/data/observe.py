@@ -25,9 +25,10 @@ from pltf.data.pattern import DensePattern, ListedPattern, Pattern
 from pltf.data.sparse_parts import as_coo, check_sparse
 from pltf.data.stored import StoredPattern, is_store
 from pltf.data.tables import EventTable, cells_of, is_table, read_table, refuse_twice, rows_by_label, warn_of_unused
-from pltf.errors import DataWarning, ObservationError, flag, py, warn_caller
+from pltf.errors import DataWarning, ObservationError, call_checked, flag, py, warn_caller
 
 
+@call_checked
 def observe(
     data: Any,
     mask: Any = None,
@@ -147,7 +148,8 @@ def observe(
         coords, values, shape = listed
         return _named(coo_observation(coords, values, shape, **how, name=name), dims, known, name)
     if isinstance(data, Mapping):
-        raise ObservationError(f"{name} must be the data of one tensor, got a mapping of {len(data)}")
+        which = f"{name}[{next(iter(data))!r}]" if data else "one of them"
+        raise ObservationError(f"{name} must be the data of one tensor, got a mapping of {len(data)}: pass {which}")
     if given:
         advice = f": use {py:mask=}" if given[0] in ("missing", "unlisted") else f" ({type(data).__name__})"
         raise ObservationError(f"{py:{given[0]}} requires listed cells, but {name} is a dense array{advice}")

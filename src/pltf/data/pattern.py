@@ -69,7 +69,8 @@ def _forgotten(pattern: ForgottenPattern, otherwise: str = "") -> PltfError:
     if pattern.digest:
         reason = "a saved fit does not refer to its cell store, so it does not know which cells were observed"
         return PltfError(f"{reason}: name the store with {py:fit.with_store(path)}")
-    reason = f"this fit was made with {py:keep_data=False}, so it does not know which cells were observed"
+    origin = f"this fit was made with {py:keep_data=False}, or updates a fit of a cell store"
+    reason = f"{origin}, so it does not know which cells were observed"
     return PltfError(f"{reason}: {otherwise or f'fit with {py:keep_data=True} to ask for them'}")
 
 

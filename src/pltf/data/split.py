@@ -29,7 +29,7 @@ from pltf.data.random_cells import (
 )
 from pltf.data.stored import StoredObservation
 from pltf.data.tables import is_table
-from pltf.errors import ObservationError, PltfError, is_number, py, whole
+from pltf.errors import ObservationError, PltfError, call_checked, is_number, py, whole
 
 MOST_SCORED = 30_000  # held-out cells scored after a fit and in its report; more are slow and hardly change the scores
 MOST_PLACES = 1 << 27  # along axes of a store, where whole positions are hidden
@@ -120,6 +120,7 @@ def holdout(
 ) -> Any: ...
 
 
+@call_checked
 def holdout(
     data: Any,
     fraction: float,

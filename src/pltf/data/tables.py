@@ -254,15 +254,25 @@ def keys_of(dims: Any, columns: list[Any], name: str) -> list[Key]:
             if near:
                 advice = f" ({near})"
             if not near and not any(one.column in columns for one in keys):
-                advice = (
-                    f"{py_only: (.stack() makes a wide table long, and .reset_index() turns an index into columns)}"
-                )
+                advice = f"{py_only: ({_of_no_column(keys, columns)})}"
             raise ObservationError(f"{name}: the table must have a column {key.column!r}; it has {known}{advice}")
         if key.dim in [other.dim for other in keys[:place]]:
-            raise ObservationError(f"{name}: {py:dims} must name each column once, got {key.dim!r} twice")
+            text = f"{name}: {py:dims} must name each column once, got {key.dim!r} twice"
+            if key.bin is None:
+                raise ObservationError(text)
+            raise ObservationError(f"{text}; name the bins, for example {{'{key.column}:{key.bin}': '{key.bin}', ...}}")
         if not isinstance(key.dim, str):
             raise ObservationError(f"{name}: {py:dims} must be names of indices, got {key.dim!r}")
     return keys
+
+
+def _of_no_column(keys: Sequence[Key], columns: Sequence[Any]) -> str:
+    """Advice if a table has no column of any index."""
+    indices = tuple(map(str, columns[: len(keys)]))
+    if "".join(str(key.column) for key in keys) not in ("ij", "ijk") or not all(map(str.isidentifier, indices)):
+        return ".stack() makes a wide table long, and .reset_index() turns an index into columns"
+    kind = "nmf" if len(keys) == 2 else "cp"
+    return f"name the indices as the columns, for example pltf.{kind}({indices}, rank=2)"
 
 
 def _as_written(given: Any, columns: list[Any]) -> Any:

@@ -53,9 +53,8 @@ def united(old: Pattern, shape: tuple[int, ...], new: Observation | None = None,
     ``places`` has the positions of the new data. Where unlisted cells are zeros, a cell counts as observed if each of
     its positions appeared in any of the data, as if all data had come at once.
     """
-    if isinstance(old, ForgottenPattern):
-        return old
-    if isinstance(old, StoredPattern) or isinstance(new, StoredObservation):  # cells of a store are not copied
+    # Cells of a store are not copied; with more data, a saved fit of a store is a fit of no store.
+    if isinstance(old, ForgottenPattern | StoredPattern) or isinstance(new, StoredObservation):
         return ForgottenPattern(old.unlisted)
     if isinstance(old, DensePattern):
         return _of_arrays(old, shape, new, places)

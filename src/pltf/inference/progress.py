@@ -104,11 +104,16 @@ class Bar:
 
 
 class ProgressLines(Bar):
-    """Lines of text, for files and pipes."""
+    """Lines of text, for files and pipes; none while nothing changes."""
+
+    _last = ""
 
     def update(self, done: float, text: str) -> None:
         share = f"{done / self._total:.0%}: " if self._total and self._time_left else ""
-        print(f"{share}{text}", file=sys.stderr, flush=True)
+        line = f"{share}{text}"
+        if line != self._last:
+            print(line, file=sys.stderr, flush=True)
+        self._last = line
 
 
 class TerminalBar(Bar):

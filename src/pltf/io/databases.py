@@ -10,6 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pltf.data.numeric import brief
 from pltf.errors import PltfError, py
 from pltf.io.columns import chosen_columns, in_words
 from pltf.io.reading import Reading
@@ -89,7 +90,12 @@ def _sqlite(path: Path, reading: Reading, allowance: Allowance) -> Iterator[tupl
         names = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%' ORDER BY 1"
         query = _query(path, reading.query, [name for (name,) in connection.execute(names)])
         connection.set_authorizer(_only_reads)
-        cursor = connection.execute(query)
+        try:
+            cursor = connection.execute(query)
+        except sqlite3.DatabaseError as reason:
+            if str(reason) == "not authorized":
+                raise PltfError(f"{py:query} may only read, got {brief(query)}") from None
+            raise
         if cursor.description is None:
             raise PltfError(f"{py:query} must be a SELECT, got {query[:60]!r}")
         yield [one[0] for one in cursor.description], _fetched(cursor)

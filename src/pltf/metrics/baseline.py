@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
+import opt_einsum
 
 from pltf.data import CooObservation, Observation, observe
 from pltf.data.cell_index import CellIndex, Coords, distinct
 from pltf.data.pattern import Bools, ListedPattern, Pattern
 from pltf.data.stored import StoredObservation, StoredPattern
 from pltf.gamma import Array
+from pltf.notation import Equation
 from pltf.prediction.cells import Asked, as_cells
 
 _AT_A_TIME = 1 << 20  # cells
@@ -43,6 +46,16 @@ def expected_by_popularity(seen: Observation, pattern: Pattern, cells: Coords) -
     rate = np.full(cells.shape[1], mean)
     for mode, (total, number) in enumerate(zip(totals, numbers, strict=True)):
         rate *= ((total + 1) / (mean * number + 1))[cells[mode]]
+    return rate
+
+
+def expected_by_marginals(equation: Equation, factors: Mapping[str, Array], cells: Coords) -> Array:
+    """The same without data: from the marginals of the expected counts of all cells."""
+    terms = list(chain(*((factors[term.name], term.indices) for term in equation.factors)))
+    total = float(opt_einsum.contract(*terms, ()))
+    rate = np.full(cells.shape[1], total)
+    for index, at in zip(equation.output.indices, cells, strict=True):
+        rate *= opt_einsum.contract(*terms, (index,))[at] / total
     return rate
 
 

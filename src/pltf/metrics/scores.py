@@ -14,14 +14,14 @@ from pltf.data import Holdout, Observation
 from pltf.data.cell_index import Coords
 from pltf.data.labels import Labels
 from pltf.data.observe import has_names, is_xarray, observed_again
-from pltf.data.pattern import kept
+from pltf.data.pattern import ForgottenPattern, kept
 from pltf.data.split import HeldOut
 from pltf.errors import PltfError, ScoreWarning, flag, py, warn_caller, whole
 from pltf.fit import Fit
 from pltf.gamma import Array, level_of
 from pltf.inference.progress import Progress
 from pltf.likelihoods import BERNOULLI
-from pltf.metrics.baseline import expected_by_popularity
+from pltf.metrics.baseline import expected_by_marginals, expected_by_popularity
 from pltf.metrics.coverage import coverage, expected_deviance
 from pltf.metrics.measures import Judged, resampled
 from pltf.prediction.cells import as_cells, observed_like
@@ -266,7 +266,7 @@ def score(
     resamples: int = 200,
     level: float = 0.9,
     seed: int = 0,
-    ranking: bool = True,
+    ranking: bool | None = None,
     progress: bool = True,
 ) -> Scores:
     """Score the predictions of a fit for held-out cells, and compare them with the popularity baseline.
@@ -288,7 +288,7 @@ def score(
         intervals.
     ranking
         Compute AUC and average precision, which measure whether non-zeros are ranked above zeros, so the cells must
-        have both. False leaves them out, for example for ratings without zeros.
+        have both. Default: if they do. False leaves them out, for example for ratings without zeros.
 
     For links (``likelihood="bernoulli"``) the expected value of a cell is the probability of a link, and the deviance
     is that of the Bernoulli distribution. Popularity is then used as a rate, and converted to a probability.
@@ -309,25 +309,20 @@ def score(
     if not isinstance(fit, Fit):
         raise PltfError(f"{py:fit} must be a pltf.Fit, got {type(fit).__name__}")
     resamples, level = whole("resamples", resamples, 0), level_of(level)
-    seed, ranking, progress = whole("seed", seed, 0), flag("ranking", ranking), flag("progress", progress)
+    seed, progress = whole("seed", seed, 0), flag("progress", progress)
+    ranking = None if ranking is None else flag("ranking", ranking)
     name = _tensor(fit, X, of)
-    if not isinstance(X, Holdout):
+    if not isinstance(X, Holdout | HeldOut):
         kept(fit.patterns[name], "pass the Holdout that it was fitted to as X")
     seen, at, x = _held(fit, name, X, cells)
-    pattern = fit.patterns[name] if fit.keeps_data else seen.pattern()
-    if ranking:
-        _need_both_kinds(x)
+    ranking = _ranked(x, ranking)
     held = fit.held_out if X is None else X
     sampled = isinstance(held, HeldOut) and held.sampled
     if sampled:
         text = "zeros are rarer among the held-out cells than in the data: this affects all scores but AUC"
         warn_caller(f"{text}, and observed counts seem higher than expected", ScoreWarning)
-    again = int(np.count_nonzero(pattern.observed(at)))
-    if again:
-        text = f"{again:,} of the {x.size:,} cells were used in the fit: their scores measure the fit, not prediction"
-        warn_caller(text, ScoreWarning)
+    busy = _popularity(fit, name, seen, at)
     log_prob = fit.log_prob(at.T, x, draws=draws, seed=seed, of=name, progress=progress)
-    busy = expected_by_popularity(seen, pattern, at)
     if fit.likelihoods.get(name) == BERNOULLI:  # expected: the probability of a link
         expected = fit.prob(at.T, draws=draws, seed=seed, of=name, progress=progress)
         fitted = Judged(x, expected, log_prob, ranking, links=True)
@@ -344,6 +339,24 @@ def score(
     return Scores(table, ours, theirs, x, fitted.mean, busy, level, covered, lead, sampled, likely)
 
 
+def _popularity(fit: Fit, name: str, seen: Observation | None, at: Coords) -> Array:
+    """Expected counts by popularity; warns of cells that the fit was fitted to, or that it does not know them."""
+    forgotten = fit.patterns[name]
+    if seen is None:
+        assert isinstance(forgotten, ForgottenPattern)
+        advice = f"; {py:fit.with_store(path)} names its cell store" if forgotten.digest else ""
+        text = "this fit does not know which cells it was fitted to, so popularity is that of its expected counts"
+        warn_caller(f"{text}{advice}", ScoreWarning)
+        means = {a: factor.mean for a, factor in fit.factors.items()}
+        return expected_by_marginals(fit._equation(name), means, at)
+    pattern = fit.patterns[name] if fit.keeps_data else seen.pattern()
+    again = int(np.count_nonzero(pattern.observed(at)))
+    if again:
+        number = f"{again:,} of the {at.shape[1]:,} cells"
+        warn_caller(f"{number} were used in the fit: their scores measure the fit, not prediction", ScoreWarning)
+    return expected_by_popularity(seen, pattern, at)
+
+
 def _tensor(fit: Fit, X: Any, of: str | None) -> str:
     """The tensor to score; for held-out cells, their tensor."""
     held = fit.held_out if X is None else X
@@ -353,8 +366,8 @@ def _tensor(fit: Fit, X: Any, of: str | None) -> str:
     return fit.tensor(of if of is not None else hidden)
 
 
-def _held(fit: Fit, name: str, X: Any, cells: Any) -> tuple[Observation, Coords, Array]:
-    """The data, the cells (modes, n) and their values."""
+def _held(fit: Fit, name: str, X: Any, cells: Any) -> tuple[Observation | None, Coords, Array]:
+    """The data (None if the fit has forgotten them), the cells (modes, n) and their values."""
     indices = fit.model.observed[name]
     shape = tuple(fit.sizes[index] for index in indices)
     source = X
@@ -365,6 +378,8 @@ def _held(fit: Fit, name: str, X: Any, cells: Any) -> tuple[Observation, Coords,
     if isinstance(X, (Holdout, HeldOut)):
         if cells is not None:
             raise PltfError(f"{py:cells} must be None when {py:X} is a Holdout, which has its own cells")
+        if isinstance(X, HeldOut) and isinstance(fit.patterns[name], ForgottenPattern):
+            return None, _coords(X.cells, None, shape, indices, fit.labels), X.values
         source, cells = X.train if isinstance(X, Holdout) else observed_again(fit.patterns[name]), X.cells
     elif cells is None:
         raise PltfError(f"{py:cells} must say which cells to score, for example ~mask")
@@ -381,11 +396,17 @@ def _held(fit: Fit, name: str, X: Any, cells: Any) -> tuple[Observation, Coords,
     return seen, at, x
 
 
-def _need_both_kinds(x: Array) -> None:
-    if (x > 0).all() or not (x > 0).any():
-        kind = "above zero" if (x > 0).all() else "zero"
-        text = f"{py:cells} must have zeros and non-zeros for AUC and average precision, but all {x.size:,} are {kind}"
+def _ranked(x: Array, ranking: bool | None) -> bool:
+    """Whether to compute AUC and average precision."""
+    both = bool((x > 0).any() and not (x > 0).all())
+    if ranking is False or both:
+        return ranking is not False
+    kind = "above zero" if (x > 0).all() else "zero"
+    text = f"{py:cells} must have zeros and non-zeros for AUC and average precision, but all {x.size:,} are {kind}"
+    if ranking:
         raise PltfError(f"{text}: {py:ranking=False} leaves these out")
+    warn_caller(f"{text}: these are left out", ScoreWarning)
+    return False
 
 
 def _coords(

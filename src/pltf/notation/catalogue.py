@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pltf.errors import PltfError, py
+from pltf.errors import PltfError, call_checked, py
 from pltf.notation.model import Model
 
 _FACTORS = "ABCDEFHIJKLMNOPQRSTUVW"  # G is the core, X the tensor
 _LATENT = "pqrstuvwyz"
 
 
+@call_checked
 def cp(indices: Sequence[str] = ("i", "j", "k"), *, rank: int) -> Model:
     """CP (PARAFAC): every index has a factor, and all factors share the component ``r``.
 
@@ -24,6 +25,7 @@ def cp(indices: Sequence[str] = ("i", "j", "k"), *, rank: int) -> Model:
     return Model(f"X[{','.join(indices)}] = {' * '.join(factors)}", r=rank)
 
 
+@call_checked
 def tucker(indices: Sequence[str] = ("i", "j", "k"), *, ranks: Sequence[int]) -> Model:
     """Tucker: every index has a factor with its own latent index, and a core ``G`` connects them.
 
@@ -42,6 +44,7 @@ def tucker(indices: Sequence[str] = ("i", "j", "k"), *, ranks: Sequence[int]) ->
     return Model(text, **dict(zip(latent, ranks, strict=True)))
 
 
+@call_checked
 def nmf(indices: Sequence[str] = ("i", "j"), *, rank: int) -> Model:
     """Non-negative matrix factorization, ``W`` times ``H``.
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pltf.cluster import client_for
-from pltf.errors import PltfError, arguments_known, py, py_only, whole
+from pltf.errors import PltfError, arguments_known, call_checked, py, py_only, whole
 from pltf.hints import suggestion
 from pltf.notation.grammar import Equation, parse
 
@@ -52,6 +52,7 @@ class Model:
     equations: tuple[Equation, ...]
     _sizes: tuple[tuple[str, int], ...]
 
+    @call_checked
     def __init__(self, text: str, /, **sizes: int) -> None:
         if not isinstance(text, str):
             raise PltfError(f"the model must be text such as 'ir,jr->ij', got {type(text).__name__}", argument="text")

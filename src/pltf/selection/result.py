@@ -244,7 +244,7 @@ def _unclear(found: Selection) -> list[str]:
         ahead = top.bound - found.winner.bound
         if ahead > _rounding(top.bound):
             bound = f"the ELBO is highest at {shown(top.label)}, by {ahead:,.1f} nats"
-            texts.append(f"the criteria disagree: {bound}, but held-out cells chose {best}")
+            texts.append(f"the criteria disagree: {bound}, but held-out cells chose {best}; trust the held-out cells")
     elif len(fitted) > 1:
         lead = found.winner.bound - max(one.bound for one in fitted if one is not found.winner)
         spread = _spread(found.winner)

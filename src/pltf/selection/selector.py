@@ -11,7 +11,7 @@ from pltf.cluster import Cluster, client_for
 from pltf.data import Observation
 from pltf.devices import AUTO as BY_PLAN
 from pltf.devices import HOST, gpu
-from pltf.errors import PltfError, SelectionWarning, choice, flag, py, warn_caller, whole
+from pltf.errors import PltfError, SelectionWarning, call_checked, choice, flag, py, warn_caller, whole
 from pltf.notation import Model
 from pltf.selection.course import AUTO, CRITERIA, Course, Criterion
 from pltf.selection.grid import GridPoint, Prior, grid_points, wider
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pltf.store.checkpoint import Place
 
 
+@call_checked
 def select(
     model: Model | Sequence[Model],
     X: Any,

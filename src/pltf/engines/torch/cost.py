@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from pltf.devices import Device
 from pltf.engines.plan import TensorPlan
-from pltf.engines.torch import dense
-from pltf.engines.torch.blocks import CELL, budget, cells_tree
+from pltf.engines.torch import blocks, dense
+from pltf.engines.torch.blocks import CELL, cells_tree
 from pltf.engines.torch.listed_memory import ListBytes, list_bytes
 from pltf.engines.ways import CLOSED_FORM, DENSE, HOLES, LISTED, MASK, OBSERVED, ONE, STORED, Task
 
@@ -115,4 +115,4 @@ def predict_bytes(device: Device, entries: int) -> int:
     >>> predict_bytes(Device("cpu", kernels=False), 10**6)
     300435456
     """
-    return PREDICTED_ENTRY * entries + PREDICTED_BLOCKS * budget(device)
+    return PREDICTED_ENTRY * entries + PREDICTED_BLOCKS * blocks.budget(device)
