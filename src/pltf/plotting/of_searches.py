@@ -10,8 +10,6 @@ import numpy as np
 
 from pltf.errors import PltfError
 from pltf.plotting.axes import new_axes, panels
-from pltf.selection.grid import is_size
-from pltf.selection.result import best_scores, labels_of
 
 if TYPE_CHECKING:
     from pltf.fit import Fit
@@ -84,6 +82,8 @@ def search(found: Selection, axes: Any = None) -> Any:
 
 def varied_in(found: Selection) -> list[str]:
     """The sizes, models and priors that were varied, one per panel."""
+    from pltf.selection.result import labels_of
+
     summary = found.summary()
     labels = labels_of(summary)
     varied = [name for name in labels if summary[name].nunique() > 1] or labels[:1]
@@ -94,6 +94,8 @@ def varied_in(found: Selection) -> list[str]:
 
 def _bounds_against(name: str, found: Selection, ax: Any) -> None:
     """The ELBO of every run against one varied quantity."""
+    from pltf.selection.grid import is_size
+
     known = found.table.dropna(subset=[name])
     dropped = known["stopped"] == "dropped"
     runs = {value: part["bound"].tolist() for value, part in known[~dropped].groupby(name, sort=False)}
@@ -117,6 +119,9 @@ def _scores_against(name: str, found: Selection, ax: Any, titled: Any) -> None:
 
     The title goes below that of the axes ``titled``.
     """
+    from pltf.selection.grid import is_size
+    from pltf.selection.result import best_scores
+
     best, sizes = best_scores(found, name), is_size(name)
     values = list(best)
     places = values if sizes else list(range(len(values)))
