@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -175,3 +176,20 @@ def test_a_search_won_by_a_model_without_the_size_that_others_have(criterion: st
     drawn(axes)
     assert [ax.get_xlabel() for ax in axes] == ["model", "size of r"]
     assert "choose r" not in axes[1].get_title()
+
+
+def test_the_chosen_size_has_the_ring_and_the_highest_bound_its_name() -> None:
+    """Held-out cells may choose another size than the ELBO."""
+    X = np.random.default_rng(0).poisson(np.outer(np.arange(1, 13), np.arange(1, 9)) / 4)
+    found = pltf.select(pltf.nmf(rank=1), X, r=[1, 2, 3], restarts=1, workers=1, progress=False)
+    winner = next(one for one in found.outcomes if one.label["r"] == 3)
+    found = replace(found, winner=winner, best=winner.label)
+    ax = found.plot()
+    ring = next(line for line in ax.lines if line.get_fillstyle() == "none")
+    assert [float(x) for x in ring.get_xdata()] == [3]
+    assert float(ring.get_ydata()[0]) == pytest.approx(winner.bound)
+    told = {text.xy[0]: text.get_text() for text in ax.texts}
+    highest = int(found.table.set_index("r")["bound"].idxmax())
+    assert highest != 3
+    assert told[highest] == "highest"
+    assert told[3].endswith("chosen")

@@ -314,8 +314,8 @@ class Fit:
         """Probability of a count of at least ``atleast`` in each cell, from posterior draws.
 
         Only the rates are drawn; given a rate the probability is exact. The Monte Carlo error is below
-        ``0.5 / sqrt(draws)``, and much smaller where rates are small or well determined. Draws depend on the set of
-        cells: the same cell in another request may differ within that error.
+        ``0.5 / sqrt(draws)``, and much smaller where rates are small or well determined. Draws depend on the seed,
+        not on the request: a cell has the same probability whichever other cells are asked for.
 
         >>> import numpy as np, pltf
         >>> fit = pltf.nmf(rank=1).fit(np.array([[4.0, 2.0], [2.0, np.nan]]))

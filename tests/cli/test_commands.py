@@ -21,6 +21,7 @@ from scipy import io as scipy_io
 import pltf
 from pltf.cli import commands
 from pltf.engines.plan import human
+from pltf.report.checks import checks
 from tests.cli import SCRIPT, Outcome, here, script
 
 INDEX = ("--index", "user,place,act")
@@ -492,3 +493,23 @@ def test_a_fit_that_is_worse_than_popularity_is_called_so(tmp_path: Path) -> Non
     assert f"score        {verdict}" in done.out
     told = facts(here("score", tmp_path / "flat.nc", "--json"))
     assert (told["verdict"], told["beats_popularity"]) == (verdict, False)
+
+
+def test_of_many_held_out_cells_fit_and_report_score_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same sample with the same seed, and both say so."""
+    for module in ("pltf.cli.commands", "pltf.report.checks"):
+        monkeypatch.setattr(f"{module}.MOST_SCORED", 200)
+    counts = np.random.default_rng(0).poisson(0.3, (50, 40))
+    cells = pd.DataFrame(np.argwhere(counts), columns=["user", "place"]).assign(n=counts[counts > 0])
+    cells.to_csv(tmp_path / "flat.csv", index=False)
+    command = ("fit", tmp_path / "flat.csv", "-i", "user,place", "--value", "n", "--nmf", 2, "--holdout", 0.5)
+    done = here(*command, "-o", tmp_path / "flat.nc")
+    verdict = next(line for line in done.out.splitlines() if line.startswith("score")).removeprefix("score").strip()
+    verdict, sample = verdict.split(" (200 of")
+    assert sample == " the 1,000 held-out cells; pltf score takes all)"
+    fit = pltf.load(tmp_path / "flat.nc")
+    assert isinstance(fit, pltf.Fit)
+    (checked,) = checks(fit, None, progress=False)
+    assert checked.scores is not None
+    assert checked.scores.verdict() == verdict
+    assert "Scored on 200 of the 1,000 held-out cells" in checked.notes[0]

@@ -458,7 +458,7 @@ def test_calibration(seed: int, count: int, level: float, flat: bool) -> None:
         assert row.expected == pytest.approx(means[part].mean())
         assert row.observed == pytest.approx(held / row.cells)
         inside = [x[picked[np.isin(picked, part)]] for picked in samples]
-        means_of = [one.mean() if one.size else 0.0 for one in inside]
+        means_of = [one.mean() for one in inside if one.size]  # a sample without these cells says nothing of them
         ends = np.quantile(means_of, [(1 - level) / 2, (1 + level) / 2])
         np.testing.assert_allclose([row.low, row.high], ends, atol=1e-12)
         if len(table) == 10:
@@ -813,3 +813,15 @@ def test_cells_hidden_from_one_of_several_tensors() -> None:
         assert metrics.score(fit).values.tolist() == [2, 0]
     with pytest.raises(pltf.PltfError, match="of must be 'X', the tensor of the held-out cells, got 'Y'"):
         metrics.score(fit, of="Y")
+
+
+def test_calibration_intervals_of_bins_with_few_cells_do_not_reach_zero() -> None:
+    """A resample without the cells of a bin says nothing about them."""
+    rng = np.random.default_rng(0)
+    X = np.round(np.outer([1.0] * 20 + [400.0], rng.gamma(50.0, 0.04, 15))) + 1
+    mask = pltf.holdout(X, 0.3, seed=1)
+    scores = pltf.metrics.score(pltf.nmf(rank=1).fit(X, mask=mask), X, ~mask, ranking=False, progress=False)
+    few = scores.calibration.query("cells <= 2")
+    assert len(few)
+    assert (few["low"] > 0.5 * few["observed"]).all()
+    assert (few["high"] >= few["observed"]).all()

@@ -7,6 +7,7 @@ So those here are sharper; skewed ones have tests of their own.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from scipy import stats
 
 import pltf
 from pltf.prediction import draws
+from pltf.prediction.dispersion import Dispersion
 from tests.prediction import (
     COUPLED,
     CP,
@@ -160,9 +162,26 @@ def test_the_number_of_threads_changes_no_bit(name: str, monkeypatch: pytest.Mon
             np.testing.assert_array_equal(one, other)
 
 
+@each_model
+def test_a_cell_is_predicted_the_same_in_every_request(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alone, among others, in blocks of any size; with all kinds of noise."""
+    noise = Dispersion(0.5, zeros=0.1, strays=0.05, typical=20.0)
+    fit = replace(fit_of(name), dispersion={"X": noise})
+    listed = answers(fit, 1, np.array(CELLS))
+    whole = answers(fit, 1)
+    monkeypatch.setattr(draws, "MOST_CELLS", 7)
+    monkeypatch.setattr(draws, "MOST_BYTES", 8 * 30 * 5)
+    found = [answers(fit, 1, np.array(CELLS[2:3])), listed, whole, answers(fit, 1)]
+    for n, (alone, among, every, in_parts) in enumerate(zip(*found, strict=True)):
+        rounding = 0 if n in (4, 5) else 1e-12  # of sums in another order; counts are whole
+        np.testing.assert_allclose(in_parts, every, rtol=rounding)
+        np.testing.assert_allclose(alone, among[2:3], rtol=rounding)
+        np.testing.assert_allclose(every[AT], among, rtol=rounding)
+
+
 @both_ways
 def test_cells_in_parts_have_the_same_distribution(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part draws only the entries that it touches: other numbers, the same answers but for sampling error."""
+    """Each part has its own values."""
     monkeypatch.setattr(draws, "MOST_CELLS", 17)
     monkeypatch.setattr(draws, "MOST_BYTES", 8 * 300 * 17 + 7)
     fit = fit_of(name)

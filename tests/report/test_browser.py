@@ -179,6 +179,42 @@ def test_a_link_to_a_component_opens_its_tab(browser: Any, report: Path) -> None
     assert opened.faults == []
 
 
+def test_a_link_to_a_tab_leaves_the_title_in_view_and_no_frame(browser: Any, report: Path) -> None:
+    opened = Reader(browser, report, viewport={"width": 1200, "height": 500})
+    opened.page.goto(f"{opened.url}#factors")
+    opened.page.reload()
+    opened.page.wait_for_timeout(200)
+    assert opened.shown() == ["factors"]
+    assert opened.page.evaluate("scrollY") == 0
+    assert opened.page.evaluate("document.activeElement.tagName") == "BODY"
+    until(opened.page, "document.getElementById('factors').tabIndex === 0")
+    opened.page.evaluate("location.hash = 'fit'")
+    until(opened.page, "!document.getElementById('fit').hidden")
+    opened.page.wait_for_timeout(100)
+    assert opened.page.evaluate("document.activeElement.tagName") == "BODY"
+    opened.context.close()
+
+
+@pytest.mark.parametrize("width", [390, 800, 1100, 1200])
+def test_figures_stand_on_one_line(browser: Any, report: Path, width: int) -> None:
+    opened = Reader(browser, report, viewport={"width": width, "height": 700})
+    for figure in opened.page.locator(".figures strong").all():
+        figure.evaluate("(one) => (one.textContent = '−142,920.5')")
+        assert figure.bounding_box()["height"] < 35
+        assert figure.evaluate("(one) => one.scrollWidth <= one.clientWidth")
+    assert opened.overflow() <= 0
+    opened.context.close()
+
+
+@pytest.mark.parametrize(
+    "reader", [{"viewport": {"width": 375, "height": 700}, "is_mobile": True, "has_touch": True}], indirect=True
+)
+def test_rows_of_heat_maps_are_not_cut_on_a_phone(reader: Reader) -> None:
+    reader.page.click("#tab-factors")
+    cut = "[...document.querySelectorAll('.heat .yticks span')].filter((one) => one.scrollWidth > one.clientWidth + 1)"
+    assert reader.page.evaluate(f"{cut}.length") == 0
+
+
 def test_labels_stay_text(reader: Reader) -> None:
     page = reader.page
     for tab in TABS:

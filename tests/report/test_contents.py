@@ -20,14 +20,14 @@ import pltf
 import pltf.metrics
 import pltf.report
 from pltf import fit as fit_module
-from pltf.data.split import HeldOut
+from pltf.data.split import MOST_SCORED, HeldOut
 from pltf.errors import PltfError
 from pltf.report import charts, formatting
-from pltf.report.checks import MOST_SCORED, checks
+from pltf.report.checks import checks
 from pltf.report.components import components, intervals, rankings
 from pltf.report.factors import MOST_ROWS, factor_views
 from pltf.report.history import BoundCurve, search, trace
-from pltf.report.overview import in_python
+from pltf.report.overview import data_in_words, in_python
 from pltf.report.predictions import PredictedCell, Predictions, predictions
 from tests.report.fits import NASTY, WHERE, counts, labelled, scored, searched, users
 
@@ -45,6 +45,10 @@ def report_of(result: Any, folder: Path, **options: Any) -> str:
     pltf.report.write(result, path, progress=False, **options)
     assert [one.name for one in folder.iterdir()] == ["report.html"]
     return path.read_text(encoding="utf-8")
+
+
+def section(text: str, name: str) -> str:
+    return text.split(f'<section id="{name}"')[1].split("</section>")[0]
 
 
 # -- components ---------------------------------------------------------------------------------
@@ -365,7 +369,7 @@ def test_a_fit_that_is_worse_than_popularity_is_told_in_words(tmp_path: Path) ->
     worse = replace(good, lead=good.lead.assign(value=-1.0))
     assert report_of(labelled(), tmp_path, scores=worse).count("Worse than popularity") == 2  # overview, checks
     text = report_of(labelled(), tmp_path, scores=good)
-    assert ("Worse than popularity" in text, text.count("Better than popularity")) == (False, 1)
+    assert ("Worse than popularity" in text, text.count("Better than popularity")) == (False, 2)
 
 
 def test_the_headline_is_the_log_likelihood_unless_data_are_mostly_zeros(tmp_path: Path) -> None:
@@ -656,6 +660,65 @@ def test_what_is_too_large_for_the_code_goes_by_its_name() -> None:
     fit = pltf.cp(rank=2).fit(np.ones((6, 5, 4)), fixed={"B": np.ones((5, 2))}, max_iter=3, tol=0, **large)
     code = in_python(fit)
     assert "prior=prior, max_iter=3, tol=0.0, init=init, fixed=fixed)" in " ".join(code.split())
+
+
+def test_the_overview_tells_what_each_component_is_made_of(tmp_path: Path) -> None:
+    overview = section(report_of(labelled(), tmp_path, scores=scored()), "overview")
+    ranked = rankings(labelled())
+    parts = components(labelled(), ranked, 10)["r"]
+    rows = re.findall(r'<a class="badge" href="#component-r-(\d+)">(.*?)</tr>', overview, re.DOTALL)
+    assert [int(number) for number, _ in rows] == [one.number for one in parts]
+    for (_, row), one in zip(rows, parts, strict=True):
+        for mode in one.modes:
+            largest = max(mode.entries, key=lambda entry: entry.share)
+            assert mode.brief.startswith(largest.name)
+            assert mode.brief in html.unescape(row)
+
+
+def test_good_verdicts_are_in_the_overview_too(tmp_path: Path) -> None:
+    good = replace(scored(), lead=scored().lead.assign(value=1.0, low=0.5, high=1.5))
+    assert good.beats_popularity
+    overview = section(report_of(labelled(), tmp_path, scores=good), "overview")
+    assert f'<p class="note good">{checks(labelled(), good, progress=False)[0].verdict}</p>' in html.unescape(overview)
+
+
+def test_rows_stay_apart_where_there_is_little_room() -> None:
+    rows = ("MCDONNELL DOUGLAS", "MCDONNELL DOUGLAS AIRCRAFT CO", "MCDONNELL DOUGLAS CORPORATION", "BEECH")
+    X = np.random.default_rng(0).poisson(3.0, (4, 5))
+    fit = pltf.nmf(("who", "where"), rank=1).fit(pltf.observe(X, dims=("who", "where"), labels={"who": rows}))
+    (found,) = [one for view in factor_views(fit, rankings(fit)) for one in view.maps if one.row_index == "who"]
+    narrow = charts.heat_map(found, "W").narrow
+    assert len(set(narrow)) == 4
+    assert max(map(len, narrow)) <= charts.LONGEST_NARROW + len(" (2)")
+
+
+def test_the_report_says_what_the_data_in_the_code_stand_for(tmp_path: Path) -> None:
+    told = data_in_words(labelled())
+    assert "run the command above: it reads the data and holds out the same cells" in told
+    assert "data stands for the data as it reads them, with the held-out cells missing" in told
+    assert told in report_of(labelled(), tmp_path, scores=scored())
+    alone = data_in_words(replace(labelled(), origin={}))
+    assert "the data that the fit was given, with the same cells missing (held out, or never observed)" in alone
+    assert data_in_words(pltf.nmf(rank=1).fit(np.ones((3, 2)))).startswith("Here data stands for the data that the fit")
+
+
+def test_a_search_by_held_out_cells_does_not_say_that_none_were_held_out(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).poisson(3.0, (12, 10))
+    with warnings.catch_warnings(action="ignore"):
+        found = pltf.select(pltf.nmf(rank=1), X, r=[1, 2], restarts=1, workers=1, criterion="heldout", progress=False)
+    told = section(report_of(found, tmp_path), "checks")
+    assert "The search held out cells to compare the candidates" in told
+    assert "No cells were held out" not in told
+
+
+def test_a_fit_of_a_store_names_the_option_of_the_command_line(tmp_path: Path) -> None:
+    table = pd.DataFrame({"who": ["a", "b", "a"], "where": ["x", "x", "y"]})
+    store = pltf.prepare(table, tmp_path / "cells.pltf", dims=["who", "where"])
+    pltf.nmf(("who", "where"), rank=1).fit(pltf.open(store)).save(tmp_path / "run.nc")
+    fit = pltf.load(tmp_path / "run.nc")
+    assert isinstance(fit, pltf.Fit)
+    (told,) = predictions(fit, None, 5, progress=False)
+    assert told.notes[0].endswith("fit.with_store(path), or with pltf report RUN --store FOLDER.")
 
 
 # -- errors -------------------------------------------------------------------------------------

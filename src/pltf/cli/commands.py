@@ -56,7 +56,7 @@ from pltf.data.aligned import aligned
 from pltf.data.labels import Labels, in_short
 from pltf.data.observe import in_order
 from pltf.data.pattern import ForgottenPattern
-from pltf.data.split import HeldOut
+from pltf.data.split import MOST_SCORED, HeldOut
 from pltf.data.stored import is_store, open_store
 from pltf.devices import HOST, check_device
 from pltf.engines.plan import human
@@ -86,7 +86,6 @@ if TYPE_CHECKING:
 MOST_SHOWN = 12  # components in a listing
 PLANNED_CELLS = 100_000  # predictions whose memory is estimated
 MOST_COLUMNS = 10_000  # described columns of a table
-MOST_JUDGED = 20_000  # held-out cells that are compared with popularity after a fit
 _PASSING = {"--resume", "--force", "--quiet", "-q", "--json"}  # options that do not change the result
 
 
@@ -769,16 +768,15 @@ def _tell_verdict(tell: Teller, fitted: Fit, held: HeldOut, train: Mapping[str, 
     """Report whether the fit predicts held-out cells better than popularity does."""
     from pltf import metrics
 
-    if len(held.values) > MOST_JUDGED:
-        chosen = np.sort(np.random.default_rng(0).choice(len(held.values), MOST_JUDGED, replace=False))
-        held = replace(held, cells=held.cells[chosen], values=held.values[chosen])
+    every, held = len(held.values), held.some(MOST_SCORED)
     knowing = replace(fitted, patterns={name: one.pattern() for name, one in train.items()}, held_out=held)
     with warnings.catch_warnings(action="ignore"):  # of sampled zeros, which is said above
         try:
             scores = metrics.score(knowing, ranking=held.both_kinds, progress=tell.shown)
         except PltfError:  # pltf score says why
             return
-    some = f" (of {MOST_JUDGED:,} held-out cells)" if len(held.values) == MOST_JUDGED else ""
+    scored = len(held.values)
+    some = f" ({scored:,} of the {every:,} held-out cells; pltf score takes all)" if scored < every else ""
     tell.say("score", f"{scores.verdict()}{some}")
     if scores.support_note:
         tell.say("", f"{'':<12} {scores.support_note}")

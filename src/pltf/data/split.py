@@ -31,6 +31,7 @@ from pltf.data.stored import StoredObservation
 from pltf.data.tables import is_table
 from pltf.errors import ObservationError, PltfError, call_checked, is_number, py, whole
 
+MOST_SCORED = 30_000  # held-out cells scored after a fit and in its report; more are slow and hardly change the scores
 MOST_PLACES = 1 << 27  # along axes of a store, where whole positions are hidden
 
 
@@ -74,6 +75,17 @@ class HeldOut:
     values: NDArray[np.float64]
     sampled: bool = False  # zeros are rarer here than among all cells
     of: str | None = None  # the tensor, where there are several
+
+    def some(self, most: int) -> HeldOut:
+        """At most this number of the cells, chosen at random but always the same.
+
+        >>> HeldOut(np.arange(20).reshape(10, 2), np.ones(10)).some(3).cells.tolist()
+        [[10, 11], [12, 13], [18, 19]]
+        """
+        if len(self.values) <= most:
+            return self
+        chosen = np.sort(np.random.default_rng(0).choice(len(self.values), most, replace=False))
+        return replace(self, cells=self.cells[chosen], values=self.values[chosen])
 
     @property
     def both_kinds(self) -> bool:

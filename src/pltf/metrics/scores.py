@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -569,8 +570,10 @@ def _calibration(x: Array, mean: Array, resamples: int, level: float, seed: int,
     cells = np.bincount(of_cell)
     drawn = np.full((max(resamples, 1), cells.size), np.nan)
     for row, weight in enumerate(resampled(x > 0, resamples, seed, ranking)):
-        drawn[row] = np.bincount(of_cell, weight * x) / np.maximum(np.bincount(of_cell, weight), 1)
-    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        times = np.bincount(of_cell, weight)
+        np.divide(np.bincount(of_cell, weight * x), times, out=drawn[row], where=times > 0)
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # of bins that were never drawn
+        low, high = np.nanquantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
     return pd.DataFrame(
         {
             "cells": cells,

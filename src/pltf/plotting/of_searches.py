@@ -12,16 +12,14 @@ from pltf.errors import PltfError
 from pltf.plotting.axes import new_axes, panels
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from pltf.fit import Fit
     from pltf.selection import Selection
 
 
 def bound_curve(bounds: Mapping[int, Fit | float | Sequence[float]], ax: Any = None, *, index: str = "r") -> Any:
-    """The ELBO against the size of a latent index: every restart, the best of each size and its gap to the winner.
+    """The ELBO against the size of a latent index: every restart, the best of each size and its gap to the highest.
 
-    ``bounds`` maps each size to a fit, an ELBO, or the ELBOs of several restarts.
+    ``bounds`` maps each size to a fit, an ELBO, or the ELBOs of several restarts. The highest ELBO has a ring.
 
     >>> import matplotlib; matplotlib.use("agg")
     >>> import pltf.plotting
@@ -29,7 +27,11 @@ def bound_curve(bounds: Mapping[int, Fit | float | Sequence[float]], ax: Any = N
     >>> ax.get_title()
     'the ELBO is highest at r = 3'
     """
-    ax = new_axes(ax)
+    return _bound_curve(bounds, new_axes(ax), index, None)
+
+
+def _bound_curve(bounds: Mapping[int, Any], ax: Any, index: str, chosen: int | None) -> Any:
+    """The curve, with a ring at the chosen size; None: that with the highest ELBO."""
     orders = sorted(bounds)
     runs = {order: _bounds(bounds[order]) for order in orders}
     best = [max(runs[order]) for order in orders]
@@ -37,9 +39,11 @@ def bound_curve(bounds: Mapping[int, Fit | float | Sequence[float]], ax: Any = N
     for order in orders:
         ax.plot([order] * len(runs[order]), runs[order], "o", color="0.6", markersize=4, zorder=2)
     ax.plot(orders, best, "-o", color="C0", zorder=3)
-    ax.plot([winner], [max(best)], "o", color="C3", markersize=11, fillstyle="none", markeredgewidth=2, zorder=4)
+    chosen = winner if chosen is None else chosen
+    _ring(ax, chosen, best[orders.index(chosen)], "o")
     for order, value in zip(orders, best, strict=True):
-        gap = "best" if order == winner else f"{value - max(best):,.0f}"
+        words = ["highest" if chosen != winner else "best"] if order == winner else [f"{value - max(best):,.0f}"]
+        gap = ", ".join([*words, *(["chosen"] if order == chosen != winner else [])])
         ax.annotate(gap, (order, value), xytext=(7, -11), textcoords="offset points", fontsize=8)
     ax.margins(x=0.12, y=0.12)
     ax.ticklabel_format(axis="y", style="plain", useOffset=False)
@@ -53,7 +57,8 @@ def bound_curve(bounds: Mapping[int, Fit | float | Sequence[float]], ax: Any = N
 def search(found: Selection, axes: Any = None) -> Any:
     """The results of a search, with one panel for each size, model or prior that was varied; returns the axes.
 
-    Each panel shows the ELBO of all runs (crosses: runs that were stopped early) and the best run for each value.
+    Each panel shows the ELBO of all runs (crosses: runs that were stopped early) and the best run for each value. Rings
+    mark what was chosen, which may have a lower ELBO than another if held-out cells chose it.
     Scores on held-out cells have their own axis on the right, or the whole panel if the search did not use the ELBO.
 
     >>> import matplotlib; matplotlib.use("agg")
@@ -67,7 +72,7 @@ def search(found: Selection, axes: Any = None) -> Any:
     drawn = panels(len(varied), axes, sharey=found.criterion != "both")
     for name, ax in zip(varied, drawn, strict=True):
         if found.criterion != "heldout":
-            _bounds_against(name, found.table, ax)
+            _bounds_against(name, found, ax)
         if found.by_hidden_cells:
             _scores_against(name, found, ax if found.criterion == "heldout" else ax.twinx(), ax)
     for ax in drawn[1:] if found.criterion != "both" else ():
@@ -87,20 +92,22 @@ def varied_in(found: Selection) -> list[str]:
     return varied
 
 
-def _bounds_against(name: str, table: pd.DataFrame, ax: Any) -> None:
+def _bounds_against(name: str, found: Selection, ax: Any) -> None:
     """The ELBO of every run against one varied quantity."""
     from pltf.selection.grid import is_size
 
-    known = table.dropna(subset=[name])
+    known = found.table.dropna(subset=[name])
     dropped = known["stopped"] == "dropped"
     runs = {value: part["bound"].tolist() for value, part in known[~dropped].groupby(name, sort=False)}
+    chosen = found.best.get(name)  # the winner may be a model without this index
     if not is_size(name):
-        bound_curve(dict(enumerate(runs.values())), ax, index=name)
+        place = next((n for n, one in enumerate(runs) if str(one) == str(chosen)), None)
+        _bound_curve(dict(enumerate(runs.values())), ax, name, place)
         ax.set_xticks(range(len(runs)), [textwrap.fill(str(one), 24) for one in runs])
         ax.set(xlabel=name, title=f"best {name}")
         places = known[dropped][name].map({value: place for place, value in enumerate(runs)})
     else:
-        bound_curve({int(value): bounds for value, bounds in runs.items()}, ax, index=name)
+        _bound_curve({int(value): bounds for value, bounds in runs.items()}, ax, name, chosen)
         places = known[dropped][name].astype(int)
     limits = ax.get_ylim()  # runs that were dropped early may be far below
     ax.plot(places, known[dropped]["bound"], "x", color="0.75", markersize=4, zorder=1, label="dropped")
@@ -123,7 +130,7 @@ def _scores_against(name: str, found: Selection, ax: Any, titled: Any) -> None:
     if name in found.best:  # the winner may be a model without this index
         place, folds = places[values.index(found.best[name])], found.winner.folds
         assert folds is not None
-        ax.plot([place], [folds.mean], "s", color="C3", markersize=11, fillstyle="none", markeredgewidth=2, zorder=4)
+        _ring(ax, place, folds.mean, "s")
     ax.set_xticks(places, None if sizes else [textwrap.fill(str(one), 24) for one in values])
     ax.set_xlabel(f"size of {name}" if sizes else name)
     ax.margins(x=0.12)
@@ -134,6 +141,10 @@ def _scores_against(name: str, found: Selection, ax: Any, titled: Any) -> None:
     chosen = f"held-out cells choose {name} = {found.best[name]}" if name in found.best else ""
     title = chosen if sizes else f"best {name}"
     titled.set_title("\n".join(dict.fromkeys(filter(None, (titled.get_title(), title)))))
+
+
+def _ring(ax: Any, x: float, y: float, marker: str) -> None:
+    ax.plot([x], [y], marker, color="C3", markersize=11, fillstyle="none", markeredgewidth=2, zorder=4)
 
 
 def _bounds(given: Fit | float | Sequence[float]) -> list[float]:

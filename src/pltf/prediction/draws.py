@@ -15,6 +15,7 @@ from pltf.engines.either import fetched, library
 from pltf.gamma import Array
 from pltf.inference.progress import Progress
 from pltf.prediction.cells import Asked
+from pltf.prediction.keyed import KeyedRandom, places_of
 from pltf.prediction.moments import DRAW, Belief, mean, variance
 from pltf.prediction.noise import Noise, draw_counts
 from pltf.prediction.rates import RatesAt
@@ -33,6 +34,9 @@ Drawn = NDArray[np.float64] | NDArray[np.int64]  # rates or counts
 class Draws:
     """Rates of some cells under factors drawn from the posterior; only the needed entries are drawn.
 
+    A draw of an entry depends on the seed, the number of the draw and the position of the entry; that of a count on the
+    position of its cell. So the same cell has the same draws in every request.
+
     For chains, the stored draws are used in turn, evenly spaced if ``draws`` is less than their number. On a device,
     rates are tensors there; the factors are drawn on the host and are the same.
     """
@@ -48,7 +52,7 @@ class Draws:
             sizes[index] = positions[index].size
             at[mode] = (np.cumsum(touched) - 1)[cells[mode]]
         self.rates = RatesAt(belief.equation, sizes, at) if device is None else _rates_on(belief, sizes, at, device)
-        self._terms = belief.equation.factors
+        self._places, self._terms = places_of(cells), belief.equation.factors
         self._part = [
             {
                 term.name: entries_at(arrays[term.name], term.indices, positions)
@@ -57,6 +61,11 @@ class Draws:
             }
             for arrays in (belief.C, belief.D, belief.E)
         ]
+        self._entries = {
+            term.name: places_of(flat_positions(belief.C[term.name].shape, term.indices, positions)[None])
+            for term in self._terms
+            if term.name in belief.C
+        }
         self._chain = {
             term.name: entries_at(belief.draws[term.name], (DRAW, *term.indices), positions)
             for term in self._terms
@@ -65,19 +74,23 @@ class Draws:
 
     def factors(self, number: int) -> dict[str, Array]:
         """Draw ``number`` of the factors; independent of the total number of draws."""
-        rng, (C, D, E) = self.generator(number), self._part
+        C, D, E = self._part
         if self._chosen is not None:
             which = self._chosen[number % len(self._chosen)]
             return {**E, **{a: array[which] for a, array in self._chain.items()}}
-        drawn = {term.name: term.name in C for term in self._terms}
-        return {a: rng.standard_gamma(C[a]) * D[a] if random else E[a] for a, random in drawn.items()}
+        return {
+            term.name: self._gamma(number, n, C[term.name]) * D[term.name] if term.name in C else E[term.name]
+            for n, term in enumerate(self._terms)
+        }
+
+    def _gamma(self, number: int, n: int, shape: Array) -> Array:
+        """Entries of factor ``n``, before they are scaled."""
+        source = KeyedRandom((self._seed, number, 0, n), self._entries[self._terms[n].name])
+        return source.standard_gamma(shape.reshape(-1)).reshape(shape.shape)
 
     def counts(self, number: int, rates: Array) -> NDArray[np.int64]:
         """Counts of all cells given the rates of draw ``number``."""
-        return draw_counts(self.noise, self.generator(number, 1), fetched(rates))
-
-    def generator(self, *number: int) -> np.random.Generator:
-        return np.random.default_rng(np.random.SeedSequence(self._seed, spawn_key=number))
+        return draw_counts(self.noise, KeyedRandom((self._seed, number, 1), self._places), fetched(rates))
 
 
 def _rates_on(belief: Belief, sizes: Mapping[str, int], cells: Coords, device: Device) -> Callable[..., Any]:
@@ -99,6 +112,16 @@ def entries_at(array: Array, indices: tuple[str, ...], positions: Mapping[str, N
         if index in positions:
             array = array.take(positions[index], axis=axis)
     return array
+
+
+def flat_positions(
+    shape: tuple[int, ...], indices: tuple[str, ...], positions: Mapping[str, NDArray[np.intp]]
+) -> NDArray[np.int64]:
+    """Where those entries are in the whole factor, counted row by row."""
+    flat, every = np.zeros(1, dtype=np.int64), zip(indices, shape, strict=True)
+    for index, size in every:
+        flat = np.add.outer(flat * size, positions.get(index, np.arange(size))).reshape(-1)
+    return flat
 
 
 class DrawsInParts:

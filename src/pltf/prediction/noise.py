@@ -21,6 +21,7 @@ from pltf.data.cell_index import Coords
 from pltf.engines.either import library
 from pltf.errors import PltfError
 from pltf.gamma import Array
+from pltf.prediction.keyed import KeyedRandom
 
 LARGEST_RATE = 2.0**53  # floats above this do not represent all whole numbers
 LARGEST_SHAPE = 1e25  # a negative binomial of this size equals a Poisson in all digits, and does not overflow
@@ -28,6 +29,7 @@ SMALLEST_SHAPE = 1e-100  # of the shape of a rate
 STIRLING = 32.0  # the series below is exact from here on
 
 Places = Coords | tuple[NDArray[np.intp], ...]  # positions of cells along each mode, which may broadcast
+Source = np.random.Generator | KeyedRandom
 Numbers = Any  # an array of NumPy, or a tensor
 
 
@@ -47,7 +49,7 @@ class Noise(Protocol):
     def at_most(self, k: Numbers | int, rates: Numbers) -> Numbers:
         """P(X <= k)."""
 
-    def draw(self, rng: np.random.Generator, rates: Array) -> NDArray[np.int64]:
+    def draw(self, rng: Source, rates: Array) -> NDArray[np.int64]:
         """Draw a value for each rate; :func:`draw_counts` raises an error for rates that are too large."""
 
     def excess(self, mean: Array, of_rate: Array) -> Array:
@@ -58,7 +60,7 @@ class Noise(Protocol):
         return self.excess(mean, of_rate) + mean
 
 
-def draw_counts(noise: Noise, rng: np.random.Generator, rates: Array) -> NDArray[np.int64]:
+def draw_counts(noise: Noise, rng: Source, rates: Array) -> NDArray[np.int64]:
     """A count for each rate.
 
     >>> draw_counts(Poisson(), np.random.default_rng(0), np.array([0.0, 1e15])).shape
@@ -102,7 +104,7 @@ class Poisson(Noise):
     def at_most(self, k: Numbers | int, rates: Numbers) -> Numbers:
         return special_of(rates).gammaincc(_filled(k, rates) + 1, rates)
 
-    def draw(self, rng: np.random.Generator, rates: Array) -> NDArray[np.int64]:
+    def draw(self, rng: Source, rates: Array) -> NDArray[np.int64]:
         return rng.poisson(rates)
 
     def excess(self, mean: Array, of_rate: Array) -> Array:
@@ -131,7 +133,7 @@ class Bernoulli(Noise):
         xp, k = library(rates), _filled(k, rates)
         return xp.where(k < 0, 0.0, xp.where(k < 1, xp.exp(-rates), 1.0))
 
-    def draw(self, rng: np.random.Generator, rates: Array) -> NDArray[np.int64]:
+    def draw(self, rng: Source, rates: Array) -> NDArray[np.int64]:
         return (rng.random(np.shape(rates)) < -np.expm1(-rates)).astype(np.int64)
 
     def excess(self, mean: Array, of_rate: Array) -> Array:
@@ -190,7 +192,7 @@ class NegativeBinomial(Noise):
     def at_most(self, k: Array | int, rates: Array) -> Array:
         return _beta_tail(np.asarray(k) + 1, self._shape(rates), rates, upper=False)
 
-    def draw(self, rng: np.random.Generator, rates: Array) -> NDArray[np.int64]:
+    def draw(self, rng: Source, rates: Array) -> NDArray[np.int64]:
         size = self._shape(rates)
         varied = rates * (rng.standard_gamma(size, np.shape(rates)) / size)
         return rng.poisson(np.minimum(varied, LARGEST_RATE))
@@ -230,7 +232,7 @@ class ZeroInflated(Noise):
         counted = self.share + (1 - self.share) * self.inner.at_most(k, rates / (1 - self.share))
         return library(rates).where(_filled(k, rates) >= 0, counted, 0.0)
 
-    def draw(self, rng: np.random.Generator, rates: Array) -> NDArray[np.int64]:
+    def draw(self, rng: Source, rates: Array) -> NDArray[np.int64]:
         counted = rng.random(np.shape(rates)) >= self.share
         return np.where(counted, self.inner.draw(rng, np.minimum(rates / (1 - self.share), LARGEST_RATE)), 0)
 
@@ -286,7 +288,7 @@ class Strays(Noise):
         xp = library(k)
         return xp.exp(special_of(k).xlog1py(xp.clip(k, 0, None), -1 / self.typical))
 
-    def draw(self, rng: np.random.Generator, rates: Array) -> NDArray[np.int64]:
+    def draw(self, rng: Source, rates: Array) -> NDArray[np.int64]:
         stray = (rng.random(np.shape(rates)) < self.share) & (rates > 0)
         return np.where(stray, rng.geometric(1 / self.typical, np.shape(rates)), self.inner.draw(rng, rates))
 

@@ -42,6 +42,7 @@ ROW = 17  # pixels of a row of a heat map
 TALLEST = 760
 SLICE_HEIGHT = 380
 LONGEST_ROW, LONGEST_COLUMN = 30, 12  # characters
+LONGEST_NARROW = 13  # of a row where there is little room, as on a phone
 Points = list[tuple[float, float, str]]
 
 
@@ -71,6 +72,7 @@ class HeatChart:
     words: str
     height: int
     rows: tuple[Tick, ...]
+    narrow: tuple[str, ...]  # the texts of rows where there is little room
     columns: tuple[Tick, ...]
     every_row: int  # pixels of the chart when every row has its label; 0 if each has one already
     size: tuple[int, int]
@@ -340,6 +342,7 @@ def heat_map(found: HeatMap, name: str) -> HeatChart:
         f"Heat map: {found.factor} {found.slice}, {told}.",
         height,
         tuple(Tick(at, text, bool(n % step)) for n, (at, text) in enumerate(zip(centre, rows, strict=True))),
+        tuple(distinct(found.rows, LONGEST_NARROW)),
         found.ticks or thinned(middle, columns),
         ROW * len(rows) if step > 1 else 0,
         (len(rows), len(columns)),

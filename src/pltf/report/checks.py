@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from pltf.data.split import HeldOut
+from pltf.data.split import MOST_SCORED, HeldOut
 from pltf.errors import PltfError
 from pltf.fit import Fit
 from pltf.gamma import Array
 from pltf.metrics import Scores, score
-from pltf.report.formatting import many, number, percent, sentence
+from pltf.report.formatting import number, percent, reason
 from pltf.report.predictions import held_tensor, noted
 
-MOST_SCORED = 30_000  # held-out cells; more are slow and hardly change the scores
 MOST_POINTS = 400  # of a ROC curve
 
 # Name and description of each measure, and whether more is better.
@@ -78,8 +77,8 @@ def _of_tensor(fit: Fit, name: str, scores: Scores | None, held_out: bool, progr
         with noted() as notes:
             try:
                 scores = _scored(fit, name, fit.held_out, notes, progress)
-            except PltfError as reason:
-                notes.append(sentence(f"the held-out cells could not be scored: {reason}"))
+            except PltfError as error:
+                notes.append(f"The held-out cells could not be scored: {reason(error)}")
     if scores is None:
         return Checks(name, None, notes=tuple(notes))
     if not scores.ranking:
@@ -89,16 +88,22 @@ def _of_tensor(fit: Fit, name: str, scores: Scores | None, held_out: bool, progr
     measures = _measures(scores)
     headline = measures[list(scores.table.index).index(scores.headline)]
     return Checks(
-        name, scores, measures, headline, scores.verdict().replace(" -", " −"), tuple(notes), _coverage(scores)
+        name,
+        scores,
+        measures,
+        headline,
+        scores.verdict().replace(" -", " −").replace("(-", "(−"),
+        tuple(notes),
+        _coverage(scores),
     )
 
 
 def _scored(fit: Fit, name: str, held: HeldOut, notes: list[str], progress: bool) -> Scores:
-    if len(held.values) > MOST_SCORED:
-        some = np.random.default_rng(0).choice(len(held.values), MOST_SCORED, replace=False)
-        notes.append(f"Scored on {MOST_SCORED:,} of the {many(len(held.values), 'held-out cell')}, chosen at random.")
-        held = replace(held, cells=held.cells[some], values=held.values[some])
-    return score(fit, held, of=name, ranking=held.both_kinds, progress=progress)
+    some, every = held.some(MOST_SCORED), len(held.values)
+    if len(some.values) < every:
+        scored = f"{len(some.values):,} of the {every:,} held-out cells, chosen at random"
+        notes.append(f"Scored on {scored}, as after pltf fit; pltf score and pltf.metrics.score take all.")
+    return score(fit, some, of=name, ranking=some.both_kinds, progress=progress)
 
 
 def _no_roc(scores: Scores) -> str:

@@ -24,6 +24,7 @@ WIDE = 60  # positions of a curve; longer ones have the whole width
 CALENDAR = 12  # weekdays or months are all shown
 LONGEST = 90  # characters of a label, which is wrapped; the tooltip has the full label
 MOST_NUMBERS = 100  # numbers along a curve; if there are more, which may be ids, the largest are listed too
+BRIEF = 3  # labels of a mode in the overview
 _TINY = np.finfo(np.float64).tiny
 
 
@@ -88,6 +89,15 @@ class ComponentFactor:
     def longest(self) -> float:
         """The end of the longest bar or interval."""
         return max((max(one.share, one.high) for one in self.entries), default=0.0)
+
+    @property
+    def brief(self) -> str:
+        """The labels with the largest shares."""
+        if self.flat:
+            return "all alike"
+        if self.curve is not None and not self.entries:
+            return self.curve.peaks.removeprefix("Highest: ")
+        return ", ".join(one.name for one in sorted(self.entries, key=lambda one: -one.share)[:BRIEF])
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from pltf.errors import PltfError
 from pltf.fit import Fit
 from pltf.gamma import Array
 from pltf.terminal import printable
@@ -109,6 +110,16 @@ def sentence(text: str) -> str:
     'No cell is missing.'
     """
     return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
+
+
+def reason(error: PltfError) -> str:
+    """An error as a note for readers who use Python or the command line.
+
+    >>> reason(PltfError("name the store with fit.with_store(path)"))
+    'Name the store with fit.with_store(path), or with pltf report RUN --store FOLDER.'
+    """
+    store = "fit.with_store(path)"
+    return sentence(str(error).replace(store, f"{store}, or with pltf report RUN --store FOLDER"))
 
 
 def short(label: str, longest: int) -> str:

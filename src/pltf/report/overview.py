@@ -265,3 +265,19 @@ def in_python(fit: Fit) -> str:
     if any(row.stopped == INTERRUPTED for row in fit.rows):
         call = f"# This fit was interrupted; the code runs to the end.\n{call}"
     return f"import pltf\n\nmodel = pltf.{fit.model!r}\n{call}"
+
+
+def data_in_words(fit: Fit) -> str:
+    """What the names of the data in the code stand for, and how to get these data if that is known."""
+    names = list(fit.model.observed) if len(fit.model.observed) > 1 else ["data"]
+    stand = f"{listed(names)} {'stands' if len(names) == 1 else 'stand'} for the data"
+    if fit.origin.get("command", "").startswith(("pltf fit ", "pltf select ")):
+        held = fit.held_out is not None
+        reads = f"it reads the data{' and holds out the same cells' if held else ''}"
+        missing = ", with the held-out cells missing" if held else ""
+        return f"To repeat all of it, run the command above: {reads}. Here {stand} as it reads them{missing}."
+    cells = {name: math.prod(fit.sizes[index] for index in indices) for name, indices in fit.model.observed.items()}
+    whole = all(fit.n_observed[name] == cells[name] for name in cells)
+    missing = "" if whole else ", with the same cells missing (held out, or never observed)"
+    again = "" if fit.history else " With the same data it gives the same result."
+    return f"Here {stand} that the fit was given{missing}.{again}"

@@ -30,6 +30,7 @@ from pltf.selection import Selection
 from pltf.store.container import replacing
 from pltf.store.fits import as_path
 
+MOST_IN_OVERVIEW = 12  # components
 CELLS_PER_LABEL = 2  # predicted cells for each label of a mode
 
 
@@ -165,6 +166,7 @@ def page(
         restart_objective=overview.restart_objective(fit),
         figures=overview.figures(fit, ranked, checked, searched),
         notes=[sentence(text) for text in _notes(fit, found, checked)],
+        verdicts=[text for one, text in _verdicts(checked) if one],
         tensors=overview.tensors(fit),
         indices=indices,
         facts=overview.facts(fit),
@@ -172,6 +174,7 @@ def page(
         components=parts,
         curves=curves,
         most_components=MOST,
+        most_in_overview=MOST_IN_OVERVIEW,
         shares=shares,
         factors=list(zip(views, heat_charts, strict=True)),
         predictions=predictions(fit, fit.held_out, CELLS_PER_LABEL * top, progress),
@@ -188,6 +191,7 @@ def page(
         origin=origin,
         versions=versions,
         in_python=overview.in_python(fit),
+        data_in_words=overview.data_in_words(fit),
         words=formatting,
     )
 
@@ -238,10 +242,19 @@ def _notes(fit: Fit, found: Selection | None, checked: Sequence[Checks]) -> list
     notes += fit.notes
     if found is not None:
         notes += found.doubts
-    for one in checked:
-        if one.scores is not None and (one.is_poor or not one.scores.beats_popularity):
-            notes.append(f"{one.tensor}: {one.verdict}" if len(checked) > 1 else one.verdict)
-    return notes
+    return notes + [text for good, text in _verdicts(checked) if not good]
+
+
+def _verdicts(checked: Sequence[Checks]) -> list[tuple[bool, str]]:
+    """For each tensor with scores, whether it is predicted better than by popularity, and the verdict in words."""
+    return [
+        (
+            bool(one.scores.beats_popularity) and not one.is_poor,
+            f"{one.tensor}: {one.verdict}" if len(checked) > 1 else one.verdict,
+        )
+        for one in checked
+        if one.scores is not None
+    ]
 
 
 def _rendered(data: Mapping[str, Any], **context: Any) -> str:

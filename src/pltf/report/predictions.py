@@ -19,7 +19,7 @@ from pltf.errors import PltfError, ScoreWarning
 from pltf.fit import Fit
 from pltf.likelihoods import BERNOULLI
 from pltf.report.components import LEVEL
-from pltf.report.formatting import names, number, probability, sentence
+from pltf.report.formatting import names, number, probability, reason, sentence
 
 CERTAIN = 0.95  # above this, probabilities are all close to one, and only counts differ
 
@@ -35,7 +35,7 @@ class PredictedCell:
     rate_high: float
     count_low: float
     count_high: float
-    held: float | None  # its true value, if it was held out
+    held: float | None  # its value, if it was held out
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ def _of_tensor(fit: Fit, name: str, held: HeldOut | None, count: int, progress: 
     among = "missing" if fit.n_observed[name] < total else "zero"
     try:
         kept(fit.patterns[name], "its most probable missing or empty cells cannot be listed")
-    except PltfError as reason:
-        return Predictions(name, indices, "unknown", (), (sentence(str(reason)),))
+    except PltfError as error:
+        return Predictions(name, indices, "unknown", (), (reason(error),))
     with noted() as notes:
         at = _most_probable(fit, name, among, count, progress)
         cells = _told(fit, name, at, held, progress) if len(at) else []
@@ -161,7 +161,7 @@ def _told(fit: Fit, name: str, at: NDArray[np.intp], held: HeldOut | None, progr
 
 
 def _truth(at: NDArray[np.intp], held: HeldOut | None, shape: tuple[int, ...]) -> list[float | None]:
-    """The true values of held-out cells."""
+    """The values of held-out cells."""
     if held is None:
         return [None] * len(at)
     order = np.lexsort(held.cells.T[::-1])

@@ -117,7 +117,8 @@
     const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
     const tab = target && tabs.find((one) => panelOf(one).contains(target));
     choose(tab || tabs[0], false);
-    if (!tab || target === panelOf(tab)) return;
+    if (!tab) return;
+    if (target === panelOf(tab)) return target.blur(); // the browser has put the focus on the whole tab
     if (target.matches("details")) target.open = true;
     target.scrollIntoView();
   }
@@ -131,7 +132,8 @@
     panel.setAttribute("role", "tabpanel");
     panel.removeAttribute("aria-label");
     panel.setAttribute("aria-labelledby", tab.id);
-    panel.tabIndex = 0;
+    // not before the browser has followed a link to the tab, or it would put the focus on all of it
+    addEventListener("load", () => setTimeout(() => (panel.tabIndex = 0)));
     tab.addEventListener("click", (event) => {
       event.preventDefault();
       choose(tab, true);

@@ -1,4 +1,4 @@
-"""Random numbers for compiled kernels: uniform, binomial, multinomial, and zero-truncated Poisson.
+"""Random numbers for compiled kernels: uniform, binomial, multinomial, Poisson, and zero-truncated Poisson.
 
 A stream is an array of four 64-bit words, the state of xoshiro256++ (Blackman and Vigna, 2021), seeded with NumPy's
 ``SeedSequence``. All draws are whole numbers in float64, exact up to 2^53, and their cost does not grow with the count.
@@ -135,6 +135,19 @@ def positive_poisson(stream, rate):  # type: ignore[no-untyped-def]
             k = _poisson(stream, rate)
         return k
     left, k, chance = 1 - uniform(stream), 1.0, rate / math.expm1(rate) if rate > 0 else 1.0
+    while left > chance and k < _MOST_STEPS:
+        left -= chance
+        k += 1
+        chance *= rate / k
+    return k
+
+
+@_helper
+def poisson(stream, rate):  # type: ignore[no-untyped-def]
+    """A Poisson count of this rate."""
+    if rate >= INVERTED:
+        return _poisson(stream, rate)
+    left, k, chance = 1 - uniform(stream), 0.0, math.exp(-rate)
     while left > chance and k < _MOST_STEPS:
         left -= chance
         k += 1
