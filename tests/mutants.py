@@ -160,8 +160,9 @@ def sample(count: int, seed: int) -> list[Mutant]:
 def covering(copy: Path) -> Covering:
     """The tests that run each line of each file."""
     measured = ["--cov=pltf.engines", "--cov=pltf.inference", "--cov-context=test", "--cov-report=", "-n", str(WORKERS)]
-    if _fail(copy, [*measured, *TESTS], seconds=None):
-        raise SystemExit("the tests fail without a mutant")
+    said = _failure(copy, [*measured, *TESTS], seconds=None)
+    if said is not None:
+        raise SystemExit(f"the tests fail without a mutant:\n{said[-3000:]}")
     data = CoverageData(str(copy / ".coverage"))
     data.read()
     return {
@@ -180,17 +181,19 @@ def killed(copy: Path, mutant: Mutant, tests: Covering) -> bool:
     """Whether a test that runs the lines of the mutant fails."""
     of_lines = tests.get(str(mutant.path), {})
     wanted = sorted({one for line in mutant.lines for one in of_lines.get(line, ())})
-    return any(_fail(copy, ["-x", *wanted[k : k + AT_ONCE]]) for k in range(0, len(wanted), AT_ONCE))
+    chunks = (wanted[k : k + AT_ONCE] for k in range(0, len(wanted), AT_ONCE))
+    return any(_failure(copy, ["-x", *chunk]) is not None for chunk in chunks)
 
 
-def _fail(copy: Path, arguments: Sequence[str], seconds: float | None = SECONDS) -> bool:
+def _failure(copy: Path, arguments: Sequence[str], seconds: float | None = SECONDS) -> str | None:
+    """What pytest says if a test fails, or None."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "PLTF_TEST_WITHOUT_TORCH": "1"}
     try:
         done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, timeout=seconds, check=False)
     except subprocess.TimeoutExpired:
-        return True
-    return done.returncode not in (0, 5)  # 5: there are no tests
+        return f"no result after {seconds} s"
+    return None if done.returncode in (0, 5) else done.stdout.decode(errors="replace")  # 5: there are no tests
 
 
 def tried(copies: Queue[Path], mutant: Mutant, tests: Covering) -> bool:
