@@ -187,7 +187,8 @@ def killed(copy: Path, mutant: Mutant, tests: Covering) -> bool:
 
 def _failure(copy: Path, arguments: Sequence[str], seconds: float | None = SECONDS) -> str | None:
     """What pytest says if a test fails, or None."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", *arguments]
+    plain = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-m", "not slow", "--ignore=tests/engines/torch"]
+    command = [sys.executable, "-m", "pytest", *plain, *arguments]
     environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "PLTF_TEST_WITHOUT_TORCH": "1"}
     try:
         done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, timeout=seconds, check=False)
