@@ -661,3 +661,14 @@ def test_batches_of_very_different_totals_are_reported() -> None:
         fit.update(np.where(np.eye(6, 5), 6 * X, np.nan), **PLAIN_UPDATE)  # fewer cells
     with pytest.warns(pltf.DataWarning, match=f"and an earlier batch of {6 * X.sum():.0f}, but"):
         second.update(X, **PLAIN_UPDATE)
+
+
+@pytest.mark.filterwarnings("error::pltf.DataWarning")
+def test_links_and_coupled_tensors_have_no_totals_to_compare() -> None:
+    links = np.ones((12, 10))
+    links[3, 4] = 0
+    pltf.nmf(rank=1).fit(links, likelihood="bernoulli").update(links)
+    rng = np.random.default_rng(0)
+    X, Y = rng.poisson(0.5, (8, 6)), rng.poisson(20.0, (8, 6))
+    model = pltf.Model("X[i,j] = A[i,r]*B[j,r]; Y[i,k] = A[i,r]*C[k,r]", r=1)
+    model.fit({"X": X, "Y": Y}).update({"X": X})

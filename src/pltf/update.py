@@ -31,7 +31,7 @@ from pltf.inference.run import Row
 from pltf.inference.start import Known
 from pltf.inference.state import FIRST_PACE
 from pltf.inference.vb import VB
-from pltf.likelihoods import POISSON, as_option
+from pltf.likelihoods import BERNOULLI, POISSON, as_option
 from pltf.notation import Model
 from pltf.options import FitOptions
 from pltf.prediction.dispersion import Dispersion
@@ -85,23 +85,30 @@ def judged(known: Fit, forget: Any, append: Any, zeros: Any) -> tuple[float, Axe
 
 def _warn_of_unequal_batches(known: Fit, came: Incoming) -> None:
     """Warn if new data have a much larger or smaller total than earlier batches, in all and for each cell."""
-    if not known.mass:
-        return
+    if not known.mass or len(known.model.observed) > 1 or BERNOULLI in known.likelihoods.values():
+        return  # expected counts are the total of a single tensor of counts only
     batches = cells = 0.0
     for batch in known.history or (known._batch(),):
-        batches, cells = (
-            (1 - batch.forget) * one + more for one, more in ((batches, 1), (cells, sum(batch.n_observed.values())))
-        )
+        kept = 1 - batch.forget
+        batches, cells = kept * batches + 1, kept * cells + _as_float(sum(batch.n_observed.values()))
     mass = float(next(iter(known.mass.values())).sum())
     before, today = mass / batches, float(sum(one.total for one in came.seen.values()))
     if not min(before, today, cells) > 0:
         return
-    ratios = [today / before, today / came.n_observed / (mass / cells)]  # fewer rows or cells say nothing about time
+    ratios = [
+        today / before,
+        today / _as_float(came.n_observed) / (mass / cells),
+    ]  # fewer rows or cells say nothing about time
     if max(ratios) < 1 / UNEQUAL or min(ratios) > UNEQUAL:
         earlier = "the earlier data" if len(known.history) < 2 else "an earlier batch"
         totals = f"the new data have a total of {today:,.0f}, and {earlier} of {before:,.0f}"
         advice = "if they cover different lengths of time, fit and update with batches of equal length"
         warn_caller(f"{totals}, but a rate is the expected count of a cell in one batch: {advice}", DataWarning)
+
+
+def _as_float(cells: int) -> float:
+    """A number of cells, which may exceed the range of floats."""
+    return float(min(cells, 10**300))
 
 
 # -- the prior ----------------------------------------------------------------------------------

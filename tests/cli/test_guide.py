@@ -247,3 +247,32 @@ def test_the_command_reads_the_file_alike(tmp_path: Path, monkeypatch: pytest.Mo
     piped = SimpleNamespace(buffer=io.BytesIO(events.to_csv(index=False).encode()), isatty=lambda: False)
     monkeypatch.setattr(sys, "stdin", piped)
     assert suggested(here("fit", "-"))[:2] == ["fit", "-"]
+
+
+def test_dates_alone_keep_their_values_and_leave_out_rows_without_a_date(tmp_path: Path) -> None:
+    days = pd.date_range("2026-01-01", periods=50).strftime("%Y-%m-%d").tolist()
+    sales = pd.DataFrame({"date": [*days, None], "sales": np.arange(51) % 7 + 1})
+    sales.to_csv(tmp_path / "ts.csv", index=False)
+    command = suggested(here("fit", tmp_path / "ts.csv"))
+    assert command[command.index("--value") + 1] == "sales"
+    assert "--drop-missing" in command
+    assert here(*command[:-2], "-o", tmp_path / "run.nc", "-q").code == 0
+
+
+def test_whole_numbers_with_blanks_are_labels(tmp_path: Path) -> None:
+    days = pd.date_range("2026-01-01", periods=40).strftime("%Y-%m-%d").tolist()
+    rows = {"user": [*RNG.integers(1, 6, 39).astype(str), ""], "date": days, "place": list("abcd") * 10}
+    pd.DataFrame(rows).to_csv(tmp_path / "ids.csv", index=False)
+    command = suggested(here("fit", tmp_path / "ids.csv"))
+    assert "user" in command[command.index("--index") + 1].split(",")
+    assert "--value" not in command
+    assert "--drop-missing" in command
+
+
+def test_a_label_that_repeats_the_date_still_makes_a_command(tmp_path: Path) -> None:
+    days = pd.date_range("2026-01-01", periods=300)
+    rows = {"when": days.strftime("%Y-%m-%d"), "month": days.strftime("%b"), "n": np.arange(300) % 5 + 1}
+    pd.DataFrame(rows).to_csv(tmp_path / "mb.csv", index=False)
+    command = suggested(here("fit", tmp_path / "mb.csv"))
+    assert "COLUMN,COLUMN" not in command
+    assert here(*command[:-2], "-o", tmp_path / "run.nc", "-q").code == 0

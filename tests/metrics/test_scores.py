@@ -825,3 +825,11 @@ def test_calibration_intervals_of_bins_with_few_cells_do_not_reach_zero() -> Non
     assert len(few)
     assert (few["low"] > 0.5 * few["observed"]).all()
     assert (few["high"] >= few["observed"]).all()
+
+
+@pytest.mark.filterwarnings("ignore:this fit does not know")
+def test_a_mixed_verdict_names_the_measure_that_disagrees() -> None:
+    X = np.array([[4.0, 2.0], [2.0, 0.0]])
+    fit = pltf.nmf(rank=1).fit(X, method="gibbs", keep_data=False, dispersion=None)
+    verdict = pltf.metrics.score(fit, HeldOut(np.array([[0, 1], [1, 1]]), np.array([1.0, 0.0])), resamples=0).verdict()
+    assert verdict.startswith("Mixed: the AUC is 1 (popularity 1), but the log-likelihood is worse (")

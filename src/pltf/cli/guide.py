@@ -254,10 +254,14 @@ def _chosen(
         room = MOST_OF_CELLS  # a row for each cell: all of them are indices
     chosen = sorted(telling[:room] + told)
     if not labels and dates:
-        return _of_dates_alone(command, table, facts, dates[0], options)
-    if len(chosen) < 2:
+        chosen, entries = dates[:1], _twice(facts[dates[0]])
+    else:
+        if len(chosen) < 2:  # a label that repeats the date
+            chosen = sorted(_telling(table, facts, labels)[:room] + dates[:1])
+        entries = [_entry(facts[at], roles[at]) for at in chosen]
+    if len(entries) < 2:
         return ["COLUMN,COLUMN", "--cp", "5"]
-    words = [",".join(_entry(facts[at], roles[at]) for at in chosen)]
+    words = [",".join(entries)]
     if values and not options["count"]:
         several = _binned(table, facts, chosen, dates).duplicated().any()
         words += ["--value", str(facts[values[0]]["name"]), *(["--sum"] if several else [])]
@@ -265,16 +269,13 @@ def _chosen(
     words += _how_dates_are_written(table, facts, [at for at in chosen if at in dates], options)
     if any(facts[at]["absent"] for at in chosen) and not options.get("drop_missing"):
         words.append("--drop-missing")
-    return [*words, *_end(command, len(chosen), options)]
+    return [*words, *_end(command, len(entries), options)]
 
 
-def _of_dates_alone(
-    command: str, table: pd.DataFrame, facts: Sequence[Mapping[str, Any]], at: int, options: Mapping[str, Any]
-) -> list[str]:
-    """One column of dates, used twice."""
-    name, bin = facts[at]["name"], _bin_for(facts[at])
-    index = f"{name}:weekday=weekday,{name}:{bin}={bin}"
-    return [index, *_how_dates_are_written(table, facts, [at], options), *_end(command, 2, options)]
+def _twice(one: Mapping[str, Any]) -> list[str]:
+    """A column of dates as two indices."""
+    name, bin = one["name"], _bin_for(one)
+    return [f"{name}:weekday=weekday", f"{name}:{bin}={bin}"]
 
 
 def _chosen_of_wide(
@@ -415,6 +416,8 @@ def _column(column: pd.Series, name: str) -> dict[str, Any]:
     import pandas as pd
 
     kind, different, absent = _different(column)
+    if kind == "f" and absent and len(different) and all(float(one).is_integer() for one in different):
+        kind, different = "i", [int(one) for one in different]  # floats only because some are missing
     holds = _HELD[kind]
     if kind == "O" and len(different) and all(_looks_like_a_date(word) for word in different):
         holds = "dates"

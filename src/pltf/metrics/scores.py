@@ -259,7 +259,7 @@ class Scores:
         if other is None or (beats is None and self._other_leads() is not False):
             return ""
         row, lead = self.table.loc[other], self.lead.loc[other, "value"]
-        if not lead or (lead > 0) == bool(beats):
+        if not lead or (lead > 0) == beats:  # without a winner, the other one is worse
             return ""
         few = ", because of a few cells" if other == "log_likelihood" and self._loses_by_few else ""
         values = f"{row['value']:.4g} against {row['popularity']:.4g}"
